@@ -1,0 +1,295 @@
+//! What went wrong, where, and what can be done? One opaque error for the whole library.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// The library's result type.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $retry:ident;)*) => {
+        /// What class of failure an [`Error`] is. Every binding exposes the same kinds and codes.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum ErrorKind {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl ErrorKind {
+            /// Every kind, in declaration order.
+            pub const ALL: &'static [ErrorKind] = &[$(ErrorKind::$name,)*];
+
+            /// The stable, dotted code of this kind, e.g. `tensor.missing`.
+            pub const fn code(self) -> &'static str {
+                match self { $(ErrorKind::$name => $code,)* }
+            }
+
+            /// The kind's name in Rust spelling, e.g. `TensorMissing`.
+            pub const fn name(self) -> &'static str {
+                match self { $(ErrorKind::$name => stringify!($name),)* }
+            }
+
+            const fn default_retry(self) -> Retry {
+                match self { $(ErrorKind::$name => Retry::$retry,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// An option or argument is outside its allowed values.
+    InvalidArgument = "argument.invalid", Never;
+    /// A file or folder does not exist.
+    FileNotFound = "file.not_found", Never;
+    /// The operating system failed to read, map or write a file.
+    FileIo = "file.io", Now;
+    /// A checkpoint file breaks its format: wrong magic, overlapping tensors, impossible counts.
+    CheckpointInvalid = "checkpoint.invalid", Never;
+    /// A checkpoint file ends before the data it announces.
+    CheckpointTruncated = "checkpoint.truncated", Never;
+    /// The checkpoint's configuration or metadata misses a field or holds an impossible value.
+    ConfigInvalid = "config.invalid", Never;
+    /// The model architecture is not one this version can run.
+    ArchUnsupported = "arch.unsupported", Never;
+    /// A tensor's data type or quantisation is not supported, or not for this use.
+    DTypeUnsupported = "dtype.unsupported", Never;
+    /// A tensor the architecture needs is not in the checkpoint.
+    TensorMissing = "tensor.missing", Never;
+    /// A tensor has another shape than the architecture needs.
+    TensorShape = "tensor.shape", Never;
+    /// The tokenizer is absent, broken, or lacks tokens that the model needs.
+    TokenizerInvalid = "tokenizer.invalid", Never;
+    /// The placement does not cover the model's layers exactly once, or names an unknown engine.
+    PlacementInvalid = "placement.invalid", Never;
+    /// The prompt, or prompt plus requested tokens, does not fit the context.
+    ContextOverflow = "context.overflow", Never;
+    /// Memory could not be reserved.
+    OutOfMemory = "memory.exhausted", AfterReplan;
+    /// The engine is not compiled in, or its device is not present.
+    EngineUnavailable = "engine.unavailable", Never;
+    /// The engine or its device failed while computing.
+    EngineFailed = "engine.failed", AfterReplan;
+    /// The session is already running a generation.
+    SessionBusy = "session.busy", Now;
+    /// The work was cancelled by its token, or its handle was dropped.
+    Cancelled = "cancelled", Now;
+    /// A broken invariant inside the library: please report it.
+    Internal = "internal", Never;
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+/// Whether trying again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Retry {
+    /// The same call will fail again.
+    Never,
+    /// The same call may succeed.
+    Now,
+    /// The call may succeed on another placement.
+    AfterReplan,
+}
+
+impl Retry {
+    /// The stable name: `never`, `now` or `after_replan`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Retry::Never => "never",
+            Retry::Now => "now",
+            Retry::AfterReplan => "after_replan",
+        }
+    }
+}
+
+/// Typed facts for callers that branch on them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Detail {
+    /// The context is too small: token counts.
+    Context {
+        /// Tokens that would be needed.
+        needed: usize,
+        /// Tokens the context holds.
+        available: usize,
+    },
+    /// A tensor's shape differs; row-major, outermost dimension first.
+    Shape {
+        /// The shape the architecture needs.
+        expected: Vec<usize>,
+        /// The shape in the file.
+        found: Vec<usize>,
+    },
+}
+
+struct Inner {
+    kind: ErrorKind,
+    message: Cow<'static, str>,
+    hint: Option<Cow<'static, str>>,
+    retry: Retry,
+    context: Vec<(&'static str, String)>,
+    detail: Option<Detail>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// Any failure of the library: a kind, a message that says what was expected and found, the
+/// places it concerns, and what to do next.
+///
+/// ```
+/// use skulk::ErrorKind;
+/// let error = skulk::open_checkpoint("no/such/model.gguf").err().unwrap();
+/// assert_eq!(error.kind(), ErrorKind::FileNotFound);
+/// assert_eq!(error.code(), "file.not_found");
+/// assert!(error.hint().is_some());
+/// ```
+pub struct Error(Box<Inner>);
+
+impl Error {
+    /// An error of `kind` with a message.
+    pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            hint: None,
+            retry: kind.default_retry(),
+            context: Vec::new(),
+            detail: None,
+            source: None,
+        }))
+    }
+
+    /// Adds a place the error concerns (`file`, `tensor`, `field`, `layer`, …).
+    #[must_use]
+    pub fn with(mut self, key: &'static str, value: impl fmt::Display) -> Self {
+        self.0.context.push((key, value.to_string()));
+        self
+    }
+
+    /// Says what to do next.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// Attaches typed facts.
+    #[must_use]
+    pub fn with_detail(mut self, detail: Detail) -> Self {
+        self.0.detail = Some(detail);
+        self
+    }
+
+    /// Attaches the underlying error.
+    #[must_use]
+    pub fn with_source(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// The class of failure.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The stable code of the kind, e.g. `context.overflow`.
+    pub fn code(&self) -> &'static str {
+        self.0.kind.code()
+    }
+
+    /// What was expected, what was found, where; without kind, context or hint.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// What to do next, where the library knows.
+    pub fn hint(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
+    /// Whether trying again can help.
+    pub fn retry(&self) -> Retry {
+        self.0.retry
+    }
+
+    /// The places the error concerns, in the order they were added.
+    pub fn context(&self) -> &[(&'static str, String)] {
+        &self.0.context
+    }
+
+    /// Typed facts, where callers may want to branch on them.
+    pub fn detail(&self) -> Option<&Detail> {
+        self.0.detail.as_ref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}] {}", self.code(), self.message())?;
+        if !self.0.context.is_empty() {
+            f.write_str(" (")?;
+            for (i, (key, value)) in self.0.context.iter().enumerate() {
+                if i > 0 {
+                    f.write_str(", ")?;
+                }
+                write!(f, "{key}: {value}")?;
+            }
+            f.write_str(")")?;
+        }
+        if let Some(source) = &self.0.source {
+            write!(f, ": {source}")?;
+        }
+        if let Some(hint) = &self.0.hint {
+            write!(f, "; {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|e| e as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_dotted_lower_case() {
+        let mut codes: Vec<_> = ErrorKind::ALL.iter().map(|k| k.code()).collect();
+        assert!(codes.iter().all(|c| {
+            c.chars()
+                .all(|c| c.is_ascii_lowercase() || c == '.' || c == '_')
+        }));
+        codes.sort_unstable();
+        let before = codes.len();
+        codes.dedup();
+        assert_eq!(codes.len(), before);
+    }
+
+    #[test]
+    fn displays_everything_a_reader_needs() {
+        let error = Error::new(ErrorKind::TensorMissing, "expected a tensor")
+            .with("file", "a.gguf")
+            .with("tensor", "output_norm.weight")
+            .with_hint("download the file again");
+        assert_eq!(
+            error.to_string(),
+            "[tensor.missing] expected a tensor (file: a.gguf, tensor: output_norm.weight); download the file again"
+        );
+    }
+}

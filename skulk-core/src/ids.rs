@@ -1,0 +1,40 @@
+//! Which layer, expert, token or sequence is meant? Newtypes for every index that could be mixed up.
+
+use std::fmt;
+
+macro_rules! index {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl From<$inner> for $name {
+            fn from(value: $inner) -> Self {
+                Self(value)
+            }
+        }
+    };
+}
+
+index!(
+    /// Zero-based index of a decoder layer within the whole model, whatever shard holds it.
+    LayerIdx(usize)
+);
+index!(
+    /// Zero-based index of an expert within its layer. A dense feed-forward block is expert 0.
+    ExpertIdx(usize)
+);
+index!(
+    /// Index of a token in the model's vocabulary.
+    TokenId(u32)
+);
+index!(
+    /// One sequence (one conversation's KV cache) inside a shard.
+    SeqId(u64)
+);

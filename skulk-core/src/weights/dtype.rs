@@ -1,0 +1,89 @@
+//! How are a tensor's elements stored? Plain floats and the GGML block quantisations.
+
+use std::fmt;
+
+macro_rules! dtypes {
+    ($($(#[$doc:meta])* $name:ident = $label:literal, $block:literal, $bytes:literal;)*) => {
+        /// A storage type. Block types hold [`block_len`](Self::block_len) elements in
+        /// [`block_bytes`](Self::block_bytes) bytes; rows are whole numbers of blocks.
+        ///
+        /// Layouts: `ggml-common.h` of llama.cpp.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        #[allow(non_camel_case_types)]
+        pub enum DType { $($(#[$doc])* $name,)* }
+
+        impl DType {
+            /// Every storage type.
+            pub const ALL: &'static [DType] = &[$(DType::$name,)*];
+
+            /// Elements a block holds; 1 for plain types.
+            pub const fn block_len(self) -> usize {
+                match self { $(DType::$name => $block,)* }
+            }
+
+            /// Bytes a block takes.
+            pub const fn block_bytes(self) -> usize {
+                match self { $(DType::$name => $bytes,)* }
+            }
+
+            /// The usual spelling, e.g. `Q4_K`.
+            pub const fn label(self) -> &'static str {
+                match self { $(DType::$name => $label,)* }
+            }
+        }
+    };
+}
+
+dtypes! {
+    /// IEEE 754 binary32.
+    F32 = "F32", 1, 4;
+    /// IEEE 754 binary16.
+    F16 = "F16", 1, 2;
+    /// bfloat16.
+    BF16 = "BF16", 1, 2;
+    /// 4-bit, one scale a block.
+    Q4_0 = "Q4_0", 32, 18;
+    /// 4-bit, scale and minimum a block.
+    Q4_1 = "Q4_1", 32, 20;
+    /// 5-bit, one scale a block.
+    Q5_0 = "Q5_0", 32, 22;
+    /// 5-bit, scale and minimum a block.
+    Q5_1 = "Q5_1", 32, 24;
+    /// 8-bit, one scale a block.
+    Q8_0 = "Q8_0", 32, 34;
+    /// 2-bit K-quant.
+    Q2_K = "Q2_K", 256, 84;
+    /// 3-bit K-quant.
+    Q3_K = "Q3_K", 256, 110;
+    /// 4-bit K-quant.
+    Q4_K = "Q4_K", 256, 144;
+    /// 5-bit K-quant.
+    Q5_K = "Q5_K", 256, 176;
+    /// 6-bit K-quant.
+    Q6_K = "Q6_K", 256, 210;
+    /// 8-bit K-quant: the activation format of the K-quants, rarely a weight.
+    Q8_K = "Q8_K", 256, 292;
+}
+
+impl DType {
+    /// Whether elements are stored in quantised blocks.
+    pub const fn is_quantised(self) -> bool {
+        self.block_len() > 1
+    }
+
+    /// Bytes that a row of `len` elements takes; `None` when `len` is no whole number of blocks
+    /// or the size overflows.
+    pub const fn row_bytes(self, len: usize) -> Option<usize> {
+        if !len.is_multiple_of(self.block_len()) {
+            return None;
+        }
+        (len / self.block_len()).checked_mul(self.block_bytes())
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}

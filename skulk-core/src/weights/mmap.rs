@@ -1,0 +1,142 @@
+//! How do bytes of a file become a slice? The one place that maps memory.
+//!
+//! A mapping is read-only and private to its [`Mapping`] handle. As with every memory-mapped
+//! reader, a file that another process truncates while it is mapped makes the system raise a bus
+//! error on access; lengths are checked against the file at mapping time.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use memmap2::{Mmap, MmapOptions};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// An open weight file that ranges can be mapped from.
+#[derive(Debug, Clone)]
+pub struct MappedFile {
+    path: Arc<PathBuf>,
+    file: Arc<File>,
+    len: u64,
+}
+
+impl MappedFile {
+    /// Opens a regular file for mapping.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FileNotFound`], or [`ErrorKind::FileIo`] for whatever else the system says,
+    /// a path that is no regular file included.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|e| io_error(e, path, "open"))?;
+        let meta = file.metadata().map_err(|e| io_error(e, path, "inspect"))?;
+        if !meta.is_file() {
+            return Err(Error::new(
+                ErrorKind::FileIo,
+                "expected a regular file, found something else",
+            )
+            .with("file", path.display())
+            .with_hint("give the path of the weight file itself, or of the folder that holds it"));
+        }
+        Ok(Self {
+            path: Arc::new(path.to_owned()),
+            file: Arc::new(file),
+            len: meta.len(),
+        })
+    }
+
+    /// The path it was opened from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file's length in bytes when it was opened.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether the file is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Maps `len` bytes from `offset`.
+    pub(crate) fn map(&self, offset: u64, len: u64) -> Result<Mapping> {
+        let truncated = |size: u64| {
+            Error::new(
+                ErrorKind::CheckpointTruncated,
+                format!("expected {len} bytes at offset {offset}, but the file has {size} bytes"),
+            )
+            .with("file", self.path.display())
+            .with_hint("the file is incomplete: fetch it again")
+        };
+        let size = self
+            .file
+            .metadata()
+            .map_err(|e| io_error(e, &self.path, "inspect"))?
+            .len();
+        if offset.checked_add(len).is_none_or(|end| end > size) {
+            return Err(truncated(size));
+        }
+        let Ok(bytes) = usize::try_from(len) else {
+            return Err(truncated(size));
+        };
+        if bytes == 0 {
+            return Ok(Mapping { map: None });
+        }
+        // SAFETY: the map is read-only and the range lies within the file as it is now. What
+        // remains, another process truncating or rewriting the file later, is documented above.
+        let map = unsafe {
+            MmapOptions::new()
+                .offset(offset)
+                .len(bytes)
+                .map(&*self.file)
+        }
+        .map_err(|e| io_error(e, &self.path, "map"))?;
+        Ok(Mapping { map: Some(map) })
+    }
+
+    /// Maps the whole file.
+    pub(crate) fn map_all(&self) -> Result<Mapping> {
+        self.map(0, self.len)
+    }
+}
+
+/// A mapped byte range; unmapped on drop.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    map: Option<Mmap>,
+}
+
+impl Mapping {
+    /// Tells the system that the whole range will be read soon.
+    pub(crate) fn will_need(&self) {
+        #[cfg(unix)]
+        if let Some(map) = &self.map {
+            // Advice only: a system that declines it still reads the pages on first touch.
+            let _ = map.advise(memmap2::Advice::WillNeed);
+        }
+    }
+}
+
+impl Deref for Mapping {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.map.as_deref().unwrap_or(&[])
+    }
+}
+
+/// A system error on a file, as the library's own.
+pub(crate) fn io_error(error: std::io::Error, path: &Path, what: &'static str) -> Error {
+    let (kind, hint) = match error.kind() {
+        std::io::ErrorKind::NotFound => (ErrorKind::FileNotFound, "check the path"),
+        std::io::ErrorKind::PermissionDenied => (ErrorKind::FileIo, "check the file's permissions"),
+        _ => (ErrorKind::FileIo, "check the disk and the path"),
+    };
+    Error::new(kind, format!("cannot {what} the file"))
+        .with("file", path.display())
+        .with_source(error)
+        .with_hint(hint)
+}

@@ -1,0 +1,94 @@
+//! Where do a model's weights lie? Checkpoints, and tensors borrowed from their memory map.
+//!
+//! A [`Checkpoint`] is opened from its header alone. [`Checkpoint::region`] then maps one tensor's
+//! bytes; whoever holds the [`Region`] keeps exactly those pages mapped and nothing else.
+
+mod dtype;
+pub mod gguf;
+mod mmap;
+mod open;
+pub(crate) mod quant;
+mod region;
+pub mod safetensors;
+
+use std::path::Path;
+
+pub use dtype::DType;
+pub use mmap::MappedFile;
+pub use open::open_checkpoint;
+pub use region::Region;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// One tensor as its file's header describes it; nothing is mapped yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// The tensor's name in the checkpoint's own spelling.
+    pub name: String,
+    /// How its elements are stored.
+    pub dtype: DType,
+    /// Row-major shape, outermost dimension first: a matrix is `[rows, row length]`.
+    pub shape: Vec<usize>,
+    /// Which of [`Checkpoint::files`] holds it.
+    pub file: usize,
+    /// Byte offset from the start of that file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+}
+
+/// What the checkpoint says about the model, in its own format.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Metadata<'a> {
+    /// The key-value section of a GGUF file.
+    Gguf(&'a gguf::GgufMetadata),
+    /// A Hugging Face folder.
+    HuggingFace(&'a safetensors::HfMetadata),
+}
+
+/// A place that weights come from. Always memory-mapped, never read whole.
+pub trait Checkpoint: Send + Sync {
+    /// The path it was opened from.
+    fn path(&self) -> &Path;
+
+    /// What it says about the model.
+    fn metadata(&self) -> Metadata<'_>;
+
+    /// The weight files, in shard order.
+    fn files(&self) -> &[MappedFile];
+
+    /// Every tensor, sorted by name.
+    fn tensors(&self) -> &[TensorInfo];
+
+    /// One tensor's description, or `None` when the checkpoint lacks it.
+    fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        let tensors = self.tensors();
+        let at = tensors
+            .binary_search_by(|t| t.name.as_str().cmp(name))
+            .ok()?;
+        tensors.get(at)
+    }
+
+    /// Maps one tensor.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TensorMissing`] when the checkpoint lacks it, [`ErrorKind::FileIo`] when the
+    /// system cannot map it, [`ErrorKind::CheckpointTruncated`] when the file shrank since opening.
+    fn region(&self, name: &str) -> Result<Region> {
+        let info = self.tensor(name).ok_or_else(|| {
+            Error::new(ErrorKind::TensorMissing, "the model needs a tensor that the checkpoint lacks")
+                .with("file", self.path().display())
+                .with("tensor", name)
+                .with_hint("the file is incomplete or of another architecture: fetch it again, or convert it with a current tool")
+        })?;
+        let file = self.files().get(info.file).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Internal,
+                "a tensor names a file that is not open",
+            )
+            .with("tensor", name)
+        })?;
+        Region::map(file, info)
+    }
+}

@@ -1,0 +1,4 @@
+//! What does a Hugging Face folder hold? (stub)
+/// Config.
+#[derive(Debug)]
+pub struct HfMetadata;
