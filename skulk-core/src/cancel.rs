@@ -16,7 +16,13 @@ use crate::error::{Error, ErrorKind, Result};
 /// assert!(token.is_cancelled());
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct CancelToken(Arc<AtomicBool>);
+pub struct CancelToken(Arc<Switch>);
+
+#[derive(Debug, Default)]
+struct Switch {
+    thrown: AtomicBool,
+    parent: Option<CancelToken>,
+}
 
 impl CancelToken {
     /// A token that nobody has cancelled yet.
@@ -26,12 +32,18 @@ impl CancelToken {
 
     /// Asks the work to stop. Returns at once; the work ends within one layer.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::Release);
+        self.0.thrown.store(true, Ordering::Release);
     }
 
-    /// Whether [`cancel`](Self::cancel) was called on this token or a clone.
+    /// Whether [`cancel`](Self::cancel) was called on this token, a clone, or a token it is a child of.
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.thrown.load(Ordering::Acquire) || self.0.parent.as_ref().is_some_and(CancelToken::is_cancelled)
+    }
+
+    /// A token that is cancelled with this one, or alone.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        Self(Arc::new(Switch { thrown: AtomicBool::new(false), parent: Some(self.clone()) }))
     }
 
     /// `Ok` while nobody has cancelled.

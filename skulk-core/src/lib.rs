@@ -1,13 +1,26 @@
 //! In-process, sharded LLM generation.
 
+pub mod arch;
 mod bytes;
 mod cancel;
 mod error;
+pub mod engine;
+pub mod generate;
 mod ids;
+mod model;
+mod plan;
+pub mod tokenizer;
 pub mod weights;
 
 pub use bytes::ByteSize;
 pub use cancel::CancelToken;
+pub use engine::{Activations, Batch, Engine, EngineId, KvType, Shard};
 pub use error::{Detail, Error, ErrorKind, Result, Retry};
+pub use generate::{
+    Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output, Prompt, Sampling, Session,
+    StageInfo, Timings, Token, TokenLogprob, Usage,
+};
 pub use ids::{ExpertIdx, LayerIdx, SeqId, TokenId};
+pub use model::{EngineOptions, candle_cpu};
+pub use plan::{Placement, Stage};
 pub use weights::{Checkpoint, DType, MappedFile, Metadata, Region, TensorInfo, open_checkpoint};

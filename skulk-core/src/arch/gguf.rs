@@ -1,0 +1,240 @@
+//! What do this GGUF file's key-values describe?
+
+use super::names::{GGUF, TensorNames};
+use super::{
+    Activation, ArchSpec, AttentionSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, RopeLayout, RopeScaling, RopeSpec,
+    SUPPORTED, unsupported,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::gguf::{GgufMetadata, GgufValue};
+use crate::weights::{Checkpoint, quant};
+
+pub(super) fn spec(metadata: &GgufMetadata, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
+    let arch = metadata.str("general.architecture")?;
+    let keys = Keys { metadata, arch };
+    match arch {
+        "llama" => llama(&keys, checkpoint),
+        "gemma3" => gemma3(&keys, checkpoint),
+        other => Err(unsupported("the architecture", other, SUPPORTED)
+            .with("file", metadata.file().display())
+            .with("field", "general.architecture")),
+    }
+}
+
+fn llama(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
+    if keys.opt_usize("expert_count")?.unwrap_or(0) > 0 {
+        return Err(unsupported("the variant", "llama with experts", SUPPORTED)
+            .with("file", keys.metadata.file().display()));
+    }
+    let sizes = Sizes::read(keys)?;
+    let dim = keys.opt_usize("rope.dimension_count")?.unwrap_or(sizes.head_dim);
+    // The converter stores Llama 3's scaling as divisors in a tensor, other scalings as key-values.
+    let scaling = match checkpoint.tensor("rope_freqs.weight") {
+        Some(_) => RopeScaling::Factors(quant::to_f32(&checkpoint.region("rope_freqs.weight")?)?),
+        None => keys.rope_scaling()?,
+    };
+    let theta = keys.opt_f64("rope.freq_base")?.unwrap_or(10_000.0);
+    let layers = sizes
+        .per_layer()
+        .enumerate()
+        .map(|(layer, (n_kv_heads, width))| LayerSpec {
+            attention: AttentionSpec {
+                n_heads: sizes.n_heads,
+                n_kv_heads,
+                head_dim: sizes.head_dim,
+                window: None,
+                scale: (sizes.head_dim as f32).sqrt().recip(),
+                softcap: None,
+                qk_norm: false,
+                qkv_bias: checkpoint.tensor(&format!("blk.{layer}.attn_q.bias")).is_some(),
+                output_bias: checkpoint.tensor(&format!("blk.{layer}.attn_output.bias")).is_some(),
+                rope: 0,
+            },
+            ffn: FfnSpec {
+                width,
+                activation: Activation::Silu,
+                bias: checkpoint.tensor(&format!("blk.{layer}.ffn_gate.bias")).is_some(),
+            },
+            post_attention_norm: false,
+            post_ffn_norm: false,
+        })
+        .collect();
+    Ok(ArchSpec {
+        family: "llama".into(),
+        hidden_size: sizes.hidden_size,
+        vocab_size: keys.vocab_size(checkpoint)?,
+        context_length: sizes.context_length,
+        embedding_scale: 1.0,
+        norm: NormSpec { eps: keys.f64("attention.layer_norm_rms_epsilon")? as f32, weight_offset: 0.0 },
+        tied_embeddings: checkpoint.tensor("output.weight").is_none(),
+        final_softcap: None,
+        ropes: vec![RopeSpec { theta, dim, layout: RopeLayout::Pairs, scaling }],
+        layers,
+        names: TensorNames { prefix: String::new(), spelling: &GGUF },
+    })
+}
+
+fn gemma3(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
+    let sizes = Sizes::read(keys)?;
+    let window = keys.opt_usize("attention.sliding_window")?;
+    // Files leave these two out; the values are llama.cpp's for the family.
+    let pattern = keys.opt_usize("attention.sliding_window_pattern")?.unwrap_or(6).max(1);
+    let local_theta = keys.opt_f64("rope.freq_base_swa")?.unwrap_or(10_000.0);
+    // The 27B model alone scales by hidden size per head rather than by the head dimension;
+    // llama.cpp tells it by its 62 layers, as files do not carry the scalar.
+    let scalar = if sizes.n_layers == 62 { sizes.hidden_size / sizes.n_heads.max(1) } else { sizes.head_dim };
+    let softcap = keys.opt_f64("attn_logit_softcapping")?.map(|v| v as f32);
+    let layers = sizes
+        .per_layer()
+        .enumerate()
+        .map(|(layer, (n_kv_heads, width))| {
+            let sliding = window.is_some() && !(layer + 1).is_multiple_of(pattern);
+            LayerSpec {
+                attention: AttentionSpec {
+                    n_heads: sizes.n_heads,
+                    n_kv_heads,
+                    head_dim: sizes.head_dim,
+                    window: window.filter(|_| sliding),
+                    scale: (scalar as f32).sqrt().recip(),
+                    softcap,
+                    qk_norm: true,
+                    qkv_bias: false,
+                    output_bias: false,
+                    rope: usize::from(sliding),
+                },
+                ffn: FfnSpec { width, activation: Activation::GeluTanh, bias: false },
+                post_attention_norm: true,
+                post_ffn_norm: true,
+            }
+        })
+        .collect();
+    let rope = |theta, scaling| RopeSpec { theta, dim: sizes.head_dim, layout: RopeLayout::Halves, scaling };
+    Ok(ArchSpec {
+        family: "gemma3".into(),
+        hidden_size: sizes.hidden_size,
+        vocab_size: keys.vocab_size(checkpoint)?,
+        context_length: sizes.context_length,
+        embedding_scale: (sizes.hidden_size as f32).sqrt(),
+        norm: NormSpec { eps: keys.f64("attention.layer_norm_rms_epsilon")? as f32, weight_offset: 0.0 },
+        tied_embeddings: checkpoint.tensor("output.weight").is_none(),
+        final_softcap: keys.opt_f64("final_logit_softcapping")?.map(|v| v as f32),
+        ropes: vec![
+            rope(keys.opt_f64("rope.freq_base")?.unwrap_or(1_000_000.0), keys.rope_scaling()?),
+            rope(local_theta, RopeScaling::None),
+        ],
+        layers,
+        names: TensorNames { prefix: String::new(), spelling: &GGUF },
+    })
+}
+
+/// Sizes every family has; two of them may differ between layers.
+struct Sizes {
+    hidden_size: usize,
+    context_length: usize,
+    n_layers: usize,
+    n_heads: usize,
+    head_dim: usize,
+    n_kv_heads: Vec<usize>,
+    ffn_width: Vec<usize>,
+}
+
+impl Sizes {
+    fn read(keys: &Keys<'_>) -> Result<Self> {
+        let hidden_size = keys.usize("embedding_length")?;
+        let n_layers = keys.usize("block_count")?;
+        if n_layers > MAX_LAYERS {
+            return Err(keys.error("block_count", format!("expected at most {MAX_LAYERS}, found {n_layers}")));
+        }
+        let n_heads = keys.usize("attention.head_count")?;
+        let head_dim = keys.opt_usize("attention.key_length")?.unwrap_or(hidden_size / n_heads.max(1));
+        let value_dim = keys.opt_usize("attention.value_length")?.unwrap_or(head_dim);
+        if value_dim != head_dim {
+            return Err(keys.error(
+                "attention.value_length",
+                format!("expected the key length {head_dim}, found {value_dim}"),
+            ));
+        }
+        Ok(Self {
+            hidden_size,
+            context_length: keys.usize("context_length")?,
+            n_layers,
+            n_heads,
+            head_dim,
+            n_kv_heads: keys.per_layer("attention.head_count_kv", n_layers)?.unwrap_or_else(|| vec![n_heads; n_layers]),
+            ffn_width: keys
+                .per_layer("feed_forward_length", n_layers)?
+                .ok_or_else(|| keys.error("feed_forward_length", "expected the field, found none".into()))?,
+        })
+    }
+
+    fn per_layer(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.n_kv_heads.iter().copied().zip(self.ffn_width.iter().copied())
+    }
+}
+
+/// The family's key-values: `key` stands for `{arch}.{key}`.
+struct Keys<'a> {
+    metadata: &'a GgufMetadata,
+    arch: &'a str,
+}
+
+impl Keys<'_> {
+    fn opt_usize(&self, key: &str) -> Result<Option<usize>> {
+        let value = self.metadata.opt_u64(&format!("{}.{key}", self.arch))?;
+        value.map(|v| v.try_into().map_err(|_| self.error(key, format!("{v} is too large")))).transpose()
+    }
+
+    fn usize(&self, key: &str) -> Result<usize> {
+        self.opt_usize(key)?.ok_or_else(|| self.error(key, "expected the field, found none".into()))
+    }
+
+    fn opt_f64(&self, key: &str) -> Result<Option<f64>> {
+        self.metadata.opt_f64(&format!("{}.{key}", self.arch))
+    }
+
+    fn f64(&self, key: &str) -> Result<f64> {
+        self.metadata.f64(&format!("{}.{key}", self.arch))
+    }
+
+    /// A number for all layers, or an array with one per layer.
+    fn per_layer(&self, key: &str, n_layers: usize) -> Result<Option<Vec<usize>>> {
+        let full = format!("{}.{key}", self.arch);
+        let Some(GgufValue::Array(array)) = self.metadata.get(&full) else {
+            return Ok(self.opt_usize(key)?.map(|n| vec![n; n_layers]));
+        };
+        if array.len() != n_layers {
+            return Err(self.error(key, format!("expected {n_layers} values, found {}", array.len())));
+        }
+        array
+            .i64s()?
+            .map(|v| usize::try_from(v).map_err(|_| self.error(key, format!("expected no negative number, found {v}"))))
+            .collect::<Result<_>>()
+            .map(Some)
+    }
+
+    fn rope_scaling(&self) -> Result<RopeScaling> {
+        let kind = self.metadata.opt_str(&format!("{}.rope.scaling.type", self.arch))?;
+        match kind {
+            None | Some("none") => Ok(RopeScaling::None),
+            Some("linear") => Ok(RopeScaling::Linear(self.f64("rope.scaling.factor")?)),
+            Some(other) => Err(unsupported("the rope scaling", other, "none, linear")
+                .with("file", self.metadata.file().display())
+                .with("field", format!("{}.rope.scaling.type", self.arch))),
+        }
+    }
+
+    /// Rows of the embedding table: the tensor itself is the most reliable source.
+    fn vocab_size(&self, checkpoint: &dyn Checkpoint) -> Result<usize> {
+        match checkpoint.tensor("token_embd.weight").map(|t| t.shape.as_slice()) {
+            Some([rows, _]) => Ok(*rows),
+            _ => self.usize("vocab_size"),
+        }
+    }
+
+    fn error(&self, key: &str, message: String) -> Error {
+        Error::new(ErrorKind::ConfigInvalid, message)
+            .with("file", self.metadata.file().display())
+            .with("field", format!("{}.{key}", self.arch))
+            .with_hint("the file's metadata is broken: fetch or convert it again")
+    }
+}

@@ -1,0 +1,224 @@
+//! What does this decoder compute? One description, filled from a config.json or GGUF metadata.
+//!
+//! [`ArchSpec`] holds facts (sizes, windows, norms, names), never code. The decoder reads facts
+//! alone, so a new family is a new way to fill them in.
+
+mod gguf;
+mod huggingface;
+mod names;
+mod rope;
+
+pub use names::{LayerTensor, TensorNames};
+pub use rope::{RopeLayout, RopeScaling, RopeSpec};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::{Checkpoint, Metadata};
+
+/// Upper bound for every count and size in a configuration; real models stay far below it.
+const MAX_SIZE: usize = 1 << 28;
+/// Upper bound for the number of layers.
+const MAX_LAYERS: usize = 1 << 12;
+
+/// A decoder-only transformer, described.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ArchSpec {
+    /// Family label as the checkpoint spells it, e.g. `llama`; for people, never branched on.
+    pub family: String,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Rows of the embedding table.
+    pub vocab_size: usize,
+    /// Positions the model was trained for, in tokens.
+    pub context_length: usize,
+    /// Multiplies token embeddings (Gemma: the square root of the hidden size).
+    pub embedding_scale: f32,
+    /// RMS norms: epsilon, and what is added to stored norm weights.
+    pub norm: NormSpec,
+    /// The output head is the embedding table.
+    pub tied_embeddings: bool,
+    /// Squashes logits to ±cap with `cap · tanh(x / cap)`.
+    pub final_softcap: Option<f32>,
+    /// Rotary embeddings that layers refer to by index.
+    pub ropes: Vec<RopeSpec>,
+    /// One description per layer.
+    pub layers: Vec<LayerSpec>,
+    /// How the checkpoint spells tensor names.
+    pub names: TensorNames,
+}
+
+/// Root-mean-square normalisation (Zhang & Sennrich 2019).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NormSpec {
+    /// Added to the mean square.
+    pub eps: f32,
+    /// Added to the stored weights: 1 for Gemma's safetensors, else 0.
+    pub weight_offset: f32,
+}
+
+/// One decoder layer.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct LayerSpec {
+    /// Attention.
+    pub attention: AttentionSpec,
+    /// Feed-forward block.
+    pub ffn: FfnSpec,
+    /// Attention output is normed before it joins the residual stream.
+    pub post_attention_norm: bool,
+    /// Feed-forward output is normed before it joins the residual stream.
+    pub post_ffn_norm: bool,
+}
+
+/// Causal grouped-query attention of one layer.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct AttentionSpec {
+    /// Query heads.
+    pub n_heads: usize,
+    /// Key/value heads; divides `n_heads`.
+    pub n_kv_heads: usize,
+    /// Elements in a head.
+    pub head_dim: usize,
+    /// A query sees itself and the `window - 1` positions before it; `None`: all before it.
+    pub window: Option<usize>,
+    /// Multiplies query·key products.
+    pub scale: f32,
+    /// Squashes attention scores to ±cap.
+    pub softcap: Option<f32>,
+    /// Queries and keys are RMS-normed per head.
+    pub qk_norm: bool,
+    /// Query, key and value projections have a bias.
+    pub qkv_bias: bool,
+    /// The output projection has a bias.
+    pub output_bias: bool,
+    /// Index into [`ArchSpec::ropes`].
+    pub rope: usize,
+}
+
+/// Gated feed-forward block: `down(act(gate(x)) · up(x))`.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct FfnSpec {
+    /// Inner width.
+    pub width: usize,
+    /// Applied to the gate.
+    pub activation: Activation,
+    /// All three projections have a bias.
+    pub bias: bool,
+}
+
+/// The gate's non-linearity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Activation {
+    /// `x · sigmoid(x)`.
+    Silu,
+    /// GELU, tanh approximation.
+    GeluTanh,
+    /// GELU with the error function.
+    Gelu,
+}
+
+impl ArchSpec {
+    /// Reads the description out of a checkpoint's metadata.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArchUnsupported`] for a family or variant this version cannot run,
+    /// [`ErrorKind::ConfigInvalid`] for absent fields and impossible values.
+    pub fn from_checkpoint(checkpoint: &dyn Checkpoint) -> Result<Self> {
+        let spec = match checkpoint.metadata() {
+            Metadata::Gguf(metadata) => gguf::spec(metadata, checkpoint)?,
+            Metadata::HuggingFace(metadata) => huggingface::spec(metadata, checkpoint)?,
+        };
+        spec.validate().map_err(|e| e.with("file", checkpoint.path().display()))?;
+        Ok(spec)
+    }
+
+    /// Number of decoder layers.
+    pub fn n_layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// Checks what the decoder's arithmetic relies on.
+    fn validate(&self) -> Result<()> {
+        let size = |field: &'static str, value: usize, max: usize| {
+            if (1..=max).contains(&value) {
+                return Ok(());
+            }
+            Err(invalid(field, format!("expected 1 to {max}, found {value}")))
+        };
+        size("hidden size", self.hidden_size, MAX_SIZE)?;
+        size("vocabulary size", self.vocab_size, MAX_SIZE)?;
+        size("context length", self.context_length, MAX_SIZE)?;
+        size("number of layers", self.layers.len(), MAX_LAYERS)?;
+        let finite = |field: &'static str, value: f32| {
+            if value.is_finite() && value > 0.0 {
+                return Ok(());
+            }
+            Err(invalid(field, format!("expected a positive number, found {value}")))
+        };
+        if !(self.norm.eps.is_finite() && self.norm.eps >= 0.0) {
+            return Err(invalid("norm epsilon", format!("expected a number of at least 0, found {}", self.norm.eps)));
+        }
+        finite("embedding scale", self.embedding_scale)?;
+        self.final_softcap.map_or(Ok(()), |cap| finite("final logit soft-cap", cap))?;
+        for rope in &self.ropes {
+            rope.validate()?;
+        }
+        for layer in &self.layers {
+            let a = &layer.attention;
+            size("attention heads", a.n_heads, 1 << 16)?;
+            size("key/value heads", a.n_kv_heads, 1 << 16)?;
+            size("head dimension", a.head_dim, 1 << 16)?;
+            size("feed-forward width", layer.ffn.width, MAX_SIZE)?;
+            if !a.n_heads.is_multiple_of(a.n_kv_heads) {
+                return Err(invalid(
+                    "key/value heads",
+                    format!("expected a divisor of the {} query heads, found {}", a.n_heads, a.n_kv_heads),
+                ));
+            }
+            if let Some(window) = a.window {
+                size("sliding window", window, MAX_SIZE)?;
+            }
+            finite("attention scale", a.scale)?;
+            a.softcap.map_or(Ok(()), |cap| finite("attention soft-cap", cap))?;
+            let rope = self.ropes.get(a.rope).ok_or_else(|| {
+                Error::new(ErrorKind::Internal, "a layer names a rotary embedding that is not described")
+            })?;
+            if rope.dim > a.head_dim {
+                return Err(invalid(
+                    "rotary dimension",
+                    format!("expected at most the head dimension {}, found {}", a.head_dim, rope.dim),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A value of the configuration that cannot be.
+fn invalid(field: &'static str, message: String) -> Error {
+    Error::new(ErrorKind::ConfigInvalid, message)
+        .with("field", field)
+        .with_hint("the model's configuration is broken or of a newer kind: fetch it again, or update skulk")
+}
+
+/// A family or variant this version cannot run.
+fn unsupported(what: &str, found: &str, supported: &str) -> Error {
+    Error::new(ErrorKind::ArchUnsupported, format!("{what} `{found}` is not supported"))
+        .with_hint(format!("supported: {supported}"))
+}
+
+/// Families this version can run, for messages.
+const SUPPORTED: &str = "llama, gemma3";
+
+/// The name of an activation in configurations.
+fn activation(name: &str) -> Result<Activation> {
+    match name {
+        "silu" | "swish" => Ok(Activation::Silu),
+        "gelu_pytorch_tanh" | "gelu_new" => Ok(Activation::GeluTanh),
+        "gelu" => Ok(Activation::Gelu),
+        other => Err(unsupported("the activation", other, "silu, gelu_pytorch_tanh, gelu")),
+    }
+}

@@ -1,0 +1,170 @@
+//! What is this tensor called here? Roles, and each format's spelling of them.
+
+use super::LayerSpec;
+use LayerTensor::{
+    AttentionNorm, AttentionOutput, FfnDown, FfnGate, FfnNorm, FfnUp, Key, KeyNorm, PostAttentionNorm, PostFfnNorm,
+    Query, QueryNorm, Value,
+};
+
+/// A tensor's role within one layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LayerTensor {
+    /// Norm before attention.
+    AttentionNorm,
+    /// Query projection.
+    Query,
+    /// Key projection.
+    Key,
+    /// Value projection.
+    Value,
+    /// Attention output projection.
+    AttentionOutput,
+    /// Per-head norm of queries.
+    QueryNorm,
+    /// Per-head norm of keys.
+    KeyNorm,
+    /// Norm after attention.
+    PostAttentionNorm,
+    /// Norm before the feed-forward block.
+    FfnNorm,
+    /// Feed-forward gate projection.
+    FfnGate,
+    /// Feed-forward up projection.
+    FfnUp,
+    /// Feed-forward down projection.
+    FfnDown,
+    /// Norm after the feed-forward block.
+    PostFfnNorm,
+}
+
+impl LayerTensor {
+    /// The tensors a layer of this description has, biases aside.
+    pub fn of(layer: &LayerSpec) -> impl Iterator<Item = LayerTensor> {
+        let always = [AttentionNorm, Query, Key, Value, AttentionOutput, FfnNorm, FfnGate, FfnUp, FfnDown];
+        let optional = [
+            (layer.attention.qk_norm, QueryNorm),
+            (layer.attention.qk_norm, KeyNorm),
+            (layer.post_attention_norm, PostAttentionNorm),
+            (layer.post_ffn_norm, PostFfnNorm),
+        ];
+        always.into_iter().chain(optional.into_iter().filter_map(|(has, tensor)| has.then_some(tensor)))
+    }
+}
+
+/// How one checkpoint spells its tensor names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorNames {
+    /// Before everything but the output head, e.g. `model.`.
+    pub(super) prefix: String,
+    pub(super) spelling: &'static Spelling,
+}
+
+/// A format's words.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Spelling {
+    embedding: &'static str,
+    output_norm: &'static str,
+    head: &'static str,
+    layers: &'static str,
+    roles: &'static [(LayerTensor, &'static str)],
+}
+
+impl TensorNames {
+    /// Name of the token embedding table, `[vocabulary, hidden]`.
+    pub fn embedding(&self) -> String {
+        format!("{}{}.weight", self.prefix, self.spelling.embedding)
+    }
+
+    /// Name of the norm before the head, `[hidden]`.
+    pub fn output_norm(&self) -> String {
+        format!("{}{}.weight", self.prefix, self.spelling.output_norm)
+    }
+
+    /// Name of the output head, `[vocabulary, hidden]`; absent when tied.
+    pub fn head(&self) -> String {
+        // Multi-modal checkpoints keep the head beside the text model, not inside it.
+        let outer = self.prefix.strip_suffix("model.").unwrap_or("");
+        format!("{outer}{}.weight", self.spelling.head)
+    }
+
+    /// Name of a layer's weight.
+    pub fn weight(&self, layer: usize, tensor: LayerTensor) -> String {
+        self.layer(layer, tensor, "weight")
+    }
+
+    /// Name of a layer's bias.
+    pub fn bias(&self, layer: usize, tensor: LayerTensor) -> String {
+        self.layer(layer, tensor, "bias")
+    }
+
+    fn layer(&self, layer: usize, tensor: LayerTensor, kind: &str) -> String {
+        let role = self.spelling.roles.iter().find(|(t, _)| *t == tensor).map_or("?", |(_, name)| name);
+        format!("{}{}.{layer}.{role}.{kind}", self.prefix, self.spelling.layers)
+    }
+}
+
+/// GGUF, every family.
+pub(super) static GGUF: Spelling = Spelling {
+    embedding: "token_embd",
+    output_norm: "output_norm",
+    head: "output",
+    layers: "blk",
+    roles: &[
+        (AttentionNorm, "attn_norm"),
+        (Query, "attn_q"),
+        (Key, "attn_k"),
+        (Value, "attn_v"),
+        (AttentionOutput, "attn_output"),
+        (QueryNorm, "attn_q_norm"),
+        (KeyNorm, "attn_k_norm"),
+        (PostAttentionNorm, "post_attention_norm"),
+        (FfnNorm, "ffn_norm"),
+        (FfnGate, "ffn_gate"),
+        (FfnUp, "ffn_up"),
+        (FfnDown, "ffn_down"),
+        (PostFfnNorm, "post_ffw_norm"),
+    ],
+};
+
+/// Hugging Face llama.
+pub(super) static HF_LLAMA: Spelling = Spelling {
+    embedding: "embed_tokens",
+    output_norm: "norm",
+    head: "lm_head",
+    layers: "layers",
+    roles: &[
+        (AttentionNorm, "input_layernorm"),
+        (Query, "self_attn.q_proj"),
+        (Key, "self_attn.k_proj"),
+        (Value, "self_attn.v_proj"),
+        (AttentionOutput, "self_attn.o_proj"),
+        (FfnNorm, "post_attention_layernorm"),
+        (FfnGate, "mlp.gate_proj"),
+        (FfnUp, "mlp.up_proj"),
+        (FfnDown, "mlp.down_proj"),
+    ],
+};
+
+/// Hugging Face gemma3: four norms a layer, so `post_attention_layernorm` means another one.
+pub(super) static HF_GEMMA3: Spelling = Spelling {
+    embedding: "embed_tokens",
+    output_norm: "norm",
+    head: "lm_head",
+    layers: "layers",
+    roles: &[
+        (AttentionNorm, "input_layernorm"),
+        (Query, "self_attn.q_proj"),
+        (Key, "self_attn.k_proj"),
+        (Value, "self_attn.v_proj"),
+        (AttentionOutput, "self_attn.o_proj"),
+        (QueryNorm, "self_attn.q_norm"),
+        (KeyNorm, "self_attn.k_norm"),
+        (PostAttentionNorm, "post_attention_layernorm"),
+        (FfnNorm, "pre_feedforward_layernorm"),
+        (FfnGate, "mlp.gate_proj"),
+        (FfnUp, "mlp.up_proj"),
+        (FfnDown, "mlp.down_proj"),
+        (PostFfnNorm, "post_feedforward_layernorm"),
+    ],
+};

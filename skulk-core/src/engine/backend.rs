@@ -1,0 +1,142 @@
+//! Which operations must a device offer? The inner interface the decoder is written against.
+//!
+//! Buffers are `[rows, width]` matrices of f32 on the device, allocated once with room for the
+//! largest step; each operation says how many rows it concerns. Every operation's result for a row
+//! must not depend on which other rows are in the call: that is what makes logits bit-equal over
+//! chunk sizes, batches and replays.
+
+use std::ops::Range;
+
+use super::KvType;
+use crate::arch::{Activation, AttentionSpec, RopeLayout};
+use crate::error::Result;
+use crate::ids::TokenId;
+use crate::weights::Region;
+
+/// A device's operations.
+pub(crate) trait Backend: Send + Sync + 'static {
+    /// Activations `[rows, width]`.
+    type Buffer: Send + Sync;
+    /// A weight matrix `[out, in]` as stored, with an optional bias.
+    type Matrix: Send + Sync;
+    /// A small f32 vector: norm weights.
+    type Vector: Send + Sync;
+    /// Keys and values of one layer of one sequence.
+    type Cache: Send + Sync;
+    /// What operations need beside their operands; one per sequence.
+    type Scratch: Send;
+
+    /// Runs one step's work where the device wants it, e.g. inside its thread pool.
+    fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        work()
+    }
+
+    /// A buffer with room for `rows` rows.
+    fn buffer(&self, rows: usize, width: usize) -> Result<Self::Buffer>;
+    /// Scratch for steps of up to `rows` rows, the widest being `width`.
+    fn scratch(&self, rows: usize, width: usize) -> Result<Self::Scratch>;
+    /// An empty cache.
+    fn cache(&self, spec: &CacheSpec) -> Result<Self::Cache>;
+    /// A weight matrix; its shape has been checked.
+    fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Self::Matrix>;
+    /// A vector.
+    fn vector(&self, values: Vec<f32>) -> Result<Self::Vector>;
+
+    /// Copies rows from the host.
+    fn write(&self, host: &[f32], out: &mut Self::Buffer) -> Result<()>;
+    /// Copies the first rows to the host.
+    fn read(&self, x: &Self::Buffer, out: &mut [f32]) -> Result<()>;
+    /// Copies the rows `from` to the rows `0..`.
+    fn gather(&self, x: &Self::Buffer, from: &[usize], out: &mut Self::Buffer) -> Result<()>;
+
+    /// Rows of the table for tokens, times `scale`.
+    fn embed(&self, table: &Self::Matrix, tokens: &[TokenId], scale: f32, out: &mut Self::Buffer) -> Result<()>;
+    /// `out = x / sqrt(mean(x²) + eps) · weight`, by row.
+    fn rms_norm(&self, x: &Self::Buffer, weight: &Self::Vector, eps: f32, rows: usize, out: &mut Self::Buffer)
+    -> Result<()>;
+    /// `x += y`.
+    fn add(&self, x: &mut Self::Buffer, y: &Self::Buffer, rows: usize) -> Result<()>;
+    /// `out = x · weightᵀ + bias` for each weight; the weights share their input.
+    fn linear(
+        &self,
+        scratch: &mut Self::Scratch,
+        x: &Self::Buffer,
+        rows: usize,
+        products: &mut [(&Self::Matrix, &mut Self::Buffer)],
+    ) -> Result<()>;
+    /// `gate = activation(gate) · up`.
+    fn gated(&self, activation: Activation, gate: &mut Self::Buffer, up: &Self::Buffer, rows: usize) -> Result<()>;
+    /// `x = cap · tanh(x / cap)`.
+    fn softcap(&self, x: &mut Self::Buffer, cap: f32, rows: usize) -> Result<()>;
+
+    /// Cosines and sines of position times frequency, by row: the cosines first, then the sines.
+    fn angles(&self, frequencies: &[f32], positions: &[usize], out: &mut Self::Buffer) -> Result<()>;
+    /// Norms each head (where a norm is given), then rotates it.
+    fn norm_rope(&self, op: &NormRope<'_, Self>, angles: &Self::Buffer, rows: usize, x: &mut Self::Buffer) -> Result<()>;
+    /// Appends keys and values of the segment's rows to the cache and attends to it.
+    fn attend(
+        &self,
+        scratch: &mut Self::Scratch,
+        op: &Attend<'_>,
+        qkv: [&Self::Buffer; 3],
+        cache: &mut Self::Cache,
+        out: &mut Self::Buffer,
+    ) -> Result<()>;
+}
+
+/// What a layer's cache must hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CacheSpec {
+    pub(crate) n_kv_heads: usize,
+    pub(crate) head_dim: usize,
+    /// Positions that must be readable at once: the context, or window plus chunk.
+    pub(crate) positions: usize,
+    pub(crate) kv: KvType,
+}
+
+impl CacheSpec {
+    /// Capacities are whole numbers of this many positions.
+    pub(crate) const GRANULE: usize = 256;
+
+    /// The cache one layer needs for sequences of `context` tokens in chunks of `max_rows`.
+    pub(crate) fn new(attention: &AttentionSpec, context: usize, max_rows: usize, kv: KvType) -> Self {
+        let positions = match attention.window {
+            // The first row of a chunk still sees `window - 1` positions before it.
+            Some(window) => context.min(window.saturating_add(max_rows)),
+            None => context,
+        };
+        Self {
+            n_kv_heads: attention.n_kv_heads,
+            head_dim: attention.head_dim,
+            positions: positions.next_multiple_of(Self::GRANULE),
+            kv,
+        }
+    }
+
+    /// Bytes of keys and values together; `None` on overflow.
+    pub(crate) fn bytes(&self) -> Option<usize> {
+        self.elements()?.checked_mul(2 * self.kv.bytes())
+    }
+
+    /// Elements of the keys, or of the values.
+    pub(crate) fn elements(&self) -> Option<usize> {
+        self.n_kv_heads.checked_mul(self.head_dim)?.checked_mul(self.positions)
+    }
+}
+
+/// Per-head norm and rotation of queries or keys.
+pub(crate) struct NormRope<'a, B: Backend + ?Sized> {
+    pub(crate) heads: usize,
+    pub(crate) head_dim: usize,
+    pub(crate) norm: Option<(&'a B::Vector, f32)>,
+    pub(crate) layout: RopeLayout,
+}
+
+/// One segment's attention.
+pub(crate) struct Attend<'a> {
+    pub(crate) attention: &'a AttentionSpec,
+    /// Rows of the buffers that belong to the segment.
+    pub(crate) rows: Range<usize>,
+    /// Position of its first row.
+    pub(crate) start: usize,
+}

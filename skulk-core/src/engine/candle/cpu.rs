@@ -1,0 +1,223 @@
+//! Which operations does the CPU offer through candle's kernels?
+
+use rayon::prelude::*;
+
+use super::attention::{self, Cache, Partials};
+use super::math;
+use super::product::{self, Matrix, Rooms};
+use crate::arch::{Activation, RopeLayout};
+use crate::engine::backend::{Attend, Backend, CacheSpec, NormRope};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::TokenId;
+use crate::weights::{Region, quant};
+
+/// Below this many elements threads cost more than they save.
+const SERIAL: usize = 1 << 14;
+
+/// The CPU: weights where they are mapped, one thread pool of the caller's size.
+pub(crate) struct Cpu {
+    pool: rayon::ThreadPool,
+    threads: usize,
+}
+
+impl Cpu {
+    /// A pool of `threads` threads, which end when the engine is dropped.
+    pub(crate) fn new(threads: usize) -> Result<Self> {
+        const MOST: usize = 1024;
+        if !(1..=MOST).contains(&threads) {
+            return Err(Error::new(ErrorKind::InvalidArgument, format!("expected 1 to {MOST} threads, found {threads}"))
+                .with("field", "threads")
+                .with_hint("use the number of cores you want to give to the model"));
+        }
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|i| format!("skulk-cpu-{i}"))
+            .build()
+            .map_err(|e| Error::new(ErrorKind::EngineFailed, "cannot start the engine's threads").with_source(e))?;
+        Ok(Self { pool, threads })
+    }
+
+    /// Calls `each(row, rows of x)` for the first `rows` rows, over threads when it pays.
+    fn rows(&self, x: &mut Buffer, rows: usize, each: impl Fn(usize, &mut [f32]) + Sync + Send) {
+        let width = x.width;
+        let data = &mut x.data[..rows * width];
+        if data.len() < SERIAL || self.threads == 1 {
+            data.chunks_exact_mut(width).enumerate().for_each(|(row, x)| each(row, x));
+        } else {
+            data.par_chunks_exact_mut(width).enumerate().for_each(|(row, x)| each(row, x));
+        }
+    }
+}
+
+/// Rows in ordinary memory.
+pub(crate) struct Buffer {
+    data: Vec<f32>,
+    width: usize,
+}
+
+impl Buffer {
+    fn row(&self, row: usize) -> &[f32] {
+        &self.data[row * self.width..][..self.width]
+    }
+}
+
+/// See [`Backend::Scratch`].
+pub(crate) struct Scratch {
+    rooms: Rooms,
+    partials: Partials,
+}
+
+impl Backend for Cpu {
+    type Buffer = Buffer;
+    type Matrix = Matrix;
+    type Vector = Vec<f32>;
+    type Cache = Cache;
+    type Scratch = Scratch;
+
+    fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        self.pool.install(work)
+    }
+
+    fn buffer(&self, rows: usize, width: usize) -> Result<Buffer> {
+        let len = rows.checked_mul(width);
+        let mut data = Vec::new();
+        len.and_then(|len| data.try_reserve_exact(len).ok()).ok_or_else(|| {
+            Error::new(ErrorKind::OutOfMemory, format!("cannot reserve {rows} rows of {width} activations"))
+                .with_hint("use a smaller prefill chunk")
+        })?;
+        data.resize(rows * width, 0.0);
+        Ok(Buffer { data, width })
+    }
+
+    fn scratch(&self, rows: usize, width: usize) -> Result<Scratch> {
+        Ok(Scratch { rooms: Rooms::new(rows, width, self.threads), partials: Partials::default() })
+    }
+
+    fn cache(&self, spec: &CacheSpec) -> Result<Cache> {
+        Cache::new(spec)
+    }
+
+    fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Matrix> {
+        weight.will_need();
+        let row_bytes = weight.row_bytes()?;
+        Ok(Matrix::new(weight, row_bytes, bias))
+    }
+
+    fn vector(&self, values: Vec<f32>) -> Result<Vec<f32>> {
+        Ok(values)
+    }
+
+    fn write(&self, host: &[f32], out: &mut Buffer) -> Result<()> {
+        out.data[..host.len()].copy_from_slice(host);
+        Ok(())
+    }
+
+    fn read(&self, x: &Buffer, out: &mut [f32]) -> Result<()> {
+        out.copy_from_slice(&x.data[..out.len()]);
+        Ok(())
+    }
+
+    fn gather(&self, x: &Buffer, from: &[usize], out: &mut Buffer) -> Result<()> {
+        for (to, &from) in out.data.chunks_exact_mut(x.width).zip(from) {
+            to.copy_from_slice(x.row(from));
+        }
+        Ok(())
+    }
+
+    fn embed(&self, table: &Matrix, tokens: &[TokenId], scale: f32, out: &mut Buffer) -> Result<()> {
+        let (bytes, dtype) = (table.weight.bytes(), table.weight.dtype());
+        self.rows(out, tokens.len(), |row, x| {
+            let at = tokens[row].0 as usize * table.row_bytes;
+            quant::dequantise(dtype, &bytes[at..at + table.row_bytes], x);
+            if scale != 1.0 {
+                x.iter_mut().for_each(|v| *v *= scale);
+            }
+        });
+        Ok(())
+    }
+
+    fn rms_norm(&self, x: &Buffer, weight: &Vec<f32>, eps: f32, rows: usize, out: &mut Buffer) -> Result<()> {
+        self.rows(out, rows, |row, y| math::rms_norm(x.row(row), weight, eps, y));
+        Ok(())
+    }
+
+    fn add(&self, x: &mut Buffer, y: &Buffer, rows: usize) -> Result<()> {
+        self.rows(x, rows, |row, x| x.iter_mut().zip(y.row(row)).for_each(|(x, y)| *x += y));
+        Ok(())
+    }
+
+    fn linear(
+        &self,
+        scratch: &mut Scratch,
+        x: &Buffer,
+        rows: usize,
+        products: &mut [(&Matrix, &mut Buffer)],
+    ) -> Result<()> {
+        for (matrix, out) in products {
+            product::multiply(&mut scratch.rooms, matrix, &x.data, rows, &mut out.data);
+        }
+        Ok(())
+    }
+
+    fn gated(&self, activation: Activation, gate: &mut Buffer, up: &Buffer, rows: usize) -> Result<()> {
+        self.rows(gate, rows, |row, gate| math::gated(activation, gate, up.row(row)));
+        Ok(())
+    }
+
+    fn softcap(&self, x: &mut Buffer, cap: f32, rows: usize) -> Result<()> {
+        self.rows(x, rows, |_, x| x.iter_mut().for_each(|v| *v = cap * math::tanh(*v / cap)));
+        Ok(())
+    }
+
+    fn angles(&self, frequencies: &[f32], positions: &[usize], out: &mut Buffer) -> Result<()> {
+        self.rows(out, positions.len(), |row, x| {
+            let (cos, sin) = x.split_at_mut(frequencies.len());
+            for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(frequencies) {
+                (*sin, *cos) = (positions[row] as f32 * frequency).sin_cos();
+            }
+        });
+        Ok(())
+    }
+
+    fn norm_rope(&self, op: &NormRope<'_, Self>, angles: &Buffer, rows: usize, x: &mut Buffer) -> Result<()> {
+        let half = angles.width / 2;
+        self.rows(x, rows, |row, x| {
+            let (cos, sin) = angles.row(row).split_at(half);
+            for head in x.chunks_exact_mut(op.head_dim) {
+                if let Some((weight, eps)) = op.norm {
+                    let scale = math::rms_scale(head, eps);
+                    head.iter_mut().zip(weight).for_each(|(x, w)| *x *= scale * w);
+                }
+                match op.layout {
+                    RopeLayout::Halves => {
+                        let (first, second) = head[..2 * half].split_at_mut(half);
+                        for (((a, b), cos), sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
+                            (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+                        }
+                    }
+                    RopeLayout::Pairs => {
+                        for ((pair, cos), sin) in head[..2 * half].chunks_exact_mut(2).zip(cos).zip(sin) {
+                            let (a, b) = (pair[0], pair[1]);
+                            pair[0] = a * cos - b * sin;
+                            pair[1] = b * cos + a * sin;
+                        }
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn attend(
+        &self,
+        scratch: &mut Scratch,
+        op: &Attend<'_>,
+        qkv: [&Buffer; 3],
+        cache: &mut Cache,
+        out: &mut Buffer,
+    ) -> Result<()> {
+        let qkv = qkv.map(|x| x.data.as_slice());
+        attention::attend(&mut scratch.partials, self.threads, op, qkv, cache, &mut out.data);
+        Ok(())
+    }
+}

@@ -1,0 +1,8 @@
+//! How does candle compute a decoder? Its block kernels in place on the CPU, its tensors elsewhere.
+
+mod attention;
+mod cpu;
+mod math;
+mod product;
+
+pub(crate) use cpu::Cpu;

@@ -1,0 +1,332 @@
+//! Which device computes a range of layers? Engines, and the shards they load.
+//!
+//! [`Engine`] and [`Shard`] are object safe and speak plain host buffers, so that no tensor library
+//! leaks out and a shard on another machine is just another implementation. Inside, an engine is a
+//! set of operations on device buffers ([`backend::Backend`]) that the decoder is written against.
+
+pub(crate) mod backend;
+pub(crate) mod candle;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::arch::ArchSpec;
+use crate::bytes::ByteSize;
+use crate::cancel::CancelToken;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::{SeqId, TokenId};
+use crate::weights::Checkpoint;
+
+/// Names an engine, e.g. `candle-cpu`. Placements refer to engines by it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EngineId(Arc<str>);
+
+impl EngineId {
+    /// An id of this spelling.
+    pub fn new(id: &str) -> Self {
+        Self(id.into())
+    }
+
+    /// The id's spelling.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for EngineId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What an engine can do, as data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// The device in words, e.g. `CPU, 2 threads`.
+    pub device: String,
+    /// Weights are used where they are mapped; otherwise they are copied to the device.
+    pub in_place_weights: bool,
+}
+
+/// How keys and values are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum KvType {
+    /// Half precision: 2 bytes an element.
+    #[default]
+    F16,
+    /// Single precision: 4 bytes an element.
+    F32,
+}
+
+impl KvType {
+    /// Bytes of one element.
+    pub const fn bytes(self) -> usize {
+        match self {
+            KvType::F16 => 2,
+            KvType::F32 => 4,
+        }
+    }
+}
+
+/// Which part of a model a shard holds, and for what sizes it prepares.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ShardSpec {
+    /// The whole model's description.
+    pub arch: Arc<ArchSpec>,
+    /// The layers this shard holds. The first shard also holds the embedding table, the last one
+    /// the final norm and the head.
+    pub layers: Range<usize>,
+    /// Positions a sequence can have, in tokens.
+    pub context: usize,
+    /// Rows (tokens of all sequences together) that one forward call may have.
+    pub max_rows: usize,
+    /// How keys and values are kept.
+    pub kv: KvType,
+}
+
+impl ShardSpec {
+    /// A shard of `layers` for sequences of up to `context` tokens, in chunks of up to `max_rows`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PlacementInvalid`] for an empty or out-of-range range of layers,
+    /// [`ErrorKind::InvalidArgument`] for zero sizes.
+    pub fn new(arch: Arc<ArchSpec>, layers: Range<usize>, context: usize, max_rows: usize, kv: KvType) -> Result<Self> {
+        if layers.is_empty() || layers.end > arch.n_layers() {
+            return Err(Error::new(
+                ErrorKind::PlacementInvalid,
+                format!("expected a range within 0..{}, found {}..{}", arch.n_layers(), layers.start, layers.end),
+            )
+            .with("field", "layers"));
+        }
+        for (field, value) in [("context", context), ("prefill chunk", max_rows)] {
+            if value == 0 {
+                return Err(Error::new(ErrorKind::InvalidArgument, "expected at least 1, found 0").with("field", field));
+            }
+        }
+        Ok(Self { arch, layers, context, max_rows, kv })
+    }
+
+    /// Whether this shard embeds tokens.
+    pub fn is_first(&self) -> bool {
+        self.layers.start == 0
+    }
+
+    /// Whether this shard computes logits.
+    pub fn is_last(&self) -> bool {
+        self.layers.end == self.arch.n_layers()
+    }
+}
+
+/// What a shard will take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ShardEstimate {
+    /// Weight bytes, mapped or on the device.
+    pub weights: ByteSize,
+    /// Keys and values of one full-length sequence.
+    pub kv_cache: ByteSize,
+}
+
+/// Tells how far loading is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Layers loaded so far, over all stages.
+    pub done: usize,
+    /// Layers of the model.
+    pub total: usize,
+}
+
+/// What loading observes.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct LoadCx<'a> {
+    /// Ends loading within one layer.
+    pub cancel: &'a CancelToken,
+    /// Called after each layer.
+    pub on_layer: &'a (dyn Fn() + Send + Sync),
+}
+
+impl<'a> LoadCx<'a> {
+    /// Loading that `cancel` stops and that calls `on_layer` after each layer.
+    pub fn new(cancel: &'a CancelToken, on_layer: &'a (dyn Fn() + Send + Sync)) -> Self {
+        Self { cancel, on_layer }
+    }
+}
+
+/// What one forward call observes.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct StepCx<'a> {
+    /// Ends the step within one layer.
+    pub cancel: &'a CancelToken,
+}
+
+impl<'a> StepCx<'a> {
+    /// A step that `cancel` stops.
+    pub fn new(cancel: &'a CancelToken) -> Self {
+        Self { cancel }
+    }
+}
+
+/// A compute device that loads ranges of layers.
+pub trait Engine: Send + Sync {
+    /// Its name.
+    fn id(&self) -> &EngineId;
+
+    /// What it can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// What a shard would take, from the checkpoint's header alone.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TensorMissing`] when the checkpoint lacks a tensor of the shard.
+    fn estimate(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<ShardEstimate>;
+
+    /// Maps the shard's tensors, and no others, and makes it ready to compute.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the weights, by tensor; [`ErrorKind::Cancelled`].
+    fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>>;
+}
+
+/// A loaded range of layers with the KV caches of its sequences.
+pub trait Shard: Send + Sync {
+    /// What it holds.
+    fn spec(&self) -> &ShardSpec;
+
+    /// Weight bytes it has mapped or copied.
+    fn weight_bytes(&self) -> ByteSize;
+
+    /// Starts an empty sequence and reserves its cache.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] when the id is in use, [`ErrorKind::OutOfMemory`].
+    fn open(&self, seq: SeqId) -> Result<()>;
+
+    /// Runs a batch through the layers and appends to the caches of its sequences.
+    ///
+    /// `out` is overwritten: hidden states `[rows, hidden]`, or on the last shard logits
+    /// `[asked rows, vocabulary]`. On an error the sequences keep their former length.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a malformed batch, [`ErrorKind::ContextOverflow`],
+    /// [`ErrorKind::Cancelled`], [`ErrorKind::EngineFailed`].
+    fn forward(&self, batch: &Batch<'_>, out: &mut Activations, cx: &StepCx<'_>) -> Result<()>;
+
+    /// Shortens a sequence to `len` tokens, or to fewer when a sliding window's keys are gone:
+    /// returns the length kept, from which the caller feeds tokens again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for an unknown sequence or one shorter than `len`.
+    fn truncate(&self, seq: SeqId, len: usize) -> Result<usize>;
+
+    /// Ends a sequence and frees its cache. Unknown ids are ignored.
+    fn close(&self, seq: SeqId);
+}
+
+/// Rows of one or several sequences for one forward call.
+#[derive(Debug, Clone, Copy)]
+pub struct Batch<'a> {
+    /// The sequences' parts, in row order; a sequence may occur once.
+    pub segments: &'a [Segment],
+    /// Tokens for the first shard, hidden states for the others.
+    pub input: Input<'a>,
+}
+
+/// Consecutive rows of one sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// The sequence.
+    pub seq: SeqId,
+    /// Position of the first row: the sequence's current length.
+    pub start: usize,
+    /// Number of rows.
+    pub rows: usize,
+    /// Which rows' logits the last shard shall give.
+    pub logits: Logits,
+}
+
+/// Which rows of a segment need logits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Logits {
+    /// None: a prefill chunk that is not the last.
+    None,
+    /// The last row's.
+    Last,
+    /// Every row's.
+    All,
+}
+
+impl Segment {
+    /// Rows of logits this segment asks for.
+    pub fn logit_rows(&self) -> usize {
+        match self.logits {
+            Logits::None => 0,
+            Logits::Last => self.rows.min(1),
+            Logits::All => self.rows,
+        }
+    }
+}
+
+/// What enters a shard.
+#[derive(Debug, Clone, Copy)]
+pub enum Input<'a> {
+    /// One token per row.
+    Tokens(&'a [TokenId]),
+    /// Hidden states `[rows, hidden]`, row-major.
+    Hidden(&'a [f32]),
+}
+
+/// A plain host buffer of hidden states or logits, `[rows, width]`, row-major. Reused over steps.
+#[derive(Debug, Clone, Default)]
+pub struct Activations {
+    rows: usize,
+    width: usize,
+    data: Vec<f32>,
+}
+
+impl Activations {
+    /// An empty buffer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Elements in a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// All rows, one behind the other.
+    pub fn data(&self) -> &[f32] {
+        &self.data
+    }
+
+    /// All rows, for writing.
+    pub fn data_mut(&mut self) -> &mut [f32] {
+        &mut self.data
+    }
+
+    /// One row.
+    pub fn row(&self, row: usize) -> Option<&[f32]> {
+        self.data.chunks_exact(self.width.max(1)).nth(row)
+    }
+
+    /// Gives the buffer a shape and returns its memory for writing. Grows, never shrinks, its
+    /// allocation.
+    pub fn reshape(&mut self, rows: usize, width: usize) -> &mut [f32] {
+        self.rows = rows;
+        self.width = width;
+        self.data.resize(rows.saturating_mul(width), 0.0);
+        &mut self.data
+    }
+}

@@ -1,0 +1,114 @@
+//! What does a running generation report?
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::ids::TokenId;
+
+/// One step of a generation.
+///
+/// `text` of all events, joined, is the generated text. Most events carry one token; text that had
+/// to wait (an unfinished character, the beginning of a stop string) comes with a later one. The
+/// last event, and only it, has `finish`.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Event {
+    /// The token sampled in this step; none in a last event that only ends the stream.
+    pub token: Option<Token>,
+    /// Text that became certain with this step; may be empty.
+    pub text: String,
+    /// Why and how the generation ended.
+    pub finish: Option<Finish>,
+}
+
+/// A sampled token.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Token {
+    /// Its id.
+    pub id: TokenId,
+    /// Natural logarithm of its probability under the model's raw logits, when asked for.
+    pub logprob: Option<f32>,
+    /// The likeliest tokens at this position, most likely first, as many as asked for.
+    pub top_logprobs: Vec<TokenLogprob>,
+}
+
+/// A token with its log-probability.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TokenLogprob {
+    /// Its id.
+    pub id: TokenId,
+    /// Natural logarithm of its probability under the model's raw logits.
+    pub logprob: f32,
+}
+
+/// How a generation ended.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Finish {
+    /// Why it ended.
+    pub reason: FinishReason,
+    /// Token counts.
+    pub usage: Usage,
+    /// Durations.
+    pub timings: Timings,
+}
+
+/// Why a generation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FinishReason {
+    /// The model produced an end-of-sequence token.
+    EndOfSequence,
+    /// A stop string occurred.
+    StopString,
+    /// `max_tokens` were generated, or the context is full.
+    Length,
+}
+
+impl FinishReason {
+    /// The stable name: `eos`, `stop` or `length`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            FinishReason::EndOfSequence => "eos",
+            FinishReason::StopString => "stop",
+            FinishReason::Length => "length",
+        }
+    }
+}
+
+impl fmt::Display for FinishReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Token counts of a generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// How many of them were still in the session's cache.
+    pub cached_tokens: usize,
+    /// Tokens sampled, an end-of-sequence token included.
+    pub completion_tokens: usize,
+}
+
+/// Durations of a generation.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
+pub struct Timings {
+    /// Opening the checkpoint, building the tokenizer and loading all stages.
+    pub load: Duration,
+    /// From the start of the generation to its first token.
+    pub time_to_first_token: Duration,
+    /// Computing the prompt's tokens that were not cached.
+    pub prefill: Duration,
+    /// From the first token to the last.
+    pub decode: Duration,
+    /// Prompt tokens computed per second.
+    pub prefill_tokens_per_second: f64,
+    /// Tokens per second after the first; 0 when there was only one.
+    pub decode_tokens_per_second: f64,
+}

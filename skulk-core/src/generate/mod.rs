@@ -1,0 +1,16 @@
+//! How does a model write text? Loaded models, sessions, running generations and sampling.
+
+mod event;
+mod generation;
+mod model;
+mod options;
+mod run;
+mod sampler;
+mod session;
+
+pub use event::{Event, Finish, FinishReason, Timings, Token, TokenLogprob, Usage};
+pub use generation::{Generation, Output};
+pub use model::{LoadOptions, Model, StageInfo};
+pub use options::{GenerateOptions, Prompt};
+pub use sampler::Sampling;
+pub use session::Session;

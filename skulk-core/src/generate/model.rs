@@ -1,0 +1,394 @@
+//! What is a loaded model? Its shards in order, its tokenizer, and how sequences pass through.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::arch::ArchSpec;
+use crate::bytes::ByteSize;
+use crate::cancel::CancelToken;
+use crate::engine::{Activations, Batch, Engine, EngineId, Input, KvType, LoadCx, Progress, Segment, Shard, ShardSpec, StepCx};
+use crate::error::{Error, ErrorKind, Result};
+use crate::generate::{GenerateOptions, Generation, Prompt, Session};
+use crate::ids::{SeqId, TokenId};
+use crate::model::{EngineOptions, candle_cpu};
+use crate::plan::Placement;
+use crate::tokenizer::Tokenizer;
+use crate::weights::{Checkpoint, open_checkpoint};
+
+/// Called with the progress of loading.
+type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// Options of loading a model.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct LoadOptions {
+    /// Stages that [`Model::open`] splits the layers into.
+    pub stages: usize,
+    /// Threads of the engine that is made when [`engines`](Self::engines) is empty.
+    pub threads: usize,
+    /// Engines that a placement may name; [`Model::open`] uses the first.
+    pub engines: Vec<Arc<dyn Engine>>,
+    /// Positions a session can hold, in tokens; `None`: what the model was trained for, at most
+    /// [`DEFAULT_CONTEXT`](Self::DEFAULT_CONTEXT).
+    pub context: Option<usize>,
+    /// Prompt tokens that pass through the layers together.
+    pub prefill_chunk: usize,
+    /// How keys and values are kept.
+    pub kv: KvType,
+    /// Called after each layer that was loaded.
+    pub progress: Option<OnProgress>,
+    /// Ends loading within one layer.
+    pub cancel: CancelToken,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self {
+            stages: 1,
+            threads: EngineOptions::default().threads,
+            engines: Vec::new(),
+            context: None,
+            prefill_chunk: 512,
+            kv: KvType::default(),
+            progress: None,
+            cancel: CancelToken::new(),
+        }
+    }
+}
+
+impl LoadOptions {
+    /// The context that long-context models get unless asked for more.
+    pub const DEFAULT_CONTEXT: usize = 4096;
+
+    /// Splits the layers into `n` stages.
+    #[must_use]
+    pub fn stages(mut self, n: usize) -> Self {
+        self.stages = n;
+        self
+    }
+
+    /// Computes with `n` threads.
+    #[must_use]
+    pub fn threads(mut self, n: usize) -> Self {
+        self.threads = n;
+        self
+    }
+
+    /// Adds an engine.
+    #[must_use]
+    pub fn engine(mut self, engine: Arc<dyn Engine>) -> Self {
+        self.engines.push(engine);
+        self
+    }
+
+    /// Lets sessions hold `n` tokens.
+    #[must_use]
+    pub fn context(mut self, n: usize) -> Self {
+        self.context = Some(n);
+        self
+    }
+
+    /// Passes `n` prompt tokens through the layers together.
+    #[must_use]
+    pub fn prefill_chunk(mut self, n: usize) -> Self {
+        self.prefill_chunk = n;
+        self
+    }
+
+    /// Keeps keys and values like this.
+    #[must_use]
+    pub fn kv(mut self, kv: KvType) -> Self {
+        self.kv = kv;
+        self
+    }
+
+    /// Calls `report` after each layer.
+    #[must_use]
+    pub fn progress(mut self, report: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Arc::new(report));
+        self
+    }
+
+    /// Ends loading when `token` is cancelled.
+    #[must_use]
+    pub fn cancel(mut self, token: CancelToken) -> Self {
+        self.cancel = token;
+        self
+    }
+}
+
+/// What one stage of a loaded model holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StageInfo {
+    /// The engine that runs it.
+    pub engine: EngineId,
+    /// The engine's device in words.
+    pub device: String,
+    /// Its layers.
+    pub layers: std::ops::Range<usize>,
+    /// Weight bytes it has mapped or copied. Stages that share a tied embedding table both count
+    /// it, though its pages exist once.
+    pub weights: ByteSize,
+    /// Keys and values of one full-length session.
+    pub kv_cache: ByteSize,
+}
+
+/// A model ready to generate. Cloning is cheap and shares the weights.
+///
+/// ```
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
+/// use skulk::{GenerateOptions, LoadOptions, Model};
+/// let model = Model::open(path, &LoadOptions::default().stages(2).threads(1))?;
+/// let output = model.generate("Once upon a time", GenerateOptions::default().max_tokens(8))?.output()?;
+/// assert_eq!(output.ids.len(), 8);
+/// # Ok::<(), skulk::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Model {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) arch: Arc<ArchSpec>,
+    pub(super) tokenizer: Arc<Tokenizer>,
+    pub(super) context: usize,
+    pub(super) prefill_chunk: usize,
+    pub(super) load_time: Duration,
+    shards: Vec<Box<dyn Shard>>,
+    placement: Placement,
+    stages: Vec<StageInfo>,
+    next_seq: AtomicU64,
+}
+
+impl Model {
+    /// Opens the checkpoint at `path` and loads it in [`LoadOptions::stages`] even stages.
+    ///
+    /// # Errors
+    /// As [`open_checkpoint`] and [`load`](Self::load).
+    pub fn open(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Self> {
+        let started = Instant::now();
+        let checkpoint = open_checkpoint(path)?;
+        let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
+        let engines = engines(options)?;
+        let engine = engines.first().ok_or_else(|| Error::new(ErrorKind::Internal, "no engine was made"))?;
+        let placement = Placement::even(arch.n_layers(), options.stages, engine.id())?;
+        Self::assemble(started, &*checkpoint, arch, &placement, &engines, options)
+    }
+
+    /// Loads a checkpoint as placed: each stage maps its own tensors and no others.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArchUnsupported`], [`ErrorKind::ConfigInvalid`], [`ErrorKind::TensorMissing`]
+    /// and [`ErrorKind::TensorShape`] for what is wrong with the checkpoint;
+    /// [`ErrorKind::TokenizerInvalid`]; [`ErrorKind::PlacementInvalid`] when the placement does not
+    /// fit the model or names an engine that the options lack; [`ErrorKind::InvalidArgument`] for
+    /// impossible options; [`ErrorKind::Cancelled`].
+    pub fn load(checkpoint: &dyn Checkpoint, placement: &Placement, options: &LoadOptions) -> Result<Self> {
+        let started = Instant::now();
+        let arch = Arc::new(ArchSpec::from_checkpoint(checkpoint)?);
+        Self::assemble(started, checkpoint, arch, placement, &engines(options)?, options)
+    }
+
+    fn assemble(
+        started: Instant,
+        checkpoint: &dyn Checkpoint,
+        arch: Arc<ArchSpec>,
+        placement: &Placement,
+        engines: &[Arc<dyn Engine>],
+        options: &LoadOptions,
+    ) -> Result<Self> {
+        let total = arch.n_layers();
+        let placement = Placement::new(placement.stages().to_vec(), total)?;
+        let context = options.context.unwrap_or(arch.context_length.min(LoadOptions::DEFAULT_CONTEXT));
+        if context > arch.context_length {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("expected a context of at most {} tokens, for which the model was trained, found {context}", arch.context_length),
+            )
+            .with("field", "context"));
+        }
+        // Building the tokenizer takes as long as everything else: let it run beside.
+        let (tokenizer, shards) = std::thread::scope(|scope| {
+            let tokenizer = scope.spawn(|| Tokenizer::from_checkpoint(checkpoint));
+            let done = AtomicUsize::new(0);
+            let on_layer = || {
+                let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+                if let Some(report) = &options.progress {
+                    report(Progress { done, total });
+                }
+            };
+            let cx = LoadCx::new(&options.cancel, &on_layer);
+            let shards = placement
+                .stages()
+                .iter()
+                .map(|stage| {
+                    let engine = engines.iter().find(|e| *e.id() == stage.engine).ok_or_else(|| {
+                        Error::new(ErrorKind::PlacementInvalid, format!("the placement names engine `{}`", stage.engine))
+                            .with_hint("add that engine to the load options")
+                    })?;
+                    let prefill_chunk = options.prefill_chunk.min(context);
+                    let spec = ShardSpec::new(Arc::clone(&arch), stage.layers.clone(), context, prefill_chunk, options.kv)?;
+                    let estimate = engine.estimate(&spec, checkpoint)?;
+                    let shard = engine.load(&spec, checkpoint, &cx)?;
+                    let info = StageInfo {
+                        engine: engine.id().clone(),
+                        device: engine.capabilities().device.clone(),
+                        layers: stage.layers.clone(),
+                        weights: shard.weight_bytes(),
+                        kv_cache: estimate.kv_cache,
+                    };
+                    Ok((shard, info))
+                })
+                .collect::<Result<Vec<_>>>();
+            let tokenizer = tokenizer
+                .join()
+                .unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "building the tokenizer panicked")));
+            (tokenizer, shards)
+        });
+        let (shards, stages): (Vec<_>, Vec<_>) = shards?.into_iter().unzip();
+        let tokenizer = tokenizer?;
+        if tokenizer.vocab_size() > arch.vocab_size {
+            return Err(Error::new(
+                ErrorKind::TokenizerInvalid,
+                format!(
+                    "expected a tokenizer of at most {} tokens, the embedding table's rows, found {}",
+                    arch.vocab_size,
+                    tokenizer.vocab_size()
+                ),
+            )
+            .with("file", checkpoint.path().display())
+            .with_hint("the tokenizer belongs to another model"));
+        }
+        Ok(Self {
+            inner: Arc::new(Inner {
+                arch,
+                tokenizer: Arc::new(tokenizer),
+                context,
+                prefill_chunk: options.prefill_chunk.min(context),
+                load_time: started.elapsed(),
+                shards,
+                placement,
+                stages,
+                next_seq: AtomicU64::new(0),
+            }),
+        })
+    }
+
+    /// The model's description.
+    pub fn arch(&self) -> &ArchSpec {
+        &self.inner.arch
+    }
+
+    /// The model's tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.inner.tokenizer
+    }
+
+    /// Positions a session can hold, in tokens.
+    pub fn context(&self) -> usize {
+        self.inner.context
+    }
+
+    /// Which engine runs which layers.
+    pub fn placement(&self) -> &Placement {
+        &self.inner.placement
+    }
+
+    /// What each stage holds.
+    pub fn stages(&self) -> &[StageInfo] {
+        &self.inner.stages
+    }
+
+    /// How long loading took.
+    pub fn load_time(&self) -> Duration {
+        self.inner.load_time
+    }
+
+    /// An empty session. Any number may exist and generate at the same time.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] when its KV cache cannot be reserved.
+    pub fn session(&self) -> Result<Session> {
+        Session::open(Arc::clone(&self.inner))
+    }
+
+    /// Generates from a prompt in a session of its own.
+    ///
+    /// # Errors
+    /// As [`Session::generate`].
+    pub fn generate(&self, prompt: impl Into<Prompt>, options: GenerateOptions) -> Result<Generation> {
+        self.session()?.generate(prompt, options)
+    }
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Model").field("family", &self.inner.arch.family).field("stages", &self.inner.stages).finish()
+    }
+}
+
+/// The caller's engines, or one CPU engine of the caller's number of threads.
+fn engines(options: &LoadOptions) -> Result<Vec<Arc<dyn Engine>>> {
+    if options.engines.is_empty() {
+        return Ok(vec![candle_cpu(&EngineOptions::default().threads(options.threads))?]);
+    }
+    Ok(options.engines.clone())
+}
+
+impl Inner {
+    /// Opens a sequence on every shard.
+    pub(super) fn open_sequence(&self) -> Result<SeqId> {
+        let seq = SeqId(self.next_seq.fetch_add(1, Ordering::Relaxed));
+        for shard in &self.shards {
+            if let Err(error) = shard.open(seq) {
+                self.close_sequence(seq);
+                return Err(error);
+            }
+        }
+        Ok(seq)
+    }
+
+    pub(super) fn close_sequence(&self, seq: SeqId) {
+        self.shards.iter().for_each(|shard| shard.close(seq));
+    }
+
+    /// Shortens the sequence on every shard to the same length: `len`, or less when one has lost
+    /// what it would need.
+    pub(super) fn truncate(&self, seq: SeqId, len: usize) -> Result<usize> {
+        let mut kept = len;
+        loop {
+            let before = kept;
+            for shard in &self.shards {
+                kept = kept.min(shard.truncate(seq, kept)?);
+            }
+            if kept == before {
+                return Ok(kept);
+            }
+        }
+    }
+
+    /// Runs tokens through all stages; logits end in `buffers[0]`.
+    pub(super) fn forward(
+        &self,
+        segment: Segment,
+        tokens: &[TokenId],
+        buffers: &mut [Activations; 2],
+        cx: &StepCx<'_>,
+    ) -> Result<()> {
+        let segments = [segment];
+        let mut input_is_tokens = true;
+        for shard in &self.shards {
+            let [out, x] = buffers;
+            let input = if input_is_tokens { Input::Tokens(tokens) } else { Input::Hidden(x.data()) };
+            shard.forward(&Batch { segments: &segments, input }, out, cx)?;
+            input_is_tokens = false;
+            buffers.swap(0, 1);
+        }
+        // The last stage's output was swapped to the back.
+        buffers.swap(0, 1);
+        Ok(())
+    }
+}

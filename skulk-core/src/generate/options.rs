@@ -1,0 +1,140 @@
+//! What may a caller ask of a generation?
+
+use crate::cancel::CancelToken;
+use crate::error::{Error, ErrorKind, Result};
+use crate::generate::Sampling;
+use crate::ids::TokenId;
+
+/// What a generation starts from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Prompt {
+    /// The whole text so far. Special tokens are recognised; BOS is added as the model wants it.
+    Text(String),
+    /// The whole sequence so far, as tokens; used as given.
+    Tokens(Vec<TokenId>),
+    /// Text that follows what the session already holds.
+    Append(String),
+}
+
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Self {
+        Prompt::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Prompt {
+    fn from(text: String) -> Self {
+        Prompt::Text(text)
+    }
+}
+
+impl From<Vec<TokenId>> for Prompt {
+    fn from(tokens: Vec<TokenId>) -> Self {
+        Prompt::Tokens(tokens)
+    }
+}
+
+/// Options of one generation.
+///
+/// ```
+/// use skulk::{GenerateOptions, Sampling};
+/// let options = GenerateOptions::default()
+///     .max_tokens(64)
+///     .sampling(Sampling::default().temperature(0.8).top_p(0.95).seed(7))
+///     .stop(["\n\n"]);
+/// # let _ = options;
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct GenerateOptions {
+    /// Tokens to generate at most; `None`: until the model ends or the context is full.
+    pub max_tokens: Option<usize>,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Texts that end the generation; they are not part of its text.
+    pub stop: Vec<String>,
+    /// Do not end at the model's end-of-sequence tokens.
+    pub ignore_eos: bool,
+    /// Report the log-probability of each token, and of this many likeliest ones (0 to 64).
+    pub logprobs: Option<usize>,
+    /// Ends the generation, in prefill too, within one layer's work.
+    pub cancel: CancelToken,
+}
+
+impl Default for GenerateOptions {
+    /// Greedy, until the model ends.
+    fn default() -> Self {
+        Self {
+            max_tokens: None,
+            sampling: Sampling::default(),
+            stop: Vec::new(),
+            ignore_eos: false,
+            logprobs: None,
+            cancel: CancelToken::new(),
+        }
+    }
+}
+
+impl GenerateOptions {
+    /// The most log-probabilities a position can report.
+    pub const MAX_LOGPROBS: usize = 64;
+
+    /// Generates at most `n` tokens.
+    #[must_use]
+    pub fn max_tokens(mut self, n: usize) -> Self {
+        self.max_tokens = Some(n);
+        self
+    }
+
+    /// Chooses tokens like this.
+    #[must_use]
+    pub fn sampling(mut self, sampling: Sampling) -> Self {
+        self.sampling = sampling;
+        self
+    }
+
+    /// Ends at any of these texts.
+    #[must_use]
+    pub fn stop<S: Into<String>>(mut self, texts: impl IntoIterator<Item = S>) -> Self {
+        self.stop = texts.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Goes on past end-of-sequence tokens.
+    #[must_use]
+    pub fn ignore_eos(mut self, ignore: bool) -> Self {
+        self.ignore_eos = ignore;
+        self
+    }
+
+    /// Reports log-probabilities: of the sampled token, and of the `top` likeliest.
+    #[must_use]
+    pub fn logprobs(mut self, top: usize) -> Self {
+        self.logprobs = Some(top);
+        self
+    }
+
+    /// Ends when `token` is cancelled.
+    #[must_use]
+    pub fn cancel(mut self, token: CancelToken) -> Self {
+        self.cancel = token;
+        self
+    }
+
+    pub(super) fn validate(&self, vocab_size: usize) -> Result<()> {
+        let invalid = |field: &'static str, message: String| {
+            Err(Error::new(ErrorKind::InvalidArgument, message).with("field", field))
+        };
+        if self.max_tokens == Some(0) {
+            return invalid("max_tokens", "expected at least 1, found 0".into());
+        }
+        if let Some(top) = self.logprobs.filter(|&n| n > Self::MAX_LOGPROBS) {
+            return invalid("logprobs", format!("expected 0 to {}, found {top}", Self::MAX_LOGPROBS));
+        }
+        if self.stop.iter().any(String::is_empty) {
+            return invalid("stop", "expected texts of at least one character, found an empty one".into());
+        }
+        self.sampling.validate(vocab_size)
+    }
+}

@@ -1,0 +1,365 @@
+//! Which token comes next? Penalties, temperature, truncation and the draw.
+
+use rand_chacha::ChaCha12Rng;
+use rand_core::{RngCore, SeedableRng};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::generate::TokenLogprob;
+use crate::ids::TokenId;
+
+/// How tokens are chosen. Steps run in this order: logit bias, repetition, presence and frequency
+/// penalties, temperature, min-p, top-k, top-p, draw; each truncation sees what the one before kept.
+///
+/// The draw takes one 64-bit number per token from ChaCha12 seeded with [`seed`](Self::seed): the
+/// same logits, options and seed give the same tokens on every platform and in every version.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Sampling {
+    /// Divides logits; 0 takes the likeliest token (greedy).
+    pub temperature: f32,
+    /// Keeps this many likeliest tokens; `None`: all.
+    pub top_k: Option<usize>,
+    /// Keeps the smallest set of likeliest tokens whose probability reaches this (0 to 1).
+    pub top_p: f32,
+    /// Keeps tokens at least this fraction as likely as the likeliest (0 to 1).
+    pub min_p: f32,
+    /// Divides positive logits of tokens seen in the last [`penalty_window`](Self::penalty_window)
+    /// tokens, multiplies negative ones (Keskar et al. 2019); 1 is none.
+    pub repetition_penalty: f32,
+    /// Subtracted once from logits of tokens seen in the window.
+    pub presence_penalty: f32,
+    /// Subtracted from logits for each time a token was seen in the window.
+    pub frequency_penalty: f32,
+    /// How many of the last tokens, prompt included, the penalties look at.
+    pub penalty_window: usize,
+    /// Added to logits of single tokens; negative infinity forbids one.
+    pub logit_bias: Vec<(TokenId, f32)>,
+    /// Seed of the draw; `None`: 0. Host applications that want variety give their own.
+    pub seed: Option<u64>,
+}
+
+impl Default for Sampling {
+    /// Greedy, without penalties.
+    fn default() -> Self {
+        Self {
+            temperature: 0.0,
+            top_k: None,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            penalty_window: 64,
+            logit_bias: Vec::new(),
+            seed: None,
+        }
+    }
+}
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident: $ty:ty $(=> $wrap:path)?;)*) => {
+        impl Sampling {$(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $name(mut self, value: $ty) -> Self {
+                self.$name = setters!(@ value $(, $wrap)?);
+                self
+            }
+        )*}
+    };
+    (@ $value:ident) => { $value };
+    (@ $value:ident, $wrap:path) => { $wrap($value) };
+}
+
+setters! {
+    /// Divides logits by this; 0 is greedy.
+    temperature: f32;
+    /// Keeps this many likeliest tokens.
+    top_k: usize => Some;
+    /// Keeps the smallest likeliest set that reaches this probability.
+    top_p: f32;
+    /// Keeps tokens at least this fraction as likely as the likeliest.
+    min_p: f32;
+    /// Weakens tokens seen before.
+    repetition_penalty: f32;
+    /// Subtracts from tokens seen before, once.
+    presence_penalty: f32;
+    /// Subtracts from tokens seen before, each time.
+    frequency_penalty: f32;
+    /// Looks at this many of the last tokens for penalties.
+    penalty_window: usize;
+    /// Adds to the logits of single tokens.
+    logit_bias: Vec<(TokenId, f32)>;
+    /// Seeds the draw.
+    seed: u64 => Some;
+}
+
+impl Sampling {
+    pub(super) fn validate(&self, vocab_size: usize) -> Result<()> {
+        let check = |field: &'static str, value: f32, ok: bool, expected: &str| {
+            if ok && !value.is_nan() {
+                return Ok(());
+            }
+            Err(Error::new(ErrorKind::InvalidArgument, format!("expected {expected}, found {value}"))
+                .with("field", field))
+        };
+        let t = self.temperature;
+        check("temperature", t, t.is_finite() && t >= 0.0, "a finite number of at least 0")?;
+        check("top_p", self.top_p, self.top_p > 0.0 && self.top_p <= 1.0, "more than 0 and at most 1")?;
+        check("min_p", self.min_p, (0.0..=1.0).contains(&self.min_p), "0 to 1")?;
+        let r = self.repetition_penalty;
+        check("repetition_penalty", r, r.is_finite() && r > 0.0, "a finite number above 0")?;
+        let p = self.presence_penalty;
+        check("presence_penalty", p, p.is_finite(), "a finite number")?;
+        let f = self.frequency_penalty;
+        check("frequency_penalty", f, f.is_finite(), "a finite number")?;
+        if self.top_k == Some(0) {
+            return Err(Error::new(ErrorKind::InvalidArgument, "expected at least 1, found 0")
+                .with("field", "top_k")
+                .with_hint("leave top_k out to keep all tokens"));
+        }
+        for (token, bias) in &self.logit_bias {
+            check("logit_bias", *bias, *bias < f32::INFINITY, "a number or negative infinity")?;
+            if token.0 as usize >= vocab_size {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!("expected token ids below the vocabulary size {vocab_size}, found {token}"),
+                )
+                .with("field", "logit_bias"));
+            }
+        }
+        Ok(())
+    }
+
+    fn penalises(&self) -> bool {
+        self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
+    }
+}
+
+/// The state of one generation's choices. Buffers are kept, so that a step allocates nothing.
+pub(super) struct Sampler {
+    sampling: Sampling,
+    rng: ChaCha12Rng,
+    /// Candidate tokens by id.
+    candidates: Vec<u32>,
+    /// The last tokens, sorted, for penalties.
+    recent: Vec<TokenId>,
+}
+
+impl Sampler {
+    pub(super) fn new(sampling: Sampling) -> Self {
+        let rng = ChaCha12Rng::seed_from_u64(sampling.seed.unwrap_or(0));
+        Self { sampling, rng, candidates: Vec::new(), recent: Vec::new() }
+    }
+
+    /// Chooses a token. `logits` are overwritten; `history` are all tokens so far.
+    pub(super) fn sample(&mut self, logits: &mut [f32], history: &[TokenId]) -> Result<TokenId> {
+        self.adjust(logits, history);
+        if self.sampling.temperature == 0.0 {
+            return argmax(logits).ok_or_else(no_choice);
+        }
+        self.draw(logits)
+    }
+
+    fn adjust(&mut self, logits: &mut [f32], history: &[TokenId]) {
+        let s = &self.sampling;
+        for (token, bias) in &s.logit_bias {
+            logits[token.0 as usize] += bias;
+        }
+        if !s.penalises() {
+            return;
+        }
+        self.recent.clear();
+        self.recent.extend_from_slice(&history[history.len().saturating_sub(s.penalty_window)..]);
+        self.recent.sort_unstable();
+        for seen in self.recent.chunk_by(|a, b| a == b) {
+            let Some(logit) = logits.get_mut(seen[0].0 as usize) else { continue };
+            *logit = if *logit > 0.0 { *logit / s.repetition_penalty } else { *logit * s.repetition_penalty };
+            *logit -= s.presence_penalty + s.frequency_penalty * seen.len() as f32;
+        }
+    }
+
+    fn draw(&mut self, logits: &[f32]) -> Result<TokenId> {
+        let s = &self.sampling;
+        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        if !max.is_finite() {
+            return Err(no_choice());
+        }
+        // Candidates by falling logit, ties by id: a total order, so that the draw is reproducible.
+        let order =
+            |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+        // Tokens this far below the likeliest have no share that f32 could represent.
+        let floor = max + s.temperature * s.min_p.max(1e-12).ln();
+        self.candidates.clear();
+        self.candidates.extend((0..logits.len() as u32).filter(|&id| logits[id as usize] >= floor));
+        if let Some(k) = s.top_k.filter(|&k| k < self.candidates.len()) {
+            self.candidates.select_nth_unstable_by(k - 1, order);
+            self.candidates.truncate(k);
+            self.candidates.sort_unstable_by(order);
+        }
+        let weight = |id: u32| f64::from((logits[id as usize] - max) / s.temperature).exp();
+        let mut total = self.candidates.iter().map(|&id| weight(id)).sum::<f64>();
+        if s.top_p < 1.0 {
+            // The set is nearly always a tiny part of the vocabulary: sort only as far as needed.
+            let mut sorted = 128;
+            loop {
+                let all = sorted >= self.candidates.len();
+                if !all {
+                    self.candidates.select_nth_unstable_by(sorted - 1, order);
+                }
+                let end = sorted.min(self.candidates.len());
+                self.candidates[..end].sort_unstable_by(order);
+                let mut sum = 0.0;
+                let last = self.candidates[..end].iter().position(|&id| {
+                    sum += weight(id);
+                    sum >= f64::from(s.top_p) * total
+                });
+                if let Some(last) = last {
+                    self.candidates.truncate(last + 1);
+                    total = sum;
+                }
+                if last.is_some() || all {
+                    break;
+                }
+                sorted *= 8;
+            }
+        }
+        // 53 random bits: the numbers in [0, 1) that f64 spaces evenly.
+        let mut left = (self.rng.next_u64() >> 11) as f64 * (-53f64).exp2() * total;
+        for &id in &self.candidates {
+            left -= weight(id);
+            if left < 0.0 {
+                return Ok(TokenId(id));
+            }
+        }
+        self.candidates.last().map(|&id| TokenId(id)).ok_or_else(no_choice)
+    }
+}
+
+fn no_choice() -> Error {
+    Error::new(ErrorKind::EngineFailed, "no token has a finite logit")
+        .with_hint("the weights or the logit bias leave nothing to choose from")
+}
+
+/// The largest logit's token, the first of equals; `None` when no logit is a number above -∞.
+pub(super) fn argmax(logits: &[f32]) -> Option<TokenId> {
+    let mut best = None;
+    let mut max = f32::NEG_INFINITY;
+    for (id, &logit) in logits.iter().enumerate() {
+        if logit > max {
+            max = logit;
+            best = Some(TokenId(id as u32));
+        }
+    }
+    best
+}
+
+/// Logarithm of the sum of exponentials of raw logits: a token's logit less this is its natural
+/// log-probability. The `top` likeliest tokens go to `out`, most likely first.
+pub(super) fn top_logprobs(logits: &[f32], top: usize, out: &mut Vec<TokenLogprob>) -> f32 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|&l| f64::from(l - max).exp()).sum();
+    let normaliser = max + sum.ln() as f32;
+    out.clear();
+    for (id, &logit) in logits.iter().enumerate() {
+        let entry = TokenLogprob { id: TokenId(id as u32), logprob: logit - normaliser };
+        if top == 0 || out.len() == top && out.last().is_some_and(|last| entry.logprob <= last.logprob) {
+            continue;
+        }
+        let at = out.partition_point(|other| other.logprob >= entry.logprob);
+        out.insert(at, entry);
+        out.truncate(top);
+    }
+    normaliser
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frequencies(sampling: Sampling, logits: &[f32]) -> Vec<f64> {
+        const DRAWS: usize = 40_000;
+        let mut counts = vec![0.0; logits.len()];
+        let mut sampler = Sampler::new(sampling);
+        for _ in 0..DRAWS {
+            let token = sampler.sample(&mut logits.to_vec(), &[]).unwrap();
+            counts[token.0 as usize] += 1.0 / DRAWS as f64;
+        }
+        counts
+    }
+
+    /// Five standard deviations of a frequency over 40,000 draws.
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() < 5.0 * (0.25f64 / 40_000.0).sqrt()
+    }
+
+    #[test]
+    fn draws_follow_the_softmax() {
+        let logits = [1.0, 2.0, 0.5, -1.0];
+        for temperature in [0.5, 1.0, 2.0] {
+            let weights: Vec<f64> = logits.iter().map(|&l| (f64::from(l) / f64::from(temperature)).exp()).collect();
+            let total: f64 = weights.iter().sum();
+            let found = frequencies(Sampling::default().temperature(temperature).seed(1), &logits);
+            assert!(found.iter().zip(&weights).all(|(f, w)| near(*f, w / total)), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn truncations_keep_what_they_say() {
+        let logits: Vec<f32> = [0.5f32, 0.25, 0.15, 0.1].iter().map(|p| p.ln()).collect();
+        let base = Sampling::default().temperature(1.0);
+        let kept = |sampling: Sampling| frequencies(sampling, &logits).iter().filter(|f| **f > 0.0).count();
+        assert_eq!(kept(base.clone()), 4);
+        assert_eq!(kept(base.clone().top_k(2)), 2);
+        assert_eq!(kept(base.clone().top_p(0.74)), 2);
+        assert_eq!(kept(base.clone().top_p(0.76)), 3);
+        assert_eq!(kept(base.clone().min_p(0.29)), 3);
+        assert_eq!(kept(base.clone().min_p(0.31)), 2);
+        let two = frequencies(base.top_k(2), &logits);
+        assert!(near(two[0], 2.0 / 3.0));
+    }
+
+    #[test]
+    fn penalties_look_at_the_window() {
+        let mut sampler = Sampler::new(Sampling::default().repetition_penalty(2.0).penalty_window(2));
+        let mut logits = [4.0, 3.9, -1.0];
+        let history = [TokenId(1), TokenId(0), TokenId(2)];
+        assert_eq!(sampler.sample(&mut logits, &history).unwrap(), TokenId(1));
+        assert_eq!(logits, [2.0, 3.9, -2.0]);
+        let mut sampler = Sampler::new(Sampling::default().presence_penalty(0.5).frequency_penalty(1.0));
+        let mut logits = [4.0, 3.9];
+        sampler.sample(&mut logits, &[TokenId(0), TokenId(0)]).unwrap();
+        assert_eq!(logits, [1.5, 3.9]);
+    }
+
+    #[test]
+    fn the_seed_fixes_the_draws() {
+        let draw = |seed| {
+            let mut sampler = Sampler::new(Sampling::default().temperature(1.0).seed(seed));
+            (0..12).map(|_| sampler.sample(&mut [0.0; 16], &[]).unwrap().0).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(42), draw(42));
+        assert_ne!(draw(42), draw(43));
+    }
+
+    #[test]
+    fn nothing_to_choose_is_an_error() {
+        for temperature in [0.0, 1.0] {
+            let mut sampler = Sampler::new(Sampling::default().temperature(temperature));
+            assert!(sampler.sample(&mut [f32::NAN, f32::NEG_INFINITY], &[]).is_err());
+        }
+    }
+
+    #[test]
+    fn logprobs_are_sorted_and_normalised() {
+        let logits = [0.1, 2.0, -3.0, 2.0, 1.0];
+        let mut top = Vec::new();
+        let normaliser = top_logprobs(&logits, 3, &mut top);
+        assert_eq!(top.iter().map(|t| t.id.0).collect::<Vec<_>>(), [1, 3, 4]);
+        assert_eq!(top[2].logprob, 1.0 - normaliser);
+        let mut all = Vec::new();
+        top_logprobs(&logits, 5, &mut all);
+        let total: f64 = all.iter().map(|t| f64::from(t.logprob).exp()).sum();
+        assert!((total - 1.0).abs() < 1e-6);
+    }
+}

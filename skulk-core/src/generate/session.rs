@@ -1,0 +1,172 @@
+//! What does one conversation remember? Its tokens, and which of them the shards still hold.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::model::Inner;
+use crate::engine::Activations;
+use crate::error::{Detail, Error, ErrorKind, Result};
+use crate::generate::{GenerateOptions, Generation, Prompt};
+use crate::ids::{SeqId, TokenId};
+
+/// One conversation with a model: prompts that begin like the tokens it holds are computed only
+/// from where they differ.
+///
+/// Sessions are independent; one session runs one generation at a time.
+///
+/// ```
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
+/// # use skulk::{GenerateOptions, LoadOptions, Model, Prompt};
+/// # let model = Model::open(path, &LoadOptions::default().threads(1))?;
+/// let session = model.session()?;
+/// let first = session.generate("Once upon a time", GenerateOptions::default().max_tokens(8))?.output()?;
+/// let next = Prompt::Append(" Then".into());
+/// let second = session.generate(next, GenerateOptions::default().max_tokens(8))?.output()?;
+/// assert!(second.finish.usage.cached_tokens > first.finish.usage.prompt_tokens);
+/// # Ok::<(), skulk::Error>(())
+/// ```
+pub struct Session {
+    shared: Arc<Shared>,
+}
+
+/// What a session and its running generation share.
+pub(super) struct Shared {
+    pub(super) model: Arc<Inner>,
+    pub(super) seq: SeqId,
+    busy: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// A session's tokens and buffers.
+pub(super) struct State {
+    /// Every token of the conversation.
+    pub(super) history: Vec<TokenId>,
+    /// Tokens whose keys and values the shards hold.
+    pub(super) cached: Vec<TokenId>,
+    pub(super) buffers: [Activations; 2],
+}
+
+impl Shared {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.model.close_sequence(self.seq);
+    }
+}
+
+/// The right to run a generation; given back on drop, also when the generation panics.
+pub(super) struct Turn {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.shared.busy.store(false, Ordering::Release);
+    }
+}
+
+impl Session {
+    pub(super) fn open(model: Arc<Inner>) -> Result<Self> {
+        let seq = model.open_sequence()?;
+        let state = State { history: Vec::new(), cached: Vec::new(), buffers: Default::default() };
+        Ok(Self { shared: Arc::new(Shared { model, seq, busy: AtomicBool::new(false), state: Mutex::new(state) }) })
+    }
+
+    /// Starts generating. Everything that can be checked is checked here, before any computing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for an empty prompt, unknown token ids or impossible options;
+    /// [`ErrorKind::ContextOverflow`] when the prompt, or prompt plus `max_tokens`, does not fit;
+    /// [`ErrorKind::SessionBusy`] while another generation of this session runs.
+    pub fn generate(&self, prompt: impl Into<Prompt>, options: GenerateOptions) -> Result<Generation> {
+        let turn = self.turn()?;
+        let model = &self.shared.model;
+        options.validate(model.arch.vocab_size)?;
+        let tokens = self.tokens_of(prompt.into())?;
+        let (context, prompt_len) = (model.context, tokens.len());
+        let overflow = |what: String, needed: usize| {
+            Error::new(ErrorKind::ContextOverflow, format!("{what}, but the context holds {context}"))
+                .with_detail(Detail::Context { needed, available: context })
+                .with_hint("shorten the prompt, ask for fewer tokens, or load the model with a larger context")
+        };
+        if prompt_len >= context {
+            return Err(overflow(format!("the prompt has {prompt_len} tokens and needs room for one more"), prompt_len + 1));
+        }
+        let room = context - prompt_len;
+        if let Some(n) = options.max_tokens.filter(|&n| n > room) {
+            let needed = prompt_len.saturating_add(n);
+            return Err(overflow(format!("the prompt's {prompt_len} tokens and max_tokens {n} need {needed}"), needed));
+        }
+        Generation::start(turn, tokens, options)
+    }
+
+    /// All tokens of the conversation: prompts and what was generated.
+    ///
+    /// # Errors
+    /// [`ErrorKind::SessionBusy`] while a generation runs.
+    pub fn tokens(&self) -> Result<Vec<TokenId>> {
+        let turn = self.turn()?;
+        let tokens = turn.shared.state().history.clone();
+        Ok(tokens)
+    }
+
+    /// Forgets all tokens but the first `len`. Later prompts reuse what remains.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] when the session has fewer tokens,
+    /// [`ErrorKind::SessionBusy`] while a generation runs.
+    pub fn truncate(&self, len: usize) -> Result<()> {
+        let turn = self.turn()?;
+        let mut state = turn.shared.state();
+        if len > state.history.len() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("expected at most the session's {} tokens, found {len}", state.history.len()),
+            )
+            .with("field", "len"));
+        }
+        state.history.truncate(len);
+        Ok(())
+    }
+
+    fn turn(&self) -> Result<Turn> {
+        if self.shared.busy.swap(true, Ordering::AcqRel) {
+            return Err(Error::new(ErrorKind::SessionBusy, "the session is already generating")
+                .with_hint("finish or drop the running generation first, or open another session"));
+        }
+        Ok(Turn { shared: Arc::clone(&self.shared) })
+    }
+
+    fn tokens_of(&self, prompt: Prompt) -> Result<Vec<TokenId>> {
+        let empty = || {
+            Error::new(ErrorKind::InvalidArgument, "expected a prompt of at least one token, found an empty one")
+                .with("field", "prompt")
+                .with_hint("to generate from nothing, give the beginning-of-sequence token as the prompt")
+        };
+        let model = &self.shared.model;
+        let tokens = match prompt {
+            Prompt::Text(text) | Prompt::Append(text) if text.is_empty() => return Err(empty()),
+            Prompt::Text(text) => model.tokenizer.encode(&text, true)?,
+            Prompt::Tokens(tokens) => tokens,
+            Prompt::Append(text) => {
+                let mut tokens = self.shared.state().history.clone();
+                let first = tokens.is_empty();
+                tokens.extend(model.tokenizer.encode(&text, first)?);
+                tokens
+            }
+        };
+        let vocab = model.arch.vocab_size;
+        if let Some(token) = tokens.iter().find(|t| t.0 as usize >= vocab) {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("expected token ids below the vocabulary size {vocab}, found {token}"),
+            )
+            .with("field", "prompt"));
+        }
+        if tokens.is_empty() { Err(empty()) } else { Ok(tokens) }
+    }
+}

@@ -1,0 +1,63 @@
+//! How do tensors become a backend's weights? Names, shapes and biases checked on the way.
+
+use crate::arch::{ArchSpec, LayerTensor};
+use crate::engine::backend::Backend;
+use crate::error::Result;
+use crate::weights::{Checkpoint, quant};
+
+/// Takes a shard's tensors out of a checkpoint, counting their bytes.
+pub(super) struct Loader<'a, B: Backend> {
+    pub(super) backend: &'a B,
+    pub(super) checkpoint: &'a dyn Checkpoint,
+    pub(super) arch: &'a ArchSpec,
+    /// Bytes mapped or copied so far.
+    pub(super) bytes: u64,
+}
+
+impl<B: Backend> Loader<'_, B> {
+    /// A norm's weights, with the family's offset added.
+    pub(super) fn norm(&mut self, name: &str, width: usize) -> Result<B::Vector> {
+        let mut values = self.values(name, width)?;
+        if self.arch.norm.weight_offset != 0.0 {
+            values.iter_mut().for_each(|v| *v += self.arch.norm.weight_offset);
+        }
+        self.backend.vector(values)
+    }
+
+    /// A matrix `[n_out, n_in]`.
+    pub(super) fn matrix(&mut self, name: &str, n_out: usize, n_in: usize, bias: Option<&str>) -> Result<B::Matrix> {
+        let region = self.checkpoint.region(name)?;
+        self.in_file(region.expect_shape(&[n_out, n_in]))?;
+        self.bytes += region.bytes().len() as u64;
+        let bias = bias.map(|name| self.values(name, n_out)).transpose()?;
+        self.backend.matrix(region, bias)
+    }
+
+    pub(super) fn layer_norm(&mut self, layer: usize, tensor: LayerTensor, width: usize) -> Result<B::Vector> {
+        self.norm(&self.arch.names.weight(layer, tensor), width)
+    }
+
+    pub(super) fn layer_matrix(
+        &mut self,
+        layer: usize,
+        tensor: LayerTensor,
+        n_out: usize,
+        n_in: usize,
+        bias: bool,
+    ) -> Result<B::Matrix> {
+        let names = &self.arch.names;
+        let bias = bias.then(|| names.bias(layer, tensor));
+        self.matrix(&names.weight(layer, tensor), n_out, n_in, bias.as_deref())
+    }
+
+    fn values(&mut self, name: &str, width: usize) -> Result<Vec<f32>> {
+        let region = self.checkpoint.region(name)?;
+        self.in_file(region.expect_shape(&[width]))?;
+        self.bytes += region.bytes().len() as u64;
+        self.in_file(quant::to_f32(&region))
+    }
+
+    fn in_file<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|e| e.with("file", self.checkpoint.path().display()))
+    }
+}

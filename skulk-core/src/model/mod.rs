@@ -1,0 +1,9 @@
+//! How does a decoder run on a backend? Written once, for every family and device.
+
+mod decoder;
+mod engine;
+mod experts;
+mod load;
+mod shard;
+
+pub use engine::{EngineOptions, candle_cpu};

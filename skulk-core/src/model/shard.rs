@@ -1,0 +1,187 @@
+//! How do several sequences share one set of weights? A decoder with the sequences it serves.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use super::decoder::{Caches, Decoder, Workspace};
+use crate::bytes::ByteSize;
+use crate::engine::backend::Backend;
+use crate::engine::{Activations, Batch, Input, Shard, ShardSpec, StepCx};
+use crate::error::{Detail, Error, ErrorKind, Result};
+use crate::ids::SeqId;
+
+/// A [`Decoder`] as a public shard.
+pub(super) struct DecoderShard<B: Backend> {
+    decoder: Decoder<B>,
+    sequences: RwLock<HashMap<SeqId, Arc<Mutex<Sequence<B>>>>>,
+}
+
+/// One sequence: its tokens' keys and values, and buffers for its steps.
+struct Sequence<B: Backend> {
+    /// Committed positions.
+    len: usize,
+    /// Positions ever written, a cancelled step's included: rings have lost what lies a capacity
+    /// before.
+    written: usize,
+    caches: Caches<B>,
+    work: Workspace<B>,
+}
+
+impl<B: Backend> DecoderShard<B> {
+    pub(super) fn new(decoder: Decoder<B>) -> Self {
+        Self { decoder, sequences: RwLock::default() }
+    }
+
+    fn sequence(&self, seq: SeqId) -> Result<Arc<Mutex<Sequence<B>>>> {
+        let sequences = self.sequences.read().unwrap_or_else(PoisonError::into_inner);
+        sequences.get(&seq).cloned().ok_or_else(|| malformed(format!("sequence {seq} is not open")))
+    }
+
+    /// The shortest window of the shard's layers with its ring's capacity, where one is lossy.
+    fn kept_after(&self, len: usize, written: usize) -> usize {
+        let spec = self.decoder.spec();
+        let intact = spec.arch.layers[spec.layers.clone()].iter().all(|layer| {
+            let Some(window) = layer.attention.window else { return true };
+            let capacity = self.decoder.cache_spec(&layer.attention).positions;
+            // The next row sees from here on; the ring still holds the last `capacity` written.
+            (len + 1).saturating_sub(window) + capacity >= written
+        });
+        if intact { len } else { 0 }
+    }
+}
+
+impl<B: Backend> Shard for DecoderShard<B> {
+    fn spec(&self) -> &ShardSpec {
+        self.decoder.spec()
+    }
+
+    fn weight_bytes(&self) -> ByteSize {
+        self.decoder.weight_bytes()
+    }
+
+    fn open(&self, seq: SeqId) -> Result<()> {
+        let sequence =
+            Sequence { len: 0, written: 0, caches: self.decoder.caches()?, work: self.decoder.workspace()? };
+        let mut sequences = self.sequences.write().unwrap_or_else(PoisonError::into_inner);
+        if sequences.contains_key(&seq) {
+            return Err(malformed(format!("sequence {seq} is already open")));
+        }
+        sequences.insert(seq, Arc::new(Mutex::new(sequence)));
+        Ok(())
+    }
+
+    fn forward(&self, batch: &Batch<'_>, out: &mut Activations, cx: &StepCx<'_>) -> Result<()> {
+        self.check(batch)?;
+        let handles = batch.segments.iter().map(|s| self.sequence(s.seq)).collect::<Result<Vec<_>>>()?;
+        // Everybody locks in the order of ids, so that two batches cannot wait for each other.
+        let mut order: Vec<usize> = (0..handles.len()).collect();
+        order.sort_unstable_by_key(|&i| batch.segments[i].seq);
+        if order.windows(2).any(|pair| batch.segments[pair[0]].seq == batch.segments[pair[1]].seq) {
+            return Err(malformed("a sequence occurs twice in the batch".into()));
+        }
+        let mut guards: Vec<Option<MutexGuard<'_, Sequence<B>>>> = handles.iter().map(|_| None).collect();
+        for i in order {
+            guards[i] = Some(handles[i].lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        let mut sequences: Vec<&mut Sequence<B>> = guards.iter_mut().flatten().map(|guard| &mut **guard).collect();
+        for (segment, sequence) in batch.segments.iter().zip(&mut sequences) {
+            if segment.start != sequence.len {
+                return Err(malformed(format!(
+                    "sequence {} has {} positions, but its segment starts at {}",
+                    segment.seq, sequence.len, segment.start
+                )));
+            }
+            sequence.written = sequence.written.max(segment.start + segment.rows);
+        }
+        let mut parts: Vec<(&mut Caches<B>, &mut Workspace<B>)> =
+            sequences.iter_mut().map(|s| (&mut s.caches, &mut s.work)).collect();
+        let mut work = None;
+        let mut caches = Vec::with_capacity(parts.len());
+        for (cache, workspace) in parts.drain(..) {
+            caches.push(cache);
+            work.get_or_insert(workspace);
+        }
+        let Some(work) = work else { return Err(malformed("the batch has no segments".into())) };
+        self.decoder.backend().run(|| self.decoder.forward(work, &mut caches, batch, out, cx))?;
+        for (segment, sequence) in batch.segments.iter().zip(sequences) {
+            sequence.len += segment.rows;
+        }
+        Ok(())
+    }
+
+    fn truncate(&self, seq: SeqId, len: usize) -> Result<usize> {
+        let handle = self.sequence(seq)?;
+        let mut sequence = handle.lock().unwrap_or_else(PoisonError::into_inner);
+        if len > sequence.len {
+            return Err(malformed(format!("cannot shorten sequence {seq} of {} positions to {len}", sequence.len)));
+        }
+        sequence.len = self.kept_after(len, sequence.written);
+        if sequence.len == 0 {
+            sequence.written = 0;
+        }
+        Ok(sequence.len)
+    }
+
+    fn close(&self, seq: SeqId) {
+        self.sequences.write().unwrap_or_else(PoisonError::into_inner).remove(&seq);
+    }
+}
+
+impl<B: Backend> DecoderShard<B> {
+    /// Checks everything about a batch that the decoder's arithmetic relies on.
+    fn check(&self, batch: &Batch<'_>) -> Result<()> {
+        let spec = self.decoder.spec();
+        let mut rows = 0usize;
+        for segment in batch.segments {
+            let end = segment.start.saturating_add(segment.rows);
+            if end > spec.context {
+                return Err(Error::new(
+                    ErrorKind::ContextOverflow,
+                    format!("expected at most {} positions, found {end}", spec.context),
+                )
+                .with_detail(Detail::Context { needed: end, available: spec.context })
+                .with_hint("load the model with a larger context"));
+            }
+            if segment.rows == 0 {
+                return Err(malformed("a segment has no rows".into()));
+            }
+            rows = rows.saturating_add(segment.rows);
+        }
+        if !(1..=spec.max_rows).contains(&rows) {
+            return Err(malformed(format!("expected 1 to {} rows, found {rows}", spec.max_rows)));
+        }
+        match batch.input {
+            Input::Tokens(tokens) => {
+                if !spec.is_first() {
+                    return Err(wrong_input());
+                }
+                if tokens.len() != rows {
+                    return Err(malformed(format!("expected {rows} tokens, found {}", tokens.len())));
+                }
+                let vocab = spec.arch.vocab_size;
+                match tokens.iter().find(|t| t.0 as usize >= vocab) {
+                    Some(token) => {
+                        Err(malformed(format!("expected token ids below the vocabulary size {vocab}, found {token}")))
+                    }
+                    None => Ok(()),
+                }
+            }
+            Input::Hidden(x) => {
+                let expected = rows.saturating_mul(spec.arch.hidden_size);
+                if x.len() == expected {
+                    return Ok(());
+                }
+                Err(malformed(format!("expected {expected} hidden values, found {}", x.len())))
+            }
+        }
+    }
+}
+
+fn malformed(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message).with("field", "batch")
+}
+
+/// Tokens reached a shard that has no embedding table.
+pub(super) fn wrong_input() -> Error {
+    malformed("tokens enter at the first shard, hidden states at the others".into())
+}

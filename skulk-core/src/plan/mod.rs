@@ -1,0 +1,5 @@
+//! Which engine runs which layers?
+
+mod placement;
+
+pub use placement::{Placement, Stage};
