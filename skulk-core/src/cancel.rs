@@ -52,11 +52,8 @@ impl CancelToken {
     /// [`ErrorKind::Cancelled`] afterwards.
     pub fn check(&self) -> Result<()> {
         if self.is_cancelled() {
-            return Err(
-                Error::new(ErrorKind::Cancelled, "the work was cancelled").with_hint(
-                    "the session is still usable: start another generation with a fresh token",
-                ),
-            );
+            return Err(Error::new(ErrorKind::Cancelled, "the work was cancelled")
+                .with_hint("the session is still usable: start another generation with a fresh token"));
         }
         Ok(())
     }

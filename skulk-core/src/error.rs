@@ -185,10 +185,7 @@ impl Error {
 
     /// Attaches the underlying error.
     #[must_use]
-    pub fn with_source(
-        mut self,
-        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> Self {
+    pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
@@ -271,10 +268,7 @@ mod tests {
     #[test]
     fn codes_are_unique_and_dotted_lower_case() {
         let mut codes: Vec<_> = ErrorKind::ALL.iter().map(|k| k.code()).collect();
-        assert!(codes.iter().all(|c| {
-            c.chars()
-                .all(|c| c.is_ascii_lowercase() || c == '.' || c == '_')
-        }));
+        assert!(codes.iter().all(|c| { c.chars().all(|c| c.is_ascii_lowercase() || c == '.' || c == '_') }));
         codes.sort_unstable();
         let before = codes.len();
         codes.dedup();

@@ -3,8 +3,8 @@
 pub mod arch;
 mod bytes;
 mod cancel;
-mod error;
 pub mod engine;
+mod error;
 pub mod generate;
 mod ids;
 mod model;
@@ -17,10 +17,11 @@ pub use cancel::CancelToken;
 pub use engine::{Activations, Batch, Engine, EngineId, KvType, Shard};
 pub use error::{Detail, Error, ErrorKind, Result, Retry};
 pub use generate::{
-    Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output, Prompt, Sampling, Session,
-    StageInfo, Timings, Token, TokenLogprob, Usage,
+    Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output, Prompt, Sampling,
+    Session, StageInfo, Timings, Token, TokenLogprob, Usage,
 };
 pub use ids::{ExpertIdx, LayerIdx, SeqId, TokenId};
 pub use model::{EngineOptions, candle_cpu};
 pub use plan::{Placement, Stage};
+pub use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 pub use weights::{Checkpoint, DType, MappedFile, Metadata, Region, TensorInfo, open_checkpoint};

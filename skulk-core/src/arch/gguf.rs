@@ -2,8 +2,8 @@
 
 use super::names::{GGUF, TensorNames};
 use super::{
-    Activation, ArchSpec, AttentionSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, RopeLayout, RopeScaling, RopeSpec,
-    SUPPORTED, unsupported,
+    Activation, ArchSpec, AttentionSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, RopeLayout, RopeScaling,
+    RopeSpec, SUPPORTED, unsupported,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::gguf::{GgufMetadata, GgufValue};
@@ -160,7 +160,9 @@ impl Sizes {
             n_layers,
             n_heads,
             head_dim,
-            n_kv_heads: keys.per_layer("attention.head_count_kv", n_layers)?.unwrap_or_else(|| vec![n_heads; n_layers]),
+            n_kv_heads: keys
+                .per_layer("attention.head_count_kv", n_layers)?
+                .unwrap_or_else(|| vec![n_heads; n_layers]),
             ffn_width: keys
                 .per_layer("feed_forward_length", n_layers)?
                 .ok_or_else(|| keys.error("feed_forward_length", "expected the field, found none".into()))?,
@@ -207,7 +209,10 @@ impl Keys<'_> {
         }
         array
             .i64s()?
-            .map(|v| usize::try_from(v).map_err(|_| self.error(key, format!("expected no negative number, found {v}"))))
+            .map(|v| {
+                usize::try_from(v)
+                    .map_err(|_| self.error(key, format!("expected no negative number, found {v}")))
+            })
             .collect::<Result<_>>()
             .map(Some)
     }

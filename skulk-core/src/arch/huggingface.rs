@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::names::{HF_GEMMA3, HF_LLAMA, TensorNames};
 use super::{
-    Activation, ArchSpec, AttentionSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, RopeLayout, RopeScaling, RopeSpec,
-    SUPPORTED, activation, unsupported,
+    Activation, ArchSpec, AttentionSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, RopeLayout, RopeScaling,
+    RopeSpec, SUPPORTED, activation, unsupported,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Checkpoint;
@@ -96,7 +96,9 @@ fn gemma3(config: &Config<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> 
             },
             ffn: FfnSpec {
                 width: common.ffn_width,
-                activation: config.opt_str("hidden_activation")?.map_or(Ok(Activation::GeluTanh), activation)?,
+                activation: config
+                    .opt_str("hidden_activation")?
+                    .map_or(Ok(Activation::GeluTanh), activation)?,
                 bias: false,
             },
             post_attention_norm: true,
@@ -124,7 +126,8 @@ fn gemma3(config: &Config<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> 
 /// Which layers slide: `layer_types`, or every layer but each `sliding_window_pattern`-th.
 fn sliding_layers(config: &Config<'_>, n_layers: usize) -> Result<Vec<bool>> {
     if let Some(types) = config.opt("layer_types") {
-        let wrong = || config.wrong("layer_types", "one of sliding_attention, full_attention per layer", types);
+        let wrong =
+            || config.wrong("layer_types", "one of sliding_attention, full_attention per layer", types);
         let list = types.as_array().filter(|l| l.len() == n_layers).ok_or_else(wrong)?;
         return list
             .iter()
@@ -135,7 +138,11 @@ fn sliding_layers(config: &Config<'_>, n_layers: usize) -> Result<Vec<bool>> {
             })
             .collect();
     }
-    let field = if config.opt("sliding_window_pattern").is_some() { "sliding_window_pattern" } else { "_sliding_window_pattern" };
+    let field = if config.opt("sliding_window_pattern").is_some() {
+        "sliding_window_pattern"
+    } else {
+        "_sliding_window_pattern"
+    };
     let pattern = config.usize_or(field, 6)?.max(1);
     Ok((0..n_layers).map(|layer| !(layer + 1).is_multiple_of(pattern)).collect())
 }
@@ -143,13 +150,20 @@ fn sliding_layers(config: &Config<'_>, n_layers: usize) -> Result<Vec<bool>> {
 fn rotary_dim(config: &Config<'_>, head_dim: usize) -> Result<usize> {
     let share = config.f32_or("partial_rotary_factor", 1.0)?;
     if !(share > 0.0 && share <= 1.0) {
-        return Err(config.error("partial_rotary_factor", format!("expected more than 0 and at most 1, found {share}")));
+        return Err(config
+            .error("partial_rotary_factor", format!("expected more than 0 and at most 1, found {share}")));
     }
     Ok((head_dim as f32 * share) as usize)
 }
 
 /// The rotary embedding of one attention kind. `scaled`: hub spelling's `rope_scaling` applies.
-fn rope_spec(config: &Config<'_>, kind: &'static str, theta: f64, scaled: bool, dim: usize) -> Result<RopeSpec> {
+fn rope_spec(
+    config: &Config<'_>,
+    kind: &'static str,
+    theta: f64,
+    scaled: bool,
+    dim: usize,
+) -> Result<RopeSpec> {
     let empty = Value::Null;
     let (theta, section) = if config.opt("rope_parameters").is_some() {
         let parameters = config.section("rope_parameters")?;
@@ -208,7 +222,9 @@ impl Common {
         let n_heads = config.usize("num_attention_heads")?;
         let n_layers = config.usize("num_hidden_layers")?;
         if n_layers > MAX_LAYERS {
-            return Err(config.error("num_hidden_layers", format!("expected at most {MAX_LAYERS}, found {n_layers}")));
+            return Err(
+                config.error("num_hidden_layers", format!("expected at most {MAX_LAYERS}, found {n_layers}"))
+            );
         }
         Ok(Self {
             hidden_size,
@@ -243,7 +259,12 @@ impl<'a> Config<'a> {
         Ok(Self { file: self.file, at: key, value })
     }
 
-    fn opt_with<T>(&self, key: &str, expected: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>> {
+    fn opt_with<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        read: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>> {
         self.opt(key).map(|v| read(v).ok_or_else(|| self.wrong(key, expected, v))).transpose()
     }
 

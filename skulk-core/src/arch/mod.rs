@@ -159,7 +159,10 @@ impl ArchSpec {
             Err(invalid(field, format!("expected a positive number, found {value}")))
         };
         if !(self.norm.eps.is_finite() && self.norm.eps >= 0.0) {
-            return Err(invalid("norm epsilon", format!("expected a number of at least 0, found {}", self.norm.eps)));
+            return Err(invalid(
+                "norm epsilon",
+                format!("expected a number of at least 0, found {}", self.norm.eps),
+            ));
         }
         finite("embedding scale", self.embedding_scale)?;
         self.final_softcap.map_or(Ok(()), |cap| finite("final logit soft-cap", cap))?;

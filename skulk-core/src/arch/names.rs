@@ -2,8 +2,8 @@
 
 use super::LayerSpec;
 use LayerTensor::{
-    AttentionNorm, AttentionOutput, FfnDown, FfnGate, FfnNorm, FfnUp, Key, KeyNorm, PostAttentionNorm, PostFfnNorm,
-    Query, QueryNorm, Value,
+    AttentionNorm, AttentionOutput, FfnDown, FfnGate, FfnNorm, FfnUp, Key, KeyNorm, PostAttentionNorm,
+    PostFfnNorm, Query, QueryNorm, Value,
 };
 
 /// A tensor's role within one layer.

@@ -60,7 +60,9 @@ impl RopeSpec {
                 (match &self.scaling {
                     RopeScaling::None => frequency,
                     RopeScaling::Linear(factor) => frequency / factor,
-                    RopeScaling::Factors(factors) => frequency / f64::from(factors.get(pair).copied().unwrap_or(1.0)),
+                    RopeScaling::Factors(factors) => {
+                        frequency / f64::from(factors.get(pair).copied().unwrap_or(1.0))
+                    }
                     RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
                         let wavelength = std::f64::consts::TAU / frequency;
                         if wavelength < original_context / high_freq_factor {
@@ -87,7 +89,10 @@ impl RopeSpec {
         };
         positive("rope theta", self.theta)?;
         if self.dim == 0 || !self.dim.is_multiple_of(2) {
-            return Err(invalid("rotary dimension", format!("expected a positive even number, found {}", self.dim)));
+            return Err(invalid(
+                "rotary dimension",
+                format!("expected a positive even number, found {}", self.dim),
+            ));
         }
         match &self.scaling {
             RopeScaling::None => Ok(()),

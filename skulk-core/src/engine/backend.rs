@@ -50,10 +50,22 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn gather(&self, x: &Self::Buffer, from: &[usize], out: &mut Self::Buffer) -> Result<()>;
 
     /// Rows of the table for tokens, times `scale`.
-    fn embed(&self, table: &Self::Matrix, tokens: &[TokenId], scale: f32, out: &mut Self::Buffer) -> Result<()>;
+    fn embed(
+        &self,
+        table: &Self::Matrix,
+        tokens: &[TokenId],
+        scale: f32,
+        out: &mut Self::Buffer,
+    ) -> Result<()>;
     /// `out = x / sqrt(mean(x²) + eps) · weight`, by row.
-    fn rms_norm(&self, x: &Self::Buffer, weight: &Self::Vector, eps: f32, rows: usize, out: &mut Self::Buffer)
-    -> Result<()>;
+    fn rms_norm(
+        &self,
+        x: &Self::Buffer,
+        weight: &Self::Vector,
+        eps: f32,
+        rows: usize,
+        out: &mut Self::Buffer,
+    ) -> Result<()>;
     /// `x += y`.
     fn add(&self, x: &mut Self::Buffer, y: &Self::Buffer, rows: usize) -> Result<()>;
     /// `out = x · weightᵀ + bias` for each weight; the weights share their input.
@@ -65,14 +77,26 @@ pub(crate) trait Backend: Send + Sync + 'static {
         products: &mut [(&Self::Matrix, &mut Self::Buffer)],
     ) -> Result<()>;
     /// `gate = activation(gate) · up`.
-    fn gated(&self, activation: Activation, gate: &mut Self::Buffer, up: &Self::Buffer, rows: usize) -> Result<()>;
+    fn gated(
+        &self,
+        activation: Activation,
+        gate: &mut Self::Buffer,
+        up: &Self::Buffer,
+        rows: usize,
+    ) -> Result<()>;
     /// `x = cap · tanh(x / cap)`.
     fn softcap(&self, x: &mut Self::Buffer, cap: f32, rows: usize) -> Result<()>;
 
     /// Cosines and sines of position times frequency, by row: the cosines first, then the sines.
     fn angles(&self, frequencies: &[f32], positions: &[usize], out: &mut Self::Buffer) -> Result<()>;
     /// Norms each head (where a norm is given), then rotates it.
-    fn norm_rope(&self, op: &NormRope<'_, Self>, angles: &Self::Buffer, rows: usize, x: &mut Self::Buffer) -> Result<()>;
+    fn norm_rope(
+        &self,
+        op: &NormRope<'_, Self>,
+        angles: &Self::Buffer,
+        rows: usize,
+        x: &mut Self::Buffer,
+    ) -> Result<()>;
     /// Appends keys and values of the segment's rows to the cache and attends to it.
     fn attend(
         &self,
@@ -126,7 +150,6 @@ impl CacheSpec {
 
 /// Per-head norm and rotation of queries or keys.
 pub(crate) struct NormRope<'a, B: Backend + ?Sized> {
-    pub(crate) heads: usize,
     pub(crate) head_dim: usize,
     pub(crate) norm: Option<(&'a B::Vector, f32)>,
     pub(crate) layout: RopeLayout,

@@ -94,17 +94,29 @@ impl ShardSpec {
     /// # Errors
     /// [`ErrorKind::PlacementInvalid`] for an empty or out-of-range range of layers,
     /// [`ErrorKind::InvalidArgument`] for zero sizes.
-    pub fn new(arch: Arc<ArchSpec>, layers: Range<usize>, context: usize, max_rows: usize, kv: KvType) -> Result<Self> {
+    pub fn new(
+        arch: Arc<ArchSpec>,
+        layers: Range<usize>,
+        context: usize,
+        max_rows: usize,
+        kv: KvType,
+    ) -> Result<Self> {
         if layers.is_empty() || layers.end > arch.n_layers() {
             return Err(Error::new(
                 ErrorKind::PlacementInvalid,
-                format!("expected a range within 0..{}, found {}..{}", arch.n_layers(), layers.start, layers.end),
+                format!(
+                    "expected a range within 0..{}, found {}..{}",
+                    arch.n_layers(),
+                    layers.start,
+                    layers.end
+                ),
             )
             .with("field", "layers"));
         }
         for (field, value) in [("context", context), ("prefill chunk", max_rows)] {
             if value == 0 {
-                return Err(Error::new(ErrorKind::InvalidArgument, "expected at least 1, found 0").with("field", field));
+                return Err(Error::new(ErrorKind::InvalidArgument, "expected at least 1, found 0")
+                    .with("field", field));
             }
         }
         Ok(Self { arch, layers, context, max_rows, kv })

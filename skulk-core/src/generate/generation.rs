@@ -55,7 +55,9 @@ impl Generation {
                     let _ = sender.send(Err(error));
                 }
             })
-            .map_err(|e| Error::new(ErrorKind::EngineFailed, "cannot start the generation's thread").with_source(e))?;
+            .map_err(|e| {
+                Error::new(ErrorKind::EngineFailed, "cannot start the generation's thread").with_source(e)
+            })?;
         Ok(Self { events: Some(events), prompt_ids, cancel, thread: Some(thread) })
     }
 

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
-use crate::engine::{Activations, Batch, Engine, EngineId, Input, KvType, LoadCx, Progress, Segment, Shard, ShardSpec, StepCx};
+use crate::engine::{
+    Activations, Batch, Engine, EngineId, Input, KvType, LoadCx, Progress, Segment, Shard, ShardSpec, StepCx,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{GenerateOptions, Generation, Prompt, Session};
 use crate::ids::{SeqId, TokenId};
@@ -226,11 +228,20 @@ impl Model {
                 .iter()
                 .map(|stage| {
                     let engine = engines.iter().find(|e| *e.id() == stage.engine).ok_or_else(|| {
-                        Error::new(ErrorKind::PlacementInvalid, format!("the placement names engine `{}`", stage.engine))
-                            .with_hint("add that engine to the load options")
+                        Error::new(
+                            ErrorKind::PlacementInvalid,
+                            format!("the placement names engine `{}`", stage.engine),
+                        )
+                        .with_hint("add that engine to the load options")
                     })?;
                     let prefill_chunk = options.prefill_chunk.min(context);
-                    let spec = ShardSpec::new(Arc::clone(&arch), stage.layers.clone(), context, prefill_chunk, options.kv)?;
+                    let spec = ShardSpec::new(
+                        Arc::clone(&arch),
+                        stage.layers.clone(),
+                        context,
+                        prefill_chunk,
+                        options.kv,
+                    )?;
                     let estimate = engine.estimate(&spec, checkpoint)?;
                     let shard = engine.load(&spec, checkpoint, &cx)?;
                     let info = StageInfo {
@@ -326,7 +337,10 @@ impl Model {
 
 impl std::fmt::Debug for Model {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Model").field("family", &self.inner.arch.family).field("stages", &self.inner.stages).finish()
+        f.debug_struct("Model")
+            .field("family", &self.inner.arch.family)
+            .field("stages", &self.inner.stages)
+            .finish()
     }
 }
 

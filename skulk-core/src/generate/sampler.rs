@@ -186,8 +186,7 @@ impl Sampler {
             return Err(no_choice());
         }
         // Candidates by falling logit, ties by id: a total order, so that the draw is reproducible.
-        let order =
-            |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+        let order = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
         // Tokens this far below the likeliest have no share that f32 could represent.
         let floor = max + s.temperature * s.min_p.max(1e-12).ln();
         self.candidates.clear();
@@ -297,7 +296,8 @@ mod tests {
     fn draws_follow_the_softmax() {
         let logits = [1.0, 2.0, 0.5, -1.0];
         for temperature in [0.5, 1.0, 2.0] {
-            let weights: Vec<f64> = logits.iter().map(|&l| (f64::from(l) / f64::from(temperature)).exp()).collect();
+            let weights: Vec<f64> =
+                logits.iter().map(|&l| (f64::from(l) / f64::from(temperature)).exp()).collect();
             let total: f64 = weights.iter().sum();
             let found = frequencies(Sampling::default().temperature(temperature).seed(1), &logits);
             assert!(found.iter().zip(&weights).all(|(f, w)| near(*f, w / total)), "{found:?}");

@@ -73,7 +73,9 @@ impl Session {
     pub(super) fn open(model: Arc<Inner>) -> Result<Self> {
         let seq = model.open_sequence()?;
         let state = State { history: Vec::new(), cached: Vec::new(), buffers: Default::default() };
-        Ok(Self { shared: Arc::new(Shared { model, seq, busy: AtomicBool::new(false), state: Mutex::new(state) }) })
+        Ok(Self {
+            shared: Arc::new(Shared { model, seq, busy: AtomicBool::new(false), state: Mutex::new(state) }),
+        })
     }
 
     /// Starts generating. Everything that can be checked is checked here, before any computing.
@@ -91,15 +93,23 @@ impl Session {
         let overflow = |what: String, needed: usize| {
             Error::new(ErrorKind::ContextOverflow, format!("{what}, but the context holds {context}"))
                 .with_detail(Detail::Context { needed, available: context })
-                .with_hint("shorten the prompt, ask for fewer tokens, or load the model with a larger context")
+                .with_hint(
+                    "shorten the prompt, ask for fewer tokens, or load the model with a larger context",
+                )
         };
         if prompt_len >= context {
-            return Err(overflow(format!("the prompt has {prompt_len} tokens and needs room for one more"), prompt_len + 1));
+            return Err(overflow(
+                format!("the prompt has {prompt_len} tokens and needs room for one more"),
+                prompt_len + 1,
+            ));
         }
         let room = context - prompt_len;
         if let Some(n) = options.max_tokens.filter(|&n| n > room) {
             let needed = prompt_len.saturating_add(n);
-            return Err(overflow(format!("the prompt's {prompt_len} tokens and max_tokens {n} need {needed}"), needed));
+            return Err(overflow(
+                format!("the prompt's {prompt_len} tokens and max_tokens {n} need {needed}"),
+                needed,
+            ));
         }
         Generation::start(turn, tokens, options)
     }
@@ -143,9 +153,12 @@ impl Session {
 
     fn tokens_of(&self, prompt: Prompt) -> Result<Vec<TokenId>> {
         let empty = || {
-            Error::new(ErrorKind::InvalidArgument, "expected a prompt of at least one token, found an empty one")
-                .with("field", "prompt")
-                .with_hint("to generate from nothing, give the beginning-of-sequence token as the prompt")
+            Error::new(
+                ErrorKind::InvalidArgument,
+                "expected a prompt of at least one token, found an empty one",
+            )
+            .with("field", "prompt")
+            .with_hint("to generate from nothing, give the beginning-of-sequence token as the prompt")
         };
         let model = &self.shared.model;
         let tokens = match prompt {

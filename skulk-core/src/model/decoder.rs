@@ -72,7 +72,12 @@ pub(super) struct Workspace<B: Backend> {
 }
 
 impl<B: Backend> Decoder<B> {
-    pub(super) fn load(backend: Arc<B>, spec: ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Self> {
+    pub(super) fn load(
+        backend: Arc<B>,
+        spec: ShardSpec,
+        checkpoint: &dyn Checkpoint,
+        cx: &LoadCx<'_>,
+    ) -> Result<Self> {
         let arch = Arc::clone(&spec.arch);
         let mut loader = Loader { backend: &*backend, checkpoint, arch: &arch, bytes: 0 };
         let hidden = arch.hidden_size;
@@ -100,7 +105,16 @@ impl<B: Backend> Decoder<B> {
             .transpose()?;
         let weight_bytes = ByteSize(loader.bytes);
         let frequencies = arch.ropes.iter().map(|rope| rope.inverse_frequencies()).collect();
-        Ok(Self { backend, weight_bytes, frequencies, embedding, layers, experts: Box::new(experts), output, spec })
+        Ok(Self {
+            backend,
+            weight_bytes,
+            frequencies,
+            embedding,
+            layers,
+            experts: Box::new(experts),
+            output,
+            spec,
+        })
     }
 
     pub(super) fn backend(&self) -> &B {
@@ -165,7 +179,9 @@ impl<B: Backend> Decoder<B> {
         let (b, arch) = (&*self.backend, &*self.spec.arch);
         let rows: usize = batch.segments.iter().map(|s| s.rows).sum();
         match (batch.input, &self.embedding) {
-            (Input::Tokens(tokens), Some(table)) => b.embed(table, tokens, arch.embedding_scale, &mut work.x)?,
+            (Input::Tokens(tokens), Some(table)) => {
+                b.embed(table, tokens, arch.embedding_scale, &mut work.x)?
+            }
             (Input::Hidden(x), _) => b.write(x, &mut work.x)?,
             (Input::Tokens(_), None) => return Err(super::shard::wrong_input()),
         }
@@ -213,9 +229,9 @@ impl<B: Backend> Decoder<B> {
         let head_dim = attention.head_dim;
         let layout = arch.ropes[attention.rope].layout;
         let norm = layer.query_norm.as_ref().map(|w| (w, eps));
-        b.norm_rope(&NormRope { heads: attention.n_heads, head_dim, norm, layout }, angles, rows, query)?;
+        b.norm_rope(&NormRope { head_dim, norm, layout }, angles, rows, query)?;
         let norm = layer.key_norm.as_ref().map(|w| (w, eps));
-        b.norm_rope(&NormRope { heads: attention.n_kv_heads, head_dim, norm, layout }, angles, rows, key)?;
+        b.norm_rope(&NormRope { head_dim, norm, layout }, angles, rows, key)?;
         let mut first = 0;
         for (segment, caches) in segments.iter().zip(caches.iter_mut()) {
             let op = Attend { attention, rows: first..first + segment.rows, start: segment.start };
@@ -258,7 +274,13 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    fn logits(&self, output: &Output<B>, work: &mut Workspace<B>, segments: &[Segment], out: &mut Activations) -> Result<()> {
+    fn logits(
+        &self,
+        output: &Output<B>,
+        work: &mut Workspace<B>,
+        segments: &[Segment],
+        out: &mut Activations,
+    ) -> Result<()> {
         let (b, arch) = (&*self.backend, &*self.spec.arch);
         let Some(head) = output.head.as_ref().or(self.embedding.as_ref()) else {
             return Err(super::shard::wrong_input());
@@ -295,9 +317,8 @@ impl<B: Backend> Layer<B> {
         let spec = &arch.layers[layer];
         let (a, hidden) = (&spec.attention, arch.hidden_size);
         let (q_width, kv_width) = (a.n_heads * a.head_dim, a.n_kv_heads * a.head_dim);
-        let mut norm_if = |wanted: bool, tensor, width| {
-            wanted.then(|| loader.layer_norm(layer, tensor, width)).transpose()
-        };
+        let mut norm_if =
+            |wanted: bool, tensor, width| wanted.then(|| loader.layer_norm(layer, tensor, width)).transpose();
         let query_norm = norm_if(a.qk_norm, T::QueryNorm, a.head_dim)?;
         let key_norm = norm_if(a.qk_norm, T::KeyNorm, a.head_dim)?;
         let post_attention_norm = norm_if(spec.post_attention_norm, T::PostAttentionNorm, hidden)?;
@@ -309,7 +330,13 @@ impl<B: Backend> Layer<B> {
             value: loader.layer_matrix(layer, T::Value, kv_width, hidden, a.qkv_bias)?,
             query_norm,
             key_norm,
-            attention_output: loader.layer_matrix(layer, T::AttentionOutput, hidden, q_width, a.output_bias)?,
+            attention_output: loader.layer_matrix(
+                layer,
+                T::AttentionOutput,
+                hidden,
+                q_width,
+                a.output_bias,
+            )?,
             post_attention_norm,
             ffn_norm: loader.layer_norm(layer, T::FfnNorm, hidden)?,
             post_ffn_norm,

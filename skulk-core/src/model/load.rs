@@ -25,7 +25,13 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     /// A matrix `[n_out, n_in]`.
-    pub(super) fn matrix(&mut self, name: &str, n_out: usize, n_in: usize, bias: Option<&str>) -> Result<B::Matrix> {
+    pub(super) fn matrix(
+        &mut self,
+        name: &str,
+        n_out: usize,
+        n_in: usize,
+        bias: Option<&str>,
+    ) -> Result<B::Matrix> {
         let region = self.checkpoint.region(name)?;
         self.in_file(region.expect_shape(&[n_out, n_in]))?;
         self.bytes += region.bytes().len() as u64;
@@ -33,7 +39,12 @@ impl<B: Backend> Loader<'_, B> {
         self.backend.matrix(region, bias)
     }
 
-    pub(super) fn layer_norm(&mut self, layer: usize, tensor: LayerTensor, width: usize) -> Result<B::Vector> {
+    pub(super) fn layer_norm(
+        &mut self,
+        layer: usize,
+        tensor: LayerTensor,
+        width: usize,
+    ) -> Result<B::Vector> {
         self.norm(&self.arch.names.weight(layer, tensor), width)
     }
 

@@ -83,7 +83,8 @@ impl<B: Backend> Shard for DecoderShard<B> {
         for i in order {
             guards[i] = Some(handles[i].lock().unwrap_or_else(PoisonError::into_inner));
         }
-        let mut sequences: Vec<&mut Sequence<B>> = guards.iter_mut().flatten().map(|guard| &mut **guard).collect();
+        let mut sequences: Vec<&mut Sequence<B>> =
+            guards.iter_mut().flatten().map(|guard| &mut **guard).collect();
         for (segment, sequence) in batch.segments.iter().zip(&mut sequences) {
             if segment.start != sequence.len {
                 return Err(malformed(format!(
@@ -113,7 +114,10 @@ impl<B: Backend> Shard for DecoderShard<B> {
         let handle = self.sequence(seq)?;
         let mut sequence = handle.lock().unwrap_or_else(PoisonError::into_inner);
         if len > sequence.len {
-            return Err(malformed(format!("cannot shorten sequence {seq} of {} positions to {len}", sequence.len)));
+            return Err(malformed(format!(
+                "cannot shorten sequence {seq} of {} positions to {len}",
+                sequence.len
+            )));
         }
         sequence.len = self.kept_after(len, sequence.written);
         if sequence.len == 0 {
@@ -160,9 +164,9 @@ impl<B: Backend> DecoderShard<B> {
                 }
                 let vocab = spec.arch.vocab_size;
                 match tokens.iter().find(|t| t.0 as usize >= vocab) {
-                    Some(token) => {
-                        Err(malformed(format!("expected token ids below the vocabulary size {vocab}, found {token}")))
-                    }
+                    Some(token) => Err(malformed(format!(
+                        "expected token ids below the vocabulary size {vocab}, found {token}"
+                    ))),
                     None => Ok(()),
                 }
             }

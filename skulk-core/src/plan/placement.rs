@@ -57,8 +57,10 @@ impl Placement {
     /// [`ErrorKind::PlacementInvalid`] for zero stages, or more stages than layers.
     pub fn even(n_layers: usize, stages: usize, engine: &EngineId) -> Result<Self> {
         if stages == 0 || stages > n_layers {
-            return Err(invalid(format!("expected 1 to {n_layers} stages, one layer each at least, found {stages}"))
-                .with("field", "stages"));
+            return Err(invalid(format!(
+                "expected 1 to {n_layers} stages, one layer each at least, found {stages}"
+            ))
+            .with("field", "stages"));
         }
         let (size, larger) = (n_layers / stages, n_layers % stages);
         let mut start = 0;
@@ -91,8 +93,9 @@ impl fmt::Display for Placement {
 }
 
 fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::PlacementInvalid, message)
-        .with_hint("give contiguous stages from layer 0 to the last, each on an engine the model is loaded with")
+    Error::new(ErrorKind::PlacementInvalid, message).with_hint(
+        "give contiguous stages from layer 0 to the last, each on an engine the model is loaded with",
+    )
 }
 
 #[cfg(test)]
@@ -117,7 +120,9 @@ mod tests {
     #[test]
     fn gaps_and_overlaps_are_errors() {
         let stage = |layers| Stage { engine: EngineId::new("e"), layers };
-        for ranges in [vec![0..2, 3..4], vec![0..2, 1..4], vec![1..4], vec![0..3], vec![0..5], vec![0..0, 0..4], vec![]] {
+        for ranges in
+            [vec![0..2, 3..4], vec![0..2, 1..4], vec![1..4], vec![0..3], vec![0..5], vec![0..0, 0..4], vec![]]
+        {
             let error = Placement::new(ranges.into_iter().map(stage).collect(), 4).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::PlacementInvalid);
         }

@@ -33,18 +33,11 @@ impl MappedFile {
         let file = File::open(path).map_err(|e| io_error(e, path, "open"))?;
         let meta = file.metadata().map_err(|e| io_error(e, path, "inspect"))?;
         if !meta.is_file() {
-            return Err(Error::new(
-                ErrorKind::FileIo,
-                "expected a regular file, found something else",
-            )
-            .with("file", path.display())
-            .with_hint("give the path of the weight file itself, or of the folder that holds it"));
+            return Err(Error::new(ErrorKind::FileIo, "expected a regular file, found something else")
+                .with("file", path.display())
+                .with_hint("give the path of the weight file itself, or of the folder that holds it"));
         }
-        Ok(Self {
-            path: Arc::new(path.to_owned()),
-            file: Arc::new(file),
-            len: meta.len(),
-        })
+        Ok(Self { path: Arc::new(path.to_owned()), file: Arc::new(file), len: meta.len() })
     }
 
     /// The path it was opened from.
@@ -72,11 +65,7 @@ impl MappedFile {
             .with("file", self.path.display())
             .with_hint("the file is incomplete: fetch it again")
         };
-        let size = self
-            .file
-            .metadata()
-            .map_err(|e| io_error(e, &self.path, "inspect"))?
-            .len();
+        let size = self.file.metadata().map_err(|e| io_error(e, &self.path, "inspect"))?.len();
         if offset.checked_add(len).is_none_or(|end| end > size) {
             return Err(truncated(size));
         }
@@ -88,13 +77,8 @@ impl MappedFile {
         }
         // SAFETY: the map is read-only and the range lies within the file as it is now. What
         // remains, another process truncating or rewriting the file later, is documented above.
-        let map = unsafe {
-            MmapOptions::new()
-                .offset(offset)
-                .len(bytes)
-                .map(&*self.file)
-        }
-        .map_err(|e| io_error(e, &self.path, "map"))?;
+        let map = unsafe { MmapOptions::new().offset(offset).len(bytes).map(&*self.file) }
+            .map_err(|e| io_error(e, &self.path, "map"))?;
         Ok(Mapping { map: Some(map) })
     }
 

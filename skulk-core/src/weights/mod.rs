@@ -64,9 +64,7 @@ pub trait Checkpoint: Send + Sync {
     /// One tensor's description, or `None` when the checkpoint lacks it.
     fn tensor(&self, name: &str) -> Option<&TensorInfo> {
         let tensors = self.tensors();
-        let at = tensors
-            .binary_search_by(|t| t.name.as_str().cmp(name))
-            .ok()?;
+        let at = tensors.binary_search_by(|t| t.name.as_str().cmp(name)).ok()?;
         tensors.get(at)
     }
 
@@ -83,11 +81,7 @@ pub trait Checkpoint: Send + Sync {
                 .with_hint("the file is incomplete or of another architecture: fetch it again, or convert it with a current tool")
         })?;
         let file = self.files().get(info.file).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Internal,
-                "a tensor names a file that is not open",
-            )
-            .with("tensor", name)
+            Error::new(ErrorKind::Internal, "a tensor names a file that is not open").with("tensor", name)
         })?;
         Region::map(file, info)
     }

@@ -62,9 +62,7 @@ impl Region {
 
     /// Number of rows: all but the innermost dimension.
     pub fn rows(&self) -> usize {
-        self.shape
-            .split_last()
-            .map_or(1, |(_, outer)| outer.iter().product())
+        self.shape.split_last().map_or(1, |(_, outer)| outer.iter().product())
     }
 
     /// Bytes of one row.
@@ -75,11 +73,7 @@ impl Region {
         self.dtype.row_bytes(self.row_len()).ok_or_else(|| {
             Error::new(
                 ErrorKind::TensorShape,
-                format!(
-                    "rows of {} elements are no whole number of {} blocks",
-                    self.row_len(),
-                    self.dtype
-                ),
+                format!("rows of {} elements are no whole number of {} blocks", self.row_len(), self.dtype),
             )
             .with("tensor", &self.name)
         })
@@ -98,10 +92,7 @@ impl Region {
             format!("expected shape {expected:?}, found {:?}", self.shape),
         )
         .with("tensor", &self.name)
-        .with_detail(Detail::Shape {
-            expected: expected.to_vec(),
-            found: self.shape.to_vec(),
-        })
+        .with_detail(Detail::Shape { expected: expected.to_vec(), found: self.shape.to_vec() })
         .with_hint("the weights do not belong to this configuration"))
     }
 

@@ -1,4 +1,10 @@
-//! What does a Hugging Face folder hold? (stub)
+//! stub
 /// Config.
 #[derive(Debug)]
-pub struct HfMetadata;
+#[allow(missing_docs)]
+pub struct HfMetadata {
+    pub folder: std::path::PathBuf,
+    pub config: serde_json::Value,
+    pub generation_config: Option<serde_json::Value>,
+    pub tokenizer_config: Option<serde_json::Value>,
+}

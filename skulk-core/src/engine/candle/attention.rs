@@ -9,8 +9,8 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use candle_core::quantized::GgmlType;
-use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::f16;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use rayon::prelude::*;
 
 use super::math::exp;
@@ -41,8 +41,11 @@ enum Store {
 impl Store {
     fn new(spec: &CacheSpec) -> Result<Self> {
         let too_large = || {
-            Error::new(ErrorKind::OutOfMemory, format!("cannot reserve a KV cache of {} positions", spec.positions))
-                .with_hint("use a smaller context")
+            Error::new(
+                ErrorKind::OutOfMemory,
+                format!("cannot reserve a KV cache of {} positions", spec.positions),
+            )
+            .with_hint("use a smaller context")
         };
         let n = spec.elements().ok_or_else(too_large)?;
         // Ask first: the zeroing allocation below would end the process instead of failing.
@@ -263,7 +266,8 @@ impl Job<'_> {
             grow(values, results * dim);
             parts.resize(results.max(parts.len()), Softmax::EMPTY);
             running.resize(results.max(running.len()), Softmax::EMPTY);
-            let (values, parts, running) = (&mut values[..results * dim], &mut parts[..results], &mut running[..results]);
+            let (values, parts, running) =
+                (&mut values[..results * dim], &mut parts[..results], &mut running[..results]);
             out.fill(0.0);
             for kv_head in 0..self.spec.n_kv_heads {
                 let place = |at: usize| (at / group * self.spec.n_heads + kv_head * group + at % group) * dim;
@@ -294,9 +298,16 @@ impl Job<'_> {
         let parts = &mut partials.parts[..tasks * group];
         values.par_chunks_exact_mut(group * dim).zip(parts.par_chunks_exact_mut(group)).enumerate().for_each(
             |(task, (values, parts))| {
-                let (kv_head, partition) = (task / partitions.len(), partitions.start + task % partitions.len());
+                let (kv_head, partition) =
+                    (task / partitions.len(), partitions.start + task % partitions.len());
                 ROOM.with_borrow_mut(|room| {
-                    self.partition(kv_head, partition, (&mut room.converted, &mut room.scores), parts, values);
+                    self.partition(
+                        kv_head,
+                        partition,
+                        (&mut room.converted, &mut room.scores),
+                        parts,
+                        values,
+                    );
                 });
             },
         );
@@ -340,9 +351,8 @@ pub(super) fn attend(
     cache.append(op.start, &k[of(op.rows.clone(), kv_width)], &v[of(op.rows.clone(), kv_width)]);
     let (q, out) = (&q[of(op.rows.clone(), q_width)], &mut out[of(op.rows.clone(), q_width)]);
     let cache = &*cache;
-    let job = |first: usize, q, rows| Job { spec, cache, q, start: op.start + first, rows };
     if op.rows.len() == 1 {
-        let job = job(0, q, 1);
+        let job = Job { spec, cache, q, start: op.start, rows: 1 };
         if threads > 1 && spec.n_kv_heads * job.partitions().len() > 1 {
             job.run_row(partials, out);
         } else {
@@ -351,10 +361,15 @@ pub(super) fn attend(
         return;
     }
     let block = ROW_BLOCK * q_width;
-    let each = |(i, (q, out)): (usize, (&[f32], &mut [f32]))| job(i * ROW_BLOCK, q, out.len() / q_width).run(out);
+    let each = |i: usize, q: &[f32], out: &mut [f32]| {
+        Job { spec, cache, q, start: op.start + i * ROW_BLOCK, rows: out.len() / q_width }.run(out);
+    };
     if threads > 1 {
-        q.par_chunks(block).zip(out.par_chunks_mut(block)).enumerate().for_each(each);
+        q.par_chunks(block)
+            .zip(out.par_chunks_mut(block))
+            .enumerate()
+            .for_each(|(i, (q, out))| each(i, q, out));
     } else {
-        q.chunks(block).zip(out.chunks_mut(block)).enumerate().for_each(each);
+        q.chunks(block).zip(out.chunks_mut(block)).enumerate().for_each(|(i, (q, out))| each(i, q, out));
     }
 }

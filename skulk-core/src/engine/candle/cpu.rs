@@ -25,15 +25,20 @@ impl Cpu {
     pub(crate) fn new(threads: usize) -> Result<Self> {
         const MOST: usize = 1024;
         if !(1..=MOST).contains(&threads) {
-            return Err(Error::new(ErrorKind::InvalidArgument, format!("expected 1 to {MOST} threads, found {threads}"))
-                .with("field", "threads")
-                .with_hint("use the number of cores you want to give to the model"));
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("expected 1 to {MOST} threads, found {threads}"),
+            )
+            .with("field", "threads")
+            .with_hint("use the number of cores you want to give to the model"));
         }
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|i| format!("skulk-cpu-{i}"))
             .build()
-            .map_err(|e| Error::new(ErrorKind::EngineFailed, "cannot start the engine's threads").with_source(e))?;
+            .map_err(|e| {
+                Error::new(ErrorKind::EngineFailed, "cannot start the engine's threads").with_source(e)
+            })?;
         Ok(Self { pool, threads })
     }
 

@@ -88,7 +88,10 @@ mod tests {
             let x = i as f32 * 1e-3;
             let (found, expected) = (f64::from(exp(x)), f64::from(x).exp());
             // f32 rounding of the argument alone gives half a unit; four bounds the polynomial's too.
-            assert!((found / expected - 1.0).abs() < 4.0 * f64::from(f32::EPSILON), "exp({x}) = {found}, expected {expected}");
+            assert!(
+                (found / expected - 1.0).abs() < 4.0 * f64::from(f32::EPSILON),
+                "exp({x}) = {found}, expected {expected}"
+            );
         }
         assert_eq!(exp(0.0), 1.0);
         assert!(exp(-1000.0) < 1e-37 && exp(1000.0).is_finite());

@@ -158,7 +158,9 @@ fn converted<'a, A: GgmlType>(x: &[f32], width: usize, room: &'a mut [A]) -> &'a
     if x.len() < SERIAL {
         A::from_float(x, room);
     } else {
-        room.par_chunks_exact_mut(per_row).zip(x.par_chunks_exact(width)).for_each(|(to, from)| A::from_float(from, to));
+        room.par_chunks_exact_mut(per_row)
+            .zip(x.par_chunks_exact(width))
+            .for_each(|(to, from)| A::from_float(from, to));
     }
     room
 }
@@ -252,7 +254,14 @@ impl Run<'_> {
 }
 
 /// A tile of activation rows through all weight rows.
-fn tile<A>(bytes: &[u8], row_bytes: usize, x: &[A], out: &mut [f32], n: usize, dot: impl Fn(&[u8], &[A], &mut [f32])) {
+fn tile<A>(
+    bytes: &[u8],
+    row_bytes: usize,
+    x: &[A],
+    out: &mut [f32],
+    n: usize,
+    dot: impl Fn(&[u8], &[A], &mut [f32]),
+) {
     let rows = out.len() / n;
     let mut sums = [0.0; ROW_TILE];
     let sums = &mut sums[..rows];

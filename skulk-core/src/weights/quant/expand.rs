@@ -82,7 +82,8 @@ mod tests {
     #[test]
     fn every_type_expands_as_candle_decodes_it() {
         for &dtype in DType::ALL {
-            let bytes: Vec<u8> = (0..dtype.row_bytes(SEGMENT).unwrap()).map(|i| (i * 11 % 113) as u8).collect();
+            let bytes: Vec<u8> =
+                (0..dtype.row_bytes(SEGMENT).unwrap()).map(|i| (i * 11 % 113) as u8).collect();
             let mut room = Expanded::new();
             let aligned = room.as_f32(dtype, &bytes).to_vec();
             assert_eq!(aligned.len(), SEGMENT, "{dtype}");

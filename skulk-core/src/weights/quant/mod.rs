@@ -10,7 +10,8 @@ pub(crate) use expand::{Expanded, SEGMENT};
 
 use candle_core::quantized::GgmlType;
 use candle_core::quantized::k_quants::{
-    BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0, BlockQ8K,
+    BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0,
+    BlockQ8K,
 };
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -31,8 +32,8 @@ macro_rules! plain_blocks {
     )*};
 }
 plain_blocks!(
-    f32, f16, bf16, BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0, BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K,
-    BlockQ6K, BlockQ8K
+    f32, f16, bf16, BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0, BlockQ2K, BlockQ3K, BlockQ4K,
+    BlockQ5K, BlockQ6K, BlockQ8K
 );
 
 /// Views bytes as blocks; `None` when they are misaligned or no whole number of blocks.
@@ -55,12 +56,15 @@ pub(crate) fn dequantise(dtype: DType, bytes: &[u8], out: &mut [f32]) {
             // A misaligned file: one block at a time through an aligned copy.
             None => {
                 let mut block = [T::zeros()];
-                for (bytes, out) in
-                    bytes.chunks_exact(size_of::<T>()).zip(out.chunks_exact_mut(T::BLCK_SIZE))
+                for (bytes, out) in bytes.chunks_exact(size_of::<T>()).zip(out.chunks_exact_mut(T::BLCK_SIZE))
                 {
                     // SAFETY: `PlainBlock` accepts any bytes, and the sizes are equal.
                     unsafe {
-                        std::ptr::copy_nonoverlapping(bytes.as_ptr(), block.as_mut_ptr().cast::<u8>(), size_of::<T>());
+                        std::ptr::copy_nonoverlapping(
+                            bytes.as_ptr(),
+                            block.as_mut_ptr().cast::<u8>(),
+                            size_of::<T>(),
+                        );
                     }
                     T::to_float(&block, out);
                 }

@@ -1,0 +1,164 @@
+//! How does text become tokens, and tokens text?
+//!
+//! [`Tokenizer`] wraps the `tokenizers` crate, filled from a `tokenizer.json` or rebuilt from GGUF
+//! metadata. [`Detokenizer`] and [`StopMatcher`] work on the stream of generated tokens.
+
+mod byte_level;
+mod detokenizer;
+mod gguf;
+
+mod pieces;
+mod pre;
+mod sentencepiece;
+mod stop;
+
+use std::collections::HashMap;
+use std::fmt;
+
+pub use detokenizer::Detokenizer;
+pub use stop::StopMatcher;
+
+use self::pieces::Pieces;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::TokenId;
+use crate::weights::{Checkpoint, Metadata};
+
+/// A model's vocabulary and the rules that cut text into it. Immutable and `Send + Sync`: one
+/// `Arc` serves every session.
+///
+/// ```no_run
+/// let checkpoint = skulk::open_checkpoint("model.gguf")?;
+/// let tokenizer = skulk::Tokenizer::from_checkpoint(&*checkpoint)?;
+/// let ids = tokenizer.encode("Once upon a time", true)?;
+/// assert_eq!(tokenizer.decode(&ids, true), "Once upon a time");
+/// # Ok::<(), skulk::Error>(())
+/// ```
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    pieces: Pieces,
+    special: Special,
+    vocab_size: usize,
+    /// Ids whose text another id has too, to the one that `inner` knows.
+    duplicates: HashMap<u32, u32>,
+}
+
+/// The tokens with a role, and whether encoding adds them.
+#[derive(Debug, Clone, Default)]
+struct Special {
+    bos: Option<TokenId>,
+    eos: Option<TokenId>,
+    ends: Vec<TokenId>,
+    add_bos: bool,
+    add_eos: bool,
+}
+
+impl Tokenizer {
+    /// The tokenizer of a checkpoint: `tokenizer.json` and its companions in a Hugging Face
+    /// folder, the `tokenizer.ggml` section in a GGUF file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TokenizerInvalid`] when it is missing, broken, of a kind that is not
+    /// supported, or lacks tokens it needs.
+    pub fn from_checkpoint(checkpoint: &dyn Checkpoint) -> Result<Self> {
+        match checkpoint.metadata() {
+            _ => todo!(),
+        }
+    }
+
+    /// The tokens of `text`. Control tokens spelt out in it, such as `<|eot_id|>`, become those
+    /// tokens. With `add_special`, the model's rules add a beginning-of-sequence or an
+    /// end-of-sequence token, never a second one beside one that is already there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TokenizerInvalid`] when the tokenizer's own rules fail on the text.
+    pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<TokenId>> {
+        let encoding = self.inner.encode_fast(text, add_special).map_err(|e| {
+            Error::new(ErrorKind::TokenizerInvalid, "the tokenizer failed on a text")
+                .with_source(e)
+                .with_hint("the tokenizer's rules are inconsistent: fetch the checkpoint again")
+        })?;
+        let mut ids: Vec<_> = encoding.get_ids().iter().copied().map(TokenId).collect();
+        if add_special {
+            self.add_special(&mut ids);
+        }
+        Ok(ids)
+    }
+
+    fn add_special(&self, ids: &mut Vec<TokenId>) {
+        let Special { bos, eos, .. } = self.special;
+        if let Some(bos) = bos {
+            if self.special.add_bos && ids.first() != Some(&bos) {
+                ids.insert(0, bos);
+            }
+            let doubled = ids.iter().take_while(|&&id| id == bos).count();
+            ids.drain(1.min(doubled)..doubled);
+        }
+        if let Some(eos) = eos
+            && self.special.add_eos
+            && ids.last() != Some(&eos)
+        {
+            ids.push(eos);
+        }
+    }
+
+    /// The text of `ids`; bytes that are no UTF-8 become U+FFFD, ids outside the vocabulary
+    /// nothing. Control tokens are left out with `skip_special`, spelt out without.
+    pub fn decode(&self, ids: &[TokenId], skip_special: bool) -> String {
+        let mut bytes = Vec::new();
+        for &id in ids {
+            self.append_piece(id, skip_special, &mut bytes);
+        }
+        let spaces = bytes.iter().take_while(|&&byte| byte == b' ').count();
+        let start = spaces.min(self.strip_spaces());
+        String::from_utf8_lossy(&bytes[start..]).into_owned()
+    }
+
+    /// The beginning-of-sequence token, if the model has one.
+    pub fn bos(&self) -> Option<TokenId> {
+        self.special.bos
+    }
+
+    /// The tokens that end a generation: end of sequence, of turn, of message.
+    pub fn eos_ids(&self) -> &[TokenId] {
+        &self.special.ends
+    }
+
+    /// One past the highest token id. The embedding may have more rows, never fewer.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// How the vocabulary spells a token, e.g. `▁the` or `<0x0A>`; `None` outside of it.
+    pub fn token_text(&self, id: TokenId) -> Option<String> {
+        let id = self.duplicates.get(&id.0).unwrap_or(&id.0);
+        self.inner.id_to_token(*id)
+    }
+
+    /// Whether it is a control token: markup for the model, not text for a reader.
+    pub fn is_special(&self, id: TokenId) -> bool {
+        let added = self.inner.get_added_vocabulary().get_added_tokens_decoder();
+        added.get(&id.0).is_some_and(|token| token.special)
+    }
+
+    fn append_piece(&self, id: TokenId, skip_special: bool, out: &mut Vec<u8>) {
+        if skip_special && self.is_special(id) {
+            return;
+        }
+        if let Some(token) = self.token_text(id) {
+            self.pieces.append(&token, out);
+        }
+    }
+
+    fn strip_spaces(&self) -> usize {
+        self.pieces.strip_spaces()
+    }
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("vocab_size", &self.vocab_size)
+            .field("special", &self.special)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,196 @@
+//! Which bytes does a token stand for?
+//!
+//! Text is the concatenation of its tokens' bytes, read as UTF-8 with U+FFFD for what is broken.
+//! That makes decoding a token at a time and decoding all at once the same thing. It agrees with
+//! the `tokenizers` decoders except for broken runs of byte tokens (`<0xE4><0x41>`), where those
+//! replace the whole run and this, like llama.cpp, only the broken part.
+
+use serde_json::Value;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// How a vocabulary spells bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Pieces {
+    byte_level: bool,
+    byte_fallback: bool,
+    fused: bool,
+    replace: Vec<(String, String)>,
+    strip_spaces: usize,
+}
+
+impl Pieces {
+    /// GPT-2's byte alphabet.
+    pub(super) fn byte_level() -> Self {
+        Self { byte_level: true, ..Self::default() }
+    }
+
+    /// SentencePiece: U+2581 for a space, `<0xNN>` for a byte, and possibly one leading space
+    /// that encoding put there.
+    pub(super) fn sentencepiece(space_prefix: bool) -> Self {
+        Self {
+            byte_fallback: true,
+            fused: true,
+            replace: vec![("▁".to_owned(), " ".to_owned())],
+            strip_spaces: usize::from(space_prefix),
+            ..Self::default()
+        }
+    }
+
+    /// The `decoder` section of a `tokenizer.json`.
+    pub(super) fn from_decoder(decoder: &Value) -> Result<Self> {
+        let mut pieces = Self::default();
+        pieces.add(decoder)?;
+        Ok(pieces)
+    }
+
+    fn add(&mut self, decoder: &Value) -> Result<()> {
+        let text = |key: &str| decoder.get(key).and_then(Value::as_str);
+        let number = |key: &str| decoder.get(key).and_then(Value::as_u64);
+        match text("type") {
+            Some("Sequence") => {
+                for decoder in decoder["decoders"].as_array().into_iter().flatten() {
+                    self.add(decoder)?;
+                }
+            }
+            Some("ByteLevel") => self.byte_level = true,
+            Some("ByteFallback") => self.byte_fallback = true,
+            Some("Fuse") => self.fused = true,
+            Some("Replace") if !self.fused => {
+                match (decoder["pattern"]["String"].as_str(), text("content")) {
+                    (Some(from), Some(to)) => self.replace.push((from.to_owned(), to.to_owned())),
+                    _ => return Err(unsupported(decoder)),
+                }
+            }
+            Some("Strip") if self.fused && text("content") == Some(" ") && number("stop") == Some(0) => {
+                let spaces = number("start").and_then(|n| usize::try_from(n).ok());
+                self.strip_spaces = spaces.ok_or_else(|| unsupported(decoder))?;
+            }
+            Some("Metaspace") => {
+                let space = text("replacement").ok_or_else(|| unsupported(decoder))?;
+                self.replace.push((space.to_owned(), " ".to_owned()));
+                self.strip_spaces = usize::from(text("prepend_scheme") != Some("never"));
+            }
+            _ => return Err(unsupported(decoder)),
+        }
+        Ok(())
+    }
+
+    /// How many spaces at the very beginning of a text are not part of it.
+    pub(super) fn strip_spaces(&self) -> usize {
+        self.strip_spaces
+    }
+
+    /// Appends the bytes of the token spelt `token`.
+    pub(super) fn append(&self, token: &str, out: &mut Vec<u8>) {
+        if self.byte_level {
+            let start = out.len();
+            for char in token.chars() {
+                let Some(byte) = gpt2_byte(char) else {
+                    // Added tokens are spelt in plain text, not in the byte alphabet.
+                    out.truncate(start);
+                    out.extend_from_slice(token.as_bytes());
+                    return;
+                };
+                out.push(byte);
+            }
+            return;
+        }
+        if let Some(byte) = self.byte_fallback.then(|| byte_token(token)).flatten() {
+            out.push(byte);
+            return;
+        }
+        match self.replace.as_slice() {
+            [] => out.extend_from_slice(token.as_bytes()),
+            [(from, _)] if !token.contains(from.as_str()) => out.extend_from_slice(token.as_bytes()),
+            all => {
+                let replaced = all.iter().fold(token.to_owned(), |text, (from, to)| text.replace(from, to));
+                out.extend_from_slice(replaced.as_bytes());
+            }
+        }
+    }
+}
+
+fn unsupported(decoder: &Value) -> Error {
+    Error::new(
+        ErrorKind::TokenizerInvalid,
+        "expected a decoder made of ByteLevel, ByteFallback, Fuse, Metaspace, literal Replace and leading Strip",
+    )
+    .with("field", "decoder")
+    .with("found", decoder)
+    .with_hint("this kind of tokenizer is not supported: use a checkpoint with a byte-level or SentencePiece tokenizer")
+}
+
+/// The byte of a `<0xNN>` token.
+fn byte_token(token: &str) -> Option<u8> {
+    let hex = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    let digits = hex.len() == 2 && hex.bytes().all(|b| b.is_ascii_hexdigit());
+    digits.then(|| u8::from_str_radix(hex, 16).ok())?
+}
+
+/// The byte that a character of GPT-2's byte alphabet stands for: printable Latin-1 is itself, the
+/// other 68 bytes follow from U+0100 on, in order (`bytes_to_unicode` of the GPT-2 release).
+fn gpt2_byte(char: char) -> Option<u8> {
+    let code = u32::from(char);
+    let byte = match code {
+        0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff => code,
+        0x100..=0x120 => code - 0x100,
+        0x121..=0x142 => code - 0x121 + 0x7f,
+        0x143 => 0xad,
+        _ => return None,
+    };
+    u8::try_from(byte).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+    use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+
+    use super::*;
+
+    fn bytes(pieces: &Pieces, token: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        pieces.append(token, &mut out);
+        out
+    }
+
+    #[test]
+    fn the_byte_alphabet_is_a_bijection() {
+        let bytes: BTreeSet<u8> =
+            ByteLevel::alphabet().into_iter().map(|char| gpt2_byte(char).unwrap()).collect();
+        assert_eq!(bytes.len(), 256);
+        assert_eq!(gpt2_byte('Ġ'), Some(b' '));
+        assert_eq!(gpt2_byte('Ċ'), Some(b'\n'));
+        assert_eq!(gpt2_byte('▁'), None);
+    }
+
+    #[test]
+    fn tokens_become_bytes() {
+        let level = Pieces::byte_level();
+        assert_eq!(bytes(&level, "ĠaÃ¼"), " aü".as_bytes());
+        assert_eq!(bytes(&level, "<｜x▁y｜>"), "<｜x▁y｜>".as_bytes());
+        let spm = Pieces::sentencepiece(true);
+        assert_eq!(bytes(&spm, "▁▁time"), b"  time");
+        assert_eq!(bytes(&spm, "<0xE4>"), [0xe4]);
+        assert_eq!(bytes(&spm, "<0x+4>"), b"<0x+4>");
+        assert_eq!(spm.strip_spaces(), 1);
+    }
+
+    #[test]
+    fn reads_the_decoders_of_tokenizer_json() {
+        let decoder = json!({"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+            {"type": "ByteFallback"}, {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0}]});
+        assert_eq!(Pieces::from_decoder(&decoder).unwrap(), Pieces::sentencepiece(true));
+        let decoder = json!({"type": "ByteLevel", "trim_offsets": true});
+        assert_eq!(Pieces::from_decoder(&decoder).unwrap(), Pieces::byte_level());
+        for bad in [json!(null), json!({"type": "CTC"}), json!({"type": "Strip", "content": "x"})] {
+            let error = Pieces::from_decoder(&bad).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::TokenizerInvalid);
+        }
+    }
+}
