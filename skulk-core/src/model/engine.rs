@@ -43,6 +43,19 @@ impl EngineOptions {
     }
 }
 
+/// The engine of this name: `candle-cpu`.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] for an unknown name; otherwise as the engine's own function.
+pub fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    match name {
+        "candle-cpu" => candle_cpu(options),
+        other => Err(Error::new(ErrorKind::InvalidArgument, format!("expected the name of an engine, found `{other}`"))
+            .with("field", "engine")
+            .with_hint("engines: candle-cpu")),
+    }
+}
+
 /// The CPU through candle's kernels: weights stay where they are mapped.
 ///
 /// # Errors
