@@ -1,0 +1,332 @@
+//! What does the key-value section of a GGUF file say? Lookup by key, with the type one expects.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::cursor::Cursor;
+use super::value::{GgufArray, GgufValue, ValueType};
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::mmap::Mapping;
+
+/// The format's limit on keys; tensor names share it.
+pub(super) const KEY_MAX: usize = 65_535;
+/// Arrays of arrays are legal and unused; deeper ones than this are an attack on the stack.
+const NESTING_MAX: usize = 4;
+
+/// The key-value section of a GGUF file. Values stay in the mapped header and are decoded when
+/// asked for.
+///
+/// ```no_run
+/// use skulk::{Metadata, open_checkpoint};
+/// let checkpoint = open_checkpoint("model.gguf")?;
+/// if let Metadata::Gguf(metadata) = checkpoint.metadata() {
+///     let architecture = metadata.str("general.architecture")?;
+///     let layers = metadata.u64(&format!("{architecture}.block_count"))?;
+///     assert!(layers > 0);
+/// }
+/// # Ok::<(), skulk::Error>(())
+/// ```
+pub struct GgufMetadata {
+    file: PathBuf,
+    bytes: HeaderBytes,
+    entries: Vec<Entry>,
+}
+
+/// The header's bytes: mapped from a file, or copied from a caller's buffer.
+pub(super) enum HeaderBytes {
+    Mapped(Mapping),
+    Copied(Box<[u8]>),
+}
+
+/// A key and where its value lies in the header.
+#[derive(Debug)]
+pub(super) struct Entry {
+    key: String,
+    slot: Slot,
+    /// The scalar's bytes, the string's text, or the array's elements.
+    span: Range<usize>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Slot {
+    Scalar(ValueType),
+    Str,
+    Array { element: ValueType, len: usize },
+}
+
+impl Entry {
+    /// Bytes an entry takes at least: key length, value type, one byte of value.
+    pub(super) const MIN_SIZE: usize = 8 + 4 + 1;
+
+    pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
+        let key = cursor.string(KEY_MAX, "metadata key")?.to_owned();
+        let (slot, span) = read_value(cursor).map_err(|e| e.with("field", &key))?;
+        Ok(Self { key, slot, span })
+    }
+}
+
+/// Sorts by key and refuses a key that occurs twice.
+pub(super) fn index(mut entries: Vec<Entry>, cursor: &Cursor<'_>) -> Result<Vec<Entry>> {
+    entries.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    for pair in entries.windows(2) {
+        if let [a, b] = pair
+            && a.key == b.key
+        {
+            return Err(cursor
+                .invalid("expected each metadata key once, found it twice".to_owned())
+                .with("field", &a.key));
+        }
+    }
+    Ok(entries)
+}
+
+fn read_value(cursor: &mut Cursor<'_>) -> Result<(Slot, Range<usize>)> {
+    let kind = read_type(cursor)?;
+    match kind {
+        ValueType::Str => {
+            let len = cursor.string(usize::MAX, "string")?.len();
+            let end = cursor.position();
+            Ok((Slot::Str, end - len..end))
+        }
+        ValueType::Array => {
+            let (element, len) = read_array_head(cursor)?;
+            let start = cursor.position();
+            skip_elements(cursor, element, len, 1)?;
+            Ok((Slot::Array { element, len }, start..cursor.position()))
+        }
+        _ => {
+            let start = cursor.position();
+            skip_elements(cursor, kind, 1, 0)?;
+            Ok((Slot::Scalar(kind), start..cursor.position()))
+        }
+    }
+}
+
+fn read_type(cursor: &mut Cursor<'_>) -> Result<ValueType> {
+    let id = cursor.u32("value type")?;
+    ValueType::from_id(id)
+        .ok_or_else(|| cursor.invalid(format!("expected a value type of 0 to 12, found {id}")))
+}
+
+fn read_array_head(cursor: &mut Cursor<'_>) -> Result<(ValueType, usize)> {
+    let element = read_type(cursor)?;
+    let len = cursor.count(element.min_size(), "array length")?;
+    Ok((element, len))
+}
+
+/// Checks `len` values and moves past them.
+fn skip_elements(
+    cursor: &mut Cursor<'_>,
+    element: ValueType,
+    len: usize,
+    depth: usize,
+) -> Result<()> {
+    match element {
+        ValueType::Str => {
+            for _ in 0..len {
+                cursor.string(usize::MAX, "string")?;
+            }
+        }
+        ValueType::Array if depth >= NESTING_MAX => {
+            return Err(cursor.invalid(format!(
+                "expected arrays nested at most {NESTING_MAX} deep, found deeper ones"
+            )));
+        }
+        ValueType::Array => {
+            for _ in 0..len {
+                let (element, len) = read_array_head(cursor)?;
+                skip_elements(cursor, element, len, depth + 1)?;
+            }
+        }
+        _ => {
+            // `len` elements of at least this size fit the file, so the product cannot overflow.
+            let bytes = cursor.take(len * element.min_size(), "value")?;
+            if element == ValueType::Bool
+                && let Some(byte) = bytes.iter().find(|&&byte| byte > 1)
+            {
+                return Err(cursor.invalid(format!("expected a boolean of 0 or 1, found {byte}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl GgufMetadata {
+    pub(super) fn new(file: &Path, bytes: HeaderBytes, entries: Vec<Entry>) -> Self {
+        Self {
+            file: file.to_owned(),
+            bytes,
+            entries,
+        }
+    }
+
+    /// The file it was read from; the first one of a split set.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Every key, sorted.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|e| e.key.as_str())
+    }
+
+    /// The value of a key, or `None` when the file lacks it.
+    pub fn get(&self, key: &str) -> Option<GgufValue<'_>> {
+        let at = self
+            .entries
+            .binary_search_by(|e| e.key.as_str().cmp(key))
+            .ok()?;
+        let entry = self.entries.get(at)?;
+        let bytes = match &self.bytes {
+            HeaderBytes::Mapped(map) => map,
+            HeaderBytes::Copied(copy) => &copy[..],
+        };
+        let bytes = bytes.get(entry.span.clone())?;
+        match entry.slot {
+            Slot::Scalar(kind) => kind.scalar(bytes),
+            Slot::Str => Some(GgufValue::Str(std::str::from_utf8(bytes).ok()?)),
+            Slot::Array { element, len } => Some(GgufValue::Array(GgufArray {
+                file: &self.file,
+                key: &entry.key,
+                element,
+                len,
+                bytes,
+            })),
+        }
+    }
+
+    /// An unsigned integer, from an integer of any width that is not negative.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`] when the key is absent or of another type.
+    pub fn u64(&self, key: &str) -> Result<u64> {
+        self.required(key, "an unsigned integer", self.opt_u64(key)?)
+    }
+
+    /// Like [`u64`](Self::u64), `None` when the key is absent.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`] when it is of another type.
+    pub fn opt_u64(&self, key: &str) -> Result<Option<u64>> {
+        self.typed(key, "an unsigned integer", |value| match value {
+            GgufValue::U64(v) => Some(v),
+            GgufValue::I64(v) => u64::try_from(v).ok(),
+            _ => None,
+        })
+    }
+
+    /// A float, from a float of either width.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`] when the key is absent or of another type.
+    pub fn f64(&self, key: &str) -> Result<f64> {
+        self.required(key, "a float", self.opt_f64(key)?)
+    }
+
+    /// Like [`f64`](Self::f64), `None` when the key is absent.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`] when it is of another type.
+    pub fn opt_f64(&self, key: &str) -> Result<Option<f64>> {
+        self.typed(key, "a float", |value| match value {
+            GgufValue::F64(v) => Some(v),
+            _ => None,
+        })
+    }
+
+    /// A boolean.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`] when the key is absent or of another type.
+    pub fn bool(&self, key: &str) -> Result<bool> {
+        self.required(key, "a boolean", self.opt_bool(key)?)
+    }
+
+    /// Like [`bool`](Self::bool), `None` when the key is absent.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`] when it is of another type.
+    pub fn opt_bool(&self, key: &str) -> Result<Option<bool>> {
+        self.typed(key, "a boolean", |value| match value {
+            GgufValue::Bool(v) => Some(v),
+            _ => None,
+        })
+    }
+
+    /// A string.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`] when the key is absent or of another type.
+    pub fn str(&self, key: &str) -> Result<&str> {
+        self.required(key, "a string", self.opt_str(key)?)
+    }
+
+    /// Like [`str`](Self::str), `None` when the key is absent.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`] when it is of another type.
+    pub fn opt_str(&self, key: &str) -> Result<Option<&str>> {
+        self.typed(key, "a string", |value| match value {
+            GgufValue::Str(v) => Some(v),
+            _ => None,
+        })
+    }
+
+    /// An array.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`] when the key is absent or of another type.
+    pub fn array(&self, key: &str) -> Result<GgufArray<'_>> {
+        self.required(key, "an array", self.opt_array(key)?)
+    }
+
+    /// Like [`array`](Self::array), `None` when the key is absent.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`] when it is of another type.
+    pub fn opt_array(&self, key: &str) -> Result<Option<GgufArray<'_>>> {
+        self.typed(key, "an array", |value| match value {
+            GgufValue::Array(v) => Some(v),
+            _ => None,
+        })
+    }
+
+    fn typed<'a, T>(
+        &'a self,
+        key: &str,
+        expected: &'static str,
+        convert: impl FnOnce(GgufValue<'a>) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        match convert(value) {
+            Some(converted) => Ok(Some(converted)),
+            None => Err(self.invalid(key, expected, &value.describe())),
+        }
+    }
+
+    fn required<T>(&self, key: &str, expected: &'static str, value: Option<T>) -> Result<T> {
+        value.ok_or_else(|| self.invalid(key, expected, "nothing"))
+    }
+
+    fn invalid(&self, key: &str, expected: &str, found: &str) -> Error {
+        Error::new(
+            ErrorKind::ConfigInvalid,
+            format!("expected {expected}, found {found}"),
+        )
+        .with("file", self.file.display())
+        .with("field", key)
+        .with_hint("convert the model again with a current tool")
+    }
+}
+
+impl fmt::Debug for GgufMetadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GgufMetadata")
+            .field("file", &self.file)
+            .field("keys", &self.entries.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,4 +1,0 @@
-//! What does a Hugging Face folder hold? (stub)
-/// Config.
-#[derive(Debug)]
-pub struct HfMetadata;
