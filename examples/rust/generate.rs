@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::json;
 use skulk::{
-    ByteSize, EngineOptions, Error, Event, Finish, GenerateOptions, Generation, LoadOptions, Model, Prompt, Sampling,
-    TokenId,
+    ByteSize, EngineOptions, Error, Event, Finish, GenerateOptions, Generation, LoadOptions, Model, Prompt,
+    Sampling, TokenId,
 };
 
 /// Generates text with a model split into stages in this process.
@@ -87,7 +87,8 @@ fn load(args: &Args) -> Result<Model, Error> {
     if let Some(threads) = args.threads {
         engine = engine.threads(threads);
     }
-    let mut options = LoadOptions::default().stages(args.stages).engine(skulk::engine(&args.engine, &engine)?);
+    let mut options =
+        LoadOptions::default().stages(args.stages).engine(skulk::engine(&args.engine, &engine)?);
     if let Some(context) = args.context {
         options = options.context(context);
     }

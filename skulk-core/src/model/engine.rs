@@ -50,9 +50,12 @@ impl EngineOptions {
 pub fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     match name {
         "candle-cpu" => candle_cpu(options),
-        other => Err(Error::new(ErrorKind::InvalidArgument, format!("expected the name of an engine, found `{other}`"))
-            .with("field", "engine")
-            .with_hint("engines: candle-cpu")),
+        other => Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("expected the name of an engine, found `{other}`"),
+        )
+        .with("field", "engine")
+        .with_hint("engines: candle-cpu")),
     }
 }
 
