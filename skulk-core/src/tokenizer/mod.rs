@@ -6,6 +6,8 @@
 mod byte_level;
 mod detokenizer;
 mod gguf;
+mod hf;
+mod parts;
 
 mod pieces;
 mod pre;
@@ -61,7 +63,8 @@ impl Tokenizer {
     /// supported, or lacks tokens it needs.
     pub fn from_checkpoint(checkpoint: &dyn Checkpoint) -> Result<Self> {
         match checkpoint.metadata() {
-            _ => todo!(),
+            Metadata::Gguf(metadata) => gguf::load(metadata),
+            Metadata::HuggingFace(metadata) => hf::load(metadata),
         }
     }
 
@@ -73,9 +76,12 @@ impl Tokenizer {
     /// [`ErrorKind::TokenizerInvalid`] when the tokenizer's own rules fail on the text.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<TokenId>> {
         let encoding = self.inner.encode_fast(text, add_special).map_err(|e| {
-            Error::new(ErrorKind::TokenizerInvalid, "the tokenizer failed on a text")
-                .with_source(e)
-                .with_hint("the tokenizer's rules are inconsistent: fetch the checkpoint again")
+            Error::new(
+                ErrorKind::TokenizerInvalid,
+                "the tokenizer failed on a text",
+            )
+            .with_source(e)
+            .with_hint("the tokenizer's rules are inconsistent: fetch the checkpoint again")
         })?;
         let mut ids: Vec<_> = encoding.get_ids().iter().copied().map(TokenId).collect();
         if add_special {
@@ -130,14 +136,19 @@ impl Tokenizer {
 
     /// How the vocabulary spells a token, e.g. `▁the` or `<0x0A>`; `None` outside of it.
     pub fn token_text(&self, id: TokenId) -> Option<String> {
-        let id = self.duplicates.get(&id.0).unwrap_or(&id.0);
-        self.inner.id_to_token(*id)
+        self.inner.id_to_token(self.known(id))
     }
 
     /// Whether it is a control token: markup for the model, not text for a reader.
     pub fn is_special(&self, id: TokenId) -> bool {
         let added = self.inner.get_added_vocabulary().get_added_tokens_decoder();
-        added.get(&id.0).is_some_and(|token| token.special)
+        added
+            .get(&self.known(id))
+            .is_some_and(|token| token.special)
+    }
+
+    fn known(&self, id: TokenId) -> u32 {
+        self.duplicates.get(&id.0).copied().unwrap_or(id.0)
     }
 
     fn append_piece(&self, id: TokenId, skip_special: bool, out: &mut Vec<u8>) {
