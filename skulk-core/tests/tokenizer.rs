@@ -68,11 +68,7 @@ fn agrees_with_reference(tokenizer: &Arc<Tokenizer>, reference: &Value, what: &P
         let text = prompt["text"].as_str().unwrap();
         let add_special = prompt["add_special_tokens"].as_bool().unwrap();
         let expected = ids(&prompt["ids"]);
-        assert_eq!(
-            tokenizer.encode(text, add_special).unwrap(),
-            expected,
-            "{what:?}"
-        );
+        assert_eq!(tokenizer.encode(text, add_special).unwrap(), expected, "{what:?}");
         // A rendered chat brings its own BOS, which is never doubled.
         if prompt["is_chat_rendered"] == true && tokenizer.bos() == Some(expected[0]) {
             assert_eq!(tokenizer.encode(text, true).unwrap(), expected, "{what:?}");
@@ -133,16 +129,12 @@ fn streaming_is_decoding() {
     let mut state = 1_u64;
     let mut random = move |below: usize| {
         // Knuth's MMIX generator.
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below
     };
     for folder in checkpoints() {
         let tokenizer = load(&folder);
-        let broad: Vec<_> = (0..tokenizer.vocab_size() as u32 + 2)
-            .map(TokenId)
-            .collect();
+        let broad: Vec<_> = (0..tokenizer.vocab_size() as u32 + 2).map(TokenId).collect();
         // The tokens of hard text make broken and whole characters likely.
         let hard = "ü日𝄞🦊ß\u{301}\u{feff}  \n";
         let hard = tokenizer.encode(hard, false).unwrap();
@@ -171,10 +163,7 @@ fn half_characters_are_held_back() {
     let tokenizer = load(&root().join("tests/fixtures/models/stories260K"));
     let fox = tokenizer.encode("🦊", false).unwrap();
     let mut detokenizer = Detokenizer::new(tokenizer.clone(), &[], false);
-    let texts: Vec<_> = fox
-        .iter()
-        .map(|&id| detokenizer.push(id).to_owned())
-        .collect();
+    let texts: Vec<_> = fox.iter().map(|&id| detokenizer.push(id).to_owned()).collect();
     assert_eq!(texts.concat(), "🦊");
     assert_eq!(texts.iter().filter(|text| !text.is_empty()).count(), 1);
     assert_eq!(detokenizer.push(fox[fox.len() - 4]), "");
@@ -191,10 +180,7 @@ fn text_continues_the_prompt() {
     assert_eq!(stream(&tokenizer, &prompt[..1], &next), " time");
     assert_eq!(stream(&tokenizer, &[], &next), "time");
     let mut readable = Detokenizer::new(tokenizer.clone(), &prompt[..1], true);
-    let text: String = next
-        .iter()
-        .map(|&id| readable.push(id).to_owned())
-        .collect();
+    let text: String = next.iter().map(|&id| readable.push(id).to_owned()).collect();
     assert_eq!(text, "time");
 }
 
@@ -218,10 +204,7 @@ fn spoilt(files: &[(&str, Option<&str>)]) -> skulk::Error {
 #[test]
 fn broken_folders_are_typed_errors() {
     let foreign_bos = [
-        (
-            "tokenizer_config.json",
-            Some(r#"{"add_bos_token": true, "bos_token": "<x>"}"#),
-        ),
+        ("tokenizer_config.json", Some(r#"{"add_bos_token": true, "bos_token": "<x>"}"#)),
         ("generation_config.json", Some(r#"{"bos_token_id": 512}"#)),
     ];
     let one = |file, content| [(file, content)];
@@ -229,14 +212,8 @@ fn broken_folders_are_typed_errors() {
         spoilt(&one("tokenizer.json", None)),
         spoilt(&one("tokenizer.json", Some("{"))),
         spoilt(&one("tokenizer.json", Some(r#"{"version": "1.0"}"#))),
-        spoilt(&one(
-            "generation_config.json",
-            Some(r#"{"eos_token_id": [2, -1]}"#),
-        )),
-        spoilt(&one(
-            "generation_config.json",
-            Some(r#"{"eos_token_id": "2"}"#),
-        )),
+        spoilt(&one("generation_config.json", Some(r#"{"eos_token_id": [2, -1]}"#))),
+        spoilt(&one("generation_config.json", Some(r#"{"eos_token_id": "2"}"#))),
         spoilt(&foreign_bos),
     ] {
         assert_eq!(error.kind(), ErrorKind::TokenizerInvalid, "{error}");

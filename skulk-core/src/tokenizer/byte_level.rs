@@ -18,18 +18,14 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
     // llama.cpp takes a file that does not say for an old one of its default kind.
     let name = parts.pre.unwrap_or("default");
     let rules = pre::rules(name).ok_or_else(|| {
-        invalid(
-            "tokenizer.ggml.pre",
-            "the way this tokenizer splits words is not known",
-        )
-        .with("found", name)
-        .with("expected", pre::names().join(", "))
-        .with_hint("convert the model with one of the known names if it splits alike")
+        invalid("tokenizer.ggml.pre", "the way this tokenizer splits words is not known")
+            .with("found", name)
+            .with("expected", pre::names().join(", "))
+            .with_hint("convert the model with one of the known names if it splits alike")
     })?;
     let (vocab, duplicates) = parts.vocab();
     let merges = merges(parts, &vocab)?;
-    let broken =
-        |e| invalid("tokenizer.ggml.merges", "the vocabulary is inconsistent").with_source(e);
+    let broken = |e| invalid("tokenizer.ggml.merges", "the vocabulary is inconsistent").with_source(e);
     let bpe = BPE::builder()
         .vocab_and_merges(vocab, merges)
         .ignore_merges(rules.whole_words)
@@ -45,23 +41,15 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
     splits.push(ByteLevel::new(false, false, false).into());
     inner.with_pre_tokenizer(Some(Sequence::new(splits)));
     inner.add_tokens(parts.added()).map_err(broken)?;
-    Ok(Built {
-        inner,
-        pieces: Pieces::byte_level(),
-        duplicates,
-        add_bos: rules.add_bos,
-    })
+    Ok(Built { inner, pieces: Pieces::byte_level(), duplicates, add_bos: rules.add_bos })
 }
 
 /// The merges in order of rank: pairs separated by a space, which the byte alphabet spells `Ġ`.
 fn merges(parts: &Parts, vocab: &Vocab) -> Result<Merges> {
     const FIELD: &str = "tokenizer.ggml.merges";
     let Some(lines) = &parts.merges else {
-        return Err(invalid(
-            FIELD,
-            "expected the merges of a byte-level vocabulary, found none",
-        )
-        .with_hint("the file carries half a tokenizer: convert the model again"));
+        return Err(invalid(FIELD, "expected the merges of a byte-level vocabulary, found none")
+            .with_hint("the file carries half a tokenizer: convert the model again"));
     };
     let mut seen = HashSet::new();
     let mut merges = Merges::with_capacity(lines.len());
@@ -96,10 +84,7 @@ mod tests {
 
     #[test]
     fn agrees_with_the_tokenizer_json_it_was_made_from() {
-        let fixture = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../tests/fixtures/models/llama"
-        );
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/llama");
         let text = std::fs::read_to_string(format!("{fixture}/tokenizer.json")).unwrap();
         let json: Value = serde_json::from_str(&text).unwrap();
         let foreign = Tokenizer::from_bytes(&text).unwrap();
@@ -121,22 +106,14 @@ mod tests {
             let id = token["id"].as_u64().unwrap() as usize;
             let special = token["special"].as_bool().unwrap();
             parts.tokens[id] = token["content"].as_str().unwrap();
-            parts.kinds[id] = if special {
-                Kind::Control
-            } else {
-                Kind::UserDefined
-            };
+            parts.kinds[id] = if special { Kind::Control } else { Kind::UserDefined };
         }
         let merges = json["model"]["merges"].as_array().unwrap();
         let merges: Vec<String> = merges
             .iter()
             .map(|pair| match pair {
                 Value::String(line) => line.clone(),
-                pair => format!(
-                    "{} {}",
-                    pair[0].as_str().unwrap(),
-                    pair[1].as_str().unwrap()
-                ),
+                pair => format!("{} {}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap()),
             })
             .collect();
         parts.merges = Some(merges.iter().map(String::as_str).collect());
@@ -154,13 +131,7 @@ mod tests {
             assert_eq!(tokenizer.encode(text, false).unwrap(), expected, "{text:?}");
             assert_eq!(tokenizer.decode(&expected, false), text);
             let with_bos = tokenizer.encode(text, true).unwrap();
-            assert_eq!(
-                with_bos
-                    .iter()
-                    .filter(|id| Some(**id) == tokenizer.bos())
-                    .count(),
-                1
-            );
+            assert_eq!(with_bos.iter().filter(|id| Some(**id) == tokenizer.bos()).count(), 1);
         }
     }
 }

@@ -47,8 +47,7 @@ impl Detokenizer {
     /// not in the vocabulary adds nothing.
     pub fn push(&mut self, id: TokenId) -> &str {
         self.text.clear();
-        self.tokenizer
-            .append_piece(id, self.skip_special, &mut self.held);
+        self.tokenizer.append_piece(id, self.skip_special, &mut self.held);
         while self.strip_spaces > 0 && !self.held.is_empty() {
             if self.held[0] == b' ' {
                 self.held.remove(0);

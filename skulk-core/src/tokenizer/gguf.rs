@@ -68,12 +68,9 @@ pub(super) fn build(parts: &Parts) -> Result<Tokenizer> {
         }
         "gpt2" => byte_level::build(parts)?,
         other => {
-            return Err(invalid(
-                "tokenizer.ggml.model",
-                "expected the tokenizer `llama` or `gpt2`",
-            )
-            .with("found", other)
-            .with_hint("use a model with a SentencePiece or byte-level BPE vocabulary"));
+            return Err(invalid("tokenizer.ggml.model", "expected the tokenizer `llama` or `gpt2`")
+                .with("found", other)
+                .with_hint("use a model with a SentencePiece or byte-level BPE vocabulary"));
         }
     };
     if let Some(eos) = special.eos
@@ -88,11 +85,8 @@ pub(super) fn build(parts: &Parts) -> Result<Tokenizer> {
         (special.add_eos, special.eos, "tokenizer.ggml.eos_token_id"),
     ] {
         if add && id.is_none() {
-            return Err(invalid(
-                field,
-                "the tokenizer is to add a token that the file does not name",
-            )
-            .with_hint("the file's metadata is incomplete: convert the model again"));
+            return Err(invalid(field, "the tokenizer is to add a token that the file does not name")
+                .with_hint("the file's metadata is incomplete: convert the model again"));
         }
     }
     Ok(Tokenizer {
@@ -160,18 +154,14 @@ mod tests {
         let normal = bytes.iter().map(String::as_str).chain(CHARS);
         parts.tokens.extend(normal);
         parts.tokens.extend(extra.iter().map(|(token, _)| token));
-        parts
-            .kinds
-            .resize(parts.tokens.len() - extra.len(), Kind::Other);
+        parts.kinds.resize(parts.tokens.len() - extra.len(), Kind::Other);
         parts.kinds.extend(extra.iter().map(|(_, kind)| kind));
         parts.scores = (0..parts.tokens.len()).map(|id| -(id as f32)).collect();
         parts
     }
 
     fn bytes() -> Vec<String> {
-        (0..=u8::MAX)
-            .map(|byte| format!("<0x{byte:02X}>"))
-            .collect()
+        (0..=u8::MAX).map(|byte| format!("<0x{byte:02X}>")).collect()
     }
 
     fn texts(tokenizer: &Tokenizer, text: &str, add_special: bool) -> Vec<String> {
@@ -243,49 +233,23 @@ mod tests {
             let error = refused(&Parts { model, ..good() });
             assert_eq!(field(error), "tokenizer.ggml.model");
         }
-        let error = refused(&Parts {
-            scores: vec![0.0; 7],
-            ..good()
-        });
+        let error = refused(&Parts { scores: vec![0.0; 7], ..good() });
         assert_eq!(field(error), "tokenizer.ggml.scores");
-        let error = refused(&Parts {
-            kinds: vec![Kind::Other],
-            ..good()
-        });
+        let error = refused(&Parts { kinds: vec![Kind::Other], ..good() });
         assert_eq!(field(error), "tokenizer.ggml.token_type");
         for bos in [262, u64::MAX] {
-            let error = refused(&Parts {
-                bos: Some(bos),
-                ..good()
-            });
+            let error = refused(&Parts { bos: Some(bos), ..good() });
             assert_eq!(field(error), "tokenizer.ggml.bos_token_id");
         }
-        let error = refused(&Parts {
-            unknown: Some(9999),
-            ..spm(&[], &[])
-        });
+        let error = refused(&Parts { unknown: Some(9999), ..spm(&[], &[]) });
         assert_eq!(field(error), "tokenizer.ggml.unknown_token_id");
-        let gpt2 = Parts {
-            model: "gpt2",
-            ..good()
-        };
+        let gpt2 = Parts { model: "gpt2", ..good() };
         assert_eq!(field(refused(&gpt2)), "tokenizer.ggml.merges");
-        let error = refused(&Parts {
-            pre: Some("new"),
-            ..gpt2
-        });
+        let error = refused(&Parts { pre: Some("new"), ..gpt2 });
         assert_eq!(field(error), "tokenizer.ggml.pre");
-        let gpt2 = Parts {
-            model: "gpt2",
-            merges: Some(vec!["a b", "ab"]),
-            ..good()
-        };
+        let gpt2 = Parts { model: "gpt2", merges: Some(vec!["a b", "ab"]), ..good() };
         assert_eq!(field(refused(&gpt2)), "tokenizer.ggml.merges");
-        let gpt2 = Parts {
-            merges: Some(vec!["x y", "a b"]),
-            add_bos: Some(true),
-            ..gpt2
-        };
+        let gpt2 = Parts { merges: Some(vec!["x y", "a b"]), add_bos: Some(true), ..gpt2 };
         assert_eq!(field(refused(&gpt2)), "tokenizer.ggml.bos_token_id");
     }
 

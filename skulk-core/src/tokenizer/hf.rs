@@ -20,9 +20,7 @@ pub(super) fn load(metadata: &HfMetadata) -> Result<Tokenizer> {
     let pieces = Pieces::from_decoder(&decoder).map_err(|e| e.with("file", file.display()))?;
     // Both would silently change what the model is given.
     inner.with_padding(None);
-    inner
-        .with_truncation(None)
-        .map_err(|e| broken(&file).with_source(e))?;
+    inner.with_truncation(None).map_err(|e| broken(&file).with_source(e))?;
     let special = special(metadata, &inner)?;
     let added = inner.get_added_vocabulary().get_added_tokens_decoder();
     let past_added = added.keys().max().map_or(0, |&id| id as usize + 1);
@@ -81,20 +79,16 @@ fn special(metadata: &HfMetadata, inner: &tokenizers::Tokenizer) -> Result<Speci
         add_bos: flag("add_bos_token"),
         add_eos: flag("add_eos_token"),
     };
-    for (add, id, key) in [
-        (special.add_bos, special.bos, "bos_token"),
-        (special.add_eos, special.eos, "eos_token"),
-    ] {
+    for (add, id, key) in
+        [(special.add_bos, special.bos, "bos_token"), (special.add_eos, special.eos, "eos_token")]
+    {
         let known = id.and_then(|id| inner.id_to_token(id.0));
         if add && known.is_none() {
             return Err(Error::new(
                 ErrorKind::TokenizerInvalid,
                 "the tokenizer is to add a token that it does not have",
             )
-            .with(
-                "file",
-                metadata.folder.join("tokenizer_config.json").display(),
-            )
+            .with("file", metadata.folder.join("tokenizer_config.json").display())
             .with("field", key)
             .with_hint("the tokenizer files do not belong together: fetch the checkpoint again"));
         }
@@ -106,10 +100,7 @@ fn special(metadata: &HfMetadata, inner: &tokenizers::Tokenizer) -> Result<Speci
 fn configured(metadata: &HfMetadata, key: &'static str) -> Result<Vec<TokenId>> {
     let config = &metadata.config;
     let sections = [
-        (
-            "generation_config.json",
-            metadata.generation_config.as_ref(),
-        ),
+        ("generation_config.json", metadata.generation_config.as_ref()),
         ("config.json", Some(config)),
         ("config.json", config.get("text_config")),
     ];
@@ -126,14 +117,11 @@ fn configured(metadata: &HfMetadata, key: &'static str) -> Result<Vec<TokenId>> 
         for value in values {
             let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
             ids.push(TokenId(id.ok_or_else(|| {
-                Error::new(
-                    ErrorKind::TokenizerInvalid,
-                    "expected a token id or a list of them",
-                )
-                .with("file", metadata.folder.join(name).display())
-                .with("field", key)
-                .with("found", value)
-                .with_hint("correct the file or fetch it again")
+                Error::new(ErrorKind::TokenizerInvalid, "expected a token id or a list of them")
+                    .with("file", metadata.folder.join(name).display())
+                    .with("field", key)
+                    .with("found", value)
+                    .with_hint("correct the file or fetch it again")
             })?));
         }
     }

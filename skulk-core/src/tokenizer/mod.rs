@@ -76,12 +76,9 @@ impl Tokenizer {
     /// [`ErrorKind::TokenizerInvalid`] when the tokenizer's own rules fail on the text.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<TokenId>> {
         let encoding = self.inner.encode_fast(text, add_special).map_err(|e| {
-            Error::new(
-                ErrorKind::TokenizerInvalid,
-                "the tokenizer failed on a text",
-            )
-            .with_source(e)
-            .with_hint("the tokenizer's rules are inconsistent: fetch the checkpoint again")
+            Error::new(ErrorKind::TokenizerInvalid, "the tokenizer failed on a text")
+                .with_source(e)
+                .with_hint("the tokenizer's rules are inconsistent: fetch the checkpoint again")
         })?;
         let mut ids: Vec<_> = encoding.get_ids().iter().copied().map(TokenId).collect();
         if add_special {
@@ -142,9 +139,7 @@ impl Tokenizer {
     /// Whether it is a control token: markup for the model, not text for a reader.
     pub fn is_special(&self, id: TokenId) -> bool {
         let added = self.inner.get_added_vocabulary().get_added_tokens_decoder();
-        added
-            .get(&self.known(id))
-            .is_some_and(|token| token.special)
+        added.get(&self.known(id)).is_some_and(|token| token.special)
     }
 
     fn known(&self, id: TokenId) -> u32 {

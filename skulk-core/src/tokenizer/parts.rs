@@ -56,9 +56,7 @@ impl<'a> Parts<'a> {
     /// The section of one file.
     pub(super) fn read(metadata: &'a GgufMetadata) -> Result<Self> {
         let mut parts = Self {
-            model: metadata
-                .opt_str("tokenizer.ggml.model")?
-                .unwrap_or_default(),
+            model: metadata.opt_str("tokenizer.ggml.model")?.unwrap_or_default(),
             pre: metadata.opt_str("tokenizer.ggml.pre")?,
             bos: metadata.opt_u64("tokenizer.ggml.bos_token_id")?,
             eos: metadata.opt_u64("tokenizer.ggml.eos_token_id")?,
@@ -95,10 +93,9 @@ impl<'a> Parts<'a> {
             )
             .with_hint("the file carries no usable vocabulary: convert the model again with one"));
         }
-        for (field, len) in [
-            ("tokenizer.ggml.scores", self.scores.len()),
-            ("tokenizer.ggml.token_type", self.kinds.len()),
-        ] {
+        for (field, len) in
+            [("tokenizer.ggml.scores", self.scores.len()), ("tokenizer.ggml.token_type", self.kinds.len())]
+        {
             if len != 0 && len != tokens {
                 return Err(invalid(
                     field,
@@ -117,11 +114,8 @@ impl<'a> Parts<'a> {
         match u32::try_from(id) {
             Ok(small) if (small as usize) < tokens => Ok(Some(TokenId(small))),
             // llama.cpp ignores such an id; the model would then never stop, or start wrongly.
-            _ => Err(invalid(
-                field,
-                format!("expected a token id below {tokens}, found {id}"),
-            )
-            .with_hint("the file's metadata is damaged: fetch it again")),
+            _ => Err(invalid(field, format!("expected a token id below {tokens}, found {id}"))
+                .with_hint("the file's metadata is damaged: fetch it again")),
         }
     }
 

@@ -22,10 +22,7 @@ pub(super) struct Pieces {
 impl Pieces {
     /// GPT-2's byte alphabet.
     pub(super) fn byte_level() -> Self {
-        Self {
-            byte_level: true,
-            ..Self::default()
-        }
+        Self { byte_level: true, ..Self::default() }
     }
 
     /// SentencePiece: U+2581 for a space, `<0xNN>` for a byte, and possibly one leading space
@@ -65,9 +62,7 @@ impl Pieces {
                     _ => return Err(unsupported(decoder)),
                 }
             }
-            Some("Strip")
-                if self.fused && text("content") == Some(" ") && number("stop") == Some(0) =>
-            {
+            Some("Strip") if self.fused && text("content") == Some(" ") && number("stop") == Some(0) => {
                 let spaces = number("start").and_then(|n| usize::try_from(n).ok());
                 self.strip_spaces = spaces.ok_or_else(|| unsupported(decoder))?;
             }
@@ -107,13 +102,9 @@ impl Pieces {
         }
         match self.replace.as_slice() {
             [] => out.extend_from_slice(token.as_bytes()),
-            [(from, _)] if !token.contains(from.as_str()) => {
-                out.extend_from_slice(token.as_bytes())
-            }
+            [(from, _)] if !token.contains(from.as_str()) => out.extend_from_slice(token.as_bytes()),
             all => {
-                let replaced = all
-                    .iter()
-                    .fold(token.to_owned(), |text, (from, to)| text.replace(from, to));
+                let replaced = all.iter().fold(token.to_owned(), |text, (from, to)| text.replace(from, to));
                 out.extend_from_slice(replaced.as_bytes());
             }
         }
@@ -168,10 +159,8 @@ mod tests {
 
     #[test]
     fn the_byte_alphabet_is_a_bijection() {
-        let bytes: BTreeSet<u8> = ByteLevel::alphabet()
-            .into_iter()
-            .map(|char| gpt2_byte(char).unwrap())
-            .collect();
+        let bytes: BTreeSet<u8> =
+            ByteLevel::alphabet().into_iter().map(|char| gpt2_byte(char).unwrap()).collect();
         assert_eq!(bytes.len(), 256);
         assert_eq!(gpt2_byte('Ġ'), Some(b' '));
         assert_eq!(gpt2_byte('Ċ'), Some(b'\n'));
@@ -196,20 +185,10 @@ mod tests {
             {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
             {"type": "ByteFallback"}, {"type": "Fuse"},
             {"type": "Strip", "content": " ", "start": 1, "stop": 0}]});
-        assert_eq!(
-            Pieces::from_decoder(&decoder).unwrap(),
-            Pieces::sentencepiece(true)
-        );
+        assert_eq!(Pieces::from_decoder(&decoder).unwrap(), Pieces::sentencepiece(true));
         let decoder = json!({"type": "ByteLevel", "trim_offsets": true});
-        assert_eq!(
-            Pieces::from_decoder(&decoder).unwrap(),
-            Pieces::byte_level()
-        );
-        for bad in [
-            json!(null),
-            json!({"type": "CTC"}),
-            json!({"type": "Strip", "content": "x"}),
-        ] {
+        assert_eq!(Pieces::from_decoder(&decoder).unwrap(), Pieces::byte_level());
+        for bad in [json!(null), json!({"type": "CTC"}), json!({"type": "Strip", "content": "x"})] {
             let error = Pieces::from_decoder(&bad).err().unwrap();
             assert_eq!(error.kind(), ErrorKind::TokenizerInvalid);
         }

@@ -17,32 +17,16 @@ pub(super) struct Rules {
 /// The rules called `name`.
 pub(super) fn rules(name: &str) -> Option<Rules> {
     let (_, splits) = KNOWN.iter().find(|(names, _)| names.contains(&name))?;
-    Some(Rules {
-        splits,
-        whole_words: WHOLE_WORDS.contains(&name),
-        add_bos: ADD_BOS.contains(&name),
-    })
+    Some(Rules { splits, whole_words: WHOLE_WORDS.contains(&name), add_bos: ADD_BOS.contains(&name) })
 }
 
 /// Every known name.
 pub(super) fn names() -> Vec<&'static str> {
-    KNOWN
-        .iter()
-        .flat_map(|(names, _)| names.iter().copied())
-        .collect()
+    KNOWN.iter().flat_map(|(names, _)| names.iter().copied()).collect()
 }
 
-const ADD_BOS: &[&str] = &[
-    "llama3",
-    "llama-v3",
-    "llama-bpe",
-    "falcon3",
-    "falcon-h1",
-    "pixtral",
-    "midm-2.0",
-    "lfm2",
-    "tekken",
-];
+const ADD_BOS: &[&str] =
+    &["llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"];
 const WHOLE_WORDS: &[&str] = ADD_BOS;
 
 const GPT2: &str = r#"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"#;
@@ -80,15 +64,7 @@ const CJK: &str = r"[\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+";
 type Family = (&'static [&'static str], &'static [&'static str]);
 
 const KNOWN: &[Family] = &[
-    (
-        &["default"],
-        &[
-            r#"[\p{P}\$\+<=>\^~\|]+"#,
-            GPT2,
-            r#"\p{N}+"#,
-            r#"[0-9][0-9][0-9]"#,
-        ],
-    ),
+    (&["default"], &[r#"[\p{P}\$\+<=>\^~\|]+"#, GPT2, r#"\p{N}+"#, r#"[0-9][0-9][0-9]"#]),
     (
         &[
             "gpt-2",
@@ -123,36 +99,15 @@ const KNOWN: &[Family] = &[
         &[LLAMA3],
     ),
     (
-        &[
-            "qwen2",
-            "deepseek-r1-qwen",
-            "kormo",
-            "megrez",
-            "stablelm2",
-            "hunyuan",
-            "solar-open",
-            "grok-2",
-        ],
+        &["qwen2", "deepseek-r1-qwen", "kormo", "megrez", "stablelm2", "hunyuan", "solar-open", "grok-2"],
         &[QWEN2],
     ),
     (&["qwen35"], &[QWEN35]),
     (
-        &[
-            "smollm",
-            "starcoder",
-            "refact",
-            "command-r",
-            "codeshell",
-            "exaone",
-            "minerva-7b",
-            "mellum2",
-        ],
+        &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"],
         &[r#"\p{N}"#, GPT2],
     ),
-    (
-        &["falcon"],
-        &[r#"[\p{P}\$\+<=>\^~\|`]+"#, GPT2, r#"[0-9][0-9][0-9]"#],
-    ),
+    (&["falcon"], &[r#"[\p{P}\$\+<=>\^~\|`]+"#, GPT2, r#"[0-9][0-9][0-9]"#]),
     (
         &["deepseek-llm"],
         &[
@@ -164,17 +119,10 @@ const KNOWN: &[Family] = &[
             r#"\p{N}+"#,
         ],
     ),
-    (
-        &["deepseek-coder"],
-        &[r#"[\r\n]"#, r#"\s?\p{L}+"#, r#"\s?\p{P}+"#, CJK, r#"\p{N}"#],
-    ),
+    (&["deepseek-coder"], &[r#"[\r\n]"#, r#"\s?\p{L}+"#, r#"\s?\p{P}+"#, CJK, r#"\p{N}"#]),
     (
         &["deepseek-v3", "hunyuan-dense", "joyai-llm"],
-        &[
-            r#"\p{N}{1,3}"#,
-            r"[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+",
-            DEEPSEEK3,
-        ],
+        &[r#"\p{N}{1,3}"#, r"[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+", DEEPSEEK3],
     ),
     (&["tekken"], &[TEKKEN]),
     (&["gpt-4o", "llama4", "kanana2", "minimax-m2"], &[GPT4O]),
@@ -201,20 +149,14 @@ mod tests {
             split.unwrap().pre_tokenize(&mut words).unwrap();
         }
         let splits = words.get_splits(OffsetReferential::Original, OffsetType::Byte);
-        splits
-            .into_iter()
-            .map(|(word, ..)| word.to_owned())
-            .collect()
+        splits.into_iter().map(|(word, ..)| word.to_owned()).collect()
     }
 
     #[test]
     fn names_are_unique_and_every_expression_compiles() {
         let mut names = names();
         for name in &names {
-            assert_eq!(
-                words(name, "It's 1234 Wörter,\n\n ja!  ").concat(),
-                "It's 1234 Wörter,\n\n ja!  "
-            );
+            assert_eq!(words(name, "It's 1234 Wörter,\n\n ja!  ").concat(), "It's 1234 Wörter,\n\n ja!  ");
         }
         let count = names.len();
         names.sort_unstable();
@@ -226,23 +168,11 @@ mod tests {
     #[test]
     fn families_differ_where_they_should() {
         let text = "I'LL pay 12345\n";
-        assert_eq!(
-            words("gpt-2", text),
-            ["I", "'", "LL", " pay", " 12345", "\n"]
-        );
-        assert_eq!(
-            words("llama-bpe", text),
-            ["I", "'LL", " pay", " ", "123", "45", "\n"]
-        );
-        assert_eq!(
-            words("qwen2", text),
-            ["I", "'LL", " pay", " ", "1", "2", "3", "4", "5", "\n"]
-        );
+        assert_eq!(words("gpt-2", text), ["I", "'", "LL", " pay", " 12345", "\n"]);
+        assert_eq!(words("llama-bpe", text), ["I", "'LL", " pay", " ", "123", "45", "\n"]);
+        assert_eq!(words("qwen2", text), ["I", "'LL", " pay", " ", "1", "2", "3", "4", "5", "\n"]);
         assert_eq!(words("smollm", "a 12"), ["a", " ", "1", "2"]);
-        assert_eq!(
-            words("deepseek-v3", "x1234漢字 y"),
-            ["x", "123", "4", "漢字", " y"]
-        );
+        assert_eq!(words("deepseek-v3", "x1234漢字 y"), ["x", "123", "4", "漢字", " y"]);
         assert_eq!(words("tekken", "fooBar"), ["foo", "Bar"]);
         assert_eq!(words("gpt-4o", "Tom's"), ["Tom's"]);
         assert!(rules("no-such").is_none());

@@ -46,34 +46,24 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
     if let Some(unknown) = unknown {
         bpe = bpe.unk_token((*unknown).to_owned());
     }
-    let broken =
-        |e| invalid("tokenizer.ggml.tokens", "the vocabulary is inconsistent").with_source(e);
+    let broken = |e| invalid("tokenizer.ggml.tokens", "the vocabulary is inconsistent").with_source(e);
     let mut inner = Tokenizer::new(bpe.build().map_err(broken)?);
     let mut normalizers: Vec<NormalizerWrapper> = Vec::new();
     if space_prefix {
         normalizers.push(Prepend::new("▁".to_owned()).into());
     }
     normalizers.push(Replace::new(" ", "▁").map_err(broken)?.into());
-    inner
-        .with_normalizer(Some(Sequence::new(normalizers)))
-        .map_err(broken)?;
+    inner.with_normalizer(Some(Sequence::new(normalizers))).map_err(broken)?;
     inner.add_tokens(parts.added()).map_err(broken)?;
-    Ok(Built {
-        inner,
-        pieces: Pieces::sentencepiece(space_prefix),
-        duplicates,
-        add_bos: true,
-    })
+    Ok(Built { inner, pieces: Pieces::sentencepiece(space_prefix), duplicates, add_bos: true })
 }
 
 /// The last join of each token that joins can produce, in order of score, then id.
 fn merges(parts: &Parts, vocab: &Vocab) -> Result<Merges> {
     let splits = splits(parts, vocab)?;
     let score = |id: usize| parts.scores.get(id).copied().unwrap_or(0.0);
-    let mut order: Vec<u32> = (0_u32..)
-        .zip(&splits)
-        .filter_map(|(id, &split)| (split > 0).then_some(id))
-        .collect();
+    let mut order: Vec<u32> =
+        (0_u32..).zip(&splits).filter_map(|(id, &split)| (split > 0).then_some(id)).collect();
     order.sort_by(|&a, &b| score(b as usize).total_cmp(&score(a as usize)));
     let pairs = order.into_iter().map(|id| {
         let (left, right) = parts.tokens[id as usize].split_at(splits[id as usize] as usize);
@@ -111,12 +101,9 @@ fn splits(parts: &Parts, vocab: &Vocab) -> Result<Vec<u16>> {
         Ok(())
     })
     .map_err(|e: std::io::Error| {
-        Error::new(
-            ErrorKind::OutOfMemory,
-            "cannot start a thread to load the tokenizer",
-        )
-        .with_source(e)
-        .with_hint("raise the limit on threads or free memory")
+        Error::new(ErrorKind::OutOfMemory, "cannot start a thread to load the tokenizer")
+            .with_source(e)
+            .with_hint("raise the limit on threads or free memory")
     })?;
     Ok(splits)
 }
@@ -142,8 +129,7 @@ impl Joins {
         self.scores.clear();
         if self.borders.len() > 3 {
             let pairs = self.borders.windows(3);
-            self.scores
-                .extend(pairs.map(|pair| score(&token[pair[0]..pair[2]])));
+            self.scores.extend(pairs.map(|pair| score(&token[pair[0]..pair[2]])));
         }
         while self.borders.len() > 3 {
             let mut best: Option<(usize, f32)> = None;
@@ -195,10 +181,7 @@ mod tests {
 
     #[test]
     fn merges_reproduce_the_definition() {
-        let fixture = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../tests/fixtures/models/stories260K"
-        );
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/stories260K");
         let text = std::fs::read_to_string(format!("{fixture}/tokenizer.json")).unwrap();
         let json: Value = serde_json::from_str(&text).unwrap();
         let vocab = json["model"]["vocab"].as_object().unwrap();
@@ -218,9 +201,7 @@ mod tests {
         texts.extend(tokens[259..].windows(2).map(|pair| pair.concat()));
         // Scores as trained, and shuffled so that long tokens come before their parts.
         for shuffle in [1, 5, 77, 311] {
-            let scores: Vec<f32> = (0..tokens.len())
-                .map(|id| -((id * shuffle % 512) as f32))
-                .collect();
+            let scores: Vec<f32> = (0..tokens.len()).map(|id| -((id * shuffle % 512) as f32)).collect();
             let tokenizer = gguf::build(&Parts {
                 model: "llama",
                 tokens: tokens.clone(),
@@ -231,10 +212,7 @@ mod tests {
             for text in &texts {
                 let escaped = format!("▁{}", text.replace(' ', "▁"));
                 let ids = tokenizer.encode(text, false).unwrap();
-                let found: Vec<_> = ids
-                    .iter()
-                    .map(|&id| tokenizer.token_text(id).unwrap())
-                    .collect();
+                let found: Vec<_> = ids.iter().map(|&id| tokenizer.token_text(id).unwrap()).collect();
                 assert_eq!(found, by_definition(&tokens, &scores, &escaped), "{text:?}");
             }
         }

@@ -46,10 +46,7 @@ impl StopMatcher {
             .enumerate()
             .map(|(index, stop)| Pattern::new(index, stop.into()))
             .collect::<Result<_>>()?;
-        Ok(Self {
-            patterns,
-            ..Self::default()
-        })
+        Ok(Self { patterns, ..Self::default() })
     }
 
     /// Takes the next piece of text and returns what is now certain to lie before any stop
@@ -120,11 +117,7 @@ impl Pattern {
             border += usize::from(bytes[border] == bytes[at]);
             borders[at + 1] = border;
         }
-        Ok(Self {
-            text,
-            borders,
-            state: 0,
-        })
+        Ok(Self { text, borders, state: 0 })
     }
 
     fn advance(&mut self, byte: u8) {
@@ -143,14 +136,9 @@ mod tests {
     /// The definition: the shortest prefix of `text` that ends with a stop string decides.
     fn naive(text: &str, stops: &[&str]) -> (String, Option<String>) {
         for end in 1..=text.len() {
-            let ending = stops
-                .iter()
-                .filter(|s| text.as_bytes()[..end].ends_with(s.as_bytes()));
+            let ending = stops.iter().filter(|s| text.as_bytes()[..end].ends_with(s.as_bytes()));
             if let Some(stop) = ending.max_by_key(|s| s.len()) {
-                return (
-                    text[..end - stop.len()].to_owned(),
-                    Some((*stop).to_owned()),
-                );
+                return (text[..end - stop.len()].to_owned(), Some((*stop).to_owned()));
             }
         }
         (text.to_owned(), None)
@@ -191,11 +179,7 @@ mod tests {
                     }
                 }
                 pieces.push(&text[from..]);
-                assert_eq!(
-                    run(stops, &pieces),
-                    expected,
-                    "{text:?} {stops:?} {pieces:?}"
-                );
+                assert_eq!(run(stops, &pieces), expected, "{text:?} {stops:?} {pieces:?}");
             }
         }
     }

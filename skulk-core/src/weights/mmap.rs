@@ -30,13 +30,8 @@ impl MappedFile {
     /// a path that is no regular file included.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let file = File::open(path).map_err(|e| io_error(e, path, "open"))?;
+        let file = open_regular(path)?;
         let meta = file.metadata().map_err(|e| io_error(e, path, "inspect"))?;
-        if !meta.is_file() {
-            return Err(Error::new(ErrorKind::FileIo, "expected a regular file, found something else")
-                .with("file", path.display())
-                .with_hint("give the path of the weight file itself, or of the folder that holds it"));
-        }
         Ok(Self { path: Arc::new(path.to_owned()), file: Arc::new(file), len: meta.len() })
     }
 
@@ -110,6 +105,18 @@ impl Deref for Mapping {
     fn deref(&self) -> &[u8] {
         self.map.as_deref().unwrap_or(&[])
     }
+}
+
+/// Opens a regular file for reading. Its kind is checked before: opening a pipe would wait for a
+/// writer.
+pub(crate) fn open_regular(path: &Path) -> Result<File> {
+    let meta = std::fs::metadata(path).map_err(|e| io_error(e, path, "inspect"))?;
+    if !meta.is_file() {
+        return Err(Error::new(ErrorKind::FileIo, "expected a regular file, found something else")
+            .with("file", path.display())
+            .with_hint("give the path of the weight file itself, or of the folder that holds it"));
+    }
+    File::open(path).map_err(|e| io_error(e, path, "open"))
 }
 
 /// A system error on a file, as the library's own.

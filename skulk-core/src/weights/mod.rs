@@ -74,15 +74,23 @@ pub trait Checkpoint: Send + Sync {
     /// [`ErrorKind::TensorMissing`] when the checkpoint lacks it, [`ErrorKind::FileIo`] when the
     /// system cannot map it, [`ErrorKind::CheckpointTruncated`] when the file shrank since opening.
     fn region(&self, name: &str) -> Result<Region> {
-        let info = self.tensor(name).ok_or_else(|| {
-            Error::new(ErrorKind::TensorMissing, "the model needs a tensor that the checkpoint lacks")
-                .with("file", self.path().display())
-                .with("tensor", name)
-                .with_hint("the file is incomplete or of another architecture: fetch it again, or convert it with a current tool")
-        })?;
-        let file = self.files().get(info.file).ok_or_else(|| {
-            Error::new(ErrorKind::Internal, "a tensor names a file that is not open").with("tensor", name)
-        })?;
-        Region::map(file, info)
+        map_region(self, name)
     }
+}
+
+/// Maps one of the tensors that a checkpoint lists.
+fn map_region<C: Checkpoint + ?Sized>(checkpoint: &C, name: &str) -> Result<Region> {
+    let info = checkpoint.tensor(name).ok_or_else(|| {
+        Error::new(
+            ErrorKind::TensorMissing,
+            "the model needs a tensor that the checkpoint lacks",
+        )
+        .with("file", checkpoint.path().display())
+        .with("tensor", name)
+        .with_hint("the file is incomplete or of another architecture: fetch it again, or convert it with a current tool")
+    })?;
+    let file = checkpoint.files().get(info.file).ok_or_else(|| {
+        Error::new(ErrorKind::Internal, "a tensor names a file that is not open").with("tensor", name)
+    })?;
+    Region::map(file, info)
 }

@@ -52,7 +52,7 @@ impl GgufCheckpoint {
 
     fn open_set(path: &Path, count: u64) -> Result<Self> {
         let name = ShardName::parse(path)
-            .filter(|name| name.count == count)
+            .filter(|name| name.count == count && (1..=count).contains(&name.number))
             .ok_or_else(|| {
                 invalid(
                     format!("expected a file name that ends in -NNNNN-of-{count:05}.gguf, as the file is one of {count} shards"),

@@ -1,0 +1,156 @@
+//! Which safetensors files make up a checkpoint, and which of them holds a tensor?
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::folder::{HfMetadata, INDEX, SINGLE, ShardIndex, shard_path};
+use super::header::{SafetensorsHeader, UnreadableTensor};
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::{Checkpoint, MappedFile, Metadata, Region, TensorInfo, map_region};
+
+/// An opened Hugging Face folder, or one safetensors file of such a folder. F32, F16 and BF16
+/// tensors can be mapped; asking for one of another type is an error, its presence is none.
+///
+/// ```no_run
+/// use skulk::{Checkpoint, weights::safetensors::HfCheckpoint};
+/// let checkpoint = HfCheckpoint::open("models/Llama-3.2-1B")?;
+/// let norm = checkpoint.region("model.norm.weight")?;
+/// # Ok::<(), skulk::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct HfCheckpoint {
+    path: PathBuf,
+    metadata: HfMetadata,
+    files: Vec<MappedFile>,
+    tensors: Vec<TensorInfo>,
+    /// Type labels by tensor name.
+    unreadable: BTreeMap<String, String>,
+}
+
+impl HfCheckpoint {
+    /// Opens a folder with `model.safetensors` or `model.safetensors.index.json`, or the
+    /// safetensors file at `path` alone. A `config.json` must lie beside the weights.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FileNotFound`] when the path, its configuration, its weights or a shard does
+    /// not exist; [`ErrorKind::ConfigInvalid`] for broken configuration files;
+    /// [`ErrorKind::CheckpointInvalid`] when the index leads out of the folder or disagrees with
+    /// the shards; and whatever [`SafetensorsHeader::parse`] finds in each file.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        if !path.is_dir() {
+            let file = MappedFile::open(path)?;
+            let folder = path.parent().filter(|f| !f.as_os_str().is_empty());
+            let folder = folder.unwrap_or(Path::new("."));
+            return Self::empty(path, folder)?.with_file(file);
+        }
+        let single = path.join(SINGLE);
+        if single.exists() {
+            return Self::empty(path, path)?.with_file(MappedFile::open(single)?);
+        }
+        match ShardIndex::read(path)? {
+            Some(index) => Self::empty(path, path)?.with_shards(&index),
+            None => Err(Error::new(
+                ErrorKind::FileNotFound,
+                format!("expected {SINGLE} or {INDEX} in the folder, found neither"),
+            )
+            .with("file", path.display())
+            .with_hint("give the folder that holds the model's weights")),
+        }
+    }
+
+    fn empty(path: &Path, folder: &Path) -> Result<Self> {
+        Ok(Self {
+            path: path.to_owned(),
+            metadata: HfMetadata::read(folder)?,
+            files: Vec::new(),
+            tensors: Vec::new(),
+            unreadable: BTreeMap::new(),
+        })
+    }
+
+    fn with_file(mut self, file: MappedFile) -> Result<Self> {
+        let header = SafetensorsHeader::map(&file)?;
+        self.tensors = header.tensors;
+        self.unreadable = labels(header.unreadable).collect();
+        self.files.push(file);
+        Ok(self)
+    }
+
+    fn with_shards(mut self, index: &ShardIndex) -> Result<Self> {
+        let folder = self.metadata.folder.clone();
+        let broken = |message: String, tensor: &str, shard: &str| {
+            Error::new(ErrorKind::CheckpointInvalid, message)
+                .with("file", folder.join(INDEX).display())
+                .with("tensor", tensor)
+                .with("shard", shard)
+                .with_hint("index and shards are not of one set: fetch them all again")
+        };
+
+        // Where each tensor was found: the shard's name in the index.
+        let mut found: BTreeMap<String, &str> = BTreeMap::new();
+        let mut shards: Vec<&str> = index.weight_map.values().map(String::as_str).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        for shard in shards {
+            let file = MappedFile::open(shard_path(&folder, shard)?)?;
+            let header = SafetensorsHeader::map(&file)?;
+            let names = header.tensors.iter().map(|t| &t.name);
+            for name in names.chain(header.unreadable.iter().map(|t| &t.name)) {
+                if let Some(other) = found.insert(name.clone(), shard) {
+                    let message = format!("expected each tensor in one shard, found it in {other} too");
+                    return Err(broken(message, name, shard));
+                }
+            }
+            let at = self.files.len();
+            let tensors = header.tensors.into_iter();
+            self.tensors.extend(tensors.map(|t| TensorInfo { file: at, ..t }));
+            self.unreadable.extend(labels(header.unreadable));
+            self.files.push(file);
+        }
+
+        for (name, shard) in &index.weight_map {
+            if found.get(name) != Some(&shard.as_str()) {
+                let message = "expected a tensor in the shard that the index names, found none";
+                return Err(broken(message.to_owned(), name, shard));
+            }
+        }
+        self.tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(self)
+    }
+}
+
+fn labels(tensors: Vec<UnreadableTensor>) -> impl Iterator<Item = (String, String)> {
+    tensors.into_iter().map(|t| (t.name, t.dtype))
+}
+
+impl Checkpoint for HfCheckpoint {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn metadata(&self) -> Metadata<'_> {
+        Metadata::HuggingFace(&self.metadata)
+    }
+
+    fn files(&self) -> &[MappedFile] {
+        &self.files
+    }
+
+    fn tensors(&self) -> &[TensorInfo] {
+        &self.tensors
+    }
+
+    fn region(&self, name: &str) -> Result<Region> {
+        if let Some(dtype) = self.unreadable.get(name) {
+            return Err(Error::new(
+                ErrorKind::DTypeUnsupported,
+                format!("expected a tensor of type F32, F16 or BF16, found {dtype}"),
+            )
+            .with("file", self.path.display())
+            .with("tensor", name)
+            .with_hint("use the model's bfloat16 checkpoint or a GGUF file of it"));
+        }
+        map_region(self, name)
+    }
+}

@@ -1,0 +1,150 @@
+//! Which files of a Hugging Face folder matter? Its JSON files, and the weights that they name.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::mmap::{io_error, open_regular};
+
+/// The weights of a folder with one weight file.
+pub(in crate::weights) const SINGLE: &str = "model.safetensors";
+/// What says which shard holds which tensor.
+pub(in crate::weights) const INDEX: &str = "model.safetensors.index.json";
+
+/// Far above any published configuration or index.
+const JSON_MAX: u64 = 64 << 20;
+
+/// What a Hugging Face folder says about its model.
+#[derive(Debug, Clone)]
+pub struct HfMetadata {
+    /// The folder.
+    pub folder: PathBuf,
+    /// `config.json`: always an object.
+    pub config: Value,
+    /// `generation_config.json`, where the folder has one.
+    pub generation_config: Option<Value>,
+    /// `tokenizer_config.json`, where the folder has one.
+    pub tokenizer_config: Option<Value>,
+}
+
+impl HfMetadata {
+    /// Reads the folder's configuration files.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FileNotFound`] without a `config.json`, [`ErrorKind::ConfigInvalid`] when one
+    /// of the files is no JSON object, [`ErrorKind::FileIo`] when it cannot be read.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let config = read_object(&folder.join("config.json"))?.ok_or_else(|| {
+            Error::new(ErrorKind::FileNotFound, "expected a config.json beside the weights, found none")
+                .with("file", folder.join("config.json").display())
+                .with_hint("fetch the model's config.json into the same folder")
+        })?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            config,
+            generation_config: read_object(&folder.join("generation_config.json"))?,
+            tokenizer_config: read_object(&folder.join("tokenizer_config.json"))?,
+        })
+    }
+}
+
+/// `model.safetensors.index.json`: which shard holds which tensor.
+#[derive(Debug, Deserialize)]
+pub(super) struct ShardIndex {
+    pub(super) weight_map: BTreeMap<String, String>,
+}
+
+impl ShardIndex {
+    /// Reads the folder's index; `None` when it has none.
+    pub(super) fn read(folder: &Path) -> Result<Option<Self>> {
+        read_json(&folder.join(INDEX), ErrorKind::CheckpointInvalid)
+    }
+}
+
+/// Where a shard that the index names lies. The index is as foreign as the weights: a name must
+/// not lead out of the folder, neither by its spelling nor by a link.
+pub(super) fn shard_path(folder: &Path, name: &str) -> Result<PathBuf> {
+    let escape = |found: String| {
+        Error::new(
+            ErrorKind::CheckpointInvalid,
+            format!("expected shards inside the model's folder, found {found}"),
+        )
+        .with("file", folder.join(INDEX).display())
+        .with("field", "weight_map")
+        .with("shard", name)
+        .with_hint("put the shards themselves into the folder, and only use indices you trust")
+    };
+    let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+    if !inside || name.is_empty() {
+        return Err(escape(format!("the path {name:?}")));
+    }
+    let path = folder.join(name);
+    let resolve = |path: &Path| {
+        path.canonicalize().map_err(|e| {
+            io_error(e, path, "find")
+                .with("shard", name)
+                .with_hint("fetch the missing shard into the same folder")
+        })
+    };
+    let (home, target) = (resolve(folder)?, resolve(&path)?);
+    if target.starts_with(&home) || blobs(&home).is_some_and(|blobs| target.starts_with(blobs)) {
+        Ok(path)
+    } else {
+        Err(escape(format!("a link to {}", target.display())))
+    }
+}
+
+/// Where the cache of `huggingface_hub` keeps the contents of a `snapshots/REVISION` folder, which
+/// consists of links.
+fn blobs(folder: &Path) -> Option<PathBuf> {
+    let snapshots = folder.parent()?;
+    (snapshots.file_name()? == "snapshots").then(|| Some(snapshots.parent()?.join("blobs")))?
+}
+
+fn read_object(path: &Path) -> Result<Option<Value>> {
+    let value: Option<Value> = read_json(path, ErrorKind::ConfigInvalid)?;
+    match value {
+        Some(value) if !value.is_object() => {
+            Err(Error::new(ErrorKind::ConfigInvalid, "expected a JSON object, found another JSON value")
+                .with("file", path.display())
+                .with_hint("fetch the file again"))
+        }
+        value => Ok(value),
+    }
+}
+
+/// Reads a JSON file; `None` when it does not exist.
+fn read_json<T: DeserializeOwned>(path: &Path, broken: ErrorKind) -> Result<Option<T>> {
+    let file = match open_regular(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == ErrorKind::FileNotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let text = read_capped(&file, path, broken)?;
+    serde_json::from_slice(&text).map(Some).map_err(|e| {
+        Error::new(broken, "expected valid JSON with the file's usual fields")
+            .with("file", path.display())
+            .with_source(e)
+            .with_hint("fetch the file again")
+    })
+}
+
+fn read_capped(file: &File, path: &Path, broken: ErrorKind) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    file.take(JSON_MAX + 1).read_to_end(&mut text).map_err(|e| io_error(e, path, "read"))?;
+    if text.len() as u64 > JSON_MAX {
+        return Err(Error::new(
+            broken,
+            format!("expected a JSON file of at most {JSON_MAX} bytes, found a larger one"),
+        )
+        .with("file", path.display())
+        .with_hint("this is no model configuration: fetch the file again"));
+    }
+    Ok(text)
+}

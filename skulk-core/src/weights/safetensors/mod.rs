@@ -1,0 +1,14 @@
+//! What does a Hugging Face folder hold? Its configuration, and tensors in safetensors files.
+//!
+//! Format: `README.md` of the safetensors repository; folder layout: what `save_pretrained` of
+//! transformers writes.
+
+mod checkpoint;
+mod folder;
+mod header;
+
+pub use checkpoint::HfCheckpoint;
+pub use folder::HfMetadata;
+pub use header::SafetensorsHeader;
+
+pub(super) use folder::{INDEX, SINGLE};
