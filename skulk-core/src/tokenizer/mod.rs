@@ -168,3 +168,16 @@ impl fmt::Debug for Tokenizer {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_tokenizer_serves_all_threads() {
+        fn shared<T: Send + Sync>() {}
+        shared::<Tokenizer>();
+        shared::<Detokenizer>();
+        shared::<StopMatcher>();
+    }
+}
