@@ -8,7 +8,8 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer};
 
-use super::gguf::{Built, Parts, invalid};
+use super::gguf::Built;
+use super::parts::{Parts, invalid};
 use super::pieces::Pieces;
 use super::pre;
 use crate::error::Result;
@@ -70,4 +71,67 @@ fn merges(parts: &Parts, vocab: &Vocab) -> Result<Merges> {
         }
     }
     Ok(merges)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::super::gguf;
+    use super::super::parts::Kind;
+    use super::*;
+    use crate::ids::TokenId;
+
+    #[test]
+    fn agrees_with_the_tokenizer_json_it_was_made_from() {
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/llama");
+        let text = std::fs::read_to_string(format!("{fixture}/tokenizer.json")).unwrap();
+        let json: Value = serde_json::from_str(&text).unwrap();
+        let foreign = Tokenizer::from_bytes(&text).unwrap();
+        let vocab = json["model"]["vocab"].as_object().unwrap();
+        let added = json["added_tokens"].as_array().unwrap();
+        let mut parts = Parts {
+            model: "gpt2",
+            pre: Some("qwen2"),
+            add_bos: Some(true),
+            bos: foreign.token_to_id("<|begin_of_text|>").map(u64::from),
+            tokens: vec![""; vocab.len() + added.len()],
+            kinds: vec![Kind::Other; vocab.len() + added.len()],
+            ..Parts::default()
+        };
+        for (token, id) in vocab {
+            parts.tokens[id.as_u64().unwrap() as usize] = token;
+        }
+        for token in added {
+            let id = token["id"].as_u64().unwrap() as usize;
+            let special = token["special"].as_bool().unwrap();
+            parts.tokens[id] = token["content"].as_str().unwrap();
+            parts.kinds[id] = if special { Kind::Control } else { Kind::UserDefined };
+        }
+        let merges = json["model"]["merges"].as_array().unwrap();
+        let merges: Vec<String> = merges
+            .iter()
+            .map(|pair| match pair {
+                Value::String(line) => line.clone(),
+                pair => format!("{} {}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap()),
+            })
+            .collect();
+        parts.merges = Some(merges.iter().map(String::as_str).collect());
+
+        let tokenizer = gguf::build(&parts).unwrap();
+        for text in [
+            "",
+            "Once upon a time, there was a",
+            "I'LL say: 12345 Wörter\n\n  für 日本語 🦊!  ",
+            "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><think> </think>",
+            "<|begin_of_text|>twice?",
+        ] {
+            let expected = foreign.encode(text, false).unwrap();
+            let expected: Vec<_> = expected.get_ids().iter().copied().map(TokenId).collect();
+            assert_eq!(tokenizer.encode(text, false).unwrap(), expected, "{text:?}");
+            assert_eq!(tokenizer.decode(&expected, false), text);
+            let with_bos = tokenizer.encode(text, true).unwrap();
+            assert_eq!(with_bos.iter().filter(|id| Some(**id) == tokenizer.bos()).count(), 1);
+        }
+    }
 }

@@ -57,14 +57,13 @@ impl Detokenizer {
             }
         }
         let mut incomplete = 0;
-        for chunk in self.held.utf8_chunks() {
+        let mut chunks = self.held.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
             self.text.push_str(chunk.valid());
             let broken = chunk.invalid();
-            incomplete = match std::str::from_utf8(broken) {
-                Err(e) if e.error_len().is_none() => broken.len(),
-                _ => 0,
-            };
-            if incomplete == 0 && !broken.is_empty() {
+            if chunks.peek().is_none() && is_beginning(broken) {
+                incomplete = broken.len();
+            } else if !broken.is_empty() {
                 self.text.push(char::REPLACEMENT_CHARACTER);
             }
         }
@@ -81,6 +80,11 @@ impl Detokenizer {
         }
         &self.text
     }
+}
+
+/// Whether more bytes could make a character of these.
+fn is_beginning(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|e| e.error_len().is_none())
 }
 
 impl fmt::Debug for Detokenizer {

@@ -3,15 +3,13 @@
 //! Keys: the GGUF specification's `tokenizer.ggml` section. Defaults and the recognition of
 //! end-of-generation tokens follow llama.cpp (`src/llama-vocab.cpp`).
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
-use tokenizers::AddedToken;
-use tokenizers::models::bpe::Vocab;
-
+use super::parts::{Kind, Parts, invalid};
 use super::{Pieces, Special, Tokenizer, byte_level, sentencepiece};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::ids::TokenId;
+use crate::weights::gguf::GgufMetadata;
 
 /// Control tokens that end a generation wherever they are control tokens.
 const ENDS: &[&str] = &[
@@ -42,144 +40,9 @@ const ENDS: &[&str] = &[
     "<|file_sep|>",
 ];
 
-/// The `tokenizer.ggml` section as the file states it.
-#[derive(Debug, Default)]
-pub(super) struct Parts<'a> {
-    pub(super) model: &'a str,
-    pub(super) pre: Option<&'a str>,
-    pub(super) tokens: Vec<&'a str>,
-    /// One per token, or none at all. Higher merges first.
-    pub(super) scores: Vec<f32>,
-    /// One per token, or none at all.
-    pub(super) kinds: Vec<Kind>,
-    pub(super) merges: Option<Vec<&'a str>>,
-    pub(super) bos: Option<u64>,
-    pub(super) eos: Option<u64>,
-    pub(super) eot: Option<u64>,
-    pub(super) eom: Option<u64>,
-    pub(super) unknown: Option<u64>,
-    pub(super) add_bos: Option<bool>,
-    pub(super) add_eos: Option<bool>,
-    pub(super) add_space_prefix: Option<bool>,
-}
-
-/// `tokenizer.ggml.token_type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Unknown,
-    Control,
-    UserDefined,
-    /// Normal, unused and byte tokens, and numbers that are not assigned: found by merging.
-    Other,
-}
-
-impl From<i64> for Kind {
-    fn from(number: i64) -> Self {
-        match number {
-            2 => Self::Unknown,
-            3 => Self::Control,
-            4 => Self::UserDefined,
-            _ => Self::Other,
-        }
-    }
-}
-
-impl Parts<'_> {
-    fn check_lengths(&self) -> Result<()> {
-        let tokens = self.tokens.len();
-        if tokens == 0 || u32::try_from(tokens).is_err() {
-            return Err(invalid(
-                "tokenizer.ggml.tokens",
-                format!("expected 1 to 2^32 - 1 tokens, found {tokens}"),
-            )
-            .with_hint("the file carries no usable vocabulary: convert the model again with one"));
-        }
-        for (field, len) in
-            [("tokenizer.ggml.scores", self.scores.len()), ("tokenizer.ggml.token_type", self.kinds.len())]
-        {
-            if len != 0 && len != tokens {
-                return Err(invalid(
-                    field,
-                    format!("expected one entry for each of {tokens} tokens, found {len}"),
-                )
-                .with_hint("the file's metadata is damaged: fetch it again"));
-            }
-        }
-        Ok(())
-    }
-
-    /// A token id of the file, checked against the vocabulary.
-    fn id(&self, field: &'static str, id: Option<u64>) -> Result<Option<TokenId>> {
-        let tokens = self.tokens.len();
-        let Some(id) = id else { return Ok(None) };
-        match u32::try_from(id) {
-            Ok(small) if (small as usize) < tokens => Ok(Some(TokenId(small))),
-            // llama.cpp ignores such an id; the model would then never stop, or start wrongly.
-            _ => Err(invalid(field, format!("expected a token id below {tokens}, found {id}"))
-                .with_hint("the file's metadata is damaged: fetch it again")),
-        }
-    }
-
-    fn special(&self) -> Result<Special> {
-        let mut special = Special {
-            bos: self.id("tokenizer.ggml.bos_token_id", self.bos)?,
-            eos: self.id("tokenizer.ggml.eos_token_id", self.eos)?,
-            ends: self.ends(),
-            ..Special::default()
-        };
-        let eot = self.id("tokenizer.ggml.eot_token_id", self.eot)?;
-        let eom = self.id("tokenizer.ggml.eom_token_id", self.eom)?;
-        for id in [eot, eom].into_iter().flatten() {
-            if !special.ends.contains(&id) {
-                special.ends.push(id);
-            }
-        }
-        Ok(special)
-    }
-
-    /// The vocabulary by text. llama.cpp refuses tokens of equal text; files have them, so here
-    /// text becomes the first of them and each of them becomes text.
-    pub(super) fn vocab(&self) -> (Vocab, HashMap<u32, u32>) {
-        let mut vocab = Vocab::with_capacity(self.tokens.len());
-        let mut duplicates = HashMap::new();
-        for (id, &token) in (0_u32..).zip(&self.tokens) {
-            let first = *vocab.entry(token.to_owned()).or_insert(id);
-            if first != id {
-                duplicates.insert(id, first);
-            }
-        }
-        (vocab, duplicates)
-    }
-
-    /// The tokens that are matched in raw text before anything else.
-    pub(super) fn added(&self) -> impl Iterator<Item = AddedToken> {
-        let tokens = self.tokens.iter().zip(&self.kinds);
-        tokens.filter_map(|(&token, kind)| match kind {
-            Kind::Control | Kind::Unknown => Some(AddedToken::from(token, true)),
-            Kind::UserDefined => Some(AddedToken::from(token, false).normalized(false)),
-            Kind::Other => None,
-        })
-    }
-
-    fn ends(&self) -> Vec<TokenId> {
-        let control = (0_u32..).zip(self.tokens.iter().zip(&self.kinds));
-        let found: Vec<(u32, &str)> = control
-            .filter(|(_, (token, kind))| **kind == Kind::Control && ENDS.contains(token))
-            .map(|(id, (token, _))| (id, *token))
-            .collect();
-        let has = |text: &str| found.iter().any(|(_, token)| *token == text);
-        // In the harmony format `<|end|>` only ends a message, and Gemma 4's vocabulary has an
-        // ordinary `</s>`: llama.cpp tells both by the tokens beside them.
-        let calls = has("<|call|>") || has("<|calls|>");
-        let harmony = calls && (has("<|return|>") || has("<|flush|>"));
-        let gemma4 = has("<|tool_response>");
-        let kept = found.iter().filter(|(_, token)| match *token {
-            "<|end|>" => !harmony,
-            "</s>" => !gemma4,
-            _ => true,
-        });
-        kept.map(|(id, _)| TokenId(*id)).collect()
-    }
+pub(super) fn load(metadata: &GgufMetadata) -> Result<Tokenizer> {
+    let parts = Parts::read(metadata)?;
+    build(&parts).map_err(|e| e.with("file", metadata.file().display()))
 }
 
 /// What a kind of vocabulary decides about the tokenizer.
@@ -194,7 +57,7 @@ pub(super) struct Built {
 
 pub(super) fn build(parts: &Parts) -> Result<Tokenizer> {
     parts.check_lengths()?;
-    let mut special = parts.special()?;
+    let mut special = special(parts)?;
     let built = match parts.model {
         "llama" => {
             // SentencePiece's customary ids, which old files leave out.
@@ -235,105 +98,174 @@ pub(super) fn build(parts: &Parts) -> Result<Tokenizer> {
     })
 }
 
-pub(super) fn invalid(field: &'static str, message: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::TokenizerInvalid, message).with("field", field)
+fn special(parts: &Parts) -> Result<Special> {
+    let mut special = Special {
+        bos: parts.id("tokenizer.ggml.bos_token_id", parts.bos)?,
+        eos: parts.id("tokenizer.ggml.eos_token_id", parts.eos)?,
+        ends: ends(parts),
+        ..Special::default()
+    };
+    let eot = parts.id("tokenizer.ggml.eot_token_id", parts.eot)?;
+    let eom = parts.id("tokenizer.ggml.eom_token_id", parts.eom)?;
+    for id in [eot, eom].into_iter().flatten() {
+        if !special.ends.contains(&id) {
+            special.ends.push(id);
+        }
+    }
+    Ok(special)
+}
+
+/// The tokens that end a generation by their text.
+fn ends(parts: &Parts) -> Vec<TokenId> {
+    let control = (0_u32..).zip(parts.tokens.iter().zip(&parts.kinds));
+    let found: Vec<(u32, &str)> = control
+        .filter(|(_, (token, kind))| **kind == Kind::Control && ENDS.contains(token))
+        .map(|(id, (token, _))| (id, *token))
+        .collect();
+    let has = |text: &str| found.iter().any(|(_, token)| *token == text);
+    // In the harmony format `<|end|>` only ends a message, and Gemma 4's vocabulary has an
+    // ordinary `</s>`: llama.cpp tells both by the tokens beside them.
+    let calls = has("<|call|>") || has("<|calls|>");
+    let harmony = calls && (has("<|return|>") || has("<|flush|>"));
+    let gemma4 = has("<|tool_response>");
+    let kept = found.iter().filter(|(_, token)| match *token {
+        "<|end|>" => !harmony,
+        "</s>" => !gemma4,
+        _ => true,
+    });
+    kept.map(|(id, _)| TokenId(*id)).collect()
 }
 
 #[cfg(test)]
-mod scratch {
+mod tests {
     use super::*;
-    fn rd<'a>(b: &mut &'a [u8], n: usize) -> &'a [u8] {
-        let (x, y) = b.split_at(n);
-        *b = y;
-        x
-    }
-    fn u64_(b: &mut &[u8]) -> u64 {
-        u64::from_le_bytes(rd(b, 8).try_into().unwrap())
-    }
-    fn u32_(b: &mut &[u8]) -> u32 {
-        u32::from_le_bytes(rd(b, 4).try_into().unwrap())
-    }
-    fn rss() -> String {
-        std::fs::read_to_string("/proc/self/status")
-            .unwrap()
-            .lines()
-            .filter(|l| l.starts_with("VmHWM") || l.starts_with("VmRSS") || l.starts_with("RssAnon"))
-            .collect::<Vec<_>>()
-            .join(" ")
-    }
-    #[test]
-    fn scratch() {
-        let path = "/tmp/gemma-3-270m-q4_k_m.gguf";
-        let f = crate::MappedFile::open(path).unwrap();
-        let all = f.map(0, 12_000_000).unwrap();
-        let mut b: &[u8] = &all[16..];
-        let n = u64_(&mut b);
+    use crate::error::{Error, ErrorKind};
+
+    const CHARS: [&str; 3] = ["a", "b", "▁"];
+
+    /// `<unk> <s> </s>`, the byte tokens, single characters, then `extra` with falling scores.
+    fn spm<'a>(bytes: &'a [String], extra: &[(&'a str, Kind)]) -> Parts<'a> {
         let mut parts = Parts {
             model: "llama",
-            add_bos: Some(true),
-            add_space_prefix: Some(false),
-            bos: Some(2),
-            eos: Some(1),
-            unknown: Some(3),
+            tokens: vec!["<unk>", "<s>", "</s>"],
+            kinds: vec![Kind::Unknown, Kind::Control, Kind::Control],
             ..Parts::default()
         };
-        for _ in 0..n {
-            let l = u64_(&mut b) as usize;
-            let k = std::str::from_utf8(rd(&mut b, l)).unwrap();
-            let t = u32_(&mut b);
-            match t {
-                8 => {
-                    let l = u64_(&mut b) as usize;
-                    rd(&mut b, l);
-                }
-                9 => {
-                    let et = u32_(&mut b);
-                    let c = u64_(&mut b);
-                    for _ in 0..c {
-                        match et {
-                            8 => {
-                                let l = u64_(&mut b) as usize;
-                                let s = std::str::from_utf8(rd(&mut b, l)).unwrap();
-                                if k.ends_with("tokens") {
-                                    parts.tokens.push(s)
-                                }
-                            }
-                            6 => parts.scores.push(f32::from_le_bytes(rd(&mut b, 4).try_into().unwrap())),
-                            5 => parts.kinds.push(Kind::from(i64::from(u32_(&mut b)))),
-                            _ => panic!(),
-                        }
-                    }
-                }
-                7 => {
-                    rd(&mut b, 1);
-                }
-                4 | 5 | 6 => {
-                    rd(&mut b, 4);
-                }
-                _ => {
-                    rd(&mut b, 8);
-                }
-            }
+        let normal = bytes.iter().map(String::as_str).chain(CHARS);
+        parts.tokens.extend(normal);
+        parts.tokens.extend(extra.iter().map(|(token, _)| token));
+        parts.kinds.resize(parts.tokens.len() - extra.len(), Kind::Other);
+        parts.kinds.extend(extra.iter().map(|(_, kind)| kind));
+        parts.scores = (0..parts.tokens.len()).map(|id| -(id as f32)).collect();
+        parts
+    }
+
+    fn bytes() -> Vec<String> {
+        (0..=u8::MAX).map(|byte| format!("<0x{byte:02X}>")).collect()
+    }
+
+    fn texts(tokenizer: &Tokenizer, text: &str, add_special: bool) -> Vec<String> {
+        let ids = tokenizer.encode(text, add_special).unwrap();
+        let texts = ids.iter().map(|&id| tokenizer.token_text(id).unwrap());
+        texts.collect()
+    }
+
+    fn refused(parts: &Parts) -> Error {
+        let error = build(parts).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::TokenizerInvalid);
+        assert!(error.hint().is_some());
+        error
+    }
+
+    #[test]
+    fn sentencepiece_rules() {
+        let bytes = bytes();
+        let extra = [
+            ("ab", Kind::Other),
+            ("▁a", Kind::Other),
+            ("aba", Kind::Other),
+            ("b b", Kind::UserDefined),
+            ("<|eot_id|>", Kind::Control),
+            ("<end_of_turn>", Kind::Other),
+        ];
+        let mut parts = spm(&bytes, &extra);
+        let tokenizer = build(&parts).unwrap();
+        // A space in front of every stretch of text; the join of highest score first.
+        assert_eq!(texts(&tokenizer, "aba", true), ["<s>", "▁", "aba"]);
+        assert_eq!(texts(&tokenizer, "a</s>a", false), ["▁a", "</s>", "▁a"]);
+        assert_eq!(texts(&tokenizer, "<s>a", true), ["<s>", "▁a"]);
+        assert_eq!(texts(&tokenizer, "ab b", false), ["▁a", "b b"]);
+        assert_eq!(texts(&tokenizer, "é", false), ["▁", "<0xC3>", "<0xA9>"]);
+        let ids = tokenizer.encode("a é ab", true).unwrap();
+        assert_eq!(tokenizer.decode(&ids, true), "a é ab");
+        assert_eq!(tokenizer.decode(&ids, false), "<s> a é ab");
+        // `<end_of_turn>` is ordinary text here.
+        let eot = tokenizer.encode("<|eot_id|>", false).unwrap();
+        assert_eq!(tokenizer.eos_ids(), [TokenId(2), eot[0]]);
+
+        parts.add_space_prefix = Some(false);
+        parts.add_bos = Some(false);
+        parts.add_eos = Some(true);
+        let tokenizer = build(&parts).unwrap();
+        assert_eq!(texts(&tokenizer, "aba", true), ["aba", "</s>"]);
+        assert!(texts(&tokenizer, "", false).is_empty());
+    }
+
+    #[test]
+    fn equal_tokens_are_tolerated() {
+        let bytes = bytes();
+        let parts = spm(&bytes, &[("ab", Kind::Other), ("ab", Kind::Other)]);
+        let tokenizer = build(&parts).unwrap();
+        let last = TokenId(tokenizer.vocab_size() as u32 - 1);
+        let first = TokenId(last.0 - 1);
+        assert_eq!(tokenizer.encode("ab", false).unwrap().last(), Some(&first));
+        assert_eq!(tokenizer.decode(&[first, last], true), "abab");
+    }
+
+    #[test]
+    fn damaged_metadata_is_refused() {
+        let bytes = bytes();
+        let good = || spm(&bytes, &[]);
+        assert!(build(&good()).is_ok());
+        let field = |error: Error| error.context()[0].1.clone();
+        assert_eq!(field(refused(&Parts::default())), "tokenizer.ggml.tokens");
+        for model in ["", "bert", "t5", "rwkv", "plamo2"] {
+            let error = refused(&Parts { model, ..good() });
+            assert_eq!(field(error), "tokenizer.ggml.model");
         }
-        eprintln!("before {}", rss());
-        let t = std::time::Instant::now();
-        let tok = build(&parts).unwrap();
-        eprintln!("built {:?} {}", t.elapsed(), rss());
-        let golden: serde_json::Value = serde_json::from_str(
-            &std::fs::read_to_string("/work/shared/golden/gemma3-270m-llamacpp.json").unwrap(),
-        )
-        .unwrap();
-        for p in golden["prompts"].as_array().unwrap() {
-            let ids: Vec<u64> = tok
-                .encode(p["prompt"].as_str().unwrap(), true)
-                .unwrap()
-                .iter()
-                .map(|i| u64::from(i.0))
-                .collect();
-            let want: Vec<u64> =
-                p["prompt_ids"].as_array().unwrap().iter().map(|i| i.as_u64().unwrap()).collect();
-            assert_eq!(ids, want);
+        let error = refused(&Parts { scores: vec![0.0; 7], ..good() });
+        assert_eq!(field(error), "tokenizer.ggml.scores");
+        let error = refused(&Parts { kinds: vec![Kind::Other], ..good() });
+        assert_eq!(field(error), "tokenizer.ggml.token_type");
+        for bos in [262, u64::MAX] {
+            let error = refused(&Parts { bos: Some(bos), ..good() });
+            assert_eq!(field(error), "tokenizer.ggml.bos_token_id");
         }
-        eprintln!("eos {:?} {}", tok.eos_ids(), rss());
+        let error = refused(&Parts { unknown: Some(9999), ..spm(&[], &[]) });
+        assert_eq!(field(error), "tokenizer.ggml.unknown_token_id");
+        let gpt2 = Parts { model: "gpt2", ..good() };
+        assert_eq!(field(refused(&gpt2)), "tokenizer.ggml.merges");
+        let error = refused(&Parts { pre: Some("new"), ..gpt2 });
+        assert_eq!(field(error), "tokenizer.ggml.pre");
+        let gpt2 = Parts { model: "gpt2", merges: Some(vec!["a b", "ab"]), ..good() };
+        assert_eq!(field(refused(&gpt2)), "tokenizer.ggml.merges");
+        let gpt2 = Parts { merges: Some(vec!["x y", "a b"]), add_bos: Some(true), ..gpt2 };
+        assert_eq!(field(refused(&gpt2)), "tokenizer.ggml.bos_token_id");
+    }
+
+    #[test]
+    fn hostile_vocabularies_end_in_reasonable_time() {
+        let bytes = bytes();
+        let long = "a".repeat(4 << 20);
+        let runs: Vec<String> = (2..600).map(|len| "a".repeat(len)).collect();
+        let mut parts = spm(&bytes, &[]);
+        parts.tokens.push(&long);
+        parts.tokens.extend(runs.iter().map(String::as_str));
+        parts.kinds.clear();
+        parts.scores = vec![f32::NAN; parts.tokens.len()];
+        assert!(build(&parts).is_ok());
+        parts.scores.fill(f32::INFINITY);
+        let tokenizer = build(&parts).unwrap();
+        assert!(tokenizer.encode(&"a".repeat(2000), true).is_ok());
     }
 }

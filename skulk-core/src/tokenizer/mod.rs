@@ -6,6 +6,8 @@
 mod byte_level;
 mod detokenizer;
 mod gguf;
+mod hf;
+mod parts;
 
 mod pieces;
 mod pre;
@@ -61,7 +63,8 @@ impl Tokenizer {
     /// supported, or lacks tokens it needs.
     pub fn from_checkpoint(checkpoint: &dyn Checkpoint) -> Result<Self> {
         match checkpoint.metadata() {
-            _ => todo!(),
+            Metadata::Gguf(metadata) => gguf::load(metadata),
+            Metadata::HuggingFace(metadata) => hf::load(metadata),
         }
     }
 
@@ -130,14 +133,17 @@ impl Tokenizer {
 
     /// How the vocabulary spells a token, e.g. `▁the` or `<0x0A>`; `None` outside of it.
     pub fn token_text(&self, id: TokenId) -> Option<String> {
-        let id = self.duplicates.get(&id.0).unwrap_or(&id.0);
-        self.inner.id_to_token(*id)
+        self.inner.id_to_token(self.known(id))
     }
 
     /// Whether it is a control token: markup for the model, not text for a reader.
     pub fn is_special(&self, id: TokenId) -> bool {
         let added = self.inner.get_added_vocabulary().get_added_tokens_decoder();
-        added.get(&id.0).is_some_and(|token| token.special)
+        added.get(&self.known(id)).is_some_and(|token| token.special)
+    }
+
+    fn known(&self, id: TokenId) -> u32 {
+        self.duplicates.get(&id.0).copied().unwrap_or(id.0)
     }
 
     fn append_piece(&self, id: TokenId, skip_special: bool, out: &mut Vec<u8>) {
@@ -160,5 +166,18 @@ impl fmt::Debug for Tokenizer {
             .field("vocab_size", &self.vocab_size)
             .field("special", &self.special)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_tokenizer_serves_all_threads() {
+        fn shared<T: Send + Sync>() {}
+        shared::<Tokenizer>();
+        shared::<Detokenizer>();
+        shared::<StopMatcher>();
     }
 }

@@ -14,9 +14,10 @@ use tokenizers::models::bpe::{BPE, Merges, Vocab};
 use tokenizers::normalizers::{Prepend, Replace, Sequence};
 use tokenizers::{NormalizerWrapper, Tokenizer};
 
-use super::gguf::{Built, Parts, invalid};
+use super::gguf::Built;
+use super::parts::{Parts, invalid};
 use super::pieces::Pieces;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 /// Longer tokens get no merge. Real vocabularies stay far below (Gemma 3: 48 bytes), and encoding
 /// a token on its own takes quadratic time.
@@ -24,7 +25,7 @@ const LONGEST: usize = 512;
 
 pub(super) fn build(parts: &Parts) -> Result<Built> {
     let (vocab, duplicates) = parts.vocab();
-    let merges = merges(parts, &vocab);
+    let merges = merges(parts, &vocab)?;
     let space_prefix = parts.add_space_prefix.unwrap_or(true);
     let bytes = (0..=u8::MAX).all(|byte| vocab.contains_key(&format!("<0x{byte:02X}>")));
     let unknown = usize::try_from(parts.unknown.unwrap_or(0)).ok();
@@ -58,47 +59,53 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
 }
 
 /// The last join of each token that joins can produce, in order of score, then id.
-fn merges(parts: &Parts, vocab: &Vocab) -> Merges {
-    let splits = splits(parts, vocab);
+fn merges(parts: &Parts, vocab: &Vocab) -> Result<Merges> {
+    let splits = splits(parts, vocab)?;
     let score = |id: usize| parts.scores.get(id).copied().unwrap_or(0.0);
     let mut order: Vec<u32> =
         (0_u32..).zip(&splits).filter_map(|(id, &split)| (split > 0).then_some(id)).collect();
     order.sort_by(|&a, &b| score(b as usize).total_cmp(&score(a as usize)));
-    order
-        .into_iter()
-        .map(|id| {
-            let (left, right) = parts.tokens[id as usize].split_at(splits[id as usize] as usize);
-            (left.to_owned(), right.to_owned())
-        })
-        .collect()
+    let pairs = order.into_iter().map(|id| {
+        let (left, right) = parts.tokens[id as usize].split_at(splits[id as usize] as usize);
+        (left.to_owned(), right.to_owned())
+    });
+    Ok(pairs.collect())
 }
 
 /// For each token, the length of the left side of its last join; 0 when joins do not produce it.
-fn splits(parts: &Parts, vocab: &Vocab) -> Vec<u16> {
+fn splits(parts: &Parts, vocab: &Vocab) -> Result<Vec<u16>> {
     let mut splits = vec![0; parts.tokens.len()];
     let threads = thread::available_parallelism().map_or(1, |n| n.get().min(4));
     let chunk = parts.tokens.len().div_ceil(threads).max(1);
+    let score = |text: &str| {
+        let id = *vocab.get(text)?;
+        Some(parts.scores.get(id as usize).copied().unwrap_or(0.0))
+    };
     thread::scope(|scope| {
         for (tokens, splits) in parts.tokens.chunks(chunk).zip(splits.chunks_mut(chunk)) {
-            scope.spawn(move || {
+            let work = move || {
                 let mut joins = Joins::default();
                 for (token, split) in tokens.iter().zip(splits) {
-                    let last = joins.last_of(token, |text| {
-                        let id = *vocab.get(text)?;
-                        Some(parts.scores.get(id as usize).copied().unwrap_or(0.0))
-                    });
-                    // llama.cpp also joins characters that are no tokens themselves. Those reach
-                    // the merges as bytes here; no SentencePiece model has such a token.
-                    *split = last
+                    // llama.cpp also joins characters that are no tokens themselves. Here they
+                    // are bytes by then; no SentencePiece model has such a token.
+                    *split = joins
+                        .last_of(token, score)
                         .filter(|&at| vocab.contains_key(&token[..at]))
                         .filter(|&at| vocab.contains_key(&token[at..]))
                         .and_then(|at| u16::try_from(at).ok())
                         .unwrap_or(0);
                 }
-            });
+            };
+            thread::Builder::new().spawn_scoped(scope, work)?;
         }
-    });
-    splits
+        Ok(())
+    })
+    .map_err(|e: std::io::Error| {
+        Error::new(ErrorKind::OutOfMemory, "cannot start a thread to load the tokenizer")
+            .with_source(e)
+            .with_hint("raise the limit on threads or free memory")
+    })?;
+    Ok(splits)
 }
 
 /// The pieces of a token while they are joined; kept to reuse its memory.
@@ -144,5 +151,70 @@ impl Joins {
             }
         }
         (self.borders.len() == 3).then(|| self.borders[1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::super::gguf;
+    use super::*;
+
+    /// llama.cpp's definition, word for word: join the best pair until there is none.
+    fn by_definition(tokens: &[&str], scores: &[f32], text: &str) -> Vec<String> {
+        let mut pieces: Vec<String> = text.chars().map(String::from).collect();
+        loop {
+            let joins = (1..pieces.len()).filter_map(|right| {
+                let joined = format!("{}{}", pieces[right - 1], pieces[right]);
+                let id = tokens.iter().position(|token| *token == joined)?;
+                Some((right, joined, scores[id]))
+            });
+            let best = joins.reduce(|best, join| if join.2 > best.2 { join } else { best });
+            let Some((right, joined, _)) = best else {
+                return pieces;
+            };
+            pieces[right - 1] = joined;
+            pieces.remove(right);
+        }
+    }
+
+    #[test]
+    fn merges_reproduce_the_definition() {
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/stories260K");
+        let text = std::fs::read_to_string(format!("{fixture}/tokenizer.json")).unwrap();
+        let json: Value = serde_json::from_str(&text).unwrap();
+        let vocab = json["model"]["vocab"].as_object().unwrap();
+        let mut tokens = vec![""; vocab.len()];
+        for (token, id) in vocab {
+            tokens[id.as_u64().unwrap() as usize] = token;
+        }
+        let reference = std::fs::read_to_string(format!("{fixture}/reference.json")).unwrap();
+        let reference: Value = serde_json::from_str(&reference).unwrap();
+        let mut texts: Vec<String> = reference["prompts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|prompt| prompt["text"].as_str().unwrap().to_owned())
+            .collect();
+        // Every token and every pair of neighbours, out of context.
+        texts.extend(tokens[259..].windows(2).map(|pair| pair.concat()));
+        // Scores as trained, and shuffled so that long tokens come before their parts.
+        for shuffle in [1, 5, 77, 311] {
+            let scores: Vec<f32> = (0..tokens.len()).map(|id| -((id * shuffle % 512) as f32)).collect();
+            let tokenizer = gguf::build(&Parts {
+                model: "llama",
+                tokens: tokens.clone(),
+                scores: scores.clone(),
+                ..Parts::default()
+            });
+            let tokenizer = tokenizer.unwrap();
+            for text in &texts {
+                let escaped = format!("▁{}", text.replace(' ', "▁"));
+                let ids = tokenizer.encode(text, false).unwrap();
+                let found: Vec<_> = ids.iter().map(|&id| tokenizer.token_text(id).unwrap()).collect();
+                assert_eq!(found, by_definition(&tokens, &scores, &escaped), "{text:?}");
+            }
+        }
     }
 }

@@ -1,0 +1,129 @@
+//! What is the tokenizer of a Hugging Face folder?
+//!
+//! `tokenizer.json` holds the rules; which tokens begin and end a text is spread over
+//! `tokenizer_config.json`, `generation_config.json` and `config.json`.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{Pieces, Special, Tokenizer};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::TokenId;
+use crate::weights::safetensors::HfMetadata;
+
+pub(super) fn load(metadata: &HfMetadata) -> Result<Tokenizer> {
+    let file = metadata.folder.join("tokenizer.json");
+    let mut inner = read(&file)?;
+    let decoder = serde_json::to_value(inner.get_decoder()).unwrap_or_default();
+    let pieces = Pieces::from_decoder(&decoder).map_err(|e| e.with("file", file.display()))?;
+    // Both would silently change what the model is given.
+    inner.with_padding(None);
+    inner.with_truncation(None).map_err(|e| broken(&file).with_source(e))?;
+    let special = special(metadata, &inner)?;
+    let added = inner.get_added_vocabulary().get_added_tokens_decoder();
+    let past_added = added.keys().max().map_or(0, |&id| id as usize + 1);
+    Ok(Tokenizer {
+        vocab_size: inner.get_vocab_size(true).max(past_added),
+        inner,
+        pieces,
+        special,
+        duplicates: HashMap::new(),
+    })
+}
+
+fn read(file: &Path) -> Result<tokenizers::Tokenizer> {
+    let bytes = std::fs::read(file).map_err(|e| {
+        Error::new(ErrorKind::TokenizerInvalid, "expected a readable tokenizer.json")
+            .with("file", file.display())
+            .with_source(e)
+            .with_hint("fetch tokenizer.json together with the weights; a folder with only tokenizer.model has to be converted first")
+    })?;
+    tokenizers::Tokenizer::from_bytes(&bytes).map_err(|e| broken(file).with_source(e))
+}
+
+fn broken(file: &Path) -> Error {
+    Error::new(
+        ErrorKind::TokenizerInvalid,
+        "expected a tokenizer.json that the tokenizers crate 0.23 can read",
+    )
+    .with("file", file.display())
+    .with_hint("fetch the file again, or save the tokenizer with a current version of transformers")
+}
+
+fn special(metadata: &HfMetadata, inner: &tokenizers::Tokenizer) -> Result<Special> {
+    let named = |key: &str| {
+        let entry = metadata.tokenizer_config.as_ref()?.get(key)?;
+        let text = entry.as_str().or_else(|| entry.get("content")?.as_str())?;
+        inner.token_to_id(text).map(TokenId)
+    };
+    let flag = |key: &str| {
+        let config = metadata.tokenizer_config.as_ref();
+        config.and_then(|c| c.get(key)?.as_bool()).unwrap_or(false)
+    };
+    let mut begins: Vec<_> = named("bos_token").into_iter().collect();
+    begins.extend(configured(metadata, "bos_token_id")?);
+    let mut ends = configured(metadata, "eos_token_id")?;
+    ends.extend(named("eos_token"));
+    let mut unique = Vec::new();
+    for id in ends {
+        if !unique.contains(&id) {
+            unique.push(id);
+        }
+    }
+    let special = Special {
+        bos: begins.first().copied(),
+        eos: named("eos_token").or(unique.first().copied()),
+        ends: unique,
+        add_bos: flag("add_bos_token"),
+        add_eos: flag("add_eos_token"),
+    };
+    for (add, id, key) in
+        [(special.add_bos, special.bos, "bos_token"), (special.add_eos, special.eos, "eos_token")]
+    {
+        let known = id.and_then(|id| inner.id_to_token(id.0));
+        if add && known.is_none() {
+            return Err(Error::new(
+                ErrorKind::TokenizerInvalid,
+                "the tokenizer is to add a token that it does not have",
+            )
+            .with("file", metadata.folder.join("tokenizer_config.json").display())
+            .with("field", key)
+            .with_hint("the tokenizer files do not belong together: fetch the checkpoint again"));
+        }
+    }
+    Ok(special)
+}
+
+/// The ids under `key`, a number or a list, in the generation and model configurations.
+fn configured(metadata: &HfMetadata, key: &'static str) -> Result<Vec<TokenId>> {
+    let config = &metadata.config;
+    let sections = [
+        ("generation_config.json", metadata.generation_config.as_ref()),
+        ("config.json", Some(config)),
+        ("config.json", config.get("text_config")),
+    ];
+    let mut ids = Vec::new();
+    for (name, section) in sections {
+        let Some(value) = section.and_then(|s| s.get(key)) else {
+            continue;
+        };
+        let values = match value {
+            Value::Null => continue,
+            Value::Array(values) => values.as_slice(),
+            single => std::slice::from_ref(single),
+        };
+        for value in values {
+            let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+            ids.push(TokenId(id.ok_or_else(|| {
+                Error::new(ErrorKind::TokenizerInvalid, "expected a token id or a list of them")
+                    .with("file", metadata.folder.join(name).display())
+                    .with("field", key)
+                    .with("found", value)
+                    .with_hint("correct the file or fetch it again")
+            })?));
+        }
+    }
+    Ok(ids)
+}
