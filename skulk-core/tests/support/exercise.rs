@@ -1,0 +1,67 @@
+//! Does a parsed header keep its promises? What fuzzing and the regression tests both run on bytes
+//! from anywhere.
+
+use std::path::Path;
+
+use skulk::TensorInfo;
+use skulk::weights::gguf::{GgufHeader, GgufValue};
+use skulk::weights::safetensors::SafetensorsHeader;
+
+/// Parses `bytes` as a GGUF file and, if they are one, reads everything the header says.
+pub fn gguf(bytes: &[u8]) -> skulk::Result<()> {
+    let header = GgufHeader::parse(bytes, Path::new("fuzz.gguf"))?;
+    check_tensors(header.tensors(), bytes);
+    let metadata = header.metadata();
+    for key in metadata.keys() {
+        let value = metadata.get(key);
+        assert!(value.is_some(), "{key} is listed and absent");
+        if let Some(GgufValue::Array(array)) = value {
+            let bytes_read = array.strings().map_or(0, |s| s.map(str::len).sum());
+            assert!(bytes_read <= bytes.len());
+            let lengths = [
+                array.strings().map(|s| s.count()).ok(),
+                array.f64s().map(|s| s.count()).ok(),
+                array.i64s().map(|s| s.count()).ok(),
+                array.bools().map(|s| s.count()).ok(),
+            ];
+            assert!(lengths.into_iter().flatten().all(|n| n == array.len()));
+        }
+        // Whatever the type is, asking for another one is an error and nothing worse.
+        let _ = (metadata.u64(key), metadata.f64(key), metadata.bool(key));
+        let _ = (metadata.str(key), metadata.array(key));
+    }
+    Ok(())
+}
+
+/// Parses `bytes` as a safetensors file and checks what the header says.
+pub fn safetensors(bytes: &[u8]) -> skulk::Result<()> {
+    let header = SafetensorsHeader::parse(bytes, Path::new("fuzz.safetensors"))?;
+    check_tensors(header.tensors(), bytes);
+    for (name, _) in header.unreadable() {
+        assert!(header.tensors().iter().all(|t| t.name != name));
+    }
+    Ok(())
+}
+
+/// Sorted by name, apart from each other, inside the file, and as large as their shapes say.
+fn check_tensors(tensors: &[TensorInfo], bytes: &[u8]) {
+    assert!(tensors.windows(2).all(|pair| pair[0].name < pair[1].name));
+    let mut ranges = Vec::new();
+    for tensor in tensors {
+        let (row_len, outer) = tensor.shape.split_last().unwrap_or((&1, &[]));
+        let rows = outer.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim));
+        let row_bytes = tensor.dtype.row_bytes(*row_len);
+        let len = rows.zip(row_bytes).and_then(|(n, len)| n.checked_mul(len));
+        assert_eq!(len.map(|len| len as u64), Some(tensor.len), "{tensor:?}");
+        let end = tensor.offset.checked_add(tensor.len);
+        assert!(
+            end.is_some_and(|end| end <= bytes.len() as u64),
+            "{tensor:?}"
+        );
+        if tensor.len > 0 {
+            ranges.push((tensor.offset, tensor.offset + tensor.len));
+        }
+    }
+    ranges.sort_unstable();
+    assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+}

@@ -1,0 +1,29 @@
+//! Do the readers accept what is right and refuse what is wrong, in so many words?
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod gguf;
+mod gguf_split;
+mod hostile;
+mod open;
+mod safetensors;
+
+use skulk::{Error, ErrorKind};
+
+/// The error says what class it is, which file it concerns, and everything in `parts`.
+#[track_caller]
+fn assert_error<T>(result: skulk::Result<T>, kind: ErrorKind, parts: &[&str]) {
+    let error: Error = result.err().expect("expected an error, found success");
+    let text = error.to_string();
+    assert_eq!(error.kind(), kind, "{text}");
+    assert!(error.hint().is_some(), "no hint: {text}");
+    assert!(
+        error.context().iter().any(|(key, _)| *key == "file"),
+        "no file: {text}"
+    );
+    for part in parts {
+        assert!(text.contains(part), "expected {part:?} in {text:?}");
+    }
+}
