@@ -6,4 +6,4 @@ mod experts;
 mod load;
 mod shard;
 
-pub use engine::{EngineOptions, candle_cpu, engine};
+pub use engine::{EngineOptions, candle_cpu, candle_cuda, candle_metal, engine};

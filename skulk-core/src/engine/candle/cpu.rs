@@ -79,6 +79,8 @@ impl Backend for Cpu {
     type Cache = Cache;
     type Scratch = Scratch;
 
+    const EXACT_ROWS: bool = true;
+
     fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         self.pool.install(work)
     }
