@@ -6,6 +6,8 @@
 
 pub(crate) mod backend;
 pub(crate) mod candle;
+#[cfg(test)]
+mod conformance;
 
 use std::fmt;
 use std::ops::Range;

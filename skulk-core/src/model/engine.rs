@@ -97,6 +97,13 @@ pub fn candle_metal(ordinal: usize) -> Result<Arc<dyn Engine>> {
     Ok(DecoderEngine::shared(&id_of("candle-metal", ordinal), device, false, Tensors::metal(ordinal)?))
 }
 
+/// The operations of [`candle_cuda`] and [`candle_metal`] where there is neither. Only for tests, as
+/// it copies weights and computes on candle's process-wide threads.
+#[cfg(test)]
+pub(super) fn candle_tensors_on_cpu() -> Arc<dyn Engine> {
+    DecoderEngine::shared("candle-tensors", "CPU".to_owned(), false, Tensors::cpu())
+}
+
 fn id_of(kind: &str, ordinal: usize) -> String {
     if ordinal == 0 { kind.to_owned() } else { format!("{kind}:{ordinal}") }
 }
@@ -154,5 +161,38 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>> {
         let decoder = Decoder::load(Arc::clone(&self.backend), spec.clone(), checkpoint, cx)?;
         Ok(Box::new(DecoderShard::new(decoder)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_found_by_name() {
+        let options = EngineOptions::default().threads(1);
+        for name in ["cpu", "candle-cpu"] {
+            let engine = engine(name, &options).unwrap();
+            assert_eq!(engine.id().as_str(), "candle-cpu");
+            assert!(engine.capabilities().exact_rows && engine.capabilities().in_place_weights);
+        }
+        for name in ["", "gpu", "candle-cpu:0", "candle-cuda:", "candle-cuda:x", "candle-metal:-1"] {
+            let error = engine(name, &options).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{name}");
+            assert!(error.hint().is_some_and(|h| h.contains("candle-cuda")), "{name}");
+        }
+        assert_eq!(id_of("candle-cuda", 0), "candle-cuda");
+        assert_eq!(id_of("candle-cuda", 2), "candle-cuda:2");
+    }
+
+    #[test]
+    fn absent_devices_are_errors_that_say_why() {
+        for (feature, compiled) in [("cuda", cfg!(feature = "cuda")), ("metal", cfg!(feature = "metal"))] {
+            // No machine has that many.
+            let error = engine(&format!("candle-{feature}:4095"), &EngineOptions::default()).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::EngineUnavailable, "{error}");
+            let names_feature = error.hint().is_some_and(|h| h.contains(&format!("`{feature}`")));
+            assert_eq!(names_feature, !compiled, "{error}");
+        }
     }
 }

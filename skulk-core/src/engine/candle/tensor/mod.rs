@@ -279,3 +279,11 @@ fn softcap(x: &Tensor, cap: f32) -> CandleResult<Tensor> {
     let cap = f64::from(cap);
     (x / cap)?.tanh()? * cap
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::conformance::conformance;
+
+    conformance!(Tensors::cpu());
+}
