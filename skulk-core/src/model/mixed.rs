@@ -58,16 +58,16 @@ fn mixed_stages_agree_with_the_cpu_engine() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
     for name in ["llama", "gemma3", "stories260K"] {
         let checkpoint = open_checkpoint(folder.join(name)).unwrap();
-        // With f32 caches only summation orders differ. With f16 ones, a key or value that lies at
-        // the border of two halves may round to the other one, 2⁻¹¹ of it away.
-        for (kv, tolerance) in [(KvType::F32, 1e-4), (KvType::F16, 1e-2)] {
+        // Parts of the largest logit. With f32 caches only summation orders differ: 1e-6 is found.
+        // With f16 ones, a key or value that lies at the border of two halves may round to the
+        // other one, 2⁻¹¹ of it away: 6e-4 is found.
+        for (kv, tolerance) in [(KvType::F32, 1e-5), (KvType::F16, 3e-3)] {
             let expected = logits(&*checkpoint, &[&*cpu], kv);
             let most = expected.iter().fold(0.0f32, |a, x| a.max(x.abs()));
             for stages in [vec![&*cpu, &*tensors], vec![&*tensors, &*cpu], vec![&*tensors]] {
                 let found = logits(&*checkpoint, &stages, kv);
                 assert_eq!(found.len(), expected.len());
                 let error = found.iter().zip(&expected).fold(0.0f32, |a, (x, y)| a.max((x - y).abs()));
-                println!("{name} {kv:?}: {error} of {most}");
                 assert!(error <= tolerance * most, "{name} {kv:?}: logits up to {most} are off by {error}");
             }
         }

@@ -44,7 +44,7 @@ impl Cache {
             let n = rows.dim(0)?;
             let rows = rows.reshape((n, kv_heads, dim))?.transpose(0, 1)?.to_dtype(store.dtype())?;
             let mut from = 0;
-            for slots in slots(store, start..start + n)? {
+            for slots in slots(store, start..start + n)?.into_iter().filter(|slots| !slots.is_empty()) {
                 store.slice_set(&rows.narrow(1, from, slots.len())?.contiguous()?, 1, slots.start)?;
                 from += slots.len();
             }
@@ -57,6 +57,7 @@ impl Cache {
         let of = |store: &Tensor| {
             let parts = slots(store, positions.clone())?
                 .into_iter()
+                .filter(|slots| !slots.is_empty())
                 .map(|slots| store.narrow(1, slots.start, slots.len()))
                 .collect::<CandleResult<Vec<_>>>()?;
             Tensor::cat(&parts, 1)?.to_dtype(DType::F32)
@@ -65,18 +66,16 @@ impl Cache {
     }
 }
 
-/// The ring's slots of consecutive positions, in order: one range, or two where they wrap around.
-fn slots(store: &Tensor, positions: Range<usize>) -> CandleResult<Vec<Range<usize>>> {
+/// The ring's slots of consecutive positions, in order: those up to its end, and those that wrap
+/// around.
+fn slots(store: &Tensor, positions: Range<usize>) -> CandleResult<[Range<usize>; 2]> {
     let capacity = store.dim(1)?;
     if positions.len() > capacity {
         candle_core::bail!("expected at most {capacity} positions, found {}", positions.len());
     }
     let start = positions.start % capacity;
     let end = start + positions.len();
-    Ok(match end.checked_sub(capacity) {
-        None | Some(0) => vec![start..end],
-        Some(wrapped) => vec![start..capacity, 0..wrapped],
-    })
+    Ok([start..end.min(capacity), 0..end.saturating_sub(capacity)])
 }
 
 /// Appends the segment's keys and values, then attends to everything its rows see.
