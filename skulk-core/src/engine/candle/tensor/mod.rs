@@ -286,4 +286,33 @@ mod tests {
     use crate::engine::conformance::conformance;
 
     conformance!(Tensors::cpu());
+
+    #[test]
+    fn failures_are_typed_and_keep_their_cause() {
+        let exhausted = CandleError::Msg("DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")".into());
+        assert_eq!(failed(exhausted).kind(), ErrorKind::OutOfMemory);
+
+        let b = Tensors::cpu();
+        let (mut x, empty) = (b.buffer(2, 4).unwrap(), b.buffer(2, 4).unwrap());
+        b.write(&[1.0; 8], &mut x).unwrap();
+        let weight = b.vector(vec![1.0; 3]).unwrap();
+        let failures = [
+            b.read(&empty, &mut [0.0; 4]),
+            b.read(&x, &mut [0.0; 5]),
+            b.write(&[1.0; 5], &mut x),
+            b.add(&mut x, &empty, 2),
+            b.softcap(&mut x, 1.0, 3),
+            b.rms_norm(&x, &weight, 1e-6, 2, &mut b.buffer(2, 4).unwrap()),
+            b.gather(&x, &[2], &mut b.buffer(2, 4).unwrap()),
+        ];
+        for failure in failures {
+            let error = failure.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::EngineFailed);
+            assert!(std::error::Error::source(&error).is_some(), "{error}");
+        }
+        // A failed operation leaves its operands as they were.
+        let mut kept = [0.0; 8];
+        b.read(&x, &mut kept).unwrap();
+        assert_eq!(kept, [1.0; 8]);
+    }
 }
