@@ -1,9 +1,12 @@
 //! Which operations must a device offer? The inner interface the decoder is written against.
 //!
 //! Buffers are `[rows, width]` matrices of f32 on the device, allocated once with room for the
-//! largest step; each operation says how many rows it concerns. Every operation's result for a row
-//! must not depend on which other rows are in the call: that is what makes logits bit-equal over
-//! chunk sizes, batches and replays.
+//! largest step; each operation says how many rows it concerns. An operation's result takes the
+//! operation's own width, which a buffer made for the widest layer may exceed.
+//!
+//! A row's result must not depend on which other rows are in the call, on backends with
+//! [`Backend::EXACT_ROWS`] in no bit: that is what makes logits bit-equal over chunk sizes, batches
+//! and replays.
 
 use std::ops::Range;
 
@@ -25,6 +28,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
     type Cache: Send + Sync;
     /// What operations need beside their operands; one per sequence.
     type Scratch: Send;
+
+    /// Whether a row's result has the same bits whatever other rows are in the call; elsewhere it
+    /// is equal up to rounding, as vendors' libraries choose their summation order by shape.
+    const EXACT_ROWS: bool;
 
     /// Runs one step's work where the device wants it, e.g. inside its thread pool.
     fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {

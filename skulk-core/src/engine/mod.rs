@@ -6,6 +6,8 @@
 
 pub(crate) mod backend;
 pub(crate) mod candle;
+#[cfg(test)]
+mod conformance;
 
 use std::fmt;
 use std::ops::Range;
@@ -48,6 +50,9 @@ pub struct Capabilities {
     pub device: String,
     /// Weights are used where they are mapped; otherwise they are copied to the device.
     pub in_place_weights: bool,
+    /// A row's result has the same bits whatever other rows are in its step, so that generation is
+    /// reproducible over chunk sizes and batches; elsewhere it is equal up to rounding.
+    pub exact_rows: bool,
 }
 
 /// How keys and values are kept.

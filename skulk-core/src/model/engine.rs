@@ -7,7 +7,7 @@ use super::shard::DecoderShard;
 use crate::arch::LayerTensor;
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Backend, CacheSpec};
-use crate::engine::candle::Cpu;
+use crate::engine::candle::{Cpu, Tensors};
 use crate::engine::{Capabilities, Engine, EngineId, LoadCx, Shard, ShardEstimate, ShardSpec};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Checkpoint;
@@ -43,19 +43,26 @@ impl EngineOptions {
     }
 }
 
-/// The engine of this name: `candle-cpu`.
+/// The engine of this name: `candle-cpu` (or `cpu`), `candle-cuda` or `candle-metal`; the latter two
+/// take a device's ordinal, as in `candle-cuda:1`.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for an unknown name; otherwise as the engine's own function.
 pub fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    match name {
-        "candle-cpu" => candle_cpu(options),
-        other => Err(Error::new(
+    let (kind, ordinal) = match name.split_once(':') {
+        Some((kind, ordinal)) => (kind, ordinal.parse().ok()),
+        None => (name, Some(0)),
+    };
+    match (kind, ordinal) {
+        ("candle-cpu" | "cpu", _) if kind == name => candle_cpu(options),
+        ("candle-cuda", Some(ordinal)) => candle_cuda(ordinal),
+        ("candle-metal", Some(ordinal)) => candle_metal(ordinal),
+        _ => Err(Error::new(
             ErrorKind::InvalidArgument,
-            format!("expected the name of an engine, found `{other}`"),
+            format!("expected the name of an engine, found `{name}`"),
         )
         .with("field", "engine")
-        .with_hint("engines: candle-cpu")),
+        .with_hint("engines: candle-cpu, candle-cuda, candle-metal; of several devices: candle-cuda:1")),
     }
 }
 
@@ -64,14 +71,51 @@ pub fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads.
 pub fn candle_cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    Ok(Arc::new(DecoderEngine {
-        id: EngineId::new("candle-cpu"),
-        capabilities: Capabilities {
-            device: format!("CPU, {} thread{}", options.threads, if options.threads == 1 { "" } else { "s" }),
-            in_place_weights: true,
-        },
-        backend: Arc::new(Cpu::new(options.threads)?),
-    }))
+    let device = format!("CPU, {} thread{}", options.threads, if options.threads == 1 { "" } else { "s" });
+    Ok(DecoderEngine::shared("candle-cpu", device, true, Cpu::new(options.threads)?))
+}
+
+/// An NVIDIA GPU through candle's tensors: weights are copied to it. Its id is `candle-cuda`, for
+/// devices other than the first followed by the ordinal, as in `candle-cuda:1`.
+///
+/// # Errors
+/// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `cuda`, and when there is
+/// no such device.
+pub fn candle_cuda(ordinal: usize) -> Result<Arc<dyn Engine>> {
+    let device = format!("CUDA device {ordinal}");
+    Ok(DecoderEngine::shared(&id_of("candle-cuda", ordinal), device, false, Tensors::cuda(ordinal)?))
+}
+
+/// An Apple GPU through candle's tensors: weights are copied to it. Its id is `candle-metal`, for
+/// devices other than the first followed by the ordinal, as in `candle-metal:1`.
+///
+/// # Errors
+/// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `metal`, and when there
+/// is no such device.
+pub fn candle_metal(ordinal: usize) -> Result<Arc<dyn Engine>> {
+    let device = format!("Metal device {ordinal}");
+    Ok(DecoderEngine::shared(&id_of("candle-metal", ordinal), device, false, Tensors::metal(ordinal)?))
+}
+
+/// The operations of [`candle_cuda`] and [`candle_metal`] where there is neither. Only for tests, as
+/// it copies weights and computes on candle's process-wide threads.
+#[cfg(test)]
+pub(super) fn candle_tensors_on_cpu() -> Arc<dyn Engine> {
+    DecoderEngine::shared("candle-tensors", "CPU".to_owned(), false, Tensors::cpu())
+}
+
+fn id_of(kind: &str, ordinal: usize) -> String {
+    if ordinal == 0 { kind.to_owned() } else { format!("{kind}:{ordinal}") }
+}
+
+impl<B: Backend> DecoderEngine<B> {
+    fn shared(id: &str, device: String, in_place_weights: bool, backend: B) -> Arc<dyn Engine> {
+        Arc::new(Self {
+            id: EngineId::new(id),
+            capabilities: Capabilities { device, in_place_weights, exact_rows: B::EXACT_ROWS },
+            backend: Arc::new(backend),
+        })
+    }
 }
 
 impl<B: Backend> Engine for DecoderEngine<B> {
@@ -117,5 +161,38 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>> {
         let decoder = Decoder::load(Arc::clone(&self.backend), spec.clone(), checkpoint, cx)?;
         Ok(Box::new(DecoderShard::new(decoder)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_found_by_name() {
+        let options = EngineOptions::default().threads(1);
+        for name in ["cpu", "candle-cpu"] {
+            let engine = engine(name, &options).unwrap();
+            assert_eq!(engine.id().as_str(), "candle-cpu");
+            assert!(engine.capabilities().exact_rows && engine.capabilities().in_place_weights);
+        }
+        for name in ["", "gpu", "candle-cpu:0", "candle-cuda:", "candle-cuda:x", "candle-metal:-1"] {
+            let error = engine(name, &options).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{name}");
+            assert!(error.hint().is_some_and(|h| h.contains("candle-cuda")), "{name}");
+        }
+        assert_eq!(id_of("candle-cuda", 0), "candle-cuda");
+        assert_eq!(id_of("candle-cuda", 2), "candle-cuda:2");
+    }
+
+    #[test]
+    fn absent_devices_are_errors_that_say_why() {
+        for (feature, compiled) in [("cuda", cfg!(feature = "cuda")), ("metal", cfg!(feature = "metal"))] {
+            // No machine has that many.
+            let error = engine(&format!("candle-{feature}:4095"), &EngineOptions::default()).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::EngineUnavailable, "{error}");
+            let names_feature = error.hint().is_some_and(|h| h.contains(&format!("`{feature}`")));
+            assert_eq!(names_feature, !compiled, "{error}");
+        }
     }
 }

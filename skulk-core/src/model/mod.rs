@@ -4,6 +4,8 @@ mod decoder;
 mod engine;
 mod experts;
 mod load;
+#[cfg(test)]
+mod mixed;
 mod shard;
 
-pub use engine::{EngineOptions, candle_cpu, engine};
+pub use engine::{EngineOptions, candle_cpu, candle_cuda, candle_metal, engine};

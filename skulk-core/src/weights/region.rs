@@ -16,7 +16,7 @@ pub struct Region {
 }
 
 impl Region {
-    pub(super) fn map(file: &MappedFile, info: &TensorInfo) -> Result<Self> {
+    pub(crate) fn map(file: &MappedFile, info: &TensorInfo) -> Result<Self> {
         let region = Self {
             name: info.name.as_str().into(),
             dtype: info.dtype,

@@ -179,8 +179,10 @@ impl Job<'_> {
     /// Positions of a partition that a row sees.
     fn seen(&self, row: usize, partition: usize) -> Range<usize> {
         let visible = self.visible(row);
-        let from = visible.start.max(partition * PARTITION);
-        from..visible.end.min((partition + 1) * PARTITION).max(from)
+        let (first, end) = (partition * PARTITION, (partition + 1) * PARTITION);
+        // Also a window that begins behind the partition must not reach beyond it.
+        let from = visible.start.clamp(first, end);
+        from..visible.end.clamp(from, end)
     }
 
     /// Partitions that any row sees something of.

@@ -54,7 +54,7 @@ impl Cpu {
     }
 }
 
-/// Rows in ordinary memory.
+/// Rows in ordinary memory, packed at the width of the operation that wrote them.
 pub(crate) struct Buffer {
     data: Vec<f32>,
     width: usize,
@@ -78,6 +78,8 @@ impl Backend for Cpu {
     type Vector = Vec<f32>;
     type Cache = Cache;
     type Scratch = Scratch;
+
+    const EXACT_ROWS: bool = true;
 
     fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         self.pool.install(work)
@@ -123,6 +125,7 @@ impl Backend for Cpu {
     }
 
     fn gather(&self, x: &Buffer, from: &[usize], out: &mut Buffer) -> Result<()> {
+        out.width = x.width;
         for (to, &from) in out.data.chunks_exact_mut(x.width).zip(from) {
             to.copy_from_slice(x.row(from));
         }
@@ -130,6 +133,7 @@ impl Backend for Cpu {
     }
 
     fn embed(&self, table: &Matrix, tokens: &[TokenId], scale: f32, out: &mut Buffer) -> Result<()> {
+        out.width = table.n_in();
         let (bytes, dtype) = (table.weight.bytes(), table.weight.dtype());
         self.rows(out, tokens.len(), |row, x| {
             let at = tokens[row].0 as usize * table.row_bytes;
@@ -142,6 +146,7 @@ impl Backend for Cpu {
     }
 
     fn rms_norm(&self, x: &Buffer, weight: &Vec<f32>, eps: f32, rows: usize, out: &mut Buffer) -> Result<()> {
+        out.width = x.width;
         self.rows(out, rows, |row, y| math::rms_norm(x.row(row), weight, eps, y));
         Ok(())
     }
@@ -159,6 +164,7 @@ impl Backend for Cpu {
         products: &mut [(&Matrix, &mut Buffer)],
     ) -> Result<()> {
         for (matrix, out) in products {
+            out.width = matrix.n_out();
             product::multiply(&mut scratch.rooms, matrix, &x.data, rows, &mut out.data);
         }
         Ok(())
@@ -221,8 +227,25 @@ impl Backend for Cpu {
         cache: &mut Cache,
         out: &mut Buffer,
     ) -> Result<()> {
+        out.width = op.attention.n_heads * op.attention.head_dim;
         let qkv = qkv.map(|x| x.data.as_slice());
         attention::attend(&mut scratch.partials, self.threads, op, qkv, cache, &mut out.data);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cpu;
+    use crate::engine::conformance::conformance;
+
+    mod one_thread {
+        use super::*;
+        conformance!(Cpu::new(1).unwrap());
+    }
+
+    mod two_threads {
+        use super::*;
+        conformance!(Cpu::new(2).unwrap());
     }
 }

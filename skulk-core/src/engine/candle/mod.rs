@@ -4,5 +4,7 @@ mod attention;
 mod cpu;
 mod math;
 mod product;
+mod tensor;
 
 pub(crate) use cpu::Cpu;
+pub(crate) use tensor::Tensors;

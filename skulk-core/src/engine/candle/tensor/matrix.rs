@@ -1,0 +1,133 @@
+//! How does a stored weight matrix live on a device? In its stored type, copied once.
+//!
+//! Quantised products run in the device's integer kernels, which round activations to 8 bits as
+//! every GGML kernel does. Half-float weights are widened to f32 a part at a time, because the
+//! device's half-float products would round activations and results to 11 or 8 bits.
+
+use std::borrow::Cow;
+
+use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+use candle_core::{DType as CandleDType, Device, Result as CandleResult, Tensor};
+
+use super::failed;
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::{DType, Region, quant};
+
+/// Elements of a half-float matrix that are widened at a time. Small in tests, so that small
+/// matrices pass through in parts too.
+const WIDENED: usize = if cfg!(test) { 1 << 12 } else { 1 << 26 };
+
+/// A weight matrix `[out, in]` on the device.
+pub(crate) struct Matrix {
+    weight: Weight,
+    bias: Option<Tensor>,
+}
+
+enum Weight {
+    Blocks(QTensor),
+    Dense(Tensor),
+}
+
+impl Matrix {
+    pub(super) fn new(device: &Device, region: &Region, bias: Option<Vec<f32>>) -> Result<Self> {
+        region.will_need();
+        let shape = (region.rows(), region.row_len());
+        let dense = |dtype| Tensor::from_raw_buffer(region.bytes(), dtype, &[shape.0, shape.1], device);
+        let blocks = |dtype| {
+            let mut room = Vec::new();
+            let bytes = Cow::Borrowed(aligned(region, &mut room)?);
+            let storage = QStorage::from_data(bytes, device, dtype).map_err(failed)?;
+            QTensor::new(storage, shape).map(Weight::Blocks).map_err(failed)
+        };
+        let weight = match region.dtype() {
+            DType::F32 => Weight::Dense(dense(CandleDType::F32).map_err(failed)?),
+            DType::F16 => Weight::Dense(dense(CandleDType::F16).map_err(failed)?),
+            DType::BF16 => Weight::Dense(dense(CandleDType::BF16).map_err(failed)?),
+            DType::Q4_0 => blocks(GgmlDType::Q4_0)?,
+            DType::Q4_1 => blocks(GgmlDType::Q4_1)?,
+            DType::Q5_0 => blocks(GgmlDType::Q5_0)?,
+            DType::Q5_1 => blocks(GgmlDType::Q5_1)?,
+            DType::Q8_0 => blocks(GgmlDType::Q8_0)?,
+            DType::Q2_K => blocks(GgmlDType::Q2K)?,
+            DType::Q3_K => blocks(GgmlDType::Q3K)?,
+            DType::Q4_K => blocks(GgmlDType::Q4K)?,
+            DType::Q5_K => blocks(GgmlDType::Q5K)?,
+            DType::Q6_K => blocks(GgmlDType::Q6K)?,
+            // An activation format: GPUs have no product for it as a weight.
+            DType::Q8_K => {
+                let mut values = reserved(region, shape.0.saturating_mul(shape.1))?;
+                values.resize(shape.0 * shape.1, 0.0);
+                quant::dequantise(region.dtype(), region.bytes(), &mut values);
+                Weight::Dense(Tensor::from_vec(values, shape, device).map_err(failed)?)
+            }
+        };
+        let bias = bias.map(|values| {
+            let len = values.len();
+            Tensor::from_vec(values, len, device).map_err(failed)
+        });
+        Ok(Self { weight, bias: bias.transpose()? })
+    }
+
+    /// `x · weightᵀ + bias` for `x` of shape `[rows, in]`.
+    pub(super) fn multiply(&self, x: &Tensor) -> CandleResult<Tensor> {
+        let product = match &self.weight {
+            // candle's `QMatMul` would ask the environment which product to use.
+            Weight::Blocks(weight) => x.apply_op1_no_bwd(weight)?,
+            Weight::Dense(weight) => dense_product(x, weight)?,
+        };
+        match &self.bias {
+            Some(bias) => product.broadcast_add(bias),
+            None => Ok(product),
+        }
+    }
+
+    /// Rows by index, in f32.
+    pub(super) fn rows(&self, indices: &Tensor) -> CandleResult<Tensor> {
+        match &self.weight {
+            Weight::Blocks(weight) => weight.embedding(indices),
+            Weight::Dense(weight) => weight.index_select(indices, 0)?.to_dtype(CandleDType::F32),
+        }
+    }
+}
+
+fn dense_product(x: &Tensor, weight: &Tensor) -> CandleResult<Tensor> {
+    let (n_out, n_in) = weight.dims2()?;
+    let step = (WIDENED / n_in.max(1)).max(1);
+    if weight.dtype() == CandleDType::F32 || n_out <= step {
+        return x.matmul(&weight.to_dtype(CandleDType::F32)?.t()?);
+    }
+    let columns = (0..n_out)
+        .step_by(step)
+        .map(|from| {
+            let part = weight.narrow(0, from, step.min(n_out - from))?;
+            x.matmul(&part.to_dtype(CandleDType::F32)?.t()?)
+        })
+        .collect::<CandleResult<Vec<_>>>()?;
+    Tensor::cat(&columns, 1)
+}
+
+/// The region's bytes at an address that suits every block type, through `room` when the file lays
+/// them elsewhere.
+fn aligned<'a>(region: &'a Region, room: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    const ALIGNMENT: usize = 8;
+    let bytes = region.bytes();
+    if bytes.as_ptr().addr().is_multiple_of(ALIGNMENT) {
+        return Ok(bytes);
+    }
+    *room = reserved(region, bytes.len().saturating_add(ALIGNMENT))?;
+    let address = room.as_ptr().addr();
+    let offset = address.next_multiple_of(ALIGNMENT) - address;
+    room.resize(offset, 0);
+    room.extend_from_slice(bytes);
+    Ok(&room[offset..])
+}
+
+fn reserved<T>(region: &Region, len: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(len).map_err(|e| {
+        Error::new(ErrorKind::OutOfMemory, "cannot reserve memory for a weight's conversion")
+            .with("tensor", region.name())
+            .with_source(e)
+    })?;
+    Ok(values)
+}

@@ -1,0 +1,120 @@
+//! Do rows attend as the oracle does, however the sequence was cut?
+
+use half::f16;
+
+use super::material::{Numbers, wide};
+use super::{check, check_same, filled, oracle, values};
+use crate::arch::AttentionSpec;
+use crate::engine::KvType;
+use crate::engine::backend::{Attend, Backend, CacheSpec};
+
+/// Positions of every sequence; windowed caches hold 256, so that their rings wrap around twice.
+const LEN: usize = 600;
+/// The longest chunk.
+const MOST: usize = 150;
+
+pub(in crate::engine) fn attention<B: Backend>(b: &B) {
+    let spec = |heads: [usize; 2], head_dim: usize, window, softcap| AttentionSpec {
+        n_heads: heads[0],
+        n_kv_heads: heads[1],
+        head_dim,
+        window,
+        scale: 2.0 / (head_dim as f32).sqrt(),
+        softcap,
+        qk_norm: false,
+        qkv_bias: false,
+        output_bias: false,
+        rope: 0,
+    };
+    let cases = [
+        spec([1, 1], 8, None, None),
+        spec([4, 2], 64, None, None),
+        spec([6, 1], 16, Some(100), Some(1.5)),
+        spec([3, 3], 20, Some(5), None),
+        spec([4, 2], 32, Some(1), None),
+        spec([2, 1], 256, Some(97), None),
+        spec([8, 2], 24, None, Some(3.0)),
+    ];
+    for (seed, spec) in cases.iter().enumerate() {
+        for kv in [KvType::F16, KvType::F32] {
+            case(b, spec, kv, 100 + seed as u64);
+        }
+    }
+}
+
+/// Two sequences' queries, keys and values, each `[position, heads · head dim]`.
+struct Sequence {
+    qkv: [Vec<f32>; 3],
+}
+
+fn case<B: Backend>(b: &B, spec: &AttentionSpec, kv: KvType, seed: u64) {
+    let mut numbers = Numbers::new(seed);
+    let widths = [spec.n_heads, spec.n_kv_heads, spec.n_kv_heads].map(|heads| heads * spec.head_dim);
+    let pair = [0, 1].map(|_| Sequence { qkv: widths.map(|width| numbers.floats(LEN * width)) });
+    let what = format!("{spec:?} in {kv:?}");
+
+    let expected = pair.each_ref().map(|sequence| {
+        let [q, k, v] = &sequence.qkv;
+        let kept = |x: &[f32]| match kv {
+            KvType::F16 => wide(&x.iter().map(|&x| f16::from_f32(x).to_f32()).collect::<Vec<_>>()),
+            KvType::F32 => wide(x),
+        };
+        oracle::attention(spec, [&wide(q), &kept(k), &kept(v)])
+    });
+    // Prefill in long, ragged and short chunks, then decode row by row.
+    let long = [vec![MOST; 3], vec![1; 150]].concat();
+    let ragged = [vec![1, 70, 33, 2, MOST, 64, 31], vec![7; 35], vec![1; 4]].concat();
+    let single = vec![1; LEN];
+    let mut before: Option<[Vec<f32>; 2]> = None;
+    for chunks in [long, ragged, single] {
+        assert_eq!(chunks.iter().sum::<usize>(), LEN);
+        let found = run(b, spec, kv, &pair, widths, &chunks);
+        for (found, expected) in found.iter().zip(&expected) {
+            // Scores up to 10 in f32 are off by some 1e-6, and so are the weights, relatively;
+            // values are at most 1. Ten times that.
+            check(found, expected, |_| 2e-5, &what);
+        }
+        if let Some(before) = &before {
+            for (found, before) in found.iter().zip(before) {
+                check_same::<B>(found, before, &what);
+            }
+        }
+        before = Some(found);
+    }
+}
+
+/// Feeds both sequences chunk by chunk, side by side in one buffer.
+fn run<B: Backend>(
+    b: &B,
+    spec: &AttentionSpec,
+    kv: KvType,
+    pair: &[Sequence; 2],
+    widths: [usize; 3],
+    chunks: &[usize],
+) -> [Vec<f32>; 2] {
+    let cache_spec = CacheSpec::new(spec, LEN, MOST, kv);
+    let mut caches = [0, 1].map(|_| b.cache(&cache_spec).unwrap());
+    let mut scratch = b.scratch(2 * MOST, widths[0]).unwrap();
+    let mut out = b.buffer(2 * MOST, widths[0]).unwrap();
+    let mut found = [Vec::new(), Vec::new()];
+    let mut start = 0;
+    for (step, &rows) in chunks.iter().enumerate() {
+        let qkv = [0, 1, 2].map(|i| {
+            let part = |s: &Sequence| s.qkv[i][start * widths[i]..][..rows * widths[i]].to_vec();
+            filled(b, widths[i], &[part(&pair[0]), part(&pair[1])].concat())
+        });
+        // A step that was cancelled half way and comes again overwrites its own positions.
+        for _ in 0..1 + usize::from(step % 5 == 1) {
+            for (i, cache) in caches.iter_mut().enumerate() {
+                let op = Attend { attention: spec, rows: i * rows..(i + 1) * rows, start };
+                b.attend(&mut scratch, &op, qkv.each_ref(), cache, &mut out).unwrap();
+            }
+        }
+        let both = values(b, &out, 2 * rows * widths[0]);
+        for (found, part) in found.iter_mut().zip(both.chunks(rows * widths[0])) {
+            found.extend(part);
+        }
+        start += rows;
+    }
+    found
+}

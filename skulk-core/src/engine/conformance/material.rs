@@ -1,0 +1,92 @@
+//! What do operations work on? Seeded numbers, and weights of every stored type in a file.
+
+use std::io::Write;
+
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{Device, Tensor};
+use half::{bf16, f16};
+use rand_chacha::ChaCha8Rng;
+use rand_core::{RngCore, SeedableRng};
+
+use crate::weights::{DType, MappedFile, Region, TensorInfo};
+
+/// Reproducible numbers.
+pub(super) struct Numbers(ChaCha8Rng);
+
+impl Numbers {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(ChaCha8Rng::seed_from_u64(seed))
+    }
+
+    /// Evenly spread over -1 to 1.
+    pub(super) fn floats(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| (self.0.next_u32() >> 8) as f32 / (1 << 23) as f32 - 1.0).collect()
+    }
+
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        self.0.next_u32() as usize % end
+    }
+}
+
+/// A matrix `[out, in]` of random weights: as stored, and the values it stores.
+pub(super) struct Weights {
+    pub(super) region: Region,
+    pub(super) values: Vec<f64>,
+}
+
+impl Weights {
+    /// `shift`: bytes before the weights in their file, hence their alignment.
+    pub(super) fn new(numbers: &mut Numbers, dtype: DType, [n_out, n_in]: [usize; 2], shift: usize) -> Self {
+        let floats = numbers.floats(n_out * n_in);
+        let (bytes, values) = stored(dtype, &floats, [n_out, n_in]);
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&vec![0; shift]).unwrap();
+        file.write_all(&bytes).unwrap();
+        let info = TensorInfo {
+            name: format!("{dtype} weights"),
+            dtype,
+            shape: vec![n_out, n_in],
+            file: 0,
+            offset: shift as u64,
+            len: bytes.len() as u64,
+        };
+        let region = Region::map(&MappedFile::open(file.path()).unwrap(), &info).unwrap();
+        Self { region, values: wide(&values) }
+    }
+}
+
+/// Bytes of a type that come closest to the numbers, and the numbers that those bytes are.
+fn stored(dtype: DType, floats: &[f32], shape: [usize; 2]) -> (Vec<u8>, Vec<f32>) {
+    let blocks = |dtype| {
+        let tensor = Tensor::from_slice(floats, &shape, &Device::Cpu).unwrap();
+        let blocks = QTensor::quantize(&tensor, dtype).unwrap();
+        let values = blocks.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap().to_vec1().unwrap();
+        (blocks.data().unwrap().into_owned(), values)
+    };
+    match dtype {
+        DType::F32 => (floats.iter().flat_map(|x| x.to_le_bytes()).collect(), floats.to_vec()),
+        DType::F16 => (
+            floats.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect(),
+            floats.iter().map(|&x| f16::from_f32(x).to_f32()).collect(),
+        ),
+        DType::BF16 => (
+            floats.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect(),
+            floats.iter().map(|&x| bf16::from_f32(x).to_f32()).collect(),
+        ),
+        DType::Q4_0 => blocks(GgmlDType::Q4_0),
+        DType::Q4_1 => blocks(GgmlDType::Q4_1),
+        DType::Q5_0 => blocks(GgmlDType::Q5_0),
+        DType::Q5_1 => blocks(GgmlDType::Q5_1),
+        DType::Q8_0 => blocks(GgmlDType::Q8_0),
+        DType::Q2_K => blocks(GgmlDType::Q2K),
+        DType::Q3_K => blocks(GgmlDType::Q3K),
+        DType::Q4_K => blocks(GgmlDType::Q4K),
+        DType::Q5_K => blocks(GgmlDType::Q5K),
+        DType::Q6_K => blocks(GgmlDType::Q6K),
+        DType::Q8_K => blocks(GgmlDType::Q8K),
+    }
+}
+
+pub(super) fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|&x| f64::from(x)).collect()
+}

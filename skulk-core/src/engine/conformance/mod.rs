@@ -1,0 +1,71 @@
+//! Does a backend compute what its operations promise? One suite for every backend.
+//!
+//! Results are held against [`oracle`]'s f64 formulas. Tolerances, by what separates f32 from them:
+//! - dense products: `n · 2⁻²⁴ · Σ|w·x|`, the bound for any order of n f32 additions;
+//! - quantised products: kernels round activations to 8 bits, so each is off by up to 1/254 of the
+//!   row's largest; errors are independent, their sum has a standard deviation of `‖w‖ / √3` of
+//!   that, and five times `‖w‖` is eight deviations;
+//! - the rest: stated where it is checked, as multiples of f32's precision of 6e-8.
+//!
+//! Where [`Backend::EXACT_ROWS`] holds, rows computed together and apart must agree in every bit.
+
+mod attention;
+mod material;
+mod operations;
+mod oracle;
+
+pub(super) use attention::attention;
+pub(super) use operations::{
+    elementwise, embed, linear, moves_rows, norm_rope, results_narrower_than_buffers, rms_norm,
+};
+
+use super::backend::Backend;
+
+/// Makes one test of each part of the suite for a backend.
+macro_rules! conformance {
+    ($backend:expr; $($part:ident),*) => {$(
+        #[test]
+        fn $part() {
+            use $crate::engine::backend::Backend as _;
+            let backend = $backend;
+            backend.run(|| $crate::engine::conformance::$part(&backend));
+        }
+    )*};
+    ($backend:expr) => {
+        $crate::engine::conformance::conformance!(
+            $backend;
+            moves_rows, embed, rms_norm, elementwise, linear, norm_rope,
+            results_narrower_than_buffers, attention
+        );
+    };
+}
+pub(super) use conformance;
+
+/// A buffer with these rows.
+fn filled<B: Backend>(b: &B, width: usize, values: &[f32]) -> B::Buffer {
+    let mut buffer = b.buffer(values.len() / width, width).unwrap();
+    b.write(values, &mut buffer).unwrap();
+    buffer
+}
+
+/// The first `len` values of a buffer.
+fn values<B: Backend>(b: &B, buffer: &B::Buffer, len: usize) -> Vec<f32> {
+    let mut values = vec![f32::NAN; len];
+    b.read(buffer, &mut values).unwrap();
+    values
+}
+
+/// Every value is within its tolerance.
+fn check(found: &[f32], expected: &[f64], tolerance: impl Fn(usize) -> f64, what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (i, (&found, &expected)) in found.iter().zip(expected).enumerate() {
+        let (error, most) = ((f64::from(found) - expected).abs(), tolerance(i));
+        assert!(error <= most, "{what}: value {i} is {found}, expected {expected} ± {most}");
+    }
+}
+
+/// Rows computed together and apart agree as far as the backend promises.
+fn check_same<B: Backend>(together: &[f32], apart: &[f32], what: &str) {
+    let same = together.iter().zip(apart).all(|(a, b)| a.to_bits() == b.to_bits());
+    assert!(same || !B::EXACT_ROWS, "{what}: a row's bits depend on other rows");
+}

@@ -1,0 +1,269 @@
+//! Do the operations on rows give what the oracle gives?
+
+use super::material::{Numbers, Weights, wide};
+use super::{check, check_same, filled, oracle, values};
+use crate::arch::{Activation, RopeLayout};
+use crate::engine::backend::{Backend, NormRope};
+use crate::ids::TokenId;
+use crate::weights::DType;
+
+/// Row counts: one, a few, enough for several threads, enough for tiles of rows.
+const ROWS: [usize; 4] = [1, 2, 33, 150];
+
+pub(in crate::engine) fn moves_rows<B: Backend>(b: &B) {
+    let (rows, width) = (7, 12);
+    let host = Numbers::new(1).floats(rows * width);
+    let x = filled(b, width, &host);
+    assert_eq!(values(b, &x, host.len()), host);
+    assert_eq!(values(b, &x, 3 * width), host[..3 * width], "fewer rows");
+
+    let from = [6, 0, 3, 3];
+    let mut out = b.buffer(rows, width).unwrap();
+    b.gather(&x, &from, &mut out).unwrap();
+    let expected: Vec<f32> = from.iter().flat_map(|&row| host[row * width..][..width].to_vec()).collect();
+    assert_eq!(values(b, &out, expected.len()), expected);
+
+    let other = Numbers::new(2).floats(2 * width);
+    b.write(&other, &mut out).unwrap();
+    assert_eq!(values(b, &out, other.len()), other, "written over");
+    assert_eq!(values(b, &x, host.len()), host, "the source stays");
+}
+
+pub(in crate::engine) fn embed<B: Backend>(b: &B) {
+    let mut numbers = Numbers::new(3);
+    for &dtype in DType::ALL {
+        for shift in [0, 3] {
+            let (vocab, width) = (19, 2 * dtype.block_len().max(20));
+            let weights = Weights::new(&mut numbers, dtype, [vocab, width], shift);
+            let table = b.matrix(weights.region, None).unwrap();
+            for (n, scale) in [(1, 1.0), (5, 25.3), (200, 25.3)] {
+                let tokens: Vec<TokenId> = (0..n).map(|_| TokenId(numbers.below(vocab) as u32)).collect();
+                let mut out = b.buffer(n, width).unwrap();
+                b.embed(&table, &tokens, scale, &mut out).unwrap();
+                let expected: Vec<f64> = tokens
+                    .iter()
+                    .flat_map(|token| &weights.values[token.0 as usize * width..][..width])
+                    .map(|x| x * f64::from(scale))
+                    .collect();
+                // Scales and minima of a block, and this scale: a few roundings of numbers up to 1.
+                let tolerance = |_| 5e-7 * f64::from(scale);
+                check(&values(b, &out, n * width), &expected, tolerance, &format!("{dtype} rows"));
+            }
+        }
+    }
+}
+
+pub(in crate::engine) fn rms_norm<B: Backend>(b: &B) {
+    let mut numbers = Numbers::new(4);
+    for width in [1, 9, 64, 640] {
+        for rows in ROWS {
+            let (x, weight) = (numbers.floats(rows * width), numbers.floats(width));
+            let norm = |x: &[f32], rows: usize| {
+                let (x, mut out) = (filled(b, width, x), b.buffer(rows, width).unwrap());
+                b.rms_norm(&x, &b.vector(weight.clone()).unwrap(), 1e-6, rows, &mut out).unwrap();
+                values(b, &out, rows * width)
+            };
+            let found = norm(&x, rows);
+            let row = |x: &[f32]| oracle::rms_norm(&wide(x), &wide(&weight), f64::from(1e-6f32));
+            let expected: Vec<f64> = x.chunks(width).flat_map(row).collect();
+            // Sums of up to 640 squares, all positive: their roundings do not cancel.
+            check(&found, &expected, |i| 1e-5 * expected[i].abs() + 1e-9, "norm");
+            let apart: Vec<f32> = x.chunks(width).flat_map(|x| norm(x, 1)).collect();
+            check_same::<B>(&found, &apart, "norm");
+        }
+    }
+}
+
+pub(in crate::engine) fn elementwise<B: Backend>(b: &B) {
+    let mut numbers = Numbers::new(5);
+    for (rows, width) in [(1, 1), (3, 40), (70, 300)] {
+        let spread = |x: Vec<f32>| x.iter().map(|x| 12.0 * x).collect::<Vec<_>>();
+        let (x, y) = (spread(numbers.floats(rows * width)), spread(numbers.floats(rows * width)));
+        let other = filled(b, width, &y);
+
+        let mut sum = filled(b, width, &x);
+        b.add(&mut sum, &other, rows).unwrap();
+        let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
+        assert_eq!(values(b, &sum, x.len()), expected, "one addition has one result");
+
+        for activation in [Activation::Silu, Activation::GeluTanh, Activation::Gelu] {
+            let mut gate = filled(b, width, &x);
+            b.gated(activation, &mut gate, &other, rows).unwrap();
+            let expected: Vec<f64> =
+                wide(&x).iter().zip(wide(&y)).map(|(&x, y)| oracle::activation(activation, x) * y).collect();
+            // A sigmoid or tanh within 1e-6 of the true one, times gate and up.
+            let tolerance = |i: usize| 2e-6 * f64::from((x[i] * y[i]).abs()) + 1e-9;
+            check(&values(b, &gate, x.len()), &expected, tolerance, &format!("{activation:?}"));
+        }
+        for cap in [0.5, 30.0] {
+            let mut capped = filled(b, width, &x);
+            b.softcap(&mut capped, cap, rows).unwrap();
+            let expected: Vec<f64> = wide(&x).iter().map(|&x| oracle::softcap(x, f64::from(cap))).collect();
+            let tolerance = |_| 2e-6 * f64::from(cap);
+            check(&values(b, &capped, x.len()), &expected, tolerance, "soft-cap");
+        }
+    }
+}
+
+pub(in crate::engine) fn linear<B: Backend>(b: &B) {
+    let mut numbers = Numbers::new(6);
+    for &dtype in DType::ALL {
+        let widths: &[usize] = match dtype.block_len() {
+            1 => &[1, 7, 40, 640],
+            32 => &[32, 96, 640, 1056],
+            _ => &[256, 768, 1280],
+        };
+        for &n_in in widths {
+            for (n_out, shift) in [(1, 0), (16, 0), (130, 0), (13, 3)] {
+                let weights = Weights::new(&mut numbers, dtype, [n_out, n_in], shift);
+                let bias = (n_out % 2 == 0).then(|| numbers.floats(n_out));
+                let matrix = b.matrix(weights.region.clone(), bias.clone()).unwrap();
+                for rows in ROWS {
+                    let x = numbers.floats(rows * n_in);
+                    let what = format!("{dtype} [{n_out}, {n_in}] by {rows} rows from byte {shift}");
+                    let found = product(b, &matrix, &x, [n_in, n_out]);
+                    let expected = Product::of(&weights, &x, bias.as_deref());
+                    expected.check(&found, &what);
+                    if B::EXACT_ROWS {
+                        let row = |x: &[f32]| product(b, &matrix, x, [n_in, n_out]);
+                        let apart: Vec<f32> = x.chunks(n_in).flat_map(row).collect();
+                        check_same::<B>(&found, &apart, &what);
+                    }
+                }
+            }
+        }
+    }
+    shared_input(b);
+}
+
+fn product<B: Backend>(b: &B, matrix: &B::Matrix, x: &[f32], [n_in, n_out]: [usize; 2]) -> Vec<f32> {
+    let rows = x.len() / n_in;
+    let (x, mut out) = (filled(b, n_in, x), b.buffer(rows, n_out).unwrap());
+    let mut scratch = b.scratch(rows, n_in).unwrap();
+    b.linear(&mut scratch, &x, rows, &mut [(matrix, &mut out)]).unwrap();
+    values(b, &out, rows * n_out)
+}
+
+/// A product's true values, and how far off each may be.
+struct Product {
+    values: Vec<f64>,
+    tolerances: Vec<f64>,
+}
+
+impl Product {
+    fn of(weights: &Weights, x: &[f32], bias: Option<&[f32]>) -> Self {
+        let (n_in, quantised) = (weights.region.row_len(), weights.region.dtype().is_quantised());
+        let columns: Vec<(&[f64], f64, f64)> = weights
+            .values
+            .chunks(n_in)
+            .enumerate()
+            .map(|(i, w)| (w, oracle::dot(w, w).sqrt(), bias.map_or(0.0, |bias| f64::from(bias[i]))))
+            .collect();
+        let (mut values, mut tolerances) = (Vec::new(), Vec::new());
+        for x in x.chunks(n_in) {
+            let x = wide(x);
+            let sizes: Vec<f64> = x.iter().map(|x| x.abs()).collect();
+            let largest = sizes.iter().fold(0.0f64, |a, &x| a.max(x));
+            for &(w, norm, bias) in &columns {
+                values.push(oracle::dot(w, &x) + bias);
+                let sum: f64 = w.iter().zip(&sizes).map(|(w, x)| w.abs() * x).sum();
+                let summation = (n_in + 1) as f64 * 6e-8 * (sum + bias.abs());
+                let rounding = if quantised { 5.0 * norm * largest / 254.0 } else { 0.0 };
+                tolerances.push(summation + rounding);
+            }
+        }
+        Self { values, tolerances }
+    }
+
+    fn check(&self, found: &[f32], what: &str) {
+        check(found, &self.values, |i| self.tolerances[i], what);
+    }
+}
+
+/// Several products of one input, of different types and widths.
+fn shared_input<B: Backend>(b: &B) {
+    let mut numbers = Numbers::new(7);
+    let (rows, n_in) = (5, 256);
+    let kinds = [(DType::Q4_K, 48), (DType::F16, 3), (DType::Q8_0, 20)];
+    let weights = kinds.map(|(dtype, n_out)| Weights::new(&mut numbers, dtype, [n_out, n_in], 0));
+    let matrices = weights.each_ref().map(|w| b.matrix(w.region.clone(), None).unwrap());
+    let x = numbers.floats(rows * n_in);
+    let input = filled(b, n_in, &x);
+    let mut outputs = kinds.map(|(_, n_out)| b.buffer(rows, n_out).unwrap());
+    let mut products: Vec<_> = matrices.iter().zip(&mut outputs).collect();
+    b.linear(&mut b.scratch(rows, n_in).unwrap(), &input, rows, &mut products).unwrap();
+    for ((weights, output), (_, n_out)) in weights.iter().zip(&outputs).zip(kinds) {
+        Product::of(weights, &x, None).check(&values(b, output, rows * n_out), "shared input");
+    }
+}
+
+pub(in crate::engine) fn norm_rope<B: Backend>(b: &B) {
+    let mut numbers = Numbers::new(8);
+    for (head_dim, heads, rotated) in [(8, 1, 8), (8, 5, 4), (64, 3, 64), (80, 2, 40), (256, 4, 256)] {
+        let frequencies: Vec<f32> =
+            (0..rotated / 2).map(|i| 1e4f32.powf(-2.0 * i as f32 / rotated as f32)).collect();
+        for rows in [1, 3, 40] {
+            for layout in [RopeLayout::Halves, RopeLayout::Pairs] {
+                for normed in [false, true] {
+                    let x = numbers.floats(rows * heads * head_dim);
+                    let positions: Vec<usize> = (0..rows).map(|_| numbers.below(5000)).collect();
+                    let weight = normed.then(|| numbers.floats(head_dim));
+                    let vector = weight.as_ref().map(|w| b.vector(w.clone()).unwrap());
+
+                    let mut angles = b.buffer(rows, rotated).unwrap();
+                    b.angles(&frequencies, &positions, &mut angles).unwrap();
+                    let mut found = filled(b, heads * head_dim, &x);
+                    let norm = vector.as_ref().map(|v| (v, 1e-6));
+                    b.norm_rope(&NormRope { head_dim, norm, layout }, &angles, rows, &mut found).unwrap();
+
+                    let mut expected = wide(&x);
+                    for (i, head) in expected.chunks_mut(head_dim).enumerate() {
+                        if let Some(weight) = &weight {
+                            let normed = oracle::rms_norm(head, &wide(weight), f64::from(1e-6f32));
+                            head.copy_from_slice(&normed);
+                        }
+                        oracle::rotate(head, layout, &frequencies, positions[i / heads]);
+                    }
+                    // An angle of up to 5000 radians is rounded to f32 once: by 2.5e-4.
+                    let tolerance = |_| 2.0 * (2.5e-4 + 1e-5);
+                    let what = format!("{layout:?} of {rotated} in {head_dim}, normed: {normed}");
+                    check(&values(b, &found, x.len()), &expected, tolerance, &what);
+                }
+            }
+        }
+    }
+}
+
+/// Buffers are made for the widest layer; a narrower layer's operations keep their own width.
+pub(in crate::engine) fn results_narrower_than_buffers<B: Backend>(b: &B) {
+    let mut numbers = Numbers::new(9);
+    let (rows, n_in, n_out, room, dim) = (3, 40, 24, 64, 8);
+    let weights = Weights::new(&mut numbers, DType::F32, [n_out, n_in], 0);
+    let matrix = b.matrix(weights.region.clone(), None).unwrap();
+    let x = numbers.floats(rows * n_in);
+    let (input, mut wide_buffer) = (filled(b, n_in, &x), b.buffer(rows + 2, room).unwrap());
+    let mut scratch = b.scratch(rows, room).unwrap();
+    b.linear(&mut scratch, &input, rows, &mut [(&matrix, &mut wide_buffer)]).unwrap();
+
+    let frequencies = [1.0, 0.5, 0.25, 0.125];
+    let mut angles = b.buffer(rows, dim).unwrap();
+    b.angles(&frequencies, &[0, 1, 2], &mut angles).unwrap();
+    let op = NormRope { head_dim: dim, norm: None, layout: RopeLayout::Halves };
+    b.norm_rope(&op, &angles, rows, &mut wide_buffer).unwrap();
+    let mut normed = b.buffer(rows + 2, room).unwrap();
+    let ones = b.vector(vec![1.0; n_out]).unwrap();
+    b.rms_norm(&wide_buffer, &ones, 0.0, rows, &mut normed).unwrap();
+    let mut gathered = b.buffer(rows + 2, room).unwrap();
+    b.gather(&normed, &[2, 0, 1], &mut gathered).unwrap();
+
+    let row = |position: usize| {
+        let x = wide(&x[position * n_in..][..n_in]);
+        let mut y: Vec<f64> = weights.values.chunks(n_in).map(|w| oracle::dot(w, &x)).collect();
+        for head in y.chunks_mut(dim) {
+            oracle::rotate(head, RopeLayout::Halves, &frequencies, position);
+        }
+        oracle::rms_norm(&y, &[1.0; 24], 0.0)
+    };
+    let expected: Vec<f64> = [2, 0, 1].into_iter().flat_map(row).collect();
+    check(&values(b, &gathered, rows * n_out), &expected, |_| 1e-5, "narrow results");
+}

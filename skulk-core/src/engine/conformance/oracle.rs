@@ -1,0 +1,84 @@
+//! What should each operation give? Naive scalar formulas in f64, straight from the definitions.
+
+use crate::arch::{Activation, AttentionSpec, RopeLayout};
+
+/// `x / sqrt(mean(x²) + eps) · weight`.
+pub(super) fn rms_norm(x: &[f64], weight: &[f64], eps: f64) -> Vec<f64> {
+    let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
+    x.iter().zip(weight).map(|(x, w)| x / (mean + eps).sqrt() * w).collect()
+}
+
+pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+pub(super) fn activation(activation: Activation, x: f64) -> f64 {
+    match activation {
+        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::GeluTanh => {
+            0.5 * x * (1.0 + (std::f64::consts::FRAC_2_PI.sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+        }
+        Activation::Gelu => 0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2)),
+    }
+}
+
+/// `2/√π · ∫ exp(-t²)` from 0 to x, by Simpson's rule.
+fn erf(x: f64) -> f64 {
+    const STEPS: usize = 1000;
+    let h = x / STEPS as f64;
+    let sum: f64 = (0..=STEPS)
+        .map(|i| {
+            let weight = [1.0, 4.0, 2.0][if i == 0 || i == STEPS { 0 } else { 2 - i % 2 }];
+            weight * (-(i as f64 * h).powi(2)).exp()
+        })
+        .sum();
+    std::f64::consts::FRAC_2_SQRT_PI * sum * h / 3.0
+}
+
+pub(super) fn softcap(x: f64, cap: f64) -> f64 {
+    cap * (x / cap).tanh()
+}
+
+/// Rotates the first `2 · frequencies` elements of a head.
+pub(super) fn rotate(head: &mut [f64], layout: RopeLayout, frequencies: &[f32], position: usize) {
+    for (i, &frequency) in frequencies.iter().enumerate() {
+        let (a, b) = match layout {
+            RopeLayout::Halves => (i, i + frequencies.len()),
+            RopeLayout::Pairs => (2 * i, 2 * i + 1),
+        };
+        let (sin, cos) = (position as f64 * f64::from(frequency)).sin_cos();
+        (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
+    }
+}
+
+/// The whole sequence's attention; `q`, `k`, `v` are `[position, heads · head dim]`.
+pub(super) fn attention(spec: &AttentionSpec, [q, k, v]: [&[f64]; 3]) -> Vec<f64> {
+    let (dim, group) = (spec.head_dim, spec.n_heads / spec.n_kv_heads);
+    let part = |x: &[f64], heads: usize, position: usize, head: usize| {
+        x[(position * heads + head) * dim..][..dim].to_vec()
+    };
+    let mut out = Vec::with_capacity(q.len());
+    for position in 0..q.len() / (spec.n_heads * dim) {
+        for head in 0..spec.n_heads {
+            let query = part(q, spec.n_heads, position, head);
+            let seen = |other: &usize| spec.window.is_none_or(|window| other + window > position);
+            let seen: Vec<usize> = (0..=position).filter(seen).collect();
+            let weights: Vec<f64> = seen
+                .iter()
+                .map(|&other| {
+                    let key = part(k, spec.n_kv_heads, other, head / group);
+                    let score = dot(&query, &key) * f64::from(spec.scale);
+                    spec.softcap.map_or(score, |cap| softcap(score, f64::from(cap))).exp()
+                })
+                .collect();
+            let total: f64 = weights.iter().sum();
+            let mut sum = vec![0.0; dim];
+            for (&other, weight) in seen.iter().zip(&weights) {
+                let value = part(v, spec.n_kv_heads, other, head / group);
+                sum.iter_mut().zip(value).for_each(|(sum, v)| *sum += weight / total * v);
+            }
+            out.extend(sum);
+        }
+    }
+    out
+}
