@@ -118,6 +118,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::single_range_in_vec_init, reason = "placements of one stage")]
     fn gaps_and_overlaps_are_errors() {
         let stage = |layers| Stage { engine: EngineId::new("e"), layers };
         for ranges in

@@ -16,6 +16,24 @@ const Q5_0_BYTES: usize = 22;
 const Q8_0_BYTES: usize = 34;
 const BLOCK: usize = 32;
 
+/// For eight fifth bits, eight bytes to combine with the nibbles: `x - 16` is the nibble itself where
+/// the bit is set, and the nibble with all upper bits set where it is not.
+static SIGNS: [u64; 256] = {
+    let mut table = [0; 256];
+    let mut bits = 0;
+    while bits < 256 {
+        let mut at = 0;
+        while at < 8 {
+            if bits >> at & 1 == 0 {
+                table[bits] |= 0xf0 << (8 * at);
+            }
+            at += 1;
+        }
+        bits += 1;
+    }
+    table
+};
+
 /// Room for one expanded segment.
 #[repr(C, align(64))]
 pub(crate) struct Expanded {
@@ -34,14 +52,13 @@ impl Expanded {
         for (from, to) in bytes.chunks_exact(Q5_0_BYTES).zip(self.q8_0.chunks_exact_mut(Q8_0_BYTES)) {
             let (scale, from) = from.split_at(2);
             let (high, low) = from.split_at(4);
-            let high = u32::from_le_bytes([high[0], high[1], high[2], high[3]]);
             let (to_scale, to) = to.split_at_mut(2);
             to_scale.copy_from_slice(scale);
-            let (first, second) = to.split_at_mut(BLOCK / 2);
-            for (j, ((low, first), second)) in low.iter().zip(first).zip(second).enumerate() {
-                let bit = |at: usize| ((high >> at) as u8 & 1) << 4;
-                *first = ((low & 0x0f) | bit(j)).wrapping_sub(16);
-                *second = ((low >> 4) | bit(j + BLOCK / 2)).wrapping_sub(16);
+            // Low nibbles are the first 16 elements, high nibbles the others; eight at a time.
+            for (i, to) in to.chunks_exact_mut(8).enumerate() {
+                let Some(nibbles) = low[i % 2 * 8..].first_chunk() else { continue };
+                let nibbles = u64::from_le_bytes(*nibbles) >> (i / 2 * 4) & 0x0f0f_0f0f_0f0f_0f0f;
+                to.copy_from_slice(&(nibbles | SIGNS[usize::from(high[i])]).to_le_bytes());
             }
         }
         // The buffer is aligned by its type, so the view always exists.

@@ -1,0 +1,52 @@
+"""Do the Rust examples run as a newcomer would run them, and print what the README says?"""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+GENERATE = ["cargo", "run", "--release", "--quiet", "--example", "generate"]
+
+
+def output(*arguments: str) -> list[str]:
+    command = [*GENERATE, *(["--", *arguments] if arguments else [])]
+    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+
+
+def generate_prints_plan_text_and_speed() -> None:
+    lines = output()
+    print("\n".join(lines))
+    assert lines[0].startswith("stories260K: llama, 5 layers"), lines[0]
+    for i, stage in enumerate(lines[1:3]):
+        assert re.match(rf"  stage {i}: layers .* on candle-cpu", stage), stage
+    assert any(line.startswith("Once upon a time, there was a little girl") for line in lines), lines
+    assert re.match(r"loaded in .* tok/s, decode .* tok/s", lines[-1]), lines[-1]
+
+
+def generate_json_prints_an_event_a_line() -> None:
+    *events, last = map(json.loads, output("--json", "--max-tokens=12", "--stages=3", "--threads=1"))
+    assert len(events) == 12 and last["finish_reason"] == "length", last
+    assert last["ids"] == [event["id"] for event in events], last
+    assert last["text"] == "".join(event["text"] for event in events), last
+    assert last["prompt_ids"] and last["peak_rss_bytes"] != 0, last
+    for part in ("load", "time_to_first_token", "prefill", "decode"):
+        assert last["timings"][f"{part}_seconds"] >= 0, last
+    for part in ("prefill", "decode"):
+        assert last["timings"][f"{part}_tokens_per_second"] > 0, last
+
+
+def a_missing_model_is_an_error_not_a_panic() -> None:
+    command = [*GENERATE, "--", "--model", "no/such/model.gguf"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("error: "), done
+    assert "no/such/model.gguf" in done.stderr and "panicked" not in done.stderr, done
+
+
+for example in (
+    generate_prints_plan_text_and_speed,
+    generate_json_prints_an_event_a_line,
+    a_missing_model_is_an_error_not_a_panic,
+):
+    example()
+    print(f"ok: {example.__name__}")
