@@ -34,7 +34,10 @@ impl Generation {
     fn collect(&self, py: Python<'_>) -> PyResult<skulk::Output> {
         let (sender, mut result) = channel();
         let running = Arc::clone(&self.running);
-        std::thread::spawn(move || sender.send(lock(&running).output()));
+        std::thread::spawn(move || {
+            // Nobody listens any more once the wait has ended with an exception.
+            let _ = sender.send(lock(&running).output());
+        });
         let output = wait(py, &self.cancel, |timeout| receive(&mut result, timeout))
             .inspect_err(|_| self.close(py))?;
         let lost = || Err(skulk::Error::new(skulk::ErrorKind::Internal, "collecting the output panicked"));

@@ -26,6 +26,8 @@ mod _skulk {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        error::add_classes(module)
+        error::add_classes(module)?;
+        // What is public, the package `skulk` says.
+        module.delattr("__all__")
     }
 }
