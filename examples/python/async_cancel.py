@@ -40,7 +40,8 @@ async def main() -> None:
         await task
     except asyncio.CancelledError:
         print(f"cancelled after {len(session.tokens)} tokens; the session goes on:")
-    print(session.generate(" Then", append=True, max_tokens=20).text())
+    session.generate(" Then", append=True, max_tokens=20).text()
+    print(model.tokenizer.decode(session.tokens))
 
 
 if __name__ == "__main__":

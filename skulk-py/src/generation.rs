@@ -4,6 +4,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use skulk::CancelToken;
 
 use crate::convert::{self, numbers};
@@ -17,6 +18,8 @@ pub(crate) struct Generation {
     running: Arc<Mutex<skulk::Generation>>,
     cancel: CancelToken,
     prompt_ids: Vec<u32>,
+    /// Who waits for events on behalf of an event loop.
+    waiting: PyOnceLock<Py<PyAny>>,
 }
 
 /// Locks only without the GIL: whoever holds the lock may be waiting for an event.
@@ -28,16 +31,16 @@ impl Generation {
     /// `cancel` must stop `running`.
     pub(crate) fn new(running: skulk::Generation, cancel: CancelToken) -> Self {
         let prompt_ids = numbers(running.prompt_ids());
-        Self { running: Arc::new(Mutex::new(running)), cancel, prompt_ids }
+        Self { running: Arc::new(Mutex::new(running)), cancel, prompt_ids, waiting: PyOnceLock::new() }
     }
 
     fn collect(&self, py: Python<'_>) -> PyResult<skulk::Output> {
         let (sender, mut result) = channel();
         let running = Arc::clone(&self.running);
-        std::thread::spawn(move || {
+        std::thread::Builder::new().spawn(move || {
             // Nobody listens any more once the wait has ended with an exception.
             let _ = sender.send(lock(&running).output());
-        });
+        })?;
         let output = wait(py, &self.cancel, |timeout| receive(&mut result, timeout))
             .inspect_err(|_| self.close(py))?;
         let lost = || Err(skulk::Error::new(skulk::ErrorKind::Internal, "collecting the output panicked"));
@@ -57,8 +60,15 @@ impl Generation {
         event.map(|event| convert::event(py, &event.map_err(raise)?)).transpose()
     }
 
-    fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("skulk._aio")?.call_method1("events", (slf,))
+    fn __aiter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let aio = slf.py().import("skulk._aio")?;
+        let start = || aio.call_method0("waiting_thread").map(Bound::unbind);
+        let waiting = slf.get().waiting.get_or_try_init(slf.py(), start)?;
+        aio.call_method1("next_event", (slf, waiting))
     }
 
     /// Runs to the end and returns the text that was not read yet.

@@ -56,7 +56,7 @@ impl Model {
         let options = options.progress(move |progress| {
             let _ = report.send(progress);
         });
-        let loading = std::thread::spawn(move || skulk::Model::open(path, &options));
+        let loading = std::thread::Builder::new().spawn(move || skulk::Model::open(path, &options))?;
         while let Some(layers) = wait(py, &cancel, |timeout| receive(&mut reports, timeout))? {
             if let Some(progress) = &progress {
                 progress.call1((layers.done, layers.total)).inspect_err(|_| cancel.cancel())?;

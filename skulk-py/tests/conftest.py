@@ -14,6 +14,7 @@ import skulk
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "models"
+EXAMPLES = REPOSITORY / "examples" / "python"
 PROMPT = "Once upon a time"
 
 

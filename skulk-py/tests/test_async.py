@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import gc
+import threading
 import time
 from pathlib import Path
 
@@ -58,20 +59,34 @@ def test_cancelling_the_task_ends_the_generation(slow_checkpoint: Path) -> None:
 def test_leaving_early_ends_the_generation(stories: skulk.Model) -> None:
     session = stories.session()
 
-    async def main() -> None:
-        async with contextlib.aclosing(aiter(session.generate(PROMPT, max_tokens=400))) as events:
-            async for _event in events:
-                break
-        session.truncate(1)
-        async for _event in session.generate(PROMPT, max_tokens=400):
-            break
-        while True:
-            with contextlib.suppress(skulk.SessionBusyError):
-                return session.truncate(1)
-            await asyncio.sleep(0.01)
+    async def read_slowly() -> None:
+        async for _event in session.generate(PROMPT, ignore_eos=True):
+            await asyncio.sleep(60)
 
-    asyncio.run(asyncio.wait_for(main(), 20))
-    assert len(session.tokens) == 1
+    async def main() -> None:
+        async for _event in session.generate(PROMPT, ignore_eos=True):
+            break
+        session.truncate(1)
+        with session.generate(PROMPT, ignore_eos=True) as generation:
+            await anext(generation)
+        session.truncate(1)
+        task = asyncio.create_task(read_slowly())
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        session.truncate(1)
+
+    asyncio.run(main())
+
+
+def test_waiting_threads_end_with_their_generations(stories: skulk.Model) -> None:
+    assert asyncio.run(text(stories.generate(PROMPT, max_tokens=2)))
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name.startswith("skulk-events"):
+            thread.join(5)
+            assert not thread.is_alive()
 
 
 def test_errors_arrive(stories: skulk.Model) -> None:

@@ -139,7 +139,7 @@ def test_impossible_loads_are_refused(options: dict[str, Any], kind: type[skulk.
         lambda model: model.generate(PROMPT, stop="text"),
         lambda model: model.generate(PROMPT, unknown=1),
         lambda model: model.generate(PROMPT, cancel=object()),
-        lambda model: skulk.Model.load(3),
+        lambda model: skulk.Model.load(3),  # type: ignore[arg-type]
         lambda model: skulk.Model(),
         lambda model: skulk.Generation(),
     ],

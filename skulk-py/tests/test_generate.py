@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import skulk
-from conftest import PROMPT
+from conftest import FIXTURES, PROMPT
 
 
 def test_a_model_says_what_it_is(checkpoint: Path) -> None:
@@ -90,11 +91,10 @@ def test_text_is_what_was_not_read_yet(stories: skulk.Model) -> None:
 
 
 @pytest.mark.parametrize("options", [{"stages": 5}, {"threads": 2}, {"prefill_chunk": 3}])
-def test_how_it_is_computed_does_not_change_the_text(stories: skulk.Model, options: dict[str, int]) -> None:
-    model = skulk.Model.load(
-        Path(__file__).parents[2] / "tests/fixtures/models/stories260K", **({"threads": 1} | options)
-    )
-    for sampling in ({}, {"temperature": 1.0, "seed": 3}):
+def test_how_it_is_computed_does_not_change_the_text(stories: skulk.Model, options: dict[str, Any]) -> None:
+    model = skulk.Model.load(FIXTURES / "stories260K", **({"threads": 1} | options))
+    samplings: list[dict[str, Any]] = [{}, {"temperature": 1.0, "seed": 3}]
+    for sampling in samplings:
         expected = stories.generate(PROMPT, max_tokens=40, **sampling).output()
         assert model.generate(PROMPT, max_tokens=40, **sampling).output().ids == expected.ids
 
@@ -120,8 +120,8 @@ def test_logprobs_come_on_request(stories: skulk.Model) -> None:
 
 
 def test_options_reach_the_sampler(stories: skulk.Model) -> None:
-    def ids(**options: object) -> list[int]:
-        return stories.generate(PROMPT, max_tokens=40, **options).output().ids  # type: ignore[arg-type]
+    def ids(**options: Any) -> list[int]:
+        return stories.generate(PROMPT, max_tokens=40, **options).output().ids
 
     greedy = ids()
     assert ids(logit_bias={greedy[0]: float("-inf")})[0] != greedy[0]

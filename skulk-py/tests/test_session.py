@@ -7,7 +7,7 @@ import gc
 import pytest
 
 import skulk
-from conftest import PROMPT
+from conftest import FIXTURES, PROMPT
 
 
 def test_a_longer_prompt_computes_only_what_is_new(stories: skulk.Model) -> None:
@@ -77,8 +77,6 @@ def test_dropping_a_generation_frees_the_session(stories: skulk.Model) -> None:
 
 
 def test_models_outlive_their_names() -> None:
-    from conftest import FIXTURES
-
     generation = skulk.Model.load(FIXTURES / "stories260K", threads=1).session().generate(PROMPT, max_tokens=9)
     gc.collect()
     assert len(generation.output().ids) == 9

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import skulk
+from conftest import EXAMPLES
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent
@@ -22,10 +23,10 @@ def check(*arguments: str) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_the_package_and_a_sample_type_check(tmp_path: Path) -> None:
+def test_the_package_the_tests_and_a_sample_type_check(tmp_path: Path) -> None:
     cache = f"--cache-dir={tmp_path}"
     check("mypy", "--strict", cache, "-p", "skulk")
-    check("mypy", "--strict", cache, str(HERE / "typed_sample.py"))
+    check("mypy", "--strict", cache, str(HERE), str(EXAMPLES))
 
 
 def test_the_stubs_are_what_is_there() -> None:

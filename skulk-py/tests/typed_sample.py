@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import AsyncGenerator
-from typing import Literal, assert_type
+from typing import Literal
+
+from typing_extensions import assert_type
 
 import skulk
 
@@ -26,7 +27,7 @@ def generating(path: pathlib.Path) -> None:
 
 async def streaming(model: skulk.Model) -> str:
     generation = model.generate("text")
-    assert_type(aiter(generation), AsyncGenerator[skulk.Event, None])
+    assert_type(await anext(generation), skulk.Event)
     return "".join([event.text async for event in generation])
 
 
