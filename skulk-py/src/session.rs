@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use skulk::{GenerateOptions, Prompt, TokenId};
 
 use crate::cancel::CancelToken;
@@ -17,15 +18,6 @@ use crate::generation::Generation;
 /// Sessions are independent; one session runs one generation at a time.
 #[pyclass(frozen, module = "skulk")]
 pub(crate) struct Session(pub(crate) skulk::Session);
-
-/// A prompt as Python gives it.
-#[derive(FromPyObject)]
-pub(crate) enum PromptArg {
-    #[pyo3(annotation = "str")]
-    Text(String),
-    #[pyo3(annotation = "Sequence[int]")]
-    Tokens(Vec<i128>),
-}
 
 #[pymethods]
 impl Session {
@@ -49,7 +41,7 @@ impl Session {
     fn generate(
         &self,
         py: Python<'_>,
-        prompt: PromptArg,
+        prompt: &Bound<'_, PyAny>,
         append: bool,
         max_tokens: Option<i128>,
         temperature: f32,
@@ -67,13 +59,18 @@ impl Session {
         logprobs: Option<i128>,
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Generation> {
-        let prompt = match prompt {
-            PromptArg::Text(text) if append => Prompt::Append(text),
-            PromptArg::Text(text) => Prompt::Text(text),
-            PromptArg::Tokens(_) if append => {
-                return Err(PyTypeError::new_err("append takes text, not token ids"));
-            }
-            PromptArg::Tokens(ids) => Prompt::Tokens(token_ids("prompt", ids)?),
+        let prompt = match prompt.cast::<PyString>() {
+            Ok(text) if append => Prompt::Append(text.extract()?),
+            Ok(text) => Prompt::Text(text.extract()?),
+            Err(_) if append => return Err(PyTypeError::new_err("append takes a prompt of text")),
+            Err(_) => Prompt::Tokens(token_ids(
+                "prompt",
+                prompt.extract().map_err(|cause| {
+                    let error = PyTypeError::new_err("expected a prompt of text or of token ids");
+                    error.set_cause(py, Some(cause));
+                    error
+                })?,
+            )?),
         };
         let mut options = GenerateOptions::default().stop(stop).ignore_eos(ignore_eos);
         options.max_tokens = max_tokens.map(|n| unsigned("max_tokens", n)).transpose()?;

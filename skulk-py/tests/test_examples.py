@@ -65,22 +65,23 @@ def printed(output: nbformat.NotebookNode) -> str:
     return str(output.get("text", "")) + "".join(map(str, output.get("data", {}).values()))
 
 
+def snippets(page: Path) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    found: list[str] = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert found, f"{page} shows no Python"
+    return found
+
+
 @pytest.mark.parametrize("page", sorted((REPOSITORY / "docs").rglob("python*.md")), ids=lambda page: page.name)
 def test_every_snippet_of_the_guide_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
-    snippets = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert len(snippets) > 5
     names: dict[str, object] = {"__name__": page.name}
-    for snippet in snippets:
+    for snippet in snippets(page):
         exec(compile(snippet, page.name, "exec"), names)
 
 
-@pytest.mark.parametrize("readme", ["README.md", "skulk-py/README.md"])
-def test_the_lines_of_the_readmes_run(readme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    snippets = re.findall(
-        r"^```python\n(.*?)^```", (REPOSITORY / readme).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    )
-    assert snippets
+@pytest.mark.parametrize("readme", sorted(REPOSITORY.glob("README.md")) + [REPOSITORY / "skulk-py/README.md"])
+def test_the_lines_of_the_readmes_run(readme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
-    for snippet in snippets:
+    for snippet in snippets(readme):
         exec(snippet.replace('"model.gguf"', '"examples/models/stories260K"'), {})
