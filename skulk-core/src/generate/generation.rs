@@ -82,19 +82,27 @@ impl Generation {
         }
     }
 
-    /// Runs to the end and returns the text.
+    /// Runs to the end and returns the text that was not read yet.
     ///
     /// # Errors
-    /// Whatever ends the generation early.
-    pub fn text(self) -> Result<String> {
+    /// As [`output`](Self::output).
+    pub fn text(&mut self) -> Result<String> {
         Ok(self.output()?.text)
     }
 
-    /// Runs to the end and returns everything.
+    /// Runs to the end and returns everything that was not read yet.
     ///
     /// # Errors
-    /// Whatever ends the generation early.
-    pub fn output(self) -> Result<Output> {
+    /// Whatever ends the generation early; [`ErrorKind::InvalidArgument`] when it was already read
+    /// to its end.
+    pub fn output(&mut self) -> Result<Output> {
+        if self.events.is_none() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "expected a generation with events left to read, found one at its end",
+            )
+            .with_hint("keep what was read first, or start another generation"));
+        }
         let mut text = String::new();
         let mut ids = Vec::new();
         for event in self {

@@ -1,0 +1,88 @@
+"""In-process, sharded LLM generation.
+
+    import skulk
+
+    model = skulk.Model.load("model.gguf", stages=2)
+    for event in model.generate("Once upon a time", max_tokens=64):
+        print(event, end="", flush=True)
+"""
+
+from ._data import (
+    Arch,
+    Event,
+    Finish,
+    Output,
+    Stage,
+    Timings,
+    Token,
+    TokenLogprob,
+    Usage,
+)
+from ._skulk import (
+    ArchUnsupportedError,
+    CancelledError,
+    CancelToken,
+    CheckpointInvalidError,
+    CheckpointTruncatedError,
+    ConfigInvalidError,
+    ContextOverflowError,
+    DTypeUnsupportedError,
+    EngineFailedError,
+    EngineUnavailableError,
+    Error,
+    FileIoError,
+    FileNotFoundError,
+    Generation,
+    InternalError,
+    InvalidArgumentError,
+    Model,
+    OutOfMemoryError,
+    PlacementInvalidError,
+    Session,
+    SessionBusyError,
+    TensorMissingError,
+    TensorShapeError,
+    Tokenizer,
+    TokenizerInvalidError,
+    __version__,
+    error_kinds,
+)
+
+__all__ = [
+    "Arch",
+    "ArchUnsupportedError",
+    "CancelToken",
+    "CancelledError",
+    "CheckpointInvalidError",
+    "CheckpointTruncatedError",
+    "ConfigInvalidError",
+    "ContextOverflowError",
+    "DTypeUnsupportedError",
+    "EngineFailedError",
+    "EngineUnavailableError",
+    "Error",
+    "Event",
+    "FileIoError",
+    "FileNotFoundError",
+    "Finish",
+    "Generation",
+    "InternalError",
+    "InvalidArgumentError",
+    "Model",
+    "OutOfMemoryError",
+    "Output",
+    "PlacementInvalidError",
+    "Session",
+    "SessionBusyError",
+    "Stage",
+    "TensorMissingError",
+    "TensorShapeError",
+    "Timings",
+    "Token",
+    "TokenLogprob",
+    "Tokenizer",
+    "TokenizerInvalidError",
+    "Usage",
+    "__version__",
+    "error_kinds",
+]

@@ -1,0 +1,135 @@
+"""What does the library report? Plain data, made by the native module, field by field in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Arch:
+    """Facts about a model's architecture."""
+
+    family: str
+    """Family label as the checkpoint spells it, e.g. ``llama``."""
+    n_layers: int
+    """Number of decoder layers."""
+    hidden_size: int
+    """Width of the residual stream."""
+    vocab_size: int
+    """Rows of the embedding table."""
+    context_length: int
+    """Positions the model was trained for, in tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What one stage of a loaded model holds."""
+
+    engine: str
+    """The engine that runs it, e.g. ``candle-cpu``."""
+    device: str
+    """The engine's device in words."""
+    layers: range
+    """Its layers, by index within the model."""
+    weight_bytes: int
+    """Weight bytes it has mapped or copied. Stages that share a tied embedding table both count it,
+    though its pages exist once."""
+    kv_cache_bytes: int
+    """Keys and values of one full-length session, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token with its log-probability."""
+
+    id: int
+    """Its id."""
+    logprob: float
+    """Natural logarithm of its probability under the model's raw logits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A sampled token."""
+
+    id: int
+    """Its id."""
+    logprob: float | None
+    """Natural logarithm of its probability under the model's raw logits, when asked for."""
+    top_logprobs: list[TokenLogprob]
+    """The likeliest tokens at this position, most likely first, as many as asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of a generation."""
+
+    prompt_tokens: int
+    """Tokens of the prompt."""
+    cached_tokens: int
+    """How many of them were still in the session's cache."""
+    completion_tokens: int
+    """Tokens sampled, an end-of-sequence token included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Durations of a generation, in seconds."""
+
+    load: float
+    """Opening the checkpoint, building the tokenizer and loading all stages."""
+    time_to_first_token: float
+    """From the start of the generation to its first token."""
+    prefill: float
+    """Computing the prompt's tokens that were not cached."""
+    decode: float
+    """From the first token to the last."""
+    prefill_tokens_per_second: float
+    """Prompt tokens computed per second."""
+    decode_tokens_per_second: float
+    """Tokens per second after the first; 0 when there was only one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How a generation ended."""
+
+    reason: Literal["eos", "stop", "length"]
+    """An end-of-sequence token, a stop text, or ``max_tokens`` or a full context."""
+    usage: Usage
+    """Token counts."""
+    timings: Timings
+    """Durations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One step of a generation. The text of all events, joined, is the generated text."""
+
+    token: Token | None
+    """The token sampled in this step; none in a last event that only ends the stream."""
+    text: str
+    """Text that became certain with this step; may be empty."""
+    finish: Finish | None
+    """Why and how the generation ended; only the last event has it."""
+
+    def __str__(self) -> str:
+        """The text, so that ``print(event, end="")`` prints the stream."""
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A whole generation, collected."""
+
+    text: str
+    """The generated text."""
+    ids: list[int]
+    """The sampled tokens, an end-of-sequence token included."""
+    finish: Finish
+    """Why and how it ended."""
+
+    def __str__(self) -> str:
+        """The text."""
+        return self.text

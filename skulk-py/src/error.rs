@@ -1,0 +1,102 @@
+//! Which exception does a failure become? One class per `ErrorKind`, under `skulk.Error`.
+
+use pyo3::exceptions::{PyException, PyFileNotFoundError, PyMemoryError, PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{IntoPyDict, PyDict, PyTuple, PyType};
+use skulk::{Detail, ErrorKind};
+
+/// The base class and, in the order of [`ErrorKind::ALL`], each kind's.
+struct Classes {
+    base: Py<PyType>,
+    kinds: Vec<(ErrorKind, Py<PyType>)>,
+}
+
+static CLASSES: PyOnceLock<Classes> = PyOnceLock::new();
+
+impl Classes {
+    fn get(py: Python<'_>) -> PyResult<&Self> {
+        CLASSES.get_or_try_init(py, || {
+            let doc = "Base class of everything skulk raises on its own account.";
+            let bases = PyTuple::new(py, [py.get_type::<PyException>()])?;
+            let base = class(py, "Error", doc, &bases, &[])?;
+            let kinds = ErrorKind::ALL.iter().map(|&kind| {
+                let bases = PyTuple::new(
+                    py,
+                    [Some(base.clone()), builtin(py, kind)].into_iter().flatten().collect::<Vec<_>>(),
+                )?;
+                let doc = format!("Raised for failures with the code `{}`.", kind.code());
+                let class = class(py, &class_name(kind), &doc, &bases, &[("code", kind.code())])?;
+                Ok((kind, class.unbind()))
+            });
+            Ok(Self { kinds: kinds.collect::<PyResult<_>>()?, base: base.unbind() })
+        })
+    }
+}
+
+fn class_name(kind: ErrorKind) -> String {
+    format!("{}Error", kind.name())
+}
+
+/// Python's own class for the same situation, so that `except FileNotFoundError` works too.
+fn builtin(py: Python<'_>, kind: ErrorKind) -> Option<Bound<'_, PyType>> {
+    match kind {
+        ErrorKind::InvalidArgument => Some(py.get_type::<PyValueError>()),
+        ErrorKind::FileNotFound => Some(py.get_type::<PyFileNotFoundError>()),
+        ErrorKind::FileIo => Some(py.get_type::<PyOSError>()),
+        ErrorKind::OutOfMemory => Some(py.get_type::<PyMemoryError>()),
+        _ => None,
+    }
+}
+
+fn class<'py>(
+    py: Python<'py>,
+    name: &str,
+    doc: &str,
+    bases: &Bound<'py, PyTuple>,
+    attributes: &[(&str, &str)],
+) -> PyResult<Bound<'py, PyType>> {
+    let body = [("__module__", "skulk"), ("__doc__", doc)].iter().chain(attributes).into_py_dict(py)?;
+    Ok(py.get_type::<PyType>().call1((name, bases, body))?.cast_into()?)
+}
+
+/// Adds every exception class to the module.
+pub(crate) fn add_classes(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let classes = Classes::get(module.py())?;
+    module.add("Error", &classes.base)?;
+    classes.kinds.iter().try_for_each(|(kind, class)| module.add(class_name(*kind), class))
+}
+
+/// Every kind of error as `(name, code)`; the class of kind `Name` is `skulk.NameError`.
+#[pyfunction]
+pub(crate) fn error_kinds() -> Vec<(&'static str, &'static str)> {
+    ErrorKind::ALL.iter().map(|kind| (kind.name(), kind.code())).collect()
+}
+
+/// The exception for a failure of the library.
+pub(crate) fn raise(error: skulk::Error) -> PyErr {
+    Python::attach(|py| exception(py, &error).map_or_else(|e| e, PyErr::from_value))
+}
+
+fn exception<'py>(py: Python<'py>, error: &skulk::Error) -> PyResult<Bound<'py, PyAny>> {
+    let classes = Classes::get(py)?;
+    let class = classes.kinds.iter().find(|(kind, _)| *kind == error.kind()).map(|(_, class)| class);
+    let value = class.unwrap_or(&classes.base).bind(py).call1((error.to_string(),))?;
+    value.setattr("code", error.code())?;
+    value.setattr("message", error.message())?;
+    value.setattr("hint", error.hint())?;
+    value.setattr("retry", error.retry().as_str())?;
+    value.setattr("context", error.context().iter().map(|(k, v)| (*k, v)).into_py_dict(py)?)?;
+    value.setattr("detail", error.detail().map(|detail| facts(py, detail)).transpose()?)?;
+    Ok(value)
+}
+
+fn facts<'py>(py: Python<'py>, detail: &Detail) -> PyResult<Bound<'py, PyDict>> {
+    match detail {
+        Detail::Context { needed, available } => {
+            [("needed", needed), ("available", available)].into_py_dict(py)
+        }
+        Detail::Shape { expected, found } => [("expected", expected), ("found", found)].into_py_dict(py),
+        other => [("text", format!("{other:?}"))].into_py_dict(py),
+    }
+}

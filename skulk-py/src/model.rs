@@ -1,0 +1,146 @@
+//! How does Python load a model? `skulk.Model`.
+
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use skulk::{Error, ErrorKind, KvType, LoadOptions};
+
+use crate::cancel::CancelToken;
+use crate::convert::{self, unsigned};
+use crate::error::raise;
+use crate::session::Session;
+use crate::tokenizer::Tokenizer;
+use crate::wait::{receive, wait};
+
+/// A model ready to generate: its weights, mapped, split into stages. Made by `Model.load`.
+#[pyclass(frozen, module = "skulk")]
+pub(crate) struct Model(skulk::Model);
+
+#[pymethods]
+impl Model {
+    /// Loads the checkpoint at `path`: a GGUF file or a Hugging Face folder of safetensors.
+    ///
+    /// `stages` splits the layers evenly; `threads` are those of the CPU engine (all by default);
+    /// `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
+    /// through the layers together; `kv` keeps keys and values as "f16" or "f32". `progress` is
+    /// called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
+    /// one layer.
+    #[staticmethod]
+    #[pyo3(signature = (path, *, stages=1, threads=None, context=None, prefill_chunk=512, kv="f16", progress=None, cancel=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn load(
+        py: Python<'_>,
+        path: PathBuf,
+        stages: i128,
+        threads: Option<i128>,
+        context: Option<i128>,
+        prefill_chunk: i128,
+        kv: &str,
+        progress: Option<Bound<'_, PyAny>>,
+        cancel: Option<&Bound<'_, CancelToken>>,
+    ) -> PyResult<Self> {
+        let mut options = LoadOptions::default();
+        options.stages = unsigned("stages", stages)?;
+        if let Some(threads) = threads {
+            options.threads = unsigned("threads", threads)?;
+        }
+        options.context = context.map(|n| unsigned("context", n)).transpose()?;
+        options.prefill_chunk = unsigned("prefill_chunk", prefill_chunk)?;
+        options.kv = kv_type(kv)?;
+        let cancel = CancelToken::child(cancel);
+        options.cancel = cancel.clone();
+        let (report, mut reports) = channel();
+        // Nobody listens any more once the wait has ended with an exception.
+        let options = options.progress(move |progress| {
+            let _ = report.send(progress);
+        });
+        let loading = std::thread::Builder::new().spawn(move || skulk::Model::open(path, &options))?;
+        while let Some(layers) = wait(py, &cancel, |timeout| receive(&mut reports, timeout))? {
+            if let Some(progress) = &progress {
+                progress.call1((layers.done, layers.total)).inspect_err(|_| cancel.cancel())?;
+            }
+        }
+        let lost =
+            || Err(Error::new(ErrorKind::Internal, "loading panicked").with_hint("please report this"));
+        py.detach(|| loading.join().unwrap_or_else(|_| lost())).map(Self).map_err(raise)
+    }
+
+    /// Which engine runs which layers, in words.
+    #[getter]
+    fn placement(&self) -> String {
+        self.0.placement().to_string()
+    }
+
+    /// What each stage holds, in the order a token passes them.
+    #[getter]
+    fn stages<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        self.0.stages().iter().map(|stage| convert::stage(py, stage)).collect()
+    }
+
+    /// Facts about the architecture.
+    #[getter]
+    fn arch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        convert::arch(py, self.0.arch())
+    }
+
+    /// Positions a session can hold, in tokens.
+    #[getter]
+    fn context(&self) -> usize {
+        self.0.context()
+    }
+
+    /// How long loading took, in seconds.
+    #[getter]
+    fn load_seconds(&self) -> f64 {
+        self.0.load_time().as_secs_f64()
+    }
+
+    /// The model's tokenizer.
+    #[getter]
+    fn tokenizer(&self) -> Tokenizer {
+        Tokenizer(self.0.clone())
+    }
+
+    /// An empty session. Any number may exist and generate at the same time.
+    fn session(&self, py: Python<'_>) -> PyResult<Session> {
+        py.detach(|| self.0.session()).map(Session).map_err(raise)
+    }
+
+    /// Generates from a prompt in a session of its own. Arguments as in `Session.generate`.
+    #[pyo3(signature = (prompt, **options), text_signature = "($self, prompt, *, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, stop=(), ignore_eos=False, logprobs=None, cancel=None)")]
+    fn generate<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: Bound<'py, PyAny>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Bound::new(py, self.session(py)?)?.call_method("generate", (prompt,), options)
+    }
+
+    fn __repr__(&self) -> String {
+        let (arch, context) = (self.0.arch(), self.0.context());
+        format!(
+            "<skulk.Model {}: {} layers in {} stages, context {context}>",
+            arch.family,
+            arch.n_layers(),
+            self.0.stages().len()
+        )
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("skulk._notebook")?.call_method1("table", (slf,))
+    }
+}
+
+fn kv_type(name: &str) -> PyResult<KvType> {
+    match name {
+        "f16" => Ok(KvType::F16),
+        "f32" => Ok(KvType::F32),
+        other => {
+            let message = format!("expected `f16` or `f32`, found `{other}`");
+            Err(raise(Error::new(ErrorKind::InvalidArgument, message).with("field", "kv")))
+        }
+    }
+}

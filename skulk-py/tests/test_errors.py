@@ -1,0 +1,170 @@
+"""Is every failure a typed exception that says what to do?"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import skulk
+from conftest import FIXTURES, PROMPT
+
+
+def test_every_kind_is_a_class_of_its_own() -> None:
+    kinds = skulk.error_kinds()
+    assert len(kinds) == len({code for _, code in kinds}) >= 19
+    for name, code in kinds:
+        kind = getattr(skulk, f"{name}Error")
+        assert kind.__name__ in skulk.__all__
+        assert issubclass(kind, skulk.Error)
+        assert kind.code == code and code in kind.__doc__
+    classes = {value for value in vars(skulk).values() if isinstance(value, type) and issubclass(value, skulk.Error)}
+    assert len(classes) == len(kinds) + 1
+
+
+def test_pythons_own_classes_catch_them_too() -> None:
+    assert issubclass(skulk.FileNotFoundError, builtins.FileNotFoundError)
+    assert issubclass(skulk.FileIoError, OSError)
+    assert issubclass(skulk.InvalidArgumentError, ValueError)
+    assert issubclass(skulk.OutOfMemoryError, MemoryError)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        skulk.Model.load("no/such/model.gguf")
+    error = caught.value
+    assert isinstance(error, skulk.Error)
+    assert error.code == "file.not_found" and error.retry == "never" and error.detail is None
+    assert error.context["file"] == "no/such/model.gguf"
+    assert error.message and error.hint
+    for part in (error.code, error.message, error.hint, "model.gguf"):
+        assert part in str(error)
+
+
+def test_an_overflow_carries_its_numbers(stories: skulk.Model) -> None:
+    with pytest.raises(skulk.ContextOverflowError) as caught:
+        stories.generate([1] * 600)
+    assert caught.value.detail == {"needed": 601, "available": 512}
+    assert caught.value.hint and "shorten" in caught.value.hint
+    with pytest.raises(skulk.ContextOverflowError) as caught:
+        stories.generate([1, 2], max_tokens=511)
+    assert caught.value.detail == {"needed": 513, "available": 512}
+
+
+def test_a_wrong_shape_carries_both(tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "stories260K", tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"intermediate_size": 160}))
+    with pytest.raises(skulk.TensorShapeError) as caught:
+        skulk.Model.load(tmp_path)
+    assert caught.value.detail == {"expected": [160, 64], "found": [172, 64]}
+    assert "mlp" in caught.value.context["tensor"]
+
+
+def test_exceptions_survive_pickling() -> None:
+    with pytest.raises(skulk.Error) as caught:
+        skulk.Model.load("nowhere")
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert type(copy) is type(caught.value) and str(copy) == str(caught.value)
+    assert copy.hint == caught.value.hint and copy.context == caught.value.context
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"temperature": float("nan")}, "temperature"),
+        ({"temperature": -1.0}, "temperature"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"min_p": 2.0}, "min_p"),
+        ({"top_k": 0}, "top_k"),
+        ({"top_k": -1}, "top_k"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -5}, "max_tokens"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty"),
+        ({"presence_penalty": float("inf")}, "presence_penalty"),
+        ({"frequency_penalty": float("nan")}, "frequency_penalty"),
+        ({"penalty_window": -1}, "penalty_window"),
+        ({"seed": 2**64}, "seed"),
+        ({"seed": -1}, "seed"),
+        ({"logprobs": 65}, "logprobs"),
+        ({"logit_bias": {10**6: 1.0}}, "logit_bias"),
+        ({"logit_bias": {-1: 1.0}}, "logit_bias"),
+        ({"logit_bias": {1: float("nan")}}, "logit_bias"),
+        ({"stop": [""]}, "stop"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [1, -1]}, "prompt"),
+        ({"prompt": [10**6]}, "prompt"),
+    ],
+)
+def test_impossible_options_name_their_field(stories: skulk.Model, options: dict[str, Any], field: str) -> None:
+    prompt = options.pop("prompt", PROMPT)
+    with pytest.raises(skulk.InvalidArgumentError) as caught:
+        stories.generate(prompt, **options)
+    assert caught.value.context["field"] == field
+    assert "found" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"threads": 0}, skulk.InvalidArgumentError),
+        ({"threads": -2}, skulk.InvalidArgumentError),
+        ({"context": 0}, skulk.InvalidArgumentError),
+        ({"context": 10**9}, skulk.InvalidArgumentError),
+        ({"prefill_chunk": 0}, skulk.InvalidArgumentError),
+        ({"kv": "f8"}, skulk.InvalidArgumentError),
+        ({"stages": 0}, skulk.PlacementInvalidError),
+        ({"stages": 99}, skulk.PlacementInvalidError),
+        ({"stages": -1}, skulk.InvalidArgumentError),
+    ],
+)
+def test_impossible_loads_are_refused(options: dict[str, Any], kind: type[skulk.Error]) -> None:
+    with pytest.raises(kind) as caught:
+        skulk.Model.load(FIXTURES / "stories260K", **options)
+    assert "field" in caught.value.context
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model: model.generate(3),
+        lambda model: model.generate(PROMPT, max_tokens="many"),
+        lambda model: model.generate(PROMPT, stop="text"),
+        lambda model: model.generate(PROMPT, unknown=1),
+        lambda model: model.generate(PROMPT, cancel=object()),
+        lambda model: skulk.Model.load(3),  # type: ignore[arg-type]
+        lambda model: skulk.Model(),
+        lambda model: skulk.Generation(),
+    ],
+)
+def test_wrong_types_are_type_errors(stories: skulk.Model, call: Callable[[skulk.Model], object]) -> None:
+    with pytest.raises(TypeError):
+        call(stories)
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"GGUF\x03\0\0\0" + b"\xff" * 64, b"not a model"])
+def test_broken_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content)
+    with pytest.raises((skulk.CheckpointInvalidError, skulk.CheckpointTruncatedError)) as caught:
+        skulk.Model.load(path)
+    assert "model.gguf" in caught.value.context["file"]
+
+
+def test_names_from_a_checkpoint_cannot_inject_html() -> None:
+    from skulk._notebook import table
+
+    class Hostile:
+        arch = skulk.Arch("<script>", 1, 1, 1, 1)
+        stages = [skulk.Stage("<b>", "&", range(1), 0, 0)]
+        context = 1
+
+    html = table(Hostile())  # type: ignore[arg-type]
+    assert "<script>" not in html and "<b>" not in html and "&lt;script&gt;" in html

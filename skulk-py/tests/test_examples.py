@@ -1,0 +1,87 @@
+"""Does everything we show run as shown?"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from conftest import EXAMPLES, REPOSITORY
+
+STORY = "there was a little girl named Lily"
+
+
+def run(script: str) -> str:
+    command = [sys.executable, str(EXAMPLES / script)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def test_every_example_is_run_here() -> None:
+    assert {path.name for path in EXAMPLES.iterdir() if path.suffix} == {
+        "generate.py",
+        "async_cancel.py",
+        "quickstart.ipynb",
+    }
+
+
+def test_generate() -> None:
+    output = run("generate.py")
+    assert output.startswith(f", {STORY}")
+    assert "layers 0..3 on candle-cpu → layers 3..5 on candle-cpu" in output
+    assert re.search(r"\[(length|stop|eos)\] \d+ tokens, .* \d+ tok/s\n$", output)
+
+
+def test_async_cancel() -> None:
+    output = run("async_cancel.py")
+    assert output.startswith(f"- Once upon a time, {STORY}")
+    assert output.count("\n- ") == 2
+    assert re.search(r"cancelled after \d+ tokens; the session goes on:\n.*\w", output)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("folder", [REPOSITORY, EXAMPLES])
+def test_the_notebook_runs_and_stores_what_it_prints(folder: Path) -> None:
+    stored = nbformat.read(EXAMPLES / "quickstart.ipynb", as_version=4)  # type: ignore[no-untyped-call]
+    fresh = nbformat.from_dict(stored)  # type: ignore[no-untyped-call]
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(fresh, timeout=60, coalesce_streams=True, resources=resources).execute()
+    for before, after in zip(stored.cells, fresh.cells, strict=True):
+        if before.cell_type != "code":
+            continue
+        assert before.execution_count == after.execution_count, "run the notebook from top to bottom"
+        assert [kind.output_type for kind in before.outputs] == [kind.output_type for kind in after.outputs]
+        assert any(printed(output) for output in after.outputs)
+    everything = "".join(printed(output) for cell in fresh.cells for output in cell.get("outputs", []))
+    for expected in (STORY, "<table>", "cached_tokens=", "cancelled", "needed", "argument.invalid"):
+        assert expected in everything
+
+
+def printed(output: nbformat.NotebookNode) -> str:
+    return str(output.get("text", "")) + "".join(map(str, output.get("data", {}).values()))
+
+
+def snippets(page: Path) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    found: list[str] = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert found, f"{page} shows no Python"
+    return found
+
+
+@pytest.mark.parametrize("page", sorted((REPOSITORY / "docs").rglob("python*.md")), ids=lambda page: page.name)
+def test_every_snippet_of_the_guide_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    names: dict[str, object] = {"__name__": page.name}
+    for snippet in snippets(page):
+        exec(compile(snippet, page.name, "exec"), names)
+
+
+@pytest.mark.parametrize("readme", sorted(REPOSITORY.glob("README.md")) + [REPOSITORY / "skulk-py/README.md"])
+def test_the_lines_of_the_readmes_run(readme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    for snippet in snippets(readme):
+        exec(snippet.replace('"model.gguf"', '"examples/models/stories260K"'), {})

@@ -1,0 +1,163 @@
+"""Do models load, and do generations say what they should?"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import skulk
+from conftest import FIXTURES, PROMPT
+
+
+def test_a_model_says_what_it_is(checkpoint: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    model = skulk.Model.load(
+        str(checkpoint), stages=2, threads=1, context=128, progress=lambda done, total: seen.append((done, total))
+    )
+    layers = model.arch.n_layers
+    assert seen == [(n + 1, layers) for n in range(layers)]
+    assert model.context == 128
+    assert model.load_seconds > 0
+    assert model.arch.hidden_size > 0 and model.arch.context_length >= 128
+    assert [n for stage in model.stages for n in stage.layers] == list(range(layers))
+    for stage in model.stages:
+        assert stage.engine == "candle-cpu" and "1 thread" in stage.device
+        assert stage.weight_bytes > 0 and stage.kv_cache_bytes > 0
+        assert stage.engine in model.placement
+    assert model.arch.family in repr(model) and f"{layers} layers" in repr(model)
+    html = model._repr_html_()
+    assert html.startswith("<table>") and html.count("<tr>") == 3
+
+
+def test_kv_in_single_precision_takes_twice_the_memory(checkpoint: Path) -> None:
+    half, single = (
+        skulk.Model.load(checkpoint, threads=1, kv=kv).stages[0].kv_cache_bytes for kv in ("f16", "f32")
+    )
+    assert single == 2 * half
+
+
+def test_the_tokenizer_goes_both_ways(checkpoint: Path) -> None:
+    tokenizer = skulk.Model.load(checkpoint, threads=1).tokenizer
+    reference = json.loads((checkpoint / "reference.json").read_text())
+    assert tokenizer.eos_ids == reference["eos_ids"]
+    for prompt in reference["prompts"]:
+        assert tokenizer.encode(prompt["text"], prompt["add_special_tokens"]) == prompt["ids"]
+    ids = tokenizer.encode(PROMPT, add_special=False)
+    assert tokenizer.bos not in ids
+    assert tokenizer.decode(ids) == PROMPT
+    assert max(ids) < tokenizer.vocab_size
+    assert str(tokenizer.vocab_size) in repr(tokenizer)
+
+
+def test_greedy_tokens_are_the_reference(checkpoint: Path) -> None:
+    reference = json.loads((checkpoint / "reference.json").read_text())["prompts"][0]
+    model = skulk.Model.load(checkpoint, threads=2, kv="f32")
+    expected = reference["greedy"]["ids"]
+    output = model.generate(reference["ids"], max_tokens=len(expected), ignore_eos=True).output()
+    assert output.ids == expected
+
+
+def test_events_join_to_the_text(checkpoint: Path) -> None:
+    model = skulk.Model.load(checkpoint, threads=1)
+    events = list(model.generate(PROMPT, max_tokens=24, ignore_eos=True))
+    assert all(event.finish is None for event in events[:-1])
+    finish = events[-1].finish
+    assert finish is not None and finish.reason == "length"
+    assert finish.usage.completion_tokens == 24
+    assert finish.usage.prompt_tokens == len(model.tokenizer.encode(PROMPT))
+    assert finish.usage.cached_tokens == 0
+    assert finish.timings.load == pytest.approx(model.load_seconds)
+    assert 0 < finish.timings.prefill <= finish.timings.time_to_first_token
+    assert finish.timings.decode > 0 and finish.timings.decode_tokens_per_second > 0
+    output = model.generate(PROMPT, max_tokens=24, ignore_eos=True).output()
+    assert "".join(map(str, events)) == output.text == str(output)
+    assert [event.token.id for event in events if event.token] == output.ids
+    assert model.generate(PROMPT, max_tokens=24, ignore_eos=True).text() == output.text
+
+
+def test_text_is_what_was_not_read_yet(stories: skulk.Model) -> None:
+    whole = stories.generate(PROMPT, max_tokens=12).text()
+    generation = stories.generate(PROMPT, max_tokens=12)
+    assert generation.prompt_ids == stories.tokenizer.encode(PROMPT)
+    first = next(generation)
+    assert first.text + generation.text() == whole
+    assert list(generation) == []
+    with pytest.raises(skulk.InvalidArgumentError, match="at its end"):
+        generation.text()
+
+
+@pytest.mark.parametrize("options", [{"stages": 5}, {"threads": 2}, {"prefill_chunk": 3}])
+def test_how_it_is_computed_does_not_change_the_text(stories: skulk.Model, options: dict[str, Any]) -> None:
+    model = skulk.Model.load(FIXTURES / "stories260K", **({"threads": 1} | options))
+    samplings: list[dict[str, Any]] = [{}, {"temperature": 1.0, "seed": 3}]
+    for sampling in samplings:
+        expected = stories.generate(PROMPT, max_tokens=40, **sampling).output()
+        assert model.generate(PROMPT, max_tokens=40, **sampling).output().ids == expected.ids
+
+
+def test_the_seed_fixes_the_text(stories: skulk.Model) -> None:
+    def text(seed: int) -> str:
+        return stories.generate(PROMPT, max_tokens=30, temperature=1.0, seed=seed).text()
+
+    assert text(7) == text(7) != text(8)
+    assert text(2**64 - 1)
+
+
+def test_logprobs_come_on_request(stories: skulk.Model) -> None:
+    for event in stories.generate(PROMPT, max_tokens=6, logprobs=3):
+        token = event.token
+        assert token is not None and token.logprob is not None
+        likeliest = token.top_logprobs
+        assert len(likeliest) == 3 and likeliest[0].id == token.id
+        assert likeliest[0].logprob == token.logprob <= 0
+        assert sum(math.exp(t.logprob) for t in likeliest) <= 1.0001
+    event = next(stories.generate(PROMPT, max_tokens=1))
+    assert event.token and event.token.logprob is None and event.token.top_logprobs == []
+
+
+def test_options_reach_the_sampler(stories: skulk.Model) -> None:
+    def ids(**options: Any) -> list[int]:
+        return stories.generate(PROMPT, max_tokens=40, **options).output().ids
+
+    greedy = ids()
+    assert ids(logit_bias={greedy[0]: float("-inf")})[0] != greedy[0]
+    assert ids(temperature=2.0, top_k=1) == greedy
+    assert ids(temperature=2.0, top_p=1e-6) == greedy
+    assert ids(temperature=2.0, min_p=1.0) == greedy
+    assert ids(repetition_penalty=5.0) != greedy
+    assert ids(presence_penalty=50.0) != greedy
+    assert ids(frequency_penalty=50.0) != greedy
+    assert ids(repetition_penalty=5.0, penalty_window=0) == greedy
+
+
+def test_stop_texts_end_it(stories: skulk.Model) -> None:
+    whole = stories.generate(PROMPT, max_tokens=40).text()
+    stop = whole[10:14]
+    output = stories.generate(PROMPT, max_tokens=40, stop=["never in it", stop]).output()
+    assert output.finish.reason == "stop"
+    assert output.text == whole[: whole.index(stop)]
+
+
+def test_the_end_of_sequence_ends_it(stories: skulk.Model) -> None:
+    end = stories.tokenizer.eos_ids[0]
+    output = stories.generate(PROMPT, max_tokens=4, logit_bias={end: 1e9}).output()
+    assert output.finish.reason == "eos" and output.ids == [end] and output.text == ""
+
+
+def test_values_compare_and_match(stories: skulk.Model) -> None:
+    match next(stories.generate(PROMPT, max_tokens=1)):
+        case skulk.Event(token=skulk.Token(id=id), finish=skulk.Finish(reason="length")):
+            assert id >= 0
+        case event:
+            pytest.fail(f"unexpected {event!r}")
+    assert skulk.Usage(1, 2, 3) == skulk.Usage(1, 2, 3)
+
+
+def test_the_real_model_speaks(gemma_path: Path) -> None:
+    model = skulk.Model.load(gemma_path, stages=3, threads=2, context=512)
+    assert model.arch.family == "gemma3"
+    assert "France" in model.generate("The capital of France is", max_tokens=8).text()

@@ -1,0 +1,82 @@
+"""What does a conversation remember?"""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+import skulk
+from conftest import FIXTURES, PROMPT
+
+
+def test_a_longer_prompt_computes_only_what_is_new(stories: skulk.Model) -> None:
+    session = stories.session()
+    first = session.generate(PROMPT, max_tokens=8).output()
+    assert session.tokens[-8:] == first.ids
+    assert f"{len(session.tokens)} tokens" in repr(session)
+    longer = PROMPT + first.text + " Then"
+    second = session.generate(longer, max_tokens=8).output()
+    assert second.finish.usage.cached_tokens >= first.finish.usage.prompt_tokens
+    assert second.text == stories.generate(longer, max_tokens=8).text()
+
+
+def test_append_follows_what_is_there(stories: skulk.Model) -> None:
+    session = stories.session()
+    first = session.generate(PROMPT, append=True, max_tokens=8).output()
+    held = session.tokens
+    generation = session.generate(" Then", append=True, max_tokens=4)
+    assert generation.prompt_ids[: len(held)] == held
+    second = generation.output()
+    assert second.finish.usage.cached_tokens > first.finish.usage.prompt_tokens
+    with pytest.raises(TypeError, match="text"):
+        session.generate([1, 2], append=True)
+
+
+def test_truncate_forgets(stories: skulk.Model) -> None:
+    session = stories.session()
+    before = session.generate(PROMPT, max_tokens=8).output()
+    session.truncate(5)
+    assert session.tokens == stories.tokenizer.encode(PROMPT)[:5]
+    again = session.generate(PROMPT, max_tokens=8).output()
+    assert again.ids == before.ids
+    with pytest.raises(skulk.InvalidArgumentError, match="at most"):
+        session.truncate(10_000)
+
+
+def test_sessions_are_independent(stories: skulk.Model) -> None:
+    alone = stories.generate(PROMPT, max_tokens=60).text()
+    running = [stories.session().generate(PROMPT, max_tokens=60) for _ in range(4)]
+    texts = [""] * len(running)
+    while any(running_now := [next(generation, None) for generation in running]):
+        for i, event in enumerate(running_now):
+            texts[i] += str(event or "")
+    assert texts == [alone] * 4
+
+
+def test_one_session_runs_one_generation(stories: skulk.Model) -> None:
+    session = stories.session()
+    with session.generate(PROMPT, max_tokens=400) as running:
+        next(running)
+        assert repr(session) == "<skulk.Session: generating>"
+        for use in (lambda: session.generate("x"), lambda: session.tokens, lambda: session.truncate(0)):
+            with pytest.raises(skulk.SessionBusyError) as caught:
+                use()
+            assert caught.value.retry == "now"
+    assert session.generate("x", max_tokens=2).text() is not None
+
+
+def test_dropping_a_generation_frees_the_session(stories: skulk.Model) -> None:
+    session = stories.session()
+    for _ in range(3):
+        for _event in session.generate(PROMPT, max_tokens=400):
+            break
+        gc.collect()
+        session.truncate(1)
+        assert len(session.tokens) == 1
+
+
+def test_models_outlive_their_names() -> None:
+    generation = skulk.Model.load(FIXTURES / "stories260K", threads=1).session().generate(PROMPT, max_tokens=9)
+    gc.collect()
+    assert len(generation.output().ids) == 9
