@@ -54,10 +54,7 @@ fn check_tensors(tensors: &[TensorInfo], bytes: &[u8]) {
         let len = rows.zip(row_bytes).and_then(|(n, len)| n.checked_mul(len));
         assert_eq!(len.map(|len| len as u64), Some(tensor.len), "{tensor:?}");
         let end = tensor.offset.checked_add(tensor.len);
-        assert!(
-            end.is_some_and(|end| end <= bytes.len() as u64),
-            "{tensor:?}"
-        );
+        assert!(end.is_some_and(|end| end <= bytes.len() as u64), "{tensor:?}");
         if tensor.len > 0 {
             ranges.push((tensor.offset, tensor.offset + tensor.len));
         }

@@ -33,13 +33,7 @@ struct Tensor {
 
 impl Default for GgufWriter {
     fn default() -> Self {
-        Self {
-            version: 3,
-            alignment: 32,
-            entries: Vec::new(),
-            entry_count: 0,
-            tensors: Vec::new(),
-        }
+        Self { version: 3, alignment: 32, entries: Vec::new(), entry_count: 0, tensors: Vec::new() }
     }
 }
 
@@ -131,9 +125,7 @@ impl GgufWriter {
 
     /// The three keys of a shard; `no` counts from zero.
     pub fn split(self, no: u16, count: u16, tensors: i32) -> Self {
-        self.u16("split.no", no)
-            .u16("split.count", count)
-            .i32("split.tensors.count", tensors)
+        self.u16("split.no", no).u16("split.count", count).i32("split.tensors.count", tensors)
     }
 
     /// A tensor; `shape` has the outermost dimension first.
@@ -152,14 +144,7 @@ impl GgufWriter {
         self.push(name, kind, shape, Some(offset), &[])
     }
 
-    fn push(
-        mut self,
-        name: &str,
-        kind: u32,
-        shape: &[u64],
-        offset: Option<u64>,
-        bytes: &[u8],
-    ) -> Self {
+    fn push(mut self, name: &str, kind: u32, shape: &[u64], offset: Option<u64>, bytes: &[u8]) -> Self {
         self.tensors.push(Tensor {
             name: name.to_owned(),
             dims: shape.iter().rev().copied().collect(),
@@ -236,12 +221,7 @@ pub fn small() -> GgufWriter {
         .i32s("tokenizer.ggml.token_type", &[3, 1, 1])
         .bools("a.bools", &[true, false])
         .array("a.u64s", 10, 1, &u64::MAX.to_le_bytes())
-        .array(
-            "a.nested",
-            9,
-            1,
-            &[4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0],
-        )
+        .array("a.nested", 9, 1, &[4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0])
         .tensor_f32("output_norm.weight", &[4], &[1.0, 2.0, 3.0, 4.0])
         .tensor("blk.0.ffn_up.weight", types::Q8_0, &[2, 32], &[7; 68])
         .tensor("token_embd.weight", types::F16, &[3, 4], &[9; 24])

@@ -37,10 +37,7 @@ pub fn folder() -> tempfile::TempDir {
 
 /// Writes the index of a sharded folder: pairs of tensor and shard.
 pub fn write_index(folder: &Path, entries: &[(&str, &str)]) {
-    let map: Vec<String> = entries
-        .iter()
-        .map(|(tensor, shard)| format!("{tensor:?}:{shard:?}"))
-        .collect();
+    let map: Vec<String> = entries.iter().map(|(tensor, shard)| format!("{tensor:?}:{shard:?}")).collect();
     let index = format!(r#"{{"metadata":{{}},"weight_map":{{{}}}}}"#, map.join(","));
     write(folder, "model.safetensors.index.json", index.as_bytes());
 }

@@ -40,13 +40,7 @@ fn reads_values_of_every_type() {
     assert!(scores.f64s().unwrap().eq([0.0, -1.5]));
     let kinds = m.array("tokenizer.ggml.token_type").unwrap();
     assert!(kinds.i64s().unwrap().eq([3, 1, 1]));
-    assert!(
-        m.array("a.bools")
-            .unwrap()
-            .bools()
-            .unwrap()
-            .eq([true, false])
-    );
+    assert!(m.array("a.bools").unwrap().bools().unwrap().eq([true, false]));
     assert_eq!(m.array("a.nested").unwrap().element_type(), "array");
     assert_eq!(m.keys().count(), 18);
     assert!(m.keys().is_sorted());
@@ -67,23 +61,11 @@ fn absent_keys_are_none_or_an_error_and_wrong_types_always_an_error() {
     assert_error(m.u64("none"), invalid, &["none", "found nothing"]);
     assert_error(m.u64("a.i32"), invalid, &["a.i32", "the signed integer -5"]);
     assert_error(m.f64("a.bool"), invalid, &["a float", "the boolean true"]);
-    assert_error(
-        m.bool("a.u8"),
-        invalid,
-        &["a boolean", "the unsigned integer 200"],
-    );
+    assert_error(m.bool("a.u8"), invalid, &["a boolean", "the unsigned integer 200"]);
     assert_error(m.str("a.f64"), invalid, &["a string", "the float 0.5"]);
-    assert_error(
-        m.array("general.architecture"),
-        invalid,
-        &["an array", "a string"],
-    );
+    assert_error(m.array("general.architecture"), invalid, &["an array", "a string"]);
     let tokens = m.array("tokenizer.ggml.tokens").unwrap();
-    assert_error(
-        tokens.f64s(),
-        invalid,
-        &["array of floats", "3 string elements"],
-    );
+    assert_error(tokens.f64s(), invalid, &["array of floats", "3 string elements"]);
     assert_error(tokens.i64s(), invalid, &["array of integers"]);
     assert_error(tokens.bools(), invalid, &["tokenizer.ggml.tokens"]);
     let scores = m.array("tokenizer.ggml.scores").unwrap();
@@ -95,25 +77,16 @@ fn absent_keys_are_none_or_an_error_and_wrong_types_always_an_error() {
 #[test]
 fn maps_tensors_with_the_outermost_dimension_first() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, writer) in [
-        ("v3.gguf", small()),
-        ("v2.gguf", small().version(2)),
-        ("aligned.gguf", small().alignment(128)),
-    ] {
+    for (name, writer) in
+        [("v3.gguf", small()), ("v2.gguf", small().version(2)), ("aligned.gguf", small().alignment(128))]
+    {
         let path = folder.path().join(name);
         std::fs::write(&path, writer.build()).unwrap();
         let checkpoint = GgufCheckpoint::open(&path).unwrap();
         assert_eq!(checkpoint.path(), path);
         assert!(matches!(checkpoint.metadata(), Metadata::Gguf(m) if m.file() == path));
         let names: Vec<_> = checkpoint.tensors().iter().map(|t| &t.name).collect();
-        assert_eq!(
-            names,
-            [
-                "blk.0.ffn_up.weight",
-                "output_norm.weight",
-                "token_embd.weight"
-            ]
-        );
+        assert_eq!(names, ["blk.0.ffn_up.weight", "output_norm.weight", "token_embd.weight"]);
         let up = checkpoint.region("blk.0.ffn_up.weight").unwrap();
         assert_eq!((up.dtype(), up.shape()), (DType::Q8_0, &[2, 32][..]));
         assert_eq!(up.bytes(), [7; 68]);
@@ -131,18 +104,10 @@ fn refuses_other_versions_and_byte_orders() {
     let invalid = ErrorKind::CheckpointInvalid;
     refuses(&small().version(1), invalid, &["version 1", "convert"]);
     refuses(&small().version(4), invalid, &["version 4"]);
-    refuses(
-        &small().version(3u32.swap_bytes()),
-        invalid,
-        &["big-endian"],
-    );
+    refuses(&small().version(3u32.swap_bytes()), invalid, &["big-endian"]);
     assert_error(parse(b"GGML\x03\0\0\0"), invalid, &["starts with GGUF"]);
     assert_error(parse(b""), ErrorKind::CheckpointTruncated, &["0 bytes"]);
-    assert_error(
-        parse(b"GG"),
-        ErrorKind::CheckpointTruncated,
-        &["magic", "2 bytes"],
-    );
+    assert_error(parse(b"GG"), ErrorKind::CheckpointTruncated, &["magic", "2 bytes"]);
 }
 
 #[test]
@@ -160,73 +125,29 @@ fn refuses_counts_and_lengths_that_the_file_cannot_hold() {
     }
     let invalid = ErrorKind::CheckpointInvalid;
     let huge = u64::MAX.to_le_bytes();
-    refuses(
-        &GgufWriter::new().raw("k", 8, &huge),
-        invalid,
-        &["string", "field: k"],
-    );
-    refuses(
-        &GgufWriter::new().array("k", 8, 1 << 61, &[]),
-        invalid,
-        &["array length"],
-    );
-    refuses(
-        &GgufWriter::new().array("k", 10, 1 << 61, &[]),
-        invalid,
-        &["array length"],
-    );
+    refuses(&GgufWriter::new().raw("k", 8, &huge), invalid, &["string", "field: k"]);
+    refuses(&GgufWriter::new().array("k", 8, 1 << 61, &[]), invalid, &["array length"]);
+    refuses(&GgufWriter::new().array("k", 10, 1 << 61, &[]), invalid, &["array length"]);
     let short = ErrorKind::CheckpointTruncated;
-    refuses(
-        &GgufWriter::new().array("k", 4, 100, &[0; 8]),
-        short,
-        &["array length", "field: k"],
-    );
-    refuses(
-        &GgufWriter::new().u8(&"k".repeat(65_536), 1),
-        invalid,
-        &["metadata key", "65535"],
-    );
+    refuses(&GgufWriter::new().array("k", 4, 100, &[0; 8]), short, &["array length", "field: k"]);
+    refuses(&GgufWriter::new().u8(&"k".repeat(65_536), 1), invalid, &["metadata key", "65535"]);
 }
 
 #[test]
 fn refuses_broken_metadata() {
     let invalid = ErrorKind::CheckpointInvalid;
     let new = GgufWriter::new;
-    refuses(
-        &new().raw("k", 13, &[0; 8]),
-        invalid,
-        &["value type", "13", "field: k"],
-    );
+    refuses(&new().raw("k", 13, &[0; 8]), invalid, &["value type", "13", "field: k"]);
     refuses(&new().raw("k", 7, &[2]), invalid, &["boolean", "found 2"]);
-    refuses(
-        &new().array("k", 7, 2, &[1, 3]),
-        invalid,
-        &["boolean", "found 3"],
-    );
-    refuses(
-        &new().array("k", 99, 0, &[]),
-        invalid,
-        &["value type", "99"],
-    );
-    refuses(
-        &new().u8("k", 1).str("k", "2"),
-        invalid,
-        &["twice", "field: k"],
-    );
+    refuses(&new().array("k", 7, 2, &[1, 3]), invalid, &["boolean", "found 3"]);
+    refuses(&new().array("k", 99, 0, &[]), invalid, &["value type", "99"]);
+    refuses(&new().u8("k", 1).str("k", "2"), invalid, &["twice", "field: k"]);
     let text = [1, 0, 0, 0, 0, 0, 0, 0, 0xff];
     refuses(&new().raw("k", 8, &text), invalid, &["UTF-8", "field: k"]);
-    refuses(
-        &new().array("k", 8, 1, &text),
-        invalid,
-        &["UTF-8", "field: k"],
-    );
+    refuses(&new().array("k", 8, 1, &text), invalid, &["UTF-8", "field: k"]);
     let one_array = [9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
     let deep = one_array.repeat(1000);
-    refuses(
-        &new().array("k", 9, 1, &deep),
-        invalid,
-        &["nested", "field: k"],
-    );
+    refuses(&new().array("k", 9, 1, &deep), invalid, &["nested", "field: k"]);
 }
 
 #[test]
@@ -236,61 +157,25 @@ fn refuses_impossible_alignments() {
         let writer = small().u32(key, alignment);
         refuses(&writer, ErrorKind::ConfigInvalid, &["power of two", key]);
     }
-    refuses(
-        &small().str(key, "32"),
-        ErrorKind::ConfigInvalid,
-        &[key, "a string"],
-    );
+    refuses(&small().str(key, "32"), ErrorKind::ConfigInvalid, &[key, "a string"]);
 }
 
 #[test]
 fn refuses_impossible_tensors() {
     let invalid = ErrorKind::CheckpointInvalid;
     let new = GgufWriter::new;
-    refuses(
-        &new().tensor("t", types::F32, &[], &[0; 4]),
-        invalid,
-        &["found 0", "tensor: t"],
-    );
-    refuses(
-        &new().tensor("t", types::F32, &[1; 5], &[0; 4]),
-        invalid,
-        &["found 5"],
-    );
-    refuses(
-        &new().tensor("t", types::F32, &[2, 0], &[]),
-        invalid,
-        &["at least 1"],
-    );
-    refuses(
-        &new().tensor("t", types::F32, &[1 << 32; 3], &[]),
-        invalid,
-        &["fits in memory"],
-    );
-    refuses(
-        &new().tensor("t", types::F32, &[1 << 63, 2], &[]),
-        invalid,
-        &["fits in memory"],
-    );
-    refuses(
-        &new().tensor("t", types::Q8_0, &[2, 33], &[0; 68]),
-        invalid,
-        &["Q8_0", "32"],
-    );
-    refuses(
-        &new().tensor("t", types::Q4_K, &[640], &[0; 360]),
-        invalid,
-        &["Q4_K", "256"],
-    );
+    refuses(&new().tensor("t", types::F32, &[], &[0; 4]), invalid, &["found 0", "tensor: t"]);
+    refuses(&new().tensor("t", types::F32, &[1; 5], &[0; 4]), invalid, &["found 5"]);
+    refuses(&new().tensor("t", types::F32, &[2, 0], &[]), invalid, &["at least 1"]);
+    refuses(&new().tensor("t", types::F32, &[1 << 32; 3], &[]), invalid, &["fits in memory"]);
+    refuses(&new().tensor("t", types::F32, &[1 << 63, 2], &[]), invalid, &["fits in memory"]);
+    refuses(&new().tensor("t", types::Q8_0, &[2, 33], &[0; 68]), invalid, &["Q8_0", "32"]);
+    refuses(&new().tensor("t", types::Q4_K, &[640], &[0; 360]), invalid, &["Q4_K", "256"]);
     let unsupported = ErrorKind::DTypeUnsupported;
     let iq = new().tensor("t", types::IQ4_NL, &[32], &[0; 18]);
     refuses(&iq, unsupported, &["IQ4_NL", "type 20", "tensor: t"]);
     refuses(&new().tensor("t", 26, &[1], &[0; 4]), unsupported, &["I32"]);
-    refuses(
-        &new().tensor("t", 4242, &[1], &[0; 4]),
-        unsupported,
-        &["4242"],
-    );
+    refuses(&new().tensor("t", 4242, &[1], &[0; 4]), unsupported, &["4242"]);
 }
 
 #[test]
@@ -298,44 +183,16 @@ fn refuses_tensors_in_the_wrong_place() {
     let invalid = ErrorKind::CheckpointInvalid;
     let vector = |writer: GgufWriter, name| writer.tensor(name, types::F32, &[16], &[0; 64]);
     let one = || vector(GgufWriter::new(), "a");
-    refuses(
-        &one().tensor_at("b", types::F32, &[8], 32),
-        invalid,
-        &["inside a", "tensor: b"],
-    );
-    refuses(
-        &one().tensor_at("b", types::F32, &[8], 0),
-        invalid,
-        &["inside"],
-    );
+    refuses(&one().tensor_at("b", types::F32, &[8], 32), invalid, &["inside a", "tensor: b"]);
+    refuses(&one().tensor_at("b", types::F32, &[8], 0), invalid, &["inside"]);
     refuses(&vector(one(), "a"), invalid, &["twice", "tensor: a"]);
-    refuses(
-        &one().tensor_at("b", types::F32, &[1], 12),
-        invalid,
-        &["multiple of 32", "found 12"],
-    );
+    refuses(&one().tensor_at("b", types::F32, &[1], 12), invalid, &["multiple of 32", "found 12"]);
     let short = ErrorKind::CheckpointTruncated;
-    refuses(
-        &one().tensor_at("b", types::F32, &[1], 64),
-        short,
-        &["tensor: b", "incomplete"],
-    );
+    refuses(&one().tensor_at("b", types::F32, &[1], 64), short, &["tensor: b", "incomplete"]);
     let last = u64::MAX - 31;
-    refuses(
-        &one().tensor_at("b", types::F32, &[1], last),
-        short,
-        &["tensor: b"],
-    );
-    refuses(
-        &one().tensor_at("b", types::F32, &[1 << 62], 64),
-        invalid,
-        &["fits in memory"],
-    );
-    refuses(
-        &one().tensor_at("b", types::F32, &[1 << 60], 64),
-        short,
-        &["tensor: b"],
-    );
+    refuses(&one().tensor_at("b", types::F32, &[1], last), short, &["tensor: b"]);
+    refuses(&one().tensor_at("b", types::F32, &[1 << 62], 64), invalid, &["fits in memory"]);
+    refuses(&one().tensor_at("b", types::F32, &[1 << 60], 64), short, &["tensor: b"]);
 }
 
 #[test]

@@ -13,10 +13,7 @@ fn path(folder: &Path, number: u16, count: u16) -> PathBuf {
 }
 
 fn shard(no: u16, count: u16, tensors: i32, name: &str) -> GgufWriter {
-    GgufWriter::new()
-        .split(no, count, tensors)
-        .u16("shard", no)
-        .tensor_f32(name, &[2], &[f32::from(no), 1.0])
+    GgufWriter::new().split(no, count, tensors).u16("shard", no).tensor_f32(name, &[2], &[f32::from(no), 1.0])
 }
 
 /// Three shards with one tensor each; `change` may replace a shard.
@@ -36,9 +33,7 @@ fn any_shard_opens_the_set() {
     for number in 1..=3 {
         let checkpoint = GgufCheckpoint::open(path(folder.path(), number, 3)).unwrap();
         assert_eq!(checkpoint.files().len(), 3);
-        let Metadata::Gguf(metadata) = checkpoint.metadata() else {
-            panic!("a GGUF file has GGUF metadata")
-        };
+        let Metadata::Gguf(metadata) = checkpoint.metadata() else { panic!("a GGUF file has GGUF metadata") };
         assert_eq!(metadata.u64("shard").unwrap(), 0);
         for no in 0..3u16 {
             let region = checkpoint.region(&format!("t{no}")).unwrap();
@@ -76,11 +71,7 @@ fn shards_that_contradict_the_set_are_refused() {
             invalid,
             &["split.count", "expected 3, found 4"],
         ),
-        (
-            |no| (no == 2).then(|| shard(2, 3, 3, "t0").build()),
-            invalid,
-            &["tensor: t0", "shards 1 and 3"],
-        ),
+        (|no| (no == 2).then(|| shard(2, 3, 3, "t0").build()), invalid, &["tensor: t0", "shards 1 and 3"]),
         (
             |no| (no == 0).then(|| shard(0, 3, 5, "t0").build()),
             invalid,
@@ -91,11 +82,7 @@ fn shards_that_contradict_the_set_are_refused() {
             ErrorKind::ConfigInvalid,
             &["split.no", "found nothing"],
         ),
-        (
-            |no| (no == 1).then(Vec::new),
-            ErrorKind::CheckpointTruncated,
-            &["model-00002"],
-        ),
+        (|no| (no == 1).then(Vec::new), ErrorKind::CheckpointTruncated, &["model-00002"]),
     ];
     for (change, kind, parts) in cases {
         let folder = set(change);
@@ -125,11 +112,7 @@ fn names_that_hide_the_set_are_refused() {
         let path = folder.path().join(name);
         std::fs::write(&path, shard(0, 3, 3, "t0").build()).unwrap();
         let parts = [name, "-of-00003.gguf", "split.count"];
-        assert_error(
-            GgufCheckpoint::open(&path),
-            ErrorKind::CheckpointInvalid,
-            &parts,
-        );
+        assert_error(GgufCheckpoint::open(&path), ErrorKind::CheckpointInvalid, &parts);
     }
 }
 
@@ -138,18 +121,10 @@ fn a_huge_split_count_stops_at_the_first_missing_shard() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model-00001-of-65535.gguf");
     std::fs::write(&path, shard(0, u16::MAX, 3, "t0").build()).unwrap();
-    assert_error(
-        GgufCheckpoint::open(&path),
-        ErrorKind::FileNotFound,
-        &["00002-of-65535"],
-    );
+    assert_error(GgufCheckpoint::open(&path), ErrorKind::FileNotFound, &["00002-of-65535"]);
     let writer = GgufWriter::new().raw("split.count", 10, &u64::MAX.to_le_bytes());
     std::fs::write(&path, writer.build()).unwrap();
-    assert_error(
-        GgufCheckpoint::open(&path),
-        ErrorKind::CheckpointInvalid,
-        &["split.count"],
-    );
+    assert_error(GgufCheckpoint::open(&path), ErrorKind::CheckpointInvalid, &["split.count"]);
 }
 
 #[cfg(unix)]

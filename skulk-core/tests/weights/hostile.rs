@@ -11,10 +11,7 @@ use crate::support::{exercise, gguf_writer, safetensors_writer};
 
 type Exercise = fn(&[u8]) -> skulk::Result<()>;
 
-const READERS: [(&str, Exercise); 2] = [
-    ("gguf", exercise::gguf),
-    ("safetensors", exercise::safetensors),
-];
+const READERS: [(&str, Exercise); 2] = [("gguf", exercise::gguf), ("safetensors", exercise::safetensors)];
 
 fn seed(reader: &str) -> Vec<u8> {
     match reader {
@@ -35,10 +32,7 @@ fn map_all(reader: &str, folder: &Path, bytes: &[u8]) {
     let Ok(checkpoint) = opened else { return };
     for tensor in checkpoint.tensors() {
         let region = checkpoint.region(&tensor.name).unwrap();
-        let sum = region
-            .bytes()
-            .iter()
-            .fold(0u8, |sum, b| sum.wrapping_add(*b));
+        let sum = region.bytes().iter().fold(0u8, |sum, b| sum.wrapping_add(*b));
         std::hint::black_box(sum);
     }
 }
@@ -55,11 +49,7 @@ fn every_truncation_is_an_error() {
         };
         for len in 0..needed {
             let error = exercise(&bytes[..len]).unwrap_err();
-            assert_eq!(
-                error.kind(),
-                ErrorKind::CheckpointTruncated,
-                "{reader} {len}: {error}"
-            );
+            assert_eq!(error.kind(), ErrorKind::CheckpointTruncated, "{reader} {len}: {error}");
         }
     }
 }
@@ -87,11 +77,7 @@ fn seeded_mutations_are_errors_or_harmless() {
     let folder = safetensors_writer::folder();
     for (reader, exercise) in READERS {
         let mut seeds = vec![seed(reader)];
-        seeds.extend(
-            regressions(reader)
-                .iter()
-                .map(|path| std::fs::read(path).unwrap()),
-        );
+        seeds.extend(regressions(reader).iter().map(|path| std::fs::read(path).unwrap()));
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(20);
         for _ in 0..20_000 {
             let mut bytes = pick(&mut rng, &seeds).clone();
@@ -111,16 +97,7 @@ fn pick<'a, T>(rng: &mut impl RngCore, from: &'a [T]) -> &'a T {
 
 /// One change of the kinds that break parsers: bytes, numbers at their limits, copies, cuts.
 fn mutate(rng: &mut impl RngCore, bytes: &mut Vec<u8>) {
-    const NUMBERS: [u64; 8] = [
-        0,
-        1,
-        0xff,
-        1 << 31,
-        u32::MAX as u64,
-        1 << 61,
-        1 << 63,
-        u64::MAX,
-    ];
+    const NUMBERS: [u64; 8] = [0, 1, 0xff, 1 << 31, u32::MAX as u64, 1 << 61, 1 << 63, u64::MAX];
     if bytes.is_empty() {
         return;
     }
@@ -147,10 +124,8 @@ fn mutate(rng: &mut impl RngCore, bytes: &mut Vec<u8>) {
 /// The files that once broke a reader, or were made to.
 fn regressions(reader: &str) -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/regressions");
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(root.join(reader))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(root.join(reader)).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort_unstable();
     paths
 }

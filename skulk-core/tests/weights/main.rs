@@ -19,10 +19,7 @@ fn assert_error<T>(result: skulk::Result<T>, kind: ErrorKind, parts: &[&str]) {
     let text = error.to_string();
     assert_eq!(error.kind(), kind, "{text}");
     assert!(error.hint().is_some(), "no hint: {text}");
-    assert!(
-        error.context().iter().any(|(key, _)| *key == "file"),
-        "no file: {text}"
-    );
+    assert!(error.context().iter().any(|(key, _)| *key == "file"), "no file: {text}");
     for part in parts {
         assert!(text.contains(part), "expected {part:?} in {text:?}");
     }

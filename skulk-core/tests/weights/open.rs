@@ -47,31 +47,19 @@ fn says_what_a_folder_lacks() {
     let other = folder();
     write(other.path(), "pytorch_model.bin", b"PK\x03\x04");
     let parts = ["config.json, pytorch_model.bin", "model.safetensors"];
-    assert_error(
-        open_checkpoint(other.path()),
-        ErrorKind::FileNotFound,
-        &parts,
-    );
+    assert_error(open_checkpoint(other.path()), ErrorKind::FileNotFound, &parts);
 
     let two = folder();
     write(two.path(), "a.gguf", &small().build());
     write(two.path(), "b.gguf", &small().build());
     let parts = ["found 2: a.gguf, b.gguf", "that you mean"];
-    assert_error(
-        open_checkpoint(two.path()),
-        ErrorKind::InvalidArgument,
-        &parts,
-    );
+    assert_error(open_checkpoint(two.path()), ErrorKind::InvalidArgument, &parts);
 
     let many = tempfile::tempdir().unwrap();
     for i in 10..22 {
         write(many.path(), &format!("{i}.txt"), b"");
     }
-    assert_error(
-        open_checkpoint(many.path()),
-        ErrorKind::FileNotFound,
-        &["and 4 more"],
-    );
+    assert_error(open_checkpoint(many.path()), ErrorKind::FileNotFound, &["and 4 more"]);
 
     let unconfigured = tempfile::tempdir().unwrap();
     write_index(unconfigured.path(), &[]);
@@ -83,28 +71,13 @@ fn says_what_a_folder_lacks() {
 fn says_what_a_file_looks_like() {
     let invalid = ErrorKind::CheckpointInvalid;
     let cases: [(&str, &[u8], ErrorKind, &str); 10] = [
-        (
-            "empty.gguf",
-            b"",
-            ErrorKind::CheckpointTruncated,
-            "an empty file",
-        ),
+        ("empty.gguf", b"", ErrorKind::CheckpointTruncated, "an empty file"),
         ("zip.bin", b"PK\x03\x04....", invalid, "PyTorch"),
         ("old.bin", b"\x80\x02}q", invalid, "pickle"),
         ("h5.bin", b"\x89HDF\r\n", invalid, "HDF5"),
         ("ggml.bin", b"tjgg\x03\0\0\0", invalid, "before GGUF"),
-        (
-            "lfs.gguf",
-            b"version https://git-lfs.github.com/spec/v1\n",
-            invalid,
-            "git lfs pull",
-        ),
-        (
-            "lfs.safetensors",
-            b"version https://git-lfs.github.com/spec/v1\n",
-            invalid,
-            "LFS",
-        ),
+        ("lfs.gguf", b"version https://git-lfs.github.com/spec/v1\n", invalid, "git lfs pull"),
+        ("lfs.safetensors", b"version https://git-lfs.github.com/spec/v1\n", invalid, "LFS"),
         ("page.safetensors", b"<!DOCTYPE html>", invalid, "web page"),
         ("config.json", b"{\"a\": 1}", invalid, "JSON"),
         ("noise.bin", b"\x01\x02\x03", invalid, "unknown format"),
@@ -112,28 +85,16 @@ fn says_what_a_file_looks_like() {
     let folder = tempfile::tempdir().unwrap();
     for (name, bytes, kind, part) in cases {
         write(folder.path(), name, bytes);
-        assert_error(
-            open_checkpoint(folder.path().join(name)),
-            kind,
-            &[name, part],
-        );
+        assert_error(open_checkpoint(folder.path().join(name)), kind, &[name, part]);
     }
 }
 
 #[test]
 fn a_damaged_file_is_judged_as_what_its_name_says() {
     let folder = folder();
-    write(
-        folder.path(),
-        "model.safetensors",
-        &small_safetensors()[..6],
-    );
+    write(folder.path(), "model.safetensors", &small_safetensors()[..6]);
     let opened = open_checkpoint(folder.path().join("model.safetensors"));
-    assert_error(
-        opened,
-        ErrorKind::CheckpointTruncated,
-        &["at least 8 bytes"],
-    );
+    assert_error(opened, ErrorKind::CheckpointTruncated, &["at least 8 bytes"]);
 }
 
 #[cfg(unix)]
@@ -144,10 +105,6 @@ fn does_not_wait_for_a_pipe() {
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     if made.is_ok_and(|status| status.success()) {
         assert_error(open_checkpoint(&pipe), ErrorKind::FileIo, &["regular file"]);
-        assert_error(
-            open_checkpoint(folder.path()),
-            ErrorKind::FileIo,
-            &["regular file"],
-        );
+        assert_error(open_checkpoint(folder.path()), ErrorKind::FileIo, &["regular file"]);
     }
 }

@@ -6,9 +6,7 @@ use skulk::weights::safetensors::{HfCheckpoint, SafetensorsHeader};
 use skulk::{Checkpoint, DType, ErrorKind, Metadata};
 
 use crate::assert_error;
-use crate::support::safetensors_writer::{
-    file, file_with_header, folder, small, write, write_index,
-};
+use crate::support::safetensors_writer::{file, file_with_header, folder, small, write, write_index};
 
 fn parse(bytes: &[u8]) -> skulk::Result<SafetensorsHeader> {
     SafetensorsHeader::parse(bytes, Path::new("model.safetensors"))
@@ -17,16 +15,8 @@ fn parse(bytes: &[u8]) -> skulk::Result<SafetensorsHeader> {
 /// Two shards with `a` and `b`, and the index given.
 fn sharded(index: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = folder();
-    write(
-        folder.path(),
-        "1.safetensors",
-        &file(&[("a", "F32", &[1], &[1; 4])]),
-    );
-    write(
-        folder.path(),
-        "2.safetensors",
-        &file(&[("b", "F32", &[1], &[2; 4])]),
-    );
+    write(folder.path(), "1.safetensors", &file(&[("a", "F32", &[1], &[1; 4])]));
+    write(folder.path(), "2.safetensors", &file(&[("b", "F32", &[1], &[2; 4])]));
     write_index(folder.path(), index);
     folder
 }
@@ -35,15 +25,8 @@ fn sharded(index: &[(&str, &str)]) -> tempfile::TempDir {
 fn opens_a_folder_or_its_file() {
     let folder = folder();
     write(folder.path(), "model.safetensors", &small());
-    write(
-        folder.path(),
-        "generation_config.json",
-        b"{\"eos_token_id\": 2}",
-    );
-    for path in [
-        folder.path().to_owned(),
-        folder.path().join("model.safetensors"),
-    ] {
+    write(folder.path(), "generation_config.json", b"{\"eos_token_id\": 2}");
+    for path in [folder.path().to_owned(), folder.path().join("model.safetensors")] {
         let checkpoint = HfCheckpoint::open(&path).unwrap();
         assert_eq!(checkpoint.path(), path);
         let Metadata::HuggingFace(metadata) = checkpoint.metadata() else {
@@ -51,10 +34,7 @@ fn opens_a_folder_or_its_file() {
         };
         assert_eq!(metadata.folder, folder.path());
         assert_eq!(metadata.config["model_type"], "llama");
-        assert_eq!(
-            metadata.generation_config.as_ref().unwrap()["eos_token_id"],
-            2
-        );
+        assert_eq!(metadata.generation_config.as_ref().unwrap()["eos_token_id"], 2);
         assert!(metadata.tokenizer_config.is_none());
         let names: Vec<_> = checkpoint.tensors().iter().map(|t| &t.name).collect();
         assert_eq!(names, ["embed", "norm", "up"]);
@@ -73,11 +53,7 @@ fn a_tensor_of_another_type_fails_only_when_asked_for() {
     let checkpoint = HfCheckpoint::open(folder.path()).unwrap();
     assert!(checkpoint.tensor("positions").is_none());
     let region = checkpoint.region("positions");
-    assert_error(
-        region,
-        ErrorKind::DTypeUnsupported,
-        &["I64", "tensor: positions"],
-    );
+    assert_error(region, ErrorKind::DTypeUnsupported, &["I64", "tensor: positions"]);
 }
 
 #[test]
@@ -105,18 +81,10 @@ fn refuses_an_index_that_disagrees_with_its_shards() {
     let open = |folder: &tempfile::TempDir| HfCheckpoint::open(folder.path());
 
     let gone = sharded(&[("a", "1.safetensors"), ("b", "3.safetensors")]);
-    assert_error(
-        open(&gone),
-        ErrorKind::FileNotFound,
-        &["3.safetensors", "missing shard"],
-    );
+    assert_error(open(&gone), ErrorKind::FileNotFound, &["3.safetensors", "missing shard"]);
 
     let absent = sharded(&[("a", "1.safetensors"), ("c", "2.safetensors")]);
-    assert_error(
-        open(&absent),
-        invalid,
-        &["tensor: c", "shard: 2.safetensors"],
-    );
+    assert_error(open(&absent), invalid, &["tensor: c", "shard: 2.safetensors"]);
 
     let swapped = sharded(&[("a", "2.safetensors"), ("b", "1.safetensors")]);
     assert_error(open(&swapped), invalid, &["tensor: a", "found none"]);
@@ -124,47 +92,24 @@ fn refuses_an_index_that_disagrees_with_its_shards() {
     let twice = sharded(&[("a", "1.safetensors"), ("b", "2.safetensors")]);
     let both = file(&[("a", "F32", &[1], &[1; 4]), ("b", "F32", &[1], &[2; 4])]);
     write(twice.path(), "2.safetensors", &both);
-    assert_error(
-        open(&twice),
-        invalid,
-        &["tensor: a", "1.safetensors", "2.safetensors"],
-    );
+    assert_error(open(&twice), invalid, &["tensor: a", "1.safetensors", "2.safetensors"]);
 
     let cut = sharded(&[("a", "1.safetensors"), ("b", "2.safetensors")]);
     write(cut.path(), "2.safetensors", &both[..both.len() - 1]);
-    assert_error(
-        open(&cut),
-        ErrorKind::CheckpointTruncated,
-        &["2.safetensors"],
-    );
+    assert_error(open(&cut), ErrorKind::CheckpointTruncated, &["2.safetensors"]);
 
     let broken = sharded(&[]);
-    write(
-        broken.path(),
-        "model.safetensors.index.json",
-        b"{\"weight_map\": {\"a\": 1}}",
-    );
+    write(broken.path(), "model.safetensors.index.json", b"{\"weight_map\": {\"a\": 1}}");
     assert_error(open(&broken), invalid, &["index.json", "line 1 column"]);
 }
 
 #[test]
 fn refuses_an_index_that_leads_out_of_the_folder() {
     let outside = tempfile::tempdir().unwrap();
-    write(
-        outside.path(),
-        "x.safetensors",
-        &file(&[("a", "F32", &[1], &[1; 4])]),
-    );
+    write(outside.path(), "x.safetensors", &file(&[("a", "F32", &[1], &[1; 4])]));
     let absolute = outside.path().join("x.safetensors");
     let absolute = absolute.to_str().unwrap();
-    for name in [
-        absolute,
-        "../1.safetensors",
-        "sub/../../1.safetensors",
-        "",
-        ".",
-        "/",
-    ] {
+    for name in [absolute, "../1.safetensors", "sub/../../1.safetensors", "", ".", "/"] {
         let folder = sharded(&[("a", name)]);
         assert_error(
             HfCheckpoint::open(folder.path()),
@@ -195,11 +140,7 @@ fn follows_links_only_where_the_hub_cache_puts_them() {
 
     let folder = folder();
     write(cache.path(), "elsewhere", &bytes);
-    symlink(
-        cache.path().join("elsewhere"),
-        folder.path().join("1.safetensors"),
-    )
-    .unwrap();
+    symlink(cache.path().join("elsewhere"), folder.path().join("1.safetensors")).unwrap();
     write_index(folder.path(), &entries);
     assert_error(
         HfCheckpoint::open(folder.path()),
@@ -214,33 +155,17 @@ fn refuses_broken_configurations() {
     write(folder.path(), "model.safetensors", &small());
     let open = || HfCheckpoint::open(folder.path());
     write(folder.path(), "config.json", b"{\"a\": 1,\n  oops}");
-    assert_error(
-        open(),
-        ErrorKind::ConfigInvalid,
-        &["config.json", "line 2 column 3"],
-    );
+    assert_error(open(), ErrorKind::ConfigInvalid, &["config.json", "line 2 column 3"]);
     write(folder.path(), "config.json", b"[1]");
     assert_error(open(), ErrorKind::ConfigInvalid, &["config.json", "object"]);
     let deep = "[".repeat(100_000);
     write(folder.path(), "config.json", deep.as_bytes());
-    assert_error(
-        open(),
-        ErrorKind::ConfigInvalid,
-        &["config.json", "recursion"],
-    );
+    assert_error(open(), ErrorKind::ConfigInvalid, &["config.json", "recursion"]);
     let file = std::fs::File::create(folder.path().join("config.json")).unwrap();
     file.set_len((64 << 20) + 1).unwrap();
-    assert_error(
-        open(),
-        ErrorKind::ConfigInvalid,
-        &["config.json", "at most"],
-    );
+    assert_error(open(), ErrorKind::ConfigInvalid, &["config.json", "at most"]);
     std::fs::remove_file(folder.path().join("config.json")).unwrap();
-    assert_error(
-        open(),
-        ErrorKind::FileNotFound,
-        &["config.json", "beside the weights"],
-    );
+    assert_error(open(), ErrorKind::FileNotFound, &["config.json", "beside the weights"]);
     std::fs::create_dir(folder.path().join("config.json")).unwrap();
     assert_error(open(), ErrorKind::FileIo, &["config.json", "regular file"]);
 }
@@ -249,22 +174,10 @@ fn refuses_broken_configurations() {
 fn refuses_broken_headers() {
     let (invalid, short) = (ErrorKind::CheckpointInvalid, ErrorKind::CheckpointTruncated);
     assert_error(parse(b""), short, &["at least 8 bytes", "found 0"]);
-    assert_error(
-        parse(&[9, 0, 0, 0, 0, 0, 0, 0, b'{']),
-        short,
-        &["header of 9 bytes"],
-    );
+    assert_error(parse(&[9, 0, 0, 0, 0, 0, 0, 0, b'{']), short, &["header of 9 bytes"]);
     assert_error(parse(&[0xff; 16]), invalid, &["at most 100000000"]);
-    assert_error(
-        parse(&file_with_header("{", &[])),
-        invalid,
-        &["JSON", "column"],
-    );
-    assert_error(
-        parse(&file_with_header("{\"a\": 1}", &[])),
-        invalid,
-        &["JSON"],
-    );
+    assert_error(parse(&file_with_header("{", &[])), invalid, &["JSON", "column"]);
+    assert_error(parse(&file_with_header("{\"a\": 1}", &[])), invalid, &["JSON"]);
     let entry = |shape: &str, start: u64, end: u64| {
         format!(r#"{{"a":{{"dtype":"F32","shape":{shape},"data_offsets":[{start},{end}]}}}}"#)
     };
@@ -276,19 +189,10 @@ fn refuses_broken_headers() {
         (entry("[2]", 0, 4), 4, invalid, "gaps"),
         (entry("[4294967296,4294967296]", 0, 4), 4, invalid, "gaps"),
         (entry("[-1]", 0, 4), 4, invalid, "JSON"),
-        (
-            entry("[576460752303423487]", 0, 2305843009213693948),
-            4,
-            short,
-            "2305843009213693948",
-        ),
+        (entry("[576460752303423487]", 0, 2305843009213693948), 4, short, "2305843009213693948"),
     ];
     for (header, data, kind, part) in cases {
-        assert_error(
-            parse(&file_with_header(&header, &vec![0; data])),
-            kind,
-            &[part],
-        );
+        assert_error(parse(&file_with_header(&header, &vec![0; data])), kind, &[part]);
     }
 }
 
@@ -299,22 +203,14 @@ fn sizes_that_add_up_past_64_bits_are_refused() {
     let mut entries: Vec<String> = (0..count)
         .map(|i| {
             let (start, end) = (i * each, (i + 1) * each);
-            format!(
-                r#""t{i}":{{"dtype":"F32","shape":[{bits_max}],"data_offsets":[{start},{end}]}}"#
-            )
+            format!(r#""t{i}":{{"dtype":"F32","shape":[{bits_max}],"data_offsets":[{start},{end}]}}"#)
         })
         .collect();
     let start = count * each;
     let rest = u64::MAX - start;
-    entries.push(format!(
-        r#""last":{{"dtype":"U8","shape":[{rest}],"data_offsets":[{start},{}]}}"#,
-        u64::MAX
-    ));
+    entries
+        .push(format!(r#""last":{{"dtype":"U8","shape":[{rest}],"data_offsets":[{start},{}]}}"#, u64::MAX));
     let header = format!("{{{}}}", entries.join(","));
     let bytes = file_with_header(&header, &[]);
-    assert_error(
-        parse(&bytes),
-        ErrorKind::CheckpointTruncated,
-        &["18446744073709551615 bytes"],
-    );
+    assert_error(parse(&bytes), ErrorKind::CheckpointTruncated, &["18446744073709551615 bytes"]);
 }
