@@ -1,55 +1,20 @@
 //! Does the tokenizer agree with other people's software on real checkpoints?
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::Value;
 use skulk::{Detokenizer, ErrorKind, TokenId, Tokenizer, open_checkpoint};
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-fn json(path: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
-}
-
-fn ids(value: &Value) -> Vec<TokenId> {
-    let ids = value.as_array().unwrap().iter();
-    ids.map(|id| TokenId(id.as_u64().unwrap() as u32)).collect()
-}
+#[path = "support/fixtures.rs"]
+mod fixtures;
+use fixtures::{checkpoints, gemma, ids, json, root};
 
 fn load(path: &Path) -> Arc<Tokenizer> {
     let checkpoint = open_checkpoint(path).unwrap();
     Arc::new(Tokenizer::from_checkpoint(&*checkpoint).unwrap())
-}
-
-/// Every folder with a `reference.json`, those of `SKULK_EXTRA_MODELS` included.
-fn checkpoints() -> Vec<PathBuf> {
-    let fixtures = root().join("tests/fixtures/models");
-    let extra = std::env::var_os("SKULK_EXTRA_MODELS").map(PathBuf::from);
-    let mut folders: Vec<_> = [Some(fixtures), extra]
-        .into_iter()
-        .flatten()
-        .flat_map(|parent| std::fs::read_dir(parent).unwrap())
-        .map(|entry| entry.unwrap().path())
-        .filter(|folder| folder.join("reference.json").exists())
-        .collect();
-    folders.sort();
-    assert!(folders.len() >= 3);
-    folders
-}
-
-fn gemma() -> Option<PathBuf> {
-    let named = std::env::var_os("SKULK_GEMMA_GGUF").map(PathBuf::from);
-    let path = named.unwrap_or_else(|| root().join(".cache/gemma-3-270m-q4_k_m.gguf"));
-    if !path.exists() {
-        println!("skipped: no {}; set SKULK_GEMMA_GGUF", path.display());
-        return None;
-    }
-    Some(path)
 }
 
 /// The text a session would stream for `generated` after `prompt`.

@@ -1,0 +1,9 @@
+//! Does the decoder compute what other people's software computes, however it is cut up?
+#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
+
+#[path = "../support/fixtures.rs"]
+mod fixtures;
+mod gemma;
+mod reference;
+mod splits;
+mod stages;

@@ -1,0 +1,173 @@
+//! Dense checkpoints against transformers in float32: logits, greedy text, hidden states.
+//!
+//! Weights are used as stored (bf16 and f16 widen to f32 exactly) and all arithmetic is f32, so with
+//! an f32 cache only the order of summation differs: over widths of a few hundred and a handful of
+//! layers that is some 1e-6 of the largest value, and 1e-4 leaves room for wider and deeper models.
+//! With the f16 cache keys and values are rounded to 11 bits, 5e-4 each: 1e-2.
+
+use std::path::Path;
+
+use serde_json::Value;
+use skulk::{DType, ErrorKind, KvType, open_checkpoint};
+
+use crate::fixtures::{checkpoints, ids, json};
+use crate::stages::{Setup, Stages};
+
+/// Relative to the largest magnitude among what is compared.
+const F32_CACHE: f32 = 1e-4;
+const F16_CACHE: f32 = 1e-2;
+/// Absolute, per logit: activations are rounded to 8 bits. llama.cpp, which rounds likewise, differs
+/// by up to 1.19 from float32 on Gemma 3 270M Q4_K_M.
+const QUANTISED: f32 = 1.2;
+
+fn is_quantised(path: &Path) -> bool {
+    let checkpoint = open_checkpoint(path).unwrap();
+    checkpoint.tensors().iter().any(|t| t.dtype.is_quantised())
+}
+
+/// The checkpoint as stages, or `None` when its family is one that this version must refuse.
+fn supported(path: &Path, setup: &Setup) -> Option<Stages> {
+    match Stages::load(path, setup) {
+        Ok(stages) => Some(stages),
+        Err(error) => {
+            let family = json(&path.join("config.json"))["model_type"].as_str().unwrap_or("").to_owned();
+            assert!(
+                !["llama", "gemma3_text", "gemma3"].contains(&family.as_str()),
+                "{}: {error}",
+                path.display()
+            );
+            assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{}: {error}", path.display());
+            assert!(error.hint().is_some());
+            println!("{}: {error}", path.display());
+            None
+        }
+    }
+}
+
+fn compare(path: &Path, reference: &Value, kv: KvType, relative: f32) {
+    let Some(stages) = supported(path, &Setup { kv, ..Setup::default() }) else { return };
+    let quantised = is_quantised(path);
+    for (i, prompt) in reference["prompts"].as_array().unwrap().iter().enumerate() {
+        let name = format!("{} {}", path.display(), prompt["name"]);
+        let tokens = ids(&prompt["ids"]);
+        let seq = stages.open(i as u64);
+        let rows = stages.prompt(seq, &tokens, prompt["logits"].as_array().unwrap().len());
+        let mut tolerance = 0.0f32;
+        for (row, expected) in rows.iter().zip(prompt["logits"].as_array().unwrap()) {
+            let top = expected["top20"].as_array().unwrap();
+            let value = |pair: &Value| (pair[0].as_u64().unwrap() as usize, pair[1].as_f64().unwrap() as f32);
+            let largest = top.iter().map(|p| value(p).1.abs()).fold(0.0, f32::max);
+            tolerance = tolerance.max(if quantised { QUANTISED } else { relative * largest });
+            let mut worst = 0.0f32;
+            for pair in top {
+                let (id, expected) = value(pair);
+                worst = worst.max((row[id] - expected).abs());
+            }
+            assert!(worst <= tolerance, "{name}: logits differ by {worst}, allowed {tolerance}");
+            let sum: f64 = row.iter().map(|&l| f64::from(l).exp()).sum();
+            let found = sum.ln() as f32;
+            let expected = expected["logsumexp"].as_f64().unwrap() as f32;
+            assert!(
+                (found - expected).abs() <= tolerance,
+                "{name}: log-sum-exp {found}, expected {expected}"
+            );
+        }
+        let greedy = &prompt["greedy"];
+        let expected = ids(&greedy["ids"]);
+        let found = stages.greedy(seq, tokens.len(), rows.last().unwrap().clone(), expected.len());
+        for (step, ((found, _), expected)) in found.iter().zip(&expected).enumerate() {
+            if found != expected {
+                // Two candidates closer than both can be off may change places; the texts part there.
+                let margin = greedy["margin"][step].as_f64().unwrap() as f32;
+                assert!(
+                    margin <= 2.0 * tolerance,
+                    "{name}: step {step} took {found}, expected {expected} by {margin}"
+                );
+                println!("{name}: parts at step {step}, where the margin is {margin}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn logits_and_greedy_text() {
+    for path in checkpoints() {
+        let reference = json(&path.join("reference.json"));
+        if !reference["prompts"].is_array() {
+            continue;
+        }
+        compare(&path, &reference, KvType::F32, F32_CACHE);
+        compare(&path, &reference, KvType::F16, F16_CACHE);
+    }
+}
+
+#[test]
+fn hidden_states_after_every_layer() {
+    for path in checkpoints() {
+        let reference = json(&path.join("reference.json"));
+        let Ok(whole) = Stages::load(&path, &Setup::default()) else { continue };
+        if is_quantised(&path) || !reference["prompts"].is_array() {
+            continue;
+        }
+        let cuts = (1..whole.arch.n_layers()).collect();
+        let stages =
+            Stages::load(&path, &Setup { cuts, kv: KvType::F32, chunk: 1024, ..Setup::default() }).unwrap();
+        for (i, prompt) in reference["prompts"].as_array().unwrap().iter().enumerate() {
+            use skulk::engine::{Logits, Segment};
+            let tokens = ids(&prompt["ids"]);
+            let segment =
+                Segment { seq: stages.open(i as u64), start: 0, rows: tokens.len(), logits: Logits::Last };
+            let outputs = stages.batch(&[segment], &tokens);
+            for (layer, out) in outputs[..outputs.len() - 1].iter().enumerate() {
+                let expected = &prompt["hidden"][format!("layer{layer}")];
+                let row = out.row(tokens.len() - 1).unwrap();
+                let largest = expected["absmax"].as_f64().unwrap() as f32;
+                let near = |found: f32, expected: &Value| {
+                    let expected = expected.as_f64().unwrap() as f32;
+                    assert!(
+                        (found - expected).abs() <= F32_CACHE * largest,
+                        "{} {} layer {layer}: {found}, expected {expected}",
+                        path.display(),
+                        prompt["name"]
+                    );
+                };
+                near(row.iter().sum::<f32>() / row.len() as f32, &expected["mean"]);
+                near(row.iter().fold(0.0, |a, b| a.max(b.abs())), &expected["absmax"]);
+                for (found, expected) in row.iter().zip(expected["first8"].as_array().unwrap()) {
+                    near(*found, expected);
+                }
+            }
+        }
+    }
+}
+
+/// Both spellings of a configuration describe the same decoder.
+#[test]
+fn hub_spelling_means_the_same() {
+    for path in checkpoints().iter().filter(|p| p.join("config.hub.json").exists()) {
+        let Ok(first) = Stages::load(path, &Setup::default()) else { continue };
+        let folder = tempfile::tempdir().unwrap();
+        for entry in std::fs::read_dir(path).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_name() != "config.json" {
+                std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+            }
+        }
+        std::fs::rename(folder.path().join("config.hub.json"), folder.path().join("config.json")).unwrap();
+        let second = Stages::load(folder.path(), &Setup::default()).unwrap();
+        assert_eq!(first.arch, second.arch, "{}", path.display());
+    }
+}
+
+/// The fixtures cover what their tolerances are stated for.
+#[test]
+fn fixtures_are_dense_in_two_types() {
+    let types: std::collections::BTreeSet<_> = checkpoints()
+        .iter()
+        .flat_map(|p| {
+            open_checkpoint(p).unwrap().tensors().iter().map(|t| t.dtype.label()).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(types.contains(DType::F32.label()) && types.contains(DType::BF16.label()), "{types:?}");
+}

@@ -1,0 +1,154 @@
+//! One result, bit for bit, however the model is cut up, fed and threaded.
+
+use std::path::Path;
+
+use skulk::engine::{Logits, Segment};
+use skulk::{KvType, TokenId};
+
+use crate::fixtures::{checkpoints, gemma, ids, json};
+use crate::stages::{Setup, Stages};
+
+fn bits(rows: &[Vec<f32>]) -> Vec<u32> {
+    rows.iter().flatten().map(|x| x.to_bits()).collect()
+}
+
+/// Checkpoints that this version runs, with their longest prompt.
+fn runnable() -> Vec<(std::path::PathBuf, Vec<TokenId>)> {
+    let all = checkpoints().into_iter().filter(|path| Stages::load(path, &Setup::default()).is_ok());
+    all.map(|path| {
+        let reference = json(&path.join("reference.json"));
+        let prompts = reference["prompts"].as_array().unwrap().iter().map(|p| ids(&p["ids"]));
+        let longest = prompts.max_by_key(Vec::len).unwrap();
+        (path, longest)
+    })
+    .collect()
+}
+
+/// Prefill of all but the last three tokens, then those one at a time.
+fn logits(path: &Path, tokens: &[TokenId], setup: &Setup) -> Vec<u32> {
+    let stages = Stages::load(path, setup).unwrap();
+    let seq = stages.open(0);
+    let (prompt, rest) = tokens.split_at(tokens.len() - 3);
+    let mut rows = stages.feed(seq, 0, prompt);
+    for (i, &token) in rest.iter().enumerate() {
+        rows.extend(stages.feed(seq, prompt.len() + i, &[token]));
+    }
+    bits(&rows)
+}
+
+#[test]
+fn every_cut_gives_the_same_bits() {
+    for (path, tokens) in runnable() {
+        let n = Stages::load(&path, &Setup::default()).unwrap().arch.n_layers();
+        let whole = logits(&path, &tokens, &Setup::default());
+        let two = (1..n).map(|cut| vec![cut]);
+        let three = (2..n).map(|cut| vec![cut / 2, cut]);
+        for cuts in two.chain(three).chain([(1..n).collect()]) {
+            let cut = logits(&path, &tokens, &Setup { cuts: cuts.clone(), ..Setup::default() });
+            assert!(cut == whole, "{} cut at {cuts:?}", path.display());
+        }
+    }
+}
+
+#[test]
+fn chunks_threads_and_steps_give_the_same_bits() {
+    for (path, tokens) in runnable() {
+        for kv in [KvType::F16, KvType::F32] {
+            let whole = logits(&path, &tokens, &Setup { kv, ..Setup::default() });
+            for (threads, chunk) in [(1, 512), (3, 512), (2, 1), (2, 7), (1, 33), (4, 64), (2, 130)] {
+                let other = logits(&path, &tokens, &Setup { threads, chunk, kv, ..Setup::default() });
+                assert!(other == whole, "{} with {threads} threads, chunk {chunk}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn sequences_in_one_batch_do_not_see_each_other() {
+    for (path, tokens) in runnable() {
+        let stages = Stages::load(&path, &Setup { cuts: vec![2], ..Setup::default() }).unwrap();
+        let alone: Vec<_> = [5, 9, 1]
+            .iter()
+            .enumerate()
+            .map(|(i, &n)| bits(&stages.feed(stages.open(i as u64), 0, &tokens[i..i + n])))
+            .collect();
+        let mut segments = Vec::new();
+        let mut batch = Vec::new();
+        for (i, n) in [5, 9, 1].into_iter().enumerate() {
+            segments.push(Segment {
+                seq: stages.open(10 + i as u64),
+                start: 0,
+                rows: n,
+                logits: Logits::All,
+            });
+            batch.extend_from_slice(&tokens[i..i + n]);
+        }
+        segments.swap(0, 2);
+        let tokens: Vec<_> = segments
+            .iter()
+            .flat_map(|s| {
+                let i = (s.seq.0 - 10) as usize;
+                tokens[i..i + s.rows].to_vec()
+            })
+            .collect();
+        let out = stages.batch(&segments, &tokens).pop().unwrap();
+        let mut rows = out.data().chunks_exact(out.width()).map(<[f32]>::to_vec);
+        for segment in &segments {
+            let found: Vec<_> = rows.by_ref().take(segment.rows).collect();
+            assert!(bits(&found) == alone[(segment.seq.0 - 10) as usize], "{} {segment:?}", path.display());
+        }
+    }
+}
+
+/// Truncating to anywhere and feeding again gives the bits of never having gone on.
+#[test]
+fn truncation_is_exact() {
+    for (path, tokens) in runnable() {
+        let setup = Setup { cuts: vec![1], chunk: 16, ..Setup::default() };
+        let stages = Stages::load(&path, &setup).unwrap();
+        // Long enough to overwrite a sliding window's ring several times.
+        let tokens: Vec<_> = tokens.iter().copied().cycle().take(400).collect();
+        let whole = stages.feed(stages.open(0), 0, &tokens);
+        let seq = stages.open(1);
+        stages.feed(seq, 0, &tokens);
+        let mut forgotten = 0;
+        for len in [399, 390, 256, 255, 100, 17, 1, 0] {
+            let mut kept = len;
+            for _ in 0..2 {
+                kept = stages.shards.iter().map(|s| s.truncate(seq, kept).unwrap()).min().unwrap();
+            }
+            stages.shards.iter().for_each(|s| assert_eq!(s.truncate(seq, kept).unwrap(), kept));
+            assert!(kept == len || kept == 0);
+            forgotten += usize::from(kept < len);
+            assert!(
+                bits(&stages.feed(seq, kept, &tokens[kept..])) == bits(&whole[kept..]),
+                "{}: {len}",
+                path.display()
+            );
+        }
+        let windowed = stages.arch.layers.iter().any(|l| l.attention.window.is_some_and(|w| w < 100));
+        assert_eq!(
+            forgotten > 0,
+            windowed,
+            "{}: a lost window must be reported, and nothing else",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn the_real_model_is_the_same_in_stages() {
+    let Some(path) = gemma() else { return };
+    let reference = json(&crate::fixtures::root().join("tests/fixtures/gemma3-270m/reference.json"));
+    let tokens = ids(&reference["prompts"][1]["ids"]);
+    let whole = logits(&path, &tokens, &Setup::default());
+    for cuts in (1..18).map(|cut| vec![cut]).chain([vec![6, 12], (1..18).collect()]) {
+        assert!(
+            logits(&path, &tokens, &Setup { cuts: cuts.clone(), ..Setup::default() }) == whole,
+            "{cuts:?}"
+        );
+    }
+    for (threads, chunk) in [(1, 512), (2, 5)] {
+        assert!(logits(&path, &tokens, &Setup { threads, chunk, ..Setup::default() }) == whole);
+    }
+}

@@ -1,0 +1,117 @@
+//! A model as bare stages, so that tests see every stage's output.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use skulk::arch::ArchSpec;
+use skulk::engine::{Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
+use skulk::{
+    Activations, Batch, CancelToken, EngineOptions, KvType, Result, SeqId, Shard, TokenId, candle_cpu,
+};
+
+/// How a model is cut up and run.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    /// Layers at which a new stage begins.
+    pub(crate) cuts: Vec<usize>,
+    pub(crate) threads: usize,
+    pub(crate) chunk: usize,
+    pub(crate) context: usize,
+    pub(crate) kv: KvType,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { cuts: vec![], threads: 2, chunk: 512, context: 1024, kv: KvType::F16 }
+    }
+}
+
+pub(crate) struct Stages {
+    pub(crate) arch: Arc<ArchSpec>,
+    pub(crate) shards: Vec<Box<dyn Shard>>,
+    chunk: usize,
+}
+
+impl Stages {
+    pub(crate) fn load(path: &Path, setup: &Setup) -> Result<Self> {
+        let checkpoint = skulk::open_checkpoint(path)?;
+        let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
+        let engine = candle_cpu(&EngineOptions::default().threads(setup.threads))?;
+        let mut borders = vec![0];
+        borders.extend(&setup.cuts);
+        borders.push(arch.n_layers());
+        let context = setup.context.min(arch.context_length);
+        let cancel = CancelToken::new();
+        let shards = borders
+            .windows(2)
+            .map(|pair| {
+                let spec =
+                    ShardSpec::new(Arc::clone(&arch), pair[0]..pair[1], context, setup.chunk, setup.kv)?;
+                engine.load(&spec, &*checkpoint, &LoadCx::new(&cancel, &|| ()))
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self { arch, shards, chunk: setup.chunk })
+    }
+
+    pub(crate) fn open(&self, seq: u64) -> SeqId {
+        self.shards.iter().for_each(|shard| shard.open(SeqId(seq)).unwrap());
+        SeqId(seq)
+    }
+
+    /// Runs a batch of segments; returns each stage's output.
+    pub(crate) fn batch(&self, segments: &[Segment], tokens: &[TokenId]) -> Vec<Activations> {
+        let cancel = CancelToken::new();
+        let mut outputs: Vec<Activations> = Vec::new();
+        for shard in &self.shards {
+            let input = outputs.last().map_or(Input::Tokens(tokens), |x| Input::Hidden(x.data()));
+            let mut out = Activations::new();
+            shard.forward(&Batch { segments, input }, &mut out, &StepCx::new(&cancel)).unwrap();
+            outputs.push(out);
+        }
+        outputs
+    }
+
+    /// Feeds tokens from `start` on in chunks; returns every position's logits.
+    pub(crate) fn feed(&self, seq: SeqId, start: usize, tokens: &[TokenId]) -> Vec<Vec<f32>> {
+        let mut rows = Vec::new();
+        for (i, chunk) in tokens.chunks(self.chunk).enumerate() {
+            let start = start + i * self.chunk;
+            let segment = Segment { seq, start, rows: chunk.len(), logits: Logits::All };
+            let out = self.batch(&[segment], chunk).pop().unwrap();
+            rows.extend(out.data().chunks_exact(out.width()).map(<[f32]>::to_vec));
+        }
+        rows
+    }
+
+    /// Logits at the last `n` positions of a prompt, the others' not being computed.
+    pub(crate) fn prompt(&self, seq: SeqId, tokens: &[TokenId], n: usize) -> Vec<Vec<f32>> {
+        let (head, tail) = tokens.split_at(tokens.len() - n);
+        for (i, chunk) in head.chunks(self.chunk).enumerate() {
+            let segment = Segment { seq, start: i * self.chunk, rows: chunk.len(), logits: Logits::None };
+            self.batch(&[segment], chunk);
+        }
+        self.feed(seq, head.len(), tail)
+    }
+
+    /// Greedy continuation from the logits of the last position.
+    pub(crate) fn greedy(
+        &self,
+        seq: SeqId,
+        start: usize,
+        mut logits: Vec<f32>,
+        n: usize,
+    ) -> Vec<(TokenId, Vec<f32>)> {
+        let mut steps = Vec::new();
+        for at in start..start + n {
+            let token = argmax(&logits);
+            let next = if at + 1 < start + n { self.feed(seq, at, &[token]).pop().unwrap() } else { vec![] };
+            steps.push((token, std::mem::replace(&mut logits, next)));
+        }
+        steps
+    }
+}
+
+pub(crate) fn argmax(logits: &[f32]) -> TokenId {
+    let best = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b]).then(b.cmp(&a)));
+    TokenId(best.unwrap() as u32)
+}

@@ -1,0 +1,50 @@
+//! Which checkpoints are there to test with?
+#![allow(unreachable_pub)] // Shared by path, each time as a private module.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use skulk::TokenId;
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A file of JSON.
+pub fn json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// An array of token ids.
+pub fn ids(value: &Value) -> Vec<TokenId> {
+    let ids = value.as_array().unwrap().iter();
+    ids.map(|id| TokenId(id.as_u64().unwrap() as u32)).collect()
+}
+
+/// Every folder with a `reference.json`, those of `SKULK_EXTRA_MODELS` included.
+pub fn checkpoints() -> Vec<PathBuf> {
+    let fixtures = root().join("tests/fixtures/models");
+    let extra = std::env::var_os("SKULK_EXTRA_MODELS").map(PathBuf::from);
+    let mut folders: Vec<_> = [Some(fixtures), extra]
+        .into_iter()
+        .flatten()
+        .flat_map(|parent| std::fs::read_dir(parent).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|folder| folder.join("reference.json").exists())
+        .collect();
+    folders.sort();
+    assert!(folders.len() >= 3);
+    folders
+}
+
+/// The real model, Gemma 3 270M Q4_K_M, where `tests/run` put it.
+pub fn gemma() -> Option<PathBuf> {
+    let named = std::env::var_os("SKULK_GEMMA_GGUF").map(PathBuf::from);
+    let path = named.unwrap_or_else(|| root().join(".cache/gemma-3-270m-q4_k_m.gguf"));
+    if !path.exists() {
+        println!("skipped: no {}; set SKULK_GEMMA_GGUF", path.display());
+        return None;
+    }
+    Some(path)
+}
