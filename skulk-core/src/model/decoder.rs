@@ -25,7 +25,7 @@ pub(super) struct Decoder<B: Backend> {
     /// The embedding table, on the first shard, and on the last one when the head is tied to it.
     embedding: Option<B::Matrix>,
     layers: Vec<Layer<B>>,
-    experts: Box<dyn ExpertProvider<B>>,
+    pub(super) experts: Box<dyn ExpertProvider<B>>,
     /// Final norm and untied head, on the last shard.
     output: Option<Output<B>>,
 }

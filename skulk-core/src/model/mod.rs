@@ -6,6 +6,8 @@ mod experts;
 mod load;
 #[cfg(test)]
 mod mixed;
+#[cfg(test)]
+mod providers;
 mod shard;
 
 pub use engine::{EngineOptions, candle_cpu, candle_cuda, candle_metal, engine};

@@ -17,7 +17,7 @@ use crate::weights::quant::{Expanded, PlainBlock, SEGMENT, blocks};
 use crate::weights::{DType, Region};
 
 /// Activation rows that share one pass over the weights.
-const ROW_TILE: usize = 64;
+const ROW_TILE: usize = 32;
 /// Below this many multiplications threads cost more than they save.
 const SERIAL: usize = 1 << 16;
 
@@ -113,7 +113,7 @@ pub(super) fn multiply(rooms: &mut Rooms, matrix: &Matrix, x: &[f32], rows: usiz
         Kernel::Q4K => run.direct::<BlockQ4K>(x, q8_k),
         Kernel::Q5K => run.direct::<BlockQ5K>(x, q8_k),
         Kernel::Q6K => run.direct::<BlockQ6K>(x, q8_k),
-        Kernel::F32 => run.dots::<f32>(x, |row, x, sums| {
+        Kernel::F32 => run.dots::<f32>(x, |_, row, x, sums| {
             let Some(row) = blocks::<f32>(row) else { return };
             for (sum, x) in sums.iter_mut().zip(x.chunks_exact(row.len())) {
                 *sum = f32::vec_dot(row.len(), row, x);
@@ -121,8 +121,8 @@ pub(super) fn multiply(rooms: &mut Rooms, matrix: &Matrix, x: &[f32], rows: usiz
         }),
         Kernel::Q5_0 => {
             let x = converted(x, matrix.n_in(), q8_0);
-            run.dots::<BlockQ8_0>(x, |row, x, sums| {
-                segments(row, DType::Q5_0, x, sums, |room, bytes, x, sums, step| {
+            run.dots::<BlockQ8_0>(x, |room, row, x, sums| {
+                segments(row, DType::Q5_0, x, sums, |bytes, x, sums, step| {
                     let row = room.q5_0_as_q8_0(bytes);
                     for (sum, x) in sums.iter_mut().zip(x.chunks(step)) {
                         *sum += BlockQ8_0::vec_dot(row.len() * BlockQ8_0::BLCK_SIZE, row, &x[..row.len()]);
@@ -132,8 +132,8 @@ pub(super) fn multiply(rooms: &mut Rooms, matrix: &Matrix, x: &[f32], rows: usiz
         }
         Kernel::Widened => {
             let dtype = matrix.weight.dtype();
-            run.dots::<f32>(x, |row, x, sums| {
-                segments(row, dtype, x, sums, |room, bytes, x, sums, step| {
+            run.dots::<f32>(x, |room, row, x, sums| {
+                segments(row, dtype, x, sums, |bytes, x, sums, step| {
                     let row = room.as_f32(dtype, bytes);
                     for (sum, x) in sums.iter_mut().zip(x.chunks(step)) {
                         *sum += f32::vec_dot(row.len(), row, &x[..row.len()]);
@@ -165,7 +165,7 @@ fn converted<'a, A: GgmlType>(x: &[f32], width: usize, room: &'a mut [A]) -> &'a
     room
 }
 
-/// Walks one weight row in segments that are expanded on the stack.
+/// Walks one weight row in segments short enough to be expanded.
 ///
 /// `x` holds `sums.len()` rows; `each` gets them from the segment's first block on, and the
 /// distance between rows.
@@ -174,9 +174,8 @@ fn segments<A>(
     dtype: DType,
     x: &[A],
     sums: &mut [f32],
-    each: impl Fn(&mut Expanded, &[u8], &[A], &mut [f32], usize),
+    mut each: impl FnMut(&[u8], &[A], &mut [f32], usize),
 ) {
-    let mut room = Expanded::new();
     let step = x.len() / sums.len().max(1);
     let bytes_per_segment = SEGMENT / dtype.block_len() * dtype.block_bytes();
     let n_segments = row.len().div_ceil(bytes_per_segment);
@@ -185,7 +184,7 @@ fn segments<A>(
     for (i, bytes) in row.chunks(bytes_per_segment).enumerate() {
         // Activations per segment: SEGMENT elements in units of A.
         let offset = if n_segments == 1 { 0 } else { i * SEGMENT * step / elements };
-        each(&mut room, bytes, &x[offset..], sums, step);
+        each(bytes, &x[offset..], sums, step);
     }
 }
 
@@ -203,7 +202,7 @@ impl Run<'_> {
     fn direct<T: PlainBlock>(&mut self, x: &[f32], room: &mut [T::VecDotType]) {
         let width = self.matrix.n_in();
         let x = converted(x, width, room);
-        self.dots::<T::VecDotType>(x, |row, x, sums| {
+        self.dots::<T::VecDotType>(x, |_, row, x, sums| {
             let Some(row) = blocks::<T>(row) else { return };
             for (sum, x) in sums.iter_mut().zip(x.chunks_exact(row.len())) {
                 *sum = T::vec_dot(width, row, x);
@@ -211,8 +210,8 @@ impl Run<'_> {
         });
     }
 
-    /// Runs `dot(weight row, activation rows, their results)` for every weight row, over threads.
-    fn dots<A: Sync>(&mut self, x: &[A], dot: impl Fn(&[u8], &[A], &mut [f32]) + Sync) {
+    /// Runs `dot(room, weight row, activation rows, their results)` for every weight row, over threads.
+    fn dots<A: Sync>(&mut self, x: &[A], dot: impl Fn(&mut Expanded, &[u8], &[A], &mut [f32]) + Sync) {
         let n = self.matrix.n_out();
         let (bytes, row_bytes) = (self.matrix.weight.bytes(), self.matrix.row_bytes);
         let serial = self.threads == 1 || self.rows * n * self.matrix.n_in() < SERIAL;
@@ -231,8 +230,9 @@ impl Run<'_> {
             // Few rows: each task takes some of the weights; results lie by column at first.
             let per_task = n.div_ceil(self.threads * 4).max(1);
             let task = |(weights, sums): (&[u8], &mut [f32])| {
+                let mut room = Expanded::new();
                 for (weight, sums) in weights.chunks_exact(row_bytes).zip(sums.chunks_exact_mut(self.rows)) {
-                    dot(weight, x, sums);
+                    dot(&mut room, weight, x, sums);
                 }
             };
             if self.rows == 1 {
@@ -260,13 +260,14 @@ fn tile<A>(
     x: &[A],
     out: &mut [f32],
     n: usize,
-    dot: impl Fn(&[u8], &[A], &mut [f32]),
+    dot: impl Fn(&mut Expanded, &[u8], &[A], &mut [f32]),
 ) {
     let rows = out.len() / n;
+    let mut room = Expanded::new();
     let mut sums = [0.0; ROW_TILE];
     let sums = &mut sums[..rows];
     for (column, weight) in bytes.chunks_exact(row_bytes).enumerate() {
-        dot(weight, x, sums);
+        dot(&mut room, weight, x, sums);
         for (row, sum) in sums.iter().enumerate() {
             out[row * n + column] = *sum;
         }

@@ -9,7 +9,7 @@ use candle_core::quantized::k_quants::BlockQ8_0;
 use super::{DType, blocks, dequantise};
 
 /// Elements expanded at a time: a whole number of every block type's blocks.
-pub(crate) const SEGMENT: usize = 512;
+pub(crate) const SEGMENT: usize = 1024;
 
 /// Bytes of a `Q5_0` and of a `Q8_0` block, and elements in either.
 const Q5_0_BYTES: usize = 22;
@@ -34,7 +34,7 @@ static SIGNS: [u64; 256] = {
     table
 };
 
-/// Room for one expanded segment.
+/// Room for one expanded segment; made once per task, as zeroing it costs as much as a short row.
 #[repr(C, align(64))]
 pub(crate) struct Expanded {
     q8_0: [u8; SEGMENT / BLOCK * Q8_0_BYTES],
