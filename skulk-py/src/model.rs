@@ -28,7 +28,7 @@ impl Model {
     /// called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
     /// one layer.
     #[staticmethod]
-    #[pyo3(signature = (path, *, stages=1, threads=None, context=None, prefill_chunk=512, kv="f16", progress=None, cancel=None))]
+    #[pyo3(signature = (path, *, stages=1, threads=None, context=None, prefill_chunk=256, kv="f16", progress=None, cancel=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn load(
         py: Python<'_>,

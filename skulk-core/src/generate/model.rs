@@ -52,7 +52,7 @@ impl Default for LoadOptions {
             threads: EngineOptions::default().threads,
             engines: Vec::new(),
             context: None,
-            prefill_chunk: 512,
+            prefill_chunk: 256,
             kv: KvType::default(),
             progress: None,
             cancel: CancelToken::new(),
@@ -132,7 +132,7 @@ pub struct StageInfo {
     /// Its layers.
     pub layers: std::ops::Range<usize>,
     /// Weight bytes it has mapped or copied. Stages that share a tied embedding table both count
-    /// it, though its pages exist once.
+    /// it, though it is mapped once.
     pub weights: ByteSize,
     /// Keys and values of one full-length session.
     pub kv_cache: ByteSize,

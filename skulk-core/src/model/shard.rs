@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use super::decoder::{Caches, Decoder, Workspace};
 use crate::bytes::ByteSize;
 use crate::engine::backend::Backend;
-use crate::engine::{Activations, Batch, Input, Shard, ShardSpec, StepCx};
+use crate::engine::{Activations, Batch, Input, Segment, Shard, ShardSpec, StepCx};
 use crate::error::{Detail, Error, ErrorKind, Result};
 use crate::ids::SeqId;
 
@@ -25,6 +25,25 @@ struct Sequence<B: Backend> {
     written: usize,
     caches: Caches<B>,
     work: Workspace<B>,
+}
+
+impl<B: Backend> Sequence<B> {
+    /// Checks that a segment continues the sequence, and notes what its step will write.
+    fn admit(&mut self, segment: &Segment) -> Result<()> {
+        if segment.start != self.len {
+            return Err(malformed(format!(
+                "sequence {} has {} positions, but its segment starts at {}",
+                segment.seq, self.len, segment.start
+            )));
+        }
+        self.written = self.written.max(segment.start + segment.rows);
+        Ok(())
+    }
+}
+
+/// A step that panicked left the sequence at its former length: it is still sound.
+fn lock<B: Backend>(sequence: &Mutex<Sequence<B>>) -> MutexGuard<'_, Sequence<B>> {
+    sequence.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<B: Backend> DecoderShard<B> {
@@ -72,47 +91,20 @@ impl<B: Backend> Shard for DecoderShard<B> {
 
     fn forward(&self, batch: &Batch<'_>, out: &mut Activations, cx: &StepCx<'_>) -> Result<()> {
         self.check(batch)?;
-        let handles = batch.segments.iter().map(|s| self.sequence(s.seq)).collect::<Result<Vec<_>>>()?;
-        // Everybody locks in the order of ids, so that two batches cannot wait for each other.
-        let mut order: Vec<usize> = (0..handles.len()).collect();
-        order.sort_unstable_by_key(|&i| batch.segments[i].seq);
-        if order.windows(2).any(|pair| batch.segments[pair[0]].seq == batch.segments[pair[1]].seq) {
-            return Err(malformed("a sequence occurs twice in the batch".into()));
-        }
-        let mut guards: Vec<Option<MutexGuard<'_, Sequence<B>>>> = handles.iter().map(|_| None).collect();
-        for i in order {
-            guards[i] = Some(handles[i].lock().unwrap_or_else(PoisonError::into_inner));
-        }
-        let mut sequences: Vec<&mut Sequence<B>> =
-            guards.iter_mut().flatten().map(|guard| &mut **guard).collect();
-        for (segment, sequence) in batch.segments.iter().zip(&mut sequences) {
-            if segment.start != sequence.len {
-                return Err(malformed(format!(
-                    "sequence {} has {} positions, but its segment starts at {}",
-                    segment.seq, sequence.len, segment.start
-                )));
-            }
-            sequence.written = sequence.written.max(segment.start + segment.rows);
-        }
-        let mut parts: Vec<(&mut Caches<B>, &mut Workspace<B>)> =
-            sequences.iter_mut().map(|s| (&mut s.caches, &mut s.work)).collect();
-        let mut work = None;
-        let mut caches = Vec::with_capacity(parts.len());
-        for (cache, workspace) in parts.drain(..) {
-            caches.push(cache);
-            work.get_or_insert(workspace);
-        }
-        let Some(work) = work else { return Err(malformed("the batch has no segments".into())) };
-        self.decoder.backend().run(|| self.decoder.forward(work, &mut caches, batch, out, cx))?;
-        for (segment, sequence) in batch.segments.iter().zip(sequences) {
-            sequence.len += segment.rows;
-        }
+        // One sequence is the step of every decoded token: it allocates nothing.
+        let [segment] = batch.segments else { return self.forward_many(batch, out, cx) };
+        let handle = self.sequence(segment.seq)?;
+        let mut sequence = lock(&handle);
+        sequence.admit(segment)?;
+        let Sequence { caches, work, len, .. } = &mut *sequence;
+        self.run(work, &mut [caches], batch, out, cx)?;
+        *len += segment.rows;
         Ok(())
     }
 
     fn truncate(&self, seq: SeqId, len: usize) -> Result<usize> {
         let handle = self.sequence(seq)?;
-        let mut sequence = handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sequence = lock(&handle);
         if len > sequence.len {
             return Err(malformed(format!(
                 "cannot shorten sequence {seq} of {} positions to {len}",
@@ -132,6 +124,48 @@ impl<B: Backend> Shard for DecoderShard<B> {
 }
 
 impl<B: Backend> DecoderShard<B> {
+    /// A batch of several sequences; the first one lends its workspace.
+    fn forward_many(&self, batch: &Batch<'_>, out: &mut Activations, cx: &StepCx<'_>) -> Result<()> {
+        let handles = batch.segments.iter().map(|s| self.sequence(s.seq)).collect::<Result<Vec<_>>>()?;
+        // Everybody locks in the order of ids, so that two batches cannot wait for each other.
+        let mut order: Vec<usize> = (0..handles.len()).collect();
+        order.sort_unstable_by_key(|&i| batch.segments[i].seq);
+        if order.windows(2).any(|pair| batch.segments[pair[0]].seq == batch.segments[pair[1]].seq) {
+            return Err(malformed("a sequence occurs twice in the batch".into()));
+        }
+        let mut guards: Vec<Option<MutexGuard<'_, Sequence<B>>>> = handles.iter().map(|_| None).collect();
+        for i in order {
+            guards[i] = Some(lock(&handles[i]));
+        }
+        let mut work = None;
+        let mut caches = Vec::with_capacity(guards.len());
+        let mut lengths = Vec::with_capacity(guards.len());
+        for (segment, sequence) in batch.segments.iter().zip(guards.iter_mut().flatten()) {
+            sequence.admit(segment)?;
+            let Sequence { caches: own, work: room, len, .. } = &mut **sequence;
+            caches.push(own);
+            lengths.push((len, segment.rows));
+            work.get_or_insert(room);
+        }
+        let Some(work) = work else { return Err(malformed("the batch has no segments".into())) };
+        self.run(work, &mut caches, batch, out, cx)?;
+        for (len, rows) in lengths {
+            *len += rows;
+        }
+        Ok(())
+    }
+
+    fn run(
+        &self,
+        work: &mut Workspace<B>,
+        caches: &mut [&mut Caches<B>],
+        batch: &Batch<'_>,
+        out: &mut Activations,
+        cx: &StepCx<'_>,
+    ) -> Result<()> {
+        self.decoder.backend().run(|| self.decoder.forward(work, caches, batch, out, cx))
+    }
+
     /// Checks everything about a batch that the decoder's arithmetic relies on.
     fn check(&self, batch: &Batch<'_>) -> Result<()> {
         let spec = self.decoder.spec();

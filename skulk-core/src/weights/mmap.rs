@@ -5,10 +5,11 @@
 //! error on access; lengths are checked against the file at mapping time.
 #![allow(unsafe_code)]
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use memmap2::{Mmap, MmapOptions};
 
@@ -20,6 +21,8 @@ pub struct MappedFile {
     path: Arc<PathBuf>,
     file: Arc<File>,
     len: u64,
+    /// Ranges that somebody holds, by offset and length.
+    held: Arc<Mutex<HashMap<(u64, u64), Weak<Mapping>>>>,
 }
 
 impl MappedFile {
@@ -32,7 +35,12 @@ impl MappedFile {
         let path = path.as_ref();
         let file = open_regular(path)?;
         let meta = file.metadata().map_err(|e| io_error(e, path, "inspect"))?;
-        Ok(Self { path: Arc::new(path.to_owned()), file: Arc::new(file), len: meta.len() })
+        Ok(Self {
+            path: Arc::new(path.to_owned()),
+            file: Arc::new(file),
+            len: meta.len(),
+            held: Arc::default(),
+        })
     }
 
     /// The path it was opened from.
@@ -75,6 +83,18 @@ impl MappedFile {
         let map = unsafe { MmapOptions::new().offset(offset).len(bytes).map(&*self.file) }
             .map_err(|e| io_error(e, &self.path, "map"))?;
         Ok(Mapping { map: Some(map) })
+    }
+
+    /// Maps `len` bytes from `offset`, or shares the mapping of whoever holds it already: pages
+    /// mapped twice would count twice as resident.
+    pub(crate) fn share(&self, offset: u64, len: u64) -> Result<Arc<Mapping>> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mapping) = held.get(&(offset, len)).and_then(Weak::upgrade) {
+            return Ok(mapping);
+        }
+        let mapping = Arc::new(self.map(offset, len)?);
+        held.insert((offset, len), Arc::downgrade(&mapping));
+        Ok(mapping)
     }
 
     /// Maps the whole file.

@@ -21,7 +21,7 @@ impl Region {
             name: info.name.as_str().into(),
             dtype: info.dtype,
             shape: info.shape.as_slice().into(),
-            bytes: Arc::new(file.map(info.offset, info.len)?),
+            bytes: file.share(info.offset, info.len)?,
         };
         let expected = region.rows().checked_mul(region.row_bytes()?);
         if expected != Some(region.bytes.len()) {

@@ -68,7 +68,7 @@ class Model:
         stages: int = 1,
         threads: int | None = None,
         context: int | None = None,
-        prefill_chunk: int = 512,
+        prefill_chunk: int = 256,
         kv: Literal["f16", "f32"] = "f16",
         progress: Callable[[int, int], object] | None = None,
         cancel: CancelToken | None = None,

@@ -86,13 +86,15 @@ impl Backend for Cpu {
     }
 
     fn buffer(&self, rows: usize, width: usize) -> Result<Buffer> {
-        let len = rows.checked_mul(width);
-        let mut data = Vec::new();
-        len.and_then(|len| data.try_reserve_exact(len).ok()).ok_or_else(|| {
+        let too_large = || {
             Error::new(ErrorKind::OutOfMemory, format!("cannot reserve {rows} rows of {width} activations"))
                 .with_hint("use a smaller prefill chunk")
-        })?;
-        data.resize(rows * width, 0.0);
+        };
+        let len = rows.checked_mul(width).ok_or_else(too_large)?;
+        // Ask first: the allocation below would end the process instead of failing. It is made
+        // zeroed, as such pages exist only from their first use on: short prompts need few.
+        Vec::<f32>::new().try_reserve_exact(len).map_err(|e| too_large().with_source(e))?;
+        let data = vec![0.0; len];
         Ok(Buffer { data, width })
     }
 
