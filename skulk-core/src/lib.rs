@@ -25,3 +25,8 @@ pub use model::{EngineOptions, candle_cpu, candle_cuda, candle_metal, engine};
 pub use plan::{Placement, Stage};
 pub use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 pub use weights::{Checkpoint, DType, MappedFile, Metadata, Region, TensorInfo, open_checkpoint};
+
+/// The guide's snippets, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/rust.md")]
+struct RustGuide;

@@ -50,7 +50,7 @@ fn llama(config: &Config<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
         },
         ffn: FfnSpec {
             width: common.ffn_width,
-            activation: config.opt_str("hidden_act")?.map_or(Ok(Activation::Silu), activation)?,
+            activation: config.activation_or("hidden_act", Activation::Silu)?,
             bias: config.bool_or("mlp_bias", false)?,
         },
         post_attention_norm: false,
@@ -96,9 +96,7 @@ fn gemma3(config: &Config<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> 
             },
             ffn: FfnSpec {
                 width: common.ffn_width,
-                activation: config
-                    .opt_str("hidden_activation")?
-                    .map_or(Ok(Activation::GeluTanh), activation)?,
+                activation: config.activation_or("hidden_activation", Activation::GeluTanh)?,
                 bias: false,
             },
             post_attention_norm: true,
@@ -306,6 +304,13 @@ impl<'a> Config<'a> {
 
     fn bool_or(&self, key: &str, default: bool) -> Result<bool> {
         Ok(self.opt_with(key, "true or false", Value::as_bool)?.unwrap_or(default))
+    }
+
+    fn activation_or(&self, key: &'static str, default: Activation) -> Result<Activation> {
+        let named = self.opt_str(key)?.map(activation).transpose();
+        named
+            .map(|a| a.unwrap_or(default))
+            .map_err(|e| e.with("file", self.file.display()).with("field", key))
     }
 
     fn missing(&self, key: &str) -> Error {

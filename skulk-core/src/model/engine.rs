@@ -148,11 +148,11 @@ impl<B: Backend> Engine for DecoderEngine<B> {
         }
         let mut weights = ByteSize(0);
         for name in names {
-            let info = checkpoint.tensor(&name).ok_or_else(|| {
-                Error::new(ErrorKind::TensorMissing, "the model needs a tensor that the checkpoint lacks")
-                    .with("file", checkpoint.path().display())
-                    .with("tensor", name)
-            })?;
+            let Some(info) = checkpoint.tensor(&name) else {
+                // Absent, or of a type that cannot be read: mapping it says which.
+                checkpoint.region(&name)?;
+                continue;
+            };
             weights = weights + ByteSize(info.len);
         }
         Ok(ShardEstimate { weights, kv_cache: ByteSize(kv_cache as u64) })

@@ -1,4 +1,5 @@
 //! Which checkpoints are there to test with?
+#![allow(dead_code)] // Every test binary compiles all of it and uses a part.
 #![allow(unreachable_pub)] // Shared by path, each time as a private module.
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,393 @@
+//! Is every bad input a typed error that says what is wrong, where, and what to do?
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, missing_docs)]
+
+#[path = "support/fixtures.rs"]
+mod fixtures;
+#[path = "support/mod.rs"]
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use skulk::{
+    Detail, EngineId, Error, ErrorKind, GenerateOptions, LoadOptions, Model, Placement, Prompt, Sampling,
+    Stage, TokenId, open_checkpoint,
+};
+use support::gguf_writer::{GgufWriter, types};
+
+fn fixture(name: &str) -> PathBuf {
+    fixtures::root().join("tests/fixtures/models").join(name)
+}
+
+fn one_thread() -> LoadOptions {
+    LoadOptions::default().threads(1)
+}
+
+/// Of this kind, with all `names` in its message or context, and with something to do about it.
+fn expect(what: &str, error: &Error, kind: ErrorKind, names: &[&str]) {
+    assert_eq!(error.kind(), kind, "{what}: {error}");
+    let context: String = error.context().iter().map(|(key, value)| format!(" {key}: {value}")).collect();
+    let said = format!("{}{context}", error.message());
+    for name in names {
+        assert!(said.contains(name), "{what}: no `{name}` in {error}");
+    }
+    if kind != ErrorKind::InvalidArgument {
+        assert!(error.hint().is_some_and(|h| !h.is_empty()), "{what}: no hint in {error}");
+    }
+}
+
+#[test]
+fn load_options() {
+    let huge = 1_000_000_000;
+    let cases: &[(&str, LoadOptions, ErrorKind, &[&str])] = &[
+        ("no threads", one_thread().threads(0), ErrorKind::InvalidArgument, &["threads", "found 0"]),
+        ("many threads", one_thread().threads(huge), ErrorKind::InvalidArgument, &["threads", "1000000000"]),
+        ("no stages", one_thread().stages(0), ErrorKind::PlacementInvalid, &["stages", "found 0"]),
+        ("more stages than layers", one_thread().stages(5), ErrorKind::PlacementInvalid, &["4", "found 5"]),
+        ("endless stages", one_thread().stages(usize::MAX), ErrorKind::PlacementInvalid, &["stages"]),
+        ("no context", one_thread().context(0), ErrorKind::InvalidArgument, &["context", "found 0"]),
+        (
+            "long context",
+            one_thread().context(1025),
+            ErrorKind::InvalidArgument,
+            &["context", "1024", "1025"],
+        ),
+        ("no chunk", one_thread().prefill_chunk(0), ErrorKind::InvalidArgument, &["prefill", "found 0"]),
+    ];
+    for (what, options, kind, names) in cases {
+        expect(what, &Model::open(fixture("llama"), options).unwrap_err(), *kind, names);
+    }
+    // Larger than any prompt is no harm.
+    Model::open(fixture("llama"), &one_thread().prefill_chunk(usize::MAX)).unwrap();
+}
+
+#[test]
+#[expect(clippy::single_range_in_vec_init, reason = "placements of one stage")]
+fn placements() {
+    let stages = |engine: &str, layers: &[std::ops::Range<usize>]| {
+        let engine = EngineId::new(engine);
+        layers.iter().map(|l| Stage { engine: engine.clone(), layers: l.clone() }).collect::<Vec<_>>()
+    };
+    for (what, layers) in
+        [("gap", vec![0..1, 2..4]), ("overlap", vec![0..3, 2..4]), ("short", vec![0..3]), ("none", vec![])]
+    {
+        let error = Placement::new(stages("candle-cpu", &layers), 4).unwrap_err();
+        expect(what, &error, ErrorKind::PlacementInvalid, &["expected", "found"]);
+    }
+    let checkpoint = open_checkpoint(fixture("llama")).unwrap();
+    let unknown = Placement::new(stages("abacus", &[0..4]), 4).unwrap();
+    let error = Model::load(&*checkpoint, &unknown, &one_thread()).unwrap_err();
+    expect("unknown engine", &error, ErrorKind::PlacementInvalid, &["abacus"]);
+    let other_model = Placement::new(stages("candle-cpu", &[0..5]), 5).unwrap();
+    let error = Model::load(&*checkpoint, &other_model, &one_thread()).unwrap_err();
+    expect("another model's placement", &error, ErrorKind::PlacementInvalid, &["4", "5"]);
+}
+
+#[test]
+fn generate_options() {
+    let model = Model::open(fixture("llama"), &one_thread()).unwrap();
+    let base = GenerateOptions::default;
+    let sampled = |change: fn(Sampling) -> Sampling| base().sampling(change(Sampling::default()));
+    let cases: Vec<(&str, GenerateOptions)> = vec![
+        ("max_tokens", base().max_tokens(0)),
+        ("temperature", sampled(|s| s.temperature(f32::NAN))),
+        ("temperature", sampled(|s| s.temperature(-0.5))),
+        ("temperature", sampled(|s| s.temperature(f32::INFINITY))),
+        ("top_p", sampled(|s| s.top_p(0.0))),
+        ("top_p", sampled(|s| s.top_p(1.5))),
+        ("top_p", sampled(|s| s.top_p(f32::NAN))),
+        ("top_k", sampled(|s| s.top_k(0))),
+        ("min_p", sampled(|s| s.min_p(2.0))),
+        ("min_p", sampled(|s| s.min_p(f32::NAN))),
+        ("repetition_penalty", sampled(|s| s.repetition_penalty(f32::NAN))),
+        ("repetition_penalty", sampled(|s| s.repetition_penalty(0.0))),
+        ("presence_penalty", sampled(|s| s.presence_penalty(f32::NAN))),
+        ("frequency_penalty", sampled(|s| s.frequency_penalty(f32::NEG_INFINITY))),
+        ("logit_bias", sampled(|s| s.logit_bias(vec![(TokenId(2048), 1.0)]))),
+        ("logit_bias", sampled(|s| s.logit_bias(vec![(TokenId(1), f32::NAN)]))),
+        ("logit_bias", sampled(|s| s.logit_bias(vec![(TokenId(1), f32::INFINITY)]))),
+        ("stop", base().stop(["fine", ""])),
+        ("logprobs", base().logprobs(65)),
+        ("logprobs", base().logprobs(usize::MAX)),
+    ];
+    for (field, options) in cases {
+        let error = model.generate("Once", options).err().unwrap();
+        expect(field, &error, ErrorKind::InvalidArgument, &[&format!("field: {field}"), "expected", "found"]);
+    }
+    // At the edge of what is allowed.
+    for options in [base().logprobs(64), sampled(|s| s.top_k(usize::MAX).temperature(f32::MAX))] {
+        model.generate("Once", options.max_tokens(2)).unwrap().output().unwrap();
+    }
+    let session = model.session().unwrap();
+    session.generate("Once", sampled(|s| s.temperature(f32::MIN_POSITIVE)).max_tokens(2)).unwrap();
+}
+
+#[test]
+fn prompts() {
+    let model = Model::open(fixture("llama"), &one_thread().context(16)).unwrap();
+    let session = model.session().unwrap();
+    let token = |id| Prompt::Tokens(vec![TokenId(id)]);
+    for (prompt, names) in [
+        (Prompt::Text(String::new()), ["prompt", "empty"]),
+        (Prompt::Append(String::new()), ["prompt", "empty"]),
+        (Prompt::Tokens(Vec::new()), ["prompt", "empty"]),
+        (token(2048), ["prompt", "2048"]),
+        (token(u32::MAX), ["prompt", "2048"]),
+    ] {
+        let error = session.generate(prompt, GenerateOptions::default()).err().unwrap();
+        expect("prompt", &error, ErrorKind::InvalidArgument, &names);
+    }
+    for (len, max_tokens, needed) in
+        [(16, None, 17), (40, None, 41), (10, Some(7), 17), (10, Some(usize::MAX), usize::MAX)]
+    {
+        let mut options = GenerateOptions::default();
+        options.max_tokens = max_tokens;
+        let error = session.generate(vec![TokenId(256); len], options).err().unwrap();
+        expect("too long", &error, ErrorKind::ContextOverflow, &["16", &len.to_string()]);
+        assert_eq!(error.detail(), Some(&Detail::Context { needed, available: 16 }));
+    }
+    let fits = GenerateOptions::default().max_tokens(1).ignore_eos(true);
+    session.generate(vec![TokenId(256); 15], fits).unwrap().output().unwrap();
+}
+
+#[test]
+fn paths() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |path: &Path| Model::open(path, &one_thread()).unwrap_err();
+    let missing = folder.path().join("missing.gguf");
+    expect("missing file", &open(&missing), ErrorKind::FileNotFound, &["missing.gguf"]);
+    let at = folder.path().display().to_string();
+    expect("empty folder", &open(folder.path()), ErrorKind::FileNotFound, &[&at, "nothing"]);
+    std::fs::write(folder.path().join("notes.txt"), "no model").unwrap();
+    expect("other folder", &open(folder.path()), ErrorKind::FileNotFound, &["notes.txt"]);
+    expect(
+        "other file",
+        &open(&folder.path().join("notes.txt")),
+        ErrorKind::CheckpointInvalid,
+        &["notes.txt"],
+    );
+}
+
+/// A copy of a fixture with one file changed.
+fn broken(name: &str, file: &str, change: impl FnOnce(Vec<u8>) -> Option<Vec<u8>>) -> Error {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(fixture(name)).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+    }
+    let path = folder.path().join(file);
+    match change(std::fs::read(&path).unwrap()) {
+        Some(bytes) => std::fs::write(&path, bytes).unwrap(),
+        None => std::fs::remove_file(&path).unwrap(),
+    }
+    let loaded = Model::open(folder.path(), &one_thread());
+    loaded.err().unwrap_or_else(|| panic!("{name} with a broken {file} loads"))
+}
+
+/// A copy of a fixture with one field of its config.json set; `null` removes it.
+fn configured(name: &str, field: &str, value: &Value) -> Error {
+    broken(name, "config.json", |bytes| {
+        let mut config: Value = serde_json::from_slice(&bytes).unwrap();
+        let fields = config.as_object_mut().unwrap();
+        if value.is_null() {
+            fields.remove(field).unwrap();
+        } else {
+            fields.insert(field.into(), value.clone());
+        }
+        Some(serde_json::to_vec(&config).unwrap())
+    })
+}
+
+#[test]
+fn configurations() {
+    use ErrorKind::{ArchUnsupported, ConfigInvalid, TensorShape};
+    let rope = |kind: &str| json!({"rope_theta": 1e4, "rope_type": kind});
+    let cases = [
+        ("model_type", Value::Null, ConfigInvalid, "model_type"),
+        ("model_type", json!("mamba"), ArchUnsupported, "mamba"),
+        ("model_type", json!(7), ConfigInvalid, "model_type"),
+        ("hidden_act", json!("relu6"), ArchUnsupported, "relu6"),
+        ("rope_parameters", rope("yarn"), ArchUnsupported, "yarn"),
+        ("rope_parameters", rope("linear"), ConfigInvalid, "rope_parameters.factor"),
+        ("rope_parameters", json!([1]), ConfigInvalid, "rope_parameters"),
+        ("rope_parameters", json!({"rope_theta": -1.0}), ConfigInvalid, "theta"),
+        ("hidden_size", Value::Null, ConfigInvalid, "hidden_size"),
+        ("hidden_size", json!("wide"), ConfigInvalid, "hidden_size"),
+        ("hidden_size", json!(-1), ConfigInvalid, "hidden_size"),
+        ("hidden_size", json!(0), ConfigInvalid, "hidden size"),
+        ("hidden_size", json!(u64::MAX), ConfigInvalid, "hidden size"),
+        ("hidden_size", json!(255), TensorShape, "embed_tokens"),
+        ("num_hidden_layers", json!(1_000_000_000), ConfigInvalid, "num_hidden_layers"),
+        ("num_hidden_layers", json!(0), ConfigInvalid, "layers"),
+        ("num_hidden_layers", json!(5), ErrorKind::TensorMissing, "layers.4."),
+        ("num_attention_heads", json!(0), ConfigInvalid, "attention heads"),
+        ("num_attention_heads", json!(3), ConfigInvalid, "key/value heads"),
+        ("num_key_value_heads", json!(3), ConfigInvalid, "key/value heads"),
+        ("num_key_value_heads", json!(0), ConfigInvalid, "key/value heads"),
+        ("head_dim", json!(63), ConfigInvalid, "rotary dimension"),
+        ("head_dim", json!(1u64 << 40), ConfigInvalid, "head dimension"),
+        ("head_dim", json!(32), TensorShape, "q_proj"),
+        ("intermediate_size", json!(1 << 28), TensorShape, "mlp"),
+        ("vocab_size", json!(2049), TensorShape, "embed_tokens"),
+        ("vocab_size", json!(1024), TensorShape, "embed_tokens"),
+        ("max_position_embeddings", json!(0), ConfigInvalid, "context"),
+        ("rms_norm_eps", json!(-1.0), ConfigInvalid, "norm"),
+        ("tie_word_embeddings", json!(false), ErrorKind::TensorMissing, "lm_head"),
+        ("attention_bias", json!(true), ErrorKind::TensorMissing, "bias"),
+    ];
+    for (field, value, kind, name) in cases {
+        let error = configured("llama", field, &value);
+        expect(&format!("{field} = {value}"), &error, kind, &[name]);
+        assert!(error.context().iter().any(|(key, _)| *key == "file"), "{field} = {value}: {error}");
+    }
+    let error = configured("gemma3", "layer_types", &json!(["sliding_attention"]));
+    expect("layer_types", &error, ConfigInvalid, &["layer_types", "config.json"]);
+    let error = configured("gemma3", "sliding_window", &json!(0));
+    expect("sliding_window", &error, ConfigInvalid, &["window"]);
+    for (what, text) in [("no JSON", "{"), ("no object", "[]"), ("empty", "")] {
+        let error = broken("llama", "config.json", |_| Some(text.into()));
+        expect(what, &error, ConfigInvalid, &["config.json"]);
+    }
+    let error = broken("llama", "config.json", |_| None);
+    expect("no config.json", &error, ErrorKind::FileNotFound, &["config.json"]);
+}
+
+/// Changes the entry of one tensor in a safetensors header; its data stays.
+fn with_entry(
+    bytes: &[u8],
+    tensor: &str,
+    change: impl FnOnce(&mut serde_json::Map<String, Value>),
+) -> Vec<u8> {
+    let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let mut header: Value = serde_json::from_slice(&bytes[8..8 + len]).unwrap();
+    let entries = header.as_object_mut().unwrap();
+    let mut entry = entries.remove(tensor).unwrap();
+    let mut named = serde_json::Map::new();
+    change(entry.as_object_mut().unwrap());
+    named.insert(if entry["name"].is_null() { tensor } else { "elsewhere" }.to_owned(), entry.clone());
+    named.values_mut().for_each(|e| drop(e.as_object_mut().unwrap().remove("name")));
+    entries.extend(named);
+    let header = serde_json::to_vec(&header).unwrap();
+    [&(header.len() as u64).to_le_bytes()[..], &header, &bytes[8 + len..]].concat()
+}
+
+#[test]
+fn tensors() {
+    const FILE: &str = "model.safetensors";
+    for tensor in ["model.embed_tokens.weight", "model.layers.2.mlp.up_proj.weight", "model.norm.weight"] {
+        let renamed = |bytes: Vec<u8>| {
+            Some(with_entry(&bytes, tensor, |e| drop(e.insert("name".into(), json!("elsewhere")))))
+        };
+        expect("missing", &broken("llama", FILE, renamed), ErrorKind::TensorMissing, &[tensor, "file"]);
+
+        let flat = |bytes: Vec<u8>| {
+            Some(with_entry(&bytes, tensor, |e| {
+                let len: u64 = e["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).product();
+                e.insert("shape".into(), json!([1, len]));
+            }))
+        };
+        let error = broken("llama", FILE, flat);
+        expect("flat", &error, ErrorKind::TensorShape, &[tensor, "expected", "found"]);
+        assert!(matches!(error.detail(), Some(Detail::Shape { .. })), "{error}");
+
+        // Four halves are one integer of eight bytes.
+        let integers = |bytes: Vec<u8>| {
+            Some(with_entry(&bytes, tensor, |e| {
+                let len: u64 = e["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).product();
+                e.insert("shape".into(), json!([len / 4]));
+                e.insert("dtype".into(), json!("I64"));
+            }))
+        };
+        expect("I64", &broken("llama", FILE, integers), ErrorKind::DTypeUnsupported, &[tensor, "I64"]);
+    }
+    let cut = |mut bytes: Vec<u8>| {
+        bytes.truncate(bytes.len() - 100);
+        Some(bytes)
+    };
+    expect("cut off", &broken("llama", FILE, cut), ErrorKind::CheckpointTruncated, &[FILE]);
+}
+
+#[test]
+fn tokenizers() {
+    const FILE: &str = "tokenizer.json";
+    for (what, text) in
+        [("missing", None), ("empty", Some("")), ("broken", Some("{\"model\":")), ("other", Some("{}"))]
+    {
+        let error = broken("llama", FILE, |_| text.map(Into::into));
+        expect(what, &error, ErrorKind::TokenizerInvalid, &[FILE]);
+    }
+    let more = |bytes: Vec<u8>| {
+        let mut tokenizer: Value = serde_json::from_slice(&bytes).unwrap();
+        let added = tokenizer["added_tokens"].as_array_mut().unwrap();
+        let mut last = added.last().unwrap().clone();
+        last["id"] = json!(5000);
+        last["content"] = json!("<|more|>");
+        added.push(last);
+        Some(serde_json::to_vec(&tokenizer).unwrap())
+    };
+    expect("larger", &broken("llama", FILE, more), ErrorKind::TokenizerInvalid, &["2048", "file"]);
+}
+
+#[test]
+fn gguf_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |gguf: GgufWriter| {
+        let path = folder.path().join("made.gguf");
+        std::fs::write(&path, gguf.build()).unwrap();
+        Model::open(&path, &one_thread()).unwrap_err()
+    };
+    let sizes = |gguf: GgufWriter| {
+        gguf.str("general.architecture", "llama")
+            .u32("llama.embedding_length", 32)
+            .u32("llama.block_count", 1)
+            .u32("llama.attention.head_count", 2)
+            .u32("llama.context_length", 64)
+            .f32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+    };
+    let embedded = |gguf: GgufWriter| gguf.tensor("token_embd.weight", types::F16, &[4, 32], &[0; 256]);
+    let ffn = |gguf: GgufWriter| gguf.u32("llama.feed_forward_length", 64);
+    let cases: [(&str, GgufWriter, ErrorKind, &str); 9] = [
+        ("no metadata", GgufWriter::new(), ErrorKind::ConfigInvalid, "general.architecture"),
+        (
+            "unknown",
+            GgufWriter::new().str("general.architecture", "rwkv9"),
+            ErrorKind::ArchUnsupported,
+            "rwkv9",
+        ),
+        (
+            "no name",
+            GgufWriter::new().u32("general.architecture", 1),
+            ErrorKind::ConfigInvalid,
+            "general.architecture",
+        ),
+        (
+            "no sizes",
+            GgufWriter::new().str("general.architecture", "llama"),
+            ErrorKind::ConfigInvalid,
+            "llama.embedding_length",
+        ),
+        ("no width", sizes(GgufWriter::new()), ErrorKind::ConfigInvalid, "llama.feed_forward_length"),
+        ("no tensors", ffn(sizes(GgufWriter::new())), ErrorKind::ConfigInvalid, "llama.vocab_size"),
+        (
+            "one tensor",
+            embedded(ffn(sizes(GgufWriter::new()))),
+            ErrorKind::TensorMissing,
+            "output_norm.weight",
+        ),
+        (
+            "experts",
+            sizes(GgufWriter::new()).u32("llama.expert_count", 8),
+            ErrorKind::ArchUnsupported,
+            "experts",
+        ),
+        (
+            "widths of other layers",
+            sizes(GgufWriter::new()).i32s("llama.feed_forward_length", &[64, 64]),
+            ErrorKind::ConfigInvalid,
+            "llama.feed_forward_length",
+        ),
+    ];
+    for (what, gguf, kind, name) in cases {
+        expect(what, &open(gguf), kind, &[name, "made.gguf"]);
+    }
+}

@@ -1,0 +1,39 @@
+//! What do these tests share? The fixtures as models, and generations by their ids.
+
+use skulk::{GenerateOptions, LoadOptions, Model, Output, Prompt, Session, TokenId};
+
+use crate::fixtures::{ids, json, root};
+
+pub(crate) const NAMES: [&str; 3] = ["stories260K", "llama", "gemma3"];
+pub(crate) const OPENING: &str = "Once upon a time, there was a";
+
+pub(crate) fn path(name: &str) -> std::path::PathBuf {
+    root().join("tests/fixtures/models").join(name)
+}
+
+pub(crate) fn one_thread() -> LoadOptions {
+    LoadOptions::default().threads(1)
+}
+
+pub(crate) fn model(name: &str) -> Model {
+    Model::open(path(name), &one_thread()).unwrap()
+}
+
+/// The tokens of a prompt of the fixture's reference.
+pub(crate) fn reference_prompt(name: &str, prompt: usize) -> Vec<TokenId> {
+    ids(&json(&path(name).join("reference.json"))["prompts"][prompt]["ids"])
+}
+
+/// Greedy, exactly `n` tokens.
+pub(crate) fn greedy(n: usize) -> GenerateOptions {
+    GenerateOptions::default().max_tokens(n).ignore_eos(true)
+}
+
+/// What a session of its own generates.
+pub(crate) fn fresh(model: &Model, prompt: impl Into<Prompt>, options: &GenerateOptions) -> Output {
+    on(&model.session().unwrap(), prompt, options)
+}
+
+pub(crate) fn on(session: &Session, prompt: impl Into<Prompt>, options: &GenerateOptions) -> Output {
+    session.generate(prompt, options.clone()).unwrap().output().unwrap()
+}
