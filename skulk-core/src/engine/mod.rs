@@ -118,10 +118,11 @@ impl ShardSpec {
             )
             .with("field", "layers"));
         }
-        for (field, value) in [("context", context), ("prefill chunk", max_rows)] {
+        for (field, value) in [("context", context), ("prefill_chunk", max_rows)] {
             if value == 0 {
                 return Err(Error::new(ErrorKind::InvalidArgument, "expected at least 1, found 0")
-                    .with("field", field));
+                    .with("field", field)
+                    .with_hint("give a positive number of tokens, or leave the option out"));
             }
         }
         Ok(Self { arch, layers, context, max_rows, kv })

@@ -210,7 +210,8 @@ impl Model {
                 ErrorKind::InvalidArgument,
                 format!("expected a context of at most {} tokens, for which the model was trained, found {context}", arch.context_length),
             )
-            .with("field", "context"));
+            .with("field", "context")
+            .with_hint("ask for a smaller context, or leave the option out"));
         }
         // Building the tokenizer takes as long as everything else: let it run beside.
         let (tokenizer, shards) = std::thread::scope(|scope| {

@@ -124,7 +124,9 @@ impl GenerateOptions {
 
     pub(super) fn validate(&self, vocab_size: usize) -> Result<()> {
         let invalid = |field: &'static str, message: String| {
-            Err(Error::new(ErrorKind::InvalidArgument, message).with("field", field))
+            Err(Error::new(ErrorKind::InvalidArgument, message)
+                .with("field", field)
+                .with_hint("correct the option, or leave it out for its default"))
         };
         if self.max_tokens == Some(0) {
             return invalid("max_tokens", "expected at least 1, found 0".into());

@@ -101,7 +101,8 @@ impl Sampling {
                 return Ok(());
             }
             Err(Error::new(ErrorKind::InvalidArgument, format!("expected {expected}, found {value}"))
-                .with("field", field))
+                .with("field", field)
+                .with_hint("correct the option, or leave it out for its default"))
         };
         let t = self.temperature;
         check("temperature", t, t.is_finite() && t >= 0.0, "a finite number of at least 0")?;
@@ -125,7 +126,8 @@ impl Sampling {
                     ErrorKind::InvalidArgument,
                     format!("expected token ids below the vocabulary size {vocab_size}, found {token}"),
                 )
-                .with("field", "logit_bias"));
+                .with("field", "logit_bias")
+                .with_hint("take ids from the model's own tokenizer"));
             }
         }
         Ok(())

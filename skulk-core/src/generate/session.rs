@@ -137,7 +137,8 @@ impl Session {
                 ErrorKind::InvalidArgument,
                 format!("expected at most the session's {} tokens, found {len}", state.history.len()),
             )
-            .with("field", "len"));
+            .with("field", "len")
+            .with_hint("truncating only shortens: generate to grow the session"));
         }
         state.history.truncate(len);
         Ok(())
@@ -178,7 +179,8 @@ impl Session {
                 ErrorKind::InvalidArgument,
                 format!("expected token ids below the vocabulary size {vocab}, found {token}"),
             )
-            .with("field", "prompt"));
+            .with("field", "prompt")
+            .with_hint("take ids from the model's own tokenizer"));
         }
         if tokens.is_empty() { Err(empty()) } else { Ok(tokens) }
     }

@@ -15,14 +15,17 @@ use memmap2::{Mmap, MmapOptions};
 
 use crate::error::{Error, ErrorKind, Result};
 
+/// Mappings by offset and length.
+type Held = HashMap<(u64, u64), Weak<Mapping>>;
+
 /// An open weight file that ranges can be mapped from.
 #[derive(Debug, Clone)]
 pub struct MappedFile {
     path: Arc<PathBuf>,
     file: Arc<File>,
     len: u64,
-    /// Ranges that somebody holds, by offset and length.
-    held: Arc<Mutex<HashMap<(u64, u64), Weak<Mapping>>>>,
+    /// Ranges that somebody holds.
+    held: Arc<Mutex<Held>>,
 }
 
 impl MappedFile {
