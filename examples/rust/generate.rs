@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::json;
 use skulk::{
-    ByteSize, EngineOptions, Error, Event, Finish, GenerateOptions, Generation, LoadOptions, Model, Prompt,
-    Sampling, TokenId,
+    ByteSize, EngineOptions, Error, Event, Finish, GenerateOptions, Generation, LoadOptions, Model,
+    Precision, Prompt, Sampling, TokenId,
 };
 
 /// Generates text with a model split into stages in this process.
@@ -41,6 +41,9 @@ struct Args {
     /// Threads to compute with; all cores unless given.
     #[arg(long)]
     threads: Option<usize>,
+    /// Multiply the rounding error of activations too: slower, close to float32.
+    #[arg(long)]
+    exact: bool,
     /// Engine to run on.
     #[arg(long, default_value = "candle-cpu")]
     engine: String,
@@ -86,6 +89,9 @@ fn load(args: &Args) -> Result<Model, Error> {
     let mut engine = EngineOptions::default();
     if let Some(threads) = args.threads {
         engine = engine.threads(threads);
+    }
+    if args.exact {
+        engine = engine.precision(Precision::Exact);
     }
     let mut options =
         LoadOptions::default().stages(args.stages).engine(skulk::engine(&args.engine, &engine)?);

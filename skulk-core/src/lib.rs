@@ -14,7 +14,7 @@ pub mod weights;
 
 pub use bytes::ByteSize;
 pub use cancel::CancelToken;
-pub use engine::{Activations, Batch, Engine, EngineId, KvType, Shard};
+pub use engine::{Activations, Batch, Engine, EngineId, KvType, Precision, Shard};
 pub use error::{Detail, Error, ErrorKind, Result, Retry};
 pub use generate::{
     Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output, Prompt, Sampling,

@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use skulk::{Error, ErrorKind, KvType, LoadOptions};
+use skulk::{Error, ErrorKind, KvType, LoadOptions, Precision};
 
 use crate::cancel::CancelToken;
 use crate::convert::{self, unsigned};
@@ -24,11 +24,12 @@ impl Model {
     ///
     /// `stages` splits the layers evenly; `threads` are those of the CPU engine (all by default);
     /// `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
-    /// through the layers together; `kv` keeps keys and values as "f16" or "f32". `progress` is
+    /// through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
+    /// "exact" multiplies what rounding activations to 8 bits leaves over, too. `progress` is
     /// called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
     /// one layer.
     #[staticmethod]
-    #[pyo3(signature = (path, *, stages=1, threads=None, context=None, prefill_chunk=256, kv="f16", progress=None, cancel=None))]
+    #[pyo3(signature = (path, *, stages=1, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", progress=None, cancel=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn load(
         py: Python<'_>,
@@ -38,6 +39,7 @@ impl Model {
         context: Option<i128>,
         prefill_chunk: i128,
         kv: &str,
+        precision: &str,
         progress: Option<Bound<'_, PyAny>>,
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Self> {
@@ -49,6 +51,7 @@ impl Model {
         options.context = context.map(|n| unsigned("context", n)).transpose()?;
         options.prefill_chunk = unsigned("prefill_chunk", prefill_chunk)?;
         options.kv = kv_type(kv)?;
+        options.precision = precision_of(precision)?;
         let cancel = CancelToken::child(cancel);
         options.cancel = cancel.clone();
         let (report, mut reports) = channel();
@@ -131,6 +134,17 @@ impl Model {
 
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("skulk._notebook")?.call_method1("table", (slf,))
+    }
+}
+
+fn precision_of(name: &str) -> PyResult<Precision> {
+    match name {
+        "fast" => Ok(Precision::Fast),
+        "exact" => Ok(Precision::Exact),
+        other => {
+            let message = format!("expected `fast` or `exact`, found `{other}`");
+            Err(raise(Error::new(ErrorKind::InvalidArgument, message).with("field", "precision")))
+        }
     }
 }
 

@@ -76,6 +76,19 @@ impl KvType {
     }
 }
 
+/// How precisely activations enter products with quantised weights. Other products are in f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Precision {
+    /// Rounded to 8 bits, each by at most 1/254 of the largest in its block of 32 or 256, as other
+    /// software does.
+    #[default]
+    Fast,
+    /// What that rounding leaves over is rounded to 8 bits and multiplied too: each is off by at
+    /// most 1/64,516 of the largest. Takes about twice the arithmetic.
+    Exact,
+}
+
 /// Which part of a model a shard holds, and for what sizes it prepares.
 #[derive(Debug, Clone)]
 #[non_exhaustive]

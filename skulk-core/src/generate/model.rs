@@ -9,7 +9,8 @@ use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::{
-    Activations, Batch, Engine, EngineId, Input, KvType, LoadCx, Progress, Segment, Shard, ShardSpec, StepCx,
+    Activations, Batch, Engine, EngineId, Input, KvType, LoadCx, Precision, Progress, Segment, Shard,
+    ShardSpec, StepCx,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{GenerateOptions, Generation, Prompt, Session};
@@ -30,6 +31,8 @@ pub struct LoadOptions {
     pub stages: usize,
     /// Threads of the engine that is made when [`engines`](Self::engines) is empty.
     pub threads: usize,
+    /// Precision of that engine.
+    pub precision: Precision,
     /// Engines that a placement may name; [`Model::open`] uses the first.
     pub engines: Vec<Arc<dyn Engine>>,
     /// Positions a session can hold, in tokens; `None`: what the model was trained for, at most
@@ -50,6 +53,7 @@ impl Default for LoadOptions {
         Self {
             stages: 1,
             threads: EngineOptions::default().threads,
+            precision: Precision::default(),
             engines: Vec::new(),
             context: None,
             prefill_chunk: 256,
@@ -75,6 +79,13 @@ impl LoadOptions {
     #[must_use]
     pub fn threads(mut self, n: usize) -> Self {
         self.threads = n;
+        self
+    }
+
+    /// Rounds activations like this.
+    #[must_use]
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
         self
     }
 
@@ -348,7 +359,9 @@ impl std::fmt::Debug for Model {
 /// The caller's engines, or one CPU engine of the caller's number of threads.
 fn engines(options: &LoadOptions) -> Result<Vec<Arc<dyn Engine>>> {
     if options.engines.is_empty() {
-        return Ok(vec![candle_cpu(&EngineOptions::default().threads(options.threads))?]);
+        return Ok(vec![candle_cpu(
+            &EngineOptions::default().threads(options.threads).precision(options.precision),
+        )?]);
     }
     Ok(options.engines.clone())
 }

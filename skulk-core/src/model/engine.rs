@@ -8,7 +8,7 @@ use crate::arch::LayerTensor;
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Backend, CacheSpec};
 use crate::engine::candle::{Cpu, Tensors};
-use crate::engine::{Capabilities, Engine, EngineId, LoadCx, Shard, ShardEstimate, ShardSpec};
+use crate::engine::{Capabilities, Engine, EngineId, LoadCx, Precision, Shard, ShardEstimate, ShardSpec};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Checkpoint;
 
@@ -25,12 +25,15 @@ struct DecoderEngine<B: Backend> {
 pub struct EngineOptions {
     /// Threads the engine computes with.
     pub threads: usize,
+    /// How precisely activations enter products with quantised weights.
+    pub precision: Precision,
 }
 
 impl Default for EngineOptions {
     /// All the hardware's threads, as far as the system tells.
     fn default() -> Self {
-        Self { threads: std::thread::available_parallelism().map_or(1, |n| n.get()) }
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Self { threads, precision: Precision::default() }
     }
 }
 
@@ -39,6 +42,13 @@ impl EngineOptions {
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
+        self
+    }
+
+    /// Rounds activations like this.
+    #[must_use]
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
         self
     }
 }
@@ -72,7 +82,7 @@ pub fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 /// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads.
 pub fn candle_cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     let device = format!("CPU, {} thread{}", options.threads, if options.threads == 1 { "" } else { "s" });
-    Ok(DecoderEngine::shared("candle-cpu", device, true, Cpu::new(options.threads)?))
+    Ok(DecoderEngine::shared("candle-cpu", device, true, Cpu::new(options.threads, options.precision)?))
 }
 
 /// An NVIDIA GPU through candle's tensors: weights are copied to it. Its id is `candle-cuda`, for

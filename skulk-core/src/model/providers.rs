@@ -10,7 +10,9 @@ use crate::arch::ArchSpec;
 use crate::cancel::CancelToken;
 use crate::engine::backend::Backend;
 use crate::engine::candle::Cpu;
-use crate::engine::{Activations, Batch, Input, KvType, LoadCx, Logits, Segment, Shard, ShardSpec, StepCx};
+use crate::engine::{
+    Activations, Batch, Input, KvType, LoadCx, Logits, Precision, Segment, Shard, ShardSpec, StepCx,
+};
 use crate::error::{ErrorKind, Result};
 use crate::ids::{SeqId, TokenId};
 use crate::weights::open_checkpoint;
@@ -22,7 +24,7 @@ fn shard(wrap: impl FnOnce(Provider) -> Provider) -> DecoderShard<Cpu> {
     let checkpoint = open_checkpoint(folder).unwrap();
     let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
     let spec = ShardSpec::new(Arc::clone(&arch), 0..arch.n_layers(), 128, 64, KvType::F16).unwrap();
-    let backend = Arc::new(Cpu::new(2).unwrap());
+    let backend = Arc::new(Cpu::new(2, Precision::Fast).unwrap());
     let never = CancelToken::new();
     let mut decoder = Decoder::load(backend, spec, &*checkpoint, &LoadCx::new(&never, &|| ())).unwrap();
     decoder.experts = wrap(decoder.experts);

@@ -5,37 +5,55 @@
 //! rounded up a little, hold here.
 
 use serde_json::Value;
+use skulk::Precision;
 
 use crate::fixtures::{gemma, ids, json, root};
 use crate::stages::{Setup, Stages};
 
-const MEDIAN: f32 = 0.2;
-const P95: f32 = 0.65;
-const MOST: f32 = 1.2;
-/// Two candidates this close in float32 may change places.
-const GAP: f64 = 0.5;
-
-fn stages() -> Option<Stages> {
-    Some(Stages::load(&gemma()?, &Setup { cuts: vec![9], context: 2048, ..Setup::default() }).unwrap())
+/// Bounds on how far top-10 logits are from float32.
+struct Bounds {
+    median: f32,
+    p95: f32,
+    most: f32,
 }
 
-#[test]
-fn logits_and_greedy_text_are_other_softwares_within_the_rounding_of_activations() {
-    let Some(stages) = stages() else { return };
+/// Two candidates this close may change places between llama.cpp and this engine: both are off by
+/// half of it now and then.
+const GAP: f64 = 0.5;
+
+/// llama.cpp's own spread, rounded up a little.
+const FAST: Bounds = Bounds { median: 0.2, p95: 0.65, most: 1.2 };
+/// The second rounding leaves 1/254 of the first's error, and the f16 cache remains.
+const EXACT: Bounds = Bounds { median: 0.003, p95: 0.01, most: 0.03 };
+
+fn check(precision: Precision, bounds: &Bounds) {
+    let Some(path) = gemma() else { return };
+    let setup = Setup { cuts: vec![9], context: 2048, precision, ..Setup::default() };
+    let stages = Stages::load(&path, &setup).unwrap();
     let folder = root().join("tests/fixtures/gemma3-270m");
-    let mut differences = against_llama_cpp(&stages, &json(&folder.join("llamacpp.json")));
+    let mut differences = against_llama_cpp(&stages, &json(&folder.join("llamacpp.json")), precision);
     differences.extend(against_transformers(&stages, &json(&folder.join("reference.json"))));
     differences.sort_by(f32::total_cmp);
     let at = |share: f64| differences[((differences.len() - 1) as f64 * share) as usize];
     let (median, p95, most) = (at(0.5), at(0.95), at(1.0));
     println!("{} logits: median {median}, 95th percentile {p95}, most {most}", differences.len());
-    assert!(differences.len() > 500);
-    assert!(median <= MEDIAN && p95 <= P95 && most <= MOST, "{median} {p95} {most}");
+    assert!(differences.len() > 300);
+    assert!(median <= bounds.median && p95 <= bounds.p95 && most <= bounds.most, "{median} {p95} {most}");
+}
+
+#[test]
+fn fast_is_as_close_to_float32_as_llama_cpp_is() {
+    check(Precision::Fast, &FAST);
+}
+
+#[test]
+fn exact_is_float32_to_a_hundredth() {
+    check(Precision::Exact, &EXACT);
 }
 
 /// Greedy texts part from llama.cpp's only where that is legal. Returns how far top-10 logits are
 /// from the float32 pass, wherever that pass is on the same text.
-fn against_llama_cpp(stages: &Stages, golden: &Value) -> Vec<f32> {
+fn against_llama_cpp(stages: &Stages, golden: &Value, precision: Precision) -> Vec<f32> {
     let mut differences = Vec::new();
     for (i, prompt) in golden["prompts"].as_array().unwrap().iter().enumerate() {
         let name = &prompt["prompt"];
@@ -46,6 +64,14 @@ fn against_llama_cpp(stages: &Stages, golden: &Value) -> Vec<f32> {
         let steps = stages.greedy(seq, tokens.len(), last, expected.len());
         let float32 = &prompt["ref_f32"];
         let agreed = prompt["consensus_prefix_len"].as_u64().unwrap() as usize;
+        if precision == Precision::Exact {
+            let differs =
+                steps.iter().zip(ids(&float32["greedy_ids"])).position(|((found, _), id)| *found != id);
+            if let Some(step) = differs {
+                let gap = float32["top1_top2_gap"][step].as_f64().unwrap();
+                assert!(gap < 2.0 * f64::from(EXACT.most), "{name}: leaves float32 at step {step} by {gap}");
+            }
+        }
         for (step, ((found, logits), expected)) in steps.iter().zip(&expected).enumerate() {
             let same =
                 steps[..step].iter().map(|s| s.0).eq(ids(&float32["greedy_ids"])[..step].iter().copied());
@@ -60,11 +86,12 @@ fn against_llama_cpp(stages: &Stages, golden: &Value) -> Vec<f32> {
                 let witness = if same { float32 } else { prompt };
                 let gap = witness["top1_top2_gap"][step].as_f64().unwrap();
                 let own = logits[found.0 as usize] - logits[expected.0 as usize];
-                assert!(step >= agreed, "{name}: parts at step {step}, agreed {agreed}");
                 assert!(
                     gap < GAP && f64::from(own) < GAP,
                     "{name}: parts at step {step} by {gap}, own {own}"
                 );
+                // So far llama.cpp's modes and float32 agree.
+                assert!(precision == Precision::Fast || step >= agreed, "{name}: {step} of {agreed}");
                 println!("{name}: parts at step {step}, gap {gap}, own {own}");
                 break;
             }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use skulk::arch::ArchSpec;
 use skulk::engine::{Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
 use skulk::{
-    Activations, Batch, CancelToken, EngineOptions, KvType, Result, SeqId, Shard, TokenId, candle_cpu,
+    Activations, Batch, CancelToken, EngineOptions, KvType, Precision, Result, SeqId, Shard, TokenId,
+    candle_cpu,
 };
 
 /// How a model is cut up and run.
@@ -18,11 +19,19 @@ pub(crate) struct Setup {
     pub(crate) chunk: usize,
     pub(crate) context: usize,
     pub(crate) kv: KvType,
+    pub(crate) precision: Precision,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { cuts: vec![], threads: 2, chunk: 512, context: 1024, kv: KvType::F16 }
+        Self {
+            cuts: vec![],
+            threads: 2,
+            chunk: 512,
+            context: 1024,
+            kv: KvType::F16,
+            precision: Precision::Fast,
+        }
     }
 }
 
@@ -36,7 +45,7 @@ impl Stages {
     pub(crate) fn load(path: &Path, setup: &Setup) -> Result<Self> {
         let checkpoint = skulk::open_checkpoint(path)?;
         let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
-        let engine = candle_cpu(&EngineOptions::default().threads(setup.threads))?;
+        let engine = candle_cpu(&EngineOptions::default().threads(setup.threads).precision(setup.precision))?;
         let mut borders = vec![0];
         borders.extend(&setup.cuts);
         borders.push(arch.n_layers());

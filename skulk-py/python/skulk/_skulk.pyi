@@ -70,6 +70,7 @@ class Model:
         context: int | None = None,
         prefill_chunk: int = 256,
         kv: Literal["f16", "f32"] = "f16",
+        precision: Literal["fast", "exact"] = "fast",
         progress: Callable[[int, int], object] | None = None,
         cancel: CancelToken | None = None,
     ) -> Model:

@@ -6,6 +6,7 @@ use super::attention::{self, Cache, Partials};
 use super::math;
 use super::product::{self, Matrix, Rooms};
 use crate::arch::{Activation, RopeLayout};
+use crate::engine::Precision;
 use crate::engine::backend::{Attend, Backend, CacheSpec, NormRope};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
@@ -18,11 +19,12 @@ const SERIAL: usize = 1 << 14;
 pub(crate) struct Cpu {
     pool: rayon::ThreadPool,
     threads: usize,
+    precision: Precision,
 }
 
 impl Cpu {
     /// A pool of `threads` threads, which end when the engine is dropped.
-    pub(crate) fn new(threads: usize) -> Result<Self> {
+    pub(crate) fn new(threads: usize, precision: Precision) -> Result<Self> {
         const MOST: usize = 1024;
         if !(1..=MOST).contains(&threads) {
             return Err(Error::new(
@@ -39,7 +41,7 @@ impl Cpu {
             .map_err(|e| {
                 Error::new(ErrorKind::EngineFailed, "cannot start the engine's threads").with_source(e)
             })?;
-        Ok(Self { pool, threads })
+        Ok(Self { pool, threads, precision })
     }
 
     /// Calls `each(row, rows of x)` for the first `rows` rows, over threads when it pays.
@@ -99,7 +101,10 @@ impl Backend for Cpu {
     }
 
     fn scratch(&self, rows: usize, width: usize) -> Result<Scratch> {
-        Ok(Scratch { rooms: Rooms::new(rows, width, self.threads), partials: Partials::default() })
+        Ok(Scratch {
+            rooms: Rooms::new(rows, width, self.threads, self.precision),
+            partials: Partials::default(),
+        })
     }
 
     fn cache(&self, spec: &CacheSpec) -> Result<Cache> {
@@ -239,15 +244,21 @@ impl Backend for Cpu {
 #[cfg(test)]
 mod tests {
     use super::Cpu;
+    use crate::engine::Precision;
     use crate::engine::conformance::conformance;
 
     mod one_thread {
         use super::*;
-        conformance!(Cpu::new(1).unwrap());
+        conformance!(Cpu::new(1, Precision::Fast).unwrap());
     }
 
     mod two_threads {
         use super::*;
-        conformance!(Cpu::new(2).unwrap());
+        conformance!(Cpu::new(2, Precision::Fast).unwrap());
+    }
+
+    mod exact {
+        use super::*;
+        conformance!(Cpu::new(2, Precision::Exact).unwrap());
     }
 }

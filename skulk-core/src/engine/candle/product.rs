@@ -13,6 +13,7 @@ use candle_core::quantized::k_quants::{
 };
 use rayon::prelude::*;
 
+use crate::engine::Precision;
 use crate::weights::quant::{Expanded, PlainBlock, SEGMENT, blocks};
 use crate::weights::{DType, Region};
 
@@ -83,17 +84,27 @@ impl Matrix {
 pub(super) struct Rooms {
     q8_0: Vec<BlockQ8_0>,
     q8_k: Vec<BlockQ8K>,
+    /// What the first rounding left over.
+    left: Vec<f32>,
     columns: Vec<f32>,
+    /// Blocks in place of one: 1, or 2 when what the first leaves over is kept too.
+    parts: usize,
     threads: usize,
 }
 
 impl Rooms {
     /// For up to `rows` rows of up to `width` elements.
-    pub(super) fn new(rows: usize, width: usize, threads: usize) -> Self {
+    pub(super) fn new(rows: usize, width: usize, threads: usize, precision: Precision) -> Self {
+        let parts = match precision {
+            Precision::Fast => 1,
+            Precision::Exact => 2,
+        };
         Self {
-            q8_0: vec![BlockQ8_0::zeros(); rows * width.div_ceil(BlockQ8_0::BLCK_SIZE)],
-            q8_k: vec![BlockQ8K::zeros(); rows * width.div_ceil(BlockQ8K::BLCK_SIZE)],
+            q8_0: vec![BlockQ8_0::zeros(); parts * rows * width.div_ceil(BlockQ8_0::BLCK_SIZE)],
+            q8_k: vec![BlockQ8K::zeros(); parts * rows * width.div_ceil(BlockQ8K::BLCK_SIZE)],
+            left: vec![0.0; (parts - 1) * rows * width],
             columns: Vec::new(),
+            parts,
             threads,
         }
     }
@@ -103,8 +114,8 @@ impl Rooms {
 pub(super) fn multiply(rooms: &mut Rooms, matrix: &Matrix, x: &[f32], rows: usize, out: &mut [f32]) {
     let x = &x[..rows * matrix.n_in()];
     let out = &mut out[..rows * matrix.n_out()];
-    let Rooms { q8_0, q8_k, columns, threads } = rooms;
-    let mut run = Run { matrix, rows, columns, threads: *threads, out };
+    let Rooms { q8_0, q8_k, left, columns, parts, threads } = rooms;
+    let mut run = Run { matrix, rows, left, columns, parts: *parts, threads: *threads, out };
     match matrix.kernel {
         Kernel::Q4_0 => run.direct::<BlockQ4_0>(x, q8_0),
         Kernel::Q8_0 => run.direct::<BlockQ8_0>(x, q8_0),
@@ -120,12 +131,15 @@ pub(super) fn multiply(rooms: &mut Rooms, matrix: &Matrix, x: &[f32], rows: usiz
             }
         }),
         Kernel::Q5_0 => {
-            let x = converted(x, matrix.n_in(), q8_0);
+            let x = run.rounded(x, q8_0);
+            let parts = run.parts;
             run.dots::<BlockQ8_0>(x, |room, row, x, sums| {
-                segments(row, DType::Q5_0, x, sums, |bytes, x, sums, step| {
+                segments(row, DType::Q5_0, x, parts, sums, |bytes, x, sums, step| {
                     let row = room.q5_0_as_q8_0(bytes);
                     for (sum, x) in sums.iter_mut().zip(x.chunks(step)) {
-                        *sum += BlockQ8_0::vec_dot(row.len() * BlockQ8_0::BLCK_SIZE, row, &x[..row.len()]);
+                        for x in (0..parts).map(|part| &x[part * step / parts..][..row.len()]) {
+                            *sum += BlockQ8_0::vec_dot(row.len() * BlockQ8_0::BLCK_SIZE, row, x);
+                        }
                     }
                 });
             });
@@ -133,7 +147,7 @@ pub(super) fn multiply(rooms: &mut Rooms, matrix: &Matrix, x: &[f32], rows: usiz
         Kernel::Widened => {
             let dtype = matrix.weight.dtype();
             run.dots::<f32>(x, |room, row, x, sums| {
-                segments(row, dtype, x, sums, |bytes, x, sums, step| {
+                segments(row, dtype, x, 1, sums, |bytes, x, sums, step| {
                     let row = room.as_f32(dtype, bytes);
                     for (sum, x) in sums.iter_mut().zip(x.chunks(step)) {
                         *sum += f32::vec_dot(row.len(), row, &x[..row.len()]);
@@ -151,28 +165,15 @@ pub(super) fn multiply(rooms: &mut Rooms, matrix: &Matrix, x: &[f32], rows: usiz
     }
 }
 
-/// Activation rows as the blocks a dot product takes.
-fn converted<'a, A: GgmlType>(x: &[f32], width: usize, room: &'a mut [A]) -> &'a [A] {
-    let per_row = width / A::BLCK_SIZE;
-    let room = &mut room[..x.len() / A::BLCK_SIZE];
-    if x.len() < SERIAL {
-        A::from_float(x, room);
-    } else {
-        room.par_chunks_exact_mut(per_row)
-            .zip(x.par_chunks_exact(width))
-            .for_each(|(to, from)| A::from_float(from, to));
-    }
-    room
-}
-
 /// Walks one weight row in segments short enough to be expanded.
 ///
-/// `x` holds `sums.len()` rows; `each` gets them from the segment's first block on, and the
+/// `x` holds `sums.len()` rows of `parts` parts; `each` gets them from the segment's first block on, and the
 /// distance between rows.
 fn segments<A>(
     row: &[u8],
     dtype: DType,
     x: &[A],
+    parts: usize,
     sums: &mut [f32],
     mut each: impl FnMut(&[u8], &[A], &mut [f32], usize),
 ) {
@@ -183,7 +184,7 @@ fn segments<A>(
     sums.fill(0.0);
     for (i, bytes) in row.chunks(bytes_per_segment).enumerate() {
         // Activations per segment: SEGMENT elements in units of A.
-        let offset = if n_segments == 1 { 0 } else { i * SEGMENT * step / elements };
+        let offset = if n_segments == 1 { 0 } else { i * SEGMENT * (step / parts) / elements };
         each(bytes, &x[offset..], sums, step);
     }
 }
@@ -192,20 +193,55 @@ fn segments<A>(
 struct Run<'a> {
     matrix: &'a Matrix,
     rows: usize,
+    left: &'a mut [f32],
     columns: &'a mut Vec<f32>,
+    parts: usize,
     threads: usize,
     out: &'a mut [f32],
 }
 
 impl Run<'_> {
+    /// Activation rows in 8-bit blocks; with two parts, a row's leftovers lie behind it.
+    fn rounded<'r, A: GgmlType>(&mut self, x: &[f32], room: &'r mut [A]) -> &'r [A] {
+        let (width, parts) = (self.matrix.n_in(), self.parts);
+        let per_row = parts * width / A::BLCK_SIZE;
+        let room = &mut room[..self.rows * per_row];
+        let serial = self.threads == 1 || x.len() < SERIAL;
+        if parts == 1 {
+            let each = |(to, from): (&mut [A], &[f32])| A::from_float(from, to);
+            if serial {
+                room.chunks_exact_mut(per_row).zip(x.chunks_exact(width)).for_each(each);
+            } else {
+                room.par_chunks_exact_mut(per_row).zip(x.par_chunks_exact(width)).for_each(each);
+            }
+            return room;
+        }
+        let left = &mut self.left[..x.len()];
+        let each = |((to, from), left): ((&mut [A], &[f32]), &mut [f32])| {
+            let (first, second) = to.split_at_mut(per_row / 2);
+            A::from_float(from, first);
+            A::to_float(first, left);
+            left.iter_mut().zip(from).for_each(|(left, x)| *left = x - *left);
+            A::from_float(left, second);
+        };
+        if serial {
+            let rows = room.chunks_exact_mut(per_row).zip(x.chunks_exact(width));
+            rows.zip(left.chunks_exact_mut(width)).for_each(each);
+        } else {
+            let rows = room.par_chunks_exact_mut(per_row).zip(x.par_chunks_exact(width));
+            rows.zip(left.par_chunks_exact_mut(width)).for_each(each);
+        }
+        room
+    }
+
     /// Stored blocks that candle multiplies as they are.
     fn direct<T: PlainBlock>(&mut self, x: &[f32], room: &mut [T::VecDotType]) {
-        let width = self.matrix.n_in();
-        let x = converted(x, width, room);
+        let (width, parts) = (self.matrix.n_in(), self.parts);
+        let x = self.rounded(x, room);
         self.dots::<T::VecDotType>(x, |_, row, x, sums| {
             let Some(row) = blocks::<T>(row) else { return };
-            for (sum, x) in sums.iter_mut().zip(x.chunks_exact(row.len())) {
-                *sum = T::vec_dot(width, row, x);
+            for (sum, x) in sums.iter_mut().zip(x.chunks_exact(parts * row.len())) {
+                *sum = x.chunks_exact(row.len()).map(|x| T::vec_dot(width, row, x)).sum();
             }
         });
     }

@@ -9,7 +9,7 @@ use candle_core::quantized::k_quants::BlockQ8_0;
 use super::{DType, blocks, dequantise};
 
 /// Elements expanded at a time: a whole number of every block type's blocks.
-pub(crate) const SEGMENT: usize = 1024;
+pub(crate) const SEGMENT: usize = 512;
 
 /// Bytes of a `Q5_0` and of a `Q8_0` block, and elements in either.
 const Q5_0_BYTES: usize = 22;
