@@ -14,15 +14,25 @@ def waiting_thread() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="skulk-events")
 
 
+def _step(cell: list[Generation]) -> Event | None:
+    # The thread's queue still holds its arguments when the loop goes on: not the generation among
+    # them, whose drop is what frees the session.
+    return next(cell.pop(), None)
+
+
+def _close(cell: list[Generation]) -> None:
+    cell.pop().close()
+
+
 async def next_event(generation: Generation, waiting: ThreadPoolExecutor) -> Event:
     """The generation's next event. A task that is cancelled meanwhile ends the generation."""
     loop = asyncio.get_running_loop()
     try:
-        event = await loop.run_in_executor(waiting, next, generation, None)
+        event = await loop.run_in_executor(waiting, _step, [generation])
     except asyncio.CancelledError:
         generation.cancel()
         # The session must be free by the time the caller goes on.
-        await loop.run_in_executor(waiting, generation.close)
+        await loop.run_in_executor(waiting, _close, [generation])
         raise
     if event is None:
         raise StopAsyncIteration
