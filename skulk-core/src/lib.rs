@@ -1,4 +1,27 @@
 //! In-process, sharded LLM generation.
+//!
+//! A [`Model`] is loaded from a checkpoint in stages, each on an [`Engine`]; a [`Session`] is one
+//! conversation with it, a [`Generation`] its running answer. Everything that can go wrong is an
+//! [`Error`] with a kind, the places it concerns and what to do.
+//!
+//! ```
+//! use skulk::{GenerateOptions, LoadOptions, Model, Sampling};
+//!
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
+//! let model = Model::open(path, &LoadOptions::default().stages(2).threads(2))?;
+//! println!("{}", model.placement());
+//!
+//! let sampling = Sampling::default().temperature(0.8).top_p(0.95).seed(7);
+//! let options = GenerateOptions::default().max_tokens(32).sampling(sampling);
+//! for event in model.generate("Once upon a time", options)? {
+//!     let event = event?;
+//!     print!("{}", event.text);
+//!     if let Some(finish) = event.finish {
+//!         println!("\n{} tokens: {}", finish.usage.completion_tokens, finish.reason);
+//!     }
+//! }
+//! # Ok::<(), skulk::Error>(())
+//! ```
 
 pub mod arch;
 mod bytes;
