@@ -37,7 +37,7 @@ fn check(precision: Precision, bounds: &Bounds) {
     let at = |share: f64| differences[((differences.len() - 1) as f64 * share) as usize];
     let (median, p95, most) = (at(0.5), at(0.95), at(1.0));
     println!("{} logits: median {median}, 95th percentile {p95}, most {most}", differences.len());
-    assert!(differences.len() > 300);
+    assert!(differences.len() > 500);
     assert!(median <= bounds.median && p95 <= bounds.p95 && most <= bounds.most, "{median} {p95} {most}");
 }
 
@@ -91,7 +91,7 @@ fn against_llama_cpp(stages: &Stages, golden: &Value, precision: Precision) -> V
                     "{name}: parts at step {step} by {gap}, own {own}"
                 );
                 // So far llama.cpp's modes and float32 agree.
-                assert!(precision == Precision::Fast || step >= agreed, "{name}: {step} of {agreed}");
+                assert!(step >= agreed, "{name}: parts at step {step}, agreed {agreed}");
                 println!("{name}: parts at step {step}, gap {gap}, own {own}");
                 break;
             }
