@@ -1,0 +1,341 @@
+//! What are the vector operations in AVX-512 with VNNI? One register each.
+
+use std::arch::x86_64::*;
+
+use super::simd::{LANES, Rows, Simd};
+
+/// AVX-512 F, BW, DQ, VL and VNNI.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512;
+
+#[inline(always)]
+fn mask(n: usize) -> __mmask16 {
+    ((1u32 << n) - 1) as __mmask16
+}
+
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn two_rows(a: __m256i, b: __m256i) -> __m512i {
+    _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b)
+}
+
+/// The 16 bytes of each row, twice.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn twice(a: *const u8, b: *const u8) -> __m512i {
+    two_rows(
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(a.cast())),
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(b.cast())),
+    )
+}
+
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+impl Simd for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+    type B = __m512i;
+
+    const SIGNED: bool = false;
+    const ROWS: usize = 12;
+
+    #[inline(always)]
+    unsafe fn zero() -> __m512 {
+        _mm512_setzero_ps()
+    }
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> __m512 {
+        _mm512_set1_ps(x)
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> __m512 {
+        _mm512_loadu_ps(p)
+    }
+    #[inline(always)]
+    unsafe fn load_part(p: *const f32, n: usize) -> __m512 {
+        _mm512_maskz_loadu_ps(mask(n), p)
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> __m512 {
+        _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()))
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u16) -> __m512 {
+        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))))
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, x: __m512) {
+        _mm512_storeu_ps(p, x);
+    }
+    #[inline(always)]
+    unsafe fn store_part(p: *mut f32, n: usize, x: __m512) {
+        _mm512_mask_storeu_ps(p, mask(n), x);
+    }
+    #[inline(always)]
+    unsafe fn store_f16(p: *mut u16, x: __m512) {
+        _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x));
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        _mm512_add_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn sub(a: __m512, b: __m512) -> __m512 {
+        _mm512_sub_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        _mm512_mul_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn div(a: __m512, b: __m512) -> __m512 {
+        _mm512_div_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
+        _mm512_fmadd_ps(a, b, c)
+    }
+    #[inline(always)]
+    unsafe fn max(a: __m512, b: __m512) -> __m512 {
+        _mm512_max_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn min(a: __m512, b: __m512) -> __m512 {
+        _mm512_min_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn abs(a: __m512) -> __m512 {
+        _mm512_abs_ps(a)
+    }
+    #[inline(always)]
+    unsafe fn round(a: __m512) -> __m512i {
+        _mm512_cvtps_epi32(a)
+    }
+    #[inline(always)]
+    unsafe fn exp2i(n: __m512i) -> __m512 {
+        _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_add_epi32(n, _mm512_set1_epi32(127))))
+    }
+    #[inline(always)]
+    unsafe fn sum(x: __m512) -> f32 {
+        let x = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
+        let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+        let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+        _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
+    }
+    #[inline(always)]
+    unsafe fn largest(x: __m512) -> f32 {
+        let x = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
+        let x = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+        let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+        _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)))
+    }
+    #[inline(always)]
+    unsafe fn sums(x: &[__m512; LANES]) -> __m512 {
+        // 16 lanes of one vector to 8 lanes each of two: v, and v + 8 beside it.
+        #[inline(always)]
+        unsafe fn eighths(a: __m512, b: __m512) -> __m512 {
+            _mm512_add_ps(
+                _mm512_shuffle_f32x4::<0b01_00_01_00>(a, b),
+                _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b),
+            )
+        }
+        // 8 lanes each to 4 lanes each: [a0 a1 b0 b1], [c0 c1 d0 d1] to [a b c d].
+        #[inline(always)]
+        unsafe fn quarters(a: __m512, b: __m512) -> __m512 {
+            _mm512_add_ps(
+                _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b),
+                _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b),
+            )
+        }
+        // Lanes of 128 bits: i and i + 2 of both, then 0 and 1.
+        #[inline(always)]
+        unsafe fn halves(a: __m512, b: __m512) -> __m512 {
+            _mm512_add_ps(_mm512_shuffle_ps::<0b01_00_01_00>(a, b), _mm512_shuffle_ps::<0b11_10_11_10>(a, b))
+        }
+        #[inline(always)]
+        unsafe fn ones(a: __m512, b: __m512) -> __m512 {
+            _mm512_add_ps(_mm512_shuffle_ps::<0b10_00_10_00>(a, b), _mm512_shuffle_ps::<0b11_01_11_01>(a, b))
+        }
+        // Register j of four takes vectors j, j + 4, j + 8, j + 12 into its four 128-bit lanes.
+        let [a, b, c, d] = [
+            quarters(eighths(x[0], x[4]), eighths(x[8], x[12])),
+            quarters(eighths(x[1], x[5]), eighths(x[9], x[13])),
+            quarters(eighths(x[2], x[6]), eighths(x[10], x[14])),
+            quarters(eighths(x[3], x[7]), eighths(x[11], x[15])),
+        ];
+        ones(halves(a, b), halves(c, d))
+    }
+
+    #[inline(always)]
+    unsafe fn isplat(x: i32) -> __m512i {
+        _mm512_set1_epi32(x)
+    }
+    #[inline(always)]
+    unsafe fn iload(p: *const i32) -> __m512i {
+        _mm512_loadu_si512(p.cast())
+    }
+    #[inline(always)]
+    unsafe fn istore(p: *mut i32, x: __m512i) {
+        _mm512_storeu_si512(p.cast(), x);
+    }
+    #[inline(always)]
+    unsafe fn gather(rows: &Rows, offset: usize) -> __m512i {
+        macro_rules! four {
+            ($a:literal, $b:literal, $c:literal, $d:literal) => {{
+                let x = _mm_loadu_si32(rows[$a].add(offset));
+                let x = _mm_insert_epi32::<1>(x, rows[$b].add(offset).cast::<i32>().read_unaligned());
+                let x = _mm_insert_epi32::<2>(x, rows[$c].add(offset).cast::<i32>().read_unaligned());
+                _mm_insert_epi32::<3>(x, rows[$d].add(offset).cast::<i32>().read_unaligned())
+            }};
+        }
+        two_rows(
+            _mm256_set_m128i(four!(4, 5, 6, 7), four!(0, 1, 2, 3)),
+            _mm256_set_m128i(four!(12, 13, 14, 15), four!(8, 9, 10, 11)),
+        )
+    }
+    #[inline(always)]
+    unsafe fn iadd(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_add_epi32(a, b)
+    }
+    #[inline(always)]
+    unsafe fn imul(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_mullo_epi32(a, b)
+    }
+    #[inline(always)]
+    unsafe fn iand(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_and_si512(a, b)
+    }
+    #[inline(always)]
+    unsafe fn ior(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_or_si512(a, b)
+    }
+    #[inline(always)]
+    unsafe fn ishl(a: __m512i, n: u32) -> __m512i {
+        _mm512_sll_epi32(a, _mm_cvtsi32_si128(n as i32))
+    }
+    #[inline(always)]
+    unsafe fn ishr(a: __m512i, n: u32) -> __m512i {
+        _mm512_srl_epi32(a, _mm_cvtsi32_si128(n as i32))
+    }
+    #[inline(always)]
+    unsafe fn isar(a: __m512i, n: u32) -> __m512i {
+        _mm512_sra_epi32(a, _mm_cvtsi32_si128(n as i32))
+    }
+    #[inline(always)]
+    unsafe fn to_f32(a: __m512i) -> __m512 {
+        _mm512_cvtepi32_ps(a)
+    }
+    #[inline(always)]
+    unsafe fn half(a: __m512i) -> __m512 {
+        _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a))
+    }
+    #[inline(always)]
+    unsafe fn as_f32(a: __m512i) -> __m512 {
+        _mm512_castsi512_ps(a)
+    }
+    #[inline(always)]
+    unsafe fn store_i8(p: *mut i8, a: __m512i) {
+        _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(a));
+    }
+
+    #[inline(always)]
+    unsafe fn bytes(a: *const u8, b: *const u8) -> __m512i {
+        two_rows(_mm256_loadu_si256(a.cast()), _mm256_loadu_si256(b.cast()))
+    }
+    #[inline(always)]
+    unsafe fn nibbles(a: *const u8, b: *const u8) -> __m512i {
+        let shifts = _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0);
+        _mm512_and_si512(_mm512_srlv_epi64(twice(a, b), shifts), _mm512_set1_epi8(15))
+    }
+    #[inline(always)]
+    unsafe fn nibble_pairs(a: *const u8, b: *const u8) -> __m512i {
+        let wide = two_rows(
+            _mm256_cvtepu8_epi16(_mm_loadu_si128(a.cast())),
+            _mm256_cvtepu8_epi16(_mm_loadu_si128(b.cast())),
+        );
+        let spread = _mm512_or_si512(wide, _mm512_slli_epi16::<4>(wide));
+        _mm512_and_si512(spread, _mm512_set1_epi8(15))
+    }
+    #[inline(always)]
+    unsafe fn bits(a: *const u8, b: *const u8) -> __m512i {
+        let a = a.cast::<u32>().read_unaligned();
+        let b = b.cast::<u32>().read_unaligned();
+        _mm512_maskz_set1_epi8(u64::from(a) | u64::from(b) << 32, 0x10)
+    }
+    #[inline(always)]
+    unsafe fn bit_pairs(a: *const u8, b: *const u8) -> __m512i {
+        // Each byte four times as a 32-bit lane; lane bytes keep bits 0-1, 2-3, 4-5, 6-7.
+        let eight = |p: *const u8| _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
+        let x = two_rows(eight(a), eight(b));
+        let part = |n: u32, at: u32| {
+            let moved = Self::ishl(Self::ishr(x, n), at + 4);
+            _mm512_and_si512(moved, _mm512_set1_epi32(0x30 << at))
+        };
+        _mm512_or_si512(
+            _mm512_or_si512(part(0, 0), part(2, 8)),
+            _mm512_or_si512(part(4, 16), part(6, 24)),
+        )
+    }
+    #[inline(always)]
+    unsafe fn bsplat(x: u8) -> __m512i {
+        _mm512_set1_epi8(x as i8)
+    }
+    #[inline(always)]
+    unsafe fn band(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_and_si512(a, b)
+    }
+    #[inline(always)]
+    unsafe fn bor(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_or_si512(a, b)
+    }
+    #[inline(always)]
+    unsafe fn bxor(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_xor_si512(a, b)
+    }
+    #[inline(always)]
+    unsafe fn bsub(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_sub_epi8(a, b)
+    }
+    #[inline(always)]
+    unsafe fn bshr(a: __m512i, n: u32) -> __m512i {
+        _mm512_srl_epi16(a, _mm_cvtsi32_si128(n as i32))
+    }
+    #[inline(always)]
+    unsafe fn bshl(a: __m512i, n: u32) -> __m512i {
+        _mm512_sll_epi16(a, _mm_cvtsi32_si128(n as i32))
+    }
+    #[inline(always)]
+    unsafe fn columns(rows: [__m512i; 8]) -> [__m512i; 8] {
+        #[inline(always)]
+        unsafe fn four(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> [__m512i; 4] {
+            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+            let (ef, gh) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+            [
+                _mm512_unpacklo_epi64(ab, cd),
+                _mm512_unpackhi_epi64(ab, cd),
+                _mm512_unpacklo_epi64(ef, gh),
+                _mm512_unpackhi_epi64(ef, gh),
+            ]
+        }
+        // Column k of four rows in 128-bit lanes 0 and 2, column k + 4 in lanes 1 and 3.
+        let a = four(rows[0], rows[1], rows[2], rows[3]);
+        let b = four(rows[4], rows[5], rows[6], rows[7]);
+        [
+            _mm512_shuffle_i32x4::<0b10_00_10_00>(a[0], b[0]),
+            _mm512_shuffle_i32x4::<0b10_00_10_00>(a[1], b[1]),
+            _mm512_shuffle_i32x4::<0b10_00_10_00>(a[2], b[2]),
+            _mm512_shuffle_i32x4::<0b10_00_10_00>(a[3], b[3]),
+            _mm512_shuffle_i32x4::<0b11_01_11_01>(a[0], b[0]),
+            _mm512_shuffle_i32x4::<0b11_01_11_01>(a[1], b[1]),
+            _mm512_shuffle_i32x4::<0b11_01_11_01>(a[2], b[2]),
+            _mm512_shuffle_i32x4::<0b11_01_11_01>(a[3], b[3]),
+        ]
+    }
+    #[inline(always)]
+    unsafe fn dot4<const WIDE: bool>(sum: __m512i, weights: __m512i, x: *const i8) -> __m512i {
+        _mm512_dpbusd_epi32(sum, weights, _mm512_set1_epi32(x.cast::<i32>().read_unaligned()))
+    }
+    #[inline(always)]
+    unsafe fn prefetch(p: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(p.cast());
+    }
+}

@@ -1,0 +1,259 @@
+//! Which machine code computes? Kernels for each instruction set, chosen at run time.
+//!
+//! Kernels are written once, generic over the vector operations of [`simd::Simd`] and, for products,
+//! over the storage types of [`format::Format`]. This module compiles them for each instruction set and
+//! offers them behind safe functions. It is the only place with vector instructions.
+//!
+//! All instruction sets give the same bits, so results do not depend on the machine.
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod dense;
+mod format;
+mod product;
+mod rounding;
+mod rows;
+mod scalar;
+mod simd;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use dense::{BF16, Dense, F16, F32};
+use format::Format;
+use product::{Activations, Product};
+pub(crate) use simd::{BLOCK, LANES};
+
+use crate::arch::{Activation, RopeLayout};
+use crate::weights::DType;
+
+/// A norm's weights and epsilon.
+type Norm<'a> = (&'a [f32], f32);
+type One = unsafe fn(&Product, Range<usize>);
+type Many = unsafe fn(&Product, Range<usize>, *mut i32);
+
+/// One instruction set's kernels.
+pub(crate) struct Kernels {
+    /// Its name, e.g. `avx512`.
+    pub(crate) name: &'static str,
+    available: fn() -> bool,
+    quantised: fn(DType, bool) -> Option<Quantised>,
+    dense: fn(DType) -> Option<unsafe fn(&Dense, Range<usize>)>,
+    round: [unsafe fn(*const f32, usize, rounding::Rounded); 2],
+    rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
+    add_norm: unsafe fn(&mut [f32], &[f32], &[f32], f32),
+    add: unsafe fn(&mut [f32], &[f32]),
+    add_scaled: unsafe fn(&mut [f32], f32, &[f32]),
+    softcap: unsafe fn(&mut [f32], f32),
+    gated: unsafe fn(Activation, &mut [f32], &[f32]),
+    norm_rope: unsafe fn(&mut [f32], Option<Norm<'_>>, RopeLayout, &[f32], &[f32]),
+}
+
+/// The kernels of one storage type.
+#[derive(Clone, Copy)]
+struct Quantised {
+    one: One,
+    many: Many,
+    packed_len: fn(usize) -> usize,
+}
+
+macro_rules! instruction_set {
+    ($name:ident, $simd:ty, $available:expr $(, #[$feature:meta])?) => {
+        mod $name {
+            #![allow(unsafe_op_in_unsafe_fn, reason = "thin shells around kernels, which state their contracts")]
+            use super::*;
+            use simd::Simd;
+
+            type S = $simd;
+
+            $(#[$feature])?
+            unsafe fn one<F: Format, const EXACT: bool>(product: &Product, tiles: Range<usize>) {
+                product::one::<S, F, EXACT>(product, tiles);
+            }
+            $(#[$feature])?
+            unsafe fn many<F: Format, const EXACT: bool>(
+                product: &Product,
+                tiles: Range<usize>,
+                packed: *mut i32,
+            ) {
+                product::many::<S, F, EXACT, { S::ROWS }>(product, tiles, packed);
+            }
+            $(#[$feature])?
+            unsafe fn multiply<W: dense::Float>(product: &Dense, tiles: Range<usize>) {
+                dense::multiply::<S, W>(product, tiles);
+            }
+            $(#[$feature])?
+            unsafe fn round<const EXACT: bool>(x: *const f32, blocks: usize, to: rounding::Rounded) {
+                rounding::round::<S, EXACT>(x, blocks, to);
+            }
+            $(#[$feature])?
+            unsafe fn rms_norm(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
+                rows::rms_norm::<S>(x, weight, eps, y);
+            }
+            $(#[$feature])?
+            unsafe fn add_norm(x: &mut [f32], y: &[f32], weight: &[f32], eps: f32) {
+                rows::add_norm::<S>(x, y, weight, eps);
+            }
+            $(#[$feature])?
+            unsafe fn add(x: &mut [f32], y: &[f32]) {
+                rows::add::<S>(x, y);
+            }
+            $(#[$feature])?
+            unsafe fn add_scaled(x: &mut [f32], factor: f32, y: &[f32]) {
+                rows::add_scaled::<S>(x, factor, y);
+            }
+            $(#[$feature])?
+            unsafe fn softcap(x: &mut [f32], limit: f32) {
+                rows::softcap::<S>(x, limit);
+            }
+            $(#[$feature])?
+            unsafe fn gated(activation: Activation, gate: &mut [f32], up: &[f32]) {
+                rows::gated::<S>(activation, gate, up);
+            }
+            $(#[$feature])?
+            unsafe fn norm_rope(
+                head: &mut [f32],
+                norm: Option<Norm<'_>>,
+                layout: RopeLayout,
+                cos: &[f32],
+                sin: &[f32],
+            ) {
+                rows::norm_rope::<S>(head, norm, layout, cos, sin);
+            }
+
+            fn of<F: Format>(exact: bool) -> Quantised {
+                let (one, many): (One, Many) =
+                    if exact { (one::<F, true>, many::<F, true>) } else { (one::<F, false>, many::<F, false>) };
+                Quantised { one, many, packed_len: product::packed_len::<F> }
+            }
+
+            fn quantised(dtype: DType, exact: bool) -> Option<Quantised> {
+                Some(match dtype {
+                    DType::Q4_0 => of::<format::Q4_0>(exact),
+                    DType::Q4_1 => of::<format::Q4_1>(exact),
+                    DType::Q5_0 => of::<format::Q5_0>(exact),
+                    DType::Q5_1 => of::<format::Q5_1>(exact),
+                    DType::Q8_0 => of::<format::Q8_0>(exact),
+                    DType::Q2_K => of::<format::Q2K>(exact),
+                    DType::Q3_K => of::<format::Q3K>(exact),
+                    DType::Q4_K => of::<format::Q4K>(exact),
+                    DType::Q5_K => of::<format::Q5K>(exact),
+                    DType::Q6_K => of::<format::Q6K>(exact),
+                    DType::Q8_K => of::<format::Q8K>(exact),
+                    DType::F32 | DType::F16 | DType::BF16 => return None,
+                })
+            }
+
+            fn dense(dtype: DType) -> Option<unsafe fn(&Dense, Range<usize>)> {
+                match dtype {
+                    DType::F32 => Some(multiply::<F32>),
+                    DType::F16 => Some(multiply::<F16>),
+                    DType::BF16 => Some(multiply::<BF16>),
+                    _ => None,
+                }
+            }
+
+            pub(super) static KERNELS: Kernels = Kernels {
+                name: stringify!($name),
+                available: $available,
+                quantised,
+                dense,
+                round: [round::<false>, round::<true>],
+                rms_norm,
+                add_norm,
+                add,
+                add_scaled,
+                softcap,
+                gated,
+                norm_rope,
+            };
+        }
+    };
+}
+
+instruction_set!(portable, crate::engine::cpu::kernels::scalar::Scalar, || true);
+#[cfg(target_arch = "x86_64")]
+instruction_set!(
+    avx512_vnni,
+    crate::engine::cpu::kernels::avx512::Avx512,
+    || {
+        is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni")
+            && is_x86_feature_detected!("f16c")
+            && is_x86_feature_detected!("fma")
+    },
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+);
+
+/// Every instruction set this library is compiled for, best first.
+static COMPILED: &[&Kernels] = &[
+    #[cfg(target_arch = "x86_64")]
+    &avx512_vnni::KERNELS,
+    &portable::KERNELS,
+];
+
+impl Kernels {
+    /// Those of the best instruction set that this machine has.
+    pub(crate) fn detect() -> &'static Kernels {
+        Self::all().next().unwrap_or(&portable::KERNELS)
+    }
+
+    /// Those of every instruction set that this machine has, best first.
+    pub(crate) fn all() -> impl Iterator<Item = &'static Kernels> {
+        COMPILED.iter().copied().filter(|kernels| (kernels.available)())
+    }
+
+    /// `y = x / sqrt(mean(x²) + eps) · weight`.
+    pub(crate) fn rms_norm(&self, x: &[f32], (weight, eps): Norm<'_>, y: &mut [f32]) {
+        // SAFETY: the machine has the instructions, and slices check lengths; so below.
+        unsafe { (self.rms_norm)(x, weight, eps, y) }
+    }
+
+    /// `x += norm(y)`.
+    pub(crate) fn add_norm(&self, x: &mut [f32], y: &[f32], (weight, eps): Norm<'_>) {
+        // SAFETY: as above.
+        unsafe { (self.add_norm)(x, y, weight, eps) }
+    }
+
+    /// `x += y`.
+    pub(crate) fn add(&self, x: &mut [f32], y: &[f32]) {
+        // SAFETY: as above.
+        unsafe { (self.add)(x, y) }
+    }
+
+    /// `x += factor · y`.
+    pub(crate) fn add_scaled(&self, x: &mut [f32], factor: f32, y: &[f32]) {
+        // SAFETY: as above.
+        unsafe { (self.add_scaled)(x, factor, y) }
+    }
+
+    /// `x = cap · tanh(x / cap)`.
+    pub(crate) fn softcap(&self, x: &mut [f32], cap: f32) {
+        // SAFETY: as above.
+        unsafe { (self.softcap)(x, cap) }
+    }
+
+    /// `gate = activation(gate) · up`.
+    pub(crate) fn gated(&self, activation: Activation, gate: &mut [f32], up: &[f32]) {
+        // SAFETY: as above.
+        unsafe { (self.gated)(activation, gate, up) }
+    }
+
+    /// Norms a head where there is a norm, then rotates its first `2 · cos.len()` elements.
+    pub(crate) fn norm_rope(
+        &self,
+        head: &mut [f32],
+        norm: Option<Norm<'_>>,
+        layout: RopeLayout,
+        cos: &[f32],
+        sin: &[f32],
+    ) {
+        // SAFETY: as above.
+        unsafe { (self.norm_rope)(head, norm, layout, cos, sin) }
+    }
+}

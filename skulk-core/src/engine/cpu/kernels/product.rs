@@ -1,0 +1,377 @@
+//! What is a product with a quantised matrix? Integer sums by block, scaled and added in one order.
+//!
+//! An output element is, over the blocks of 32 in their order,
+//! `sum = fma(Σ w·x as f32, weight scale · activation scale, sum)`, then, for types with a minimum,
+//! `sum = fma(min, activation scale · Σ x, sum)`; for types with a scale for every 16 elements, over
+//! those. The integer sums are exact, so the result has the same bits however many rows are
+//! computed together, in which tiles, and on which instruction set.
+//!
+//! Sixteen weight rows are worked on together, one in each lane. One activation row multiplies the
+//! bytes as they come out of memory. For more rows a tile is first packed into scratch memory that
+//! stays in the cache, and then serves them all.
+
+use std::ops::Range;
+
+use super::format::{Format, Scales};
+use super::simd::{BLOCK, LANES, Rows, Simd, pair};
+
+/// Rows of activations as integers with a scale for each block; see [`super::Rounded`].
+#[derive(Clone, Copy)]
+pub(super) struct Activations {
+    /// `[rows, blocks, digits · 32]`: one digit, or an upper and a lower one.
+    pub(super) digits: *const i8,
+    /// `[rows, blocks]`.
+    pub(super) scale: *const f32,
+    /// Sums of integers and their products with the scale, of each block: `[rows, blocks]`.
+    pub(super) sum: *const i32,
+    pub(super) scaled_sum: *const f32,
+    /// The same of each half of a block: `[rows, blocks, 2]`.
+    pub(super) half_sum: *const i32,
+    pub(super) scaled_half_sum: *const f32,
+}
+
+/// A product under way. Threads may work on different tiles at the same time.
+pub(super) struct Product {
+    pub(super) weights: *const u8,
+    pub(super) row_bytes: usize,
+    pub(super) n_out: usize,
+    /// Blocks of 32 in a row.
+    pub(super) blocks: usize,
+    pub(super) x: Activations,
+    pub(super) rows: usize,
+    pub(super) bias: *const f32,
+    /// `[rows, stride]`.
+    pub(super) out: *mut f32,
+    pub(super) stride: usize,
+}
+
+/// What the lower digit's place is worth in the upper one's.
+pub(super) const BASE: i32 = 255;
+
+impl Product {
+    /// Addresses of a tile's rows; those behind the last are the last.
+    #[inline(always)]
+    unsafe fn tile(&self, tile: usize) -> Rows {
+        let last = self.n_out - 1;
+        // SAFETY: every row is within the matrix.
+        std::array::from_fn(|i| unsafe { self.weights.add((tile * LANES + i).min(last) * self.row_bytes) })
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Simd>(&self, row: usize, tile: usize, sum: S::F) {
+        let (at, n) = (tile * LANES, (self.n_out - tile * LANES).min(LANES));
+        // SAFETY: the tile's columns are within a row of the output and the bias.
+        unsafe {
+            let out = self.out.add(row * self.stride + at);
+            if n == LANES {
+                let sum = if self.bias.is_null() { sum } else { S::add(sum, S::load(self.bias.add(at))) };
+                S::store(out, sum);
+            } else {
+                let sum =
+                    if self.bias.is_null() { sum } else { S::add(sum, S::load_part(self.bias.add(at), n)) };
+                S::store_part(out, n, sum);
+            }
+        }
+    }
+}
+
+/// What to subtract for each unit of activation, as weights went in shifted.
+const fn shift<S: Simd, F: Format>() -> i32 {
+    if S::SIGNED {
+        0
+    } else if F::SIGNED {
+        128
+    } else {
+        F::ZERO
+    }
+}
+
+/// Block `j` of a tile's stored blocks, as columns of what [`Simd::dot4`] takes.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "Format states the contract")]
+unsafe fn columns<S: Simd, F: Format>(rows: &Rows, at: usize, j: usize) -> [S::I; 8] {
+    macro_rules! two {
+        ($i:literal) => {{
+            let (a, b) = const { pair($i) };
+            let x = F::integers::<S>(rows[a].add(at), rows[b].add(at), j);
+            if S::SIGNED && !F::SIGNED && F::ZERO != 0 {
+                S::bsub(x, S::bsplat(F::ZERO as u8))
+            } else if !S::SIGNED && F::SIGNED {
+                S::bxor(x, S::bsplat(128))
+            } else {
+                x
+            }
+        }};
+    }
+    S::columns([two!(0), two!(1), two!(2), two!(3), two!(4), two!(5), two!(6), two!(7)])
+}
+
+/// The activations of one row and block, as a kernel walks along them.
+#[derive(Clone, Copy)]
+struct Place {
+    digits: *const i8,
+    /// Index of the block among all.
+    at: usize,
+}
+
+/// `Σ w·x` of columns `from..to`, where `sum` is of the same activations.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
+unsafe fn dot<S: Simd, F: Format, const EXACT: bool, const FROM: usize, const TO: usize>(
+    columns: &[S::I; 8],
+    digits: *const i8,
+    sum: i32,
+) -> S::I {
+    let correction = S::isplat(sum.wrapping_mul(-shift::<S, F>()));
+    let mut total = if EXACT { S::isplat(0) } else { correction };
+    let mut k = FROM;
+    while k < TO {
+        total = dot4::<S, F>(total, columns[k], digits.add(4 * k));
+        k += 1;
+    }
+    if EXACT {
+        total = S::iadd(S::imul(total, S::isplat(BASE)), correction);
+        let mut k = FROM;
+        while k < TO {
+            total = dot4::<S, F>(total, columns[k], digits.add(BLOCK + 4 * k));
+            k += 1;
+        }
+    }
+    total
+}
+
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
+unsafe fn dot4<S: Simd, F: Format>(sum: S::I, weights: S::I, x: *const i8) -> S::I {
+    if F::SIGNED { S::dot4::<true>(sum, weights, x) } else { S::dot4::<false>(sum, weights, x) }
+}
+
+/// Adds a block's contribution to 16 outputs.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
+unsafe fn add_block<S: Simd, F: Format, const EXACT: bool>(
+    x: &Activations,
+    place: Place,
+    columns: &[S::I; 8],
+    scale: [S::F; 2],
+    min: [S::F; 2],
+    mut sum: S::F,
+) -> S::F {
+    let Place { digits, at } = place;
+    let d = S::splat(*x.scale.add(at));
+    if F::HALVES {
+        let sums = [*x.half_sum.add(2 * at), *x.half_sum.add(2 * at + 1)];
+        let first = dot::<S, F, EXACT, 0, 4>(columns, digits, sums[0]);
+        sum = S::fma(S::to_f32(first), S::mul(scale[0], d), sum);
+        let second = dot::<S, F, EXACT, 4, 8>(columns, digits, sums[1]);
+        sum = S::fma(S::to_f32(second), S::mul(scale[1], d), sum);
+        if F::MIN {
+            sum = S::fma(min[0], S::splat(*x.scaled_half_sum.add(2 * at)), sum);
+            sum = S::fma(min[1], S::splat(*x.scaled_half_sum.add(2 * at + 1)), sum);
+        }
+    } else {
+        let total = dot::<S, F, EXACT, 0, 8>(columns, digits, *x.sum.add(at));
+        sum = S::fma(S::to_f32(total), S::mul(scale[0], d), sum);
+        if F::MIN {
+            sum = S::fma(min[0], S::splat(*x.scaled_sum.add(at)), sum);
+        }
+    }
+    sum
+}
+
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
+unsafe fn no_scales<S: Simd>() -> Scales<S> {
+    Scales { scale: [S::zero(); 16], min: [S::zero(); 16] }
+}
+
+/// Scales and minima of block `j`.
+#[inline(always)]
+fn of_block<S: Simd, F: Format>(scales: &Scales<S>, j: usize) -> ([S::F; 2], [S::F; 2]) {
+    if F::HALVES {
+        ([scales.scale[2 * j], scales.scale[2 * j + 1]], [scales.min[2 * j], scales.min[2 * j + 1]])
+    } else {
+        ([scales.scale[j]; 2], [scales.min[j]; 2])
+    }
+}
+
+/// One activation row by the weight rows of `tiles`.
+///
+/// # Safety
+/// The product's addresses are valid and the machine has `S`'s instructions.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
+pub(super) unsafe fn one<S: Simd, F: Format, const EXACT: bool>(product: &Product, tiles: Range<usize>) {
+    let digits = if EXACT { 2 * BLOCK } else { BLOCK };
+    // The tile behind this one is asked for while this one is worked on: its lines, evenly.
+    let (tile_bytes, block_bytes) = (LANES * product.row_bytes, LANES * F::BYTES / F::BLOCKS);
+    let lines = const { (LANES * F::BYTES / F::BLOCKS).div_ceil(64) };
+    for tile in tiles {
+        let rows = product.tile(tile);
+        let mut ahead = product.weights.wrapping_add((tile + 1) * tile_bytes);
+        let mut sum = S::zero();
+        let mut block = 0;
+        while block < product.blocks {
+            let at = block / F::BLOCKS * F::BYTES;
+            let mut scales = no_scales::<S>();
+            F::scales::<S>(&rows, at, &mut scales);
+            for j in 0..F::BLOCKS {
+                for line in 0..lines {
+                    S::prefetch(ahead.wrapping_add(64 * line));
+                }
+                ahead = ahead.wrapping_add(block_bytes);
+                let columns = columns::<S, F>(&rows, at, j);
+                let (scale, min) = of_block::<S, F>(&scales, j);
+                let place = Place { digits: product.x.digits.add((block + j) * digits), at: block + j };
+                sum = add_block::<S, F, EXACT>(&product.x, place, &columns, scale, min, sum);
+            }
+            block += F::BLOCKS;
+        }
+        product.store::<S>(0, tile, sum);
+    }
+}
+
+/// f32 or i32 vectors that a packed block takes.
+const fn packed_vectors<F: Format>() -> usize {
+    let scales = if F::HALVES { 2 } else { 1 };
+    8 + scales + if F::MIN { scales } else { 0 }
+}
+
+/// Elements of scratch memory for a packed tile of rows of `blocks` blocks.
+pub(super) const fn packed_len<F: Format>(blocks: usize) -> usize {
+    blocks * packed_vectors::<F>() * LANES
+}
+
+/// Puts a tile into the order in which [`multiply`] reads it.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "as `one`")]
+unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mut to: *mut i32) {
+    let rows = product.tile(tile);
+    let mut block = 0;
+    while block < product.blocks {
+        let at = block / F::BLOCKS * F::BYTES;
+        let mut scales = no_scales::<S>();
+        F::scales::<S>(&rows, at, &mut scales);
+        for j in 0..F::BLOCKS {
+            let columns = columns::<S, F>(&rows, at, j);
+            for column in columns {
+                S::istore(to, column);
+                to = to.add(LANES);
+            }
+            let (scale, min) = of_block::<S, F>(&scales, j);
+            for i in 0..if F::HALVES { 2 } else { 1 } {
+                S::store(to.cast(), scale[i]);
+                to = to.add(LANES);
+                if F::MIN {
+                    S::store(to.cast(), min[i]);
+                    to = to.add(LANES);
+                }
+            }
+        }
+        block += F::BLOCKS;
+    }
+}
+
+/// `N` activation rows from `row` on by a packed tile.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "as `one`")]
+unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: usize>(
+    product: &Product,
+    tile: usize,
+    mut packed: *const i32,
+    row: usize,
+) {
+    let digits = if EXACT { 2 * BLOCK } else { BLOCK };
+    let (x, blocks) = (&product.x, product.blocks);
+    let mut sums = [S::zero(); N];
+    for block in 0..blocks {
+        // Counts in elements from the first of the rows.
+        let first = row * blocks + block;
+        let of_row = |n: usize| first + n * blocks;
+        let parts = if F::HALVES { 2 } else { 1 };
+        let scales = packed.add(8 * LANES);
+        for part in 0..parts {
+            let columns = packed.add(part * 4 * LANES);
+            let n_columns = 8 / parts;
+            let sum_of = |n: usize| {
+                if F::HALVES { *x.half_sum.add(2 * of_row(n) + part) } else { *x.sum.add(of_row(n)) }
+            };
+            let mut totals = [S::isplat(0); N];
+            if !EXACT && shift::<S, F>() != 0 {
+                for (n, total) in totals.iter_mut().enumerate() {
+                    *total = S::isplat(sum_of(n).wrapping_mul(-shift::<S, F>()));
+                }
+            }
+            let base = x.digits.add(first * digits + part * 16);
+            for k in 0..n_columns {
+                let column = S::iload(columns.add(k * LANES));
+                for (n, total) in totals.iter_mut().enumerate() {
+                    *total = dot4::<S, F>(*total, column, base.add(n * blocks * digits + 4 * k));
+                }
+            }
+            if EXACT {
+                for (n, total) in totals.iter_mut().enumerate() {
+                    let correction = S::isplat(sum_of(n).wrapping_mul(-shift::<S, F>()));
+                    *total = S::iadd(S::imul(*total, S::isplat(BASE)), correction);
+                }
+                for k in 0..n_columns {
+                    let column = S::iload(columns.add(k * LANES));
+                    for (n, total) in totals.iter_mut().enumerate() {
+                        *total = dot4::<S, F>(*total, column, base.add(n * blocks * digits + BLOCK + 4 * k));
+                    }
+                }
+            }
+            let scale = S::load(scales.add(part * if F::MIN { 2 } else { 1 } * LANES).cast());
+            for (n, sum) in sums.iter_mut().enumerate() {
+                let d = S::splat(*x.scale.add(of_row(n)));
+                *sum = S::fma(S::to_f32(totals[n]), S::mul(scale, d), *sum);
+            }
+        }
+        if F::MIN {
+            for part in 0..parts {
+                let min = S::load(scales.add((2 * part + 1) * LANES).cast());
+                for (n, sum) in sums.iter_mut().enumerate() {
+                    let of_block = if F::HALVES {
+                        *x.scaled_half_sum.add(2 * of_row(n) + part)
+                    } else {
+                        *x.scaled_sum.add(of_row(n))
+                    };
+                    *sum = S::fma(min, S::splat(of_block), *sum);
+                }
+            }
+        }
+        packed = packed.add(const { packed_vectors::<F>() } * LANES);
+    }
+    for (n, sum) in sums.into_iter().enumerate() {
+        product.store::<S>(row + n, tile, sum);
+    }
+}
+
+/// All activation rows by the weight rows of `tiles`; `packed` has room for [`packed_len`] elements.
+///
+/// # Safety
+/// As [`one`].
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
+pub(super) unsafe fn many<S: Simd, F: Format, const EXACT: bool, const N: usize>(
+    product: &Product,
+    tiles: Range<usize>,
+    packed: *mut i32,
+) {
+    for tile in tiles {
+        pack::<S, F>(product, tile, packed);
+        let mut row = 0;
+        while row + N <= product.rows {
+            multiply::<S, F, EXACT, N>(product, tile, packed, row);
+            row += N;
+        }
+        while row + 4 <= product.rows {
+            multiply::<S, F, EXACT, 4>(product, tile, packed, row);
+            row += 4;
+        }
+        while row < product.rows {
+            multiply::<S, F, EXACT, 1>(product, tile, packed, row);
+            row += 1;
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! How do activations become integers? Block by block, by the largest of each.
+//!
+//! Fast: one digit from -127 to 127, `scale = largest / 127`; an element is off by at most half a
+//! scale, 1/254 of its block's largest. Exact: two digits to the base of 255, from -32512 to 32512,
+//! `scale = largest / 32512`; off by at most 1/65,024 of the largest.
+
+use super::product::BASE;
+use super::simd::{BLOCK, LANES, Simd};
+
+/// Where one row's integers go; see [`super::product::Activations`].
+#[derive(Clone, Copy)]
+pub(super) struct Rounded {
+    pub(super) digits: *mut i8,
+    pub(super) scale: *mut f32,
+    pub(super) sum: *mut i32,
+    pub(super) scaled_sum: *mut f32,
+    pub(super) half_sum: *mut i32,
+    pub(super) scaled_half_sum: *mut f32,
+}
+
+/// Below this a block counts as zeros: the reciprocal of its scale would overflow.
+const SMALLEST: f32 = 1e-30;
+
+/// Rounds a row of `blocks` blocks.
+///
+/// # Safety
+/// `x` and `to` are valid for the row and the machine has `S`'s instructions.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
+pub(super) unsafe fn round<S: Simd, const EXACT: bool>(x: *const f32, blocks: usize, to: Rounded) {
+    let most = if EXACT { (127 * BASE + 127) as f32 } else { 127.0 };
+    let digits = if EXACT { 2 * BLOCK } else { BLOCK };
+    for block in 0..blocks {
+        let values = [S::load(x.add(block * BLOCK)), S::load(x.add(block * BLOCK + LANES))];
+        let largest = S::largest(S::max(S::abs(values[0]), S::abs(values[1])));
+        // What is not a number must not become one.
+        let (scale, inverse) = if largest < SMALLEST { (0.0, 0.0) } else { (largest / most, most / largest) };
+        let mut sums = [0; 2];
+        for (half, value) in values.into_iter().enumerate() {
+            let n = S::round(S::mul(value, S::splat(inverse)));
+            let out = to.digits.add(block * digits + half * LANES);
+            if EXACT {
+                let upper = S::round(S::mul(S::to_f32(n), S::splat(1.0 / BASE as f32)));
+                S::store_i8(out, upper);
+                S::store_i8(out.add(BLOCK), S::iadd(n, S::imul(upper, S::isplat(-BASE))));
+            } else {
+                S::store_i8(out, n);
+            }
+            // Below 2^24 in all: exact.
+            sums[half] = S::sum(S::to_f32(n)) as i32;
+        }
+        *to.scale.add(block) = scale;
+        *to.sum.add(block) = sums[0] + sums[1];
+        *to.scaled_sum.add(block) = (sums[0] + sums[1]) as f32 * scale;
+        for (half, sum) in sums.into_iter().enumerate() {
+            *to.half_sum.add(2 * block + half) = sum;
+            *to.scaled_half_sum.add(2 * block + half) = sum as f32 * scale;
+        }
+    }
+}

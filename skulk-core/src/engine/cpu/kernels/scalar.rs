@@ -1,0 +1,220 @@
+//! What should every vector operation give? One lane after the other, on any machine.
+
+use half::{bf16, f16};
+
+use super::simd::{LANES, Rows, Simd};
+
+/// Portable code: the oracle, and the fallback.
+#[derive(Clone, Copy)]
+pub(super) struct Scalar;
+
+type F = [f32; LANES];
+type I = [i32; LANES];
+type B = [[u8; 32]; 2];
+
+fn each<T: Copy, U>(a: [T; LANES], f: impl Fn(T) -> U) -> [U; LANES] {
+    a.map(f)
+}
+
+fn both<T: Copy, U>(a: [T; LANES], b: [T; LANES], f: impl Fn(T, T) -> U) -> [U; LANES] {
+    std::array::from_fn(|i| f(a[i], b[i]))
+}
+
+fn bytes_of(a: B, b: B, f: impl Fn(u8, u8) -> u8) -> B {
+    [0, 1].map(|row| std::array::from_fn(|i| f(a[row][i], b[row][i])))
+}
+
+unsafe fn rows_of<const N: usize>(a: *const u8, b: *const u8, f: impl Fn([u8; N]) -> [u8; 32]) -> B {
+    // SAFETY: the caller's pointers are valid for N bytes.
+    unsafe { [f(a.cast::<[u8; N]>().read_unaligned()), f(b.cast::<[u8; N]>().read_unaligned())] }
+}
+
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+impl Simd for Scalar {
+    type F = F;
+    type I = I;
+    type B = B;
+
+    const SIGNED: bool = true;
+    const ROWS: usize = 4;
+
+    unsafe fn zero() -> F {
+        [0.0; LANES]
+    }
+    unsafe fn splat(x: f32) -> F {
+        [x; LANES]
+    }
+    unsafe fn load(p: *const f32) -> F {
+        p.cast::<F>().read_unaligned()
+    }
+    unsafe fn load_part(p: *const f32, n: usize) -> F {
+        std::array::from_fn(|i| if i < n { p.add(i).read_unaligned() } else { 0.0 })
+    }
+    unsafe fn load_f16(p: *const u16) -> F {
+        each(p.cast::<[u16; LANES]>().read_unaligned(), |x| f16::from_bits(x).to_f32())
+    }
+    unsafe fn load_bf16(p: *const u16) -> F {
+        each(p.cast::<[u16; LANES]>().read_unaligned(), |x| bf16::from_bits(x).to_f32())
+    }
+    unsafe fn store(p: *mut f32, x: F) {
+        p.cast::<F>().write_unaligned(x);
+    }
+    unsafe fn store_part(p: *mut f32, n: usize, x: F) {
+        for (i, x) in x[..n].iter().enumerate() {
+            p.add(i).write_unaligned(*x);
+        }
+    }
+    unsafe fn store_f16(p: *mut u16, x: F) {
+        p.cast::<[u16; LANES]>().write_unaligned(each(x, |x| f16::from_f32(x).to_bits()));
+    }
+    unsafe fn add(a: F, b: F) -> F {
+        both(a, b, |a, b| a + b)
+    }
+    unsafe fn sub(a: F, b: F) -> F {
+        both(a, b, |a, b| a - b)
+    }
+    unsafe fn mul(a: F, b: F) -> F {
+        both(a, b, |a, b| a * b)
+    }
+    unsafe fn div(a: F, b: F) -> F {
+        both(a, b, |a, b| a / b)
+    }
+    unsafe fn fma(a: F, b: F, c: F) -> F {
+        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+    unsafe fn max(a: F, b: F) -> F {
+        both(a, b, |a, b| if a > b { a } else { b })
+    }
+    unsafe fn min(a: F, b: F) -> F {
+        both(a, b, |a, b| if a < b { a } else { b })
+    }
+    unsafe fn abs(a: F) -> F {
+        each(a, f32::abs)
+    }
+    unsafe fn round(a: F) -> I {
+        each(a, |a| {
+            let a = a.round_ties_even();
+            if (-2147483648.0..2147483648.0).contains(&a) { a as i32 } else { i32::MIN }
+        })
+    }
+    unsafe fn exp2i(n: I) -> F {
+        each(n, |n| f32::from_bits((n.wrapping_add(127) << 23) as u32))
+    }
+    unsafe fn sum(x: F) -> f32 {
+        let mut x = x;
+        let mut half = LANES / 2;
+        while half > 0 {
+            for i in 0..half {
+                x[i] += x[i + half];
+            }
+            half /= 2;
+        }
+        x[0]
+    }
+    unsafe fn largest(x: F) -> f32 {
+        x.into_iter().fold(f32::NEG_INFINITY, |a, b| if a > b { a } else { b })
+    }
+    unsafe fn sums(x: &[F; LANES]) -> F {
+        std::array::from_fn(|i| Self::sum(x[i]))
+    }
+
+    unsafe fn isplat(x: i32) -> I {
+        [x; LANES]
+    }
+    unsafe fn iload(p: *const i32) -> I {
+        p.cast::<I>().read_unaligned()
+    }
+    unsafe fn istore(p: *mut i32, x: I) {
+        p.cast::<I>().write_unaligned(x);
+    }
+    unsafe fn gather(rows: &Rows, offset: usize) -> I {
+        std::array::from_fn(|i| i32::from_le(rows[i].add(offset).cast::<i32>().read_unaligned()))
+    }
+    unsafe fn iadd(a: I, b: I) -> I {
+        both(a, b, i32::wrapping_add)
+    }
+    unsafe fn imul(a: I, b: I) -> I {
+        both(a, b, i32::wrapping_mul)
+    }
+    unsafe fn iand(a: I, b: I) -> I {
+        both(a, b, |a, b| a & b)
+    }
+    unsafe fn ior(a: I, b: I) -> I {
+        both(a, b, |a, b| a | b)
+    }
+    unsafe fn ishl(a: I, n: u32) -> I {
+        each(a, |a| a << n)
+    }
+    unsafe fn ishr(a: I, n: u32) -> I {
+        each(a, |a| (a as u32 >> n) as i32)
+    }
+    unsafe fn isar(a: I, n: u32) -> I {
+        each(a, |a| a >> n)
+    }
+    unsafe fn to_f32(a: I) -> F {
+        each(a, |a| a as f32)
+    }
+    unsafe fn half(a: I) -> F {
+        each(a, |a| f16::from_bits(a as u16).to_f32())
+    }
+    unsafe fn as_f32(a: I) -> F {
+        each(a, |a| f32::from_bits(a as u32))
+    }
+    unsafe fn store_i8(p: *mut i8, a: I) {
+        p.cast::<[i8; LANES]>().write_unaligned(each(a, |a| a as i8));
+    }
+
+    unsafe fn bytes(a: *const u8, b: *const u8) -> B {
+        rows_of::<32>(a, b, |row| row)
+    }
+    unsafe fn nibbles(a: *const u8, b: *const u8) -> B {
+        rows_of::<16>(a, b, |row| std::array::from_fn(|i| row[i % 16] >> (i / 16 * 4) & 15))
+    }
+    unsafe fn nibble_pairs(a: *const u8, b: *const u8) -> B {
+        rows_of::<16>(a, b, |row| std::array::from_fn(|i| row[i / 2] >> (i % 2 * 4) & 15))
+    }
+    unsafe fn bits(a: *const u8, b: *const u8) -> B {
+        rows_of::<4>(a, b, |row| std::array::from_fn(|i| (row[i / 8] >> (i % 8) & 1) << 4))
+    }
+    unsafe fn bit_pairs(a: *const u8, b: *const u8) -> B {
+        rows_of::<8>(a, b, |row| std::array::from_fn(|i| (row[i / 4] >> (i % 4 * 2) & 3) << 4))
+    }
+    unsafe fn bsplat(x: u8) -> B {
+        [[x; 32]; 2]
+    }
+    unsafe fn band(a: B, b: B) -> B {
+        bytes_of(a, b, |a, b| a & b)
+    }
+    unsafe fn bor(a: B, b: B) -> B {
+        bytes_of(a, b, |a, b| a | b)
+    }
+    unsafe fn bxor(a: B, b: B) -> B {
+        bytes_of(a, b, |a, b| a ^ b)
+    }
+    unsafe fn bsub(a: B, b: B) -> B {
+        bytes_of(a, b, u8::wrapping_sub)
+    }
+    unsafe fn bshr(a: B, n: u32) -> B {
+        a.map(|row| row.map(|x| x >> n))
+    }
+    unsafe fn bshl(a: B, n: u32) -> B {
+        a.map(|row| row.map(|x| x << n))
+    }
+    unsafe fn columns(rows: [B; 8]) -> [I; 8] {
+        let row = |r: usize| &rows[r / 8 * 4 + r % 4][r / 4 % 2];
+        std::array::from_fn(|k| {
+            std::array::from_fn(|r| {
+                let row = row(r);
+                i32::from_le_bytes(std::array::from_fn(|i| row[4 * k + i]))
+            })
+        })
+    }
+    unsafe fn dot4<const WIDE: bool>(sum: I, weights: I, x: *const i8) -> I {
+        let x = x.cast::<[i8; 4]>().read_unaligned();
+        both(sum, weights, |sum, weights| {
+            let w = weights.to_le_bytes();
+            (0..4).fold(sum, |sum, i| sum + i32::from(w[i] as i8) * i32::from(x[i]))
+        })
+    }
+    unsafe fn prefetch(_: *const u8) {}
+}

@@ -1,0 +1,126 @@
+//! Which vector operations must an instruction set offer? The kernels are written once against these.
+//!
+//! All vectors have 16 lanes, whatever the registers' width: narrower machines use several. The
+//! operations of one kind have the same result on every machine, bit for bit (fused multiply-add
+//! rounds once everywhere, conversions round to nearest even, sums across lanes are taken in one
+//! order), so that the portable implementation is the oracle of the others.
+//!
+//! # Safety
+//! Every function may be called only on a machine that has the implementation's instructions, and
+//! with pointers that are valid for what the function says it reads or writes; alignment is not
+//! required of any.
+
+/// Lanes of a vector, and weight rows that are worked on together.
+pub(crate) const LANES: usize = 16;
+/// Elements of a block: each has its own scale in the activations.
+pub(crate) const BLOCK: usize = 32;
+
+/// Rows of a tile whose bytes share vector `i` of eight: chosen so that [`Simd::columns`] leaves
+/// row r in lane r.
+#[inline(always)]
+pub(super) const fn pair(i: usize) -> (usize, usize) {
+    let first = i + i / 4 * 4;
+    (first, first + 4)
+}
+
+/// Addresses of a tile's 16 rows.
+pub(super) type Rows = [*const u8; LANES];
+
+#[allow(clippy::missing_safety_doc, reason = "the module says it once for all")]
+pub(super) trait Simd: Copy + 'static {
+    /// 16 numbers.
+    type F: Copy;
+    /// 16 integers, or 16 times four bytes.
+    type I: Copy;
+    /// Two weight rows' bytes of a block, 32 each.
+    type B: Copy;
+
+    /// [`dot4`](Self::dot4) takes signed weights; elsewhere they are unsigned and the caller
+    /// corrects for what was added to make them so.
+    const SIGNED: bool;
+    /// Activation rows that one pass over a packed tile serves.
+    const ROWS: usize;
+
+    // Numbers.
+    unsafe fn zero() -> Self::F;
+    unsafe fn splat(x: f32) -> Self::F;
+    unsafe fn load(p: *const f32) -> Self::F;
+    /// The first `n` < 16 elements; zeros behind them.
+    unsafe fn load_part(p: *const f32, n: usize) -> Self::F;
+    unsafe fn load_f16(p: *const u16) -> Self::F;
+    unsafe fn load_bf16(p: *const u16) -> Self::F;
+    unsafe fn store(p: *mut f32, x: Self::F);
+    /// The first `n` < 16 elements.
+    unsafe fn store_part(p: *mut f32, n: usize, x: Self::F);
+    unsafe fn store_f16(p: *mut u16, x: Self::F);
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn div(a: Self::F, b: Self::F) -> Self::F;
+    /// `a · b + c`, rounded once.
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// The larger of each pair; `b` where `a` is not a number.
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn abs(a: Self::F) -> Self::F;
+    /// Rounded to the nearest integer, ties to even; `i32::MIN` where that does not fit.
+    unsafe fn round(a: Self::F) -> Self::I;
+    /// `2^n` for n from -126 to 127.
+    unsafe fn exp2i(n: Self::I) -> Self::F;
+    /// Lane i and i + 8, then i + 4, i + 2, i + 1.
+    unsafe fn sum(x: Self::F) -> f32;
+    unsafe fn largest(x: Self::F) -> f32;
+    /// Lane i of the result is [`sum`](Self::sum) of vector i, in every bit.
+    unsafe fn sums(x: &[Self::F; LANES]) -> Self::F;
+
+    // Integers.
+    unsafe fn isplat(x: i32) -> Self::I;
+    unsafe fn iload(p: *const i32) -> Self::I;
+    unsafe fn istore(p: *mut i32, x: Self::I);
+    /// Four bytes from `offset` of each row.
+    unsafe fn gather(rows: &Rows, offset: usize) -> Self::I;
+    unsafe fn iadd(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn imul(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn iand(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn ior(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn ishl(a: Self::I, n: u32) -> Self::I;
+    /// Shifts zeros in.
+    unsafe fn ishr(a: Self::I, n: u32) -> Self::I;
+    /// Shifts the sign in.
+    unsafe fn isar(a: Self::I, n: u32) -> Self::I;
+    unsafe fn to_f32(a: Self::I) -> Self::F;
+    /// Half-precision numbers in the lower 16 bits of each lane.
+    unsafe fn half(a: Self::I) -> Self::F;
+    /// The lanes' bits as numbers.
+    unsafe fn as_f32(a: Self::I) -> Self::F;
+    /// Integers from -128 to 127 as bytes.
+    unsafe fn store_i8(p: *mut i8, a: Self::I);
+
+    // Bytes of two rows.
+    /// 32 bytes of each.
+    unsafe fn bytes(a: *const u8, b: *const u8) -> Self::B;
+    /// 16 bytes of each: low halves of all bytes, then their high halves.
+    unsafe fn nibbles(a: *const u8, b: *const u8) -> Self::B;
+    /// 16 bytes of each: low half of the first byte, its high half, low half of the second, …
+    unsafe fn nibble_pairs(a: *const u8, b: *const u8) -> Self::B;
+    /// 4 bytes of each, an element a bit, lowest bit first: 0x10 where it is set.
+    unsafe fn bits(a: *const u8, b: *const u8) -> Self::B;
+    /// 8 bytes of each, an element two bits, lowest first: these as bits 4 and 5.
+    unsafe fn bit_pairs(a: *const u8, b: *const u8) -> Self::B;
+    unsafe fn bsplat(x: u8) -> Self::B;
+    unsafe fn band(a: Self::B, b: Self::B) -> Self::B;
+    unsafe fn bor(a: Self::B, b: Self::B) -> Self::B;
+    unsafe fn bxor(a: Self::B, b: Self::B) -> Self::B;
+    unsafe fn bsub(a: Self::B, b: Self::B) -> Self::B;
+    /// Shifts right by `n` < 8; the upper `n` bits of a byte are then undefined.
+    unsafe fn bshr(a: Self::B, n: u32) -> Self::B;
+    /// Shifts left by `n` < 8; the lower `n` bits of a byte are then undefined.
+    unsafe fn bshl(a: Self::B, n: u32) -> Self::B;
+    /// Eight pairs of rows, see [`pair`], as columns: lane r of column k has bytes `4k..4k + 4` of row r.
+    unsafe fn columns(rows: [Self::B; 8]) -> [Self::I; 8];
+    /// Adds to each lane the product of its four bytes with those at `x`, which are signed and not
+    /// -128. `WIDE`: weights may need all eight bits; otherwise they are from 0 to 63 (or signed).
+    unsafe fn dot4<const WIDE: bool>(sum: Self::I, weights: Self::I, x: *const i8) -> Self::I;
+    /// Asks for the cache line at `p`, which need not be valid.
+    unsafe fn prefetch(p: *const u8);
+}
