@@ -45,7 +45,7 @@ struct Args {
     #[arg(long)]
     exact: bool,
     /// Engine to run on.
-    #[arg(long, default_value = "candle-cpu")]
+    #[arg(long, default_value = "cpu")]
     engine: String,
     /// Tokens the session can hold; the model's own limit, at most 4096, unless given.
     #[arg(long)]

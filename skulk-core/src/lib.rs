@@ -44,7 +44,7 @@ pub use generate::{
     Session, StageInfo, Timings, Token, TokenLogprob, Usage,
 };
 pub use ids::{ExpertIdx, LayerIdx, SeqId, TokenId};
-pub use model::{EngineOptions, candle_cpu, candle_cuda, candle_metal, engine};
+pub use model::{EngineOptions, candle_cpu, candle_cuda, candle_metal, cpu, engine};
 pub use plan::{Placement, Stage};
 pub use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 pub use weights::{Checkpoint, DType, MappedFile, Metadata, Region, TensorInfo, open_checkpoint};

@@ -71,14 +71,14 @@ fn placements() {
     for (what, layers) in
         [("gap", vec![0..1, 2..4]), ("overlap", vec![0..3, 2..4]), ("short", vec![0..3]), ("none", vec![])]
     {
-        let error = Placement::new(stages("candle-cpu", &layers), 4).unwrap_err();
+        let error = Placement::new(stages("cpu", &layers), 4).unwrap_err();
         expect(what, &error, ErrorKind::PlacementInvalid, &["expected", "found"]);
     }
     let checkpoint = open_checkpoint(fixture("llama")).unwrap();
     let unknown = Placement::new(stages("abacus", &[0..4]), 4).unwrap();
     let error = Model::load(&*checkpoint, &unknown, &one_thread()).unwrap_err();
     expect("unknown engine", &error, ErrorKind::PlacementInvalid, &["abacus"]);
-    let other_model = Placement::new(stages("candle-cpu", &[0..5]), 5).unwrap();
+    let other_model = Placement::new(stages("cpu", &[0..5]), 5).unwrap();
     let error = Model::load(&*checkpoint, &other_model, &one_thread()).unwrap_err();
     expect("another model's placement", &error, ErrorKind::PlacementInvalid, &["4", "5"]);
 }

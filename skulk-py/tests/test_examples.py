@@ -32,7 +32,7 @@ def test_every_example_is_run_here() -> None:
 def test_generate() -> None:
     output = run("generate.py")
     assert output.startswith(f", {STORY}")
-    assert "layers 0..3 on candle-cpu → layers 3..5 on candle-cpu" in output
+    assert "layers 0..3 on cpu → layers 3..5 on cpu" in output
     assert re.search(r"\[(length|stop|eos)\] \d+ tokens, .* \d+ tok/s\n$", output)
 
 

@@ -25,7 +25,7 @@ def test_a_model_says_what_it_is(checkpoint: Path) -> None:
     assert model.arch.hidden_size > 0 and model.arch.context_length >= 128
     assert [n for stage in model.stages for n in stage.layers] == list(range(layers))
     for stage in model.stages:
-        assert stage.engine == "candle-cpu" and "1 thread" in stage.device
+        assert stage.engine == "cpu" and "1 thread" in stage.device
         assert stage.weight_bytes > 0 and stage.kv_cache_bytes > 0
         assert stage.engine in model.placement
     assert model.arch.family in repr(model) and f"{layers} layers" in repr(model)

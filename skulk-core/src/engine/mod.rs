@@ -6,6 +6,7 @@
 
 pub(crate) mod backend;
 pub(crate) mod candle;
+pub(crate) mod cpu;
 #[cfg(test)]
 mod conformance;
 
@@ -20,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{SeqId, TokenId};
 use crate::weights::Checkpoint;
 
-/// Names an engine, e.g. `candle-cpu`. Placements refer to engines by it.
+/// Names an engine, e.g. `cpu`. Placements refer to engines by it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EngineId(Arc<str>);
 

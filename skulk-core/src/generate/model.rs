@@ -15,7 +15,7 @@ use crate::engine::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{GenerateOptions, Generation, Prompt, Session};
 use crate::ids::{SeqId, TokenId};
-use crate::model::{EngineOptions, candle_cpu};
+use crate::model::{EngineOptions, cpu};
 use crate::plan::Placement;
 use crate::tokenizer::Tokenizer;
 use crate::weights::{Checkpoint, open_checkpoint};
@@ -359,7 +359,7 @@ impl std::fmt::Debug for Model {
 /// The caller's engines, or one CPU engine of the caller's number of threads.
 fn engines(options: &LoadOptions) -> Result<Vec<Arc<dyn Engine>>> {
     if options.engines.is_empty() {
-        return Ok(vec![candle_cpu(
+        return Ok(vec![cpu(
             &EngineOptions::default().threads(options.threads).precision(options.precision),
         )?]);
     }

@@ -7,7 +7,8 @@ use super::shard::DecoderShard;
 use crate::arch::LayerTensor;
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Backend, CacheSpec};
-use crate::engine::candle::{Cpu, Tensors};
+use crate::engine::candle::{self, Tensors};
+use crate::engine::cpu::Cpu;
 use crate::engine::{Capabilities, Engine, EngineId, LoadCx, Precision, Shard, ShardEstimate, ShardSpec};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Checkpoint;
@@ -53,8 +54,8 @@ impl EngineOptions {
     }
 }
 
-/// The engine of this name: `candle-cpu` (or `cpu`), `candle-cuda` or `candle-metal`; the latter two
-/// take a device's ordinal, as in `candle-cuda:1`.
+/// The engine of this name: `cpu`, `candle-cpu`, `candle-cuda` or `candle-metal`; the latter two take
+/// a device's ordinal, as in `candle-cuda:1`.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for an unknown name; otherwise as the engine's own function.
@@ -64,7 +65,8 @@ pub fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
         None => (name, Some(0)),
     };
     match (kind, ordinal) {
-        ("candle-cpu" | "cpu", _) if kind == name => candle_cpu(options),
+        ("cpu", _) if kind == name => cpu(options),
+        ("candle-cpu", _) if kind == name => candle_cpu(options),
         ("candle-cuda", Some(ordinal)) => candle_cuda(ordinal),
         ("candle-metal", Some(ordinal)) => candle_metal(ordinal),
         _ => Err(Error::new(
@@ -72,17 +74,31 @@ pub fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
             format!("expected the name of an engine, found `{name}`"),
         )
         .with("field", "engine")
-        .with_hint("engines: candle-cpu, candle-cuda, candle-metal; of several devices: candle-cuda:1")),
+        .with_hint("engines: cpu, candle-cpu, candle-cuda, candle-metal; of several devices: candle-cuda:1")),
     }
 }
 
-/// The CPU through candle's kernels: weights stay where they are mapped.
+/// The CPU through this library's own kernels, for the best instruction set that the machine has.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads.
+pub fn cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    let backend = Cpu::new(options.threads, options.precision)?;
+    let device = format!("{}, {}", cpu_with(options.threads), backend.instruction_set());
+    Ok(DecoderEngine::shared("cpu", device, true, backend))
+}
+
+/// The CPU through candle's kernels: slower than [`cpu`], and its oracle.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads.
 pub fn candle_cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    let device = format!("CPU, {} thread{}", options.threads, if options.threads == 1 { "" } else { "s" });
-    Ok(DecoderEngine::shared("candle-cpu", device, true, Cpu::new(options.threads, options.precision)?))
+    let backend = candle::Cpu::new(options.threads, options.precision)?;
+    Ok(DecoderEngine::shared("candle-cpu", cpu_with(options.threads), true, backend))
+}
+
+fn cpu_with(threads: usize) -> String {
+    format!("CPU, {threads} thread{}", if threads == 1 { "" } else { "s" })
 }
 
 /// An NVIDIA GPU through candle's tensors: weights are copied to it. Its id is `candle-cuda`, for
@@ -183,10 +199,10 @@ mod tests {
         let options = EngineOptions::default().threads(1);
         for name in ["cpu", "candle-cpu"] {
             let engine = engine(name, &options).unwrap();
-            assert_eq!(engine.id().as_str(), "candle-cpu");
+            assert_eq!(engine.id().as_str(), name);
             assert!(engine.capabilities().exact_rows && engine.capabilities().in_place_weights);
         }
-        for name in ["", "gpu", "candle-cpu:0", "candle-cuda:", "candle-cuda:x", "candle-metal:-1"] {
+        for name in ["", "gpu", "cpu:0", "candle-cpu:0", "candle-cuda:", "candle-cuda:x", "candle-metal:-1"] {
             let error = engine(name, &options).err().unwrap();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{name}");
             assert!(error.hint().is_some_and(|h| h.contains("candle-cuda")), "{name}");

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// ```
 /// use skulk::{EngineId, Placement};
-/// let placement = Placement::even(18, 4, &EngineId::new("candle-cpu")).unwrap();
+/// let placement = Placement::even(18, 4, &EngineId::new("cpu")).unwrap();
 /// assert_eq!(placement.stages().len(), 4);
 /// assert_eq!(placement.stages()[0].layers, 0..5);
 /// assert_eq!(placement.stages()[3].layers, 14..18);

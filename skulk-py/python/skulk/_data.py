@@ -27,7 +27,7 @@ class Stage:
     """What one stage of a loaded model holds."""
 
     engine: str
-    """The engine that runs it, e.g. ``candle-cpu``."""
+    """The engine that runs it, e.g. ``cpu``."""
     device: str
     """The engine's device in words."""
     layers: range

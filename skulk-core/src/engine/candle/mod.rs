@@ -8,3 +8,4 @@ mod tensor;
 
 pub(crate) use cpu::Cpu;
 pub(crate) use tensor::Tensors;
+pub(crate) use attention::{Cache, Partials, attend};

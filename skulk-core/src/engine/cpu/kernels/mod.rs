@@ -11,6 +11,7 @@
 mod avx512;
 mod dense;
 mod format;
+mod linear;
 mod product;
 mod rounding;
 mod rows;
@@ -23,8 +24,8 @@ use std::ops::Range;
 
 use dense::{BF16, Dense, F16, F32};
 use format::Format;
-use product::{Activations, Product};
-pub(crate) use simd::{BLOCK, LANES};
+pub(crate) use linear::{Matrix, Room};
+use product::Product;
 
 use crate::arch::{Activation, RopeLayout};
 use crate::weights::DType;

@@ -45,8 +45,8 @@ pub(super) struct Product {
     pub(super) stride: usize,
 }
 
-/// How far ahead of its use memory is asked for: enough to hide its latency, and little of a cache.
-const AHEAD: usize = 24 << 10;
+/// How far behind the tile memory is asked for ahead of its use: enough to hide its latency, and little of a cache.
+const AHEAD: usize = 16 << 10;
 
 /// What the lower digit's place is worth in the upper one's.
 pub(super) const BASE: i32 = 255;
@@ -212,7 +212,7 @@ pub(super) unsafe fn one<S: Simd, F: Format, const EXACT: bool>(product: &Produc
     let lines = const { (LANES * F::BYTES / F::BLOCKS).div_ceil(64) };
     for tile in tiles {
         let rows = product.tile(tile);
-        let mut ahead = product.weights.wrapping_add(tile * tile_bytes + AHEAD);
+        let mut ahead = product.weights.wrapping_add((tile + 1) * tile_bytes + AHEAD);
         let mut sum = S::zero();
         let mut block = 0;
         while block < product.blocks {

@@ -1,0 +1,245 @@
+//! Which operations does the CPU offer through kernels of our own?
+//!
+//! Weights are multiplied where they are stored. Kernels for each instruction set lie in
+//! [`kernels`], the threads in [`pool`], attention in [`attention`].
+
+pub(crate) mod kernels;
+mod pool;
+
+use kernels::{Kernels, Matrix, Room};
+use pool::Pool;
+
+use crate::arch::Activation;
+use crate::engine::Precision;
+use crate::engine::backend::{Attend, Backend, CacheSpec, NormRope};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::TokenId;
+use crate::weights::{Region, quant};
+
+/// Elements below which another thread costs more than it saves.
+const LEAST_ELEMENTS: usize = 1 << 14;
+
+/// The CPU: weights where they are stored, one pool of threads of the caller's size.
+pub(crate) struct Cpu {
+    kernels: &'static Kernels,
+    pool: Pool,
+    precision: Precision,
+}
+
+impl Cpu {
+    /// A backend with `threads` threads, which end when it is dropped.
+    pub(crate) fn new(threads: usize, precision: Precision) -> Result<Self> {
+        Self::with_kernels(Kernels::detect(), threads, precision)
+    }
+
+    fn with_kernels(kernels: &'static Kernels, threads: usize, precision: Precision) -> Result<Self> {
+        const MOST: usize = 1024;
+        if !(1..=MOST).contains(&threads) {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("expected 1 to {MOST} threads, found {threads}"),
+            )
+            .with("field", "threads")
+            .with_hint("use the number of cores you want to give to the model"));
+        }
+        Ok(Self { kernels, pool: Pool::new(threads)?, precision })
+    }
+
+    /// The instruction set of its kernels.
+    pub(crate) fn instruction_set(&self) -> &'static str {
+        self.kernels.name
+    }
+
+    /// Calls `each(row, elements)` for the first `rows` rows, over threads when it pays.
+    fn rows(&self, x: &mut Buffer, rows: usize, each: impl Fn(usize, &mut [f32]) + Sync) {
+        let width = x.width;
+        let least = LEAST_ELEMENTS.div_ceil(width.max(1));
+        self.pool.rows(&mut x.data[..rows * width], width, least, |row, x, _| each(row, x));
+    }
+}
+
+/// Rows in ordinary memory, packed at the width of the operation that wrote them.
+pub(crate) struct Buffer {
+    data: Vec<f32>,
+    width: usize,
+}
+
+impl Buffer {
+    fn row(&self, row: usize) -> &[f32] {
+        &self.data[row * self.width..][..self.width]
+    }
+}
+
+/// See [`Backend::Scratch`].
+pub(crate) struct Scratch {
+    room: Room,
+    attention: crate::engine::candle::Partials,
+}
+
+impl Backend for Cpu {
+    type Buffer = Buffer;
+    type Matrix = Matrix;
+    type Vector = Vec<f32>;
+    type Cache = crate::engine::candle::Cache;
+    type Scratch = Scratch;
+
+    const EXACT_ROWS: bool = true;
+
+    fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        self.pool.turn(work)
+    }
+
+    fn buffer(&self, rows: usize, width: usize) -> Result<Buffer> {
+        let too_large = || {
+            Error::new(ErrorKind::OutOfMemory, format!("cannot reserve {rows} rows of {width} activations"))
+                .with_hint("use a smaller prefill chunk")
+        };
+        let len = rows.checked_mul(width).ok_or_else(too_large)?;
+        // Ask first: the allocation below would end the process instead of failing. It is made
+        // zeroed, as such pages exist only from their first use on: short prompts need few.
+        Vec::<f32>::new().try_reserve_exact(len).map_err(|e| too_large().with_source(e))?;
+        let data = vec![0.0; len];
+        Ok(Buffer { data, width })
+    }
+
+    fn scratch(&self, rows: usize, width: usize) -> Result<Scratch> {
+        Ok(Scratch { room: Room::new(rows, width, self.precision), attention: Default::default() })
+    }
+
+    fn cache(&self, spec: &CacheSpec) -> Result<Self::Cache> {
+        crate::engine::candle::Cache::new(spec)
+    }
+
+    fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Matrix> {
+        weight.will_need();
+        Matrix::new(self.kernels, weight, bias, self.precision)
+    }
+
+    fn vector(&self, values: Vec<f32>) -> Result<Vec<f32>> {
+        Ok(values)
+    }
+
+    fn write(&self, host: &[f32], out: &mut Buffer) -> Result<()> {
+        out.data[..host.len()].copy_from_slice(host);
+        Ok(())
+    }
+
+    fn read(&self, x: &Buffer, out: &mut [f32]) -> Result<()> {
+        out.copy_from_slice(&x.data[..out.len()]);
+        Ok(())
+    }
+
+    fn gather(&self, x: &Buffer, from: &[usize], out: &mut Buffer) -> Result<()> {
+        out.width = x.width;
+        for (to, &from) in out.data.chunks_exact_mut(x.width).zip(from) {
+            to.copy_from_slice(x.row(from));
+        }
+        Ok(())
+    }
+
+    fn embed(&self, table: &Matrix, tokens: &[TokenId], scale: f32, out: &mut Buffer) -> Result<()> {
+        out.width = table.n_in();
+        let dtype = table.weight().dtype();
+        self.rows(out, tokens.len(), |row, x| {
+            quant::dequantise(dtype, table.row(tokens[row].0 as usize), x);
+            if scale != 1.0 {
+                x.iter_mut().for_each(|v| *v *= scale);
+            }
+        });
+        Ok(())
+    }
+
+    fn rms_norm(&self, x: &Buffer, weight: &Vec<f32>, eps: f32, rows: usize, out: &mut Buffer) -> Result<()> {
+        out.width = x.width;
+        self.rows(out, rows, |row, y| self.kernels.rms_norm(x.row(row), (weight, eps), y));
+        Ok(())
+    }
+
+    fn add(&self, x: &mut Buffer, y: &Buffer, rows: usize) -> Result<()> {
+        self.rows(x, rows, |row, x| self.kernels.add(x, y.row(row)));
+        Ok(())
+    }
+
+    fn linear(
+        &self,
+        scratch: &mut Scratch,
+        x: &Buffer,
+        rows: usize,
+        products: &mut [(&Matrix, &mut Buffer)],
+    ) -> Result<()> {
+        let products = products.iter_mut().map(|(matrix, out)| {
+            out.width = matrix.n_out();
+            (*matrix, &mut out.data[..])
+        });
+        scratch.room.linear(self.kernels, &self.pool, &x.data, rows, products);
+        Ok(())
+    }
+
+    fn gated(&self, activation: Activation, gate: &mut Buffer, up: &Buffer, rows: usize) -> Result<()> {
+        self.rows(gate, rows, |row, gate| self.kernels.gated(activation, gate, up.row(row)));
+        Ok(())
+    }
+
+    fn softcap(&self, x: &mut Buffer, cap: f32, rows: usize) -> Result<()> {
+        self.rows(x, rows, |_, x| self.kernels.softcap(x, cap));
+        Ok(())
+    }
+
+    fn angles(&self, frequencies: &[f32], positions: &[usize], out: &mut Buffer) -> Result<()> {
+        out.width = 2 * frequencies.len();
+        self.rows(out, positions.len(), |row, x| {
+            let (cos, sin) = x.split_at_mut(frequencies.len());
+            for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(frequencies) {
+                (*sin, *cos) = (positions[row] as f32 * frequency).sin_cos();
+            }
+        });
+        Ok(())
+    }
+
+    fn norm_rope(&self, op: &NormRope<'_, Self>, angles: &Buffer, rows: usize, x: &mut Buffer) -> Result<()> {
+        let half = angles.width / 2;
+        let norm = op.norm.map(|(weight, eps)| (&weight[..], eps));
+        self.rows(x, rows, |row, x| {
+            let (cos, sin) = angles.row(row).split_at(half);
+            for head in x.chunks_exact_mut(op.head_dim) {
+                self.kernels.norm_rope(head, norm, op.layout, cos, sin);
+            }
+        });
+        Ok(())
+    }
+
+    fn attend(
+        &self,
+        scratch: &mut Scratch,
+        op: &Attend<'_>,
+        qkv: [&Buffer; 3],
+        cache: &mut Self::Cache,
+        out: &mut Buffer,
+    ) -> Result<()> {
+        out.width = op.attention.n_heads * op.attention.head_dim;
+        let qkv = qkv.map(|x| x.data.as_slice());
+        crate::engine::candle::attend(&mut scratch.attention, 1, op, qkv, cache, &mut out.data);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::conformance::conformance;
+
+    mod one_thread {
+        use super::*;
+        conformance!(Cpu::new(1, Precision::Fast).unwrap());
+    }
+
+    mod three_threads {
+        use super::*;
+        conformance!(Cpu::new(3, Precision::Fast).unwrap());
+    }
+
+    mod exact {
+        use super::*;
+        conformance!(Cpu::new(2, Precision::Exact).unwrap());
+    }
+}

@@ -1,0 +1,421 @@
+//! Who computes an operation's parts? The engine's own threads, and the thread that calls.
+//!
+//! An operation of a decoded token takes microseconds, and there are hundreds a token: handing it
+//! out must cost next to nothing. Workers therefore spin for a short while before they park, take
+//! parts of the work until there are none, and nobody waits for a worker that has not begun: where
+//! cores are short, whoever runs does the work.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, Thread};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// A part of the work: units `range`, on worker number `.1`.
+type Work<'a> = &'a (dyn Fn(Range<usize>, usize) + Sync);
+
+/// Looks for work without giving the core away, about 10 µs.
+const SPINS: usize = 400;
+/// Then looks again each time the core comes back, about 100 µs where nobody else wants it.
+const YIELDS: usize = 200;
+
+/// Threads that share operations. They end when the pool is dropped.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// Operations run one at a time.
+    running: Mutex<()>,
+    turns: Turns,
+}
+
+struct Shared {
+    /// The operation's number in the upper 32 bits; whether it is closed; how many workers are in it.
+    gate: AtomicU64,
+    /// Written only while the gate is closed and empty.
+    job: Mutex<Option<Job>>,
+    /// Units not yet taken begin here.
+    next: AtomicUsize,
+    sleeping: Vec<AtomicBool>,
+    stop: AtomicBool,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+/// Where rows begin that are given out to different threads.
+struct Start<T>(*mut T);
+// SAFETY: threads get disjoint rows, and `T` may be sent to them.
+unsafe impl<T: Send> Sync for Start<T> {}
+
+const CLOSED: u64 = 1 << 31;
+const COUNT: u64 = CLOSED - 1;
+
+#[derive(Clone, Copy)]
+struct Job {
+    work: Work<'static>,
+    total: usize,
+    least: usize,
+    threads: usize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pool {
+    /// A pool of `threads` threads, the calling one included.
+    pub(crate) fn new(threads: usize) -> Result<Self> {
+        let sleeping = (1..threads).map(|_| AtomicBool::new(false)).collect();
+        let shared = Arc::new(Shared {
+            gate: AtomicU64::new(CLOSED),
+            job: Mutex::new(None),
+            next: AtomicUsize::new(0),
+            sleeping,
+            stop: AtomicBool::new(false),
+            panic: Mutex::new(None),
+        });
+        let mut pool =
+            Self { shared, workers: Vec::new(), running: Mutex::new(()), turns: Turns::default() };
+        for worker in 1..threads {
+            let shared = Arc::clone(&pool.shared);
+            let spawned = std::thread::Builder::new()
+                .name(format!("skulk-cpu-{worker}"))
+                .spawn(move || shared.serve(worker));
+            // On failure those already started end with the pool.
+            pool.workers.push(spawned.map_err(|e| {
+                Error::new(ErrorKind::EngineFailed, "cannot start the engine's threads")
+                    .with_hint("use fewer threads")
+                    .with_source(e)
+            })?);
+        }
+        Ok(pool)
+    }
+
+    /// Threads that may compute at a time.
+    pub(crate) fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `step` when it is its turn: steps of several sequences run in the order they came.
+    pub(crate) fn turn<R>(&self, step: impl FnOnce() -> R) -> R {
+        let _turn = self.turns.wait();
+        step()
+    }
+
+    /// Calls `work(row, elements, thread)` for each row of `width` elements, over threads where there
+    /// are at least `least` rows for each.
+    pub(crate) fn rows<T: Send>(
+        &self,
+        data: &mut [T],
+        width: usize,
+        least: usize,
+        work: impl Fn(usize, &mut [T], usize) + Sync,
+    ) {
+        let rows = data.len() / width.max(1);
+        let start = Start(data.as_mut_ptr());
+        self.run(rows, least, &|range, worker| {
+            let start = &start;
+            for row in range {
+                // SAFETY: the row lies within `data`, which is borrowed until all work is done, and
+                // no row is given out twice.
+                let row_data = unsafe { std::slice::from_raw_parts_mut(start.0.add(row * width), width) };
+                work(row, row_data, worker);
+            }
+        });
+    }
+
+    /// Calls `work` with disjoint ranges that cover `0..total`, each of at least `least` units but
+    /// the last, and with the number of the thread, below [`threads`](Self::threads). Returns when
+    /// all are done. `work` must not call this itself.
+    pub(crate) fn run(&self, total: usize, least: usize, work: Work<'_>) {
+        let least = least.max(1);
+        if self.workers.is_empty() || total <= least {
+            if total > 0 {
+                work(0..total, 0);
+            }
+            return;
+        }
+        let _running = lock(&self.running);
+        let shared = &*self.shared;
+        // SAFETY: nobody calls it after `Close` has been dropped, which is before this returns: the
+        // gate lets nobody in then, and nobody is left inside.
+        let work = unsafe { std::mem::transmute::<Work<'_>, Work<'static>>(work) };
+        let job = Job { work, total, least, threads: self.threads() };
+        *lock(&shared.job) = Some(job);
+        shared.next.store(0, Ordering::Relaxed);
+        let number = (shared.gate.load(Ordering::Relaxed) >> 32).wrapping_add(1) << 32;
+        {
+            // Sequentially consistent, as is the workers' order of going to sleep and looking here:
+            // either a worker sees the number, or this sees that it sleeps.
+            shared.gate.store(number, Ordering::SeqCst);
+            let _close = Close(shared);
+            for (sleeping, worker) in shared.sleeping.iter().zip(&self.workers) {
+                if sleeping.load(Ordering::SeqCst) {
+                    worker.thread().unpark();
+                }
+            }
+            shared.take_parts(job, 0);
+        }
+        let panic = lock(&shared.panic).take();
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        for worker in self.workers.drain(..) {
+            worker.thread().unpark();
+            // A worker's panic was passed on by `run`.
+            let _ = worker.join();
+        }
+    }
+}
+
+/// Closes the gate and waits until nobody is inside, also when the caller's own part panicked.
+struct Close<'a>(&'a Shared);
+
+impl Drop for Close<'_> {
+    fn drop(&mut self) {
+        let mut inside = self.0.gate.fetch_or(CLOSED, Ordering::AcqRel) & COUNT;
+        let mut spins = 0;
+        while inside > 0 {
+            pause(&mut spins);
+            inside = self.0.gate.load(Ordering::Acquire) & COUNT;
+        }
+    }
+}
+
+/// Spins at first, then lets others run.
+fn pause(spins: &mut usize) {
+    *spins += 1;
+    if *spins < SPINS {
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
+    }
+}
+
+impl Shared {
+    /// Takes parts until there are none. They get smaller towards the end, so that all end together.
+    fn take_parts(&self, job: Job, worker: usize) {
+        let mut from = self.next.load(Ordering::Relaxed);
+        while from < job.total {
+            let left = job.total - from;
+            let n = (left / (2 * job.threads)).max(job.least).min(left);
+            match self.next.compare_exchange_weak(from, from + n, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => {
+                    (job.work)(from..from + n, worker);
+                    from = self.next.load(Ordering::Relaxed);
+                }
+                Err(found) => from = found,
+            }
+        }
+    }
+
+    /// A worker's life.
+    fn serve(&self, worker: usize) {
+        let mut seen = 0;
+        while let Some(number) = self.enter(worker, seen) {
+            seen = number;
+            let job = *lock(&self.job);
+            if let Some(job) = job {
+                let done = catch_unwind(AssertUnwindSafe(|| self.take_parts(job, worker)));
+                if let Err(panic) = done {
+                    // The others need not go on.
+                    self.next.store(job.total, Ordering::Relaxed);
+                    *lock(&self.panic) = Some(panic);
+                }
+            }
+            self.gate.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Waits for an operation other than `seen` and enters it; `None` when the pool is dropped.
+    fn enter(&self, worker: usize, seen: u64) -> Option<u64> {
+        let mut spins = 0;
+        loop {
+            let gate = self.gate.load(Ordering::Acquire);
+            if gate >> 32 != seen && gate & CLOSED == 0 {
+                let entered =
+                    self.gate.compare_exchange_weak(gate, gate + 1, Ordering::AcqRel, Ordering::Relaxed);
+                if entered.is_ok() {
+                    return Some(gate >> 32);
+                }
+                continue;
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            if spins < SPINS + YIELDS {
+                pause(&mut spins);
+                continue;
+            }
+            let Some(sleeping) = self.sleeping.get(worker - 1) else { return None };
+            sleeping.store(true, Ordering::SeqCst);
+            let gate = self.gate.load(Ordering::SeqCst);
+            let work = gate >> 32 != seen && gate & CLOSED == 0;
+            if !work && !self.stop.load(Ordering::SeqCst) {
+                std::thread::park();
+            }
+            sleeping.store(false, Ordering::SeqCst);
+            spins = 0;
+        }
+    }
+}
+
+/// First come, first served: a mutex alone could let one caller starve the others.
+#[derive(Default)]
+struct Turns {
+    /// Whether somebody has the turn, and who waits.
+    queue: Mutex<(bool, VecDeque<Arc<Waiting>>)>,
+}
+
+struct Waiting {
+    thread: Thread,
+    called: AtomicBool,
+}
+
+struct Turn<'a>(&'a Turns);
+
+impl Turns {
+    fn wait(&self) -> Turn<'_> {
+        let waiting = {
+            let mut queue = lock(&self.queue);
+            if !queue.0 {
+                queue.0 = true;
+                return Turn(self);
+            }
+            let waiting =
+                Arc::new(Waiting { thread: std::thread::current(), called: AtomicBool::new(false) });
+            queue.1.push_back(Arc::clone(&waiting));
+            waiting
+        };
+        while !waiting.called.load(Ordering::Acquire) {
+            std::thread::park();
+        }
+        Turn(self)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut queue = lock(&self.0.queue);
+        match queue.1.pop_front() {
+            Some(next) => {
+                next.called.store(true, Ordering::Release);
+                next.thread.unpark();
+            }
+            None => queue.0 = false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sums(pool: &Pool, total: usize, least: usize) {
+        let counts: Vec<AtomicUsize> = (0..total).map(|_| AtomicUsize::new(0)).collect();
+        pool.run(total, least, &|range, worker| {
+            assert!(worker < pool.threads() && !range.is_empty());
+            assert!(range.len() >= least.min(total) || range.end == total);
+            for i in range {
+                counts[i].fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        assert!(counts.iter().all(|n| n.load(Ordering::Relaxed) == 1));
+    }
+
+    #[test]
+    fn every_unit_is_done_once() {
+        for threads in [1, 2, 3, 16] {
+            let pool = Pool::new(threads).unwrap();
+            assert_eq!(pool.threads(), threads);
+            for total in [0, 1, 2, 7, 1000] {
+                for least in [0, 1, 3, 5000] {
+                    for _ in 0..20 {
+                        sums(&pool, total, least);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sleepers_wake() {
+        let pool = Pool::new(3).unwrap();
+        for _ in 0..3 {
+            sums(&pool, 100, 1);
+            // Longer than workers look for work before they sleep, whatever the machine.
+            while !pool.shared.sleeping.iter().all(|s| s.load(Ordering::SeqCst)) {
+                std::thread::yield_now();
+            }
+        }
+        sums(&pool, 100, 1);
+    }
+
+    #[test]
+    fn many_callers_share_one_pool() {
+        let pool = Pool::new(4).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for total in 0..200 {
+                        pool.turn(|| sums(&pool, total, 1));
+                        sums(&pool, total, 1);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn turns_come_in_order() {
+        let pool = Pool::new(1).unwrap();
+        let order = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            pool.turn(|| {
+                for i in 0..5 {
+                    let (pool, order) = (&pool, &order);
+                    scope.spawn(move || pool.turn(|| lock(order).push(i)));
+                    while lock(&pool.turns.queue).1.len() <= i {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        });
+        assert_eq!(*lock(&order), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_pool_goes_on() {
+        let pool = Pool::new(3).unwrap();
+        for bad in [0, 50, 99] {
+            let result = catch_unwind(AssertUnwindSafe(|| {
+                pool.run(100, 1, &|range, _| assert!(!range.contains(&bad), "on purpose"));
+            }));
+            assert!(result.is_err());
+            sums(&pool, 100, 1);
+        }
+    }
+
+    #[test]
+    fn nothing_runs_after_the_drop() {
+        let marker = Arc::new(());
+        let pool = Pool::new(4).unwrap();
+        let shared = Arc::downgrade(&pool.shared);
+        let held = Arc::clone(&marker);
+        pool.run(10, 1, &|_, _| assert!(Arc::strong_count(&held) > 0));
+        let mut rows = [0; 30];
+        pool.rows(&mut rows, 3, 1, |row, elements, _| elements.fill(row));
+        assert!(rows.iter().enumerate().all(|(i, row)| *row == i / 3));
+        drop(pool);
+        assert!(shared.upgrade().is_none(), "a worker still holds the pool's state");
+    }
+}
