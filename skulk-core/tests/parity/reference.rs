@@ -32,7 +32,8 @@ fn supported(path: &Path, setup: &Setup) -> Option<Stages> {
         Err(error) => {
             let family = json(&path.join("config.json"))["model_type"].as_str().unwrap_or("").to_owned();
             assert!(
-                !["llama", "gemma3_text", "gemma3"].contains(&family.as_str()),
+                !["llama", "gemma3_text", "gemma3", "qwen3", "qwen3_moe", "mixtral"]
+                    .contains(&family.as_str()),
                 "{}: {error}",
                 path.display()
             );
