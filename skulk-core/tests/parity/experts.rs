@@ -1,7 +1,7 @@
 //! Do experts give the same however a file keeps them, and is a layer without one of them refused?
 //!
 //! A small Qwen3-MoE of random weights, written twice: stacked in a GGUF file and each expert in
-//! tensors of its own in a Hugging Face folder.
+//! tensors of its own in a Hugging Face folder. And the mixtral fixture, rewritten as a GGUF file.
 
 use std::path::Path;
 
@@ -18,6 +18,8 @@ const WIDTH: usize = 24;
 const VOCAB: usize = 48;
 const N_EXPERTS: usize = 6;
 const N_USED: usize = 3;
+/// The same, for files.
+const COUNTS: Option<[usize; 2]> = Some([N_EXPERTS, N_USED]);
 const LAYERS: usize = 2;
 const KV_WIDTH: usize = 16;
 
@@ -62,21 +64,44 @@ fn weights() -> Vec<Weight> {
     all
 }
 
-fn write_gguf(path: &Path, weights: &[Weight], n_used: usize) {
-    let mut gguf = GgufWriter::new()
-        .str("general.architecture", "qwen3moe")
-        .u32("qwen3moe.embedding_length", HIDDEN as u32)
-        .u32("qwen3moe.block_count", LAYERS as u32)
-        .u32("qwen3moe.context_length", 64)
-        .u32("qwen3moe.feed_forward_length", 80)
-        .u32("qwen3moe.expert_feed_forward_length", WIDTH as u32)
-        .u32("qwen3moe.expert_count", N_EXPERTS as u32)
-        .u32("qwen3moe.expert_used_count", n_used as u32)
-        .u32("qwen3moe.attention.head_count", 2)
-        .u32("qwen3moe.attention.head_count_kv", 1)
-        .u32("qwen3moe.attention.key_length", KV_WIDTH as u32)
-        .f32("qwen3moe.rope.freq_base", 1e6)
-        .f32("qwen3moe.attention.layer_norm_rms_epsilon", 1e-6);
+/// Of each layer the first expert alone, as a dense block.
+fn dense(weights: Vec<Weight>) -> Vec<Weight> {
+    let kept = weights.into_iter().filter(|w| !w.0.contains("ffn_gate_inp"));
+    kept.map(|(gguf, folder, mut shape, mut values)| {
+        if shape.len() < 3 {
+            return (gguf, folder, shape, values);
+        }
+        values.truncate(WIDTH * HIDDEN);
+        shape.remove(0);
+        let (layer, role) = folder.rsplit_once(".weight").unwrap().0.rsplit_once('.').unwrap();
+        (gguf.replace("_exps", ""), format!("{layer}.mlp.{role}.weight"), shape, values)
+    })
+    .collect()
+}
+
+fn write_gguf(path: &Path, weights: &[Weight], experts: Option<[usize; 2]>) {
+    let family = if experts.is_some() { "qwen3moe" } else { "qwen3" };
+    let mut gguf = GgufWriter::new().str("general.architecture", family);
+    for (key, value) in [
+        ("embedding_length", HIDDEN),
+        ("block_count", LAYERS),
+        ("context_length", 64),
+        ("feed_forward_length", if experts.is_some() { 80 } else { WIDTH }),
+        ("attention.head_count", 2),
+        ("attention.head_count_kv", 1),
+        ("attention.key_length", KV_WIDTH),
+    ] {
+        gguf = gguf.u32(&format!("{family}.{key}"), value as u32);
+    }
+    if let Some([n_experts, n_used]) = experts {
+        gguf = gguf
+            .u32("qwen3moe.expert_feed_forward_length", WIDTH as u32)
+            .u32("qwen3moe.expert_count", n_experts as u32)
+            .u32("qwen3moe.expert_used_count", n_used as u32);
+    }
+    gguf = gguf
+        .f32(&format!("{family}.rope.freq_base"), 1e6)
+        .f32(&format!("{family}.attention.layer_norm_rms_epsilon"), 1e-6);
     for (name, _, shape, values) in weights {
         let shape: Vec<u64> = shape.iter().map(|&n| n as u64).collect();
         gguf = gguf.tensor_f32(name, &shape, values);
@@ -124,7 +149,7 @@ fn stacked_and_single_experts_give_the_same() {
     let (folder, weights) = (tempfile::tempdir().unwrap(), weights());
     write_folder(folder.path(), &apart(&weights), &[]);
     let gguf = folder.path().join("stacked.gguf");
-    write_gguf(&gguf, &weights, N_USED);
+    write_gguf(&gguf, &weights, COUNTS);
     let tokens: Vec<_> = (0..40).map(|i| TokenId(i * 31 % VOCAB as u32)).collect();
     let [stacked, single] = [gguf.as_path(), &folder.path().join("model.safetensors")].map(|path| {
         let setup = Setup { kv: KvType::F32, cuts: vec![1], chunk: 16, ..Setup::default() };
@@ -141,6 +166,119 @@ fn stacked_and_single_experts_give_the_same() {
     }
 }
 
+/// Dense Qwen3 is Qwen3-MoE whose layers are all dense, in both formats.
+#[test]
+fn dense_qwen3_is_the_other_without_experts() {
+    let weights = dense(weights());
+    let tokens: Vec<_> = (0..40).map(|i| TokenId(i * 17 % VOCAB as u32)).collect();
+    let logits = |path: &Path| {
+        let stages = Stages::load(path, &Setup { kv: KvType::F32, ..Setup::default() }).unwrap();
+        stages.feed(stages.open(0), 0, &tokens).concat()
+    };
+    let width = ("intermediate_size", json!(WIDTH));
+    let folder = |change: &[(&str, Value)]| {
+        let folder = tempfile::tempdir().unwrap();
+        write_folder(folder.path(), &apart(&weights), change);
+        logits(folder.path())
+    };
+    let without = folder(&[width.clone(), ("mlp_only_layers", json!([0, 1]))]);
+    let qwen3 = folder(&[width, ("model_type", json!("qwen3"))]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    write_gguf(file.path(), &weights, None);
+    let most = qwen3.iter().fold(0.0f32, |a, x| a.max(x.abs()));
+    assert!(most > 0.5 && most.is_finite());
+    for other in [without, logits(file.path())] {
+        assert!(other.iter().zip(&qwen3).all(|(a, b)| (a - b).abs() <= 1e-5 * most));
+    }
+}
+
+/// Mixtral as converters store it: a llama with stacked experts, the rows of query and key heads
+/// permuted from halves to pairs.
+#[test]
+fn mixtral_in_a_gguf_file_is_the_fixture() {
+    const BF16: u32 = 30;
+    let fixture = crate::fixtures::root().join("tests/fixtures/models/mixtral");
+    let checkpoint = open_checkpoint(&fixture).unwrap();
+    let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
+    let spec = &arch.layers[0];
+    let (heads, n_experts) = (&spec.attention, spec.ffn.experts.unwrap().n_experts);
+    let mut gguf = GgufWriter::new().str("general.architecture", "llama");
+    for (key, value) in [
+        ("embedding_length", arch.hidden_size),
+        ("block_count", arch.n_layers()),
+        ("context_length", arch.context_length),
+        ("feed_forward_length", spec.ffn.width),
+        ("expert_count", n_experts),
+        ("expert_used_count", spec.ffn.experts.unwrap().n_used),
+        ("attention.head_count", heads.n_heads),
+        ("attention.head_count_kv", heads.n_kv_heads),
+        ("attention.key_length", heads.head_dim),
+    ] {
+        gguf = gguf.u32(&format!("llama.{key}"), value as u32);
+    }
+    gguf = gguf
+        .f32("llama.rope.freq_base", arch.ropes[0].theta as f32)
+        .f32("llama.attention.layer_norm_rms_epsilon", arch.norm.eps);
+    let mut put = |name: String, shape: &[usize], bytes: &[u8]| {
+        let shape: Vec<u64> = shape.iter().map(|&n| n as u64).collect();
+        gguf = std::mem::take(&mut gguf).tensor(&format!("{name}.weight"), BF16, &shape, bytes);
+    };
+    let region = |name: String| checkpoint.region(&format!("{name}.weight")).unwrap();
+    for (to, from) in
+        [("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")]
+    {
+        let from = region(from.into());
+        put(to.into(), from.shape(), from.bytes());
+    }
+    for layer in 0..arch.n_layers() {
+        let from = format!("model.layers.{layer}");
+        for (to, from) in [
+            ("attn_norm", format!("{from}.input_layernorm")),
+            ("attn_q", format!("{from}.self_attn.q_proj")),
+            ("attn_k", format!("{from}.self_attn.k_proj")),
+            ("attn_v", format!("{from}.self_attn.v_proj")),
+            ("attn_output", format!("{from}.self_attn.o_proj")),
+            ("ffn_norm", format!("{from}.post_attention_layernorm")),
+            ("ffn_gate_inp", format!("{from}.block_sparse_moe.gate")),
+        ] {
+            let region = region(from);
+            let mut bytes = region.bytes().to_vec();
+            if matches!(to, "attn_q" | "attn_k") {
+                let row = region.row_bytes().unwrap();
+                for (to, from) in
+                    bytes.chunks_mut(row * heads.head_dim).zip(region.bytes().chunks(row * heads.head_dim))
+                {
+                    for (i, to) in to.chunks_mut(row).enumerate() {
+                        let at = i / 2 + i % 2 * heads.head_dim / 2;
+                        to.copy_from_slice(&from[at * row..][..row]);
+                    }
+                }
+            }
+            put(format!("blk.{layer}.{to}"), region.shape(), &bytes);
+        }
+        for (to, from) in [("gate", "w1"), ("up", "w3"), ("down", "w2")] {
+            let experts: Vec<_> = (0..n_experts)
+                .map(|e| region(format!("model.layers.{layer}.block_sparse_moe.experts.{e}.{from}")))
+                .collect();
+            let bytes: Vec<u8> = experts.iter().flat_map(|e| e.bytes().to_vec()).collect();
+            put(format!("blk.{layer}.ffn_{to}_exps"), &[&[n_experts], experts[0].shape()].concat(), &bytes);
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mixtral.gguf");
+    std::fs::write(&path, gguf.build()).unwrap();
+    let tokens: Vec<_> = (0..60).map(|i| TokenId(i * 37 % 2000)).collect();
+    let [converted, original] = [path.as_path(), &fixture].map(|path| {
+        let stages = Stages::load(path, &Setup { kv: KvType::F32, ..Setup::default() }).unwrap();
+        stages.feed(stages.open(0), 0, &tokens).concat()
+    });
+    // Permuted heads are summed in another order.
+    let most = original.iter().fold(0.0f32, |a, x| a.max(x.abs()));
+    for (a, b) in converted.iter().zip(&original) {
+        assert!((a - b).abs() <= 1e-5 * most, "{a} in the GGUF file, {b} in the folder");
+    }
+}
+
 /// What a shard will take is what it takes, experts included.
 #[test]
 fn estimates_count_experts() {
@@ -148,7 +286,7 @@ fn estimates_count_experts() {
     let (folder, weights) = (tempfile::tempdir().unwrap(), weights());
     write_folder(folder.path(), &apart(&weights), &[]);
     let gguf = folder.path().join("stacked.gguf");
-    write_gguf(&gguf, &weights, N_USED);
+    write_gguf(&gguf, &weights, COUNTS);
     let engine = candle_cpu(&EngineOptions::default().threads(1)).unwrap();
     for path in [gguf.as_path(), &folder.path().join("model.safetensors")] {
         let checkpoint = open_checkpoint(path).unwrap();
@@ -224,14 +362,14 @@ fn what_cannot_be_is_refused() {
         expect("a missing tensor", folder.path(), TensorMissing, name);
     }
     let gguf = folder.path().join("stacked.gguf");
-    write_gguf(&gguf, &weights(), N_EXPERTS + 1);
+    write_gguf(&gguf, &weights(), Some([N_EXPERTS, N_EXPERTS + 1]));
     expect("too many used", &gguf, ConfigInvalid, "expected 1 to 6, found 7");
     let name = "blk.1.ffn_down_exps.weight";
     let rest: Vec<_> = weights().into_iter().filter(|w| w.0 != name).collect();
-    write_gguf(&gguf, &rest, N_USED);
+    write_gguf(&gguf, &rest, COUNTS);
     expect("a missing stack", &gguf, TensorMissing, name);
     let mut other = weights();
     other.iter_mut().find(|w| w.0 == name).unwrap().2.swap(1, 2);
-    write_gguf(&gguf, &other, N_USED);
+    write_gguf(&gguf, &other, COUNTS);
     expect("another shape", &gguf, TensorShape, name);
 }
