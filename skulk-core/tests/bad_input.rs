@@ -375,10 +375,10 @@ fn gguf_files() {
             "output_norm.weight",
         ),
         (
-            "experts",
-            sizes(GgufWriter::new()).u32("llama.expert_count", 8),
-            ErrorKind::ArchUnsupported,
-            "experts",
+            "experts that nothing uses",
+            ffn(sizes(GgufWriter::new())).u32("llama.expert_count", 8),
+            ErrorKind::ConfigInvalid,
+            "llama.expert_used_count",
         ),
         (
             "widths of other layers",

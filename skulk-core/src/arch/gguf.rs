@@ -2,8 +2,8 @@
 
 use super::names::{GGUF, TensorNames};
 use super::{
-    Activation, ArchSpec, AttentionSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, RopeLayout, RopeScaling,
-    RopeSpec, SUPPORTED, unsupported,
+    Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, RopeLayout,
+    RopeScaling, RopeSpec, SUPPORTED, unsupported,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::gguf::{GgufMetadata, GgufValue};
@@ -13,7 +13,7 @@ pub(super) fn spec(metadata: &GgufMetadata, checkpoint: &dyn Checkpoint) -> Resu
     let arch = metadata.str("general.architecture")?;
     let keys = Keys { metadata, arch };
     match arch {
-        "llama" => llama(&keys, checkpoint),
+        "llama" | "qwen3" | "qwen3moe" => llama(&keys, checkpoint),
         "gemma3" => gemma3(&keys, checkpoint),
         other => Err(unsupported("the architecture", other, SUPPORTED)
             .with("file", metadata.file().display())
@@ -21,12 +21,14 @@ pub(super) fn spec(metadata: &GgufMetadata, checkpoint: &dyn Checkpoint) -> Resu
     }
 }
 
+/// llama (mixtral included, which converters store as llama with experts) and qwen3, which norms
+/// queries and keys and pairs a head's halves.
 fn llama(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
-    if keys.opt_usize("expert_count")?.unwrap_or(0) > 0 {
-        return Err(unsupported("the variant", "llama with experts", SUPPORTED)
-            .with("file", keys.metadata.file().display()));
-    }
+    let qwen3 = keys.arch != "llama";
+    let layout = if qwen3 { RopeLayout::Halves } else { RopeLayout::Pairs };
     let sizes = Sizes::read(keys)?;
+    let experts = experts(keys)?;
+    let expert_width = keys.opt_usize("expert_feed_forward_length")?;
     let dim = keys.opt_usize("rope.dimension_count")?.unwrap_or(sizes.head_dim);
     // The converter stores Llama 3's scaling as divisors in a tensor, other scalings as key-values.
     let scaling = match checkpoint.tensor("rope_freqs.weight") {
@@ -45,22 +47,23 @@ fn llama(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
                 window: None,
                 scale: (sizes.head_dim as f32).sqrt().recip(),
                 softcap: None,
-                qk_norm: false,
+                qk_norm: qwen3,
                 qkv_bias: checkpoint.tensor(&format!("blk.{layer}.attn_q.bias")).is_some(),
                 output_bias: checkpoint.tensor(&format!("blk.{layer}.attn_output.bias")).is_some(),
                 rope: 0,
             },
             ffn: FfnSpec {
-                width,
+                width: if experts.is_some() { expert_width.unwrap_or(width) } else { width },
                 activation: Activation::Silu,
-                bias: checkpoint.tensor(&format!("blk.{layer}.ffn_gate.bias")).is_some(),
+                bias: experts.is_none() && checkpoint.tensor(&format!("blk.{layer}.ffn_gate.bias")).is_some(),
+                experts,
             },
             post_attention_norm: false,
             post_ffn_norm: false,
         })
         .collect();
     Ok(ArchSpec {
-        family: "llama".into(),
+        family: keys.arch.into(),
         hidden_size: sizes.hidden_size,
         vocab_size: keys.vocab_size(checkpoint)?,
         context_length: sizes.context_length,
@@ -68,10 +71,23 @@ fn llama(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
         norm: NormSpec { eps: keys.f64("attention.layer_norm_rms_epsilon")? as f32, weight_offset: 0.0 },
         tied_embeddings: checkpoint.tensor("output.weight").is_none(),
         final_softcap: None,
-        ropes: vec![RopeSpec { theta, dim, layout: RopeLayout::Pairs, scaling }],
+        ropes: vec![RopeSpec { theta, dim, layout, scaling }],
         layers,
         names: TensorNames { prefix: String::new(), spelling: &GGUF },
     })
+}
+
+/// The mixture of experts of every layer. Files do not say that weights are normalised;
+/// llama.cpp does so for these families.
+fn experts(keys: &Keys<'_>) -> Result<Option<ExpertsSpec>> {
+    let n_experts = match keys.arch {
+        "qwen3moe" => keys.usize("expert_count")?,
+        _ => match keys.opt_usize("expert_count")? {
+            None | Some(0) => return Ok(None),
+            Some(n) => n,
+        },
+    };
+    Ok(Some(ExpertsSpec { n_experts, n_used: keys.usize("expert_used_count")?, normalise: true }))
 }
 
 fn gemma3(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
@@ -102,7 +118,7 @@ fn gemma3(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
                     output_bias: false,
                     rope: usize::from(sliding),
                 },
-                ffn: FfnSpec { width, activation: Activation::GeluTanh, bias: false },
+                ffn: FfnSpec { width, activation: Activation::GeluTanh, bias: false, experts: None },
                 post_attention_norm: true,
                 post_ffn_norm: true,
             }

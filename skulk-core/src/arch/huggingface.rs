@@ -2,16 +2,17 @@
 //!
 //! transformers 5 writes `rope_parameters`; hubs mostly hold `rope_theta` and `rope_scaling`.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::names::{HF_GEMMA3, HF_LLAMA, TensorNames};
+use super::config::Config;
+use super::names::{HF_GEMMA3, HF_LLAMA, HF_MIXTRAL, Spelling, TensorNames};
 use super::{
-    Activation, ArchSpec, AttentionSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, RopeLayout, RopeScaling,
-    RopeSpec, SUPPORTED, activation, unsupported,
+    Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, RopeLayout,
+    RopeScaling, RopeSpec, SUPPORTED, unsupported,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::weights::Checkpoint;
 use crate::weights::safetensors::HfMetadata;
 
@@ -20,7 +21,10 @@ pub(super) fn spec(metadata: &HfMetadata, checkpoint: &dyn Checkpoint) -> Result
     let root = Config { file: &file, at: "", value: &metadata.config };
     let model_type = root.str("model_type")?;
     match model_type {
-        "llama" => llama(&root, checkpoint),
+        "llama" => llama(&root, checkpoint, &LLAMA),
+        "qwen3" => llama(&root, checkpoint, &QWEN3),
+        "qwen3_moe" => llama(&root, checkpoint, &QWEN3_MOE),
+        "mixtral" => llama(&root, checkpoint, &MIXTRAL),
         "gemma3_text" => gemma3(&root, checkpoint),
         // The multi-modal wrapper: its text half is a gemma3_text of its own.
         "gemma3" => gemma3(&root.section("text_config")?, checkpoint),
@@ -30,45 +34,145 @@ pub(super) fn spec(metadata: &HfMetadata, checkpoint: &dyn Checkpoint) -> Result
     }
 }
 
-fn llama(config: &Config<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
-    let common = Common::read(config, |hidden, heads| hidden / heads.max(1))?;
+/// Where a family differs from llama: details, and what its configurations may leave out.
+struct Family {
+    label: &'static str,
+    spelling: &'static Spelling,
+    qk_norm: bool,
+    context: usize,
+    theta: f64,
+    eps: f32,
+    head_dim: fn(usize, usize) -> usize,
+    window: fn(&Config<'_>) -> Result<Option<usize>>,
+    mixture: fn(&Config<'_>) -> Result<Option<Mixture>>,
+}
+
+/// Experts, and the layers that have them.
+struct Mixture {
+    spec: ExpertsSpec,
+    width: usize,
+    /// Every `step`-th layer has experts, the others are dense.
+    step: usize,
+    /// Layers that are dense nevertheless.
+    dense: BTreeSet<usize>,
+}
+
+const LLAMA: Family = Family {
+    label: "llama",
+    spelling: &HF_LLAMA,
+    qk_norm: false,
+    context: 2048,
+    theta: 10_000.0,
+    eps: 1e-6,
+    head_dim: |hidden, heads| hidden / heads.max(1),
+    window: |_| Ok(None),
+    mixture: |_| Ok(None),
+};
+const QWEN3: Family = Family {
+    label: "qwen3",
+    qk_norm: true,
+    context: 32_768,
+    head_dim: |_, _| 128,
+    window: qwen3_window,
+    ..LLAMA
+};
+const QWEN3_MOE: Family =
+    Family { label: "qwen3_moe", head_dim: LLAMA.head_dim, mixture: qwen3_moe, ..QWEN3 };
+const MIXTRAL: Family = Family {
+    label: "mixtral",
+    spelling: &HF_MIXTRAL,
+    context: 131_072,
+    theta: 1_000_000.0,
+    eps: 1e-5,
+    window: |config| config.opt_usize("sliding_window"),
+    mixture: mixtral,
+    ..LLAMA
+};
+
+fn llama(config: &Config<'_>, checkpoint: &dyn Checkpoint, family: &Family) -> Result<ArchSpec> {
+    let common = Common::read(config, family.head_dim)?;
     let dim = rotary_dim(config, common.head_dim)?;
-    let rope = rope_spec(config, "full_attention", 10_000.0, true, dim)?;
+    let rope = rope_spec(config, "full_attention", family.theta, true, dim)?;
     let attention_bias = config.bool_or("attention_bias", false)?;
-    let layer = LayerSpec {
-        attention: AttentionSpec {
-            n_heads: common.n_heads,
-            n_kv_heads: common.n_kv_heads,
-            head_dim: common.head_dim,
-            window: None,
-            scale: (common.head_dim as f32).sqrt().recip(),
-            softcap: None,
-            qk_norm: false,
-            qkv_bias: attention_bias,
-            output_bias: attention_bias,
-            rope: 0,
-        },
-        ffn: FfnSpec {
-            width: common.ffn_width,
-            activation: config.activation_or("hidden_act", Activation::Silu)?,
-            bias: config.bool_or("mlp_bias", false)?,
-        },
-        post_attention_norm: false,
-        post_ffn_norm: false,
+    let attention = AttentionSpec {
+        n_heads: common.n_heads,
+        n_kv_heads: common.n_kv_heads,
+        head_dim: common.head_dim,
+        window: (family.window)(config)?,
+        scale: (common.head_dim as f32).sqrt().recip(),
+        softcap: None,
+        qk_norm: family.qk_norm,
+        qkv_bias: attention_bias,
+        output_bias: attention_bias,
+        rope: 0,
+    };
+    let dense = FfnSpec {
+        width: common.ffn_width,
+        activation: config.activation_or("hidden_act", Activation::Silu)?,
+        bias: config.bool_or("mlp_bias", false)?,
+        experts: None,
+    };
+    let mixture = (family.mixture)(config)?;
+    let layer = |layer: usize| {
+        let mixture =
+            mixture.as_ref().filter(|m| (layer + 1).is_multiple_of(m.step) && !m.dense.contains(&layer));
+        let ffn = match mixture {
+            Some(m) => FfnSpec { width: m.width, bias: false, experts: Some(m.spec), ..dense.clone() },
+            None => dense.clone(),
+        };
+        LayerSpec { attention: attention.clone(), ffn, post_attention_norm: false, post_ffn_norm: false }
     };
     Ok(ArchSpec {
-        family: "llama".into(),
+        family: family.label.into(),
         hidden_size: common.hidden_size,
         vocab_size: common.vocab_size,
-        context_length: config.usize_or("max_position_embeddings", 2048)?,
+        context_length: config.usize_or("max_position_embeddings", family.context)?,
         embedding_scale: 1.0,
-        norm: NormSpec { eps: config.f32_or("rms_norm_eps", 1e-6)?, weight_offset: 0.0 },
+        norm: NormSpec { eps: config.f32_or("rms_norm_eps", family.eps)?, weight_offset: 0.0 },
         tied_embeddings: config.bool_or("tie_word_embeddings", false)?,
         final_softcap: None,
         ropes: vec![rope],
-        layers: vec![layer; common.n_layers],
-        names: TensorNames { prefix: prefix(checkpoint), spelling: &HF_LLAMA },
+        layers: (0..common.n_layers).map(layer).collect(),
+        names: TensorNames { prefix: prefix(checkpoint), spelling: family.spelling },
     })
+}
+
+/// Published configurations name a window and switch it off.
+fn qwen3_window(config: &Config<'_>) -> Result<Option<usize>> {
+    if config.bool_or("use_sliding_window", false)? {
+        return Err(unsupported("the variant", "use_sliding_window", "attention to all positions")
+            .with("file", config.file.display()));
+    }
+    Ok(None)
+}
+
+fn qwen3_moe(config: &Config<'_>) -> Result<Option<Mixture>> {
+    let step = config.usize_or("decoder_sparse_step", 1)?;
+    if step == 0 {
+        return Err(config.error("decoder_sparse_step", "expected at least 1, found 0".into()));
+    }
+    // Hubs hold `num_experts`; transformers 5 writes the name that other families have.
+    let n_experts = match config.opt_usize("num_experts")? {
+        Some(n) => n,
+        None => config.usize("num_local_experts")?,
+    };
+    let spec = ExpertsSpec {
+        n_experts,
+        n_used: config.usize("num_experts_per_tok")?,
+        normalise: config.bool_or("norm_topk_prob", false)?,
+    };
+    let dense = config.usizes("mlp_only_layers")?;
+    Ok(Some(Mixture { spec, width: config.usize("moe_intermediate_size")?, step, dense }))
+}
+
+fn mixtral(config: &Config<'_>) -> Result<Option<Mixture>> {
+    let spec = ExpertsSpec {
+        n_experts: config.usize("num_local_experts")?,
+        n_used: config.usize("num_experts_per_tok")?,
+        normalise: true,
+    };
+    let width = config.usize("intermediate_size")?;
+    Ok(Some(Mixture { spec, width, step: 1, dense: BTreeSet::new() }))
 }
 
 fn gemma3(config: &Config<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
@@ -98,6 +202,7 @@ fn gemma3(config: &Config<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> 
                 width: common.ffn_width,
                 activation: config.activation_or("hidden_activation", Activation::GeluTanh)?,
                 bias: false,
+                experts: None,
             },
             post_attention_norm: true,
             post_ffn_norm: true,
@@ -233,105 +338,5 @@ impl Common {
             head_dim: config.usize_or("head_dim", default_head_dim(hidden_size, n_heads))?,
             ffn_width: config.usize("intermediate_size")?,
         })
-    }
-}
-
-/// A JSON object whose fields are read with their file and name at hand for errors.
-#[derive(Clone, Copy)]
-struct Config<'a> {
-    file: &'a PathBuf,
-    at: &'a str,
-    value: &'a Value,
-}
-
-impl<'a> Config<'a> {
-    fn opt(&self, key: &str) -> Option<&'a Value> {
-        self.value.get(key).filter(|v| !v.is_null())
-    }
-
-    fn section(&self, key: &'a str) -> Result<Self> {
-        let value = self.opt(key).ok_or_else(|| self.missing(key))?;
-        if !value.is_object() {
-            return Err(self.wrong(key, "an object", value));
-        }
-        Ok(Self { file: self.file, at: key, value })
-    }
-
-    fn opt_with<T>(
-        &self,
-        key: &str,
-        expected: &str,
-        read: impl Fn(&'a Value) -> Option<T>,
-    ) -> Result<Option<T>> {
-        self.opt(key).map(|v| read(v).ok_or_else(|| self.wrong(key, expected, v))).transpose()
-    }
-
-    fn opt_usize(&self, key: &str) -> Result<Option<usize>> {
-        self.opt_with(key, "a whole number", |v| v.as_u64().and_then(|n| n.try_into().ok()))
-    }
-
-    fn usize(&self, key: &str) -> Result<usize> {
-        self.opt_usize(key)?.ok_or_else(|| self.missing(key))
-    }
-
-    fn usize_or(&self, key: &str, default: usize) -> Result<usize> {
-        Ok(self.opt_usize(key)?.unwrap_or(default))
-    }
-
-    fn opt_f64(&self, key: &str) -> Result<Option<f64>> {
-        self.opt_with(key, "a number", Value::as_f64)
-    }
-
-    fn f64(&self, key: &str) -> Result<f64> {
-        self.opt_f64(key)?.ok_or_else(|| self.missing(key))
-    }
-
-    fn opt_f32(&self, key: &str) -> Result<Option<f32>> {
-        Ok(self.opt_f64(key)?.map(|v| v as f32))
-    }
-
-    fn f32_or(&self, key: &str, default: f32) -> Result<f32> {
-        Ok(self.opt_f32(key)?.unwrap_or(default))
-    }
-
-    fn opt_str(&self, key: &str) -> Result<Option<&'a str>> {
-        self.opt_with(key, "a string", Value::as_str)
-    }
-
-    fn str(&self, key: &str) -> Result<&'a str> {
-        self.opt_str(key)?.ok_or_else(|| self.missing(key))
-    }
-
-    fn bool_or(&self, key: &str, default: bool) -> Result<bool> {
-        Ok(self.opt_with(key, "true or false", Value::as_bool)?.unwrap_or(default))
-    }
-
-    fn activation_or(&self, key: &'static str, default: Activation) -> Result<Activation> {
-        let named = self.opt_str(key)?.map(activation).transpose();
-        named
-            .map(|a| a.unwrap_or(default))
-            .map_err(|e| e.with("file", self.file.display()).with("field", key))
-    }
-
-    fn missing(&self, key: &str) -> Error {
-        self.error(key, "expected the field, found none".into())
-    }
-
-    fn wrong(&self, key: &str, expected: &str, found: &Value) -> Error {
-        let mut found = found.to_string();
-        if found.len() > 80 {
-            let end = (0..=80).rev().find(|&i| found.is_char_boundary(i)).unwrap_or(0);
-            found.truncate(end);
-            found.push('…');
-        }
-        self.error(key, format!("expected {expected}, found {found}"))
-    }
-
-    fn error(&self, key: &str, message: String) -> Error {
-        let field = if self.at.is_empty() { key.to_owned() } else { format!("{}.{key}", self.at) };
-        Error::new(ErrorKind::ConfigInvalid, message)
-            .with("file", self.file.display())
-            .with("field", field)
-            .with_hint("fetch the model's config.json again")
     }
 }

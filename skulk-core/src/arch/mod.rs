@@ -3,6 +3,7 @@
 //! [`ArchSpec`] holds facts (sizes, windows, norms, names), never code. The decoder reads facts
 //! alone, so a new family is a new way to fill them in.
 
+mod config;
 mod gguf;
 mod huggingface;
 mod names;
@@ -18,6 +19,8 @@ use crate::weights::{Checkpoint, Metadata};
 const MAX_SIZE: usize = 1 << 28;
 /// Upper bound for the number of layers.
 const MAX_LAYERS: usize = 1 << 12;
+/// Upper bound for the number of experts of a layer.
+const MAX_EXPERTS: usize = 1 << 14;
 
 /// A decoder-only transformer, described.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,16 +99,30 @@ pub struct AttentionSpec {
     pub rope: usize,
 }
 
-/// Gated feed-forward block: `down(act(gate(x)) · up(x))`.
+/// Gated feed-forward block: `down(act(gate(x)) · up(x))`, dense or a mixture of experts.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct FfnSpec {
-    /// Inner width.
+    /// Inner width; of a mixture, each expert's.
     pub width: usize,
     /// Applied to the gate.
     pub activation: Activation,
     /// All three projections have a bias.
     pub bias: bool,
+    /// The block is a mixture of experts, each such a block; `None`: dense.
+    pub experts: Option<ExpertsSpec>,
+}
+
+/// A sparse mixture of experts (Shazeer et al. 2017): a router gives each row probabilities over
+/// the experts, the most probable ones compute it, and their results are added, weighted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertsSpec {
+    /// Experts in the layer.
+    pub n_experts: usize,
+    /// Experts that a row takes.
+    pub n_used: usize,
+    /// The weights of the experts taken are scaled to a sum of 1.
+    pub normalise: bool,
 }
 
 /// The gate's non-linearity.
@@ -175,6 +192,10 @@ impl ArchSpec {
             size("key/value heads", a.n_kv_heads, 1 << 16)?;
             size("head dimension", a.head_dim, 1 << 16)?;
             size("feed-forward width", layer.ffn.width, MAX_SIZE)?;
+            if let Some(experts) = layer.ffn.experts {
+                size("experts", experts.n_experts, MAX_EXPERTS)?;
+                size("experts for each row", experts.n_used, experts.n_experts)?;
+            }
             if !a.n_heads.is_multiple_of(a.n_kv_heads) {
                 return Err(invalid(
                     "key/value heads",
@@ -214,7 +235,7 @@ fn unsupported(what: &str, found: &str, supported: &str) -> Error {
 }
 
 /// Families this version can run, for messages.
-const SUPPORTED: &str = "llama, gemma3";
+const SUPPORTED: &str = "llama, gemma3, qwen3, qwen3 with experts, mixtral";
 
 /// The name of an activation in configurations.
 fn activation(name: &str) -> Result<Activation> {

@@ -1,9 +1,10 @@
 //! What is this tensor called here? Roles, and each format's spelling of them.
 
 use super::LayerSpec;
+use crate::ids::ExpertIdx;
 use LayerTensor::{
-    AttentionNorm, AttentionOutput, FfnDown, FfnGate, FfnNorm, FfnUp, Key, KeyNorm, PostAttentionNorm,
-    PostFfnNorm, Query, QueryNorm, Value,
+    AttentionNorm, AttentionOutput, ExpertDown, ExpertGate, ExpertUp, FfnDown, FfnGate, FfnNorm, FfnUp, Key,
+    KeyNorm, PostAttentionNorm, PostFfnNorm, Query, QueryNorm, Router, Value,
 };
 
 /// A tensor's role within one layer.
@@ -34,6 +35,14 @@ pub enum LayerTensor {
     FfnUp,
     /// Feed-forward down projection.
     FfnDown,
+    /// Scores experts, `[experts, hidden]`.
+    Router,
+    /// An expert's gate projection, or those of all experts stacked.
+    ExpertGate,
+    /// An expert's up projection, or those of all experts stacked.
+    ExpertUp,
+    /// An expert's down projection, or those of all experts stacked.
+    ExpertDown,
     /// Norm after the feed-forward block.
     PostFfnNorm,
 }
@@ -41,14 +50,24 @@ pub enum LayerTensor {
 impl LayerTensor {
     /// The tensors a layer of this description has, biases aside.
     pub fn of(layer: &LayerSpec) -> impl Iterator<Item = LayerTensor> {
-        let always = [AttentionNorm, Query, Key, Value, AttentionOutput, FfnNorm, FfnGate, FfnUp, FfnDown];
+        let always = [AttentionNorm, Query, Key, Value, AttentionOutput, FfnNorm];
+        let ffn: &[_] = match layer.ffn.experts {
+            None => &[FfnGate, FfnUp, FfnDown],
+            Some(_) => &[Router, ExpertGate, ExpertUp, ExpertDown],
+        };
         let optional = [
             (layer.attention.qk_norm, QueryNorm),
             (layer.attention.qk_norm, KeyNorm),
             (layer.post_attention_norm, PostAttentionNorm),
             (layer.post_ffn_norm, PostFfnNorm),
         ];
-        always.into_iter().chain(optional.into_iter().filter_map(|(has, tensor)| has.then_some(tensor)))
+        let optional = optional.into_iter().filter_map(|(has, tensor)| has.then_some(tensor));
+        always.into_iter().chain(ffn.iter().copied()).chain(optional)
+    }
+
+    /// Whether a layer has one for each expert.
+    fn is_per_expert(self) -> bool {
+        matches!(self, ExpertGate | ExpertUp | ExpertDown)
     }
 }
 
@@ -59,6 +78,9 @@ pub struct TensorNames {
     pub(super) prefix: String,
     pub(super) spelling: &'static Spelling,
 }
+
+/// Stands for an expert's index in the roles of formats that do not stack experts.
+const EXPERT: &str = "{}";
 
 /// A format's words.
 #[derive(Debug, PartialEq, Eq)]
@@ -86,6 +108,31 @@ impl TensorNames {
         // Multi-modal checkpoints keep the head beside the text model, not inside it.
         let outer = self.prefix.strip_suffix("model.").unwrap_or("");
         format!("{outer}{}.weight", self.spelling.head)
+    }
+
+    /// Names of the weights that a layer of this description has, biases aside.
+    pub fn weights<'a>(&'a self, layer: usize, spec: &'a LayerSpec) -> impl Iterator<Item = String> + 'a {
+        LayerTensor::of(spec).flat_map(move |tensor| {
+            let n = match spec.ffn.experts {
+                Some(experts) if tensor.is_per_expert() && !self.stacks_experts() => experts.n_experts,
+                _ => 1,
+            };
+            (0..n).map(move |expert| match tensor.is_per_expert() {
+                true => self.expert_weight(layer, tensor, ExpertIdx(expert)),
+                false => self.weight(layer, tensor),
+            })
+        })
+    }
+
+    /// Whether a layer's experts are stacked in one tensor, `[experts, out, in]`, rather than in
+    /// tensors of their own.
+    pub fn stacks_experts(&self) -> bool {
+        !self.spelling.roles.iter().any(|(_, name)| name.contains(EXPERT))
+    }
+
+    /// Name of the tensor that holds an expert's weight, alone or among others.
+    pub fn expert_weight(&self, layer: usize, tensor: LayerTensor, expert: ExpertIdx) -> String {
+        self.weight(layer, tensor).replacen(EXPERT, &expert.to_string(), 1)
     }
 
     /// Name of a layer's weight.
@@ -123,11 +170,15 @@ pub(super) static GGUF: Spelling = Spelling {
         (FfnGate, "ffn_gate"),
         (FfnUp, "ffn_up"),
         (FfnDown, "ffn_down"),
+        (Router, "ffn_gate_inp"),
+        (ExpertGate, "ffn_gate_exps"),
+        (ExpertUp, "ffn_up_exps"),
+        (ExpertDown, "ffn_down_exps"),
         (PostFfnNorm, "post_ffw_norm"),
     ],
 };
 
-/// Hugging Face llama.
+/// Hugging Face llama, qwen3 and qwen3_moe.
 pub(super) static HF_LLAMA: Spelling = Spelling {
     embedding: "embed_tokens",
     output_norm: "norm",
@@ -139,10 +190,36 @@ pub(super) static HF_LLAMA: Spelling = Spelling {
         (Key, "self_attn.k_proj"),
         (Value, "self_attn.v_proj"),
         (AttentionOutput, "self_attn.o_proj"),
+        (QueryNorm, "self_attn.q_norm"),
+        (KeyNorm, "self_attn.k_norm"),
         (FfnNorm, "post_attention_layernorm"),
         (FfnGate, "mlp.gate_proj"),
         (FfnUp, "mlp.up_proj"),
         (FfnDown, "mlp.down_proj"),
+        (Router, "mlp.gate"),
+        (ExpertGate, "mlp.experts.{}.gate_proj"),
+        (ExpertUp, "mlp.experts.{}.up_proj"),
+        (ExpertDown, "mlp.experts.{}.down_proj"),
+    ],
+};
+
+/// Hugging Face mixtral.
+pub(super) static HF_MIXTRAL: Spelling = Spelling {
+    embedding: "embed_tokens",
+    output_norm: "norm",
+    head: "lm_head",
+    layers: "layers",
+    roles: &[
+        (AttentionNorm, "input_layernorm"),
+        (Query, "self_attn.q_proj"),
+        (Key, "self_attn.k_proj"),
+        (Value, "self_attn.v_proj"),
+        (AttentionOutput, "self_attn.o_proj"),
+        (FfnNorm, "post_attention_layernorm"),
+        (Router, "block_sparse_moe.gate"),
+        (ExpertGate, "block_sparse_moe.experts.{}.w1"),
+        (ExpertUp, "block_sparse_moe.experts.{}.w3"),
+        (ExpertDown, "block_sparse_moe.experts.{}.w2"),
     ],
 };
 

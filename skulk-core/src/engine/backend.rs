@@ -91,6 +91,17 @@ pub(crate) trait Backend: Send + Sync + 'static {
         up: &Self::Buffer,
         rows: usize,
     ) -> Result<()>;
+    /// `out = Σ weight · down(activation(gate · x) · (up · x))` by row, over the experts that the
+    /// row's routes name and in their order.
+    fn experts(
+        &self,
+        scratch: &mut Self::Scratch,
+        op: &Experts<'_, Self>,
+        x: &Self::Buffer,
+        rows: usize,
+        inner: &mut [Self::Buffer; 2],
+        out: &mut Self::Buffer,
+    ) -> Result<()>;
     /// `x = cap · tanh(x / cap)`.
     fn softcap(&self, x: &mut Self::Buffer, cap: f32, rows: usize) -> Result<()>;
 
@@ -152,6 +163,42 @@ impl CacheSpec {
     /// Elements of the keys, or of the values.
     pub(crate) fn elements(&self) -> Option<usize> {
         self.n_kv_heads.checked_mul(self.head_dim)?.checked_mul(self.positions)
+    }
+}
+
+/// One layer's experts, and which of them each row takes.
+pub(crate) struct Experts<'a, B: Backend + ?Sized> {
+    pub(crate) activation: Activation,
+    pub(crate) routes: &'a Routes,
+    /// All experts of the layer, by index.
+    pub(crate) experts: &'a [Expert<B>],
+}
+
+/// A gated feed-forward block's weights. A dense block is one expert.
+pub(crate) struct Expert<B: Backend + ?Sized> {
+    pub(crate) gate: B::Matrix,
+    pub(crate) up: B::Matrix,
+    pub(crate) down: B::Matrix,
+}
+
+/// Which experts each row takes, and how much of each; `[rows, n_used]`.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    /// Experts a row takes.
+    pub(crate) n_used: usize,
+    /// Indices in the order of selection; within a row no two are equal.
+    pub(crate) ids: Vec<u32>,
+    /// Each multiplies its expert's result.
+    pub(crate) weights: Vec<f32>,
+}
+
+impl Routes {
+    /// Places in [`ids`](Self::ids), sorted by expert: those of one expert lie together, rows
+    /// ascending. Place `i` belongs to row `i / n_used`.
+    pub(crate) fn by_expert(&self, places: &mut Vec<u32>) {
+        places.clear();
+        places.extend(0..self.ids.len() as u32);
+        places.sort_unstable_by_key(|&place| (self.ids[place as usize], place));
     }
 }
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::experts::{ExpertCall, ExpertProvider, ResidentExperts};
 use super::load::Loader;
+use super::routing::Routing;
 use crate::arch::{AttentionSpec, LayerSpec, LayerTensor};
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Attend, Backend, CacheSpec, NormRope};
 use crate::engine::{Activations, Batch, Input, LoadCx, Segment, ShardSpec, StepCx};
 use crate::error::Result;
-use crate::ids::{ExpertIdx, LayerIdx};
+use crate::ids::LayerIdx;
 use crate::weights::Checkpoint;
 
 /// Rows of logits computed at a time: bounds their memory, as a row can be a megabyte.
@@ -40,6 +41,8 @@ struct Layer<B: Backend> {
     attention_output: B::Matrix,
     post_attention_norm: Option<B::Vector>,
     ffn_norm: B::Vector,
+    /// Where the layer has experts.
+    router: Option<B::Matrix>,
     post_ffn_norm: Option<B::Vector>,
 }
 
@@ -64,6 +67,8 @@ pub(super) struct Workspace<B: Backend> {
     value: B::Buffer,
     attended: B::Buffer,
     inner: [B::Buffer; 2],
+    /// Where a layer has experts.
+    routing: Option<Routing<B>>,
     angles: Vec<B::Buffer>,
     positions: Vec<usize>,
     /// Rows whose logits are asked for.
@@ -149,6 +154,7 @@ impl<B: Backend> Decoder<B> {
         let q_width = widest(|l| l.attention.n_heads * l.attention.head_dim);
         let kv_width = widest(|l| l.attention.n_kv_heads * l.attention.head_dim);
         let ffn_width = widest(|l| l.ffn.width);
+        let n_experts = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_experts));
         let buffer = |width| self.backend.buffer(rows, width);
         Ok(Workspace {
             scratch: self.backend.scratch(rows, arch.hidden_size.max(q_width).max(ffn_width))?,
@@ -160,6 +166,7 @@ impl<B: Backend> Decoder<B> {
             value: buffer(kv_width)?,
             attended: buffer(q_width)?,
             inner: [buffer(ffn_width)?, buffer(ffn_width)?],
+            routing: (n_experts > 0).then(|| Routing::new(&*self.backend, rows, n_experts)).transpose()?,
             angles: arch.ropes.iter().map(|rope| buffer(rope.dim)).collect::<Result<_>>()?,
             positions: Vec::with_capacity(rows),
             asked: Vec::with_capacity(rows),
@@ -216,7 +223,9 @@ impl<B: Backend> Decoder<B> {
         let (b, arch) = (&*self.backend, &*self.spec.arch);
         let (spec, eps) = (&arch.layers[index.0], arch.norm.eps);
         let attention = &spec.attention;
-        let Workspace { scratch, x, normed, added, query, key, value, attended, inner, angles, .. } = work;
+        let Workspace {
+            scratch, x, normed, added, query, key, value, attended, inner, routing, angles, ..
+        } = work;
 
         b.rms_norm(x, &layer.attention_norm, eps, rows, normed)?;
         b.linear(
@@ -242,10 +251,16 @@ impl<B: Backend> Decoder<B> {
         self.join(layer.post_attention_norm.as_ref(), x, added, normed, rows)?;
 
         b.rms_norm(x, &layer.ffn_norm, eps, rows, normed)?;
+        let routes = match (&layer.router, &spec.ffn.experts, routing) {
+            (Some(router), Some(experts), Some(routing)) => {
+                Some(routing.route(b, scratch, (router, experts), normed, rows)?)
+            }
+            _ => None,
+        };
         let call = ExpertCall {
             backend: b,
             layer: index,
-            expert: ExpertIdx(0),
+            routes,
             rows,
             input: normed,
             scratch,
@@ -339,6 +354,10 @@ impl<B: Backend> Layer<B> {
             )?,
             post_attention_norm,
             ffn_norm: loader.layer_norm(layer, T::FfnNorm, hidden)?,
+            router: match spec.ffn.experts {
+                Some(e) => Some(loader.layer_matrix(layer, T::Router, e.n_experts, hidden, false)?),
+                None => None,
+            },
             post_ffn_norm,
         })
     }

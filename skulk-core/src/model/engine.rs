@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::decoder::Decoder;
 use super::shard::DecoderShard;
-use crate::arch::LayerTensor;
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Backend, CacheSpec};
 use crate::engine::candle::{self, Tensors};
@@ -155,31 +154,30 @@ impl<B: Backend> Engine for DecoderEngine<B> {
 
     fn estimate(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<ShardEstimate> {
         let arch = &spec.arch;
-        let mut names = Vec::new();
+        let mut weights = ByteSize(0);
+        let mut count = |name: String| {
+            match checkpoint.tensor(&name) {
+                Some(info) => weights = weights + ByteSize(info.len),
+                // Absent, or of a type that cannot be read: mapping it says which.
+                None => drop(checkpoint.region(&name)?),
+            }
+            Ok(())
+        };
         if spec.is_first() || spec.is_last() && arch.tied_embeddings {
-            names.push(arch.names.embedding());
+            count(arch.names.embedding())?;
         }
         if spec.is_last() {
-            names.push(arch.names.output_norm());
+            count(arch.names.output_norm())?;
             if !arch.tied_embeddings {
-                names.push(arch.names.head());
+                count(arch.names.head())?;
             }
         }
         let mut kv_cache = 0usize;
         for layer in spec.layers.clone() {
             let layer_spec = &arch.layers[layer];
-            names.extend(LayerTensor::of(layer_spec).map(|tensor| arch.names.weight(layer, tensor)));
+            arch.names.weights(layer, layer_spec).try_for_each(&mut count)?;
             let cache = CacheSpec::new(&layer_spec.attention, spec.context, spec.max_rows, spec.kv);
             kv_cache = kv_cache.saturating_add(cache.bytes().unwrap_or(usize::MAX));
-        }
-        let mut weights = ByteSize(0);
-        for name in names {
-            let Some(info) = checkpoint.tensor(&name) else {
-                // Absent, or of a type that cannot be read: mapping it says which.
-                checkpoint.region(&name)?;
-                continue;
-            };
-            weights = weights + ByteSize(info.len);
         }
         Ok(ShardEstimate { weights, kv_cache: ByteSize(kv_cache as u64) })
     }

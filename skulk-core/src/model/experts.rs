@@ -1,22 +1,23 @@
 //! Who computes a layer's feed-forward block? Providers of experts; here the resident one.
 //!
-//! A dense block is one expert. The decoder norms the input, asks the provider, and adds the
-//! result; where the weights lie is the provider's business alone.
+//! A dense block is one expert. The decoder norms the input, routes its rows, asks the provider, and
+//! adds the result; where the weights lie is the provider's business alone.
 
 use std::ops::Range;
 
 use super::load::Loader;
 use crate::arch::{ArchSpec, FfnSpec, LayerTensor};
 use crate::engine::StepCx;
-use crate::engine::backend::Backend;
+use crate::engine::backend::{Backend, Expert, Experts, Routes};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::{ExpertIdx, LayerIdx};
+use crate::ids::LayerIdx;
 
-/// One expert's work in one step.
+/// One layer's feed-forward work in one step.
 pub(super) struct ExpertCall<'a, B: Backend> {
     pub(super) backend: &'a B,
     pub(super) layer: LayerIdx,
-    pub(super) expert: ExpertIdx,
+    /// Which experts each row takes; `None` where the layer is dense: all rows take its only one.
+    pub(super) routes: Option<&'a Routes>,
     /// Rows of input and output.
     pub(super) rows: usize,
     /// Normed hidden states `[rows, hidden]`.
@@ -24,13 +25,13 @@ pub(super) struct ExpertCall<'a, B: Backend> {
     pub(super) scratch: &'a mut B::Scratch,
     /// Room for the inner activations, `[rows, width]` each.
     pub(super) inner: &'a mut [B::Buffer; 2],
-    /// Takes the expert's result `[rows, hidden]`.
+    /// Takes the block's result `[rows, hidden]`.
     pub(super) output: &'a mut B::Buffer,
 }
 
 /// Computes experts, wherever their weights are.
 pub(super) trait ExpertProvider<B: Backend>: Send + Sync {
-    /// Computes one expert for the call's rows.
+    /// Computes one layer's experts for the call's rows and adds up what they give.
     ///
     /// # Errors
     /// A missing expert or a lost reply is an error, never zeros.
@@ -45,9 +46,7 @@ pub(super) struct ResidentExperts<B: Backend> {
 
 struct Block<B: Backend> {
     spec: FfnSpec,
-    gate: B::Matrix,
-    up: B::Matrix,
-    down: B::Matrix,
+    experts: Vec<Expert<B>>,
 }
 
 impl<B: Backend> ResidentExperts<B> {
@@ -58,31 +57,48 @@ impl<B: Backend> ResidentExperts<B> {
 
     /// Loads the next layer's block.
     pub(super) fn load_layer(&mut self, loader: &mut Loader<'_, B>, arch: &ArchSpec) -> Result<()> {
+        use LayerTensor as T;
         let layer = self.first_layer + self.blocks.len();
         let spec = arch.layers[layer].ffn.clone();
         let (hidden, width, bias) = (arch.hidden_size, spec.width, spec.bias);
-        self.blocks.push(Block {
-            gate: loader.layer_matrix(layer, LayerTensor::FfnGate, width, hidden, bias)?,
-            up: loader.layer_matrix(layer, LayerTensor::FfnUp, width, hidden, bias)?,
-            down: loader.layer_matrix(layer, LayerTensor::FfnDown, hidden, width, bias)?,
-            spec,
-        });
+        let experts = match spec.experts {
+            None => vec![Expert {
+                gate: loader.layer_matrix(layer, T::FfnGate, width, hidden, bias)?,
+                up: loader.layer_matrix(layer, T::FfnUp, width, hidden, bias)?,
+                down: loader.layer_matrix(layer, T::FfnDown, hidden, width, bias)?,
+            }],
+            Some(experts) => {
+                let n = experts.n_experts;
+                let gates = loader.layer_experts(layer, T::ExpertGate, [n, width, hidden])?;
+                let ups = loader.layer_experts(layer, T::ExpertUp, [n, width, hidden])?;
+                let downs = loader.layer_experts(layer, T::ExpertDown, [n, hidden, width])?;
+                let parts = gates.into_iter().zip(ups).zip(downs);
+                parts.map(|((gate, up), down)| Expert { gate, up, down }).collect()
+            }
+        };
+        self.blocks.push(Block { spec, experts });
         Ok(())
     }
 }
 
 impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
     fn forward(&self, call: ExpertCall<'_, B>, _cx: &StepCx<'_>) -> Result<()> {
-        let ExpertCall { backend, layer, expert, rows, input, scratch, inner, output } = call;
+        let ExpertCall { backend, layer, routes, rows, input, scratch, inner, output } = call;
         let block = layer.0.checked_sub(self.first_layer).and_then(|at| self.blocks.get(at));
-        let Some(block) = block.filter(|_| expert == ExpertIdx(0)) else {
-            return Err(Error::new(ErrorKind::Internal, "the provider does not hold this expert")
-                .with("layer", layer)
-                .with("expert", expert));
-        };
-        let [gate, up] = inner;
-        backend.linear(scratch, input, rows, &mut [(&block.gate, gate), (&block.up, up)])?;
-        backend.gated(block.spec.activation, gate, up, rows)?;
-        backend.linear(scratch, gate, rows, &mut [(&block.down, output)])
+        match (block, routes) {
+            (Some(Block { spec, experts }), Some(routes)) if spec.experts.is_some() => {
+                let op = Experts { activation: spec.activation, routes, experts };
+                backend.experts(scratch, &op, input, rows, inner, output)
+            }
+            (Some(Block { spec, experts }), None) if spec.experts.is_none() => {
+                let [gate, up] = inner;
+                let Expert { gate: to_gate, up: to_up, down } = &experts[0];
+                backend.linear(scratch, input, rows, &mut [(to_gate, &mut *gate), (to_up, &mut *up)])?;
+                backend.gated(spec.activation, gate, up, rows)?;
+                backend.linear(scratch, gate, rows, &mut [(down, output)])
+            }
+            _ => Err(Error::new(ErrorKind::Internal, "the provider does not hold these experts")
+                .with("layer", layer)),
+        }
     }
 }

@@ -3,6 +3,7 @@
 use crate::arch::{ArchSpec, LayerTensor};
 use crate::engine::backend::Backend;
 use crate::error::Result;
+use crate::ids::ExpertIdx;
 use crate::weights::{Checkpoint, quant};
 
 /// Takes a shard's tensors out of a checkpoint, counting their bytes.
@@ -59,6 +60,31 @@ impl<B: Backend> Loader<'_, B> {
         let names = &self.arch.names;
         let bias = bias.then(|| names.bias(layer, tensor));
         self.matrix(&names.weight(layer, tensor), n_out, n_in, bias.as_deref())
+    }
+
+    /// One matrix `[n_out, n_in]` for each of a layer's experts. Only what the checkpoint says about
+    /// them is read; their pages are when a row takes the expert.
+    pub(super) fn layer_experts(
+        &mut self,
+        layer: usize,
+        tensor: LayerTensor,
+        [n, n_out, n_in]: [usize; 3],
+    ) -> Result<Vec<B::Matrix>> {
+        let names = &self.arch.names;
+        if names.stacks_experts() {
+            let region = self.checkpoint.region(&names.weight(layer, tensor))?;
+            self.in_file(region.expect_shape(&[n, n_out, n_in]))?;
+            self.bytes += region.bytes().len() as u64;
+            return region.on_demand().parts().map(|part| self.backend.matrix(part, None)).collect();
+        }
+        let mut matrices = Vec::new();
+        for expert in (0..n).map(ExpertIdx) {
+            let region = self.checkpoint.region(&names.expert_weight(layer, tensor, expert))?;
+            self.in_file(region.expect_shape(&[n_out, n_in]))?;
+            self.bytes += region.bytes().len() as u64;
+            matrices.push(self.backend.matrix(region.on_demand(), None)?);
+        }
+        Ok(matrices)
     }
 
     fn values(&mut self, name: &str, width: usize) -> Result<Vec<f32>> {

@@ -56,7 +56,7 @@ fn mixed_stages_agree_with_the_cpu_engine() {
     let cpu = candle_cpu(&EngineOptions::default().threads(2)).unwrap();
     let tensors = candle_tensors_on_cpu();
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
-    for name in ["llama", "gemma3", "stories260K"] {
+    for name in ["llama", "gemma3", "mixtral", "stories260K"] {
         let checkpoint = open_checkpoint(folder.join(name)).unwrap();
         // Parts of the largest logit. With f32 caches only summation orders differ: 1e-6 is found.
         // With f16 ones, a key or value that lies at the border of two halves may round to the

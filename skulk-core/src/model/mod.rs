@@ -8,6 +8,7 @@ mod load;
 mod mixed;
 #[cfg(test)]
 mod providers;
+mod routing;
 mod shard;
 
 pub use engine::{EngineOptions, candle_cpu, candle_cuda, candle_metal, cpu, engine};

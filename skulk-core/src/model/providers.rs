@@ -54,10 +54,10 @@ impl ExpertProvider<Cpu> for OverHost {
         let mut input = call.backend.buffer(call.rows, HIDDEN)?;
         call.backend.write(&host, &mut input)?;
         let mut output = call.backend.buffer(call.rows, HIDDEN)?;
-        let ExpertCall { backend, layer, expert, rows, scratch, inner, output: into, .. } = call;
+        let ExpertCall { backend, layer, routes, rows, scratch, inner, output: into, .. } = call;
         let (input, result) = (&input, &mut output);
         self.0.forward(
-            ExpertCall { backend, layer, expert, rows, input, scratch, inner, output: result },
+            ExpertCall { backend, layer, routes, rows, input, scratch, inner, output: result },
             cx,
         )?;
         backend.read(&output, &mut host)?;

@@ -1,5 +1,6 @@
 //! What is one tensor's memory? Its type, shape and bytes, borrowed from the map.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::mmap::{MappedFile, Mapping};
@@ -12,19 +13,26 @@ pub struct Region {
     name: Arc<str>,
     dtype: DType,
     shape: Arc<[usize]>,
-    bytes: Arc<Mapping>,
+    mapping: Arc<Mapping>,
+    /// The region's bytes within the mapping.
+    range: Range<usize>,
+    /// Pages are read when they are used; nobody is told beforehand.
+    on_demand: bool,
 }
 
 impl Region {
     pub(crate) fn map(file: &MappedFile, info: &TensorInfo) -> Result<Self> {
+        let mapping = file.share(info.offset, info.len)?;
         let region = Self {
             name: info.name.as_str().into(),
             dtype: info.dtype,
             shape: info.shape.as_slice().into(),
-            bytes: file.share(info.offset, info.len)?,
+            range: 0..mapping.len(),
+            mapping,
+            on_demand: false,
         };
         let expected = region.rows().checked_mul(region.row_bytes()?);
-        if expected != Some(region.bytes.len()) {
+        if expected != Some(region.range.len()) {
             return Err(Error::new(
                 ErrorKind::CheckpointInvalid,
                 "the tensor's size does not follow from its shape and type",
@@ -52,7 +60,7 @@ impl Region {
 
     /// The stored bytes, straight from the map.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.mapping[self.range.clone()]
     }
 
     /// Elements in a row: the innermost dimension; 1 for a scalar.
@@ -96,8 +104,32 @@ impl Region {
         .with_hint("the weights do not belong to this configuration"))
     }
 
-    /// Tells the system that the tensor will be read soon.
+    /// The tensors that are stacked in this one, in order: views of the same mapping, one for each
+    /// index of the outermost dimension. Of a vector or scalar there are none.
+    pub fn parts(&self) -> impl ExactSizeIterator<Item = Self> + '_ {
+        let (n, shape): (_, Arc<[usize]>) = match self.shape.split_first() {
+            Some((&n, inner)) if !inner.is_empty() => (n, inner.into()),
+            _ => (0, Arc::default()),
+        };
+        let len = self.range.len() / n.max(1);
+        (0..n).map(move |at| {
+            let start = self.range.start + at * len;
+            Self { shape: Arc::clone(&shape), range: start..start + len, ..self.clone() }
+        })
+    }
+
+    /// The same region for weights of which a step reads only a few, as of experts: no
+    /// [`will_need`](Self::will_need) of it or its parts makes the system read pages ahead.
+    #[must_use]
+    pub fn on_demand(self) -> Self {
+        Self { on_demand: true, ..self }
+    }
+
+    /// Tells the system that the tensor will be read soon, unless it is read
+    /// [on demand](Self::on_demand).
     pub fn will_need(&self) {
-        self.bytes.will_need();
+        if !self.on_demand {
+            self.mapping.will_need();
+        }
     }
 }

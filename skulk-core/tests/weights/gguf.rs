@@ -207,3 +207,25 @@ fn notices_a_file_that_shrank_since_it_was_opened() {
     let region = checkpoint.region("token_embd.weight");
     assert_error(region, ErrorKind::CheckpointTruncated, &["incomplete"]);
 }
+
+#[test]
+fn a_stack_is_taken_apart_without_copies() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stack.gguf");
+    let bytes: Vec<u8> = (0..3 * 2 * 34).map(|i| i as u8).collect();
+    let stack = small().tensor("stack", types::Q8_0, &[3, 2, 32], &bytes);
+    std::fs::write(&path, stack.build()).unwrap();
+    let checkpoint = GgufCheckpoint::open(&path).unwrap();
+    let stack = checkpoint.region("stack").unwrap();
+    let parts: Vec<_> = stack.parts().collect();
+    assert_eq!(parts.len(), 3);
+    for (part, range) in parts.iter().zip(bytes.chunks(68)) {
+        assert_eq!((part.shape(), part.dtype(), part.name()), (&[2, 32][..], DType::Q8_0, "stack"));
+        assert_eq!((part.rows(), part.row_bytes().unwrap(), part.bytes()), (2, 34, range));
+        assert!(stack.bytes().as_ptr_range().contains(&part.bytes().as_ptr()));
+    }
+    // Rows are parts of a matrix; a vector has none.
+    let rows: Vec<_> = parts[1].parts().collect();
+    assert_eq!((rows.len(), rows[1].shape(), rows[1].bytes()), (2, &[32][..], &bytes[102..136]));
+    assert_eq!(rows[0].parts().len(), 0);
+}

@@ -3,11 +3,12 @@
 use rayon::prelude::*;
 
 use super::attention::{self, Cache, Partials};
+use super::experts::{self, Selected};
 use super::math;
 use super::product::{self, Matrix, Rooms};
 use crate::arch::{Activation, RopeLayout};
 use crate::engine::Precision;
-use crate::engine::backend::{Attend, Backend, CacheSpec, NormRope};
+use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, NormRope};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::{Region, quant};
@@ -58,19 +59,20 @@ impl Cpu {
 
 /// Rows in ordinary memory, packed at the width of the operation that wrote them.
 pub(crate) struct Buffer {
-    data: Vec<f32>,
-    width: usize,
+    pub(super) data: Vec<f32>,
+    pub(super) width: usize,
 }
 
 impl Buffer {
-    fn row(&self, row: usize) -> &[f32] {
+    pub(super) fn row(&self, row: usize) -> &[f32] {
         &self.data[row * self.width..][..self.width]
     }
 }
 
 /// See [`Backend::Scratch`].
 pub(crate) struct Scratch {
-    rooms: Rooms,
+    pub(super) rooms: Rooms,
+    pub(super) selected: Selected,
     partials: Partials,
 }
 
@@ -103,6 +105,7 @@ impl Backend for Cpu {
     fn scratch(&self, rows: usize, width: usize) -> Result<Scratch> {
         Ok(Scratch {
             rooms: Rooms::new(rows, width, self.threads, self.precision),
+            selected: Selected::default(),
             partials: Partials::default(),
         })
     }
@@ -180,6 +183,18 @@ impl Backend for Cpu {
     fn gated(&self, activation: Activation, gate: &mut Buffer, up: &Buffer, rows: usize) -> Result<()> {
         self.rows(gate, rows, |row, gate| math::gated(activation, gate, up.row(row)));
         Ok(())
+    }
+
+    fn experts(
+        &self,
+        scratch: &mut Scratch,
+        op: &Experts<'_, Self>,
+        x: &Buffer,
+        rows: usize,
+        inner: &mut [Buffer; 2],
+        out: &mut Buffer,
+    ) -> Result<()> {
+        experts::experts(scratch, op, x, rows, inner, out)
     }
 
     fn softcap(&self, x: &mut Buffer, cap: f32, rows: usize) -> Result<()> {

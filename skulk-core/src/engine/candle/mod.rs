@@ -2,6 +2,7 @@
 
 mod attention;
 mod cpu;
+mod experts;
 mod math;
 mod product;
 mod tensor;

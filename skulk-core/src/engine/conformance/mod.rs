@@ -10,11 +10,13 @@
 //! Where [`Backend::EXACT_ROWS`] holds, rows computed together and apart must agree in every bit.
 
 mod attention;
+mod experts;
 mod material;
 mod operations;
 mod oracle;
 
 pub(super) use attention::attention;
+pub(super) use experts::experts;
 pub(super) use operations::{
     elementwise, embed, linear, moves_rows, norm_rope, results_narrower_than_buffers, rms_norm,
 };
@@ -35,7 +37,7 @@ macro_rules! conformance {
         $crate::engine::conformance::conformance!(
             $backend;
             moves_rows, embed, rms_norm, elementwise, linear, norm_rope,
-            results_narrower_than_buffers, attention
+            results_narrower_than_buffers, attention, experts
         );
     };
 }

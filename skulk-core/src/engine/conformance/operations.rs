@@ -122,7 +122,7 @@ pub(in crate::engine) fn linear<B: Backend>(b: &B) {
                     let x = numbers.floats(rows * n_in);
                     let what = format!("{dtype} [{n_out}, {n_in}] by {rows} rows from byte {shift}");
                     let found = product(b, &matrix, &x, [n_in, n_out]);
-                    let expected = Product::of(&weights, &x, bias.as_deref());
+                    let expected = Product::of(&weights, &wide(&x), bias.as_deref());
                     expected.check(&found, &what);
                     if B::EXACT_ROWS {
                         let row = |x: &[f32]| product(b, &matrix, x, [n_in, n_out]);
@@ -145,13 +145,13 @@ fn product<B: Backend>(b: &B, matrix: &B::Matrix, x: &[f32], [n_in, n_out]: [usi
 }
 
 /// A product's true values, and how far off each may be.
-struct Product {
-    values: Vec<f64>,
-    tolerances: Vec<f64>,
+pub(super) struct Product {
+    pub(super) values: Vec<f64>,
+    pub(super) tolerances: Vec<f64>,
 }
 
 impl Product {
-    fn of(weights: &Weights, x: &[f32], bias: Option<&[f32]>) -> Self {
+    pub(super) fn of(weights: &Weights, x: &[f64], bias: Option<&[f32]>) -> Self {
         let (n_in, quantised) = (weights.region.row_len(), weights.region.dtype().is_quantised());
         let columns: Vec<(&[f64], f64, f64)> = weights
             .values
@@ -161,11 +161,10 @@ impl Product {
             .collect();
         let (mut values, mut tolerances) = (Vec::new(), Vec::new());
         for x in x.chunks(n_in) {
-            let x = wide(x);
             let sizes: Vec<f64> = x.iter().map(|x| x.abs()).collect();
             let largest = sizes.iter().fold(0.0f64, |a, &x| a.max(x));
             for &(w, norm, bias) in &columns {
-                values.push(oracle::dot(w, &x) + bias);
+                values.push(oracle::dot(w, x) + bias);
                 let sum: f64 = w.iter().zip(&sizes).map(|(w, x)| w.abs() * x).sum();
                 let summation = (n_in + 1) as f64 * 6e-8 * (sum + bias.abs());
                 let rounding = if quantised { 5.0 * norm * largest / 254.0 } else { 0.0 };
@@ -193,7 +192,7 @@ fn shared_input<B: Backend>(b: &B) {
     let mut products: Vec<_> = matrices.iter().zip(&mut outputs).collect();
     b.linear(&mut b.scratch(rows, n_in).unwrap(), &input, rows, &mut products).unwrap();
     for ((weights, output), (_, n_out)) in weights.iter().zip(&outputs).zip(kinds) {
-        Product::of(weights, &x, None).check(&values(b, output, rows * n_out), "shared input");
+        Product::of(weights, &wide(&x), None).check(&values(b, output, rows * n_out), "shared input");
     }
 }
 

@@ -7,6 +7,7 @@
 //! their summation order by the number of rows, hence [`Backend::EXACT_ROWS`] is false.
 
 mod attention;
+mod experts;
 mod matrix;
 
 use std::panic::catch_unwind;
@@ -17,7 +18,7 @@ use candle_nn::{ops, rotary_emb};
 use self::attention::Cache;
 use self::matrix::Matrix;
 use crate::arch::{Activation, RopeLayout};
-use crate::engine::backend::{Attend, Backend, CacheSpec, NormRope};
+use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, NormRope};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::Region;
@@ -209,14 +210,19 @@ impl Backend for Tensors {
     }
 
     fn gated(&self, activation: Activation, gate: &mut Buffer, up: &Buffer, rows: usize) -> Result<()> {
-        gate.update(rows, |gate| {
-            let gate = match activation {
-                Activation::Silu => gate.silu(),
-                Activation::GeluTanh => gate.gelu(),
-                Activation::Gelu => gate.gelu_erf(),
-            };
-            gate? * up.rows(0, rows)?
-        })
+        gate.update(rows, |gate| activated(activation, &gate)? * up.rows(0, rows)?)
+    }
+
+    fn experts(
+        &self,
+        _scratch: &mut (),
+        op: &Experts<'_, Self>,
+        x: &Buffer,
+        rows: usize,
+        _inner: &mut [Buffer; 2],
+        out: &mut Buffer,
+    ) -> Result<()> {
+        out.put(x.rows(0, rows).and_then(|x| experts::experts(&self.device, op, &x)))
     }
 
     fn softcap(&self, x: &mut Buffer, cap: f32, rows: usize) -> Result<()> {
@@ -271,6 +277,15 @@ impl Backend for Tensors {
         let [q, k, v] = qkv.map(|x| x.rows(op.rows.start, op.rows.len()));
         let attend = || attention::attend(op, [q?, k?, v?], cache, out.room(width, &self.device)?);
         attend().map_err(failed)
+    }
+}
+
+/// The gate's non-linearity.
+fn activated(activation: Activation, gate: &Tensor) -> CandleResult<Tensor> {
+    match activation {
+        Activation::Silu => gate.silu(),
+        Activation::GeluTanh => gate.gelu(),
+        Activation::Gelu => gate.gelu_erf(),
     }
 }
 

@@ -1,0 +1,43 @@
+//! How do tensors compute experts? Expert by expert, each on the gathered rows that take it.
+
+use candle_core::{Device, Result as CandleResult, Tensor};
+
+use super::{Tensors, activated};
+use crate::engine::backend::Experts;
+
+/// See [`Backend::experts`](crate::engine::backend::Backend::experts); `x` is `[rows, hidden]`.
+pub(super) fn experts(device: &Device, op: &Experts<'_, Tensors>, x: &Tensor) -> CandleResult<Tensor> {
+    let Experts { activation, routes, experts } = *op;
+    let (n_used, rows) = (routes.n_used, x.dim(0)?);
+    let mut places = Vec::new();
+    routes.by_expert(&mut places);
+    let mut results = Vec::new();
+    for places in places.chunk_by(|&a, &b| routes.ids[a as usize] == routes.ids[b as usize]) {
+        let Some(expert) = experts.get(routes.ids[places[0] as usize] as usize) else {
+            candle_core::bail!("expected one of {} experts, found another", experts.len());
+        };
+        let from: Vec<u32> = places.iter().map(|&place| place / n_used as u32).collect();
+        let x = x.index_select(&Tensor::from_vec(from, places.len(), device)?, 0)?;
+        let gate = activated(activation, &expert.gate.multiply(&x)?)?;
+        results.push(expert.down.multiply(&(gate * expert.up.multiply(&x)?)?)?);
+    }
+    let results = Tensor::cat(&results, 0)?;
+    // Where the result of each place lies.
+    let mut at = vec![0; places.len()];
+    for (result, &place) in places.iter().enumerate() {
+        at[place as usize] = result as u32;
+    }
+    let mut sum: Option<Tensor> = None;
+    for selection in 0..n_used {
+        let of_row = |row: usize| row * n_used + selection;
+        let at = Tensor::from_iter((0..rows).map(|row| at[of_row(row)]), device)?;
+        let weights = (0..rows).map(|row| routes.weights[of_row(row)]).collect();
+        let weights = Tensor::from_vec(weights, (rows, 1), device)?;
+        let weighted = results.index_select(&at, 0)?.broadcast_mul(&weights)?;
+        sum = Some(match sum {
+            Some(sum) => (sum + weighted)?,
+            None => weighted,
+        });
+    }
+    sum.ok_or_else(|| candle_core::Error::msg("expected at least one expert for each row, found none"))
+}

@@ -1,0 +1,121 @@
+//! Which experts does a row take, and how much of each? Routing, on the host.
+//!
+//! As in transformers and llama.cpp: the router's logits become probabilities by a softmax over all
+//! experts in f32, and the most probable ones are taken, most probable first. Equal ones go by
+//! index, so that a row's experts follow from its logits alone.
+
+use crate::arch::ExpertsSpec;
+use crate::engine::backend::{Backend, Routes};
+use crate::error::Result;
+
+/// What routing needs beside the router; one per sequence, sized for the largest step.
+pub(super) struct Routing<B: Backend> {
+    logits: B::Buffer,
+    host: Vec<f32>,
+    routes: Routes,
+}
+
+impl<B: Backend> Routing<B> {
+    /// For steps of up to `rows` rows and layers of up to `n_experts` experts.
+    pub(super) fn new(backend: &B, rows: usize, n_experts: usize) -> Result<Self> {
+        Ok(Self { logits: backend.buffer(rows, n_experts)?, host: Vec::new(), routes: Routes::default() })
+    }
+
+    /// Routes the first `rows` rows of the normed hidden states `x`.
+    pub(super) fn route(
+        &mut self,
+        backend: &B,
+        scratch: &mut B::Scratch,
+        (router, spec): (&B::Matrix, &ExpertsSpec),
+        x: &B::Buffer,
+        rows: usize,
+    ) -> Result<&Routes> {
+        let Self { logits, host, routes } = self;
+        backend.linear(scratch, x, rows, &mut [(router, &mut *logits)])?;
+        host.resize(rows * spec.n_experts, 0.0);
+        backend.read(logits, host)?;
+        routes.n_used = spec.n_used;
+        routes.ids.clear();
+        routes.weights.clear();
+        for logits in host.chunks_exact_mut(spec.n_experts) {
+            select(logits, spec, routes);
+        }
+        Ok(routes)
+    }
+}
+
+/// Appends one row's selection; its logits are used up.
+fn select(logits: &mut [f32], spec: &ExpertsSpec, routes: &mut Routes) {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut total = 0.0;
+    for x in &mut *logits {
+        *x = (*x - most).exp();
+        total += *x;
+    }
+    logits.iter_mut().for_each(|x| *x /= total);
+    let first = routes.weights.len();
+    for _ in 0..spec.n_used {
+        // Taken ones are marked by a number that no probability is. A row that is not a number
+        // stays so, but takes as many different experts as any other.
+        let free = logits.iter().enumerate().filter(|(_, p)| **p != TAKEN);
+        let best = free.reduce(|best, next| if next.1 > best.1 { next } else { best });
+        let Some((expert, &probability)) = best else { break };
+        routes.ids.push(expert as u32);
+        routes.weights.push(probability);
+        logits[expert] = TAKEN;
+    }
+    if spec.normalise {
+        let chosen = &mut routes.weights[first..];
+        let total: f32 = chosen.iter().sum();
+        chosen.iter_mut().for_each(|weight| *weight /= total);
+    }
+}
+
+/// In place of the probability of an expert that the row has taken.
+const TAKEN: f32 = -1.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selected(logits: &[f32], n_used: usize, normalise: bool) -> (Vec<u32>, Vec<f32>) {
+        let spec = ExpertsSpec { n_experts: logits.len(), n_used, normalise };
+        let mut routes = Routes::default();
+        select(&mut logits.to_vec(), &spec, &mut routes);
+        (routes.ids, routes.weights)
+    }
+
+    #[test]
+    fn the_most_probable_experts_come_first() {
+        let logits = [0.0, 2.0, -1.0, 3.0];
+        let total: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
+        let (ids, weights) = selected(&logits, 2, false);
+        assert_eq!(ids, [3, 1]);
+        for (weight, logit) in weights.iter().zip([3.0f64, 2.0]) {
+            assert!((f64::from(*weight) - logit.exp() / total).abs() < 1e-6);
+        }
+        let (ids, weights) = selected(&logits, 2, true);
+        assert_eq!(ids, [3, 1]);
+        let share = 1.0 / (1.0 + (-1.0f64).exp());
+        assert!((f64::from(weights[0]) - share).abs() < 1e-6);
+        assert!((weights[0] + weights[1] - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn equal_experts_go_by_index() {
+        assert_eq!(selected(&[1.0, 5.0, 1.0, 5.0, 1.0], 4, true).0, [1, 3, 0, 2]);
+        // So far behind that all probabilities but one are zero.
+        assert_eq!(selected(&[-300.0, -200.0, 900.0], 3, true), (vec![2, 0, 1], vec![1.0, 0.0, 0.0]));
+    }
+
+    #[test]
+    fn rows_that_are_no_numbers_take_different_experts() {
+        for broken in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for logits in [[broken; 4], [1.0, broken, 2.0, broken]] {
+                let (mut ids, weights) = selected(&logits, 4, true);
+                ids.sort_unstable();
+                assert_eq!((ids, weights.len()), (vec![0, 1, 2, 3], 4), "{logits:?}");
+            }
+        }
+    }
+}
