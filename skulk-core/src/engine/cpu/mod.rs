@@ -3,15 +3,17 @@
 //! Weights are multiplied where they are stored. Kernels for each instruction set lie in
 //! [`kernels`], the threads in [`pool`], attention in [`attention`].
 
+mod experts;
 pub(crate) mod kernels;
 mod pool;
 
+use experts::Selected;
 use kernels::{Kernels, Matrix, Room};
 use pool::Pool;
 
 use crate::arch::Activation;
 use crate::engine::Precision;
-use crate::engine::backend::{Attend, Backend, CacheSpec, NormRope};
+use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, NormRope};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::{Region, quant};
@@ -73,6 +75,7 @@ impl Buffer {
 /// See [`Backend::Scratch`].
 pub(crate) struct Scratch {
     room: Room,
+    selected: Selected,
     attention: crate::engine::candle::Partials,
 }
 
@@ -103,7 +106,7 @@ impl Backend for Cpu {
     }
 
     fn scratch(&self, rows: usize, width: usize) -> Result<Scratch> {
-        Ok(Scratch { room: Room::new(rows, width, self.precision), attention: Default::default() })
+        Ok(Scratch { room: Room::new(rows, width, self.precision), selected: Selected::default(), attention: Default::default() })
     }
 
     fn cache(&self, spec: &CacheSpec) -> Result<Self::Cache> {
@@ -167,12 +170,27 @@ impl Backend for Cpu {
         rows: usize,
         products: &mut [(&Matrix, &mut Buffer)],
     ) -> Result<()> {
-        let products = products.iter_mut().map(|(matrix, out)| {
+        let x = &x.data[..rows * x.width];
+        let n_in = x.len() / rows.max(1);
+        let mut list = scratch.room.products(self.kernels, &self.pool, x, n_in);
+        for (matrix, out) in products {
             out.width = matrix.n_out();
-            (*matrix, &mut out.data[..])
-        });
-        scratch.room.linear(self.kernels, &self.pool, &x.data, rows, products);
+            list.push(matrix, 0..rows, &mut out.data);
+        }
+        list.run();
         Ok(())
+    }
+
+    fn experts(
+        &self,
+        scratch: &mut Scratch,
+        op: &Experts<'_, Self>,
+        x: &Buffer,
+        rows: usize,
+        _inner: &mut [Buffer; 2],
+        out: &mut Buffer,
+    ) -> Result<()> {
+        experts::experts(self, scratch, op, x, rows, out)
     }
 
     fn gated(&self, activation: Activation, gate: &mut Buffer, up: &Buffer, rows: usize) -> Result<()> {

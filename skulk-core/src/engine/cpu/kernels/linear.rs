@@ -103,7 +103,7 @@ enum Work {
     Dense(Dense, unsafe fn(&Dense, Range<usize>)),
 }
 
-// SAFETY: addresses in `list` are used only during the call that put them there.
+// SAFETY: addresses in `list` are used only by the `Products` that put them there.
 unsafe impl Send for Room {}
 
 /// A call's products, seen by all threads.
@@ -126,8 +126,8 @@ impl Shared<'_> {
                 continue;
             }
             let tiles = tiles.start - item.first..tiles.end - item.first;
-            // SAFETY: addresses come from slices that outlive the call, whose lengths were checked
-            // against the shapes when it began; tiles are given out once, threads have their own
+            // SAFETY: addresses come from slices that `Products` borrows, whose lengths were checked
+            // against the shapes when they were listed; tiles are given out once, threads have their own
             // numbers, and a table of kernels exists only on machines that have its instructions.
             unsafe {
                 match &item.work {
@@ -139,6 +139,13 @@ impl Shared<'_> {
                 }
             }
         }
+    }
+}
+
+/// Grows to `len` elements; shorter steps keep the room of longer ones.
+fn grow<T: Copy + Default>(room: &mut Vec<T>, len: usize) {
+    if room.len() < len {
+        room.resize(len, T::default());
     }
 }
 
@@ -161,81 +168,28 @@ impl Room {
         }
     }
 
-    /// `out = x · weightᵀ + bias` for `rows` rows and each matrix; all have the same `n_in`.
-    pub(crate) fn linear<'a>(
-        &mut self,
-        kernels: &Kernels,
-        pool: &Pool,
-        x: &[f32],
-        rows: usize,
-        products: impl Iterator<Item = (&'a Matrix, &'a mut [f32])>,
-    ) {
-        let (mut total, mut packed_len, mut rounded) = (0, 0, false);
-        let mut row_bytes = usize::MAX;
+    /// Products of rows of `x`, `[rows, n_in]`, that will run together.
+    pub(crate) fn products<'a>(
+        &'a mut self,
+        kernels: &'a Kernels,
+        pool: &'a Pool,
+        x: &'a [f32],
+        n_in: usize,
+    ) -> Products<'a> {
         self.list.clear();
-        for (matrix, out) in products {
-            let (n_in, n_out) = (matrix.n_in(), matrix.n_out());
-            if n_in == 0 || n_out == 0 || rows == 0 {
-                out[..rows * n_out].fill(0.0);
-                continue;
-            }
-            let (x, out) = (&x[..rows * n_in], &mut out[..rows * n_out]);
-            let work = match matrix.kernel {
-                Kernel::Dense(kernel) => {
-                    let product = Dense {
-                        weights: matrix.weight.bytes().as_ptr(),
-                        n_in,
-                        n_out,
-                        x: x.as_ptr(),
-                        rows,
-                        bias: matrix.bias(),
-                        out: out.as_mut_ptr(),
-                        stride: n_out,
-                    };
-                    Work::Dense(product, kernel)
-                }
-                Kernel::Quantised(kernel) => {
-                    let blocks = n_in / BLOCK;
-                    if !rounded {
-                        self.round(kernels, pool, x, blocks);
-                        rounded = true;
-                    }
-                    packed_len = packed_len.max((kernel.packed_len)(blocks));
-                    let product = Product {
-                        weights: matrix.weight.bytes().as_ptr(),
-                        row_bytes: matrix.row_bytes,
-                        n_out,
-                        blocks,
-                        x: self.activations(),
-                        rows,
-                        bias: matrix.bias(),
-                        out: out.as_mut_ptr(),
-                        stride: n_out,
-                    };
-                    Work::Quantised(product, kernel)
-                }
-            };
-            self.list.push(Item { first: total, work });
-            total += matrix.tiles();
-            row_bytes = row_bytes.min(matrix.row_bytes);
-        }
-        if rows > 1 && self.packed.len() < packed_len * pool.threads() {
-            self.packed.resize(packed_len * pool.threads(), 0);
-        }
-        let shared = Shared { list: &self.list, packed: self.packed.as_mut_ptr(), packed_len, total };
-        let least = LEAST_BYTES / (LANES * row_bytes.saturating_mul(rows)).max(1);
-        pool.run(total, least.max(1), &|range, thread| shared.work(range, thread));
-        self.list.clear();
+        Products { room: self, kernels, pool, x, n_in, rounded: false, total: 0, packed_len: 0, tile_bytes: usize::MAX }
     }
 
-    fn activations(&self) -> Activations {
+    /// The rounded rows from `row` on, of `blocks` blocks each.
+    fn activations(&self, row: usize, blocks: usize) -> Activations {
+        let (digits, at) = (if self.exact { 2 } else { 1 }, row * blocks);
         Activations {
-            digits: self.digits.as_ptr(),
-            scale: self.scale.as_ptr(),
-            sum: self.sum.as_ptr(),
-            scaled_sum: self.scaled_sum.as_ptr(),
-            half_sum: self.half_sum.as_ptr(),
-            scaled_half_sum: self.scaled_half_sum.as_ptr(),
+            digits: self.digits[digits * at * BLOCK..].as_ptr(),
+            scale: self.scale[at..].as_ptr(),
+            sum: self.sum[at..].as_ptr(),
+            scaled_sum: self.scaled_sum[at..].as_ptr(),
+            half_sum: self.half_sum[2 * at..].as_ptr(),
+            scaled_half_sum: self.scaled_half_sum[2 * at..].as_ptr(),
         }
     }
 
@@ -243,7 +197,12 @@ impl Room {
     fn round(&mut self, kernels: &Kernels, pool: &Pool, x: &[f32], blocks: usize) {
         let rows = x.len() / (blocks * BLOCK);
         let digits = blocks * BLOCK * if self.exact { 2 } else { 1 };
-        assert!(rows * digits <= self.digits.len() && rows * blocks <= self.scale.len());
+        grow(&mut self.digits, rows * digits);
+        grow(&mut self.scale, rows * blocks);
+        grow(&mut self.sum, rows * blocks);
+        grow(&mut self.scaled_sum, rows * blocks);
+        grow(&mut self.half_sum, 2 * rows * blocks);
+        grow(&mut self.scaled_half_sum, 2 * rows * blocks);
         let room = RoundedRoom(rounding::Rounded {
             digits: self.digits.as_mut_ptr(),
             scale: self.scale.as_mut_ptr(),
@@ -257,7 +216,7 @@ impl Room {
         pool.run(rows, least, &|range, _| {
             let RoundedRoom(to) = &room;
             for (row, x) in range.clone().zip(x[range.start * blocks * BLOCK..].chunks_exact(blocks * BLOCK)) {
-                // SAFETY: all rows fit, as was checked above, and each is given out once.
+                // SAFETY: all rows fit, as was seen to above, and each is given out once.
                 unsafe {
                     kernel(
                         x.as_ptr(),
@@ -280,3 +239,80 @@ impl Room {
 struct RoundedRoom(rounding::Rounded);
 // SAFETY: threads write different rows.
 unsafe impl Sync for RoundedRoom {}
+
+/// Products of one call, being listed.
+pub(crate) struct Products<'a> {
+    room: &'a mut Room,
+    kernels: &'a Kernels,
+    pool: &'a Pool,
+    x: &'a [f32],
+    n_in: usize,
+    rounded: bool,
+    /// Tiles so far.
+    total: usize,
+    packed_len: usize,
+    /// Of the smallest tile.
+    tile_bytes: usize,
+}
+
+impl<'a> Products<'a> {
+    /// Adds `out = x · weightᵀ + bias` for consecutive rows of x.
+    pub(crate) fn push(&mut self, matrix: &'a Matrix, rows: Range<usize>, out: &'a mut [f32]) {
+        let (n_in, n_out) = (self.n_in, matrix.n_out());
+        assert_eq!(matrix.n_in(), n_in);
+        let x = &self.x[rows.start * n_in..rows.end * n_in];
+        let out = &mut out[..rows.len() * n_out];
+        if x.is_empty() || out.is_empty() {
+            out.fill(0.0);
+            return;
+        }
+        let work = match matrix.kernel {
+            Kernel::Dense(kernel) => {
+                let product = Dense {
+                    weights: matrix.weight.bytes().as_ptr(),
+                    n_in,
+                    n_out,
+                    x: x.as_ptr(),
+                    rows: rows.len(),
+                    bias: matrix.bias(),
+                    out: out.as_mut_ptr(),
+                    stride: n_out,
+                };
+                Work::Dense(product, kernel)
+            }
+            Kernel::Quantised(kernel) => {
+                let blocks = n_in / BLOCK;
+                if !self.rounded {
+                    self.room.round(self.kernels, self.pool, self.x, blocks);
+                    self.rounded = true;
+                }
+                self.packed_len = self.packed_len.max((kernel.packed_len)(blocks));
+                let product = Product {
+                    weights: matrix.weight.bytes().as_ptr(),
+                    row_bytes: matrix.row_bytes,
+                    n_out,
+                    blocks,
+                    x: self.room.activations(rows.start, blocks),
+                    rows: rows.len(),
+                    bias: matrix.bias(),
+                    out: out.as_mut_ptr(),
+                    stride: n_out,
+                };
+                Work::Quantised(product, kernel)
+            }
+        };
+        self.room.list.push(Item { first: self.total, work });
+        self.total += matrix.tiles();
+        self.tile_bytes = self.tile_bytes.min(LANES * matrix.row_bytes * rows.len());
+    }
+
+    /// Computes them all.
+    pub(crate) fn run(self) {
+        let Self { room, pool, total, packed_len, tile_bytes, .. } = self;
+        grow(&mut room.packed, packed_len * pool.threads());
+        let shared = Shared { list: &room.list, packed: room.packed.as_mut_ptr(), packed_len, total };
+        let least = (LEAST_BYTES / tile_bytes.max(1)).max(1);
+        pool.run(total, least, &|range, thread| shared.work(range, thread));
+        room.list.clear();
+    }
+}

@@ -1,0 +1,117 @@
+//! How does the CPU compute experts? All experts' products at once, each for the rows that take it.
+
+use super::{Buffer, Cpu, LEAST_ELEMENTS, Scratch};
+use crate::engine::backend::{Experts, Routes};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Room for what experts compute. Its rows are places in the routes, ordered by expert.
+#[derive(Default)]
+pub(super) struct Selected {
+    /// Place by row, and row by place.
+    places: Vec<u32>,
+    rows: Vec<u32>,
+    /// The input of each row; unless there is one input row, which serves them all.
+    input: Vec<f32>,
+    gate: Vec<f32>,
+    up: Vec<f32>,
+    output: Vec<f32>,
+}
+
+impl Selected {
+    fn prepare(&mut self, routes: &Routes, one: bool, [n_in, width, n_out]: [usize; 3]) -> Result<()> {
+        routes.by_expert(&mut self.places);
+        let rows = self.places.len();
+        self.rows.clear();
+        self.rows.resize(rows, 0);
+        for (row, place) in self.places.iter().enumerate() {
+            self.rows[*place as usize] = row as u32;
+        }
+        reserve(&mut self.input, if one { Some(0) } else { rows.checked_mul(n_in) })?;
+        reserve(&mut self.gate, rows.checked_mul(width))?;
+        reserve(&mut self.up, rows.checked_mul(width))?;
+        reserve(&mut self.output, rows.checked_mul(n_out))
+    }
+}
+
+/// Grows to `len` elements; shorter steps keep the room of longer ones.
+fn reserve(room: &mut Vec<f32>, len: Option<usize>) -> Result<()> {
+    let more = len.unwrap_or(usize::MAX).saturating_sub(room.len());
+    room.try_reserve_exact(more).map_err(|e| {
+        Error::new(ErrorKind::OutOfMemory, "cannot reserve memory for the results of experts")
+            .with_hint("use a smaller prefill chunk")
+            .with_source(e)
+    })?;
+    room.resize(room.len() + more, 0.0);
+    Ok(())
+}
+
+/// See [`Backend::experts`](crate::engine::backend::Backend::experts).
+pub(super) fn experts(
+    cpu: &Cpu,
+    scratch: &mut Scratch,
+    op: &Experts<'_, Cpu>,
+    x: &Buffer,
+    rows: usize,
+    out: &mut Buffer,
+) -> Result<()> {
+    let Experts { activation, routes, experts } = *op;
+    let Scratch { room, selected, .. } = scratch;
+    let Some(first) = experts.first() else {
+        return Err(Error::new(ErrorKind::Internal, "a layer without experts"));
+    };
+    let (n_in, width, n_out) = (x.width, first.gate.n_out(), first.down.n_out());
+    selected.prepare(routes, rows == 1, [n_in, width, n_out])?;
+    let Selected { places, rows: row_of, input, gate, up, output } = selected;
+    let (n, n_used) = (places.len(), routes.n_used);
+    let (gate, up) = (&mut gate[..n * width], &mut up[..n * width]);
+    let expert = |place: u32| routes.ids[place as usize] as usize;
+
+    let input = if rows == 1 {
+        x.row(0)
+    } else {
+        let input = &mut input[..n * n_in];
+        cpu.pool.rows(input, n_in, LEAST_ELEMENTS.div_ceil(n_in), |row, to, _| {
+            to.copy_from_slice(x.row(places[row] as usize / n_used));
+        });
+        input
+    };
+    let mut products = room.products(cpu.kernels, &cpu.pool, input, n_in);
+    let (mut gates, mut ups, mut row) = (&mut *gate, &mut *up, 0);
+    for same in places.chunk_by(|&a, &b| expert(a) == expert(b)) {
+        let own = if rows == 1 { 0..1 } else { row..row + same.len() };
+        let (gate, up);
+        (gate, gates) = gates.split_at_mut(same.len() * width);
+        (up, ups) = ups.split_at_mut(same.len() * width);
+        products.push(&experts[expert(same[0])].gate, own.clone(), gate);
+        products.push(&experts[expert(same[0])].up, own, up);
+        row += same.len();
+    }
+    products.run();
+
+    let up = &*up;
+    cpu.pool.rows(gate, width, LEAST_ELEMENTS.div_ceil(width), |row, gate, _| {
+        cpu.kernels.gated(activation, gate, &up[row * width..][..width]);
+    });
+
+    let mut products = room.products(cpu.kernels, &cpu.pool, gate, width);
+    let (mut outputs, mut row) = (&mut output[..n * n_out], 0);
+    for same in places.chunk_by(|&a, &b| expert(a) == expert(b)) {
+        let output;
+        (output, outputs) = outputs.split_at_mut(same.len() * n_out);
+        products.push(&experts[expert(same[0])].down, row..row + same.len(), output);
+        row += same.len();
+    }
+    products.run();
+
+    out.width = n_out;
+    let output = &*output;
+    cpu.rows(out, rows, |row, sum| {
+        sum.fill(0.0);
+        // In the order of selection, whatever the order of computing.
+        for place in row * n_used..(row + 1) * n_used {
+            let result = &output[row_of[place] as usize * n_out..][..n_out];
+            cpu.kernels.add_scaled(sum, routes.weights[place], result);
+        }
+    });
+    Ok(())
+}
