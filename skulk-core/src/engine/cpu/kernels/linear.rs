@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::dense::Dense;
-use super::product::{Activations, Product};
+use super::product::{self, Activations, Product};
 use super::rounding;
 use super::{Kernels, Quantised};
 use super::simd::{BLOCK, LANES};
@@ -75,7 +75,10 @@ impl Matrix {
     }
 
     fn tiles(&self) -> usize {
-        self.n_out().div_ceil(LANES)
+        match self.kernel {
+            Kernel::Quantised(_) => product::tiles(self.n_out()),
+            Kernel::Dense(_) => self.n_out().div_ceil(LANES),
+        }
     }
 }
 
