@@ -1,16 +1,20 @@
 //! How do tensors become a backend's weights? Names, shapes and biases checked on the way.
 
 use crate::arch::{ArchSpec, LayerTensor};
+use crate::cancel::CancelToken;
 use crate::engine::backend::Backend;
 use crate::error::Result;
-use crate::weights::{Checkpoint, quant};
+use crate::weights::{Checkpoint, Memory, quant};
 
 /// Takes a shard's tensors out of a checkpoint, counting their bytes.
 pub(super) struct Loader<'a, B: Backend> {
     pub(super) backend: &'a B,
     pub(super) checkpoint: &'a dyn Checkpoint,
     pub(super) arch: &'a ArchSpec,
-    /// Bytes mapped or copied so far.
+    /// Where matrices shall lie: mapped or resident. Small vectors become f32 numbers in any case.
+    pub(super) memory: Memory,
+    pub(super) cancel: &'a CancelToken,
+    /// Bytes mapped, read or copied so far.
     pub(super) bytes: u64,
 }
 
@@ -36,6 +40,10 @@ impl<B: Backend> Loader<'_, B> {
         self.in_file(region.expect_shape(&[n_out, n_in]))?;
         self.bytes += region.bytes().len() as u64;
         let bias = bias.map(|name| self.values(name, n_out)).transpose()?;
+        let region = match self.memory {
+            Memory::Resident => region.resident(self.cancel)?,
+            _ => region,
+        };
         self.backend.matrix(region, bias)
     }
 

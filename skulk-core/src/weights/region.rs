@@ -1,18 +1,29 @@
-//! What is one tensor's memory? Its type, shape and bytes, borrowed from the map.
+//! What is one tensor's memory? Its type, shape and bytes, wherever they lie.
 
 use std::sync::Arc;
 
 use super::mmap::{MappedFile, Mapping};
-use super::{DType, TensorInfo};
+use super::resident::Piece;
+use super::{DType, Memory, TensorInfo};
+use crate::cancel::CancelToken;
 use crate::error::{Detail, Error, ErrorKind, Result};
 
-/// One tensor, mapped. Cloning shares the mapping; the pages are unmapped with the last clone.
+/// One tensor, mapped or [resident](Self::resident). Cloning shares its memory, which is given back
+/// with the last clone.
 #[derive(Debug, Clone)]
 pub struct Region {
     name: Arc<str>,
     dtype: DType,
     shape: Arc<[usize]>,
-    bytes: Arc<Mapping>,
+    file: MappedFile,
+    offset: u64,
+    bytes: Bytes,
+}
+
+#[derive(Debug, Clone)]
+enum Bytes {
+    Mapped(Arc<Mapping>),
+    Resident(Arc<Piece>),
 }
 
 impl Region {
@@ -21,10 +32,12 @@ impl Region {
             name: info.name.as_str().into(),
             dtype: info.dtype,
             shape: info.shape.as_slice().into(),
-            bytes: file.share(info.offset, info.len)?,
+            file: file.clone(),
+            offset: info.offset,
+            bytes: Bytes::Mapped(file.share(info.offset, info.len)?),
         };
         let expected = region.rows().checked_mul(region.row_bytes()?);
-        if expected != Some(region.bytes.len()) {
+        if expected != Some(region.bytes().len()) {
             return Err(Error::new(
                 ErrorKind::CheckpointInvalid,
                 "the tensor's size does not follow from its shape and type",
@@ -50,9 +63,39 @@ impl Region {
         &self.shape
     }
 
-    /// The stored bytes, straight from the map.
+    /// The stored bytes, where they lie.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        match &self.bytes {
+            Bytes::Mapped(mapping) => mapping,
+            Bytes::Resident(piece) => piece,
+        }
+    }
+
+    /// Where the bytes lie: [`Memory::Mapped`] or [`Memory::Resident`].
+    pub fn memory(&self) -> Memory {
+        match &self.bytes {
+            Bytes::Mapped(_) => Memory::Mapped,
+            Bytes::Resident(_) => Memory::Resident,
+        }
+    }
+
+    /// The same tensor read into memory, as [`Memory::Resident`] says; looks at `cancel` every few
+    /// megabytes. While anybody holds it, the same opened file gives the same memory again. A tensor
+    /// without bytes, and one that overlaps another that is held, stays mapped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::CheckpointTruncated`] when the file shrank since opening, [`ErrorKind::FileIo`]
+    /// when it cannot be read, [`ErrorKind::OutOfMemory`], [`ErrorKind::Cancelled`].
+    pub fn resident(mut self, cancel: &CancelToken) -> Result<Self> {
+        if let Bytes::Mapped(mapping) = &self.bytes
+            && !mapping.is_empty()
+        {
+            let read = self.file.read(self.offset, mapping.len() as u64, cancel);
+            if let Some(piece) = read.map_err(|e| e.with("tensor", &self.name))? {
+                self.bytes = Bytes::Resident(piece);
+            }
+        }
+        Ok(self)
     }
 
     /// Elements in a row: the innermost dimension; 1 for a scalar.
@@ -96,8 +139,10 @@ impl Region {
         .with_hint("the weights do not belong to this configuration"))
     }
 
-    /// Tells the system that the tensor will be read soon.
+    /// Tells the system that the tensor will be used soon.
     pub fn will_need(&self) {
-        self.bytes.will_need();
+        if let Bytes::Mapped(mapping) = &self.bytes {
+            mapping.will_need();
+        }
     }
 }
