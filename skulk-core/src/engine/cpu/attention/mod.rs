@@ -133,13 +133,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// The sums of a row's values become their mean.
-    fn finish(&self, head: usize, mut row: Softmax, values: &mut [f32]) {
-        if let Some(sink) = self.sinks.and_then(|sinks| sinks.get(head)) {
-            // As if there were one more position, whose value is zero.
-            self.kernels.merge((&mut row, &mut []), (Softmax { max: *sink, sum: 1.0 }, &[]));
-        }
-        self.kernels.divide(values, row.sum);
+    fn sink(&self, head: usize) -> Option<f32> {
+        self.sinks.and_then(|sinks| sinks.get(head).copied())
     }
 
     /// One key/value head, partition after partition.
@@ -159,7 +154,7 @@ impl<'a> Job<'a> {
         }
         for (pair, row) in running.iter().enumerate() {
             let values = &mut out.row(pair / group)[pair % group * dim..][..dim];
-            self.finish(kv_head * group + pair % group, *row, values);
+            self.kernels.mean(*row, self.sink(kv_head * group + pair % group), values);
         }
     }
 
@@ -229,7 +224,7 @@ impl<'a> Job<'a> {
                     let softmax = Softmax { max: from[0], sum: from[1] };
                     self.kernels.merge((&mut running, out), (softmax, &from[2..]));
                 }
-                self.finish(head, running, out);
+                self.kernels.mean(running, self.sink(head), out);
             }
         });
     }

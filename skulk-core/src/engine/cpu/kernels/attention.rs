@@ -72,7 +72,7 @@ pub(super) struct Functions {
     pub(super) pack: [unsafe fn(&Pack); 2],
     pub(super) softmax: unsafe fn(&mut [f32; PARTITION], Range, f32, Option<f32>) -> Softmax,
     pub(super) merge: unsafe fn((&mut Softmax, &mut [f32]), (Softmax, &[f32])),
-    pub(super) divide: unsafe fn(&mut [f32], f32),
+    pub(super) mean: unsafe fn(Softmax, Option<f32>, &mut [f32]),
     pub(super) halve: unsafe fn(&[f32], &mut [u16]),
 }
 
@@ -104,8 +104,8 @@ macro_rules! instantiate {
                 attention::merge::<$s>(row, part);
             }
             $(#[$feature])?
-            unsafe fn divide(x: &mut [f32], by: f32) {
-                attention::divide::<$s>(x, by);
+            unsafe fn mean(row: Softmax, sink: Option<f32>, values: &mut [f32]) {
+                attention::mean::<$s>(row, sink, values);
             }
             $(#[$feature])?
             unsafe fn halve(x: &[f32], bits: &mut [u16]) {
@@ -129,7 +129,7 @@ macro_rules! instantiate {
                 pack: [pack::<F32>, pack::<F16>],
                 softmax,
                 merge,
-                divide,
+                mean,
                 halve,
             }
         };
@@ -266,22 +266,26 @@ pub(super) unsafe fn merge<S: Simd>(
     }
 }
 
-/// `x /= by`.
+/// Turns a row's sum of weighted values into their mean. A sink adds its exponential to the weights.
 ///
 /// # Safety
 /// The machine has `S`'s instructions.
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
-pub(super) unsafe fn divide<S: Simd>(x: &mut [f32], by: f32) {
-    let by = S::splat(by);
-    let mut vectors = x.chunks_exact_mut(LANES);
+pub(super) unsafe fn mean<S: Simd>(row: Softmax, sink: Option<f32>, values: &mut [f32]) {
+    let mut sum = S::splat(row.sum);
+    if let Some(sink) = sink {
+        // A sink far above all scores leaves nothing of them: where `exp` ends is enough for that.
+        sum = S::add(sum, exp::<S>(S::splat(sink - row.max)));
+    }
+    let mut vectors = values.chunks_exact_mut(LANES);
     for x in &mut vectors {
-        S::store(x.as_mut_ptr(), S::div(S::load(x.as_ptr()), by));
+        S::store(x.as_mut_ptr(), S::div(S::load(x.as_ptr()), sum));
     }
     let rest = vectors.into_remainder();
     if !rest.is_empty() {
         let x = S::load_part(rest.as_ptr(), rest.len());
-        S::store_part(rest.as_mut_ptr(), rest.len(), S::div(x, by));
+        S::store_part(rest.as_mut_ptr(), rest.len(), S::div(x, sum));
     }
 }
 

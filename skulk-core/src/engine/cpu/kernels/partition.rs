@@ -323,10 +323,10 @@ impl Kernels {
         unsafe { (self.attention.merge)(row, part) }
     }
 
-    /// `x /= by`.
-    pub(crate) fn divide(&self, x: &mut [f32], by: f32) {
+    /// Turns a row's sum of weighted values into their mean; a sink is a score without a value.
+    pub(crate) fn mean(&self, row: Softmax, sink: Option<f32>, values: &mut [f32]) {
         // SAFETY: as above.
-        unsafe { (self.attention.divide)(x, by) }
+        unsafe { (self.attention.mean)(row, sink, values) }
     }
 
     /// The nearest half-precision numbers.
@@ -336,7 +336,8 @@ impl Kernels {
     }
 }
 
-/// Cuts pairs into tiles.
+/// Cuts pairs into tiles of at most so many, equally large if possible: small ones are slow.
 fn tiles(pairs: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..pairs).step_by(most).map(move |first| first..pairs.min(first + most))
+    let size = pairs.div_ceil(pairs.div_ceil(most).max(1)).max(1);
+    (0..pairs).step_by(size).map(move |first| first..pairs.min(first + size))
 }
