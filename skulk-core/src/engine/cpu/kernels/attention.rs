@@ -17,12 +17,12 @@ pub(crate) const PARTITION: usize = crate::engine::backend::CacheSpec::GRANULE;
 /// Positions of a block of keys, and elements of a group of values: columns of the products.
 pub(crate) const WIDTH: usize = 64;
 /// Vectors of a row of the products' matrices.
-const VECTORS: usize = WIDTH / LANES;
+pub(super) const VECTORS: usize = WIDTH / LANES;
 /// Rows of the matrix that are converted together, for all tiles.
 pub(super) const DEPTH: usize = 64;
 /// Elements of a converted panel.
 pub(super) const PANEL: usize = DEPTH * WIDTH;
-/// Rows of a tile at most.
+/// Rows of a tile at most: with four vectors, its sums take 24 of 32 registers.
 pub(super) const MOST: usize = 6;
 
 /// Running results of a row: its largest score and its sum of exponentials.
@@ -62,16 +62,17 @@ pub(super) struct Pack {
 
 type Range = std::ops::Range<usize>;
 type Tiled = unsafe fn(&Tile);
+type Merge = unsafe fn((&mut Softmax, &mut [f32]), (Softmax, &[f32]));
 
 /// One instruction set's functions.
 pub(super) struct Functions {
     /// Tiles of 1 to 6 rows by 1, 2 or 4 vectors: of f32 matrices, then of f16 ones.
     pub(super) tiles: [[[Tiled; 3]; MOST]; 2],
-    /// Rows and vectors of the tile that the registers can hold.
-    pub(super) most: (usize, usize),
+    /// Vectors that the registers can hold.
+    pub(super) registers: usize,
     pub(super) pack: [unsafe fn(&Pack); 2],
     pub(super) softmax: unsafe fn(&mut [f32; PARTITION], Range, f32, Option<f32>) -> Softmax,
-    pub(super) merge: unsafe fn((&mut Softmax, &mut [f32]), (Softmax, &[f32])),
+    pub(super) merge: Merge,
     pub(super) mean: unsafe fn(Softmax, Option<f32>, &mut [f32]),
     pub(super) halve: unsafe fn(&[f32], &mut [u16]),
 }
@@ -125,7 +126,7 @@ macro_rules! instantiate {
 
             attention::Functions {
                 tiles: [tiles::<F32>(), tiles::<F16>()],
-                most: attention::most::<$s>(),
+                registers: attention::registers::<$s>(),
                 pack: [pack::<F32>, pack::<F16>],
                 softmax,
                 merge,
@@ -137,10 +138,10 @@ macro_rules! instantiate {
 }
 pub(super) use instantiate;
 
-/// Rows and vectors of the largest tile: its sums, a row of the matrix and a number need registers.
-pub(super) const fn most<S: Simd>() -> (usize, usize) {
-    // Sixteen-lane registers leave room for 24 sums, others for 6.
-    if S::ROWS >= 12 { (MOST, VECTORS) } else { (3, 2) }
+/// Vectors of 16 lanes that the registers can hold.
+pub(super) const fn registers<S: Simd>() -> usize {
+    // 32 registers, or else 16 of a half vector or 32 of a quarter.
+    if S::ROWS >= 12 { 32 } else { 8 }
 }
 
 /// # Safety

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::Kernels;
-use super::attention::{DEPTH, MOST, PANEL, PARTITION, Pack, Softmax, Tile, WIDTH};
+use super::attention::{DEPTH, MOST, PANEL, PARTITION, Pack, Softmax, Tile, VECTORS, WIDTH};
 use super::simd::LANES;
 
 /// Elements behind keys or values that may be read, though not used.
@@ -195,7 +195,7 @@ impl Kernels {
             let steps = depth.min(dim - from);
             // SAFETY: keys have a row for each element of the head.
             let keys = unsafe { self.rows_of(keys, from..from + steps, part, &mut room.panel) };
-            for pairs in tiles(pairs, self.attention.most.0) {
+            for pairs in tiles(pairs) {
                 let seen = within(part.seen_by(pairs.clone()));
                 if seen.is_empty() {
                     continue;
@@ -222,7 +222,7 @@ impl Kernels {
             let sub = all.start.max(from)..all.end.min(from + depth);
             // SAFETY: a group has a row for each of the partition's positions.
             let values = unsafe { self.rows_of(group, sub.clone(), part, &mut room.panel) };
-            for pairs in tiles(pairs, self.attention.most.0) {
+            for pairs in tiles(pairs) {
                 let seen = |pair: usize| {
                     let seen = part.seen(pair / part.heads);
                     seen.start.clamp(sub.start, sub.end)..seen.end.clamp(sub.start, sub.end)
@@ -301,9 +301,11 @@ impl Kernels {
     /// # Safety
     /// The tile's addresses are valid for these, its matrix of the kind.
     unsafe fn multiply(&self, kind: usize, mut tile: Tile, n: usize, vectors: Range<usize>) {
+        // The sums, a row of the matrix and a number.
+        let most = (self.attention.registers - 1) / (n + 1);
         let mut at = vectors.start;
         while at < vectors.end {
-            let width = (vectors.end - at).min(self.attention.most.1);
+            let width = (vectors.end - at).min(most).min(VECTORS);
             // The largest power of two.
             let power = width.ilog2();
             tile.column = at * LANES;
@@ -336,8 +338,8 @@ impl Kernels {
     }
 }
 
-/// Cuts pairs into tiles of at most so many, equally large if possible: small ones are slow.
-fn tiles(pairs: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
-    let size = pairs.div_ceil(pairs.div_ceil(most).max(1)).max(1);
+/// Cuts pairs into tiles, equally large if possible: small ones are slow.
+fn tiles(pairs: usize) -> impl Iterator<Item = Range<usize>> {
+    let size = pairs.div_ceil(pairs.div_ceil(MOST).max(1)).max(1);
     (0..pairs).step_by(size).map(move |first| first..pairs.min(first + size))
 }
