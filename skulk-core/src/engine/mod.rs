@@ -6,9 +6,9 @@
 
 pub(crate) mod backend;
 pub(crate) mod candle;
-pub(crate) mod cpu;
 #[cfg(test)]
 mod conformance;
+pub(crate) mod cpu;
 
 use std::fmt;
 use std::ops::Range;

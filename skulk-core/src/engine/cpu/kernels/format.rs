@@ -86,8 +86,38 @@ macro_rules! raw {
 macro_rules! eight {
     (|$k:ident| $column:expr) => {
         [
-            { let $k = 0; $column }, { let $k = 1; $column }, { let $k = 2; $column }, { let $k = 3; $column },
-            { let $k = 4; $column }, { let $k = 5; $column }, { let $k = 6; $column }, { let $k = 7; $column },
+            {
+                let $k = 0;
+                $column
+            },
+            {
+                let $k = 1;
+                $column
+            },
+            {
+                let $k = 2;
+                $column
+            },
+            {
+                let $k = 3;
+                $column
+            },
+            {
+                let $k = 4;
+                $column
+            },
+            {
+                let $k = 5;
+                $column
+            },
+            {
+                let $k = 6;
+                $column
+            },
+            {
+                let $k = 7;
+                $column
+            },
         ]
     };
 }
