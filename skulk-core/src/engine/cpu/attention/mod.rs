@@ -1,6 +1,6 @@
 //! How does a row attend to its cache? Flash-style over a ring, without a score matrix.
 //!
-//! Positions are worked through in partitions of [`CacheSpec::GRANULE`], whose borders are absolute
+//! Positions are worked through in partitions of [`PARTITION`], whose borders are absolute
 //! positions. Each partition yields a maximum, a sum and a weighted value; these are merged in
 //! order (Dao et al. 2022, Milakov & Gimelshein 2018). The arithmetic of a row therefore does not
 //! depend on the chunk it came in or on threads. Many rows are cut into blocks that go through

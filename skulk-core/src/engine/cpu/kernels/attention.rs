@@ -221,7 +221,10 @@ pub(super) unsafe fn softmax<S: Simd>(
     for vector in scores[whole.clone()].chunks_exact(LANES) {
         largest = S::max(S::load(vector.as_ptr()), largest);
     }
-    let max = S::largest(largest);
+    let mut lanes = [0.0; LANES];
+    S::store(lanes.as_mut_ptr(), largest);
+    // None of them is not a number.
+    let max = lanes.into_iter().fold(f32::NEG_INFINITY, |a, b| if a > b { a } else { b });
     for vector in scores[whole.clone()].chunks_exact_mut(LANES) {
         let x = S::sub(S::load(vector.as_ptr()), S::splat(max));
         S::store(vector.as_mut_ptr(), exp::<S>(x));
