@@ -11,6 +11,7 @@
 use std::ops::Range;
 
 use super::KvType;
+use super::top::Top;
 use crate::arch::{Activation, AttentionSpec, RopeLayout};
 use crate::error::Result;
 use crate::ids::TokenId;
@@ -83,6 +84,35 @@ pub(crate) trait Backend: Send + Sync + 'static {
         rows: usize,
         products: &mut [(&Self::Matrix, &mut Self::Buffer)],
     ) -> Result<()>;
+    /// The largest of `x · headᵀ`, after soft-capping, for each row: `[rows, k]` each, as
+    /// [`Activations::ids`](super::Activations::ids) says.
+    fn top(
+        &self,
+        scratch: &mut Self::Scratch,
+        op: &TopLogits<'_, Self>,
+        x: &Self::Buffer,
+        rows: usize,
+        ids: &mut [TokenId],
+        logits: &mut [f32],
+    ) -> Result<()> {
+        let n = op.n_vocab;
+        let mut all = self.buffer(rows, n)?;
+        self.linear(scratch, x, rows, &mut [(op.head, &mut all)])?;
+        if let Some(cap) = op.softcap {
+            self.softcap(&mut all, cap, rows)?;
+        }
+        let mut host = vec![0.0; rows * n];
+        self.read(&all, &mut host)?;
+        let mut top = Top::default();
+        for ((row, ids), logits) in
+            host.chunks_exact(n).zip(ids.chunks_exact_mut(op.k)).zip(logits.chunks_exact_mut(op.k))
+        {
+            top.reset(op.k);
+            top.see(0, row);
+            top.write(ids, logits);
+        }
+        Ok(())
+    }
     /// `gate = activation(gate) · up`.
     fn gated(
         &self,
@@ -164,6 +194,16 @@ impl CacheSpec {
     pub(crate) fn elements(&self) -> Option<usize> {
         self.n_kv_heads.checked_mul(self.head_dim)?.checked_mul(self.positions)
     }
+}
+
+/// Which logits are asked for.
+pub(crate) struct TopLogits<'a, B: Backend + ?Sized> {
+    pub(crate) head: &'a B::Matrix,
+    /// Rows of the head.
+    pub(crate) n_vocab: usize,
+    pub(crate) softcap: Option<f32>,
+    /// How many; at least one.
+    pub(crate) k: usize,
 }
 
 /// One layer's experts, and which of them each row takes.

@@ -9,6 +9,7 @@ pub(crate) mod candle;
 #[cfg(test)]
 mod conformance;
 pub(crate) mod cpu;
+pub(crate) mod top;
 
 use std::fmt;
 use std::ops::Range;
@@ -247,7 +248,7 @@ pub trait Shard: Send + Sync {
     /// Runs a batch through the layers and appends to the caches of its sequences.
     ///
     /// `out` is overwritten: hidden states `[rows, hidden]`, or on the last shard logits
-    /// `[asked rows, vocabulary]`. On an error the sequences keep their former length.
+    /// `[asked rows, vocabulary]`, for [`Logits::Top`] `[asked rows, asked number]`. On an error the sequences keep their former length.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a malformed batch, [`ErrorKind::ContextOverflow`],
@@ -296,6 +297,10 @@ pub enum Logits {
     Last,
     /// Every row's.
     All,
+    /// The last row's largest, this many, with their tokens: what greedy decoding and top-k sampling
+    /// need. Backends that can do not write the others anywhere. Segments of one batch that ask for
+    /// logits must ask for the same number.
+    Top(usize),
 }
 
 impl Segment {
@@ -303,7 +308,7 @@ impl Segment {
     pub fn logit_rows(&self) -> usize {
         match self.logits {
             Logits::None => 0,
-            Logits::Last => self.rows.min(1),
+            Logits::Last | Logits::Top(_) => self.rows.min(1),
             Logits::All => self.rows,
         }
     }
@@ -324,6 +329,7 @@ pub struct Activations {
     rows: usize,
     width: usize,
     data: Vec<f32>,
+    ids: Vec<TokenId>,
 }
 
 impl Activations {
@@ -352,6 +358,13 @@ impl Activations {
         &mut self.data
     }
 
+    /// The tokens of the logits, of the same shape, when [`Logits::Top`] was asked for; each row by
+    /// falling logit, of equal ones the lower id first. Fewer numbers than asked for are followed by
+    /// -∞ for tokens that do not exist. Otherwise empty: a logit's column is its token.
+    pub fn ids(&self) -> &[TokenId] {
+        &self.ids
+    }
+
     /// One row.
     pub fn row(&self, row: usize) -> Option<&[f32]> {
         self.data.chunks_exact(self.width.max(1)).nth(row)
@@ -363,6 +376,14 @@ impl Activations {
         self.rows = rows;
         self.width = width;
         self.data.resize(rows.saturating_mul(width), 0.0);
+        self.ids.clear();
         &mut self.data
+    }
+
+    /// The same for logits with their tokens.
+    pub fn reshape_top(&mut self, rows: usize, k: usize) -> (&mut [TokenId], &mut [f32]) {
+        self.reshape(rows, k);
+        self.ids.resize(self.data.len(), TokenId(0));
+        (&mut self.ids, &mut self.data)
     }
 }

@@ -29,7 +29,11 @@ pub(super) fn run(
     let started = Instant::now();
 
     state.history = prompt;
-    let mut steps = Steps { shared, state: &mut state, cx: StepCx::new(&options.cancel), raw: Vec::new() };
+    // Log-probabilities are of all logits.
+    let enough = if options.logprobs.is_some() { None } else { sampler.enough() };
+    let logits = enough.filter(|&k| k <= model.arch.vocab_size).map_or(Logits::Last, Logits::Top);
+    let cx = StepCx::new(&options.cancel);
+    let mut steps = Steps { shared, state: &mut state, cx, logits, raw: Vec::new() };
     let cached_tokens = steps.reuse()?;
     steps.prefill(cached_tokens)?;
     let prefill = started.elapsed();
@@ -88,6 +92,8 @@ struct Steps<'a> {
     shared: &'a Shared,
     state: &'a mut State,
     cx: StepCx<'a>,
+    /// What a step that ends in a token asks for.
+    logits: Logits,
     /// The model's own logits, kept only for log-probabilities.
     raw: Vec<f32>,
 }
@@ -111,7 +117,7 @@ impl Steps<'_> {
         let total = self.state.history.len();
         while from < total {
             let to = total.min(from + self.shared.model.prefill_chunk);
-            self.forward(from..to, if to == total { Logits::Last } else { Logits::None })?;
+            self.forward(from..to, if to == total { self.logits } else { Logits::None })?;
             from = to;
         }
         Ok(())
@@ -121,7 +127,7 @@ impl Steps<'_> {
     fn decode(&mut self, token: TokenId) -> Result<()> {
         debug_assert_eq!(self.state.history.last(), Some(&token));
         let end = self.state.history.len();
-        self.forward(end - 1..end, Logits::Last)
+        self.forward(end - 1..end, self.logits)
     }
 
     fn forward(&mut self, range: std::ops::Range<usize>, logits: Logits) -> Result<()> {
@@ -146,10 +152,15 @@ impl Steps<'_> {
     /// Samples from the last step's logits and appends the token to the history.
     fn choose(&mut self, sampler: &mut Sampler, options: &GenerateOptions) -> Result<(Token, TokenId)> {
         let State { history, buffers: [logits, _], .. } = &mut *self.state;
-        let logits = logits.data_mut();
-        if logits.is_empty() {
+        if logits.data().is_empty() {
             return Err(Error::new(ErrorKind::Internal, "the last stage gave no logits"));
         }
+        if !logits.ids().is_empty() {
+            let id = sampler.sample_top(logits.ids(), logits.data())?;
+            history.push(id);
+            return Ok((Token { id, logprob: None, top_logprobs: Vec::new() }, id));
+        }
+        let logits = logits.data_mut();
         let mut top_logprobs = Vec::new();
         // Sampling changes the logits in place; log-probabilities are of the raw ones.
         let normaliser = options.logprobs.map(|top| {

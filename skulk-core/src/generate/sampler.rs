@@ -146,12 +146,58 @@ pub(super) struct Sampler {
     candidates: Vec<u32>,
     /// The last tokens, sorted, for penalties.
     recent: Vec<TokenId>,
+    /// The largest logits by id, when only they were asked for.
+    top: Vec<(TokenId, f32)>,
+    top_logits: Vec<f32>,
 }
+
+/// Beyond this, a list of the largest logits saves nothing.
+const MOST_TOP: usize = 256;
 
 impl Sampler {
     pub(super) fn new(sampling: Sampling) -> Self {
         let rng = ChaCha12Rng::seed_from_u64(sampling.seed.unwrap_or(0));
-        Self { sampling, rng, candidates: Vec::new(), recent: Vec::new() }
+        Self {
+            sampling,
+            rng,
+            candidates: Vec::new(),
+            recent: Vec::new(),
+            top: Vec::new(),
+            top_logits: Vec::new(),
+        }
+    }
+
+    /// How many of the largest logits are enough to choose by; `None`: all are needed.
+    pub(super) fn enough(&self) -> Option<usize> {
+        let s = &self.sampling;
+        if s.penalises() || !s.logit_bias.is_empty() {
+            return None;
+        }
+        if s.temperature == 0.0 {
+            return Some(1);
+        }
+        // One more tells whether top-k drops any, as that decides about the order of candidates.
+        s.top_k.filter(|&k| k < MOST_TOP).map(|k| k + 1)
+    }
+
+    /// Chooses a token by the [`enough`](Self::enough) largest logits, as it would by all.
+    pub(super) fn sample_top(&mut self, ids: &[TokenId], logits: &[f32]) -> Result<TokenId> {
+        self.top.clear();
+        self.top
+            .extend(ids.iter().copied().zip(logits.iter().copied()).filter(|(_, l)| *l > f32::NEG_INFINITY));
+        // By id, as they lie among all.
+        self.top.sort_unstable_by_key(|(id, _)| *id);
+        let mut logits = std::mem::take(&mut self.top_logits);
+        logits.clear();
+        logits.extend(self.top.iter().map(|(_, logit)| *logit));
+        let chosen = if self.sampling.temperature == 0.0 {
+            argmax(&logits).ok_or_else(no_choice)
+        } else {
+            self.draw(&logits)
+        };
+        self.top_logits = logits;
+        let at = chosen?.0 as usize;
+        self.top.get(at).map(|(id, _)| *id).ok_or_else(no_choice)
     }
 
     /// Chooses a token. `logits` are overwritten; `history` are all tokens so far.

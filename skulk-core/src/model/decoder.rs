@@ -7,8 +7,8 @@ use super::load::Loader;
 use super::routing::Routing;
 use crate::arch::{AttentionSpec, LayerSpec, LayerTensor};
 use crate::bytes::ByteSize;
-use crate::engine::backend::{Attend, Backend, CacheSpec, NormRope};
-use crate::engine::{Activations, Batch, Input, LoadCx, Segment, ShardSpec, StepCx};
+use crate::engine::backend::{Attend, Backend, CacheSpec, NormRope, TopLogits};
+use crate::engine::{Activations, Batch, Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
 use crate::error::Result;
 use crate::ids::LayerIdx;
 use crate::weights::{Checkpoint, Memory};
@@ -314,6 +314,24 @@ impl<B: Backend> Decoder<B> {
         for segment in segments {
             end += segment.rows;
             asked.extend(end - segment.logit_rows()..end);
+        }
+        let top = segments.iter().find_map(|segment| match segment.logits {
+            Logits::Top(k) => Some(k),
+            _ => None,
+        });
+        if let Some(k) = top {
+            let (ids, host) = out.reshape_top(asked.len(), k);
+            let op = TopLogits { head, n_vocab: arch.vocab_size, softcap: arch.final_softcap, k };
+            for ((asked, ids), host) in asked
+                .chunks(LOGIT_ROWS)
+                .zip(ids.chunks_mut(LOGIT_ROWS * k))
+                .zip(host.chunks_mut(LOGIT_ROWS * k))
+            {
+                b.gather(x, asked, added)?;
+                b.rms_norm(added, &output.norm, arch.norm.eps, asked.len(), normed)?;
+                b.top(scratch, &op, normed, asked.len(), ids, host)?;
+            }
+            return Ok(());
         }
         let host = out.reshape(asked.len(), arch.vocab_size);
         let logits = match logits {

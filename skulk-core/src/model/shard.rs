@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use super::decoder::{Caches, Decoder, Workspace};
 use crate::bytes::ByteSize;
 use crate::engine::backend::Backend;
-use crate::engine::{Activations, Batch, Input, Segment, Shard, ShardSpec, StepCx};
+use crate::engine::{Activations, Batch, Input, Logits, Segment, Shard, ShardSpec, StepCx};
 use crate::error::{Detail, Error, ErrorKind, Result};
 use crate::ids::SeqId;
 use crate::weights::Memory;
@@ -174,8 +174,22 @@ impl<B: Backend> DecoderShard<B> {
     /// Checks everything about a batch that the decoder's arithmetic relies on.
     fn check(&self, batch: &Batch<'_>) -> Result<()> {
         let spec = self.decoder.spec();
-        let mut rows = 0usize;
+        let (mut rows, mut asked) = (0usize, None);
         for segment in batch.segments {
+            if let Logits::Top(k) = segment.logits
+                && !(1..=spec.arch.vocab_size).contains(&k)
+            {
+                let most = spec.arch.vocab_size;
+                return Err(malformed(format!("expected 1 to {most} of the largest logits, found {k}")));
+            }
+            let kind = match segment.logits {
+                Logits::None => None,
+                Logits::Last | Logits::All => Some(None),
+                Logits::Top(k) => Some(Some(k)),
+            };
+            if kind.is_some_and(|kind| *asked.get_or_insert(kind) != kind) {
+                return Err(malformed("segments ask for different numbers of logits".into()));
+            }
             let end = segment.start.saturating_add(segment.rows);
             if end > spec.context {
                 return Err(Error::new(

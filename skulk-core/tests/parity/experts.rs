@@ -7,9 +7,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use skulk::arch::{ArchSpec, ExpertsSpec};
-use skulk::{EngineOptions, ErrorKind, KvType, TokenId, candle_cpu, open_checkpoint};
+use skulk::{EngineOptions, ErrorKind, KvType, TokenId, open_checkpoint};
 
-use crate::stages::{Setup, Stages};
+use super::stages::{Setup, Stages};
 use crate::support::gguf_writer::GgufWriter;
 use crate::support::safetensors_writer as safetensors;
 
@@ -287,7 +287,7 @@ fn estimates_count_experts() {
     write_folder(folder.path(), &apart(&weights), &[]);
     let gguf = folder.path().join("stacked.gguf");
     write_gguf(&gguf, &weights, COUNTS);
-    let engine = candle_cpu(&EngineOptions::default().threads(1)).unwrap();
+    let engine = skulk::engine(super::ENGINE, &EngineOptions::default().threads(1)).unwrap();
     for path in [gguf.as_path(), &folder.path().join("model.safetensors")] {
         let checkpoint = open_checkpoint(path).unwrap();
         let arch = std::sync::Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());

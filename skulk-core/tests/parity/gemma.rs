@@ -8,7 +8,7 @@ use serde_json::Value;
 use skulk::Precision;
 
 use crate::fixtures::{gemma, ids, json, root};
-use crate::stages::{Setup, Stages};
+use super::stages::{Setup, Stages};
 
 /// Bounds on how far top-10 logits are from float32.
 struct Bounds {

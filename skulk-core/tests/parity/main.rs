@@ -1,12 +1,32 @@
 //! Does the decoder compute what other people's software computes, however it is cut up?
+//!
+//! Every suite runs on both CPU engines: the library's own kernels, and candle's.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
-mod experts;
 #[path = "../support/fixtures.rs"]
 mod fixtures;
-mod gemma;
-mod reference;
-mod splits;
-mod stages;
 #[path = "../support/mod.rs"]
 mod support;
+
+macro_rules! on {
+    ($name:ident, $engine:literal) => {
+        #[path = "."]
+        mod $name {
+            const ENGINE: &str = $engine;
+
+            #[path = "experts.rs"]
+            mod experts;
+            #[path = "gemma.rs"]
+            mod gemma;
+            #[path = "reference.rs"]
+            mod reference;
+            #[path = "splits.rs"]
+            mod splits;
+            #[path = "stages.rs"]
+            mod stages;
+        }
+    };
+}
+
+on!(cpu, "cpu");
+on!(candle_cpu, "candle-cpu");

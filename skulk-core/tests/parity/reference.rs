@@ -11,7 +11,7 @@ use serde_json::Value;
 use skulk::{DType, ErrorKind, KvType, open_checkpoint};
 
 use crate::fixtures::{checkpoints, ids, json};
-use crate::stages::{Setup, Stages};
+use super::stages::{Setup, Stages};
 
 /// Relative to the largest magnitude among what is compared.
 const F32_CACHE: f32 = 1e-4;

@@ -6,7 +6,7 @@ use skulk::engine::{Logits, Segment};
 use skulk::{KvType, Memory, TokenId};
 
 use crate::fixtures::{checkpoints, gemma, ids, json};
-use crate::stages::{Setup, Stages};
+use super::stages::{Setup, Stages};
 
 fn bits(rows: &[Vec<f32>]) -> Vec<u32> {
     rows.iter().flatten().map(|x| x.to_bits()).collect()
@@ -74,6 +74,31 @@ fn mapped_and_resident_weights_give_the_same_bits() {
             logits(&path, &tokens, &setup)
         });
         assert!(mapped == resident, "{}", path.display());
+    }
+}
+
+/// The largest logits, asked for alone, are those of all of them.
+#[test]
+fn the_largest_logits_are_the_same() {
+    for (path, tokens) in runnable().into_iter().chain(gemma_prompt()) {
+        let stages = Stages::load(&path, &Setup::default()).unwrap();
+        let (prompt, vocab) = (&tokens[..tokens.len().min(40)], stages.arch.vocab_size);
+        let mut segment =
+            Segment { seq: stages.open(0), start: 0, rows: prompt.len(), logits: Logits::Last };
+        let all = stages.batch(&[segment], prompt).pop().unwrap();
+        assert!(all.ids().is_empty() && all.width() == vocab);
+        let mut order: Vec<u32> = (0..vocab as u32).collect();
+        let logit = |id: u32| all.data()[id as usize];
+        order.sort_by(|&a, &b| logit(b).total_cmp(&logit(a)).then(a.cmp(&b)));
+        for (i, k) in [1, 2, 41, 300, vocab].into_iter().enumerate() {
+            segment.seq = stages.open(1 + i as u64);
+            segment.logits = Logits::Top(k);
+            let top = stages.batch(&[segment], prompt).pop().unwrap();
+            assert_eq!((top.rows(), top.width(), top.ids().len()), (1, k, k));
+            assert!(top.ids().iter().map(|id| id.0).eq(order[..k].iter().copied()), "{} {k}", path.display());
+            let same = |(id, l): (&TokenId, &f32)| l.to_bits() == logit(id.0).to_bits();
+            assert!(top.ids().iter().zip(top.data()).all(same), "{} {k}", path.display());
+        }
     }
 }
 

@@ -7,7 +7,6 @@ use skulk::arch::ArchSpec;
 use skulk::engine::{Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
 use skulk::{
     Activations, Batch, CancelToken, EngineOptions, KvType, Memory, Precision, Result, SeqId, Shard, TokenId,
-    candle_cpu,
 };
 
 /// How a model is cut up and run.
@@ -48,7 +47,7 @@ impl Stages {
         let checkpoint = skulk::open_checkpoint(path)?;
         let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
         let options = EngineOptions::default().threads(setup.threads).precision(setup.precision);
-        let engine = candle_cpu(&options.memory(setup.memory))?;
+        let engine = skulk::engine(super::ENGINE, &options.memory(setup.memory))?;
         let mut borders = vec![0];
         borders.extend(&setup.cuts);
         borders.push(arch.n_layers());

@@ -15,7 +15,7 @@ use pool::Pool;
 
 use crate::arch::Activation;
 use crate::engine::Precision;
-use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, NormRope};
+use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, NormRope, TopLogits};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::{Region, quant};
@@ -184,6 +184,21 @@ impl Backend for Cpu {
             list.push(matrix, 0..rows, &mut out.data);
         }
         list.run();
+        Ok(())
+    }
+
+    fn top(
+        &self,
+        scratch: &mut Scratch,
+        op: &TopLogits<'_, Self>,
+        x: &Buffer,
+        rows: usize,
+        ids: &mut [TokenId],
+        logits: &mut [f32],
+    ) -> Result<()> {
+        let x = &x.data[..rows * x.width];
+        let products = scratch.room.products(self.kernels, &self.pool, x, op.head.n_in());
+        products.top((op.head, op.softcap), op.k, ids, logits);
         Ok(())
     }
 

@@ -37,6 +37,7 @@ float! {
 }
 
 /// A product under way. Threads may work on different tiles of 16 weight rows at the same time.
+#[derive(Clone, Copy)]
 pub(super) struct Dense {
     pub(super) weights: *const u8,
     pub(super) n_in: usize,
@@ -45,9 +46,10 @@ pub(super) struct Dense {
     pub(super) x: *const f32,
     pub(super) rows: usize,
     pub(super) bias: *const f32,
-    /// `[rows, stride]`.
+    /// `[rows, stride]`; the first column is the product's column `from`.
     pub(super) out: *mut f32,
     pub(super) stride: usize,
+    pub(super) from: usize,
 }
 
 /// The last `n` elements of a row, filled up with zeros.
@@ -121,7 +123,8 @@ pub(super) unsafe fn multiply<S: Simd, W: Float>(product: &Dense, tiles: Range<u
                     for (a, sum) in sums.iter().enumerate().take(columns - four) {
                         let bias =
                             if product.bias.is_null() { 0.0 } else { *product.bias.add(first + four + a) };
-                        *product.out.add((row + b) * product.stride + first + four + a) = sum + bias;
+                        *product.out.add((row + b) * product.stride + first - product.from + four + a) =
+                            sum + bias;
                     }
                 }
             }
@@ -134,7 +137,7 @@ pub(super) unsafe fn multiply<S: Simd, W: Float>(product: &Dense, tiles: Range<u
             S::store(lanes.as_mut_ptr(), sums);
             for (a, sum) in lanes.iter().enumerate().take(columns) {
                 let bias = if product.bias.is_null() { 0.0 } else { *product.bias.add(first + a) };
-                *product.out.add(row * product.stride + first + a) = sum + bias;
+                *product.out.add(row * product.stride + first - product.from + a) = sum + bias;
             }
             row += 1;
         }

@@ -1,6 +1,7 @@
 //! How are stored matrices multiplied? Activations rounded once, tiles of all matrices shared out.
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use super::dense::Dense;
 use super::product::{self, Activations, Product};
@@ -9,7 +10,9 @@ use super::simd::{BLOCK, LANES};
 use super::{Kernels, Quantised};
 use crate::engine::Precision;
 use crate::engine::cpu::pool::Pool;
+use crate::engine::top::Top;
 use crate::error::{Error, ErrorKind, Result};
+use crate::ids::TokenId;
 use crate::weights::Region;
 
 /// Weight bytes below which another thread costs more than it saves.
@@ -70,6 +73,12 @@ impl Matrix {
         &self.weight.bytes()[row * self.row_bytes..][..self.row_bytes]
     }
 
+    /// The outputs of some tiles.
+    fn columns(&self, tiles: &Range<usize>) -> Range<usize> {
+        let lanes = if self.tiles() == self.n_out() { 1 } else { LANES };
+        tiles.start * lanes..(tiles.end * lanes).min(self.n_out())
+    }
+
     fn bias(&self) -> *const f32 {
         self.bias.as_ref().map_or(std::ptr::null(), |bias| bias.as_ptr())
     }
@@ -93,6 +102,7 @@ pub(crate) struct ProductRoom {
     scaled_half_sum: Vec<f32>,
     packed: Vec<i32>,
     list: Vec<Item>,
+    seen: Vec<Mutex<Seen>>,
 }
 
 /// One product of a call, and how many tiles come before it.
@@ -101,6 +111,7 @@ struct Item {
     work: Work,
 }
 
+#[derive(Clone, Copy)]
 enum Work {
     Quantised(Product, Quantised),
     Dense(Dense, unsafe fn(&Dense, Range<usize>)),
@@ -130,20 +141,45 @@ impl Shared<'_> {
             }
             let tiles = tiles.start - item.first..tiles.end - item.first;
             // SAFETY: addresses come from slices that `Products` borrows, whose lengths were checked
-            // against the shapes when they were listed; tiles are given out once, threads have their own
-            // numbers, and a table of kernels exists only on machines that have its instructions.
-            unsafe {
-                match &item.work {
-                    Work::Dense(product, kernel) => kernel(product, tiles),
-                    Work::Quantised(product, kernel) if product.rows == 1 => (kernel.one)(product, tiles),
-                    Work::Quantised(product, kernel) => {
-                        (kernel.many)(product, tiles, self.packed.add(thread * self.packed_len));
-                    }
+            // against the shapes when they were listed; tiles are given out once, and threads have
+            // their own numbers.
+            unsafe { self.part(&item.work, tiles, thread) };
+        }
+    }
+
+    /// Works on some tiles of one product.
+    ///
+    /// # Safety
+    /// Addresses are valid; nobody else writes the tiles' columns, or has this thread's number.
+    unsafe fn part(&self, work: &Work, tiles: Range<usize>, thread: usize) {
+        // SAFETY: the caller's promise; a table of kernels exists only on machines that have its
+        // instructions.
+        unsafe {
+            match work {
+                Work::Dense(product, kernel) => kernel(product, tiles),
+                Work::Quantised(product, kernel) if product.rows == 1 => (kernel.one)(product, tiles),
+                Work::Quantised(product, kernel) => {
+                    (kernel.many)(product, tiles, self.packed.add(thread * self.packed_len));
                 }
             }
         }
     }
 }
+
+impl Work {
+    /// The same with its output at `out`, from column `from` on.
+    fn writing_to(self, out: *mut f32, from: usize) -> Self {
+        match self {
+            Work::Dense(product, kernel) => Work::Dense(Dense { out, from, ..product }, kernel),
+            Work::Quantised(product, kernel) => Work::Quantised(Product { out, from, ..product }, kernel),
+        }
+    }
+}
+
+/// A product that threads take copies of, each for tiles of its own.
+struct Addresses(Work);
+// SAFETY: it is only read.
+unsafe impl Sync for Addresses {}
 
 /// Grows to `len` elements; shorter steps keep the room of longer ones.
 fn grow<T: Copy + Default>(room: &mut Vec<T>, len: usize) {
@@ -168,6 +204,7 @@ impl ProductRoom {
             scaled_half_sum: vec![0.0; 2 * blocks],
             packed: Vec::new(),
             list: Vec::new(),
+            seen: Vec::new(),
         }
     }
 
@@ -254,6 +291,16 @@ struct RoundedRoom(rounding::Rounded);
 // SAFETY: threads write different rows.
 unsafe impl Sync for RoundedRoom {}
 
+/// Tiles whose logits are looked at before the next are computed: they stay in the cache.
+const STRIP: usize = 32;
+
+/// A thread's part in finding the largest logits.
+#[derive(Default)]
+struct Seen {
+    logits: Vec<f32>,
+    rows: Vec<Top>,
+}
+
 /// Products of one call, being listed.
 pub(crate) struct Products<'a> {
     room: &'a mut ProductRoom,
@@ -270,29 +317,16 @@ pub(crate) struct Products<'a> {
 }
 
 impl<'a> Products<'a> {
-    /// Adds `out = x · weightᵀ + bias` for consecutive rows of x.
-    pub(crate) fn push(&mut self, matrix: &'a Matrix, rows: Range<usize>, out: &'a mut [f32]) {
+    /// A product of consecutive rows of x, whose output is yet to be named.
+    fn work(&mut self, matrix: &Matrix, rows: Range<usize>, stride: usize) -> Work {
         let (n_in, n_out) = (self.n_in, matrix.n_out());
         assert_eq!(matrix.n_in(), n_in);
         let x = &self.x[rows.start * n_in..rows.end * n_in];
-        let out = &mut out[..rows.len() * n_out];
-        if x.is_empty() || out.is_empty() {
-            out.fill(0.0);
-            return;
-        }
-        let work = match matrix.kernel {
+        let (weights, bias, out) = (matrix.weight.bytes().as_ptr(), matrix.bias(), std::ptr::null_mut());
+        match matrix.kernel {
             Kernel::Dense(kernel) => {
-                let product = Dense {
-                    weights: matrix.weight.bytes().as_ptr(),
-                    n_in,
-                    n_out,
-                    x: x.as_ptr(),
-                    rows: rows.len(),
-                    bias: matrix.bias(),
-                    out: out.as_mut_ptr(),
-                    stride: n_out,
-                };
-                Work::Dense(product, kernel)
+                let (x, rows) = (x.as_ptr(), rows.len());
+                Work::Dense(Dense { weights, n_in, n_out, x, rows, bias, out, stride, from: 0 }, kernel)
             }
             Kernel::Quantised(kernel) => {
                 let blocks = n_in / BLOCK;
@@ -302,22 +336,89 @@ impl<'a> Products<'a> {
                 }
                 self.packed_len = self.packed_len.max((kernel.packed_len)(blocks));
                 let product = Product {
-                    weights: matrix.weight.bytes().as_ptr(),
+                    weights,
                     row_bytes: matrix.row_bytes,
                     n_out,
                     blocks,
                     x: self.room.activations(rows.start, blocks),
                     rows: rows.len(),
-                    bias: matrix.bias(),
-                    out: out.as_mut_ptr(),
-                    stride: n_out,
+                    bias,
+                    out,
+                    stride,
+                    from: 0,
                 };
                 Work::Quantised(product, kernel)
             }
-        };
+        }
+    }
+
+    /// Adds `out = x · weightᵀ + bias` for consecutive rows of x.
+    pub(crate) fn push(&mut self, matrix: &'a Matrix, rows: Range<usize>, out: &'a mut [f32]) {
+        let (n_in, n_out) = (self.n_in, matrix.n_out());
+        let out = &mut out[..rows.len() * n_out];
+        if rows.is_empty() || out.is_empty() || n_in == 0 {
+            out.fill(0.0);
+            return;
+        }
+        let n_rows = rows.len();
+        let work = self.work(matrix, rows, n_out).writing_to(out.as_mut_ptr(), 0);
         self.room.list.push(Item { first: self.total, work });
         self.total += matrix.tiles();
-        self.tile_bytes = self.tile_bytes.min(LANES * matrix.row_bytes * rows.len());
+        self.tile_bytes = self.tile_bytes.min(LANES * matrix.row_bytes * n_rows);
+    }
+
+    /// Finds the `k` largest of each row's products with one matrix, soft-capped; see
+    /// [`Backend::top`](crate::engine::backend::Backend::top). None of the others is written anywhere.
+    pub(crate) fn top(
+        mut self,
+        (matrix, softcap): (&'a Matrix, Option<f32>),
+        k: usize,
+        ids: &mut [TokenId],
+        logits: &mut [f32],
+    ) {
+        let rows = self.x.len() / self.n_in.max(1);
+        let stride = STRIP * LANES;
+        let work = self.work(matrix, 0..rows, stride);
+        let Self { room, kernels, pool, packed_len, .. } = self;
+        grow(&mut room.packed, packed_len * pool.threads());
+        room.seen.resize_with(pool.threads(), Mutex::default);
+        for seen in &mut room.seen {
+            let seen = seen.get_mut().unwrap_or_else(PoisonError::into_inner);
+            grow(&mut seen.logits, rows * stride);
+            seen.rows.resize_with(rows, Top::default);
+            seen.rows.iter_mut().for_each(|top| top.reset(k));
+        }
+        let shared =
+            Shared { list: &[], packed: room.packed.as_mut_ptr(), packed_len, total: matrix.tiles() };
+        let (work, all) = (Addresses(work), &room.seen);
+        // A unit is a strip of tiles.
+        pool.run(matrix.tiles().div_ceil(STRIP), 1, &|range, thread| {
+            let Addresses(work) = &work;
+            let mut seen = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            let Seen { logits, rows: tops } = &mut *seen;
+            for strip in range {
+                let tiles = strip * STRIP..((strip + 1) * STRIP).min(shared.total);
+                let columns = matrix.columns(&tiles);
+                // SAFETY: as in `Shared::work`; the output has room for a strip of each row.
+                unsafe { shared.part(&work.writing_to(logits.as_mut_ptr(), columns.start), tiles, thread) };
+                for (top, logits) in tops.iter_mut().zip(logits.chunks_exact_mut(stride)) {
+                    let logits = &mut logits[..columns.len()];
+                    if let Some(cap) = softcap {
+                        kernels.softcap(logits, cap);
+                    }
+                    top.see(columns.start, logits);
+                }
+            }
+        });
+        if let Some((first, others)) = room.seen.split_first_mut() {
+            let first = first.get_mut().unwrap_or_else(PoisonError::into_inner);
+            for (row, top) in first.rows.iter_mut().enumerate() {
+                for other in &mut *others {
+                    top.merge(&other.get_mut().unwrap_or_else(PoisonError::into_inner).rows[row]);
+                }
+                top.write(&mut ids[row * k..][..k], &mut logits[row * k..][..k]);
+            }
+        }
     }
 
     /// Computes them all.

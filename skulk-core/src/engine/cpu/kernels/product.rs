@@ -31,6 +31,7 @@ pub(super) struct Activations {
 }
 
 /// A product under way. Threads may work on different tiles at the same time.
+#[derive(Clone, Copy)]
 pub(super) struct Product {
     pub(super) weights: *const u8,
     pub(super) row_bytes: usize,
@@ -40,12 +41,14 @@ pub(super) struct Product {
     pub(super) x: Activations,
     pub(super) rows: usize,
     pub(super) bias: *const f32,
-    /// `[rows, stride]`.
+    /// `[rows, stride]`; the first column is the product's column `from`.
     pub(super) out: *mut f32,
     pub(super) stride: usize,
+    pub(super) from: usize,
 }
 
-/// How far behind the tile memory is asked for ahead of its use: enough to hide its latency, and little of a cache.
+/// How far behind the tile memory is asked for ahead of its use: enough to hide its latency, and little
+/// of a cache.
 const AHEAD: usize = 16 << 10;
 
 /// What the lower digit's place is worth in the upper one's.
@@ -71,7 +74,7 @@ impl Product {
             let out = self.out.add(row * self.stride);
             if first == tile * LANES && self.n_out >= LANES {
                 let sum = if self.bias.is_null() { sum } else { S::add(sum, S::load(self.bias.add(first))) };
-                S::store(out.add(first), sum);
+                S::store(out.add(first - self.from), sum);
                 return;
             }
             let mut lanes = [0.0; LANES];
@@ -79,7 +82,7 @@ impl Product {
             let own = if self.n_out < LANES { first..first + 1 } else { tile * LANES..self.n_out };
             for at in own {
                 let bias = if self.bias.is_null() { 0.0 } else { *self.bias.add(at) };
-                *out.add(at) = lanes[at - first] + bias;
+                *out.add(at - self.from) = lanes[at - first] + bias;
             }
         }
     }
