@@ -84,30 +84,38 @@ pub(crate) trait Backend: Send + Sync + 'static {
         rows: usize,
         products: &mut [(&Self::Matrix, &mut Self::Buffer)],
     ) -> Result<()>;
-    /// The largest of `x · headᵀ`, after soft-capping, for each row: `[rows, k]` each, as
-    /// [`Activations::ids`](super::Activations::ids) says.
+    /// `out = x · headᵀ`, soft-capped: the logits of each row.
+    fn logits(
+        &self,
+        scratch: &mut Self::Scratch,
+        op: &Head<'_, Self>,
+        x: &Self::Buffer,
+        rows: usize,
+        out: &mut Self::Buffer,
+    ) -> Result<()> {
+        self.linear(scratch, x, rows, &mut [(op.matrix, &mut *out)])?;
+        op.softcap.map_or(Ok(()), |cap| self.softcap(out, cap, rows))
+    }
+    /// The `k` largest of each row's [`logits`](Self::logits), `[rows, k]`, as
+    /// [`Activations::ids`](super::Activations::ids) says; `k` is at least 1.
     fn top(
         &self,
         scratch: &mut Self::Scratch,
-        op: &TopLogits<'_, Self>,
+        op: &Head<'_, Self>,
         x: &Self::Buffer,
         rows: usize,
+        k: usize,
         ids: &mut [TokenId],
         logits: &mut [f32],
     ) -> Result<()> {
-        let n = op.n_vocab;
-        let mut all = self.buffer(rows, n)?;
-        self.linear(scratch, x, rows, &mut [(op.head, &mut all)])?;
-        if let Some(cap) = op.softcap {
-            self.softcap(&mut all, cap, rows)?;
-        }
-        let mut host = vec![0.0; rows * n];
+        let mut all = self.buffer(rows, op.n_vocab)?;
+        self.logits(scratch, op, x, rows, &mut all)?;
+        let mut host = vec![0.0; rows * op.n_vocab];
         self.read(&all, &mut host)?;
         let mut top = Top::default();
-        for ((row, ids), logits) in
-            host.chunks_exact(n).zip(ids.chunks_exact_mut(op.k)).zip(logits.chunks_exact_mut(op.k))
-        {
-            top.reset(op.k);
+        let rows = host.chunks_exact(op.n_vocab);
+        for ((row, ids), logits) in rows.zip(ids.chunks_exact_mut(k)).zip(logits.chunks_exact_mut(k)) {
+            top.reset(k);
             top.see(0, row);
             top.write(ids, logits);
         }
@@ -196,14 +204,12 @@ impl CacheSpec {
     }
 }
 
-/// Which logits are asked for.
-pub(crate) struct TopLogits<'a, B: Backend + ?Sized> {
-    pub(crate) head: &'a B::Matrix,
-    /// Rows of the head.
+/// What turns hidden states into logits.
+pub(crate) struct Head<'a, B: Backend + ?Sized> {
+    pub(crate) matrix: &'a B::Matrix,
+    /// Its rows.
     pub(crate) n_vocab: usize,
     pub(crate) softcap: Option<f32>,
-    /// How many; at least one.
-    pub(crate) k: usize,
 }
 
 /// One layer's experts, and which of them each row takes.

@@ -7,7 +7,7 @@ use super::load::Loader;
 use super::routing::Routing;
 use crate::arch::{AttentionSpec, LayerSpec, LayerTensor};
 use crate::bytes::ByteSize;
-use crate::engine::backend::{Attend, Backend, CacheSpec, NormRope, TopLogits};
+use crate::engine::backend::{Attend, Backend, CacheSpec, Head, NormRope};
 use crate::engine::{Activations, Batch, Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
 use crate::error::Result;
 use crate::ids::LayerIdx;
@@ -308,6 +308,7 @@ impl<B: Backend> Decoder<B> {
         let Some(head) = output.head.as_ref().or(self.embedding.as_ref()) else {
             return Err(super::shard::wrong_input());
         };
+        let head = Head { matrix: head, n_vocab: arch.vocab_size, softcap: arch.final_softcap };
         let Workspace { scratch, x, normed, added, asked, logits, .. } = work;
         asked.clear();
         let mut end = 0;
@@ -321,7 +322,6 @@ impl<B: Backend> Decoder<B> {
         });
         if let Some(k) = top {
             let (ids, host) = out.reshape_top(asked.len(), k);
-            let op = TopLogits { head, n_vocab: arch.vocab_size, softcap: arch.final_softcap, k };
             for ((asked, ids), host) in asked
                 .chunks(LOGIT_ROWS)
                 .zip(ids.chunks_mut(LOGIT_ROWS * k))
@@ -329,7 +329,7 @@ impl<B: Backend> Decoder<B> {
             {
                 b.gather(x, asked, added)?;
                 b.rms_norm(added, &output.norm, arch.norm.eps, asked.len(), normed)?;
-                b.top(scratch, &op, normed, asked.len(), ids, host)?;
+                b.top(scratch, &head, normed, asked.len(), k, ids, host)?;
             }
             return Ok(());
         }
@@ -341,10 +341,7 @@ impl<B: Backend> Decoder<B> {
         for (asked, host) in asked.chunks(LOGIT_ROWS).zip(host.chunks_mut(LOGIT_ROWS * arch.vocab_size)) {
             b.gather(x, asked, added)?;
             b.rms_norm(added, &output.norm, arch.norm.eps, asked.len(), normed)?;
-            b.linear(scratch, normed, asked.len(), &mut [(head, &mut *logits)])?;
-            if let Some(cap) = arch.final_softcap {
-                b.softcap(logits, cap, asked.len())?;
-            }
+            b.logits(scratch, &head, normed, asked.len(), logits)?;
             b.read(logits, host)?;
         }
         Ok(())

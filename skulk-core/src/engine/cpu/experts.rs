@@ -75,7 +75,7 @@ pub(super) fn experts(
         });
         input
     };
-    let mut products = room.products(cpu.kernels, &cpu.pool, input, n_in);
+    let mut products = room.products(cpu.kernels, &cpu.pool, input, n_in, cpu.precision);
     let (mut gates, mut ups, mut row) = (&mut *gate, &mut *up, 0);
     for same in places.chunk_by(|&a, &b| expert(a) == expert(b)) {
         let own = if rows == 1 { 0..1 } else { row..row + same.len() };
@@ -93,7 +93,7 @@ pub(super) fn experts(
         cpu.kernels.gated(activation, gate, &up[row * width..][..width]);
     });
 
-    let mut products = room.products(cpu.kernels, &cpu.pool, gate, width);
+    let mut products = room.products(cpu.kernels, &cpu.pool, gate, width, cpu.precision);
     let (mut outputs, mut row) = (&mut output[..n * n_out], 0);
     for same in places.chunk_by(|&a, &b| expert(a) == expert(b)) {
         let output;

@@ -15,13 +15,17 @@ use pool::Pool;
 
 use crate::arch::Activation;
 use crate::engine::Precision;
-use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, NormRope, TopLogits};
+use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, Head, NormRope};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::{Region, quant};
 
 /// Elements below which another thread costs more than it saves.
 const LEAST_ELEMENTS: usize = 1 << 14;
+
+/// Products with the head are always exact. It is the largest matrix by far and read for few rows, so
+/// that the second digit costs little beside the memory's time; and it halves the error of logits.
+const HEAD: Precision = Precision::Exact;
 
 /// The CPU: weights where they are stored, one pool of threads of the caller's size.
 pub(crate) struct Cpu {
@@ -121,7 +125,7 @@ impl Backend for Cpu {
 
     fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Matrix> {
         weight.will_need();
-        Matrix::new(self.kernels, weight, bias, self.precision)
+        Matrix::new(self.kernels, weight, bias)
     }
 
     fn vector(&self, values: Vec<f32>) -> Result<Vec<f32>> {
@@ -178,7 +182,7 @@ impl Backend for Cpu {
     ) -> Result<()> {
         let x = &x.data[..rows * x.width];
         let n_in = x.len() / rows.max(1);
-        let mut list = scratch.room.products(self.kernels, &self.pool, x, n_in);
+        let mut list = scratch.room.products(self.kernels, &self.pool, x, n_in, self.precision);
         for (matrix, out) in products {
             out.width = matrix.n_out();
             list.push(matrix, 0..rows, &mut out.data);
@@ -187,18 +191,35 @@ impl Backend for Cpu {
         Ok(())
     }
 
+    fn logits(
+        &self,
+        scratch: &mut Scratch,
+        op: &Head<'_, Self>,
+        x: &Buffer,
+        rows: usize,
+        out: &mut Buffer,
+    ) -> Result<()> {
+        out.width = op.matrix.n_out();
+        let x = &x.data[..rows * x.width];
+        let mut list = scratch.room.products(self.kernels, &self.pool, x, op.matrix.n_in(), HEAD);
+        list.push(op.matrix, 0..rows, &mut out.data);
+        list.run();
+        op.softcap.map_or(Ok(()), |cap| self.softcap(out, cap, rows))
+    }
+
     fn top(
         &self,
         scratch: &mut Scratch,
-        op: &TopLogits<'_, Self>,
+        op: &Head<'_, Self>,
         x: &Buffer,
         rows: usize,
+        k: usize,
         ids: &mut [TokenId],
         logits: &mut [f32],
     ) -> Result<()> {
         let x = &x.data[..rows * x.width];
-        let products = scratch.room.products(self.kernels, &self.pool, x, op.head.n_in());
-        products.top((op.head, op.softcap), op.k, ids, logits);
+        let products = scratch.room.products(self.kernels, &self.pool, x, op.matrix.n_in(), HEAD);
+        products.top((op.matrix, op.softcap), k, ids, logits);
         Ok(())
     }
 

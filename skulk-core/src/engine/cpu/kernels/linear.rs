@@ -30,22 +30,19 @@ pub(crate) struct Matrix {
 
 #[derive(Clone, Copy)]
 enum Kernel {
-    Quantised(Quantised),
+    /// Fast and exact.
+    Quantised([Quantised; 2]),
     Dense(unsafe fn(&Dense, Range<usize>)),
 }
 
 impl Matrix {
     /// A matrix whose shape has been checked; a bias has as many elements as the matrix has rows.
-    pub(crate) fn new(
-        kernels: &Kernels,
-        weight: Region,
-        bias: Option<Vec<f32>>,
-        precision: Precision,
-    ) -> Result<Self> {
+    pub(crate) fn new(kernels: &Kernels, weight: Region, bias: Option<Vec<f32>>) -> Result<Self> {
         let row_bytes = weight.row_bytes()?;
         let dense = (kernels.dense)(weight.dtype()).map(Kernel::Dense);
-        let quantised = || (kernels.quantised)(weight.dtype(), precision == Precision::Exact);
-        let kernel = dense.or_else(|| quantised().map(Kernel::Quantised)).ok_or_else(|| {
+        let of = |exact| (kernels.quantised)(weight.dtype(), exact);
+        let quantised = || Some(Kernel::Quantised([of(false)?, of(true)?]));
+        let kernel = dense.or_else(quantised).ok_or_else(|| {
             Error::new(ErrorKind::Internal, "no kernel for a type").with("dtype", weight.dtype())
         })?;
         assert!(bias.as_ref().is_none_or(|bias| bias.len() == weight.rows()));
@@ -93,7 +90,6 @@ impl Matrix {
 
 /// ProductRoom for rounded activations and packed tiles; one per sequence.
 pub(crate) struct ProductRoom {
-    exact: bool,
     digits: Vec<i8>,
     scale: Vec<f32>,
     sum: Vec<i32>,
@@ -195,7 +191,6 @@ impl ProductRoom {
         let blocks = rows * width.div_ceil(BLOCK);
         // Zeroed memory exists only from its first use on: short prompts need little.
         Self {
-            exact,
             digits: vec![0; blocks * BLOCK * if exact { 2 } else { 1 }],
             scale: vec![0.0; blocks],
             sum: vec![0; blocks],
@@ -215,6 +210,7 @@ impl ProductRoom {
         pool: &'a Pool,
         x: &'a [f32],
         n_in: usize,
+        precision: Precision,
     ) -> Products<'a> {
         self.list.clear();
         Products {
@@ -223,6 +219,7 @@ impl ProductRoom {
             pool,
             x,
             n_in,
+            exact: precision == Precision::Exact,
             rounded: false,
             total: 0,
             packed_len: 0,
@@ -231,8 +228,8 @@ impl ProductRoom {
     }
 
     /// The rounded rows from `row` on, of `blocks` blocks each.
-    fn activations(&self, row: usize, blocks: usize) -> Activations {
-        let (digits, at) = (if self.exact { 2 } else { 1 }, row * blocks);
+    fn activations(&self, row: usize, blocks: usize, exact: bool) -> Activations {
+        let (digits, at) = (if exact { 2 } else { 1 }, row * blocks);
         Activations {
             digits: self.digits[digits * at * BLOCK..].as_ptr(),
             scale: self.scale[at..].as_ptr(),
@@ -244,9 +241,9 @@ impl ProductRoom {
     }
 
     /// Rounds rows of `blocks` blocks.
-    fn round(&mut self, kernels: &Kernels, pool: &Pool, x: &[f32], blocks: usize) {
+    fn round(&mut self, kernels: &Kernels, pool: &Pool, x: &[f32], blocks: usize, exact: bool) {
         let rows = x.len() / (blocks * BLOCK);
-        let digits = blocks * BLOCK * if self.exact { 2 } else { 1 };
+        let digits = blocks * BLOCK * if exact { 2 } else { 1 };
         grow(&mut self.digits, rows * digits);
         grow(&mut self.scale, rows * blocks);
         grow(&mut self.sum, rows * blocks);
@@ -261,7 +258,7 @@ impl ProductRoom {
             half_sum: self.half_sum.as_mut_ptr(),
             scaled_half_sum: self.scaled_half_sum.as_mut_ptr(),
         });
-        let kernel = kernels.round[usize::from(self.exact)];
+        let kernel = kernels.round[usize::from(exact)];
         let least = LEAST_ELEMENTS.div_ceil(blocks * BLOCK);
         pool.run(rows, least, &|range, _| {
             let RoundedRoom(to) = &room;
@@ -308,6 +305,7 @@ pub(crate) struct Products<'a> {
     pool: &'a Pool,
     x: &'a [f32],
     n_in: usize,
+    exact: bool,
     rounded: bool,
     /// Tiles so far.
     total: usize,
@@ -329,9 +327,9 @@ impl<'a> Products<'a> {
                 Work::Dense(Dense { weights, n_in, n_out, x, rows, bias, out, stride, from: 0 }, kernel)
             }
             Kernel::Quantised(kernel) => {
-                let blocks = n_in / BLOCK;
+                let (blocks, kernel) = (n_in / BLOCK, kernel[usize::from(self.exact)]);
                 if !self.rounded {
-                    self.room.round(self.kernels, self.pool, self.x, blocks);
+                    self.room.round(self.kernels, self.pool, self.x, blocks, self.exact);
                     self.rounded = true;
                 }
                 self.packed_len = self.packed_len.max((kernel.packed_len)(blocks));
@@ -340,7 +338,7 @@ impl<'a> Products<'a> {
                     row_bytes: matrix.row_bytes,
                     n_out,
                     blocks,
-                    x: self.room.activations(rows.start, blocks),
+                    x: self.room.activations(rows.start, blocks, self.exact),
                     rows: rows.len(),
                     bias,
                     out,
