@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::json;
 use skulk::{
-    ByteSize, EngineOptions, Error, Event, Finish, GenerateOptions, Generation, LoadOptions, Model,
+    ByteSize, EngineOptions, Error, Event, Finish, GenerateOptions, Generation, LoadOptions, Memory, Model,
     Precision, Prompt, Sampling, TokenId,
 };
 
@@ -44,6 +44,9 @@ struct Args {
     /// Multiply the rounding error of activations too: slower, close to float32.
     #[arg(long)]
     exact: bool,
+    /// Where weights lie: mapped, resident, or whichever the free memory suggests.
+    #[arg(long, default_value = "auto", value_parser = ["auto", "mapped", "resident"])]
+    memory: String,
     /// Engine to run on.
     #[arg(long, default_value = "cpu")]
     engine: String,
@@ -86,7 +89,11 @@ fn run(args: &Args) -> Result<(), Error> {
 }
 
 fn load(args: &Args) -> Result<Model, Error> {
-    let mut engine = EngineOptions::default();
+    let mut engine = EngineOptions::default().memory(match args.memory.as_str() {
+        "mapped" => Memory::Mapped,
+        "resident" => Memory::Resident,
+        _ => Memory::Auto,
+    });
     if let Some(threads) = args.threads {
         engine = engine.threads(threads);
     }
@@ -128,8 +135,14 @@ fn print_plan(args: &Args, model: &Model) {
     );
     for (i, stage) in model.stages().iter().enumerate() {
         println!(
-            "  stage {i}: layers {:>2}..{:<2} on {} ({}), weights {}, KV cache {}",
-            stage.layers.start, stage.layers.end, stage.engine, stage.device, stage.weights, stage.kv_cache
+            "  stage {i}: layers {:>2}..{:<2} on {} ({}), weights {} {}, KV cache {}",
+            stage.layers.start,
+            stage.layers.end,
+            stage.engine,
+            stage.device,
+            stage.weights,
+            stage.memory.as_str(),
+            stage.kv_cache
         );
     }
     println!();

@@ -50,7 +50,7 @@ pub use ids::{ExpertIdx, LayerIdx, SeqId, TokenId};
 pub use model::{EngineOptions, candle_cpu, candle_cuda, candle_metal, cpu, engine};
 pub use plan::{Placement, Stage};
 pub use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
-pub use weights::{Checkpoint, DType, MappedFile, Metadata, Region, TensorInfo, open_checkpoint};
+pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, TensorInfo, open_checkpoint};
 
 /// The guide's snippets, as tests.
 #[cfg(doctest)]

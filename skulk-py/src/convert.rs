@@ -44,7 +44,8 @@ pub(crate) fn arch<'py>(py: Python<'py>, arch: &ArchSpec) -> PyResult<Bound<'py,
 pub(crate) fn stage<'py>(py: Python<'py>, stage: &StageInfo) -> PyResult<Bound<'py, PyAny>> {
     let layers = PyRange::new(py, stage.layers.start as isize, stage.layers.end as isize)?;
     let (weights, kv_cache) = (stage.weights.bytes(), stage.kv_cache.bytes());
-    data(py, "Stage", (stage.engine.as_str(), &stage.device, layers, weights, kv_cache))
+    let memory = stage.memory.as_str();
+    data(py, "Stage", (stage.engine.as_str(), &stage.device, layers, weights, kv_cache, memory))
 }
 
 pub(crate) fn event<'py>(py: Python<'py>, event: &Event) -> PyResult<Bound<'py, PyAny>> {

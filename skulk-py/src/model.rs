@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use skulk::{Error, ErrorKind, KvType, LoadOptions, Precision};
+use skulk::{Error, ErrorKind, KvType, LoadOptions, Memory, Precision};
 
 use crate::cancel::CancelToken;
 use crate::convert::{self, unsigned};
@@ -14,7 +14,7 @@ use crate::session::Session;
 use crate::tokenizer::Tokenizer;
 use crate::wait::{receive, wait};
 
-/// A model ready to generate: its weights, mapped, split into stages. Made by `Model.load`.
+/// A model ready to generate: its weights, split into stages. Made by `Model.load`.
 #[pyclass(frozen, module = "skulk")]
 pub(crate) struct Model(skulk::Model);
 
@@ -25,11 +25,12 @@ impl Model {
     /// `stages` splits the layers evenly; `threads` are those of the CPU engine (all by default);
     /// `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
     /// through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
-    /// "exact" multiplies what rounding activations to 8 bits leaves over, too. `progress` is
-    /// called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
+    /// "exact" multiplies what rounding activations to 8 bits leaves over, too; `memory` leaves
+    /// weights "mapped", reads them ("resident"), or does what free memory suggests ("auto").
+    /// `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
     /// one layer.
     #[staticmethod]
-    #[pyo3(signature = (path, *, stages=1, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", progress=None, cancel=None))]
+    #[pyo3(signature = (path, *, stages=1, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", memory="auto", progress=None, cancel=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn load(
         py: Python<'_>,
@@ -40,6 +41,7 @@ impl Model {
         prefill_chunk: i128,
         kv: &str,
         precision: &str,
+        memory: &str,
         progress: Option<Bound<'_, PyAny>>,
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Self> {
@@ -52,6 +54,7 @@ impl Model {
         options.prefill_chunk = unsigned("prefill_chunk", prefill_chunk)?;
         options.kv = kv_type(kv)?;
         options.precision = precision_of(precision)?;
+        options.memory = memory_of(memory)?;
         let cancel = CancelToken::child(cancel);
         options.cancel = cancel.clone();
         let (report, mut reports) = channel();
@@ -144,6 +147,18 @@ fn precision_of(name: &str) -> PyResult<Precision> {
         other => {
             let message = format!("expected `fast` or `exact`, found `{other}`");
             Err(raise(Error::new(ErrorKind::InvalidArgument, message).with("field", "precision")))
+        }
+    }
+}
+
+fn memory_of(name: &str) -> PyResult<Memory> {
+    match name {
+        "auto" => Ok(Memory::Auto),
+        "mapped" => Ok(Memory::Mapped),
+        "resident" => Ok(Memory::Resident),
+        other => {
+            let message = format!("expected `auto`, `mapped` or `resident`, found `{other}`");
+            Err(raise(Error::new(ErrorKind::InvalidArgument, message).with("field", "memory")))
         }
     }
 }

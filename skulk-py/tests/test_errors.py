@@ -163,7 +163,7 @@ def test_names_from_a_checkpoint_cannot_inject_html() -> None:
 
     class Hostile:
         arch = skulk.Arch("<script>", 1, 1, 1, 1)
-        stages = [skulk.Stage("<b>", "&", range(1), 0, 0)]
+        stages = [skulk.Stage("<b>", "&", range(1), 0, 0, "mapped")]
         context = 1
 
     html = table(Hostile())  # type: ignore[arg-type]
@@ -175,3 +175,11 @@ def test_precision_is_fast_or_exact() -> None:
     assert skulk.Model.load(folder, precision="exact").generate("Once", max_tokens=4).text()
     with pytest.raises(skulk.InvalidArgumentError, match="expected `fast` or `exact`, found `f64`"):
         skulk.Model.load(folder, precision="f64")  # type: ignore[arg-type]
+
+
+def test_memory_is_auto_mapped_or_resident() -> None:
+    with pytest.raises(
+        skulk.InvalidArgumentError, match="expected `auto`, `mapped` or `resident`, found `gpu`"
+    ) as caught:
+        skulk.Model.load(FIXTURES / "llama", memory="gpu")  # type: ignore[arg-type]
+    assert caught.value.context == {"field": "memory"}

@@ -40,6 +40,16 @@ def test_kv_in_single_precision_takes_twice_the_memory(checkpoint: Path) -> None
     assert single == 2 * half
 
 
+def test_weights_lie_where_they_are_asked_to(checkpoint: Path) -> None:
+    texts = set()
+    for memory in ("mapped", "resident", "auto"):
+        model = skulk.Model.load(checkpoint, stages=2, threads=1, memory=memory)
+        found = [stage.memory for stage in model.stages]
+        assert all(m in ("mapped", "resident") if memory == "auto" else m == memory for m in found)
+        texts.add(model.generate(PROMPT, max_tokens=8).text())
+    assert len(texts) == 1
+
+
 def test_the_tokenizer_goes_both_ways(checkpoint: Path) -> None:
     tokenizer = skulk.Model.load(checkpoint, threads=1).tokenizer
     reference = json.loads((checkpoint / "reference.json").read_text())

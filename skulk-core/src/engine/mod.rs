@@ -6,9 +6,9 @@
 
 pub(crate) mod backend;
 pub(crate) mod candle;
-pub(crate) mod cpu;
 #[cfg(test)]
 mod conformance;
+pub(crate) mod cpu;
 
 use std::fmt;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{SeqId, TokenId};
-use crate::weights::Checkpoint;
+use crate::weights::{Checkpoint, Memory};
 
 /// Names an engine, e.g. `cpu`. Placements refer to engines by it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,7 +49,7 @@ impl fmt::Display for EngineId {
 pub struct Capabilities {
     /// The device in words, e.g. `CPU, 2 threads`.
     pub device: String,
-    /// Weights are used where they are mapped; otherwise they are copied to the device.
+    /// Weights are used where they are mapped or resident; otherwise they are copied to the device.
     pub in_place_weights: bool,
     /// A row's result has the same bits whatever other rows are in its step, so that generation is
     /// reproducible over chunk sizes and batches; elsewhere it is equal up to rounding.
@@ -157,7 +157,7 @@ impl ShardSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ShardEstimate {
-    /// Weight bytes, mapped or on the device.
+    /// Weight bytes, mapped, resident or on the device.
     pub weights: ByteSize,
     /// Keys and values of one full-length sequence.
     pub kv_cache: ByteSize,
@@ -219,7 +219,7 @@ pub trait Engine: Send + Sync {
     /// [`ErrorKind::TensorMissing`] when the checkpoint lacks a tensor of the shard.
     fn estimate(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<ShardEstimate>;
 
-    /// Maps the shard's tensors, and no others, and makes it ready to compute.
+    /// Maps or reads the shard's tensors, and no others, and makes it ready to compute.
     ///
     /// # Errors
     /// Whatever is wrong with the weights, by tensor; [`ErrorKind::Cancelled`].
@@ -231,8 +231,12 @@ pub trait Shard: Send + Sync {
     /// What it holds.
     fn spec(&self) -> &ShardSpec;
 
-    /// Weight bytes it has mapped or copied.
+    /// Weight bytes it has mapped, read or copied.
     fn weight_bytes(&self) -> ByteSize;
+
+    /// Where its weights lie: [`Memory::Mapped`] or [`Memory::Resident`]. Weights that were copied to
+    /// a device were mapped for that.
+    fn memory(&self) -> Memory;
 
     /// Starts an empty sequence and reserves its cache.
     ///

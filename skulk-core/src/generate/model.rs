@@ -18,7 +18,7 @@ use crate::ids::{SeqId, TokenId};
 use crate::model::{EngineOptions, cpu};
 use crate::plan::Placement;
 use crate::tokenizer::Tokenizer;
-use crate::weights::{Checkpoint, open_checkpoint};
+use crate::weights::{Checkpoint, Memory, open_checkpoint};
 
 /// Called with the progress of loading.
 type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
@@ -33,6 +33,8 @@ pub struct LoadOptions {
     pub threads: usize,
     /// Precision of that engine.
     pub precision: Precision,
+    /// Where that engine's weights lie.
+    pub memory: Memory,
     /// Engines that a placement may name; [`Model::open`] uses the first.
     pub engines: Vec<Arc<dyn Engine>>,
     /// Positions a session can hold, in tokens; `None`: what the model was trained for, at most
@@ -54,6 +56,7 @@ impl Default for LoadOptions {
             stages: 1,
             threads: EngineOptions::default().threads,
             precision: Precision::default(),
+            memory: Memory::default(),
             engines: Vec::new(),
             context: None,
             prefill_chunk: 256,
@@ -86,6 +89,13 @@ impl LoadOptions {
     #[must_use]
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = precision;
+        self
+    }
+
+    /// Puts weights there.
+    #[must_use]
+    pub fn memory(mut self, memory: Memory) -> Self {
+        self.memory = memory;
         self
     }
 
@@ -142,9 +152,11 @@ pub struct StageInfo {
     pub device: String,
     /// Its layers.
     pub layers: std::ops::Range<usize>,
-    /// Weight bytes it has mapped or copied. Stages that share a tied embedding table both count
-    /// it, though it is mapped once.
+    /// Weight bytes it has mapped, read or copied. Stages that share a tied embedding table both
+    /// count it, though it exists once.
     pub weights: ByteSize,
+    /// Where they lie, as [`Shard::memory`] says.
+    pub memory: Memory,
     /// Keys and values of one full-length session.
     pub kv_cache: ByteSize,
 }
@@ -261,6 +273,7 @@ impl Model {
                         device: engine.capabilities().device.clone(),
                         layers: stage.layers.clone(),
                         weights: shard.weight_bytes(),
+                        memory: shard.memory(),
                         kv_cache: estimate.kv_cache,
                     };
                     Ok((shard, info))
@@ -359,9 +372,9 @@ impl std::fmt::Debug for Model {
 /// The caller's engines, or one CPU engine of the caller's number of threads.
 fn engines(options: &LoadOptions) -> Result<Vec<Arc<dyn Engine>>> {
     if options.engines.is_empty() {
-        return Ok(vec![cpu(
-            &EngineOptions::default().threads(options.threads).precision(options.precision),
-        )?]);
+        let LoadOptions { threads, precision, memory, .. } = *options;
+        let engine = EngineOptions::default().threads(threads).precision(precision).memory(memory);
+        return Ok(vec![cpu(&engine)?]);
     }
     Ok(options.engines.clone())
 }

@@ -11,7 +11,7 @@ use crate::engine::backend::{Attend, Backend, CacheSpec, NormRope};
 use crate::engine::{Activations, Batch, Input, LoadCx, Segment, ShardSpec, StepCx};
 use crate::error::Result;
 use crate::ids::LayerIdx;
-use crate::weights::Checkpoint;
+use crate::weights::{Checkpoint, Memory};
 
 /// Rows of logits computed at a time: bounds their memory, as a row can be a megabyte.
 const LOGIT_ROWS: usize = 8;
@@ -21,6 +21,7 @@ pub(super) struct Decoder<B: Backend> {
     backend: Arc<B>,
     spec: ShardSpec,
     weight_bytes: ByteSize,
+    memory: Memory,
     /// Angle per position of each pair, by rotary embedding.
     frequencies: Vec<Vec<f32>>,
     /// The embedding table, on the first shard, and on the last one when the head is tied to it.
@@ -81,10 +82,12 @@ impl<B: Backend> Decoder<B> {
         backend: Arc<B>,
         spec: ShardSpec,
         checkpoint: &dyn Checkpoint,
+        memory: Memory,
         cx: &LoadCx<'_>,
     ) -> Result<Self> {
         let arch = Arc::clone(&spec.arch);
-        let mut loader = Loader { backend: &*backend, checkpoint, arch: &arch, bytes: 0 };
+        let mut loader =
+            Loader { backend: &*backend, checkpoint, arch: &arch, memory, cancel: cx.cancel, bytes: 0 };
         let hidden = arch.hidden_size;
         let embedding = (spec.is_first() || spec.is_last() && arch.tied_embeddings)
             .then(|| loader.matrix(&arch.names.embedding(), arch.vocab_size, hidden, None))
@@ -113,6 +116,7 @@ impl<B: Backend> Decoder<B> {
         Ok(Self {
             backend,
             weight_bytes,
+            memory,
             frequencies,
             embedding,
             layers,
@@ -132,6 +136,10 @@ impl<B: Backend> Decoder<B> {
 
     pub(super) fn weight_bytes(&self) -> ByteSize {
         self.weight_bytes
+    }
+
+    pub(super) fn memory(&self) -> Memory {
+        self.memory
     }
 
     /// Empty caches for one sequence.

@@ -10,13 +10,14 @@ use crate::engine::candle::{self, Tensors};
 use crate::engine::cpu::Cpu;
 use crate::engine::{Capabilities, Engine, EngineId, LoadCx, Precision, Shard, ShardEstimate, ShardSpec};
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::Checkpoint;
+use crate::weights::{Checkpoint, Memory};
 
 /// An engine on one backend.
 struct DecoderEngine<B: Backend> {
     id: EngineId,
     capabilities: Capabilities,
     backend: Arc<B>,
+    memory: Memory,
 }
 
 /// Options of an engine.
@@ -27,13 +28,15 @@ pub struct EngineOptions {
     pub threads: usize,
     /// How precisely activations enter products with quantised weights.
     pub precision: Precision,
+    /// Where weights lie; engines that copy them to a device only map them.
+    pub memory: Memory,
 }
 
 impl Default for EngineOptions {
     /// All the hardware's threads, as far as the system tells.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        Self { threads, precision: Precision::default() }
+        Self { threads, precision: Precision::default(), memory: Memory::default() }
     }
 }
 
@@ -49,6 +52,13 @@ impl EngineOptions {
     #[must_use]
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = precision;
+        self
+    }
+
+    /// Puts weights there.
+    #[must_use]
+    pub fn memory(mut self, memory: Memory) -> Self {
+        self.memory = memory;
         self
     }
 }
@@ -78,13 +88,14 @@ pub fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 }
 
 /// The CPU through this library's own kernels, for the best instruction set that the machine has.
+/// Weights stay in their map or in memory of their own, as [`EngineOptions::memory`] says.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads.
 pub fn cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     let backend = Cpu::new(options.threads, options.precision)?;
     let device = format!("{}, {}", cpu_with(options.threads), backend.instruction_set());
-    Ok(DecoderEngine::shared("cpu", device, true, backend))
+    Ok(DecoderEngine::in_place("cpu", device, options.memory, backend))
 }
 
 /// The CPU through candle's kernels: slower than [`cpu`], and its oracle.
@@ -93,7 +104,7 @@ pub fn cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 /// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads.
 pub fn candle_cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     let backend = candle::Cpu::new(options.threads, options.precision)?;
-    Ok(DecoderEngine::shared("candle-cpu", cpu_with(options.threads), true, backend))
+    Ok(DecoderEngine::in_place("candle-cpu", cpu_with(options.threads), options.memory, backend))
 }
 
 fn cpu_with(threads: usize) -> String {
@@ -108,7 +119,7 @@ fn cpu_with(threads: usize) -> String {
 /// no such device.
 pub fn candle_cuda(ordinal: usize) -> Result<Arc<dyn Engine>> {
     let device = format!("CUDA device {ordinal}");
-    Ok(DecoderEngine::shared(&id_of("candle-cuda", ordinal), device, false, Tensors::cuda(ordinal)?))
+    Ok(DecoderEngine::copying(&id_of("candle-cuda", ordinal), device, Tensors::cuda(ordinal)?))
 }
 
 /// An Apple GPU through candle's tensors: weights are copied to it. Its id is `candle-metal`, for
@@ -119,14 +130,14 @@ pub fn candle_cuda(ordinal: usize) -> Result<Arc<dyn Engine>> {
 /// is no such device.
 pub fn candle_metal(ordinal: usize) -> Result<Arc<dyn Engine>> {
     let device = format!("Metal device {ordinal}");
-    Ok(DecoderEngine::shared(&id_of("candle-metal", ordinal), device, false, Tensors::metal(ordinal)?))
+    Ok(DecoderEngine::copying(&id_of("candle-metal", ordinal), device, Tensors::metal(ordinal)?))
 }
 
 /// The operations of [`candle_cuda`] and [`candle_metal`] where there is neither. Only for tests, as
 /// it copies weights and computes on candle's process-wide threads.
 #[cfg(test)]
 pub(super) fn candle_tensors_on_cpu() -> Arc<dyn Engine> {
-    DecoderEngine::shared("candle-tensors", "CPU".to_owned(), false, Tensors::cpu())
+    DecoderEngine::copying("candle-tensors", "CPU".to_owned(), Tensors::cpu())
 }
 
 fn id_of(kind: &str, ordinal: usize) -> String {
@@ -134,12 +145,35 @@ fn id_of(kind: &str, ordinal: usize) -> String {
 }
 
 impl<B: Backend> DecoderEngine<B> {
-    fn shared(id: &str, device: String, in_place_weights: bool, backend: B) -> Arc<dyn Engine> {
+    /// On a device that weights are copied to.
+    fn copying(id: &str, device: String, backend: B) -> Arc<dyn Engine> {
         Arc::new(Self {
             id: EngineId::new(id),
-            capabilities: Capabilities { device, in_place_weights, exact_rows: B::EXACT_ROWS },
+            capabilities: Capabilities { device, in_place_weights: false, exact_rows: B::EXACT_ROWS },
             backend: Arc::new(backend),
+            memory: Memory::Mapped,
         })
+    }
+
+    /// An engine that uses weights where they lie.
+    fn in_place(id: &str, device: String, memory: Memory, backend: B) -> Arc<dyn Engine> {
+        Arc::new(Self {
+            id: EngineId::new(id),
+            capabilities: Capabilities { device, in_place_weights: true, exact_rows: B::EXACT_ROWS },
+            backend: Arc::new(backend),
+            memory,
+        })
+    }
+
+    /// Where a shard's weights shall lie: one answer for all of them, from the headers alone.
+    fn resolve(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<Memory> {
+        match self.memory {
+            Memory::Auto => {
+                let ShardEstimate { weights, kv_cache } = self.estimate(spec, checkpoint)?;
+                Ok(Memory::for_shard(weights + kv_cache))
+            }
+            memory => Ok(memory),
+        }
     }
 }
 
@@ -183,7 +217,8 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     }
 
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>> {
-        let decoder = Decoder::load(Arc::clone(&self.backend), spec.clone(), checkpoint, cx)?;
+        let memory = self.resolve(spec, checkpoint)?;
+        let decoder = Decoder::load(Arc::clone(&self.backend), spec.clone(), checkpoint, memory, cx)?;
         Ok(Box::new(DecoderShard::new(decoder)))
     }
 }

@@ -1,17 +1,21 @@
 //! How do tensors become a backend's weights? Names, shapes and biases checked on the way.
 
 use crate::arch::{ArchSpec, LayerTensor};
+use crate::cancel::CancelToken;
 use crate::engine::backend::Backend;
 use crate::error::Result;
 use crate::ids::ExpertIdx;
-use crate::weights::{Checkpoint, quant};
+use crate::weights::{Checkpoint, Memory, Region, quant};
 
 /// Takes a shard's tensors out of a checkpoint, counting their bytes.
 pub(super) struct Loader<'a, B: Backend> {
     pub(super) backend: &'a B,
     pub(super) checkpoint: &'a dyn Checkpoint,
     pub(super) arch: &'a ArchSpec,
-    /// Bytes mapped or copied so far.
+    /// Where matrices shall lie: mapped or resident. Small vectors become f32 numbers in any case.
+    pub(super) memory: Memory,
+    pub(super) cancel: &'a CancelToken,
+    /// Bytes mapped, read or copied so far.
     pub(super) bytes: u64,
 }
 
@@ -37,7 +41,16 @@ impl<B: Backend> Loader<'_, B> {
         self.in_file(region.expect_shape(&[n_out, n_in]))?;
         self.bytes += region.bytes().len() as u64;
         let bias = bias.map(|name| self.values(name, n_out)).transpose()?;
+        let region = self.placed(region)?;
         self.backend.matrix(region, bias)
+    }
+
+    /// The region where the shard's weights shall lie.
+    fn placed(&self, region: Region) -> Result<Region> {
+        match self.memory {
+            Memory::Resident => region.resident(self.cancel),
+            _ => Ok(region),
+        }
     }
 
     pub(super) fn layer_norm(
@@ -62,8 +75,8 @@ impl<B: Backend> Loader<'_, B> {
         self.matrix(&names.weight(layer, tensor), n_out, n_in, bias.as_deref())
     }
 
-    /// One matrix `[n_out, n_in]` for each of a layer's experts. Only what the checkpoint says about
-    /// them is read; their pages are when a row takes the expert.
+    /// One matrix `[n_out, n_in]` for each of a layer's experts. Of mapped ones only what the checkpoint
+    /// says about them is read; their pages are when a row takes the expert.
     pub(super) fn layer_experts(
         &mut self,
         layer: usize,
@@ -75,14 +88,16 @@ impl<B: Backend> Loader<'_, B> {
             let region = self.checkpoint.region(&names.weight(layer, tensor))?;
             self.in_file(region.expect_shape(&[n, n_out, n_in]))?;
             self.bytes += region.bytes().len() as u64;
-            return region.on_demand().parts().map(|part| self.backend.matrix(part, None)).collect();
+            let region = self.placed(region)?.on_demand();
+            return region.parts().map(|part| self.backend.matrix(part, None)).collect();
         }
         let mut matrices = Vec::new();
         for expert in (0..n).map(ExpertIdx) {
             let region = self.checkpoint.region(&names.expert_weight(layer, tensor, expert))?;
             self.in_file(region.expect_shape(&[n_out, n_in]))?;
             self.bytes += region.bytes().len() as u64;
-            matrices.push(self.backend.matrix(region.on_demand(), None)?);
+            let region = self.placed(region)?.on_demand();
+            matrices.push(self.backend.matrix(region, None)?);
         }
         Ok(matrices)
     }

@@ -15,7 +15,7 @@ use crate::engine::{
 };
 use crate::error::{ErrorKind, Result};
 use crate::ids::{SeqId, TokenId};
-use crate::weights::open_checkpoint;
+use crate::weights::{Memory, open_checkpoint};
 
 type Provider = Box<dyn ExpertProvider<Cpu>>;
 
@@ -26,7 +26,8 @@ fn shard(wrap: impl FnOnce(Provider) -> Provider) -> DecoderShard<Cpu> {
     let spec = ShardSpec::new(Arc::clone(&arch), 0..arch.n_layers(), 128, 64, KvType::F16).unwrap();
     let backend = Arc::new(Cpu::new(2, Precision::Fast).unwrap());
     let never = CancelToken::new();
-    let mut decoder = Decoder::load(backend, spec, &*checkpoint, &LoadCx::new(&never, &|| ())).unwrap();
+    let cx = LoadCx::new(&never, &|| ());
+    let mut decoder = Decoder::load(backend, spec, &*checkpoint, Memory::Mapped, &cx).unwrap();
     decoder.experts = wrap(decoder.experts);
     let shard = DecoderShard::new(decoder);
     shard.open(SeqId(0)).unwrap();

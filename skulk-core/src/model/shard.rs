@@ -9,6 +9,7 @@ use crate::engine::backend::Backend;
 use crate::engine::{Activations, Batch, Input, Segment, Shard, ShardSpec, StepCx};
 use crate::error::{Detail, Error, ErrorKind, Result};
 use crate::ids::SeqId;
+use crate::weights::Memory;
 
 /// A [`Decoder`] as a public shard.
 pub(super) struct DecoderShard<B: Backend> {
@@ -76,6 +77,10 @@ impl<B: Backend> Shard for DecoderShard<B> {
 
     fn weight_bytes(&self) -> ByteSize {
         self.decoder.weight_bytes()
+    }
+
+    fn memory(&self) -> Memory {
+        self.decoder.memory()
     }
 
     fn open(&self, seq: SeqId) -> Result<()> {

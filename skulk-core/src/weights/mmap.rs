@@ -1,4 +1,4 @@
-//! How do bytes of a file become a slice? The one place that maps memory.
+//! How do bytes of a file become a slice? The one place that maps files.
 //!
 //! A mapping is read-only and private to its [`Mapping`] handle. As with every memory-mapped
 //! reader, a file that another process truncates while it is mapped makes the system raise a bus
@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use memmap2::{Mmap, MmapOptions};
 
+use super::resident::{Image, Piece};
+use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Mappings by offset and length.
@@ -26,6 +28,8 @@ pub struct MappedFile {
     len: u64,
     /// Ranges that somebody holds.
     held: Arc<Mutex<Held>>,
+    /// What of the file was read into memory, while somebody holds any of it.
+    image: Arc<Mutex<Weak<Image>>>,
 }
 
 impl MappedFile {
@@ -43,6 +47,7 @@ impl MappedFile {
             file: Arc::new(file),
             len: meta.len(),
             held: Arc::default(),
+            image: Arc::default(),
         })
     }
 
@@ -63,21 +68,7 @@ impl MappedFile {
 
     /// Maps `len` bytes from `offset`.
     pub(crate) fn map(&self, offset: u64, len: u64) -> Result<Mapping> {
-        let truncated = |size: u64| {
-            Error::new(
-                ErrorKind::CheckpointTruncated,
-                format!("expected {len} bytes at offset {offset}, but the file has {size} bytes"),
-            )
-            .with("file", self.path.display())
-            .with_hint("the file is incomplete: fetch it again")
-        };
-        let size = self.file.metadata().map_err(|e| io_error(e, &self.path, "inspect"))?.len();
-        if offset.checked_add(len).is_none_or(|end| end > size) {
-            return Err(truncated(size));
-        }
-        let Ok(bytes) = usize::try_from(len) else {
-            return Err(truncated(size));
-        };
+        let bytes = self.check(offset, len)?;
         if bytes == 0 {
             return Ok(Mapping { map: None });
         }
@@ -98,6 +89,32 @@ impl MappedFile {
         let mapping = Arc::new(self.map(offset, len)?);
         held.insert((offset, len), Arc::downgrade(&mapping));
         Ok(mapping)
+    }
+
+    /// Reads `len` bytes from `offset` into memory, or shares what somebody holds already. `None`
+    /// when they overlap others that are held: those must not be written again.
+    pub(crate) fn read(&self, offset: u64, len: u64, cancel: &CancelToken) -> Result<Option<Arc<Piece>>> {
+        let bytes = self.check(offset, len)?;
+        let image = {
+            let mut image = self.image.lock().unwrap_or_else(PoisonError::into_inner);
+            match image.upgrade() {
+                Some(image) => image,
+                None => {
+                    let new =
+                        Arc::new(Image::new(self.len).map_err(|e| e.with("file", self.path.display()))?);
+                    *image = Arc::downgrade(&new);
+                    new
+                }
+            }
+        };
+        image.read(&self.file, &self.path, offset, bytes, cancel)
+    }
+
+    /// The length as this system counts memory, of a range that lies within the file as it is now.
+    fn check(&self, offset: u64, len: u64) -> Result<usize> {
+        let size = self.file.metadata().map_err(|e| io_error(e, &self.path, "inspect"))?.len();
+        let within = offset.checked_add(len).is_some_and(|end| end <= size);
+        usize::try_from(len).ok().filter(|_| within).ok_or_else(|| truncated(&self.path, offset, len, size))
     }
 
     /// Maps the whole file.
@@ -140,6 +157,16 @@ pub(crate) fn open_regular(path: &Path) -> Result<File> {
             .with_hint("give the path of the weight file itself, or of the folder that holds it"));
     }
     File::open(path).map_err(|e| io_error(e, path, "open"))
+}
+
+/// The file ends before the range does.
+pub(super) fn truncated(path: &Path, offset: u64, len: u64, size: u64) -> Error {
+    Error::new(
+        ErrorKind::CheckpointTruncated,
+        format!("expected {len} bytes at offset {offset}, but the file has {size} bytes"),
+    )
+    .with("file", path.display())
+    .with_hint("the file is incomplete: fetch it again")
 }
 
 /// A system error on a file, as the library's own.

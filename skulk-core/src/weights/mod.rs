@@ -1,19 +1,23 @@
-//! Where do a model's weights lie? Checkpoints, and tensors borrowed from their memory map.
+//! Where do a model's weights lie? Checkpoints, and tensors in their memory map or read from it.
 //!
 //! A [`Checkpoint`] is opened from its header alone. [`Checkpoint::region`] then maps one tensor's
-//! bytes; whoever holds the [`Region`] keeps exactly those pages mapped and nothing else.
+//! bytes, and [`Region::resident`] reads them into memory; whoever holds the [`Region`] keeps
+//! exactly those pages and nothing else.
 
 mod dtype;
 pub mod gguf;
+mod memory;
 mod mmap;
 mod open;
 pub(crate) mod quant;
 mod region;
+mod resident;
 pub mod safetensors;
 
 use std::path::Path;
 
 pub use dtype::DType;
+pub use memory::Memory;
 pub use mmap::MappedFile;
 pub use open::open_checkpoint;
 pub use region::Region;
@@ -47,7 +51,7 @@ pub enum Metadata<'a> {
     HuggingFace(&'a safetensors::HfMetadata),
 }
 
-/// A place that weights come from. Always memory-mapped, never read whole.
+/// A place that weights come from, tensor by tensor; never read whole.
 pub trait Checkpoint: Send + Sync {
     /// The path it was opened from.
     fn path(&self) -> &Path;

@@ -1,23 +1,35 @@
-//! What is one tensor's memory? Its type, shape and bytes, borrowed from the map.
+//! What is one tensor's memory? Its type, shape and bytes, wherever they lie.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::mmap::{MappedFile, Mapping};
-use super::{DType, TensorInfo};
+use super::resident::Piece;
+use super::{DType, Memory, TensorInfo};
+use crate::cancel::CancelToken;
 use crate::error::{Detail, Error, ErrorKind, Result};
 
-/// One tensor, mapped. Cloning shares the mapping; the pages are unmapped with the last clone.
+/// One tensor, mapped or [resident](Self::resident). Cloning shares its memory, which is given back
+/// with the last clone.
 #[derive(Debug, Clone)]
 pub struct Region {
     name: Arc<str>,
     dtype: DType,
     shape: Arc<[usize]>,
-    mapping: Arc<Mapping>,
-    /// The region's bytes within the mapping.
+    file: MappedFile,
+    /// Of the whole tensor in its file.
+    offset: u64,
+    bytes: Bytes,
+    /// The region's bytes within those of the tensor.
     range: Range<usize>,
     /// Pages are read when they are used; nobody is told beforehand.
     on_demand: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Bytes {
+    Mapped(Arc<Mapping>),
+    Resident(Arc<Piece>),
 }
 
 impl Region {
@@ -27,12 +39,14 @@ impl Region {
             name: info.name.as_str().into(),
             dtype: info.dtype,
             shape: info.shape.as_slice().into(),
+            file: file.clone(),
+            offset: info.offset,
             range: 0..mapping.len(),
-            mapping,
+            bytes: Bytes::Mapped(mapping),
             on_demand: false,
         };
         let expected = region.rows().checked_mul(region.row_bytes()?);
-        if expected != Some(region.range.len()) {
+        if expected != Some(region.bytes().len()) {
             return Err(Error::new(
                 ErrorKind::CheckpointInvalid,
                 "the tensor's size does not follow from its shape and type",
@@ -58,9 +72,40 @@ impl Region {
         &self.shape
     }
 
-    /// The stored bytes, straight from the map.
+    /// The stored bytes, where they lie.
     pub fn bytes(&self) -> &[u8] {
-        &self.mapping[self.range.clone()]
+        let bytes: &[u8] = match &self.bytes {
+            Bytes::Mapped(mapping) => mapping,
+            Bytes::Resident(piece) => piece,
+        };
+        &bytes[self.range.clone()]
+    }
+
+    /// Where the bytes lie: [`Memory::Mapped`] or [`Memory::Resident`].
+    pub fn memory(&self) -> Memory {
+        match &self.bytes {
+            Bytes::Mapped(_) => Memory::Mapped,
+            Bytes::Resident(_) => Memory::Resident,
+        }
+    }
+
+    /// The same region, its whole tensor read into memory, as [`Memory::Resident`] says; looks at `cancel` every few
+    /// megabytes. While anybody holds it, the same opened file gives the same memory again. A tensor
+    /// without bytes, and one that overlaps another that is held, stays mapped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::CheckpointTruncated`] when the file shrank since opening, [`ErrorKind::FileIo`]
+    /// when it cannot be read, [`ErrorKind::OutOfMemory`], [`ErrorKind::Cancelled`].
+    pub fn resident(mut self, cancel: &CancelToken) -> Result<Self> {
+        if let Bytes::Mapped(mapping) = &self.bytes
+            && !mapping.is_empty()
+        {
+            let read = self.file.read(self.offset, mapping.len() as u64, cancel);
+            if let Some(piece) = read.map_err(|e| e.with("tensor", &self.name))? {
+                self.bytes = Bytes::Resident(piece);
+            }
+        }
+        Ok(self)
     }
 
     /// Elements in a row: the innermost dimension; 1 for a scalar.
@@ -104,7 +149,7 @@ impl Region {
         .with_hint("the weights do not belong to this configuration"))
     }
 
-    /// The tensors that are stacked in this one, in order: views of the same mapping, one for each
+    /// The tensors that are stacked in this one, in order: views of the same bytes, one for each
     /// index of the outermost dimension. Of a vector or scalar there are none.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = Self> + '_ {
         let (n, shape): (_, Arc<[usize]>) = match self.shape.split_first() {
@@ -125,11 +170,13 @@ impl Region {
         Self { on_demand: true, ..self }
     }
 
-    /// Tells the system that the tensor will be read soon, unless it is read
+    /// Tells the system that a mapped tensor will be read soon, unless it is read
     /// [on demand](Self::on_demand).
     pub fn will_need(&self) {
-        if !self.on_demand {
-            self.mapping.will_need();
+        if let Bytes::Mapped(mapping) = &self.bytes
+            && !self.on_demand
+        {
+            mapping.will_need();
         }
     }
 }

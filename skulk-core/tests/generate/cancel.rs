@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use skulk::engine::{Capabilities, LoadCx, ShardEstimate, ShardSpec, StepCx};
 use skulk::{
     Activations, Batch, ByteSize, CancelToken, Checkpoint, Engine, EngineId, EngineOptions, ErrorKind,
-    Generation, Model, Result, SeqId, Session, Shard, TokenId, candle_cpu,
+    Generation, Memory, Model, Result, SeqId, Session, Shard, TokenId, candle_cpu,
 };
 
 use crate::common::{OPENING, fresh, greedy, model, on, one_thread, path, reference_prompt};
@@ -132,6 +132,10 @@ impl Shard for CancellingShard {
 
     fn weight_bytes(&self) -> ByteSize {
         self.inner.weight_bytes()
+    }
+
+    fn memory(&self) -> Memory {
+        self.inner.memory()
     }
 
     fn open(&self, seq: SeqId) -> Result<()> {

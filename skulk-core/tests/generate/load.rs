@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use skulk::{CancelToken, ErrorKind, Model};
+use skulk::{CancelToken, ErrorKind, Memory, Model};
 
 use crate::common::{NAMES, one_thread, path};
 
@@ -36,4 +36,17 @@ fn cancelled_loading_says_so() {
         }
     });
     assert_eq!(Model::open(path("llama"), &options).unwrap_err().kind(), ErrorKind::Cancelled);
+}
+
+#[test]
+fn stages_say_where_their_weights_lie() {
+    for name in NAMES {
+        let of = |memory| {
+            let model = Model::open(path(name), &one_thread().stages(2).memory(memory)).unwrap();
+            model.stages().iter().map(|stage| stage.memory).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Memory::Mapped), [Memory::Mapped; 2], "{name}");
+        assert_eq!(of(Memory::Resident), [Memory::Resident; 2], "{name}");
+        assert!(!of(Memory::Auto).contains(&Memory::Auto), "{name}");
+    }
 }

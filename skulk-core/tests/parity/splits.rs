@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use skulk::engine::{Logits, Segment};
-use skulk::{KvType, TokenId};
+use skulk::{KvType, Memory, TokenId};
 
 use crate::fixtures::{checkpoints, gemma, ids, json};
 use crate::stages::{Setup, Stages};
@@ -60,6 +60,20 @@ fn chunks_threads_and_steps_give_the_same_bits() {
                 assert!(other == whole, "{} with {threads} threads, chunk {chunk}", path.display());
             }
         }
+    }
+}
+
+/// Weights lie as asked for, and the logits do not depend on it.
+#[test]
+fn mapped_and_resident_weights_give_the_same_bits() {
+    for (path, tokens) in runnable().into_iter().chain(gemma_prompt()) {
+        let [mapped, resident] = [Memory::Mapped, Memory::Resident].map(|memory| {
+            let setup = Setup { cuts: vec![2], memory, ..Setup::default() };
+            let stages = Stages::load(&path, &setup).unwrap();
+            assert!(stages.shards.iter().all(|shard| shard.memory() == memory), "{}", path.display());
+            logits(&path, &tokens, &setup)
+        });
+        assert!(mapped == resident, "{}", path.display());
     }
 }
 
@@ -136,11 +150,15 @@ fn truncation_is_exact() {
     }
 }
 
+/// The real model, where it is, with a prompt.
+fn gemma_prompt() -> Option<(std::path::PathBuf, Vec<TokenId>)> {
+    let reference = json(&crate::fixtures::root().join("tests/fixtures/gemma3-270m/reference.json"));
+    Some((gemma()?, ids(&reference["prompts"][1]["ids"])))
+}
+
 #[test]
 fn the_real_model_is_the_same_in_stages() {
-    let Some(path) = gemma() else { return };
-    let reference = json(&crate::fixtures::root().join("tests/fixtures/gemma3-270m/reference.json"));
-    let tokens = ids(&reference["prompts"][1]["ids"]);
+    let Some((path, tokens)) = gemma_prompt() else { return };
     let whole = logits(&path, &tokens, &Setup::default());
     for cuts in (1..18).map(|cut| vec![cut]).chain([vec![6, 12], (1..18).collect()]) {
         assert!(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use skulk::arch::ArchSpec;
 use skulk::engine::{Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
 use skulk::{
-    Activations, Batch, CancelToken, EngineOptions, KvType, Precision, Result, SeqId, Shard, TokenId,
+    Activations, Batch, CancelToken, EngineOptions, KvType, Memory, Precision, Result, SeqId, Shard, TokenId,
     candle_cpu,
 };
 
@@ -20,6 +20,7 @@ pub(crate) struct Setup {
     pub(crate) context: usize,
     pub(crate) kv: KvType,
     pub(crate) precision: Precision,
+    pub(crate) memory: Memory,
 }
 
 impl Default for Setup {
@@ -31,6 +32,7 @@ impl Default for Setup {
             context: 1024,
             kv: KvType::F16,
             precision: Precision::Fast,
+            memory: Memory::Mapped,
         }
     }
 }
@@ -45,7 +47,8 @@ impl Stages {
     pub(crate) fn load(path: &Path, setup: &Setup) -> Result<Self> {
         let checkpoint = skulk::open_checkpoint(path)?;
         let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
-        let engine = candle_cpu(&EngineOptions::default().threads(setup.threads).precision(setup.precision))?;
+        let options = EngineOptions::default().threads(setup.threads).precision(setup.precision);
+        let engine = candle_cpu(&options.memory(setup.memory))?;
         let mut borders = vec![0];
         borders.extend(&setup.cuts);
         borders.push(arch.n_layers());

@@ -8,6 +8,7 @@ mod gguf;
 mod gguf_split;
 mod hostile;
 mod open;
+mod resident;
 mod safetensors;
 
 use skulk::{Error, ErrorKind};

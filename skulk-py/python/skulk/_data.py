@@ -33,10 +33,12 @@ class Stage:
     layers: range
     """Its layers, by index within the model."""
     weight_bytes: int
-    """Weight bytes it has mapped or copied. Stages that share a tied embedding table both count it,
+    """Weight bytes it has mapped, read or copied. Stages that share a tied embedding table both count it,
     though its pages exist once."""
     kv_cache_bytes: int
     """Keys and values of one full-length session, in bytes."""
+    memory: Literal["mapped", "resident"]
+    """Where its weights lie: in the file's map, or read into memory of their own."""
 
 
 @dataclass(frozen=True, slots=True)

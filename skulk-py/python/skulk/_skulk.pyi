@@ -59,7 +59,7 @@ class Tokenizer:
 
 @final
 class Model:
-    """A model ready to generate: its weights, mapped, split into stages. Made by `Model.load`."""
+    """A model ready to generate: its weights, split into stages. Made by `Model.load`."""
 
     @staticmethod
     def load(
@@ -71,6 +71,7 @@ class Model:
         prefill_chunk: int = 256,
         kv: Literal["f16", "f32"] = "f16",
         precision: Literal["fast", "exact"] = "fast",
+        memory: Literal["auto", "mapped", "resident"] = "auto",
         progress: Callable[[int, int], object] | None = None,
         cancel: CancelToken | None = None,
     ) -> Model:
@@ -78,8 +79,10 @@ class Model:
 
         `stages` splits the layers evenly; `threads` are those of the CPU engine (all by default);
         `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
-        through the layers together; `kv` keeps keys and values as "f16" or "f32". `progress` is
-        called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
+        through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
+        "exact" multiplies what rounding activations to 8 bits leaves over, too; `memory` leaves
+        weights "mapped", reads them ("resident"), or does what free memory suggests ("auto").
+        `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
         one layer.
 
         Raises a subclass of `Error` for whatever is wrong with the path, the checkpoint or an

@@ -81,7 +81,7 @@ impl Store {
 }
 
 impl Cache {
-    pub(crate) fn new(spec: &CacheSpec) -> Result<Self> {
+    pub(super) fn new(spec: &CacheSpec) -> Result<Self> {
         Ok(Self { keys: Store::new(spec)?, values: Store::new(spec)?, spec: *spec })
     }
 
@@ -333,13 +333,13 @@ fn grow(room: &mut Vec<f32>, len: usize) {
 
 /// Results of one row's partitions, before they are merged.
 #[derive(Default)]
-pub(crate) struct Partials {
+pub(super) struct Partials {
     values: Vec<f32>,
     parts: Vec<Softmax>,
 }
 
 /// Appends the segment's keys and values, then attends to everything its rows see.
-pub(crate) fn attend(
+pub(super) fn attend(
     partials: &mut Partials,
     threads: usize,
     op: &Attend<'_>,

@@ -9,4 +9,3 @@ mod tensor;
 
 pub(crate) use cpu::Cpu;
 pub(crate) use tensor::Tensors;
-pub(crate) use attention::{Cache, Partials, attend};

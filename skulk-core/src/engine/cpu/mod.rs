@@ -3,12 +3,14 @@
 //! Weights are multiplied where they are stored. Kernels for each instruction set lie in
 //! [`kernels`], the threads in [`pool`], attention in [`attention`].
 
+mod attention;
 mod experts;
 pub(crate) mod kernels;
 mod pool;
 
+use attention::Attention;
 use experts::Selected;
-use kernels::{Kernels, Matrix, Room};
+use kernels::{Kernels, Matrix, ProductRoom};
 use pool::Pool;
 
 use crate::arch::Activation;
@@ -80,16 +82,16 @@ impl Buffer {
 
 /// See [`Backend::Scratch`].
 pub(crate) struct Scratch {
-    room: Room,
+    room: ProductRoom,
     selected: Selected,
-    attention: crate::engine::candle::Partials,
+    attention: attention::Scratch,
 }
 
 impl Backend for Cpu {
     type Buffer = Buffer;
     type Matrix = Matrix;
     type Vector = Vec<f32>;
-    type Cache = crate::engine::candle::Cache;
+    type Cache = attention::Cache;
     type Scratch = Scratch;
 
     const EXACT_ROWS: bool = true;
@@ -112,11 +114,15 @@ impl Backend for Cpu {
     }
 
     fn scratch(&self, rows: usize, width: usize) -> Result<Scratch> {
-        Ok(Scratch { room: Room::new(rows, width, self.precision), selected: Selected::default(), attention: Default::default() })
+        Ok(Scratch {
+            room: ProductRoom::new(rows, width, self.precision),
+            selected: Selected::default(),
+            attention: Default::default(),
+        })
     }
 
     fn cache(&self, spec: &CacheSpec) -> Result<Self::Cache> {
-        crate::engine::candle::Cache::new(spec)
+        attention::Cache::new(spec)
     }
 
     fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Matrix> {
@@ -242,7 +248,8 @@ impl Backend for Cpu {
     ) -> Result<()> {
         out.width = op.attention.n_heads * op.attention.head_dim;
         let qkv = qkv.map(|x| x.data.as_slice());
-        crate::engine::candle::attend(&mut scratch.attention, 1, op, qkv, cache, &mut out.data);
+        let op = Attention { attend: op, sinks: None };
+        attention::attend(self.kernels, &self.pool, &mut scratch.attention, &op, qkv, cache, &mut out.data);
         Ok(())
     }
 }

@@ -77,8 +77,7 @@ impl Pool {
             stop: AtomicBool::new(false),
             panic: Mutex::new(None),
         });
-        let mut pool =
-            Self { shared, workers: Vec::new(), running: Mutex::new(()), turns: Turns::default() };
+        let mut pool = Self { shared, workers: Vec::new(), running: Mutex::new(()), turns: Turns::default() };
         for worker in 1..threads {
             let shared = Arc::clone(&pool.shared);
             let spawned = std::thread::Builder::new()

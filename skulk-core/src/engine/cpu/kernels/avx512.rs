@@ -19,21 +19,10 @@ unsafe fn two_rows(a: __m256i, b: __m256i) -> __m512i {
     _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b)
 }
 
-/// The 16 bytes of each row, twice.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
-#[inline(always)]
-unsafe fn twice(a: *const u8, b: *const u8) -> __m512i {
-    two_rows(
-        _mm256_broadcastsi128_si256(_mm_loadu_si128(a.cast())),
-        _mm256_broadcastsi128_si256(_mm_loadu_si128(b.cast())),
-    )
-}
-
 #[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
-    type B = __m512i;
 
     const SIGNED: bool = false;
     const ROWS: usize = 12;
@@ -181,10 +170,10 @@ impl Simd for Avx512 {
     unsafe fn gather(rows: &Rows, offset: usize) -> __m512i {
         macro_rules! four {
             ($a:literal, $b:literal, $c:literal, $d:literal) => {{
-                let x = _mm_loadu_si32(rows[$a].add(offset));
-                let x = _mm_insert_epi32::<1>(x, rows[$b].add(offset).cast::<i32>().read_unaligned());
-                let x = _mm_insert_epi32::<2>(x, rows[$c].add(offset).cast::<i32>().read_unaligned());
-                _mm_insert_epi32::<3>(x, rows[$d].add(offset).cast::<i32>().read_unaligned())
+                let x = _mm_loadu_si32(rows.row($a).add(offset));
+                let x = _mm_insert_epi32::<1>(x, rows.row($b).add(offset).cast::<i32>().read_unaligned());
+                let x = _mm_insert_epi32::<2>(x, rows.row($c).add(offset).cast::<i32>().read_unaligned());
+                _mm_insert_epi32::<3>(x, rows.row($d).add(offset).cast::<i32>().read_unaligned())
             }};
         }
         two_rows(
@@ -238,96 +227,34 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn bytes(a: *const u8, b: *const u8) -> __m512i {
-        two_rows(_mm256_loadu_si256(a.cast()), _mm256_loadu_si256(b.cast()))
+    unsafe fn bytes_sub(a: __m512i, n: u8) -> __m512i {
+        _mm512_sub_epi8(a, _mm512_set1_epi8(n as i8))
     }
     #[inline(always)]
-    unsafe fn nibbles(a: *const u8, b: *const u8) -> __m512i {
-        let shifts = _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0);
-        _mm512_and_si512(_mm512_srlv_epi64(twice(a, b), shifts), _mm512_set1_epi8(15))
-    }
-    #[inline(always)]
-    unsafe fn nibble_pairs(a: *const u8, b: *const u8) -> __m512i {
-        let wide = two_rows(
-            _mm256_cvtepu8_epi16(_mm_loadu_si128(a.cast())),
-            _mm256_cvtepu8_epi16(_mm_loadu_si128(b.cast())),
-        );
-        let spread = _mm512_or_si512(wide, _mm512_slli_epi16::<4>(wide));
-        _mm512_and_si512(spread, _mm512_set1_epi8(15))
-    }
-    #[inline(always)]
-    unsafe fn bits(a: *const u8, b: *const u8) -> __m512i {
-        let a = a.cast::<u32>().read_unaligned();
-        let b = b.cast::<u32>().read_unaligned();
-        _mm512_maskz_set1_epi8(u64::from(a) | u64::from(b) << 32, 0x10)
-    }
-    #[inline(always)]
-    unsafe fn bit_pairs(a: *const u8, b: *const u8) -> __m512i {
-        // Each byte four times as a 32-bit lane; lane bytes keep bits 0-1, 2-3, 4-5, 6-7.
-        let eight = |p: *const u8| _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
-        let x = two_rows(eight(a), eight(b));
-        let part = |n: u32, at: u32| {
-            let moved = Self::ishl(Self::ishr(x, n), at + 4);
-            _mm512_and_si512(moved, _mm512_set1_epi32(0x30 << at))
-        };
-        _mm512_or_si512(
-            _mm512_or_si512(part(0, 0), part(2, 8)),
-            _mm512_or_si512(part(4, 16), part(6, 24)),
-        )
-    }
-    #[inline(always)]
-    unsafe fn bsplat(x: u8) -> __m512i {
-        _mm512_set1_epi8(x as i8)
-    }
-    #[inline(always)]
-    unsafe fn band(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_and_si512(a, b)
-    }
-    #[inline(always)]
-    unsafe fn bor(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_or_si512(a, b)
-    }
-    #[inline(always)]
-    unsafe fn bxor(a: __m512i, b: __m512i) -> __m512i {
+    unsafe fn ixor(a: __m512i, b: __m512i) -> __m512i {
         _mm512_xor_si512(a, b)
     }
     #[inline(always)]
-    unsafe fn bsub(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_sub_epi8(a, b)
-    }
-    #[inline(always)]
-    unsafe fn bshr(a: __m512i, n: u32) -> __m512i {
-        _mm512_srl_epi16(a, _mm_cvtsi32_si128(n as i32))
-    }
-    #[inline(always)]
-    unsafe fn bshl(a: __m512i, n: u32) -> __m512i {
-        _mm512_sll_epi16(a, _mm_cvtsi32_si128(n as i32))
-    }
-    #[inline(always)]
-    unsafe fn columns(rows: [__m512i; 8]) -> [__m512i; 8] {
-        #[inline(always)]
-        unsafe fn four(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> [__m512i; 4] {
-            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
-            let (ef, gh) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
-            [
-                _mm512_unpacklo_epi64(ab, cd),
-                _mm512_unpackhi_epi64(ab, cd),
-                _mm512_unpacklo_epi64(ef, gh),
-                _mm512_unpackhi_epi64(ef, gh),
-            ]
+    unsafe fn columns(rows: &Rows, offset: usize) -> [__m512i; 4] {
+        // Rows i, i + 4, i + 8, i + 12 into the four lanes of 128 bits. Masked loads, unlike
+        // insertions, leave the shuffle units to the transposition.
+        macro_rules! four {
+            ($a:literal, $b:literal, $c:literal, $d:literal) => {{
+                let part = |row: usize| _mm_loadu_si128(rows.row(row).add(offset).cast());
+                let x = _mm512_castsi128_si512(part($a));
+                let x = _mm512_mask_broadcast_i32x4(x, 0x00f0, part($b));
+                let x = _mm512_mask_broadcast_i32x4(x, 0x0f00, part($c));
+                _mm512_mask_broadcast_i32x4(x, 0xf000, part($d))
+            }};
         }
-        // Column k of four rows in 128-bit lanes 0 and 2, column k + 4 in lanes 1 and 3.
-        let a = four(rows[0], rows[1], rows[2], rows[3]);
-        let b = four(rows[4], rows[5], rows[6], rows[7]);
+        let [a, b, c, d] = [four!(0, 4, 8, 12), four!(1, 5, 9, 13), four!(2, 6, 10, 14), four!(3, 7, 11, 15)];
+        let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+        let (ef, gh) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
         [
-            _mm512_shuffle_i32x4::<0b10_00_10_00>(a[0], b[0]),
-            _mm512_shuffle_i32x4::<0b10_00_10_00>(a[1], b[1]),
-            _mm512_shuffle_i32x4::<0b10_00_10_00>(a[2], b[2]),
-            _mm512_shuffle_i32x4::<0b10_00_10_00>(a[3], b[3]),
-            _mm512_shuffle_i32x4::<0b11_01_11_01>(a[0], b[0]),
-            _mm512_shuffle_i32x4::<0b11_01_11_01>(a[1], b[1]),
-            _mm512_shuffle_i32x4::<0b11_01_11_01>(a[2], b[2]),
-            _mm512_shuffle_i32x4::<0b11_01_11_01>(a[3], b[3]),
+            _mm512_unpacklo_epi64(ab, cd),
+            _mm512_unpackhi_epi64(ab, cd),
+            _mm512_unpacklo_epi64(ef, gh),
+            _mm512_unpackhi_epi64(ef, gh),
         ]
     }
     #[inline(always)]

@@ -11,6 +11,9 @@ pub(super) struct Scales<S: Simd> {
     pub(super) min: [S::F; 16],
 }
 
+/// Up to 96 bytes of each row of a tile, as columns.
+pub(super) type Raw<S> = [<S as Simd>::I; 24];
+
 /// A storage type of blocks.
 ///
 /// # Safety
@@ -30,8 +33,14 @@ pub(super) trait Format: 'static {
     /// Weights have a minimum.
     const MIN: bool = false;
 
-    /// The integers of block `j` of two rows' stored blocks.
-    unsafe fn integers<S: Simd>(a: *const u8, b: *const u8, j: usize) -> S::B;
+    /// Blocks that share bytes, and are read together.
+    const TOGETHER: usize = 1;
+
+    /// The bytes from which [`columns`](Self::columns) takes blocks `TOGETHER · group` and so on of
+    /// the stored blocks at `at` of each row.
+    unsafe fn read<S: Simd>(rows: &Rows, at: usize, group: usize) -> Raw<S>;
+    /// The integers of block `j` as columns: lane r of column k has integers `4k..4k + 4` of row r.
+    unsafe fn columns<S: Simd>(raw: &Raw<S>, j: usize) -> [S::I; 8];
     /// Scales and minima of the stored blocks at `at` of each row, by block or half.
     unsafe fn scales<S: Simd>(rows: &Rows, at: usize, out: &mut Scales<S>);
 }
@@ -58,12 +67,95 @@ unsafe fn byte<S: Simd>(x: S::I, i: usize) -> S::I {
     S::iand(S::ishr(x, 8 * i as u32), S::isplat(0xff))
 }
 
+/// Puts the columns of 16 bytes at each offset behind each other.
+macro_rules! raw {
+    ($S:ty, $rows:expr $(, $offset:expr)*) => {{
+        let mut raw = [<$S>::isplat(0); 24];
+        let mut at = 0;
+        $(
+            let four = <$S>::columns($rows, $offset);
+            (raw[at], raw[at + 1], raw[at + 2], raw[at + 3]) = (four[0], four[1], four[2], four[3]);
+            at += 4;
+        )*
+        let _ = at;
+        raw
+    }};
+}
+
+/// Eight columns, each from its number.
+macro_rules! eight {
+    (|$k:ident| $column:expr) => {
+        [
+            {
+                let $k = 0;
+                $column
+            },
+            {
+                let $k = 1;
+                $column
+            },
+            {
+                let $k = 2;
+                $column
+            },
+            {
+                let $k = 3;
+                $column
+            },
+            {
+                let $k = 4;
+                $column
+            },
+            {
+                let $k = 5;
+                $column
+            },
+            {
+                let $k = 6;
+                $column
+            },
+            {
+                let $k = 7;
+                $column
+            },
+        ]
+    };
+}
+
+/// Shifts every byte right by `n` and keeps the bits of `mask`.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
+unsafe fn bits<S: Simd>(x: S::I, n: usize, mask: u8) -> S::I {
+    S::iand(S::ishr(x, n as u32), S::isplat(i32::from_le_bytes([mask; 4])))
+}
+
+/// Integer k + 4 of 16 bytes' nibbles is in the upper half of the bytes of integer k.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
+unsafe fn nibbles<S: Simd>(raw: &Raw<S>) -> [S::I; 8] {
+    eight!(|k| bits::<S>(raw[k % 4], k / 4 * 4, 15))
+}
+
+/// Adds the fifth bits, which are in column 4: an integer a bit.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
+unsafe fn five_bits<S: Simd>(raw: &Raw<S>) -> [S::I; 8] {
+    let low = nibbles::<S>(raw);
+    // Four bits, each to bit 4 of a byte of its own.
+    let (spread, keep) = (S::isplat(1 << 4 | 1 << 11 | 1 << 18 | 1 << 25), S::isplat(0x1010_1010));
+    eight!(|k| {
+        let four = S::iand(S::ishr(raw[4], 4 * k as u32), S::isplat(15));
+        S::ior(low[k], S::iand(S::imul(four, spread), keep))
+    })
+}
+
 macro_rules! format {
     (
         $(#[$doc:meta])* $name:ident: $bytes:literal bytes, $blocks:literal blocks
         $(, $key:ident = $value:expr)*;
-        integers<$S:ident>($a:ident, $b:ident, $j:ident) $integers:block
-        scales($rows:ident, $at:ident, $out:ident) $scales:block
+        read<$S:ident>($rows:ident, $at:ident, $group:ident) $read:block
+        columns($raw:ident, $j:ident) $columns:block
+        scales($out:ident) $scales:block
     ) => {
         $(#[$doc])*
         pub(super) struct $name;
@@ -75,7 +167,9 @@ macro_rules! format {
             $(format! { @ $key = $value })*
 
             #[inline(always)]
-            unsafe fn integers<$S: Simd>($a: *const u8, $b: *const u8, $j: usize) -> $S::B $integers
+            unsafe fn read<$S: Simd>($rows: &Rows, $at: usize, $group: usize) -> Raw<$S> $read
+            #[inline(always)]
+            unsafe fn columns<$S: Simd>($raw: &Raw<$S>, $j: usize) -> [$S::I; 8] $columns
             #[inline(always)]
             unsafe fn scales<$S: Simd>($rows: &Rows, $at: usize, $out: &mut Scales<$S>) $scales
         }
@@ -84,52 +178,63 @@ macro_rules! format {
     (@ signed = $value:expr) => { const SIGNED: bool = $value; };
     (@ halves = $value:expr) => { const HALVES: bool = $value; };
     (@ min = $value:expr) => { const MIN: bool = $value; };
+    (@ together = $value:expr) => { const TOGETHER: usize = $value; };
 }
 
 format! {
     /// f16 scale; 16 bytes of nibbles, low ones first.
     Q4_0: 18 bytes, 1 blocks, zero = 8;
-    integers<S>(a, b, _j) { S::nibbles(a.add(2), b.add(2)) }
-    scales(rows, at, out) { out.scale[0] = halves::<S>(rows, at); }
+    read<S>(rows, at, _group) { raw!(S, rows, at + 2) }
+    columns(raw, _j) { nibbles::<S>(raw) }
+    scales(out) { out.scale[0] = halves::<S>(rows, at); }
 }
 
 format! {
     /// f16 scale and minimum; nibbles as in [`Q4_0`].
     Q4_1: 20 bytes, 1 blocks, min = true;
-    integers<S>(a, b, _j) { S::nibbles(a.add(4), b.add(4)) }
-    scales(rows, at, out) { (out.scale[0], out.min[0]) = half_pairs::<S>(rows, at); }
+    read<S>(rows, at, _group) { raw!(S, rows, at + 4) }
+    columns(raw, _j) { nibbles::<S>(raw) }
+    scales(out) { (out.scale[0], out.min[0]) = half_pairs::<S>(rows, at); }
 }
 
 format! {
     /// f16 scale; 32 fifth bits; nibbles as in [`Q4_0`].
     Q5_0: 22 bytes, 1 blocks, zero = 16;
-    integers<S>(a, b, _j) {
-        S::bor(S::nibbles(a.add(6), b.add(6)), S::bits(a.add(2), b.add(2)))
+    read<S>(rows, at, _group) {
+        let mut raw = raw!(S, rows, at + 6);
+        raw[4] = S::gather(rows, at + 2);
+        raw
     }
-    scales(rows, at, out) { out.scale[0] = halves::<S>(rows, at); }
+    columns(raw, _j) { five_bits::<S>(raw) }
+    scales(out) { out.scale[0] = halves::<S>(rows, at); }
 }
 
 format! {
     /// f16 scale and minimum; 32 fifth bits; nibbles as in [`Q4_0`].
     Q5_1: 24 bytes, 1 blocks, min = true;
-    integers<S>(a, b, _j) {
-        S::bor(S::nibbles(a.add(8), b.add(8)), S::bits(a.add(4), b.add(4)))
+    read<S>(rows, at, _group) {
+        let mut raw = raw!(S, rows, at + 8);
+        raw[4] = S::gather(rows, at + 4);
+        raw
     }
-    scales(rows, at, out) { (out.scale[0], out.min[0]) = half_pairs::<S>(rows, at); }
+    columns(raw, _j) { five_bits::<S>(raw) }
+    scales(out) { (out.scale[0], out.min[0]) = half_pairs::<S>(rows, at); }
 }
 
 format! {
     /// f16 scale; 32 signed bytes.
     Q8_0: 34 bytes, 1 blocks, signed = true;
-    integers<S>(a, b, _j) { S::bytes(a.add(2), b.add(2)) }
-    scales(rows, at, out) { out.scale[0] = halves::<S>(rows, at); }
+    read<S>(rows, at, _group) { raw!(S, rows, at + 2, at + 18) }
+    columns(raw, _j) { eight!(|k| raw[k]) }
+    scales(out) { out.scale[0] = halves::<S>(rows, at); }
 }
 
 format! {
     /// f32 scale; 256 signed bytes; sums of each 16.
     Q8K: 292 bytes, 8 blocks, signed = true;
-    integers<S>(a, b, j) { S::bytes(a.add(4 + 32 * j), b.add(4 + 32 * j)) }
-    scales(rows, at, out) {
+    read<S>(rows, at, group) { raw!(S, rows, at + 4 + 32 * group, at + 20 + 32 * group) }
+    columns(raw, _j) { eight!(|k| raw[k]) }
+    scales(out) {
         let d = S::as_f32(S::gather(rows, at));
         out.scale[..8].fill(d);
     }
@@ -137,12 +242,10 @@ format! {
 
 format! {
     /// Sixteen 4-bit scales with 4-bit minima; 2-bit integers; f16 scale of scales and of minima.
-    Q2K: 84 bytes, 8 blocks, halves = true, min = true;
-    integers<S>(a, b, j) {
-        let at = 16 + j / 4 * 32;
-        S::band(S::bshr(S::bytes(a.add(at), b.add(at)), (j % 4 * 2) as u32), S::bsplat(3))
-    }
-    scales(rows, at, out) {
+    Q2K: 84 bytes, 8 blocks, halves = true, min = true, together = 4;
+    read<S>(rows, at, group) { raw!(S, rows, at + 16 + 32 * group, at + 32 + 32 * group) }
+    columns(raw, j) { eight!(|k| bits::<S>(raw[k], j % 4 * 2, 3)) }
+    scales(out) {
         let (d, m) = half_pairs::<S>(rows, at + 80);
         let m = S::mul(S::splat(-1.0), m);
         for four in 0..4 {
@@ -158,14 +261,17 @@ format! {
 
 format! {
     /// 32 bytes of third bits; 2-bit integers; sixteen 6-bit scales; f16 scale of scales.
-    Q3K: 110 bytes, 8 blocks, zero = 4, halves = true;
-    integers<S>(a, b, j) {
-        let at = 32 + j / 4 * 32;
-        let low = S::band(S::bshr(S::bytes(a.add(at), b.add(at)), (j % 4 * 2) as u32), S::bsplat(3));
-        let high = S::band(S::bshr(S::bytes(a, b), j as u32), S::bsplat(1));
-        S::bor(low, S::bshl(high, 2))
+    Q3K: 110 bytes, 8 blocks, zero = 4, halves = true, together = 4;
+    read<S>(rows, at, group) {
+        raw!(S, rows, at + 32 + 32 * group, at + 48 + 32 * group, at, at + 16)
     }
-    scales(rows, at, out) {
+    columns(raw, j) {
+        eight!(|k| {
+            let high = bits::<S>(raw[8 + k], j, 1);
+            S::ior(bits::<S>(raw[k], j % 4 * 2, 3), S::ishl(high, 2))
+        })
+    }
+    scales(out) {
         // The last four bytes end behind the block's own; its scale is in their upper half.
         let d = S::half(S::ishr(S::gather(rows, at + 106), 16));
         let high = S::gather(rows, at + 104);
@@ -201,24 +307,25 @@ unsafe fn six_bits<S: Simd>(rows: &Rows, at: usize, out: &mut Scales<S>) {
 
 format! {
     /// f16 scales of scales and minima; eight of each in 6 bits; nibbles, 32 low ones then 32 high ones.
-    Q4K: 144 bytes, 8 blocks, min = true;
-    integers<S>(a, b, j) {
-        let at = 16 + j / 2 * 32;
-        S::band(S::bshr(S::bytes(a.add(at), b.add(at)), (j % 2 * 4) as u32), S::bsplat(15))
-    }
-    scales(rows, at, out) { six_bits::<S>(rows, at, out); }
+    Q4K: 144 bytes, 8 blocks, min = true, together = 2;
+    read<S>(rows, at, group) { raw!(S, rows, at + 16 + 32 * group, at + 32 + 32 * group) }
+    columns(raw, j) { eight!(|k| bits::<S>(raw[k], j % 2 * 4, 15)) }
+    scales(out) { six_bits::<S>(rows, at, out); }
 }
 
 format! {
     /// As [`Q4K`], with 32 bytes of fifth bits, one of each for each block.
-    Q5K: 176 bytes, 8 blocks, min = true;
-    integers<S>(a, b, j) {
-        let at = 48 + j / 2 * 32;
-        let low = S::band(S::bshr(S::bytes(a.add(at), b.add(at)), (j % 2 * 4) as u32), S::bsplat(15));
-        let high = S::band(S::bshr(S::bytes(a.add(16), b.add(16)), j as u32), S::bsplat(1));
-        S::bor(low, S::bshl(high, 4))
+    Q5K: 176 bytes, 8 blocks, min = true, together = 2;
+    read<S>(rows, at, group) {
+        raw!(S, rows, at + 48 + 32 * group, at + 64 + 32 * group, at + 16, at + 32)
     }
-    scales(rows, at, out) { six_bits::<S>(rows, at, out); }
+    columns(raw, j) {
+        eight!(|k| {
+            let high = bits::<S>(raw[8 + k], j, 1);
+            S::ior(bits::<S>(raw[k], j % 2 * 4, 15), S::ishl(high, 4))
+        })
+    }
+    scales(out) { six_bits::<S>(rows, at, out); }
 }
 
 /// Sixteen signed 8-bit scales at 192 and their f16 scale at 208.
@@ -237,24 +344,41 @@ unsafe fn sixteen_bytes<S: Simd>(rows: &Rows, at: usize, out: &mut Scales<S>) {
 
 format! {
     /// 128 bytes of nibbles, 64 of pairs of upper bits, sixteen scales; interleaved by 128 elements.
-    Q6K: 210 bytes, 8 blocks, zero = 32, halves = true;
-    integers<S>(a, b, j) {
-        let (half, part) = (j / 4, j % 4);
-        let low = 64 * half + part % 2 * 32;
-        let low = S::bshr(S::bytes(a.add(low), b.add(low)), (part / 2 * 4) as u32);
-        let high = 128 + 32 * half;
-        let high = S::bshr(S::bytes(a.add(high), b.add(high)), (part * 2) as u32);
-        S::bor(S::band(low, S::bsplat(15)), S::bshl(S::band(high, S::bsplat(3)), 4))
+    Q6K: 210 bytes, 8 blocks, zero = 32, halves = true, together = 4;
+    read<S>(rows, at, group) {
+        let (low, high) = (at + 64 * group, at + 128 + 32 * group);
+        raw!(S, rows, low, low + 16, low + 32, low + 48, high, high + 16)
     }
-    scales(rows, at, out) { sixteen_bytes::<S>(rows, at, out); }
+    columns(raw, j) {
+        let part = j % 4;
+        eight!(|k| {
+            let high = bits::<S>(raw[16 + k], 2 * part, 3);
+            S::ior(bits::<S>(raw[part % 2 * 8 + k], part / 2 * 4, 15), S::ishl(high, 4))
+        })
+    }
+    scales(out) { sixteen_bytes::<S>(rows, at, out); }
 }
 
 format! {
     /// LARQL's: the same parts as [`Q6K`], but all in the order of the elements.
     Q6Linear: 210 bytes, 8 blocks, zero = 32, halves = true;
-    integers<S>(a, b, j) {
-        let (low, high) = (16 * j, 128 + 8 * j);
-        S::bor(S::nibble_pairs(a.add(low), b.add(low)), S::bit_pairs(a.add(high), b.add(high)))
+    read<S>(rows, at, group) {
+        let mut raw = raw!(S, rows, at + 16 * group);
+        raw[4] = S::gather(rows, at + 128 + 8 * group);
+        raw[5] = S::gather(rows, at + 132 + 8 * group);
+        raw
     }
-    scales(rows, at, out) { sixteen_bytes::<S>(rows, at, out); }
+    columns(raw, _j) {
+        eight!(|k| {
+            // Two bytes of nibbles to four bytes, and a byte of pairs to four.
+            let two = S::iand(S::ishr(raw[k / 2], k as u32 % 2 * 16), S::isplat(0xffff));
+            let two = S::iand(S::ior(two, S::ishl(two, 8)), S::isplat(0x00ff_00ff));
+            let low = S::iand(S::ior(two, S::ishl(two, 4)), S::isplat(0x0f0f_0f0f));
+            let one = byte::<S>(raw[4 + k / 4], k % 4);
+            let one = S::iand(S::ior(one, S::ishl(one, 12)), S::isplat(0x000f_000f));
+            let high = S::iand(S::ior(one, S::ishl(one, 6)), S::isplat(0x0303_0303));
+            S::ior(low, S::ishl(high, 4))
+        })
+    }
+    scales(out) { sixteen_bytes::<S>(rows, at, out); }
 }

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::dense::Dense;
-use super::product::{Activations, Product};
+use super::product::{self, Activations, Product};
 use super::rounding;
-use super::{Kernels, Quantised};
 use super::simd::{BLOCK, LANES};
+use super::{Kernels, Quantised};
 use crate::engine::Precision;
 use crate::engine::cpu::pool::Pool;
 use crate::error::{Error, ErrorKind, Result};
@@ -75,12 +75,15 @@ impl Matrix {
     }
 
     fn tiles(&self) -> usize {
-        self.n_out().div_ceil(LANES)
+        match self.kernel {
+            Kernel::Quantised(_) => product::tiles(self.n_out()),
+            Kernel::Dense(_) => self.n_out().div_ceil(LANES),
+        }
     }
 }
 
-/// Room for rounded activations and packed tiles; one per sequence.
-pub(crate) struct Room {
+/// ProductRoom for rounded activations and packed tiles; one per sequence.
+pub(crate) struct ProductRoom {
     exact: bool,
     digits: Vec<i8>,
     scale: Vec<f32>,
@@ -104,7 +107,7 @@ enum Work {
 }
 
 // SAFETY: addresses in `list` are used only by the `Products` that put them there.
-unsafe impl Send for Room {}
+unsafe impl Send for ProductRoom {}
 
 /// A call's products, seen by all threads.
 struct Shared<'a> {
@@ -149,7 +152,7 @@ fn grow<T: Copy + Default>(room: &mut Vec<T>, len: usize) {
     }
 }
 
-impl Room {
+impl ProductRoom {
     /// For up to `rows` rows of up to `width` elements.
     pub(crate) fn new(rows: usize, width: usize, precision: Precision) -> Self {
         let exact = precision == Precision::Exact;
@@ -177,7 +180,17 @@ impl Room {
         n_in: usize,
     ) -> Products<'a> {
         self.list.clear();
-        Products { room: self, kernels, pool, x, n_in, rounded: false, total: 0, packed_len: 0, tile_bytes: usize::MAX }
+        Products {
+            room: self,
+            kernels,
+            pool,
+            x,
+            n_in,
+            rounded: false,
+            total: 0,
+            packed_len: 0,
+            tile_bytes: usize::MAX,
+        }
     }
 
     /// The rounded rows from `row` on, of `blocks` blocks each.
@@ -215,7 +228,8 @@ impl Room {
         let least = LEAST_ELEMENTS.div_ceil(blocks * BLOCK);
         pool.run(rows, least, &|range, _| {
             let RoundedRoom(to) = &room;
-            for (row, x) in range.clone().zip(x[range.start * blocks * BLOCK..].chunks_exact(blocks * BLOCK)) {
+            for (row, x) in range.clone().zip(x[range.start * blocks * BLOCK..].chunks_exact(blocks * BLOCK))
+            {
                 // SAFETY: all rows fit, as was seen to above, and each is given out once.
                 unsafe {
                     kernel(
@@ -242,7 +256,7 @@ unsafe impl Sync for RoundedRoom {}
 
 /// Products of one call, being listed.
 pub(crate) struct Products<'a> {
-    room: &'a mut Room,
+    room: &'a mut ProductRoom,
     kernels: &'a Kernels,
     pool: &'a Pool,
     x: &'a [f32],

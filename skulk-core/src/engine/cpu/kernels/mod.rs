@@ -7,11 +7,14 @@
 //! All instruction sets give the same bits, so results do not depend on the machine.
 #![allow(unsafe_code)]
 
+mod attention;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod cells;
 mod dense;
 mod format;
 mod linear;
+mod partition;
 mod product;
 mod rounding;
 mod rows;
@@ -24,8 +27,12 @@ use std::ops::Range;
 
 use dense::{BF16, Dense, F16, F32};
 use format::Format;
-pub(crate) use linear::{Matrix, Room};
 use product::Product;
+
+pub(crate) use attention::{PARTITION, Softmax, WIDTH};
+pub(crate) use cells::{Cell, Cells};
+pub(crate) use linear::{Matrix, ProductRoom};
+pub(crate) use partition::{BEHIND, Partition, Room, Stored};
 
 use crate::arch::{Activation, RopeLayout};
 use crate::weights::DType;
@@ -50,6 +57,7 @@ pub(crate) struct Kernels {
     softcap: unsafe fn(&mut [f32], f32),
     gated: unsafe fn(Activation, &mut [f32], &[f32]),
     norm_rope: unsafe fn(&mut [f32], Option<Norm<'_>>, RopeLayout, &[f32], &[f32]),
+    attention: attention::Functions,
 }
 
 /// The kernels of one storage type.
@@ -124,6 +132,8 @@ macro_rules! instruction_set {
                 rows::norm_rope::<S>(head, norm, layout, cos, sin);
             }
 
+            attention::instantiate!(S $(, #[$feature])?);
+
             fn of<F: Format>(exact: bool) -> Quantised {
                 let (one, many): (One, Many) =
                     if exact { (one::<F, true>, many::<F, true>) } else { (one::<F, false>, many::<F, false>) };
@@ -169,6 +179,7 @@ macro_rules! instruction_set {
                 softcap,
                 gated,
                 norm_rope,
+                attention: ATTENTION,
             };
         }
     };

@@ -12,8 +12,8 @@
 
 use std::ops::Range;
 
-use super::format::{Format, Scales};
-use super::simd::{BLOCK, LANES, Rows, Simd, pair};
+use super::format::{Format, Raw, Scales};
+use super::simd::{BLOCK, LANES, Rows, Simd};
 
 /// Rows of activations as integers with a scale for each block; see [`super::Rounded`].
 #[derive(Clone, Copy)]
@@ -52,30 +52,42 @@ const AHEAD: usize = 16 << 10;
 pub(super) const BASE: i32 = 255;
 
 impl Product {
-    /// Addresses of a tile's rows; those behind the last are the last.
+    /// Rows that are worked on for outputs `16 · tile` and so on. The last tile of many begins
+    /// earlier, so that it is whole; matrices of fewer rows go row by row, the same one in all lanes.
     #[inline(always)]
-    unsafe fn tile(&self, tile: usize) -> Rows {
-        let last = self.n_out - 1;
-        // SAFETY: every row is within the matrix.
-        std::array::from_fn(|i| unsafe { self.weights.add((tile * LANES + i).min(last) * self.row_bytes) })
+    fn tile(&self, tile: usize) -> (usize, Rows) {
+        if self.n_out < LANES {
+            return (tile, Rows::new(self.weights.wrapping_add(tile * self.row_bytes), 0));
+        }
+        let first = (tile * LANES).min(self.n_out - LANES);
+        (first, Rows::new(self.weights.wrapping_add(first * self.row_bytes), self.row_bytes))
     }
 
+    /// Stores a tile's outputs, of rows `first` and so on.
     #[inline(always)]
-    unsafe fn store<S: Simd>(&self, row: usize, tile: usize, sum: S::F) {
-        let (at, n) = (tile * LANES, (self.n_out - tile * LANES).min(LANES));
+    unsafe fn store<S: Simd>(&self, row: usize, tile: usize, first: usize, sum: S::F) {
         // SAFETY: the tile's columns are within a row of the output and the bias.
         unsafe {
-            let out = self.out.add(row * self.stride + at);
-            if n == LANES {
-                let sum = if self.bias.is_null() { sum } else { S::add(sum, S::load(self.bias.add(at))) };
-                S::store(out, sum);
-            } else {
-                let sum =
-                    if self.bias.is_null() { sum } else { S::add(sum, S::load_part(self.bias.add(at), n)) };
-                S::store_part(out, n, sum);
+            let out = self.out.add(row * self.stride);
+            if first == tile * LANES && self.n_out >= LANES {
+                let sum = if self.bias.is_null() { sum } else { S::add(sum, S::load(self.bias.add(first))) };
+                S::store(out.add(first), sum);
+                return;
+            }
+            let mut lanes = [0.0; LANES];
+            S::store(lanes.as_mut_ptr(), sum);
+            let own = if self.n_out < LANES { first..first + 1 } else { tile * LANES..self.n_out };
+            for at in own {
+                let bias = if self.bias.is_null() { 0.0 } else { *self.bias.add(at) };
+                *out.add(at) = lanes[at - first] + bias;
             }
         }
     }
+}
+
+/// Tiles of a matrix with `n_out` rows.
+pub(super) const fn tiles(n_out: usize) -> usize {
+    if n_out < LANES { n_out } else { n_out.div_ceil(LANES) }
 }
 
 /// What to subtract for each unit of activation, as weights went in shifted.
@@ -89,24 +101,19 @@ const fn shift<S: Simd, F: Format>() -> i32 {
     }
 }
 
-/// Block `j` of a tile's stored blocks, as columns of what [`Simd::dot4`] takes.
+/// The integers of block `j` as columns of what [`Simd::dot4`] takes.
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "Format states the contract")]
-unsafe fn columns<S: Simd, F: Format>(rows: &Rows, at: usize, j: usize) -> [S::I; 8] {
-    macro_rules! two {
-        ($i:literal) => {{
-            let (a, b) = const { pair($i) };
-            let x = F::integers::<S>(rows[a].add(at), rows[b].add(at), j);
-            if S::SIGNED && !F::SIGNED && F::ZERO != 0 {
-                S::bsub(x, S::bsplat(F::ZERO as u8))
-            } else if !S::SIGNED && F::SIGNED {
-                S::bxor(x, S::bsplat(128))
-            } else {
-                x
-            }
-        }};
+unsafe fn columns<S: Simd, F: Format>(raw: &Raw<S>, j: usize) -> [S::I; 8] {
+    let mut columns = F::columns::<S>(raw, j);
+    for column in &mut columns {
+        if S::SIGNED && !F::SIGNED && F::ZERO != 0 {
+            *column = S::bytes_sub(*column, F::ZERO as u8);
+        } else if !S::SIGNED && F::SIGNED {
+            *column = S::ixor(*column, S::isplat(i32::from_le_bytes([128; 4])));
+        }
     }
-    S::columns([two!(0), two!(1), two!(2), two!(3), two!(4), two!(5), two!(6), two!(7)])
+    columns
 }
 
 /// The activations of one row and block, as a kernel walks along them.
@@ -211,7 +218,7 @@ pub(super) unsafe fn one<S: Simd, F: Format, const EXACT: bool>(product: &Produc
     let (tile_bytes, block_bytes) = (LANES * product.row_bytes, LANES * F::BYTES / F::BLOCKS);
     let lines = const { (LANES * F::BYTES / F::BLOCKS).div_ceil(64) };
     for tile in tiles {
-        let rows = product.tile(tile);
+        let (first, rows) = product.tile(tile);
         let mut ahead = product.weights.wrapping_add((tile + 1) * tile_bytes + AHEAD);
         let mut sum = S::zero();
         let mut block = 0;
@@ -219,19 +226,22 @@ pub(super) unsafe fn one<S: Simd, F: Format, const EXACT: bool>(product: &Produc
             let at = block / F::BLOCKS * F::BYTES;
             let mut scales = no_scales::<S>();
             F::scales::<S>(&rows, at, &mut scales);
-            for j in 0..F::BLOCKS {
-                for line in 0..lines {
-                    S::prefetch(ahead.wrapping_add(64 * line));
+            for group in 0..F::BLOCKS / F::TOGETHER {
+                let raw = F::read::<S>(&rows, at, group);
+                for j in group * F::TOGETHER..(group + 1) * F::TOGETHER {
+                    for line in 0..lines {
+                        S::prefetch(ahead.wrapping_add(64 * line));
+                    }
+                    ahead = ahead.wrapping_add(block_bytes);
+                    let columns = columns::<S, F>(&raw, j);
+                    let (scale, min) = of_block::<S, F>(&scales, j);
+                    let place = Place { digits: product.x.digits.add((block + j) * digits), at: block + j };
+                    sum = add_block::<S, F, EXACT>(&product.x, place, &columns, scale, min, sum);
                 }
-                ahead = ahead.wrapping_add(block_bytes);
-                let columns = columns::<S, F>(&rows, at, j);
-                let (scale, min) = of_block::<S, F>(&scales, j);
-                let place = Place { digits: product.x.digits.add((block + j) * digits), at: block + j };
-                sum = add_block::<S, F, EXACT>(&product.x, place, &columns, scale, min, sum);
             }
             block += F::BLOCKS;
         }
-        product.store::<S>(0, tile, sum);
+        product.store::<S>(0, tile, first, sum);
     }
 }
 
@@ -250,15 +260,18 @@ pub(super) const fn packed_len<F: Format>(blocks: usize) -> usize {
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "as `one`")]
 unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mut to: *mut i32) {
-    let rows = product.tile(tile);
+    let (_, rows) = product.tile(tile);
+    let mut raw = [S::isplat(0); 24];
     let mut block = 0;
     while block < product.blocks {
         let at = block / F::BLOCKS * F::BYTES;
         let mut scales = no_scales::<S>();
         F::scales::<S>(&rows, at, &mut scales);
         for j in 0..F::BLOCKS {
-            let columns = columns::<S, F>(&rows, at, j);
-            for column in columns {
+            if j % F::TOGETHER == 0 {
+                raw = F::read::<S>(&rows, at, j / F::TOGETHER);
+            }
+            for column in columns::<S, F>(&raw, j) {
                 S::istore(to, column);
                 to = to.add(LANES);
             }
@@ -346,8 +359,9 @@ unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: usize>(
         }
         packed = packed.add(const { packed_vectors::<F>() } * LANES);
     }
+    let (first_out, _) = product.tile(tile);
     for (n, sum) in sums.into_iter().enumerate() {
-        product.store::<S>(row + n, tile, sum);
+        product.store::<S>(row + n, tile, first_out, sum);
     }
 }
 

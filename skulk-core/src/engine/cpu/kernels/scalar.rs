@@ -10,7 +10,6 @@ pub(super) struct Scalar;
 
 type F = [f32; LANES];
 type I = [i32; LANES];
-type B = [[u8; 32]; 2];
 
 fn each<T: Copy, U>(a: [T; LANES], f: impl Fn(T) -> U) -> [U; LANES] {
     a.map(f)
@@ -20,20 +19,10 @@ fn both<T: Copy, U>(a: [T; LANES], b: [T; LANES], f: impl Fn(T, T) -> U) -> [U; 
     std::array::from_fn(|i| f(a[i], b[i]))
 }
 
-fn bytes_of(a: B, b: B, f: impl Fn(u8, u8) -> u8) -> B {
-    [0, 1].map(|row| std::array::from_fn(|i| f(a[row][i], b[row][i])))
-}
-
-unsafe fn rows_of<const N: usize>(a: *const u8, b: *const u8, f: impl Fn([u8; N]) -> [u8; 32]) -> B {
-    // SAFETY: the caller's pointers are valid for N bytes.
-    unsafe { [f(a.cast::<[u8; N]>().read_unaligned()), f(b.cast::<[u8; N]>().read_unaligned())] }
-}
-
 #[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 impl Simd for Scalar {
     type F = F;
     type I = I;
-    type B = B;
 
     const SIGNED: bool = true;
     const ROWS: usize = 4;
@@ -128,7 +117,7 @@ impl Simd for Scalar {
         p.cast::<I>().write_unaligned(x);
     }
     unsafe fn gather(rows: &Rows, offset: usize) -> I {
-        std::array::from_fn(|i| i32::from_le(rows[i].add(offset).cast::<i32>().read_unaligned()))
+        std::array::from_fn(|i| i32::from_le(rows.row(i).add(offset).cast::<i32>().read_unaligned()))
     }
     unsafe fn iadd(a: I, b: I) -> I {
         both(a, b, i32::wrapping_add)
@@ -164,50 +153,14 @@ impl Simd for Scalar {
         p.cast::<[i8; LANES]>().write_unaligned(each(a, |a| a as i8));
     }
 
-    unsafe fn bytes(a: *const u8, b: *const u8) -> B {
-        rows_of::<32>(a, b, |row| row)
+    unsafe fn bytes_sub(a: I, n: u8) -> I {
+        each(a, |a| i32::from_le_bytes(a.to_le_bytes().map(|byte| byte.wrapping_sub(n))))
     }
-    unsafe fn nibbles(a: *const u8, b: *const u8) -> B {
-        rows_of::<16>(a, b, |row| std::array::from_fn(|i| row[i % 16] >> (i / 16 * 4) & 15))
+    unsafe fn ixor(a: I, b: I) -> I {
+        both(a, b, |a, b| a ^ b)
     }
-    unsafe fn nibble_pairs(a: *const u8, b: *const u8) -> B {
-        rows_of::<16>(a, b, |row| std::array::from_fn(|i| row[i / 2] >> (i % 2 * 4) & 15))
-    }
-    unsafe fn bits(a: *const u8, b: *const u8) -> B {
-        rows_of::<4>(a, b, |row| std::array::from_fn(|i| (row[i / 8] >> (i % 8) & 1) << 4))
-    }
-    unsafe fn bit_pairs(a: *const u8, b: *const u8) -> B {
-        rows_of::<8>(a, b, |row| std::array::from_fn(|i| (row[i / 4] >> (i % 4 * 2) & 3) << 4))
-    }
-    unsafe fn bsplat(x: u8) -> B {
-        [[x; 32]; 2]
-    }
-    unsafe fn band(a: B, b: B) -> B {
-        bytes_of(a, b, |a, b| a & b)
-    }
-    unsafe fn bor(a: B, b: B) -> B {
-        bytes_of(a, b, |a, b| a | b)
-    }
-    unsafe fn bxor(a: B, b: B) -> B {
-        bytes_of(a, b, |a, b| a ^ b)
-    }
-    unsafe fn bsub(a: B, b: B) -> B {
-        bytes_of(a, b, u8::wrapping_sub)
-    }
-    unsafe fn bshr(a: B, n: u32) -> B {
-        a.map(|row| row.map(|x| x >> n))
-    }
-    unsafe fn bshl(a: B, n: u32) -> B {
-        a.map(|row| row.map(|x| x << n))
-    }
-    unsafe fn columns(rows: [B; 8]) -> [I; 8] {
-        let row = |r: usize| &rows[r / 8 * 4 + r % 4][r / 4 % 2];
-        std::array::from_fn(|k| {
-            std::array::from_fn(|r| {
-                let row = row(r);
-                i32::from_le_bytes(std::array::from_fn(|i| row[4 * k + i]))
-            })
-        })
+    unsafe fn columns(rows: &Rows, offset: usize) -> [I; 4] {
+        [0, 4, 8, 12].map(|at| Self::gather(rows, offset + at))
     }
     unsafe fn dot4<const WIDE: bool>(sum: I, weights: I, x: *const i8) -> I {
         let x = x.cast::<[i8; 4]>().read_unaligned();

@@ -15,16 +15,26 @@ pub(crate) const LANES: usize = 16;
 /// Elements of a block: each has its own scale in the activations.
 pub(crate) const BLOCK: usize = 32;
 
-/// Rows of a tile whose bytes share vector `i` of eight: chosen so that [`Simd::columns`] leaves
-/// row r in lane r.
-#[inline(always)]
-pub(super) const fn pair(i: usize) -> (usize, usize) {
-    let first = i + i / 4 * 4;
-    (first, first + 4)
+/// Where a tile's 16 rows begin: four addresses and a distance, as machines can add them up in an
+/// instruction's operand, where sixteen addresses would not fit into registers.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    fours: [*const u8; 4],
+    distance: usize,
 }
 
-/// Addresses of a tile's 16 rows.
-pub(super) type Rows = [*const u8; LANES];
+impl Rows {
+    /// Rows that are `distance` bytes apart.
+    #[inline(always)]
+    pub(super) fn new(first: *const u8, distance: usize) -> Self {
+        Self { fours: [0, 4, 8, 12].map(|i| first.wrapping_add(i * distance)), distance }
+    }
+
+    #[inline(always)]
+    pub(super) fn row(&self, i: usize) -> *const u8 {
+        self.fours[i / 4].wrapping_add(i % 4 * self.distance)
+    }
+}
 
 #[allow(clippy::missing_safety_doc, reason = "the module says it once for all")]
 pub(super) trait Simd: Copy + 'static {
@@ -32,8 +42,6 @@ pub(super) trait Simd: Copy + 'static {
     type F: Copy;
     /// 16 integers, or 16 times four bytes.
     type I: Copy;
-    /// Two weight rows' bytes of a block, 32 each.
-    type B: Copy;
 
     /// [`dot4`](Self::dot4) takes signed weights; elsewhere they are unsigned and the caller
     /// corrects for what was added to make them so.
@@ -96,28 +104,11 @@ pub(super) trait Simd: Copy + 'static {
     /// Integers from -128 to 127 as bytes.
     unsafe fn store_i8(p: *mut i8, a: Self::I);
 
-    // Bytes of two rows.
-    /// 32 bytes of each.
-    unsafe fn bytes(a: *const u8, b: *const u8) -> Self::B;
-    /// 16 bytes of each: low halves of all bytes, then their high halves.
-    unsafe fn nibbles(a: *const u8, b: *const u8) -> Self::B;
-    /// 16 bytes of each: low half of the first byte, its high half, low half of the second, …
-    unsafe fn nibble_pairs(a: *const u8, b: *const u8) -> Self::B;
-    /// 4 bytes of each, an element a bit, lowest bit first: 0x10 where it is set.
-    unsafe fn bits(a: *const u8, b: *const u8) -> Self::B;
-    /// 8 bytes of each, an element two bits, lowest first: these as bits 4 and 5.
-    unsafe fn bit_pairs(a: *const u8, b: *const u8) -> Self::B;
-    unsafe fn bsplat(x: u8) -> Self::B;
-    unsafe fn band(a: Self::B, b: Self::B) -> Self::B;
-    unsafe fn bor(a: Self::B, b: Self::B) -> Self::B;
-    unsafe fn bxor(a: Self::B, b: Self::B) -> Self::B;
-    unsafe fn bsub(a: Self::B, b: Self::B) -> Self::B;
-    /// Shifts right by `n` < 8; the upper `n` bits of a byte are then undefined.
-    unsafe fn bshr(a: Self::B, n: u32) -> Self::B;
-    /// Shifts left by `n` < 8; the lower `n` bits of a byte are then undefined.
-    unsafe fn bshl(a: Self::B, n: u32) -> Self::B;
-    /// Eight pairs of rows, see [`pair`], as columns: lane r of column k has bytes `4k..4k + 4` of row r.
-    unsafe fn columns(rows: [Self::B; 8]) -> [Self::I; 8];
+    /// Subtracts `n` from each byte.
+    unsafe fn bytes_sub(a: Self::I, n: u8) -> Self::I;
+    unsafe fn ixor(a: Self::I, b: Self::I) -> Self::I;
+    /// 16 bytes from `offset` of each row, as columns: lane r of column k has bytes `4k..4k + 4` of row r.
+    unsafe fn columns(rows: &Rows, offset: usize) -> [Self::I; 4];
     /// Adds to each lane the product of its four bytes with those at `x`, which are signed and not
     /// -128. `WIDE`: weights may need all eight bits; otherwise they are from 0 to 63 (or signed).
     unsafe fn dot4<const WIDE: bool>(sum: Self::I, weights: Self::I, x: *const i8) -> Self::I;

@@ -1,0 +1,314 @@
+//! Do rows attend as the formula says, in the same bits however they are computed?
+
+use half::f16;
+
+use super::*;
+use crate::engine::KvType;
+use crate::engine::backend::CacheSpec;
+
+struct Numbers(u64);
+
+impl Numbers {
+    /// From -1 to 1.
+    fn next(&mut self) -> f32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 40) as f32 / (1u64 << 23) as f32) - 1.0
+    }
+
+    fn many(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.next()).collect()
+    }
+}
+
+fn spec(n_heads: usize, n_kv_heads: usize, head_dim: usize, window: Option<usize>) -> AttentionSpec {
+    AttentionSpec {
+        n_heads,
+        n_kv_heads,
+        head_dim,
+        window,
+        scale: 2.0 / (head_dim as f32).sqrt(),
+        softcap: None,
+        qk_norm: false,
+        qkv_bias: false,
+        output_bias: false,
+        rope: 0,
+    }
+}
+
+/// A sequence, and how it is attended to.
+struct Case {
+    spec: AttentionSpec,
+    kv: KvType,
+    sinks: Option<Vec<f32>>,
+    len: usize,
+    /// The longest chunk.
+    most: usize,
+    qkv: [Vec<f32>; 3],
+}
+
+impl Case {
+    fn new(spec: AttentionSpec, kv: KvType, len: usize, most: usize) -> Self {
+        let mut numbers = Numbers(spec.head_dim as u64 * 31 + spec.n_heads as u64);
+        let of = |heads: usize| len * heads * spec.head_dim;
+        let qkv = [spec.n_heads, spec.n_kv_heads, spec.n_kv_heads].map(|heads| numbers.many(of(heads)));
+        Self { spec, kv, sinks: None, len, most, qkv }
+    }
+
+    fn cache(&self) -> Cache {
+        Cache::new(&CacheSpec::new(&self.spec, self.len, self.most, self.kv)).unwrap()
+    }
+
+    /// Attends to the sequence from `start` on in chunks.
+    fn run_from(
+        &self,
+        (kernels, pool): (&Kernels, &Pool),
+        cache: &mut Cache,
+        start: usize,
+        chunks: impl IntoIterator<Item = usize>,
+    ) -> Vec<f32> {
+        let mut scratch = Scratch::default();
+        let mut out = vec![f32::NAN; self.qkv[0].len()];
+        let mut at = start;
+        for rows in chunks {
+            let rows = rows.min(self.len - at);
+            assert!(rows <= self.most);
+            // Rows of other sequences before and behind.
+            let attend = Attend { attention: &self.spec, rows: at..at + rows, start: at };
+            let op = Attention { attend: &attend, sinks: self.sinks.as_deref() };
+            let qkv = self.qkv.each_ref().map(Vec::as_slice);
+            super::attend(kernels, pool, &mut scratch, &op, qkv, cache, &mut out);
+            at += rows;
+        }
+        out
+    }
+
+    fn run(&self, kernels: &Kernels, pool: &Pool, chunk: usize) -> Vec<f32> {
+        self.run_from((kernels, pool), &mut self.cache(), 0, vec![chunk; self.len.div_ceil(chunk)])
+    }
+
+    fn kept(&self, x: f32) -> f64 {
+        match self.kv {
+            KvType::F16 => f16::from_f32(x).to_f64(),
+            KvType::F32 => f64::from(x),
+        }
+    }
+
+    /// A row and head, by the formula.
+    fn expected(&self, row: usize, head: usize) -> Vec<f64> {
+        let AttentionSpec { n_heads, n_kv_heads, head_dim: dim, .. } = self.spec;
+        let kv_head = head / (n_heads / n_kv_heads);
+        let q = &self.qkv[0][(row * n_heads + head) * dim..][..dim];
+        let of = |x: &[f32], position: usize| -> Vec<f64> {
+            x[(position * n_kv_heads + kv_head) * dim..][..dim].iter().map(|x| self.kept(*x)).collect()
+        };
+        let from = self.spec.window.map_or(0, |window| (row + 1).saturating_sub(window));
+        let scores: Vec<f64> = (from..=row)
+            .map(|position| {
+                let key = of(&self.qkv[1], position);
+                let dot: f64 = q.iter().zip(key).map(|(q, k)| f64::from(*q) * k).sum();
+                let score = dot * f64::from(self.spec.scale);
+                self.spec.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
+            })
+            .collect();
+        let sink = self.sinks.as_ref().map_or(f64::NEG_INFINITY, |sinks| f64::from(sinks[head]));
+        let max = scores.iter().copied().fold(sink, f64::max);
+        let total = (sink - max).exp() + scores.iter().map(|score| (score - max).exp()).sum::<f64>();
+        let mut values = vec![0.0; dim];
+        for (score, position) in scores.iter().zip(from..) {
+            for (sum, v) in values.iter_mut().zip(of(&self.qkv[2], position)) {
+                *sum += (score - max).exp() / total * v;
+            }
+        }
+        values
+    }
+
+    fn check(&self, found: &[f32], tolerance: f64) {
+        let dim = self.spec.head_dim;
+        for (at, found) in found.chunks_exact(dim).enumerate() {
+            let expected = self.expected(at / self.spec.n_heads, at % self.spec.n_heads);
+            for (found, expected) in found.iter().zip(expected) {
+                let off = (f64::from(*found) - expected).abs();
+                assert!(off <= tolerance, "{found} for {expected} at {at} of {:?}", self.spec);
+            }
+        }
+    }
+}
+
+fn same(a: &[f32], b: &[f32], what: &str) {
+    let differ = a.iter().zip(b).position(|(a, b)| a.to_bits() != b.to_bits());
+    assert_eq!((a.len(), None), (b.len(), differ), "{what}");
+}
+
+fn best() -> &'static Kernels {
+    Kernels::detect()
+}
+
+/// Shapes with every kind of tile, group of values and remainder, at positions of three partitions.
+fn shapes() -> impl Iterator<Item = Case> {
+    let shapes = [
+        spec(1, 1, 8, None),
+        spec(4, 1, 256, None),
+        spec(8, 2, 24, None),
+        spec(3, 3, 20, Some(5)),
+        spec(4, 2, 80, Some(1)),
+        spec(7, 1, 64, Some(256)),
+        spec(2, 1, 128, Some(100)),
+        spec(40, 1, 16, None),
+        spec(5, 1, 144, Some(257)),
+    ];
+    shapes.into_iter().flat_map(|spec| {
+        let capped = AttentionSpec { softcap: Some(1.5), ..spec.clone() };
+        [Case::new(spec, KvType::F16, 530, 150), Case::new(capped, KvType::F32, 530, 150)]
+    })
+}
+
+#[test]
+fn rows_attend_as_the_formula_says() {
+    for case in shapes() {
+        // Scores of up to 10 in f32 are off by some 1e-6, and so are weights, relatively.
+        case.check(&case.run(best(), &Pool::new(1).unwrap(), 150), 1e-5);
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_chunks_or_threads() {
+    for case in shapes() {
+        let first = case.run(best(), &Pool::new(1).unwrap(), 150);
+        for chunk in [1, 2, 3, 7, 31, 64, 101] {
+            same(
+                &first,
+                &case.run(best(), &Pool::new(1).unwrap(), chunk),
+                &format!("{:?} in {chunk}", case.spec),
+            );
+        }
+        for threads in [2, 3, 5] {
+            for chunk in [1, 150] {
+                let found = case.run(best(), &Pool::new(threads).unwrap(), chunk);
+                same(&first, &found, &format!("{:?} in {chunk} by {threads}", case.spec));
+            }
+        }
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_instructions() {
+    for case in shapes() {
+        let rows = |kernels: &Kernels, chunk: usize| {
+            // Portable code is slow: the end of the sequence, where all of a row's cases are.
+            let mut cache = case.cache();
+            let width = case.spec.n_kv_heads * case.spec.head_dim;
+            let past = case.len - 40;
+            for at in (0..past).step_by(10) {
+                let of = at * width..(at + 10) * width;
+                cache.append(kernels, at, &case.qkv[1][of.clone()], &case.qkv[2][of]);
+            }
+            let out =
+                case.run_from((kernels, &Pool::new(1).unwrap()), &mut cache, past, vec![chunk; 40 / chunk]);
+            out[past * case.spec.n_heads * case.spec.head_dim..].to_vec()
+        };
+        let expected = rows(best(), 40);
+        for kernels in Kernels::all() {
+            for chunk in [1, 40] {
+                let what = format!("{:?} with {} in {chunk}", case.spec, kernels.name);
+                same(&expected, &rows(kernels, chunk), &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn windows_end_and_begin_at_borders() {
+    for window in [1, 2, 15, 16, 17, 63, 64, 65, 255, 256, 257, 300] {
+        let case = Case::new(spec(2, 1, 16, Some(window)), KvType::F16, 1100, 70);
+        let found = case.run(best(), &Pool::new(1).unwrap(), 70);
+        case.check(&found, 1e-5);
+        same(&found, &case.run(best(), &Pool::new(1).unwrap(), 1), "row by row");
+        same(&found, &case.run(best(), &Pool::new(2).unwrap(), 48), "in chunks of 48");
+    }
+}
+
+#[test]
+fn what_a_row_does_not_see_does_not_enter() {
+    for kv in [KvType::F16, KvType::F32] {
+        for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for chunk in [1, 5, 64] {
+                let mut case = Case::new(spec(4, 2, 40, Some(100)), kv, 700, 64);
+                let clean = case.run(best(), &Pool::new(1).unwrap(), chunk);
+                // Stale slots.
+                let mut cache = case.cache();
+                let stale = vec![poison; 2 * 40 * 256];
+                cache.append(best(), 0, &stale, &stale);
+                let chunks = || vec![chunk; case.len.div_ceil(chunk)];
+                let found = case.run_from((best(), &Pool::new(1).unwrap()), &mut cache, 0, chunks());
+                same(&clean, &found, "with stale slots");
+                // A position's key and value, which later rows of the same chunk do see.
+                let position = 300;
+                for x in &mut case.qkv[1..] {
+                    x[position * 80..][..80].fill(poison);
+                }
+                let found = case.run(best(), &Pool::new(1).unwrap(), chunk);
+                let width = 4 * 40;
+                same(&clean[..position * width], &found[..position * width], "rows before");
+                let behind = (position + 100) * width;
+                same(&clean[behind..], &found[behind..], "rows behind the window");
+                assert!(found[position * width..behind].iter().all(|x| !x.is_finite()));
+            }
+        }
+    }
+}
+
+#[test]
+fn sinks_join_the_sum_without_a_value() {
+    for (heads, sinks) in [(4, [-3.0, 0.0, 2.5, 40.0]), (4, [1e4, -1e4, f32::NEG_INFINITY, 9.0])] {
+        let mut case = Case::new(spec(heads, 2, 32, None), KvType::F16, 300, 128);
+        let without = case.run(best(), &Pool::new(1).unwrap(), 128);
+        case.sinks = Some(sinks.to_vec());
+        let found = case.run(best(), &Pool::new(1).unwrap(), 128);
+        case.check(&found, 1e-5);
+        same(&found, &case.run(best(), &Pool::new(2).unwrap(), 1), "row by row");
+        assert!(without.iter().zip(&found).any(|(a, b)| a != b));
+    }
+}
+
+#[test]
+fn extreme_scores_choose_their_positions() {
+    for (scale, softcap) in [(1e4, None), (-1e4, None), (1e4, Some(50.0))] {
+        let spec = AttentionSpec { scale, softcap, ..spec(3, 1, 24, None) };
+        let mut case = Case::new(spec, KvType::F32, 600, 128);
+        // Products that f32 represents exactly, and differences of more than 1 in the scores.
+        for x in &mut case.qkv[..2] {
+            x.iter_mut().for_each(|x| *x = (*x * 8.0).round() / 8.0);
+        }
+        let found = case.run(best(), &Pool::new(1).unwrap(), 128);
+        case.check(&found, if softcap.is_some() { 1e-4 } else { 1e-5 });
+        same(&found, &case.run(best(), &Pool::new(1).unwrap(), 1), "row by row");
+    }
+}
+
+#[test]
+fn caches_too_large_are_errors() {
+    let spec = CacheSpec { n_kv_heads: 8, head_dim: 128, positions: usize::MAX / 4096, kv: KvType::F16 };
+    assert!(Cache::new(&spec).is_err());
+    let spec = CacheSpec { positions: usize::MAX / 256 * 256, ..spec };
+    assert!(Cache::new(&spec).is_err());
+}
+
+#[test]
+fn cells_are_taken_once_and_do_not_overlap() {
+    let (mut data, mut taken) = (vec![0.0; 5 * 7], Vec::new());
+    let cells = Cells::new(&mut data, 7, [2, 3], &mut taken);
+    for row in 0..3 {
+        for column in 0..3 {
+            let mut cell = cells.take(row, column).unwrap();
+            for i in 0..if row == 2 { 1 } else { 2 } {
+                let x = cell.row(i);
+                assert_eq!(x.len(), if column == 2 { 1 } else { 3 });
+                x.iter_mut().for_each(|x| *x += 1.0);
+            }
+            assert!(cells.take(row, column).is_none());
+        }
+    }
+    assert!(cells.take(3, 0).is_none() && cells.take(0, 3).is_none());
+    assert!(cells.take(usize::MAX, 1).is_none());
+    assert_eq!(data, vec![1.0; 5 * 7]);
+}

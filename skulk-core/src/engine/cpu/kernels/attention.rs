@@ -1,0 +1,310 @@
+//! How does a block of rows attend to a partition of the cache? Two products around a softmax.
+//!
+//! Both products have one form: numbers of a row times the rows of a matrix that are [`WIDTH`] wide,
+//! added up in the columns. For scores the numbers are a query and the matrix' columns are
+//! positions, for which keys are stored with positions side by side; for values the numbers are the
+//! weights of positions and the columns are elements of the head. So nothing is summed across
+//! lanes, and every output is one chain of fused multiply-adds in the order of elements or
+//! positions: the same in every tile, whatever else is in it. Positions that a row does not see are
+//! not in its chains.
+
+use super::dense::Float;
+use super::rows::{cap, exp};
+use super::simd::{LANES, Simd};
+
+/// Positions of a partition.
+pub(crate) const PARTITION: usize = crate::engine::backend::CacheSpec::GRANULE;
+/// Positions of a block of keys, and elements of a group of values: columns of the products.
+pub(crate) const WIDTH: usize = 64;
+/// Vectors of a row of the products' matrices.
+pub(super) const VECTORS: usize = WIDTH / LANES;
+/// Rows of the matrix that are converted together, for all tiles.
+pub(super) const DEPTH: usize = 64;
+/// Elements of a converted panel.
+pub(super) const PANEL: usize = DEPTH * WIDTH;
+/// Rows of a tile at most: with four vectors, its sums take 24 of 32 registers.
+pub(super) const MOST: usize = 6;
+
+/// Running results of a row: its largest score and its sum of exponentials.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Softmax {
+    pub(crate) max: f32,
+    pub(crate) sum: f32,
+}
+
+impl Softmax {
+    /// Of no positions.
+    pub(crate) const EMPTY: Softmax = Softmax { max: f32::NEG_INFINITY, sum: 0.0 };
+}
+
+/// Some rows' products: row n of `c` += row n of `a` · `b`.
+pub(super) struct Tile {
+    /// Rows of `b` that enter.
+    pub(super) steps: usize,
+    pub(super) a: [*const f32; MOST],
+    pub(super) b: *const u8,
+    /// Bytes from row to row of `b`.
+    pub(super) stride: usize,
+    pub(super) c: [*mut f32; MOST],
+    /// The first column worked on.
+    pub(super) column: usize,
+}
+
+/// A matrix of the cache on the way to `f32`.
+pub(super) struct Pack {
+    pub(super) from: *const u8,
+    /// Bytes from row to row.
+    pub(super) stride: usize,
+    pub(super) rows: usize,
+    pub(super) vectors: usize,
+    pub(super) to: *mut f32,
+}
+
+type Range = std::ops::Range<usize>;
+type Tiled = unsafe fn(&Tile);
+type Merge = unsafe fn((&mut Softmax, &mut [f32]), (Softmax, &[f32]));
+
+/// One instruction set's functions.
+pub(super) struct Functions {
+    /// Tiles of 1 to 6 rows by 1, 2 or 4 vectors: of f32 matrices, then of f16 ones.
+    pub(super) tiles: [[[Tiled; 3]; MOST]; 2],
+    /// Vectors that the registers can hold.
+    pub(super) registers: usize,
+    pub(super) pack: [unsafe fn(&Pack); 2],
+    pub(super) softmax: unsafe fn(&mut [f32; PARTITION], Range, f32, Option<f32>) -> Softmax,
+    pub(super) merge: Merge,
+    pub(super) mean: unsafe fn(Softmax, Option<f32>, &mut [f32]),
+    pub(super) halve: unsafe fn(&[f32], &mut [u16]),
+}
+
+/// Compiles the functions for an instruction set.
+macro_rules! instantiate {
+    ($s:ty $(, #[$feature:meta])?) => {
+        const ATTENTION: attention::Functions = {
+            use attention::{PARTITION, Pack, Softmax, Tile};
+
+            $(#[$feature])?
+            unsafe fn tile<W: dense::Float, const N: usize, const P: usize>(tile: &Tile) {
+                attention::tile::<$s, W, N, P>(tile);
+            }
+            $(#[$feature])?
+            unsafe fn pack<W: dense::Float>(pack: &Pack) {
+                attention::pack::<$s, W>(pack);
+            }
+            $(#[$feature])?
+            unsafe fn softmax(
+                scores: &mut [f32; PARTITION],
+                seen: Range<usize>,
+                scale: f32,
+                softcap: Option<f32>,
+            ) -> Softmax {
+                attention::softmax::<$s>(scores, seen, scale, softcap)
+            }
+            $(#[$feature])?
+            unsafe fn merge(row: (&mut Softmax, &mut [f32]), part: (Softmax, &[f32])) {
+                attention::merge::<$s>(row, part);
+            }
+            $(#[$feature])?
+            unsafe fn mean(row: Softmax, sink: Option<f32>, values: &mut [f32]) {
+                attention::mean::<$s>(row, sink, values);
+            }
+            $(#[$feature])?
+            unsafe fn halve(x: &[f32], bits: &mut [u16]) {
+                attention::halve::<$s>(x, bits);
+            }
+
+            const fn tiles<W: dense::Float>() -> [[unsafe fn(&Tile); 3]; attention::MOST] {
+                [
+                    [tile::<W, 1, 1>, tile::<W, 1, 2>, tile::<W, 1, 4>],
+                    [tile::<W, 2, 1>, tile::<W, 2, 2>, tile::<W, 2, 4>],
+                    [tile::<W, 3, 1>, tile::<W, 3, 2>, tile::<W, 3, 4>],
+                    [tile::<W, 4, 1>, tile::<W, 4, 2>, tile::<W, 4, 4>],
+                    [tile::<W, 5, 1>, tile::<W, 5, 2>, tile::<W, 5, 4>],
+                    [tile::<W, 6, 1>, tile::<W, 6, 2>, tile::<W, 6, 4>],
+                ]
+            }
+
+            attention::Functions {
+                tiles: [tiles::<F32>(), tiles::<F16>()],
+                registers: attention::registers::<$s>(),
+                pack: [pack::<F32>, pack::<F16>],
+                softmax,
+                merge,
+                mean,
+                halve,
+            }
+        };
+    };
+}
+pub(super) use instantiate;
+
+/// Vectors of 16 lanes that the registers can hold.
+pub(super) const fn registers<S: Simd>() -> usize {
+    // 32 registers, or else 16 of a half vector or 32 of a quarter.
+    if S::ROWS >= 12 { 32 } else { 8 }
+}
+
+/// # Safety
+/// The tile's addresses are valid for `N` rows and `P` vectors, and the machine has `S`'s
+/// instructions.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
+pub(super) unsafe fn tile<S: Simd, W: Float, const N: usize, const P: usize>(tile: &Tile) {
+    let mut sums = [[S::zero(); P]; N];
+    for (sums, c) in sums.iter_mut().zip(tile.c) {
+        for (p, sum) in sums.iter_mut().enumerate() {
+            *sum = S::load(c.add(tile.column + p * LANES));
+        }
+    }
+    let (a, mut b) = (tile.a, tile.b.add(tile.column * W::BYTES));
+    for i in 0..tile.steps {
+        let mut row = [S::zero(); P];
+        for (p, x) in row.iter_mut().enumerate() {
+            *x = W::load::<S>(b.add(p * LANES * W::BYTES));
+        }
+        for n in 0..N {
+            let x = S::splat(*a[n].add(i));
+            for p in 0..P {
+                sums[n][p] = S::fma(x, row[p], sums[n][p]);
+            }
+        }
+        b = b.add(tile.stride);
+    }
+    for (sums, c) in sums.iter().zip(tile.c) {
+        for (p, sum) in sums.iter().enumerate() {
+            S::store(c.add(tile.column + p * LANES), *sum);
+        }
+    }
+}
+
+/// Converts up to [`DEPTH`] rows, [`WIDTH`] apart.
+///
+/// # Safety
+/// The addresses are valid, and the machine has `S`'s instructions.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
+pub(super) unsafe fn pack<S: Simd, W: Float>(pack: &Pack) {
+    for row in 0..pack.rows {
+        let (from, to) = (pack.from.add(row * pack.stride), pack.to.add(row * WIDTH));
+        for v in 0..pack.vectors {
+            S::store(to.add(v * LANES), W::load::<S>(from.add(v * LANES * W::BYTES)));
+        }
+    }
+}
+
+/// Turns the products of the positions that a row sees, of which there are some, into weights.
+///
+/// # Safety
+/// The machine has `S`'s instructions.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
+pub(super) unsafe fn softmax<S: Simd>(
+    scores: &mut [f32; PARTITION],
+    seen: Range,
+    scale: f32,
+    softcap: Option<f32>,
+) -> Softmax {
+    // Whole vectors; what they hold before and behind the positions seen is overwritten.
+    let whole = seen.start / LANES * LANES..seen.end.next_multiple_of(LANES).min(PARTITION);
+    let (before, behind) = (whole.start..seen.start, seen.end..whole.end);
+    let scores_of = &mut scores[whole.clone()];
+    for vector in scores_of.chunks_exact_mut(LANES) {
+        let mut x = S::mul(S::load(vector.as_ptr()), S::splat(scale));
+        if let Some(limit) = softcap {
+            x = cap::<S>(x, limit);
+        }
+        S::store(vector.as_mut_ptr(), x);
+    }
+    scores[before.clone()].fill(f32::NEG_INFINITY);
+    scores[behind.clone()].fill(f32::NEG_INFINITY);
+    let mut largest = S::splat(f32::NEG_INFINITY);
+    for vector in scores[whole.clone()].chunks_exact(LANES) {
+        largest = S::max(S::load(vector.as_ptr()), largest);
+    }
+    let max = S::largest(largest);
+    for vector in scores[whole.clone()].chunks_exact_mut(LANES) {
+        let x = S::sub(S::load(vector.as_ptr()), S::splat(max));
+        S::store(vector.as_mut_ptr(), exp::<S>(x));
+    }
+    // `exp` does not fall to zero.
+    scores[before].fill(0.0);
+    scores[behind].fill(0.0);
+    let mut sum = S::zero();
+    for vector in scores[whole].chunks_exact(LANES) {
+        sum = S::add(sum, S::load(vector.as_ptr()));
+    }
+    Softmax { max, sum: S::sum(sum) }
+}
+
+/// Adds a partition's result to a row's.
+///
+/// # Safety
+/// The machine has `S`'s instructions.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
+pub(super) unsafe fn merge<S: Simd>(
+    (row, values): (&mut Softmax, &mut [f32]),
+    (part, part_values): (Softmax, &[f32]),
+) {
+    let max = row.max.max(part.max);
+    let keep = exp::<S>(S::splat(row.max - max));
+    let add = exp::<S>(S::splat(part.max - max));
+    let mut sum = [0.0; LANES];
+    S::store(sum.as_mut_ptr(), S::fma(S::splat(part.sum), add, S::mul(S::splat(row.sum), keep)));
+    *row = Softmax { max, sum: sum[0] };
+    let n = values.len().min(part_values.len());
+    let (values, part_values) = (values.as_mut_ptr(), part_values.as_ptr());
+    let mut at = 0;
+    while at + LANES <= n {
+        let kept = S::mul(S::load(values.add(at)), keep);
+        S::store(values.add(at), S::fma(S::load(part_values.add(at)), add, kept));
+        at += LANES;
+    }
+    if at < n {
+        let kept = S::mul(S::load_part(values.add(at), n - at), keep);
+        let sum = S::fma(S::load_part(part_values.add(at), n - at), add, kept);
+        S::store_part(values.add(at), n - at, sum);
+    }
+}
+
+/// Turns a row's sum of weighted values into their mean. A sink adds its exponential to the weights.
+///
+/// # Safety
+/// The machine has `S`'s instructions.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
+pub(super) unsafe fn mean<S: Simd>(row: Softmax, sink: Option<f32>, values: &mut [f32]) {
+    let mut sum = S::splat(row.sum);
+    if let Some(sink) = sink {
+        // A sink far above all scores leaves nothing of them: where `exp` ends is enough for that.
+        sum = S::add(sum, exp::<S>(S::splat(sink - row.max)));
+    }
+    let mut vectors = values.chunks_exact_mut(LANES);
+    for x in &mut vectors {
+        S::store(x.as_mut_ptr(), S::div(S::load(x.as_ptr()), sum));
+    }
+    let rest = vectors.into_remainder();
+    if !rest.is_empty() {
+        let x = S::load_part(rest.as_ptr(), rest.len());
+        S::store_part(rest.as_mut_ptr(), rest.len(), S::div(x, sum));
+    }
+}
+
+/// The nearest half-precision numbers.
+///
+/// # Safety
+/// The machine has `S`'s instructions.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
+pub(super) unsafe fn halve<S: Simd>(x: &[f32], bits: &mut [u16]) {
+    let mut rest = [0; LANES];
+    for (x, bits) in x.chunks(LANES).zip(bits.chunks_mut(LANES)) {
+        if x.len() == LANES && bits.len() == LANES {
+            S::store_f16(bits.as_mut_ptr(), S::load(x.as_ptr()));
+        } else {
+            let n = x.len().min(bits.len());
+            S::store_f16(rest.as_mut_ptr(), S::load_part(x.as_ptr(), n));
+            bits[..n].copy_from_slice(&rest[..n]);
+        }
+    }
+}

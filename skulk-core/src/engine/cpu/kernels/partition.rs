@@ -1,0 +1,345 @@
+//! Which tiles do a block of rows and a partition of the cache take? Only those that somebody sees.
+//!
+//! Tiles run through pairs of a row and a head, row by row, whose queries share the keys and values.
+//! Where there are many pairs, a panel of the cache is converted for all of them, otherwise each
+//! tile converts what it reads.
+
+use std::ops::Range;
+
+use super::Kernels;
+use super::attention::{DEPTH, MOST, PANEL, PARTITION, Pack, Softmax, Tile, VECTORS, WIDTH};
+use super::simd::LANES;
+
+/// Elements behind keys or values that may be read, though not used.
+pub(crate) const BEHIND: usize = LANES;
+/// Pairs that are worth conversions of their own.
+const PACKED: usize = 3 * MOST;
+
+/// A key/value head's keys or values in a partition, and [`BEHIND`] elements.
+#[derive(Clone, Copy)]
+pub(crate) enum Stored<'a> {
+    F32(&'a [f32]),
+    F16(&'a [u16]),
+}
+
+impl Stored<'_> {
+    fn len(self) -> usize {
+        match self {
+            Stored::F32(x) => x.len(),
+            Stored::F16(x) => x.len(),
+        }
+    }
+
+    /// The matrix of so many columns from an element on.
+    fn matrix(self, at: usize, columns: usize) -> Matrix {
+        let vectors = columns.div_ceil(LANES);
+        match self {
+            Stored::F32(x) => Matrix { from: x[at..].as_ptr().cast(), stride: columns * 4, vectors, kind: 0 },
+            Stored::F16(x) => Matrix { from: x[at..].as_ptr().cast(), stride: columns * 2, vectors, kind: 1 },
+        }
+    }
+}
+
+/// What a block of consecutive rows and a partition of the cache have to do with each other.
+#[derive(Clone, Copy)]
+pub(crate) struct Partition<'a> {
+    /// From the first row's query of the first head on.
+    pub(crate) q: &'a [f32],
+    /// Elements from row to row.
+    pub(crate) q_stride: usize,
+    pub(crate) rows: usize,
+    /// Query heads, which lie side by side.
+    pub(crate) heads: usize,
+    pub(crate) head_dim: usize,
+    /// `[PARTITION / WIDTH][head dim][WIDTH]`.
+    pub(crate) keys: Stored<'a>,
+    /// `[head dim / WIDTH][PARTITION][WIDTH]`, the last group narrower where need be.
+    pub(crate) values: Stored<'a>,
+    /// Position of the first row.
+    pub(crate) start: usize,
+    /// Position of the partition's first key.
+    pub(crate) first: usize,
+    pub(crate) window: Option<usize>,
+    pub(crate) scale: f32,
+    pub(crate) softcap: Option<f32>,
+}
+
+impl Partition<'_> {
+    /// Positions that a row sees, counted from the partition's first.
+    fn seen(&self, row: usize) -> Range<usize> {
+        let end = self.start + row + 1;
+        let from = self.window.map_or(0, |window| end.saturating_sub(window));
+        // A window may also begin behind the partition.
+        let from = from.saturating_sub(self.first).min(PARTITION);
+        from..end.saturating_sub(self.first).clamp(from, PARTITION)
+    }
+
+    /// Positions that any of the pairs sees.
+    fn seen_by(&self, pairs: Range<usize>) -> Range<usize> {
+        self.seen(pairs.start / self.heads).start..self.seen((pairs.end - 1) / self.heads).end
+    }
+
+    /// Whether there are enough pairs for conversions of their own.
+    fn packed(&self) -> bool {
+        self.rows * self.heads >= PACKED
+    }
+
+    /// Where a pair's query begins.
+    fn query(&self, pair: usize) -> usize {
+        pair / self.heads * self.q_stride + pair % self.heads * self.head_dim
+    }
+}
+
+/// Working memory of one task, and its result.
+#[derive(Default)]
+pub(crate) struct Room {
+    scores: Vec<[f32; PARTITION]>,
+    values: Vec<f32>,
+    parts: Vec<Softmax>,
+    panel: Vec<f32>,
+    head_dim: usize,
+}
+
+impl Room {
+    fn prepare(&mut self, pairs: usize, head_dim: usize) {
+        self.head_dim = head_dim;
+        let columns = self.columns();
+        if self.scores.len() < pairs {
+            self.scores.resize(pairs, [0.0; PARTITION]);
+            self.parts.resize(pairs, Softmax::EMPTY);
+        }
+        if self.values.len() < pairs * columns {
+            self.values.resize(pairs * columns, 0.0);
+        }
+        self.panel.resize(PANEL, 0.0);
+        self.scores[..pairs].fill([0.0; PARTITION]);
+        self.values[..pairs * columns].fill(0.0);
+    }
+
+    /// Elements of a pair's values, filled up to whole vectors.
+    fn columns(&self) -> usize {
+        self.head_dim.next_multiple_of(LANES)
+    }
+
+    /// A pair's part and the sum of its weighted values.
+    pub(crate) fn result(&self, pair: usize) -> (Softmax, &[f32]) {
+        let columns = self.columns();
+        (self.parts[pair], &self.values[pair * columns..][..self.head_dim])
+    }
+}
+
+/// A product's matrix, in the cache or converted.
+#[derive(Clone, Copy)]
+struct Matrix {
+    from: *const u8,
+    /// Bytes from row to row.
+    stride: usize,
+    vectors: usize,
+    /// Which of the functions are for its elements.
+    kind: usize,
+}
+
+impl Matrix {
+    /// From a later row on.
+    ///
+    /// # Safety
+    /// There are so many rows.
+    unsafe fn skip(self, rows: usize) -> Self {
+        // SAFETY: the caller's promise.
+        Self { from: unsafe { self.from.add(rows * self.stride) }, ..self }
+    }
+}
+
+impl Kernels {
+    /// Scores, weights and weighted values of the partition, for the pairs `row · heads + head`.
+    pub(crate) fn partition(&self, part: &Partition<'_>, room: &mut Room) {
+        let (dim, pairs) = (part.head_dim, part.rows * part.heads);
+        if pairs == 0 || dim == 0 {
+            return;
+        }
+        let n = PARTITION * dim + BEHIND;
+        assert!(part.keys.len() >= n && part.values.len() >= n, "a partition's keys and values");
+        assert!(part.q.len() >= part.query(pairs - 1) + dim, "all queries");
+        room.prepare(pairs, dim);
+
+        for first in (0..PARTITION).step_by(WIDTH) {
+            self.score(part, room, first, part.keys.matrix(first * dim, WIDTH));
+        }
+        for pair in 0..pairs {
+            let seen = part.seen(pair / part.heads);
+            room.parts[pair] = Softmax::EMPTY;
+            if !seen.is_empty() {
+                let scores = &mut room.scores[pair];
+                // SAFETY: the machine has the instructions.
+                room.parts[pair] =
+                    unsafe { (self.attention.softmax)(scores, seen, part.scale, part.softcap) };
+            }
+        }
+        for column in (0..dim).step_by(WIDTH) {
+            let group = part.values.matrix(column * PARTITION, WIDTH.min(dim - column));
+            self.weigh(part, room, column, group);
+        }
+    }
+
+    /// The products of queries with the block of keys from position `first` on.
+    fn score(&self, part: &Partition<'_>, room: &mut Room, first: usize, keys: Matrix) {
+        let (dim, pairs) = (part.head_dim, part.rows * part.heads);
+        let within = |seen: Range<usize>| {
+            seen.start.clamp(first, first + WIDTH) - first..seen.end.clamp(first, first + WIDTH) - first
+        };
+        if within(part.seen_by(0..pairs)).is_empty() {
+            return;
+        }
+        let depth = if part.packed() { DEPTH } else { dim };
+        for from in (0..dim).step_by(depth) {
+            let steps = depth.min(dim - from);
+            // SAFETY: keys have a row for each element of the head.
+            let keys = unsafe { self.rows_of(keys, from..from + steps, part, &mut room.panel) };
+            for pairs in tiles(pairs) {
+                let seen = within(part.seen_by(pairs.clone()));
+                if seen.is_empty() {
+                    continue;
+                }
+                let pair = |i: usize| (pairs.start + i).min(pairs.end - 1);
+                let a = std::array::from_fn(|i| part.q[part.query(pair(i)) + from..][..steps].as_ptr());
+                let scores = room.scores.as_flattened_mut().as_mut_ptr();
+                let c = std::array::from_fn(|i| scores.wrapping_add(pair(i) * PARTITION + first));
+                let tile = Tile { steps, a, b: keys.from, stride: keys.stride, c, column: 0 };
+                let vectors = seen.start / LANES..seen.end.div_ceil(LANES);
+                // SAFETY: queries have these elements, keys have a row for each and columns for the
+                // block's positions, and so have the pairs' scores.
+                unsafe { self.multiply(keys.kind, tile, pairs.len(), vectors) };
+            }
+        }
+    }
+
+    /// Adds the weighted values of the group of columns from `column` on.
+    fn weigh(&self, part: &Partition<'_>, room: &mut Room, column: usize, group: Matrix) {
+        let pairs = part.rows * part.heads;
+        let all = part.seen_by(0..pairs);
+        let depth = if part.packed() { DEPTH } else { PARTITION };
+        for from in (all.start / depth * depth..all.end).step_by(depth) {
+            let sub = all.start.max(from)..all.end.min(from + depth);
+            // SAFETY: a group has a row for each of the partition's positions.
+            let values = unsafe { self.rows_of(group, sub.clone(), part, &mut room.panel) };
+            for pairs in tiles(pairs) {
+                let seen = |pair: usize| {
+                    let seen = part.seen(pair / part.heads);
+                    seen.start.clamp(sub.start, sub.end)..seen.end.clamp(sub.start, sub.end)
+                };
+                // What all see they take together; what comes before and behind, one by one.
+                let common = seen(pairs.end - 1).start..seen(pairs.start).end;
+                let common = if common.is_empty() { sub.end..sub.end } else { common };
+                let mut add = |pairs: Range<usize>, positions: Range<usize>| {
+                    if !positions.is_empty() {
+                        let at = positions.start - sub.start;
+                        // SAFETY: `values` has these rows.
+                        unsafe { self.add_values(room, pairs, positions, column, values.skip(at)) };
+                    }
+                };
+                for pair in pairs.clone() {
+                    let seen = seen(pair);
+                    add(pair..pair + 1, seen.start..seen.end.min(common.start));
+                }
+                add(pairs.clone(), common.clone());
+                for pair in pairs {
+                    add(pair..pair + 1, common.end..seen(pair).end);
+                }
+            }
+        }
+    }
+
+    /// Adds the weighted values of `positions` to all `pairs`, a tile's.
+    ///
+    /// # Safety
+    /// The matrix has a row for each position, and is of the columns from `column` on.
+    unsafe fn add_values(
+        &self,
+        room: &mut Room,
+        pairs: Range<usize>,
+        positions: Range<usize>,
+        column: usize,
+        values: Matrix,
+    ) {
+        let pair = |i: usize| (pairs.start + i).min(pairs.end - 1);
+        let a = std::array::from_fn(|i| room.scores[pair(i)][positions.clone()].as_ptr());
+        let (columns, sums) = (room.columns(), room.values.as_mut_ptr());
+        let c = std::array::from_fn(|i| sums.wrapping_add(pair(i) * columns + column));
+        let tile = Tile { steps: positions.len(), a, b: values.from, stride: values.stride, c, column: 0 };
+        // SAFETY: pairs have a weight for each position, the matrix a row for each, and the pairs'
+        // sums have room for whole vectors.
+        unsafe { self.multiply(values.kind, tile, pairs.len(), 0..values.vectors) }
+    }
+
+    /// Some rows of a matrix, converted where there are enough pairs for it.
+    ///
+    /// # Safety
+    /// The matrix has these rows; there are at most [`DEPTH`] where they are converted.
+    unsafe fn rows_of(
+        &self,
+        matrix: Matrix,
+        rows: Range<usize>,
+        part: &Partition<'_>,
+        panel: &mut [f32],
+    ) -> Matrix {
+        // SAFETY: the caller's promise.
+        let matrix = unsafe { matrix.skip(rows.start) };
+        if !part.packed() {
+            return matrix;
+        }
+        let Matrix { from, stride, vectors, kind } = matrix;
+        let to = panel.as_mut_ptr();
+        let pack = Pack { from, stride, rows: rows.len(), vectors, to };
+        // SAFETY: the panel has room for this many rows of WIDTH elements; the machine has the
+        // instructions.
+        unsafe { (self.attention.pack[kind])(&pack) };
+        Matrix { from: to.cast_const().cast(), stride: 4 * WIDTH, vectors, kind: 0 }
+    }
+
+    /// `n` rows of products in the columns of `vectors`.
+    ///
+    /// # Safety
+    /// The tile's addresses are valid for these, its matrix of the kind.
+    unsafe fn multiply(&self, kind: usize, mut tile: Tile, n: usize, vectors: Range<usize>) {
+        // The sums, a row of the matrix and a number.
+        let most = (self.attention.registers - 1) / (n + 1);
+        let mut at = vectors.start;
+        while at < vectors.end {
+            let width = (vectors.end - at).min(most).min(VECTORS);
+            // The largest power of two.
+            let power = width.ilog2();
+            tile.column = at * LANES;
+            // SAFETY: the caller's promise; the machine has the instructions.
+            unsafe { (self.attention.tiles[kind][n - 1][power as usize])(&tile) };
+            at += 1 << power;
+        }
+    }
+
+    /// Adds a partition's result to a row's, both largest score and sum, and values.
+    pub(crate) fn merge(&self, row: (&mut Softmax, &mut [f32]), part: (Softmax, &[f32])) {
+        // Not one position seen; the sum of others is at least 1, or not a number.
+        if part.0.sum == 0.0 {
+            return;
+        }
+        // SAFETY: the machine has the instructions, and slices check lengths; so below.
+        unsafe { (self.attention.merge)(row, part) }
+    }
+
+    /// Turns a row's sum of weighted values into their mean; a sink is a score without a value.
+    pub(crate) fn mean(&self, row: Softmax, sink: Option<f32>, values: &mut [f32]) {
+        // SAFETY: as above.
+        unsafe { (self.attention.mean)(row, sink, values) }
+    }
+
+    /// The nearest half-precision numbers.
+    pub(crate) fn halve(&self, x: &[f32], bits: &mut [u16]) {
+        // SAFETY: as above.
+        unsafe { (self.attention.halve)(x, bits) }
+    }
+}
+
+/// Cuts pairs into tiles, equally large if possible: small ones are slow.
+fn tiles(pairs: usize) -> impl Iterator<Item = Range<usize>> {
+    let size = pairs.div_ceil(pairs.div_ceil(MOST).max(1)).max(1);
+    (0..pairs).step_by(size).map(move |first| first..pairs.min(first + size))
+}

@@ -1,0 +1,224 @@
+//! How do weights come to lie in memory of their own? An anonymous image of their file, filled
+//! tensor by tensor.
+//!
+//! The image has the file's length in address space and the file's own offsets, so that neighbouring
+//! tensors share huge pages and alignment is what it is in the file. Memory stands behind a tensor
+//! while somebody holds its [`Piece`].
+#![allow(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::ErrorKind as Io;
+use std::ops::{Deref, Range};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use memmap2::{MmapOptions, MmapRaw};
+
+use super::mmap::{io_error, truncated};
+use crate::cancel::CancelToken;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The image begins at a multiple of this, a huge page's size on x86-64 and most ARM systems.
+const HUGE_PAGE: usize = 2 << 20;
+/// Memory is given back in whole multiples of this: of the page size on every system.
+const GRANULE: usize = 64 << 10;
+/// Bytes read at a time: no more of the file than this, and what the system reads ahead, exists
+/// twice.
+const STEP: u64 = 4 << 20;
+
+/// Address space for a whole file, of which parts are filled.
+#[derive(Debug)]
+pub(super) struct Image {
+    map: MmapRaw,
+    /// Where in the map the file's first byte would lie.
+    origin: usize,
+    len: usize,
+    /// Filled ranges by their start. No two overlap, those included whose last holder is just going.
+    held: Mutex<BTreeMap<usize, Held>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    end: usize,
+    piece: Weak<Piece>,
+}
+
+/// A filled range of an image; its memory is given back on drop.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    image: Arc<Image>,
+    range: Range<usize>,
+}
+
+impl Image {
+    /// An empty image of a file of `len` bytes.
+    pub(super) fn new(len: u64) -> Result<Self> {
+        let exhausted = || {
+            Error::new(ErrorKind::OutOfMemory, format!("cannot reserve {len} bytes of address space"))
+                .with_hint("load with `Memory::Mapped`")
+        };
+        let len = usize::try_from(len).map_err(|_| exhausted())?;
+        let reserved = len.checked_add(HUGE_PAGE).ok_or_else(exhausted)?;
+        let map: MmapRaw = MmapOptions::new()
+            .len(reserved)
+            .no_reserve_swap()
+            .map_anon()
+            .map_err(|e| exhausted().with_source(e))?
+            .into();
+        // Advice only: where there are no huge pages, small ones do.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
+        let origin = map.as_ptr().addr().next_multiple_of(HUGE_PAGE) - map.as_ptr().addr();
+        Ok(Self { map, origin, len, held: Mutex::default() })
+    }
+
+    /// The piece of `len` bytes from `offset`: somebody else's, or read from the file. `None` when
+    /// it would overlap another one or end behind the image.
+    pub(super) fn read(
+        self: &Arc<Self>,
+        file: &File,
+        path: &Path,
+        offset: u64,
+        len: usize,
+        cancel: &CancelToken,
+    ) -> Result<Option<Arc<Piece>>> {
+        let Some(range) = usize::try_from(offset).ok().and_then(|start| Some(start..start.checked_add(len)?))
+        else {
+            return Ok(None);
+        };
+        let mut held = self.lock();
+        if let Some(same) = held.get(&range.start).filter(|h| h.end == range.end) {
+            if let Some(piece) = same.piece.upgrade() {
+                return Ok(Some(piece));
+            }
+            // Its last holder is going, and will leave alone what is not in the table.
+            held.remove(&range.start);
+        }
+        if range.end > self.len || held.contains_key(&range.start) || !between(&held, &range) {
+            return Ok(None);
+        }
+        // SAFETY: the range lies within the map, whose memory is initialised, being zero at first.
+        // Nothing else refers to it: no piece overlaps it, and the lock keeps others from filling it.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.at(range.start), len) };
+        if let Err(error) = fill(file, path, offset, bytes, cancel) {
+            self.give_back(&held, &range);
+            return Err(error);
+        }
+        let piece = Arc::new(Piece { image: Arc::clone(self), range: range.clone() });
+        held.insert(range.start, Held { end: range.end, piece: Arc::downgrade(&piece) });
+        Ok(Some(piece))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the file's byte `offset` lies; `offset` is at most the image's length.
+    fn at(&self, offset: usize) -> *mut u8 {
+        self.map.as_mut_ptr().wrapping_add(self.origin + offset)
+    }
+
+    /// Frees the memory of a range that is in `held` no more, but for pages that others share.
+    fn give_back(&self, held: &BTreeMap<usize, Held>, range: &Range<usize>) {
+        let (before, after) = neighbours(held, range);
+        let start = (range.start / GRANULE * GRANULE).max(before.next_multiple_of(GRANULE));
+        let end = range.end.next_multiple_of(GRANULE).min(after / GRANULE * GRANULE);
+        if start >= end {
+            return;
+        }
+        #[cfg(target_os = "linux")]
+        let advice = memmap2::UncheckedAdvice::DontNeed;
+        #[cfg(target_vendor = "apple")]
+        let advice = memmap2::UncheckedAdvice::Free;
+        // Elsewhere memory goes with the whole image.
+        #[cfg(any(target_os = "linux", target_vendor = "apple"))]
+        {
+            // SAFETY: the pages, which the advice clears, are whole ones of the map and hold no byte
+            // of any piece; the caller has the lock, so that none of them is being filled.
+            let _ = unsafe { self.map.unchecked_advise_range(advice, self.origin + start, end - start) };
+        }
+    }
+}
+
+/// Where the pieces before and behind a range end and begin.
+fn neighbours(held: &BTreeMap<usize, Held>, range: &Range<usize>) -> (usize, usize) {
+    let before = held.range(..range.start).next_back().map_or(0, |(_, held)| held.end);
+    let after = held.range(range.start + 1..).next().map_or(usize::MAX, |(&start, _)| start);
+    (before, after)
+}
+
+/// Whether a range lies between its neighbours.
+fn between(held: &BTreeMap<usize, Held>, range: &Range<usize>) -> bool {
+    let (before, after) = neighbours(held, range);
+    before <= range.start && range.end <= after
+}
+
+impl Deref for Piece {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the range lies within the map, which the piece holds, was filled before the piece
+        // was made, and is not written again while there is a piece.
+        unsafe { std::slice::from_raw_parts(self.image.at(self.range.start), self.range.len()) }
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let mut held = self.image.lock();
+        // Somebody may have read the same range again since the last holder let go.
+        if held.get(&self.range.start).is_some_and(|h| std::ptr::eq(h.piece.as_ptr(), self)) {
+            held.remove(&self.range.start);
+            self.image.give_back(&held, &self.range);
+        }
+    }
+}
+
+/// Reads `bytes` from `offset` of the file, whose own pages are let go on the way.
+fn fill(file: &File, path: &Path, offset: u64, bytes: &mut [u8], cancel: &CancelToken) -> Result<()> {
+    let len = bytes.len() as u64;
+    let (mut at, mut rest) = (offset, bytes);
+    while !rest.is_empty() {
+        cancel.check()?;
+        // Up to a multiple of the step, so that only a tensor's first and last page are read in part:
+        // the system lets go of whole ones.
+        let step = rest.len().min((STEP - at % STEP) as usize);
+        let (mut part, behind) = rest.split_at_mut(step);
+        let start = at;
+        while !part.is_empty() {
+            match read_at(file, part, at) {
+                Ok(0) => return Err(truncated(path, offset, len, at)),
+                Ok(n) => {
+                    at += n as u64;
+                    part = &mut part[n..];
+                }
+                Err(error) if error.kind() == Io::Interrupted => {}
+                Err(error) => return Err(io_error(error, path, "read")),
+            }
+        }
+        let_go(file, start, step as u64);
+        rest = behind;
+    }
+    Ok(())
+}
+
+/// Tells the system that the file's own pages of a range are not needed. It keeps those that somebody
+/// maps, in any process.
+fn let_go(file: &File, offset: u64, len: u64) {
+    #[cfg(target_os = "linux")]
+    {
+        let _ = rustix::fs::fadvise(file, offset, std::num::NonZero::new(len), rustix::fs::Advice::DontNeed);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, offset, len);
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, bytes, offset)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_read(file, bytes, offset)
+}
