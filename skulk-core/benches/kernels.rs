@@ -50,13 +50,17 @@ struct Bench {
 }
 
 impl Bench {
-    fn run(&mut self, name: &str, throughput: Option<Throughput>, run: impl FnOnce(&Operations) -> Run<'_>) {
+    fn run(&mut self, name: &str, throughput: Option<Throughput>, prepare: impl Fn(&Operations) -> Run<'_>) {
         let mut group = self.criterion.benchmark_group(self.name);
         if let Some(throughput) = throughput {
             group.throughput(throughput);
         }
-        let mut run = run(&self.operations);
-        group.bench_function(name, |bencher| bencher.iter(|| run().unwrap()));
+        // Prepared once, and only if the filter lets it run.
+        let mut prepared = None;
+        group.bench_function(name, |bencher| {
+            let run = prepared.get_or_insert_with(|| prepare(&self.operations));
+            bencher.iter(|| run().unwrap());
+        });
         group.finish();
     }
 }

@@ -1,5 +1,6 @@
 """Who is measured? Each arm is a program with options; it runs one workload in a process of its own."""
 
+import functools
 import json
 import os
 import subprocess
@@ -10,7 +11,7 @@ from typing import NamedTuple
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LLAMA_CPP = "llama-cpp-python==0.3.36"
-LLAMA_CPP_BUILD = {"CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF"}
+CMAKE_ARGS = "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF"
 GGUF = "gguf==0.19.0"
 
 
@@ -57,7 +58,8 @@ class LlamaCpp(Generator):
     """llama.cpp through the low-level interface of llama-cpp-python, compiled for this machine."""
 
     def prepare(self, args):
-        self.python = python_with("llama_cpp", LLAMA_CPP, args.venv, "--no-binary=llama-cpp-python", **LLAMA_CPP_BUILD)
+        from_source = "--no-binary=llama-cpp-python"
+        self.python = python_with("llama_cpp", LLAMA_CPP, args.venv, from_source, CMAKE_ARGS=CMAKE_ARGS)
 
     def command(self, run):
         return [self.python, HERE / "peer_llama_cpp.py", *self.options, *common_options(run)]
@@ -119,6 +121,7 @@ def common_options(run):
     ]
 
 
+@functools.cache
 def example(name):
     """The path of one of the crate's examples, built."""
     build = ["cargo", "build", "--release", "--package=skulk-core", f"--example={name}", "--message-format=json"]
@@ -126,6 +129,7 @@ def example(name):
     return next(filter(None, (json.loads(line).get("executable") for line in lines)))
 
 
+@functools.cache
 def python_with(module, package, venv, *pip_options, **environment):
     """The interpreter of the benchmark's own virtual environment, with a package in it."""
     venv = venv or ROOT / ".cache/bench-venv"
