@@ -30,6 +30,9 @@ pub mod engine;
 mod error;
 pub mod generate;
 mod ids;
+#[cfg(feature = "bench-internals")]
+#[doc(hidden)]
+pub mod internals;
 mod model;
 mod plan;
 pub mod tokenizer;

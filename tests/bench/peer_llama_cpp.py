@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--context", type=int, required=True)
+    parser.add_argument("--pure-map", action="store_true", help="use weights as mapped; no repacked copies")
     args = parser.parse_args()
     prompt_ids = [int(i) for i in args.prompt_ids.split(",")]
     logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)
@@ -38,6 +39,7 @@ def main() -> None:
     model_params = llama.llama_model_default_params()
     model_params.n_gpu_layers = 0
     model_params.load_mode = llama.LLAMA_LOAD_MODE_MMAP
+    model_params.use_extra_bufts = not args.pure_map
     model = llama.llama_model_load_from_file(args.model.encode(), model_params)
     params = llama.llama_context_default_params()
     params.n_ctx = args.context

@@ -58,6 +58,12 @@ impl Cpu {
         self.kernels.name
     }
 
+    /// Hands out an operation with as many parts as threads and nothing to do.
+    #[cfg(feature = "bench-internals")]
+    pub(crate) fn nothing(&self) {
+        self.pool.run(self.pool.threads(), 1, &|_, _| ());
+    }
+
     /// Calls `each(row, elements)` for the first `rows` rows, over threads when it pays.
     fn rows(&self, x: &mut Buffer, rows: usize, each: impl Fn(usize, &mut [f32]) + Sync) {
         let width = x.width;

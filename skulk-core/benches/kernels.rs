@@ -1,0 +1,147 @@
+//! How fast is each operation of the CPU engine by itself?
+//!
+//! `cargo bench -p skulk-core --features bench-internals -- [FILTER]`. Rates are bytes of stored
+//! weights or of cache a second where memory is what limits, multiplications and additions a second
+//! where arithmetic does. Numbers are made up; no operation's time depends on them.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark, run by hand")]
+
+use std::io::Write;
+use std::time::Duration;
+
+use criterion::{Criterion, Throughput};
+use skulk::internals::{Operations, Run, matrix};
+use skulk::{DType, MappedFile, Precision};
+use tempfile::NamedTempFile;
+
+const DTYPES: [DType; 5] = [DType::Q8_0, DType::Q5_0, DType::Q4_K, DType::Q6_K, DType::BF16];
+/// Output rows of the head and of a feed-forward block of Gemma 3 270M.
+const HEAD: usize = 262_144;
+const FFN: usize = 2048;
+const ROWS: [usize; 3] = [1, 8, 256];
+/// Query heads, key/value heads, elements of a head: Gemma 3 270M, and Qwen3 30B-A3B.
+const HEADS: [[usize; 3]; 2] = [[4, 1, 256], [32, 4, 128]];
+
+/// Its width, or for types with blocks of 256 the next multiple of these.
+fn width(dtype: DType) -> usize {
+    640usize.next_multiple_of(dtype.block_len())
+}
+
+/// A file from which a matrix of any type can be mapped: as half-precision scales and as bfloat16
+/// its numbers are small.
+fn weights() -> NamedTempFile {
+    let largest = DTYPES.iter().filter_map(|dtype| dtype.row_bytes(width(*dtype))).max().unwrap() * HEAD;
+    let mut state = 1u32;
+    let mut byte = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        0x2c + (state >> 28) as u8
+    };
+    let part: Vec<u8> = (0..1 << 20).map(|_| byte()).collect();
+    let mut file = NamedTempFile::new().unwrap();
+    for _ in 0..largest.div_ceil(part.len()) {
+        file.write_all(&part).unwrap();
+    }
+    file
+}
+
+struct Bench {
+    criterion: Criterion,
+    operations: Operations,
+    name: &'static str,
+}
+
+impl Bench {
+    fn run(&mut self, name: &str, throughput: Option<Throughput>, prepare: impl Fn(&Operations) -> Run<'_>) {
+        let mut group = self.criterion.benchmark_group(self.name);
+        if let Some(throughput) = throughput {
+            group.throughput(throughput);
+        }
+        // Prepared once, and only if the filter lets it run.
+        let mut prepared = None;
+        group.bench_function(name, |bencher| {
+            let run = prepared.get_or_insert_with(|| prepare(&self.operations));
+            bencher.iter(|| run().unwrap());
+        });
+        group.finish();
+    }
+}
+
+fn products(bench: &mut Bench, file: &MappedFile) {
+    for dtype in DTYPES {
+        let n_in = width(dtype);
+        let shapes = [("head", HEAD, &ROWS[..1]), ("ffn", FFN, &ROWS)];
+        for (shape, n_out, rows) in shapes {
+            for &rows in rows {
+                let throughput = match rows {
+                    1 => Throughput::Bytes((dtype.row_bytes(n_in).unwrap() * n_out) as u64),
+                    _ => Throughput::Elements((2 * n_in * n_out * rows) as u64),
+                };
+                let name = format!("product/{dtype}/{shape} {n_out}x{n_in}/{rows} rows");
+                bench.run(&name, Some(throughput), |operations| {
+                    operations.linear(matrix(file, dtype, [n_out, n_in]).unwrap(), rows).unwrap()
+                });
+            }
+        }
+    }
+}
+
+fn attention(bench: &mut Bench) {
+    for heads in HEADS {
+        let [n_heads, n_kv_heads, head_dim] = heads;
+        let what = format!("{n_heads} of {n_kv_heads} heads of {head_dim}");
+        let start = 2048;
+        let bytes = 2 * 2 * (start + 1) * n_kv_heads * head_dim;
+        bench.run(
+            &format!("attention/decode at {start}/{what}"),
+            Some(Throughput::Bytes(bytes as u64)),
+            |operations| operations.attention(heads, start, 1).unwrap(),
+        );
+        let rows = 256;
+        let pairs = rows * start + rows * (rows + 1) / 2;
+        bench.run(
+            &format!("attention/prefill {rows} at {start}/{what}"),
+            Some(Throughput::Elements((4 * pairs * n_heads * head_dim) as u64)),
+            |operations| operations.attention(heads, start, rows).unwrap(),
+        );
+    }
+}
+
+fn between_products(bench: &mut Bench) {
+    for rows in [1, 256] {
+        let elements = |width: usize| Some(Throughput::Elements((rows * width) as u64));
+        let (hidden, heads) = (640, [4, 256]);
+        bench.run(&format!("rows/rms norm {hidden}/{rows} rows"), elements(hidden), |operations| {
+            operations.rms_norm(rows, hidden).unwrap()
+        });
+        bench.run(&format!("rows/add {hidden}/{rows} rows"), elements(hidden), |operations| {
+            operations.add(rows, hidden).unwrap()
+        });
+        bench.run(&format!("rows/gated {FFN}/{rows} rows"), elements(FFN), |operations| {
+            operations.gated(rows, FFN).unwrap()
+        });
+        bench.run(&format!("rows/norm and rope 4x256/{rows} rows"), elements(4 * 256), |operations| {
+            operations.norm_rope(rows, heads).unwrap()
+        });
+    }
+}
+
+fn main() {
+    let file = weights();
+    let file = MappedFile::open(file.path()).unwrap();
+    let threads = std::thread::available_parallelism().unwrap().get();
+    let criterion = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_millis(800))
+        .configure_from_args();
+    let operations = Operations::new(threads, Precision::Fast).unwrap();
+    println!("{threads} threads, {}", operations.instruction_set());
+    let mut bench = Bench { criterion, operations, name: "fast" };
+    bench.run("dispatch", None, |operations| operations.nothing());
+    products(&mut bench, &file);
+    attention(&mut bench);
+    between_products(&mut bench);
+    bench.operations = Operations::new(threads, Precision::Exact).unwrap();
+    bench.name = "exact";
+    products(&mut bench, &file);
+    bench.criterion.final_summary();
+}

@@ -1,0 +1,163 @@
+//! What do the benchmarks reach of the inside? Operations of the CPU engine on made-up operands.
+//!
+//! Each function prepares an operation and returns a closure that runs it once. No part of the
+//! library's interface: exists with the feature `bench-internals` only.
+
+use crate::arch::{Activation, AttentionSpec, RopeLayout};
+use crate::engine::backend::{Attend, Backend, CacheSpec, NormRope};
+use crate::engine::cpu::Cpu;
+use crate::engine::{KvType, Precision};
+use crate::error::Result;
+use crate::weights::{DType, MappedFile, Region, TensorInfo};
+
+/// The CPU engine's operations.
+pub struct Operations(Cpu);
+
+/// One run of an operation.
+pub type Run<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
+
+/// The first bytes of a file as a matrix `[out, in]`.
+///
+/// # Errors
+/// As for any tensor, e.g. when the file is too short.
+pub fn matrix(file: &MappedFile, dtype: DType, [n_out, n_in]: [usize; 2]) -> Result<Region> {
+    let len = dtype.row_bytes(n_in).unwrap_or(0) * n_out;
+    let name = format!("{dtype} matrix");
+    Region::map(
+        file,
+        &TensorInfo { name, dtype, shape: vec![n_out, n_in], file: 0, offset: 0, len: len as u64 },
+    )
+}
+
+fn numbers(n: usize) -> Vec<f32> {
+    (0..n).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect()
+}
+
+impl Operations {
+    /// Those of an engine with `threads` threads.
+    ///
+    /// # Errors
+    /// As of [`crate::cpu`].
+    pub fn new(threads: usize, precision: Precision) -> Result<Self> {
+        Cpu::new(threads, precision).map(Self)
+    }
+
+    /// The instruction set of its kernels.
+    pub fn instruction_set(&self) -> &'static str {
+        self.0.instruction_set()
+    }
+
+    fn filled(&self, rows: usize, width: usize) -> Result<<Cpu as Backend>::Buffer> {
+        let mut buffer = self.0.buffer(rows, width)?;
+        self.0.write(&numbers(rows * width), &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// An operation with as many parts as threads and nothing to do: what handing it out costs.
+    pub fn nothing(&self) -> Run<'_> {
+        Box::new(|| {
+            self.0.nothing();
+            Ok(())
+        })
+    }
+
+    /// `rows` rows of activations by a matrix.
+    ///
+    /// # Errors
+    /// When memory is short; so below.
+    pub fn linear(&self, weight: Region, rows: usize) -> Result<Run<'_>> {
+        let (n_in, n_out) = (weight.row_len(), weight.rows());
+        let (x, mut out) = (self.filled(rows, n_in)?, self.0.buffer(rows, n_out)?);
+        let mut scratch = self.0.scratch(rows, n_in)?;
+        let matrix = self.0.matrix(weight, None)?;
+        Ok(Box::new(move || self.0.linear(&mut scratch, &x, rows, &mut [(&matrix, &mut out)])))
+    }
+
+    /// Attention of `rows` rows that follow on `start` others, cache in f16.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn attention(
+        &self,
+        [n_heads, n_kv_heads, head_dim]: [usize; 3],
+        start: usize,
+        rows: usize,
+    ) -> Result<Run<'_>> {
+        /// Rows that enter the cache at a time.
+        const CHUNK: usize = 256;
+        let attention = AttentionSpec {
+            n_heads,
+            n_kv_heads,
+            head_dim,
+            window: None,
+            scale: 1.0 / (head_dim as f32).sqrt(),
+            softcap: None,
+            qk_norm: false,
+            qkv_bias: false,
+            output_bias: false,
+            rope: 0,
+        };
+        let most = rows.max(CHUNK);
+        let q = self.filled(most, n_heads * head_dim)?;
+        let [k, v] = [self.filled(most, n_kv_heads * head_dim)?, self.filled(most, n_kv_heads * head_dim)?];
+        let mut out = self.0.buffer(most, n_heads * head_dim)?;
+        let mut scratch = self.0.scratch(most, n_heads * head_dim)?;
+        let mut cache = self.0.cache(&CacheSpec::new(&attention, start + rows, most, KvType::F16))?;
+        let mut attend = move |start, rows| {
+            let op = Attend { attention: &attention, rows: 0..rows, start };
+            self.0.run(|| self.0.attend(&mut scratch, &op, [&q, &k, &v], &mut cache, &mut out))
+        };
+        for before in (0..start).step_by(CHUNK) {
+            attend(before, CHUNK.min(start - before))?;
+        }
+        Ok(Box::new(move || attend(start, rows)))
+    }
+
+    /// Norms of `rows` rows.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn rms_norm(&self, rows: usize, width: usize) -> Result<Run<'_>> {
+        let (x, mut out) = (self.filled(rows, width)?, self.0.buffer(rows, width)?);
+        let weight = self.0.vector(numbers(width))?;
+        Ok(Box::new(move || self.0.rms_norm(&x, &weight, 1e-6, rows, &mut out)))
+    }
+
+    /// Sums of `rows` pairs of rows.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn add(&self, rows: usize, width: usize) -> Result<Run<'_>> {
+        // Zeros: numbers stay what they are, however often it runs.
+        let (mut x, y) = (self.filled(rows, width)?, self.0.buffer(rows, width)?);
+        Ok(Box::new(move || self.0.add(&mut x, &y, rows)))
+    }
+
+    /// The gated feed-forward block's inner step, GELU with tanh.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn gated(&self, rows: usize, width: usize) -> Result<Run<'_>> {
+        // A stable fixed point: GELU is least at -0.752.
+        let (mut gate, mut up) = (self.0.buffer(rows, width)?, self.0.buffer(rows, width)?);
+        self.0.write(&vec![-0.752; rows * width], &mut gate)?;
+        self.0.write(&vec![4.42; rows * width], &mut up)?;
+        Ok(Box::new(move || self.0.gated(Activation::GeluTanh, &mut gate, &up, rows)))
+    }
+
+    /// Norm and rotation of `rows` rows of heads.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn norm_rope(&self, rows: usize, [n_heads, head_dim]: [usize; 2]) -> Result<Run<'_>> {
+        let mut x = self.filled(rows, n_heads * head_dim)?;
+        let weight = self.0.vector(vec![1.0; head_dim])?;
+        let frequencies: Vec<f32> = (0..head_dim / 2).map(|i| 0.99f32.powi(i as i32)).collect();
+        let mut angles = self.0.buffer(rows, head_dim)?;
+        self.0.angles(&frequencies, &(0..rows).collect::<Vec<_>>(), &mut angles)?;
+        Ok(Box::new(move || {
+            let op = NormRope { head_dim, norm: Some((&weight, 1e-6)), layout: RopeLayout::Halves };
+            self.0.norm_rope(&op, &angles, rows, &mut x)
+        }))
+    }
+}

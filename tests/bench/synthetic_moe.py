@@ -1,0 +1,122 @@
+"""Writes a GGUF file with the widths of Qwen3-30B-A3B and random weights: for speed, it talks nonsense.
+
+Fewer layers than the original, which change nothing but the size: each is as large, and as sparse.
+Matrices are Q4_K, the head Q6_K, routers and norms f32, as in a Q4_K_S file. The vocabulary is the
+beginning of another file's.
+"""
+
+import argparse
+import math
+import os
+from pathlib import Path
+
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType as Type
+
+HIDDEN, HEADS, KV_HEADS, HEAD_DIM = 2048, 32, 4, 128
+EXPERTS, USED, EXPERT_WIDTH = 128, 8, 768
+VOCABULARY = 151_936
+# Bytes of a block of 256, and where its half-precision scales lie with what they are worth: random
+# integers times these have about the spread of trained weights of unit gain.
+BLOCKS = {Type.Q4_K: (144, {0: 1 / 240, 2: 7.5 / 240}), Type.Q6_K: (210, {208: 1 / 1370})}
+
+
+def layer(i):
+    """Names, shapes and types of a layer's tensors."""
+    q, kv = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
+    tensors = {
+        "attn_norm": ((HIDDEN,), Type.F32),
+        "attn_q": ((q, HIDDEN), Type.Q4_K),
+        "attn_k": ((kv, HIDDEN), Type.Q4_K),
+        "attn_v": ((kv, HIDDEN), Type.Q4_K),
+        "attn_q_norm": ((HEAD_DIM,), Type.F32),
+        "attn_k_norm": ((HEAD_DIM,), Type.F32),
+        "attn_output": ((HIDDEN, q), Type.Q4_K),
+        "ffn_norm": ((HIDDEN,), Type.F32),
+        "ffn_gate_inp": ((EXPERTS, HIDDEN), Type.F32),
+        "ffn_gate_exps": ((EXPERTS, EXPERT_WIDTH, HIDDEN), Type.Q4_K),
+        "ffn_up_exps": ((EXPERTS, EXPERT_WIDTH, HIDDEN), Type.Q4_K),
+        "ffn_down_exps": ((EXPERTS, HIDDEN, EXPERT_WIDTH), Type.Q4_K),
+    }
+    return {f"blk.{i}.{name}.weight": tensor for name, tensor in tensors.items()}
+
+
+def values(rng, shape, dtype):
+    """A tensor as stored: norms of ones, otherwise noise."""
+    if len(shape) == 1:
+        return np.ones(shape, np.float32)
+    gain = 1 / math.sqrt(shape[-1])
+    if dtype == Type.F32:
+        return rng.standard_normal(shape, np.float32) * np.float32(4 * gain)
+    size, scales = BLOCKS[dtype]
+    blocks = rng.integers(0, 256, (math.prod(shape) // 256, size), np.uint8)
+    for at, scale in scales.items():
+        blocks[:, at : at + 2] = np.array([scale * gain], np.float16).view(np.uint8)
+    return blocks.reshape(*shape[:-1], -1)
+
+
+def add_vocabulary(writer, path):
+    fields = gguf.GGUFReader(path).fields
+    read = lambda key: fields[f"tokenizer.ggml.{key}"].contents()
+    writer.add_tokenizer_model(read("model"))
+    writer.add_tokenizer_pre(read("pre"))
+    writer.add_token_list(read("tokens")[:VOCABULARY])
+    writer.add_token_scores(read("scores")[:VOCABULARY])
+    writer.add_token_types(read("token_type")[:VOCABULARY])
+    writer.add_bos_token_id(read("bos_token_id"))
+    writer.add_eos_token_id(read("eos_token_id"))
+    writer.add_unk_token_id(read("unknown_token_id"))
+    writer.add_pad_token_id(read("padding_token_id"))
+    writer.add_add_bos_token(True)
+    writer.add_add_space_prefix(False)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--tokenizer", type=Path, required=True, help="GGUF file with a SentencePiece vocabulary")
+    parser.add_argument("--layers", type=int, default=12, help="12 make 4.65 GB")
+    args = parser.parse_args()
+
+    unfinished = args.out.with_suffix(f".{os.getpid()}")
+    writer = gguf.GGUFWriter(unfinished, "qwen3moe")
+    writer.add_name("synthetic mixture of experts")
+    writer.add_block_count(args.layers)
+    writer.add_context_length(32768)
+    writer.add_embedding_length(HIDDEN)
+    writer.add_feed_forward_length(USED * EXPERT_WIDTH)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KV_HEADS)
+    writer.add_key_length(HEAD_DIM)
+    writer.add_value_length(HEAD_DIM)
+    writer.add_rope_freq_base(1e6)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_expert_count(EXPERTS)
+    writer.add_expert_used_count(USED)
+    writer.add_expert_feed_forward_length(EXPERT_WIDTH)
+    writer.add_vocab_size(VOCABULARY)
+    writer.add_quantization_version(2)
+    add_vocabulary(writer, args.tokenizer)
+
+    tensors = {"token_embd.weight": ((VOCABULARY, HIDDEN), Type.Q4_K)}
+    for i in range(args.layers):
+        tensors |= layer(i)
+    tensors |= {"output_norm.weight": ((HIDDEN,), Type.F32), "output.weight": ((VOCABULARY, HIDDEN), Type.Q6_K)}
+    for name, (shape, dtype) in tensors.items():
+        if dtype == Type.F32:
+            writer.add_tensor_info(name, shape, np.dtype(np.float32), 4 * math.prod(shape))
+        else:
+            stored = (*shape[:-1], shape[-1] // 256 * BLOCKS[dtype][0])
+            writer.add_tensor_info(name, stored, np.dtype(np.uint8), math.prod(stored), raw_dtype=dtype)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    rng = np.random.default_rng(1)
+    for shape, dtype in tensors.values():
+        writer.write_tensor_data(values(rng, shape, dtype))
+    writer.close()
+    unfinished.rename(args.out)
+
+
+main()
