@@ -8,9 +8,13 @@
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod dense;
 mod format;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod product;
 mod rounding;
 mod rows;
@@ -189,11 +193,49 @@ instruction_set!(
     },
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 );
+#[cfg(target_arch = "x86_64")]
+instruction_set!(
+    avx2_vnni,
+    crate::engine::cpu::kernels::avx2::Avx2<true>,
+    || (avx2_fma::KERNELS.available)() && is_x86_feature_detected!("avxvnni"),
+    #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+);
+#[cfg(target_arch = "x86_64")]
+instruction_set!(
+    avx2_fma,
+    crate::engine::cpu::kernels::avx2::Avx2<false>,
+    || {
+        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+    },
+    #[target_feature(enable = "avx2,fma,f16c")]
+);
+#[cfg(target_arch = "aarch64")]
+instruction_set!(
+    neon_dot,
+    crate::engine::cpu::kernels::neon::Neon<true>,
+    || std::arch::is_aarch64_feature_detected!("neon") && std::arch::is_aarch64_feature_detected!("dotprod"),
+    #[target_feature(enable = "neon,dotprod")]
+);
+#[cfg(target_arch = "aarch64")]
+instruction_set!(
+    neon_mul,
+    crate::engine::cpu::kernels::neon::Neon<false>,
+    || std::arch::is_aarch64_feature_detected!("neon"),
+    #[target_feature(enable = "neon")]
+);
 
 /// Every instruction set this library is compiled for, best first.
 static COMPILED: &[&Kernels] = &[
     #[cfg(target_arch = "x86_64")]
     &avx512_vnni::KERNELS,
+    #[cfg(target_arch = "x86_64")]
+    &avx2_vnni::KERNELS,
+    #[cfg(target_arch = "x86_64")]
+    &avx2_fma::KERNELS,
+    #[cfg(target_arch = "aarch64")]
+    &neon_dot::KERNELS,
+    #[cfg(target_arch = "aarch64")]
+    &neon_mul::KERNELS,
     &portable::KERNELS,
 ];
 
