@@ -208,11 +208,16 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
     }
     #[inline(always)]
-    unsafe fn largest(x: F) -> f32 {
-        let x = _mm256_max_ps(x[0], x[1]);
-        let x = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
-        let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
-        _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)))
+    unsafe fn largest(a: F, b: F) -> f32 {
+        // As integers, what is not a number is larger than all numbers.
+        let a = both!(_mm256_castps_si256, Self::abs(a));
+        let b = both!(_mm256_castps_si256, Self::abs(b));
+        let [a, b] = both!(_mm256_max_epi32, a, b);
+        let x = _mm256_max_epi32(a, b);
+        let x = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
+        let x = _mm_max_epi32(x, _mm_unpackhi_epi64(x, x));
+        let x = _mm_max_epi32(x, _mm_shuffle_epi32::<1>(x));
+        f32::from_bits(_mm_cvtsi128_si32(x) as u32)
     }
     #[inline(always)]
     unsafe fn sums(x: &[F; LANES]) -> F {

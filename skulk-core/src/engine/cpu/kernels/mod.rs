@@ -53,6 +53,8 @@ pub(crate) struct Kernels {
     softcap: unsafe fn(&mut [f32], f32),
     gated: unsafe fn(Activation, &mut [f32], &[f32]),
     norm_rope: unsafe fn(&mut [f32], Option<Norm<'_>>, RopeLayout, &[f32], &[f32]),
+    #[cfg(test)]
+    tested: tests::Tested,
 }
 
 /// The kernels of one storage type.
@@ -159,6 +161,17 @@ macro_rules! instruction_set {
                 }
             }
 
+            #[cfg(test)]
+            $(#[$feature])?
+            unsafe fn exp(x: &mut [f32; LANES]) {
+                S::store(x.as_mut_ptr(), rows::exp::<S>(S::load(x.as_ptr())));
+            }
+            #[cfg(test)]
+            $(#[$feature])?
+            unsafe fn operations(input: &tests::Operands) -> Vec<u32> {
+                tests::operations::<S>(input)
+            }
+
             pub(super) static KERNELS: Kernels = Kernels {
                 name: stringify!($name),
                 available: $available,
@@ -172,6 +185,8 @@ macro_rules! instruction_set {
                 softcap,
                 gated,
                 norm_rope,
+                #[cfg(test)]
+                tested: tests::Tested { q6_linear: of::<format::Q6Linear>, exp, operations },
             };
         }
     };

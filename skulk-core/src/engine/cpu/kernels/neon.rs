@@ -308,9 +308,12 @@ impl<const DOT: bool> Simd for Neon<DOT> {
         vpadds_f32(x)
     }
     #[inline(always)]
-    unsafe fn largest(x: F) -> f32 {
-        let x = larger(larger(x[0], x[2]), larger(x[1], x[3]));
-        vmaxvq_f32(x)
+    unsafe fn largest(a: F, b: F) -> f32 {
+        // As integers, what is not a number is larger than all numbers.
+        let a = four!(vreinterpretq_u32_f32, Self::abs(a));
+        let b = four!(vreinterpretq_u32_f32, Self::abs(b));
+        let [a, b, c, d] = four!(vmaxq_u32, a, b);
+        f32::from_bits(vmaxvq_u32(vmaxq_u32(vmaxq_u32(a, b), vmaxq_u32(c, d))))
     }
     #[inline(always)]
     unsafe fn sums(x: &[F; LANES]) -> F {
@@ -456,11 +459,17 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     #[inline(always)]
     unsafe fn dot4<const WIDE: bool>(sum: I, weights: I, x: *const i8) -> I {
         let x = vreinterpretq_s8_s32(vdupq_n_s32(x.cast::<i32>().read_unaligned()));
-        let mut sum = sum;
-        for (sum, weights) in sum.iter_mut().zip(four!(vreinterpretq_s8_s32, weights)) {
-            *sum = if DOT { dot(*sum, weights, x) } else { multiplied(*sum, weights, x) };
+        let [a, b, c, d] = four!(vreinterpretq_s8_s32, weights);
+        if DOT {
+            [dot(sum[0], a, x), dot(sum[1], b, x), dot(sum[2], c, x), dot(sum[3], d, x)]
+        } else {
+            [
+                multiplied(sum[0], a, x),
+                multiplied(sum[1], b, x),
+                multiplied(sum[2], c, x),
+                multiplied(sum[3], d, x),
+            ]
         }
-        sum
     }
     #[inline(always)]
     unsafe fn prefetch(p: *const u8) {
