@@ -179,6 +179,8 @@ unsafe fn add_block<S: Simd, F: Format, const EXACT: bool>(
     sum
 }
 
+/// Room for scales. To be made once: not all instruction sets can keep it in registers, and filling it
+/// would cost as much as using it.
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
 unsafe fn no_scales<S: Simd>() -> Scales<S> {
@@ -206,6 +208,7 @@ pub(super) unsafe fn one<S: Simd, F: Format, const EXACT: bool>(product: &Produc
     // The tile behind this one is asked for while this one is worked on: its lines, evenly.
     let (tile_bytes, block_bytes) = (LANES * product.row_bytes, LANES * F::BYTES / F::BLOCKS);
     let lines = const { (LANES * F::BYTES / F::BLOCKS).div_ceil(64) };
+    let mut scales = no_scales::<S>();
     for tile in tiles {
         let rows = product.tile(tile);
         let mut ahead = product.weights.wrapping_add((tile + 1) * tile_bytes);
@@ -213,7 +216,6 @@ pub(super) unsafe fn one<S: Simd, F: Format, const EXACT: bool>(product: &Produc
         let mut block = 0;
         while block < product.blocks {
             let at = block / F::BLOCKS * F::BYTES;
-            let mut scales = no_scales::<S>();
             F::scales::<S>(&rows, at, &mut scales);
             for j in 0..F::BLOCKS {
                 for line in 0..lines {
@@ -247,10 +249,10 @@ pub(super) const fn packed_len<F: Format>(blocks: usize) -> usize {
 #[allow(unsafe_op_in_unsafe_fn, reason = "as `one`")]
 unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mut to: *mut i32) {
     let rows = product.tile(tile);
+    let mut scales = no_scales::<S>();
     let mut block = 0;
     while block < product.blocks {
         let at = block / F::BLOCKS * F::BYTES;
-        let mut scales = no_scales::<S>();
         F::scales::<S>(&rows, at, &mut scales);
         for j in 0..F::BLOCKS {
             let columns = columns::<S, F>(&rows, at, j);
