@@ -111,11 +111,10 @@ impl Simd for Avx512 {
         _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
     }
     #[inline(always)]
-    unsafe fn largest(x: __m512) -> f32 {
-        let x = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
-        let x = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
-        let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
-        _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)))
+    unsafe fn largest(a: __m512, b: __m512) -> f32 {
+        // As integers, what is not a number is larger than all numbers.
+        let (a, b) = (_mm512_castps_si512(Self::abs(a)), _mm512_castps_si512(Self::abs(b)));
+        f32::from_bits(_mm512_reduce_max_epi32(_mm512_max_epi32(a, b)) as u32)
     }
     #[inline(always)]
     unsafe fn sums(x: &[__m512; LANES]) -> __m512 {

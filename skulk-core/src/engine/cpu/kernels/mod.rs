@@ -9,11 +9,15 @@
 
 mod attention;
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod cells;
 mod dense;
 mod format;
 mod linear;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod partition;
 mod product;
 mod rounding;
@@ -28,6 +32,8 @@ use std::ops::Range;
 use dense::{BF16, Dense, F16, F32};
 use format::Format;
 use product::Product;
+#[cfg(test)]
+use simd::{BLOCK, LANES};
 
 pub(crate) use attention::{PARTITION, Softmax, WIDTH};
 pub(crate) use cells::{Cell, Cells};
@@ -58,6 +64,8 @@ pub(crate) struct Kernels {
     gated: unsafe fn(Activation, &mut [f32], &[f32]),
     norm_rope: unsafe fn(&mut [f32], Option<Norm<'_>>, RopeLayout, &[f32], &[f32]),
     attention: attention::Functions,
+    #[cfg(test)]
+    tested: tests::Tested,
 }
 
 /// The kernels of one storage type.
@@ -166,6 +174,17 @@ macro_rules! instruction_set {
                 }
             }
 
+            #[cfg(test)]
+            $(#[$feature])?
+            unsafe fn exp(x: &mut [f32; LANES]) {
+                S::store(x.as_mut_ptr(), rows::exp::<S>(S::load(x.as_ptr())));
+            }
+            #[cfg(test)]
+            $(#[$feature])?
+            unsafe fn operations(input: &tests::Operands) -> Vec<u32> {
+                tests::operations::<S>(input)
+            }
+
             pub(super) static KERNELS: Kernels = Kernels {
                 name: stringify!($name),
                 available: $available,
@@ -180,6 +199,8 @@ macro_rules! instruction_set {
                 gated,
                 norm_rope,
                 attention: ATTENTION,
+                #[cfg(test)]
+                tested: tests::Tested { q6_linear: of::<format::Q6Linear>, exp, operations },
             };
         }
     };
@@ -201,11 +222,49 @@ instruction_set!(
     },
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 );
+#[cfg(target_arch = "x86_64")]
+instruction_set!(
+    avx2_vnni,
+    crate::engine::cpu::kernels::avx2::Avx2<true>,
+    || (avx2_fma::KERNELS.available)() && is_x86_feature_detected!("avxvnni"),
+    #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+);
+#[cfg(target_arch = "x86_64")]
+instruction_set!(
+    avx2_fma,
+    crate::engine::cpu::kernels::avx2::Avx2<false>,
+    || {
+        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+    },
+    #[target_feature(enable = "avx2,fma,f16c")]
+);
+#[cfg(target_arch = "aarch64")]
+instruction_set!(
+    neon_dot,
+    crate::engine::cpu::kernels::neon::Neon<true>,
+    || std::arch::is_aarch64_feature_detected!("neon") && std::arch::is_aarch64_feature_detected!("dotprod"),
+    #[target_feature(enable = "neon,dotprod")]
+);
+#[cfg(target_arch = "aarch64")]
+instruction_set!(
+    neon_mul,
+    crate::engine::cpu::kernels::neon::Neon<false>,
+    || std::arch::is_aarch64_feature_detected!("neon"),
+    #[target_feature(enable = "neon")]
+);
 
 /// Every instruction set this library is compiled for, best first.
 static COMPILED: &[&Kernels] = &[
     #[cfg(target_arch = "x86_64")]
     &avx512_vnni::KERNELS,
+    #[cfg(target_arch = "x86_64")]
+    &avx2_vnni::KERNELS,
+    #[cfg(target_arch = "x86_64")]
+    &avx2_fma::KERNELS,
+    #[cfg(target_arch = "aarch64")]
+    &neon_dot::KERNELS,
+    #[cfg(target_arch = "aarch64")]
+    &neon_mul::KERNELS,
     &portable::KERNELS,
 ];
 

@@ -192,6 +192,8 @@ unsafe fn add_block<S: Simd, F: Format, const EXACT: bool>(
     sum
 }
 
+/// Room for scales. To be made once: not all instruction sets can keep it in registers, and filling it
+/// would cost as much as using it.
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
 unsafe fn no_scales<S: Simd>() -> Scales<S> {
@@ -220,6 +222,7 @@ pub(super) unsafe fn one<S: Simd, F: Format, const EXACT: bool>(product: &Produc
     // were used are asked for, further on.
     let (tile_bytes, block_bytes) = (LANES * product.row_bytes, LANES * F::BYTES / F::BLOCKS);
     let lines = const { (LANES * F::BYTES / F::BLOCKS).div_ceil(64) };
+    let mut scales = no_scales::<S>();
     for tile in tiles {
         let (first, rows) = product.tile(tile);
         let mut ahead = product.weights.wrapping_add((tile + 1) * tile_bytes + AHEAD);
@@ -227,7 +230,6 @@ pub(super) unsafe fn one<S: Simd, F: Format, const EXACT: bool>(product: &Produc
         let mut block = 0;
         while block < product.blocks {
             let at = block / F::BLOCKS * F::BYTES;
-            let mut scales = no_scales::<S>();
             F::scales::<S>(&rows, at, &mut scales);
             for group in 0..F::BLOCKS / F::TOGETHER {
                 let raw = F::read::<S>(&rows, at, group);
@@ -265,10 +267,10 @@ pub(super) const fn packed_len<F: Format>(blocks: usize) -> usize {
 unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mut to: *mut i32) {
     let (_, rows) = product.tile(tile);
     let mut raw = [S::isplat(0); 24];
+    let mut scales = no_scales::<S>();
     let mut block = 0;
     while block < product.blocks {
         let at = block / F::BLOCKS * F::BYTES;
-        let mut scales = no_scales::<S>();
         F::scales::<S>(&rows, at, &mut scales);
         for j in 0..F::BLOCKS {
             if j % F::TOGETHER == 0 {

@@ -32,7 +32,7 @@ pub(super) unsafe fn round<S: Simd, const EXACT: bool>(x: *const f32, blocks: us
     let digits = if EXACT { 2 * BLOCK } else { BLOCK };
     for block in 0..blocks {
         let values = [S::load(x.add(block * BLOCK)), S::load(x.add(block * BLOCK + LANES))];
-        let largest = S::largest(S::max(S::abs(values[0]), S::abs(values[1])));
+        let largest = S::largest(values[0], values[1]);
         // What is not a number must not become one.
         let (scale, inverse) = if largest < SMALLEST { (0.0, 0.0) } else { (largest / most, most / largest) };
         let mut sums = [0; 2];
@@ -50,8 +50,10 @@ pub(super) unsafe fn round<S: Simd, const EXACT: bool>(x: *const f32, blocks: us
             sums[half] = S::sum(S::to_f32(n)) as i32;
         }
         *to.scale.add(block) = scale;
-        *to.sum.add(block) = sums[0] + sums[1];
-        *to.scaled_sum.add(block) = (sums[0] + sums[1]) as f32 * scale;
+        // Wraps only where there is something that is no number.
+        let sum = i32::wrapping_add(sums[0], sums[1]);
+        *to.sum.add(block) = sum;
+        *to.scaled_sum.add(block) = sum as f32 * scale;
         for (half, sum) in sums.into_iter().enumerate() {
             *to.half_sum.add(2 * block + half) = sum;
             *to.scaled_half_sum.add(2 * block + half) = sum as f32 * scale;

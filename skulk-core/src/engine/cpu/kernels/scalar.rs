@@ -100,8 +100,9 @@ impl Simd for Scalar {
         }
         x[0]
     }
-    unsafe fn largest(x: F) -> f32 {
-        x.into_iter().fold(f32::NEG_INFINITY, |a, b| if a > b { a } else { b })
+    unsafe fn largest(a: F, b: F) -> f32 {
+        // As integers, what is not a number is larger than all numbers.
+        f32::from_bits(a.into_iter().chain(b).fold(0, |largest, x| largest.max(x.abs().to_bits())))
     }
     unsafe fn sums(x: &[F; LANES]) -> F {
         std::array::from_fn(|i| Self::sum(x[i]))
@@ -166,7 +167,7 @@ impl Simd for Scalar {
         let x = x.cast::<[i8; 4]>().read_unaligned();
         both(sum, weights, |sum, weights| {
             let w = weights.to_le_bytes();
-            (0..4).fold(sum, |sum, i| sum + i32::from(w[i] as i8) * i32::from(x[i]))
+            (0..4).fold(sum, |sum, i| sum.wrapping_add(i32::from(w[i] as i8) * i32::from(x[i])))
         })
     }
     unsafe fn prefetch(_: *const u8) {}

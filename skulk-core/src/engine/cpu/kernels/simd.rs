@@ -77,7 +77,8 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn exp2i(n: Self::I) -> Self::F;
     /// Lane i and i + 8, then i + 4, i + 2, i + 1.
     unsafe fn sum(x: Self::F) -> f32;
-    unsafe fn largest(x: Self::F) -> f32;
+    /// The largest absolute value of both; not a number where one of them is not.
+    unsafe fn largest(a: Self::F, b: Self::F) -> f32;
     /// Lane i of the result is [`sum`](Self::sum) of vector i, in every bit.
     unsafe fn sums(x: &[Self::F; LANES]) -> Self::F;
 

@@ -1,0 +1,342 @@
+//! What are the vector operations in AVX2? Two registers each.
+
+use std::arch::x86_64::*;
+
+use super::simd::{LANES, Rows, Simd};
+
+/// AVX2, FMA and F16C. `VNNI`: AVX-VNNI too.
+#[derive(Clone, Copy)]
+pub(super) struct Avx2<const VNNI: bool>;
+
+type F = [__m256; 2];
+type I = [__m256i; 2];
+
+/// From element `16 - n` on: a mask of the first `n` lanes.
+static MASKS: [i32; 32] = {
+    let mut masks = [0; 32];
+    let mut i = 0;
+    while i < 16 {
+        masks[i] = -1;
+        i += 1;
+    }
+    masks
+};
+
+/// One operation for both registers.
+macro_rules! both {
+    ($f:expr, $a:expr) => {{
+        let [a, b] = $a;
+        [$f(a), $f(b)]
+    }};
+    ($f:expr, $a:expr, $b:expr) => {{
+        let ([a, b], [c, d]) = ($a, $b);
+        [$f(a, c), $f(b, d)]
+    }};
+}
+
+// Functions here are inlined by order and closures are not used: what is called out of line lacks the
+// caller's instructions.
+
+/// Which of 16 lanes are among the first `n`.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn first(n: usize) -> I {
+    let from = MASKS.as_ptr().add(LANES - n.min(LANES));
+    [_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(8).cast())]
+}
+
+/// Eight numbers.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn eight_bf16(p: *const u16) -> __m256 {
+    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()))))
+}
+
+/// Sums of eight vectors.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn eight_sums(x: &[F]) -> __m256 {
+    // 16 lanes of two vectors to four of each: lanes i and i + 8, then i + 4.
+    #[inline(always)]
+    unsafe fn quarters(a: F, b: F) -> __m256 {
+        let (a, b) = (_mm256_add_ps(a[0], a[1]), _mm256_add_ps(b[0], b[1]));
+        _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b))
+    }
+    #[inline(always)]
+    unsafe fn halves(a: __m256, b: __m256) -> __m256 {
+        _mm256_add_ps(_mm256_shuffle_ps::<0b01_00_01_00>(a, b), _mm256_shuffle_ps::<0b11_10_11_10>(a, b))
+    }
+    #[inline(always)]
+    unsafe fn ones(a: __m256, b: __m256) -> __m256 {
+        _mm256_add_ps(_mm256_shuffle_ps::<0b10_00_10_00>(a, b), _mm256_shuffle_ps::<0b11_01_11_01>(a, b))
+    }
+    // Vectors i and i + 4 share a register, one in each half.
+    ones(
+        halves(quarters(x[0], x[4]), quarters(x[1], x[5])),
+        halves(quarters(x[2], x[6]), quarters(x[3], x[7])),
+    )
+}
+
+/// 16 bytes from `offset` of eight rows, from row `FIRST` on, as columns.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn eight_columns<const FIRST: usize>(rows: &Rows, offset: usize) -> [__m256i; 4] {
+    macro_rules! two {
+        ($i:literal) => {
+            _mm256_set_m128i(
+                _mm_loadu_si128(rows.row(FIRST + $i + 4).add(offset).cast()),
+                _mm_loadu_si128(rows.row(FIRST + $i).add(offset).cast()),
+            )
+        };
+    }
+    let (a, b, c, d) = (two!(0), two!(1), two!(2), two!(3));
+    let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
+    let (ef, gh) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
+    [
+        _mm256_unpacklo_epi64(ab, cd),
+        _mm256_unpackhi_epi64(ab, cd),
+        _mm256_unpacklo_epi64(ef, gh),
+        _mm256_unpackhi_epi64(ef, gh),
+    ]
+}
+
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+impl<const VNNI: bool> Simd for Avx2<VNNI> {
+    type F = F;
+    type I = I;
+
+    const SIGNED: bool = false;
+    /// As many as leave room for a column among 16 registers, and for partial products where these
+    /// need it.
+    const ROWS: usize = if VNNI { 6 } else { 4 };
+
+    #[inline(always)]
+    unsafe fn zero() -> F {
+        [_mm256_setzero_ps(); 2]
+    }
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> F {
+        [_mm256_set1_ps(x); 2]
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> F {
+        [_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8))]
+    }
+    #[inline(always)]
+    unsafe fn load_part(p: *const f32, n: usize) -> F {
+        let mask = first(n);
+        [_mm256_maskload_ps(p, mask[0]), _mm256_maskload_ps(p.wrapping_add(8), mask[1])]
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> F {
+        [_mm256_cvtph_ps(_mm_loadu_si128(p.cast())), _mm256_cvtph_ps(_mm_loadu_si128(p.add(8).cast()))]
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u16) -> F {
+        [eight_bf16(p), eight_bf16(p.add(8))]
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, x: F) {
+        _mm256_storeu_ps(p, x[0]);
+        _mm256_storeu_ps(p.add(8), x[1]);
+    }
+    #[inline(always)]
+    unsafe fn store_part(p: *mut f32, n: usize, x: F) {
+        let mask = first(n);
+        _mm256_maskstore_ps(p, mask[0], x[0]);
+        _mm256_maskstore_ps(p.wrapping_add(8), mask[1], x[1]);
+    }
+    #[inline(always)]
+    unsafe fn store_f16(p: *mut u16, x: F) {
+        _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x[0]));
+        _mm_storeu_si128(p.add(8).cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x[1]));
+    }
+    #[inline(always)]
+    unsafe fn add(a: F, b: F) -> F {
+        both!(_mm256_add_ps, a, b)
+    }
+    #[inline(always)]
+    unsafe fn sub(a: F, b: F) -> F {
+        both!(_mm256_sub_ps, a, b)
+    }
+    #[inline(always)]
+    unsafe fn mul(a: F, b: F) -> F {
+        both!(_mm256_mul_ps, a, b)
+    }
+    #[inline(always)]
+    unsafe fn div(a: F, b: F) -> F {
+        both!(_mm256_div_ps, a, b)
+    }
+    #[inline(always)]
+    unsafe fn fma(a: F, b: F, c: F) -> F {
+        [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])]
+    }
+    #[inline(always)]
+    unsafe fn max(a: F, b: F) -> F {
+        both!(_mm256_max_ps, a, b)
+    }
+    #[inline(always)]
+    unsafe fn min(a: F, b: F) -> F {
+        both!(_mm256_min_ps, a, b)
+    }
+    #[inline(always)]
+    unsafe fn abs(a: F) -> F {
+        let sign = _mm256_set1_ps(-0.0);
+        [_mm256_andnot_ps(sign, a[0]), _mm256_andnot_ps(sign, a[1])]
+    }
+    #[inline(always)]
+    unsafe fn round(a: F) -> I {
+        both!(_mm256_cvtps_epi32, a)
+    }
+    #[inline(always)]
+    unsafe fn exp2i(n: I) -> F {
+        Self::as_f32(Self::ishl(Self::iadd(n, Self::isplat(127)), 23))
+    }
+    #[inline(always)]
+    unsafe fn sum(x: F) -> f32 {
+        let x = _mm256_add_ps(x[0], x[1]);
+        let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+        let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+        _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
+    }
+    #[inline(always)]
+    unsafe fn largest(a: F, b: F) -> f32 {
+        // As integers, what is not a number is larger than all numbers.
+        let a = both!(_mm256_castps_si256, Self::abs(a));
+        let b = both!(_mm256_castps_si256, Self::abs(b));
+        let [a, b] = both!(_mm256_max_epi32, a, b);
+        let x = _mm256_max_epi32(a, b);
+        let x = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
+        let x = _mm_max_epi32(x, _mm_unpackhi_epi64(x, x));
+        let x = _mm_max_epi32(x, _mm_shuffle_epi32::<1>(x));
+        f32::from_bits(_mm_cvtsi128_si32(x) as u32)
+    }
+    #[inline(always)]
+    unsafe fn sums(x: &[F; LANES]) -> F {
+        [eight_sums(&x[..8]), eight_sums(&x[8..])]
+    }
+
+    #[inline(always)]
+    unsafe fn isplat(x: i32) -> I {
+        [_mm256_set1_epi32(x); 2]
+    }
+    #[inline(always)]
+    unsafe fn iload(p: *const i32) -> I {
+        [_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(8).cast())]
+    }
+    #[inline(always)]
+    unsafe fn istore(p: *mut i32, x: I) {
+        _mm256_storeu_si256(p.cast(), x[0]);
+        _mm256_storeu_si256(p.add(8).cast(), x[1]);
+    }
+    #[inline(always)]
+    unsafe fn gather(rows: &Rows, offset: usize) -> I {
+        macro_rules! four {
+            ($a:literal, $b:literal, $c:literal, $d:literal) => {{
+                let x = _mm_loadu_si32(rows.row($a).add(offset));
+                let x = _mm_insert_epi32::<1>(x, rows.row($b).add(offset).cast::<i32>().read_unaligned());
+                let x = _mm_insert_epi32::<2>(x, rows.row($c).add(offset).cast::<i32>().read_unaligned());
+                _mm_insert_epi32::<3>(x, rows.row($d).add(offset).cast::<i32>().read_unaligned())
+            }};
+        }
+        [
+            _mm256_set_m128i(four!(4, 5, 6, 7), four!(0, 1, 2, 3)),
+            _mm256_set_m128i(four!(12, 13, 14, 15), four!(8, 9, 10, 11)),
+        ]
+    }
+    #[inline(always)]
+    unsafe fn iadd(a: I, b: I) -> I {
+        both!(_mm256_add_epi32, a, b)
+    }
+    #[inline(always)]
+    unsafe fn imul(a: I, b: I) -> I {
+        both!(_mm256_mullo_epi32, a, b)
+    }
+    #[inline(always)]
+    unsafe fn iand(a: I, b: I) -> I {
+        both!(_mm256_and_si256, a, b)
+    }
+    #[inline(always)]
+    unsafe fn ior(a: I, b: I) -> I {
+        both!(_mm256_or_si256, a, b)
+    }
+    #[inline(always)]
+    unsafe fn ishl(a: I, n: u32) -> I {
+        let n = _mm_cvtsi32_si128(n as i32);
+        [_mm256_sll_epi32(a[0], n), _mm256_sll_epi32(a[1], n)]
+    }
+    #[inline(always)]
+    unsafe fn ishr(a: I, n: u32) -> I {
+        let n = _mm_cvtsi32_si128(n as i32);
+        [_mm256_srl_epi32(a[0], n), _mm256_srl_epi32(a[1], n)]
+    }
+    #[inline(always)]
+    unsafe fn isar(a: I, n: u32) -> I {
+        let n = _mm_cvtsi32_si128(n as i32);
+        [_mm256_sra_epi32(a[0], n), _mm256_sra_epi32(a[1], n)]
+    }
+    #[inline(always)]
+    unsafe fn to_f32(a: I) -> F {
+        both!(_mm256_cvtepi32_ps, a)
+    }
+    #[inline(always)]
+    unsafe fn half(a: I) -> F {
+        // Packing takes the halves of both registers in turns.
+        let a = Self::iand(a, Self::isplat(0xffff));
+        let a = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(a[0], a[1]));
+        [_mm256_cvtph_ps(_mm256_castsi256_si128(a)), _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(a))]
+    }
+    #[inline(always)]
+    unsafe fn as_f32(a: I) -> F {
+        both!(_mm256_castsi256_ps, a)
+    }
+    #[inline(always)]
+    unsafe fn store_i8(p: *mut i8, a: I) {
+        let lowest = _mm256_setr_epi8(
+            0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, //
+            0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+        );
+        for (i, a) in a.into_iter().enumerate() {
+            let a = _mm256_shuffle_epi8(a, lowest);
+            let a = _mm_unpacklo_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
+            _mm_storel_epi64(p.add(8 * i).cast(), a);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn bytes_sub(a: I, n: u8) -> I {
+        both!(_mm256_sub_epi8, a, [_mm256_set1_epi8(n as i8); 2])
+    }
+    #[inline(always)]
+    unsafe fn ixor(a: I, b: I) -> I {
+        both!(_mm256_xor_si256, a, b)
+    }
+    #[inline(always)]
+    unsafe fn columns(rows: &Rows, offset: usize) -> [I; 4] {
+        let low = eight_columns::<0>(rows, offset);
+        let high = eight_columns::<8>(rows, offset);
+        [[low[0], high[0]], [low[1], high[1]], [low[2], high[2]], [low[3], high[3]]]
+    }
+    #[inline(always)]
+    unsafe fn dot4<const WIDE: bool>(sum: I, weights: I, x: *const i8) -> I {
+        let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
+        if VNNI {
+            [_mm256_dpbusd_avx_epi32(sum[0], weights[0], x), _mm256_dpbusd_avx_epi32(sum[1], weights[1], x)]
+        } else if WIDE {
+            // Two products of bytes may not fit 16 bits: even and odd bytes as 16 bits each.
+            let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x));
+            let odd = _mm256_srai_epi16::<8>(x);
+            let (even, odd) = ([even; 2], [odd; 2]);
+            let lower = both!(_mm256_madd_epi16, Self::iand(weights, Self::isplat(0x00ff_00ff)), even);
+            let upper = both!(_mm256_madd_epi16, both!(_mm256_srli_epi16::<8>, weights), odd);
+            Self::iadd(sum, Self::iadd(lower, upper))
+        } else {
+            let pairs = both!(_mm256_maddubs_epi16, weights, [x; 2]);
+            Self::iadd(sum, both!(_mm256_madd_epi16, pairs, Self::isplat(0x0001_0001)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(p: *const u8) {
+        _mm_prefetch::<_MM_HINT_T1>(p.cast());
+    }
+}

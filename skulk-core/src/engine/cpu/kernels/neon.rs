@@ -1,0 +1,385 @@
+//! What are the vector operations in NEON? Four registers each.
+
+use std::arch::aarch64::*;
+use std::arch::asm;
+
+use super::simd::{LANES, Rows, Simd};
+
+/// NEON. `DOT`: with the products of the `dotprod` extension.
+#[derive(Clone, Copy)]
+pub(super) struct Neon<const DOT: bool>;
+
+type F = [float32x4_t; 4];
+type I = [int32x4_t; 4];
+
+// Functions here are inlined by order and closures are not used: what is called out of line lacks the
+// caller's instructions.
+
+/// One operation for all four registers.
+macro_rules! four {
+    ($f:path, $a:expr) => {{
+        let [a, b, c, d] = $a;
+        [$f(a), $f(b), $f(c), $f(d)]
+    }};
+    ($f:path, $a:expr, $b:expr) => {{
+        let ([a, b, c, d], [e, f, g, h]) = ($a, $b);
+        [$f(a, e), $f(b, f), $f(c, g), $f(d, h)]
+    }};
+}
+
+/// Half-precision numbers widened.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn widen(x: uint16x4_t) -> float32x4_t {
+    let wide: float32x4_t;
+    asm!(
+        "fcvtl {wide:v}.4s, {x:v}.4h",
+        wide = lateout(vreg) wide,
+        x = in(vreg) x,
+        options(pure, nomem, nostack, preserves_flags),
+    );
+    wide
+}
+
+/// Numbers narrowed to half precision, to nearest even.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn narrow(x: float32x4_t) -> uint16x4_t {
+    let half: uint16x4_t;
+    asm!(
+        "fcvtn {half:v}.4h, {x:v}.4s",
+        half = lateout(vreg) half,
+        x = in(vreg) x,
+        options(pure, nomem, nostack, preserves_flags),
+    );
+    half
+}
+
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn bf16(x: uint16x4_t) -> float32x4_t {
+    vreinterpretq_f32_u32(vshll_n_u16::<16>(x))
+}
+
+/// Adds the products of four bytes each.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn dot(sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x4_t {
+    let mut sum = sum;
+    asm!(
+        "sdot {sum:v}.4s, {weights:v}.16b, {x:v}.16b",
+        sum = inlateout(vreg) sum,
+        weights = in(vreg) weights,
+        x = in(vreg) x,
+        options(pure, nomem, nostack, preserves_flags),
+    );
+    sum
+}
+
+/// As [`dot`], without its instruction. Products of bytes other than -128 by -128 fit 16 bits.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn multiplied(sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x4_t {
+    let lower = vpaddlq_s16(vmull_s8(vget_low_s8(weights), vget_low_s8(x)));
+    let upper = vpaddlq_s16(vmull_high_s8(weights, x));
+    vaddq_s32(sum, vpaddq_s32(lower, upper))
+}
+
+/// Columns of four rows' 16 bytes: row r in lane r.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn four_columns([a, b, c, d]: [uint8x16_t; 4]) -> I {
+    let (a, b) = (vreinterpretq_s32_u8(a), vreinterpretq_s32_u8(b));
+    let (c, d) = (vreinterpretq_s32_u8(c), vreinterpretq_s32_u8(d));
+    let (ab, cd) = (vreinterpretq_s64_s32(vtrn1q_s32(a, b)), vreinterpretq_s64_s32(vtrn1q_s32(c, d)));
+    let (ef, gh) = (vreinterpretq_s64_s32(vtrn2q_s32(a, b)), vreinterpretq_s64_s32(vtrn2q_s32(c, d)));
+    [
+        vreinterpretq_s32_s64(vtrn1q_s64(ab, cd)),
+        vreinterpretq_s32_s64(vtrn1q_s64(ef, gh)),
+        vreinterpretq_s32_s64(vtrn2q_s64(ab, cd)),
+        vreinterpretq_s32_s64(vtrn2q_s64(ef, gh)),
+    ]
+}
+
+/// Lanes i and i + 8, then i + 4.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn quarter(x: F) -> float32x4_t {
+    vaddq_f32(vaddq_f32(x[0], x[2]), vaddq_f32(x[1], x[3]))
+}
+
+/// Lanes i and i + 2 of two vectors.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn halves(a: float32x4_t, b: float32x4_t) -> float32x4_t {
+    let (a, b) = (vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b));
+    vaddq_f32(vreinterpretq_f32_f64(vtrn1q_f64(a, b)), vreinterpretq_f32_f64(vtrn2q_f64(a, b)))
+}
+
+/// Sums of four vectors.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn four_sums(x: &[F]) -> float32x4_t {
+    vpaddq_f32(halves(quarter(x[0]), quarter(x[1])), halves(quarter(x[2]), quarter(x[3])))
+}
+
+/// The larger of each pair; `b` where `a` is not a number.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn larger(a: float32x4_t, b: float32x4_t) -> float32x4_t {
+    vbslq_f32(vcgtq_f32(a, b), a, b)
+}
+
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn smaller(a: float32x4_t, b: float32x4_t) -> float32x4_t {
+    vbslq_f32(vcltq_f32(a, b), a, b)
+}
+
+/// To the nearest integer; conversion itself would stop at the largest one.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn nearest(x: float32x4_t) -> int32x4_t {
+    let fits = vcltq_f32(vabsq_f32(x), vdupq_n_f32(2147483648.0));
+    vbslq_s32(fits, vcvtnq_s32_f32(x), vdupq_n_s32(i32::MIN))
+}
+
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn to_bytes(a: int32x4_t, b: int32x4_t) -> int8x8_t {
+    vmovn_s16(vcombine_s16(vmovn_s32(a), vmovn_s32(b)))
+}
+
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+impl<const DOT: bool> Simd for Neon<DOT> {
+    type F = F;
+    type I = I;
+
+    const SIGNED: bool = true;
+    /// As many as leave room for a column among 32 registers, and for partial products where these
+    /// need it.
+    const ROWS: usize = if DOT { 6 } else { 4 };
+
+    #[inline(always)]
+    unsafe fn zero() -> F {
+        [vdupq_n_f32(0.0); 4]
+    }
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> F {
+        [vdupq_n_f32(x); 4]
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> F {
+        [vld1q_f32(p), vld1q_f32(p.add(4)), vld1q_f32(p.add(8)), vld1q_f32(p.add(12))]
+    }
+    #[inline(always)]
+    unsafe fn load_part(p: *const f32, n: usize) -> F {
+        let mut room = [0.0; LANES];
+        std::ptr::copy_nonoverlapping(p, room.as_mut_ptr(), n.min(LANES));
+        Self::load(room.as_ptr())
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> F {
+        let (a, b) = (vld1q_u16(p), vld1q_u16(p.add(8)));
+        four!(widen, [vget_low_u16(a), vget_high_u16(a), vget_low_u16(b), vget_high_u16(b)])
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u16) -> F {
+        let (a, b) = (vld1q_u16(p), vld1q_u16(p.add(8)));
+        four!(bf16, [vget_low_u16(a), vget_high_u16(a), vget_low_u16(b), vget_high_u16(b)])
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, x: F) {
+        for (i, x) in x.into_iter().enumerate() {
+            vst1q_f32(p.add(4 * i), x);
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_part(p: *mut f32, n: usize, x: F) {
+        let mut room = [0.0; LANES];
+        Self::store(room.as_mut_ptr(), x);
+        std::ptr::copy_nonoverlapping(room.as_ptr(), p, n.min(LANES));
+    }
+    #[inline(always)]
+    unsafe fn store_f16(p: *mut u16, x: F) {
+        for (i, x) in x.into_iter().enumerate() {
+            vst1_u16(p.add(4 * i), narrow(x));
+        }
+    }
+    #[inline(always)]
+    unsafe fn add(a: F, b: F) -> F {
+        four!(vaddq_f32, a, b)
+    }
+    #[inline(always)]
+    unsafe fn sub(a: F, b: F) -> F {
+        four!(vsubq_f32, a, b)
+    }
+    #[inline(always)]
+    unsafe fn mul(a: F, b: F) -> F {
+        four!(vmulq_f32, a, b)
+    }
+    #[inline(always)]
+    unsafe fn div(a: F, b: F) -> F {
+        four!(vdivq_f32, a, b)
+    }
+    #[inline(always)]
+    unsafe fn fma(a: F, b: F, c: F) -> F {
+        [
+            vfmaq_f32(c[0], a[0], b[0]),
+            vfmaq_f32(c[1], a[1], b[1]),
+            vfmaq_f32(c[2], a[2], b[2]),
+            vfmaq_f32(c[3], a[3], b[3]),
+        ]
+    }
+    #[inline(always)]
+    unsafe fn max(a: F, b: F) -> F {
+        four!(larger, a, b)
+    }
+    #[inline(always)]
+    unsafe fn min(a: F, b: F) -> F {
+        four!(smaller, a, b)
+    }
+    #[inline(always)]
+    unsafe fn abs(a: F) -> F {
+        four!(vabsq_f32, a)
+    }
+    #[inline(always)]
+    unsafe fn round(a: F) -> I {
+        four!(nearest, a)
+    }
+    #[inline(always)]
+    unsafe fn exp2i(n: I) -> F {
+        Self::as_f32(Self::ishl(Self::iadd(n, Self::isplat(127)), 23))
+    }
+    #[inline(always)]
+    unsafe fn sum(x: F) -> f32 {
+        let x = quarter(x);
+        let x = vadd_f32(vget_low_f32(x), vget_high_f32(x));
+        vpadds_f32(x)
+    }
+    #[inline(always)]
+    unsafe fn largest(a: F, b: F) -> f32 {
+        // As integers, what is not a number is larger than all numbers.
+        let a = four!(vreinterpretq_u32_f32, Self::abs(a));
+        let b = four!(vreinterpretq_u32_f32, Self::abs(b));
+        let [a, b, c, d] = four!(vmaxq_u32, a, b);
+        f32::from_bits(vmaxvq_u32(vmaxq_u32(vmaxq_u32(a, b), vmaxq_u32(c, d))))
+    }
+    #[inline(always)]
+    unsafe fn sums(x: &[F; LANES]) -> F {
+        [four_sums(&x[..4]), four_sums(&x[4..8]), four_sums(&x[8..12]), four_sums(&x[12..])]
+    }
+
+    #[inline(always)]
+    unsafe fn isplat(x: i32) -> I {
+        [vdupq_n_s32(x); 4]
+    }
+    #[inline(always)]
+    unsafe fn iload(p: *const i32) -> I {
+        [vld1q_s32(p), vld1q_s32(p.add(4)), vld1q_s32(p.add(8)), vld1q_s32(p.add(12))]
+    }
+    #[inline(always)]
+    unsafe fn istore(p: *mut i32, x: I) {
+        for (i, x) in x.into_iter().enumerate() {
+            vst1q_s32(p.add(4 * i), x);
+        }
+    }
+    #[inline(always)]
+    unsafe fn gather(rows: &Rows, offset: usize) -> I {
+        let mut room = [0; LANES];
+        for (i, lane) in room.iter_mut().enumerate() {
+            *lane = rows.row(i).add(offset).cast::<i32>().read_unaligned();
+        }
+        Self::iload(room.as_ptr())
+    }
+    #[inline(always)]
+    unsafe fn iadd(a: I, b: I) -> I {
+        four!(vaddq_s32, a, b)
+    }
+    #[inline(always)]
+    unsafe fn imul(a: I, b: I) -> I {
+        four!(vmulq_s32, a, b)
+    }
+    #[inline(always)]
+    unsafe fn iand(a: I, b: I) -> I {
+        four!(vandq_s32, a, b)
+    }
+    #[inline(always)]
+    unsafe fn ior(a: I, b: I) -> I {
+        four!(vorrq_s32, a, b)
+    }
+    #[inline(always)]
+    unsafe fn ishl(a: I, n: u32) -> I {
+        four!(vshlq_s32, a, Self::isplat(n as i32))
+    }
+    #[inline(always)]
+    unsafe fn ishr(a: I, n: u32) -> I {
+        let a = four!(vreinterpretq_u32_s32, a);
+        four!(vreinterpretq_s32_u32, four!(vshlq_u32, a, Self::isplat(-(n as i32))))
+    }
+    #[inline(always)]
+    unsafe fn isar(a: I, n: u32) -> I {
+        four!(vshlq_s32, a, Self::isplat(-(n as i32)))
+    }
+    #[inline(always)]
+    unsafe fn to_f32(a: I) -> F {
+        four!(vcvtq_f32_s32, a)
+    }
+    #[inline(always)]
+    unsafe fn half(a: I) -> F {
+        four!(widen, four!(vmovn_u32, four!(vreinterpretq_u32_s32, a)))
+    }
+    #[inline(always)]
+    unsafe fn as_f32(a: I) -> F {
+        four!(vreinterpretq_f32_s32, a)
+    }
+    #[inline(always)]
+    unsafe fn store_i8(p: *mut i8, a: I) {
+        vst1q_s8(p, vcombine_s8(to_bytes(a[0], a[1]), to_bytes(a[2], a[3])));
+    }
+
+    #[inline(always)]
+    unsafe fn bytes_sub(a: I, n: u8) -> I {
+        let a = four!(vreinterpretq_s8_s32, a);
+        four!(vreinterpretq_s32_s8, four!(vsubq_s8, a, [vdupq_n_s8(n as i8); 4]))
+    }
+    #[inline(always)]
+    unsafe fn ixor(a: I, b: I) -> I {
+        four!(veorq_s32, a, b)
+    }
+    #[inline(always)]
+    unsafe fn columns(rows: &Rows, offset: usize) -> [I; 4] {
+        let mut columns = [Self::isplat(0); 4];
+        for four in 0..4 {
+            let four_rows = [
+                vld1q_u8(rows.row(4 * four).add(offset)),
+                vld1q_u8(rows.row(4 * four + 1).add(offset)),
+                vld1q_u8(rows.row(4 * four + 2).add(offset)),
+                vld1q_u8(rows.row(4 * four + 3).add(offset)),
+            ];
+            for (k, column) in four_columns(four_rows).into_iter().enumerate() {
+                columns[k][four] = column;
+            }
+        }
+        columns
+    }
+    #[inline(always)]
+    unsafe fn dot4<const WIDE: bool>(sum: I, weights: I, x: *const i8) -> I {
+        let x = vreinterpretq_s8_s32(vdupq_n_s32(x.cast::<i32>().read_unaligned()));
+        let [a, b, c, d] = four!(vreinterpretq_s8_s32, weights);
+        if DOT {
+            [dot(sum[0], a, x), dot(sum[1], b, x), dot(sum[2], c, x), dot(sum[3], d, x)]
+        } else {
+            [
+                multiplied(sum[0], a, x),
+                multiplied(sum[1], b, x),
+                multiplied(sum[2], c, x),
+                multiplied(sum[3], d, x),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(p: *const u8) {
+        asm!("prfm pldl2keep, [{p}]", p = in(reg) p, options(readonly, nostack, preserves_flags));
+    }
+}

@@ -1,0 +1,164 @@
+//! Are activations rounded as stated, and the same way everywhere?
+
+use super::super::product::{Activations, BASE};
+use super::super::rounding::Rounded;
+use super::super::{BLOCK, Kernels, portable};
+use super::{Numbers, assert_near, assert_same, others};
+
+/// Rounded rows, each array ending where it should.
+pub(super) struct Rows {
+    pub(super) rows: usize,
+    pub(super) blocks: usize,
+    exact: bool,
+    digits: Box<[i8]>,
+    scale: Box<[f32]>,
+    sum: Box<[i32]>,
+    scaled_sum: Box<[f32]>,
+    half_sum: Box<[i32]>,
+    scaled_half_sum: Box<[f32]>,
+}
+
+fn array<T: Clone>(value: T, n: usize) -> Box<[T]> {
+    vec![value; n].into_boxed_slice()
+}
+
+impl Rows {
+    pub(super) fn new(kernels: &Kernels, x: &[f32], rows: usize, exact: bool) -> Self {
+        let blocks = x.len() / rows / BLOCK;
+        let (n, width) = (rows * blocks, if exact { 2 * BLOCK } else { BLOCK });
+        let mut rounded = Self {
+            rows,
+            blocks,
+            exact,
+            digits: array(-128, n * width),
+            scale: array(f32::NAN, n),
+            sum: array(0, n),
+            scaled_sum: array(f32::NAN, n),
+            half_sum: array(0, 2 * n),
+            scaled_half_sum: array(f32::NAN, 2 * n),
+        };
+        for row in 0..rows {
+            let at = row * blocks;
+            let to = Rounded {
+                digits: rounded.digits[at * width..].as_mut_ptr(),
+                scale: rounded.scale[at..].as_mut_ptr(),
+                sum: rounded.sum[at..].as_mut_ptr(),
+                scaled_sum: rounded.scaled_sum[at..].as_mut_ptr(),
+                half_sum: rounded.half_sum[2 * at..].as_mut_ptr(),
+                scaled_half_sum: rounded.scaled_half_sum[2 * at..].as_mut_ptr(),
+            };
+            // SAFETY: all arrays have room for the row, and the machine has the instructions.
+            unsafe { (kernels.round[usize::from(exact)])(x[at * BLOCK..].as_ptr(), blocks, to) };
+        }
+        rounded
+    }
+
+    /// The rows from `row` on.
+    pub(super) fn from(&self, row: usize) -> Activations {
+        let at = row * self.blocks;
+        Activations {
+            digits: self.digits[at * if self.exact { 2 * BLOCK } else { BLOCK }..].as_ptr(),
+            scale: self.scale[at..].as_ptr(),
+            sum: self.sum[at..].as_ptr(),
+            scaled_sum: self.scaled_sum[at..].as_ptr(),
+            half_sum: self.half_sum[2 * at..].as_ptr(),
+            scaled_half_sum: self.scaled_half_sum[2 * at..].as_ptr(),
+        }
+    }
+
+    fn integers(&self) -> Vec<i32> {
+        let wide = |x: &[i8]| x.iter().map(|&x| i32::from(x)).collect::<Vec<_>>();
+        if !self.exact {
+            return wide(&self.digits);
+        }
+        let digits = self.digits.chunks_exact(2 * BLOCK).map(|block| block.split_at(BLOCK));
+        digits
+            .flat_map(|(upper, lower)| wide(upper).into_iter().zip(wide(lower)))
+            .map(|(upper, lower)| upper * BASE + lower)
+            .collect()
+    }
+
+    /// What the integers stand for.
+    pub(super) fn values(&self) -> Vec<f64> {
+        let integers = self.integers().into_iter().enumerate();
+        integers.map(|(i, n)| f64::from(n) * f64::from(self.scale[i / BLOCK])).collect()
+    }
+}
+
+/// Rows of all kinds: ordinary ones of many sizes, zeros, the tiny and the huge, outliers.
+pub(super) fn activations(numbers: &mut Numbers, rows: usize, blocks: usize) -> Vec<f32> {
+    let mut all = Vec::new();
+    for row in 0..rows {
+        let mut x = numbers.floats(blocks * BLOCK);
+        match row % 8 {
+            1 => x.fill(0.0),
+            // Denormals, and what is just too small to count.
+            2 => x.iter_mut().for_each(|x| *x *= 1e-40),
+            3 => x.iter_mut().for_each(|x| *x *= 0.9e-30),
+            4 => x.iter_mut().for_each(|x| *x = x.signum() * 1e30),
+            5 => x[BLOCK / 3] = -1e30,
+            6 => x.iter_mut().step_by(3).for_each(|x| *x = -0.0),
+            _ => x.iter_mut().for_each(|x| *x *= (row as f32 - 3.0).exp2()),
+        }
+        all.extend(x);
+    }
+    all
+}
+
+#[test]
+fn rounding_is_the_same_everywhere_and_as_near_as_stated() {
+    let mut numbers = Numbers(2);
+    let (rows, blocks) = (40, 3);
+    let x = activations(&mut numbers, rows, blocks);
+    for exact in [false, true] {
+        let oracle = Rows::new(&portable::KERNELS, &x, rows, exact);
+        for kernels in others() {
+            let rounded = Rows::new(kernels, &x, rows, exact);
+            assert_eq!(rounded.digits, oracle.digits, "{}", kernels.name);
+            assert_eq!(rounded.sum, oracle.sum, "{}", kernels.name);
+            assert_eq!(rounded.half_sum, oracle.half_sum, "{}", kernels.name);
+            assert_same(&rounded.scale, &oracle.scale, kernels.name);
+            assert_same(&rounded.scaled_sum, &oracle.scaled_sum, kernels.name);
+            assert_same(&rounded.scaled_half_sum, &oracle.scaled_half_sum, kernels.name);
+        }
+        assert!(!oracle.digits.contains(&-128));
+        let (values, integers) = (oracle.values(), oracle.integers());
+        for (block, x) in x.chunks_exact(BLOCK).enumerate() {
+            let largest = f64::from(x.iter().fold(0.0f32, |a, b| a.max(b.abs())));
+            // The scale and its reciprocal are themselves rounded, hence a hundredth more.
+            let bound = 1.01 * if exact { largest / 65_024.0 } else { largest / 254.0 };
+            let at = block * BLOCK;
+            for (i, &x) in x.iter().enumerate() {
+                let bound = if largest < 1e-30 { largest } else { bound };
+                assert_near(x, values[at + i], bound, "an activation");
+            }
+            let sums = [&integers[at..at + BLOCK / 2], &integers[at + BLOCK / 2..at + BLOCK]]
+                .map(|half| half.iter().sum::<i32>());
+            assert_eq!(oracle.half_sum[2 * block..2 * block + 2], sums);
+            assert_eq!(oracle.sum[block], sums[0] + sums[1]);
+            let scale = oracle.scale[block];
+            assert_eq!(oracle.scaled_sum[block], oracle.sum[block] as f32 * scale);
+            for (i, sum) in sums.into_iter().enumerate() {
+                assert_eq!(oracle.scaled_half_sum[2 * block + i], sum as f32 * scale);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_number_stays_none() {
+    for value in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for at in 0..BLOCK {
+            let mut x = Numbers(3).floats(BLOCK);
+            x[at] = value;
+            for exact in [false, true] {
+                for kernels in Kernels::all() {
+                    let rounded = Rows::new(kernels, &x, 1, exact);
+                    assert!(!rounded.scale[0].is_finite(), "{}: {value} at {at}", kernels.name);
+                    let values = rounded.values();
+                    assert!(values.iter().any(|x| x.is_nan()), "{}: {value} at {at}", kernels.name);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What becomes of blocks that no quantiser would write? The same everywhere, and no number of none.
+
+use super::super::{BLOCK, Kernels, portable};
+use super::products::Matrix;
+use super::rounding::{Rows, activations};
+use super::stored::all;
+use super::{Bytes, Numbers, assert_same};
+
+const N_OUT: usize = 18;
+const ROWS: usize = 7;
+
+/// Compares all kernels' products with the portable ones, which are returned.
+fn same_everywhere(matrix: &Matrix<'_>, x: &[f32], exact: bool, what: &str) -> Vec<f32> {
+    let x = Rows::new(&portable::KERNELS, x, ROWS, exact);
+    let oracle = matrix.oracle(&x, exact);
+    for kernels in Kernels::all() {
+        let what = format!("{} {}: {what}", kernels.name, matrix.stored.name);
+        assert_same(&matrix.multiply(kernels, &x, [0, ROWS], exact, false), &oracle, &what);
+        assert_same(&matrix.multiply(kernels, &x, [0, 1], exact, true), &oracle[..N_OUT], &what);
+    }
+    oracle
+}
+
+#[test]
+fn bytes_of_one_kind() {
+    let mut numbers = Numbers(5);
+    for stored in all() {
+        let x = activations(&mut numbers, ROWS, stored.len / BLOCK);
+        for byte in [0, 0x7f, 0x80, 0xff] {
+            let mut bytes = vec![byte; N_OUT * stored.bytes];
+            let matrix = Bytes::new(&bytes, 1);
+            let matrix = Matrix { stored: &stored, bytes: &matrix, n_out: N_OUT, bias: None };
+            for exact in [false, true] {
+                let results = same_everywhere(&matrix, &x, exact, &format!("bytes of {byte:#x}"));
+                assert!(byte != 0 || results.iter().all(|&result| result == 0.0));
+            }
+            // The same with ordinary scales, to see the integers' extremes.
+            let ordinary = stored.random(&mut numbers, N_OUT);
+            for (block, ordinary) in
+                bytes.chunks_exact_mut(stored.bytes).zip(ordinary.chunks_exact(stored.bytes))
+            {
+                for &at in stored.halves {
+                    block[at..at + 2].copy_from_slice(&ordinary[at..at + 2]);
+                }
+                if stored.halves.is_empty() {
+                    block[..4].copy_from_slice(&ordinary[..4]);
+                }
+            }
+            let matrix = Bytes::new(&bytes, 3);
+            let matrix = Matrix { stored: &stored, bytes: &matrix, n_out: N_OUT, bias: None };
+            for exact in [false, true] {
+                let results = same_everywhere(&matrix, &x, exact, &format!("integers of {byte:#x}"));
+                assert!(results.iter().all(|result| result.is_finite()));
+            }
+        }
+    }
+}
+
+#[test]
+fn scales_of_every_kind() {
+    // Zeros, denormals, the largest, infinity and what is no number, which is no number afterwards.
+    let halves = [0, 0x8000, 1, 0x83ff, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0xfe01];
+    let singles = [0, 0x8000_0000, 1, 0x807f_ffff, 0x7f7f_ffff, 0x7f80_0000, 0xff80_0000, 0x7fc0_0000];
+    let mut numbers = Numbers(6);
+    for stored in all() {
+        let x = activations(&mut numbers, ROWS, 2 * stored.len / BLOCK);
+        let bytes = stored.random(&mut numbers, 2 * N_OUT);
+        let check = |bytes: &[u8], finite: bool, what: String| {
+            let bytes = Bytes::new(bytes, 2);
+            let matrix = Matrix { stored: &stored, bytes: &bytes, n_out: N_OUT, bias: None };
+            for exact in [false, true] {
+                let results = same_everywhere(&matrix, &x, exact, &what);
+                for (i, result) in results.into_iter().enumerate() {
+                    if i % N_OUT != 4 {
+                        assert!(result.is_finite(), "{}: {what}", stored.name);
+                    } else if !finite {
+                        assert!(!result.is_finite(), "{}: {what}", stored.name);
+                    }
+                }
+            }
+        };
+        // The second block of row 4.
+        let block = 9 * stored.bytes;
+        for &at in stored.halves {
+            for half in halves {
+                let mut bytes = bytes.clone();
+                bytes[block + at..][..2].copy_from_slice(&u16::to_le_bytes(half));
+                check(&bytes, half & 0x7c00 != 0x7c00, format!("{half:#x} at {at}"));
+            }
+        }
+        for single in singles.into_iter().filter(|_| stored.halves.is_empty()) {
+            let mut bytes = bytes.clone();
+            bytes[block..][..4].copy_from_slice(&u32::to_le_bytes(single));
+            check(&bytes, single & 0x7f80_0000 != 0x7f80_0000, format!("{single:#x}"));
+        }
+    }
+}

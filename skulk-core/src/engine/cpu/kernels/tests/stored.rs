@@ -1,0 +1,168 @@
+//! What do stored blocks mean? One element after the other, as the formats' definitions have it.
+//!
+//! Definitions: `dequantize_row_*` of ggml, and LARQL's `q6_k.rs`.
+
+use half::f16;
+
+use super::super::{Kernels, Quantised};
+use super::Numbers;
+use crate::weights::DType;
+
+/// An element: what its integer and its minimum contribute.
+pub(super) type Element = [f64; 2];
+
+/// A storage type.
+pub(super) struct Stored {
+    pub(super) name: &'static str,
+    /// Bytes and elements of a block.
+    pub(super) bytes: usize,
+    pub(super) len: usize,
+    /// Where its half-precision scales lie; a 32-bit one is at 0 where there are none.
+    pub(super) halves: &'static [usize],
+    pub(super) kernels: fn(&Kernels, bool) -> Quantised,
+    element: fn(&[u8], usize) -> Element,
+}
+
+macro_rules! stored {
+    ($($name:ident: $bytes:literal bytes, $len:literal elements, halves $halves:expr, $element:expr;)*) => {
+        [$(Stored {
+            name: stringify!($name),
+            bytes: $bytes,
+            len: $len,
+            halves: &$halves,
+            kernels: |kernels, exact| (kernels.quantised)(DType::$name, exact).unwrap(),
+            element: $element,
+        },)*]
+    };
+}
+
+/// Every storage type.
+pub(super) fn all() -> Vec<Stored> {
+    let mut all = Vec::from(stored! {
+        Q4_0: 18 bytes, 32 elements, halves [0], |b, i| [half(b, 0) * (nibble(b, 2, i) - 8.0), 0.0];
+        Q4_1: 20 bytes, 32 elements, halves [0, 2], |b, i| [half(b, 0) * nibble(b, 4, i), half(b, 2)];
+        Q5_0: 22 bytes, 32 elements, halves [0],
+            |b, i| [half(b, 0) * (nibble(b, 6, i) + 16.0 * bit(b, 2, i) - 16.0), 0.0];
+        Q5_1: 24 bytes, 32 elements, halves [0, 2],
+            |b, i| [half(b, 0) * (nibble(b, 8, i) + 16.0 * bit(b, 4, i)), half(b, 2)];
+        Q8_0: 34 bytes, 32 elements, halves [0], |b, i| [half(b, 0) * f64::from(b[2 + i] as i8), 0.0];
+        Q2_K: 84 bytes, 256 elements, halves [80, 82], |b, i| {
+            let q = b[16 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+            let scales = b[i / 16];
+            [
+                half(b, 80) * f64::from(scales & 15) * f64::from(q),
+                -half(b, 82) * f64::from(scales >> 4),
+            ]
+        };
+        Q3_K: 110 bytes, 256 elements, halves [108], |b, i| {
+            let q = i32::from(b[32 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3);
+            let q = if b[i % 32] >> (i / 32) & 1 == 1 { q } else { q - 4 };
+            let (s, packed) = (i / 16, &b[96..108]);
+            let low = if s < 8 { packed[s] & 15 } else { packed[s - 8] >> 4 };
+            let high = packed[8 + s % 4] >> (s / 4 * 2) & 3;
+            [half(b, 108) * (f64::from(low | high << 4) - 32.0) * f64::from(q), 0.0]
+        };
+        Q4_K: 144 bytes, 256 elements, halves [0, 2], |b, i| {
+            let q = b[16 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
+            six_bits(b, i / 32, q)
+        };
+        Q5_K: 176 bytes, 256 elements, halves [0, 2], |b, i| {
+            let q = b[48 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
+            six_bits(b, i / 32, q | (b[16 + i % 32] >> (i / 32) & 1) << 4)
+        };
+        Q6_K: 210 bytes, 256 elements, halves [208], |b, i| {
+            let (n, part, l) = (i / 128, i % 128 / 32, i % 32);
+            let low = b[64 * n + part % 2 * 32 + l] >> (part / 2 * 4) & 15;
+            let high = b[128 + 32 * n + l] >> (part * 2) & 3;
+            six(b, i, low | high << 4)
+        };
+        Q8_K: 292 bytes, 256 elements, halves [], |b, i| {
+            let d = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+            [f64::from(d) * f64::from(b[4 + i] as i8), 0.0]
+        };
+    });
+    all.push(Stored {
+        name: "LARQL's Q6_K",
+        bytes: 210,
+        len: 256,
+        halves: &[208],
+        kernels: |kernels, exact| (kernels.tested.q6_linear)(exact),
+        element: |b, i| {
+            let low = b[i / 2] >> (i % 2 * 4) & 15;
+            let high = b[128 + i / 4] >> (i % 4 * 2) & 3;
+            six(b, i, low | high << 4)
+        },
+    });
+    all
+}
+
+fn half(b: &[u8], at: usize) -> f64 {
+    f16::from_le_bytes([b[at], b[at + 1]]).to_f64()
+}
+
+/// Element `i` of 32: low halves of 16 bytes, then their high halves.
+fn nibble(b: &[u8], at: usize, i: usize) -> f64 {
+    f64::from(b[at + i % 16] >> (i / 16 * 4) & 15)
+}
+
+fn bit(b: &[u8], at: usize, i: usize) -> f64 {
+    f64::from(b[at + i / 8] >> (i % 8) & 1)
+}
+
+/// With scale and minimum `j` of Q4_K's and Q5_K's eight.
+fn six_bits(b: &[u8], j: usize, q: u8) -> Element {
+    let packed = &b[4..16];
+    let (scale, min) = if j < 4 {
+        (packed[j] & 63, packed[j + 4] & 63)
+    } else {
+        (packed[j + 4] & 15 | packed[j - 4] >> 6 << 4, packed[j + 4] >> 4 | packed[j] >> 6 << 4)
+    };
+    [half(b, 0) * f64::from(scale) * f64::from(q), -half(b, 2) * f64::from(min)]
+}
+
+/// With the scale of the sixteen of a Q6_K block that is element `i`'s.
+fn six(b: &[u8], i: usize, q: u8) -> Element {
+    [half(b, 208) * f64::from(b[192 + i / 16] as i8) * (f64::from(q) - 32.0), 0.0]
+}
+
+impl Stored {
+    /// Blocks of any bytes, with scales from 1/64 to 1 of either sign.
+    pub(super) fn random(&self, numbers: &mut Numbers, blocks: usize) -> Vec<u8> {
+        let mut bytes = numbers.bytes(blocks * self.bytes);
+        for block in bytes.chunks_exact_mut(self.bytes) {
+            let scale = |numbers: &mut Numbers| {
+                let x = numbers.float();
+                x.signum() * (x.abs() * 6.0 - 6.0).exp2()
+            };
+            for &at in self.halves {
+                block[at..at + 2].copy_from_slice(&f16::from_f32(scale(numbers)).to_le_bytes());
+            }
+            if self.halves.is_empty() {
+                block[..4].copy_from_slice(&scale(numbers).to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// What blocks mean.
+    pub(super) fn elements(&self, bytes: &[u8]) -> Vec<Element> {
+        bytes
+            .chunks_exact(self.bytes)
+            .flat_map(|block| (0..self.len).map(move |i| (self.element)(block, i)))
+            .collect()
+    }
+}
+
+#[test]
+fn blocks_mean_what_candle_reads_in_them() {
+    let mut numbers = Numbers(1);
+    for (stored, dtype) in all().iter().zip(DType::ALL.iter().filter(|dtype| dtype.is_quantised())) {
+        assert_eq!(stored.name, dtype.label());
+        let bytes = stored.random(&mut numbers, 20);
+        let mut values = vec![0.0; 20 * stored.len];
+        crate::weights::quant::dequantise(*dtype, &bytes, &mut values);
+        for (value, [a, b]) in values.into_iter().zip(stored.elements(&bytes)) {
+            super::assert_near(value, a + b, 4.0 * super::EPSILON * (a.abs() + b.abs()), stored.name);
+        }
+    }
+}
