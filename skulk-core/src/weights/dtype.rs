@@ -7,7 +7,7 @@ macro_rules! dtypes {
         /// A storage type. Block types hold [`block_len`](Self::block_len) elements in
         /// [`block_bytes`](Self::block_bytes) bytes; rows are whole numbers of blocks.
         ///
-        /// Layouts: `ggml-common.h` of llama.cpp.
+        /// Layouts: `ggml-common.h` of llama.cpp, but for [`Q6_K_Linear`](Self::Q6_K_Linear).
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         #[allow(non_camel_case_types)]
@@ -62,6 +62,8 @@ dtypes! {
     Q5_K = "Q5_K", 256, 176;
     /// 6-bit K-quant.
     Q6_K = "Q6_K", 256, 210;
+    /// 6-bit K-quant with its bits in the order of the elements, as LARQL stores it.
+    Q6_K_Linear = "Q6_K_Linear", 256, 210;
     /// 8-bit K-quant: the activation format of the K-quants, rarely a weight.
     Q8_K = "Q8_K", 256, 292;
 }

@@ -8,6 +8,7 @@ use half::{bf16, f16};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
+use crate::weights::quant::from_interleaved;
 use crate::weights::{DType, MappedFile, Region, TensorInfo};
 
 /// Reproducible numbers.
@@ -83,6 +84,10 @@ fn stored(dtype: DType, floats: &[f32], shape: [usize; 2]) -> (Vec<u8>, Vec<f32>
         DType::Q4_K => blocks(GgmlDType::Q4K),
         DType::Q5_K => blocks(GgmlDType::Q5K),
         DType::Q6_K => blocks(GgmlDType::Q6K),
+        DType::Q6_K_Linear => {
+            let (bytes, values) = blocks(GgmlDType::Q6K);
+            (bytes.chunks_exact(dtype.block_bytes()).flat_map(from_interleaved).collect(), values)
+        }
         DType::Q8_K => blocks(GgmlDType::Q8K),
     }
 }

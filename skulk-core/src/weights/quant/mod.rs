@@ -5,8 +5,11 @@
 #![allow(unsafe_code)]
 
 mod expand;
+mod linear;
 
 pub(crate) use expand::{Expanded, SEGMENT};
+#[cfg(test)]
+pub(crate) use linear::from_interleaved;
 
 use candle_core::quantized::GgmlType;
 use candle_core::quantized::k_quants::{
@@ -96,6 +99,7 @@ pub(crate) fn dequantise(dtype: DType, bytes: &[u8], out: &mut [f32]) {
         DType::Q4_K => by_block::<BlockQ4K>(bytes, out),
         DType::Q5_K => by_block::<BlockQ5K>(bytes, out),
         DType::Q6_K => by_block::<BlockQ6K>(bytes, out),
+        DType::Q6_K_Linear => linear::dequantise(bytes, out),
         DType::Q8_K => by_block::<BlockQ8K>(bytes, out),
     }
 }

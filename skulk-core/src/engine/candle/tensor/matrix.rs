@@ -54,7 +54,7 @@ impl Matrix {
             DType::Q5_K => blocks(GgmlDType::Q5K)?,
             DType::Q6_K => blocks(GgmlDType::Q6K)?,
             // An activation format: GPUs have no product for it as a weight.
-            DType::Q8_K => {
+            DType::Q6_K_Linear | DType::Q8_K => {
                 let mut values = reserved(region, shape.0.saturating_mul(shape.1))?;
                 values.resize(shape.0 * shape.1, 0.0);
                 quant::dequantise(region.dtype(), region.bytes(), &mut values);

@@ -81,6 +81,11 @@ impl Cache {
         Ok(Self { keys: Store::new(spec)?, values: Store::new(spec)?, spec: *spec })
     }
 
+    /// Partitions that a row can see something of, at most.
+    pub(crate) fn partitions(&self) -> usize {
+        self.spec.positions / PARTITION + 1
+    }
+
     /// Stores consecutive rows `[rows, kv heads · head dim]` from position `start` on.
     pub(crate) fn append(&mut self, kernels: &Kernels, start: usize, k: &[f32], v: &[f32]) {
         let CacheSpec { n_kv_heads, head_dim, positions, .. } = self.spec;

@@ -53,9 +53,16 @@ struct Worker {
 }
 
 impl Scratch {
-    fn prepare(&mut self, threads: usize) {
+    /// Makes room for tasks of so many pairs on every thread, as any may take the first.
+    fn prepare(&mut self, threads: usize, pairs: usize, head_dim: usize) {
         if self.workers.len() < threads {
             self.workers.resize_with(threads, Mutex::default);
+        }
+        for worker in &mut self.workers {
+            let Worker { room, running } = worker.get_mut().unwrap_or_else(PoisonError::into_inner);
+            room.reserve(pairs, head_dim);
+            running.clear();
+            running.reserve(pairs);
         }
     }
 }
@@ -183,7 +190,10 @@ impl<'a> Job<'a> {
         let Scratch { workers, partials, taken: [taken, taken_out] } = scratch;
         let len = kv_heads * n * pairs * part;
         if partials.len() < len {
-            partials.resize(len, 0.0);
+            // At once for the longest sequence, so that tokens later on allocate nothing.
+            let most = kv_heads * self.cache.partitions();
+            taken.reserve(most);
+            partials.resize(len.max(most * pairs * part), 0.0);
         }
         let partials = &mut partials[..len];
         let cells = Cells::new(partials, pairs * part, [1, pairs * part], taken);
@@ -241,7 +251,8 @@ pub(super) fn attend(
     if rows.is_empty() {
         return;
     }
-    scratch.prepare(pool.threads());
+    let pairs = (rows.len() * job.group()).min(MOST_PAIRS.max(job.group()));
+    scratch.prepare(pool.threads(), pairs, spec.head_dim);
     if rows.len() == 1 || rows.len() * job.group() <= FEW_PAIRS {
         job.run_partitions(pool, scratch, out);
     } else {

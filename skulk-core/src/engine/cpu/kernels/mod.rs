@@ -160,6 +160,7 @@ macro_rules! instruction_set {
                     DType::Q4_K => of::<format::Q4K>(exact),
                     DType::Q5_K => of::<format::Q5K>(exact),
                     DType::Q6_K => of::<format::Q6K>(exact),
+                    DType::Q6_K_Linear => of::<format::Q6Linear>(exact),
                     DType::Q8_K => of::<format::Q8K>(exact),
                     DType::F32 | DType::F16 | DType::BF16 => return None,
                 })
@@ -200,7 +201,7 @@ macro_rules! instruction_set {
                 norm_rope,
                 attention: ATTENTION,
                 #[cfg(test)]
-                tested: tests::Tested { q6_linear: of::<format::Q6Linear>, exp, operations },
+                tested: tests::Tested { exp, operations },
             };
         }
     };

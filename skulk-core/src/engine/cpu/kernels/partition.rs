@@ -101,9 +101,9 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    fn prepare(&mut self, pairs: usize, head_dim: usize) {
-        self.head_dim = head_dim;
-        let columns = self.columns();
+    /// Makes room for so many pairs.
+    pub(crate) fn reserve(&mut self, pairs: usize, head_dim: usize) {
+        let columns = head_dim.next_multiple_of(LANES);
         if self.scores.len() < pairs {
             self.scores.resize(pairs, [0.0; PARTITION]);
             self.parts.resize(pairs, Softmax::EMPTY);
@@ -112,6 +112,12 @@ impl Room {
             self.values.resize(pairs * columns, 0.0);
         }
         self.panel.resize(PANEL, 0.0);
+    }
+
+    fn prepare(&mut self, pairs: usize, head_dim: usize) {
+        self.reserve(pairs, head_dim);
+        self.head_dim = head_dim;
+        let columns = self.columns();
         self.scores[..pairs].fill([0.0; PARTITION]);
         self.values[..pairs * columns].fill(0.0);
     }

@@ -13,12 +13,10 @@ mod stored;
 
 pub(super) use operations::{Operands, operations};
 
-use super::{Kernels, LANES, Quantised, portable};
+use super::{Kernels, LANES, portable};
 
 /// What kernels offer to tests only.
 pub(super) struct Tested {
-    /// LARQL's Q6_K, which has no [`DType`](crate::weights::DType).
-    pub(super) q6_linear: fn(bool) -> Quantised,
     pub(super) exp: unsafe fn(&mut [f32; LANES]),
     pub(super) operations: unsafe fn(&Operands) -> Vec<u32>,
 }

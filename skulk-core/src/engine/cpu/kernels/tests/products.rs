@@ -1,7 +1,7 @@
 //! Are products with quantised matrices the same everywhere, and what a formula in f64 says?
 
 use super::super::product::Product;
-use super::super::{BLOCK, Kernels, LANES, portable};
+use super::super::{BLOCK, Kernels, portable};
 use super::rounding::{Rows, activations};
 use super::stored::{Element, Stored, all};
 use super::{Bytes, EPSILON, Numbers, assert_near, assert_same, others};

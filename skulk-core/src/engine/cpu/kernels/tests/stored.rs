@@ -38,7 +38,7 @@ macro_rules! stored {
 
 /// Every storage type.
 pub(super) fn all() -> Vec<Stored> {
-    let mut all = Vec::from(stored! {
+    Vec::from(stored! {
         Q4_0: 18 bytes, 32 elements, halves [0], |b, i| [half(b, 0) * (nibble(b, 2, i) - 8.0), 0.0];
         Q4_1: 20 bytes, 32 elements, halves [0, 2], |b, i| [half(b, 0) * nibble(b, 4, i), half(b, 2)];
         Q5_0: 22 bytes, 32 elements, halves [0],
@@ -76,24 +76,16 @@ pub(super) fn all() -> Vec<Stored> {
             let high = b[128 + 32 * n + l] >> (part * 2) & 3;
             six(b, i, low | high << 4)
         };
+        Q6_K_Linear: 210 bytes, 256 elements, halves [208], |b, i| {
+            let low = b[i / 2] >> (i % 2 * 4) & 15;
+            let high = b[128 + i / 4] >> (i % 4 * 2) & 3;
+            six(b, i, low | high << 4)
+        };
         Q8_K: 292 bytes, 256 elements, halves [], |b, i| {
             let d = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
             [f64::from(d) * f64::from(b[4 + i] as i8), 0.0]
         };
-    });
-    all.push(Stored {
-        name: "LARQL's Q6_K",
-        bytes: 210,
-        len: 256,
-        halves: &[208],
-        kernels: |kernels, exact| (kernels.tested.q6_linear)(exact),
-        element: |b, i| {
-            let low = b[i / 2] >> (i % 2 * 4) & 15;
-            let high = b[128 + i / 4] >> (i % 4 * 2) & 3;
-            six(b, i, low | high << 4)
-        },
-    });
-    all
+    })
 }
 
 fn half(b: &[u8], at: usize) -> f64 {

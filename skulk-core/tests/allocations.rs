@@ -1,0 +1,111 @@
+//! Does a decoded token allocate? Everything this process allocates is counted while shards decode.
+//!
+//! One test alone, as others in the process would be counted too.
+#![allow(unsafe_code, clippy::unwrap_used, missing_docs)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use skulk::arch::ArchSpec;
+use skulk::engine::{Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
+use skulk::{Activations, Batch, CancelToken, EngineOptions, KvType, Precision, SeqId, TokenId};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn realloc(&self, p: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(p, layout, size) }
+    }
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(p, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations of each of `steps` decoded tokens, after the first few.
+fn decode(model: &Path, precision: Precision, logits: Logits, steps: usize) -> Vec<usize> {
+    let checkpoint = skulk::open_checkpoint(model).unwrap();
+    let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+    let engine = skulk::cpu(&EngineOptions::default().threads(2).precision(precision)).unwrap();
+    let cancel = CancelToken::new();
+    let layers = arch.n_layers();
+    let shards: Vec<_> = [0..layers / 2, layers / 2..layers]
+        .into_iter()
+        .map(|range| {
+            let spec = ShardSpec::new(Arc::clone(&arch), range, 512, 64, KvType::F16).unwrap();
+            engine.load(&spec, &*checkpoint, &LoadCx::new(&cancel, &|| ())).unwrap()
+        })
+        .collect();
+    let mut buffers = [Activations::new(), Activations::new()];
+    let mut step = |start: usize, tokens: &[TokenId]| {
+        let segments = [Segment { seq: SeqId(0), start, rows: tokens.len(), logits }];
+        let [hidden, out] = &mut buffers;
+        let cx = StepCx::new(&cancel);
+        let input = Input::Tokens(tokens);
+        shards[0].forward(&Batch { segments: &segments, input }, hidden, &cx).unwrap();
+        let input = Input::Hidden(hidden.data());
+        shards[1].forward(&Batch { segments: &segments, input }, out, &cx).unwrap();
+    };
+    shards.iter().for_each(|shard| shard.open(SeqId(0)).unwrap());
+    let prompt: Vec<_> = (0..40).map(TokenId).collect();
+    step(0, &prompt);
+    const WARM: usize = 3;
+    (0..WARM + steps)
+        .map(|i| {
+            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            step(prompt.len() + i, &[TokenId(i as u32 % 100)]);
+            ALLOCATIONS.load(Ordering::Relaxed) - before
+        })
+        .skip(WARM)
+        .collect()
+}
+
+#[test]
+fn a_decoded_token_allocates_nothing() {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
+    let mut tried = 0;
+    for entry in std::fs::read_dir(models).unwrap() {
+        let model = entry.unwrap().path();
+        let checkpoint = skulk::open_checkpoint(&model).unwrap();
+        if ArchSpec::from_checkpoint(&*checkpoint).is_err() {
+            continue;
+        }
+        for (precision, logits) in [
+            (Precision::Fast, Logits::Top(1)),
+            (Precision::Fast, Logits::Top(41)),
+            (Precision::Fast, Logits::Last),
+            (Precision::Exact, Logits::Top(1)),
+        ] {
+            // Beyond the border of a partition of keys, and around sliding windows' rings.
+            let counts = decode(&model, precision, logits, 420);
+            let found = counts.iter().position(|&n| n > 0);
+            assert!(
+                found.is_none(),
+                "{}, {precision:?}, {logits:?}: token {found:?} allocates",
+                model.display()
+            );
+            tried += 1;
+        }
+    }
+    assert!(tried >= 8, "only {tried} cases were tried");
+}
