@@ -44,6 +44,9 @@ struct Args {
     /// Multiply the rounding error of activations too: slower, close to float32.
     #[arg(long)]
     exact: bool,
+    /// Keep a compact copy of the head and read only those of its rows that can matter: same results
+    #[arg(long)]
+    screen_head: bool,
     /// Where weights lie: mapped, resident, or whichever the free memory suggests.
     #[arg(long, default_value = "auto", value_parser = ["auto", "mapped", "resident"])]
     memory: String,
@@ -89,11 +92,12 @@ fn run(args: &Args) -> Result<(), Error> {
 }
 
 fn load(args: &Args) -> Result<Model, Error> {
-    let mut engine = EngineOptions::default().memory(match args.memory.as_str() {
-        "mapped" => Memory::Mapped,
-        "resident" => Memory::Resident,
-        _ => Memory::Auto,
-    });
+    let mut engine =
+        EngineOptions::default().screen_head(args.screen_head).memory(match args.memory.as_str() {
+            "mapped" => Memory::Mapped,
+            "resident" => Memory::Resident,
+            _ => Memory::Auto,
+        });
     if let Some(threads) = args.threads {
         engine = engine.threads(threads);
     }

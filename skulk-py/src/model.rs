@@ -26,11 +26,12 @@ impl Model {
     /// `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
     /// through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
     /// "exact" multiplies what rounding activations to 8 bits leaves over, too; `memory` leaves
-    /// weights "mapped", reads them ("resident"), or does what free memory suggests ("auto").
+    /// weights "mapped", reads them ("resident"), or does what free memory suggests ("auto"); `screen_head` keeps a
+    /// compact copy of the head, so that most of it need not be read, with the same results.
     /// `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
     /// one layer.
     #[staticmethod]
-    #[pyo3(signature = (path, *, stages=1, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", memory="auto", progress=None, cancel=None))]
+    #[pyo3(signature = (path, *, stages=1, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", memory="auto", screen_head=false, progress=None, cancel=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn load(
         py: Python<'_>,
@@ -42,6 +43,7 @@ impl Model {
         kv: &str,
         precision: &str,
         memory: &str,
+        screen_head: bool,
         progress: Option<Bound<'_, PyAny>>,
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Self> {
@@ -55,6 +57,7 @@ impl Model {
         options.kv = kv_type(kv)?;
         options.precision = precision_of(precision)?;
         options.memory = memory_of(memory)?;
+        options.screen_head = screen_head;
         let cancel = CancelToken::child(cancel);
         options.cancel = cancel.clone();
         let (report, mut reports) = channel();

@@ -74,6 +74,18 @@ pub(crate) trait Backend: Send + Sync + 'static {
         rows: usize,
         out: &mut Self::Buffer,
     ) -> Result<()>;
+    /// `x += norm(y)`, see [`rms_norm`](Self::rms_norm); `room` may be used for the norm's result.
+    fn add_norm(
+        &self,
+        x: &mut Self::Buffer,
+        y: &Self::Buffer,
+        norm: (&Self::Vector, f32),
+        rows: usize,
+        room: &mut Self::Buffer,
+    ) -> Result<()> {
+        self.rms_norm(y, norm.0, norm.1, rows, room)?;
+        self.add(x, room, rows)
+    }
     /// `x += y`.
     fn add(&self, x: &mut Self::Buffer, y: &Self::Buffer, rows: usize) -> Result<()>;
     /// `out = x · weightᵀ + bias` for each weight; the weights share their input.
@@ -96,18 +108,21 @@ pub(crate) trait Backend: Send + Sync + 'static {
         self.linear(scratch, x, rows, &mut [(op.matrix, &mut *out)])?;
         op.softcap.map_or(Ok(()), |cap| self.softcap(out, cap, rows))
     }
-    /// The `k` largest of each row's [`logits`](Self::logits), `[rows, k]`, as
-    /// [`Activations::ids`](super::Activations::ids) says; `k` is at least 1.
+    /// Prepares the head for [`top`](Self::top), where the backend has something to prepare; returns
+    /// the bytes that takes.
+    fn screen(&self, _head: &mut Self::Matrix) -> Result<u64> {
+        Ok(0)
+    }
+    /// The largest of each row's [`logits`](Self::logits).
     fn top(
         &self,
         scratch: &mut Self::Scratch,
         op: &Head<'_, Self>,
         x: &Self::Buffer,
         rows: usize,
-        k: usize,
-        ids: &mut [TokenId],
-        logits: &mut [f32],
+        out: TopLogits<'_>,
     ) -> Result<()> {
+        let TopLogits { k, ids, logits } = out;
         let mut all = self.buffer(rows, op.n_vocab)?;
         self.logits(scratch, op, x, rows, &mut all)?;
         let mut host = vec![0.0; rows * op.n_vocab];
@@ -210,6 +225,14 @@ pub(crate) struct Head<'a, B: Backend + ?Sized> {
     /// Its rows.
     pub(crate) n_vocab: usize,
     pub(crate) softcap: Option<f32>,
+}
+
+/// The `k` largest logits of each row, `[rows, k]`, as
+/// [`Activations::ids`](super::Activations::ids) says; `k` is at least 1.
+pub(crate) struct TopLogits<'a> {
+    pub(crate) k: usize,
+    pub(crate) ids: &'a mut [TokenId],
+    pub(crate) logits: &'a mut [f32],
 }
 
 /// One layer's experts, and which of them each row takes.

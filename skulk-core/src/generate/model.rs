@@ -35,6 +35,8 @@ pub struct LoadOptions {
     pub precision: Precision,
     /// Where that engine's weights lie.
     pub memory: Memory,
+    /// Whether that engine keeps a compact copy of the head, see [`EngineOptions::screen_head`].
+    pub screen_head: bool,
     /// Engines that a placement may name; [`Model::open`] uses the first.
     pub engines: Vec<Arc<dyn Engine>>,
     /// Positions a session can hold, in tokens; `None`: what the model was trained for, at most
@@ -57,6 +59,7 @@ impl Default for LoadOptions {
             threads: EngineOptions::default().threads,
             precision: Precision::default(),
             memory: Memory::default(),
+            screen_head: false,
             engines: Vec::new(),
             context: None,
             prefill_chunk: 256,
@@ -96,6 +99,13 @@ impl LoadOptions {
     #[must_use]
     pub fn memory(mut self, memory: Memory) -> Self {
         self.memory = memory;
+        self
+    }
+
+    /// Keeps a compact copy of the head, or not.
+    #[must_use]
+    pub fn screen_head(mut self, screen: bool) -> Self {
+        self.screen_head = screen;
         self
     }
 
@@ -372,8 +382,9 @@ impl std::fmt::Debug for Model {
 /// The caller's engines, or one CPU engine of the caller's number of threads.
 fn engines(options: &LoadOptions) -> Result<Vec<Arc<dyn Engine>>> {
     if options.engines.is_empty() {
-        let LoadOptions { threads, precision, memory, .. } = *options;
+        let LoadOptions { threads, precision, memory, screen_head, .. } = *options;
         let engine = EngineOptions::default().threads(threads).precision(precision).memory(memory);
+        let engine = engine.screen_head(screen_head);
         return Ok(vec![cpu(&engine)?]);
     }
     Ok(options.engines.clone())

@@ -7,7 +7,7 @@ use super::load::Loader;
 use super::routing::Routing;
 use crate::arch::{AttentionSpec, LayerSpec, LayerTensor};
 use crate::bytes::ByteSize;
-use crate::engine::backend::{Attend, Backend, CacheSpec, Head, NormRope};
+use crate::engine::backend::{Attend, Backend, CacheSpec, Head, NormRope, TopLogits};
 use crate::engine::{Activations, Batch, Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
 use crate::error::Result;
 use crate::ids::LayerIdx;
@@ -89,7 +89,7 @@ impl<B: Backend> Decoder<B> {
         let mut loader =
             Loader { backend: &*backend, checkpoint, arch: &arch, memory, cancel: cx.cancel, bytes: 0 };
         let hidden = arch.hidden_size;
-        let embedding = (spec.is_first() || spec.is_last() && arch.tied_embeddings)
+        let mut embedding = (spec.is_first() || spec.is_last() && arch.tied_embeddings)
             .then(|| loader.matrix(&arch.names.embedding(), arch.vocab_size, hidden, None))
             .transpose()?;
         let mut experts = ResidentExperts::new(&spec.layers);
@@ -100,7 +100,7 @@ impl<B: Backend> Decoder<B> {
             experts.load_layer(&mut loader, &arch)?;
             (cx.on_layer)();
         }
-        let output = spec
+        let mut output = spec
             .is_last()
             .then(|| {
                 Ok(Output {
@@ -111,6 +111,11 @@ impl<B: Backend> Decoder<B> {
                 })
             })
             .transpose()?;
+        if let Some(output) = &mut output
+            && let Some(head) = output.head.as_mut().or(embedding.as_mut())
+        {
+            loader.bytes += loader.backend.screen(head)?;
+        }
         let weight_bytes = ByteSize(loader.bytes);
         let frequencies = arch.ropes.iter().map(|rope| rope.inverse_frequencies()).collect();
         Ok(Self {
@@ -289,10 +294,7 @@ impl<B: Backend> Decoder<B> {
         rows: usize,
     ) -> Result<()> {
         match norm {
-            Some(norm) => {
-                self.backend.rms_norm(added, norm, self.spec.arch.norm.eps, rows, normed)?;
-                self.backend.add(x, normed, rows)
-            }
+            Some(norm) => self.backend.add_norm(x, added, (norm, self.spec.arch.norm.eps), rows, normed),
             None => self.backend.add(x, added, rows),
         }
     }
@@ -329,7 +331,7 @@ impl<B: Backend> Decoder<B> {
             {
                 b.gather(x, asked, added)?;
                 b.rms_norm(added, &output.norm, arch.norm.eps, asked.len(), normed)?;
-                b.top(scratch, &head, normed, asked.len(), k, ids, host)?;
+                b.top(scratch, &head, normed, asked.len(), TopLogits { k, ids, logits: host })?;
             }
             return Ok(());
         }

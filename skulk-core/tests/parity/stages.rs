@@ -20,6 +20,7 @@ pub(crate) struct Setup {
     pub(crate) kv: KvType,
     pub(crate) precision: Precision,
     pub(crate) memory: Memory,
+    pub(crate) screen_head: bool,
 }
 
 impl Default for Setup {
@@ -32,6 +33,7 @@ impl Default for Setup {
             kv: KvType::F16,
             precision: Precision::Fast,
             memory: Memory::Mapped,
+            screen_head: false,
         }
     }
 }
@@ -47,7 +49,7 @@ impl Stages {
         let checkpoint = skulk::open_checkpoint(path)?;
         let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
         let options = EngineOptions::default().threads(setup.threads).precision(setup.precision);
-        let engine = skulk::engine(super::ENGINE, &options.memory(setup.memory))?;
+        let engine = skulk::engine(super::ENGINE, &options.memory(setup.memory).screen_head(setup.screen_head))?;
         let mut borders = vec![0];
         borders.extend(&setup.cuts);
         borders.push(arch.n_layers());

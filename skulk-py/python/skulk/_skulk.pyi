@@ -72,6 +72,7 @@ class Model:
         kv: Literal["f16", "f32"] = "f16",
         precision: Literal["fast", "exact"] = "fast",
         memory: Literal["auto", "mapped", "resident"] = "auto",
+        screen_head: bool = False,
         progress: Callable[[int, int], object] | None = None,
         cancel: CancelToken | None = None,
     ) -> Model:
@@ -81,7 +82,8 @@ class Model:
         `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
         through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
         "exact" multiplies what rounding activations to 8 bits leaves over, too; `memory` leaves
-        weights "mapped", reads them ("resident"), or does what free memory suggests ("auto").
+        weights "mapped", reads them ("resident"), or does what free memory suggests ("auto"); `screen_head` keeps a
+        compact copy of the head, so that most of it need not be read, with the same results.
         `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
         one layer.
 

@@ -15,7 +15,7 @@ use pool::Pool;
 
 use crate::arch::Activation;
 use crate::engine::Precision;
-use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, Head, NormRope};
+use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, Head, NormRope, TopLogits};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::{Region, quant};
@@ -32,12 +32,19 @@ pub(crate) struct Cpu {
     kernels: &'static Kernels,
     pool: Pool,
     precision: Precision,
+    /// Heads are screened, see [`kernels::Screen`].
+    screens: bool,
 }
 
 impl Cpu {
     /// A backend with `threads` threads, which end when it is dropped.
     pub(crate) fn new(threads: usize, precision: Precision) -> Result<Self> {
         Self::with_kernels(Kernels::detect(), threads, precision)
+    }
+
+    /// The same, with heads screened.
+    pub(crate) fn screening(self, screens: bool) -> Self {
+        Self { screens, ..self }
     }
 
     fn with_kernels(kernels: &'static Kernels, threads: usize, precision: Precision) -> Result<Self> {
@@ -50,7 +57,7 @@ impl Cpu {
             .with("field", "threads")
             .with_hint("use the number of cores you want to give to the model"));
         }
-        Ok(Self { kernels, pool: Pool::new(threads)?, precision })
+        Ok(Self { kernels, pool: Pool::new(threads)?, precision, screens: false })
     }
 
     /// The instruction set of its kernels.
@@ -174,6 +181,18 @@ impl Backend for Cpu {
         Ok(())
     }
 
+    fn add_norm(
+        &self,
+        x: &mut Buffer,
+        y: &Buffer,
+        (weight, eps): (&Vec<f32>, f32),
+        rows: usize,
+        _room: &mut Buffer,
+    ) -> Result<()> {
+        self.rows(x, rows, |row, x| self.kernels.add_norm(x, y.row(row), (weight, eps)));
+        Ok(())
+    }
+
     fn add(&self, x: &mut Buffer, y: &Buffer, rows: usize) -> Result<()> {
         self.rows(x, rows, |row, x| self.kernels.add(x, y.row(row)));
         Ok(())
@@ -219,14 +238,16 @@ impl Backend for Cpu {
         op: &Head<'_, Self>,
         x: &Buffer,
         rows: usize,
-        k: usize,
-        ids: &mut [TokenId],
-        logits: &mut [f32],
+        out: TopLogits<'_>,
     ) -> Result<()> {
         let x = &x.data[..rows * x.width];
         let products = scratch.room.products(self.kernels, &self.pool, x, op.matrix.n_in(), HEAD);
-        products.top((op.matrix, op.softcap), k, ids, logits);
+        products.top(op.matrix, op.softcap, out);
         Ok(())
+    }
+
+    fn screen(&self, head: &mut Matrix) -> Result<u64> {
+        if self.screens { head.screen(self.kernels, &self.pool) } else { Ok(0) }
     }
 
     fn experts(

@@ -255,7 +255,7 @@ impl Shared {
                 pause(&mut spins);
                 continue;
             }
-            let Some(sleeping) = self.sleeping.get(worker - 1) else { return None };
+            let sleeping = self.sleeping.get(worker - 1)?;
             sleeping.store(true, Ordering::SeqCst);
             let gate = self.gate.load(Ordering::SeqCst);
             let work = gate >> 32 != seen && gate & CLOSED == 0;

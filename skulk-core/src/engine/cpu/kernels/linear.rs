@@ -7,12 +7,12 @@ use super::dense::Dense;
 use super::product::{self, Activations, Product};
 use super::rounding;
 use super::simd::{BLOCK, LANES};
-use super::{Kernels, Quantised};
+use super::{Kernels, Quantised, Screen};
 use crate::engine::Precision;
+use crate::engine::backend::TopLogits;
 use crate::engine::cpu::pool::Pool;
 use crate::engine::top::Top;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::TokenId;
 use crate::weights::Region;
 
 /// Weight bytes below which another thread costs more than it saves.
@@ -26,6 +26,7 @@ pub(crate) struct Matrix {
     row_bytes: usize,
     bias: Option<Vec<f32>>,
     kernel: Kernel,
+    screen: Option<Box<Screen>>,
 }
 
 #[derive(Clone, Copy)]
@@ -47,7 +48,15 @@ impl Matrix {
         })?;
         assert!(bias.as_ref().is_none_or(|bias| bias.len() == weight.rows()));
         assert_eq!(weight.bytes().len(), row_bytes * weight.rows());
-        Ok(Self { weight, row_bytes, bias, kernel })
+        Ok(Self { weight, row_bytes, bias, kernel, screen: None })
+    }
+
+    /// Makes a [`Screen`] where one would save time; returns its bytes.
+    pub(crate) fn screen(&mut self, kernels: &Kernels, pool: &Pool) -> Result<u64> {
+        if self.bias.is_none() && Screen::pays(&self.weight) {
+            self.screen = Some(Box::new(Screen::new(kernels, pool, self)?));
+        }
+        Ok(self.screen.as_ref().map_or(0, |screen| screen.bytes()))
     }
 
     /// Elements of an output row.
@@ -71,7 +80,7 @@ impl Matrix {
     }
 
     /// The outputs of some tiles.
-    fn columns(&self, tiles: &Range<usize>) -> Range<usize> {
+    pub(super) fn columns(&self, tiles: &Range<usize>) -> Range<usize> {
         let lanes = if self.tiles() == self.n_out() { 1 } else { LANES };
         tiles.start * lanes..(tiles.end * lanes).min(self.n_out())
     }
@@ -80,7 +89,7 @@ impl Matrix {
         self.bias.as_ref().map_or(std::ptr::null(), |bias| bias.as_ptr())
     }
 
-    fn tiles(&self) -> usize {
+    pub(super) fn tiles(&self) -> usize {
         match self.kernel {
             Kernel::Quantised(_) => product::tiles(self.n_out()),
             Kernel::Dense(_) => self.n_out().div_ceil(LANES),
@@ -88,7 +97,7 @@ impl Matrix {
     }
 }
 
-/// ProductRoom for rounded activations and packed tiles; one per sequence.
+/// Room for rounded activations and packed tiles; one per sequence.
 pub(crate) struct ProductRoom {
     digits: Vec<i8>,
     scale: Vec<f32>,
@@ -98,7 +107,10 @@ pub(crate) struct ProductRoom {
     scaled_half_sum: Vec<f32>,
     packed: Vec<i32>,
     list: Vec<Item>,
-    seen: Vec<Mutex<Seen>>,
+    pub(super) seen: Vec<Mutex<Seen>>,
+    /// What [`Screen`] keeps between its passes.
+    pub(super) upper: Vec<f32>,
+    pub(super) candidates: Vec<u32>,
 }
 
 /// One product of a call, and how many tiles come before it.
@@ -108,7 +120,7 @@ struct Item {
 }
 
 #[derive(Clone, Copy)]
-enum Work {
+pub(super) enum Work {
     Quantised(Product, Quantised),
     Dense(Dense, unsafe fn(&Dense, Range<usize>)),
 }
@@ -163,8 +175,39 @@ impl Shared<'_> {
 }
 
 impl Work {
+    /// The same with sixteen other rows of the matrix.
+    pub(super) fn gathered(self, weights: *const u8) -> Self {
+        match self {
+            Work::Dense(product, kernel) => Work::Dense(Dense { weights, n_out: LANES, ..product }, kernel),
+            Work::Quantised(product, kernel) => {
+                Work::Quantised(Product { weights, n_out: LANES, ..product }, kernel)
+            }
+        }
+    }
+
+    /// Computes the first sixteen outputs of one row.
+    ///
+    /// # Safety
+    /// Addresses are valid, and the output has room.
+    pub(super) unsafe fn one_tile(&self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Work::Dense(product, kernel) => kernel(product, 0..1),
+                Work::Quantised(product, kernel) => (kernel.one)(product, 0..1),
+            }
+        }
+    }
+
+    fn rows(&self) -> usize {
+        match self {
+            Work::Dense(product, _) => product.rows,
+            Work::Quantised(product, _) => product.rows,
+        }
+    }
+
     /// The same with its output at `out`, from column `from` on.
-    fn writing_to(self, out: *mut f32, from: usize) -> Self {
+    pub(super) fn writing_to(self, out: *mut f32, from: usize) -> Self {
         match self {
             Work::Dense(product, kernel) => Work::Dense(Dense { out, from, ..product }, kernel),
             Work::Quantised(product, kernel) => Work::Quantised(Product { out, from, ..product }, kernel),
@@ -173,12 +216,12 @@ impl Work {
 }
 
 /// A product that threads take copies of, each for tiles of its own.
-struct Addresses(Work);
+pub(super) struct Addresses(pub(super) Work);
 // SAFETY: it is only read.
 unsafe impl Sync for Addresses {}
 
 /// Grows to `len` elements; shorter steps keep the room of longer ones.
-fn grow<T: Copy + Default>(room: &mut Vec<T>, len: usize) {
+pub(super) fn grow<T: Copy + Default>(room: &mut Vec<T>, len: usize) {
     if room.len() < len {
         room.resize(len, T::default());
     }
@@ -200,6 +243,8 @@ impl ProductRoom {
             packed: Vec::new(),
             list: Vec::new(),
             seen: Vec::new(),
+            upper: Vec::new(),
+            candidates: Vec::new(),
         }
     }
 
@@ -224,6 +269,31 @@ impl ProductRoom {
             total: 0,
             packed_len: 0,
             tile_bytes: usize::MAX,
+        }
+    }
+
+    /// Empties the threads' lists of the `k` largest, one for each row.
+    pub(super) fn prepare(&mut self, pool: &Pool, rows: usize, logits: usize, k: usize) {
+        self.seen.resize_with(pool.threads(), Mutex::default);
+        for seen in &mut self.seen {
+            let seen = seen.get_mut().unwrap_or_else(PoisonError::into_inner);
+            grow(&mut seen.logits, logits);
+            seen.rows.resize_with(rows.max(seen.rows.len()), Top::default);
+            seen.rows.iter_mut().for_each(|top| top.reset(k));
+        }
+    }
+
+    /// What the threads' lists hold together, for each of the first rows.
+    pub(super) fn largest(&mut self, rows: usize, out: &mut TopLogits<'_>) {
+        let TopLogits { k, ids, logits } = out;
+        let k = *k;
+        let Some((first, others)) = self.seen.split_first_mut() else { return };
+        let first = first.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (row, top) in first.rows.iter_mut().enumerate().take(rows) {
+            for other in &mut *others {
+                top.merge(&other.get_mut().unwrap_or_else(PoisonError::into_inner).rows[row]);
+            }
+            top.write(&mut ids[row * k..][..k], &mut logits[row * k..][..k]);
         }
     }
 
@@ -289,21 +359,23 @@ struct RoundedRoom(rounding::Rounded);
 unsafe impl Sync for RoundedRoom {}
 
 /// Tiles whose logits are looked at before the next are computed: they stay in the cache.
-const STRIP: usize = 32;
+pub(super) const STRIP: usize = 32;
 
 /// A thread's part in finding the largest logits.
 #[derive(Default)]
-struct Seen {
-    logits: Vec<f32>,
-    rows: Vec<Top>,
+pub(super) struct Seen {
+    pub(super) logits: Vec<f32>,
+    pub(super) rows: Vec<Top>,
+    /// Rows of a matrix put together.
+    pub(super) gathered: Vec<u8>,
 }
 
 /// Products of one call, being listed.
 pub(crate) struct Products<'a> {
-    room: &'a mut ProductRoom,
-    kernels: &'a Kernels,
-    pool: &'a Pool,
-    x: &'a [f32],
+    pub(super) room: &'a mut ProductRoom,
+    pub(super) kernels: &'a Kernels,
+    pub(super) pool: &'a Pool,
+    pub(super) x: &'a [f32],
     n_in: usize,
     exact: bool,
     rounded: bool,
@@ -365,58 +437,103 @@ impl<'a> Products<'a> {
         self.tile_bytes = self.tile_bytes.min(LANES * matrix.row_bytes * n_rows);
     }
 
-    /// Finds the `k` largest of each row's products with one matrix, soft-capped; see
+    /// Finds the largest of each row's products with one matrix, soft-capped; see
     /// [`Backend::top`](crate::engine::backend::Backend::top). None of the others is written anywhere.
-    pub(crate) fn top(
-        mut self,
-        (matrix, softcap): (&'a Matrix, Option<f32>),
-        k: usize,
-        ids: &mut [TokenId],
-        logits: &mut [f32],
-    ) {
+    pub(crate) fn top(mut self, matrix: &'a Matrix, softcap: Option<f32>, out: TopLogits<'_>) {
         let rows = self.x.len() / self.n_in.max(1);
-        let stride = STRIP * LANES;
-        let work = self.work(matrix, 0..rows, stride);
-        let Self { room, kernels, pool, packed_len, .. } = self;
-        grow(&mut room.packed, packed_len * pool.threads());
-        room.seen.resize_with(pool.threads(), Mutex::default);
-        for seen in &mut room.seen {
-            let seen = seen.get_mut().unwrap_or_else(PoisonError::into_inner);
-            grow(&mut seen.logits, rows * stride);
-            seen.rows.resize_with(rows, Top::default);
-            seen.rows.iter_mut().for_each(|top| top.reset(k));
+        let mut out = out;
+        if let (Some(screen), None, 1) = (&matrix.screen, softcap, rows)
+            && screen.top(&mut self, matrix, &mut out).is_some()
+        {
+            self.room.largest(1, &mut out);
+            return;
         }
-        let shared =
-            Shared { list: &[], packed: room.packed.as_mut_ptr(), packed_len, total: matrix.tiles() };
+        let work = self.exactly(matrix);
+        let kernels = self.kernels;
+        self.strips(matrix, work, out.k, &|columns, logits, tops| {
+            for (top, logits) in tops.iter_mut().zip(logits.chunks_exact_mut(STRIP * LANES)) {
+                let logits = &mut logits[..columns.len()];
+                if let Some(cap) = softcap {
+                    kernels.softcap(logits, cap);
+                }
+                top.see(columns.start, logits);
+            }
+        });
+        self.room.largest(rows, &mut out);
+    }
+
+    /// The product of all rows with a matrix, in strips, as asked for.
+    pub(super) fn exactly(&mut self, matrix: &Matrix) -> Work {
+        let rows = self.x.len() / self.n_in.max(1);
+        (self.exact, self.rounded) = (true, false);
+        self.work(matrix, 0..rows, STRIP * LANES)
+    }
+
+    /// The product of one row, rounded to one digit, with Q5_0 rows elsewhere.
+    pub(super) fn coarse(
+        &mut self,
+        row_bytes: usize,
+        n_out: usize,
+        (weights, kernel): (*const u8, Quantised),
+    ) -> Work {
+        let blocks = self.n_in / BLOCK;
+        self.room.round(self.kernels, self.pool, self.x, blocks, false);
+        let (x, bias, out) =
+            (self.room.activations(0, blocks, false), std::ptr::null(), std::ptr::null_mut());
+        let stride = STRIP * LANES;
+        Work::Quantised(
+            Product { weights, row_bytes, n_out, blocks, x, rows: 1, bias, out, stride, from: 0 },
+            kernel,
+        )
+    }
+
+    /// How far the one row is from what rounding to two digits can make of it at most, and from what
+    /// rounding to one digit has made of it.
+    pub(super) fn moved(&self) -> (f64, f64) {
+        let room = &*self.room;
+        let (mut fine, mut coarse) = (0.0, 0.0);
+        for ((x, digits), scale) in
+            self.x.chunks_exact(BLOCK).zip(room.digits.chunks_exact(BLOCK)).zip(&room.scale)
+        {
+            let scale = f64::from(*scale);
+            // Two digits have a scale 256 times as fine; an element is off by half of it.
+            fine += BLOCK as f64 * (scale / 255.0).powi(2);
+            for (x, digit) in x.iter().zip(digits) {
+                coarse += (f64::from(*x) - scale * f64::from(*digit)).powi(2);
+            }
+        }
+        (fine.sqrt(), coarse.sqrt())
+    }
+
+    /// Computes a product a strip of columns at a time: calls `see` with the columns, their outputs
+    /// `[rows, STRIP · 16]` and the thread's lists of the `k` largest, one for each row.
+    pub(super) fn strips(
+        &mut self,
+        matrix: &Matrix,
+        work: Work,
+        k: usize,
+        see: &(dyn Fn(Range<usize>, &mut [f32], &mut [Top]) + Sync),
+    ) {
+        let rows = work.rows();
+        let Self { room, pool, packed_len, .. } = self;
+        grow(&mut room.packed, *packed_len * pool.threads());
+        room.prepare(pool, rows, rows * STRIP * LANES, k);
+        let (packed, packed_len, total) = (room.packed.as_mut_ptr(), *packed_len, matrix.tiles());
+        let shared = Shared { list: &[], packed, packed_len, total };
         let (work, all) = (Addresses(work), &room.seen);
         // A unit is a strip of tiles.
-        pool.run(matrix.tiles().div_ceil(STRIP), 1, &|range, thread| {
+        pool.run(total.div_ceil(STRIP), 1, &|range, thread| {
             let Addresses(work) = &work;
             let mut seen = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
-            let Seen { logits, rows: tops } = &mut *seen;
+            let Seen { logits, rows: tops, .. } = &mut *seen;
             for strip in range {
                 let tiles = strip * STRIP..((strip + 1) * STRIP).min(shared.total);
                 let columns = matrix.columns(&tiles);
                 // SAFETY: as in `Shared::work`; the output has room for a strip of each row.
                 unsafe { shared.part(&work.writing_to(logits.as_mut_ptr(), columns.start), tiles, thread) };
-                for (top, logits) in tops.iter_mut().zip(logits.chunks_exact_mut(stride)) {
-                    let logits = &mut logits[..columns.len()];
-                    if let Some(cap) = softcap {
-                        kernels.softcap(logits, cap);
-                    }
-                    top.see(columns.start, logits);
-                }
+                see(columns, logits, tops);
             }
         });
-        if let Some((first, others)) = room.seen.split_first_mut() {
-            let first = first.get_mut().unwrap_or_else(PoisonError::into_inner);
-            for (row, top) in first.rows.iter_mut().enumerate() {
-                for other in &mut *others {
-                    top.merge(&other.get_mut().unwrap_or_else(PoisonError::into_inner).rows[row]);
-                }
-                top.write(&mut ids[row * k..][..k], &mut logits[row * k..][..k]);
-            }
-        }
     }
 
     /// Computes them all.

@@ -23,6 +23,7 @@ mod product;
 mod rounding;
 mod rows;
 mod scalar;
+mod screen;
 mod simd;
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,7 @@ pub(crate) use attention::{PARTITION, Softmax, WIDTH};
 pub(crate) use cells::{Cell, Cells};
 pub(crate) use linear::{Matrix, ProductRoom};
 pub(crate) use partition::{BEHIND, Partition, Room, Stored};
+pub(crate) use screen::Screen;
 
 use crate::arch::{Activation, RopeLayout};
 use crate::weights::DType;
@@ -47,6 +49,8 @@ use crate::weights::DType;
 type Norm<'a> = (&'a [f32], f32);
 type One = unsafe fn(&Product, Range<usize>);
 type Many = unsafe fn(&Product, Range<usize>, *mut i32);
+type Floats = unsafe fn(&Dense, Range<usize>);
+type Rotate = unsafe fn(&mut [f32], Option<Norm<'_>>, RopeLayout, &[f32], &[f32]);
 
 /// One instruction set's kernels.
 pub(crate) struct Kernels {
@@ -54,7 +58,7 @@ pub(crate) struct Kernels {
     pub(crate) name: &'static str,
     available: fn() -> bool,
     quantised: fn(DType, bool) -> Option<Quantised>,
-    dense: fn(DType) -> Option<unsafe fn(&Dense, Range<usize>)>,
+    dense: fn(DType) -> Option<Floats>,
     round: [unsafe fn(*const f32, usize, rounding::Rounded); 2],
     rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     add_norm: unsafe fn(&mut [f32], &[f32], &[f32], f32),
@@ -62,7 +66,7 @@ pub(crate) struct Kernels {
     add_scaled: unsafe fn(&mut [f32], f32, &[f32]),
     softcap: unsafe fn(&mut [f32], f32),
     gated: unsafe fn(Activation, &mut [f32], &[f32]),
-    norm_rope: unsafe fn(&mut [f32], Option<Norm<'_>>, RopeLayout, &[f32], &[f32]),
+    norm_rope: Rotate,
     attention: attention::Functions,
     #[cfg(test)]
     tested: tests::Tested,
@@ -166,7 +170,7 @@ macro_rules! instruction_set {
                 })
             }
 
-            fn dense(dtype: DType) -> Option<unsafe fn(&Dense, Range<usize>)> {
+            fn dense(dtype: DType) -> Option<Floats> {
                 match dtype {
                     DType::F32 => Some(multiply::<F32>),
                     DType::F16 => Some(multiply::<F16>),
