@@ -1,4 +1,5 @@
 //! What are the vector operations in AVX2? Two registers each.
+#![allow(unsafe_op_in_unsafe_fn, reason = "simd.rs states the contract of all these functions")]
 
 use std::arch::x86_64::*;
 
@@ -34,11 +35,20 @@ macro_rules! both {
     }};
 }
 
+/// Operations of the trait that are one instruction for each register.
+macro_rules! pairs {
+    ($($name:ident: $t:ty = $each:ident, $f:path;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name(a: $t, b: $t) -> $t {
+            $each!($f, a, b)
+        }
+    )*};
+}
+
 // Functions here are inlined by order and closures are not used: what is called out of line lacks the
 // caller's instructions.
 
 /// Which of 16 lanes are among the first `n`.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn first(n: usize) -> I {
     let from = MASKS.as_ptr().add(LANES - n.min(LANES));
@@ -46,14 +56,12 @@ unsafe fn first(n: usize) -> I {
 }
 
 /// Eight numbers.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn eight_bf16(p: *const u16) -> __m256 {
     _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()))))
 }
 
 /// Sums of eight vectors.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn eight_sums(x: &[F]) -> __m256 {
     // 16 lanes of two vectors to four of each: lanes i and i + 8, then i + 4.
@@ -78,7 +86,6 @@ unsafe fn eight_sums(x: &[F]) -> __m256 {
 }
 
 /// Eight rows' bytes: rows 0 to 3 lie in `rows[i]`'s first part, rows 4 to 7 in their second.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn eight_columns(rows: &[I]) -> [__m256i; 8] {
     #[inline(always)]
@@ -107,7 +114,6 @@ unsafe fn eight_columns(rows: &[I]) -> [__m256i; 8] {
     ]
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type F = F;
     type I = I;
@@ -117,6 +123,23 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     /// As many as leave room for a column among 16 registers, and for partial products where these
     /// need it.
     const ROWS: usize = if VNNI { 6 } else { 4 };
+
+    pairs! {
+        add: F = both, _mm256_add_ps;
+        sub: F = both, _mm256_sub_ps;
+        mul: F = both, _mm256_mul_ps;
+        div: F = both, _mm256_div_ps;
+        max: F = both, _mm256_max_ps;
+        min: F = both, _mm256_min_ps;
+        iadd: I = both, _mm256_add_epi32;
+        imul: I = both, _mm256_mullo_epi32;
+        iand: I = both, _mm256_and_si256;
+        ior: I = both, _mm256_or_si256;
+        band: Self::B = both, _mm256_and_si256;
+        bor: Self::B = both, _mm256_or_si256;
+        bxor: Self::B = both, _mm256_xor_si256;
+        bsub: Self::B = both, _mm256_sub_epi8;
+    }
 
     #[inline(always)]
     unsafe fn zero() -> F {
@@ -160,32 +183,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         _mm_storeu_si128(p.add(8).cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x[1]));
     }
     #[inline(always)]
-    unsafe fn add(a: F, b: F) -> F {
-        both!(_mm256_add_ps, a, b)
-    }
-    #[inline(always)]
-    unsafe fn sub(a: F, b: F) -> F {
-        both!(_mm256_sub_ps, a, b)
-    }
-    #[inline(always)]
-    unsafe fn mul(a: F, b: F) -> F {
-        both!(_mm256_mul_ps, a, b)
-    }
-    #[inline(always)]
-    unsafe fn div(a: F, b: F) -> F {
-        both!(_mm256_div_ps, a, b)
-    }
-    #[inline(always)]
     unsafe fn fma(a: F, b: F, c: F) -> F {
         [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])]
-    }
-    #[inline(always)]
-    unsafe fn max(a: F, b: F) -> F {
-        both!(_mm256_max_ps, a, b)
-    }
-    #[inline(always)]
-    unsafe fn min(a: F, b: F) -> F {
-        both!(_mm256_min_ps, a, b)
     }
     #[inline(always)]
     unsafe fn abs(a: F) -> F {
@@ -251,22 +250,6 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             _mm256_set_m128i(four!(4, 5, 6, 7), four!(0, 1, 2, 3)),
             _mm256_set_m128i(four!(12, 13, 14, 15), four!(8, 9, 10, 11)),
         ]
-    }
-    #[inline(always)]
-    unsafe fn iadd(a: I, b: I) -> I {
-        both!(_mm256_add_epi32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn imul(a: I, b: I) -> I {
-        both!(_mm256_mullo_epi32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn iand(a: I, b: I) -> I {
-        both!(_mm256_and_si256, a, b)
-    }
-    #[inline(always)]
-    unsafe fn ior(a: I, b: I) -> I {
-        both!(_mm256_or_si256, a, b)
     }
     #[inline(always)]
     unsafe fn ishl(a: I, n: u32) -> I {
@@ -357,22 +340,6 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     #[inline(always)]
     unsafe fn bsplat(x: u8) -> I {
         [_mm256_set1_epi8(x as i8); 2]
-    }
-    #[inline(always)]
-    unsafe fn band(a: I, b: I) -> I {
-        both!(_mm256_and_si256, a, b)
-    }
-    #[inline(always)]
-    unsafe fn bor(a: I, b: I) -> I {
-        both!(_mm256_or_si256, a, b)
-    }
-    #[inline(always)]
-    unsafe fn bxor(a: I, b: I) -> I {
-        both!(_mm256_xor_si256, a, b)
-    }
-    #[inline(always)]
-    unsafe fn bsub(a: I, b: I) -> I {
-        both!(_mm256_sub_epi8, a, b)
     }
     #[inline(always)]
     unsafe fn bshr(a: I, n: u32) -> I {

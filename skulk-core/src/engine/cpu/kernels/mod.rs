@@ -37,6 +37,8 @@ use crate::weights::DType;
 type Norm<'a> = (&'a [f32], f32);
 type One = unsafe fn(&Product, Range<usize>);
 type Many = unsafe fn(&Product, Range<usize>, *mut i32);
+type OfFloats = unsafe fn(&Dense, Range<usize>);
+type NormRope = unsafe fn(&mut [f32], Option<Norm<'_>>, RopeLayout, &[f32], &[f32]);
 
 /// One instruction set's kernels.
 pub(crate) struct Kernels {
@@ -44,7 +46,7 @@ pub(crate) struct Kernels {
     pub(crate) name: &'static str,
     available: fn() -> bool,
     quantised: fn(DType, bool) -> Option<Quantised>,
-    dense: fn(DType) -> Option<unsafe fn(&Dense, Range<usize>)>,
+    dense: fn(DType) -> Option<OfFloats>,
     round: [unsafe fn(*const f32, usize, rounding::Rounded); 2],
     rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     add_norm: unsafe fn(&mut [f32], &[f32], &[f32], f32),
@@ -52,7 +54,7 @@ pub(crate) struct Kernels {
     add_scaled: unsafe fn(&mut [f32], f32, &[f32]),
     softcap: unsafe fn(&mut [f32], f32),
     gated: unsafe fn(Activation, &mut [f32], &[f32]),
-    norm_rope: unsafe fn(&mut [f32], Option<Norm<'_>>, RopeLayout, &[f32], &[f32]),
+    norm_rope: NormRope,
     #[cfg(test)]
     tested: tests::Tested,
 }
@@ -152,7 +154,7 @@ macro_rules! instruction_set {
                 })
             }
 
-            fn dense(dtype: DType) -> Option<unsafe fn(&Dense, Range<usize>)> {
+            fn dense(dtype: DType) -> Option<OfFloats> {
                 match dtype {
                     DType::F32 => Some(multiply::<F32>),
                     DType::F16 => Some(multiply::<F16>),

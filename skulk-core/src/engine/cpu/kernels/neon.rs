@@ -1,4 +1,5 @@
 //! What are the vector operations in NEON? Four registers each.
+#![allow(unsafe_op_in_unsafe_fn, reason = "simd.rs states the contract of all these functions")]
 
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -36,8 +37,17 @@ macro_rules! bytes {
     }};
 }
 
+/// Operations of the trait that are one instruction for each register.
+macro_rules! pairs {
+    ($($name:ident: $t:ty = $each:ident, $f:path;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name(a: $t, b: $t) -> $t {
+            $each!($f, a, b)
+        }
+    )*};
+}
+
 /// Half-precision numbers widened.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn widen(x: uint16x4_t) -> float32x4_t {
     let wide: float32x4_t;
@@ -45,13 +55,12 @@ unsafe fn widen(x: uint16x4_t) -> float32x4_t {
         "fcvtl {wide:v}.4s, {x:v}.4h",
         wide = lateout(vreg) wide,
         x = in(vreg) x,
-        options(pure, nomem, nostack, preserves_flags),
+        options(pure, nomem, nostack),
     );
     wide
 }
 
 /// Numbers narrowed to half precision, to nearest even.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn narrow(x: float32x4_t) -> uint16x4_t {
     let half: uint16x4_t;
@@ -59,19 +68,17 @@ unsafe fn narrow(x: float32x4_t) -> uint16x4_t {
         "fcvtn {half:v}.4h, {x:v}.4s",
         half = lateout(vreg) half,
         x = in(vreg) x,
-        options(pure, nomem, nostack, preserves_flags),
+        options(pure, nomem, nostack),
     );
     half
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn bf16(x: uint16x4_t) -> float32x4_t {
     vreinterpretq_f32_u32(vshll_n_u16::<16>(x))
 }
 
 /// Adds the products of four bytes each.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn dot(sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x4_t {
     let mut sum = sum;
@@ -86,7 +93,6 @@ unsafe fn dot(sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x4_t {
 }
 
 /// As [`dot`], without its instruction. Products of bytes other than -128 by -128 fit 16 bits.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn multiplied(sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x4_t {
     let lower = vpaddlq_s16(vmull_s8(vget_low_s8(weights), vget_low_s8(x)));
@@ -95,7 +101,6 @@ unsafe fn multiplied(sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x
 }
 
 /// Columns of four rows' 16 bytes: row r in lane r.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn four_columns([a, b, c, d]: [uint8x16_t; 4]) -> I {
     let (a, b) = (vreinterpretq_s32_u8(a), vreinterpretq_s32_u8(b));
@@ -111,14 +116,12 @@ unsafe fn four_columns([a, b, c, d]: [uint8x16_t; 4]) -> I {
 }
 
 /// Lanes i and i + 8, then i + 4.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn quarter(x: F) -> float32x4_t {
     vaddq_f32(vaddq_f32(x[0], x[2]), vaddq_f32(x[1], x[3]))
 }
 
 /// Lanes i and i + 2 of two vectors.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn halves(a: float32x4_t, b: float32x4_t) -> float32x4_t {
     let (a, b) = (vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b));
@@ -126,54 +129,46 @@ unsafe fn halves(a: float32x4_t, b: float32x4_t) -> float32x4_t {
 }
 
 /// Sums of four vectors.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn four_sums(x: &[F]) -> float32x4_t {
     vpaddq_f32(halves(quarter(x[0]), quarter(x[1])), halves(quarter(x[2]), quarter(x[3])))
 }
 
 /// The larger of each pair; `b` where `a` is not a number.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn larger(a: float32x4_t, b: float32x4_t) -> float32x4_t {
     vbslq_f32(vcgtq_f32(a, b), a, b)
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn smaller(a: float32x4_t, b: float32x4_t) -> float32x4_t {
     vbslq_f32(vcltq_f32(a, b), a, b)
 }
 
 /// To the nearest integer; conversion itself would stop at the largest one.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn nearest(x: float32x4_t) -> int32x4_t {
     let fits = vcltq_f32(vabsq_f32(x), vdupq_n_f32(2147483648.0));
     vbslq_s32(fits, vcvtnq_s32_f32(x), vdupq_n_s32(i32::MIN))
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn to_bytes(a: int32x4_t, b: int32x4_t) -> int8x8_t {
     vmovn_s16(vcombine_s16(vmovn_s32(a), vmovn_s32(b)))
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn row_nibbles(p: *const u8) -> [uint8x16_t; 2] {
     let x = vld1q_u8(p);
     [vandq_u8(x, vdupq_n_u8(15)), vshrq_n_u8::<4>(x)]
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn row_nibble_pairs(p: *const u8) -> [uint8x16_t; 2] {
     let [low, high] = row_nibbles(p);
     [vzip1q_u8(low, high), vzip2q_u8(low, high)]
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn row_bits(p: *const u8) -> [uint8x16_t; 2] {
     // Each byte eight times, then one of its bits each.
@@ -186,7 +181,6 @@ unsafe fn row_bits(p: *const u8) -> [uint8x16_t; 2] {
     [vandq_u8(first, vdupq_n_u8(0x10)), vandq_u8(second, vdupq_n_u8(0x10))]
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn row_bit_pairs(p: *const u8) -> [uint8x16_t; 2] {
     // Each byte four times, shifted so that bits 0-1, 2-3, 4-5, 6-7 become bits 4-5.
@@ -199,7 +193,6 @@ unsafe fn row_bit_pairs(p: *const u8) -> [uint8x16_t; 2] {
     [vandq_u8(first, vdupq_n_u8(0x30)), vandq_u8(second, vdupq_n_u8(0x30))]
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 impl<const DOT: bool> Simd for Neon<DOT> {
     type F = F;
     type I = I;
@@ -209,6 +202,23 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     /// As many as leave room for a column among 32 registers, and for partial products where these
     /// need it.
     const ROWS: usize = if DOT { 6 } else { 4 };
+
+    pairs! {
+        add: F = four, vaddq_f32;
+        sub: F = four, vsubq_f32;
+        mul: F = four, vmulq_f32;
+        div: F = four, vdivq_f32;
+        max: F = four, larger;
+        min: F = four, smaller;
+        iadd: I = four, vaddq_s32;
+        imul: I = four, vmulq_s32;
+        iand: I = four, vandq_s32;
+        ior: I = four, vorrq_s32;
+        band: Self::B = bytes, vandq_u8;
+        bor: Self::B = bytes, vorrq_u8;
+        bxor: Self::B = bytes, veorq_u8;
+        bsub: Self::B = bytes, vsubq_u8;
+    }
 
     #[inline(always)]
     unsafe fn zero() -> F {
@@ -257,22 +267,6 @@ impl<const DOT: bool> Simd for Neon<DOT> {
         }
     }
     #[inline(always)]
-    unsafe fn add(a: F, b: F) -> F {
-        four!(vaddq_f32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn sub(a: F, b: F) -> F {
-        four!(vsubq_f32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn mul(a: F, b: F) -> F {
-        four!(vmulq_f32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn div(a: F, b: F) -> F {
-        four!(vdivq_f32, a, b)
-    }
-    #[inline(always)]
     unsafe fn fma(a: F, b: F, c: F) -> F {
         [
             vfmaq_f32(c[0], a[0], b[0]),
@@ -280,14 +274,6 @@ impl<const DOT: bool> Simd for Neon<DOT> {
             vfmaq_f32(c[2], a[2], b[2]),
             vfmaq_f32(c[3], a[3], b[3]),
         ]
-    }
-    #[inline(always)]
-    unsafe fn max(a: F, b: F) -> F {
-        four!(larger, a, b)
-    }
-    #[inline(always)]
-    unsafe fn min(a: F, b: F) -> F {
-        four!(smaller, a, b)
     }
     #[inline(always)]
     unsafe fn abs(a: F) -> F {
@@ -343,22 +329,6 @@ impl<const DOT: bool> Simd for Neon<DOT> {
         Self::iload(room.as_ptr())
     }
     #[inline(always)]
-    unsafe fn iadd(a: I, b: I) -> I {
-        four!(vaddq_s32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn imul(a: I, b: I) -> I {
-        four!(vmulq_s32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn iand(a: I, b: I) -> I {
-        four!(vandq_s32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn ior(a: I, b: I) -> I {
-        four!(vorrq_s32, a, b)
-    }
-    #[inline(always)]
     unsafe fn ishl(a: I, n: u32) -> I {
         four!(vshlq_s32, a, Self::isplat(n as i32))
     }
@@ -411,22 +381,6 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     #[inline(always)]
     unsafe fn bsplat(x: u8) -> B {
         [[vdupq_n_u8(x); 2]; 2]
-    }
-    #[inline(always)]
-    unsafe fn band(a: B, b: B) -> B {
-        bytes!(vandq_u8, a, b)
-    }
-    #[inline(always)]
-    unsafe fn bor(a: B, b: B) -> B {
-        bytes!(vorrq_u8, a, b)
-    }
-    #[inline(always)]
-    unsafe fn bxor(a: B, b: B) -> B {
-        bytes!(veorq_u8, a, b)
-    }
-    #[inline(always)]
-    unsafe fn bsub(a: B, b: B) -> B {
-        bytes!(vsubq_u8, a, b)
     }
     #[inline(always)]
     unsafe fn bshr(a: B, n: u32) -> B {
