@@ -257,6 +257,25 @@ impl Simd for Avx512 {
         ]
     }
     #[inline(always)]
+    unsafe fn add_fifth_bits(columns: [__m512i; 8], bits: __m512i) -> [__m512i; 8] {
+        // The byte with a column's bits in all bytes of the lane, and one of its bits for each.
+        macro_rules! two {
+            ($byte:literal) => {{
+                let spread = _mm512_set1_epi32($byte * 0x0101_0101);
+                let spread =
+                    _mm512_or_si512(spread, _mm512_set4_epi32(0x0c0c_0c0c, 0x0808_0808, 0x0404_0404, 0));
+                let byte = _mm512_shuffle_epi8(bits, spread);
+                let (low, high) = (_mm512_set1_epi32(0x0804_0201), _mm512_set1_epi32(0x8040_2010_u32 as i32));
+                let (low, high) = (_mm512_test_epi8_mask(byte, low), _mm512_test_epi8_mask(byte, high));
+                let (a, b) = (columns[2 * $byte], columns[2 * $byte + 1]);
+                let bit = _mm512_set1_epi8(0x10);
+                [_mm512_mask_add_epi8(a, low, a, bit), _mm512_mask_add_epi8(b, high, b, bit)]
+            }};
+        }
+        let [a, b, c, d] = [two!(0), two!(1), two!(2), two!(3)];
+        [a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]]
+    }
+    #[inline(always)]
     unsafe fn dot4<const WIDE: bool>(sum: __m512i, weights: __m512i, x: *const i8) -> __m512i {
         _mm512_dpbusd_epi32(sum, weights, _mm512_set1_epi32(x.cast::<i32>().read_unaligned()))
     }

@@ -140,13 +140,7 @@ unsafe fn nibbles<S: Simd>(raw: &Raw<S>) -> [S::I; 8] {
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
 unsafe fn five_bits<S: Simd>(raw: &Raw<S>) -> [S::I; 8] {
-    let low = nibbles::<S>(raw);
-    // Four bits, each to bit 4 of a byte of its own.
-    let (spread, keep) = (S::isplat(1 << 4 | 1 << 11 | 1 << 18 | 1 << 25), S::isplat(0x1010_1010));
-    eight!(|k| {
-        let four = S::iand(S::ishr(raw[4], 4 * k as u32), S::isplat(15));
-        S::ior(low[k], S::iand(S::imul(four, spread), keep))
-    })
+    S::add_fifth_bits(nibbles::<S>(raw), raw[4])
 }
 
 macro_rules! format {

@@ -110,6 +110,23 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn ixor(a: Self::I, b: Self::I) -> Self::I;
     /// 16 bytes from `offset` of each row, as columns: lane r of column k has bytes `4k..4k + 4` of row r.
     unsafe fn columns(rows: &Rows, offset: usize) -> [Self::I; 4];
+    /// Adds 0x10 to byte i of column k where bit `4k + i` of the lane is set; it is below 0x10 before.
+    #[inline(always)]
+    unsafe fn add_fifth_bits(columns: [Self::I; 8], bits: Self::I) -> [Self::I; 8] {
+        let mut columns = columns;
+        let mut k = 0;
+        while k < 8 {
+            // SAFETY: the caller has the instructions.
+            unsafe {
+                // Four bits, each to bit 4 of a byte of its own.
+                let four = Self::iand(Self::ishr(bits, 4 * k as u32), Self::isplat(15));
+                let spread = Self::imul(four, Self::isplat(1 << 4 | 1 << 11 | 1 << 18 | 1 << 25));
+                columns[k] = Self::ior(columns[k], Self::iand(spread, Self::isplat(0x1010_1010)));
+            }
+            k += 1;
+        }
+        columns
+    }
     /// Adds to each lane the product of its four bytes with those at `x`, which are signed and not
     /// -128. `WIDE`: weights may need all eight bits; otherwise they are from 0 to 63 (or signed).
     unsafe fn dot4<const WIDE: bool>(sum: Self::I, weights: Self::I, x: *const i8) -> Self::I;
