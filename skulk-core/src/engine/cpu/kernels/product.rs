@@ -223,6 +223,11 @@ pub(super) unsafe fn one<S: Simd, F: Format, const EXACT: bool>(product: &Produc
     let (tile_bytes, block_bytes) = (LANES * product.row_bytes, LANES * F::BYTES / F::BLOCKS);
     let lines = const { (LANES * F::BYTES / F::BLOCKS).div_ceil(64) };
     let mut scales = no_scales::<S>();
+    // The first tiles, which nobody has asked for yet.
+    let first = product.weights.wrapping_add(tiles.start * tile_bytes);
+    for line in 0..(tile_bytes + AHEAD).min(tiles.len() * tile_bytes) / 64 {
+        S::prefetch(first.wrapping_add(64 * line));
+    }
     for tile in tiles {
         let (first, rows) = product.tile(tile);
         let mut ahead = product.weights.wrapping_add((tile + 1) * tile_bytes + AHEAD);
