@@ -2,6 +2,7 @@
 //!
 //! Every suite runs on both CPU engines: the library's own kernels, and candle's.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
+#![allow(clippy::duplicate_mod, reason = "once for each engine")]
 
 #[path = "../support/fixtures.rs"]
 mod fixtures;

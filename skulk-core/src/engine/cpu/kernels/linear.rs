@@ -1,101 +1,23 @@
-//! How are stored matrices multiplied? Activations rounded once, tiles of all matrices shared out.
+//! How are the products of a step computed? Activations rounded once, tiles of all matrices shared out.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use super::dense::Dense;
-use super::product::{self, Activations, Product};
+use super::matrix::{Kernel, Matrix};
+use super::product::{Activations, Product};
 use super::rounding;
 use super::simd::{BLOCK, LANES};
-use super::{Kernels, Quantised, Screen};
+use super::{Floats, Kernels, Quantised};
 use crate::engine::Precision;
 use crate::engine::backend::TopLogits;
 use crate::engine::cpu::pool::Pool;
 use crate::engine::top::Top;
-use crate::error::{Error, ErrorKind, Result};
-use crate::weights::Region;
 
 /// Weight bytes below which another thread costs more than it saves.
 const LEAST_BYTES: usize = 32 << 10;
 /// Activations below which another thread costs more than it saves.
 const LEAST_ELEMENTS: usize = 16 << 10;
-
-/// A weight matrix `[out, in]` where it is stored.
-pub(crate) struct Matrix {
-    weight: Region,
-    row_bytes: usize,
-    bias: Option<Vec<f32>>,
-    kernel: Kernel,
-    screen: Option<Box<Screen>>,
-}
-
-#[derive(Clone, Copy)]
-enum Kernel {
-    /// Fast and exact.
-    Quantised([Quantised; 2]),
-    Dense(unsafe fn(&Dense, Range<usize>)),
-}
-
-impl Matrix {
-    /// A matrix whose shape has been checked; a bias has as many elements as the matrix has rows.
-    pub(crate) fn new(kernels: &Kernels, weight: Region, bias: Option<Vec<f32>>) -> Result<Self> {
-        let row_bytes = weight.row_bytes()?;
-        let dense = (kernels.dense)(weight.dtype()).map(Kernel::Dense);
-        let of = |exact| (kernels.quantised)(weight.dtype(), exact);
-        let quantised = || Some(Kernel::Quantised([of(false)?, of(true)?]));
-        let kernel = dense.or_else(quantised).ok_or_else(|| {
-            Error::new(ErrorKind::Internal, "no kernel for a type").with("dtype", weight.dtype())
-        })?;
-        assert!(bias.as_ref().is_none_or(|bias| bias.len() == weight.rows()));
-        assert_eq!(weight.bytes().len(), row_bytes * weight.rows());
-        Ok(Self { weight, row_bytes, bias, kernel, screen: None })
-    }
-
-    /// Makes a [`Screen`] where one would save time; returns its bytes.
-    pub(crate) fn screen(&mut self, kernels: &Kernels, pool: &Pool) -> Result<u64> {
-        if self.bias.is_none() && Screen::pays(&self.weight) {
-            self.screen = Some(Box::new(Screen::new(kernels, pool, self)?));
-        }
-        Ok(self.screen.as_ref().map_or(0, |screen| screen.bytes()))
-    }
-
-    /// Elements of an output row.
-    pub(crate) fn n_out(&self) -> usize {
-        self.weight.rows()
-    }
-
-    /// Elements of an input row.
-    pub(crate) fn n_in(&self) -> usize {
-        self.weight.row_len()
-    }
-
-    /// The stored matrix.
-    pub(crate) fn weight(&self) -> &Region {
-        &self.weight
-    }
-
-    /// The bytes of one stored row.
-    pub(crate) fn row(&self, row: usize) -> &[u8] {
-        &self.weight.bytes()[row * self.row_bytes..][..self.row_bytes]
-    }
-
-    /// The outputs of some tiles.
-    pub(super) fn columns(&self, tiles: &Range<usize>) -> Range<usize> {
-        let lanes = if self.tiles() == self.n_out() { 1 } else { LANES };
-        tiles.start * lanes..(tiles.end * lanes).min(self.n_out())
-    }
-
-    fn bias(&self) -> *const f32 {
-        self.bias.as_ref().map_or(std::ptr::null(), |bias| bias.as_ptr())
-    }
-
-    pub(super) fn tiles(&self) -> usize {
-        match self.kernel {
-            Kernel::Quantised(_) => product::tiles(self.n_out()),
-            Kernel::Dense(_) => self.n_out().div_ceil(LANES),
-        }
-    }
-}
 
 /// Room for rounded activations and packed tiles; one per sequence.
 pub(crate) struct ProductRoom {
@@ -122,7 +44,7 @@ struct Item {
 #[derive(Clone, Copy)]
 pub(super) enum Work {
     Quantised(Product, Quantised),
-    Dense(Dense, unsafe fn(&Dense, Range<usize>)),
+    Dense(Dense, Floats),
 }
 
 // SAFETY: addresses in `list` are used only by the `Products` that put them there.
@@ -361,6 +283,9 @@ unsafe impl Sync for RoundedRoom {}
 /// Tiles whose logits are looked at before the next are computed: they stay in the cache.
 pub(super) const STRIP: usize = 32;
 
+/// Looks at columns: their outputs, and the thread's lists of the largest.
+pub(super) type See<'a> = &'a (dyn Fn(Range<usize>, &mut [f32], &mut [Top]) + Sync);
+
 /// A thread's part in finding the largest logits.
 #[derive(Default)]
 pub(super) struct Seen {
@@ -507,13 +432,7 @@ impl<'a> Products<'a> {
 
     /// Computes a product a strip of columns at a time: calls `see` with the columns, their outputs
     /// `[rows, STRIP · 16]` and the thread's lists of the `k` largest, one for each row.
-    pub(super) fn strips(
-        &mut self,
-        matrix: &Matrix,
-        work: Work,
-        k: usize,
-        see: &(dyn Fn(Range<usize>, &mut [f32], &mut [Top]) + Sync),
-    ) {
+    pub(super) fn strips(&mut self, matrix: &Matrix, work: Work, k: usize, see: See<'_>) {
         let rows = work.rows();
         let Self { room, pool, packed_len, .. } = self;
         grow(&mut room.packed, *packed_len * pool.threads());

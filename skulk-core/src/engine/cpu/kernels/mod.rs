@@ -16,6 +16,7 @@ mod cells;
 mod dense;
 mod format;
 mod linear;
+mod matrix;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod partition;
@@ -38,7 +39,8 @@ use simd::{BLOCK, LANES};
 
 pub(crate) use attention::{PARTITION, Softmax, WIDTH};
 pub(crate) use cells::{Cell, Cells};
-pub(crate) use linear::{Matrix, ProductRoom};
+pub(crate) use linear::ProductRoom;
+pub(crate) use matrix::Matrix;
 pub(crate) use partition::{BEHIND, Partition, Room, Stored};
 pub(crate) use screen::Screen;
 

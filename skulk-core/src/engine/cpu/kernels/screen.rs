@@ -16,9 +16,9 @@ use std::sync::{Mutex, PoisonError};
 use half::f16;
 use memmap2::MmapMut;
 
-use super::linear::{Addresses, Matrix, Products, Seen, grow};
+use super::linear::{Addresses, Products, Seen, grow};
 use super::simd::{BLOCK, LANES};
-use super::{Kernels, Quantised};
+use super::{Kernels, Matrix, Quantised};
 use crate::engine::backend::TopLogits;
 use crate::engine::cpu::pool::Pool;
 use crate::error::{Error, ErrorKind, Result};

@@ -1,0 +1,87 @@
+//! What is a weight matrix? Its bytes where they are stored, and the kernels for their type.
+
+use std::ops::Range;
+
+use super::simd::LANES;
+use super::{Floats, Kernels, Quantised, Screen, product};
+use crate::engine::cpu::pool::Pool;
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::Region;
+
+/// A weight matrix `[out, in]` where it is stored.
+pub(crate) struct Matrix {
+    pub(super) weight: Region,
+    pub(super) row_bytes: usize,
+    bias: Option<Vec<f32>>,
+    pub(super) kernel: Kernel,
+    pub(super) screen: Option<Box<Screen>>,
+}
+
+/// Which kernels serve a storage type.
+#[derive(Clone, Copy)]
+pub(super) enum Kernel {
+    /// Fast and exact.
+    Quantised([Quantised; 2]),
+    Dense(Floats),
+}
+
+impl Matrix {
+    /// A matrix whose shape has been checked; a bias has as many elements as the matrix has rows.
+    pub(crate) fn new(kernels: &Kernels, weight: Region, bias: Option<Vec<f32>>) -> Result<Self> {
+        let row_bytes = weight.row_bytes()?;
+        let dense = (kernels.dense)(weight.dtype()).map(Kernel::Dense);
+        let of = |exact| (kernels.quantised)(weight.dtype(), exact);
+        let quantised = || Some(Kernel::Quantised([of(false)?, of(true)?]));
+        let kernel = dense.or_else(quantised).ok_or_else(|| {
+            Error::new(ErrorKind::Internal, "no kernel for a type").with("dtype", weight.dtype())
+        })?;
+        assert!(bias.as_ref().is_none_or(|bias| bias.len() == weight.rows()));
+        assert_eq!(weight.bytes().len(), row_bytes * weight.rows());
+        Ok(Self { weight, row_bytes, bias, kernel, screen: None })
+    }
+
+    /// Makes a [`Screen`] where one would save time; returns its bytes.
+    pub(crate) fn screen(&mut self, kernels: &Kernels, pool: &Pool) -> Result<u64> {
+        if self.bias.is_none() && Screen::pays(&self.weight) {
+            self.screen = Some(Box::new(Screen::new(kernels, pool, self)?));
+        }
+        Ok(self.screen.as_ref().map_or(0, |screen| screen.bytes()))
+    }
+
+    /// Elements of an output row.
+    pub(crate) fn n_out(&self) -> usize {
+        self.weight.rows()
+    }
+
+    /// Elements of an input row.
+    pub(crate) fn n_in(&self) -> usize {
+        self.weight.row_len()
+    }
+
+    /// The stored matrix.
+    pub(crate) fn weight(&self) -> &Region {
+        &self.weight
+    }
+
+    /// The bytes of one stored row.
+    pub(crate) fn row(&self, row: usize) -> &[u8] {
+        &self.weight.bytes()[row * self.row_bytes..][..self.row_bytes]
+    }
+
+    /// The outputs of some tiles.
+    pub(super) fn columns(&self, tiles: &Range<usize>) -> Range<usize> {
+        let lanes = if self.tiles() == self.n_out() { 1 } else { LANES };
+        tiles.start * lanes..(tiles.end * lanes).min(self.n_out())
+    }
+
+    pub(super) fn bias(&self) -> *const f32 {
+        self.bias.as_ref().map_or(std::ptr::null(), |bias| bias.as_ptr())
+    }
+
+    pub(super) fn tiles(&self) -> usize {
+        match self.kernel {
+            Kernel::Quantised(_) => product::tiles(self.n_out()),
+            Kernel::Dense(_) => self.n_out().div_ceil(LANES),
+        }
+    }
+}
