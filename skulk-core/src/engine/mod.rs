@@ -83,7 +83,7 @@ impl KvType {
 #[non_exhaustive]
 pub enum Precision {
     /// Rounded to 8 bits, each by at most 1/254 of the largest in its block of 32 or 256, as other
-    /// software does.
+    /// software does. Engine `cpu` keeps as much as [`Exact`](Self::Exact) of what enters the head.
     #[default]
     Fast,
     /// What that rounding leaves over is rounded to 8 bits and multiplied too: each is off by at
