@@ -41,6 +41,8 @@ struct Shared {
     /// Units not yet taken begin here.
     next: AtomicUsize,
     sleeping: Vec<AtomicBool>,
+    /// Workers that run.
+    started: AtomicUsize,
     stop: AtomicBool,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -74,6 +76,7 @@ impl Pool {
             job: Mutex::new(None),
             next: AtomicUsize::new(0),
             sleeping,
+            started: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             panic: Mutex::new(None),
         });
@@ -89,6 +92,10 @@ impl Pool {
                     .with_hint("use fewer threads")
                     .with_source(e)
             })?);
+        }
+        // What a thread does once, to begin, shall not happen during an operation.
+        while pool.shared.started.load(Ordering::Acquire) < pool.workers.len() {
+            std::thread::yield_now();
         }
         Ok(pool)
     }
@@ -219,6 +226,7 @@ impl Shared {
 
     /// A worker's life.
     fn serve(&self, worker: usize) {
+        self.started.fetch_add(1, Ordering::Release);
         let mut seen = 0;
         while let Some(number) = self.enter(worker, seen) {
             seen = number;
