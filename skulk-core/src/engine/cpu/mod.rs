@@ -125,6 +125,8 @@ impl Backend for Cpu {
     }
 
     fn scratch(&self, rows: usize, width: usize) -> Result<Scratch> {
+        // Its memory is no more than such a buffer's, and there is an error where that is too much.
+        self.buffer(rows, width)?;
         Ok(Scratch {
             room: ProductRoom::new(rows, width, self.precision),
             selected: Selected::default(),

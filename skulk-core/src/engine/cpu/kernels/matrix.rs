@@ -43,7 +43,7 @@ impl Matrix {
     /// Makes a [`Screen`] where one would save time; returns its bytes.
     pub(crate) fn screen(&mut self, kernels: &Kernels, pool: &Pool) -> Result<u64> {
         if self.bias.is_none() && Screen::pays(&self.weight) {
-            self.screen = Some(Box::new(Screen::new(kernels, pool, self)?));
+            self.screen = Screen::new(kernels, pool, self)?.map(Box::new);
         }
         Ok(self.screen.as_ref().map_or(0, |screen| screen.bytes()))
     }

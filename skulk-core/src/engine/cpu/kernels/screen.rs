@@ -78,8 +78,8 @@ impl Screen {
         screen.zip(row).is_some_and(|(screen, row)| row >= screen * 7 / 5) && head.rows() >= LEAST_ROWS
     }
 
-    /// Copies the head.
-    pub(crate) fn new(kernels: &Kernels, pool: &Pool, head: &Matrix) -> Result<Self> {
+    /// Copies the head; `None` when it holds numbers that the copy cannot come near.
+    pub(crate) fn new(kernels: &Kernels, pool: &Pool, head: &Matrix) -> Result<Option<Self>> {
         let weight = head.weight();
         let exhausted = || {
             Error::new(ErrorKind::OutOfMemory, "cannot reserve memory for a compact copy of the head")
@@ -118,7 +118,10 @@ impl Screen {
         });
         let bounds = bounds.into_iter().map(|b| b.into_inner().unwrap_or_else(PoisonError::into_inner));
         let (distance, length) = bounds.map(|[distance, length]| (distance, length)).unzip();
-        Ok(Self { copy, row_bytes, kernel, distance, length })
+        let screen = Self { copy, row_bytes, kernel, distance, length };
+        // Of weights that five bits and a half-precision scale cannot hold, nothing is proven.
+        let sound = screen.distance.iter().chain(&screen.length).all(|bound| bound.is_finite());
+        Ok(sound.then_some(screen))
     }
 
     /// Bytes it takes.
@@ -137,6 +140,9 @@ impl Screen {
         let (n_out, k) = (head.n_out(), out.k);
         let coarse = products.coarse(self.row_bytes, n_out, (self.copy.as_ptr(), self.kernel));
         let bound = self.bound(products);
+        if !bound.iter().all(|factor| factor.is_finite()) {
+            return None;
+        }
         grow(&mut products.room.upper, n_out);
         let upper = Upper(products.room.upper.as_mut_ptr());
         products.strips(head, coarse, k, &|columns, logits, tops| {
@@ -196,13 +202,16 @@ impl Screen {
         let work = products.exactly(head);
         let row_bytes = head.row(0).len();
         products.room.prepare(products.pool, 1, 0, k);
+        // For every thread, as any may take the first candidates.
+        for seen in &mut products.room.seen {
+            grow(&mut seen.get_mut().unwrap_or_else(PoisonError::into_inner).gathered, LANES * row_bytes);
+        }
         let (pool, room) = (products.pool, &*products.room);
         let (work, candidates, all) = (Addresses(work), &room.candidates, &room.seen);
         pool.run(candidates.len().div_ceil(LANES), 4, &|groups, thread| {
             let Addresses(work) = &work;
             let mut seen = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
             let Seen { gathered, rows: tops, .. } = &mut *seen;
-            grow(gathered, LANES * row_bytes);
             for ids in groups.filter_map(|group| candidates.chunks(LANES).nth(group)) {
                 // The last candidate fills the tile up.
                 for (lane, to) in gathered.chunks_exact_mut(row_bytes).enumerate().take(LANES) {
