@@ -42,8 +42,13 @@ impl Top {
         }
     }
 
+    /// The tokens listed.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.entries.iter().map(|(_, id)| id.0)
+    }
+
     /// Below this nothing gets listed.
-    fn least(&self) -> f32 {
+    pub(crate) fn least(&self) -> f32 {
         if self.entries.len() < self.k {
             f32::NEG_INFINITY
         } else {

@@ -52,11 +52,10 @@ unsafe fn halves<S: Simd>(rows: &Rows, offset: usize) -> S::F {
     S::half(S::gather(rows, offset))
 }
 
-/// The two half-precision numbers at `offset`.
+/// The two half-precision numbers in each lane.
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
-unsafe fn half_pairs<S: Simd>(rows: &Rows, offset: usize) -> (S::F, S::F) {
-    let both = S::gather(rows, offset);
+unsafe fn half_pairs<S: Simd>(both: S::I) -> (S::F, S::F) {
     (S::half(both), S::half(S::ishr(both, 16)))
 }
 
@@ -188,7 +187,7 @@ format! {
     Q4_1: 20 bytes, 1 blocks, min = true;
     read<S>(rows, at, _group) { raw!(S, rows, at + 4) }
     columns(raw, _j) { nibbles::<S>(raw) }
-    scales(out) { (out.scale[0], out.min[0]) = half_pairs::<S>(rows, at); }
+    scales(out) { (out.scale[0], out.min[0]) = half_pairs::<S>(S::gather(rows, at)); }
 }
 
 format! {
@@ -212,7 +211,7 @@ format! {
         raw
     }
     columns(raw, _j) { five_bits::<S>(raw) }
-    scales(out) { (out.scale[0], out.min[0]) = half_pairs::<S>(rows, at); }
+    scales(out) { (out.scale[0], out.min[0]) = half_pairs::<S>(S::gather(rows, at)); }
 }
 
 format! {
@@ -240,10 +239,9 @@ format! {
     read<S>(rows, at, group) { raw!(S, rows, at + 16 + 32 * group, at + 32 + 32 * group) }
     columns(raw, j) { eight!(|k| bits::<S>(raw[k], j % 4 * 2, 3)) }
     scales(out) {
-        let (d, m) = half_pairs::<S>(rows, at + 80);
+        let (d, m) = half_pairs::<S>(S::gather(rows, at + 80));
         let m = S::mul(S::splat(-1.0), m);
-        for four in 0..4 {
-            let packed = S::gather(rows, at + 4 * four);
+        for (four, packed) in S::columns(rows, at).into_iter().enumerate() {
             for i in 0..4 {
                 let both = byte::<S>(packed, i);
                 out.scale[4 * four + i] = S::mul(d, S::to_f32(S::iand(both, S::isplat(15))));
@@ -266,11 +264,15 @@ format! {
         })
     }
     scales(out) {
-        // The last four bytes end behind the block's own; its scale is in their upper half.
-        let d = S::half(S::ishr(S::gather(rows, at + 106), 16));
-        let high = S::gather(rows, at + 104);
+        // The last sixteen bytes: two others, twelve of scales, their scale.
+        let mut lanes = S::columns(rows, at + 94);
+        let d = S::half(S::ishr(lanes[3], 16));
+        for i in 0..3 {
+            lanes[i] = S::ior(S::ishr(lanes[i], 16), S::ishl(lanes[i + 1], 16));
+        }
+        let high = lanes[2];
         for four in 0..4 {
-            let low = S::gather(rows, at + 96 + four % 2 * 4);
+            let low = lanes[four % 2];
             for i in 0..4 {
                 let low = S::iand(S::ishr(low, (8 * i + four / 2 * 4) as u32), S::isplat(15));
                 let high = S::iand(S::ishr(high, (8 * i + 2 * four) as u32), S::isplat(3));
@@ -285,9 +287,9 @@ format! {
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
 unsafe fn six_bits<S: Simd>(rows: &Rows, at: usize, out: &mut Scales<S>) {
-    let (d, m) = half_pairs::<S>(rows, at);
+    let [both, a, b, c] = S::columns(rows, at);
+    let (d, m) = half_pairs::<S>(both);
     let m = S::mul(S::splat(-1.0), m);
-    let (a, b, c) = (S::gather(rows, at + 4), S::gather(rows, at + 8), S::gather(rows, at + 12));
     for i in 0..4 {
         let part = |x: S::I, n: u32, mask: i32| S::iand(S::ishr(x, 8 * i as u32 + n), S::isplat(mask));
         out.scale[i] = S::mul(d, S::to_f32(part(a, 0, 63)));
@@ -327,8 +329,7 @@ format! {
 #[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
 unsafe fn sixteen_bytes<S: Simd>(rows: &Rows, at: usize, out: &mut Scales<S>) {
     let d = S::half(S::ishr(S::gather(rows, at + 206), 16));
-    for four in 0..4 {
-        let packed = S::gather(rows, at + 192 + 4 * four);
+    for (four, packed) in S::columns(rows, at + 192).into_iter().enumerate() {
         for i in 0..4 {
             let scale = S::isar(S::ishl(packed, 24 - 8 * i as u32), 24);
             out.scale[4 * four + i] = S::mul(d, S::to_f32(scale));

@@ -30,9 +30,10 @@ pub(crate) struct ProductRoom {
     packed: Vec<i32>,
     list: Vec<Item>,
     pub(super) seen: Vec<Mutex<Seen>>,
-    /// What [`Screen`] keeps between its passes.
+    /// What [`Screen`](super::Screen) keeps between its passes.
+    pub(super) norms: Vec<f32>,
     pub(super) upper: Vec<f32>,
-    pub(super) candidates: Vec<u32>,
+    pub(super) first: Vec<u32>,
 }
 
 /// One product of a call, and how many tiles come before it.
@@ -165,8 +166,9 @@ impl ProductRoom {
             packed: Vec::new(),
             list: Vec::new(),
             seen: Vec::new(),
+            norms: Vec::new(),
             upper: Vec::new(),
-            candidates: Vec::new(),
+            first: Vec::new(),
         }
     }
 
@@ -208,15 +210,21 @@ impl ProductRoom {
     /// What the threads' lists hold together, for each of the first rows.
     pub(super) fn largest(&mut self, rows: usize, out: &mut TopLogits<'_>) {
         let TopLogits { k, ids, logits } = out;
-        let k = *k;
-        let Some((first, others)) = self.seen.split_first_mut() else { return };
-        let first = first.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for (row, top) in first.rows.iter_mut().enumerate().take(rows) {
-            for other in &mut *others {
-                top.merge(&other.get_mut().unwrap_or_else(PoisonError::into_inner).rows[row]);
-            }
-            top.write(&mut ids[row * k..][..k], &mut logits[row * k..][..k]);
+        for (row, (ids, logits)) in
+            ids.chunks_exact_mut(*k).zip(logits.chunks_exact_mut(*k)).enumerate().take(rows)
+        {
+            self.merged(row).write(ids, logits);
         }
+    }
+
+    /// What the threads' lists hold together for a row.
+    pub(super) fn merged(&mut self, row: usize) -> &Top {
+        let (first, others) = self.seen.split_at_mut(1);
+        let merged = &mut first[0].get_mut().unwrap_or_else(PoisonError::into_inner).rows[row];
+        for other in others {
+            merged.merge(&other.get_mut().unwrap_or_else(PoisonError::into_inner).rows[row]);
+        }
+        merged
     }
 
     /// The rounded rows from `row` on, of `blocks` blocks each.
@@ -291,8 +299,21 @@ pub(super) type See<'a> = &'a (dyn Fn(Range<usize>, &mut [f32], &mut [Top]) + Sy
 pub(super) struct Seen {
     pub(super) logits: Vec<f32>,
     pub(super) rows: Vec<Top>,
-    /// Rows of a matrix put together.
+    /// Rows of a matrix to be put together, and where.
+    pub(super) candidates: Vec<u32>,
     pub(super) gathered: Vec<u8>,
+}
+
+/// The norm of a row, and of what rounding to two digits takes from it at most, and to one did.
+pub(super) struct Moved {
+    pub(super) norm: f64,
+    pub(super) fine: f64,
+    pub(super) coarse: f64,
+}
+
+/// Rounded up, by more than sums of some thousand numbers lose to rounding.
+pub(super) fn above(x: f64) -> f32 {
+    (x * (1.0 + 1e-3)) as f32
 }
 
 /// Products of one call, being listed.
@@ -368,7 +389,7 @@ impl<'a> Products<'a> {
         let rows = self.x.len() / self.n_in.max(1);
         let mut out = out;
         if let (Some(screen), None, 1) = (&matrix.screen, softcap, rows)
-            && screen.top(&mut self, matrix, &mut out).is_some()
+            && screen.top(&mut self, matrix, out.k).is_some()
         {
             self.room.largest(1, &mut out);
             return;
@@ -394,40 +415,34 @@ impl<'a> Products<'a> {
         self.work(matrix, 0..rows, STRIP * LANES)
     }
 
-    /// The product of one row, rounded to one digit, with Q5_0 rows elsewhere.
-    pub(super) fn coarse(
-        &mut self,
-        row_bytes: usize,
-        n_out: usize,
-        (weights, kernel): (*const u8, Quantised),
-    ) -> Work {
+    /// The one row rounded to one digit, whatever the precision.
+    pub(super) fn coarse(&mut self) -> Activations {
         let blocks = self.n_in / BLOCK;
         self.room.round(self.kernels, self.pool, self.x, blocks, false);
-        let (x, bias, out) =
-            (self.room.activations(0, blocks, false), std::ptr::null(), std::ptr::null_mut());
-        let stride = STRIP * LANES;
-        Work::Quantised(
-            Product { weights, row_bytes, n_out, blocks, x, rows: 1, bias, out, stride, from: 0 },
-            kernel,
-        )
+        self.room.activations(0, blocks, false)
     }
 
-    /// How far the one row is from what rounding to two digits can make of it at most, and from what
-    /// rounding to one digit has made of it.
-    pub(super) fn moved(&self) -> (f64, f64) {
-        let room = &*self.room;
-        let (mut fine, mut coarse) = (0.0, 0.0);
+    /// How far rounding moves the one row, after [`coarse`](Self::coarse). Also notes the norms of what
+    /// rounding to two digits can make of its blocks.
+    pub(super) fn moved(&mut self) -> Moved {
+        let room = &mut *self.room;
+        let (mut norm, mut fine, mut coarse) = (0.0, 0.0, 0.0);
+        room.norms.clear();
         for ((x, digits), scale) in
             self.x.chunks_exact(BLOCK).zip(room.digits.chunks_exact(BLOCK)).zip(&room.scale)
         {
             let scale = f64::from(*scale);
-            // Two digits have a scale 256 times as fine; an element is off by half of it.
-            fine += BLOCK as f64 * (scale / 255.0).powi(2);
+            let (mut square, mut off) = (0.0, 0.0);
             for (x, digit) in x.iter().zip(digits) {
-                coarse += (f64::from(*x) - scale * f64::from(*digit)).powi(2);
+                square += f64::from(*x).powi(2);
+                off += (f64::from(*x) - scale * f64::from(*digit)).powi(2);
             }
+            // Two digits have a scale 256 times as fine; an element is off by half of it.
+            let least = BLOCK as f64 * (scale / 255.0).powi(2);
+            room.norms.push(above(square.sqrt() + least.sqrt()));
+            (norm, fine, coarse) = (norm + square, fine + least, coarse + off);
         }
-        (fine.sqrt(), coarse.sqrt())
+        Moved { norm: norm.sqrt(), fine: fine.sqrt(), coarse: coarse.sqrt() }
     }
 
     /// Computes a product a strip of columns at a time: calls `see` with the columns, their outputs

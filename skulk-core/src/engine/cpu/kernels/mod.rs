@@ -13,6 +13,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod cells;
+mod compact;
 mod dense;
 mod format;
 mod linear;
@@ -52,6 +53,7 @@ type Norm<'a> = (&'a [f32], f32);
 type One = unsafe fn(&Product, Range<usize>);
 type Many = unsafe fn(&Product, Range<usize>, *mut i32);
 type Floats = unsafe fn(&Dense, Range<usize>);
+type Compress = unsafe fn(&[f32], usize, &mut [f32], *mut u8) -> bool;
 type Rotate = unsafe fn(&mut [f32], Option<Norm<'_>>, RopeLayout, &[f32], &[f32]);
 
 /// One instruction set's kernels.
@@ -70,6 +72,9 @@ pub(crate) struct Kernels {
     gated: unsafe fn(Activation, &mut [f32], &[f32]),
     norm_rope: Rotate,
     attention: attention::Functions,
+    compress: Compress,
+    coarse: unsafe fn(&compact::Coarse, Range<usize>),
+    prefetch: unsafe fn(*const u8, usize),
     #[cfg(test)]
     tested: tests::Tested,
 }
@@ -146,6 +151,21 @@ macro_rules! instruction_set {
                 rows::norm_rope::<S>(head, norm, layout, cos, sin);
             }
 
+            $(#[$feature])?
+            unsafe fn compress(row: &[f32], lane: usize, distances: &mut [f32], tile: *mut u8) -> bool {
+                compact::compress::<S>(row, lane, distances, tile)
+            }
+            $(#[$feature])?
+            unsafe fn coarse(product: &compact::Coarse, tiles: Range<usize>) {
+                compact::multiply::<S>(product, tiles);
+            }
+            $(#[$feature])?
+            unsafe fn prefetch(from: *const u8, bytes: usize) {
+                for at in (0..bytes).step_by(64) {
+                    S::prefetch(from.wrapping_add(at));
+                }
+            }
+
             attention::instantiate!(S $(, #[$feature])?);
 
             fn of<F: Format>(exact: bool) -> Quantised {
@@ -206,6 +226,9 @@ macro_rules! instruction_set {
                 gated,
                 norm_rope,
                 attention: ATTENTION,
+                compress,
+                coarse,
+                prefetch,
                 #[cfg(test)]
                 tested: tests::Tested { exp, operations },
             };
@@ -320,6 +343,12 @@ impl Kernels {
     pub(crate) fn gated(&self, activation: Activation, gate: &mut [f32], up: &[f32]) {
         // SAFETY: as above.
         unsafe { (self.gated)(activation, gate, up) }
+    }
+
+    /// Asks for memory that will be read soon.
+    fn prefetch(&self, bytes: &[u8]) {
+        // SAFETY: the machine has the instructions.
+        unsafe { (self.prefetch)(bytes.as_ptr(), bytes.len()) }
     }
 
     /// Norms a head where there is a norm, then rotates its first `2 · cos.len()` elements.

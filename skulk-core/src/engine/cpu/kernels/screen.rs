@@ -1,81 +1,56 @@
 //! Which rows of the head can be among the largest? A compact copy tells, within proven bounds.
 //!
 //! The head is most of what a decoded token reads, and sampling needs only the largest logits. The
-//! screen is a 5-bit copy of the head. Its products `c` differ from the head's `l` by at most
+//! screen is a [`compact`] copy of the head. Its products `c` differ from the head's `l` by at most
 //!
-//! `|l - c| ≤ ρ·‖x̂‖ + ν·‖x̂ - x̃‖ + γ·(ρ + 2ν)·‖x‖`
+//! `|l - c| ≤ Σ ρ·‖x̂‖ + ν·‖x̂ - x̃‖ + 2γν·‖x‖`
 //!
-//! for a row w with copy ŵ, ρ = ‖w - ŵ‖, ν = ‖ŵ‖ (Cauchy and Schwarz), activations rounded to x̂ for
-//! the head and to x̃ for the copy, and γ for the roundings of both sums (Higham, Accuracy and
-//! Stability of Numerical Algorithms, 3.1). The k-th largest of `c - bound` cannot be above the k-th
-//! largest logit: rows whose `c + bound` is below it are not among the k largest. The others' logits are
-//! computed from the head itself, by the kernel that would have computed them all, to the same bits.
+//! for a row with distances ρ, of each block, and length ν; activations x, rounded to x̂ for the head and
+//! to x̃ for the copy (Cauchy and Schwarz, block by block); and γ for the roundings of both sums (Higham,
+//! Accuracy and Stability of Numerical Algorithms, 3.1). No logit is above its `c + bound`.
+//!
+//! The logits of the rows with the largest `c` are computed first: the k-th largest of them is not
+//! above the k-th largest of all, so that rows whose `c + bound` is below it are not among the k
+//! largest. The others' logits are computed too, from the head itself, by the kernel that would have
+//! computed them all, to the same bits.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use half::f16;
 use memmap2::MmapMut;
 
-use super::linear::{Addresses, Products, Seen, grow};
+use super::compact::{Coarse, tile_bytes};
+use super::linear::{Addresses, Moved, Products, STRIP, Seen, above, grow};
 use super::simd::{BLOCK, LANES};
-use super::{Kernels, Matrix, Quantised};
-use crate::engine::backend::TopLogits;
+use super::{Kernels, Matrix};
 use crate::engine::cpu::pool::Pool;
+use crate::engine::top::Top;
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::{DType, Region, quant};
+use crate::weights::{Region, quant};
 
 /// Rows worth a screen: smaller heads are in the cache or cost little anyway.
 const LEAST_ROWS: usize = 4096;
-/// One candidate of so many rows is too many: computing them all is quicker.
-const FEW: usize = 8;
+/// Candidates of a tile with which the whole tile is computed where it is.
+const MANY: usize = LANES / 2;
 /// Activations that [`rounding`](super::rounding) takes for zero.
 const TINY: f64 = 1e-30;
 
 /// A compact copy of a head.
 pub(crate) struct Screen {
-    /// [`DType::Q5_0`] blocks.
     copy: MmapMut,
-    row_bytes: usize,
-    kernel: Quantised,
-    /// ρ and ν of every row, rounded up.
-    distance: Vec<f32>,
-    length: Vec<f32>,
 }
 
-/// Rounded up.
-fn above(x: f64) -> f32 {
-    (x * (1.0 + 1e-6)) as f32
-}
-
-/// Stores 32 elements as a Q5_0 block, whose values replace them.
-fn five_bits(x: &mut [f32], block: &mut [u8]) {
-    let most = x.iter().fold(0.0f32, |most, &x| if x.abs() > most.abs() { x } else { most });
-    let d = f16::from_f32(most / -16.0);
-    let (scale, mut high) = (d.to_f32(), 0u32);
-    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
-    let (header, low) = block.split_at_mut(6);
-    low.fill(0);
-    for (i, x) in x.iter_mut().enumerate() {
-        let integer = (*x * inverse + 16.0).round().clamp(0.0, 31.0);
-        *x = scale * (integer - 16.0);
-        low[i % 16] |= (integer as u8 & 15) << (i / 16 * 4);
-        high |= u32::from(integer as u8 >> 4) << i;
-    }
-    header[..2].copy_from_slice(&d.to_le_bytes());
-    header[2..].copy_from_slice(&high.to_le_bytes());
-}
-
-struct Row {
-    values: Vec<f32>,
-    copied: Vec<f32>,
+/// Blocks of a row.
+fn blocks(head: &Region) -> usize {
+    head.row_len() / BLOCK
 }
 
 impl Screen {
     /// Whether the head takes at least 1.4 times what its screen would.
     pub(crate) fn pays(head: &Region) -> bool {
-        let screen = DType::Q5_0.row_bytes(head.row_len());
-        let row = head.row_bytes().ok();
-        screen.zip(row).is_some_and(|(screen, row)| row >= screen * 7 / 5) && head.rows() >= LEAST_ROWS
+        let tile = tile_bytes(blocks(head));
+        let of_head = head.row_bytes().map_or(0, |row| row.saturating_mul(LANES));
+        head.row_len() % BLOCK == 0 && of_head >= tile * 7 / 5 && head.rows() >= LEAST_ROWS
     }
 
     /// Copies the head; `None` when it holds numbers that the copy cannot come near.
@@ -86,149 +61,193 @@ impl Screen {
                 .with("tensor", weight.name())
                 .with_hint("load without head screening")
         };
-        let kernel = (kernels.quantised)(DType::Q5_0, false);
-        let (row_bytes, kernel) =
-            DType::Q5_0.row_bytes(weight.row_len()).zip(kernel).ok_or_else(exhausted)?;
-        let (rows, n_in) = (weight.rows(), weight.row_len());
-        let len = rows.checked_mul(row_bytes).ok_or_else(exhausted)?;
+        let (tile_bytes, n_in) = (tile_bytes(blocks(weight)), weight.row_len());
+        let len = weight.rows().div_ceil(LANES).checked_mul(tile_bytes).ok_or_else(exhausted)?;
         let mut copy = MmapMut::map_anon(len).map_err(|e| exhausted().with_source(e))?;
         #[cfg(target_os = "linux")]
         // Where the system has no huge pages, ordinary ones serve.
         let _ = copy.advise(memmap2::Advice::HugePage);
-        let rooms: Vec<_> = (0..pool.threads())
-            .map(|_| Mutex::new(Row { values: vec![0.0; n_in], copied: vec![0.0; n_in] }))
-            .collect();
-        let of_row = |row: usize, blocks: &mut [u8], thread: usize| {
+        let rooms: Vec<_> =
+            (0..pool.threads()).map(|_| Mutex::new((vec![0.0; n_in], vec![0.0; n_in / BLOCK]))).collect();
+        // Of weights that the copy's scales cannot hold, nothing is proven.
+        let sound = AtomicBool::new(true);
+        pool.rows(&mut copy, tile_bytes, 4, |tile, bytes, thread| {
             let mut room = rooms[thread].lock().unwrap_or_else(PoisonError::into_inner);
-            let Row { values, copied } = &mut *room;
-            quant::dequantise(weight.dtype(), head.row(row), values);
-            copied.copy_from_slice(values);
-            let block_bytes = DType::Q5_0.block_bytes();
-            for (x, block) in copied.chunks_exact_mut(BLOCK).zip(blocks.chunks_exact_mut(block_bytes)) {
-                five_bits(x, block);
+            let (values, distances) = &mut *room;
+            for lane in 0..LANES.min(weight.rows() - tile * LANES) {
+                quant::dequantise(weight.dtype(), head.row(tile * LANES + lane), values);
+                // SAFETY: there is room for a distance of each block, and the bytes are a tile's.
+                let holds = unsafe { (kernels.compress)(values, lane, distances, bytes.as_mut_ptr()) };
+                if !holds {
+                    sound.store(false, Ordering::Relaxed);
+                }
             }
-            let squares = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
-            let pairs = values.iter().zip(&*copied);
-            let distance = squares(&mut pairs.map(|(a, b)| f64::from(*a) - f64::from(*b)));
-            [above(distance), above(squares(&mut copied.iter().map(|x| f64::from(*x))))]
-        };
-        let bounds: Vec<_> = (0..rows).map(|_| Mutex::new([0.0; 2])).collect();
-        pool.rows(&mut copy, row_bytes, 64, |row, blocks, thread| {
-            *bounds[row].lock().unwrap_or_else(PoisonError::into_inner) = of_row(row, blocks, thread);
         });
-        let bounds = bounds.into_iter().map(|b| b.into_inner().unwrap_or_else(PoisonError::into_inner));
-        let (distance, length) = bounds.map(|[distance, length]| (distance, length)).unzip();
-        let screen = Self { copy, row_bytes, kernel, distance, length };
-        // Of weights that five bits and a half-precision scale cannot hold, nothing is proven.
-        let sound = screen.distance.iter().chain(&screen.length).all(|bound| bound.is_finite());
-        Ok(sound.then_some(screen))
+        Ok(sound.into_inner().then_some(Self { copy }))
     }
 
     /// Bytes it takes.
     pub(crate) fn bytes(&self) -> u64 {
-        (self.copy.len() + 8 * self.distance.len()) as u64
+        self.copy.len() as u64
     }
 
-    /// Finds the largest logits of one row, into the threads' lists; `None` when that would take too
-    /// many candidates.
-    pub(super) fn top(
-        &self,
-        products: &mut Products<'_>,
-        head: &Matrix,
-        out: &mut TopLogits<'_>,
-    ) -> Option<()> {
-        let (n_out, k) = (head.n_out(), out.k);
-        let coarse = products.coarse(self.row_bytes, n_out, (self.copy.as_ptr(), self.kernel));
-        let bound = self.bound(products);
-        if !bound.iter().all(|factor| factor.is_finite()) {
-            return None;
-        }
-        grow(&mut products.room.upper, n_out);
-        let upper = Upper(products.room.upper.as_mut_ptr());
-        products.strips(head, coarse, k, &|columns, logits, tops| {
-            let upper = &upper;
-            let distances = &self.distance[columns.clone()];
-            let lengths = &self.length[columns.clone()];
-            // SAFETY: strips are given out once, and there is room for all columns.
-            let upper = unsafe { std::slice::from_raw_parts_mut(upper.0.add(columns.start), columns.len()) };
-            let logits = &mut logits[..columns.len()];
-            for (((logit, upper), distance), length) in
-                logits.iter_mut().zip(upper).zip(distances).zip(lengths)
-            {
-                let most = distance * bound[0] + length * bound[1];
-                *upper = *logit + most;
-                *logit -= most;
-            }
-            for top in tops.iter_mut().take(1) {
-                top.see(columns.start, logits);
-            }
-        });
-        products.room.largest(1, out);
-        let least = out.logits.get(k - 1).copied().filter(|least| least.is_finite())?;
+    /// Finds the largest logits of one row, into the threads' lists; `None` when the bound is no number.
+    pub(super) fn top(&self, products: &mut Products<'_>, head: &Matrix, k: usize) -> Option<()> {
+        let first = (k + LANES / 2).next_multiple_of(LANES).min(head.n_out());
+        self.bounds(products, head, first)?;
         let room = &mut *products.room;
-        room.candidates.clear();
-        // Room for as many as there may be, once and for all.
-        room.candidates.reserve(n_out / FEW + LANES);
-        for (i, strip) in room.upper[..n_out].chunks(64).enumerate() {
-            if !strip.iter().fold(false, |any, upper| any | (*upper >= least)) {
-                continue;
-            }
-            let from = i * 64;
-            room.candidates
-                .extend((from..).zip(strip).filter(|(_, u)| **u >= least).map(|(id, _)| id as u32));
-            if room.candidates.len() > n_out / FEW {
-                return None;
-            }
-        }
-        self.exact(products, head, k);
+        let mut ids = std::mem::take(&mut room.first);
+        ids.clear();
+        ids.extend(room.merged(0).ids());
+        let exact = Exact { head, kernels: products.kernels, work: Addresses(products.exactly(head)) };
+        let least = exact.kth(products, &ids, k);
+        products.room.first = ids;
+        let least = least.filter(|least| least.is_finite())?;
+        exact.all_above(products, least);
         Some(())
     }
 
-    /// Factors of ρ and of ν in the bound.
-    fn bound(&self, products: &Products<'_>) -> [f32; 2] {
-        let x = products.x;
-        let norm = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
-        // How far activations are moved by rounding: x̃ as it is, x̂ at most.
-        let (fine, coarse) = products.moved();
-        let fine = fine + TINY * x.len() as f64;
-        let apart = coarse + fine;
-        let gamma = (8 * (x.len() / BLOCK) + 64) as f64 / f64::from(1 << 24);
-        let all = norm + apart;
-        [above((norm + fine) + gamma * all), above(apart + 2.0 * gamma * all)]
+    /// Multiplies with the copy: lists rows with the `first` largest products, and notes what each
+    /// logit is at most.
+    fn bounds(&self, products: &mut Products<'_>, head: &Matrix, first: usize) -> Option<()> {
+        let (n_out, blocks) = (head.n_out(), blocks(head.weight()));
+        let tiles = n_out.div_ceil(LANES);
+        let x = products.coarse();
+        let Moved { norm, fine, coarse } = products.moved();
+        let gamma = (8 * blocks + 64) as f64 / f64::from(1 << 24);
+        let (fine, all) = (fine + TINY * (blocks * BLOCK) as f64, norm + coarse + fine);
+        let apart = above(coarse + fine + 2.0 * gamma * all);
+        if !apart.is_finite() {
+            return None;
+        }
+        let Products { room, pool, kernels, .. } = products;
+        room.prepare(pool, 1, STRIP * LANES, first);
+        grow(&mut room.upper, tiles * LANES);
+        let product = Coarse {
+            tiles: self.copy.as_ptr(),
+            blocks,
+            x,
+            norms: room.norms.as_ptr(),
+            apart,
+            out: std::ptr::null_mut(),
+            from: 0,
+            upper: room.upper.as_mut_ptr(),
+        };
+        let (product, all) = (&product, &room.seen);
+        pool.run(tiles.div_ceil(STRIP), 1, &|strips, thread| {
+            let mut seen = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            let Seen { logits, rows, .. } = &mut *seen;
+            for strip in strips {
+                let tiles = strip * STRIP..((strip + 1) * STRIP).min(tiles);
+                let product = Coarse { out: logits.as_mut_ptr(), from: tiles.start, ..*product };
+                // SAFETY: the copy and the upper bounds have all tiles, and the output a strip's;
+                // strips are given out once. The machine has the instructions.
+                unsafe { (kernels.coarse)(&product, tiles.clone()) };
+                let columns = tiles.start * LANES..(tiles.end * LANES).min(n_out);
+                rows[0].see(columns.start, &logits[..columns.len()]);
+            }
+        });
+        Some(())
+    }
+}
+
+/// Logits of single rows of the head.
+struct Exact<'a> {
+    head: &'a Matrix,
+    kernels: &'a Kernels,
+    work: Addresses,
+}
+
+impl Exact<'_> {
+    /// The k-th largest of some rows' logits.
+    fn kth(&self, products: &mut Products<'_>, ids: &[u32], k: usize) -> Option<f32> {
+        let row_bytes = self.head.row(0).len();
+        products.room.prepare(products.pool, 1, STRIP * LANES, k);
+        for seen in &mut products.room.seen {
+            // For every thread, as any may compute candidates.
+            let seen = seen.get_mut().unwrap_or_else(PoisonError::into_inner);
+            grow(&mut seen.gathered, LANES * row_bytes);
+            seen.candidates.clear();
+            seen.candidates.reserve(4 * LANES);
+        }
+        let seen = products.room.seen.first_mut()?.get_mut().unwrap_or_else(PoisonError::into_inner);
+        ids.iter().for_each(|id| self.will_need(*id));
+        ids.chunks(LANES).for_each(|ids| self.gather(ids, &mut seen.gathered, &mut seen.rows[0]));
+        let least = seen.rows[0].least();
+        seen.rows[0].reset(k);
+        Some(least)
     }
 
-    /// The candidates' logits, to the bits that computing all would give.
-    fn exact(&self, products: &mut Products<'_>, head: &Matrix, k: usize) {
-        let work = products.exactly(head);
-        let row_bytes = head.row(0).len();
-        products.room.prepare(products.pool, 1, 0, k);
-        // For every thread, as any may take the first candidates.
-        for seen in &mut products.room.seen {
-            grow(&mut seen.get_mut().unwrap_or_else(PoisonError::into_inner).gathered, LANES * row_bytes);
-        }
-        let (pool, room) = (products.pool, &*products.room);
-        let (work, candidates, all) = (Addresses(work), &room.candidates, &room.seen);
-        pool.run(candidates.len().div_ceil(LANES), 4, &|groups, thread| {
-            let Addresses(work) = &work;
+    /// Lists the logits of all rows that may have one of `least` or more.
+    fn all_above(&self, products: &Products<'_>, least: f32) {
+        let (n_out, room) = (self.head.n_out(), &*products.room);
+        let (upper, all) = (&room.upper[..n_out], &room.seen);
+        // A unit is a strip of tiles.
+        products.pool.run(n_out.div_ceil(STRIP * LANES), 4, &|strips, thread| {
             let mut seen = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
-            let Seen { gathered, rows: tops, .. } = &mut *seen;
-            for ids in groups.filter_map(|group| candidates.chunks(LANES).nth(group)) {
-                // The last candidate fills the tile up.
-                for (lane, to) in gathered.chunks_exact_mut(row_bytes).enumerate().take(LANES) {
-                    to.copy_from_slice(head.row(ids[lane.min(ids.len() - 1)] as usize));
+            let Seen { gathered, candidates, rows, .. } = &mut *seen;
+            let columns = strips.start * STRIP * LANES..(strips.end * STRIP * LANES).min(n_out);
+            for from in columns.clone().step_by(LANES) {
+                let upper = &upper[from..(from + LANES).min(columns.end)];
+                // What is no number tells nothing, so that it counts.
+                if upper.iter().fold(true, |all, upper| all & (*upper < least)) {
+                    continue;
                 }
-                let mut logits = [0.0; LANES];
-                // SAFETY: sixteen whole rows and their outputs; the machine has the instructions.
-                unsafe { work.gathered(gathered.as_ptr()).writing_to(logits.as_mut_ptr(), 0).one_tile() };
-                for (id, logit) in ids.iter().zip(logits) {
-                    tops[0].see(*id as usize, &[logit]);
+                let above = (from as u32..).zip(upper).filter(|(_, upper)| !(**upper < least));
+                if above.clone().count() >= MANY {
+                    self.tile(from, &mut rows[0]);
+                    continue;
+                }
+                for (id, _) in above {
+                    self.will_need(id);
+                    candidates.push(id);
+                }
+                // The last ones are still on their way.
+                if candidates.len() >= 2 * LANES {
+                    self.gather(&candidates[..LANES], gathered, &mut rows[0]);
+                    candidates.drain(..LANES);
                 }
             }
+            candidates.chunks(LANES).for_each(|ids| self.gather(ids, gathered, &mut rows[0]));
+            candidates.clear();
         });
     }
 }
 
-/// Where upper bounds go.
-struct Upper(*mut f32);
-// SAFETY: threads write different strips.
-unsafe impl Sync for Upper {}
+impl Exact<'_> {
+    fn will_need(&self, id: u32) {
+        self.kernels.prefetch(self.head.row(id as usize));
+    }
+
+    /// Up to sixteen rows, which are put together first.
+    fn gather(&self, ids: &[u32], room: &mut [u8], top: &mut Top) {
+        let row_bytes = self.head.row(0).len();
+        // The last row fills the tile up.
+        for (lane, to) in room.chunks_exact_mut(row_bytes).enumerate().take(LANES) {
+            to.copy_from_slice(self.head.row(ids[lane.min(ids.len() - 1)] as usize));
+        }
+        // SAFETY: sixteen whole rows have just been put there.
+        let logits = unsafe { self.sixteen(room.as_ptr()) };
+        for (id, logit) in ids.iter().zip(logits) {
+            top.see(*id as usize, &[logit]);
+        }
+    }
+
+    /// Sixteen rows where they are, or as many as there are.
+    fn tile(&self, from: usize, top: &mut Top) {
+        let first = from.min(self.head.n_out() - LANES);
+        // SAFETY: sixteen rows are there, as only larger heads are screened.
+        let logits = unsafe { self.sixteen(self.head.row(first).as_ptr()) };
+        top.see(from, &logits[from - first..]);
+    }
+
+    /// # Safety
+    /// Sixteen rows are there.
+    unsafe fn sixteen(&self, rows: *const u8) -> [f32; LANES] {
+        let Addresses(work) = &self.work;
+        let mut logits = [0.0; LANES];
+        // SAFETY: the caller's promise; there is room for sixteen outputs.
+        unsafe { work.gathered(rows).writing_to(logits.as_mut_ptr(), 0).one_tile() };
+        logits
+    }
+}

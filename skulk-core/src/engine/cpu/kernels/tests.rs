@@ -3,11 +3,13 @@
 //! Arrays end exactly where what is said to be read or written ends, so that tools that watch memory
 //! see what goes beyond.
 
+mod compact;
 mod dense;
 mod operations;
 mod products;
 mod rounding;
 mod rows;
+mod screen;
 mod special;
 mod stored;
 

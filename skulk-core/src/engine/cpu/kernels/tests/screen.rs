@@ -1,0 +1,92 @@
+//! Does screening leave the largest logits as they are?
+
+use std::io::Write;
+
+use half::{bf16, f16};
+
+use super::super::{Kernels, Matrix, ProductRoom};
+use super::{Numbers, assert_same};
+use crate::engine::Precision;
+use crate::engine::backend::TopLogits;
+use crate::engine::cpu::pool::Pool;
+use crate::ids::TokenId;
+use crate::weights::{DType, MappedFile, Region, TensorInfo};
+
+const N_IN: usize = 128;
+/// No whole number of tiles.
+const N_OUT: usize = 5003;
+
+/// A head whose rows' elements are given.
+fn head(dtype: DType, mut element: impl FnMut(usize, usize) -> f32) -> Region {
+    let mut bytes = Vec::new();
+    for row in 0..N_OUT {
+        let row: Vec<f32> = (0..N_IN).map(|i| element(row, i)).collect();
+        match dtype {
+            DType::Q8_0 => {
+                for block in row.chunks_exact(32) {
+                    let d = f16::from_f32(block.iter().fold(0.0f32, |a, b| a.max(b.abs())) / 127.0);
+                    bytes.extend(d.to_le_bytes());
+                    bytes.extend(block.iter().map(|x| (x / d.to_f32().max(1e-9)).round() as i8 as u8));
+                }
+            }
+            DType::BF16 => bytes.extend(row.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes())),
+            _ => bytes.extend(row.iter().flat_map(|x| x.to_le_bytes())),
+        }
+    }
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&bytes).unwrap();
+    let info = TensorInfo {
+        name: "head".into(),
+        dtype,
+        shape: vec![N_OUT, N_IN],
+        file: 0,
+        offset: 0,
+        len: bytes.len() as u64,
+    };
+    Region::map(&MappedFile::open(file.path()).unwrap(), &info).unwrap()
+}
+
+fn top(pool: &Pool, kernels: &Kernels, matrix: &Matrix, x: &[f32], k: usize) -> (Vec<TokenId>, Vec<f32>) {
+    let mut room = ProductRoom::new(1, N_IN, Precision::Exact);
+    let (mut ids, mut logits) = (vec![TokenId(0); k], vec![0.0; k]);
+    let products = room.products(kernels, pool, x, N_IN, Precision::Exact);
+    products.top(matrix, None, TopLogits { k, ids: &mut ids, logits: &mut logits });
+    (ids, logits)
+}
+
+#[test]
+fn the_largest_logits_are_the_same_screened() {
+    let mut numbers = Numbers(31);
+    let ordinary = numbers.floats(N_IN);
+    let mut outlier = ordinary.clone();
+    outlier[40] = 500.0;
+    let inputs = [&ordinary[..], &outlier, &[0.0; N_IN], &[1e-35; N_IN], &[1e30; N_IN]];
+    for dtype in [DType::Q8_0, DType::BF16, DType::F32] {
+        for kind in ["ordinary", "all the same", "nearly the same", "a few large", "runs of large"] {
+            let weight = head(dtype, |row, i| match kind {
+                "ordinary" => numbers.float(),
+                "all the same" => i as f32 - 40.0,
+                "nearly the same" => i as f32 + numbers.float() * 1e-2,
+                "a few large" => numbers.float() * if row % 997 == 5 { 30.0 } else { 1.0 },
+                _ => numbers.float() * if row % 1000 < 40 { 30.0 } else { 1.0 },
+            });
+            for threads in [1, 3] {
+                let pool = Pool::new(threads).unwrap();
+                for kernels in Kernels::all() {
+                    let plain = Matrix::new(kernels, weight.clone(), None).unwrap();
+                    let mut screened = Matrix::new(kernels, weight.clone(), None).unwrap();
+                    assert!(screened.screen(kernels, &pool).unwrap() > 0);
+                    for (i, x) in inputs.into_iter().enumerate() {
+                        for k in [1, 40, 700] {
+                            let expected = top(&pool, kernels, &plain, x, k);
+                            let found = top(&pool, kernels, &screened, x, k);
+                            let what = format!("{} {dtype} {kind}: input {i}, {k} largest", kernels.name);
+                            assert_same(&found.1, &expected.1, &what);
+                            assert_eq!(found.0, expected.0, "{what}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
