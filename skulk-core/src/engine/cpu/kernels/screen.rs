@@ -50,7 +50,7 @@ impl Screen {
     pub(crate) fn pays(head: &Region) -> bool {
         let tile = tile_bytes(blocks(head));
         let of_head = head.row_bytes().map_or(0, |row| row.saturating_mul(LANES));
-        head.row_len() % BLOCK == 0 && of_head >= tile * 7 / 5 && head.rows() >= LEAST_ROWS
+        head.row_len().is_multiple_of(BLOCK) && of_head >= tile * 7 / 5 && head.rows() >= LEAST_ROWS
     }
 
     /// Copies the head; `None` when it holds numbers that the copy cannot come near.
@@ -193,7 +193,7 @@ impl Exact<'_> {
                 if upper.iter().fold(true, |all, upper| all & (*upper < least)) {
                     continue;
                 }
-                let above = (from as u32..).zip(upper).filter(|(_, upper)| !(**upper < least));
+                let above = (from as u32..).zip(upper).filter(|(_, upper)| upper.is_nan() || **upper >= least);
                 if above.clone().count() >= MANY {
                     self.tile(from, &mut rows[0]);
                     continue;
