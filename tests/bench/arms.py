@@ -93,6 +93,8 @@ PURE_MAP = "llama.cpp, pure map"
 ARMS = {
     "mapped": Skulk("--memory=mapped"),
     "resident": Skulk("--memory=resident"),
+    "mapped, screened": Skulk("--memory=mapped", "--screen-head"),
+    "resident, screened": Skulk("--memory=resident", "--screen-head"),
     "mapped, exact": Skulk("--memory=mapped", "--exact"),
     "resident, exact": Skulk("--memory=resident", "--exact"),
     "candle-cpu": Skulk("--memory=mapped", "--engine=candle-cpu"),

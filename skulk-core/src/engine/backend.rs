@@ -96,6 +96,31 @@ pub(crate) trait Backend: Send + Sync + 'static {
         rows: usize,
         products: &mut [(&Self::Matrix, &mut Self::Buffer)],
     ) -> Result<()>;
+    /// [`linear`](Self::linear) of `norm(x)`, see [`rms_norm`](Self::rms_norm), which `normed` takes.
+    fn norm_linear(
+        &self,
+        scratch: &mut Self::Scratch,
+        x: &Self::Buffer,
+        norm: (&Self::Vector, f32),
+        normed: &mut Self::Buffer,
+        rows: usize,
+        products: &mut [(&Self::Matrix, &mut Self::Buffer)],
+    ) -> Result<()> {
+        self.rms_norm(x, norm.0, norm.1, rows, normed)?;
+        self.linear(scratch, normed, rows, products)
+    }
+    /// [`linear`](Self::linear) of `activation(gate) · up`, which `gate` takes.
+    fn gated_linear(
+        &self,
+        scratch: &mut Self::Scratch,
+        activation: Activation,
+        [gate, up]: &mut [Self::Buffer; 2],
+        rows: usize,
+        products: &mut [(&Self::Matrix, &mut Self::Buffer)],
+    ) -> Result<()> {
+        self.gated(activation, gate, up, rows)?;
+        self.linear(scratch, gate, rows, products)
+    }
     /// `out = x · headᵀ`, soft-capped: the logits of each row.
     fn logits(
         &self,

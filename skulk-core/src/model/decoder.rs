@@ -240,13 +240,9 @@ impl<B: Backend> Decoder<B> {
             scratch, x, normed, added, query, key, value, attended, inner, routing, angles, ..
         } = work;
 
-        b.rms_norm(x, &layer.attention_norm, eps, rows, normed)?;
-        b.linear(
-            scratch,
-            normed,
-            rows,
-            &mut [(&layer.query, &mut *query), (&layer.key, &mut *key), (&layer.value, &mut *value)],
-        )?;
+        let products =
+            &mut [(&layer.query, &mut *query), (&layer.key, &mut *key), (&layer.value, &mut *value)];
+        b.norm_linear(scratch, x, (&layer.attention_norm, eps), normed, rows, products)?;
         let angles = &angles[attention.rope];
         let head_dim = attention.head_dim;
         let layout = arch.ropes[attention.rope].layout;

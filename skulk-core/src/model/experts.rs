@@ -91,11 +91,10 @@ impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
                 backend.experts(scratch, &op, input, rows, inner, output)
             }
             (Some(Block { spec, experts }), None) if spec.experts.is_none() => {
-                let [gate, up] = inner;
+                let [gate, up] = &mut *inner;
                 let Expert { gate: to_gate, up: to_up, down } = &experts[0];
-                backend.linear(scratch, input, rows, &mut [(to_gate, &mut *gate), (to_up, &mut *up)])?;
-                backend.gated(spec.activation, gate, up, rows)?;
-                backend.linear(scratch, gate, rows, &mut [(down, output)])
+                backend.linear(scratch, input, rows, &mut [(to_gate, gate), (to_up, up)])?;
+                backend.gated_linear(scratch, spec.activation, inner, rows, &mut [(down, output)])
             }
             _ => Err(Error::new(ErrorKind::Internal, "the provider does not hold these experts")
                 .with("layer", layer)),

@@ -10,7 +10,7 @@ mod pool;
 
 use attention::Attention;
 use experts::Selected;
-use kernels::{Kernels, Matrix, ProductRoom};
+use kernels::{Kernels, Matrix, ProductRoom, Products};
 use pool::Pool;
 
 use crate::arch::Activation;
@@ -71,12 +71,38 @@ impl Cpu {
         self.pool.run(self.pool.threads(), 1, &|_, _| ());
     }
 
+    /// Products of rows that `make` makes, in place.
+    fn products_of<'a>(
+        &'a self,
+        scratch: &'a mut Scratch,
+        x: &'a mut Buffer,
+        rows: usize,
+        make: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Products<'a> {
+        let (n_in, x) = (x.width, &mut x.data[..rows * x.width]);
+        scratch.room.products_of(self.kernels, &self.pool, x, n_in, self.precision, make)
+    }
+
     /// Calls `each(row, elements)` for the first `rows` rows, over threads when it pays.
     fn rows(&self, x: &mut Buffer, rows: usize, each: impl Fn(usize, &mut [f32]) + Sync) {
         let width = x.width;
         let least = LEAST_ELEMENTS.div_ceil(width.max(1));
         self.pool.rows(&mut x.data[..rows * width], width, least, |row, x, _| each(row, x));
     }
+}
+
+/// Whether products are of rounded activations.
+fn rounds(products: &[(&Matrix, &mut Buffer)]) -> bool {
+    products.iter().any(|(matrix, _)| matrix.is_quantised())
+}
+
+/// Computes one input's products with several matrices.
+fn all<'a>(mut list: Products<'a>, rows: usize, products: &'a mut [(&Matrix, &mut Buffer)]) {
+    for (matrix, out) in products {
+        out.width = matrix.n_out();
+        list.push(matrix, 0..rows, &mut out.data);
+    }
+    list.run();
 }
 
 /// Rows in ordinary memory, packed at the width of the operation that wrote them.
@@ -207,14 +233,45 @@ impl Backend for Cpu {
         rows: usize,
         products: &mut [(&Matrix, &mut Buffer)],
     ) -> Result<()> {
-        let x = &x.data[..rows * x.width];
-        let n_in = x.len() / rows.max(1);
-        let mut list = scratch.room.products(self.kernels, &self.pool, x, n_in, self.precision);
-        for (matrix, out) in products {
-            out.width = matrix.n_out();
-            list.push(matrix, 0..rows, &mut out.data);
+        let n_in = x.width;
+        let x = &x.data[..rows * n_in];
+        all(scratch.room.products(self.kernels, &self.pool, x, n_in, self.precision), rows, products);
+        Ok(())
+    }
+
+    fn norm_linear(
+        &self,
+        scratch: &mut Scratch,
+        x: &Buffer,
+        (weight, eps): (&Vec<f32>, f32),
+        normed: &mut Buffer,
+        rows: usize,
+        products: &mut [(&Matrix, &mut Buffer)],
+    ) -> Result<()> {
+        if !rounds(products) {
+            self.rms_norm(x, weight, eps, rows, normed)?;
+            return self.linear(scratch, normed, rows, products);
         }
-        list.run();
+        normed.width = x.width;
+        let make = |row: usize, y: &mut [f32]| self.kernels.rms_norm(x.row(row), (weight, eps), y);
+        all(self.products_of(scratch, normed, rows, make), rows, products);
+        Ok(())
+    }
+
+    fn gated_linear(
+        &self,
+        scratch: &mut Scratch,
+        activation: Activation,
+        [gate, up]: &mut [Buffer; 2],
+        rows: usize,
+        products: &mut [(&Matrix, &mut Buffer)],
+    ) -> Result<()> {
+        if !rounds(products) {
+            self.gated(activation, gate, up, rows)?;
+            return self.linear(scratch, gate, rows, products);
+        }
+        let make = |row: usize, gate: &mut [f32]| self.kernels.gated(activation, gate, up.row(row));
+        all(self.products_of(scratch, gate, rows, make), rows, products);
         Ok(())
     }
 

@@ -172,6 +172,28 @@ impl ProductRoom {
         }
     }
 
+    /// Products of rows that `make` makes, one after the other, which rounds each while it is at hand.
+    pub(crate) fn products_of<'a>(
+        &'a mut self,
+        kernels: &'a Kernels,
+        pool: &'a Pool,
+        x: &'a mut [f32],
+        n_in: usize,
+        precision: Precision,
+        make: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Products<'a> {
+        let exact = precision == Precision::Exact;
+        let to = Start(x.as_mut_ptr());
+        self.round(kernels, pool, x.len() / n_in, n_in / BLOCK, exact, &|row| {
+            let Start(to) = &to;
+            // SAFETY: rows of `x` are given out once.
+            let row_of_x = unsafe { std::slice::from_raw_parts_mut(to.add(row * n_in), n_in) };
+            make(row, row_of_x);
+            row_of_x.as_ptr()
+        });
+        Products { rounded: true, ..self.products(kernels, pool, x, n_in, precision) }
+    }
+
     /// Products of rows of `x`, `[rows, n_in]`, that will run together.
     pub(crate) fn products<'a>(
         &'a mut self,
@@ -240,9 +262,16 @@ impl ProductRoom {
         }
     }
 
-    /// Rounds rows of `blocks` blocks.
-    fn round(&mut self, kernels: &Kernels, pool: &Pool, x: &[f32], blocks: usize, exact: bool) {
-        let rows = x.len() / (blocks * BLOCK);
+    /// Rounds rows of `blocks` blocks, each where `row` says it is.
+    fn round(
+        &mut self,
+        kernels: &Kernels,
+        pool: &Pool,
+        rows: usize,
+        blocks: usize,
+        exact: bool,
+        row: &(dyn Fn(usize) -> *const f32 + Sync),
+    ) {
         let digits = blocks * BLOCK * if exact { 2 } else { 1 };
         grow(&mut self.digits, rows * digits);
         grow(&mut self.scale, rows * blocks);
@@ -259,23 +288,22 @@ impl ProductRoom {
             scaled_half_sum: self.scaled_half_sum.as_mut_ptr(),
         });
         let kernel = kernels.round[usize::from(exact)];
-        let least = LEAST_ELEMENTS.div_ceil(blocks * BLOCK);
-        pool.run(rows, least, &|range, _| {
+        pool.run(rows, LEAST_ELEMENTS.div_ceil(blocks * BLOCK), &|range, _| {
             let RoundedRoom(to) = &room;
-            for (row, x) in range.clone().zip(x[range.start * blocks * BLOCK..].chunks_exact(blocks * BLOCK))
-            {
-                // SAFETY: all rows fit, as was seen to above, and each is given out once.
+            for i in range {
+                // SAFETY: all rows fit, as was seen to above, and each is given out once; the caller
+                // of this function gives rows of so many blocks.
                 unsafe {
                     kernel(
-                        x.as_ptr(),
+                        row(i),
                         blocks,
                         rounding::Rounded {
-                            digits: to.digits.add(row * digits),
-                            scale: to.scale.add(row * blocks),
-                            sum: to.sum.add(row * blocks),
-                            scaled_sum: to.scaled_sum.add(row * blocks),
-                            half_sum: to.half_sum.add(2 * row * blocks),
-                            scaled_half_sum: to.scaled_half_sum.add(2 * row * blocks),
+                            digits: to.digits.add(i * digits),
+                            scale: to.scale.add(i * blocks),
+                            sum: to.sum.add(i * blocks),
+                            scaled_sum: to.scaled_sum.add(i * blocks),
+                            half_sum: to.half_sum.add(2 * i * blocks),
+                            scaled_half_sum: to.scaled_half_sum.add(2 * i * blocks),
                         },
                     );
                 }
@@ -283,6 +311,11 @@ impl ProductRoom {
         });
     }
 }
+
+/// Where rows begin that threads write.
+struct Start(*mut f32);
+// SAFETY: threads write different rows.
+unsafe impl Sync for Start {}
 
 struct RoundedRoom(rounding::Rounded);
 // SAFETY: threads write different rows.
@@ -347,7 +380,7 @@ impl<'a> Products<'a> {
             Kernel::Quantised(kernel) => {
                 let (blocks, kernel) = (n_in / BLOCK, kernel[usize::from(self.exact)]);
                 if !self.rounded {
-                    self.room.round(self.kernels, self.pool, self.x, blocks, self.exact);
+                    self.round(self.exact);
                     self.rounded = true;
                 }
                 self.packed_len = self.packed_len.max((kernel.packed_len)(blocks));
@@ -417,9 +450,14 @@ impl<'a> Products<'a> {
 
     /// The one row rounded to one digit, whatever the precision.
     pub(super) fn coarse(&mut self) -> Activations {
-        let blocks = self.n_in / BLOCK;
-        self.room.round(self.kernels, self.pool, self.x, blocks, false);
-        self.room.activations(0, blocks, false)
+        self.round(false);
+        self.room.activations(0, self.n_in / BLOCK, false)
+    }
+
+    fn round(&mut self, exact: bool) {
+        let (x, n_in) = (self.x, self.n_in);
+        let row = |row: usize| x[row * n_in..][..n_in].as_ptr();
+        self.room.round(self.kernels, self.pool, x.len() / n_in, n_in / BLOCK, exact, &row);
     }
 
     /// How far rounding moves the one row, after [`coarse`](Self::coarse). Also notes the norms of what

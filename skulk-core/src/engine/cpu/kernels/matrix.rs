@@ -48,6 +48,11 @@ impl Matrix {
         Ok(self.screen.as_ref().map_or(0, |screen| screen.bytes()))
     }
 
+    /// Whether its products are of rounded activations.
+    pub(crate) fn is_quantised(&self) -> bool {
+        matches!(self.kernel, Kernel::Quantised(_))
+    }
+
     /// Elements of an output row.
     pub(crate) fn n_out(&self) -> usize {
         self.weight.rows()

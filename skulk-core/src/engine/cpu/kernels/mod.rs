@@ -40,7 +40,7 @@ use simd::{BLOCK, LANES};
 
 pub(crate) use attention::{PARTITION, Softmax, WIDTH};
 pub(crate) use cells::{Cell, Cells};
-pub(crate) use linear::ProductRoom;
+pub(crate) use linear::{ProductRoom, Products};
 pub(crate) use matrix::Matrix;
 pub(crate) use partition::{BEHIND, Partition, Room, Stored};
 pub(crate) use screen::Screen;
