@@ -106,7 +106,7 @@ macro_rules! instruction_set {
                 tiles: Range<usize>,
                 packed: *mut i32,
             ) {
-                product::many::<S, F, EXACT, { S::ROWS }>(product, tiles, packed);
+                product::many::<S, F, EXACT, { S::ROWS }, { S::FEW }>(product, tiles, packed);
             }
             $(#[$feature])?
             unsafe fn multiply<W: dense::Float>(product: &Dense, tiles: Range<usize>) {

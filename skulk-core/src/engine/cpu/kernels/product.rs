@@ -159,6 +159,22 @@ unsafe fn dot4<S: Simd, F: Format>(sum: S::I, weights: S::I, x: *const i8) -> S:
     if F::SIGNED { S::dot4::<true>(sum, weights, x) } else { S::dot4::<false>(sum, weights, x) }
 }
 
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
+unsafe fn dot_packed<S: Simd, F: Format, const N: usize>(
+    sums: &mut [S::I; N],
+    packed: *const i32,
+    columns: usize,
+    x: *const i8,
+    distance: usize,
+) {
+    if F::SIGNED {
+        S::dot_packed::<true, N>(sums, packed, columns, x, distance);
+    } else {
+        S::dot_packed::<false, N>(sums, packed, columns, x, distance);
+    }
+}
+
 /// Adds a block's contribution to 16 outputs.
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
@@ -281,7 +297,7 @@ unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mut to: *mut 
             if j % F::TOGETHER == 0 {
                 raw = F::read::<S>(&rows, at, j / F::TOGETHER);
             }
-            for column in columns::<S, F>(&raw, j) {
+            for column in S::ordered(columns::<S, F>(&raw, j)) {
                 S::istore(to, column);
                 to = to.add(LANES);
             }
@@ -330,23 +346,13 @@ unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: usize>(
                 }
             }
             let base = x.digits.add(first * digits + part * 16);
-            for k in 0..n_columns {
-                let column = S::iload(columns.add(k * LANES));
-                for (n, total) in totals.iter_mut().enumerate() {
-                    *total = dot4::<S, F>(*total, column, base.add(n * blocks * digits + 4 * k));
-                }
-            }
+            dot_packed::<S, F, N>(&mut totals, columns, n_columns, base, blocks * digits);
             if EXACT {
                 for (n, total) in totals.iter_mut().enumerate() {
                     let correction = S::isplat(sum_of(n).wrapping_mul(-shift::<S, F>()));
                     *total = S::iadd(S::imul(*total, S::isplat(BASE)), correction);
                 }
-                for k in 0..n_columns {
-                    let column = S::iload(columns.add(k * LANES));
-                    for (n, total) in totals.iter_mut().enumerate() {
-                        *total = dot4::<S, F>(*total, column, base.add(n * blocks * digits + BLOCK + 4 * k));
-                    }
-                }
+                dot_packed::<S, F, N>(&mut totals, columns, n_columns, base.add(BLOCK), blocks * digits);
             }
             let scale = S::load(scales.add(part * if F::MIN { 2 } else { 1 } * LANES).cast());
             for (n, sum) in sums.iter_mut().enumerate() {
@@ -381,7 +387,7 @@ unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: usize>(
 /// As [`one`].
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
-pub(super) unsafe fn many<S: Simd, F: Format, const EXACT: bool, const N: usize>(
+pub(super) unsafe fn many<S: Simd, F: Format, const EXACT: bool, const N: usize, const FEW: usize>(
     product: &Product,
     tiles: Range<usize>,
     packed: *mut i32,
@@ -393,9 +399,9 @@ pub(super) unsafe fn many<S: Simd, F: Format, const EXACT: bool, const N: usize>
             multiply::<S, F, EXACT, N>(product, tile, packed, row);
             row += N;
         }
-        while row + 4 <= product.rows {
-            multiply::<S, F, EXACT, 4>(product, tile, packed, row);
-            row += 4;
+        while row + FEW <= product.rows {
+            multiply::<S, F, EXACT, FEW>(product, tile, packed, row);
+            row += FEW;
         }
         while row < product.rows {
             multiply::<S, F, EXACT, 1>(product, tile, packed, row);

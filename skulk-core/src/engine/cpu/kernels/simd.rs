@@ -48,6 +48,8 @@ pub(super) trait Simd: Copy + 'static {
     const SIGNED: bool;
     /// Activation rows that one pass over a packed tile serves.
     const ROWS: usize;
+    /// The same for the rows that are then left; single ones are the last.
+    const FEW: usize = 4;
 
     // Numbers.
     unsafe fn zero() -> Self::F;
@@ -130,6 +132,43 @@ pub(super) trait Simd: Copy + 'static {
     /// Adds to each lane the product of its four bytes with those at `x`, which are signed and not
     /// -128. `WIDE`: weights may need all eight bits; otherwise they are from 0 to 63 (or signed).
     unsafe fn dot4<const WIDE: bool>(sum: Self::I, weights: Self::I, x: *const i8) -> Self::I;
+    /// Columns of a block in the order in which [`dot_packed`](Self::dot_packed) wants them packed.
+    #[inline(always)]
+    unsafe fn ordered(columns: [Self::I; 8]) -> [Self::I; 8] {
+        columns
+    }
+    /// Adds to the sums of `N` activation rows what [`dot4`](Self::dot4) adds for each of `columns`
+    /// packed columns, which are the first or the last four of a block or all eight. A row's bytes are
+    /// at `x`, the next row's `distance` further on.
+    #[inline(always)]
+    unsafe fn dot_packed<const WIDE: bool, const N: usize>(
+        sums: &mut [Self::I; N],
+        packed: *const i32,
+        columns: usize,
+        x: *const i8,
+        distance: usize,
+    ) {
+        // SAFETY: the contract is the same.
+        unsafe { dot_columns::<Self, WIDE, N>(sums, packed, columns, x, distance) }
+    }
     /// Asks for the cache line at `p`, which need not be valid.
     unsafe fn prefetch(p: *const u8);
+}
+
+/// [`Simd::dot_packed`], a column at a time.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
+pub(super) unsafe fn dot_columns<S: Simd, const WIDE: bool, const N: usize>(
+    sums: &mut [S::I; N],
+    packed: *const i32,
+    columns: usize,
+    x: *const i8,
+    distance: usize,
+) {
+    for k in 0..columns {
+        let column = S::iload(packed.add(k * LANES));
+        for (n, sum) in sums.iter_mut().enumerate() {
+            *sum = S::dot4::<WIDE>(*sum, column, x.add(n * distance + 4 * k));
+        }
+    }
 }

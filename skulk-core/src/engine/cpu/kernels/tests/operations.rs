@@ -1,8 +1,13 @@
 //! Does every single operation give the portable one's bits?
 
+use std::ops::Range;
+
 use super::super::simd::{LANES, Rows, Simd};
 use super::super::{Kernels, portable};
 use super::{Numbers, others};
+
+/// Activation rows by which packed columns are multiplied.
+const ROWS: usize = 5;
 
 /// What operations are tried on.
 pub(in super::super) struct Operands {
@@ -10,8 +15,33 @@ pub(in super::super) struct Operands {
     integers: [[i32; LANES]; 2],
     /// 32 bytes for each row.
     bytes: [[u8; 32]; LANES],
-    digits: [i8; 4],
+    /// 32 bytes of each activation row.
+    digits: [[i8; 32]; ROWS],
     shift: u32,
+}
+
+/// `sum` and the products of `N` activation rows with packed columns, which are signed bytes or what
+/// makes them unsigned ones.
+///
+/// # Safety
+/// The machine has `S`'s instructions.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
+unsafe fn multiplied<S: Simd, const N: usize>(
+    sum: S::I,
+    packed: &[i32; 8 * LANES],
+    digits: &[[i8; 32]; ROWS],
+    columns: Range<usize>,
+) -> [S::I; N] {
+    let mut sums = [sum; N];
+    for (sum, digits) in sums.iter_mut().zip(digits) {
+        let digits = &digits[4 * columns.start..4 * columns.end];
+        let shift = if S::SIGNED { 0 } else { 128 };
+        *sum = S::iadd(*sum, S::isplat(digits.iter().map(|&x| -shift * i32::from(x)).sum()));
+    }
+    let x = digits.as_ptr().cast::<i8>().add(4 * columns.start);
+    S::dot_packed::<true, N>(&mut sums, packed[columns.start * LANES..].as_ptr(), columns.len(), x, 32);
+    sums
 }
 
 /// Results of all operations, one after the other.
@@ -70,10 +100,10 @@ pub(in super::super) unsafe fn operations<S: Simd>(input: &Operands) -> Vec<u32>
 
     let rows = Rows::new(input.bytes.as_ptr().cast(), 32);
     integers!(S::gather(&rows, 0), S::gather(&rows, 28));
-    let digits = input.digits.as_ptr();
+    let digits = input.digits[0].as_ptr();
     // The widest weights are unsigned where weights are; less what made them so.
     let flip = if S::SIGNED { 0 } else { 128 };
-    let sum: i32 = input.digits.iter().map(|&x| i32::from(x)).sum();
+    let sum: i32 = input.digits[0][..4].iter().map(|&x| i32::from(x)).sum();
     let less = S::isplat(sum * -i32::from(flip));
     for offset in [0, 3, 16] {
         for column in S::columns(&rows, offset) {
@@ -87,6 +117,23 @@ pub(in super::super) unsafe fn operations<S: Simd>(input: &Operands) -> Vec<u32>
             let wide = S::ixor(column, S::isplat(i32::from_le_bytes([flip; 4])));
             integers!(S::dot4::<true>(S::iadd(i, less), wide, digits));
         }
+    }
+    let [a, b, c, d] = S::columns(&rows, 0);
+    let [e, f, g, h] = S::columns(&rows, 16);
+    let mut packed = [0; 8 * LANES];
+    for (k, column) in S::ordered([a, b, c, d, e, f, g, h]).into_iter().enumerate() {
+        let wide = S::ixor(column, S::isplat(i32::from_le_bytes([flip; 4])));
+        S::istore(packed[k * LANES..].as_mut_ptr(), wide);
+    }
+    for columns in [0..4, 4..8, 0..8] {
+        macro_rules! rows {
+            ($($n:literal)*) => {$(
+                for sums in multiplied::<S, $n>(i, &packed, &input.digits, columns.clone()) {
+                    integers!(sums);
+                }
+            )*};
+        }
+        rows!(1 2 3 4 5);
     }
     S::prefetch(std::ptr::null());
     out
@@ -140,7 +187,7 @@ fn every_operation_gives_the_portable_bits() {
             floats: [0; 3].map(|_| [0; LANES].map(|_| float(&mut numbers))),
             integers: [0; 2].map(|_| [0; LANES].map(|_| numbers.next() as i32)),
             bytes: [0; LANES].map(|_| [0; 32].map(|_| byte(&mut numbers))),
-            digits: [0; 4].map(|_| digit(&mut numbers)),
+            digits: [0; ROWS].map(|_| [0; 32].map(|_| digit(&mut numbers))),
             shift: round % 25,
         };
         // SAFETY: the machine has the instructions, as of every set that is listed.
