@@ -270,15 +270,22 @@ instruction_set!(
 );
 #[cfg(target_arch = "aarch64")]
 instruction_set!(
+    neon_i8mm,
+    crate::engine::cpu::kernels::neon::Neon<true, true>,
+    || (neon_dot::KERNELS.available)() && std::arch::is_aarch64_feature_detected!("i8mm"),
+    #[target_feature(enable = "neon,dotprod,i8mm")]
+);
+#[cfg(target_arch = "aarch64")]
+instruction_set!(
     neon_dot,
-    crate::engine::cpu::kernels::neon::Neon<true>,
+    crate::engine::cpu::kernels::neon::Neon<true, false>,
     || std::arch::is_aarch64_feature_detected!("neon") && std::arch::is_aarch64_feature_detected!("dotprod"),
     #[target_feature(enable = "neon,dotprod")]
 );
 #[cfg(target_arch = "aarch64")]
 instruction_set!(
     neon_mul,
-    crate::engine::cpu::kernels::neon::Neon<false>,
+    crate::engine::cpu::kernels::neon::Neon<false, false>,
     || std::arch::is_aarch64_feature_detected!("neon"),
     #[target_feature(enable = "neon")]
 );
@@ -291,6 +298,8 @@ static COMPILED: &[&Kernels] = &[
     &avx2_vnni::KERNELS,
     #[cfg(target_arch = "x86_64")]
     &avx2_fma::KERNELS,
+    #[cfg(target_arch = "aarch64")]
+    &neon_i8mm::KERNELS,
     #[cfg(target_arch = "aarch64")]
     &neon_dot::KERNELS,
     #[cfg(target_arch = "aarch64")]

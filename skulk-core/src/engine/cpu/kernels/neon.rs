@@ -3,11 +3,11 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::simd::{LANES, Rows, Simd};
+use super::simd::{LANES, Rows, Simd, dot_columns};
 
-/// NEON. `DOT`: with the products of the `dotprod` extension.
+/// NEON. `DOT`: with the products of the `dotprod` extension; `MATRIX`: and those of `i8mm`.
 #[derive(Clone, Copy)]
-pub(super) struct Neon<const DOT: bool>;
+pub(super) struct Neon<const DOT: bool, const MATRIX: bool>;
 
 type F = [float32x4_t; 4];
 type I = [int32x4_t; 4];
@@ -24,6 +24,10 @@ macro_rules! four {
     ($f:path, $a:expr, $b:expr) => {{
         let ([a, b, c, d], [e, f, g, h]) = ($a, $b);
         [$f(a, e), $f(b, f), $f(c, g), $f(d, h)]
+    }};
+    ($f:path, $a:expr, $b:expr, $c:expr) => {{
+        let ([a, b, c, d], [e, f, g, h], [i, j, k, l]) = ($a, $b, $c);
+        [$f(a, e, i), $f(b, f, j), $f(c, g, k), $f(d, h, l)]
     }};
 }
 
@@ -85,19 +89,56 @@ unsafe fn multiplied(sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x
     vaddq_s32(sum, vpaddq_s32(lower, upper))
 }
 
+/// Adds the products of two rows of eight bytes with two others: of the first of `x` with both of
+/// `weights`, then of the second.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn matrix(sum: int32x4_t, x: int32x4_t, weights: int32x4_t) -> int32x4_t {
+    let mut sum = sum;
+    asm!(
+        "smmla {sum:v}.4s, {x:v}.16b, {weights:v}.16b",
+        sum = inlateout(vreg) sum,
+        x = in(vreg) x,
+        weights = in(vreg) weights,
+        options(pure, nomem, nostack, preserves_flags),
+    );
+    sum
+}
+
+/// The same for eight weight rows and each pair of `N` activation rows, at its first row's number.
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn by_pairs<const N: usize>(sums: &mut [I; N], x: &[int32x4_t; N], weights: I) {
+    for n in (0..N).step_by(2) {
+        sums[n] = four!(matrix, sums[n], [x[n]; 4], weights);
+    }
+}
+
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn lower_halves(a: int32x4_t, b: int32x4_t) -> int32x4_t {
+    vreinterpretq_s32_s64(vtrn1q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)))
+}
+
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
+#[inline(always)]
+unsafe fn upper_halves(a: int32x4_t, b: int32x4_t) -> int32x4_t {
+    vreinterpretq_s32_s64(vtrn2q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)))
+}
+
 /// Columns of four rows' 16 bytes: row r in lane r.
 #[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn four_columns([a, b, c, d]: [uint8x16_t; 4]) -> I {
     let (a, b) = (vreinterpretq_s32_u8(a), vreinterpretq_s32_u8(b));
     let (c, d) = (vreinterpretq_s32_u8(c), vreinterpretq_s32_u8(d));
-    let (ab, cd) = (vreinterpretq_s64_s32(vtrn1q_s32(a, b)), vreinterpretq_s64_s32(vtrn1q_s32(c, d)));
-    let (ef, gh) = (vreinterpretq_s64_s32(vtrn2q_s32(a, b)), vreinterpretq_s64_s32(vtrn2q_s32(c, d)));
+    let (even_ab, even_cd) = (vtrn1q_s32(a, b), vtrn1q_s32(c, d));
+    let (odd_ab, odd_cd) = (vtrn2q_s32(a, b), vtrn2q_s32(c, d));
     [
-        vreinterpretq_s32_s64(vtrn1q_s64(ab, cd)),
-        vreinterpretq_s32_s64(vtrn1q_s64(ef, gh)),
-        vreinterpretq_s32_s64(vtrn2q_s64(ab, cd)),
-        vreinterpretq_s32_s64(vtrn2q_s64(ef, gh)),
+        lower_halves(even_ab, even_cd),
+        lower_halves(odd_ab, odd_cd),
+        upper_halves(even_ab, even_cd),
+        upper_halves(odd_ab, odd_cd),
     ]
 }
 
@@ -151,14 +192,15 @@ unsafe fn to_bytes(a: int32x4_t, b: int32x4_t) -> int8x8_t {
 }
 
 #[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
-impl<const DOT: bool> Simd for Neon<DOT> {
+impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
     type F = F;
     type I = I;
 
     const SIGNED: bool = true;
-    /// As many as leave room for a column among 32 registers, and for partial products where these
-    /// need it.
-    const ROWS: usize = if DOT { 6 } else { 4 };
+    /// As many as leave room for a column among 32 registers, and for what products need besides:
+    /// partial ones, or sixteen bytes of every row.
+    const ROWS: usize = if DOT && !MATRIX { 6 } else { 4 };
+    const FEW: usize = if MATRIX { 2 } else { 4 };
 
     #[inline(always)]
     unsafe fn zero() -> F {
@@ -224,12 +266,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     }
     #[inline(always)]
     unsafe fn fma(a: F, b: F, c: F) -> F {
-        [
-            vfmaq_f32(c[0], a[0], b[0]),
-            vfmaq_f32(c[1], a[1], b[1]),
-            vfmaq_f32(c[2], a[2], b[2]),
-            vfmaq_f32(c[3], a[3], b[3]),
-        ]
+        four!(vfmaq_f32, c, a, b)
     }
     #[inline(always)]
     unsafe fn max(a: F, b: F) -> F {
@@ -366,16 +403,59 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     #[inline(always)]
     unsafe fn dot4<const WIDE: bool>(sum: I, weights: I, x: *const i8) -> I {
         let x = vreinterpretq_s8_s32(vdupq_n_s32(x.cast::<i32>().read_unaligned()));
-        let [a, b, c, d] = four!(vreinterpretq_s8_s32, weights);
-        if DOT {
-            [dot(sum[0], a, x), dot(sum[1], b, x), dot(sum[2], c, x), dot(sum[3], d, x)]
-        } else {
-            [
-                multiplied(sum[0], a, x),
-                multiplied(sum[1], b, x),
-                multiplied(sum[2], c, x),
-                multiplied(sum[3], d, x),
-            ]
+        let weights = four!(vreinterpretq_s8_s32, weights);
+        if DOT { four!(dot, sum, weights, [x; 4]) } else { four!(multiplied, sum, weights, [x; 4]) }
+    }
+    /// For matrix products, two neighbouring columns become eight bytes of each row: those of rows 0, 1,
+    /// 4, 5 and so on where the first was, those of the others where the second was.
+    #[inline(always)]
+    unsafe fn ordered(columns: [I; 8]) -> [I; 8] {
+        let mut columns = columns;
+        if MATRIX {
+            for k in (0..8).step_by(2) {
+                let (a, b) = (columns[k], columns[k + 1]);
+                (columns[k], columns[k + 1]) = (four!(vzip1q_s32, a, b), four!(vzip2q_s32, a, b));
+            }
+        }
+        columns
+    }
+    /// Matrix products are of two activation rows, whose sums share registers meanwhile: a half of each
+    /// is one row's. The last of an odd number is paired with itself.
+    #[inline(always)]
+    unsafe fn dot_packed<const WIDE: bool, const N: usize>(
+        sums: &mut [I; N],
+        packed: *const i32,
+        columns: usize,
+        x: *const i8,
+        distance: usize,
+    ) {
+        if !MATRIX {
+            return dot_columns::<Self, WIDE, N>(sums, packed, columns, x, distance);
+        }
+        // As weights are ordered; of each pair at its first row's number.
+        let mut shared = [[Self::isplat(0); N]; 2];
+        for n in (0..N).step_by(2) {
+            let (a, b) = (sums[n], sums[(n + 1).min(N - 1)]);
+            (shared[0][n], shared[1][n]) = (four!(lower_halves, a, b), four!(upper_halves, a, b));
+        }
+        // Sixteen bytes of a row are those of four columns.
+        for k in (0..columns).step_by(4) {
+            let mut bytes = [[vdupq_n_s32(0); N]; 2];
+            for n in (0..N).step_by(2) {
+                let a = vreinterpretq_s32_s8(vld1q_s8(x.add(n * distance + 4 * k)));
+                let b = vreinterpretq_s32_s8(vld1q_s8(x.add((n + 1).min(N - 1) * distance + 4 * k)));
+                (bytes[0][n], bytes[1][n]) = (lower_halves(a, b), upper_halves(a, b));
+            }
+            let weights = packed.add(k * LANES);
+            by_pairs(&mut shared[0], &bytes[0], Self::iload(weights));
+            by_pairs(&mut shared[1], &bytes[0], Self::iload(weights.add(LANES)));
+            by_pairs(&mut shared[0], &bytes[1], Self::iload(weights.add(2 * LANES)));
+            by_pairs(&mut shared[1], &bytes[1], Self::iload(weights.add(3 * LANES)));
+        }
+        for n in (0..N).step_by(2) {
+            let (a, b) = (shared[0][n], shared[1][n]);
+            sums[n] = four!(lower_halves, a, b);
+            sums[(n + 1).min(N - 1)] = four!(upper_halves, a, b);
         }
     }
     #[inline(always)]
