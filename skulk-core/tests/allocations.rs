@@ -1,7 +1,7 @@
 //! Does a decoded token allocate? Everything this process allocates is counted while shards decode.
 //!
 //! One test alone, as others in the process would be counted too.
-#![allow(unsafe_code, clippy::unwrap_used, missing_docs)]
+#![allow(unsafe_code, clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use skulk::arch::ArchSpec;
 use skulk::engine::{Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
 use skulk::{Activations, Batch, CancelToken, EngineOptions, KvType, Precision, SeqId, TokenId};
+
+#[path = "support/fixtures.rs"]
+mod fixtures;
 
 struct Counting;
 
@@ -43,10 +46,10 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// Allocations of each of `steps` decoded tokens, after the first few.
-fn decode(model: &Path, precision: Precision, logits: Logits, steps: usize) -> Vec<usize> {
+fn decode(model: &Path, options: &EngineOptions, logits: Logits, steps: usize) -> Vec<usize> {
     let checkpoint = skulk::open_checkpoint(model).unwrap();
     let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
-    let engine = skulk::cpu(&EngineOptions::default().threads(2).precision(precision)).unwrap();
+    let engine = skulk::cpu(options).unwrap();
     let cancel = CancelToken::new();
     let layers = arch.n_layers();
     let shards: Vec<_> = [0..layers / 2, layers / 2..layers]
@@ -80,9 +83,17 @@ fn decode(model: &Path, precision: Precision, logits: Logits, steps: usize) -> V
         .collect()
 }
 
+fn check(model: &Path, options: &EngineOptions, logits: Logits, steps: usize) {
+    let counts = decode(model, options, logits, steps);
+    let found = counts.iter().position(|&n| n > 0);
+    assert!(found.is_none(), "{}, {options:?}, {logits:?}: token {found:?} allocates", model.display());
+}
+
 #[test]
 fn a_decoded_token_allocates_nothing() {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
+    let options = EngineOptions::default().threads(2);
+    let exact = options.clone().precision(Precision::Exact);
     let mut tried = 0;
     for entry in std::fs::read_dir(models).unwrap() {
         let model = entry.unwrap().path();
@@ -90,22 +101,23 @@ fn a_decoded_token_allocates_nothing() {
         if ArchSpec::from_checkpoint(&*checkpoint).is_err() {
             continue;
         }
-        for (precision, logits) in [
-            (Precision::Fast, Logits::Top(1)),
-            (Precision::Fast, Logits::Top(41)),
-            (Precision::Fast, Logits::Last),
-            (Precision::Exact, Logits::Top(1)),
-        ] {
+        let kinds = [
+            (&options, Logits::Top(1)),
+            (&options, Logits::Top(41)),
+            (&options, Logits::Last),
+            (&exact, Logits::Top(1)),
+        ];
+        for (options, logits) in kinds {
             // Beyond the border of a partition of keys, and around sliding windows' rings.
-            let counts = decode(&model, precision, logits, 420);
-            let found = counts.iter().position(|&n| n > 0);
-            assert!(
-                found.is_none(),
-                "{}, {precision:?}, {logits:?}: token {found:?} allocates",
-                model.display()
-            );
+            check(&model, options, logits, 420);
             tried += 1;
         }
     }
     assert!(tried >= 8, "only {tried} cases were tried");
+    // The fixtures' heads are too small to be screened.
+    if let Some(gemma) = fixtures::gemma() {
+        for k in [1, 41] {
+            check(&gemma, &options.clone().screen_head(true), Logits::Top(k), 60);
+        }
+    }
 }

@@ -20,7 +20,8 @@ mod oracle;
 pub(super) use attention::attention;
 pub(super) use experts::experts;
 pub(super) use operations::{
-    elementwise, embed, linear, moves_rows, norm_rope, results_narrower_than_buffers, rms_norm,
+    elementwise, embed, linear, moves_rows, norm_rope, products_of_results, results_narrower_than_buffers,
+    rms_norm,
 };
 
 use super::backend::Backend;
@@ -38,7 +39,7 @@ macro_rules! conformance {
     ($backend:expr) => {
         $crate::engine::conformance::conformance!(
             $backend;
-            moves_rows, embed, rms_norm, elementwise, linear, norm_rope,
+            moves_rows, embed, rms_norm, elementwise, linear, products_of_results, norm_rope,
             results_narrower_than_buffers, attention, experts
         );
     };

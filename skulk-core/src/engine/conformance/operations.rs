@@ -203,6 +203,53 @@ fn shared_input<B: Rounds>(b: &B) {
     }
 }
 
+/// Products of normed and of gated rows are those of the norm's and the gate's results.
+pub(in crate::engine) fn products_of_results<B: Backend>(b: &B) {
+    let mut numbers = Numbers::new(11);
+    let (n_in, eps) = (256, 1e-6);
+    let types =
+        [vec![DType::Q4_K, DType::F16], vec![DType::F32], vec![DType::BF16, DType::Q8_0], vec![DType::BF16]];
+    for dtypes in types {
+        let n_out = 20;
+        let matrices: Vec<_> = dtypes
+            .iter()
+            .map(|dtype| Weights::new(&mut numbers, *dtype, [n_out, n_in], 0))
+            .map(|weights| b.matrix(weights.region, None).unwrap())
+            .collect();
+        for rows in [1, 3, 100] {
+            let [x, up] = [(); 2].map(|()| numbers.floats(rows * n_in));
+            let weight = b.vector(numbers.floats(n_in)).unwrap();
+            let mut scratch = b.scratch(rows, n_in).unwrap();
+            let outputs = || -> Vec<_> { matrices.iter().map(|_| b.buffer(rows, n_out).unwrap()).collect() };
+            let all = |outputs: &[B::Buffer]| -> Vec<f32> {
+                outputs.iter().flat_map(|out| values(b, out, rows * n_out)).collect()
+            };
+            let what = format!("{dtypes:?} by {rows} rows");
+
+            let input = filled(b, n_in, &x);
+            let [mut normed, mut expected] = [(); 2].map(|()| b.buffer(rows, n_in).unwrap());
+            let (mut found, mut apart) = (outputs(), outputs());
+            let mut products: Vec<_> = matrices.iter().zip(&mut found).collect();
+            b.norm_linear(&mut scratch, &input, (&weight, eps), &mut normed, rows, &mut products).unwrap();
+            b.rms_norm(&input, &weight, eps, rows, &mut expected).unwrap();
+            let mut products: Vec<_> = matrices.iter().zip(&mut apart).collect();
+            b.linear(&mut scratch, &expected, rows, &mut products).unwrap();
+            assert_eq!(values(b, &normed, rows * n_in), values(b, &expected, rows * n_in), "norm, {what}");
+            assert_eq!(all(&found), all(&apart), "norm, {what}");
+
+            let [mut pair, mut other] = [(); 2].map(|()| [filled(b, n_in, &x), filled(b, n_in, &up)]);
+            let activation = Activation::Silu;
+            let mut products: Vec<_> = matrices.iter().zip(&mut found).collect();
+            b.gated_linear(&mut scratch, activation, &mut pair, rows, &mut products).unwrap();
+            let [gate, up] = &mut other;
+            b.gated(activation, gate, up, rows).unwrap();
+            let mut products: Vec<_> = matrices.iter().zip(&mut apart).collect();
+            b.linear(&mut scratch, gate, rows, &mut products).unwrap();
+            assert_eq!(all(&found), all(&apart), "gate, {what}");
+        }
+    }
+}
+
 pub(in crate::engine) fn norm_rope<B: Backend>(b: &B) {
     let mut numbers = Numbers::new(8);
     for (head_dim, heads, rotated) in [(8, 1, 8), (8, 5, 4), (64, 3, 64), (80, 2, 40), (256, 4, 256)] {

@@ -193,7 +193,8 @@ impl Exact<'_> {
                 if upper.iter().fold(true, |all, upper| all & (*upper < least)) {
                     continue;
                 }
-                let above = (from as u32..).zip(upper).filter(|(_, upper)| upper.is_nan() || **upper >= least);
+                let above =
+                    (from as u32..).zip(upper).filter(|(_, upper)| upper.is_nan() || **upper >= least);
                 if above.clone().count() >= MANY {
                     self.tile(from, &mut rows[0]);
                     continue;
