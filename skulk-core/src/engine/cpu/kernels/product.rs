@@ -238,6 +238,8 @@ pub(super) unsafe fn one<S: Simd, F: Format, const EXACT: bool>(product: &Produc
     // were used are asked for, further on.
     let (tile_bytes, block_bytes) = (LANES * product.row_bytes, LANES * F::BYTES / F::BLOCKS);
     let lines = const { (LANES * F::BYTES / F::BLOCKS).div_ceil(64) };
+    // But nothing of what happens to lie behind the matrix.
+    let end = product.weights.wrapping_add(product.n_out * product.row_bytes);
     let mut scales = no_scales::<S>();
     // The first tiles, which nobody has asked for yet.
     let first = product.weights.wrapping_add(tiles.start * tile_bytes);
@@ -255,8 +257,10 @@ pub(super) unsafe fn one<S: Simd, F: Format, const EXACT: bool>(product: &Produc
             for group in 0..F::BLOCKS / F::TOGETHER {
                 let raw = F::read::<S>(&rows, at, group);
                 for j in group * F::TOGETHER..(group + 1) * F::TOGETHER {
-                    for line in 0..lines {
-                        S::prefetch(ahead.wrapping_add(64 * line));
+                    if ahead < end {
+                        for line in 0..lines {
+                            S::prefetch(ahead.wrapping_add(64 * line));
+                        }
                     }
                     ahead = ahead.wrapping_add(block_bytes);
                     let columns = columns::<S, F>(&raw, j);
