@@ -117,6 +117,10 @@ impl Factors for Pairs {
     }
 }
 
+/// Elements of rows that few sums at a time take, before others take them: so few that they are still in
+/// the innermost cache, and so many that sums are in registers most of the time.
+const STRETCH: usize = 512;
+
 /// A product under way. Threads may work on different tiles of 16 weight rows at the same time.
 #[derive(Clone, Copy)]
 pub(super) struct Dense {
@@ -142,15 +146,16 @@ unsafe fn rest<S: Simd, W: Factors>(p: *const W::Weight, n: usize) -> W::Weights
     W::load::<S>(room.as_ptr().cast())
 }
 
-/// Running sums of `A` weight rows by `B` activation rows.
+/// Adds `n` elements of `A` weight rows by `B` activation rows to their running sums.
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "addresses are valid for n elements")]
 unsafe fn running<S: Simd, W: Factors, const A: usize, const B: usize>(
     weights: [*const W::Weight; A],
     x: [*const u32; B],
     n: usize,
+    sums: [[S::F; A]; B],
 ) -> [[S::F; A]; B] {
-    let mut sums = [[S::zero(); A]; B];
+    let mut sums = sums;
     let (steps, words) = (n / W::STEP, W::step_words::<S>());
     let mut step = 0;
     while step < steps {
@@ -184,11 +189,20 @@ unsafe fn sixteen<S: Simd, W: Factors, const A: usize, const B: usize, const PA:
     n: usize,
 ) -> S::F {
     let mut all = [S::zero(); LANES];
-    for b in (0..B).step_by(PB) {
-        for a in (0..A).step_by(PA) {
-            let (weights, x) = (std::array::from_fn(|i| weights[a + i]), std::array::from_fn(|i| x[b + i]));
-            for (i, sums) in running::<S, W, PA, PB>(weights, x, n).into_iter().enumerate() {
-                all[(b + i) * A + a..][..PA].copy_from_slice(&sums);
+    let stretch = if PA * PB == LANES { n } else { STRETCH };
+    for from in (0..n).step_by(stretch) {
+        for b in (0..B).step_by(PB) {
+            for a in (0..A).step_by(PA) {
+                let weights: [_; PA] = std::array::from_fn(|i| weights[a + i].add(from));
+                let x: [_; PB] = std::array::from_fn(|i| x[b + i].add(W::row_words::<S>(from)));
+                let mut sums = [[S::zero(); PA]; PB];
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    sums.copy_from_slice(&all[(b + i) * A + a..][..PA]);
+                }
+                let sums = running::<S, W, PA, PB>(weights, x, stretch.min(n - from), sums);
+                for (i, sums) in sums.iter().enumerate() {
+                    all[(b + i) * A + a..][..PA].copy_from_slice(sums);
+                }
             }
         }
     }

@@ -27,6 +27,7 @@ pub(crate) struct ProductRoom {
     scaled_sum: Vec<f32>,
     half_sum: Vec<i32>,
     scaled_half_sum: Vec<f32>,
+    /// From [`aligned`] on.
     bf16: Vec<u32>,
     packed: Vec<i32>,
     list: Vec<Item>,
@@ -151,6 +152,15 @@ pub(super) fn grow<T: Copy + Default>(room: &mut Vec<T>, len: usize) {
     }
 }
 
+/// Words of a cache line.
+const LINE: usize = 16;
+
+/// Where the first cache line begins, below [`LINE`]: vectors that lie across two take twice as long to
+/// load.
+fn aligned(room: &[u32]) -> usize {
+    room.as_ptr().align_offset(4 * LINE).min(LINE)
+}
+
 impl ProductRoom {
     /// For up to `rows` rows of up to `width` elements.
     pub(crate) fn new(rows: usize, width: usize, precision: Precision) -> Self {
@@ -164,7 +174,7 @@ impl ProductRoom {
             scaled_sum: vec![0.0; blocks],
             half_sum: vec![0; 2 * blocks],
             scaled_half_sum: vec![0.0; 2 * blocks],
-            bf16: vec![0; if exact { 0 } else { blocks * BLOCK }],
+            bf16: vec![0; if exact { 0 } else { blocks * BLOCK + LINE }],
             packed: Vec::new(),
             list: Vec::new(),
             seen: Vec::new(),
@@ -318,8 +328,9 @@ impl ProductRoom {
     fn round_bf16(&mut self, kernels: &Kernels, pool: &Pool, x: &[f32], n_in: usize) {
         let words = (kernels.bf16_words)(n_in);
         let len = x.len() / n_in * words;
-        grow(&mut self.bf16, len);
-        pool.rows(&mut self.bf16[..len], words, LEAST_ELEMENTS.div_ceil(n_in), |row, to, _| {
+        grow(&mut self.bf16, len + LINE);
+        let room = aligned(&self.bf16);
+        pool.rows(&mut self.bf16[room..][..len], words, LEAST_ELEMENTS.div_ceil(n_in), |row, to, _| {
             // SAFETY: a table of kernels exists only on machines that have its instructions.
             unsafe { (kernels.round_bf16)(&x[row * n_in..][..n_in], to) };
         });
@@ -395,7 +406,8 @@ impl<'a> Products<'a> {
                         self.room.round_bf16(self.kernels, self.pool, self.x, n_in);
                         self.rounded_bf16 = true;
                     }
-                    self.room.bf16[rows.start * (self.kernels.bf16_words)(n_in)..].as_ptr()
+                    let first = rows.start * (self.kernels.bf16_words)(n_in);
+                    self.room.bf16[aligned(&self.room.bf16) + first..].as_ptr()
                 } else {
                     x.as_ptr().cast()
                 };
