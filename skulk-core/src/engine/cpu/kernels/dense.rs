@@ -189,7 +189,7 @@ unsafe fn sixteen<S: Simd, W: Factors, const A: usize, const B: usize, const PA:
     n: usize,
 ) -> S::F {
     let mut all = [S::zero(); LANES];
-    let stretch = if PA * PB == LANES { n } else { STRETCH };
+    let stretch = if PA * PB == LANES { n.max(1) } else { STRETCH };
     for from in (0..n).step_by(stretch) {
         for b in (0..B).step_by(PB) {
             for a in (0..A).step_by(PA) {
