@@ -1,9 +1,10 @@
 //! Who computes an operation's parts? The engine's own threads, and the thread that calls.
 //!
 //! An operation of a decoded token takes microseconds, and there are hundreds a token: handing it
-//! out must cost next to nothing. Workers therefore spin for a short while before they park, take
-//! parts of the work until there are none, and nobody waits for a worker that has not begun: where
-//! cores are short, whoever runs does the work.
+//! out must cost next to nothing. Workers therefore spin for a short while before they park. Each
+//! thread has a share of the work, of which it takes parts one behind the other, as memory is read
+//! best; then it takes from the others' shares, and nobody waits for a worker that has not begun:
+//! where cores are short, whoever runs does the work.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -38,8 +39,8 @@ struct Shared {
     gate: AtomicU64,
     /// Written only while the gate is closed and empty.
     job: Mutex<Option<Job>>,
-    /// Units not yet taken begin here.
-    next: AtomicUsize,
+    /// What each thread has yet to take of its share, as [`pack`]ed groups of units.
+    shares: Vec<AtomicU64>,
     sleeping: Vec<AtomicBool>,
     /// Workers that run.
     started: AtomicUsize,
@@ -59,8 +60,17 @@ const COUNT: u64 = CLOSED - 1;
 struct Job {
     work: Work<'static>,
     total: usize,
-    least: usize,
-    threads: usize,
+    /// Units of a group, but for the last.
+    group: usize,
+}
+
+/// A range of groups in one word.
+fn pack(groups: Range<u32>) -> u64 {
+    u64::from(groups.start) << 32 | u64::from(groups.end)
+}
+
+fn unpack(word: u64) -> Range<u32> {
+    (word >> 32) as u32..word as u32
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -74,7 +84,7 @@ impl Pool {
         let shared = Arc::new(Shared {
             gate: AtomicU64::new(CLOSED),
             job: Mutex::new(None),
-            next: AtomicUsize::new(0),
+            shares: (0..threads).map(|_| AtomicU64::new(0)).collect(),
             sleeping,
             started: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
@@ -149,9 +159,15 @@ impl Pool {
         // SAFETY: nobody calls it after `Close` has been dropped, which is before this returns: the
         // gate lets nobody in then, and nobody is left inside.
         let work = unsafe { std::mem::transmute::<Work<'_>, Work<'static>>(work) };
-        let job = Job { work, total, least, threads: self.threads() };
+        // Groups are numbered with 32 bits.
+        let group = least.max(total.div_ceil(u32::MAX as usize));
+        let (groups, threads) = (total.div_ceil(group) as u64, self.threads() as u64);
+        let job = Job { work, total, group };
         *lock(&shared.job) = Some(job);
-        shared.next.store(0, Ordering::Relaxed);
+        for (share, i) in shared.shares.iter().zip(0..) {
+            let border = |i: u64| (groups * i / threads) as u32;
+            share.store(pack(border(i)..border(i + 1)), Ordering::Relaxed);
+        }
         let number = (shared.gate.load(Ordering::Relaxed) >> 32).wrapping_add(1) << 32;
         {
             // Sequentially consistent, as is the workers' order of going to sleep and looking here:
@@ -208,18 +224,51 @@ fn pause(spins: &mut usize) {
 }
 
 impl Shared {
-    /// Takes parts until there are none. They get smaller towards the end, so that all end together.
+    /// Works on parts until there are none.
     fn take_parts(&self, job: Job, worker: usize) {
-        let mut from = self.next.load(Ordering::Relaxed);
-        while from < job.total {
-            let left = job.total - from;
-            let n = (left / (2 * job.threads)).max(job.least).min(left);
-            match self.next.compare_exchange_weak(from, from + n, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => {
-                    (job.work)(from..from + n, worker);
-                    from = self.next.load(Ordering::Relaxed);
+        while let Some(groups) = self.take(worker).or_else(|| self.steal(worker)) {
+            let [from, to] = [groups.start, groups.end].map(|group| group as usize * job.group);
+            (job.work)(from..to.min(job.total), worker);
+        }
+    }
+
+    /// Takes a part from the front of a thread's own share. They get smaller towards its end, so that
+    /// all threads end together.
+    fn take(&self, worker: usize) -> Option<Range<u32>> {
+        let share = &self.shares[worker];
+        let mut found = share.load(Ordering::Relaxed);
+        loop {
+            let Range { start, end } = unpack(found);
+            if start >= end {
+                return None;
+            }
+            let next = start + ((end - start) / 4).max(1);
+            let left = pack(next..end);
+            match share.compare_exchange_weak(found, left, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(start..next),
+                Err(other) => found = other,
+            }
+        }
+    }
+
+    /// Makes the second half of the largest share a thread's own, which is at its end, and takes a part.
+    fn steal(&self, worker: usize) -> Option<Range<u32>> {
+        loop {
+            let shares = self.shares.iter().map(|share| (share, share.load(Ordering::Relaxed)));
+            let (share, found) = shares.max_by_key(|(_, word)| unpack(*word).len())?;
+            let Range { start, end } = unpack(found);
+            if start >= end {
+                return None;
+            }
+            let middle = start + (end - start) / 2;
+            // No group is in a share twice, so that a share that looks as it did is as it was.
+            let left = pack(start..middle);
+            if share.compare_exchange(found, left, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                self.shares[worker].store(pack(middle..end), Ordering::Relaxed);
+                // Others may have taken it all meanwhile.
+                if let Some(part) = self.take(worker) {
+                    return Some(part);
                 }
-                Err(found) => from = found,
             }
         }
     }
@@ -235,7 +284,7 @@ impl Shared {
                 let done = catch_unwind(AssertUnwindSafe(|| self.take_parts(job, worker)));
                 if let Err(panic) = done {
                     // The others need not go on.
-                    self.next.store(job.total, Ordering::Relaxed);
+                    self.shares.iter().for_each(|share| share.store(0, Ordering::Relaxed));
                     *lock(&self.panic) = Some(panic);
                 }
             }
@@ -351,6 +400,25 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn others_take_the_share_of_whom_a_part_holds_up() {
+        for threads in [2, 3] {
+            let pool = Pool::new(threads).unwrap();
+            let (total, done) = (100, AtomicUsize::new(0));
+            pool.run(total, 1, &|range, _| {
+                // The first part of the second share waits for all others.
+                let slow = range.contains(&(total / threads + 1));
+                let started = std::time::Instant::now();
+                while slow && done.load(Ordering::Relaxed) + range.len() < total {
+                    assert!(started.elapsed().as_secs() < 60, "units are left to a thread that is held up");
+                    std::thread::yield_now();
+                }
+                done.fetch_add(range.len(), Ordering::Relaxed);
+            });
+            assert_eq!(done.into_inner(), total);
         }
     }
 
