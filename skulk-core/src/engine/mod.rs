@@ -78,19 +78,16 @@ impl KvType {
     }
 }
 
-/// How precisely activations enter products with weights that are quantised or in BF16. Other products
-/// are in f32, and sums are everywhere.
+/// How precisely activations enter products with quantised weights. Other products are in f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Precision {
     /// Rounded to 8 bits, each by at most 1/254 of the largest in its block of 32 or 256, as other
-    /// software does. With BF16 weights, rounded to BF16 on engine `cpu`, each by at most 1/512 of
-    /// itself. What enters the head, that engine rounds as [`Exact`](Self::Exact) does.
+    /// software does. Engine `cpu` keeps as much as [`Exact`](Self::Exact) of what enters the head.
     #[default]
     Fast,
     /// What that rounding leaves over is rounded to 8 bits and multiplied too: each is off by at
-    /// most 1/64,516 of the largest. With BF16 weights activations stay in f32. Takes about twice the
-    /// arithmetic.
+    /// most 1/64,516 of the largest. Takes about twice the arithmetic.
     Exact,
 }
 

@@ -260,9 +260,7 @@ impl Backend for Cpu {
 mod tests {
     use super::Cpu;
     use crate::engine::Precision;
-    use crate::engine::conformance::{Rounds, conformance};
-
-    impl Rounds for Cpu {}
+    use crate::engine::conformance::conformance;
 
     mod one_thread {
         use super::*;

@@ -151,8 +151,8 @@ impl Backend for Cpu {
     }
 
     fn scratch(&self, rows: usize, width: usize) -> Result<Scratch> {
-        // Its memory is no more than two such buffers', and there is an error where that is too much.
-        self.buffer(rows, width.saturating_mul(2))?;
+        // Its memory is no more than such a buffer's, and there is an error where that is too much.
+        self.buffer(rows, width)?;
         Ok(Scratch {
             room: ProductRoom::new(rows, width, self.precision),
             selected: Selected::default(),
@@ -373,13 +373,7 @@ impl Backend for Cpu {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::conformance::{Rounds, conformance};
-
-    impl Rounds for Cpu {
-        fn rounds_to_bf16(&self) -> bool {
-            self.precision == Precision::Fast
-        }
-    }
+    use crate::engine::conformance::conformance;
 
     mod one_thread {
         use super::*;
