@@ -30,8 +30,8 @@ pub struct EngineOptions {
     pub precision: Precision,
     /// Where weights lie; engines that copy them to a device only map them.
     pub memory: Memory,
-    /// Engine [`cpu`] only: keeps a 5-bit copy of a large head, about two thirds of an 8-bit one. When
-    /// only the largest logits are asked for, as greedy decoding and top-k sampling do, it rules out
+    /// Engine [`cpu`] only: keeps a 4-bit copy of a large head, little more than half of an 8-bit one.
+    /// When only the largest logits are asked for, as greedy decoding and top-k sampling do, it rules out
     /// all rows of the head but a few, within proven bounds: results are the same, in every bit, and
     /// most of the head is not read.
     pub screen_head: bool,
