@@ -41,9 +41,9 @@ struct Args {
     /// Threads to compute with; all cores unless given.
     #[arg(long)]
     threads: Option<usize>,
-    /// Multiply the rounding error of activations too: slower, close to float32.
-    #[arg(long)]
-    exact: bool,
+    /// How activations are rounded: to 8 bits, to 15, or, for BF16 weights, to BF16.
+    #[arg(long, default_value = "fast", value_parser = ["fast", "exact", "bf16"])]
+    precision: String,
     /// Keep a compact copy of the head and read only those of its rows that can matter: same results
     #[arg(long)]
     screen_head: bool,
@@ -98,11 +98,13 @@ fn load(args: &Args) -> Result<Model, Error> {
             "resident" => Memory::Resident,
             _ => Memory::Auto,
         });
+    engine = engine.precision(match args.precision.as_str() {
+        "exact" => Precision::Exact,
+        "bf16" => Precision::Bf16,
+        _ => Precision::Fast,
+    });
     if let Some(threads) = args.threads {
         engine = engine.threads(threads);
-    }
-    if args.exact {
-        engine = engine.precision(Precision::Exact);
     }
     let mut options =
         LoadOptions::default().stages(args.stages).engine(skulk::engine(&args.engine, &engine)?);

@@ -93,7 +93,7 @@ fn check(model: &Path, options: &EngineOptions, logits: Logits, steps: usize) {
 fn a_decoded_token_allocates_nothing() {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
     let options = EngineOptions::default().threads(2);
-    let exact = options.clone().precision(Precision::Exact);
+    let [exact, bf16] = [Precision::Exact, Precision::Bf16].map(|p| options.clone().precision(p));
     let mut tried = 0;
     for entry in std::fs::read_dir(models).unwrap() {
         let model = entry.unwrap().path();
@@ -106,6 +106,7 @@ fn a_decoded_token_allocates_nothing() {
             (&options, Logits::Top(41)),
             (&options, Logits::Last),
             (&exact, Logits::Top(1)),
+            (&bf16, Logits::Top(1)),
         ];
         for (options, logits) in kinds {
             // Beyond the border of a partition of keys, and around sliding windows' rings.

@@ -25,8 +25,9 @@ impl Model {
     /// `stages` splits the layers evenly; `threads` are those of the CPU engine (all by default);
     /// `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
     /// through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
-    /// "exact" multiplies what rounding activations to 8 bits leaves over, too; `memory` leaves
-    /// weights "mapped", reads them ("resident"), or does what free memory suggests ("auto"); `screen_head` keeps a
+    /// "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
+    /// them to BF16 where weights are of that type, for faster prompts; `memory` leaves weights
+    /// "mapped", reads them ("resident"), or does what free memory suggests ("auto"); `screen_head` keeps a
     /// compact copy of the head, so that most of it need not be read, with the same results.
     /// `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
     /// one layer.
@@ -147,8 +148,9 @@ fn precision_of(name: &str) -> PyResult<Precision> {
     match name {
         "fast" => Ok(Precision::Fast),
         "exact" => Ok(Precision::Exact),
+        "bf16" => Ok(Precision::Bf16),
         other => {
-            let message = format!("expected `fast` or `exact`, found `{other}`");
+            let message = format!("expected `fast`, `exact` or `bf16`, found `{other}`");
             Err(raise(Error::new(ErrorKind::InvalidArgument, message).with("field", "precision")))
         }
     }

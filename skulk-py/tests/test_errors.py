@@ -170,10 +170,11 @@ def test_names_from_a_checkpoint_cannot_inject_html() -> None:
     assert "<script>" not in html and "<b>" not in html and "&lt;script&gt;" in html
 
 
-def test_precision_is_fast_or_exact() -> None:
+def test_precision_is_fast_exact_or_bf16() -> None:
     folder = FIXTURES / "llama"
     assert skulk.Model.load(folder, precision="exact").generate("Once", max_tokens=4).text()
-    with pytest.raises(skulk.InvalidArgumentError, match="expected `fast` or `exact`, found `f64`"):
+    assert skulk.Model.load(folder, precision="bf16").generate("Once", max_tokens=4).text()
+    with pytest.raises(skulk.InvalidArgumentError, match="`fast`, `exact` or `bf16`, found `f64`"):
         skulk.Model.load(folder, precision="f64")  # type: ignore[arg-type]
 
 

@@ -26,7 +26,7 @@ struct DecoderEngine<B: Backend> {
 pub struct EngineOptions {
     /// Threads the engine computes with.
     pub threads: usize,
-    /// How precisely activations enter products with quantised weights.
+    /// How precisely activations enter products.
     pub precision: Precision,
     /// Where weights lie; engines that copy them to a device only map them.
     pub memory: Memory,

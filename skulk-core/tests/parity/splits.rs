@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use skulk::engine::{Logits, Segment};
-use skulk::{KvType, Memory, TokenId};
+use skulk::{KvType, Precision, Memory, TokenId};
 
 use crate::fixtures::{checkpoints, gemma, ids, json};
 use super::stages::{Setup, Stages};
@@ -53,10 +53,16 @@ fn every_cut_gives_the_same_bits() {
 #[test]
 fn chunks_threads_and_steps_give_the_same_bits() {
     for (path, tokens) in runnable() {
-        for kv in [KvType::F16, KvType::F32] {
-            let whole = logits(&path, &tokens, &Setup { kv, ..Setup::default() });
+        let kinds = [
+            (KvType::F16, Precision::Fast),
+            (KvType::F32, Precision::Fast),
+            (KvType::F16, Precision::Bf16),
+        ];
+        for (kv, precision) in kinds {
+            let setup = Setup { kv, precision, ..Setup::default() };
+            let whole = logits(&path, &tokens, &setup);
             for (threads, chunk) in [(1, 512), (3, 512), (2, 1), (2, 7), (1, 33), (4, 64), (2, 130)] {
-                let other = logits(&path, &tokens, &Setup { threads, chunk, kv, ..Setup::default() });
+                let other = logits(&path, &tokens, &Setup { threads, chunk, ..setup.clone() });
                 assert!(other == whole, "{} with {threads} threads, chunk {chunk}", path.display());
             }
         }

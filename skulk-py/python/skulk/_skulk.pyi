@@ -70,7 +70,7 @@ class Model:
         context: int | None = None,
         prefill_chunk: int = 256,
         kv: Literal["f16", "f32"] = "f16",
-        precision: Literal["fast", "exact"] = "fast",
+        precision: Literal["fast", "exact", "bf16"] = "fast",
         memory: Literal["auto", "mapped", "resident"] = "auto",
         screen_head: bool = False,
         progress: Callable[[int, int], object] | None = None,
@@ -81,8 +81,9 @@ class Model:
         `stages` splits the layers evenly; `threads` are those of the CPU engine (all by default);
         `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
         through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
-        "exact" multiplies what rounding activations to 8 bits leaves over, too; `memory` leaves
-        weights "mapped", reads them ("resident"), or does what free memory suggests ("auto"); `screen_head` keeps a
+        "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
+        them to BF16 where weights are of that type, for faster prompts; `memory` leaves weights
+        "mapped", reads them ("resident"), or does what free memory suggests ("auto"); `screen_head` keeps a
         compact copy of the head, so that most of it need not be read, with the same results.
         `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
         one layer.

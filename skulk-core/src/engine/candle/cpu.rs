@@ -260,7 +260,9 @@ impl Backend for Cpu {
 mod tests {
     use super::Cpu;
     use crate::engine::Precision;
-    use crate::engine::conformance::conformance;
+    use crate::engine::conformance::{Rounds, conformance};
+
+    impl Rounds for Cpu {}
 
     mod one_thread {
         use super::*;

@@ -96,7 +96,7 @@ impl Rooms {
     /// For up to `rows` rows of up to `width` elements.
     pub(super) fn new(rows: usize, width: usize, threads: usize, precision: Precision) -> Self {
         let parts = match precision {
-            Precision::Fast => 1,
+            Precision::Fast | Precision::Bf16 => 1,
             Precision::Exact => 2,
         };
         Self {

@@ -2,7 +2,7 @@
 
 use super::material::{Numbers, Weights, wide};
 use super::operations::Product;
-use super::{check, check_same, filled, oracle, values};
+use super::{Rounds, check, check_same, filled, oracle, values};
 use crate::arch::Activation;
 use crate::engine::backend::{Backend, Expert, Experts, Routes};
 use crate::weights::DType;
@@ -10,7 +10,7 @@ use crate::weights::DType;
 /// How many experts there are, and how many a row takes: all of them, most, few.
 const COUNTS: [[usize; 2]; 4] = [[1, 1], [3, 3], [6, 4], [12, 2]];
 
-pub(in crate::engine) fn experts<B: Backend>(b: &B) {
+pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
     let mut numbers = Numbers::new(10);
     for dtype in [DType::F32, DType::BF16, DType::Q8_0, DType::Q5_0, DType::Q4_K, DType::Q6_K] {
         let (hidden, width) = (2 * dtype.block_len().max(20), dtype.block_len().max(24));
@@ -23,7 +23,7 @@ pub(in crate::engine) fn experts<B: Backend>(b: &B) {
                 let routes = random_routes(&mut numbers, rows, count);
                 let found = run(b, &layer, &loaded, &routes, &x);
                 let what = format!("{rows} rows to {count:?} experts of {dtype}");
-                let (expected, tolerances) = layer.expected(&routes, &wide(&x));
+                let (expected, tolerances) = layer.expected(b, &routes, &wide(&x));
                 check(&found, &expected, |i| tolerances[i], &what);
                 if B::EXACT_ROWS {
                     let apart = (0..rows).flat_map(|row| {
@@ -68,14 +68,14 @@ impl Layer {
     }
 
     /// True results, and how far off each may be.
-    fn expected(&self, routes: &Routes, x: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    fn expected<B: Rounds>(&self, b: &B, routes: &Routes, x: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let (mut values, mut tolerances) = (Vec::new(), Vec::new());
         for (row, x) in x.chunks(self.hidden).enumerate() {
             let mut sum = vec![0.0; self.hidden];
             let mut tolerance = vec![0.0; self.hidden];
             for place in row * routes.n_used..(row + 1) * routes.n_used {
                 let weight = f64::from(routes.weights[place]);
-                let [y, off] = self.expert(routes.ids[place] as usize, x);
+                let [y, off] = self.expert(b, routes.ids[place] as usize, x);
                 for i in 0..self.hidden {
                     sum[i] += weight * y[i];
                     // Each product and sum rounds once.
@@ -89,9 +89,9 @@ impl Layer {
     }
 
     /// One expert's result for one row, and how far off each value may be.
-    fn expert(&self, expert: usize, x: &[f64]) -> [Vec<f64>; 2] {
+    fn expert<B: Rounds>(&self, b: &B, expert: usize, x: &[f64]) -> [Vec<f64>; 2] {
         let [gate, up, down] = &self.weights[expert];
-        let (gate, up) = (Product::of(gate, x, None), Product::of(up, x, None));
+        let (gate, up) = (Product::of(b, gate, x, None), Product::of(b, up, x, None));
         let (mut inner, mut off) = (Vec::new(), Vec::new());
         for i in 0..self.width {
             let (g, u) = (gate.values[i], up.values[i]);
@@ -103,14 +103,15 @@ impl Layer {
                 steep * u.abs() + (activated.abs() + steep) * up.tolerances[i] + 2e-6 * (g * u).abs() + 1e-9,
             );
         }
-        let product = Product::of(down, &inner, None);
+        let product = Product::of(b, down, &inner, None);
         let tolerances = down.values.chunks(self.width).zip(&product.tolerances).map(|(w, own)| {
             let passed_on = w.iter().zip(&off).map(|(w, off)| w.abs() * off);
-            // Roundings to 8 bits are independent, and eight deviations of each are so of their sum;
-            // the bound for f32 is a strict one.
-            let passed_on = match down.region.dtype().is_quantised() {
-                true => passed_on.map(|off| off * off).sum::<f64>().sqrt(),
-                false => passed_on.sum(),
+            // Roundings of activations are independent, and eight deviations of each are so of their
+            // sum; the bound for f32 is a strict one.
+            let passed_on = match down.region.dtype() {
+                DType::BF16 if !b.rounds_to_bf16() => passed_on.sum(),
+                DType::F32 => passed_on.sum(),
+                _ => passed_on.map(|off| off * off).sum::<f64>().sqrt(),
             };
             passed_on + 1.5 * own
         });

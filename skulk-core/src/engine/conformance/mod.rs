@@ -5,6 +5,8 @@
 //! - quantised products: kernels round activations to 8 bits, so each is off by up to 1/254 of the
 //!   row's largest; errors are independent, their sum has a standard deviation of `‖w‖ / √3` of
 //!   that, and five times `‖w‖` is eight deviations;
+//! - products with bfloat16 weights, where activations are rounded to that type too: each is off by up
+//!   to 2⁻⁹ of itself, and five times `‖w·x‖` of that is likewise eight deviations;
 //! - the rest: stated where it is checked, as multiples of f32's precision of 6e-8.
 //!
 //! Where [`Backend::EXACT_ROWS`] holds, rows computed together and apart must agree in every bit.
@@ -43,6 +45,14 @@ macro_rules! conformance {
     };
 }
 pub(super) use conformance;
+
+/// What the suite has to know of a backend beside its operations.
+pub(super) trait Rounds: Backend {
+    /// Whether activations are rounded to bfloat16 for weights of that type.
+    fn rounds_to_bf16(&self) -> bool {
+        false
+    }
+}
 
 /// A buffer with these rows.
 fn filled<B: Backend>(b: &B, width: usize, values: &[f32]) -> B::Buffer {

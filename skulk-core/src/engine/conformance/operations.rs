@@ -1,7 +1,7 @@
 //! Do the operations on rows give what the oracle gives?
 
 use super::material::{Numbers, Weights, wide};
-use super::{check, check_same, filled, oracle, values};
+use super::{Rounds, check, check_same, filled, oracle, values};
 use crate::arch::{Activation, RopeLayout};
 use crate::engine::backend::{Backend, NormRope};
 use crate::ids::TokenId;
@@ -105,7 +105,7 @@ pub(in crate::engine) fn elementwise<B: Backend>(b: &B) {
     }
 }
 
-pub(in crate::engine) fn linear<B: Backend>(b: &B) {
+pub(in crate::engine) fn linear<B: Rounds>(b: &B) {
     let mut numbers = Numbers::new(6);
     for &dtype in DType::ALL {
         let widths: &[usize] = match dtype.block_len() {
@@ -122,7 +122,7 @@ pub(in crate::engine) fn linear<B: Backend>(b: &B) {
                     let x = numbers.floats(rows * n_in);
                     let what = format!("{dtype} [{n_out}, {n_in}] by {rows} rows from byte {shift}");
                     let found = product(b, &matrix, &x, [n_in, n_out]);
-                    let expected = Product::of(&weights, &wide(&x), bias.as_deref());
+                    let expected = Product::of(b, &weights, &wide(&x), bias.as_deref());
                     expected.check(&found, &what);
                     if B::EXACT_ROWS {
                         let row = |x: &[f32]| product(b, &matrix, x, [n_in, n_out]);
@@ -151,8 +151,8 @@ pub(super) struct Product {
 }
 
 impl Product {
-    pub(super) fn of(weights: &Weights, x: &[f64], bias: Option<&[f32]>) -> Self {
-        let (n_in, quantised) = (weights.region.row_len(), weights.region.dtype().is_quantised());
+    pub(super) fn of<B: Rounds>(b: &B, weights: &Weights, x: &[f64], bias: Option<&[f32]>) -> Self {
+        let (n_in, dtype) = (weights.region.row_len(), weights.region.dtype());
         let columns: Vec<(&[f64], f64, f64)> = weights
             .values
             .chunks(n_in)
@@ -167,7 +167,14 @@ impl Product {
                 values.push(oracle::dot(w, x) + bias);
                 let sum: f64 = w.iter().zip(&sizes).map(|(w, x)| w.abs() * x).sum();
                 let summation = (n_in + 1) as f64 * 6e-8 * (sum + bias.abs());
-                let rounding = if quantised { 5.0 * norm * largest / 254.0 } else { 0.0 };
+                let rounding = match dtype {
+                    DType::BF16 if b.rounds_to_bf16() => {
+                        let products: Vec<f64> = w.iter().zip(x).map(|(w, x)| w * x).collect();
+                        5.0 * oracle::dot(&products, &products).sqrt() / 512.0
+                    }
+                    dtype if dtype.is_quantised() => 5.0 * norm * largest / 254.0,
+                    _ => 0.0,
+                };
                 tolerances.push(summation + rounding);
             }
         }
@@ -180,10 +187,10 @@ impl Product {
 }
 
 /// Several products of one input, of different types and widths.
-fn shared_input<B: Backend>(b: &B) {
+fn shared_input<B: Rounds>(b: &B) {
     let mut numbers = Numbers::new(7);
     let (rows, n_in) = (5, 256);
-    let kinds = [(DType::Q4_K, 48), (DType::F16, 3), (DType::Q8_0, 20)];
+    let kinds = [(DType::Q4_K, 48), (DType::F16, 3), (DType::BF16, 17), (DType::Q8_0, 20)];
     let weights = kinds.map(|(dtype, n_out)| Weights::new(&mut numbers, dtype, [n_out, n_in], 0));
     let matrices = weights.each_ref().map(|w| b.matrix(w.region.clone(), None).unwrap());
     let x = numbers.floats(rows * n_in);
@@ -192,7 +199,7 @@ fn shared_input<B: Backend>(b: &B) {
     let mut products: Vec<_> = matrices.iter().zip(&mut outputs).collect();
     b.linear(&mut b.scratch(rows, n_in).unwrap(), &input, rows, &mut products).unwrap();
     for ((weights, output), (_, n_out)) in weights.iter().zip(&outputs).zip(kinds) {
-        Product::of(weights, &wide(&x), None).check(&values(b, output, rows * n_out), "shared input");
+        Product::of(b, weights, &wide(&x), None).check(&values(b, output, rows * n_out), "shared input");
     }
 }
 

@@ -151,8 +151,8 @@ impl Backend for Cpu {
     }
 
     fn scratch(&self, rows: usize, width: usize) -> Result<Scratch> {
-        // Its memory is no more than such a buffer's, and there is an error where that is too much.
-        self.buffer(rows, width)?;
+        // Its memory is no more than two such buffers', and there is an error where that is too much.
+        self.buffer(rows, width.saturating_mul(2))?;
         Ok(Scratch {
             room: ProductRoom::new(rows, width, self.precision),
             selected: Selected::default(),
@@ -373,7 +373,13 @@ impl Backend for Cpu {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::conformance::conformance;
+    use crate::engine::conformance::{Rounds, conformance};
+
+    impl Rounds for Cpu {
+        fn rounds_to_bf16(&self) -> bool {
+            self.precision == Precision::Bf16
+        }
+    }
 
     mod one_thread {
         use super::*;
@@ -388,5 +394,10 @@ mod tests {
     mod exact {
         use super::*;
         conformance!(Cpu::new(2, Precision::Exact).unwrap());
+    }
+
+    mod bf16 {
+        use super::*;
+        conformance!(Cpu::new(2, Precision::Bf16).unwrap());
     }
 }

@@ -2,11 +2,11 @@
 
 use std::arch::x86_64::*;
 
-use super::simd::{LANES, Rows, Simd};
+use super::simd::{LANES, Rows, Simd, two_steps};
 
-/// AVX-512 F, BW, DQ, VL and VNNI.
+/// AVX-512 F, BW, DQ, VL and VNNI. `BF16`: with products of bfloat16 numbers too.
 #[derive(Clone, Copy)]
-pub(super) struct Avx512;
+pub(super) struct Avx512<const BF16: bool>;
 
 #[inline(always)]
 fn mask(n: usize) -> __mmask16 {
@@ -19,13 +19,22 @@ unsafe fn two_rows(a: __m256i, b: __m256i) -> __m512i {
     _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b)
 }
 
+/// The bits as bfloat16 numbers.
+#[inline(always)]
+fn pairs(x: __m512i) -> __m512bh {
+    // SAFETY: both are 512 bits, any of which are numbers.
+    unsafe { std::mem::transmute::<__m512i, __m512bh>(x) }
+}
+
 #[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
-impl Simd for Avx512 {
+impl<const BF16: bool> Simd for Avx512<BF16> {
     type F = __m512;
     type I = __m512i;
 
     const SIGNED: bool = false;
     const ROWS: usize = 12;
+    const WIDENED: bool = !BF16;
+    const SUMS: usize = 16;
 
     #[inline(always)]
     unsafe fn zero() -> __m512 {
@@ -278,6 +287,14 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn dot4<const WIDE: bool>(sum: __m512i, weights: __m512i, x: *const i8) -> __m512i {
         _mm512_dpbusd_epi32(sum, weights, _mm512_set1_epi32(x.cast::<i32>().read_unaligned()))
+    }
+    #[inline(always)]
+    unsafe fn dot2(sum: __m512, weights: __m512i, x: *const u32) -> __m512 {
+        if BF16 {
+            _mm512_dpbf16_ps(sum, pairs(weights), pairs(_mm512_loadu_si512(x.cast())))
+        } else {
+            two_steps::<Self>(sum, weights, x)
+        }
     }
     #[inline(always)]
     unsafe fn prefetch(p: *const u8) {

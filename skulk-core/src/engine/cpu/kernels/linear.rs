@@ -27,6 +27,8 @@ pub(crate) struct ProductRoom {
     scaled_sum: Vec<f32>,
     half_sum: Vec<i32>,
     scaled_half_sum: Vec<f32>,
+    /// From [`aligned`] on.
+    bf16: Vec<u32>,
     packed: Vec<i32>,
     list: Vec<Item>,
     pub(super) seen: Vec<Mutex<Seen>>,
@@ -87,7 +89,7 @@ impl Shared<'_> {
         // instructions.
         unsafe {
             match work {
-                Work::Dense(product, kernel) => kernel(product, tiles),
+                Work::Dense(product, kernel) => (kernel.multiply)(product, tiles),
                 Work::Quantised(product, kernel) if product.rows == 1 => (kernel.one)(product, tiles),
                 Work::Quantised(product, kernel) => {
                     (kernel.many)(product, tiles, self.packed.add(thread * self.packed_len));
@@ -116,7 +118,7 @@ impl Work {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
-                Work::Dense(product, kernel) => kernel(product, 0..1),
+                Work::Dense(product, kernel) => (kernel.multiply)(product, 0..1),
                 Work::Quantised(product, kernel) => (kernel.one)(product, 0..1),
             }
         }
@@ -150,6 +152,15 @@ pub(super) fn grow<T: Copy + Default>(room: &mut Vec<T>, len: usize) {
     }
 }
 
+/// Words of a cache line.
+const LINE: usize = 16;
+
+/// Where the first cache line begins, below [`LINE`]: vectors that lie across two take twice as long to
+/// load.
+fn aligned(room: &[u32]) -> usize {
+    room.as_ptr().align_offset(4 * LINE).min(LINE)
+}
+
 impl ProductRoom {
     /// For up to `rows` rows of up to `width` elements.
     pub(crate) fn new(rows: usize, width: usize, precision: Precision) -> Self {
@@ -163,6 +174,7 @@ impl ProductRoom {
             scaled_sum: vec![0.0; blocks],
             half_sum: vec![0; 2 * blocks],
             scaled_half_sum: vec![0.0; 2 * blocks],
+            bf16: vec![0; if precision == Precision::Bf16 { blocks * BLOCK + LINE } else { 0 }],
             packed: Vec::new(),
             list: Vec::new(),
             seen: Vec::new(),
@@ -210,8 +222,9 @@ impl ProductRoom {
             pool,
             x,
             n_in,
-            exact: precision == Precision::Exact,
+            precision,
             rounded: false,
+            rounded_bf16: false,
             total: 0,
             packed_len: 0,
             tile_bytes: usize::MAX,
@@ -310,6 +323,18 @@ impl ProductRoom {
             }
         });
     }
+
+    /// Rounds rows of `n_in` elements to bfloat16.
+    fn round_bf16(&mut self, kernels: &Kernels, pool: &Pool, x: &[f32], n_in: usize) {
+        let words = (kernels.bf16_words)(n_in);
+        let len = x.len() / n_in * words;
+        grow(&mut self.bf16, len + LINE);
+        let room = aligned(&self.bf16);
+        pool.rows(&mut self.bf16[room..][..len], words, LEAST_ELEMENTS.div_ceil(n_in), |row, to, _| {
+            // SAFETY: a table of kernels exists only on machines that have its instructions.
+            unsafe { (kernels.round_bf16)(&x[row * n_in..][..n_in], to) };
+        });
+    }
 }
 
 /// Where rows begin that threads write.
@@ -356,8 +381,9 @@ pub(crate) struct Products<'a> {
     pub(super) pool: &'a Pool,
     pub(super) x: &'a [f32],
     n_in: usize,
-    exact: bool,
+    precision: Precision,
     rounded: bool,
+    rounded_bf16: bool,
     /// Tiles so far.
     total: usize,
     packed_len: usize,
@@ -374,13 +400,25 @@ impl<'a> Products<'a> {
         let (weights, bias, out) = (matrix.weight.bytes().as_ptr(), matrix.bias(), std::ptr::null_mut());
         match matrix.kernel {
             Kernel::Dense(kernel) => {
-                let (x, rows) = (x.as_ptr(), rows.len());
+                let kernel = kernel[usize::from(self.precision == Precision::Bf16)];
+                let x = if kernel.bf16 {
+                    if !self.rounded_bf16 {
+                        self.room.round_bf16(self.kernels, self.pool, self.x, n_in);
+                        self.rounded_bf16 = true;
+                    }
+                    let first = rows.start * (self.kernels.bf16_words)(n_in);
+                    self.room.bf16[aligned(&self.room.bf16) + first..].as_ptr()
+                } else {
+                    x.as_ptr().cast()
+                };
+                let rows = rows.len();
                 Work::Dense(Dense { weights, n_in, n_out, x, rows, bias, out, stride, from: 0 }, kernel)
             }
             Kernel::Quantised(kernel) => {
-                let (blocks, kernel) = (n_in / BLOCK, kernel[usize::from(self.exact)]);
+                let exact = self.precision == Precision::Exact;
+                let (blocks, kernel) = (n_in / BLOCK, kernel[usize::from(exact)]);
                 if !self.rounded {
-                    self.round(self.exact);
+                    self.round(exact);
                     self.rounded = true;
                 }
                 self.packed_len = self.packed_len.max((kernel.packed_len)(blocks));
@@ -389,7 +427,7 @@ impl<'a> Products<'a> {
                     row_bytes: matrix.row_bytes,
                     n_out,
                     blocks,
-                    x: self.room.activations(rows.start, blocks, self.exact),
+                    x: self.room.activations(rows.start, blocks, exact),
                     rows: rows.len(),
                     bias,
                     out,
@@ -444,7 +482,7 @@ impl<'a> Products<'a> {
     /// The product of all rows with a matrix, in strips, as asked for.
     pub(super) fn exactly(&mut self, matrix: &Matrix) -> Work {
         let rows = self.x.len() / self.n_in.max(1);
-        (self.exact, self.rounded) = (true, false);
+        (self.precision, self.rounded) = (Precision::Exact, false);
         self.work(matrix, 0..rows, STRIP * LANES)
     }
 

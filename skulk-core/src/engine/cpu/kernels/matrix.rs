@@ -22,17 +22,19 @@ pub(crate) struct Matrix {
 pub(super) enum Kernel {
     /// Fast and exact.
     Quantised([Quantised; 2]),
-    Dense(Floats),
+    /// With activations in f32, and in bfloat16 where there is such a kernel.
+    Dense([Floats; 2]),
 }
 
 impl Matrix {
     /// A matrix whose shape has been checked; a bias has as many elements as the matrix has rows.
     pub(crate) fn new(kernels: &Kernels, weight: Region, bias: Option<Vec<f32>>) -> Result<Self> {
         let row_bytes = weight.row_bytes()?;
-        let dense = (kernels.dense)(weight.dtype()).map(Kernel::Dense);
+        let dense = |bf16| (kernels.dense)(weight.dtype(), bf16);
+        let dense = || Some(Kernel::Dense([dense(false)?, dense(true)?]));
         let of = |exact| (kernels.quantised)(weight.dtype(), exact);
         let quantised = || Some(Kernel::Quantised([of(false)?, of(true)?]));
-        let kernel = dense.or_else(quantised).ok_or_else(|| {
+        let kernel = dense().or_else(quantised).ok_or_else(|| {
             Error::new(ErrorKind::Internal, "no kernel for a type").with("dtype", weight.dtype())
         })?;
         assert!(bias.as_ref().is_none_or(|bias| bias.len() == weight.rows()));

@@ -4,7 +4,8 @@
 //! over the storage types of [`format::Format`]. This module compiles them for each instruction set and
 //! offers them behind safe functions. It is the only place with vector instructions.
 //!
-//! All instruction sets give the same bits, so results do not depend on the machine.
+//! All instruction sets give the same bits, but for the smallest numbers there are (see
+//! [`simd::Simd::dot2`]), so results do not depend on the machine.
 #![allow(unsafe_code)]
 
 mod attention;
@@ -32,7 +33,7 @@ mod tests;
 
 use std::ops::Range;
 
-use dense::{BF16, Dense, F16, F32};
+use dense::{BF16, Dense, F16, F32, Pairs};
 use format::Format;
 use product::Product;
 #[cfg(test)]
@@ -52,7 +53,6 @@ use crate::weights::DType;
 type Norm<'a> = (&'a [f32], f32);
 type One = unsafe fn(&Product, Range<usize>);
 type Many = unsafe fn(&Product, Range<usize>, *mut i32);
-type Floats = unsafe fn(&Dense, Range<usize>);
 type Compress = unsafe fn(&[f32], usize, &mut [f32], *mut u8) -> bool;
 type Rotate = unsafe fn(&mut [f32], Option<Norm<'_>>, RopeLayout, &[f32], &[f32]);
 
@@ -62,8 +62,11 @@ pub(crate) struct Kernels {
     pub(crate) name: &'static str,
     available: fn() -> bool,
     quantised: fn(DType, bool) -> Option<Quantised>,
-    dense: fn(DType) -> Option<Floats>,
+    dense: fn(DType, bool) -> Option<Floats>,
     round: [unsafe fn(*const f32, usize, rounding::Rounded); 2],
+    round_bf16: unsafe fn(&[f32], &mut [u32]),
+    /// Words that a row of so many elements takes.
+    bf16_words: fn(usize) -> usize,
     rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     add_norm: unsafe fn(&mut [f32], &[f32], &[f32], f32),
     add: unsafe fn(&mut [f32], &[f32]),
@@ -85,6 +88,14 @@ struct Quantised {
     one: One,
     many: Many,
     packed_len: fn(usize) -> usize,
+}
+
+/// The kernel of a type of single floats.
+#[derive(Clone, Copy)]
+struct Floats {
+    multiply: unsafe fn(&Dense, Range<usize>),
+    /// It takes activations in bfloat16.
+    bf16: bool,
 }
 
 macro_rules! instruction_set {
@@ -109,12 +120,16 @@ macro_rules! instruction_set {
                 product::many::<S, F, EXACT, { S::ROWS }, { S::FEW }>(product, tiles, packed);
             }
             $(#[$feature])?
-            unsafe fn multiply<W: dense::Float>(product: &Dense, tiles: Range<usize>) {
+            unsafe fn multiply<W: dense::Factors>(product: &Dense, tiles: Range<usize>) {
                 dense::multiply::<S, W>(product, tiles);
             }
             $(#[$feature])?
             unsafe fn round<const EXACT: bool>(x: *const f32, blocks: usize, to: rounding::Rounded) {
                 rounding::round::<S, EXACT>(x, blocks, to);
+            }
+            $(#[$feature])?
+            unsafe fn round_bf16(x: &[f32], to: &mut [u32]) {
+                rounding::round_bf16::<S>(x, to);
             }
             $(#[$feature])?
             unsafe fn rms_norm(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
@@ -192,13 +207,15 @@ macro_rules! instruction_set {
                 })
             }
 
-            fn dense(dtype: DType) -> Option<Floats> {
-                match dtype {
-                    DType::F32 => Some(multiply::<F32>),
-                    DType::F16 => Some(multiply::<F16>),
-                    DType::BF16 => Some(multiply::<BF16>),
-                    _ => None,
-                }
+            fn dense(dtype: DType, bf16: bool) -> Option<Floats> {
+                let (multiply, bf16): (unsafe fn(&Dense, Range<usize>), _) = match dtype {
+                    DType::F32 => (multiply::<F32>, false),
+                    DType::F16 => (multiply::<F16>, false),
+                    DType::BF16 if bf16 => (multiply::<Pairs>, true),
+                    DType::BF16 => (multiply::<BF16>, false),
+                    _ => return None,
+                };
+                Some(Floats { multiply, bf16 })
             }
 
             #[cfg(test)]
@@ -218,6 +235,8 @@ macro_rules! instruction_set {
                 quantised,
                 dense,
                 round: [round::<false>, round::<true>],
+                round_bf16,
+                bf16_words: rounding::bf16_words::<S>,
                 rms_norm,
                 add_norm,
                 add,
@@ -239,8 +258,15 @@ macro_rules! instruction_set {
 instruction_set!(portable, crate::engine::cpu::kernels::scalar::Scalar, || true);
 #[cfg(target_arch = "x86_64")]
 instruction_set!(
+    avx512_bf16,
+    crate::engine::cpu::kernels::avx512::Avx512<true>,
+    || (avx512_vnni::KERNELS.available)() && is_x86_feature_detected!("avx512bf16"),
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma,f16c")]
+);
+#[cfg(target_arch = "x86_64")]
+instruction_set!(
     avx512_vnni,
-    crate::engine::cpu::kernels::avx512::Avx512,
+    crate::engine::cpu::kernels::avx512::Avx512<false>,
     || {
         is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
@@ -292,6 +318,8 @@ instruction_set!(
 
 /// Every instruction set this library is compiled for, best first.
 static COMPILED: &[&Kernels] = &[
+    #[cfg(target_arch = "x86_64")]
+    &avx512_bf16::KERNELS,
     #[cfg(target_arch = "x86_64")]
     &avx512_vnni::KERNELS,
     #[cfg(target_arch = "x86_64")]

@@ -1,8 +1,10 @@
-//! How do activations become integers? Block by block, by the largest of each.
+//! How are activations rounded? To integers block by block, by the largest of each; or to bfloat16.
 //!
 //! Fast: one digit from -127 to 127, `scale = largest / 127`; an element is off by at most half a
 //! scale, 1/254 of its block's largest. Exact: two digits to the base of 255, from -32512 to 32512,
 //! `scale = largest / 32512`; off by at most 1/65,024 of the largest.
+//!
+//! Fast with weights in bfloat16: the nearest of these numbers, off by at most 1/512 of itself.
 
 use super::product::BASE;
 use super::simd::{BLOCK, LANES, Simd};
@@ -57,6 +59,63 @@ pub(super) unsafe fn round<S: Simd, const EXACT: bool>(x: *const f32, blocks: us
         for (half, sum) in sums.into_iter().enumerate() {
             *to.half_sum.add(2 * block + half) = sum;
             *to.scaled_half_sum.add(2 * block + half) = sum as f32 * scale;
+        }
+    }
+}
+
+/// Words that `n` activations in bfloat16 take: whole blocks, as numbers of 16 bits or widened.
+pub(super) fn bf16_words<S: Simd>(n: usize) -> usize {
+    n.div_ceil(BLOCK) * if S::WIDENED { BLOCK } else { BLOCK / 2 }
+}
+
+/// Rounds a row to bfloat16, to nearest even. What is too small for a normal number becomes a zero of
+/// its sign; what is no number stays none. The last block is filled up with zeros.
+///
+/// # Safety
+/// The machine has `S`'s instructions.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
+pub(super) unsafe fn round_bf16<S: Simd>(x: &[f32], to: &mut [u32]) {
+    let mut to = to.chunks_exact_mut(bf16_words::<S>(BLOCK));
+    let (blocks, rest) = x.as_chunks::<BLOCK>();
+    for (x, to) in blocks.iter().zip(&mut to) {
+        block_bf16::<S>(x, to);
+    }
+    if let Some(to) = to.next() {
+        let mut last = [0.0; BLOCK];
+        last[..rest.len()].copy_from_slice(rest);
+        block_bf16::<S>(&last, to);
+    }
+}
+
+/// Rounds a block, for [`Simd::dot2`].
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "the machine has the instructions")]
+unsafe fn block_bf16<S: Simd>(x: &[f32; BLOCK], to: &mut [u32]) {
+    let mut rounded = [0u32; BLOCK];
+    for half in [0, LANES] {
+        let bits = S::iload(x[half..].as_ptr().cast());
+        let size = S::iand(bits, S::isplat(i32::MAX));
+        // All ones where a number is too small, and where there is none, as that size overflows.
+        let small = S::isar(S::iadd(size, S::isplat(-(1 << 23))), 31);
+        let none = S::isar(S::iadd(size, S::isplat((1 << 23) - 1)), 31);
+        let up = S::iadd(S::iand(S::ishr(bits, 16), S::isplat(1)), S::isplat(0x7fff));
+        let nearest = S::iadd(bits, S::iand(up, S::ixor(none, S::isplat(-1))));
+        let nearest = S::ior(nearest, S::iand(none, S::isplat(1 << 22)));
+        let sign = S::iand(bits, S::isplat(i32::MIN));
+        let kept = S::ior(S::iand(nearest, S::ixor(small, S::isplat(-1))), sign);
+        let kept = S::iand(kept, S::isplat(0xffff_0000_u32 as i32));
+        S::istore(rounded[half..].as_mut_ptr().cast(), kept);
+    }
+    let (pairs, _) = rounded.as_chunks::<2>();
+    if S::WIDENED {
+        let (upper, lower) = to.split_at_mut(LANES);
+        for ((upper, lower), pair) in upper.iter_mut().zip(lower).zip(pairs) {
+            [*lower, *upper] = *pair;
+        }
+    } else {
+        for (to, [lower, upper]) in to.iter_mut().zip(pairs) {
+            *to = lower >> 16 | upper;
         }
     }
 }

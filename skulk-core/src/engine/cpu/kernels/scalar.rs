@@ -19,6 +19,11 @@ fn both<T: Copy, U>(a: [T; LANES], b: [T; LANES], f: impl Fn(T, T) -> U) -> [U; 
     std::array::from_fn(|i| f(a[i], b[i]))
 }
 
+/// Zero for what is too small for a normal number.
+fn flushed(x: f32) -> f32 {
+    if x.abs() < f32::MIN_POSITIVE { 0f32.copysign(x) } else { x }
+}
+
 #[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 impl Simd for Scalar {
     type F = F;
@@ -169,6 +174,15 @@ impl Simd for Scalar {
             let w = weights.to_le_bytes();
             (0..4).fold(sum, |sum, i| sum.wrapping_add(i32::from(w[i] as i8) * i32::from(x[i])))
         })
+    }
+    unsafe fn dot2(sum: F, weights: I, x: *const u32) -> F {
+        let step = |sum: F, weights: I, x: F| -> F {
+            let weights = each(Self::as_f32(weights), flushed);
+            each(Self::fma(weights, x, each(sum, flushed)), flushed)
+        };
+        let upper = Self::iand(weights, Self::isplat(0xffff_0000_u32 as i32));
+        let sum = step(sum, upper, Self::load(x.cast()));
+        step(sum, Self::ishl(weights, 16), Self::load(x.add(LANES).cast()))
     }
     unsafe fn prefetch(_: *const u8) {}
 }

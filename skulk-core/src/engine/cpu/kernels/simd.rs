@@ -3,7 +3,8 @@
 //! All vectors have 16 lanes, whatever the registers' width: narrower machines use several. The
 //! operations of one kind have the same result on every machine, bit for bit (fused multiply-add
 //! rounds once everywhere, conversions round to nearest even, sums across lanes are taken in one
-//! order), so that the portable implementation is the oracle of the others.
+//! order), so that the portable implementation is the oracle of the others. There is one exception, of
+//! no consequence to a model: [`Simd::dot2`] on numbers below 2^-126.
 //!
 //! # Safety
 //! Every function may be called only on a machine that has the implementation's instructions, and
@@ -14,6 +15,15 @@
 pub(crate) const LANES: usize = 16;
 /// Elements of a block: each has its own scale in the activations.
 pub(crate) const BLOCK: usize = 32;
+
+/// [`Simd::dot2`] with widened activations.
+#[inline(always)]
+#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
+pub(super) unsafe fn two_steps<S: Simd>(sum: S::F, weights: S::I, x: *const u32) -> S::F {
+    let upper = S::as_f32(S::iand(weights, S::isplat(0xffff_0000_u32 as i32)));
+    let sum = S::fma(upper, S::load(x.cast()), sum);
+    S::fma(S::as_f32(S::ishl(weights, 16)), S::load(x.add(LANES).cast()), sum)
+}
 
 /// Where a tile's 16 rows begin: four addresses and a distance, as machines can add them up in an
 /// instruction's operand, where sixteen addresses would not fit into registers.
@@ -40,7 +50,7 @@ impl Rows {
 pub(super) trait Simd: Copy + 'static {
     /// 16 numbers.
     type F: Copy;
-    /// 16 integers, or 16 times four bytes.
+    /// 16 integers, 16 times four bytes, or 16 pairs of bfloat16 numbers.
     type I: Copy;
 
     /// [`dot4`](Self::dot4) takes signed weights; elsewhere they are unsigned and the caller
@@ -50,6 +60,11 @@ pub(super) trait Simd: Copy + 'static {
     const ROWS: usize;
     /// The same for the rows that are then left; single ones are the last.
     const FEW: usize = 4;
+    /// [`dot2`](Self::dot2) takes activations widened to f32, those that meet the weights in upper bits
+    /// first; elsewhere in bfloat16, in their order.
+    const WIDENED: bool = true;
+    /// Running sums of products with floats that fit into registers beside what they take: 16 or 4.
+    const SUMS: usize = 4;
 
     // Numbers.
     unsafe fn zero() -> Self::F;
@@ -150,6 +165,18 @@ pub(super) trait Simd: Copy + 'static {
     ) {
         // SAFETY: the contract is the same.
         unsafe { dot_columns::<Self, WIDE, N>(sums, packed, columns, x, distance) }
+    }
+    /// Adds to each lane the products of its two bfloat16 weights with activations, 32 of which are at
+    /// `x`: of the weights in the upper bits, then of the others, each with one fused multiply-add.
+    ///
+    /// The instruction for this takes numbers below 2^-126, the smallest normal one, for zeros, in
+    /// weights as in sums, and so does the portable code. The others count them, as leaving them out
+    /// would cost more than the products: a sum is then off by less than 2^-126 for each of its steps,
+    /// and by what such weights contribute. Activations that small are zeros everywhere.
+    #[inline(always)]
+    unsafe fn dot2(sum: Self::F, weights: Self::I, x: *const u32) -> Self::F {
+        // SAFETY: the caller has the instructions.
+        unsafe { two_steps::<Self>(sum, weights, x) }
     }
     /// Asks for the cache line at `p`, which need not be valid.
     unsafe fn prefetch(p: *const u8);

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::super::simd::{LANES, Rows, Simd};
+use super::super::rounding::{bf16_words, round_bf16};
+use super::super::simd::{BLOCK, LANES, Rows, Simd};
 use super::super::{Kernels, portable};
 use super::{Numbers, others};
 
@@ -17,6 +18,7 @@ pub(in super::super) struct Operands {
     bytes: [[u8; 32]; LANES],
     /// 32 bytes of each activation row.
     digits: [[i8; 32]; ROWS],
+    activations: [f32; BLOCK],
     shift: u32,
 }
 
@@ -118,6 +120,11 @@ pub(in super::super) unsafe fn operations<S: Simd>(input: &Operands) -> Vec<u32>
             integers!(S::dot4::<true>(S::iadd(i, less), wide, digits));
         }
     }
+    // Weights from 2^-31 to 2: products and sums of numbers that small differ, as stated.
+    let weights = S::ior(S::iand(i, S::isplat(0x8fff_8fff_u32 as i32)), S::isplat(0x3000_3000));
+    let mut words = vec![0; bf16_words::<S>(BLOCK)];
+    round_bf16::<S>(&input.activations, &mut words);
+    numbers!(S::dot2(c, weights, words.as_ptr()), S::dot2(S::zero(), weights, words.as_ptr()));
     let [a, b, c, d] = S::columns(&rows, 0);
     let [e, f, g, h] = S::columns(&rows, 16);
     let mut packed = [0; 8 * LANES];
@@ -188,6 +195,7 @@ fn every_operation_gives_the_portable_bits() {
             integers: [0; 2].map(|_| [0; LANES].map(|_| numbers.next() as i32)),
             bytes: [0; LANES].map(|_| [0; 32].map(|_| byte(&mut numbers))),
             digits: [0; ROWS].map(|_| [0; 32].map(|_| digit(&mut numbers))),
+            activations: [0; BLOCK].map(|_| numbers.float()),
             shift: round % 25,
         };
         // SAFETY: the machine has the instructions, as of every set that is listed.
