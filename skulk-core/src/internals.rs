@@ -49,7 +49,7 @@ impl Operations {
 
     fn filled(&self, rows: usize, width: usize) -> Result<<Cpu as Backend>::Buffer> {
         let mut buffer = self.0.buffer(rows, width)?;
-        self.0.write(&numbers(rows * width), &mut buffer)?;
+        self.0.write(&mut self.0.stream(0, 0)?, &numbers(rows * width), &mut buffer)?;
         Ok(buffer)
     }
 
@@ -68,9 +68,9 @@ impl Operations {
     pub fn linear(&self, weight: Region, rows: usize) -> Result<Run<'_>> {
         let (n_in, n_out) = (weight.row_len(), weight.rows());
         let (x, mut out) = (self.filled(rows, n_in)?, self.0.buffer(rows, n_out)?);
-        let mut scratch = self.0.scratch(rows, n_in)?;
+        let mut stream = self.0.stream(rows, n_in)?;
         let matrix = self.0.matrix(weight, None)?;
-        Ok(Box::new(move || self.0.linear(&mut scratch, &x, rows, &mut [(&matrix, &mut out)])))
+        Ok(Box::new(move || self.0.linear(&mut stream, &x, rows, &mut [(&matrix, &mut out)])))
     }
 
     /// Attention of `rows` rows that follow on `start` others, cache in f16.
@@ -101,11 +101,11 @@ impl Operations {
         let q = self.filled(most, n_heads * head_dim)?;
         let [k, v] = [self.filled(most, n_kv_heads * head_dim)?, self.filled(most, n_kv_heads * head_dim)?];
         let mut out = self.0.buffer(most, n_heads * head_dim)?;
-        let mut scratch = self.0.scratch(most, n_heads * head_dim)?;
+        let mut stream = self.0.stream(most, n_heads * head_dim)?;
         let mut cache = self.0.cache(&CacheSpec::new(&attention, start + rows, most, KvType::F16))?;
         let mut attend = move |start, rows| {
             let op = Attend { attention: &attention, rows: 0..rows, start };
-            self.0.run(|| self.0.attend(&mut scratch, &op, [&q, &k, &v], &mut cache, &mut out))
+            self.0.run(|| self.0.attend(&mut stream, &op, [&q, &k, &v], &mut cache, &mut out))
         };
         for before in (0..start).step_by(CHUNK) {
             attend(before, CHUNK.min(start - before))?;
@@ -120,7 +120,8 @@ impl Operations {
     pub fn rms_norm(&self, rows: usize, width: usize) -> Result<Run<'_>> {
         let (x, mut out) = (self.filled(rows, width)?, self.0.buffer(rows, width)?);
         let weight = self.0.vector(numbers(width))?;
-        Ok(Box::new(move || self.0.rms_norm(&x, &weight, 1e-6, rows, &mut out)))
+        let mut stream = self.0.stream(0, 0)?;
+        Ok(Box::new(move || self.0.rms_norm(&mut stream, &x, &weight, 1e-6, rows, &mut out)))
     }
 
     /// Sums of `rows` pairs of rows.
@@ -130,7 +131,8 @@ impl Operations {
     pub fn add(&self, rows: usize, width: usize) -> Result<Run<'_>> {
         // Zeros: numbers stay what they are, however often it runs.
         let (mut x, y) = (self.filled(rows, width)?, self.0.buffer(rows, width)?);
-        Ok(Box::new(move || self.0.add(&mut x, &y, rows)))
+        let mut stream = self.0.stream(0, 0)?;
+        Ok(Box::new(move || self.0.add(&mut stream, &mut x, &y, rows)))
     }
 
     /// The gated feed-forward block's inner step, GELU with tanh.
@@ -140,9 +142,10 @@ impl Operations {
     pub fn gated(&self, rows: usize, width: usize) -> Result<Run<'_>> {
         // A stable fixed point: GELU is least at -0.752.
         let (mut gate, mut up) = (self.0.buffer(rows, width)?, self.0.buffer(rows, width)?);
-        self.0.write(&vec![-0.752; rows * width], &mut gate)?;
-        self.0.write(&vec![4.42; rows * width], &mut up)?;
-        Ok(Box::new(move || self.0.gated(Activation::GeluTanh, &mut gate, &up, rows)))
+        let mut stream = self.0.stream(0, 0)?;
+        self.0.write(&mut stream, &vec![-0.752; rows * width], &mut gate)?;
+        self.0.write(&mut stream, &vec![4.42; rows * width], &mut up)?;
+        Ok(Box::new(move || self.0.gated(&mut stream, Activation::GeluTanh, &mut gate, &up, rows)))
     }
 
     /// Norm and rotation of `rows` rows of heads.
@@ -154,10 +157,11 @@ impl Operations {
         let weight = self.0.vector(vec![1.0; head_dim])?;
         let frequencies: Vec<f32> = (0..head_dim / 2).map(|i| 0.99f32.powi(i as i32)).collect();
         let mut angles = self.0.buffer(rows, head_dim)?;
-        self.0.angles(&frequencies, &(0..rows).collect::<Vec<_>>(), &mut angles)?;
+        let mut stream = self.0.stream(0, 0)?;
+        self.0.angles(&mut stream, &frequencies, &(0..rows).collect::<Vec<_>>(), &mut angles)?;
         Ok(Box::new(move || {
             let op = NormRope { head_dim, norm: Some((&weight, 1e-6)), layout: RopeLayout::Halves };
-            self.0.norm_rope(&op, &angles, rows, &mut x)
+            self.0.norm_rope(&mut stream, &op, &angles, rows, &mut x)
         }))
     }
 }

@@ -11,8 +11,9 @@
 use std::ops::Range;
 
 use super::KvType;
+pub(crate) use super::routes::Routes;
 use super::top::Top;
-use crate::arch::{Activation, AttentionSpec, RopeLayout};
+use crate::arch::{Activation, AttentionSpec, ExpertsSpec, RopeLayout};
 use crate::error::Result;
 use crate::ids::TokenId;
 use crate::weights::Region;
@@ -27,8 +28,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
     type Vector: Send + Sync;
     /// Keys and values of one layer of one sequence.
     type Cache: Send + Sync;
-    /// What operations need beside their operands; one per sequence.
-    type Scratch: Send;
+    /// Equally shaped weight matrices, by index: one projection of all of a layer's experts.
+    type Stack: Send + Sync;
+    /// Which experts each row takes, where [`experts`](Self::experts) looks for it.
+    type Routes: Send;
+    /// Where a sequence's operations are queued, and what they need beside their operands. Operations
+    /// on the same buffers must be given to the same stream.
+    type Stream: Send;
 
     /// Whether a row's result has the same bits whatever other rows are in the call; elsewhere it
     /// is equal up to rounding, as vendors' libraries choose their summation order by shape.
@@ -41,25 +47,42 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// A buffer with room for `rows` rows.
     fn buffer(&self, rows: usize, width: usize) -> Result<Self::Buffer>;
-    /// Scratch for steps of up to `rows` rows, the widest being `width`.
-    fn scratch(&self, rows: usize, width: usize) -> Result<Self::Scratch>;
+    /// A stream for steps of up to `rows` rows, the widest being `width`.
+    fn stream(&self, rows: usize, width: usize) -> Result<Self::Stream>;
+    /// Sends what is queued to the device. Only [`read`](Self::read), [`read_routes`](Self::read_routes)
+    /// and [`top`](Self::top) wait for results, and send before; a step that ends with none of them
+    /// must be sent.
+    fn submit(&self, _stream: &mut Self::Stream) -> Result<()> {
+        Ok(())
+    }
     /// An empty cache.
     fn cache(&self, spec: &CacheSpec) -> Result<Self::Cache>;
     /// A weight matrix; its shape has been checked.
     fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Self::Matrix>;
+    /// Equally shaped weight matrices; their shapes have been checked.
+    fn stack(&self, weights: Vec<Region>) -> Result<Self::Stack>;
+    /// Room for the routes of `rows` rows, `n_used` experts each.
+    fn routes(&self, rows: usize, n_used: usize) -> Result<Self::Routes>;
     /// A vector.
     fn vector(&self, values: Vec<f32>) -> Result<Self::Vector>;
 
     /// Copies rows from the host.
-    fn write(&self, host: &[f32], out: &mut Self::Buffer) -> Result<()>;
+    fn write(&self, stream: &mut Self::Stream, host: &[f32], out: &mut Self::Buffer) -> Result<()>;
     /// Copies the first rows to the host.
-    fn read(&self, x: &Self::Buffer, out: &mut [f32]) -> Result<()>;
+    fn read(&self, stream: &mut Self::Stream, x: &Self::Buffer, out: &mut [f32]) -> Result<()>;
     /// Copies the rows `from` to the rows `0..`.
-    fn gather(&self, x: &Self::Buffer, from: &[usize], out: &mut Self::Buffer) -> Result<()>;
+    fn gather(
+        &self,
+        stream: &mut Self::Stream,
+        x: &Self::Buffer,
+        from: &[usize],
+        out: &mut Self::Buffer,
+    ) -> Result<()>;
 
     /// Rows of the table for tokens, times `scale`.
     fn embed(
         &self,
+        stream: &mut Self::Stream,
         table: &Self::Matrix,
         tokens: &[TokenId],
         scale: f32,
@@ -68,6 +91,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// `out = x / sqrt(mean(x²) + eps) · weight`, by row.
     fn rms_norm(
         &self,
+        stream: &mut Self::Stream,
         x: &Self::Buffer,
         weight: &Self::Vector,
         eps: f32,
@@ -77,21 +101,28 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// `x += norm(y)`, see [`rms_norm`](Self::rms_norm); `room` may be used for the norm's result.
     fn add_norm(
         &self,
+        stream: &mut Self::Stream,
         x: &mut Self::Buffer,
         y: &Self::Buffer,
         norm: (&Self::Vector, f32),
         rows: usize,
         room: &mut Self::Buffer,
     ) -> Result<()> {
-        self.rms_norm(y, norm.0, norm.1, rows, room)?;
-        self.add(x, room, rows)
+        self.rms_norm(stream, y, norm.0, norm.1, rows, room)?;
+        self.add(stream, x, room, rows)
     }
     /// `x += y`.
-    fn add(&self, x: &mut Self::Buffer, y: &Self::Buffer, rows: usize) -> Result<()>;
+    fn add(
+        &self,
+        stream: &mut Self::Stream,
+        x: &mut Self::Buffer,
+        y: &Self::Buffer,
+        rows: usize,
+    ) -> Result<()>;
     /// `out = x · weightᵀ + bias` for each weight; the weights share their input.
     fn linear(
         &self,
-        scratch: &mut Self::Scratch,
+        stream: &mut Self::Stream,
         x: &Self::Buffer,
         rows: usize,
         products: &mut [(&Self::Matrix, &mut Self::Buffer)],
@@ -99,39 +130,39 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// [`linear`](Self::linear) of `norm(x)`, see [`rms_norm`](Self::rms_norm), which `normed` takes.
     fn norm_linear(
         &self,
-        scratch: &mut Self::Scratch,
+        stream: &mut Self::Stream,
         x: &Self::Buffer,
         norm: (&Self::Vector, f32),
         normed: &mut Self::Buffer,
         rows: usize,
         products: &mut [(&Self::Matrix, &mut Self::Buffer)],
     ) -> Result<()> {
-        self.rms_norm(x, norm.0, norm.1, rows, normed)?;
-        self.linear(scratch, normed, rows, products)
+        self.rms_norm(stream, x, norm.0, norm.1, rows, normed)?;
+        self.linear(stream, normed, rows, products)
     }
     /// [`linear`](Self::linear) of `activation(gate) · up`, which `gate` takes.
     fn gated_linear(
         &self,
-        scratch: &mut Self::Scratch,
+        stream: &mut Self::Stream,
         activation: Activation,
         [gate, up]: &mut [Self::Buffer; 2],
         rows: usize,
         products: &mut [(&Self::Matrix, &mut Self::Buffer)],
     ) -> Result<()> {
-        self.gated(activation, gate, up, rows)?;
-        self.linear(scratch, gate, rows, products)
+        self.gated(stream, activation, gate, up, rows)?;
+        self.linear(stream, gate, rows, products)
     }
     /// `out = x · headᵀ`, soft-capped: the logits of each row.
     fn logits(
         &self,
-        scratch: &mut Self::Scratch,
+        stream: &mut Self::Stream,
         op: &Head<'_, Self>,
         x: &Self::Buffer,
         rows: usize,
         out: &mut Self::Buffer,
     ) -> Result<()> {
-        self.linear(scratch, x, rows, &mut [(op.matrix, &mut *out)])?;
-        op.softcap.map_or(Ok(()), |cap| self.softcap(out, cap, rows))
+        self.linear(stream, x, rows, &mut [(op.matrix, &mut *out)])?;
+        op.softcap.map_or(Ok(()), |cap| self.softcap(stream, out, cap, rows))
     }
     /// Prepares the head for [`top`](Self::top), where the backend has something to prepare; returns
     /// the bytes that takes.
@@ -141,7 +172,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// The largest of each row's [`logits`](Self::logits).
     fn top(
         &self,
-        scratch: &mut Self::Scratch,
+        stream: &mut Self::Stream,
         op: &Head<'_, Self>,
         x: &Self::Buffer,
         rows: usize,
@@ -149,9 +180,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     ) -> Result<()> {
         let TopLogits { k, ids, logits } = out;
         let mut all = self.buffer(rows, op.n_vocab)?;
-        self.logits(scratch, op, x, rows, &mut all)?;
+        self.logits(stream, op, x, rows, &mut all)?;
         let mut host = vec![0.0; rows * op.n_vocab];
-        self.read(&all, &mut host)?;
+        self.read(stream, &all, &mut host)?;
         let mut top = Top::default();
         let rows = host.chunks_exact(op.n_vocab);
         for ((row, ids), logits) in rows.zip(ids.chunks_exact_mut(k)).zip(logits.chunks_exact_mut(k)) {
@@ -164,16 +195,34 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// `gate = activation(gate) · up`.
     fn gated(
         &self,
+        stream: &mut Self::Stream,
         activation: Activation,
         gate: &mut Self::Buffer,
         up: &Self::Buffer,
         rows: usize,
     ) -> Result<()>;
+    /// Routes rows by their logits `[rows, n_experts]`, as [`Routes::select`] does.
+    fn route(
+        &self,
+        stream: &mut Self::Stream,
+        spec: &ExpertsSpec,
+        logits: &Self::Buffer,
+        rows: usize,
+        out: &mut Self::Routes,
+    ) -> Result<()>;
+    /// Copies the routes of `rows` rows to the host.
+    fn read_routes(
+        &self,
+        stream: &mut Self::Stream,
+        routes: &Self::Routes,
+        rows: usize,
+        out: &mut Routes,
+    ) -> Result<()>;
     /// `out = Σ weight · down(activation(gate · x) · (up · x))` by row, over the experts that the
     /// row's routes name and in their order.
     fn experts(
         &self,
-        scratch: &mut Self::Scratch,
+        stream: &mut Self::Stream,
         op: &Experts<'_, Self>,
         x: &Self::Buffer,
         rows: usize,
@@ -181,13 +230,20 @@ pub(crate) trait Backend: Send + Sync + 'static {
         out: &mut Self::Buffer,
     ) -> Result<()>;
     /// `x = cap · tanh(x / cap)`.
-    fn softcap(&self, x: &mut Self::Buffer, cap: f32, rows: usize) -> Result<()>;
+    fn softcap(&self, stream: &mut Self::Stream, x: &mut Self::Buffer, cap: f32, rows: usize) -> Result<()>;
 
     /// Cosines and sines of position times frequency, by row: the cosines first, then the sines.
-    fn angles(&self, frequencies: &[f32], positions: &[usize], out: &mut Self::Buffer) -> Result<()>;
+    fn angles(
+        &self,
+        stream: &mut Self::Stream,
+        frequencies: &[f32],
+        positions: &[usize],
+        out: &mut Self::Buffer,
+    ) -> Result<()>;
     /// Norms each head (where a norm is given), then rotates it.
     fn norm_rope(
         &self,
+        stream: &mut Self::Stream,
         op: &NormRope<'_, Self>,
         angles: &Self::Buffer,
         rows: usize,
@@ -196,7 +252,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Appends keys and values of the segment's rows to the cache and attends to it.
     fn attend(
         &self,
-        scratch: &mut Self::Scratch,
+        stream: &mut Self::Stream,
         op: &Attend<'_>,
         qkv: [&Self::Buffer; 3],
         cache: &mut Self::Cache,
@@ -263,37 +319,10 @@ pub(crate) struct TopLogits<'a> {
 /// One layer's experts, and which of them each row takes.
 pub(crate) struct Experts<'a, B: Backend + ?Sized> {
     pub(crate) activation: Activation,
-    pub(crate) routes: &'a Routes,
-    /// All experts of the layer, by index.
-    pub(crate) experts: &'a [Expert<B>],
-}
-
-/// A gated feed-forward block's weights. A dense block is one expert.
-pub(crate) struct Expert<B: Backend + ?Sized> {
-    pub(crate) gate: B::Matrix,
-    pub(crate) up: B::Matrix,
-    pub(crate) down: B::Matrix,
-}
-
-/// Which experts each row takes, and how much of each; `[rows, n_used]`.
-#[derive(Debug, Default)]
-pub(crate) struct Routes {
-    /// Experts a row takes.
-    pub(crate) n_used: usize,
-    /// Indices in the order of selection; within a row no two are equal.
-    pub(crate) ids: Vec<u32>,
-    /// Each multiplies its expert's result.
-    pub(crate) weights: Vec<f32>,
-}
-
-impl Routes {
-    /// Places in [`ids`](Self::ids), sorted by expert: those of one expert lie together, rows
-    /// ascending. Place `i` belongs to row `i / n_used`.
-    pub(crate) fn by_expert(&self, places: &mut Vec<u32>) {
-        places.clear();
-        places.extend(0..self.ids.len() as u32);
-        places.sort_unstable_by_key(|&place| (self.ids[place as usize], place));
-    }
+    pub(crate) routes: &'a B::Routes,
+    pub(crate) gate: &'a B::Stack,
+    pub(crate) up: &'a B::Stack,
+    pub(crate) down: &'a B::Stack,
 }
 
 /// Per-head norm and rotation of queries or keys.

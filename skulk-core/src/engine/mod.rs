@@ -9,6 +9,7 @@ pub(crate) mod candle;
 #[cfg(test)]
 mod conformance;
 pub(crate) mod cpu;
+pub(crate) mod routes;
 pub(crate) mod top;
 
 use std::fmt;

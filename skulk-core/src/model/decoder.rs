@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::experts::{ExpertCall, ExpertProvider, ResidentExperts};
 use super::load::Loader;
-use super::routing::Routing;
 use crate::arch::{AttentionSpec, LayerSpec, LayerTensor};
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Attend, Backend, CacheSpec, Head, NormRope, TopLogits};
@@ -57,7 +56,7 @@ pub(super) type Caches<B> = Vec<<B as Backend>::Cache>;
 
 /// Activation buffers of a step; allocated once per sequence.
 pub(super) struct Workspace<B: Backend> {
-    scratch: B::Scratch,
+    stream: B::Stream,
     /// The residual stream.
     x: B::Buffer,
     /// The normed stream, and what a block adds to it.
@@ -68,8 +67,8 @@ pub(super) struct Workspace<B: Backend> {
     value: B::Buffer,
     attended: B::Buffer,
     inner: [B::Buffer; 2],
-    /// Where a layer has experts.
-    routing: Option<Routing<B>>,
+    /// The router's logits, and what they choose, where a layer has experts.
+    routing: Option<(B::Buffer, B::Routes)>,
     angles: Vec<B::Buffer>,
     positions: Vec<usize>,
     /// Rows whose logits are asked for.
@@ -168,9 +167,10 @@ impl<B: Backend> Decoder<B> {
         let kv_width = widest(|l| l.attention.n_kv_heads * l.attention.head_dim);
         let ffn_width = widest(|l| l.ffn.width);
         let n_experts = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_experts));
+        let n_used = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_used));
         let buffer = |width| self.backend.buffer(rows, width);
         Ok(Workspace {
-            scratch: self.backend.scratch(rows, arch.hidden_size.max(q_width).max(ffn_width))?,
+            stream: self.backend.stream(rows, arch.hidden_size.max(q_width).max(ffn_width))?,
             x: buffer(arch.hidden_size)?,
             normed: buffer(arch.hidden_size)?,
             added: buffer(arch.hidden_size)?,
@@ -179,7 +179,9 @@ impl<B: Backend> Decoder<B> {
             value: buffer(kv_width)?,
             attended: buffer(q_width)?,
             inner: [buffer(ffn_width)?, buffer(ffn_width)?],
-            routing: (n_experts > 0).then(|| Routing::new(&*self.backend, rows, n_experts)).transpose()?,
+            routing: (n_experts > 0)
+                .then(|| Ok((buffer(n_experts)?, self.backend.routes(rows, n_used)?)))
+                .transpose()?,
             angles: arch.ropes.iter().map(|rope| buffer(rope.dim)).collect::<Result<_>>()?,
             positions: Vec::with_capacity(rows),
             asked: Vec::with_capacity(rows),
@@ -200,15 +202,15 @@ impl<B: Backend> Decoder<B> {
         let rows: usize = batch.segments.iter().map(|s| s.rows).sum();
         match (batch.input, &self.embedding) {
             (Input::Tokens(tokens), Some(table)) => {
-                b.embed(table, tokens, arch.embedding_scale, &mut work.x)?
+                b.embed(&mut work.stream, table, tokens, arch.embedding_scale, &mut work.x)?
             }
-            (Input::Hidden(x), _) => b.write(x, &mut work.x)?,
+            (Input::Hidden(x), _) => b.write(&mut work.stream, x, &mut work.x)?,
             (Input::Tokens(_), None) => return Err(super::shard::wrong_input()),
         }
         work.positions.clear();
         work.positions.extend(batch.segments.iter().flat_map(|s| s.start..s.start + s.rows));
         for (angles, frequencies) in work.angles.iter_mut().zip(&self.frequencies) {
-            b.angles(frequencies, &work.positions, angles)?;
+            b.angles(&mut work.stream, frequencies, &work.positions, angles)?;
         }
         for (at, (layer, index)) in self.layers.iter().zip(self.spec.layers.clone()).enumerate() {
             cx.cancel.check()?;
@@ -217,7 +219,7 @@ impl<B: Backend> Decoder<B> {
         cx.cancel.check()?;
         match &self.output {
             Some(output) => self.logits(output, work, batch.segments, out),
-            None => b.read(&work.x, out.reshape(rows, arch.hidden_size)),
+            None => b.read(&mut work.stream, &work.x, out.reshape(rows, arch.hidden_size)),
         }
     }
 
@@ -237,32 +239,34 @@ impl<B: Backend> Decoder<B> {
         let (spec, eps) = (&arch.layers[index.0], arch.norm.eps);
         let attention = &spec.attention;
         let Workspace {
-            scratch, x, normed, added, query, key, value, attended, inner, routing, angles, ..
+            stream, x, normed, added, query, key, value, attended, inner, routing, angles, ..
         } = work;
 
         let products =
             &mut [(&layer.query, &mut *query), (&layer.key, &mut *key), (&layer.value, &mut *value)];
-        b.norm_linear(scratch, x, (&layer.attention_norm, eps), normed, rows, products)?;
+        b.norm_linear(stream, x, (&layer.attention_norm, eps), normed, rows, products)?;
         let angles = &angles[attention.rope];
         let head_dim = attention.head_dim;
         let layout = arch.ropes[attention.rope].layout;
         let norm = layer.query_norm.as_ref().map(|w| (w, eps));
-        b.norm_rope(&NormRope { head_dim, norm, layout }, angles, rows, query)?;
+        b.norm_rope(stream, &NormRope { head_dim, norm, layout }, angles, rows, query)?;
         let norm = layer.key_norm.as_ref().map(|w| (w, eps));
-        b.norm_rope(&NormRope { head_dim, norm, layout }, angles, rows, key)?;
+        b.norm_rope(stream, &NormRope { head_dim, norm, layout }, angles, rows, key)?;
         let mut first = 0;
         for (segment, caches) in segments.iter().zip(caches.iter_mut()) {
             let op = Attend { attention, rows: first..first + segment.rows, start: segment.start };
-            b.attend(scratch, &op, [query, key, value], &mut caches[at], attended)?;
+            b.attend(stream, &op, [query, key, value], &mut caches[at], attended)?;
             first += segment.rows;
         }
-        b.linear(scratch, attended, rows, &mut [(&layer.attention_output, &mut *added)])?;
-        self.join(layer.post_attention_norm.as_ref(), x, added, normed, rows)?;
+        b.linear(stream, attended, rows, &mut [(&layer.attention_output, &mut *added)])?;
+        self.join(stream, layer.post_attention_norm.as_ref(), x, added, normed, rows)?;
 
-        b.rms_norm(x, &layer.ffn_norm, eps, rows, normed)?;
+        b.rms_norm(stream, x, &layer.ffn_norm, eps, rows, normed)?;
         let routes = match (&layer.router, &spec.ffn.experts, routing) {
-            (Some(router), Some(experts), Some(routing)) => {
-                Some(routing.route(b, scratch, (router, experts), normed, rows)?)
+            (Some(router), Some(experts), Some((logits, routes))) => {
+                b.linear(stream, normed, rows, &mut [(router, &mut *logits)])?;
+                b.route(stream, experts, logits, rows, routes)?;
+                Some(&*routes)
             }
             _ => None,
         };
@@ -272,17 +276,18 @@ impl<B: Backend> Decoder<B> {
             routes,
             rows,
             input: normed,
-            scratch,
+            stream,
             inner,
             output: added,
         };
         self.experts.forward(call, cx)?;
-        self.join(layer.post_ffn_norm.as_ref(), x, added, normed, rows)
+        self.join(stream, layer.post_ffn_norm.as_ref(), x, added, normed, rows)
     }
 
     /// Adds a block's result to the residual stream, normed where the family norms it.
     fn join(
         &self,
+        stream: &mut B::Stream,
         norm: Option<&B::Vector>,
         x: &mut B::Buffer,
         added: &B::Buffer,
@@ -290,8 +295,10 @@ impl<B: Backend> Decoder<B> {
         rows: usize,
     ) -> Result<()> {
         match norm {
-            Some(norm) => self.backend.add_norm(x, added, (norm, self.spec.arch.norm.eps), rows, normed),
-            None => self.backend.add(x, added, rows),
+            Some(norm) => {
+                self.backend.add_norm(stream, x, added, (norm, self.spec.arch.norm.eps), rows, normed)
+            }
+            None => self.backend.add(stream, x, added, rows),
         }
     }
 
@@ -307,7 +314,7 @@ impl<B: Backend> Decoder<B> {
             return Err(super::shard::wrong_input());
         };
         let head = Head { matrix: head, n_vocab: arch.vocab_size, softcap: arch.final_softcap };
-        let Workspace { scratch, x, normed, added, asked, logits, .. } = work;
+        let Workspace { stream, x, normed, added, asked, logits, .. } = work;
         asked.clear();
         let mut end = 0;
         for segment in segments {
@@ -325,22 +332,25 @@ impl<B: Backend> Decoder<B> {
                 .zip(ids.chunks_mut(LOGIT_ROWS * k))
                 .zip(host.chunks_mut(LOGIT_ROWS * k))
             {
-                b.gather(x, asked, added)?;
-                b.rms_norm(added, &output.norm, arch.norm.eps, asked.len(), normed)?;
-                b.top(scratch, &head, normed, asked.len(), TopLogits { k, ids, logits: host })?;
+                b.gather(stream, x, asked, added)?;
+                b.rms_norm(stream, added, &output.norm, arch.norm.eps, asked.len(), normed)?;
+                b.top(stream, &head, normed, asked.len(), TopLogits { k, ids, logits: host })?;
             }
             return Ok(());
         }
         let host = out.reshape(asked.len(), arch.vocab_size);
+        if asked.is_empty() {
+            return b.submit(stream);
+        }
         let logits = match logits {
             Some(logits) => logits,
             None => logits.insert(b.buffer(LOGIT_ROWS.min(self.spec.max_rows), arch.vocab_size)?),
         };
         for (asked, host) in asked.chunks(LOGIT_ROWS).zip(host.chunks_mut(LOGIT_ROWS * arch.vocab_size)) {
-            b.gather(x, asked, added)?;
-            b.rms_norm(added, &output.norm, arch.norm.eps, asked.len(), normed)?;
-            b.logits(scratch, &head, normed, asked.len(), logits)?;
-            b.read(logits, host)?;
+            b.gather(stream, x, asked, added)?;
+            b.rms_norm(stream, added, &output.norm, arch.norm.eps, asked.len(), normed)?;
+            b.logits(stream, &head, normed, asked.len(), logits)?;
+            b.read(stream, logits, host)?;
         }
         Ok(())
     }

@@ -6,9 +6,9 @@
 use std::ops::Range;
 
 use super::load::Loader;
-use crate::arch::{ArchSpec, FfnSpec, LayerTensor};
+use crate::arch::{Activation, ArchSpec, ExpertsSpec, LayerTensor};
 use crate::engine::StepCx;
-use crate::engine::backend::{Backend, Expert, Experts, Routes};
+use crate::engine::backend::{Backend, Experts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::LayerIdx;
 
@@ -17,12 +17,12 @@ pub(super) struct ExpertCall<'a, B: Backend> {
     pub(super) backend: &'a B,
     pub(super) layer: LayerIdx,
     /// Which experts each row takes; `None` where the layer is dense: all rows take its only one.
-    pub(super) routes: Option<&'a Routes>,
+    pub(super) routes: Option<&'a B::Routes>,
     /// Rows of input and output.
     pub(super) rows: usize,
     /// Normed hidden states `[rows, hidden]`.
     pub(super) input: &'a B::Buffer,
-    pub(super) scratch: &'a mut B::Scratch,
+    pub(super) stream: &'a mut B::Stream,
     /// Room for the inner activations, `[rows, width]` each.
     pub(super) inner: &'a mut [B::Buffer; 2],
     /// Takes the block's result `[rows, hidden]`.
@@ -45,8 +45,14 @@ pub(super) struct ResidentExperts<B: Backend> {
 }
 
 struct Block<B: Backend> {
-    spec: FfnSpec,
-    experts: Vec<Expert<B>>,
+    activation: Activation,
+    weights: Weights<B>,
+}
+
+/// Gate, up and down.
+enum Weights<B: Backend> {
+    Dense([B::Matrix; 3]),
+    Experts([B::Stack; 3]),
 }
 
 impl<B: Backend> ResidentExperts<B> {
@@ -59,42 +65,38 @@ impl<B: Backend> ResidentExperts<B> {
     pub(super) fn load_layer(&mut self, loader: &mut Loader<'_, B>, arch: &ArchSpec) -> Result<()> {
         use LayerTensor as T;
         let layer = self.first_layer + self.blocks.len();
-        let spec = arch.layers[layer].ffn.clone();
+        let spec = &arch.layers[layer].ffn;
         let (hidden, width, bias) = (arch.hidden_size, spec.width, spec.bias);
-        let experts = match spec.experts {
-            None => vec![Expert {
-                gate: loader.layer_matrix(layer, T::FfnGate, width, hidden, bias)?,
-                up: loader.layer_matrix(layer, T::FfnUp, width, hidden, bias)?,
-                down: loader.layer_matrix(layer, T::FfnDown, hidden, width, bias)?,
-            }],
-            Some(experts) => {
-                let n = experts.n_experts;
-                let gates = loader.layer_experts(layer, T::ExpertGate, [n, width, hidden])?;
-                let ups = loader.layer_experts(layer, T::ExpertUp, [n, width, hidden])?;
-                let downs = loader.layer_experts(layer, T::ExpertDown, [n, hidden, width])?;
-                let parts = gates.into_iter().zip(ups).zip(downs);
-                parts.map(|((gate, up), down)| Expert { gate, up, down }).collect()
-            }
+        let weights = match spec.experts {
+            None => Weights::Dense([
+                loader.layer_matrix(layer, T::FfnGate, width, hidden, bias)?,
+                loader.layer_matrix(layer, T::FfnUp, width, hidden, bias)?,
+                loader.layer_matrix(layer, T::FfnDown, hidden, width, bias)?,
+            ]),
+            Some(ExpertsSpec { n_experts: n, .. }) => Weights::Experts([
+                loader.layer_experts(layer, T::ExpertGate, [n, width, hidden])?,
+                loader.layer_experts(layer, T::ExpertUp, [n, width, hidden])?,
+                loader.layer_experts(layer, T::ExpertDown, [n, hidden, width])?,
+            ]),
         };
-        self.blocks.push(Block { spec, experts });
+        self.blocks.push(Block { activation: spec.activation, weights });
         Ok(())
     }
 }
 
 impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
     fn forward(&self, call: ExpertCall<'_, B>, _cx: &StepCx<'_>) -> Result<()> {
-        let ExpertCall { backend, layer, routes, rows, input, scratch, inner, output } = call;
+        let ExpertCall { backend, layer, routes, rows, input, stream, inner, output } = call;
         let block = layer.0.checked_sub(self.first_layer).and_then(|at| self.blocks.get(at));
         match (block, routes) {
-            (Some(Block { spec, experts }), Some(routes)) if spec.experts.is_some() => {
-                let op = Experts { activation: spec.activation, routes, experts };
-                backend.experts(scratch, &op, input, rows, inner, output)
+            (Some(Block { activation, weights: Weights::Experts([gate, up, down]) }), Some(routes)) => {
+                let op = Experts { activation: *activation, routes, gate, up, down };
+                backend.experts(stream, &op, input, rows, inner, output)
             }
-            (Some(Block { spec, experts }), None) if spec.experts.is_none() => {
+            (Some(Block { activation, weights: Weights::Dense([to_gate, to_up, down]) }), None) => {
                 let [gate, up] = &mut *inner;
-                let Expert { gate: to_gate, up: to_up, down } = &experts[0];
-                backend.linear(scratch, input, rows, &mut [(to_gate, gate), (to_up, up)])?;
-                backend.gated_linear(scratch, spec.activation, inner, rows, &mut [(down, output)])
+                backend.linear(stream, input, rows, &mut [(to_gate, gate), (to_up, up)])?;
+                backend.gated_linear(stream, *activation, inner, rows, &mut [(down, output)])
             }
             _ => Err(Error::new(ErrorKind::Internal, "the provider does not hold these experts")
                 .with("layer", layer)),

@@ -82,24 +82,23 @@ impl<B: Backend> Loader<'_, B> {
         layer: usize,
         tensor: LayerTensor,
         [n, n_out, n_in]: [usize; 3],
-    ) -> Result<Vec<B::Matrix>> {
+    ) -> Result<B::Stack> {
         let names = &self.arch.names;
         if names.stacks_experts() {
             let region = self.checkpoint.region(&names.weight(layer, tensor))?;
             self.in_file(region.expect_shape(&[n, n_out, n_in]))?;
             self.bytes += region.bytes().len() as u64;
             let region = self.placed(region)?.on_demand();
-            return region.parts().map(|part| self.backend.matrix(part, None)).collect();
+            return self.backend.stack(region.parts().collect());
         }
-        let mut matrices = Vec::new();
+        let mut regions = Vec::with_capacity(n);
         for expert in (0..n).map(ExpertIdx) {
             let region = self.checkpoint.region(&names.expert_weight(layer, tensor, expert))?;
             self.in_file(region.expect_shape(&[n_out, n_in]))?;
             self.bytes += region.bytes().len() as u64;
-            let region = self.placed(region)?.on_demand();
-            matrices.push(self.backend.matrix(region, None)?);
+            regions.push(self.placed(region)?.on_demand());
         }
-        Ok(matrices)
+        self.backend.stack(regions)
     }
 
     fn values(&mut self, name: &str, width: usize) -> Result<Vec<f32>> {

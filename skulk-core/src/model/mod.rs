@@ -8,7 +8,6 @@ mod load;
 mod mixed;
 #[cfg(test)]
 mod providers;
-mod routing;
 mod shard;
 
 pub use engine::{EngineOptions, candle_cpu, candle_cuda, candle_metal, cpu, engine};

@@ -51,18 +51,18 @@ impl ExpertProvider<Cpu> for OverHost {
     fn forward(&self, call: ExpertCall<'_, Cpu>, cx: &StepCx<'_>) -> Result<()> {
         const HIDDEN: usize = 256;
         let mut host = vec![0.0; call.rows * HIDDEN];
-        call.backend.read(call.input, &mut host)?;
+        call.backend.read(call.stream, call.input, &mut host)?;
         let mut input = call.backend.buffer(call.rows, HIDDEN)?;
-        call.backend.write(&host, &mut input)?;
+        call.backend.write(call.stream, &host, &mut input)?;
         let mut output = call.backend.buffer(call.rows, HIDDEN)?;
-        let ExpertCall { backend, layer, routes, rows, scratch, inner, output: into, .. } = call;
+        let ExpertCall { backend, layer, routes, rows, stream, inner, output: into, .. } = call;
         let (input, result) = (&input, &mut output);
         self.0.forward(
-            ExpertCall { backend, layer, routes, rows, input, scratch, inner, output: result },
+            ExpertCall { backend, layer, routes, rows, input, stream: &mut *stream, inner, output: result },
             cx,
         )?;
-        backend.read(&output, &mut host)?;
-        backend.write(&host, into)
+        backend.read(stream, &output, &mut host)?;
+        backend.write(stream, &host, into)
     }
 }
 

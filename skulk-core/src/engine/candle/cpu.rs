@@ -6,9 +6,9 @@ use super::attention::{self, Cache, Partials};
 use super::experts::{self, Selected};
 use super::math;
 use super::product::{self, Matrix, Rooms};
-use crate::arch::{Activation, RopeLayout};
+use crate::arch::{Activation, ExpertsSpec, RopeLayout};
 use crate::engine::Precision;
-use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, NormRope};
+use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, NormRope, Routes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::{Region, quant};
@@ -69,8 +69,8 @@ impl Buffer {
     }
 }
 
-/// See [`Backend::Scratch`].
-pub(crate) struct Scratch {
+/// See [`Backend::Stream`].
+pub(crate) struct Stream {
     pub(super) rooms: Rooms,
     pub(super) selected: Selected,
     partials: Partials,
@@ -81,7 +81,9 @@ impl Backend for Cpu {
     type Matrix = Matrix;
     type Vector = Vec<f32>;
     type Cache = Cache;
-    type Scratch = Scratch;
+    type Stack = Vec<Matrix>;
+    type Routes = Routes;
+    type Stream = Stream;
 
     const EXACT_ROWS: bool = true;
 
@@ -102,8 +104,8 @@ impl Backend for Cpu {
         Ok(Buffer { data, width })
     }
 
-    fn scratch(&self, rows: usize, width: usize) -> Result<Scratch> {
-        Ok(Scratch {
+    fn stream(&self, rows: usize, width: usize) -> Result<Stream> {
+        Ok(Stream {
             rooms: Rooms::new(rows, width, self.threads, self.precision),
             selected: Selected::default(),
             partials: Partials::default(),
@@ -120,21 +122,29 @@ impl Backend for Cpu {
         Ok(Matrix::new(weight, row_bytes, bias))
     }
 
+    fn stack(&self, weights: Vec<Region>) -> Result<Vec<Matrix>> {
+        weights.into_iter().map(|weight| self.matrix(weight, None)).collect()
+    }
+
+    fn routes(&self, _rows: usize, _n_used: usize) -> Result<Routes> {
+        Ok(Routes::default())
+    }
+
     fn vector(&self, values: Vec<f32>) -> Result<Vec<f32>> {
         Ok(values)
     }
 
-    fn write(&self, host: &[f32], out: &mut Buffer) -> Result<()> {
+    fn write(&self, _: &mut Stream, host: &[f32], out: &mut Buffer) -> Result<()> {
         out.data[..host.len()].copy_from_slice(host);
         Ok(())
     }
 
-    fn read(&self, x: &Buffer, out: &mut [f32]) -> Result<()> {
+    fn read(&self, _: &mut Stream, x: &Buffer, out: &mut [f32]) -> Result<()> {
         out.copy_from_slice(&x.data[..out.len()]);
         Ok(())
     }
 
-    fn gather(&self, x: &Buffer, from: &[usize], out: &mut Buffer) -> Result<()> {
+    fn gather(&self, _: &mut Stream, x: &Buffer, from: &[usize], out: &mut Buffer) -> Result<()> {
         out.width = x.width;
         for (to, &from) in out.data.chunks_exact_mut(x.width).zip(from) {
             to.copy_from_slice(x.row(from));
@@ -142,7 +152,14 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn embed(&self, table: &Matrix, tokens: &[TokenId], scale: f32, out: &mut Buffer) -> Result<()> {
+    fn embed(
+        &self,
+        _: &mut Stream,
+        table: &Matrix,
+        tokens: &[TokenId],
+        scale: f32,
+        out: &mut Buffer,
+    ) -> Result<()> {
         out.width = table.n_in();
         let (bytes, dtype) = (table.weight.bytes(), table.weight.dtype());
         self.rows(out, tokens.len(), |row, x| {
@@ -155,54 +172,91 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn rms_norm(&self, x: &Buffer, weight: &Vec<f32>, eps: f32, rows: usize, out: &mut Buffer) -> Result<()> {
+    fn rms_norm(
+        &self,
+        _: &mut Stream,
+        x: &Buffer,
+        weight: &Vec<f32>,
+        eps: f32,
+        rows: usize,
+        out: &mut Buffer,
+    ) -> Result<()> {
         out.width = x.width;
         self.rows(out, rows, |row, y| math::rms_norm(x.row(row), weight, eps, y));
         Ok(())
     }
 
-    fn add(&self, x: &mut Buffer, y: &Buffer, rows: usize) -> Result<()> {
+    fn add(&self, _: &mut Stream, x: &mut Buffer, y: &Buffer, rows: usize) -> Result<()> {
         self.rows(x, rows, |row, x| x.iter_mut().zip(y.row(row)).for_each(|(x, y)| *x += y));
         Ok(())
     }
 
     fn linear(
         &self,
-        scratch: &mut Scratch,
+        stream: &mut Stream,
         x: &Buffer,
         rows: usize,
         products: &mut [(&Matrix, &mut Buffer)],
     ) -> Result<()> {
         for (matrix, out) in products {
             out.width = matrix.n_out();
-            product::multiply(&mut scratch.rooms, matrix, &x.data, rows, &mut out.data);
+            product::multiply(&mut stream.rooms, matrix, &x.data, rows, &mut out.data);
         }
         Ok(())
     }
 
-    fn gated(&self, activation: Activation, gate: &mut Buffer, up: &Buffer, rows: usize) -> Result<()> {
+    fn gated(
+        &self,
+        _: &mut Stream,
+        activation: Activation,
+        gate: &mut Buffer,
+        up: &Buffer,
+        rows: usize,
+    ) -> Result<()> {
         self.rows(gate, rows, |row, gate| math::gated(activation, gate, up.row(row)));
+        Ok(())
+    }
+
+    fn route(
+        &self,
+        stream: &mut Stream,
+        spec: &ExpertsSpec,
+        logits: &Buffer,
+        rows: usize,
+        out: &mut Routes,
+    ) -> Result<()> {
+        out.select(spec, rows, |host| self.read(stream, logits, host))
+    }
+
+    fn read_routes(&self, _: &mut Stream, routes: &Routes, _rows: usize, out: &mut Routes) -> Result<()> {
+        out.copy(routes);
         Ok(())
     }
 
     fn experts(
         &self,
-        scratch: &mut Scratch,
+        stream: &mut Stream,
         op: &Experts<'_, Self>,
         x: &Buffer,
         rows: usize,
         inner: &mut [Buffer; 2],
         out: &mut Buffer,
     ) -> Result<()> {
-        experts::experts(scratch, op, x, rows, inner, out)
+        experts::experts(stream, op, x, rows, inner, out)
     }
 
-    fn softcap(&self, x: &mut Buffer, cap: f32, rows: usize) -> Result<()> {
+    fn softcap(&self, _: &mut Stream, x: &mut Buffer, cap: f32, rows: usize) -> Result<()> {
         self.rows(x, rows, |_, x| x.iter_mut().for_each(|v| *v = cap * math::tanh(*v / cap)));
         Ok(())
     }
 
-    fn angles(&self, frequencies: &[f32], positions: &[usize], out: &mut Buffer) -> Result<()> {
+    fn angles(
+        &self,
+        _: &mut Stream,
+        frequencies: &[f32],
+        positions: &[usize],
+        out: &mut Buffer,
+    ) -> Result<()> {
         self.rows(out, positions.len(), |row, x| {
             let (cos, sin) = x.split_at_mut(frequencies.len());
             for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(frequencies) {
@@ -212,7 +266,14 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn norm_rope(&self, op: &NormRope<'_, Self>, angles: &Buffer, rows: usize, x: &mut Buffer) -> Result<()> {
+    fn norm_rope(
+        &self,
+        _: &mut Stream,
+        op: &NormRope<'_, Self>,
+        angles: &Buffer,
+        rows: usize,
+        x: &mut Buffer,
+    ) -> Result<()> {
         let half = angles.width / 2;
         self.rows(x, rows, |row, x| {
             let (cos, sin) = angles.row(row).split_at(half);
@@ -243,7 +304,7 @@ impl Backend for Cpu {
 
     fn attend(
         &self,
-        scratch: &mut Scratch,
+        stream: &mut Stream,
         op: &Attend<'_>,
         qkv: [&Buffer; 3],
         cache: &mut Cache,
@@ -251,7 +312,7 @@ impl Backend for Cpu {
     ) -> Result<()> {
         out.width = op.attention.n_heads * op.attention.head_dim;
         let qkv = qkv.map(|x| x.data.as_slice());
-        attention::attend(&mut scratch.partials, self.threads, op, qkv, cache, &mut out.data);
+        attention::attend(&mut stream.partials, self.threads, op, qkv, cache, &mut out.data);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 //! Results wait by place until every expert is done, because a row adds them up in the order of its
 //! selection, whatever the order in which they were computed.
 
-use super::cpu::{Buffer, Cpu, Scratch};
+use super::cpu::{Buffer, Cpu, Stream};
 use super::{math, product};
 use crate::engine::backend::{Experts, Routes};
 use crate::error::{Error, ErrorKind, Result};
@@ -45,29 +45,29 @@ fn reserve(room: &mut Vec<f32>, len: Option<usize>) -> Result<()> {
 
 /// See [`Backend::experts`](crate::engine::backend::Backend::experts).
 pub(super) fn experts(
-    scratch: &mut Scratch,
+    stream: &mut Stream,
     op: &Experts<'_, Cpu>,
     x: &Buffer,
     rows: usize,
     inner: &mut [Buffer; 2],
     out: &mut Buffer,
 ) -> Result<()> {
-    let Experts { activation, routes, experts } = *op;
-    let Scratch { rooms, selected, .. } = scratch;
-    let n_out = experts.first().map_or(0, |expert| expert.down.n_out());
+    let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down } = *op;
+    let Stream { rooms, selected, .. } = stream;
+    let n_out = to_down.first().map_or(0, |down| down.n_out());
     selected.prepare(routes, rows, [x.width, n_out])?;
     let Selected { places, input, output, results } = selected;
     let [gate, up] = inner;
     for places in places.chunk_by(|&a, &b| routes.ids[a as usize] == routes.ids[b as usize]) {
-        let expert = &experts[routes.ids[places[0] as usize] as usize];
+        let expert = routes.ids[places[0] as usize] as usize;
         for (place, input) in places.iter().zip(input.chunks_exact_mut(x.width)) {
             input.copy_from_slice(x.row(*place as usize / routes.n_used));
         }
-        let (rows, width) = (places.len(), expert.gate.n_out());
-        product::multiply(rooms, &expert.gate, input, rows, &mut gate.data);
-        product::multiply(rooms, &expert.up, input, rows, &mut up.data);
+        let (rows, width) = (places.len(), to_gate[expert].n_out());
+        product::multiply(rooms, &to_gate[expert], input, rows, &mut gate.data);
+        product::multiply(rooms, &to_up[expert], input, rows, &mut up.data);
         math::gated(activation, &mut gate.data[..rows * width], &up.data[..rows * width]);
-        product::multiply(rooms, &expert.down, &gate.data, rows, output);
+        product::multiply(rooms, &to_down[expert], &gate.data, rows, output);
         for (place, output) in places.iter().zip(output.chunks_exact(n_out)) {
             results[*place as usize * n_out..][..n_out].copy_from_slice(output);
         }

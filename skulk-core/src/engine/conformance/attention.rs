@@ -94,23 +94,23 @@ fn run<B: Backend>(
 ) -> [Vec<f32>; 2] {
     let cache_spec = CacheSpec::new(spec, LEN, MOST, kv);
     let mut caches = [0, 1].map(|_| b.cache(&cache_spec).unwrap());
-    let mut scratch = b.scratch(2 * MOST, widths[0]).unwrap();
+    let s = &mut b.stream(2 * MOST, widths[0]).unwrap();
     let mut out = b.buffer(2 * MOST, widths[0]).unwrap();
     let mut found = [Vec::new(), Vec::new()];
     let mut start = 0;
     for (step, &rows) in chunks.iter().enumerate() {
         let qkv = [0, 1, 2].map(|i| {
             let part = |s: &Sequence| s.qkv[i][start * widths[i]..][..rows * widths[i]].to_vec();
-            filled(b, widths[i], &[part(&pair[0]), part(&pair[1])].concat())
+            filled(b, s, widths[i], &[part(&pair[0]), part(&pair[1])].concat())
         });
         // A step that was cancelled half way and comes again overwrites its own positions.
         for _ in 0..1 + usize::from(step % 5 == 1) {
             for (i, cache) in caches.iter_mut().enumerate() {
                 let op = Attend { attention: spec, rows: i * rows..(i + 1) * rows, start };
-                b.attend(&mut scratch, &op, qkv.each_ref(), cache, &mut out).unwrap();
+                b.attend(s, &op, qkv.each_ref(), cache, &mut out).unwrap();
             }
         }
-        let both = values(b, &out, 2 * rows * widths[0]);
+        let both = values(b, s, &out, 2 * rows * widths[0]);
         for (found, part) in found.iter_mut().zip(both.chunks(rows * widths[0])) {
             found.extend(part);
         }

@@ -3,8 +3,8 @@
 use super::material::{Numbers, Weights, wide};
 use super::operations::Product;
 use super::{Rounds, check, check_same, filled, oracle, values};
-use crate::arch::Activation;
-use crate::engine::backend::{Backend, Expert, Experts, Routes};
+use crate::arch::{Activation, ExpertsSpec};
+use crate::engine::backend::{Backend, Experts, Routes};
 use crate::weights::DType;
 
 /// How many experts there are, and how many a row takes: all of them, most, few.
@@ -20,16 +20,16 @@ pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
             let loaded = layer.load(b);
             for rows in [1, 3, 40] {
                 let x = numbers.floats(rows * hidden);
-                let routes = random_routes(&mut numbers, rows, count);
-                let found = run(b, &layer, &loaded, &routes, &x);
+                let logits: Vec<f32> = numbers.floats(rows * count[0]).iter().map(|x| 4.0 * x).collect();
+                let spec = ExpertsSpec { n_experts: count[0], n_used: count[1], normalise: case % 2 == 0 };
                 let what = format!("{rows} rows to {count:?} experts of {dtype}");
+                let (routes, found) = run(b, &layer, &loaded, &spec, &logits, &x);
+                check_routes(&routes, &spec, &logits, &what);
                 let (expected, tolerances) = layer.expected(b, &routes, &wide(&x));
                 check(&found, &expected, |i| tolerances[i], &what);
                 if B::EXACT_ROWS {
-                    let apart = (0..rows).flat_map(|row| {
-                        let x = &x[row * hidden..][..hidden];
-                        run(b, &layer, &loaded, &only(&routes, row), x)
-                    });
+                    let apart = x.chunks(hidden).zip(logits.chunks(count[0]));
+                    let apart = apart.flat_map(|(x, logits)| run(b, &layer, &loaded, &spec, logits, x).1);
                     check_same::<B>(&found, &apart.collect::<Vec<_>>(), &what);
                 }
             }
@@ -57,14 +57,8 @@ impl Layer {
         Self { activation, hidden, width, weights: (0..n).map(expert).collect() }
     }
 
-    fn load<B: Backend>(&self, b: &B) -> Vec<Expert<B>> {
-        let matrix = |w: &Weights| b.matrix(w.region.clone(), None).unwrap();
-        let expert = |[gate, up, down]: &[Weights; 3]| Expert {
-            gate: matrix(gate),
-            up: matrix(up),
-            down: matrix(down),
-        };
-        self.weights.iter().map(expert).collect()
+    fn load<B: Backend>(&self, b: &B) -> [B::Stack; 3] {
+        [0, 1, 2].map(|i| b.stack(self.weights.iter().map(|w| w[i].region.clone()).collect()).unwrap())
     }
 
     /// True results, and how far off each may be.
@@ -119,39 +113,40 @@ impl Layer {
     }
 }
 
-/// For each row different experts in any order, with weights up to 1.
-fn random_routes(numbers: &mut Numbers, rows: usize, [n, n_used]: [usize; 2]) -> Routes {
-    let mut routes = Routes { n_used, ..Routes::default() };
-    for _ in 0..rows {
-        let mut all: Vec<u32> = (0..n as u32).collect();
-        for i in 0..n_used {
-            let chosen = i + numbers.below(n - i);
-            all.swap(i, chosen);
-        }
-        routes.ids.extend(&all[..n_used]);
-    }
-    routes.weights = numbers.floats(rows * n_used).iter().map(|x| x.abs()).collect();
-    routes
-}
-
-/// The routes of one row.
-fn only(routes: &Routes, row: usize) -> Routes {
-    let places = row * routes.n_used..(row + 1) * routes.n_used;
-    Routes {
-        n_used: routes.n_used,
-        ids: routes.ids[places.clone()].to_vec(),
-        weights: routes.weights[places].to_vec(),
-    }
+/// The experts that the host chooses, and their weights within a few roundings.
+fn check_routes(routes: &Routes, spec: &ExpertsSpec, logits: &[f32], what: &str) {
+    let mut expected = Routes::default();
+    let rows = logits.len() / spec.n_experts;
+    let copy = |host: &mut [f32]| {
+        host.copy_from_slice(logits);
+        Ok::<_, ()>(())
+    };
+    expected.select(spec, rows, copy).unwrap();
+    assert_eq!((routes.n_used, &routes.ids), (spec.n_used, &expected.ids), "{what}");
+    check(&routes.weights, &wide(&expected.weights), |i| 2e-6 * f64::from(expected.weights[i]), what);
 }
 
 /// In buffers that are made for more rows and wider layers.
-fn run<B: Backend>(b: &B, layer: &Layer, experts: &[Expert<B>], routes: &Routes, x: &[f32]) -> Vec<f32> {
+fn run<B: Backend>(
+    b: &B,
+    layer: &Layer,
+    [gate, up, down]: &[B::Stack; 3],
+    spec: &ExpertsSpec,
+    logits: &[f32],
+    x: &[f32],
+) -> (Routes, Vec<f32>) {
     let rows = x.len() / layer.hidden;
     let room = layer.hidden.max(layer.width) + 8;
-    let mut scratch = b.scratch(rows + 2, room).unwrap();
+    let s = &mut b.stream(rows + 2, room).unwrap();
     let mut inner = [0, 1].map(|_| b.buffer(rows + 2, room).unwrap());
     let mut out = b.buffer(rows + 2, room).unwrap();
-    let op = Experts { activation: layer.activation, routes, experts };
-    b.experts(&mut scratch, &op, &filled(b, layer.hidden, x), rows, &mut inner, &mut out).unwrap();
-    values(b, &out, rows * layer.hidden)
+    let mut routes = b.routes(rows + 2, spec.n_used).unwrap();
+    let logits = filled(b, s, spec.n_experts, logits);
+    b.route(s, spec, &logits, rows, &mut routes).unwrap();
+    let op = Experts { activation: layer.activation, routes: &routes, gate, up, down };
+    let x = filled(b, s, layer.hidden, x);
+    b.experts(s, &op, &x, rows, &mut inner, &mut out).unwrap();
+    let mut chosen = Routes::default();
+    b.read_routes(s, &routes, rows, &mut chosen).unwrap();
+    (chosen, values(b, s, &out, rows * layer.hidden))
 }

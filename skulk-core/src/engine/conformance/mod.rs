@@ -55,16 +55,16 @@ pub(super) trait Rounds: Backend {
 }
 
 /// A buffer with these rows.
-fn filled<B: Backend>(b: &B, width: usize, values: &[f32]) -> B::Buffer {
+fn filled<B: Backend>(b: &B, s: &mut B::Stream, width: usize, values: &[f32]) -> B::Buffer {
     let mut buffer = b.buffer(values.len() / width, width).unwrap();
-    b.write(values, &mut buffer).unwrap();
+    b.write(s, values, &mut buffer).unwrap();
     buffer
 }
 
 /// The first `len` values of a buffer.
-fn values<B: Backend>(b: &B, buffer: &B::Buffer, len: usize) -> Vec<f32> {
+fn values<B: Backend>(b: &B, s: &mut B::Stream, buffer: &B::Buffer, len: usize) -> Vec<f32> {
     let mut values = vec![f32::NAN; len];
-    b.read(buffer, &mut values).unwrap();
+    b.read(s, buffer, &mut values).unwrap();
     values
 }
 

@@ -10,26 +10,32 @@ use crate::weights::DType;
 /// Row counts: one, a few, enough for several threads, enough for tiles of rows.
 const ROWS: [usize; 4] = [1, 2, 33, 150];
 
+/// No step here is larger.
+const MOST_ROWS: usize = 200;
+const MOST_WIDTH: usize = 1280;
+
 pub(in crate::engine) fn moves_rows<B: Backend>(b: &B) {
+    let s = &mut b.stream(MOST_ROWS, MOST_WIDTH).unwrap();
     let (rows, width) = (7, 12);
     let host = Numbers::new(1).floats(rows * width);
-    let x = filled(b, width, &host);
-    assert_eq!(values(b, &x, host.len()), host);
-    assert_eq!(values(b, &x, 3 * width), host[..3 * width], "fewer rows");
+    let x = filled(b, s, width, &host);
+    assert_eq!(values(b, s, &x, host.len()), host);
+    assert_eq!(values(b, s, &x, 3 * width), host[..3 * width], "fewer rows");
 
     let from = [6, 0, 3, 3];
     let mut out = b.buffer(rows, width).unwrap();
-    b.gather(&x, &from, &mut out).unwrap();
+    b.gather(s, &x, &from, &mut out).unwrap();
     let expected: Vec<f32> = from.iter().flat_map(|&row| host[row * width..][..width].to_vec()).collect();
-    assert_eq!(values(b, &out, expected.len()), expected);
+    assert_eq!(values(b, s, &out, expected.len()), expected);
 
     let other = Numbers::new(2).floats(2 * width);
-    b.write(&other, &mut out).unwrap();
-    assert_eq!(values(b, &out, other.len()), other, "written over");
-    assert_eq!(values(b, &x, host.len()), host, "the source stays");
+    b.write(s, &other, &mut out).unwrap();
+    assert_eq!(values(b, s, &out, other.len()), other, "written over");
+    assert_eq!(values(b, s, &x, host.len()), host, "the source stays");
 }
 
 pub(in crate::engine) fn embed<B: Backend>(b: &B) {
+    let s = &mut b.stream(MOST_ROWS, MOST_WIDTH).unwrap();
     let mut numbers = Numbers::new(3);
     for &dtype in DType::ALL {
         for shift in [0, 3] {
@@ -39,7 +45,7 @@ pub(in crate::engine) fn embed<B: Backend>(b: &B) {
             for (n, scale) in [(1, 1.0), (5, 25.3), (200, 25.3)] {
                 let tokens: Vec<TokenId> = (0..n).map(|_| TokenId(numbers.below(vocab) as u32)).collect();
                 let mut out = b.buffer(n, width).unwrap();
-                b.embed(&table, &tokens, scale, &mut out).unwrap();
+                b.embed(s, &table, &tokens, scale, &mut out).unwrap();
                 let expected: Vec<f64> = tokens
                     .iter()
                     .flat_map(|token| &weights.values[token.0 as usize * width..][..width])
@@ -47,21 +53,22 @@ pub(in crate::engine) fn embed<B: Backend>(b: &B) {
                     .collect();
                 // Scales and minima of a block, and this scale: a few roundings of numbers up to 1.
                 let tolerance = |_| 5e-7 * f64::from(scale);
-                check(&values(b, &out, n * width), &expected, tolerance, &format!("{dtype} rows"));
+                check(&values(b, s, &out, n * width), &expected, tolerance, &format!("{dtype} rows"));
             }
         }
     }
 }
 
 pub(in crate::engine) fn rms_norm<B: Backend>(b: &B) {
+    let s = &mut b.stream(MOST_ROWS, MOST_WIDTH).unwrap();
     let mut numbers = Numbers::new(4);
     for width in [1, 9, 64, 640] {
         for rows in ROWS {
             let (x, weight) = (numbers.floats(rows * width), numbers.floats(width));
-            let norm = |x: &[f32], rows: usize| {
-                let (x, mut out) = (filled(b, width, x), b.buffer(rows, width).unwrap());
-                b.rms_norm(&x, &b.vector(weight.clone()).unwrap(), 1e-6, rows, &mut out).unwrap();
-                values(b, &out, rows * width)
+            let mut norm = |x: &[f32], rows: usize| {
+                let (x, mut out) = (filled(b, s, width, x), b.buffer(rows, width).unwrap());
+                b.rms_norm(s, &x, &b.vector(weight.clone()).unwrap(), 1e-6, rows, &mut out).unwrap();
+                values(b, s, &out, rows * width)
             };
             let found = norm(&x, rows);
             let row = |x: &[f32]| oracle::rms_norm(&wide(x), &wide(&weight), f64::from(1e-6f32));
@@ -75,37 +82,39 @@ pub(in crate::engine) fn rms_norm<B: Backend>(b: &B) {
 }
 
 pub(in crate::engine) fn elementwise<B: Backend>(b: &B) {
+    let s = &mut b.stream(MOST_ROWS, MOST_WIDTH).unwrap();
     let mut numbers = Numbers::new(5);
     for (rows, width) in [(1, 1), (3, 40), (70, 300)] {
         let spread = |x: Vec<f32>| x.iter().map(|x| 12.0 * x).collect::<Vec<_>>();
         let (x, y) = (spread(numbers.floats(rows * width)), spread(numbers.floats(rows * width)));
-        let other = filled(b, width, &y);
+        let other = filled(b, s, width, &y);
 
-        let mut sum = filled(b, width, &x);
-        b.add(&mut sum, &other, rows).unwrap();
+        let mut sum = filled(b, s, width, &x);
+        b.add(s, &mut sum, &other, rows).unwrap();
         let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
-        assert_eq!(values(b, &sum, x.len()), expected, "one addition has one result");
+        assert_eq!(values(b, s, &sum, x.len()), expected, "one addition has one result");
 
         for activation in [Activation::Silu, Activation::GeluTanh, Activation::Gelu] {
-            let mut gate = filled(b, width, &x);
-            b.gated(activation, &mut gate, &other, rows).unwrap();
+            let mut gate = filled(b, s, width, &x);
+            b.gated(s, activation, &mut gate, &other, rows).unwrap();
             let expected: Vec<f64> =
                 wide(&x).iter().zip(wide(&y)).map(|(&x, y)| oracle::activation(activation, x) * y).collect();
             // A sigmoid or tanh within 1e-6 of the true one, times gate and up.
             let tolerance = |i: usize| 2e-6 * f64::from((x[i] * y[i]).abs()) + 1e-9;
-            check(&values(b, &gate, x.len()), &expected, tolerance, &format!("{activation:?}"));
+            check(&values(b, s, &gate, x.len()), &expected, tolerance, &format!("{activation:?}"));
         }
         for cap in [0.5, 30.0] {
-            let mut capped = filled(b, width, &x);
-            b.softcap(&mut capped, cap, rows).unwrap();
+            let mut capped = filled(b, s, width, &x);
+            b.softcap(s, &mut capped, cap, rows).unwrap();
             let expected: Vec<f64> = wide(&x).iter().map(|&x| oracle::softcap(x, f64::from(cap))).collect();
             let tolerance = |_| 2e-6 * f64::from(cap);
-            check(&values(b, &capped, x.len()), &expected, tolerance, "soft-cap");
+            check(&values(b, s, &capped, x.len()), &expected, tolerance, "soft-cap");
         }
     }
 }
 
 pub(in crate::engine) fn linear<B: Rounds>(b: &B) {
+    let s = &mut b.stream(MOST_ROWS, MOST_WIDTH).unwrap();
     let mut numbers = Numbers::new(6);
     for &dtype in DType::ALL {
         let widths: &[usize] = match dtype.block_len() {
@@ -121,11 +130,11 @@ pub(in crate::engine) fn linear<B: Rounds>(b: &B) {
                 for rows in ROWS {
                     let x = numbers.floats(rows * n_in);
                     let what = format!("{dtype} [{n_out}, {n_in}] by {rows} rows from byte {shift}");
-                    let found = product(b, &matrix, &x, [n_in, n_out]);
+                    let found = product(b, s, &matrix, &x, [n_in, n_out]);
                     let expected = Product::of(b, &weights, &wide(&x), bias.as_deref());
                     expected.check(&found, &what);
                     if B::EXACT_ROWS {
-                        let row = |x: &[f32]| product(b, &matrix, x, [n_in, n_out]);
+                        let row = |x: &[f32]| product(b, s, &matrix, x, [n_in, n_out]);
                         let apart: Vec<f32> = x.chunks(n_in).flat_map(row).collect();
                         check_same::<B>(&found, &apart, &what);
                     }
@@ -133,15 +142,20 @@ pub(in crate::engine) fn linear<B: Rounds>(b: &B) {
             }
         }
     }
-    shared_input(b);
+    shared_input(b, s);
 }
 
-fn product<B: Backend>(b: &B, matrix: &B::Matrix, x: &[f32], [n_in, n_out]: [usize; 2]) -> Vec<f32> {
+fn product<B: Backend>(
+    b: &B,
+    s: &mut B::Stream,
+    matrix: &B::Matrix,
+    x: &[f32],
+    [n_in, n_out]: [usize; 2],
+) -> Vec<f32> {
     let rows = x.len() / n_in;
-    let (x, mut out) = (filled(b, n_in, x), b.buffer(rows, n_out).unwrap());
-    let mut scratch = b.scratch(rows, n_in).unwrap();
-    b.linear(&mut scratch, &x, rows, &mut [(matrix, &mut out)]).unwrap();
-    values(b, &out, rows * n_out)
+    let (x, mut out) = (filled(b, s, n_in, x), b.buffer(rows, n_out).unwrap());
+    b.linear(s, &x, rows, &mut [(matrix, &mut out)]).unwrap();
+    values(b, s, &out, rows * n_out)
 }
 
 /// A product's true values, and how far off each may be.
@@ -187,24 +201,25 @@ impl Product {
 }
 
 /// Several products of one input, of different types and widths.
-fn shared_input<B: Rounds>(b: &B) {
+fn shared_input<B: Rounds>(b: &B, s: &mut B::Stream) {
     let mut numbers = Numbers::new(7);
     let (rows, n_in) = (5, 256);
     let kinds = [(DType::Q4_K, 48), (DType::F16, 3), (DType::BF16, 17), (DType::Q8_0, 20)];
     let weights = kinds.map(|(dtype, n_out)| Weights::new(&mut numbers, dtype, [n_out, n_in], 0));
     let matrices = weights.each_ref().map(|w| b.matrix(w.region.clone(), None).unwrap());
     let x = numbers.floats(rows * n_in);
-    let input = filled(b, n_in, &x);
+    let input = filled(b, s, n_in, &x);
     let mut outputs = kinds.map(|(_, n_out)| b.buffer(rows, n_out).unwrap());
     let mut products: Vec<_> = matrices.iter().zip(&mut outputs).collect();
-    b.linear(&mut b.scratch(rows, n_in).unwrap(), &input, rows, &mut products).unwrap();
+    b.linear(s, &input, rows, &mut products).unwrap();
     for ((weights, output), (_, n_out)) in weights.iter().zip(&outputs).zip(kinds) {
-        Product::of(b, weights, &wide(&x), None).check(&values(b, output, rows * n_out), "shared input");
+        Product::of(b, weights, &wide(&x), None).check(&values(b, s, output, rows * n_out), "shared input");
     }
 }
 
 /// Products of normed and of gated rows are those of the norm's and the gate's results.
 pub(in crate::engine) fn products_of_results<B: Backend>(b: &B) {
+    let s = &mut b.stream(MOST_ROWS, MOST_WIDTH).unwrap();
     let mut numbers = Numbers::new(11);
     let (n_in, eps) = (256, 1e-6);
     let types =
@@ -219,38 +234,43 @@ pub(in crate::engine) fn products_of_results<B: Backend>(b: &B) {
         for rows in [1, 3, 100] {
             let [x, up] = [(); 2].map(|()| numbers.floats(rows * n_in));
             let weight = b.vector(numbers.floats(n_in)).unwrap();
-            let mut scratch = b.scratch(rows, n_in).unwrap();
             let outputs = || -> Vec<_> { matrices.iter().map(|_| b.buffer(rows, n_out).unwrap()).collect() };
-            let all = |outputs: &[B::Buffer]| -> Vec<f32> {
-                outputs.iter().flat_map(|out| values(b, out, rows * n_out)).collect()
+            let all = |s: &mut B::Stream, outputs: &[B::Buffer]| -> Vec<f32> {
+                outputs.iter().flat_map(|out| values(b, s, out, rows * n_out)).collect()
             };
             let what = format!("{dtypes:?} by {rows} rows");
 
-            let input = filled(b, n_in, &x);
+            let input = filled(b, s, n_in, &x);
             let [mut normed, mut expected] = [(); 2].map(|()| b.buffer(rows, n_in).unwrap());
             let (mut found, mut apart) = (outputs(), outputs());
             let mut products: Vec<_> = matrices.iter().zip(&mut found).collect();
-            b.norm_linear(&mut scratch, &input, (&weight, eps), &mut normed, rows, &mut products).unwrap();
-            b.rms_norm(&input, &weight, eps, rows, &mut expected).unwrap();
+            b.norm_linear(s, &input, (&weight, eps), &mut normed, rows, &mut products).unwrap();
+            b.rms_norm(s, &input, &weight, eps, rows, &mut expected).unwrap();
             let mut products: Vec<_> = matrices.iter().zip(&mut apart).collect();
-            b.linear(&mut scratch, &expected, rows, &mut products).unwrap();
-            assert_eq!(values(b, &normed, rows * n_in), values(b, &expected, rows * n_in), "norm, {what}");
-            assert_eq!(all(&found), all(&apart), "norm, {what}");
+            b.linear(s, &expected, rows, &mut products).unwrap();
+            assert_eq!(
+                values(b, s, &normed, rows * n_in),
+                values(b, s, &expected, rows * n_in),
+                "norm, {what}"
+            );
+            assert_eq!(all(s, &found), all(s, &apart), "norm, {what}");
 
-            let [mut pair, mut other] = [(); 2].map(|()| [filled(b, n_in, &x), filled(b, n_in, &up)]);
+            let mut pair = [filled(b, s, n_in, &x), filled(b, s, n_in, &up)];
+            let mut other = [filled(b, s, n_in, &x), filled(b, s, n_in, &up)];
             let activation = Activation::Silu;
             let mut products: Vec<_> = matrices.iter().zip(&mut found).collect();
-            b.gated_linear(&mut scratch, activation, &mut pair, rows, &mut products).unwrap();
+            b.gated_linear(s, activation, &mut pair, rows, &mut products).unwrap();
             let [gate, up] = &mut other;
-            b.gated(activation, gate, up, rows).unwrap();
+            b.gated(s, activation, gate, up, rows).unwrap();
             let mut products: Vec<_> = matrices.iter().zip(&mut apart).collect();
-            b.linear(&mut scratch, gate, rows, &mut products).unwrap();
-            assert_eq!(all(&found), all(&apart), "gate, {what}");
+            b.linear(s, gate, rows, &mut products).unwrap();
+            assert_eq!(all(s, &found), all(s, &apart), "gate, {what}");
         }
     }
 }
 
 pub(in crate::engine) fn norm_rope<B: Backend>(b: &B) {
+    let s = &mut b.stream(MOST_ROWS, MOST_WIDTH).unwrap();
     let mut numbers = Numbers::new(8);
     for (head_dim, heads, rotated) in [(8, 1, 8), (8, 5, 4), (64, 3, 64), (80, 2, 40), (256, 4, 256)] {
         let frequencies: Vec<f32> =
@@ -264,10 +284,10 @@ pub(in crate::engine) fn norm_rope<B: Backend>(b: &B) {
                     let vector = weight.as_ref().map(|w| b.vector(w.clone()).unwrap());
 
                     let mut angles = b.buffer(rows, rotated).unwrap();
-                    b.angles(&frequencies, &positions, &mut angles).unwrap();
-                    let mut found = filled(b, heads * head_dim, &x);
+                    b.angles(s, &frequencies, &positions, &mut angles).unwrap();
+                    let mut found = filled(b, s, heads * head_dim, &x);
                     let norm = vector.as_ref().map(|v| (v, 1e-6));
-                    b.norm_rope(&NormRope { head_dim, norm, layout }, &angles, rows, &mut found).unwrap();
+                    b.norm_rope(s, &NormRope { head_dim, norm, layout }, &angles, rows, &mut found).unwrap();
 
                     let mut expected = wide(&x);
                     for (i, head) in expected.chunks_mut(head_dim).enumerate() {
@@ -280,7 +300,7 @@ pub(in crate::engine) fn norm_rope<B: Backend>(b: &B) {
                     // An angle of up to 5000 radians is rounded to f32 once: by 2.5e-4.
                     let tolerance = |_| 2.0 * (2.5e-4 + 1e-5);
                     let what = format!("{layout:?} of {rotated} in {head_dim}, normed: {normed}");
-                    check(&values(b, &found, x.len()), &expected, tolerance, &what);
+                    check(&values(b, s, &found, x.len()), &expected, tolerance, &what);
                 }
             }
         }
@@ -289,25 +309,25 @@ pub(in crate::engine) fn norm_rope<B: Backend>(b: &B) {
 
 /// Buffers are made for the widest layer; a narrower layer's operations keep their own width.
 pub(in crate::engine) fn results_narrower_than_buffers<B: Backend>(b: &B) {
+    let s = &mut b.stream(MOST_ROWS, MOST_WIDTH).unwrap();
     let mut numbers = Numbers::new(9);
     let (rows, n_in, n_out, room, dim) = (3, 40, 24, 64, 8);
     let weights = Weights::new(&mut numbers, DType::F32, [n_out, n_in], 0);
     let matrix = b.matrix(weights.region.clone(), None).unwrap();
     let x = numbers.floats(rows * n_in);
-    let (input, mut wide_buffer) = (filled(b, n_in, &x), b.buffer(rows + 2, room).unwrap());
-    let mut scratch = b.scratch(rows, room).unwrap();
-    b.linear(&mut scratch, &input, rows, &mut [(&matrix, &mut wide_buffer)]).unwrap();
+    let (input, mut wide_buffer) = (filled(b, s, n_in, &x), b.buffer(rows + 2, room).unwrap());
+    b.linear(s, &input, rows, &mut [(&matrix, &mut wide_buffer)]).unwrap();
 
     let frequencies = [1.0, 0.5, 0.25, 0.125];
     let mut angles = b.buffer(rows, dim).unwrap();
-    b.angles(&frequencies, &[0, 1, 2], &mut angles).unwrap();
+    b.angles(s, &frequencies, &[0, 1, 2], &mut angles).unwrap();
     let op = NormRope { head_dim: dim, norm: None, layout: RopeLayout::Halves };
-    b.norm_rope(&op, &angles, rows, &mut wide_buffer).unwrap();
+    b.norm_rope(s, &op, &angles, rows, &mut wide_buffer).unwrap();
     let mut normed = b.buffer(rows + 2, room).unwrap();
     let ones = b.vector(vec![1.0; n_out]).unwrap();
-    b.rms_norm(&wide_buffer, &ones, 0.0, rows, &mut normed).unwrap();
+    b.rms_norm(s, &wide_buffer, &ones, 0.0, rows, &mut normed).unwrap();
     let mut gathered = b.buffer(rows + 2, room).unwrap();
-    b.gather(&normed, &[2, 0, 1], &mut gathered).unwrap();
+    b.gather(s, &normed, &[2, 0, 1], &mut gathered).unwrap();
 
     let row = |position: usize| {
         let x = wide(&x[position * n_in..][..n_in]);
@@ -318,5 +338,5 @@ pub(in crate::engine) fn results_narrower_than_buffers<B: Backend>(b: &B) {
         oracle::rms_norm(&y, &[1.0; 24], 0.0)
     };
     let expected: Vec<f64> = [2, 0, 1].into_iter().flat_map(row).collect();
-    check(&values(b, &gathered, rows * n_out), &expected, |_| 1e-5, "narrow results");
+    check(&values(b, s, &gathered, rows * n_out), &expected, |_| 1e-5, "narrow results");
 }

@@ -1,6 +1,6 @@
 //! How does the CPU compute experts? All experts' products at once, each for the rows that take it.
 
-use super::{Buffer, Cpu, LEAST_ELEMENTS, Scratch};
+use super::{Buffer, Cpu, LEAST_ELEMENTS, Stream};
 use crate::engine::backend::{Experts, Routes};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -48,18 +48,18 @@ fn reserve(room: &mut Vec<f32>, len: Option<usize>) -> Result<()> {
 /// See [`Backend::experts`](crate::engine::backend::Backend::experts).
 pub(super) fn experts(
     cpu: &Cpu,
-    scratch: &mut Scratch,
+    stream: &mut Stream,
     op: &Experts<'_, Cpu>,
     x: &Buffer,
     rows: usize,
     out: &mut Buffer,
 ) -> Result<()> {
-    let Experts { activation, routes, experts } = *op;
-    let Scratch { room, selected, .. } = scratch;
-    let Some(first) = experts.first() else {
+    let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down } = *op;
+    let Stream { room, selected, .. } = stream;
+    let (Some(first_gate), Some(first_down)) = (to_gate.first(), to_down.first()) else {
         return Err(Error::new(ErrorKind::Internal, "a layer without experts"));
     };
-    let (n_in, width, n_out) = (x.width, first.gate.n_out(), first.down.n_out());
+    let (n_in, width, n_out) = (x.width, first_gate.n_out(), first_down.n_out());
     selected.prepare(routes, rows == 1, [n_in, width, n_out])?;
     let Selected { places, rows: row_of, input, gate, up, output } = selected;
     let (n, n_used) = (places.len(), routes.n_used);
@@ -82,8 +82,8 @@ pub(super) fn experts(
         let (gate, up);
         (gate, gates) = gates.split_at_mut(same.len() * width);
         (up, ups) = ups.split_at_mut(same.len() * width);
-        products.push(&experts[expert(same[0])].gate, own.clone(), gate);
-        products.push(&experts[expert(same[0])].up, own, up);
+        products.push(&to_gate[expert(same[0])], own.clone(), gate);
+        products.push(&to_up[expert(same[0])], own, up);
         row += same.len();
     }
     products.run();
@@ -98,7 +98,7 @@ pub(super) fn experts(
     for same in places.chunk_by(|&a, &b| expert(a) == expert(b)) {
         let output;
         (output, outputs) = outputs.split_at_mut(same.len() * n_out);
-        products.push(&experts[expert(same[0])].down, row..row + same.len(), output);
+        products.push(&to_down[expert(same[0])], row..row + same.len(), output);
         row += same.len();
     }
     products.run();

@@ -13,9 +13,9 @@ use experts::Selected;
 use kernels::{Kernels, Matrix, ProductRoom, Products};
 use pool::Pool;
 
-use crate::arch::Activation;
+use crate::arch::{Activation, ExpertsSpec};
 use crate::engine::Precision;
-use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, Head, NormRope, TopLogits};
+use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopLogits};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::{Region, quant};
@@ -74,13 +74,13 @@ impl Cpu {
     /// Products of rows that `make` makes, in place.
     fn products_of<'a>(
         &'a self,
-        scratch: &'a mut Scratch,
+        stream: &'a mut Stream,
         x: &'a mut Buffer,
         rows: usize,
         make: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Products<'a> {
         let (n_in, x) = (x.width, &mut x.data[..rows * x.width]);
-        scratch.room.products_of(self.kernels, &self.pool, x, n_in, self.precision, make)
+        stream.room.products_of(self.kernels, &self.pool, x, n_in, self.precision, make)
     }
 
     /// Calls `each(row, elements)` for the first `rows` rows, over threads when it pays.
@@ -117,8 +117,8 @@ impl Buffer {
     }
 }
 
-/// See [`Backend::Scratch`].
-pub(crate) struct Scratch {
+/// See [`Backend::Stream`].
+pub(crate) struct Stream {
     room: ProductRoom,
     selected: Selected,
     attention: attention::Scratch,
@@ -129,7 +129,9 @@ impl Backend for Cpu {
     type Matrix = Matrix;
     type Vector = Vec<f32>;
     type Cache = attention::Cache;
-    type Scratch = Scratch;
+    type Stack = Vec<Matrix>;
+    type Routes = Routes;
+    type Stream = Stream;
 
     const EXACT_ROWS: bool = true;
 
@@ -150,10 +152,10 @@ impl Backend for Cpu {
         Ok(Buffer { data, width })
     }
 
-    fn scratch(&self, rows: usize, width: usize) -> Result<Scratch> {
+    fn stream(&self, rows: usize, width: usize) -> Result<Stream> {
         // Its memory is no more than two such buffers', and there is an error where that is too much.
         self.buffer(rows, width.saturating_mul(2))?;
-        Ok(Scratch {
+        Ok(Stream {
             room: ProductRoom::new(rows, width, self.precision),
             selected: Selected::default(),
             attention: Default::default(),
@@ -169,21 +171,29 @@ impl Backend for Cpu {
         Matrix::new(self.kernels, weight, bias)
     }
 
+    fn stack(&self, weights: Vec<Region>) -> Result<Vec<Matrix>> {
+        weights.into_iter().map(|weight| self.matrix(weight, None)).collect()
+    }
+
+    fn routes(&self, _rows: usize, _n_used: usize) -> Result<Routes> {
+        Ok(Routes::default())
+    }
+
     fn vector(&self, values: Vec<f32>) -> Result<Vec<f32>> {
         Ok(values)
     }
 
-    fn write(&self, host: &[f32], out: &mut Buffer) -> Result<()> {
+    fn write(&self, _: &mut Stream, host: &[f32], out: &mut Buffer) -> Result<()> {
         out.data[..host.len()].copy_from_slice(host);
         Ok(())
     }
 
-    fn read(&self, x: &Buffer, out: &mut [f32]) -> Result<()> {
+    fn read(&self, _: &mut Stream, x: &Buffer, out: &mut [f32]) -> Result<()> {
         out.copy_from_slice(&x.data[..out.len()]);
         Ok(())
     }
 
-    fn gather(&self, x: &Buffer, from: &[usize], out: &mut Buffer) -> Result<()> {
+    fn gather(&self, _: &mut Stream, x: &Buffer, from: &[usize], out: &mut Buffer) -> Result<()> {
         out.width = x.width;
         for (to, &from) in out.data.chunks_exact_mut(x.width).zip(from) {
             to.copy_from_slice(x.row(from));
@@ -191,7 +201,14 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn embed(&self, table: &Matrix, tokens: &[TokenId], scale: f32, out: &mut Buffer) -> Result<()> {
+    fn embed(
+        &self,
+        _: &mut Stream,
+        table: &Matrix,
+        tokens: &[TokenId],
+        scale: f32,
+        out: &mut Buffer,
+    ) -> Result<()> {
         out.width = table.n_in();
         let dtype = table.weight().dtype();
         self.rows(out, tokens.len(), |row, x| {
@@ -203,7 +220,15 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn rms_norm(&self, x: &Buffer, weight: &Vec<f32>, eps: f32, rows: usize, out: &mut Buffer) -> Result<()> {
+    fn rms_norm(
+        &self,
+        _: &mut Stream,
+        x: &Buffer,
+        weight: &Vec<f32>,
+        eps: f32,
+        rows: usize,
+        out: &mut Buffer,
+    ) -> Result<()> {
         out.width = x.width;
         self.rows(out, rows, |row, y| self.kernels.rms_norm(x.row(row), (weight, eps), y));
         Ok(())
@@ -211,6 +236,7 @@ impl Backend for Cpu {
 
     fn add_norm(
         &self,
+        _: &mut Stream,
         x: &mut Buffer,
         y: &Buffer,
         (weight, eps): (&Vec<f32>, f32),
@@ -221,27 +247,27 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn add(&self, x: &mut Buffer, y: &Buffer, rows: usize) -> Result<()> {
+    fn add(&self, _: &mut Stream, x: &mut Buffer, y: &Buffer, rows: usize) -> Result<()> {
         self.rows(x, rows, |row, x| self.kernels.add(x, y.row(row)));
         Ok(())
     }
 
     fn linear(
         &self,
-        scratch: &mut Scratch,
+        stream: &mut Stream,
         x: &Buffer,
         rows: usize,
         products: &mut [(&Matrix, &mut Buffer)],
     ) -> Result<()> {
         let n_in = x.width;
         let x = &x.data[..rows * n_in];
-        all(scratch.room.products(self.kernels, &self.pool, x, n_in, self.precision), rows, products);
+        all(stream.room.products(self.kernels, &self.pool, x, n_in, self.precision), rows, products);
         Ok(())
     }
 
     fn norm_linear(
         &self,
-        scratch: &mut Scratch,
+        stream: &mut Stream,
         x: &Buffer,
         (weight, eps): (&Vec<f32>, f32),
         normed: &mut Buffer,
@@ -249,35 +275,35 @@ impl Backend for Cpu {
         products: &mut [(&Matrix, &mut Buffer)],
     ) -> Result<()> {
         if !rounds(products) {
-            self.rms_norm(x, weight, eps, rows, normed)?;
-            return self.linear(scratch, normed, rows, products);
+            self.rms_norm(stream, x, weight, eps, rows, normed)?;
+            return self.linear(stream, normed, rows, products);
         }
         normed.width = x.width;
         let make = |row: usize, y: &mut [f32]| self.kernels.rms_norm(x.row(row), (weight, eps), y);
-        all(self.products_of(scratch, normed, rows, make), rows, products);
+        all(self.products_of(stream, normed, rows, make), rows, products);
         Ok(())
     }
 
     fn gated_linear(
         &self,
-        scratch: &mut Scratch,
+        stream: &mut Stream,
         activation: Activation,
         [gate, up]: &mut [Buffer; 2],
         rows: usize,
         products: &mut [(&Matrix, &mut Buffer)],
     ) -> Result<()> {
         if !rounds(products) {
-            self.gated(activation, gate, up, rows)?;
-            return self.linear(scratch, gate, rows, products);
+            self.gated(stream, activation, gate, up, rows)?;
+            return self.linear(stream, gate, rows, products);
         }
         let make = |row: usize, gate: &mut [f32]| self.kernels.gated(activation, gate, up.row(row));
-        all(self.products_of(scratch, gate, rows, make), rows, products);
+        all(self.products_of(stream, gate, rows, make), rows, products);
         Ok(())
     }
 
     fn logits(
         &self,
-        scratch: &mut Scratch,
+        stream: &mut Stream,
         op: &Head<'_, Self>,
         x: &Buffer,
         rows: usize,
@@ -285,22 +311,22 @@ impl Backend for Cpu {
     ) -> Result<()> {
         out.width = op.matrix.n_out();
         let x = &x.data[..rows * x.width];
-        let mut list = scratch.room.products(self.kernels, &self.pool, x, op.matrix.n_in(), HEAD);
+        let mut list = stream.room.products(self.kernels, &self.pool, x, op.matrix.n_in(), HEAD);
         list.push(op.matrix, 0..rows, &mut out.data);
         list.run();
-        op.softcap.map_or(Ok(()), |cap| self.softcap(out, cap, rows))
+        op.softcap.map_or(Ok(()), |cap| self.softcap(stream, out, cap, rows))
     }
 
     fn top(
         &self,
-        scratch: &mut Scratch,
+        stream: &mut Stream,
         op: &Head<'_, Self>,
         x: &Buffer,
         rows: usize,
         out: TopLogits<'_>,
     ) -> Result<()> {
         let x = &x.data[..rows * x.width];
-        let products = scratch.room.products(self.kernels, &self.pool, x, op.matrix.n_in(), HEAD);
+        let products = stream.room.products(self.kernels, &self.pool, x, op.matrix.n_in(), HEAD);
         products.top(op.matrix, op.softcap, out);
         Ok(())
     }
@@ -309,29 +335,58 @@ impl Backend for Cpu {
         if self.screens { head.screen(self.kernels, &self.pool) } else { Ok(0) }
     }
 
+    fn route(
+        &self,
+        stream: &mut Stream,
+        spec: &ExpertsSpec,
+        logits: &Buffer,
+        rows: usize,
+        out: &mut Routes,
+    ) -> Result<()> {
+        out.select(spec, rows, |host| self.read(stream, logits, host))
+    }
+
+    fn read_routes(&self, _: &mut Stream, routes: &Routes, _rows: usize, out: &mut Routes) -> Result<()> {
+        out.copy(routes);
+        Ok(())
+    }
+
     fn experts(
         &self,
-        scratch: &mut Scratch,
+        stream: &mut Stream,
         op: &Experts<'_, Self>,
         x: &Buffer,
         rows: usize,
         _inner: &mut [Buffer; 2],
         out: &mut Buffer,
     ) -> Result<()> {
-        experts::experts(self, scratch, op, x, rows, out)
+        experts::experts(self, stream, op, x, rows, out)
     }
 
-    fn gated(&self, activation: Activation, gate: &mut Buffer, up: &Buffer, rows: usize) -> Result<()> {
+    fn gated(
+        &self,
+        _: &mut Stream,
+        activation: Activation,
+        gate: &mut Buffer,
+        up: &Buffer,
+        rows: usize,
+    ) -> Result<()> {
         self.rows(gate, rows, |row, gate| self.kernels.gated(activation, gate, up.row(row)));
         Ok(())
     }
 
-    fn softcap(&self, x: &mut Buffer, cap: f32, rows: usize) -> Result<()> {
+    fn softcap(&self, _: &mut Stream, x: &mut Buffer, cap: f32, rows: usize) -> Result<()> {
         self.rows(x, rows, |_, x| self.kernels.softcap(x, cap));
         Ok(())
     }
 
-    fn angles(&self, frequencies: &[f32], positions: &[usize], out: &mut Buffer) -> Result<()> {
+    fn angles(
+        &self,
+        _: &mut Stream,
+        frequencies: &[f32],
+        positions: &[usize],
+        out: &mut Buffer,
+    ) -> Result<()> {
         out.width = 2 * frequencies.len();
         self.rows(out, positions.len(), |row, x| {
             let (cos, sin) = x.split_at_mut(frequencies.len());
@@ -342,7 +397,14 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn norm_rope(&self, op: &NormRope<'_, Self>, angles: &Buffer, rows: usize, x: &mut Buffer) -> Result<()> {
+    fn norm_rope(
+        &self,
+        _: &mut Stream,
+        op: &NormRope<'_, Self>,
+        angles: &Buffer,
+        rows: usize,
+        x: &mut Buffer,
+    ) -> Result<()> {
         let half = angles.width / 2;
         let norm = op.norm.map(|(weight, eps)| (&weight[..], eps));
         self.rows(x, rows, |row, x| {
@@ -356,7 +418,7 @@ impl Backend for Cpu {
 
     fn attend(
         &self,
-        scratch: &mut Scratch,
+        stream: &mut Stream,
         op: &Attend<'_>,
         qkv: [&Buffer; 3],
         cache: &mut Self::Cache,
@@ -365,7 +427,7 @@ impl Backend for Cpu {
         out.width = op.attention.n_heads * op.attention.head_dim;
         let qkv = qkv.map(|x| x.data.as_slice());
         let op = Attention { attend: op, sinks: None };
-        attention::attend(self.kernels, &self.pool, &mut scratch.attention, &op, qkv, cache, &mut out.data);
+        attention::attend(self.kernels, &self.pool, &mut stream.attention, &op, qkv, cache, &mut out.data);
         Ok(())
     }
 }

@@ -7,19 +7,22 @@ use crate::engine::backend::Experts;
 
 /// See [`Backend::experts`](crate::engine::backend::Backend::experts); `x` is `[rows, hidden]`.
 pub(super) fn experts(device: &Device, op: &Experts<'_, Tensors>, x: &Tensor) -> CandleResult<Tensor> {
-    let Experts { activation, routes, experts } = *op;
+    let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down } = *op;
     let (n_used, rows) = (routes.n_used, x.dim(0)?);
     let mut places = Vec::new();
     routes.by_expert(&mut places);
     let mut results = Vec::new();
     for places in places.chunk_by(|&a, &b| routes.ids[a as usize] == routes.ids[b as usize]) {
-        let Some(expert) = experts.get(routes.ids[places[0] as usize] as usize) else {
-            candle_core::bail!("expected one of {} experts, found another", experts.len());
+        let expert = routes.ids[places[0] as usize] as usize;
+        let (Some(to_gate), Some(to_up), Some(to_down)) =
+            (to_gate.get(expert), to_up.get(expert), to_down.get(expert))
+        else {
+            candle_core::bail!("expected one of {} experts, found another", to_gate.len());
         };
         let from: Vec<u32> = places.iter().map(|&place| place / n_used as u32).collect();
         let x = x.index_select(&Tensor::from_vec(from, places.len(), device)?, 0)?;
-        let gate = activated(activation, &expert.gate.multiply(&x)?)?;
-        results.push(expert.down.multiply(&(gate * expert.up.multiply(&x)?)?)?);
+        let gate = activated(activation, &to_gate.multiply(&x)?)?;
+        results.push(to_down.multiply(&(gate * to_up.multiply(&x)?)?)?);
     }
     let results = Tensor::cat(&results, 0)?;
     // Where the result of each place lies.

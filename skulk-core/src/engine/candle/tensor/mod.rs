@@ -17,8 +17,8 @@ use candle_nn::{ops, rotary_emb};
 
 use self::attention::Cache;
 use self::matrix::Matrix;
-use crate::arch::{Activation, RopeLayout};
-use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, NormRope};
+use crate::arch::{Activation, ExpertsSpec, RopeLayout};
+use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, NormRope, Routes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::Region;
@@ -129,7 +129,9 @@ impl Backend for Tensors {
     type Matrix = Matrix;
     type Vector = Tensor;
     type Cache = Cache;
-    type Scratch = ();
+    type Stack = Vec<Matrix>;
+    type Routes = Routes;
+    type Stream = ();
 
     const EXACT_ROWS: bool = false;
 
@@ -137,7 +139,7 @@ impl Backend for Tensors {
         Ok(Buffer { rows, width, value: None })
     }
 
-    fn scratch(&self, _rows: usize, _width: usize) -> Result<()> {
+    fn stream(&self, _rows: usize, _width: usize) -> Result<()> {
         Ok(())
     }
 
@@ -149,17 +151,25 @@ impl Backend for Tensors {
         Matrix::new(&self.device, &weight, bias).map_err(|e| e.with("tensor", weight.name()))
     }
 
+    fn stack(&self, weights: Vec<Region>) -> Result<Vec<Matrix>> {
+        weights.into_iter().map(|weight| self.matrix(weight, None)).collect()
+    }
+
+    fn routes(&self, _rows: usize, _n_used: usize) -> Result<Routes> {
+        Ok(Routes::default())
+    }
+
     fn vector(&self, values: Vec<f32>) -> Result<Tensor> {
         let len = values.len();
         self.upload(values, len).map_err(failed)
     }
 
-    fn write(&self, host: &[f32], out: &mut Buffer) -> Result<()> {
+    fn write(&self, _: &mut (), host: &[f32], out: &mut Buffer) -> Result<()> {
         let shape = (host.len() / out.width.max(1), out.width);
         out.put(Tensor::from_slice(host, shape, &self.device))
     }
 
-    fn read(&self, x: &Buffer, out: &mut [f32]) -> Result<()> {
+    fn read(&self, _: &mut (), x: &Buffer, out: &mut [f32]) -> Result<()> {
         let values = || {
             let width = x.rows(0, 1)?.dim(1)?;
             let values = x.rows(0, out.len() / width.max(1))?.flatten_all()?.to_vec1::<f32>()?;
@@ -173,7 +183,7 @@ impl Backend for Tensors {
         Ok(())
     }
 
-    fn gather(&self, x: &Buffer, from: &[usize], out: &mut Buffer) -> Result<()> {
+    fn gather(&self, _: &mut (), x: &Buffer, from: &[usize], out: &mut Buffer) -> Result<()> {
         let indices: Vec<u32> = from.iter().map(|&row| row as u32).collect();
         let end = from.iter().max().map_or(0, |&last| last + 1);
         let gathered = x
@@ -182,7 +192,14 @@ impl Backend for Tensors {
         out.put(gathered)
     }
 
-    fn embed(&self, table: &Matrix, tokens: &[TokenId], scale: f32, out: &mut Buffer) -> Result<()> {
+    fn embed(
+        &self,
+        _: &mut (),
+        table: &Matrix,
+        tokens: &[TokenId],
+        scale: f32,
+        out: &mut Buffer,
+    ) -> Result<()> {
         let ids = tokens.iter().map(|token| token.0).collect();
         let rows = Tensor::from_vec(ids, tokens.len(), &self.device)
             .and_then(|ids| table.rows(&ids))
@@ -190,17 +207,25 @@ impl Backend for Tensors {
         out.put(rows)
     }
 
-    fn rms_norm(&self, x: &Buffer, weight: &Tensor, eps: f32, rows: usize, out: &mut Buffer) -> Result<()> {
+    fn rms_norm(
+        &self,
+        _: &mut (),
+        x: &Buffer,
+        weight: &Tensor,
+        eps: f32,
+        rows: usize,
+        out: &mut Buffer,
+    ) -> Result<()> {
         out.put(x.rows(0, rows).and_then(|x| ops::rms_norm(&x, weight, eps)))
     }
 
-    fn add(&self, x: &mut Buffer, y: &Buffer, rows: usize) -> Result<()> {
+    fn add(&self, _: &mut (), x: &mut Buffer, y: &Buffer, rows: usize) -> Result<()> {
         x.update(rows, |x| x + y.rows(0, rows)?)
     }
 
     fn linear(
         &self,
-        _scratch: &mut (),
+        _stream: &mut (),
         x: &Buffer,
         rows: usize,
         products: &mut [(&Matrix, &mut Buffer)],
@@ -209,13 +234,36 @@ impl Backend for Tensors {
         products.iter_mut().try_for_each(|(matrix, out)| out.put(matrix.multiply(&x)))
     }
 
-    fn gated(&self, activation: Activation, gate: &mut Buffer, up: &Buffer, rows: usize) -> Result<()> {
+    fn gated(
+        &self,
+        _: &mut (),
+        activation: Activation,
+        gate: &mut Buffer,
+        up: &Buffer,
+        rows: usize,
+    ) -> Result<()> {
         gate.update(rows, |gate| activated(activation, &gate)? * up.rows(0, rows)?)
+    }
+
+    fn route(
+        &self,
+        stream: &mut (),
+        spec: &ExpertsSpec,
+        logits: &Buffer,
+        rows: usize,
+        out: &mut Routes,
+    ) -> Result<()> {
+        out.select(spec, rows, |host| self.read(stream, logits, host))
+    }
+
+    fn read_routes(&self, _: &mut (), routes: &Routes, _rows: usize, out: &mut Routes) -> Result<()> {
+        out.copy(routes);
+        Ok(())
     }
 
     fn experts(
         &self,
-        _scratch: &mut (),
+        _stream: &mut (),
         op: &Experts<'_, Self>,
         x: &Buffer,
         rows: usize,
@@ -225,11 +273,11 @@ impl Backend for Tensors {
         out.put(x.rows(0, rows).and_then(|x| experts::experts(&self.device, op, &x)))
     }
 
-    fn softcap(&self, x: &mut Buffer, cap: f32, rows: usize) -> Result<()> {
+    fn softcap(&self, _: &mut (), x: &mut Buffer, cap: f32, rows: usize) -> Result<()> {
         x.update(rows, |x| softcap(&x, cap))
     }
 
-    fn angles(&self, frequencies: &[f32], positions: &[usize], out: &mut Buffer) -> Result<()> {
+    fn angles(&self, _: &mut (), frequencies: &[f32], positions: &[usize], out: &mut Buffer) -> Result<()> {
         let mut values = Vec::with_capacity(2 * frequencies.len() * positions.len());
         for &position in positions {
             let angle = |frequency: &f32| position as f32 * frequency;
@@ -239,7 +287,14 @@ impl Backend for Tensors {
         out.put(self.upload(values, (positions.len(), 2 * frequencies.len())))
     }
 
-    fn norm_rope(&self, op: &NormRope<'_, Self>, angles: &Buffer, rows: usize, x: &mut Buffer) -> Result<()> {
+    fn norm_rope(
+        &self,
+        _: &mut (),
+        op: &NormRope<'_, Self>,
+        angles: &Buffer,
+        rows: usize,
+        x: &mut Buffer,
+    ) -> Result<()> {
         let dim = op.head_dim;
         x.update(rows, |x| {
             let (_, width) = x.dims2()?;
@@ -267,7 +322,7 @@ impl Backend for Tensors {
 
     fn attend(
         &self,
-        _scratch: &mut (),
+        _stream: &mut (),
         op: &Attend<'_>,
         qkv: [&Buffer; 3],
         cache: &mut Cache,
@@ -311,16 +366,16 @@ mod tests {
 
         let b = Tensors::cpu();
         let (mut x, empty) = (b.buffer(2, 4).unwrap(), b.buffer(2, 4).unwrap());
-        b.write(&[1.0; 8], &mut x).unwrap();
+        b.write(&mut (), &[1.0; 8], &mut x).unwrap();
         let weight = b.vector(vec![1.0; 3]).unwrap();
         let failures = [
-            b.read(&empty, &mut [0.0; 4]),
-            b.read(&x, &mut [0.0; 5]),
-            b.write(&[1.0; 5], &mut x),
-            b.add(&mut x, &empty, 2),
-            b.softcap(&mut x, 1.0, 3),
-            b.rms_norm(&x, &weight, 1e-6, 2, &mut b.buffer(2, 4).unwrap()),
-            b.gather(&x, &[2], &mut b.buffer(2, 4).unwrap()),
+            b.read(&mut (), &empty, &mut [0.0; 4]),
+            b.read(&mut (), &x, &mut [0.0; 5]),
+            b.write(&mut (), &[1.0; 5], &mut x),
+            b.add(&mut (), &mut x, &empty, 2),
+            b.softcap(&mut (), &mut x, 1.0, 3),
+            b.rms_norm(&mut (), &x, &weight, 1e-6, 2, &mut b.buffer(2, 4).unwrap()),
+            b.gather(&mut (), &x, &[2], &mut b.buffer(2, 4).unwrap()),
         ];
         for failure in failures {
             let error = failure.unwrap_err();
@@ -329,7 +384,7 @@ mod tests {
         }
         // A failed operation leaves its operands as they were.
         let mut kept = [0.0; 8];
-        b.read(&x, &mut kept).unwrap();
+        b.read(&mut (), &x, &mut kept).unwrap();
         assert_eq!(kept, [1.0; 8]);
     }
 }

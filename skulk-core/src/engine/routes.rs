@@ -5,42 +5,56 @@
 //! index, so that a row's experts follow from its logits alone.
 
 use crate::arch::ExpertsSpec;
-use crate::engine::backend::{Backend, Routes};
-use crate::error::Result;
 
-/// What routing needs beside the router; one per sequence, sized for the largest step.
-pub(super) struct Routing<B: Backend> {
-    logits: B::Buffer,
-    host: Vec<f32>,
-    routes: Routes,
+/// Which experts each row takes, and how much of each; `[rows, n_used]`.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    /// Experts a row takes.
+    pub(crate) n_used: usize,
+    /// Indices in the order of selection; within a row no two are equal.
+    pub(crate) ids: Vec<u32>,
+    /// Each multiplies its expert's result.
+    pub(crate) weights: Vec<f32>,
+    /// Room for logits.
+    logits: Vec<f32>,
 }
 
-impl<B: Backend> Routing<B> {
-    /// For steps of up to `rows` rows and layers of up to `n_experts` experts.
-    pub(super) fn new(backend: &B, rows: usize, n_experts: usize) -> Result<Self> {
-        Ok(Self { logits: backend.buffer(rows, n_experts)?, host: Vec::new(), routes: Routes::default() })
+impl Routes {
+    /// Routes `rows` rows by their logits `[rows, n_experts]`, which `read` writes.
+    pub(crate) fn select<E>(
+        &mut self,
+        spec: &ExpertsSpec,
+        rows: usize,
+        read: impl FnOnce(&mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut logits = std::mem::take(&mut self.logits);
+        logits.resize(rows * spec.n_experts, 0.0);
+        let done = read(&mut logits);
+        if done.is_ok() {
+            self.n_used = spec.n_used;
+            self.ids.clear();
+            self.weights.clear();
+            for logits in logits.chunks_exact_mut(spec.n_experts) {
+                select(logits, spec, self);
+            }
+        }
+        self.logits = logits;
+        done
     }
 
-    /// Routes the first `rows` rows of the normed hidden states `x`.
-    pub(super) fn route(
-        &mut self,
-        backend: &B,
-        scratch: &mut B::Scratch,
-        (router, spec): (&B::Matrix, &ExpertsSpec),
-        x: &B::Buffer,
-        rows: usize,
-    ) -> Result<&Routes> {
-        let Self { logits, host, routes } = self;
-        backend.linear(scratch, x, rows, &mut [(router, &mut *logits)])?;
-        host.resize(rows * spec.n_experts, 0.0);
-        backend.read(logits, host)?;
-        routes.n_used = spec.n_used;
-        routes.ids.clear();
-        routes.weights.clear();
-        for logits in host.chunks_exact_mut(spec.n_experts) {
-            select(logits, spec, routes);
-        }
-        Ok(routes)
+    /// Becomes a copy of other routes.
+    pub(crate) fn copy(&mut self, other: &Routes) {
+        self.n_used = other.n_used;
+        self.ids.clone_from(&other.ids);
+        self.weights.clone_from(&other.weights);
+    }
+
+    /// Places in [`ids`](Self::ids), sorted by expert: those of one expert lie together, rows
+    /// ascending. Place `i` belongs to row `i / n_used`.
+    pub(crate) fn by_expert(&self, places: &mut Vec<u32>) {
+        places.clear();
+        places.extend(0..self.ids.len() as u32);
+        places.sort_unstable_by_key(|&place| (self.ids[place as usize], place));
     }
 }
 

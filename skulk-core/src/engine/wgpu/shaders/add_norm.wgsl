@@ -1,0 +1,24 @@
+// Add the RMS norm: x += y / sqrt(mean(y^2) + eps) * weight, row by row.
+//
+// After sum.wgsl. Constant: THREADS. One workgroup a row: groups (rows, 1, 1).
+
+struct Params { rows: u32, width: u32, y_stride: u32, x_stride: u32, eps: f32 }
+
+@group(0) @binding(0) var<storage, read> y: array<f32>;
+@group(0) @binding(1) var<storage, read> weight: array<f32>;
+@group(0) @binding(2) var<storage, read_write> x: array<f32>;
+@group(1) @binding(0) var<uniform> p: Params;
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) thread: u32) {
+    let row = group.x;
+    var squares = 0.0;
+    for (var i = thread; i < p.width; i += THREADS) {
+        let value = y[row * p.y_stride + i];
+        squares += value * value;
+    }
+    let factor = 1.0 / sqrt(sum_of_threads(thread, squares) / f32(p.width) + p.eps);
+    for (var i = thread; i < p.width; i += THREADS) {
+        x[row * p.x_stride + i] += y[row * p.y_stride + i] * factor * weight[i];
+    }
+}

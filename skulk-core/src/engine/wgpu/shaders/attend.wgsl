@@ -1,0 +1,340 @@
+// Attention of query rows over a sequence's cache, without storing scores ("flash attention").
+//
+// Constants: HEAD_DIM, even; HALF and the cache's layout as in cache_write.wgsl; THREADS, at least
+// HEAD_DIM / 2 and at most 256, a power of two; T, 4 or 8; SOFTCAP; SINKS.
+// After math.wgsl.
+//
+// A workgroup has a tile of T queries, which share a kv head: of the rows' queries [row, head of the
+// kv head] in this order, those from tile * T on. It goes over the keys in blocks of THREADS positions.
+// Queries go in fours, the components of a vector ("quad").
+//
+// Splits cut the positions from the block of the first one that any query sees, split_len (a multiple
+// of THREADS) each. With one split the results go to out, [row, head, HEAD_DIM]; with more, a query's
+// maximum, sum and unnormalised result go to partials, [row][head][split][2 + HEAD_DIM], for
+// attend_combine.wgsl.
+// Groups: (n_kv * n_splits, min(tiles, 32768), ceil(tiles / 32768)).
+
+struct Params {
+    rows: u32,
+    first_row: u32,
+    start: u32,
+    n_heads: u32,
+    n_kv: u32,
+    capacity: u32,
+    window: u32,
+    q_stride: u32,
+    out_stride: u32,
+    scale: f32,
+    cap: f32,
+    split_len: u32,
+    n_splits: u32,
+}
+
+@group(0) @binding(0) var<storage, read> q: array<f32>;
+@group(0) @binding(1) var<storage, read> keys: array<u32>;
+@group(0) @binding(2) var<storage, read> values: array<u32>;
+@group(0) @binding(3) var<storage, read> sinks: array<f32>;
+@group(0) @binding(4) var<storage, read_write> out: array<f32>;
+@group(0) @binding(5) var<storage, read_write> partials: array<f32>;
+@group(1) @binding(0) var<uniform> p: Params;
+
+const QUADS = T / 4u;
+const PAIRS = HEAD_DIM / 2u;
+// In sums over the values a thread has a pair of elements and every LANES-th key.
+const LANES = THREADS / PAIRS;
+// The score of a key that is not seen.
+const UNSEEN = -1e30;
+
+// Scaled queries, [element][quad].
+var<workgroup> queries: array<vec4f, HEAD_DIM * QUADS>;
+// The block's scores, then weights, [key][quad].
+var<workgroup> scores: array<vec4f, THREADS * QUADS>;
+var<workgroup> maxima: array<vec4f, 8u * QUADS>;
+
+// One query's element; 0 beyond the last query.
+fn query(index: u32, kv: u32, element: u32) -> f32 {
+    let group = p.n_heads / p.n_kv;
+    if index >= p.rows * group {
+        return 0.0;
+    }
+    let head = kv * group + index % group;
+    return q[(p.first_row + index / group) * p.q_stride + head * HEAD_DIM + element] * p.scale;
+}
+
+// Elements 2 * pair and 2 * pair + 1 of a key.
+fn key_pair(kv: u32, pair: u32, slot: u32) -> vec2f {
+    let at = kv * PAIRS + pair;
+    if HALF != 0u {
+        return unpack2x16float(keys[at * p.capacity + slot]);
+    }
+    let word = 2u * at * p.capacity + slot;
+    return bitcast<vec2f>(vec2u(keys[word], keys[word + p.capacity]));
+}
+
+// Elements 2 * pair and 2 * pair + 1 of a value.
+fn value_pair(kv: u32, pair: u32, slot: u32) -> vec2f {
+    let at = (kv * p.capacity + slot) * PAIRS + pair;
+    if HALF != 0u {
+        return unpack2x16float(values[at]);
+    }
+    return bitcast<vec2f>(vec2u(values[2u * at], values[2u * at + 1u]));
+}
+
+// The oldest position that a query sees.
+fn oldest_seen(position: u32) -> u32 {
+    return select(0u, position + 1u - p.window, p.window != 0u && position >= p.window);
+}
+
+// Capped scores, UNSEEN for queries (by their positions) that do not see the key.
+fn seen(score: vec4f, key: u32, positions: vec4u) -> vec4f {
+    var capped = score;
+    if SOFTCAP != 0u {
+        let x = score / p.cap;
+        capped = p.cap * vec4f(tanh_of(x.x), tanh_of(x.y), tanh_of(x.z), tanh_of(x.w));
+    }
+    let recent = (vec4u(key + p.window) > positions) | vec4<bool>(p.window == 0u);
+    return select(vec4f(UNSEEN), capped, (vec4u(key) <= positions) & recent);
+}
+
+fn weights(score: vec4f, maximum: vec4f) -> vec4f {
+    return select(exp(score - maximum), vec4f(0.0), score == vec4f(UNSEEN));
+}
+
+// The sum of what threads first, first + step, … below end have. Every thread calls it.
+fn fold(thread: u32, x: vec4f, first: u32, step: u32, end: u32) -> vec4f {
+    workgroupBarrier();
+    scores[thread] = x;
+    workgroupBarrier();
+    var sum = vec4f(0.0);
+    for (var i = first; i < end; i += step) {
+        sum += scores[i];
+    }
+    return sum;
+}
+
+// Writes a pair of elements of one query's result.
+fn write(index: u32, kv: u32, split: u32, pair: u32, result: vec2f, maximum: f32, sum: f32) {
+    let group = p.n_heads / p.n_kv;
+    if index >= p.rows * group {
+        return;
+    }
+    let row = index / group;
+    let head = kv * group + index % group;
+    if p.n_splits > 1u {
+        let at = ((row * p.n_heads + head) * p.n_splits + split) * (2u + HEAD_DIM);
+        if pair == 0u {
+            partials[at] = maximum;
+            partials[at + 1u] = sum;
+        }
+        partials[at + 2u + 2u * pair] = result.x;
+        partials[at + 3u + 2u * pair] = result.y;
+        return;
+    }
+    var factor = 1.0 / sum;
+    if SINKS != 0u {
+        let most = max(maximum, sinks[head]);
+        let rescale = exp(maximum - most);
+        factor = rescale / (sum * rescale + exp(sinks[head] - most));
+    }
+    let at = (p.first_row + row) * p.out_stride + head * HEAD_DIM + 2u * pair;
+    out[at] = result.x * factor;
+    out[at + 1u] = result.y * factor;
+}
+
+fn write_quad(index: u32, kv: u32, split: u32, pair: u32, even: vec4f, odd: vec4f, maximum: vec4f, sum: vec4f) {
+    write(index, kv, split, pair, vec2f(even.x, odd.x), maximum.x, sum.x);
+    write(index + 1u, kv, split, pair, vec2f(even.y, odd.y), maximum.y, sum.y);
+    write(index + 2u, kv, split, pair, vec2f(even.z, odd.z), maximum.z, sum.z);
+    write(index + 3u, kv, split, pair, vec2f(even.w, odd.w), maximum.w, sum.w);
+}
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) thread: u32) {
+    let kv = id.x % p.n_kv;
+    let split = id.x / p.n_kv;
+    let first = (id.y + id.z * 32768u) * T;
+    let group = p.n_heads / p.n_kv;
+    if first >= p.rows * group {
+        return;
+    }
+
+    for (var i = thread; i < HEAD_DIM * QUADS; i += THREADS) {
+        let element = i % HEAD_DIM;
+        let quad = i / HEAD_DIM;
+        let index = first + 4u * quad;
+        queries[element * QUADS + quad] = vec4f(
+            query(index, kv, element),
+            query(index + 1u, kv, element),
+            query(index + 2u, kv, element),
+            query(index + 3u, kv, element),
+        );
+    }
+    workgroupBarrier();
+
+    // The queries' positions, and the positions that this workgroup is for: those any query sees, of
+    // this split.
+    let positions_0 = p.start + (first + vec4u(0u, 1u, 2u, 3u)) / group;
+    let positions_1 = p.start + (first + vec4u(4u, 5u, 6u, 7u)) / group;
+    var from_position = oldest_seen(p.start + first / group);
+    var to_position = p.start + (min(first + T, p.rows * group) - 1u) / group + 1u;
+    if p.n_splits > 1u {
+        let base = oldest_seen(p.start) / THREADS * THREADS + split * p.split_len;
+        from_position = max(from_position, base);
+        to_position = min(to_position, base + p.split_len);
+    }
+
+    // A quad's results so far: its two elements of this thread (even, odd), their maxima, and the sums
+    // of the weights of this thread's keys. The second quad's are unused where T is 4.
+    let pair = thread % PAIRS;
+    let lane = thread / PAIRS;
+    var even_0 = vec4f(0.0);
+    var odd_0 = vec4f(0.0);
+    var sum_0 = vec4f(0.0);
+    var maximum_0 = vec4f(UNSEEN);
+    var even_1 = vec4f(0.0);
+    var odd_1 = vec4f(0.0);
+    var sum_1 = vec4f(0.0);
+    var maximum_1 = vec4f(UNSEEN);
+
+    // A block's slots follow one another: the capacity is a multiple of THREADS.
+    for (var block = from_position / THREADS * THREADS; block < to_position; block += THREADS) {
+        let slot = block % p.capacity;
+        let begin = max(from_position, block) - block;
+        let end = min(to_position - block, THREADS);
+
+        // A thread has a key.
+        var score_0 = vec4f(UNSEEN);
+        var score_1 = vec4f(UNSEEN);
+        if thread >= begin && thread < end {
+            var dot_0 = vec4f(0.0);
+            var dot_1 = vec4f(0.0);
+            var i = 0u;
+            // By fours, for as many reads to be under way.
+            for (; i + 4u <= PAIRS; i += 4u) {
+                let a = key_pair(kv, i, slot + thread);
+                let b = key_pair(kv, i + 1u, slot + thread);
+                let c = key_pair(kv, i + 2u, slot + thread);
+                let d = key_pair(kv, i + 3u, slot + thread);
+                let at = 2u * i * QUADS;
+                dot_0 += queries[at] * a.x + queries[at + QUADS] * a.y
+                    + queries[at + 2u * QUADS] * b.x + queries[at + 3u * QUADS] * b.y;
+                dot_0 += queries[at + 4u * QUADS] * c.x + queries[at + 5u * QUADS] * c.y
+                    + queries[at + 6u * QUADS] * d.x + queries[at + 7u * QUADS] * d.y;
+                if T > 4u {
+                    dot_1 += queries[at + 1u] * a.x + queries[at + 3u] * a.y
+                        + queries[at + 5u] * b.x + queries[at + 7u] * b.y;
+                    dot_1 += queries[at + 9u] * c.x + queries[at + 11u] * c.y
+                        + queries[at + 13u] * d.x + queries[at + 15u] * d.y;
+                }
+            }
+            for (; i < PAIRS; i++) {
+                let a = key_pair(kv, i, slot + thread);
+                let at = 2u * i * QUADS;
+                dot_0 += queries[at] * a.x + queries[at + QUADS] * a.y;
+                if T > 4u {
+                    dot_1 += queries[at + 1u] * a.x + queries[at + 3u] * a.y;
+                }
+            }
+            score_0 = seen(dot_0, block + thread, positions_0);
+            score_1 = seen(dot_1, block + thread, positions_1);
+        }
+        scores[thread * QUADS] = score_0;
+        if T > 4u {
+            scores[thread * QUADS + 1u] = score_1;
+        }
+        workgroupBarrier();
+
+        // The block's maxima: eight threads a quad first.
+        if thread < 8u * QUADS {
+            var most = vec4f(UNSEEN);
+            for (var i = thread; i < THREADS * QUADS; i += 8u * QUADS) {
+                most = max(most, scores[i]);
+            }
+            maxima[thread] = most;
+        }
+        workgroupBarrier();
+        var most_0 = maximum_0;
+        var most_1 = maximum_1;
+        for (var i = 0u; i < 8u * QUADS; i += QUADS) {
+            most_0 = max(most_0, maxima[i]);
+            if T > 4u {
+                most_1 = max(most_1, maxima[i + 1u]);
+            }
+        }
+
+        // What there is so far is rescaled to the new maxima.
+        let rescale_0 = exp(maximum_0 - most_0);
+        let weight_0 = weights(score_0, most_0);
+        scores[thread * QUADS] = weight_0;
+        sum_0 = sum_0 * rescale_0 + weight_0;
+        even_0 *= rescale_0;
+        odd_0 *= rescale_0;
+        maximum_0 = most_0;
+        if T > 4u {
+            let rescale_1 = exp(maximum_1 - most_1);
+            let weight_1 = weights(score_1, most_1);
+            scores[thread * QUADS + 1u] = weight_1;
+            sum_1 = sum_1 * rescale_1 + weight_1;
+            even_1 *= rescale_1;
+            odd_1 *= rescale_1;
+            maximum_1 = most_1;
+        }
+        workgroupBarrier();
+
+        // A thread has a pair of the values' elements, and every LANES-th key.
+        if lane < LANES {
+            var key = begin + lane;
+            for (; key + 3u * LANES < end; key += 4u * LANES) {
+                let a = value_pair(kv, pair, slot + key);
+                let b = value_pair(kv, pair, slot + key + LANES);
+                let c = value_pair(kv, pair, slot + key + 2u * LANES);
+                let d = value_pair(kv, pair, slot + key + 3u * LANES);
+                let at = key * QUADS;
+                const STEP = LANES * QUADS;
+                let a_0 = scores[at];
+                let b_0 = scores[at + STEP];
+                let c_0 = scores[at + 2u * STEP];
+                let d_0 = scores[at + 3u * STEP];
+                even_0 += a_0 * a.x + b_0 * b.x + c_0 * c.x + d_0 * d.x;
+                odd_0 += a_0 * a.y + b_0 * b.y + c_0 * c.y + d_0 * d.y;
+                if T > 4u {
+                    let a_1 = scores[at + 1u];
+                    let b_1 = scores[at + STEP + 1u];
+                    let c_1 = scores[at + 2u * STEP + 1u];
+                    let d_1 = scores[at + 3u * STEP + 1u];
+                    even_1 += a_1 * a.x + b_1 * b.x + c_1 * c.x + d_1 * d.x;
+                    odd_1 += a_1 * a.y + b_1 * b.y + c_1 * c.y + d_1 * d.y;
+                }
+            }
+            for (; key < end; key += LANES) {
+                let a = value_pair(kv, pair, slot + key);
+                even_0 += scores[key * QUADS] * a.x;
+                odd_0 += scores[key * QUADS] * a.y;
+                if T > 4u {
+                    even_1 += scores[key * QUADS + 1u] * a.x;
+                    odd_1 += scores[key * QUADS + 1u] * a.y;
+                }
+            }
+        }
+        workgroupBarrier();
+    }
+
+    sum_0 = fold(thread, sum_0, 0u, 1u, THREADS);
+    if T > 4u {
+        sum_1 = fold(thread, sum_1, 0u, 1u, THREADS);
+    }
+    if LANES > 1u {
+        even_0 = fold(thread, even_0, pair, PAIRS, LANES * PAIRS);
+        odd_0 = fold(thread, odd_0, pair, PAIRS, LANES * PAIRS);
+        if T > 4u {
+            even_1 = fold(thread, even_1, pair, PAIRS, LANES * PAIRS);
+            odd_1 = fold(thread, odd_1, pair, PAIRS, LANES * PAIRS);
+        }
+    }
+    if lane == 0u {
+        write_quad(first, kv, split, pair, even_0, odd_0, maximum_0, sum_0);
+        if T > 4u {
+            write_quad(first + 4u, kv, split, pair, even_1, odd_1, maximum_1, sum_1);
+        }
+    }
+}

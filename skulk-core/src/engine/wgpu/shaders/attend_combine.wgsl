@@ -1,0 +1,40 @@
+// Combine the splits of attend.wgsl: partials [row][head][split][maximum, sum, HEAD_DIM values] into out.
+//
+// Constants: HEAD_DIM, SINKS. One workgroup a head of a row: groups (n_heads, rows, 1).
+
+struct Params { rows: u32, first_row: u32, n_heads: u32, n_splits: u32, out_stride: u32 }
+
+@group(0) @binding(0) var<storage, read> partials: array<f32>;
+@group(0) @binding(1) var<storage, read> sinks: array<f32>;
+@group(0) @binding(2) var<storage, read_write> out: array<f32>;
+@group(1) @binding(0) var<uniform> p: Params;
+
+const STRIDE = 2u + HEAD_DIM;
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) thread: u32) {
+    let head = group.x;
+    let from_split = (group.y * p.n_heads + head) * p.n_splits * STRIDE;
+    let to_split = from_split + p.n_splits * STRIDE;
+    var most = -1e30;
+    if SINKS != 0u {
+        most = sinks[head];
+    }
+    for (var at = from_split; at < to_split; at += STRIDE) {
+        most = max(most, partials[at]);
+    }
+    for (var i = thread; i < HEAD_DIM; i += 64u) {
+        var sum = 0.0;
+        if SINKS != 0u {
+            sum = exp(sinks[head] - most);
+        }
+        var value = 0.0;
+        // A split in which the query sees nothing has zeros.
+        for (var at = from_split; at < to_split; at += STRIDE) {
+            let weight = exp(partials[at] - most);
+            sum += weight * partials[at + 1u];
+            value += weight * partials[at + 2u + i];
+        }
+        out[(p.first_row + group.y) * p.out_stride + head * HEAD_DIM + i] = value / sum;
+    }
+}

@@ -1,0 +1,68 @@
+// Write rows of keys and values into a sequence's cache.
+//
+// Constants: HEAD_DIM, even; HALF, 1 = a word holds two f16 (the first in its low half), 0 = an f32.
+// With WORDS = HEAD_DIM words a head, or half of that: keys are [kv head][word][slot], values are
+// [kv head][slot][word]; a position's slot is position % capacity. Rows are [row, kv head, HEAD_DIM]
+// from first_row on, the first of them at position `start`.
+// A thread has a pair of a row's elements: groups (ceil(n_kv * HEAD_DIM / 16), ceil(rows / 8), 1).
+
+struct Params { rows: u32, first_row: u32, start: u32, n_kv: u32, capacity: u32, k_stride: u32, v_stride: u32 }
+
+// Bits of f32, as no arithmetic is to touch them.
+@group(0) @binding(0) var<storage, read> k: array<u32>;
+@group(0) @binding(1) var<storage, read> v: array<u32>;
+@group(0) @binding(2) var<storage, read_write> keys: array<u32>;
+@group(0) @binding(3) var<storage, read_write> values: array<u32>;
+@group(1) @binding(0) var<uniform> p: Params;
+
+const PAIRS = HEAD_DIM / 2u;
+
+// The f16 nearest to an f32, to even where two are.
+fn half_bits(x: u32) -> u32 {
+    let sign = (x >> 16u) & 0x8000u;
+    let size = x & 0x7fffffffu;
+    if size > 0x7f800000u {
+        return sign | 0x7e00u | ((size >> 13u) & 0x3ffu);
+    }
+    if size >= 0x47800000u {
+        return sign | 0x7c00u;
+    }
+    if size >= 0x38800000u {
+        // The exponent's bias is 112 less; a mantissa that overflows goes up into the exponent.
+        return sign | ((size - 0x38000000u + 0xfffu + ((size >> 13u) & 1u)) >> 13u);
+    }
+    if size < 0x33000000u {
+        return sign;
+    }
+    // Subnormal: a multiple of 2^-24.
+    let shift = 126u - (size >> 23u);
+    let mantissa = (size & 0x7fffffu) | 0x800000u;
+    return sign | ((mantissa + (1u << (shift - 1u)) - 1u + ((mantissa >> shift) & 1u)) >> shift);
+}
+
+fn packed(a: u32, b: u32) -> u32 {
+    return half_bits(a) | (half_bits(b) << 16u);
+}
+
+// Groups of 8 pairs by 8 rows reach 32 bytes in a row of both layouts.
+@compute @workgroup_size(8, 8)
+fn main(@builtin(global_invocation_id) id: vec3u) {
+    if id.x >= p.n_kv * PAIRS || id.y >= p.rows {
+        return;
+    }
+    let kv = id.x / PAIRS;
+    let pair = id.x % PAIRS;
+    let slot = (p.start + id.y) % p.capacity;
+    let k_at = (p.first_row + id.y) * p.k_stride + 2u * id.x;
+    let v_at = (p.first_row + id.y) * p.v_stride + 2u * id.x;
+    if HALF != 0u {
+        keys[id.x * p.capacity + slot] = packed(k[k_at], k[k_at + 1u]);
+        values[(kv * p.capacity + slot) * PAIRS + pair] = packed(v[v_at], v[v_at + 1u]);
+    } else {
+        keys[2u * id.x * p.capacity + slot] = k[k_at];
+        keys[(2u * id.x + 1u) * p.capacity + slot] = k[k_at + 1u];
+        let at = (kv * p.capacity + slot) * HEAD_DIM + 2u * pair;
+        values[at] = v[v_at];
+        values[at + 1u] = v[v_at + 1u];
+    }
+}
