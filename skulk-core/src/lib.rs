@@ -40,14 +40,14 @@ pub mod weights;
 
 pub use bytes::ByteSize;
 pub use cancel::CancelToken;
-pub use engine::{Activations, Batch, Engine, EngineId, KvType, Precision, Shard};
+pub use engine::{Activations, Batch, DeviceInfo, Engine, EngineId, KvType, Precision, Shard};
 pub use error::{Detail, Error, ErrorKind, Result, Retry};
 pub use generate::{
     Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output, Prompt, Sampling,
     Session, StageInfo, Timings, Token, TokenLogprob, Usage,
 };
 pub use ids::{ExpertIdx, LayerIdx, SeqId, TokenId};
-pub use model::{EngineOptions, candle_cpu, candle_cuda, candle_metal, cpu, engine};
+pub use model::{EngineOptions, candle_cpu, candle_cuda, candle_metal, cpu, devices, engine, wgpu};
 pub use plan::{Placement, Stage};
 pub use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, TensorInfo, open_checkpoint};

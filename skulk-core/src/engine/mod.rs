@@ -11,6 +11,8 @@ mod conformance;
 pub(crate) mod cpu;
 pub(crate) mod routes;
 pub(crate) mod top;
+#[cfg(feature = "wgpu")]
+pub(crate) mod wgpu;
 
 use std::fmt;
 use std::ops::Range;
@@ -56,6 +58,24 @@ pub struct Capabilities {
     /// A row's result has the same bits whatever other rows are in its step, so that generation is
     /// reproducible over chunk sizes and batches; elsewhere it is equal up to rounding.
     pub exact_rows: bool,
+}
+
+/// A device that engines run on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// The engine that runs on it: what [`engine`](crate::engine()) takes.
+    pub engine: EngineId,
+    /// The device's name.
+    pub name: String,
+    /// Its driver and the driver's version; empty for the CPU.
+    pub driver: String,
+    /// It is a GPU in name only, and computes on the CPU: no engine chooses it by itself.
+    pub software: bool,
+    /// Its memory, where the system tells.
+    pub memory: Option<ByteSize>,
+    /// Its memory is the CPU's.
+    pub shares_memory: bool,
 }
 
 /// How keys and values are kept.

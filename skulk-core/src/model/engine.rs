@@ -8,9 +8,13 @@ use crate::bytes::ByteSize;
 use crate::engine::backend::{Backend, CacheSpec};
 use crate::engine::candle::{self, Tensors};
 use crate::engine::cpu::Cpu;
-use crate::engine::{Capabilities, Engine, EngineId, LoadCx, Precision, Shard, ShardEstimate, ShardSpec};
+#[cfg(feature = "wgpu")]
+use crate::engine::wgpu::{Adapter, Gpu, Limits};
+use crate::engine::{
+    Capabilities, DeviceInfo, Engine, EngineId, LoadCx, Precision, Shard, ShardEstimate, ShardSpec,
+};
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::{Checkpoint, Memory};
+use crate::weights::{Checkpoint, Memory, total_memory};
 
 /// An engine on one backend.
 struct DecoderEngine<B: Backend> {
@@ -35,13 +39,21 @@ pub struct EngineOptions {
     /// all rows of the head but a few, within proven bounds: results are the same, in every bit, and
     /// most of the head is not read.
     pub screen_head: bool,
+    /// Engine [`wgpu`] only: memory that may be reserved on the device; `None`: what its driver gives.
+    pub device_memory: Option<ByteSize>,
 }
 
 impl Default for EngineOptions {
     /// All the hardware's threads, as far as the system tells.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        Self { threads, precision: Precision::default(), memory: Memory::default(), screen_head: false }
+        Self {
+            threads,
+            precision: Precision::default(),
+            memory: Memory::default(),
+            screen_head: false,
+            device_memory: None,
+        }
     }
 }
 
@@ -73,10 +85,18 @@ impl EngineOptions {
         self.screen_head = screen;
         self
     }
+
+    /// Reserves no more than this on the device.
+    #[must_use]
+    pub fn device_memory(mut self, most: ByteSize) -> Self {
+        self.device_memory = Some(most);
+        self
+    }
 }
 
-/// The engine of this name: `cpu`, `candle-cpu`, `candle-cuda` or `candle-metal`; the latter two take
-/// a device's ordinal, as in `candle-cuda:1`.
+/// The engine of this name: `cpu`, `candle-cpu`, `candle-cuda`, `candle-metal`, `wgpu`, `wgpu-vulkan`,
+/// `wgpu-metal`, `wgpu-dx12` or `wgpu-gl`. Those of GPUs but `wgpu` take a device's ordinal, as in
+/// `candle-cuda:1`; see also [`devices`].
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for an unknown name; otherwise as the engine's own function.
@@ -90,12 +110,14 @@ pub fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
         ("candle-cpu", _) if kind == name => candle_cpu(options),
         ("candle-cuda", Some(ordinal)) => candle_cuda(ordinal),
         ("candle-metal", Some(ordinal)) => candle_metal(ordinal),
+        ("wgpu", _) if kind == name => wgpu(name, options),
+        ("wgpu-vulkan" | "wgpu-metal" | "wgpu-dx12" | "wgpu-gl", Some(_)) => wgpu(name, options),
         _ => Err(Error::new(
             ErrorKind::InvalidArgument,
             format!("expected the name of an engine, found `{name}`"),
         )
         .with("field", "engine")
-        .with_hint("engines: cpu, candle-cpu, candle-cuda, candle-metal; of several devices: candle-cuda:1")),
+        .with_hint("engines: cpu, candle-cpu, candle-cuda, candle-metal, wgpu, wgpu-vulkan, wgpu-metal, wgpu-dx12, wgpu-gl; of several devices: candle-cuda:1")),
     }
 }
 
@@ -150,6 +172,49 @@ pub fn candle_metal(ordinal: usize) -> Result<Arc<dyn Engine>> {
 #[cfg(test)]
 pub(super) fn candle_tensors_on_cpu() -> Arc<dyn Engine> {
     DecoderEngine::copying("candle-tensors", "CPU".to_owned(), Tensors::cpu())
+}
+
+/// A GPU through wgpu: Vulkan, Metal, DirectX 12 or OpenGL, with no toolkit of a vendor's. Weights are
+/// copied to it as they are stored. `name` is an id of [`devices`], as `wgpu-vulkan:1`; or `wgpu-vulkan`,
+/// `wgpu-metal`, `wgpu-dx12` or `wgpu-gl` for the best GPU of a backend; or `wgpu` for the best of all.
+/// Devices that are software are taken only by their id. A device that was lost, or ran out of memory in
+/// the middle of a step, stays unusable: make a new engine, and load the model again.
+///
+/// # Errors
+/// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `wgpu`, and when there is no
+/// such device.
+#[cfg(feature = "wgpu")]
+pub fn wgpu(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    let adapter = Adapter::find(name)?;
+    let limits = Limits { memory: options.device_memory, ..Limits::default() };
+    let gpu = Gpu::open(&adapter, limits)?;
+    Ok(DecoderEngine::copying(&adapter.name(), adapter.info().name, gpu))
+}
+
+/// Without the cargo feature `wgpu`: always an error.
+///
+/// # Errors
+/// [`ErrorKind::EngineUnavailable`].
+#[cfg(not(feature = "wgpu"))]
+pub fn wgpu(_name: &str, _options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    Err(Error::new(ErrorKind::EngineUnavailable, "this build has no wgpu support")
+        .with_hint("compile with the cargo feature `wgpu`"))
+}
+
+/// The devices of this machine that engines run on: the CPU, and with the cargo feature `wgpu` every GPU
+/// by every backend that reaches it. Asking the drivers may take a moment.
+pub fn devices() -> Vec<DeviceInfo> {
+    let mut devices = vec![DeviceInfo {
+        engine: EngineId::new("cpu"),
+        name: "CPU".to_owned(),
+        driver: String::new(),
+        software: false,
+        memory: total_memory(),
+        shares_memory: true,
+    }];
+    #[cfg(feature = "wgpu")]
+    devices.extend(Adapter::all().iter().map(Adapter::info));
+    devices
 }
 
 fn id_of(kind: &str, ordinal: usize) -> String {

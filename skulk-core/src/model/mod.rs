@@ -10,4 +10,4 @@ mod mixed;
 mod providers;
 mod shard;
 
-pub use engine::{EngineOptions, candle_cpu, candle_cuda, candle_metal, cpu, engine};
+pub use engine::{EngineOptions, candle_cpu, candle_cuda, candle_metal, cpu, devices, engine, wgpu};

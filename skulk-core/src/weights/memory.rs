@@ -42,6 +42,11 @@ fn choose(available: ByteSize, total: ByteSize, needed: ByteSize) -> Memory {
     }
 }
 
+/// All memory there is for this process, where the system tells.
+pub(crate) fn total_memory() -> Option<ByteSize> {
+    available().map(|(_, total)| total)
+}
+
 /// Memory that can be had without swapping, and all there is; `None` where the system does not say.
 fn available() -> Option<(ByteSize, ByteSize)> {
     let mut system = sysinfo::System::new();

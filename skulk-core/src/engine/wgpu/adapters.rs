@@ -1,0 +1,111 @@
+//! Which devices does wgpu reach? Adapters by backend, with the names that engines have on them.
+
+use wgpu::{Backend, Backends, DeviceType, Instance, InstanceDescriptor, InstanceFlags};
+
+use crate::engine::{DeviceInfo, EngineId};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Backends with the names of their engines, preferred ones first.
+const BACKENDS: [(&str, Backend); 4] = [
+    ("wgpu-vulkan", Backend::Vulkan),
+    ("wgpu-metal", Backend::Metal),
+    ("wgpu-dx12", Backend::Dx12),
+    ("wgpu-gl", Backend::Gl),
+];
+
+/// A device that can be opened.
+pub(crate) struct Adapter {
+    pub(super) adapter: wgpu::Adapter,
+    kind: &'static str,
+    ordinal: usize,
+}
+
+impl Adapter {
+    /// All of them: by backend, and as the system orders them.
+    pub(crate) fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        for (kind, backend) in BACKENDS {
+            let instance = Instance::new(InstanceDescriptor {
+                backends: Backends::from(backend),
+                flags: InstanceFlags::empty(),
+                ..InstanceDescriptor::new_without_display_handle()
+            });
+            let adapters = pollster::block_on(instance.enumerate_adapters(Backends::from(backend)));
+            let computing = adapters.into_iter().filter(|adapter| {
+                let flags = adapter.get_downlevel_capabilities().flags;
+                flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS)
+            });
+            all.extend(computing.enumerate().map(|(ordinal, adapter)| Self { adapter, kind, ordinal }));
+        }
+        all
+    }
+
+    /// The adapter that an engine's name means: `wgpu` the best of all, `wgpu-vulkan` and so on the best
+    /// of a backend, `wgpu-vulkan:1` the very one. Software is only meant where it is named.
+    pub(crate) fn find(name: &str) -> Result<Self> {
+        let all = Self::all();
+        let listed: Vec<String> = all.iter().map(Self::described).collect();
+        let named = name.contains(':');
+        let matches = |adapter: &Self| match named {
+            true => adapter.name() == name,
+            false => (name == "wgpu" || adapter.kind == name) && !adapter.is_software(),
+        };
+        let best = all.into_iter().filter(matches).min_by_key(Self::rank);
+        best.ok_or_else(|| {
+            let hint = match listed.is_empty() {
+                true => {
+                    "this machine has no driver for Vulkan, Metal, DirectX 12 or OpenGL; use engine `cpu`"
+                        .into()
+                }
+                false => format!("there are: {}; name one of them", listed.join(", ")),
+            };
+            Error::new(ErrorKind::EngineUnavailable, format!("there is no GPU for engine `{name}`"))
+                .with_hint(hint)
+        })
+    }
+
+    /// Its engine's name.
+    pub(crate) fn name(&self) -> String {
+        format!("{}:{}", self.kind, self.ordinal)
+    }
+
+    /// Whether it computes on the CPU.
+    pub(crate) fn is_software(&self) -> bool {
+        self.adapter.get_info().device_type == DeviceType::Cpu
+    }
+
+    /// What users see of it.
+    pub(crate) fn info(&self) -> DeviceInfo {
+        let info = self.adapter.get_info();
+        let shares_memory = matches!(info.device_type, DeviceType::IntegratedGpu | DeviceType::Cpu);
+        DeviceInfo {
+            engine: EngineId::new(&self.name()),
+            name: info.name,
+            driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
+            software: info.device_type == DeviceType::Cpu,
+            memory: shares_memory.then(crate::weights::total_memory).flatten(),
+            shares_memory,
+        }
+    }
+
+    fn described(&self) -> String {
+        format!(
+            "{} ({}{})",
+            self.name(),
+            self.adapter.get_info().name,
+            if self.is_software() { ", software" } else { "" }
+        )
+    }
+
+    /// Lower is better.
+    fn rank(&self) -> (usize, usize) {
+        let kind = match self.adapter.get_info().device_type {
+            DeviceType::DiscreteGpu => 0,
+            DeviceType::IntegratedGpu => 1,
+            DeviceType::VirtualGpu => 2,
+            DeviceType::Other => 3,
+            DeviceType::Cpu => 4,
+        };
+        (kind, BACKENDS.iter().position(|(name, _)| *name == self.kind).unwrap_or(BACKENDS.len()))
+    }
+}

@@ -1,0 +1,192 @@
+//! How does the device route rows, and compute experts? All places of a step at once.
+//!
+//! A place is one of the experts that a row takes. Few places are products of one row each; many are
+//! sorted by expert, and each expert multiplies its own together.
+
+use super::device::{Block, Device};
+use super::kernels::{OUTPUTS, Op, TILE};
+use super::matrix::{Chunk, plane, rows_in_a_chunk, upload};
+use super::stream::{Room, Stream, storage};
+use super::{Buffer, Gpu, number_of, stride};
+use crate::arch::ExpertsSpec;
+use crate::engine::backend::{Experts, Routes};
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::{DType, Region};
+
+/// Experts that the kernels have room for.
+const MOST: usize = 512;
+
+/// Places up to which each is multiplied for itself.
+const FEW: usize = 32;
+
+/// One projection of all experts: their matrices behind each other, whole ones in each chunk.
+pub(crate) struct Stack {
+    dtype: DType,
+    n_experts: usize,
+    n_in: usize,
+    n_out: usize,
+    row_bytes: usize,
+    chunks: Vec<Chunk>,
+}
+
+impl Stack {
+    pub(super) fn new(gpu: &Gpu, weights: &[Region]) -> Result<Self> {
+        let Some(first) = weights.first() else {
+            return Err(Error::new(ErrorKind::Internal, "a layer without experts"));
+        };
+        if weights.len() > MOST {
+            return Err(Error::new(
+                ErrorKind::EngineUnavailable,
+                format!("expected at most {MOST} experts in a layer, found {}", weights.len()),
+            )
+            .with("tensor", first.name())
+            .with_hint("use engine `cpu` for the feed-forward blocks"));
+        }
+        let (dtype, n_out, row_bytes) = (first.dtype(), first.rows(), first.row_bytes()?);
+        if let Some(other) = weights.iter().find(|weight| weight.dtype() != dtype) {
+            return Err(Error::new(
+                ErrorKind::DTypeUnsupported,
+                format!("expected experts of one type, {dtype}, found {}", other.dtype()),
+            )
+            .with("tensor", other.name())
+            .with_hint("use engine `cpu` for the feed-forward blocks"));
+        }
+        let in_a_chunk = rows_in_a_chunk(&gpu.device, row_bytes * n_out)?;
+        let chunks = weights
+            .chunks(in_a_chunk)
+            .enumerate()
+            .map(|(i, weights)| {
+                let parts: Vec<&[u8]> = weights.iter().map(Region::bytes).collect();
+                let block = upload(&gpu.device, &parts).map_err(|e| e.with("tensor", weights[0].name()))?;
+                Ok(Chunk { block, first_row: i * in_a_chunk * n_out, rows: weights.len() * n_out })
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self { dtype, n_experts: weights.len(), n_in: first.row_len(), n_out, row_bytes, chunks })
+    }
+
+    /// Each place's product: `out[place] = x[place / x_div] · Wᵀ` with its expert's matrix.
+    fn multiply(
+        &self,
+        stream: &mut Stream,
+        x: &Block,
+        x_div: usize,
+        places: &Places<'_>,
+        out: &Block,
+    ) -> Result<()> {
+        for chunk in &self.chunks {
+            let params = [
+                self.n_in as u32,
+                self.row_bytes as u32,
+                chunk.first_row as u32,
+                chunk.rows as u32,
+                stride(self.n_in) as u32 / 4,
+                stride(self.n_out) as u32,
+                self.n_out as u32,
+                x_div as u32,
+            ];
+            match places {
+                Places::Few(routes, n) => {
+                    let [across, down] = plane(self.n_out.div_ceil(OUTPUTS as usize));
+                    let operands = [&chunk.block, x, *routes, out];
+                    stream.dispatch(Op::ExpertsMatvec(self.dtype), &operands, &params, [across, down, *n])?;
+                }
+                Places::Sorted { order, starts, n } => {
+                    let tiles = |n: usize| n.div_ceil(TILE as usize);
+                    let groups = [tiles(self.n_out), chunk.rows / self.n_out, tiles(*n)];
+                    let operands = [&chunk.block, x, *order, *starts, out];
+                    stream.dispatch(Op::ExpertsMatmul(self.dtype), &operands, &params, groups)?;
+                }
+            }
+        }
+        stream.weigh(places.len() * self.n_out * self.n_in)
+    }
+}
+
+/// Which expert each place takes.
+enum Places<'a> {
+    /// By place.
+    Few(&'a Block, usize),
+    /// Places by expert, and where each expert's begin.
+    Sorted { order: &'a Block, starts: &'a Block, n: usize },
+}
+
+impl Places<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Places::Few(_, n) | Places::Sorted { n, .. } => *n,
+        }
+    }
+}
+
+/// Which experts each row takes, on the device.
+pub(crate) struct DeviceRoutes {
+    ids: Block,
+    weights: Block,
+    n_used: usize,
+}
+
+impl DeviceRoutes {
+    pub(super) fn new(device: &Device, rows: usize, n_used: usize) -> Result<Self> {
+        let bytes = (rows as u64).saturating_mul(n_used as u64).saturating_mul(4);
+        let block = || device.block("routes", bytes, storage());
+        Ok(Self { ids: block()?, weights: block()?, n_used })
+    }
+
+    pub(super) fn route(
+        &mut self,
+        stream: &mut Stream,
+        spec: &ExpertsSpec,
+        logits: &Buffer,
+        rows: usize,
+    ) -> Result<()> {
+        self.n_used = spec.n_used;
+        let params = [spec.n_experts as u32, spec.n_used as u32, logits.stride(), spec.normalise.into()];
+        stream.dispatch(Op::Route, &[&logits.block, &self.ids, &self.weights], &params, [rows, 1, 1])
+    }
+
+    pub(super) fn read(&self, stream: &mut Stream, rows: usize, out: &mut Routes) -> Result<()> {
+        let places = rows * self.n_used;
+        out.n_used = self.n_used;
+        out.ids.resize(places, 0);
+        let mut weights = vec![0; places];
+        stream.read(&mut [(&self.ids, &mut out.ids), (&self.weights, &mut weights)])?;
+        out.weights.clear();
+        out.weights.extend(weights.iter().map(|word| f32::from_bits(*word)));
+        Ok(())
+    }
+}
+
+/// See [`Backend::experts`](crate::engine::backend::Backend::experts).
+pub(super) fn experts(
+    stream: &mut Stream,
+    op: &Experts<'_, Gpu>,
+    x: &Buffer,
+    rows: usize,
+    out: &mut Buffer,
+) -> Result<()> {
+    let (n_used, n_experts) = (op.routes.n_used, op.gate.n_experts);
+    let (n, width, n_out) = (rows * n_used, op.gate.n_out, op.down.n_out);
+    let gate = stream.room(Room::Gate, n * stride(width))?;
+    let up = stream.room(Room::Up, n * stride(width))?;
+    let down = stream.room(Room::Down, n * stride(n_out))?;
+    let (order, starts);
+    let places = if n <= FEW {
+        Places::Few(&op.routes.ids, n)
+    } else {
+        (order, starts) = (stream.room(Room::Order, n)?, stream.room(Room::Starts, n_experts + 1)?);
+        let params = [n as u32, n_experts as u32];
+        stream.dispatch(Op::ExpertsSort, &[&op.routes.ids, &order, &starts], &params, [1, 1, 1])?;
+        Places::Sorted { order: &order, starts: &starts, n }
+    };
+    op.gate.multiply(stream, &x.block, n_used, &places, &gate)?;
+    op.up.multiply(stream, &x.block, n_used, &places, &up)?;
+    let inner = stride(width) as u32;
+    let groups = [width.div_ceil(64), n, 1];
+    let params = [n as u32, width as u32, inner, inner];
+    stream.dispatch(Op::Gated(number_of(op.activation)), &[&up, &gate], &params, groups)?;
+    op.down.multiply(stream, &gate, 1, &places, &down)?;
+    out.width = n_out;
+    let params = [n_out as u32, stride(n_out) as u32 / 4, out.stride() / 4, n_used as u32];
+    let groups = [n_out.div_ceil(256), rows, 1];
+    stream.dispatch(Op::ExpertsSum, &[&down, &op.routes.weights, &out.block], &params, groups)
+}

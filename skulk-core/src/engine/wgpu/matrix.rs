@@ -1,0 +1,180 @@
+//! How does a matrix lie on the device, and how is it multiplied? Chunks of whole rows, as stored.
+
+use super::device::{Block, Device};
+use super::kernels::{OUTPUTS, Op, TILE};
+use super::stream::{Stream, storage};
+use super::{Buffer, Gpu, stride};
+use crate::bytes::ByteSize;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::TokenId;
+use crate::weights::{DType, Region};
+
+/// Kernels may read that far beyond a chunk.
+const SPARE: u64 = 16;
+
+/// Bytes that are on their way to the device at a time, at most.
+const PIECE: usize = 16 << 20;
+
+/// Rows up to which each is multiplied for itself.
+const FEW: usize = 8;
+
+/// A weight matrix `[out, in]`.
+pub(crate) struct Matrix {
+    dtype: DType,
+    n_in: usize,
+    row_bytes: usize,
+    chunks: Vec<Chunk>,
+    bias: Option<Block>,
+}
+
+/// Rows that one binding holds.
+pub(super) struct Chunk {
+    pub(super) block: Block,
+    pub(super) first_row: usize,
+    pub(super) rows: usize,
+}
+
+impl Matrix {
+    pub(super) fn new(gpu: &Gpu, weight: &Region, bias: Option<Vec<f32>>) -> Result<Self> {
+        use crate::engine::backend::Backend;
+        let row_bytes = weight.row_bytes()?;
+        let most = rows_in_a_chunk(&gpu.device, row_bytes)?;
+        weight.will_need();
+        let chunks = weight
+            .bytes()
+            .chunks(most * row_bytes)
+            .enumerate()
+            .map(|(i, bytes)| {
+                let block = upload(&gpu.device, &[bytes])?;
+                Ok(Chunk { block, first_row: i * most, rows: bytes.len() / row_bytes })
+            })
+            .collect::<Result<_>>()?;
+        let bias = bias.map(|bias| gpu.vector(bias)).transpose()?;
+        Ok(Self { dtype: weight.dtype(), n_in: weight.row_len(), row_bytes, chunks, bias })
+    }
+
+    /// Elements of an output row.
+    pub(super) fn n_out(&self) -> usize {
+        self.chunks.last().map_or(0, |chunk| chunk.first_row + chunk.rows)
+    }
+
+    pub(super) fn embed(
+        &self,
+        stream: &mut Stream,
+        tokens: &[TokenId],
+        scale: f32,
+        out: &mut Buffer,
+    ) -> Result<()> {
+        out.width = self.n_in;
+        for chunk in &self.chunks {
+            let (table, base) = stream.table(tokens.iter().map(|token| token.0))?;
+            let params = [
+                self.n_in as u32,
+                self.row_bytes as u32,
+                chunk.first_row as u32,
+                chunk.rows as u32,
+                tokens.len() as u32,
+                base,
+                out.stride(),
+                scale.to_bits(),
+            ];
+            let groups = [self.n_in.div_ceil(1024), tokens.len(), 1];
+            stream.dispatch(Op::Embed(self.dtype), &[&chunk.block, &table, &out.block], &params, groups)?;
+        }
+        Ok(())
+    }
+
+    /// `out = x · selfᵀ + bias` of the first rows; `out` comes with its stride.
+    pub(super) fn multiply(
+        &self,
+        gpu: &Gpu,
+        stream: &mut Stream,
+        x: &Buffer,
+        rows: usize,
+        (out, out_stride): (&Block, u32),
+    ) -> Result<()> {
+        let bias = self.bias.as_ref().unwrap_or(&gpu.nothing);
+        for chunk in &self.chunks {
+            let params = [
+                self.n_in as u32,
+                self.row_bytes as u32,
+                chunk.first_row as u32,
+                chunk.rows as u32,
+                stride(self.n_in) as u32 / 4,
+                out_stride,
+                0,
+                rows as u32,
+                self.bias.is_some().into(),
+            ];
+            let operands = [&chunk.block, &x.block, bias, out];
+            if rows <= FEW {
+                let together = rows.next_power_of_two();
+                let op = Op::Matvec(self.dtype, together as u32);
+                let [across, down] = plane(chunk.rows.div_ceil(OUTPUTS as usize));
+                stream.dispatch(op, &operands, &params, [across, down, rows.div_ceil(together)])?;
+            } else {
+                let tiles = |n: usize| n.div_ceil(TILE as usize);
+                let groups = [tiles(rows), tiles(chunk.rows), 1];
+                stream.dispatch(Op::Matmul(self.dtype), &operands, &params, groups)?;
+                stream.weigh(rows * chunk.rows * self.n_in)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Two directions that together have room for `n` workgroups.
+pub(super) fn plane(n: usize) -> [usize; 2] {
+    const WIDEST: usize = 32768;
+    [n.min(WIDEST), n.div_ceil(WIDEST)]
+}
+
+/// Rows that fit one binding.
+pub(super) fn rows_in_a_chunk(device: &Device, row_bytes: usize) -> Result<usize> {
+    let rows = (device.largest.saturating_sub(SPARE) as usize).checked_div(row_bytes).unwrap_or(0);
+    if rows > 0 {
+        return Ok(rows);
+    }
+    Err(Error::new(
+        ErrorKind::EngineUnavailable,
+        format!(
+            "a row of weights has {}, but this device binds at most {}",
+            ByteSize(row_bytes as u64),
+            ByteSize(device.largest)
+        ),
+    )
+    .with_hint("use another device"))
+}
+
+/// Bytes on the device, one part behind the other. They stream: no more than a piece is held twice.
+pub(super) fn upload(device: &Device, parts: &[&[u8]]) -> Result<Block> {
+    let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
+    let block = device.block("weights", len + SPARE, storage())?;
+    let mut at = 0u64;
+    let mut held: Vec<u8> = Vec::new();
+    for piece in parts.iter().flat_map(|part| part.chunks(PIECE)) {
+        // What is written begins and ends at multiples of four.
+        let mut piece = piece;
+        if !held.is_empty() {
+            let (first, rest) = piece.split_at((4 - held.len()).min(piece.len()));
+            held.extend_from_slice(first);
+            piece = rest;
+            if held.len() == 4 {
+                device.queue.write_buffer(&block.buffer, at, &held);
+                at += 4;
+                held.clear();
+            }
+        }
+        let (whole, rest) = piece.split_at(piece.len() / 4 * 4);
+        device.queue.write_buffer(&block.buffer, at, whole);
+        at += whole.len() as u64;
+        held.extend_from_slice(rest);
+        device.wait(device.queue.submit([]))?;
+    }
+    if !held.is_empty() {
+        held.resize(4, 0);
+        device.queue.write_buffer(&block.buffer, at, &held);
+        device.wait(device.queue.submit([]))?;
+    }
+    Ok(block)
+}

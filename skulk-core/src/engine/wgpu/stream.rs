@@ -1,0 +1,295 @@
+//! How is work recorded and sent? One sequence's stream of operations.
+//!
+//! Operations become dispatches of one compute pass. It is sent when somebody waits for a result, when
+//! the step ends, and when it has become long. Parameters, and the small tables that operations take from
+//! the host, are collected meanwhile and sent with it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::device::{Block, Device};
+use super::kernels::{Kernels, OPERANDS, Op, PARAMS};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Multiplications after which recorded work is sent, so that cancelling never waits for much, and no
+/// system takes the device for hung.
+const MUCH: u64 = 25_000_000_000;
+
+/// Dispatches in one submission, at most.
+const MOST: u64 = 4096;
+
+/// Words that operations may take from the host in one submission, to begin with.
+const TABLES: u64 = 4096;
+
+/// See [`Backend::Stream`](crate::engine::backend::Backend::Stream).
+pub(crate) struct Stream {
+    device: Arc<Device>,
+    kernels: Arc<Kernels>,
+    recording: Option<Recording>,
+    /// Parameters of the recorded dispatches.
+    params: Vec<u8>,
+    params_block: Block,
+    params_group: wgpu::BindGroup,
+    /// Bytes from one dispatch's parameters to the next one's.
+    step: u64,
+    tables: Vec<u8>,
+    tables_block: Arc<Block>,
+    groups: HashMap<(Op, [u64; OPERANDS]), wgpu::BindGroup>,
+    /// What is read comes through here.
+    landing: Option<Block>,
+    /// Multiplications recorded.
+    work: u64,
+    before: Option<wgpu::SubmissionIndex>,
+    /// Each as large as was needed so far.
+    rooms: HashMap<Room, Arc<Block>>,
+}
+
+/// What a buffer is for that operations need beside their operands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Room {
+    /// Partial results of attention.
+    Partials,
+    Logits,
+    /// The largest logits of slices, and of all: values and ids.
+    SliceValues,
+    SliceIds,
+    TopValues,
+    TopIds,
+    /// What experts compute, by place, and places by expert.
+    Gate,
+    Up,
+    Down,
+    Order,
+    Starts,
+}
+
+struct Recording {
+    // Ends before the encoder does.
+    pass: wgpu::ComputePass<'static>,
+    encoder: wgpu::CommandEncoder,
+}
+
+impl Stream {
+    pub(super) fn new(device: &Arc<Device>, kernels: &Arc<Kernels>) -> Result<Self> {
+        let step = PARAMS.next_multiple_of(device.limits.min_uniform_buffer_offset_alignment.into());
+        let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
+        let params_block = device.block("parameters", MOST * step, usage)?;
+        let params_group = device.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some("parameters"),
+            layout: &kernels.params,
+            entries: &[wgpu::BindGroupEntry {
+                binding: 0,
+                resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                    buffer: &params_block.buffer,
+                    offset: 0,
+                    size: wgpu::BufferSize::new(PARAMS),
+                }),
+            }],
+        });
+        Ok(Self {
+            tables_block: Arc::new(device.block("tables", 4 * TABLES, storage())?),
+            device: Arc::clone(device),
+            kernels: Arc::clone(kernels),
+            recording: None,
+            params: Vec::new(),
+            params_block,
+            params_group,
+            step,
+            tables: Vec::new(),
+            groups: HashMap::new(),
+            landing: None,
+            work: 0,
+            before: None,
+            rooms: HashMap::new(),
+        })
+    }
+
+    /// Records a dispatch. The same buffer must not be both read and written.
+    pub(super) fn dispatch(
+        &mut self,
+        op: Op,
+        operands: &[&Block],
+        params: &[u32],
+        groups: [usize; 3],
+    ) -> Result<()> {
+        if groups.contains(&0) {
+            return Ok(());
+        }
+        let limit = self.device.limits.max_compute_workgroups_per_dimension as usize;
+        if groups.iter().any(|&n| n > limit) {
+            return Err(Error::new(
+                ErrorKind::EngineFailed,
+                format!("{op:?} needs {groups:?} workgroups, but the device runs {limit} in each direction"),
+            )
+            .with_hint("use a smaller prefill chunk"));
+        }
+        if self.params.len() as u64 >= MOST * self.step {
+            self.send()?;
+        }
+        let kernel = self.kernels.get(&self.device, op)?;
+        if self.groups.len() > MOST as usize {
+            // Of sequences that were in a batch once.
+            self.groups.clear();
+        }
+        let mut key = [0; OPERANDS];
+        key.iter_mut().zip(operands).for_each(|(key, block)| *key = block.id);
+        let group = self.groups.entry((op, key)).or_insert_with(|| {
+            let entries: Vec<_> = operands
+                .iter()
+                .enumerate()
+                .map(|(i, block)| wgpu::BindGroupEntry {
+                    binding: i as u32,
+                    resource: block.buffer.as_entire_binding(),
+                })
+                .collect();
+            self.device.device.create_bind_group(&wgpu::BindGroupDescriptor {
+                label: None,
+                layout: &kernel.operands,
+                entries: &entries,
+            })
+        });
+        let offset = self.params.len() as u32;
+        self.params.extend(params.iter().flat_map(|word| word.to_le_bytes()));
+        self.params.resize(offset as usize + self.step as usize, 0);
+        let device = &self.device.device;
+        let Recording { pass, .. } = self.recording.get_or_insert_with(|| {
+            let mut encoder = device.create_command_encoder(&Default::default());
+            let pass = encoder.begin_compute_pass(&Default::default()).forget_lifetime();
+            Recording { pass, encoder }
+        });
+        pass.set_pipeline(&kernel.pipeline);
+        pass.set_bind_group(0, &*group, &[]);
+        pass.set_bind_group(1, &self.params_group, &[offset]);
+        let [x, y, z] = groups.map(|n| n as u32);
+        pass.dispatch_workgroups(x, y, z);
+        Ok(())
+    }
+
+    /// Notes how many multiplications the last dispatches have, and sends them when there are many.
+    pub(super) fn weigh(&mut self, multiplications: usize) -> Result<()> {
+        self.work = self.work.saturating_add(multiplications as u64);
+        if self.work > MUCH { self.send() } else { Ok(()) }
+    }
+
+    /// Takes words from the host; returns where the next dispatch finds them: a buffer, and the first's
+    /// index.
+    pub(super) fn table(&mut self, words: impl ExactSizeIterator<Item = u32>) -> Result<(Arc<Block>, u32)> {
+        let len = (self.tables.len() + 4 * words.len()) as u64;
+        if len > self.tables_block.buffer.size() {
+            self.send()?;
+            let len = words.len() as u64 * 4;
+            if len > self.tables_block.buffer.size() {
+                self.tables_block =
+                    Arc::new(self.device.block("tables", len.next_power_of_two(), storage())?);
+            }
+        }
+        let first = (self.tables.len() / 4) as u32;
+        self.tables.extend(words.flat_map(u32::to_le_bytes));
+        Ok((Arc::clone(&self.tables_block), first))
+    }
+
+    /// A buffer of at least this many words.
+    pub(super) fn room(&mut self, room: Room, words: usize) -> Result<Arc<Block>> {
+        let bytes = (words as u64).saturating_mul(4);
+        if let Some(block) = self.rooms.get(&room).filter(|block| block.buffer.size() >= bytes) {
+            return Ok(Arc::clone(block));
+        }
+        if self.rooms.remove(&room).is_some() {
+            // They would keep the smaller one.
+            self.groups.clear();
+        }
+        let block = Arc::new(self.device.block("intermediate results", bytes, storage())?);
+        self.rooms.insert(room, Arc::clone(&block));
+        Ok(block)
+    }
+
+    /// Writes to a buffer, after everything recorded so far.
+    pub(super) fn write(&mut self, block: &Block, bytes: &[u8]) -> Result<()> {
+        self.send()?;
+        self.device.queue.write_buffer(&block.buffer, 0, bytes);
+        Ok(())
+    }
+
+    /// Reads the beginnings of buffers, after everything recorded so far.
+    pub(super) fn read(&mut self, parts: &mut [(&Block, &mut [u32])]) -> Result<()> {
+        let total: u64 = parts.iter().map(|(_, words)| words.len() as u64 * 4).sum();
+        if total == 0 {
+            return self.send();
+        }
+        let landing = match self.landing.take().filter(|landing| landing.buffer.size() >= total) {
+            Some(landing) => landing,
+            None => {
+                let usage = wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::MAP_READ;
+                self.device.block("results", total.next_power_of_two().min(self.device.largest), usage)?
+            }
+        };
+        let mut encoder = self.end();
+        let mut at = 0;
+        for (block, words) in &*parts {
+            let len = words.len() as u64 * 4;
+            encoder.copy_buffer_to_buffer(&block.buffer, 0, &landing.buffer, at, len);
+            at += len;
+        }
+        let submission = self.submit(encoder);
+        landing.buffer.slice(..total).map_async(wgpu::MapMode::Read, |_| ());
+        self.device.wait(submission)?;
+        {
+            let gone = |e: &dyn std::fmt::Display| {
+                Error::new(ErrorKind::EngineFailed, format!("the device's results cannot be read: {e}"))
+            };
+            let view = landing.buffer.slice(..total).get_mapped_range().map_err(|e| gone(&e))?;
+            let mut bytes = view.chunks_exact(4);
+            for (_, words) in parts {
+                for (word, bytes) in words.iter_mut().zip(&mut bytes) {
+                    *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+                }
+            }
+        }
+        landing.buffer.unmap();
+        self.landing = Some(landing);
+        self.device.check()
+    }
+
+    /// Sends what is recorded. No more than one submission is ever waiting behind another.
+    pub(super) fn send(&mut self) -> Result<()> {
+        if self.recording.is_none() {
+            return Ok(());
+        }
+        let encoder = self.end();
+        if let Some(before) = self.before.take() {
+            self.device.wait(before)?;
+        }
+        self.before = Some(self.submit(encoder));
+        self.device.check()
+    }
+
+    /// An encoder behind everything recorded.
+    fn end(&mut self) -> wgpu::CommandEncoder {
+        match self.recording.take() {
+            Some(Recording { pass, encoder }) => {
+                drop(pass);
+                encoder
+            }
+            None => self.device.device.create_command_encoder(&Default::default()),
+        }
+    }
+
+    fn submit(&mut self, encoder: wgpu::CommandEncoder) -> wgpu::SubmissionIndex {
+        let queue = &self.device.queue;
+        if !self.params.is_empty() {
+            queue.write_buffer(&self.params_block.buffer, 0, &self.params);
+        }
+        if !self.tables.is_empty() {
+            queue.write_buffer(&self.tables_block.buffer, 0, &self.tables);
+        }
+        self.params.clear();
+        self.tables.clear();
+        self.work = 0;
+        queue.submit([encoder.finish()])
+    }
+}
+
+/// What buffers of activations, weights and caches are for.
+pub(super) fn storage() -> wgpu::BufferUsages {
+    wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC
+}
