@@ -1,6 +1,7 @@
 //! Does the decoder compute what other people's software computes, however it is cut up?
 //!
-//! Every suite runs on both CPU engines: the library's own kernels, and candle's.
+//! Every suite runs on both CPU engines, the library's own kernels and candle's, and with the feature
+//! `wgpu` on that engine with its software adapter.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 #![allow(clippy::duplicate_mod, reason = "once for each engine")]
 
@@ -24,10 +25,14 @@ macro_rules! on {
             #[path = "splits.rs"]
             mod splits;
             #[path = "stages.rs"]
-            mod stages;
+            pub(super) mod stages;
         }
     };
 }
 
 on!(cpu, "cpu");
 on!(candle_cpu, "candle-cpu");
+#[cfg(feature = "wgpu")]
+on!(wgpu, "wgpu");
+#[cfg(feature = "wgpu")]
+mod mixed;

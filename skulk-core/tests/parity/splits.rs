@@ -12,6 +12,20 @@ fn bits(rows: &[Vec<f32>]) -> Vec<u32> {
     rows.iter().flatten().map(|x| x.to_bits()).collect()
 }
 
+/// What was computed in other steps: the same bits, where the engine promises that. Elsewhere sums are in
+/// another order, 1e-6 of the largest logit apart; and in an f16 cache numbers at the border of two halves
+/// then become the other one, 2⁻¹¹ away: 6e-4 was found on another such engine. The bounds leave five
+/// times that.
+fn same(stages: &Stages, kv: KvType, found: &[u32], expected: &[u32]) -> bool {
+    if stages.capabilities.exact_rows {
+        return found == expected;
+    }
+    let relative = if kv == KvType::F16 { 3e-3 } else { 1e-5 };
+    let most = expected.iter().fold(0.0f32, |a, &x| a.max(f32::from_bits(x).abs()));
+    let near = |(&a, &b): (&u32, &u32)| (f32::from_bits(a) - f32::from_bits(b)).abs() <= relative * most;
+    found.len() == expected.len() && found.iter().zip(expected).all(near)
+}
+
 /// Checkpoints that this version runs, with their longest prompt.
 fn runnable() -> Vec<(std::path::PathBuf, Vec<TokenId>)> {
     let all = checkpoints().into_iter().filter(|path| Stages::load(path, &Setup::default()).is_ok());
@@ -26,7 +40,10 @@ fn runnable() -> Vec<(std::path::PathBuf, Vec<TokenId>)> {
 
 /// Prefill of all but the last three tokens, then those one at a time.
 fn logits(path: &Path, tokens: &[TokenId], setup: &Setup) -> Vec<u32> {
-    let stages = Stages::load(path, setup).unwrap();
+    logits_of(&Stages::load(path, setup).unwrap(), tokens)
+}
+
+fn logits_of(stages: &Stages, tokens: &[TokenId]) -> Vec<u32> {
     let seq = stages.open(0);
     let (prompt, rest) = tokens.split_at(tokens.len() - 3);
     let mut rows = stages.feed(seq, 0, prompt);
@@ -62,8 +79,9 @@ fn chunks_threads_and_steps_give_the_same_bits() {
             let setup = Setup { kv, precision, ..Setup::default() };
             let whole = logits(&path, &tokens, &setup);
             for (threads, chunk) in [(1, 512), (3, 512), (2, 1), (2, 7), (1, 33), (4, 64), (2, 130)] {
-                let other = logits(&path, &tokens, &Setup { threads, chunk, ..setup.clone() });
-                assert!(other == whole, "{} with {threads} threads, chunk {chunk}", path.display());
+                let other = Stages::load(&path, &Setup { threads, chunk, ..setup.clone() }).unwrap();
+                let found = logits_of(&other, &tokens);
+                assert!(same(&other, kv, &found, &whole), "{} with {threads} threads, chunk {chunk}", path.display());
             }
         }
     }
@@ -76,7 +94,8 @@ fn mapped_and_resident_weights_give_the_same_bits() {
         let [mapped, resident] = [Memory::Mapped, Memory::Resident].map(|memory| {
             let setup = Setup { cuts: vec![2], memory, ..Setup::default() };
             let stages = Stages::load(&path, &setup).unwrap();
-            assert!(stages.shards.iter().all(|shard| shard.memory() == memory), "{}", path.display());
+            let expected = if stages.capabilities.in_place_weights { memory } else { Memory::Mapped };
+            assert!(stages.shards.iter().all(|shard| shard.memory() == expected), "{}", path.display());
             logits(&path, &tokens, &setup)
         });
         assert!(mapped == resident, "{}", path.display());
@@ -143,7 +162,8 @@ fn sequences_in_one_batch_do_not_see_each_other() {
         let mut rows = out.data().chunks_exact(out.width()).map(<[f32]>::to_vec);
         for segment in &segments {
             let found: Vec<_> = rows.by_ref().take(segment.rows).collect();
-            assert!(bits(&found) == alone[(segment.seq.0 - 10) as usize], "{} {segment:?}", path.display());
+            let alone = &alone[(segment.seq.0 - 10) as usize];
+            assert!(same(&stages, KvType::F16, &bits(&found), alone), "{} {segment:?}", path.display());
         }
     }
 }
@@ -168,11 +188,8 @@ fn truncation_is_exact() {
             stages.shards.iter().for_each(|s| assert_eq!(s.truncate(seq, kept).unwrap(), kept));
             assert!(kept == len || kept == 0);
             forgotten += usize::from(kept < len);
-            assert!(
-                bits(&stages.feed(seq, kept, &tokens[kept..])) == bits(&whole[kept..]),
-                "{}: {len}",
-                path.display()
-            );
+            let again = bits(&stages.feed(seq, kept, &tokens[kept..]));
+            assert!(same(&stages, KvType::F16, &again, &bits(&whole[kept..])), "{}: {len}", path.display());
         }
         let windowed = stages.arch.layers.iter().any(|l| l.attention.window.is_some_and(|w| w < 100));
         assert_eq!(
@@ -201,6 +218,7 @@ fn the_real_model_is_the_same_in_stages() {
         );
     }
     for (threads, chunk) in [(1, 512), (2, 5)] {
-        assert!(logits(&path, &tokens, &Setup { threads, chunk, ..Setup::default() }) == whole);
+        let other = Stages::load(&path, &Setup { threads, chunk, ..Setup::default() }).unwrap();
+        assert!(same(&other, KvType::F16, &logits_of(&other, &tokens), &whole));
     }
 }

@@ -1,12 +1,12 @@
 //! A model as bare stages, so that tests see every stage's output.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use skulk::arch::ArchSpec;
-use skulk::engine::{Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
+use skulk::engine::{Capabilities, Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
 use skulk::{
-    Activations, Batch, CancelToken, EngineOptions, KvType, Memory, Precision, Result, SeqId, Shard, TokenId,
+    Activations, Batch, CancelToken, Engine, EngineOptions, KvType, Memory, Precision, Result, SeqId, Shard, TokenId,
 };
 
 /// How a model is cut up and run.
@@ -41,15 +41,22 @@ impl Default for Setup {
 pub(crate) struct Stages {
     pub(crate) arch: Arc<ArchSpec>,
     pub(crate) shards: Vec<Box<dyn Shard>>,
+    pub(crate) capabilities: Capabilities,
     chunk: usize,
 }
 
 impl Stages {
     pub(crate) fn load(path: &Path, setup: &Setup) -> Result<Self> {
+        let options = EngineOptions::default().threads(setup.threads).precision(setup.precision);
+        let options = options.memory(setup.memory).screen_head(setup.screen_head);
+        let engine = engine(super::ENGINE, &options)?;
+        Self::load_on(path, setup, &vec![engine; setup.cuts.len() + 1])
+    }
+
+    /// Each stage on an engine of its own.
+    pub(crate) fn load_on(path: &Path, setup: &Setup, engines: &[Arc<dyn Engine>]) -> Result<Self> {
         let checkpoint = skulk::open_checkpoint(path)?;
         let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
-        let options = EngineOptions::default().threads(setup.threads).precision(setup.precision);
-        let engine = skulk::engine(super::ENGINE, &options.memory(setup.memory).screen_head(setup.screen_head))?;
         let mut borders = vec![0];
         borders.extend(&setup.cuts);
         borders.push(arch.n_layers());
@@ -57,13 +64,15 @@ impl Stages {
         let cancel = CancelToken::new();
         let shards = borders
             .windows(2)
-            .map(|pair| {
+            .zip(engines)
+            .map(|(pair, engine)| {
                 let spec =
                     ShardSpec::new(Arc::clone(&arch), pair[0]..pair[1], context, setup.chunk, setup.kv)?;
                 engine.load(&spec, &*checkpoint, &LoadCx::new(&cancel, &|| ()))
             })
             .collect::<Result<_>>()?;
-        Ok(Self { arch, shards, chunk: setup.chunk })
+        let capabilities = engines[0].capabilities().clone();
+        Ok(Self { arch, shards, capabilities, chunk: setup.chunk })
     }
 
     pub(crate) fn open(&self, seq: u64) -> SeqId {
@@ -122,6 +131,20 @@ impl Stages {
         }
         steps
     }
+}
+
+/// The engine of this name; `wgpu` is opened once, on the software adapter.
+pub(crate) fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    static SOFTWARE: OnceLock<Arc<dyn Engine>> = OnceLock::new();
+    if name != "wgpu" {
+        return skulk::engine(name, options);
+    }
+    let open = || {
+        let device = skulk::devices().into_iter().find(|device| device.software);
+        let device = device.expect("no software adapter: install Mesa's Vulkan drivers");
+        skulk::engine(device.engine.as_str(), &EngineOptions::default()).unwrap()
+    };
+    Ok(Arc::clone(SOFTWARE.get_or_init(open)))
 }
 
 pub(crate) fn argmax(logits: &[f32]) -> TokenId {

@@ -23,7 +23,14 @@ fn dot16(a: mat4x4<f32>, b: mat4x4<f32>) -> f32 {
 
 // Adds this thread's share to `sums`: by row of x, a component an output. Weights: the chunk's rows from
 // `first` on, none beyond `last`. x: `x_rows` rows (at least 1) from row `x_first` on.
-fn dots(thread: u32, first: u32, last: u32, x_first: u32, x_rows: u32, sums: ptr<function, array<vec4<f32>, ROWS>>) {
+fn dots(
+    thread: u32,
+    first: u32,
+    last: u32,
+    x_first: u32,
+    x_rows: u32,
+    sums: ptr<function, array<vec4<f32>, ROWS>>,
+) {
     let row0 = first * p.row_bytes;
     let row1 = min(first + 1u, last) * p.row_bytes;
     let row2 = min(first + 2u, last) * p.row_bytes;

@@ -1,0 +1,61 @@
+//! Do layers on a GPU and layers on the CPU make one model? Every split of every fixture.
+
+use std::path::PathBuf;
+
+use skulk::{EngineOptions, KvType, TokenId};
+
+use crate::cpu::stages::{Setup, Stages, engine};
+use crate::fixtures::{checkpoints, ids, json};
+
+/// Relative to the largest logit, against the CPU engine in `exact` precision: activations there keep 15
+/// bits, which is off by some 1e-4 where weights are quantised, and is f32 elsewhere.
+const TOLERANCE: f32 = 1e-3;
+
+/// Checkpoints that this version runs, with their longest prompt.
+fn runnable() -> Vec<(PathBuf, Vec<TokenId>)> {
+    let all = checkpoints().into_iter().filter(|path| Stages::load(path, &Setup::default()).is_ok());
+    all.map(|path| {
+        let reference = json(&path.join("reference.json"));
+        let prompts = reference["prompts"].as_array().unwrap().iter().map(|p| ids(&p["ids"]));
+        let longest = prompts.max_by_key(Vec::len).unwrap();
+        (path, longest)
+    })
+    .collect()
+}
+
+/// Logits of the prompt's second half, then a greedy text of sixteen tokens and its logits.
+fn run(stages: &Stages, tokens: &[TokenId]) -> (Vec<Vec<f32>>, Vec<TokenId>) {
+    let seq = stages.open(0);
+    let mut rows = stages.prompt(seq, tokens, tokens.len() / 2);
+    let steps = stages.greedy(seq, tokens.len(), rows.last().unwrap().clone(), 16);
+    rows.extend(steps.iter().map(|(_, logits)| logits.clone()));
+    (rows, steps.iter().map(|(token, _)| *token).collect())
+}
+
+#[test]
+fn every_split_between_gpu_and_cpu_is_one_model() {
+    let options = EngineOptions::default().threads(2).precision(skulk::Precision::Exact);
+    let [gpu, cpu] = ["wgpu", "cpu"].map(|name| engine(name, &options).unwrap());
+    for (path, tokens) in runnable() {
+        let setup = |cuts| Setup { cuts, kv: KvType::F32, chunk: 64, ..Setup::default() };
+        let whole = Stages::load_on(&path, &setup(vec![]), std::slice::from_ref(&cpu)).unwrap();
+        let (expected, text) = run(&whole, &tokens);
+        let n = whole.arch.n_layers();
+        let two = (1..n).flat_map(|cut| {
+            [(vec![cut], vec![gpu.clone(), cpu.clone()]), (vec![cut], vec![cpu.clone(), gpu.clone()])]
+        });
+        let inside = (n > 2).then(|| (vec![1, n - 1], vec![cpu.clone(), gpu.clone(), cpu.clone()]));
+        let all = [(vec![], vec![gpu.clone()])];
+        for (cuts, engines) in all.into_iter().chain(two).chain(inside) {
+            let what = format!("{} cut at {cuts:?}, from {:?} on", path.display(), engines[0].id());
+            let stages = Stages::load_on(&path, &setup(cuts), &engines).unwrap();
+            let (found, found_text) = run(&stages, &tokens);
+            assert_eq!(found_text, text, "{what}");
+            for (found, expected) in found.iter().zip(&expected) {
+                let most = expected.iter().fold(0.0f32, |a, x| a.max(x.abs()));
+                let worst = found.iter().zip(expected).fold(0.0f32, |a, (x, y)| a.max((x - y).abs()));
+                assert!(worst <= TOLERANCE * most, "{what}: {worst} of {most}");
+            }
+        }
+    }
+}
