@@ -102,7 +102,7 @@ impl EngineOptions {
 /// a device's ordinal, as in `candle-cuda:1`.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] for an unknown name; otherwise as the engine's own function.
+/// [`ErrorKind::PlacementInvalid`] for an unknown name; otherwise as the engine's own function.
 pub fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     let (kind, ordinal) = match name.split_once(':') {
         Some((kind, ordinal)) => (kind, ordinal.parse().ok()),
@@ -114,7 +114,7 @@ pub fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
         ("candle-cuda", Some(ordinal)) => candle_cuda(ordinal, options),
         ("candle-metal", Some(ordinal)) => candle_metal(ordinal, options),
         _ => Err(Error::new(
-            ErrorKind::InvalidArgument,
+            ErrorKind::PlacementInvalid,
             format!("expected the name of an engine, found `{name}`"),
         )
         .with("field", "engine")
@@ -291,7 +291,7 @@ mod tests {
         }
         for name in ["", "gpu", "cpu:0", "candle-cpu:0", "candle-cuda:", "candle-cuda:x", "candle-metal:-1"] {
             let error = engine(name, &options).err().unwrap();
-            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{name}");
+            assert_eq!(error.kind(), ErrorKind::PlacementInvalid, "{name}");
             assert!(error.hint().is_some_and(|h| h.contains("candle-cuda")), "{name}");
         }
         assert_eq!(id_of("candle-cuda", 0), "candle-cuda");
