@@ -36,6 +36,20 @@ def generate_json_prints_an_event_a_line() -> None:
         assert last["timings"][f"{part}_tokens_per_second"] > 0, last
 
 
+def generate_places_layers_on_engines() -> None:
+    lines = output("--placement=candle-cpu=3,cpu=2", "--ffn-on-cpu", "--threads=1", "--max-tokens=12")
+    for i, stage in enumerate(("0..3  on candle-cpu", "3..5  on cpu")):
+        assert lines[1 + i].startswith(f"  stage {i}: layers  {stage} "), lines[1 + i]
+    assert any(line.startswith("Once upon a time, there was a little girl") for line in lines), lines
+    for arguments, status, message in (
+        (["--placement=cpu=3"], 1, "5 layers, found 3"),
+        (["--placement=cpu"], 2, "engine=layers"),
+        (["--placement=cpu=5", "--stages=2"], 2, "cannot be used with"),
+    ):
+        done = subprocess.run([*GENERATE, "--", *arguments], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == status and message in done.stderr, done
+
+
 def a_missing_model_is_an_error_not_a_panic() -> None:
     command = [*GENERATE, "--", "--model", "no/such/model.gguf"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -46,6 +60,7 @@ def a_missing_model_is_an_error_not_a_panic() -> None:
 for example in (
     generate_prints_plan_text_and_speed,
     generate_json_prints_an_event_a_line,
+    generate_places_layers_on_engines,
     a_missing_model_is_an_error_not_a_panic,
 ):
     example()

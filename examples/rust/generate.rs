@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::json;
 use skulk::{
-    ByteSize, EngineOptions, Error, Event, Finish, GenerateOptions, Generation, LoadOptions, Memory, Model,
+    ByteSize, Error, Event, Finish, GenerateOptions, Generation, LoadOptions, Memory, Model, Placement,
     Precision, Prompt, Sampling, TokenId,
 };
 
@@ -53,6 +53,12 @@ struct Args {
     /// Engine to run on.
     #[arg(long, default_value = "cpu")]
     engine: String,
+    /// Engines with their numbers of layers, in order, as in candle-cuda=20,cpu=12.
+    #[arg(long, conflicts_with_all = ["engine", "stages"])]
+    placement: Option<Placement>,
+    /// Leave feed-forward blocks and experts to the CPU where the engine would copy them to its device.
+    #[arg(long)]
+    ffn_on_cpu: bool,
     /// Tokens the session can hold; the model's own limit, at most 4096, unless given.
     #[arg(long)]
     context: Option<usize>,
@@ -92,22 +98,26 @@ fn run(args: &Args) -> Result<(), Error> {
 }
 
 fn load(args: &Args) -> Result<Model, Error> {
-    let mut engine =
-        EngineOptions::default().screen_head(args.screen_head).memory(match args.memory.as_str() {
+    let mut options = LoadOptions::default()
+        .screen_head(args.screen_head)
+        .ffn_on_cpu(args.ffn_on_cpu)
+        .memory(match args.memory.as_str() {
             "mapped" => Memory::Mapped,
             "resident" => Memory::Resident,
             _ => Memory::Auto,
+        })
+        .precision(match args.precision.as_str() {
+            "exact" => Precision::Exact,
+            "bf16" => Precision::Bf16,
+            _ => Precision::Fast,
         });
-    engine = engine.precision(match args.precision.as_str() {
-        "exact" => Precision::Exact,
-        "bf16" => Precision::Bf16,
-        _ => Precision::Fast,
-    });
+    options = match &args.placement {
+        Some(placement) => options.placement(placement.clone()),
+        None => options.stages(args.stages).engine_name(&args.engine),
+    };
     if let Some(threads) = args.threads {
-        engine = engine.threads(threads);
+        options = options.threads(threads);
     }
-    let mut options =
-        LoadOptions::default().stages(args.stages).engine(skulk::engine(&args.engine, &engine)?);
     if let Some(context) = args.context {
         options = options.context(context);
     }

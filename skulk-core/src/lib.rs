@@ -56,3 +56,8 @@ pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, Tenso
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/rust.md")]
 struct RustGuide;
+
+/// Likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/placement.md")]
+struct PlacementGuide;

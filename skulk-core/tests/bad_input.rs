@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use skulk::{
-    Detail, EngineId, Error, ErrorKind, GenerateOptions, LoadOptions, Model, Placement, Prompt, Sampling,
-    Stage, TokenId, open_checkpoint,
+    Detail, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model, Placement,
+    Prompt, Sampling, Stage, TokenId, open_checkpoint,
 };
 use support::gguf_writer::{GgufWriter, types};
 
@@ -39,12 +39,45 @@ fn expect(what: &str, error: &Error, kind: ErrorKind, names: &[&str]) {
 #[test]
 fn load_options() {
     let huge = 1_000_000_000;
+    let counts = |text: &str| text.parse::<Placement>().unwrap();
+    let cpu = skulk::cpu(&EngineOptions::default().threads(1)).unwrap();
     let cases: &[(&str, LoadOptions, ErrorKind, &[&str])] = &[
         ("no threads", one_thread().threads(0), ErrorKind::InvalidArgument, &["threads", "found 0"]),
         ("many threads", one_thread().threads(huge), ErrorKind::InvalidArgument, &["threads", "1000000000"]),
         ("no stages", one_thread().stages(0), ErrorKind::PlacementInvalid, &["stages", "found 0"]),
         ("more stages than layers", one_thread().stages(5), ErrorKind::PlacementInvalid, &["4", "found 5"]),
         ("endless stages", one_thread().stages(usize::MAX), ErrorKind::PlacementInvalid, &["stages"]),
+        (
+            "a placement and stages",
+            one_thread().stages(2).placement(counts("cpu=4")),
+            ErrorKind::InvalidArgument,
+            &["placement", "stages"],
+        ),
+        (
+            "a placement and an engine",
+            one_thread().engine_name("cpu").placement(counts("cpu=4")),
+            ErrorKind::InvalidArgument,
+            &["placement", "engine"],
+        ),
+        (
+            "too many layers placed",
+            one_thread().placement(counts("cpu=3,candle-cpu=2")),
+            ErrorKind::PlacementInvalid,
+            &["4", "found 5"],
+        ),
+        (
+            "an unknown engine placed",
+            one_thread().placement(counts("cpu=3,abacus=1")),
+            ErrorKind::PlacementInvalid,
+            &["engine", "abacus"],
+        ),
+        (
+            "an engine that the options lack",
+            one_thread().engine(cpu).placement(counts("cpu=3,candle-cpu=1")),
+            ErrorKind::PlacementInvalid,
+            &["candle-cpu"],
+        ),
+        ("unknown engine", one_thread().engine_name("abacus"), ErrorKind::PlacementInvalid, &["abacus"]),
         ("no context", one_thread().context(0), ErrorKind::InvalidArgument, &["context", "found 0"]),
         (
             "long context",

@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use skulk::{Error, ErrorKind, KvType, LoadOptions, Memory, Precision};
+use skulk::{EngineId, Error, ErrorKind, KvType, LoadOptions, Memory, Placement, Precision};
 
 use crate::cancel::CancelToken;
 use crate::convert::{self, unsigned};
@@ -22,7 +22,11 @@ pub(crate) struct Model(skulk::Model);
 impl Model {
     /// Loads the checkpoint at `path`: a GGUF file or a Hugging Face folder of safetensors.
     ///
-    /// `stages` splits the layers evenly; `threads` are those of the CPU engine (all by default);
+    /// `stages` splits the layers evenly on one `engine`: "cpu" (the default), "candle-cpu",
+    /// "candle-cuda" or "candle-metal", of several devices "candle-cuda:1". `placement` instead gives
+    /// engines their numbers of layers, in order, as in `[("candle-cuda", 20), ("cpu", 12)]`.
+    /// `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where an engine would copy them to
+    /// its device. `threads` are those of computing on the CPU (all by default);
     /// `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
     /// through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
     /// "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
@@ -32,12 +36,15 @@ impl Model {
     /// `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
     /// one layer.
     #[staticmethod]
-    #[pyo3(signature = (path, *, stages=1, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", memory="auto", screen_head=false, progress=None, cancel=None))]
+    #[pyo3(signature = (path, *, stages=1, engine=None, placement=None, ffn_on_cpu=false, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", memory="auto", screen_head=false, progress=None, cancel=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn load(
         py: Python<'_>,
         path: PathBuf,
         stages: i128,
+        engine: Option<&str>,
+        placement: Option<Vec<(String, i128)>>,
+        ffn_on_cpu: bool,
         threads: Option<i128>,
         context: Option<i128>,
         prefill_chunk: i128,
@@ -50,6 +57,9 @@ impl Model {
     ) -> PyResult<Self> {
         let mut options = LoadOptions::default();
         options.stages = unsigned("stages", stages)?;
+        options.engine_name = engine.map(EngineId::new);
+        options.placement = placement.map(placement_of).transpose()?;
+        options.ffn_on_cpu = ffn_on_cpu;
         if let Some(threads) = threads {
             options.threads = unsigned("threads", threads)?;
         }
@@ -142,6 +152,11 @@ impl Model {
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("skulk._notebook")?.call_method1("table", (slf,))
     }
+}
+
+fn placement_of(counts: Vec<(String, i128)>) -> PyResult<Placement> {
+    let counts = counts.into_iter().map(|(engine, layers)| Ok((engine, unsigned("placement", layers)?)));
+    Placement::by_counts(counts.collect::<PyResult<Vec<_>>>()?).map_err(raise)
 }
 
 fn precision_of(name: &str) -> PyResult<Precision> {

@@ -123,12 +123,39 @@ def test_impossible_options_name_their_field(stories: skulk.Model, options: dict
         ({"stages": 0}, skulk.PlacementInvalidError),
         ({"stages": 99}, skulk.PlacementInvalidError),
         ({"stages": -1}, skulk.InvalidArgumentError),
+        ({"engine": "abacus"}, skulk.PlacementInvalidError),
+        ({"placement": [("cpu", 4), ("abacus", 1)]}, skulk.PlacementInvalidError),
+        ({"placement": [("cpu", -1)]}, skulk.InvalidArgumentError),
+        ({"placement": [("cpu", 5)], "stages": 2}, skulk.InvalidArgumentError),
+        ({"placement": [("cpu", 5)], "engine": "cpu"}, skulk.InvalidArgumentError),
     ],
 )
 def test_impossible_loads_are_refused(options: dict[str, Any], kind: type[skulk.Error]) -> None:
     with pytest.raises(kind) as caught:
         skulk.Model.load(FIXTURES / "stories260K", **options)
     assert "field" in caught.value.context
+
+
+@pytest.mark.parametrize(
+    ("placement", "message"),
+    [
+        ([("cpu", 3)], "5 layers, found 3"),
+        ([("cpu", 3), ("candle-cpu", 3)], "5 layers, found 6"),
+        ([("cpu", 5), ("candle-cpu", 0)], "found 5..5"),
+        ([], "found none"),
+    ],
+)
+def test_placements_of_other_models_say_what_is_wrong(placement: list[tuple[str, int]], message: str) -> None:
+    with pytest.raises(skulk.PlacementInvalidError) as caught:
+        skulk.Model.load(FIXTURES / "stories260K", placement=placement)
+    assert message in caught.value.message and caught.value.hint
+
+
+def test_an_engine_that_is_not_there_says_why() -> None:
+    # Not compiled in, or no machine has that many.
+    with pytest.raises(skulk.EngineUnavailableError) as caught:
+        skulk.Model.load(FIXTURES / "stories260K", engine="candle-cuda:4095", ffn_on_cpu=True)
+    assert "CUDA" in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -140,6 +167,8 @@ def test_impossible_loads_are_refused(options: dict[str, Any], kind: type[skulk.
         lambda model: model.generate(PROMPT, unknown=1),
         lambda model: model.generate(PROMPT, cancel=object()),
         lambda model: skulk.Model.load(3),  # type: ignore[arg-type]
+        lambda model: skulk.Model.load("path", placement="cpu=5"),  # type: ignore[arg-type]
+        lambda model: skulk.Model.load("path", placement=[("cpu", "5")]),  # type: ignore[list-item]
         lambda model: skulk.Model(),
         lambda model: skulk.Generation(),
     ],

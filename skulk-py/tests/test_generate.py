@@ -50,6 +50,19 @@ def test_weights_lie_where_they_are_asked_to(checkpoint: Path) -> None:
     assert len(texts) == 1
 
 
+def test_layers_run_where_they_are_placed(stories: skulk.Model) -> None:
+    path = FIXTURES / "stories260K"
+    expected = stories.generate(PROMPT, max_tokens=24).text()
+    placement = [("candle-cpu", 3), ("cpu", 2)]
+    model = skulk.Model.load(path, placement=placement, ffn_on_cpu=True, threads=1)
+    assert [(stage.engine, len(stage.layers)) for stage in model.stages] == placement
+    assert model.placement == "layers 0..3 on candle-cpu → layers 3..5 on cpu"
+    assert model.generate(PROMPT, max_tokens=24).text() == expected
+    model = skulk.Model.load(path, engine="candle-cpu", stages=2, threads=1)
+    assert [stage.engine for stage in model.stages] == ["candle-cpu"] * 2
+    assert model.generate(PROMPT, max_tokens=24).text() == expected
+
+
 def test_the_tokenizer_goes_both_ways(checkpoint: Path) -> None:
     tokenizer = skulk.Model.load(checkpoint, threads=1).tokenizer
     reference = json.loads((checkpoint / "reference.json").read_text())

@@ -12,6 +12,7 @@ import skulk
 
 def generating(path: pathlib.Path) -> None:
     model = skulk.Model.load(path, stages=2, kv="f32", progress=print, cancel=skulk.CancelToken())
+    model = skulk.Model.load(path, placement=[("candle-cuda", 20), ("cpu", 12)], ffn_on_cpu=True)
     assert_type(model.stages[0].layers, range)
     assert_type(model.tokenizer.encode("text"), list[int])
     for event in model.generate("text", temperature=1, logit_bias={3: -1.5}, stop=["."], logprobs=2):

@@ -65,6 +65,11 @@ impl LayerTensor {
         always.into_iter().chain(ffn.iter().copied()).chain(optional)
     }
 
+    /// Whether it belongs to the feed-forward block, which a router is not part of.
+    fn is_feed_forward(&self) -> bool {
+        matches!(self, FfnGate | FfnUp | FfnDown) || self.is_per_expert()
+    }
+
     /// Whether a layer has one for each expert.
     fn is_per_expert(self) -> bool {
         matches!(self, ExpertGate | ExpertUp | ExpertDown)
@@ -112,7 +117,25 @@ impl TensorNames {
 
     /// Names of the weights that a layer of this description has, biases aside.
     pub fn weights<'a>(&'a self, layer: usize, spec: &'a LayerSpec) -> impl Iterator<Item = String> + 'a {
-        LayerTensor::of(spec).flat_map(move |tensor| {
+        self.weights_where(layer, spec, |_| true)
+    }
+
+    /// Those of its feed-forward block.
+    pub(crate) fn feed_forward<'a>(
+        &'a self,
+        layer: usize,
+        spec: &'a LayerSpec,
+    ) -> impl Iterator<Item = String> + 'a {
+        self.weights_where(layer, spec, LayerTensor::is_feed_forward)
+    }
+
+    fn weights_where<'a>(
+        &'a self,
+        layer: usize,
+        spec: &'a LayerSpec,
+        wanted: fn(&LayerTensor) -> bool,
+    ) -> impl Iterator<Item = String> + 'a {
+        LayerTensor::of(spec).filter(wanted).flat_map(move |tensor| {
             let n = match spec.ffn.experts {
                 Some(experts) if tensor.is_per_expert() && !self.stacks_experts() => experts.n_experts,
                 _ => 1,

@@ -263,7 +263,7 @@ pub trait Shard: Send + Sync {
     fn weight_bytes(&self) -> ByteSize;
 
     /// Where its weights lie: [`Memory::Mapped`] or [`Memory::Resident`]. Weights that were copied to
-    /// a device were mapped for that.
+    /// a device were mapped for that, and count only where the shard has no others.
     fn memory(&self) -> Memory;
 
     /// Starts an empty sequence and reserves its cache.

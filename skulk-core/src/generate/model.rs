@@ -15,8 +15,8 @@ use crate::engine::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{GenerateOptions, Generation, Prompt, Session};
 use crate::ids::{SeqId, TokenId};
-use crate::model::{EngineOptions, cpu};
-use crate::plan::Placement;
+use crate::model::{EngineOptions, engine};
+use crate::plan::{Placement, Stage};
 use crate::tokenizer::Tokenizer;
 use crate::weights::{Checkpoint, Memory, open_checkpoint};
 
@@ -27,18 +27,25 @@ type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct LoadOptions {
-    /// Stages that [`Model::open`] splits the layers into.
+    /// Stages that [`Model::open`] splits the layers into, all on one engine.
     pub stages: usize,
-    /// Threads of the engine that is made when [`engines`](Self::engines) is empty.
-    pub threads: usize,
-    /// Precision of that engine.
-    pub precision: Precision,
-    /// Where that engine's weights lie.
-    pub memory: Memory,
-    /// Whether that engine keeps a compact copy of the head, see [`EngineOptions::screen_head`].
-    pub screen_head: bool,
-    /// Engines that a placement may name; [`Model::open`] uses the first.
+    /// That engine's name; `None`: the first of [`engines`](Self::engines), or `cpu`.
+    pub engine_name: Option<EngineId>,
+    /// Which engine runs which layers, for [`Model::open`], instead of `stages` and `engine_name`.
+    pub placement: Option<Placement>,
+    /// Engines that may be named. When there are none, those that are named are made, see
+    /// [`engine`](crate::engine()), with the options that follow.
     pub engines: Vec<Arc<dyn Engine>>,
+    /// Threads of an engine that is made, as the further options [`EngineOptions::threads`].
+    pub threads: usize,
+    /// Its [`EngineOptions::precision`].
+    pub precision: Precision,
+    /// Its [`EngineOptions::memory`].
+    pub memory: Memory,
+    /// Its [`EngineOptions::screen_head`].
+    pub screen_head: bool,
+    /// Its [`EngineOptions::ffn_on_cpu`].
+    pub ffn_on_cpu: bool,
     /// Positions a session can hold, in tokens; `None`: what the model was trained for, at most
     /// [`DEFAULT_CONTEXT`](Self::DEFAULT_CONTEXT).
     pub context: Option<usize>,
@@ -56,11 +63,14 @@ impl Default for LoadOptions {
     fn default() -> Self {
         Self {
             stages: 1,
+            engine_name: None,
+            placement: None,
+            engines: Vec::new(),
             threads: EngineOptions::default().threads,
             precision: Precision::default(),
             memory: Memory::default(),
             screen_head: false,
-            engines: Vec::new(),
+            ffn_on_cpu: false,
             context: None,
             prefill_chunk: 256,
             kv: KvType::default(),
@@ -78,6 +88,20 @@ impl LoadOptions {
     #[must_use]
     pub fn stages(mut self, n: usize) -> Self {
         self.stages = n;
+        self
+    }
+
+    /// Runs all layers on the engine of this name.
+    #[must_use]
+    pub fn engine_name(mut self, name: &str) -> Self {
+        self.engine_name = Some(EngineId::new(name));
+        self
+    }
+
+    /// Runs layers as placed.
+    #[must_use]
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.placement = Some(placement);
         self
     }
 
@@ -106,6 +130,13 @@ impl LoadOptions {
     #[must_use]
     pub fn screen_head(mut self, screen: bool) -> Self {
         self.screen_head = screen;
+        self
+    }
+
+    /// Computes feed-forward blocks on the CPU, or not.
+    #[must_use]
+    pub fn ffn_on_cpu(mut self, on_cpu: bool) -> Self {
+        self.ffn_on_cpu = on_cpu;
         self
     }
 
@@ -199,7 +230,8 @@ pub(super) struct Inner {
 }
 
 impl Model {
-    /// Opens the checkpoint at `path` and loads it in [`LoadOptions::stages`] even stages.
+    /// Opens the checkpoint at `path` and loads it in [`LoadOptions::stages`] even stages, or as
+    /// [`LoadOptions::placement`] says.
     ///
     /// # Errors
     /// As [`open_checkpoint`] and [`load`](Self::load).
@@ -207,10 +239,8 @@ impl Model {
         let started = Instant::now();
         let checkpoint = open_checkpoint(path)?;
         let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
-        let engines = engines(options)?;
-        let engine = engines.first().ok_or_else(|| Error::new(ErrorKind::Internal, "no engine was made"))?;
-        let placement = Placement::even(arch.n_layers(), options.stages, engine.id())?;
-        Self::assemble(started, &*checkpoint, arch, &placement, &engines, options)
+        let placement = placement(arch.n_layers(), options)?;
+        Self::assemble(started, &*checkpoint, arch, &placement, options)
     }
 
     /// Loads a checkpoint as placed: each stage maps its own tensors and no others.
@@ -224,7 +254,7 @@ impl Model {
     pub fn load(checkpoint: &dyn Checkpoint, placement: &Placement, options: &LoadOptions) -> Result<Self> {
         let started = Instant::now();
         let arch = Arc::new(ArchSpec::from_checkpoint(checkpoint)?);
-        Self::assemble(started, checkpoint, arch, placement, &engines(options)?, options)
+        Self::assemble(started, checkpoint, arch, placement, options)
     }
 
     fn assemble(
@@ -232,11 +262,12 @@ impl Model {
         checkpoint: &dyn Checkpoint,
         arch: Arc<ArchSpec>,
         placement: &Placement,
-        engines: &[Arc<dyn Engine>],
         options: &LoadOptions,
     ) -> Result<Self> {
         let total = arch.n_layers();
-        let placement = Placement::new(placement.stages().to_vec(), total)?;
+        let mut stages = placement.stages().to_vec();
+        let engines = engines(&mut stages, options)?;
+        let placement = Placement::new(stages, total)?;
         let context = options.context.unwrap_or(arch.context_length.min(LoadOptions::DEFAULT_CONTEXT));
         if context > arch.context_length {
             return Err(Error::new(
@@ -379,15 +410,40 @@ impl std::fmt::Debug for Model {
     }
 }
 
-/// The caller's engines, or one CPU engine of the caller's number of threads.
-fn engines(options: &LoadOptions) -> Result<Vec<Arc<dyn Engine>>> {
-    if options.engines.is_empty() {
-        let LoadOptions { threads, precision, memory, screen_head, .. } = *options;
-        let engine = EngineOptions::default().threads(threads).precision(precision).memory(memory);
-        let engine = engine.screen_head(screen_head);
-        return Ok(vec![cpu(&engine)?]);
+/// Where the options put a model of so many layers.
+fn placement(n_layers: usize, options: &LoadOptions) -> Result<Placement> {
+    let LoadOptions { stages, engine_name, engines, .. } = options;
+    match &options.placement {
+        None => {
+            let first = || engines.first().map_or_else(|| EngineId::new("cpu"), |first| first.id().clone());
+            Placement::even(n_layers, *stages, &engine_name.clone().unwrap_or_else(first))
+        }
+        Some(placement) if *stages == 1 && engine_name.is_none() => Ok(placement.clone()),
+        Some(_) => Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "expected either a placement or a number of stages on one engine, found both",
+        )
+        .with("field", "placement")
+        .with_hint("leave out stages and engine: the placement says which layers run where")),
     }
-    Ok(options.engines.clone())
+}
+
+/// The caller's engines, or new ones: each that a stage names, once. A stage gets its engine's own id.
+fn engines(stages: &mut [Stage], options: &LoadOptions) -> Result<Vec<Arc<dyn Engine>>> {
+    let LoadOptions { threads, precision, memory, screen_head, ffn_on_cpu, .. } = *options;
+    let own = EngineOptions::default().threads(threads).precision(precision).memory(memory);
+    let own = own.screen_head(screen_head).ffn_on_cpu(ffn_on_cpu);
+    let mut engines = options.engines.clone();
+    if engines.is_empty() {
+        for stage in stages {
+            if engines.iter().all(|made| *made.id() != stage.engine) {
+                let made = engine(stage.engine.as_str(), &own)?;
+                stage.engine = made.id().clone();
+                engines.push(made);
+            }
+        }
+    }
+    Ok(engines)
 }
 
 impl Inner {

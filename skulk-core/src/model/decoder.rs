@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::experts::{ExpertCall, ExpertProvider, ResidentExperts};
+use super::experts::{ExpertCall, ExpertProvider};
 use super::load::Loader;
 use crate::arch::{AttentionSpec, LayerSpec, LayerTensor};
 use crate::bytes::ByteSize;
@@ -20,13 +20,12 @@ pub(super) struct Decoder<B: Backend> {
     backend: Arc<B>,
     spec: ShardSpec,
     weight_bytes: ByteSize,
-    memory: Memory,
     /// Angle per position of each pair, by rotary embedding.
     frequencies: Vec<Vec<f32>>,
     /// The embedding table, on the first shard, and on the last one when the head is tied to it.
     embedding: Option<B::Matrix>,
     layers: Vec<Layer<B>>,
-    pub(super) experts: Box<dyn ExpertProvider<B>>,
+    experts: Box<dyn ExpertProvider<B>>,
     /// Final norm and untied head, on the last shard.
     output: Option<Output<B>>,
 }
@@ -77,8 +76,10 @@ pub(super) struct Workspace<B: Backend> {
 }
 
 impl<B: Backend> Decoder<B> {
+    /// Loads what the device holds, its weights mapped or resident; `experts` load the rest.
     pub(super) fn load(
         backend: Arc<B>,
+        mut experts: Box<dyn ExpertProvider<B>>,
         spec: ShardSpec,
         checkpoint: &dyn Checkpoint,
         memory: Memory,
@@ -91,12 +92,11 @@ impl<B: Backend> Decoder<B> {
         let mut embedding = (spec.is_first() || spec.is_last() && arch.tied_embeddings)
             .then(|| loader.matrix(&arch.names.embedding(), arch.vocab_size, hidden, None))
             .transpose()?;
-        let mut experts = ResidentExperts::new(&spec.layers);
         let mut layers = Vec::with_capacity(spec.layers.len());
         for layer in spec.layers.clone() {
             cx.cancel.check()?;
             layers.push(Layer::load(&mut loader, layer)?);
-            experts.load_layer(&mut loader, &arch)?;
+            experts.load_layer(&mut loader)?;
             (cx.on_layer)();
         }
         let mut output = spec
@@ -117,17 +117,7 @@ impl<B: Backend> Decoder<B> {
         }
         let weight_bytes = ByteSize(loader.bytes);
         let frequencies = arch.ropes.iter().map(|rope| rope.inverse_frequencies()).collect();
-        Ok(Self {
-            backend,
-            weight_bytes,
-            memory,
-            frequencies,
-            embedding,
-            layers,
-            experts: Box::new(experts),
-            output,
-            spec,
-        })
+        Ok(Self { backend, weight_bytes, frequencies, embedding, layers, experts, output, spec })
     }
 
     pub(super) fn backend(&self) -> &B {
@@ -140,10 +130,6 @@ impl<B: Backend> Decoder<B> {
 
     pub(super) fn weight_bytes(&self) -> ByteSize {
         self.weight_bytes
-    }
-
-    pub(super) fn memory(&self) -> Memory {
-        self.memory
     }
 
     /// Empty caches for one sequence.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use super::cpu_experts::CpuExperts;
 use super::decoder::Decoder;
+use super::experts::{ExpertProvider, ResidentExperts};
 use super::shard::DecoderShard;
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Backend, CacheSpec};
@@ -21,6 +23,9 @@ struct DecoderEngine<B: Backend> {
     id: EngineId,
     capabilities: Capabilities,
     backend: Arc<B>,
+    /// Computes feed-forward blocks, where the backend shall not.
+    cpu: Option<Arc<Cpu>>,
+    /// Where weights lie that are used in place; those that are copied are mapped for it.
     memory: Memory,
 }
 
@@ -32,7 +37,7 @@ pub struct EngineOptions {
     pub threads: usize,
     /// How precisely activations enter products.
     pub precision: Precision,
-    /// Where weights lie; engines that copy them to a device only map them.
+    /// Where weights lie that are used in place; those that are copied to a device are only mapped.
     pub memory: Memory,
     /// Engine [`cpu`] only: keeps a 4-bit copy of a large head, little more than half of an 8-bit one.
     /// When only the largest logits are asked for, as greedy decoding and top-k sampling do, it rules out
@@ -41,6 +46,11 @@ pub struct EngineOptions {
     pub screen_head: bool,
     /// Engine [`wgpu`] only: memory that may be reserved on the device; `None`: what its driver gives.
     pub device_memory: Option<ByteSize>,
+    /// Engines that copy weights to a device only; [`cpu`] and [`candle_cpu`] have nothing to change.
+    /// Weights of feed-forward blocks and experts, most of a model's, stay where [`memory`](Self::memory)
+    /// says, and are computed there by the kernels of [`cpu`], with [`threads`](Self::threads) and
+    /// [`precision`](Self::precision) as given here. In each layer activations go to the CPU and back once.
+    pub ffn_on_cpu: bool,
 }
 
 impl Default for EngineOptions {
@@ -53,6 +63,7 @@ impl Default for EngineOptions {
             memory: Memory::default(),
             screen_head: false,
             device_memory: None,
+            ffn_on_cpu: false,
         }
     }
 }
@@ -92,6 +103,13 @@ impl EngineOptions {
         self.device_memory = Some(most);
         self
     }
+
+    /// Computes feed-forward blocks on the CPU, or not.
+    #[must_use]
+    pub fn ffn_on_cpu(mut self, on_cpu: bool) -> Self {
+        self.ffn_on_cpu = on_cpu;
+        self
+    }
 }
 
 /// The engine of this name: `cpu`, `candle-cpu`, `candle-cuda`, `candle-metal`, `wgpu`, `wgpu-vulkan`,
@@ -99,7 +117,7 @@ impl EngineOptions {
 /// `candle-cuda:1`; see also [`devices`].
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] for an unknown name; otherwise as the engine's own function.
+/// [`ErrorKind::PlacementInvalid`] for an unknown name; otherwise as the engine's own function.
 pub fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     let (kind, ordinal) = match name.split_once(':') {
         Some((kind, ordinal)) => (kind, ordinal.parse().ok()),
@@ -108,12 +126,12 @@ pub fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     match (kind, ordinal) {
         ("cpu", _) if kind == name => cpu(options),
         ("candle-cpu", _) if kind == name => candle_cpu(options),
-        ("candle-cuda", Some(ordinal)) => candle_cuda(ordinal),
-        ("candle-metal", Some(ordinal)) => candle_metal(ordinal),
+        ("candle-cuda", Some(ordinal)) => candle_cuda(ordinal, options),
+        ("candle-metal", Some(ordinal)) => candle_metal(ordinal, options),
         ("wgpu", _) if kind == name => wgpu(name, options),
         ("wgpu-vulkan" | "wgpu-metal" | "wgpu-dx12" | "wgpu-gl", Some(_)) => wgpu(name, options),
         _ => Err(Error::new(
-            ErrorKind::InvalidArgument,
+            ErrorKind::PlacementInvalid,
             format!("expected the name of an engine, found `{name}`"),
         )
         .with("field", "engine")
@@ -128,8 +146,7 @@ pub fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 /// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads.
 pub fn cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     let backend = Cpu::new(options.threads, options.precision)?.screening(options.screen_head);
-    let device = format!("{}, {}", cpu_with(options.threads), backend.instruction_set());
-    Ok(DecoderEngine::in_place("cpu", device, options.memory, backend))
+    Ok(DecoderEngine::in_place("cpu", in_words(&backend, options), options.memory, backend))
 }
 
 /// The CPU through candle's kernels: slower than [`cpu`], and its oracle.
@@ -145,15 +162,19 @@ fn cpu_with(threads: usize) -> String {
     format!("CPU, {threads} thread{}", if threads == 1 { "" } else { "s" })
 }
 
+fn in_words(cpu: &Cpu, options: &EngineOptions) -> String {
+    format!("{}, {}", cpu_with(options.threads), cpu.instruction_set())
+}
+
 /// An NVIDIA GPU through candle's tensors: weights are copied to it. Its id is `candle-cuda`, for
 /// devices other than the first followed by the ordinal, as in `candle-cuda:1`.
 ///
 /// # Errors
 /// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `cuda`, and when there is
-/// no such device.
-pub fn candle_cuda(ordinal: usize) -> Result<Arc<dyn Engine>> {
+/// no such device; with [`EngineOptions::ffn_on_cpu`] as [`cpu`].
+pub fn candle_cuda(ordinal: usize, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     let device = format!("CUDA device {ordinal}");
-    Ok(DecoderEngine::copying(&id_of("candle-cuda", ordinal), device, Tensors::cuda(ordinal)?))
+    DecoderEngine::copying(&id_of("candle-cuda", ordinal), device, options, Tensors::cuda(ordinal)?)
 }
 
 /// An Apple GPU through candle's tensors: weights are copied to it. Its id is `candle-metal`, for
@@ -161,17 +182,17 @@ pub fn candle_cuda(ordinal: usize) -> Result<Arc<dyn Engine>> {
 ///
 /// # Errors
 /// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `metal`, and when there
-/// is no such device.
-pub fn candle_metal(ordinal: usize) -> Result<Arc<dyn Engine>> {
+/// is no such device; with [`EngineOptions::ffn_on_cpu`] as [`cpu`].
+pub fn candle_metal(ordinal: usize, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     let device = format!("Metal device {ordinal}");
-    Ok(DecoderEngine::copying(&id_of("candle-metal", ordinal), device, Tensors::metal(ordinal)?))
+    DecoderEngine::copying(&id_of("candle-metal", ordinal), device, options, Tensors::metal(ordinal)?)
 }
 
 /// The operations of [`candle_cuda`] and [`candle_metal`] where there is neither. Only for tests, as
 /// it copies weights and computes on candle's process-wide threads.
 #[cfg(test)]
-pub(super) fn candle_tensors_on_cpu() -> Arc<dyn Engine> {
-    DecoderEngine::copying("candle-tensors", "CPU".to_owned(), Tensors::cpu())
+pub(super) fn candle_tensors_on_cpu(options: &EngineOptions) -> Arc<dyn Engine> {
+    DecoderEngine::copying("candle-tensors", "CPU".to_owned(), options, Tensors::cpu()).unwrap()
 }
 
 /// A GPU through wgpu: Vulkan, Metal, DirectX 12 or OpenGL, with no toolkit of a vendor's. Weights are
@@ -188,7 +209,7 @@ pub fn wgpu(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     let adapter = Adapter::find(name)?;
     let limits = Limits { memory: options.device_memory, ..Limits::default() };
     let gpu = Gpu::open(&adapter, limits)?;
-    Ok(DecoderEngine::copying(&adapter.name(), adapter.info().name, gpu))
+    DecoderEngine::copying(&adapter.name(), adapter.info().name, options, gpu)
 }
 
 /// Without the cargo feature `wgpu`: always an error.
@@ -222,36 +243,51 @@ fn id_of(kind: &str, ordinal: usize) -> String {
 }
 
 impl<B: Backend> DecoderEngine<B> {
-    /// On a device that weights are copied to.
-    fn copying(id: &str, device: String, backend: B) -> Arc<dyn Engine> {
-        Arc::new(Self {
-            id: EngineId::new(id),
-            capabilities: Capabilities { device, in_place_weights: false, exact_rows: B::EXACT_ROWS },
-            backend: Arc::new(backend),
-            memory: Memory::Mapped,
-        })
+    /// On a device that weights are copied to, but for those that the options leave to the CPU.
+    fn copying(id: &str, mut device: String, options: &EngineOptions, backend: B) -> Result<Arc<dyn Engine>> {
+        let mut cpu = None;
+        if options.ffn_on_cpu {
+            let beside = Cpu::new(options.threads, options.precision)?;
+            device = format!("{device}; feed-forward on {}", in_words(&beside, options));
+            cpu = Some(Arc::new(beside));
+        }
+        let memory = if cpu.is_some() { options.memory } else { Memory::Mapped };
+        let capabilities = Capabilities { device, in_place_weights: false, exact_rows: B::EXACT_ROWS };
+        Ok(Arc::new(Self { id: EngineId::new(id), capabilities, backend: Arc::new(backend), cpu, memory }))
     }
 
     /// An engine that uses weights where they lie.
     fn in_place(id: &str, device: String, memory: Memory, backend: B) -> Arc<dyn Engine> {
-        Arc::new(Self {
-            id: EngineId::new(id),
-            capabilities: Capabilities { device, in_place_weights: true, exact_rows: B::EXACT_ROWS },
-            backend: Arc::new(backend),
-            memory,
-        })
+        let capabilities = Capabilities { device, in_place_weights: true, exact_rows: B::EXACT_ROWS };
+        Arc::new(Self { id: EngineId::new(id), capabilities, backend: Arc::new(backend), cpu: None, memory })
     }
 
-    /// Where a shard's weights shall lie: one answer for all of them, from the headers alone.
+    /// Where a shard's weights shall lie that are used in place: one answer for all of them, from the
+    /// headers alone.
     fn resolve(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<Memory> {
-        match self.memory {
-            Memory::Auto => {
+        match (self.memory, &self.cpu) {
+            (Memory::Auto, None) => {
                 let ShardEstimate { weights, kv_cache } = self.estimate(spec, checkpoint)?;
                 Ok(Memory::for_shard(weights + kv_cache))
             }
-            memory => Ok(memory),
+            (Memory::Auto, Some(_)) => {
+                let names = &spec.arch.names;
+                let layers = spec.layers.clone();
+                let blocks = layers.flat_map(|layer| names.feed_forward(layer, &spec.arch.layers[layer]));
+                Ok(Memory::for_shard(bytes_of(checkpoint, blocks)?))
+            }
+            (memory, _) => Ok(memory),
         }
     }
+}
+
+/// Bytes of these tensors, from the checkpoint's headers alone.
+fn bytes_of(checkpoint: &dyn Checkpoint, mut names: impl Iterator<Item = String>) -> Result<ByteSize> {
+    names.try_fold(ByteSize(0), |sum, name| match checkpoint.tensor(&name) {
+        Some(info) => Ok(sum + ByteSize(info.len)),
+        // Absent, or of a type that cannot be read: mapping it says which.
+        None => checkpoint.region(&name).map(|_| sum),
+    })
 }
 
 impl<B: Backend> Engine for DecoderEngine<B> {
@@ -265,28 +301,21 @@ impl<B: Backend> Engine for DecoderEngine<B> {
 
     fn estimate(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<ShardEstimate> {
         let arch = &spec.arch;
-        let mut weights = ByteSize(0);
-        let mut count = |name: String| {
-            match checkpoint.tensor(&name) {
-                Some(info) => weights = weights + ByteSize(info.len),
-                // Absent, or of a type that cannot be read: mapping it says which.
-                None => drop(checkpoint.region(&name)?),
-            }
-            Ok(())
-        };
+        let mut ends = Vec::new();
         if spec.is_first() || spec.is_last() && arch.tied_embeddings {
-            count(arch.names.embedding())?;
+            ends.push(arch.names.embedding());
         }
         if spec.is_last() {
-            count(arch.names.output_norm())?;
+            ends.push(arch.names.output_norm());
             if !arch.tied_embeddings {
-                count(arch.names.head())?;
+                ends.push(arch.names.head());
             }
         }
+        let mut weights = bytes_of(checkpoint, ends.into_iter())?;
         let mut kv_cache = 0usize;
         for layer in spec.layers.clone() {
             let layer_spec = &arch.layers[layer];
-            arch.names.weights(layer, layer_spec).try_for_each(&mut count)?;
+            weights = weights + bytes_of(checkpoint, arch.names.weights(layer, layer_spec))?;
             let cache = CacheSpec::new(&layer_spec.attention, spec.context, spec.max_rows, spec.kv);
             kv_cache = kv_cache.saturating_add(cache.bytes().unwrap_or(usize::MAX));
         }
@@ -295,14 +324,22 @@ impl<B: Backend> Engine for DecoderEngine<B> {
 
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>> {
         let memory = self.resolve(spec, checkpoint)?;
-        let decoder = Decoder::load(Arc::clone(&self.backend), spec.clone(), checkpoint, memory, cx)?;
-        Ok(Box::new(DecoderShard::new(decoder)))
+        let (own, experts): (_, Box<dyn ExpertProvider<B>>) = match &self.cpu {
+            Some(cpu) => (Memory::Mapped, Box::new(CpuExperts::new(Arc::clone(cpu), spec, memory))),
+            None => (memory, Box::new(ResidentExperts::new(&spec.layers))),
+        };
+        let decoder = Decoder::load(Arc::clone(&self.backend), experts, spec.clone(), checkpoint, own, cx)?;
+        Ok(Box::new(DecoderShard::new(decoder, memory)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::ArchSpec;
+    use crate::cancel::CancelToken;
+    use crate::engine::KvType;
+    use crate::weights::open_checkpoint;
 
     #[test]
     fn engines_are_found_by_name() {
@@ -314,11 +351,45 @@ mod tests {
         }
         for name in ["", "gpu", "cpu:0", "candle-cpu:0", "candle-cuda:", "candle-cuda:x", "candle-metal:-1"] {
             let error = engine(name, &options).err().unwrap();
-            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{name}");
+            assert_eq!(error.kind(), ErrorKind::PlacementInvalid, "{name}");
             assert!(error.hint().is_some_and(|h| h.contains("candle-cuda")), "{name}");
         }
         assert_eq!(id_of("candle-cuda", 0), "candle-cuda");
         assert_eq!(id_of("candle-cuda", 2), "candle-cuda:2");
+    }
+
+    #[test]
+    fn engines_beside_which_the_cpu_computes_say_so() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/mixtral");
+        let checkpoint = open_checkpoint(folder).unwrap();
+        let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+        let layers = 0..arch.n_layers();
+        let spec = ShardSpec::new(arch, layers, 64, 8, KvType::F16).unwrap();
+        let cancel = CancelToken::new();
+        let options = EngineOptions::default().threads(2);
+        let copying = candle_tensors_on_cpu(&options);
+        assert_eq!(copying.capabilities().device, "CPU");
+        for memory in [Memory::Mapped, Memory::Resident, Memory::Auto] {
+            let beside = candle_tensors_on_cpu(&options.clone().memory(memory).ffn_on_cpu(true));
+            let device = &beside.capabilities().device;
+            assert!(device.starts_with("CPU; feed-forward on CPU, 2 threads, "), "{device}");
+            assert!(!beside.capabilities().in_place_weights);
+            let estimate = beside.estimate(&spec, &*checkpoint).unwrap();
+            assert_eq!(estimate, copying.estimate(&spec, &*checkpoint).unwrap());
+            let shard = beside.load(&spec, &*checkpoint, &LoadCx::new(&cancel, &|| ())).unwrap();
+            assert_eq!(shard.weight_bytes(), estimate.weights);
+            assert_eq!(shard.memory() == memory, memory != Memory::Auto);
+        }
+        let none = options.threads(0).ffn_on_cpu(true);
+        let error = DecoderEngine::copying("x", String::new(), &none, Tensors::cpu()).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        for name in ["cpu", "candle-cpu"] {
+            let same = |on_cpu| {
+                let options = EngineOptions::default().threads(2).ffn_on_cpu(on_cpu);
+                engine(name, &options).unwrap().capabilities().clone()
+            };
+            assert_eq!(same(true), same(false));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::load::Loader;
-use crate::arch::{Activation, ArchSpec, ExpertsSpec, LayerTensor};
+use crate::arch::{Activation, ExpertsSpec, LayerTensor};
 use crate::engine::StepCx;
 use crate::engine::backend::{Backend, Experts};
 use crate::error::{Error, ErrorKind, Result};
@@ -31,6 +31,12 @@ pub(super) struct ExpertCall<'a, B: Backend> {
 
 /// Computes experts, wherever their weights are.
 pub(super) trait ExpertProvider<B: Backend>: Send + Sync {
+    /// Loads the block of the shard's next layer; `loader` is the device's.
+    ///
+    /// # Errors
+    /// Whatever is wrong with its weights.
+    fn load_layer(&mut self, loader: &mut Loader<'_, B>) -> Result<()>;
+
     /// Computes one layer's experts for the call's rows and adds up what they give.
     ///
     /// # Errors
@@ -56,14 +62,16 @@ enum Weights<B: Backend> {
 }
 
 impl<B: Backend> ResidentExperts<B> {
-    /// Room for the blocks of a range of layers, which [`load_layer`](Self::load_layer) fills.
+    /// Room for the blocks of a range of layers, which [`load_layer`](ExpertProvider::load_layer) fills.
     pub(super) fn new(layers: &Range<usize>) -> Self {
         Self { first_layer: layers.start, blocks: Vec::with_capacity(layers.len()) }
     }
+}
 
-    /// Loads the next layer's block.
-    pub(super) fn load_layer(&mut self, loader: &mut Loader<'_, B>, arch: &ArchSpec) -> Result<()> {
+impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
+    fn load_layer(&mut self, loader: &mut Loader<'_, B>) -> Result<()> {
         use LayerTensor as T;
+        let arch = loader.arch;
         let layer = self.first_layer + self.blocks.len();
         let spec = &arch.layers[layer].ffn;
         let (hidden, width, bias) = (arch.hidden_size, spec.width, spec.bias);
@@ -82,9 +90,7 @@ impl<B: Backend> ResidentExperts<B> {
         self.blocks.push(Block { activation: spec.activation, weights });
         Ok(())
     }
-}
 
-impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
     fn forward(&self, call: ExpertCall<'_, B>, _cx: &StepCx<'_>) -> Result<()> {
         let ExpertCall { backend, layer, routes, rows, input, stream, inner, output } = call;
         let block = layer.0.checked_sub(self.first_layer).and_then(|at| self.blocks.get(at));

@@ -3,41 +3,71 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::cpu_experts::CpuExperts;
 use super::decoder::Decoder;
-use super::experts::{ExpertCall, ExpertProvider};
+use super::experts::{ExpertCall, ExpertProvider, ResidentExperts};
+use super::load::Loader;
 use super::shard::DecoderShard;
 use crate::arch::ArchSpec;
 use crate::cancel::CancelToken;
 use crate::engine::backend::Backend;
-use crate::engine::candle::Cpu;
 use crate::engine::{
-    Activations, Batch, Input, KvType, LoadCx, Logits, Precision, Segment, Shard, ShardSpec, StepCx,
+    Activations, Batch, Input, KvType, LoadCx, Logits, Precision, Segment, Shard, ShardSpec, StepCx, candle,
+    cpu,
 };
 use crate::error::{ErrorKind, Result};
 use crate::ids::{SeqId, TokenId};
 use crate::weights::{Memory, open_checkpoint};
 
-type Provider = Box<dyn ExpertProvider<Cpu>>;
+type Provider<B> = Box<dyn ExpertProvider<B>>;
 
-fn shard(wrap: impl FnOnce(Provider) -> Provider) -> DecoderShard<Cpu> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/gemma3");
+fn resident<B: Backend>(spec: &ShardSpec) -> Provider<B> {
+    Box::new(ResidentExperts::new(&spec.layers))
+}
+
+fn on_cpu<B: Backend>(spec: &ShardSpec) -> Provider<B> {
+    let cpu = Arc::new(cpu::Cpu::new(2, Precision::Fast).unwrap());
+    Box::new(CpuExperts::new(cpu, spec, Memory::Mapped))
+}
+
+fn device() -> candle::Cpu {
+    candle::Cpu::new(2, Precision::Fast).unwrap()
+}
+
+/// A whole fixture with sequences 0 and 1 opened.
+fn shard<B: Backend>(
+    name: &str,
+    backend: B,
+    make: impl FnOnce(&ShardSpec) -> Provider<B>,
+) -> DecoderShard<B> {
+    let folder = format!("{}/../tests/fixtures/models/{name}", env!("CARGO_MANIFEST_DIR"));
     let checkpoint = open_checkpoint(folder).unwrap();
     let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
     let spec = ShardSpec::new(Arc::clone(&arch), 0..arch.n_layers(), 128, 64, KvType::F16).unwrap();
-    let backend = Arc::new(Cpu::new(2, Precision::Fast).unwrap());
     let never = CancelToken::new();
     let cx = LoadCx::new(&never, &|| ());
-    let mut decoder = Decoder::load(backend, spec, &*checkpoint, Memory::Mapped, &cx).unwrap();
-    decoder.experts = wrap(decoder.experts);
-    let shard = DecoderShard::new(decoder);
+    let experts = make(&spec);
+    let decoder = Decoder::load(Arc::new(backend), experts, spec, &*checkpoint, Memory::Mapped, &cx).unwrap();
+    let shard = DecoderShard::new(decoder, Memory::Mapped);
     shard.open(SeqId(0)).unwrap();
+    shard.open(SeqId(1)).unwrap();
     shard
 }
 
-/// Forty tokens as one chunk, or from `start` on.
+/// Tokens of sequence 0 as one chunk, from `start` on.
 fn forward(shard: &dyn Shard, start: usize, rows: usize, cancel: &CancelToken) -> Result<Vec<u32>> {
+    forward_of(SeqId(0), shard, start, rows, cancel)
+}
+
+fn forward_of(
+    seq: SeqId,
+    shard: &dyn Shard,
+    start: usize,
+    rows: usize,
+    cancel: &CancelToken,
+) -> Result<Vec<u32>> {
     let tokens: Vec<_> = (start..start + rows).map(|i| TokenId(100 + i as u32)).collect();
-    let segments = [Segment { seq: SeqId(0), start, rows, logits: Logits::All }];
+    let segments = [Segment { seq, start, rows, logits: Logits::All }];
     let mut out = Activations::new();
     let batch = Batch { segments: &segments, input: Input::Tokens(&tokens) };
     shard.forward(&batch, &mut out, &StepCx::new(cancel))?;
@@ -45,10 +75,14 @@ fn forward(shard: &dyn Shard, start: usize, rows: usize, cancel: &CancelToken) -
 }
 
 /// As a remote provider does: activations go to host memory and come back.
-struct OverHost(Provider);
+struct OverHost<B: Backend>(Provider<B>);
 
-impl ExpertProvider<Cpu> for OverHost {
-    fn forward(&self, call: ExpertCall<'_, Cpu>, cx: &StepCx<'_>) -> Result<()> {
+impl<B: Backend> ExpertProvider<B> for OverHost<B> {
+    fn load_layer(&mut self, loader: &mut Loader<'_, B>) -> Result<()> {
+        self.0.load_layer(loader)
+    }
+
+    fn forward(&self, call: ExpertCall<'_, B>, cx: &StepCx<'_>) -> Result<()> {
         const HIDDEN: usize = 256;
         let mut host = vec![0.0; call.rows * HIDDEN];
         call.backend.read(call.stream, call.input, &mut host)?;
@@ -67,16 +101,20 @@ impl ExpertProvider<Cpu> for OverHost {
 }
 
 /// Cancels while one layer's block is being computed, and counts the blocks.
-struct CancelIn {
+struct CancelIn<B: Backend> {
     layer: usize,
     /// The token of the step to be disturbed.
     cancel: Arc<Mutex<CancelToken>>,
     computed: Arc<AtomicUsize>,
-    inner: Provider,
+    inner: Provider<B>,
 }
 
-impl ExpertProvider<Cpu> for CancelIn {
-    fn forward(&self, call: ExpertCall<'_, Cpu>, cx: &StepCx<'_>) -> Result<()> {
+impl<B: Backend> ExpertProvider<B> for CancelIn<B> {
+    fn load_layer(&mut self, loader: &mut Loader<'_, B>) -> Result<()> {
+        self.inner.load_layer(loader)
+    }
+
+    fn forward(&self, call: ExpertCall<'_, B>, cx: &StepCx<'_>) -> Result<()> {
         self.computed.fetch_add(1, Ordering::Relaxed);
         if call.layer.0 == self.layer {
             self.cancel.lock().unwrap().cancel();
@@ -88,16 +126,79 @@ impl ExpertProvider<Cpu> for CancelIn {
 #[test]
 fn another_provider_gives_the_same_bits() {
     let never = CancelToken::new();
-    let resident = forward(&shard(|p| p), 0, 40, &never).unwrap();
-    assert!(forward(&shard(|p| Box::new(OverHost(p))), 0, 40, &never).unwrap() == resident);
+    let expected = forward(&shard("gemma3", device(), resident), 0, 40, &never).unwrap();
+    let over_host = shard("gemma3", device(), |spec| Box::new(OverHost(resident(spec))));
+    assert!(forward(&over_host, 0, 40, &never).unwrap() == expected);
+}
+
+/// The same kernels, on the same rows.
+#[test]
+fn the_cpu_beside_itself_gives_the_same_bits() {
+    let never = CancelToken::new();
+    for name in ["llama", "gemma3", "mixtral", "stories260K"] {
+        let device = || cpu::Cpu::new(2, Precision::Fast).unwrap();
+        let (alone, beside) = (shard(name, device(), resident), shard(name, device(), on_cpu));
+        for (start, rows) in [(0, 40), (40, 1), (41, 1), (42, 13)] {
+            let expected = forward(&alone, start, rows, &never).unwrap();
+            assert!(forward(&beside, start, rows, &never).unwrap() == expected, "{name}, from {start}");
+        }
+    }
+}
+
+#[test]
+fn replays_on_the_cpu_beside_a_device_give_the_same_bits() {
+    let never = CancelToken::new();
+    for name in ["gemma3", "mixtral"] {
+        let shard = shard(name, device(), on_cpu);
+        let once = forward(&shard, 0, 40, &never).unwrap();
+        let width = once.len() / 40;
+        for len in [39, 17, 0] {
+            let kept = shard.truncate(SeqId(0), len).unwrap();
+            let again = forward(&shard, kept, 40 - kept, &never).unwrap();
+            assert!(again == once[kept * width..], "{name}, shortened to {len}");
+        }
+        let twice = shard.open(SeqId(0)).unwrap_err();
+        assert_eq!(twice.kind(), ErrorKind::InvalidArgument);
+        shard.close(SeqId(0));
+        shard.open(SeqId(0)).unwrap();
+        assert!(forward(&shard, 0, 40, &never).unwrap() == once, "{name}, opened again");
+    }
+}
+
+#[test]
+fn sequences_on_the_cpu_beside_a_device_do_not_meet() {
+    let never = CancelToken::new();
+    let steps = [(0, 40), (40, 1), (41, 1), (42, 20), (62, 1)];
+    for name in ["gemma3", "mixtral"] {
+        let alone = shard(name, device(), on_cpu);
+        let expected = steps.map(|(start, rows)| forward(&alone, start, rows, &never).unwrap());
+        let shared = shard(name, device(), on_cpu);
+        std::thread::scope(|scope| {
+            for seq in [SeqId(0), SeqId(1)] {
+                let (shared, expected, never) = (&shared, &expected, &never);
+                scope.spawn(move || {
+                    for ((start, rows), expected) in steps.into_iter().zip(expected) {
+                        let found = forward_of(seq, shared, start, rows, never).unwrap();
+                        assert!(found == *expected, "{name}, sequence {seq}, from {start}");
+                    }
+                });
+            }
+        });
+    }
 }
 
 /// No layer begins after the one in which the token was cancelled, in prefill and in decode; the
 /// sequence then goes on as if the step had never begun.
 #[test]
 fn cancelling_ends_the_step_within_the_layer() {
+    for provider in [resident, on_cpu] {
+        cancelling_ends_the_step(provider);
+    }
+}
+
+fn cancelling_ends_the_step(provider: fn(&ShardSpec) -> Provider<candle::Cpu>) {
     let never = CancelToken::new();
-    let undisturbed = shard(|p| p);
+    let undisturbed = shard("gemma3", device(), provider);
     let expected: Vec<_> =
         [(0, 40), (40, 1)].map(|(at, n)| forward(&undisturbed, at, n, &never).unwrap()).into();
     for layer in 0..6 {
@@ -105,7 +206,9 @@ fn cancelling_ends_the_step_within_the_layer() {
             let cancel = Arc::new(Mutex::new(CancelToken::new()));
             let computed = Arc::new(AtomicUsize::new(0));
             let (slot, count) = (Arc::clone(&cancel), Arc::clone(&computed));
-            let shard = shard(|inner| Box::new(CancelIn { layer, cancel: slot, computed: count, inner }));
+            let shard = shard("gemma3", device(), |spec| {
+                Box::new(CancelIn { layer, cancel: slot, computed: count, inner: provider(spec) })
+            });
             if start > 0 {
                 assert!(forward(&shard, 0, start, &never).unwrap() == expected[0]);
             }

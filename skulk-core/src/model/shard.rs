@@ -14,6 +14,7 @@ use crate::weights::Memory;
 /// A [`Decoder`] as a public shard.
 pub(super) struct DecoderShard<B: Backend> {
     decoder: Decoder<B>,
+    memory: Memory,
     sequences: RwLock<HashMap<SeqId, Arc<Mutex<Sequence<B>>>>>,
 }
 
@@ -48,8 +49,9 @@ fn lock<B: Backend>(sequence: &Mutex<Sequence<B>>) -> MutexGuard<'_, Sequence<B>
 }
 
 impl<B: Backend> DecoderShard<B> {
-    pub(super) fn new(decoder: Decoder<B>) -> Self {
-        Self { decoder, sequences: RwLock::default() }
+    /// A shard whose weights lie there.
+    pub(super) fn new(decoder: Decoder<B>, memory: Memory) -> Self {
+        Self { decoder, memory, sequences: RwLock::default() }
     }
 
     fn sequence(&self, seq: SeqId) -> Result<Arc<Mutex<Sequence<B>>>> {
@@ -80,7 +82,7 @@ impl<B: Backend> Shard for DecoderShard<B> {
     }
 
     fn memory(&self) -> Memory {
-        self.decoder.memory()
+        self.memory
     }
 
     fn open(&self, seq: SeqId) -> Result<()> {

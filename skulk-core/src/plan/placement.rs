@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
 
 use crate::engine::EngineId;
 use crate::error::{Error, ErrorKind, Result};
@@ -35,6 +36,9 @@ impl Placement {
     /// # Errors
     /// [`ErrorKind::PlacementInvalid`] unless the stages cover every layer exactly once, in order.
     pub fn new(stages: Vec<Stage>, n_layers: usize) -> Result<Self> {
+        if stages.is_empty() {
+            return Err(invalid("expected at least one stage, found none".to_owned()));
+        }
         let mut next = 0;
         for (i, stage) in stages.iter().enumerate() {
             if stage.layers.start != next || stage.layers.is_empty() {
@@ -74,6 +78,28 @@ impl Placement {
         Self::new(stages, n_layers)
     }
 
+    /// Stages of so many layers each, one behind the other, on engines by name. The model says later
+    /// whether that is all of its layers.
+    ///
+    /// ```
+    /// let placement = skulk::Placement::by_counts([("candle-cuda", 20), ("cpu", 12)]).unwrap();
+    /// assert_eq!(placement, "candle-cuda=20,cpu=12".parse().unwrap());
+    /// assert_eq!(placement.stages()[1].layers, 20..32);
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::PlacementInvalid`] for a stage without layers, or no stages.
+    pub fn by_counts<E: AsRef<str>>(counts: impl IntoIterator<Item = (E, usize)>) -> Result<Self> {
+        let mut end = 0usize;
+        let stages = counts.into_iter().map(|(engine, layers)| {
+            let start = end;
+            // Too many for any model: the model will say so.
+            end = end.saturating_add(layers);
+            Stage { engine: EngineId::new(engine.as_ref()), layers: start..end }
+        });
+        Self::new(stages.collect(), end)
+    }
+
     /// The stages, in the order a token passes them.
     pub fn stages(&self) -> &[Stage] {
         &self.stages
@@ -89,6 +115,25 @@ impl fmt::Display for Placement {
             write!(f, "layers {}..{} on {}", stage.layers.start, stage.layers.end, stage.engine)?;
         }
         Ok(())
+    }
+}
+
+/// [`Placement::by_counts`] from text: `engine=layers`, separated by commas, as in `candle-cuda=20,cpu=12`.
+impl FromStr for Placement {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let stage = |part: &str| {
+            let (engine, layers) = part.split_once('=')?;
+            Some((engine.trim().to_owned(), layers.trim().parse().ok()?))
+        };
+        let counts = text.split(',').map(|part| {
+            stage(part).ok_or_else(|| {
+                invalid(format!("expected engine=layers, as in cpu=3, found `{part}`"))
+                    .with("field", "placement")
+            })
+        });
+        Self::by_counts(counts.collect::<Result<Vec<_>>>()?)
     }
 }
 
@@ -114,6 +159,22 @@ mod tests {
             }
             assert!(Placement::even(n_layers, n_layers + 1, &engine).is_err());
             assert!(Placement::even(n_layers, 0, &engine).is_err());
+        }
+    }
+
+    #[test]
+    fn counts_follow_each_other() {
+        let placement = Placement::by_counts([("a", 3), ("b:1", 1), ("a", 2)]).unwrap();
+        assert_eq!(placement.to_string(), "layers 0..3 on a → layers 3..4 on b:1 → layers 4..6 on a");
+        assert_eq!(placement, " a=3, b:1 = 1,a=2".parse().unwrap());
+        let none: [(&str, usize); 0] = [];
+        assert!(Placement::by_counts(none).is_err());
+        assert!(Placement::by_counts([("a", 1), ("b", 0)]).is_err());
+        assert!(Placement::by_counts([("a", usize::MAX), ("b", 1)]).is_err());
+        for text in ["", "a", "a=", "a=x", "a=-1", "a=1,", "a=1;b=2", "a=0", "a=99999999999999999999"] {
+            let error = text.parse::<Placement>().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PlacementInvalid, "{text}");
+            assert!(error.message().contains("expected") && error.message().contains("found"), "{error}");
         }
     }
 

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use skulk::{CancelToken, ErrorKind, Memory, Model};
+use skulk::{CancelToken, EngineOptions, ErrorKind, LoadOptions, Memory, Model, Placement};
 
-use crate::common::{NAMES, one_thread, path};
+use crate::common::{NAMES, OPENING, fresh, greedy, model, one_thread, path};
 
 #[test]
 fn progress_is_called_once_a_layer() {
@@ -49,4 +49,41 @@ fn stages_say_where_their_weights_lie() {
         assert_eq!(of(Memory::Resident), [Memory::Resident; 2], "{name}");
         assert!(!of(Memory::Auto).contains(&Memory::Auto), "{name}");
     }
+}
+
+#[test]
+fn layers_run_where_they_are_placed() {
+    let expected = fresh(&model("stories260K"), OPENING, &greedy(40)).text;
+    let check = |options: &LoadOptions, placed: &str| {
+        let model = Model::open(path("stories260K"), options).unwrap();
+        assert_eq!(model.placement().to_string(), placed);
+        let stages = model.stages().iter();
+        for (stage, placed) in stages.zip(model.placement().stages()) {
+            assert_eq!((&stage.engine, &stage.layers), (&placed.engine, &placed.layers));
+        }
+        assert_eq!(fresh(&model, OPENING, &greedy(40)).text, expected, "{placed}");
+    };
+    let placement: Placement = "cpu=1,candle-cpu=2,cpu=2".parse().unwrap();
+    let placed = "layers 0..1 on cpu → layers 1..3 on candle-cpu → layers 3..5 on cpu";
+    let by_name = one_thread().placement(placement).ffn_on_cpu(true);
+    check(&by_name, placed);
+    // Engines of the caller's take the place of those of that name.
+    let options = EngineOptions::default().threads(2);
+    check(
+        &by_name.clone().engine(skulk::cpu(&options).unwrap()).engine(skulk::candle_cpu(&options).unwrap()),
+        placed,
+    );
+    check(&one_thread().engine_name("candle-cpu"), "layers 0..5 on candle-cpu");
+    check(
+        &one_thread()
+            .stages(2)
+            .engine_name("candle-cpu")
+            .engine(skulk::cpu(&options).unwrap())
+            .engine(skulk::candle_cpu(&options).unwrap()),
+        "layers 0..3 on candle-cpu → layers 3..5 on candle-cpu",
+    );
+    check(
+        &one_thread().engine(skulk::candle_cpu(&options).unwrap()).engine(skulk::cpu(&options).unwrap()),
+        "layers 0..5 on candle-cpu",
+    );
 }

@@ -287,7 +287,7 @@ fn estimates_count_experts() {
     write_folder(folder.path(), &apart(&weights), &[]);
     let gguf = folder.path().join("stacked.gguf");
     write_gguf(&gguf, &weights, COUNTS);
-    let engine = skulk::engine(super::ENGINE, &EngineOptions::default().threads(1)).unwrap();
+    let engine = super::stages::engine(super::ENGINE, &EngineOptions::default().threads(1)).unwrap();
     for path in [gguf.as_path(), &folder.path().join("model.safetensors")] {
         let checkpoint = open_checkpoint(path).unwrap();
         let arch = std::sync::Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());

@@ -66,6 +66,9 @@ class Model:
         path: str | PathLike[str],
         *,
         stages: int = 1,
+        engine: str | None = None,
+        placement: Sequence[tuple[str, int]] | None = None,
+        ffn_on_cpu: bool = False,
         threads: int | None = None,
         context: int | None = None,
         prefill_chunk: int = 256,
@@ -78,7 +81,11 @@ class Model:
     ) -> Model:
         """Loads the checkpoint at `path`: a GGUF file or a Hugging Face folder of safetensors.
 
-        `stages` splits the layers evenly; `threads` are those of the CPU engine (all by default);
+        `stages` splits the layers evenly on one `engine`: "cpu" (the default), "candle-cpu",
+        "candle-cuda" or "candle-metal", of several devices "candle-cuda:1". `placement` instead gives
+        engines their numbers of layers, in order, as in `[("candle-cuda", 20), ("cpu", 12)]`.
+        `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where an engine would copy them to
+        its device. `threads` are those of computing on the CPU (all by default);
         `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
         through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
         "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds

@@ -112,6 +112,16 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
+    /// The first rows.
+    pub(crate) fn rows(&self, rows: usize) -> &[f32] {
+        &self.data[..rows * self.width]
+    }
+
+    /// The first rows, for writing.
+    pub(crate) fn rows_mut(&mut self, rows: usize) -> &mut [f32] {
+        &mut self.data[..rows * self.width]
+    }
+
     fn row(&self, row: usize) -> &[f32] {
         &self.data[row * self.width..][..self.width]
     }
