@@ -104,7 +104,7 @@ impl Operations {
         let mut stream = self.0.stream(most, n_heads * head_dim)?;
         let mut cache = self.0.cache(&CacheSpec::new(&attention, start + rows, most, KvType::F16))?;
         let mut attend = move |start, rows| {
-            let op = Attend { attention: &attention, rows: 0..rows, start };
+            let op = Attend { attention: &attention, sinks: None, rows: 0..rows, start };
             self.0.run(|| self.0.attend(&mut stream, &op, [&q, &k, &v], &mut cache, &mut out))
         };
         for before in (0..start).step_by(CHUNK) {

@@ -253,7 +253,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn attend(
         &self,
         stream: &mut Self::Stream,
-        op: &Attend<'_>,
+        op: &Attend<'_, Self>,
         qkv: [&Self::Buffer; 3],
         cache: &mut Self::Cache,
         out: &mut Self::Buffer,
@@ -333,8 +333,10 @@ pub(crate) struct NormRope<'a, B: Backend + ?Sized> {
 }
 
 /// One segment's attention.
-pub(crate) struct Attend<'a> {
+pub(crate) struct Attend<'a, B: Backend + ?Sized> {
     pub(crate) attention: &'a AttentionSpec,
+    /// For each query head a logit that takes part in the softmax without having a value.
+    pub(crate) sinks: Option<&'a B::Vector>,
     /// Rows of the buffers that belong to the segment.
     pub(crate) rows: Range<usize>,
     /// Position of its first row.

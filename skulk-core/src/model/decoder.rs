@@ -240,7 +240,8 @@ impl<B: Backend> Decoder<B> {
         b.norm_rope(stream, &NormRope { head_dim, norm, layout }, angles, rows, key)?;
         let mut first = 0;
         for (segment, caches) in segments.iter().zip(caches.iter_mut()) {
-            let op = Attend { attention, rows: first..first + segment.rows, start: segment.start };
+            let (rows, start) = (first..first + segment.rows, segment.start);
+            let op = Attend { attention, sinks: None, rows, start };
             b.attend(stream, &op, [query, key, value], &mut caches[at], attended)?;
             first += segment.rows;
         }

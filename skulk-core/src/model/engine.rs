@@ -212,6 +212,12 @@ pub fn wgpu(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     DecoderEngine::copying(&adapter.name(), adapter.info().name, options, gpu)
 }
 
+/// An engine on a GPU that the test keeps.
+#[cfg(all(test, feature = "wgpu"))]
+pub(super) fn wgpu_on(gpu: Arc<Gpu>, options: &EngineOptions) -> Arc<dyn Engine> {
+    DecoderEngine::<Gpu>::copying("wgpu", "GPU".to_owned(), options, gpu).unwrap()
+}
+
 /// Without the cargo feature `wgpu`: always an error.
 ///
 /// # Errors
@@ -244,7 +250,12 @@ fn id_of(kind: &str, ordinal: usize) -> String {
 
 impl<B: Backend> DecoderEngine<B> {
     /// On a device that weights are copied to, but for those that the options leave to the CPU.
-    fn copying(id: &str, mut device: String, options: &EngineOptions, backend: B) -> Result<Arc<dyn Engine>> {
+    fn copying(
+        id: &str,
+        mut device: String,
+        options: &EngineOptions,
+        backend: impl Into<Arc<B>>,
+    ) -> Result<Arc<dyn Engine>> {
         let mut cpu = None;
         if options.ffn_on_cpu {
             let beside = Cpu::new(options.threads, options.precision)?;
@@ -253,7 +264,7 @@ impl<B: Backend> DecoderEngine<B> {
         }
         let memory = if cpu.is_some() { options.memory } else { Memory::Mapped };
         let capabilities = Capabilities { device, in_place_weights: false, exact_rows: B::EXACT_ROWS };
-        Ok(Arc::new(Self { id: EngineId::new(id), capabilities, backend: Arc::new(backend), cpu, memory }))
+        Ok(Arc::new(Self { id: EngineId::new(id), capabilities, backend: backend.into(), cpu, memory }))
     }
 
     /// An engine that uses weights where they lie.

@@ -145,6 +145,14 @@ impl Softmax {
         *self = Softmax { max, sum: self.sum * keep + part.sum * add };
     }
 
+    /// Adds a logit without a value.
+    fn sink(&mut self, values: &mut [f32], logit: f32) {
+        let max = self.max.max(logit);
+        let keep = exp(self.max - max);
+        values.iter_mut().for_each(|v| *v *= keep);
+        *self = Softmax { max, sum: self.sum * keep + exp(logit - max) };
+    }
+
     /// Turns the row's sum of values into their mean.
     fn normalise(self, values: &mut [f32]) {
         for v in values {
@@ -156,6 +164,7 @@ impl Softmax {
 /// Consecutive query rows of one sequence, under way.
 struct Job<'a> {
     spec: &'a AttentionSpec,
+    sinks: Option<&'a [f32]>,
     cache: &'a Cache,
     /// `[rows, heads · head dim]`.
     q: &'a [f32],
@@ -282,8 +291,12 @@ impl Job<'_> {
                         row.merge(&mut out[place(at)..][..dim], *part, values);
                     }
                 }
-                for (at, row) in running.iter().enumerate() {
-                    row.normalise(&mut out[place(at)..][..dim]);
+                for (at, row) in running.iter_mut().enumerate() {
+                    let values = &mut out[place(at)..][..dim];
+                    if let Some(sinks) = self.sinks {
+                        row.sink(values, sinks[kv_head * group + at % group]);
+                    }
+                    row.normalise(values);
                 }
             }
         });
@@ -320,6 +333,9 @@ impl Job<'_> {
                 let at = (head / group * partitions.len() + partition) * group + head % group;
                 row.merge(out, parts[at], &values[at * dim..][..dim]);
             }
+            if let Some(sinks) = self.sinks {
+                row.sink(out, sinks[head]);
+            }
             row.normalise(out);
         }
     }
@@ -342,19 +358,19 @@ pub(super) struct Partials {
 pub(super) fn attend(
     partials: &mut Partials,
     threads: usize,
-    op: &Attend<'_>,
+    op: &Attend<'_, super::Cpu>,
     [q, k, v]: [&[f32]; 3],
     cache: &mut Cache,
     out: &mut [f32],
 ) {
-    let spec = op.attention;
+    let (spec, sinks) = (op.attention, op.sinks.map(Vec::as_slice));
     let (q_width, kv_width) = (spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim);
     let of = |x: Range<usize>, width: usize| x.start * width..x.end * width;
     cache.append(op.start, &k[of(op.rows.clone(), kv_width)], &v[of(op.rows.clone(), kv_width)]);
     let (q, out) = (&q[of(op.rows.clone(), q_width)], &mut out[of(op.rows.clone(), q_width)]);
     let cache = &*cache;
     if op.rows.len() == 1 {
-        let job = Job { spec, cache, q, start: op.start, rows: 1 };
+        let job = Job { spec, sinks, cache, q, start: op.start, rows: 1 };
         if threads > 1 && spec.n_kv_heads * job.partitions().len() > 1 {
             job.run_row(partials, out);
         } else {
@@ -364,7 +380,7 @@ pub(super) fn attend(
     }
     let block = ROW_BLOCK * q_width;
     let each = |i: usize, q: &[f32], out: &mut [f32]| {
-        Job { spec, cache, q, start: op.start + i * ROW_BLOCK, rows: out.len() / q_width }.run(out);
+        Job { spec, sinks, cache, q, start: op.start + i * ROW_BLOCK, rows: out.len() / q_width }.run(out);
     };
     if threads > 1 {
         q.par_chunks(block)

@@ -305,7 +305,7 @@ impl Backend for Cpu {
     fn attend(
         &self,
         stream: &mut Stream,
-        op: &Attend<'_>,
+        op: &Attend<'_, Self>,
         qkv: [&Buffer; 3],
         cache: &mut Cache,
         out: &mut Buffer,

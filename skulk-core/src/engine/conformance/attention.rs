@@ -37,8 +37,11 @@ pub(in crate::engine) fn attention<B: Backend>(b: &B) {
     ];
     for (seed, spec) in cases.iter().enumerate() {
         for kv in [KvType::F16, KvType::F32] {
-            case(b, spec, kv, 100 + seed as u64);
+            case(b, spec, kv, false, 100 + seed as u64);
         }
+    }
+    for spec in [&cases[1], &cases[2]] {
+        case(b, spec, KvType::F32, true, 200);
     }
 }
 
@@ -47,11 +50,12 @@ struct Sequence {
     qkv: [Vec<f32>; 3],
 }
 
-fn case<B: Backend>(b: &B, spec: &AttentionSpec, kv: KvType, seed: u64) {
+fn case<B: Backend>(b: &B, spec: &AttentionSpec, kv: KvType, with_sinks: bool, seed: u64) {
     let mut numbers = Numbers::new(seed);
     let widths = [spec.n_heads, spec.n_kv_heads, spec.n_kv_heads].map(|heads| heads * spec.head_dim);
     let pair = [0, 1].map(|_| Sequence { qkv: widths.map(|width| numbers.floats(LEN * width)) });
-    let what = format!("{spec:?} in {kv:?}");
+    let sinks = with_sinks.then(|| numbers.floats(spec.n_heads).iter().map(|x| 6.0 * x).collect::<Vec<_>>());
+    let what = format!("{spec:?} in {kv:?}, sinks {sinks:?}");
 
     let expected = pair.each_ref().map(|sequence| {
         let [q, k, v] = &sequence.qkv;
@@ -59,7 +63,7 @@ fn case<B: Backend>(b: &B, spec: &AttentionSpec, kv: KvType, seed: u64) {
             KvType::F16 => wide(&x.iter().map(|&x| f16::from_f32(x).to_f32()).collect::<Vec<_>>()),
             KvType::F32 => wide(x),
         };
-        oracle::attention(spec, [&wide(q), &kept(k), &kept(v)])
+        oracle::attention(spec, sinks.as_deref().map(wide).as_deref(), [&wide(q), &kept(k), &kept(v)])
     });
     // Prefill in long, ragged and short chunks, then decode row by row.
     let long = [vec![MOST; 3], vec![1; 150]].concat();
@@ -68,7 +72,7 @@ fn case<B: Backend>(b: &B, spec: &AttentionSpec, kv: KvType, seed: u64) {
     let mut before: Option<[Vec<f32>; 2]> = None;
     for chunks in [long, ragged, single] {
         assert_eq!(chunks.iter().sum::<usize>(), LEN);
-        let found = run(b, spec, kv, &pair, widths, &chunks);
+        let found = run(b, (spec, sinks.as_ref()), kv, &pair, widths, &chunks);
         for (found, expected) in found.iter().zip(&expected) {
             // Scores up to 10 in f32 are off by some 1e-6, and so are the weights, relatively;
             // values are at most 1. Ten times that.
@@ -86,13 +90,14 @@ fn case<B: Backend>(b: &B, spec: &AttentionSpec, kv: KvType, seed: u64) {
 /// Feeds both sequences chunk by chunk, side by side in one buffer.
 fn run<B: Backend>(
     b: &B,
-    spec: &AttentionSpec,
+    (spec, sinks): (&AttentionSpec, Option<&Vec<f32>>),
     kv: KvType,
     pair: &[Sequence; 2],
     widths: [usize; 3],
     chunks: &[usize],
 ) -> [Vec<f32>; 2] {
     let cache_spec = CacheSpec::new(spec, LEN, MOST, kv);
+    let sinks = sinks.map(|sinks| b.vector(sinks.clone()).unwrap());
     let mut caches = [0, 1].map(|_| b.cache(&cache_spec).unwrap());
     let s = &mut b.stream(2 * MOST, widths[0]).unwrap();
     let mut out = b.buffer(2 * MOST, widths[0]).unwrap();
@@ -106,7 +111,8 @@ fn run<B: Backend>(
         // A step that was cancelled half way and comes again overwrites its own positions.
         for _ in 0..1 + usize::from(step % 5 == 1) {
             for (i, cache) in caches.iter_mut().enumerate() {
-                let op = Attend { attention: spec, rows: i * rows..(i + 1) * rows, start };
+                let op =
+                    Attend { attention: spec, sinks: sinks.as_ref(), rows: i * rows..(i + 1) * rows, start };
                 b.attend(s, &op, qkv.each_ref(), cache, &mut out).unwrap();
             }
         }

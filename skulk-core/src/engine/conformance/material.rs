@@ -12,15 +12,15 @@ use crate::weights::quant::from_interleaved;
 use crate::weights::{DType, MappedFile, Region, TensorInfo};
 
 /// Reproducible numbers.
-pub(super) struct Numbers(ChaCha8Rng);
+pub(in crate::engine) struct Numbers(ChaCha8Rng);
 
 impl Numbers {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(in crate::engine) fn new(seed: u64) -> Self {
         Self(ChaCha8Rng::seed_from_u64(seed))
     }
 
     /// Evenly spread over -1 to 1.
-    pub(super) fn floats(&mut self, n: usize) -> Vec<f32> {
+    pub(in crate::engine) fn floats(&mut self, n: usize) -> Vec<f32> {
         (0..n).map(|_| (self.0.next_u32() >> 8) as f32 / (1 << 23) as f32 - 1.0).collect()
     }
 
@@ -30,14 +30,19 @@ impl Numbers {
 }
 
 /// A matrix `[out, in]` of random weights: as stored, and the values it stores.
-pub(super) struct Weights {
-    pub(super) region: Region,
-    pub(super) values: Vec<f64>,
+pub(in crate::engine) struct Weights {
+    pub(in crate::engine) region: Region,
+    pub(in crate::engine) values: Vec<f64>,
 }
 
 impl Weights {
     /// `shift`: bytes before the weights in their file, hence their alignment.
-    pub(super) fn new(numbers: &mut Numbers, dtype: DType, [n_out, n_in]: [usize; 2], shift: usize) -> Self {
+    pub(in crate::engine) fn new(
+        numbers: &mut Numbers,
+        dtype: DType,
+        [n_out, n_in]: [usize; 2],
+        shift: usize,
+    ) -> Self {
         let floats = numbers.floats(n_out * n_in);
         let (bytes, values) = stored(dtype, &floats, [n_out, n_in]);
         let mut file = tempfile::NamedTempFile::new().unwrap();

@@ -19,6 +19,8 @@ mod oracle;
 
 pub(super) use attention::attention;
 pub(super) use experts::experts;
+#[cfg(feature = "wgpu")]
+pub(super) use material::{Numbers, Weights};
 pub(super) use operations::{
     elementwise, embed, linear, moves_rows, norm_rope, products_of_results, results_narrower_than_buffers,
     rms_norm,

@@ -52,7 +52,7 @@ pub(super) fn rotate(head: &mut [f64], layout: RopeLayout, frequencies: &[f32], 
 }
 
 /// The whole sequence's attention; `q`, `k`, `v` are `[position, heads · head dim]`.
-pub(super) fn attention(spec: &AttentionSpec, [q, k, v]: [&[f64]; 3]) -> Vec<f64> {
+pub(super) fn attention(spec: &AttentionSpec, sinks: Option<&[f64]>, [q, k, v]: [&[f64]; 3]) -> Vec<f64> {
     let (dim, group) = (spec.head_dim, spec.n_heads / spec.n_kv_heads);
     let part = |x: &[f64], heads: usize, position: usize, head: usize| {
         x[(position * heads + head) * dim..][..dim].to_vec()
@@ -71,7 +71,8 @@ pub(super) fn attention(spec: &AttentionSpec, [q, k, v]: [&[f64]; 3]) -> Vec<f64
                     spec.softcap.map_or(score, |cap| softcap(score, f64::from(cap))).exp()
                 })
                 .collect();
-            let total: f64 = weights.iter().sum();
+            let sink = sinks.map_or(0.0, |sinks| sinks[head].exp());
+            let total = weights.iter().sum::<f64>() + sink;
             let mut sum = vec![0.0; dim];
             for (&other, weight) in seen.iter().zip(&weights) {
                 let value = part(v, spec.n_kv_heads, other, head / group);

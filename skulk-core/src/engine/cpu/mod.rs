@@ -8,7 +8,6 @@ mod experts;
 pub(crate) mod kernels;
 mod pool;
 
-use attention::Attention;
 use experts::Selected;
 use kernels::{Kernels, Matrix, ProductRoom, Products};
 use pool::Pool;
@@ -429,14 +428,13 @@ impl Backend for Cpu {
     fn attend(
         &self,
         stream: &mut Stream,
-        op: &Attend<'_>,
+        op: &Attend<'_, Self>,
         qkv: [&Buffer; 3],
         cache: &mut Self::Cache,
         out: &mut Buffer,
     ) -> Result<()> {
         out.width = op.attention.n_heads * op.attention.head_dim;
         let qkv = qkv.map(|x| x.data.as_slice());
-        let op = Attention { attend: op, sinks: None };
         attention::attend(self.kernels, &self.pool, &mut stream.attention, &op, qkv, cache, &mut out.data);
         Ok(())
     }

@@ -42,7 +42,7 @@ impl Cache {
         &mut self,
         gpu: &Gpu,
         stream: &mut Stream,
-        op: &Attend<'_>,
+        op: &Attend<'_, Gpu>,
         [q, k, v]: [&Buffer; 3],
         out: &mut Buffer,
     ) -> Result<()> {
@@ -100,16 +100,17 @@ impl Cache {
             half,
             queries: together as u32,
             softcap: attention.softcap.is_some(),
-            sinks: false,
+            sinks: op.sinks.is_some(),
         };
+        let sinks = op.sinks.unwrap_or(&gpu.nothing);
         let to = partials.as_deref().unwrap_or(&gpu.spare);
-        let operands = [&q.block, &self.keys, &self.values, &gpu.nothing, &out.block, to];
+        let operands = [&q.block, &self.keys, &self.values, sinks, &out.block, to];
         let groups = [n_kv * n_splits, tiles.min(32768), tiles.div_ceil(32768)];
         stream.dispatch(kind, &operands, &params, groups)?;
         if let Some(partials) = partials {
             let params = [rows as u32, first_row, n_heads as u32, n_splits as u32, out.stride()];
-            let operands = [&*partials, &gpu.nothing, &out.block];
-            let kind = Op::AttendCombine { head_dim, sinks: false };
+            let operands = [&*partials, sinks, &out.block];
+            let kind = Op::AttendCombine { head_dim, sinks: op.sinks.is_some() };
             stream.dispatch(kind, &operands, &params, [n_heads, rows, 1])?;
         }
         stream.weigh(2 * queries * n_kv * span * attention.head_dim)

@@ -86,6 +86,8 @@ impl Device {
             label: Some("skulk"),
             required_features: if subgroups { wgpu::Features::SUBGROUP } else { wgpu::Features::empty() },
             required_limits: offered.clone(),
+            // Models are few large buffers: what an allocator reserves ahead is never used.
+            memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..Default::default()
         };
         let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))
@@ -126,18 +128,18 @@ impl Device {
             )
             .with_hint("place fewer layers on this device, or use a smaller context or prefill chunk")
         };
-        let size = bytes.max(16).next_multiple_of(4);
-        if size > self.largest {
+        if bytes > self.largest {
             return Err(Error::new(
                 ErrorKind::OutOfMemory,
                 format!(
                     "{what} would take {}, but this device binds at most {}",
-                    ByteSize(size),
+                    ByteSize(bytes),
                     ByteSize(self.largest)
                 ),
             )
             .with_hint("use a smaller context or prefill chunk, or another device"));
         }
+        let size = bytes.max(16).next_multiple_of(4);
         let reserved = &self.memory.reserved;
         let within = |now: u64| now.checked_add(size).filter(|&then| then <= self.memory.limit);
         if reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_err() {

@@ -51,6 +51,12 @@ impl Gpu {
         Ok(Self { nothing: nothing()?, spare: nothing()?, device, kernels })
     }
 
+    /// Loses the device, as a driver's fault does.
+    #[cfg(test)]
+    pub(crate) fn destroy(&self) {
+        self.device.device.destroy();
+    }
+
     fn floats(&self, what: &str, rows: usize, width: usize) -> Result<Block> {
         let len = rows.checked_mul(stride(width)).and_then(|len| len.checked_mul(4)).ok_or_else(|| {
             Error::new(ErrorKind::OutOfMemory, format!("cannot reserve {rows} rows of {width} activations"))
@@ -366,7 +372,7 @@ impl Backend for Gpu {
     fn attend(
         &self,
         stream: &mut Stream,
-        op: &Attend<'_>,
+        op: &Attend<'_, Self>,
         qkv: [&Buffer; 3],
         cache: &mut Cache,
         out: &mut Buffer,

@@ -72,8 +72,9 @@ struct Recording {
 impl Stream {
     pub(super) fn new(device: &Arc<Device>, kernels: &Arc<Kernels>) -> Result<Self> {
         let step = PARAMS.next_multiple_of(device.limits.min_uniform_buffer_offset_alignment.into());
+        let most = MOST.min(device.largest / step);
         let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
-        let params_block = device.block("parameters", MOST * step, usage)?;
+        let params_block = device.block("parameters", most * step, usage)?;
         let params_group = device.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: Some("parameters"),
             layout: &kernels.params,
@@ -123,7 +124,7 @@ impl Stream {
             )
             .with_hint("use a smaller prefill chunk"));
         }
-        if self.params.len() as u64 >= MOST * self.step {
+        if self.params.len() as u64 + self.step > self.params_block.buffer.size() {
             self.send()?;
         }
         let kernel = self.kernels.get(&self.device, op)?;

@@ -1,7 +1,13 @@
 //! Does a GPU compute what its operations promise, and fail as it should? On the software adapter.
 
+use std::io::Write;
+
 use super::*;
-use crate::engine::conformance::{Rounds, conformance};
+use crate::bytes::ByteSize;
+use crate::engine::KvType;
+use crate::engine::conformance::{Numbers, Rounds, Weights, conformance};
+use crate::error::Retry;
+use crate::weights::{DType, MappedFile, TensorInfo};
 
 impl Rounds for Gpu {}
 
@@ -26,4 +32,183 @@ mod split {
 mod subgroups {
     use super::*;
     conformance!(software(Limits { subgroups: Some(true), ..Limits::default() }));
+}
+
+fn weights(dtype: DType, shape: [usize; 2]) -> Weights {
+    Weights::new(&mut Numbers::new(1), dtype, shape, 0)
+}
+
+/// What does not fit is an error that says so, takes nothing, and leaves the device usable.
+#[test]
+fn memory_is_limited_and_given_back() {
+    let gpu = software(Limits { memory: Some(ByteSize(3 << 20)), ..Limits::default() });
+    let before = gpu.device.reserved();
+    let small = weights(DType::Q8_0, [256, 1024]);
+    let matrix = gpu.matrix(small.region.clone(), None).unwrap();
+    assert!(gpu.device.reserved() >= before + small.region.bytes().len() as u64);
+    let large = weights(DType::F32, [1024, 1024]).region;
+    let failures = [
+        gpu.matrix(large, None).err(),
+        gpu.buffer(1024, 1024).err(),
+        gpu.buffer(usize::MAX, 1024).err(),
+        gpu.buffer(1 << 20, 1 << 20).err(),
+        gpu.routes(usize::MAX, 8).err(),
+        gpu.cache(&CacheSpec { n_kv_heads: 64, head_dim: 64, positions: 1024, kv: KvType::F16 }).err(),
+        gpu.cache(&CacheSpec { n_kv_heads: 64, head_dim: 64, positions: usize::MAX, kv: KvType::F16 }).err(),
+    ];
+    for failure in failures {
+        let error = failure.unwrap();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        assert!(error.hint().is_some(), "{error}");
+    }
+    let mut stream = gpu.stream(1, 1024).unwrap();
+    let (mut x, mut out) = (gpu.buffer(1, 1024).unwrap(), gpu.buffer(1, 256).unwrap());
+    gpu.write(&mut stream, &[1.0; 1024], &mut x).unwrap();
+    gpu.linear(&mut stream, &x, 1, &mut [(&matrix, &mut out)]).unwrap();
+    let mut found = [0.0; 256];
+    gpu.read(&mut stream, &out, &mut found).unwrap();
+    let expected: Vec<f64> = small.values.chunks(1024).map(|row| row.iter().sum()).collect();
+    assert!(found.iter().zip(expected).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-3));
+    drop((matrix, x, out, stream));
+    assert_eq!(gpu.device.reserved(), before);
+}
+
+#[test]
+fn what_a_binding_cannot_hold_is_an_error() {
+    let gpu = software(Limits { buffer: Some(1 << 16), ..Limits::default() });
+    let row = weights(DType::F32, [2, 20_000]).region;
+    let error = gpu.matrix(row, None).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::EngineUnavailable, "{error}");
+    assert!(error.to_string().contains("64.0 KiB"), "{error}");
+    let experts = [(); 2].map(|()| weights(DType::F32, [256, 256]).region).to_vec();
+    assert_eq!(gpu.stack(experts).err().unwrap().kind(), ErrorKind::EngineUnavailable);
+    let error = gpu.buffer(1024, 64).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+}
+
+#[test]
+fn experts_that_kernels_have_no_room_for_are_refused() {
+    let gpu = software(Limits::default());
+    let one = weights(DType::F32, [4, 4]).region;
+    let mut mixed = vec![one.clone(), weights(DType::F16, [4, 4]).region];
+    assert_eq!(gpu.stack(mixed.clone()).err().unwrap().kind(), ErrorKind::DTypeUnsupported);
+    mixed.truncate(1);
+    assert!(gpu.stack(mixed).is_ok());
+    assert_eq!(gpu.stack(vec![one; 513]).err().unwrap().kind(), ErrorKind::EngineUnavailable);
+    assert_eq!(gpu.stack(vec![]).err().unwrap().kind(), ErrorKind::Internal);
+    let odd = CacheSpec { n_kv_heads: 1, head_dim: 7, positions: 256, kv: KvType::F16 };
+    assert_eq!(gpu.cache(&odd).err().unwrap().kind(), ErrorKind::ArchUnsupported);
+}
+
+/// A kernel that the driver or wgpu refuses is an error, and the next one is built.
+#[test]
+fn a_refused_kernel_is_an_error() {
+    let gpu = software(Limits::default());
+    let refused = Op::Attend { head_dim: 64, half: true, queries: 0, softcap: false, sinks: false };
+    let error = gpu.kernels.get(&gpu.device, refused).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::EngineFailed, "{error}");
+    assert!(std::error::Error::source(&error).is_some());
+    gpu.device.check().unwrap();
+    gpu.kernels.get(&gpu.device, Op::Add).unwrap();
+}
+
+#[test]
+fn every_operation_on_a_lost_device_is_an_error() {
+    let gpu = software(Limits::default());
+    let mut stream = gpu.stream(4, 64).unwrap();
+    let matrix = gpu.matrix(weights(DType::Q8_0, [64, 64]).region, None).unwrap();
+    let (mut x, mut out) = (gpu.buffer(4, 64).unwrap(), gpu.buffer(4, 64).unwrap());
+    gpu.write(&mut stream, &[1.0; 256], &mut x).unwrap();
+    gpu.linear(&mut stream, &x, 4, &mut [(&matrix, &mut out)]).unwrap();
+    gpu.destroy();
+    for _ in 0..3 {
+        let error = gpu.read(&mut stream, &out, &mut [0.0; 256]).unwrap_err();
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::EngineFailed, Retry::AfterReplan), "{error}");
+        let _ = gpu.linear(&mut stream, &x, 4, &mut [(&matrix, &mut out)]);
+        assert!(gpu.submit(&mut stream).is_err() || gpu.read(&mut stream, &out, &mut [0.0; 4]).is_err());
+    }
+    assert!(gpu.buffer(4, 64).is_err() && gpu.stream(4, 64).is_err());
+    assert!(gpu.matrix(weights(DType::Q8_0, [64, 64]).region, None).is_err());
+}
+
+/// The list made on the device is the host's, whatever the logits.
+#[test]
+fn the_largest_logits_of_any_kind() {
+    let gpu = software(Limits::default());
+    let mut numbers = Numbers::new(5);
+    for (n, width) in [(1, 4), (5, 4), (70, 32), (5000, 64), (40_000, 32)] {
+        let mut table = numbers.floats(n * width);
+        for (i, odd) in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0].into_iter().enumerate() {
+            // Whole rows, so that logits are.
+            if n > 10 {
+                table[(i * 7 + 3) * width..][..width].fill(odd);
+            }
+        }
+        // Equal ones too.
+        let (first, rest) = table.split_at_mut(n / 2 * width);
+        rest[..first.len()].copy_from_slice(first);
+        let weights = f32_region(&table, [n, width]);
+        let matrix = gpu.matrix(weights, None).unwrap();
+        let mut stream = gpu.stream(3, width).unwrap();
+        let mut x = gpu.buffer(3, width).unwrap();
+        let rows = numbers.floats(3 * width).iter().map(|x| x.abs() + 0.1).collect::<Vec<_>>();
+        gpu.write(&mut stream, &rows, &mut x).unwrap();
+        for softcap in [None, Some(3.0)] {
+            let head = Head { matrix: &matrix, n_vocab: n, softcap };
+            let mut all = gpu.buffer(3, n).unwrap();
+            gpu.logits(&mut stream, &head, &x, 3, &mut all).unwrap();
+            let mut host = vec![0.0; 3 * n];
+            gpu.read(&mut stream, &all, &mut host).unwrap();
+            for k in [1, 2, 40, 64, 65, n] {
+                let (mut ids, mut logits) = (vec![TokenId(7); 3 * k], vec![0.0; 3 * k]);
+                let out = TopLogits { k, ids: &mut ids, logits: &mut logits };
+                gpu.top(&mut stream, &head, &x, 3, out).unwrap();
+                let mut top = Top::default();
+                for (row, host) in host.chunks(n).enumerate() {
+                    let (mut ids_of_row, mut logits_of_row) = (vec![TokenId(0); k], vec![0.0; k]);
+                    top.reset(k);
+                    top.see(0, host);
+                    top.write(&mut ids_of_row, &mut logits_of_row);
+                    assert_eq!(ids[row * k..][..k], ids_of_row, "{k} of {n}, {softcap:?}");
+                    assert_eq!(logits[row * k..][..k], logits_of_row, "{k} of {n}, {softcap:?}");
+                }
+            }
+        }
+    }
+}
+
+fn f32_region(values: &[f32], shape: [usize; 2]) -> Region {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    for value in values {
+        file.write_all(&value.to_le_bytes()).unwrap();
+    }
+    let info = TensorInfo {
+        name: "table".to_owned(),
+        dtype: DType::F32,
+        shape: shape.to_vec(),
+        file: 0,
+        offset: 0,
+        len: 4 * values.len() as u64,
+    };
+    Region::map(&MappedFile::open(file.path()).unwrap(), &info).unwrap()
+}
+
+#[test]
+fn software_is_found_by_its_id_only() {
+    let all = Adapter::all();
+    let software: Vec<_> = all.iter().filter(|adapter| adapter.is_software()).collect();
+    assert!(!software.is_empty());
+    for adapter in software {
+        let found = Adapter::find(&adapter.name()).unwrap();
+        assert!(found.name() == adapter.name() && found.info().software);
+    }
+    let real = all.iter().any(|adapter| !adapter.is_software());
+    match Adapter::find("wgpu") {
+        Ok(found) => assert!(real && !found.is_software()),
+        Err(error) => {
+            assert!(!real && error.kind() == ErrorKind::EngineUnavailable);
+            assert!(error.hint().is_some_and(|hint| hint.contains("wgpu-vulkan:")), "{error}");
+        }
+    }
+    assert_eq!(Adapter::find("wgpu-vulkan:4095").err().unwrap().kind(), ErrorKind::EngineUnavailable);
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use candle_nn::ops;
 
-use super::{failed, softcap};
+use super::{Tensors, failed, softcap};
 use crate::engine::KvType;
 use crate::engine::backend::{Attend, CacheSpec};
 use crate::error::{Error, ErrorKind, Result};
@@ -82,7 +82,7 @@ fn slots(store: &Tensor, positions: Range<usize>) -> CandleResult<[Range<usize>;
 ///
 /// `out` takes the result in the segment's rows.
 pub(super) fn attend(
-    op: &Attend<'_>,
+    op: &Attend<'_, Tensors>,
     [q, k, v]: [Tensor; 3],
     cache: &mut Cache,
     out: &Tensor,
@@ -104,14 +104,19 @@ pub(super) fn attend(
 }
 
 /// Positions that some row of the block sees.
-fn visible(op: &Attend<'_>, block: &Range<usize>) -> Range<usize> {
+fn visible(op: &Attend<'_, Tensors>, block: &Range<usize>) -> Range<usize> {
     let first = op.start + block.start;
     let from = op.attention.window.map_or(0, |window| (first + 1).saturating_sub(window));
     from..op.start + block.end
 }
 
 /// `q` is `[kv head, query head of it, row, head dim]`, scaled; the result `[row, heads · head dim]`.
-fn attend_block(op: &Attend<'_>, block: &Range<usize>, q: &Tensor, cache: &Cache) -> CandleResult<Tensor> {
+fn attend_block(
+    op: &Attend<'_, Tensors>,
+    block: &Range<usize>,
+    q: &Tensor,
+    cache: &Cache,
+) -> CandleResult<Tensor> {
     let (kv_heads, group, rows, dim) = q.dims4()?;
     let positions = visible(op, block);
     let [keys, values] = cache.read(positions.clone())?;
@@ -125,14 +130,23 @@ fn attend_block(op: &Attend<'_>, block: &Range<usize>, q: &Tensor, cache: &Cache
         let mask = mask(op, block, &positions, q.device())?;
         scores = scores.reshape((kv_heads * group, rows, positions.len()))?.broadcast_add(&mask)?;
     }
-    let weights = ops::softmax_last_dim(&scores.reshape((kv_heads, group * rows, positions.len()))?)?;
+    scores = scores.reshape((kv_heads, group * rows, positions.len()))?;
+    let weights = match op.sinks {
+        // One more position, which no value belongs to.
+        Some(sinks) => {
+            let sinks = sinks.reshape((kv_heads, group, 1))?.repeat((1, 1, rows))?;
+            let all = Tensor::cat(&[&scores, &sinks.reshape((kv_heads, group * rows, 1))?], 2)?;
+            ops::softmax_last_dim(&all)?.narrow(2, 0, positions.len())?.contiguous()?
+        }
+        None => ops::softmax_last_dim(&scores)?,
+    };
     let attended = weights.matmul(&values)?.reshape((kv_heads, group, rows, dim))?;
     attended.permute((2, 0, 1, 3))?.contiguous()?.reshape((rows, kv_heads * group * dim))
 }
 
 /// `[row, position]`: zero where the row sees the position, else minus infinity.
 fn mask(
-    op: &Attend<'_>,
+    op: &Attend<'_, Tensors>,
     block: &Range<usize>,
     positions: &Range<usize>,
     device: &Device,

@@ -323,7 +323,7 @@ impl Backend for Tensors {
     fn attend(
         &self,
         _stream: &mut (),
-        op: &Attend<'_>,
+        op: &Attend<'_, Self>,
         qkv: [&Buffer; 3],
         cache: &mut Cache,
         out: &mut Buffer,

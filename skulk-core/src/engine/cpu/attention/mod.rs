@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use cache::Cache;
 
+use super::Cpu;
 use super::kernels::{Cell, Cells, Kernels, PARTITION, Partition, Room, Softmax};
 use super::pool::Pool;
 use crate::arch::AttentionSpec;
@@ -29,13 +30,6 @@ const FEWEST_PAIRS: usize = 24;
 const FEW_PAIRS: usize = 8;
 /// Elements of keys and values that are worth a task of their own.
 const TASK: usize = 1 << 15;
-
-/// One segment's attention.
-pub(super) struct Attention<'a> {
-    pub(super) attend: &'a Attend<'a>,
-    /// A score for each query head that takes part in the softmax but has no value.
-    pub(super) sinks: Option<&'a [f32]>,
-}
 
 /// Working memory, which grows with its first uses.
 #[derive(Default)]
@@ -237,17 +231,18 @@ pub(super) fn attend(
     kernels: &Kernels,
     pool: &Pool,
     scratch: &mut Scratch,
-    op: &Attention<'_>,
+    op: &Attend<'_, Cpu>,
     [q, k, v]: [&[f32]; 3],
     cache: &mut Cache,
     out: &mut [f32],
 ) {
-    let Attend { attention: spec, rows, start } = op.attend;
+    let Attend { attention: spec, sinks, rows, start } = op;
     let (q_width, kv_width) = (spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim);
     let of = |width: usize| rows.start * width..rows.end * width;
     cache.append(kernels, *start, &k[of(kv_width)], &v[of(kv_width)]);
     let (q, out) = (&q[of(q_width)], &mut out[of(q_width)]);
-    let job = Job { kernels, spec, sinks: op.sinks, cache, q, start: *start, rows: rows.len() };
+    let job =
+        Job { kernels, spec, sinks: sinks.map(Vec::as_slice), cache, q, start: *start, rows: rows.len() };
     if rows.is_empty() {
         return;
     }

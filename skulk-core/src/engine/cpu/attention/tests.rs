@@ -73,8 +73,8 @@ impl Case {
             let rows = rows.min(self.len - at);
             assert!(rows <= self.most);
             // Rows of other sequences before and behind.
-            let attend = Attend { attention: &self.spec, rows: at..at + rows, start: at };
-            let op = Attention { attend: &attend, sinks: self.sinks.as_deref() };
+            let op =
+                Attend { attention: &self.spec, sinks: self.sinks.as_ref(), rows: at..at + rows, start: at };
             let qkv = self.qkv.each_ref().map(Vec::as_slice);
             super::attend(kernels, pool, &mut scratch, &op, qkv, cache, &mut out);
             at += rows;

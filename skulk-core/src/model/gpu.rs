@@ -1,0 +1,135 @@
+//! Do whole models run on a GPU, beside the CPU, and through its faults? On the software adapter.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::engine::{EngineOptions, cpu, wgpu_on};
+use crate::bytes::ByteSize;
+use crate::engine::wgpu::{Adapter, Gpu, Limits};
+use crate::engine::{Engine, KvType, Precision};
+use crate::error::ErrorKind;
+use crate::generate::{GenerateOptions, LoadOptions, Model, Sampling};
+use crate::ids::TokenId;
+
+fn software(limits: Limits) -> Arc<Gpu> {
+    let adapter = Adapter::all().into_iter().find(Adapter::is_software);
+    Arc::new(
+        Gpu::open(&adapter.expect("no software adapter: install Mesa's Vulkan drivers"), limits).unwrap(),
+    )
+}
+
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models").join(name)
+}
+
+fn model(name: &str, engine: Arc<dyn Engine>) -> crate::error::Result<Model> {
+    let options = LoadOptions::default().engine(engine).context(256).prefill_chunk(64).kv(KvType::F32);
+    Model::open(fixture(name), &options)
+}
+
+fn prompt() -> Vec<TokenId> {
+    (0..90).map(|i| TokenId(5 + i * i * 31 % 400)).collect()
+}
+
+fn greedy(n: usize) -> GenerateOptions {
+    GenerateOptions::default().max_tokens(n).ignore_eos(true).sampling(Sampling::default().temperature(0.0))
+}
+
+fn text(model: &Model, n: usize) -> Vec<TokenId> {
+    model.generate(prompt(), greedy(n)).unwrap().output().unwrap().ids
+}
+
+/// The product's own split: attention on the GPU, feed-forward from the map on the CPU.
+#[test]
+fn feed_forward_on_the_cpu_gives_the_same_text() {
+    let gpu = software(Limits::default());
+    let options = EngineOptions::default().threads(2).precision(Precision::Exact);
+    for name in ["llama", "gemma3", "mixtral", "stories260K"] {
+        let expected = text(&model(name, cpu(&options).unwrap()).unwrap(), 24);
+        let split = wgpu_on(Arc::clone(&gpu), &options.clone().ffn_on_cpu(true));
+        assert!(split.capabilities().device.contains("feed-forward on CPU"));
+        for engine in [split, wgpu_on(Arc::clone(&gpu), &options)] {
+            assert_eq!(text(&model(name, engine).unwrap(), 24), expected, "{name}");
+        }
+    }
+}
+
+/// A device that is lost in the middle of a generation costs this model, and nothing else: the session
+/// still has its tokens, from which a model on a new device goes on.
+#[test]
+fn a_lost_device_ends_the_generation_with_an_error() {
+    for on_cpu in [false, true] {
+        let options = EngineOptions::default().threads(1).precision(Precision::Exact).ffn_on_cpu(on_cpu);
+        let undisturbed = model("llama", wgpu_on(software(Limits::default()), &options)).unwrap();
+        let expected = text(&undisturbed, 16);
+
+        let gpu = software(Limits::default());
+        let lost = model("llama", wgpu_on(Arc::clone(&gpu), &options)).unwrap();
+        let session = lost.session().unwrap();
+        let mut generation = session.generate(prompt(), greedy(16)).unwrap();
+        let mut ids = Vec::new();
+        let error = loop {
+            match generation.next() {
+                Some(Ok(event)) => ids.extend(event.token.map(|token| token.id)),
+                Some(Err(error)) => break error,
+                None => panic!("the generation ended on a device that was lost"),
+            }
+            if ids.len() == 5 {
+                gpu.destroy();
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::EngineFailed, "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("load the model again")), "{error}");
+        drop(generation);
+        // What was made before the loss is committed; steps that were under way may have ended.
+        let tokens = session.tokens().unwrap();
+        assert!(tokens.starts_with(&prompt()) && tokens.len() >= prompt().len() + 5);
+        let made = &tokens[prompt().len()..];
+        assert_eq!(made, &expected[..made.len()]);
+        assert!(lost.generate(prompt(), greedy(1)).and_then(|mut g| g.output()).is_err());
+
+        let again = model("llama", wgpu_on(software(Limits::default()), &options)).unwrap();
+        let rest = again.generate(tokens.clone(), greedy(16 - made.len())).unwrap().output().unwrap();
+        assert_eq!([made, &rest.ids].concat(), expected);
+    }
+}
+
+/// Too little memory is an error at loading, or when a session opens, and gives back what was taken.
+#[test]
+fn too_little_memory_is_an_error_that_names_what_did_not_fit() {
+    let options = EngineOptions::default().threads(1);
+    let small = software(Limits { memory: Some(ByteSize(200 << 10)), ..Limits::default() });
+    let error = model("llama", wgpu_on(small, &options)).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    assert!(error.to_string().contains("tensor"), "{error}");
+
+    // Room for the weights, but for few sessions.
+    let gpu = software(Limits { memory: Some(ByteSize(24 << 20)), ..Limits::default() });
+    let model = model("llama", wgpu_on(gpu, &options)).unwrap();
+    let expected = text(&model, 4);
+    let mut sessions = Vec::new();
+    let error = loop {
+        match model.session() {
+            Ok(session) => sessions.push(session),
+            Err(error) => break error,
+        }
+        assert!(sessions.len() < 1000);
+    };
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    assert!(!sessions.is_empty());
+    sessions.clear();
+    assert_eq!(text(&model, 4), expected);
+}
+
+/// Sessions of several threads share a device without disturbing each other.
+#[test]
+fn sessions_at_once_give_what_each_gives_alone() {
+    let model = model("gemma3", wgpu_on(software(Limits::default()), &EngineOptions::default())).unwrap();
+    let expected = text(&model, 12);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(|| text(&model, 12))).collect();
+        for thread in threads {
+            assert_eq!(thread.join().unwrap(), expected);
+        }
+    });
+}
