@@ -4,7 +4,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyRange, PyTuple};
 use skulk::arch::ArchSpec;
-use skulk::{Error, ErrorKind, Event, Finish, Output, StageInfo, TokenId};
+use skulk::{DeviceInfo, Error, ErrorKind, Event, Finish, Output, StageInfo, TokenId};
 
 use crate::error::raise;
 
@@ -46,6 +46,12 @@ pub(crate) fn stage<'py>(py: Python<'py>, stage: &StageInfo) -> PyResult<Bound<'
     let (weights, kv_cache) = (stage.weights.bytes(), stage.kv_cache.bytes());
     let memory = stage.memory.as_str();
     data(py, "Stage", (stage.engine.as_str(), &stage.device, layers, weights, kv_cache, memory))
+}
+
+pub(crate) fn device<'py>(py: Python<'py>, device: &DeviceInfo) -> PyResult<Bound<'py, PyAny>> {
+    let memory = device.memory.map(|memory| memory.bytes());
+    let DeviceInfo { engine, name, driver, software, shares_memory, .. } = device;
+    data(py, "Device", (engine.as_str(), name, driver, *software, memory, *shares_memory))
 }
 
 pub(crate) fn event<'py>(py: Python<'py>, event: &Event) -> PyResult<Bound<'py, PyAny>> {

@@ -19,7 +19,11 @@ mod _skulk {
 
     #[pymodule_export]
     use super::{
-        cancel::CancelToken, error::error_kinds, generation::Generation, model::Model, session::Session,
+        cancel::CancelToken,
+        error::error_kinds,
+        generation::Generation,
+        model::{Model, devices},
+        session::Session,
         tokenizer::Tokenizer,
     };
 

@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use skulk::{EngineId, Error, ErrorKind, KvType, LoadOptions, Memory, Placement, Precision};
+use skulk::{ByteSize, EngineId, Error, ErrorKind, KvType, LoadOptions, Memory, Placement, Precision};
 
 use crate::cancel::CancelToken;
 use crate::convert::{self, unsigned};
@@ -22,11 +22,11 @@ pub(crate) struct Model(skulk::Model);
 impl Model {
     /// Loads the checkpoint at `path`: a GGUF file or a Hugging Face folder of safetensors.
     ///
-    /// `stages` splits the layers evenly on one `engine`: "cpu" (the default), "candle-cpu",
-    /// "candle-cuda" or "candle-metal", of several devices "candle-cuda:1". `placement` instead gives
-    /// engines their numbers of layers, in order, as in `[("candle-cuda", 20), ("cpu", 12)]`.
+    /// `stages` splits the layers evenly on one `engine`: "cpu" (the default), "wgpu" (the best
+    /// GPU), an engine of `devices()`, "candle-cpu", "candle-cuda" or "candle-metal". `placement` instead gives
+    /// engines their numbers of layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`.
     /// `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where an engine would copy them to
-    /// its device. `threads` are those of computing on the CPU (all by default);
+    /// its device. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
     /// `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
     /// through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
     /// "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
@@ -36,7 +36,7 @@ impl Model {
     /// `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
     /// one layer.
     #[staticmethod]
-    #[pyo3(signature = (path, *, stages=1, engine=None, placement=None, ffn_on_cpu=false, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", memory="auto", screen_head=false, progress=None, cancel=None))]
+    #[pyo3(signature = (path, *, stages=1, engine=None, placement=None, ffn_on_cpu=false, device_memory=None, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", memory="auto", screen_head=false, progress=None, cancel=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn load(
         py: Python<'_>,
@@ -45,6 +45,7 @@ impl Model {
         engine: Option<&str>,
         placement: Option<Vec<(String, i128)>>,
         ffn_on_cpu: bool,
+        device_memory: Option<i128>,
         threads: Option<i128>,
         context: Option<i128>,
         prefill_chunk: i128,
@@ -59,16 +60,18 @@ impl Model {
         options.stages = unsigned("stages", stages)?;
         options.engine_name = engine.map(EngineId::new);
         options.placement = placement.map(placement_of).transpose()?;
-        options.ffn_on_cpu = ffn_on_cpu;
+        options.engine_options.ffn_on_cpu = ffn_on_cpu;
+        options.engine_options.device_memory =
+            device_memory.map(|bytes| unsigned("device_memory", bytes)).transpose()?.map(ByteSize);
         if let Some(threads) = threads {
-            options.threads = unsigned("threads", threads)?;
+            options.engine_options.threads = unsigned("threads", threads)?;
         }
         options.context = context.map(|n| unsigned("context", n)).transpose()?;
         options.prefill_chunk = unsigned("prefill_chunk", prefill_chunk)?;
         options.kv = kv_type(kv)?;
-        options.precision = precision_of(precision)?;
-        options.memory = memory_of(memory)?;
-        options.screen_head = screen_head;
+        options.engine_options.precision = precision_of(precision)?;
+        options.engine_options.memory = memory_of(memory)?;
+        options.engine_options.screen_head = screen_head;
         let cancel = CancelToken::child(cancel);
         options.cancel = cancel.clone();
         let (report, mut reports) = channel();
@@ -157,6 +160,14 @@ impl Model {
 fn placement_of(counts: Vec<(String, i128)>) -> PyResult<Placement> {
     let counts = counts.into_iter().map(|(engine, layers)| Ok((engine, unsigned("placement", layers)?)));
     Placement::by_counts(counts.collect::<PyResult<Vec<_>>>()?).map_err(raise)
+}
+
+/// The devices of this machine that engines run on: the CPU, and every GPU by every backend that
+/// reaches it.
+#[pyfunction]
+pub(crate) fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
+    let devices = py.detach(skulk::devices);
+    devices.iter().map(|device| convert::device(py, device)).collect()
 }
 
 fn precision_of(name: &str) -> PyResult<Precision> {

@@ -63,6 +63,30 @@ def test_layers_run_where_they_are_placed(stories: skulk.Model) -> None:
     assert model.generate(PROMPT, max_tokens=24).text() == expected
 
 
+def test_layers_run_on_a_gpu(stories: skulk.Model) -> None:
+    cpu, *others = skulk.devices()
+    assert (cpu.engine, cpu.software, cpu.shares_memory) == ("cpu", False, True)
+    assert cpu.memory_bytes is None or cpu.memory_bytes > 1 << 28
+    software = next(device.engine for device in others if device.software)
+    expected = stories.generate(PROMPT, max_tokens=16).text()
+    path = FIXTURES / "stories260K"
+    model = skulk.Model.load(path, placement=[(software, 2), ("cpu", 3)], threads=1)
+    assert [stage.engine for stage in model.stages] == [software, "cpu"]
+    assert model.generate(PROMPT, max_tokens=16).text() == expected
+    model = skulk.Model.load(path, engine=software, ffn_on_cpu=True, threads=1)
+    assert "feed-forward on CPU" in model.stages[0].device
+    assert model.generate(PROMPT, max_tokens=16).text() == expected
+
+
+def test_device_memory_is_limited() -> None:
+    software = next(device.engine for device in skulk.devices() if device.software)
+    with pytest.raises(skulk.OutOfMemoryError) as caught:
+        skulk.Model.load(FIXTURES / "stories260K", engine=software, device_memory=100_000)
+    assert caught.value.hint
+    with pytest.raises(skulk.InvalidArgumentError):
+        skulk.Model.load(FIXTURES / "stories260K", engine=software, device_memory=-1)
+
+
 def test_the_tokenizer_goes_both_ways(checkpoint: Path) -> None:
     tokenizer = skulk.Model.load(checkpoint, threads=1).tokenizer
     reference = json.loads((checkpoint / "reference.json").read_text())

@@ -100,7 +100,7 @@ impl KvType {
 }
 
 /// How precisely activations enter products with quantised weights, or with weights in BF16. Other
-/// products are in f32, and sums are everywhere.
+/// products are in f32, and sums are everywhere. Engine `wgpu` computes all in f32, whatever is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Precision {

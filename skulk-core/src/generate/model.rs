@@ -34,18 +34,10 @@ pub struct LoadOptions {
     /// Which engine runs which layers, for [`Model::open`], instead of `stages` and `engine_name`.
     pub placement: Option<Placement>,
     /// Engines that may be named. When there are none, those that are named are made, see
-    /// [`engine`](crate::engine()), with the options that follow.
+    /// [`engine`](crate::engine()), with [`engine_options`](Self::engine_options).
     pub engines: Vec<Arc<dyn Engine>>,
-    /// Threads of an engine that is made, as the further options [`EngineOptions::threads`].
-    pub threads: usize,
-    /// Its [`EngineOptions::precision`].
-    pub precision: Precision,
-    /// Its [`EngineOptions::memory`].
-    pub memory: Memory,
-    /// Its [`EngineOptions::screen_head`].
-    pub screen_head: bool,
-    /// Its [`EngineOptions::ffn_on_cpu`].
-    pub ffn_on_cpu: bool,
+    /// Options of engines that are made.
+    pub engine_options: EngineOptions,
     /// Positions a session can hold, in tokens; `None`: what the model was trained for, at most
     /// [`DEFAULT_CONTEXT`](Self::DEFAULT_CONTEXT).
     pub context: Option<usize>,
@@ -66,11 +58,7 @@ impl Default for LoadOptions {
             engine_name: None,
             placement: None,
             engines: Vec::new(),
-            threads: EngineOptions::default().threads,
-            precision: Precision::default(),
-            memory: Memory::default(),
-            screen_head: false,
-            ffn_on_cpu: false,
+            engine_options: EngineOptions::default(),
             context: None,
             prefill_chunk: 256,
             kv: KvType::default(),
@@ -108,35 +96,42 @@ impl LoadOptions {
     /// Computes with `n` threads.
     #[must_use]
     pub fn threads(mut self, n: usize) -> Self {
-        self.threads = n;
+        self.engine_options.threads = n;
         self
     }
 
     /// Rounds activations like this.
     #[must_use]
     pub fn precision(mut self, precision: Precision) -> Self {
-        self.precision = precision;
+        self.engine_options.precision = precision;
         self
     }
 
     /// Puts weights there.
     #[must_use]
     pub fn memory(mut self, memory: Memory) -> Self {
-        self.memory = memory;
+        self.engine_options.memory = memory;
         self
     }
 
     /// Keeps a compact copy of the head, or not.
     #[must_use]
     pub fn screen_head(mut self, screen: bool) -> Self {
-        self.screen_head = screen;
+        self.engine_options.screen_head = screen;
         self
     }
 
     /// Computes feed-forward blocks on the CPU, or not.
     #[must_use]
     pub fn ffn_on_cpu(mut self, on_cpu: bool) -> Self {
-        self.ffn_on_cpu = on_cpu;
+        self.engine_options.ffn_on_cpu = on_cpu;
+        self
+    }
+
+    /// Reserves no more than this on the device.
+    #[must_use]
+    pub fn device_memory(mut self, most: ByteSize) -> Self {
+        self.engine_options.device_memory = Some(most);
         self
     }
 
@@ -430,20 +425,21 @@ fn placement(n_layers: usize, options: &LoadOptions) -> Result<Placement> {
 
 /// The caller's engines, or new ones: each that a stage names, once. A stage gets its engine's own id.
 fn engines(stages: &mut [Stage], options: &LoadOptions) -> Result<Vec<Arc<dyn Engine>>> {
-    let LoadOptions { threads, precision, memory, screen_head, ffn_on_cpu, .. } = *options;
-    let own = EngineOptions::default().threads(threads).precision(precision).memory(memory);
-    let own = own.screen_head(screen_head).ffn_on_cpu(ffn_on_cpu);
-    let mut engines = options.engines.clone();
-    if engines.is_empty() {
-        for stage in stages {
-            if engines.iter().all(|made| *made.id() != stage.engine) {
-                let made = engine(stage.engine.as_str(), &own)?;
-                stage.engine = made.id().clone();
-                engines.push(made);
-            }
-        }
+    if !options.engines.is_empty() {
+        return Ok(options.engines.clone());
     }
-    Ok(engines)
+    // A name may mean an engine of a more precise id: `wgpu` the best GPU there is.
+    let mut made: Vec<(EngineId, Arc<dyn Engine>)> = Vec::new();
+    for stage in stages {
+        let known = made.iter().find(|(name, engine)| *name == stage.engine || *engine.id() == stage.engine);
+        let engine = match known {
+            Some((_, engine)) => Arc::clone(engine),
+            None => engine(stage.engine.as_str(), &options.engine_options)?,
+        };
+        let name = std::mem::replace(&mut stage.engine, engine.id().clone());
+        made.push((name, engine));
+    }
+    Ok(made.into_iter().map(|(_, engine)| engine).collect())
 }
 
 impl Inner {

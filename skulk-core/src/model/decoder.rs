@@ -186,17 +186,18 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<()> {
         let (b, arch) = (&*self.backend, &*self.spec.arch);
         let rows: usize = batch.segments.iter().map(|s| s.rows).sum();
+        // What comes from the host is written first, before anything is recorded.
+        work.positions.clear();
+        work.positions.extend(batch.segments.iter().flat_map(|s| s.start..s.start + s.rows));
+        for (angles, frequencies) in work.angles.iter_mut().zip(&self.frequencies) {
+            b.angles(&mut work.stream, frequencies, &work.positions, angles)?;
+        }
         match (batch.input, &self.embedding) {
             (Input::Tokens(tokens), Some(table)) => {
                 b.embed(&mut work.stream, table, tokens, arch.embedding_scale, &mut work.x)?
             }
             (Input::Hidden(x), _) => b.write(&mut work.stream, x, &mut work.x)?,
             (Input::Tokens(_), None) => return Err(super::shard::wrong_input()),
-        }
-        work.positions.clear();
-        work.positions.extend(batch.segments.iter().flat_map(|s| s.start..s.start + s.rows));
-        for (angles, frequencies) in work.angles.iter_mut().zip(&self.frequencies) {
-            b.angles(&mut work.stream, frequencies, &work.positions, angles)?;
         }
         for (at, (layer, index)) in self.layers.iter().zip(self.spec.layers.clone()).enumerate() {
             cx.cancel.check()?;

@@ -133,3 +133,20 @@ fn sessions_at_once_give_what_each_gives_alone() {
         }
     });
 }
+
+/// A token is one submission; with the feed-forward on the CPU, one more for each layer.
+#[test]
+fn a_decoded_token_is_one_submission() {
+    for (name, on_cpu) in [("llama", false), ("mixtral", false), ("gemma3", false), ("gemma3", true)] {
+        let gpu = software(Limits::default());
+        let engine = wgpu_on(Arc::clone(&gpu), &EngineOptions::default().threads(1).ffn_on_cpu(on_cpu));
+        let model = model(name, engine).unwrap();
+        let [short, long] = [4, 9].map(|n| {
+            let before = gpu.submissions();
+            assert_eq!(text(&model, n).len(), n);
+            gpu.submissions() - before
+        });
+        let per_token = 1 + if on_cpu { model.arch().n_layers() as u64 } else { 0 };
+        assert_eq!(long - short, 5 * per_token, "{name}, feed-forward on the CPU: {on_cpu}");
+    }
+}

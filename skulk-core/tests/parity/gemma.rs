@@ -43,6 +43,10 @@ fn check(precision: Precision, bounds: &Bounds) {
 
 #[test]
 fn fast_is_as_close_to_float32_as_llama_cpp_is() {
+    // There it is the arithmetic of the next test, which asks for more.
+    if super::ENGINE == "wgpu" {
+        return;
+    }
     check(Precision::Fast, &FAST);
 }
 

@@ -211,7 +211,9 @@ fn gemma_prompt() -> Option<(std::path::PathBuf, Vec<TokenId>)> {
 fn the_real_model_is_the_same_in_stages() {
     let Some((path, tokens)) = gemma_prompt() else { return };
     let whole = logits(&path, &tokens, &Setup::default());
-    for cuts in (1..18).map(|cut| vec![cut]).chain([vec![6, 12], (1..18).collect()]) {
+    // On a software adapter a model of this size takes its time: two cuts.
+    let some = if super::ENGINE == "wgpu" { 9..10 } else { 1..18 };
+    for cuts in some.clone().map(|cut| vec![cut]).chain([vec![6, 12], some.collect()]) {
         assert!(
             logits(&path, &tokens, &Setup { cuts: cuts.clone(), ..Setup::default() }) == whole,
             "{cuts:?}"

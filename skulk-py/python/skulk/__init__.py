@@ -9,6 +9,7 @@
 
 from ._data import (
     Arch,
+    Device,
     Event,
     Finish,
     Output,
@@ -45,6 +46,7 @@ from ._skulk import (
     Tokenizer,
     TokenizerInvalidError,
     __version__,
+    devices,
     error_kinds,
 )
 
@@ -58,6 +60,7 @@ __all__ = [
     "ConfigInvalidError",
     "ContextOverflowError",
     "DTypeUnsupportedError",
+    "Device",
     "EngineFailedError",
     "EngineUnavailableError",
     "Error",
@@ -84,5 +87,6 @@ __all__ = [
     "TokenizerInvalidError",
     "Usage",
     "__version__",
+    "devices",
     "error_kinds",
 ]

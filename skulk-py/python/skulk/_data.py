@@ -23,6 +23,24 @@ class Arch:
 
 
 @dataclass(frozen=True, slots=True)
+class Device:
+    """A device that engines run on."""
+
+    engine: str
+    """The engine that runs on it: what `Model.load` takes, e.g. ``wgpu-vulkan:0``."""
+    name: str
+    """The device's name."""
+    driver: str
+    """Its driver and the driver's version; empty for the CPU."""
+    software: bool
+    """It is a GPU in name only, and computes on the CPU: no engine chooses it by itself."""
+    memory_bytes: int | None
+    """Its memory in bytes, where the system tells."""
+    shares_memory: bool
+    """Its memory is the CPU's."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """What one stage of a loaded model holds."""
 

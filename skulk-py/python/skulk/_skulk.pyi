@@ -6,9 +6,13 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, final
 
-from ._data import Arch, Event, Output, Stage
+from ._data import Arch, Device, Event, Output, Stage
 
 __version__: str
+
+def devices() -> list[Device]:
+    """The devices of this machine that engines run on: the CPU, and every GPU by every backend that
+    reaches it."""
 
 def error_kinds() -> list[tuple[str, str]]:
     """Every kind of error as `(name, code)`; the class of kind `Name` is `skulk.NameError`."""
@@ -69,6 +73,7 @@ class Model:
         engine: str | None = None,
         placement: Sequence[tuple[str, int]] | None = None,
         ffn_on_cpu: bool = False,
+        device_memory: int | None = None,
         threads: int | None = None,
         context: int | None = None,
         prefill_chunk: int = 256,
@@ -81,11 +86,11 @@ class Model:
     ) -> Model:
         """Loads the checkpoint at `path`: a GGUF file or a Hugging Face folder of safetensors.
 
-        `stages` splits the layers evenly on one `engine`: "cpu" (the default), "candle-cpu",
-        "candle-cuda" or "candle-metal", of several devices "candle-cuda:1". `placement` instead gives
-        engines their numbers of layers, in order, as in `[("candle-cuda", 20), ("cpu", 12)]`.
+        `stages` splits the layers evenly on one `engine`: "cpu" (the default), "wgpu" (the best
+        GPU), an engine of `devices()`, "candle-cpu", "candle-cuda" or "candle-metal". `placement` instead gives
+        engines their numbers of layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`.
         `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where an engine would copy them to
-        its device. `threads` are those of computing on the CPU (all by default);
+        its device. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
         `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
         through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
         "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds

@@ -23,8 +23,13 @@ pub(crate) struct Adapter {
 impl Adapter {
     /// All of them: by backend, and as the system orders them.
     pub(crate) fn all() -> Vec<Self> {
+        Self::of(|_| true)
+    }
+
+    /// Those of some backends; the others' drivers are not asked.
+    fn of(wanted: impl Fn(&str) -> bool) -> Vec<Self> {
         let mut all = Vec::new();
-        for (kind, backend) in BACKENDS {
+        for (kind, backend) in BACKENDS.into_iter().filter(|(kind, _)| wanted(kind)) {
             let instance = Instance::new(InstanceDescriptor {
                 backends: Backends::from(backend),
                 flags: InstanceFlags::empty(),
@@ -43,20 +48,18 @@ impl Adapter {
     /// The adapter that an engine's name means: `wgpu` the best of all, `wgpu-vulkan` and so on the best
     /// of a backend, `wgpu-vulkan:1` the very one. Software is only meant where it is named.
     pub(crate) fn find(name: &str) -> Result<Self> {
-        let all = Self::all();
+        let (kind, ordinal) = name.split_once(':').unzip();
+        let kind = kind.unwrap_or(name);
+        let all = Self::of(|other| kind == "wgpu" || kind == other);
         let listed: Vec<String> = all.iter().map(Self::described).collect();
-        let named = name.contains(':');
-        let matches = |adapter: &Self| match named {
-            true => adapter.name() == name,
-            false => (name == "wgpu" || adapter.kind == name) && !adapter.is_software(),
+        let matches = |adapter: &Self| match ordinal {
+            Some(_) => adapter.name() == name,
+            None => !adapter.is_software(),
         };
         let best = all.into_iter().filter(matches).min_by_key(Self::rank);
         best.ok_or_else(|| {
             let hint = match listed.is_empty() {
-                true => {
-                    "this machine has no driver for Vulkan, Metal, DirectX 12 or OpenGL; use engine `cpu`"
-                        .into()
-                }
+                true => "the system has no driver for it; engine `cpu` needs none".to_owned(),
                 false => format!("there are: {}; name one of them", listed.join(", ")),
             };
             Error::new(ErrorKind::EngineUnavailable, format!("there is no GPU for engine `{name}`"))

@@ -34,6 +34,9 @@ pub(super) struct Device {
     pub(super) largest: u64,
     pub(super) subgroups: bool,
     memory: Memory,
+    /// How often work was sent.
+    #[cfg(test)]
+    submissions: AtomicU64,
     fault: Arc<Fault>,
 }
 
@@ -114,6 +117,8 @@ impl Device {
                 reserved: Arc::default(),
                 limit: limits.memory.map_or(u64::MAX, |ByteSize(bytes)| bytes),
             },
+            #[cfg(test)]
+            submissions: AtomicU64::new(0),
             fault,
         })
     }
@@ -172,6 +177,19 @@ impl Device {
             Some((kind, message)) => Err(Error::new(*kind, message.clone())
                 .with_hint("load the model again, with a new engine or on another device")),
         }
+    }
+
+    /// Sends what was recorded.
+    pub(super) fn submit(&self, work: Option<wgpu::CommandBuffer>) -> wgpu::SubmissionIndex {
+        #[cfg(test)]
+        self.submissions.fetch_add(1, Ordering::Relaxed);
+        self.queue.submit(work)
+    }
+
+    /// How often work was sent so far.
+    #[cfg(test)]
+    pub(super) fn submissions(&self) -> u64 {
+        self.submissions.load(Ordering::Relaxed)
     }
 
     /// Waits until a submission has been computed.

@@ -148,11 +148,12 @@ impl DeviceRoutes {
         let places = rows * self.n_used;
         out.n_used = self.n_used;
         out.ids.resize(places, 0);
-        let mut weights = vec![0; places];
-        stream.read(&mut [(&self.ids, &mut out.ids), (&self.weights, &mut weights)])?;
-        out.weights.clear();
-        out.weights.extend(weights.iter().map(|word| f32::from_bits(*word)));
-        Ok(())
+        out.weights.resize(places, 0.0);
+        let Routes { ids, weights, .. } = out;
+        stream.read(&[(&self.ids, places), (&self.weights, places)], |part, i, word| match part {
+            0 => ids[i] = word,
+            _ => weights[i] = f32::from_bits(word),
+        })
     }
 }
 

@@ -227,7 +227,8 @@ impl Kernels {
     }
 
     fn build(&self, device: &Device, op: Op) -> Kernel {
-        let device_ = &device.device;
+        let subgroups = device.subgroups;
+        let device = &device.device;
         let name = format!("{op:?}");
         let label = Some(name.as_str());
         let [reads, writes] = op.operands();
@@ -244,15 +245,15 @@ impl Kernels {
             })
             .collect();
         let operands =
-            device_.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label, entries: &entries });
-        let layout = device_.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label, entries: &entries });
+        let layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
             label,
             bind_group_layouts: &[Some(&operands), Some(&self.params)],
             ..Default::default()
         });
-        let source = wgpu::ShaderSource::Wgsl(op.source(device.subgroups).into());
-        let module = device_.create_shader_module(wgpu::ShaderModuleDescriptor { label, source });
-        let pipeline = device_.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        let source = wgpu::ShaderSource::Wgsl(op.source(subgroups).into());
+        let module = device.create_shader_module(wgpu::ShaderModuleDescriptor { label, source });
+        let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label,
             layout: Some(&layout),
             module: &module,

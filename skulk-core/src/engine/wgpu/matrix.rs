@@ -169,12 +169,12 @@ pub(super) fn upload(device: &Device, parts: &[&[u8]]) -> Result<Block> {
         device.queue.write_buffer(&block.buffer, at, whole);
         at += whole.len() as u64;
         held.extend_from_slice(rest);
-        device.wait(device.queue.submit([]))?;
+        device.wait(device.submit(None))?;
     }
     if !held.is_empty() {
         held.resize(4, 0);
         device.queue.write_buffer(&block.buffer, at, &held);
-        device.wait(device.queue.submit([]))?;
+        device.wait(device.submit(None))?;
     }
     Ok(block)
 }

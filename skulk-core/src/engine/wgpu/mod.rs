@@ -57,6 +57,12 @@ impl Gpu {
         self.device.device.destroy();
     }
 
+    /// How often work was sent to the device so far.
+    #[cfg(test)]
+    pub(crate) fn submissions(&self) -> u64 {
+        self.device.submissions()
+    }
+
     fn floats(&self, what: &str, rows: usize, width: usize) -> Result<Block> {
         let len = rows.checked_mul(stride(width)).and_then(|len| len.checked_mul(4)).ok_or_else(|| {
             Error::new(ErrorKind::OutOfMemory, format!("cannot reserve {rows} rows of {width} activations"))
@@ -74,8 +80,9 @@ impl Gpu {
         [rows, width]: [usize; 2],
         params: &[u32],
     ) -> Result<()> {
-        let params: Vec<u32> = [rows as u32, width as u32].iter().chain(params).copied().collect();
-        stream.dispatch(op, operands, &params, [width.div_ceil(64), rows, 1])
+        let mut all = [rows as u32, width as u32, 0, 0, 0];
+        all[2..2 + params.len()].copy_from_slice(params);
+        stream.dispatch(op, operands, &all, [width.div_ceil(64), rows, 1])
     }
 }
 
@@ -107,6 +114,12 @@ impl Backend for Gpu {
 
     // Few rows and many are added up in different orders.
     const EXACT_ROWS: bool = false;
+
+    /// Metal's objects of a step live until its pool ends.
+    #[cfg(target_vendor = "apple")]
+    fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        objc2::rc::autoreleasepool(|_| work())
+    }
 
     fn buffer(&self, rows: usize, width: usize) -> Result<Buffer> {
         Ok(Buffer { block: self.floats("activations", rows, width)?, width })
@@ -144,27 +157,19 @@ impl Backend for Gpu {
     }
 
     fn write(&self, stream: &mut Stream, host: &[f32], out: &mut Buffer) -> Result<()> {
-        let (width, stride) = (out.width, stride(out.width));
-        let padding = [0u8; 12];
-        let bytes: Vec<u8> = host
-            .chunks(width.max(1))
-            .flat_map(|row| {
-                let values = row.iter().flat_map(|value| value.to_le_bytes());
-                values.chain(padding[..4 * (stride - width)].iter().copied())
-            })
-            .collect();
-        stream.write(&out.block, &bytes)
+        stream.write(&out.block, host.iter().copied(), out.width)
     }
 
     fn read(&self, stream: &mut Stream, x: &Buffer, out: &mut [f32]) -> Result<()> {
         let (width, stride) = (x.width, stride(x.width));
         let rows = out.len().checked_div(width).unwrap_or(0);
-        let mut words = vec![0; rows * stride];
-        stream.read(&mut [(&x.block, &mut words)])?;
-        for (row, words) in out.chunks_exact_mut(width.max(1)).zip(words.chunks_exact(stride.max(1))) {
-            row.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_bits(*word));
-        }
-        Ok(())
+        stream.read(&[(&x.block, rows * stride)], |_, i, word| {
+            if width == stride {
+                out[i] = f32::from_bits(word);
+            } else if i % stride < width {
+                out[i / stride * width + i % stride] = f32::from_bits(word);
+            }
+        })
     }
 
     fn gather(&self, stream: &mut Stream, x: &Buffer, from: &[usize], out: &mut Buffer) -> Result<()> {
@@ -247,15 +252,13 @@ impl Backend for Gpu {
             self.elementwise(stream, Op::Softcap, &[&all], [rows, n], &params)?;
         }
         if k > LONGEST {
-            let mut words = vec![0; rows * stride];
-            stream.read(&mut [(&all, &mut words)])?;
+            let mut host = vec![0.0; rows * stride];
+            stream.read(&[(&all, rows * stride)], |_, i, word| host[i] = f32::from_bits(word))?;
             let mut top = Top::default();
-            for (row, (ids, logits)) in
-                words.chunks_exact(stride).zip(ids.chunks_exact_mut(k).zip(logits.chunks_exact_mut(k)))
-            {
-                let row: Vec<f32> = row[..n].iter().map(|word| f32::from_bits(*word)).collect();
+            let lists = ids.chunks_exact_mut(k).zip(logits.chunks_exact_mut(k));
+            for (row, (ids, logits)) in host.chunks_exact(stride).zip(lists) {
                 top.reset(k);
-                top.see(0, &row);
+                top.see(0, &row[..n]);
                 top.write(ids, logits);
             }
             return Ok(());
@@ -269,11 +272,10 @@ impl Backend for Gpu {
         stream.dispatch(Op::Top { stage: 0 }, &operands, &params, [slices, rows, 1])?;
         let operands = [&*slice_values, &slice_ids, &values, &found];
         stream.dispatch(Op::Top { stage: 1 }, &operands, &params, [1, rows, 1])?;
-        let [mut top_values, mut top_ids] = [(); 2].map(|()| vec![0; rows * k]);
-        stream.read(&mut [(&values, &mut top_values), (&found, &mut top_ids)])?;
-        logits.iter_mut().zip(&top_values).for_each(|(logit, word)| *logit = f32::from_bits(*word));
-        ids.iter_mut().zip(&top_ids).for_each(|(id, word)| *id = TokenId(*word));
-        Ok(())
+        stream.read(&[(&values, rows * k), (&found, rows * k)], |part, i, word| match part {
+            0 => logits[i] = f32::from_bits(word),
+            _ => ids[i] = TokenId(word),
+        })
     }
 
     fn gated(
@@ -341,8 +343,7 @@ impl Backend for Gpu {
             let cosines = frequencies.iter().map(move |f| angle(f).cos());
             cosines.chain(frequencies.iter().map(move |f| angle(f).sin()))
         });
-        let angles: Vec<f32> = angles.collect();
-        self.write(stream, &angles, out)
+        stream.write(&out.block, angles, out.width)
     }
 
     fn norm_rope(

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::device::{Block, Device};
 use super::kernels::{Kernels, OPERANDS, Op, PARAMS};
+use super::stride;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Multiplications after which recorded work is sent, so that cancelling never waits for much, and no
@@ -33,6 +34,8 @@ pub(crate) struct Stream {
     /// Bytes from one dispatch's parameters to the next one's.
     step: u64,
     tables: Vec<u8>,
+    /// What is being written.
+    bytes: Vec<u8>,
     tables_block: Arc<Block>,
     groups: HashMap<(Op, [u64; OPERANDS]), wgpu::BindGroup>,
     /// What is read comes through here.
@@ -97,6 +100,7 @@ impl Stream {
             params_group,
             step,
             tables: Vec::new(),
+            bytes: Vec::new(),
             groups: HashMap::new(),
             landing: None,
             work: 0,
@@ -204,16 +208,35 @@ impl Stream {
         Ok(block)
     }
 
-    /// Writes to a buffer, after everything recorded so far.
-    pub(super) fn write(&mut self, block: &Block, bytes: &[u8]) -> Result<()> {
+    /// Writes rows of `width` floats to a buffer, after everything recorded so far; on the device each begins
+    /// at a multiple of four.
+    pub(super) fn write(
+        &mut self,
+        block: &Block,
+        rows: impl Iterator<Item = f32>,
+        width: usize,
+    ) -> Result<()> {
         self.send()?;
-        self.device.queue.write_buffer(&block.buffer, 0, bytes);
+        self.bytes.clear();
+        let padding = 4 * (stride(width) - width);
+        for (i, value) in rows.enumerate() {
+            if i > 0 && i % width == 0 {
+                self.bytes.resize(self.bytes.len() + padding, 0);
+            }
+            self.bytes.extend(value.to_le_bytes());
+        }
+        self.device.queue.write_buffer(&block.buffer, 0, &self.bytes);
         Ok(())
     }
 
-    /// Reads the beginnings of buffers, after everything recorded so far.
-    pub(super) fn read(&mut self, parts: &mut [(&Block, &mut [u32])]) -> Result<()> {
-        let total: u64 = parts.iter().map(|(_, words)| words.len() as u64 * 4).sum();
+    /// Reads the first words of buffers, after everything recorded so far, and hands each over with the
+    /// buffer's and its own index.
+    pub(super) fn read(
+        &mut self,
+        parts: &[(&Block, usize)],
+        mut each: impl FnMut(usize, usize, u32),
+    ) -> Result<()> {
+        let total: u64 = parts.iter().map(|(_, words)| *words as u64 * 4).sum();
         if total == 0 {
             return self.send();
         }
@@ -221,13 +244,13 @@ impl Stream {
             Some(landing) => landing,
             None => {
                 let usage = wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::MAP_READ;
-                self.device.block("results", total.next_power_of_two().min(self.device.largest), usage)?
+                self.device.block("results", total, usage)?
             }
         };
         let mut encoder = self.end();
         let mut at = 0;
-        for (block, words) in &*parts {
-            let len = words.len() as u64 * 4;
+        for (block, words) in parts {
+            let len = *words as u64 * 4;
             encoder.copy_buffer_to_buffer(&block.buffer, 0, &landing.buffer, at, len);
             at += len;
         }
@@ -235,14 +258,15 @@ impl Stream {
         landing.buffer.slice(..total).map_async(wgpu::MapMode::Read, |_| ());
         self.device.wait(submission)?;
         {
-            let gone = |e: &dyn std::fmt::Display| {
-                Error::new(ErrorKind::EngineFailed, format!("the device's results cannot be read: {e}"))
-            };
-            let view = landing.buffer.slice(..total).get_mapped_range().map_err(|e| gone(&e))?;
-            let mut bytes = view.chunks_exact(4);
-            for (_, words) in parts {
-                for (word, bytes) in words.iter_mut().zip(&mut bytes) {
-                    *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            let view = landing.buffer.slice(..total).get_mapped_range().map_err(|e| {
+                let message = format!("the device's results cannot be read: {e}");
+                Error::new(ErrorKind::EngineFailed, message)
+                    .with_hint("load the model again, with a new engine")
+            })?;
+            let mut words = view.chunks_exact(4);
+            for (part, (_, n)) in parts.iter().enumerate() {
+                for (i, bytes) in words.by_ref().take(*n).enumerate() {
+                    each(part, i, u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
                 }
             }
         }
@@ -286,7 +310,7 @@ impl Stream {
         self.params.clear();
         self.tables.clear();
         self.work = 0;
-        queue.submit([encoder.finish()])
+        self.device.submit(Some(encoder.finish()))
     }
 }
 
