@@ -1,0 +1,163 @@
+//! Does the device compute the right thing? Its logits and its text against engine `cpu`.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use skulk::arch::ArchSpec;
+use skulk::engine::{Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
+use skulk::{
+    Activations, Batch, CancelToken, Engine, EngineOptions, GenerateOptions, KvType, LoadOptions, Model,
+    Precision, SeqId, Shard, TokenId,
+};
+
+use crate::AnyError;
+
+/// How far logits may be off, relative to the largest: the CPU keeps 15 bits of activations, which is some
+/// 1e-4.
+pub(crate) const BOUND: f32 = 1e-3;
+/// Rows of the prompt's steps: products of many rows, with and without a rest, and of few.
+const STEPS: [usize; 3] = [64, 31, 5];
+/// Tokens of the prompt, and generated ones, each of which is a step.
+pub(crate) const PROMPT: usize = 100;
+const TEXT: usize = 8;
+
+/// Where a text leaves the one that the CPU's logits ask for.
+pub(crate) struct Parting {
+    /// Which token is another one.
+    pub(crate) at: usize,
+    /// By how much the CPU prefers its own, relative to the largest logit.
+    pub(crate) by: f32,
+}
+
+/// The largest difference of a logit, relative to the row's largest.
+pub(crate) struct Compared {
+    pub(crate) off: f32,
+    /// Where the text parts, if it does; `None` where no text was generated.
+    pub(crate) text: Option<Option<Parting>>,
+}
+
+impl Compared {
+    /// Tokens that differ are right where both are about as likely.
+    pub(crate) fn passed(&self) -> bool {
+        let near = |parting: &Option<Parting>| parting.as_ref().is_none_or(|p| p.by <= 2.0 * BOUND);
+        self.off <= BOUND && self.text.as_ref().is_none_or(near)
+    }
+
+    pub(crate) fn in_words(&self) -> String {
+        let text = match &self.text {
+            None => String::new(),
+            Some(None) => "; greedy text equal".to_owned(),
+            Some(Some(parting)) => {
+                format!("; greedy text parts at token {}, where the margin is {:.1e}", parting.at, parting.by)
+            }
+        };
+        format!("logits off by {:.1e} of the largest{text}", self.off)
+    }
+}
+
+/// Compares all logits of a prompt and a generated text.
+pub(crate) fn whole(
+    path: &Path,
+    engine: &Arc<dyn Engine>,
+    prompt: &[TokenId],
+    cancel: &CancelToken,
+) -> Result<Compared, AnyError> {
+    let options = LoadOptions::default().engine(Arc::clone(engine)).kv(KvType::F32).prefill_chunk(STEPS[0]);
+    let options = options.context(PROMPT + TEXT).cancel(cancel.clone());
+    let model = Model::open(path, &options)?;
+    let greedy = GenerateOptions::default().max_tokens(TEXT).ignore_eos(true).cancel(cancel.clone());
+    let text = model.generate(prompt.to_vec(), greedy)?.output()?.ids;
+    let layers = 0..model.arch().n_layers();
+    drop(model);
+    let tokens: Vec<TokenId> = prompt.iter().chain(&text).copied().collect();
+    let [found, expected] = both(path, engine, std::slice::from_ref(&layers), &tokens, cancel)?;
+    let preferred = |(i, token): (usize, &TokenId)| {
+        let row = &expected[prompt.len() - 1 + i];
+        let likeliest = row.iter().fold(f32::NEG_INFINITY, |a, &x| a.max(x));
+        let by = (likeliest - row[token.0 as usize]) / largest(row);
+        (by > 0.0).then_some(Parting { at: i + 1, by })
+    };
+    // Beyond it, texts may be as different as they like: only the first is looked at.
+    let parting = text.iter().enumerate().find_map(preferred);
+    Ok(Compared { off: off(&found, &expected), text: Some(parting) })
+}
+
+/// Compares logits of the first layer and the last, as if there were no others.
+pub(crate) fn ends(
+    path: &Path,
+    engine: &Arc<dyn Engine>,
+    n_layers: usize,
+    prompt: &[TokenId],
+    cancel: &CancelToken,
+) -> Result<Compared, AnyError> {
+    let layers: Vec<_> = [0, n_layers - 1].into_iter().take(n_layers).map(|layer| layer..layer + 1).collect();
+    let [found, expected] = both(path, engine, &layers, prompt, cancel)?;
+    Ok(Compared { off: off(&found, &expected), text: None })
+}
+
+fn largest(row: &[f32]) -> f32 {
+    row.iter().fold(0.0, |a, x| a.max(x.abs()))
+}
+
+fn off(found: &[Vec<f32>], expected: &[Vec<f32>]) -> f32 {
+    let of_row = |(found, expected): (&Vec<f32>, &Vec<f32>)| {
+        let worst = found.iter().zip(expected).map(|(x, y)| (x - y).abs());
+        // What is no number is not near one.
+        worst.map(|d| if d.is_finite() { d } else { f32::INFINITY }).fold(0.0, f32::max) / largest(expected)
+    };
+    let same_rows = found.len() == expected.len();
+    found.iter().zip(expected).map(of_row).fold(if same_rows { 0.0 } else { f32::INFINITY }, f32::max)
+}
+
+/// Logits of the engine, and of the CPU at its most precise.
+fn both(
+    path: &Path,
+    engine: &Arc<dyn Engine>,
+    layers: &[Range<usize>],
+    tokens: &[TokenId],
+    cancel: &CancelToken,
+) -> Result<[Vec<Vec<f32>>; 2], AnyError> {
+    let cpu = skulk::cpu(&EngineOptions::default().precision(Precision::Exact))?;
+    Ok([logits(path, engine, layers, tokens, cancel)?, logits(path, &cpu, layers, tokens, cancel)?])
+}
+
+fn logits(
+    path: &Path,
+    engine: &Arc<dyn Engine>,
+    layers: &[Range<usize>],
+    tokens: &[TokenId],
+    cancel: &CancelToken,
+) -> Result<Vec<Vec<f32>>, AnyError> {
+    let checkpoint = skulk::open_checkpoint(path)?;
+    let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
+    let load = |range: &Range<usize>| {
+        let spec = ShardSpec::new(Arc::clone(&arch), range.clone(), tokens.len(), STEPS[0], KvType::F32)?;
+        let shard = engine.load(&spec, &*checkpoint, &LoadCx::new(cancel, &|| ()))?;
+        shard.open(SeqId(0)).map(|()| shard)
+    };
+    let shards: Vec<Box<dyn Shard>> = layers.iter().map(load).collect::<skulk::Result<_>>()?;
+    let mut rows = Vec::new();
+    let mut start = 0;
+    for step in STEPS.into_iter().chain(std::iter::repeat(1)) {
+        let step = step.min(tokens.len() - start);
+        if step == 0 {
+            break;
+        }
+        let segments = [Segment { seq: SeqId(0), start, rows: step, logits: Logits::All }];
+        let mut last: Option<Activations> = None;
+        for shard in &shards {
+            let input = match &last {
+                None => Input::Tokens(&tokens[start..start + step]),
+                Some(hidden) => Input::Hidden(hidden.data()),
+            };
+            let mut out = Activations::new();
+            shard.forward(&Batch { segments: &segments, input }, &mut out, &StepCx::new(cancel))?;
+            last = Some(out);
+        }
+        let last = last.ok_or("there are no layers")?;
+        rows.extend(last.data().chunks_exact(last.width()).map(<[f32]>::to_vec));
+        start += step;
+    }
+    Ok(rows)
+}
