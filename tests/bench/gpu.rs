@@ -260,13 +260,16 @@ impl Bench {
             &shape,
             deadline,
         )?);
-        for name in &args.against {
-            let arm = skulk::engine(name, &EngineOptions::default())
+        let own = self.report.device.engine.as_str().to_owned();
+        let split = (format!("{own}, feed-forward on CPU"), own, true);
+        let others = args.against.iter().map(|name| (name.clone(), name.clone(), false));
+        for (label, name, on_cpu) in std::iter::once(split).chain(others) {
+            let arm = skulk::engine(&name, &EngineOptions::default().ffn_on_cpu(on_cpu))
                 .map_err(AnyError::from)
-                .and_then(|engine| Arm::load(name, engine, &path, &workload, &shape, deadline));
+                .and_then(|engine| Arm::load(&label, engine, &path, &workload, &shape, deadline));
             match arm {
                 Ok(arm) => self.report.arms.push(arm),
-                Err(error) => self.leave_out(name, &error),
+                Err(error) => self.leave_out(&label, &error),
             }
         }
         let most = args.rounds.unwrap_or(if args.tiny { 2 } else { 5 }).max(1);

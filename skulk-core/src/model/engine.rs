@@ -213,7 +213,8 @@ pub fn wgpu(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 }
 
 /// An engine on a GPU that the test keeps.
-#[cfg(all(test, feature = "wgpu"))]
+#[cfg(test)]
+#[cfg(feature = "wgpu")]
 pub(super) fn wgpu_on(gpu: Arc<Gpu>, options: &EngineOptions) -> Arc<dyn Engine> {
     DecoderEngine::<Gpu>::copying("wgpu", "GPU".to_owned(), options, gpu).unwrap()
 }
@@ -231,17 +232,19 @@ pub fn wgpu(_name: &str, _options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 /// The devices of this machine that engines run on: the CPU, and with the cargo feature `wgpu` every GPU
 /// by every backend that reaches it. Asking the drivers may take a moment.
 pub fn devices() -> Vec<DeviceInfo> {
-    let mut devices = vec![DeviceInfo {
+    let cpu = DeviceInfo {
         engine: EngineId::new("cpu"),
         name: "CPU".to_owned(),
         driver: String::new(),
         software: false,
         memory: total_memory(),
         shares_memory: true,
-    }];
+    };
     #[cfg(feature = "wgpu")]
-    devices.extend(Adapter::all().iter().map(Adapter::info));
-    devices
+    let gpus = Adapter::all().iter().map(Adapter::info).collect();
+    #[cfg(not(feature = "wgpu"))]
+    let gpus = Vec::new();
+    [vec![cpu], gpus].concat()
 }
 
 fn id_of(kind: &str, ordinal: usize) -> String {

@@ -4,7 +4,8 @@ mod cpu_experts;
 mod decoder;
 mod engine;
 mod experts;
-#[cfg(all(test, feature = "wgpu"))]
+#[cfg(test)]
+#[cfg(feature = "wgpu")]
 mod gpu;
 mod load;
 #[cfg(test)]

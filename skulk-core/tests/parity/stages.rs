@@ -141,7 +141,7 @@ pub(crate) fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engi
     }
     let open = || {
         let device = skulk::devices().into_iter().find(|device| device.software);
-        let device = device.expect("no software adapter: install Mesa's Vulkan drivers");
+        let device = device.ok_or("no software adapter: install Mesa's Vulkan drivers").unwrap();
         skulk::engine(device.engine.as_str(), &EngineOptions::default()).unwrap()
     };
     Ok(Arc::clone(SOFTWARE.get_or_init(open)))

@@ -435,7 +435,7 @@ impl Backend for Cpu {
     ) -> Result<()> {
         out.width = op.attention.n_heads * op.attention.head_dim;
         let qkv = qkv.map(|x| x.data.as_slice());
-        attention::attend(self.kernels, &self.pool, &mut stream.attention, &op, qkv, cache, &mut out.data);
+        attention::attend(self.kernels, &self.pool, &mut stream.attention, op, qkv, cache, &mut out.data);
         Ok(())
     }
 }
