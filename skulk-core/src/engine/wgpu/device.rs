@@ -21,6 +21,8 @@ pub(crate) struct Limits {
     pub(crate) memory: Option<ByteSize>,
     /// The largest buffer, if smaller than the device's own limit; only tests set it.
     pub(crate) buffer: Option<u64>,
+    /// The largest chunk of a matrix, likewise.
+    pub(crate) chunk: Option<u64>,
     /// Whether to add up within subgroups; only tests set it.
     pub(crate) subgroups: Option<bool>,
 }
@@ -32,6 +34,8 @@ pub(super) struct Device {
     pub(super) limits: wgpu::Limits,
     /// The largest buffer that can be made and bound.
     pub(super) largest: u64,
+    /// The largest chunk of a matrix.
+    pub(super) chunk: u64,
     pub(super) subgroups: bool,
     memory: Memory,
     /// How often work was sent.
@@ -106,9 +110,11 @@ impl Device {
             failed.note(kind, message);
         }));
         let largest = offered.max_storage_buffer_binding_size.min(offered.max_buffer_size);
+        // Offsets of bytes are 32 bits wide in kernels.
+        let largest = largest.min(1 << 31) & !15;
         Ok(Self {
-            // Offsets of bytes are 32 bits wide in kernels.
-            largest: largest.min(1 << 31) & !15,
+            chunk: limits.chunk.map_or(largest, |chunk| chunk.min(largest)),
+            largest,
             device,
             queue,
             limits: offered,

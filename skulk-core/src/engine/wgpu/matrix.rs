@@ -131,7 +131,7 @@ pub(super) fn plane(n: usize) -> [usize; 2] {
 
 /// Rows that fit one binding.
 pub(super) fn rows_in_a_chunk(device: &Device, row_bytes: usize) -> Result<usize> {
-    let rows = (device.largest.saturating_sub(SPARE) as usize).checked_div(row_bytes).unwrap_or(0);
+    let rows = (device.chunk.saturating_sub(SPARE) as usize).checked_div(row_bytes).unwrap_or(0);
     if rows > 0 {
         return Ok(rows);
     }
