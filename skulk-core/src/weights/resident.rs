@@ -59,7 +59,9 @@ impl Image {
                 .with_hint("load with `Memory::Mapped`")
         };
         let len = usize::try_from(len).map_err(|_| exhausted())?;
-        let reserved = len.checked_add(HUGE_PAGE).ok_or_else(exhausted)?;
+        // Room to begin at a huge page's border, and to end at a granule's: what is given back is whole
+        // granules, and must not reach into what lies behind the map.
+        let reserved = len.checked_add(HUGE_PAGE + GRANULE).ok_or_else(exhausted)?;
         let map: MmapRaw = MmapOptions::new()
             .len(reserved)
             .no_reserve_swap()
@@ -221,4 +223,21 @@ fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<usize>
 #[cfg(windows)]
 fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<usize> {
     std::os::windows::fs::FileExt::seek_read(file, bytes, offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whole granules up to the end of any tensor are the map's own, wherever the system puts the map.
+    #[test]
+    fn what_is_given_back_lies_within_the_map() {
+        // Of different sizes, so that they begin at all distances from a huge page's border.
+        let images: Vec<_> = (0..600).map(|i| Image::new(5000 + i * 4096).unwrap()).collect();
+        let distances: std::collections::BTreeSet<_> = images.iter().map(|image| image.origin).collect();
+        assert!(distances.len() > 100, "{distances:?}");
+        for image in &images {
+            assert!(image.origin + image.len.next_multiple_of(GRANULE) <= image.map.len());
+        }
+    }
 }
