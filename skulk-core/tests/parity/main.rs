@@ -23,7 +23,7 @@ macro_rules! on {
             #[path = "reference.rs"]
             mod reference;
             #[path = "splits.rs"]
-            mod splits;
+            pub(super) mod splits;
             #[path = "stages.rs"]
             pub(super) mod stages;
         }

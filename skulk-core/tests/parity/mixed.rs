@@ -1,27 +1,13 @@
 //! Do layers on a GPU and layers on the CPU make one model? Every split of every fixture.
 
-use std::path::PathBuf;
-
 use skulk::{EngineOptions, KvType, TokenId};
 
+use crate::cpu::splits::runnable;
 use crate::cpu::stages::{Setup, Stages, engine};
-use crate::fixtures::{checkpoints, ids, json};
 
 /// Relative to the largest logit, against the CPU engine in `exact` precision: activations there keep 15
 /// bits, which is off by some 1e-4 where weights are quantised, and is f32 elsewhere.
 const TOLERANCE: f32 = 1e-3;
-
-/// Checkpoints that this version runs, with their longest prompt.
-fn runnable() -> Vec<(PathBuf, Vec<TokenId>)> {
-    let all = checkpoints().into_iter().filter(|path| Stages::load(path, &Setup::default()).is_ok());
-    all.map(|path| {
-        let reference = json(&path.join("reference.json"));
-        let prompts = reference["prompts"].as_array().unwrap().iter().map(|p| ids(&p["ids"]));
-        let longest = prompts.max_by_key(Vec::len).unwrap();
-        (path, longest)
-    })
-    .collect()
-}
 
 /// Logits of the prompt's second half, then a greedy text of sixteen tokens and its logits.
 fn run(stages: &Stages, tokens: &[TokenId]) -> (Vec<Vec<f32>>, Vec<TokenId>) {

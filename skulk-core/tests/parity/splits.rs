@@ -27,7 +27,7 @@ fn same(stages: &Stages, kv: KvType, found: &[u32], expected: &[u32]) -> bool {
 }
 
 /// Checkpoints that this version runs, with their longest prompt.
-fn runnable() -> Vec<(std::path::PathBuf, Vec<TokenId>)> {
+pub(crate) fn runnable() -> Vec<(std::path::PathBuf, Vec<TokenId>)> {
     let all = checkpoints().into_iter().filter(|path| Stages::load(path, &Setup::default()).is_ok());
     all.map(|path| {
         let reference = json(&path.join("reference.json"));

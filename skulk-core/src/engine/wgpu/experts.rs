@@ -19,6 +19,18 @@ const MOST: usize = 512;
 /// Places up to which each is multiplied for itself.
 const FEW: usize = 32;
 
+/// Refuses more experts than the kernels have room for.
+fn few_enough(n_experts: usize) -> Result<()> {
+    if n_experts <= MOST {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::EngineUnavailable,
+        format!("expected at most {MOST} experts in a layer, found {n_experts}"),
+    )
+    .with_hint("use engine `cpu`"))
+}
+
 /// One projection of all experts: their matrices behind each other, whole ones in each chunk.
 pub(crate) struct Stack {
     dtype: DType,
@@ -34,14 +46,7 @@ impl Stack {
         let Some(first) = weights.first() else {
             return Err(Error::new(ErrorKind::Internal, "a layer without experts"));
         };
-        if weights.len() > MOST {
-            return Err(Error::new(
-                ErrorKind::EngineUnavailable,
-                format!("expected at most {MOST} experts in a layer, found {}", weights.len()),
-            )
-            .with("tensor", first.name())
-            .with_hint("use engine `cpu` for the feed-forward blocks"));
-        }
+        few_enough(weights.len()).map_err(|e| e.with("tensor", first.name()))?;
         let (dtype, n_out, row_bytes) = (first.dtype(), first.rows(), first.row_bytes()?);
         if let Some(other) = weights.iter().find(|weight| weight.dtype() != dtype) {
             return Err(Error::new(
@@ -49,7 +54,10 @@ impl Stack {
                 format!("expected experts of one type, {dtype}, found {}", other.dtype()),
             )
             .with("tensor", other.name())
-            .with_hint("use engine `cpu` for the feed-forward blocks"));
+            .with_hint("leave feed-forward blocks to the CPU, or use engine `cpu`"));
+        }
+        for op in [Op::ExpertsMatvec(dtype), Op::ExpertsMatmul(dtype)] {
+            gpu.kernels.get(&gpu.device, op)?;
         }
         let in_a_chunk = rows_in_a_chunk(&gpu.device, row_bytes * n_out)?;
         let chunks = weights
@@ -139,6 +147,7 @@ impl DeviceRoutes {
         logits: &Buffer,
         rows: usize,
     ) -> Result<()> {
+        few_enough(spec.n_experts)?;
         self.n_used = spec.n_used;
         let params = [spec.n_experts as u32, spec.n_used as u32, logits.stride(), spec.normalise.into()];
         stream.dispatch(Op::Route, &[&logits.block, &self.ids, &self.weights], &params, [rows, 1, 1])

@@ -39,6 +39,10 @@ impl Matrix {
         use crate::engine::backend::Backend;
         let row_bytes = weight.row_bytes()?;
         let most = rows_in_a_chunk(&gpu.device, row_bytes)?;
+        // Built while the model loads, not in its first step.
+        for op in [Op::Matvec(weight.dtype(), 1), Op::Matmul(weight.dtype())] {
+            gpu.kernels.get(&gpu.device, op)?;
+        }
         weight.will_need();
         let chunks = weight
             .bytes()
