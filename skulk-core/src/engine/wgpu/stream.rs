@@ -128,9 +128,7 @@ impl Stream {
             )
             .with_hint("use a smaller prefill chunk"));
         }
-        if self.params.len() as u64 + self.step > self.params_block.buffer.size() {
-            self.send()?;
-        }
+        self.make_room()?;
         let kernel = self.kernels.get(&self.device, op)?;
         if self.groups.len() > MOST as usize {
             // Of sequences that were in a batch once.
@@ -176,9 +174,17 @@ impl Stream {
         if self.work > MUCH { self.send() } else { Ok(()) }
     }
 
+    /// Sends what is recorded when there is no room for another dispatch's parameters.
+    fn make_room(&mut self) -> Result<()> {
+        let needed = self.params.len() as u64 + self.step;
+        if needed > self.params_block.buffer.size() { self.send() } else { Ok(()) }
+    }
+
     /// Takes words from the host; returns where the next dispatch finds them: a buffer, and the first's
     /// index.
     pub(super) fn table(&mut self, words: impl ExactSizeIterator<Item = u32>) -> Result<(Arc<Block>, u32)> {
+        // The dispatch that takes them must not send them away.
+        self.make_room()?;
         let len = (self.tables.len() + 4 * words.len()) as u64;
         if len > self.tables_block.buffer.size() {
             self.send()?;

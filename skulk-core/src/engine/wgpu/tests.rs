@@ -177,6 +177,40 @@ fn the_largest_logits_of_any_kind() {
     }
 }
 
+/// Operations come out right however many are recorded before the first is waited for.
+#[test]
+fn long_recordings_are_sent_in_parts() {
+    // Room for the parameters of 256 dispatches, or fewer.
+    let gpu = software(Limits { buffer: Some(1 << 16), ..Limits::default() });
+    let (vocab, width) = (19, 20);
+    let table = Numbers::new(3).floats(vocab * width);
+    let matrix = gpu.matrix(f32_region(&table, [vocab, width]), None).unwrap();
+    let mut stream = gpu.stream(16, width).unwrap();
+    let tokens = |i: usize| [0, 1, 2].map(|j| TokenId(((i * 7 + j * 5) % vocab) as u32));
+    let mut outputs: Vec<_> = (0..600).map(|_| gpu.buffer(3, width).unwrap()).collect();
+    let before = gpu.submissions();
+    for (i, output) in outputs.iter_mut().enumerate() {
+        gpu.embed(&mut stream, &matrix, &tokens(i), 1.0, output).unwrap();
+    }
+    assert!(gpu.submissions() - before >= 2);
+    // More words than there is room for at first.
+    let many: Vec<_> = (0..6000).map(|i| TokenId((i % vocab) as u32)).collect();
+    let gpu_of_many = software(Limits::default());
+    let mut other = gpu_of_many.stream(6000, width).unwrap();
+    let matrix = gpu_of_many.matrix(f32_region(&table, [vocab, width]), None).unwrap();
+    let mut all = gpu_of_many.buffer(6000, width).unwrap();
+    gpu_of_many.embed(&mut other, &matrix, &many, 1.0, &mut all).unwrap();
+    let row = |token: TokenId| &table[token.0 as usize * width..][..width];
+    let mut found = vec![0.0; 6000 * width];
+    gpu_of_many.read(&mut other, &all, &mut found).unwrap();
+    assert!(found.chunks(width).zip(&many).all(|(found, token)| found == row(*token)));
+    for (i, output) in outputs.iter().enumerate() {
+        let mut found = [0.0; 60];
+        gpu.read(&mut stream, output, &mut found).unwrap();
+        assert_eq!(found[..], tokens(i).map(row).concat(), "{i}");
+    }
+}
+
 fn f32_region(values: &[f32], shape: [usize; 2]) -> Region {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     for value in values {
