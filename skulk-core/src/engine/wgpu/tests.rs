@@ -180,14 +180,17 @@ fn the_largest_logits_of_any_kind() {
 /// Operations come out right however many are recorded before the first is waited for.
 #[test]
 fn long_recordings_are_sent_in_parts() {
-    // Room for the parameters of 256 dispatches, or fewer.
+    // Room for the parameters of 1024 dispatches, or fewer.
     let gpu = software(Limits { buffer: Some(1 << 16), ..Limits::default() });
     let (vocab, width) = (19, 20);
     let table = Numbers::new(3).floats(vocab * width);
     let matrix = gpu.matrix(f32_region(&table, [vocab, width]), None).unwrap();
     let mut stream = gpu.stream(16, width).unwrap();
-    let tokens = |i: usize| [0, 1, 2].map(|j| TokenId(((i * 7 + j * 5) % vocab) as u32));
-    let mut outputs: Vec<_> = (0..600).map(|_| gpu.buffer(3, width).unwrap()).collect();
+    // More and more, so that later ones come to lie where earlier ones did.
+    let tokens = |i: usize| -> Vec<_> {
+        (0..1 + i / 512).map(|j| TokenId(((i * 7 + j * 5) % vocab) as u32)).collect()
+    };
+    let mut outputs: Vec<_> = (0..2200).map(|_| gpu.buffer(5, width).unwrap()).collect();
     let before = gpu.submissions();
     for (i, output) in outputs.iter_mut().enumerate() {
         gpu.embed(&mut stream, &matrix, &tokens(i), 1.0, output).unwrap();
@@ -205,9 +208,10 @@ fn long_recordings_are_sent_in_parts() {
     gpu_of_many.read(&mut other, &all, &mut found).unwrap();
     assert!(found.chunks(width).zip(&many).all(|(found, token)| found == row(*token)));
     for (i, output) in outputs.iter().enumerate() {
-        let mut found = [0.0; 60];
+        let expected: Vec<f32> = tokens(i).into_iter().flat_map(row).copied().collect();
+        let mut found = vec![0.0; expected.len()];
         gpu.read(&mut stream, output, &mut found).unwrap();
-        assert_eq!(found[..], tokens(i).map(row).concat(), "{i}");
+        assert_eq!(found, expected, "{i}");
     }
 }
 
