@@ -14,6 +14,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// Workgroups that keep a large device busy.
 const BUSY: usize = 256;
 
+/// Elements of a head, at most: wider ones' queries and scores may not fit a workgroup's memory.
+const WIDEST: usize = 256;
+
 /// One layer's keys and values of one sequence; a position lies in slot `position % capacity`.
 pub(crate) struct Cache {
     keys: Block,
@@ -25,10 +28,13 @@ pub(crate) struct Cache {
 impl Cache {
     pub(super) fn new(device: &Device, spec: &CacheSpec) -> Result<Self> {
         // A pair of elements is rotated together and, in half precision, is a word.
-        if !spec.head_dim.is_multiple_of(2) || spec.head_dim > 512 {
+        if !spec.head_dim.is_multiple_of(2) || spec.head_dim > WIDEST {
             return Err(Error::new(
                 ErrorKind::ArchUnsupported,
-                format!("expected heads of an even number of up to 512 elements, found {}", spec.head_dim),
+                format!(
+                    "expected heads of an even number of up to {WIDEST} elements, found {}",
+                    spec.head_dim
+                ),
             )
             .with_hint("use engine `cpu`"));
         }

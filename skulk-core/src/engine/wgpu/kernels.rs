@@ -111,9 +111,11 @@ impl Op {
             Op::Embed(dtype) => (vec![], vec![bytes, format(dtype), shader!("embed")]),
             Op::Matvec(dtype, rows) => (
                 vec![("ROWS", rows), ("OUTPUTS", OUTPUTS), ("THREADS", 64)],
-                vec![bytes, format(dtype), shader!("dots"), reduce, shader!("matvec")],
+                vec![shader!("product"), bytes, format(dtype), shader!("dots"), reduce, shader!("matvec")],
             ),
-            Op::Matmul(dtype) => (vec![], vec![bytes, format(dtype), shader!("tiles"), shader!("matmul")]),
+            Op::Matmul(dtype) => {
+                (vec![], vec![shader!("product"), bytes, format(dtype), shader!("tiles"), shader!("matmul")])
+            }
             Op::NormRope { norm, pairs } => (
                 vec![("THREADS", 64), ("NORM", norm.into()), ("PAIRS", pairs.into())],
                 vec![shader!("sum"), shader!("norm_rope")],

@@ -87,7 +87,7 @@ fn what_a_binding_cannot_hold_is_an_error() {
 }
 
 #[test]
-fn experts_that_kernels_have_no_room_for_are_refused() {
+fn what_kernels_have_no_room_for_is_refused() {
     let gpu = software(Limits::default());
     let one = weights(DType::F32, [4, 4]).region;
     let mut mixed = vec![one.clone(), weights(DType::F16, [4, 4]).region];
@@ -96,8 +96,10 @@ fn experts_that_kernels_have_no_room_for_are_refused() {
     assert!(gpu.stack(mixed).is_ok());
     assert_eq!(gpu.stack(vec![one; 513]).err().unwrap().kind(), ErrorKind::EngineUnavailable);
     assert_eq!(gpu.stack(vec![]).err().unwrap().kind(), ErrorKind::Internal);
-    let odd = CacheSpec { n_kv_heads: 1, head_dim: 7, positions: 256, kv: KvType::F16 };
-    assert_eq!(gpu.cache(&odd).err().unwrap().kind(), ErrorKind::ArchUnsupported);
+    for head_dim in [7, 258] {
+        let spec = CacheSpec { n_kv_heads: 1, head_dim, positions: 256, kv: KvType::F16 };
+        assert_eq!(gpu.cache(&spec).err().unwrap().kind(), ErrorKind::ArchUnsupported);
+    }
 }
 
 /// A kernel that the driver or wgpu refuses is an error, and the next one is built.

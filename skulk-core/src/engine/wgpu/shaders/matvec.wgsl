@@ -1,30 +1,8 @@
 // What are the products of a few rows of x with a matrix? out[r][first_row + o] = x[r] · W[o] + bias.
 //
-// After: constants ROWS (1, 2, 4, 8), OUTPUTS (1, 2, 4), THREADS (32, 64, 128); formats/bytes.wgsl, a
-// format, dots.wgsl, a reduce_*.wgsl. A workgroup has OUTPUTS outputs of ROWS rows. With
+// After: constants ROWS (1, 2, 4, 8), OUTPUTS (1, 2, 4), THREADS (32, 64, 128); product.wgsl,
+// formats/bytes.wgsl, a format, dots.wgsl, a reduce_*.wgsl. A workgroup has OUTPUTS outputs of ROWS rows. With
 // n = ceil(n_rows / OUTPUTS), dispatch (any x, y with x * y >= n, ceil(rows / ROWS)).
-
-struct Params {
-    n_in: u32,
-    row_bytes: u32,
-    // The chunk's rows of the matrix.
-    first_row: u32,
-    n_rows: u32,
-    // In vec4.
-    x_stride: u32,
-    // In floats.
-    out_stride: u32,
-    // The first row of x and of out, and how many from there.
-    x_row: u32,
-    rows: u32,
-    has_bias: u32,
-}
-
-@group(0) @binding(0) var<storage, read> weights: array<u32>;
-@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> bias: array<f32>;
-@group(0) @binding(3) var<storage, read_write> out: array<f32>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 // Writes an output of the chunk.
 fn put(row: u32, o: u32, sum: f32) {

@@ -1,5 +1,5 @@
 // Which experts does a row take, and how much of each? The n_used most probable by a softmax over all,
-// most probable first, equal ones by index. The host's version is `select` in model/routing.rs.
+// most probable first, equal ones by index. The host's version is `select` in engine/routes.rs.
 //
 // A workgroup a row: dispatch (rows, 1, 1). Up to 512 experts.
 
