@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::card::CardFault;
+use crate::plan::PlanReport;
+
 /// The library's result type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -59,6 +62,12 @@ kinds! {
     TensorShape = "tensor.shape", Never;
     /// The tokenizer is absent, broken, or lacks tokens that the model needs.
     TokenizerInvalid = "tokenizer.invalid", Never;
+    /// A model card breaks the card interface: unknown fields, wrong types, impossible values.
+    CardInvalid = "card.invalid", Never;
+    /// No placement of the model on the nodes satisfies the request.
+    PlanNoFit = "plan.no_fit", Never;
+    /// Nodes have not yet reported what a plan needs to know.
+    PlanPending = "plan.pending", Now;
     /// The placement does not cover the model's layers exactly once, or names an unknown engine.
     PlacementInvalid = "placement.invalid", Never;
     /// The prompt, or prompt plus requested tokens, does not fit the context.
@@ -107,9 +116,13 @@ impl Retry {
 }
 
 /// Typed facts for callers that branch on them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Detail {
+    /// All that is wrong with a model card.
+    Card(Vec<CardFault>),
+    /// Why there is no placement.
+    Plan(Box<PlanReport>),
     /// The context is too small: token counts.
     Context {
         /// Tokens that would be needed.

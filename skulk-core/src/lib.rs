@@ -26,6 +26,7 @@
 pub mod arch;
 mod bytes;
 mod cancel;
+pub mod card;
 pub mod engine;
 mod error;
 pub mod generate;
@@ -34,12 +35,13 @@ mod ids;
 #[doc(hidden)]
 pub mod internals;
 mod model;
-mod plan;
+pub mod plan;
 pub mod tokenizer;
 pub mod weights;
 
 pub use bytes::ByteSize;
 pub use cancel::CancelToken;
+pub use card::ModelCard;
 pub use engine::{Activations, Batch, DeviceInfo, Engine, EngineId, KvType, Precision, Shard};
 pub use error::{Detail, Error, ErrorKind, Result, Retry};
 pub use generate::{
@@ -48,7 +50,7 @@ pub use generate::{
 };
 pub use ids::{ExpertIdx, LayerIdx, SeqId, TokenId};
 pub use model::{EngineOptions, candle_cpu, candle_cuda, candle_metal, cpu, devices, engine, wgpu};
-pub use plan::{Placement, Stage};
+pub use plan::{Cluster, Node, NodeId, Placement, PlanReport, Planner, Request, Stage};
 pub use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, TensorInfo, open_checkpoint};
 

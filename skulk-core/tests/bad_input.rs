@@ -99,7 +99,7 @@ fn load_options() {
 fn placements() {
     let stages = |engine: &str, layers: &[std::ops::Range<usize>]| {
         let engine = EngineId::new(engine);
-        layers.iter().map(|l| Stage { engine: engine.clone(), layers: l.clone() }).collect::<Vec<_>>()
+        layers.iter().map(|l| Stage::new(&engine, l.clone())).collect::<Vec<_>>()
     };
     for (what, layers) in
         [("gap", vec![0..1, 2..4]), ("overlap", vec![0..3, 2..4]), ("short", vec![0..3]), ("none", vec![])]

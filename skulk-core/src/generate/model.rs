@@ -287,12 +287,10 @@ impl Model {
                 .stages()
                 .iter()
                 .map(|stage| {
-                    let engine = engines.iter().find(|e| *e.id() == stage.engine).ok_or_else(|| {
-                        Error::new(
-                            ErrorKind::PlacementInvalid,
-                            format!("the placement names engine `{}`", stage.engine),
-                        )
-                        .with_hint("add that engine to the load options")
+                    let id = engine_of(stage)?;
+                    let engine = engines.iter().find(|e| *e.id() == id).ok_or_else(|| {
+                        Error::new(ErrorKind::PlacementInvalid, format!("the placement names engine `{id}`"))
+                            .with_hint("add that engine to the load options")
                     })?;
                     let prefill_chunk = options.prefill_chunk.min(context);
                     let spec = ShardSpec::new(
@@ -423,6 +421,15 @@ fn placement(n_layers: usize, options: &LoadOptions) -> Result<Placement> {
     }
 }
 
+/// The engine of this process that a stage names.
+fn engine_of(stage: &Stage) -> Result<EngineId> {
+    stage.engine().ok_or_else(|| {
+        let backend = stage.backend.as_deref().unwrap_or("none");
+        let message = format!("expected a backend of this library for each stage, found {backend}");
+        Error::new(ErrorKind::PlacementInvalid, message).with("node", &stage.node)
+    })
+}
+
 /// The caller's engines, or new ones: each that a stage names, once. A stage gets its engine's own id.
 fn engines(stages: &mut [Stage], options: &LoadOptions) -> Result<Vec<Arc<dyn Engine>>> {
     if !options.engines.is_empty() {
@@ -431,13 +438,14 @@ fn engines(stages: &mut [Stage], options: &LoadOptions) -> Result<Vec<Arc<dyn En
     // A name may mean an engine of a more precise id: `wgpu` the best GPU there is.
     let mut made: Vec<(EngineId, Arc<dyn Engine>)> = Vec::new();
     for stage in stages {
-        let known = made.iter().find(|(name, engine)| *name == stage.engine || *engine.id() == stage.engine);
+        let id = engine_of(stage)?;
+        let known = made.iter().find(|(name, engine)| *name == id || *engine.id() == id);
         let engine = match known {
             Some((_, engine)) => Arc::clone(engine),
-            None => engine(stage.engine.as_str(), &options.engine_options)?,
+            None => engine(id.as_str(), &options.engine_options)?,
         };
-        let name = std::mem::replace(&mut stage.engine, engine.id().clone());
-        made.push((name, engine));
+        *stage = Stage::new(engine.id(), stage.layers.clone());
+        made.push((id, engine));
     }
     Ok(made.into_iter().map(|(_, engine)| engine).collect())
 }

@@ -1,5 +1,25 @@
-//! Which engine runs which layers?
+//! Which node runs which layers and experts? A pure function of card, cluster and request.
 
+mod cluster;
+mod direct;
+mod instance;
+mod inventory;
 mod placement;
+mod planner;
+mod report;
+mod request;
+mod ring;
 
-pub use placement::{Placement, Stage};
+pub use cluster::{
+    Accelerator, Cluster, InterfaceType, Link, LinkKind, LinkSpeed, NetworkInterface, Node, NodeId,
+    NodeMemory, Role, Vendor,
+};
+pub use instance::{Host, Instance};
+pub use inventory::{Inventory, LayerBytes};
+pub use placement::{ExpertShard, Part, Placement, Stage};
+pub use planner::Planner;
+pub use report::{
+    Bytes, Candidate, ContextCeiling, ContextLimit, Estimate, NodeReport, PlanReport, Refusal, Rejection,
+    Rule, RuleReport, Speculation,
+};
+pub use request::{Request, Sharding, Strictness, Transport};

@@ -1,13 +1,19 @@
-//! What is a placement? Contiguous ranges of layers, each on an engine, covering the model once.
+//! What is a placement? Which node runs which layers and experts, every one of them exactly once.
 
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use super::cluster::NodeId;
+use super::instance::Instance;
+use super::report::PlanReport;
+use crate::card::ModelCard;
 use crate::engine::EngineId;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Where each layer of a model runs: stages in the order a token passes them.
+/// Where each layer of a model runs: stages in the order a token passes them, and the feed-forward blocks
+/// and experts that are elsewhere than their layer's attention.
 ///
 /// ```
 /// use skulk::{EngineId, Placement};
@@ -16,20 +22,84 @@ use crate::error::{Error, ErrorKind, Result};
 /// assert_eq!(placement.stages()[0].layers, 0..5);
 /// assert_eq!(placement.stages()[3].layers, 14..18);
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
-    stages: Vec<Stage>,
+    pub(super) n_layers: usize,
+    pub(super) stages: Vec<Stage>,
+    pub(super) experts: Vec<ExpertShard>,
+    pub(super) context_limit: Option<u64>,
+    pub(super) card: Option<Arc<ModelCard>>,
+    pub(super) instance: Instance,
+    pub(super) report: Option<Arc<PlanReport>>,
 }
 
-/// A contiguous range of layers on one engine.
+/// A part of the model on one node: a contiguous range of layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stage {
-    /// The engine that runs them.
-    pub engine: EngineId,
+    /// The node that runs it.
+    pub node: NodeId,
+    /// The backend that runs it there, as in `mlx-metal` or `skulk-cpu`; `None`: the node chooses.
+    pub backend: Option<String>,
     /// The layers, by index within the model.
     pub layers: Range<usize>,
+    /// What of these layers.
+    pub part: Part,
 }
 
+/// What of its layers a stage has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Part {
+    /// All of them.
+    #[default]
+    Whole,
+    /// Of each tensor its share, as rank of so many.
+    Tensor,
+    /// All of them, for one of the two halves of classifier-free guidance.
+    Cfg {
+        /// The half.
+        cfg_rank: usize,
+        /// Halves.
+        cfg_world_size: usize,
+        /// The stage within the half.
+        pipeline_rank: usize,
+        /// Stages of the half.
+        pipeline_world_size: usize,
+    },
+}
+
+/// Experts of a range of layers on one node, away from the layers' attention. A dense feed-forward
+/// block is expert 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExpertShard {
+    /// The node that computes them.
+    pub node: NodeId,
+    /// The backend that computes them there.
+    pub backend: Option<String>,
+    /// The layers.
+    pub layers: Range<usize>,
+    /// The same experts of each of these layers.
+    pub experts: Range<usize>,
+    /// Another node owns them; this one helps.
+    pub replica: bool,
+}
+
+/// The prefix that this library's backend tags have: the rest is an engine's name.
+const TAG: &str = "skulk-";
+
+impl Stage {
+    /// Layers on an engine of this process.
+    pub fn new(engine: &EngineId, layers: Range<usize>) -> Self {
+        let backend = Some(format!("{TAG}{engine}"));
+        Self { node: NodeId::new(NodeId::LOCAL), backend, layers, part: Part::Whole }
+    }
+
+    /// The engine of this library that runs it; `None` for other software's backends.
+    pub fn engine(&self) -> Option<EngineId> {
+        self.backend.as_deref()?.strip_prefix(TAG).map(EngineId::new)
+    }
+}
 impl Placement {
     /// A placement of these stages over a model of `n_layers` layers.
     ///
@@ -52,7 +122,15 @@ impl Placement {
         if next != n_layers {
             return Err(invalid(format!("expected the stages to cover {n_layers} layers, found {next}")));
         }
-        Ok(Self { stages })
+        Ok(Self {
+            n_layers,
+            stages,
+            experts: Vec::new(),
+            context_limit: None,
+            card: None,
+            instance: Instance::Direct { coordinator: NodeId::new(NodeId::LOCAL) },
+            report: None,
+        })
     }
 
     /// `stages` ranges of as equal length as possible, all on one engine.
@@ -72,7 +150,7 @@ impl Placement {
             .map(|stage| {
                 let layers = start..start + size + usize::from(stage < larger);
                 start = layers.end;
-                Stage { engine: engine.clone(), layers }
+                Stage::new(engine, layers)
             })
             .collect();
         Self::new(stages, n_layers)
@@ -95,14 +173,44 @@ impl Placement {
             let start = end;
             // Too many for any model: the model will say so.
             end = end.saturating_add(layers);
-            Stage { engine: EngineId::new(engine.as_ref()), layers: start..end }
+            Stage::new(&EngineId::new(engine.as_ref()), start..end)
         });
         Self::new(stages.collect(), end)
     }
 
-    /// The stages, in the order a token passes them.
+    /// Layers of the model.
+    pub fn n_layers(&self) -> usize {
+        self.n_layers
+    }
+
+    /// The stages, by rank: of a pipeline, in the order a token passes them.
     pub fn stages(&self) -> &[Stage] {
         &self.stages
+    }
+
+    /// Feed-forward blocks and experts that are elsewhere than their layer's attention.
+    pub fn experts(&self) -> &[ExpertShard] {
+        &self.experts
+    }
+
+    /// Tokens that the context is limited to; `None`: nothing is known that limits it.
+    pub fn context_limit(&self) -> Option<u64> {
+        self.context_limit
+    }
+
+    /// The model's card; placements made by hand have none.
+    pub fn card(&self) -> Option<&ModelCard> {
+        self.card.as_deref()
+    }
+
+    /// How the nodes reach each other.
+    pub fn instance(&self) -> &Instance {
+        &self.instance
+    }
+
+    /// Why it is as it is; placements that were not planned here have none.
+    pub fn report(&self) -> Option<&PlanReport> {
+        self.report.as_deref()
     }
 }
 
@@ -112,7 +220,12 @@ impl fmt::Display for Placement {
             if i > 0 {
                 f.write_str(" → ")?;
             }
-            write!(f, "layers {}..{} on {}", stage.layers.start, stage.layers.end, stage.engine)?;
+            write!(f, "layers {}..{} on ", stage.layers.start, stage.layers.end)?;
+            match (stage.node.as_str(), stage.engine(), &stage.backend) {
+                (NodeId::LOCAL, Some(engine), _) => write!(f, "{engine}")?,
+                (node, _, Some(backend)) => write!(f, "{node} ({backend})")?,
+                (node, ..) => f.write_str(node)?,
+            }
         }
         Ok(())
     }
@@ -181,7 +294,7 @@ mod tests {
     #[test]
     #[expect(clippy::single_range_in_vec_init, reason = "placements of one stage")]
     fn gaps_and_overlaps_are_errors() {
-        let stage = |layers| Stage { engine: EngineId::new("e"), layers };
+        let stage = |layers| Stage::new(&EngineId::new("e"), layers);
         for ranges in
             [vec![0..2, 3..4], vec![0..2, 1..4], vec![1..4], vec![0..3], vec![0..5], vec![0..0, 0..4], vec![]]
         {

@@ -1,0 +1,12 @@
+//! What is known about a model without opening it? Model cards, and the profiles they resolve to.
+
+mod read;
+mod schema;
+
+pub use read::{CardFault, FaultKind};
+pub use schema::{
+    BuiltinTool, ComponentInfo, ModalitiesCardConfig, ModelCard, ModelTask, MtpConcatOrder,
+    MtpNormConvention, OutputParser, PlacementCardConfig, PromptRenderer, ReasoningCardConfig,
+    ReasoningEffort, ReasoningFormat, RuntimeCardConfig, ServedSpecType, StorageSize, ToolCallFormat,
+    ToolingCardConfig, VisionCardConfig,
+};

@@ -1,0 +1,312 @@
+//! What hardware does the host offer? Nodes with their memory, accelerators and backends, and the links
+//! between them. Plain data: nothing here looks at a machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The name of a node, unique in its cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeId(String);
+
+impl NodeId {
+    /// The name of this machine unless it is given another.
+    pub const LOCAL: &'static str = "local";
+
+    /// A node's name.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self(name.into())
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for NodeId {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+/// What a node does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Any part of a model.
+    #[default]
+    Full,
+    /// None: it only coordinates.
+    Management,
+    /// Feed-forward blocks and experts, never attention.
+    FfnOnly,
+}
+
+impl Role {
+    /// How JSON spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Role::Full => "full",
+            Role::Management => "management",
+            Role::FfnOnly => "ffn_only",
+        }
+    }
+}
+
+/// A node's main memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NodeMemory {
+    /// All there is.
+    pub ram_total: u64,
+    /// What programs can still get.
+    pub ram_available: u64,
+}
+
+/// Who made an accelerator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Vendor {
+    /// Apple.
+    Apple,
+    /// AMD.
+    Amd,
+    /// NVIDIA.
+    Nvidia,
+    /// Intel.
+    Intel,
+    /// The CPU itself.
+    Cpu,
+    /// Somebody else.
+    #[default]
+    Unknown,
+}
+
+/// A device of a node that computes. What is not known is `None`, which is not 0.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Accelerator {
+    /// Who made it.
+    pub vendor: Vendor,
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
+    /// Its own memory, in bytes.
+    #[serde(default)]
+    pub vram_total_bytes: Option<u64>,
+    /// How much of that is in use.
+    #[serde(default)]
+    pub vram_used_bytes: Option<u64>,
+    /// Main memory that it can reach, in bytes.
+    #[serde(default)]
+    pub gtt_total_bytes: Option<u64>,
+    /// The backend of this library that drives it, as in `skulk-wgpu-vulkan`.
+    #[serde(default)]
+    pub backend: Option<String>,
+    /// Bytes a second that it reads from its memory.
+    #[serde(default)]
+    pub bytes_per_second: Option<f64>,
+}
+
+/// What kind of network an interface belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InterfaceType {
+    /// Wireless.
+    Wifi,
+    /// Ethernet.
+    Ethernet,
+    /// Probably Ethernet.
+    MaybeEthernet,
+    /// Thunderbolt.
+    Thunderbolt,
+    /// Nobody knows.
+    #[default]
+    Unknown,
+}
+
+/// A network interface of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NetworkInterface {
+    /// Its name, as in `en0`.
+    pub name: String,
+    /// Its address.
+    pub ip_address: String,
+    /// What it is.
+    #[serde(default)]
+    pub interface_type: InterfaceType,
+}
+
+/// A machine. What it has not reported yet is `None`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Node {
+    /// Its name.
+    pub id: NodeId,
+    /// What it does.
+    #[serde(default)]
+    pub role: Role,
+    /// Tags of the backends it has, as in `mlx-metal` or `skulk-cpu`.
+    #[serde(default)]
+    pub backends: Option<BTreeSet<String>>,
+    /// Its main memory.
+    #[serde(default)]
+    pub memory: Option<NodeMemory>,
+    /// Bytes a second that it reads from main memory.
+    #[serde(default)]
+    pub bytes_per_second: Option<f64>,
+    /// Its processor cores.
+    #[serde(default)]
+    pub cores: Option<usize>,
+    /// Its accelerators.
+    #[serde(default)]
+    pub accelerators: Vec<Accelerator>,
+    /// Its network interfaces.
+    #[serde(default)]
+    pub interfaces: Vec<NetworkInterface>,
+    /// Which share of a model's bytes lies on its disk, by model: 0 to 1.
+    #[serde(default)]
+    pub downloads: BTreeMap<String, f64>,
+}
+
+impl Node {
+    /// A node that has not reported anything yet.
+    pub fn new(id: impl Into<String>) -> Self {
+        Self {
+            id: NodeId::new(id),
+            role: Role::default(),
+            backends: None,
+            memory: None,
+            bytes_per_second: None,
+            cores: None,
+            accelerators: Vec::new(),
+            interfaces: Vec::new(),
+            downloads: BTreeMap::new(),
+        }
+    }
+
+    /// The same node in another role.
+    #[must_use]
+    pub fn role(mut self, role: Role) -> Self {
+        self.role = role;
+        self
+    }
+
+    /// The same node with these backends.
+    #[must_use]
+    pub fn backends<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
+        self.backends = Some(tags.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// The same node with so much main memory, in bytes.
+    #[must_use]
+    pub fn memory(mut self, ram_available: u64, ram_total: u64) -> Self {
+        self.memory = Some(NodeMemory { ram_total, ram_available });
+        self
+    }
+
+    /// The same node, reading its main memory at this rate.
+    #[must_use]
+    pub fn bytes_per_second(mut self, rate: f64) -> Self {
+        self.bytes_per_second = Some(rate);
+        self
+    }
+
+    /// The same node with one more accelerator.
+    #[must_use]
+    pub fn accelerator(mut self, accelerator: Accelerator) -> Self {
+        self.accelerators.push(accelerator);
+        self
+    }
+}
+
+/// How fast a link is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LinkSpeed {
+    /// Seconds for a message there and an answer back.
+    pub round_trip_seconds: f64,
+    /// Bytes a second.
+    pub bytes_per_second: f64,
+}
+
+impl LinkSpeed {
+    /// What is assumed of links that nobody measured: gigabit Ethernet.
+    pub const DEFAULT: Self = Self { round_trip_seconds: 5e-4, bytes_per_second: 1.17e8 };
+}
+
+/// What a link goes over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "type", deny_unknown_fields)]
+pub enum LinkKind {
+    /// Sockets: the address at which the sink was reached.
+    #[serde(rename_all = "camelCase")]
+    Socket {
+        /// A host name or address, without port.
+        address: String,
+    },
+    /// Remote direct memory access.
+    #[serde(rename_all = "camelCase")]
+    Rdma {
+        /// The source's interface.
+        source_iface: String,
+        /// The sink's interface.
+        sink_iface: String,
+    },
+}
+
+/// A connection that a node has to another, in one direction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Link {
+    /// Who connects.
+    pub source: NodeId,
+    /// To whom.
+    pub sink: NodeId,
+    /// Over what.
+    #[serde(flatten)]
+    pub kind: LinkKind,
+    /// How fast, where that was measured.
+    #[serde(default)]
+    pub speed: Option<LinkSpeed>,
+}
+
+/// The nodes of a host and how they are connected. The order of nodes never changes what is planned,
+/// but for the names in it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Cluster {
+    /// The machines.
+    pub nodes: Vec<Node>,
+    /// Connections, in one direction each.
+    #[serde(default)]
+    pub links: Vec<Link>,
+    /// Every two nodes are connected in both directions, like this where no link says otherwise.
+    #[serde(default)]
+    pub mesh: Option<LinkSpeed>,
+}
+
+impl Cluster {
+    /// Nodes with these connections.
+    pub fn new(nodes: Vec<Node>, links: Vec<Link>) -> Self {
+        Self { nodes, links, mesh: None }
+    }
+
+    /// Nodes that are all connected with each other.
+    pub fn mesh(nodes: Vec<Node>, speed: LinkSpeed) -> Self {
+        Self { nodes, links: Vec::new(), mesh: Some(speed) }
+    }
+}

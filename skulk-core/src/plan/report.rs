@@ -1,0 +1,255 @@
+//! Why is a plan as it is? What was considered and turned down, where the bytes go, what limits the
+//! context, and how fast it should be.
+
+use serde::Serialize;
+
+use super::cluster::{NodeId, Role};
+use super::request::{Sharding, Strictness, Transport};
+
+/// A step of planning that can turn candidates down, in the order in which they are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Rule {
+    /// Enough nodes are connected.
+    Connected,
+    /// None of them is excluded.
+    Excluded,
+    /// Their roles and backends allow it.
+    Eligible,
+    /// Their accelerators have the memory that the card asks for.
+    MinVram,
+    /// The engine can work over several nodes.
+    SingleNodeEngine,
+    /// Those that must be used are.
+    Required,
+    /// Weights, keys and values fit.
+    Memory,
+    /// Tensors can be divided by the number of nodes.
+    TensorDivisible,
+    /// The model can be split by layers.
+    PipelineSupported,
+    /// As few nodes as possible.
+    FewestNodes,
+    /// All are connected by RDMA.
+    Rdma,
+    /// Nodes with a single neighbour first.
+    LeafFirst,
+    /// The best of what is left.
+    Best,
+    /// Layers can be shared out.
+    Layers,
+    /// Neighbours have addresses at which they reach each other.
+    Hosts,
+}
+
+/// What a rule left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct RuleReport {
+    /// The rule.
+    pub rule: Rule,
+    /// Candidates before it.
+    pub before: usize,
+    /// Candidates that passed.
+    pub after: usize,
+    /// Those that it turned down, the first [`PlanReport::LISTED`] of them.
+    pub rejected: Vec<Rejection>,
+}
+
+/// A candidate that was turned down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rejection {
+    /// Its nodes, in rank order.
+    pub nodes: Vec<NodeId>,
+    /// Why, in numbers.
+    pub reason: String,
+}
+
+/// Where the bytes of a node or device go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Bytes {
+    /// Weights of attention, norms, embedding and head.
+    pub attention: u64,
+    /// Weights of feed-forward blocks and experts.
+    pub feed_forward: u64,
+    /// Keys and values.
+    pub kv_cache: u64,
+    /// Rows between layers, and what computing them takes.
+    pub activations: u64,
+    /// Kept free on top, as the strictness asks.
+    pub headroom: u64,
+}
+
+impl Bytes {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        [self.attention, self.feed_forward, self.kv_cache, self.activations, self.headroom]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
+}
+
+/// What one node's device is to hold.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct NodeReport {
+    /// The node.
+    pub node: NodeId,
+    /// Its role.
+    pub role: Role,
+    /// The backend that runs on the device.
+    pub backend: Option<String>,
+    /// Whose memory it is, in words: the accelerator's name, or `main memory`.
+    pub device: String,
+    /// Layers whose attention is there; empty when it has none.
+    pub layers: std::ops::Range<usize>,
+    /// Feed-forward blocks and experts there.
+    pub experts: usize,
+    /// What it is to hold.
+    pub bytes: Bytes,
+    /// What it may hold.
+    pub usable: u64,
+    /// Seconds that it computes for each token.
+    pub seconds_per_token: Option<f64>,
+}
+
+impl NodeReport {
+    /// Bytes beyond what it may hold.
+    pub fn over(&self) -> u64 {
+        self.bytes.total().saturating_sub(self.usable)
+    }
+}
+
+/// What the context is limited to, and by what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ContextCeiling {
+    /// Tokens; `None`: nothing is known that limits it.
+    pub tokens: Option<u64>,
+    /// What limits it.
+    pub limited_by: ContextLimit,
+}
+
+/// What limits a context.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ContextLimit {
+    /// Nothing that is known.
+    Nothing,
+    /// What the model was trained for.
+    Model,
+    /// The card's `max_context_tokens`.
+    Card,
+    /// What llama.cpp is started with.
+    LlamaCpp,
+    /// This node's memory.
+    Memory(NodeId),
+}
+
+/// How fast a placement should be, for one conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Estimate {
+    /// Tokens a second.
+    pub tokens_per_second: f64,
+    /// Seconds a token for reading weights, keys and values where attention is.
+    pub attention_seconds: f64,
+    /// Seconds a token for reading feed-forward blocks and experts.
+    pub feed_forward_seconds: f64,
+    /// Seconds a token between stages.
+    pub hop_seconds: f64,
+    /// Seconds a token between stages and the owners of their feed-forward blocks and experts.
+    pub fan_out_seconds: f64,
+}
+
+/// Whether drafting tokens ahead should pay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Speculation {
+    /// It should.
+    pub on: bool,
+    /// Why, or why not.
+    pub reason: String,
+}
+
+/// A placement that was considered.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Candidate {
+    /// Its nodes, in rank order.
+    pub nodes: Vec<NodeId>,
+    /// How it is arranged, in words.
+    pub arrangement: String,
+    /// How fast it should be, where the planner estimates that.
+    pub estimate: Option<Estimate>,
+    /// It was chosen.
+    pub chosen: bool,
+    /// Why it was chosen, or what was better.
+    pub reason: String,
+}
+
+/// Why a plan is as it is, or why there is none.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct PlanReport {
+    /// The model.
+    pub model_id: String,
+    /// Bytes of its weights.
+    pub weights: u64,
+    /// They were counted in a checkpoint; else the card's size was divided.
+    pub exact: bool,
+    /// How it was to be split.
+    pub sharding: Sharding,
+    /// How nodes were to talk.
+    pub transport: Transport,
+    /// How careful the plan is.
+    pub strictness: Strictness,
+    /// Tokens for which keys and values are reserved.
+    pub context_tokens: u64,
+    /// Nodes of the cluster.
+    pub cluster_nodes: usize,
+    /// The rules that were applied, in order.
+    pub rules: Vec<RuleReport>,
+    /// Placements that were compared, the chosen one first; at most [`LISTED`](Self::LISTED).
+    pub candidates: Vec<Candidate>,
+    /// What each device of the chosen placement holds; of a refusal, of what came closest.
+    pub nodes: Vec<NodeReport>,
+    /// What the context is limited to.
+    pub context: ContextCeiling,
+    /// How fast it should be.
+    pub estimate: Option<Estimate>,
+    /// Whether drafting should pay.
+    pub speculation: Option<Speculation>,
+    /// The rule that left nothing, and what it found; `None`: there is a placement.
+    pub refused: Option<Refusal>,
+    /// What would make it fit.
+    pub would_fit: Vec<String>,
+}
+
+/// Why there is no placement.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Refusal {
+    /// The rule that left nothing.
+    pub rule: Rule,
+    /// What it found.
+    pub message: String,
+    /// Nodes have not reported yet: asking again shortly may help.
+    pub pending: bool,
+}
+
+impl PlanReport {
+    /// Rejections and candidates that a report lists at most, for each rule.
+    pub const LISTED: usize = 16;
+}

@@ -1,0 +1,157 @@
+//! What is asked of a plan?
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::cluster::NodeId;
+use super::inventory::Inventory;
+
+/// How a model is split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Sharding {
+    /// By layers: each node has some.
+    #[default]
+    Pipeline,
+    /// By tensors: each node has a part of every layer.
+    Tensor,
+}
+
+/// How the nodes of a placement talk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Transport {
+    /// The coordinator, which has the first stage, talks to each of the others: this library's own way.
+    #[default]
+    Direct,
+    /// In a ring of sockets, as MLX does.
+    MlxRing,
+    /// Each with each by RDMA, as MLX does.
+    MlxJaccl,
+}
+
+/// How careful a plan is with memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Strictness {
+    /// With margins that were enough on every machine seen: weights count 1.3 times (GGUF 1.1 times), and
+    /// no more than 75 % of main memory or 90 % of an accelerator's is used.
+    #[default]
+    Safe,
+    /// Weights count once, and 90 % of main memory may be used even where other programs hold some.
+    Relaxed,
+    /// Memory is no reason to refuse. The report says what is over its budget, and by how much.
+    Force,
+}
+
+/// What a plan shall do. [`Default`] asks for the fastest placement with a context of 8,192 tokens.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Request {
+    /// How the model is split.
+    pub sharding: Sharding,
+    /// How its nodes talk.
+    pub transport: Transport,
+    /// Nodes to use at least.
+    pub min_nodes: usize,
+    /// Nodes that must be used.
+    pub required_nodes: BTreeSet<NodeId>,
+    /// Nodes that must not.
+    pub excluded_nodes: BTreeSet<NodeId>,
+    /// Tokens for which keys and values are reserved.
+    pub context_tokens: u64,
+    /// How careful it is with memory.
+    pub strictness: Strictness,
+    /// Owners that each expert gets beside its first, where there is room.
+    pub replicas: usize,
+    /// The model's tensors, where a checkpoint is at hand; else the card's size is divided.
+    pub inventory: Option<Arc<Inventory>>,
+    /// Rings to consider, in this order and no others; `None`: those the planner finds. Not for
+    /// [`Transport::Direct`].
+    pub rings: Option<Vec<Vec<NodeId>>>,
+    /// The port on which nodes listen.
+    pub port: u16,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self {
+            sharding: Sharding::default(),
+            transport: Transport::default(),
+            min_nodes: 1,
+            required_nodes: BTreeSet::new(),
+            excluded_nodes: BTreeSet::new(),
+            context_tokens: 8192,
+            strictness: Strictness::default(),
+            replicas: 0,
+            inventory: None,
+            rings: None,
+            port: 50_000,
+        }
+    }
+}
+
+impl Request {
+    /// Splits like this.
+    #[must_use]
+    pub fn sharding(mut self, sharding: Sharding) -> Self {
+        self.sharding = sharding;
+        self
+    }
+
+    /// Talks like this.
+    #[must_use]
+    pub fn transport(mut self, transport: Transport) -> Self {
+        self.transport = transport;
+        self
+    }
+
+    /// Uses at least `n` nodes.
+    #[must_use]
+    pub fn min_nodes(mut self, n: usize) -> Self {
+        self.min_nodes = n;
+        self
+    }
+
+    /// Uses this node in any case.
+    #[must_use]
+    pub fn require(mut self, node: impl Into<NodeId>) -> Self {
+        self.required_nodes.insert(node.into());
+        self
+    }
+
+    /// Does not use this node.
+    #[must_use]
+    pub fn exclude(mut self, node: impl Into<NodeId>) -> Self {
+        self.excluded_nodes.insert(node.into());
+        self
+    }
+
+    /// Reserves keys and values of `n` tokens.
+    #[must_use]
+    pub fn context_tokens(mut self, n: u64) -> Self {
+        self.context_tokens = n;
+        self
+    }
+
+    /// Is as careful with memory as this.
+    #[must_use]
+    pub fn strictness(mut self, strictness: Strictness) -> Self {
+        self.strictness = strictness;
+        self
+    }
+
+    /// Gives each expert `n` more owners.
+    #[must_use]
+    pub fn replicas(mut self, n: usize) -> Self {
+        self.replicas = n;
+        self
+    }
+
+    /// Counts a checkpoint's own bytes.
+    #[must_use]
+    pub fn inventory(mut self, inventory: Inventory) -> Self {
+        self.inventory = Some(Arc::new(inventory));
+        self
+    }
+}
