@@ -1,0 +1,1 @@
+//! Are cards read, refused and written as the reference does?

@@ -1,0 +1,1 @@
+//! Are facts derived from configurations and GGUF files as the reference does?

@@ -1,0 +1,1 @@
+//! Are models placed as the reference does?

@@ -1,0 +1,1 @@
+//! Do cards resolve to the profiles of the reference?
