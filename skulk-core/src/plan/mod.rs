@@ -4,6 +4,7 @@ mod cluster;
 mod direct;
 mod instance;
 mod inventory;
+mod links;
 mod placement;
 mod planner;
 mod report;
