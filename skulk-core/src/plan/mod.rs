@@ -22,7 +22,7 @@ pub use cluster::{
 };
 pub use instance::{Host, Instance};
 pub use inventory::{Inventory, LayerBytes};
-pub use placement::{ExpertShard, Part, Placement, Stage};
+pub use placement::{Budget, ExpertShard, Part, Placement, Stage};
 pub use planner::Planner;
 pub use report::{
     Bytes, Candidate, ContextCeiling, ContextLimit, Estimate, NodeReport, PlanReport, Refusal, Rejection,

@@ -5,9 +5,11 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::cluster::NodeId;
 use super::instance::Instance;
-use super::report::PlanReport;
+use super::report::{Bytes, PlanReport};
 use crate::card::ModelCard;
 use crate::engine::EngineId;
 use crate::error::{Error, ErrorKind, Result};
@@ -27,6 +29,7 @@ pub struct Placement {
     pub(super) n_layers: usize,
     pub(super) stages: Vec<Stage>,
     pub(super) experts: Vec<ExpertShard>,
+    pub(super) budgets: Vec<Budget>,
     pub(super) context_limit: Option<u64>,
     pub(super) card: Option<Arc<ModelCard>>,
     pub(super) instance: Instance,
@@ -85,6 +88,20 @@ pub struct ExpertShard {
     pub replica: bool,
 }
 
+/// What a device of a placement is to hold, and what it may hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Budget {
+    /// The node.
+    pub node: NodeId,
+    /// The backend that runs on the device.
+    pub backend: Option<String>,
+    /// Bytes by kind.
+    pub bytes: Bytes,
+    /// Bytes that it may hold.
+    pub usable: u64,
+}
+
 /// The prefix that this library's backend tags have: the rest is an engine's name.
 const TAG: &str = "skulk-";
 
@@ -126,6 +143,7 @@ impl Placement {
             n_layers,
             stages,
             experts: Vec::new(),
+            budgets: Vec::new(),
             context_limit: None,
             card: None,
             instance: Instance::Direct { coordinator: NodeId::new(NodeId::LOCAL) },
@@ -191,6 +209,11 @@ impl Placement {
     /// Feed-forward blocks and experts that are elsewhere than their layer's attention.
     pub fn experts(&self) -> &[ExpertShard] {
         &self.experts
+    }
+
+    /// What each device is to hold, where the placement came with that.
+    pub fn budgets(&self) -> &[Budget] {
+        &self.budgets
     }
 
     /// Tokens that the context is limited to; `None`: nothing is known that limits it.

@@ -1,7 +1,7 @@
 //! Why is a plan as it is? What was considered and turned down, where the bytes go, what limits the
 //! context, and how fast it should be.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::cluster::{NodeId, Role};
 use super::request::{Sharding, Strictness, Transport};
@@ -69,9 +69,8 @@ pub struct Rejection {
 }
 
 /// Where the bytes of a node or device go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Bytes {
     /// Weights of attention, norms, embedding and head.
     pub attention: u64,
