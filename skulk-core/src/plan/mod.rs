@@ -1,16 +1,22 @@
 //! Which node runs which layers and experts? A pure function of card, cluster and request.
 
+mod admission;
+pub mod backend;
+pub mod ceiling;
 mod cluster;
 mod direct;
 mod instance;
 mod inventory;
 mod links;
+pub mod memory;
 mod placement;
 mod planner;
 mod report;
 mod request;
 mod ring;
+pub mod split;
 
+pub use admission::{DEFAULT_MAX_TOKENS, admit_max_tokens, prefill_chunks};
 pub use cluster::{
     Accelerator, Cluster, InterfaceType, Link, LinkKind, LinkSpeed, NetworkInterface, Node, NodeId,
     NodeMemory, Role, Vendor,
