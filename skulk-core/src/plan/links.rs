@@ -32,11 +32,6 @@ impl Links {
         Self { mesh: cluster.mesh, between }
     }
 
-    /// Every node reaches every other, all at the same speed.
-    pub(super) fn is_uniform(&self) -> bool {
-        self.mesh.is_some() && self.between.is_empty()
-    }
-
     /// The speed of two different nodes that reach each other; the slower direction's.
     pub(super) fn speed(&self, a: usize, b: usize) -> Option<LinkSpeed> {
         let one = |from, to| self.between.get(&(from, to)).copied().or(self.mesh);

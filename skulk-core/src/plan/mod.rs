@@ -3,6 +3,7 @@
 mod admission;
 pub mod backend;
 pub mod ceiling;
+mod check;
 mod cluster;
 mod direct;
 mod instance;
@@ -14,6 +15,7 @@ mod planner;
 mod report;
 mod request;
 mod ring;
+mod rules;
 pub mod split;
 
 pub use admission::{DEFAULT_MAX_TOKENS, admit_max_tokens, prefill_chunks};

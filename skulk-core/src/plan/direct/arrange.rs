@@ -30,11 +30,19 @@ pub(super) struct Arrangement {
 }
 
 impl Arrangement {
+    /// Less is better: faster, and of equally fast ones that of fewer devices.
+    pub(super) fn rank(&self) -> (f64, usize) {
+        (seconds(&self.estimate), self.stages.len() + self.owners.len())
+    }
+
     /// The nodes that take part, each once, stages first.
     pub(super) fn nodes(&self, problem: &Problem<'_>) -> Vec<usize> {
         let seats = self.stages.iter().map(|(seat, _)| *seat).chain(self.owners.iter().map(|o| o.seat));
         let mut seen = vec![false; problem.ids.len()];
-        seats.map(|seat| problem.seats[seat].node).filter(|&node| !std::mem::replace(&mut seen[node], true)).collect()
+        seats
+            .map(|seat| problem.seats[seat].node)
+            .filter(|&node| !std::mem::replace(&mut seen[node], true))
+            .collect()
     }
 }
 
@@ -180,7 +188,9 @@ impl<'a> Group<'a> {
                 0 => (1, self.problem.charged(layer.ffn)),
                 n => (n, self.problem.charged(layer.expert)),
             };
-            let slots = |room: &Room| usize::try_from(room.bytes.checked_div(each).unwrap_or(u64::MAX)).unwrap_or(n).min(n);
+            let slots = |room: &Room| {
+                usize::try_from(room.bytes.checked_div(each).unwrap_or(u64::MAX)).unwrap_or(n).min(n)
+            };
             // As many devices as asked for, and more only where these have too little room.
             let mut chosen = Vec::new();
             let mut room = 0usize;
@@ -197,8 +207,10 @@ impl<'a> Group<'a> {
                 return None;
             }
             let total: f64 = chosen.iter().map(|(index, _)| rate(*index)).sum();
-            let mut shares: Vec<usize> =
-                chosen.iter().map(|&(index, free)| ((n as f64 * rate(index) / total) as usize).min(free)).collect();
+            let mut shares: Vec<usize> = chosen
+                .iter()
+                .map(|&(index, free)| ((n as f64 * rate(index) / total) as usize).min(free))
+                .collect();
             let mut left = n - shares.iter().sum::<usize>().min(n);
             for (share, (_, free)) in shares.iter_mut().zip(&chosen) {
                 let more = left.min(free - *share);
@@ -224,8 +236,16 @@ impl<'a> Group<'a> {
         if stages.len() < 2 || self.problem.seats[stages[0].0].node != coordinator {
             return None;
         }
-        let others: Vec<usize> =
-            reached.iter().copied().filter(|seat| stages.iter().all(|(used, _)| used != seat)).collect();
+        // Whichever devices attention lands on, experts must be linked with them.
+        let problem = self.problem;
+        let mut homes: Vec<usize> = order.iter().map(|&seat| problem.seats[seat].node).collect();
+        homes.dedup();
+        let is_linked = |seat: &usize| {
+            let node = problem.seats[*seat].node;
+            homes.iter().all(|&home| home == node || problem.links.speed(home, node).is_some())
+        };
+        let is_free = |seat: &usize| stages.iter().all(|(used, _)| used != seat);
+        let others: Vec<usize> = reached.iter().copied().filter(is_free).filter(is_linked).collect();
         let used = stages.iter().map(|(seat, _)| self.problem.seats[*seat].node).collect();
         let ranges = self.experts.fill(self.rooms(&others), used, self.least_nodes(coordinator))?;
         let owners = self.owners(&stages, &others, &ranges);
@@ -234,7 +254,12 @@ impl<'a> Group<'a> {
     }
 
     /// The owners that ranges of all experts, one by one, mean.
-    fn owners(&self, stages: &[(usize, Range<usize>)], order: &[usize], ranges: &[Range<usize>]) -> Vec<Owner> {
+    fn owners(
+        &self,
+        stages: &[(usize, Range<usize>)],
+        order: &[usize],
+        ranges: &[Range<usize>],
+    ) -> Vec<Owner> {
         let mut owners = Vec::new();
         let (mut layer, mut first) = (0, 0);
         let layers = &self.problem.inventory.layers;
@@ -264,19 +289,14 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The better of two: the faster; of equally fast ones the one of fewer devices; else the former.
-pub(super) fn better(a: &Arrangement, b: &Arrangement) -> bool {
-    let devices = |it: &Arrangement| it.stages.len() + it.owners.len();
-    (seconds(&b.estimate), devices(b)) < (seconds(&a.estimate), devices(a))
-}
-
 fn stages(order: &[usize], ranges: Vec<Range<usize>>) -> Vec<(usize, Range<usize>)> {
     order.iter().copied().zip(ranges).filter(|(_, layers)| !layers.is_empty()).collect()
 }
 
 /// Without the layers of which everything is where their attention is.
 fn without_own(stages: &[(usize, Range<usize>)], owners: Vec<Owner>) -> Vec<Owner> {
-    let home = |layer: usize| stages.iter().find(|(_, layers)| layers.contains(&layer)).map(|(seat, _)| *seat);
+    let home =
+        |layer: usize| stages.iter().find(|(_, layers)| layers.contains(&layer)).map(|(seat, _)| *seat);
     let away = |layer: &[Owner]| layer.iter().any(|owner| Some(owner.seat) != home(owner.layer));
     owners.chunk_by(|a, b| a.layer == b.layer).filter(|layer| away(layer)).flatten().cloned().collect()
 }

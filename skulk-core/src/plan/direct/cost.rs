@@ -108,8 +108,7 @@ impl Costs<'_> {
                 let mut away = 0usize;
                 for owner in these {
                     let to = &seats[owner.seat];
-                    let (trip, read) =
-                        (self.trip(seat, to)?, self.experts(to, layer, owner.experts.len()));
+                    let (trip, read) = (self.trip(seat, to)?, self.experts(to, layer, owner.experts.len()));
                     away += usize::from(to.node != seat.node);
                     if trip + read >= slowest {
                         (slowest, reading) = (trip + read, read);

@@ -15,13 +15,12 @@ mod replicas;
 mod seats;
 mod speculation;
 
-use self::arrange::{Arrangement, Group, better};
+use self::arrange::{Arrangement, Group};
 use self::problem::Problem;
-use super::report::{Candidate, PlanReport, Refusal, Rejection, Rule};
+use super::report::Rule;
 use super::request::{Sharding, Strictness};
 use super::rules::Rules;
 use super::{Cluster, Placement, Request};
-use crate::arch::MAX_LAYERS;
 use crate::card::ModelCard;
 use crate::error::Result;
 
@@ -33,10 +32,14 @@ const FORCED: i32 = 60;
 pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<Placement> {
     let mut rules = Rules::default();
     let (problem, pending) = Problem::new(card, cluster, request, &mut rules);
-    let search = search(&problem, &mut rules);
-    match search.best {
-        Some(best) => Ok(outcome::placement(&problem, rules, best, search.others)),
-        None => Err(outcome::refusal(&problem, cluster, rules, refused(&problem, &rules, &pending))),
+    let refused = refused(&problem, &rules);
+    let found = match refused.0 {
+        Rule::Memory => search_as_asked(&problem),
+        _ => Found::default(),
+    };
+    match found.best {
+        Some(best) => Ok(outcome::placement(&problem, rules, &best, &found.others)),
+        None => Err(outcome::refusal(&problem, cluster, rules, refused, &pending)),
     }
 }
 
@@ -74,7 +77,8 @@ fn search(problem: &Problem<'_>, scale: f64, most: usize) -> Found {
 
 /// Like [`search`], with as much more memory as it takes, the same factor on all devices.
 fn search_forced(problem: &Problem<'_>) -> Found {
-    let fitting = |scale: f64| Some(search(problem, scale, COORDINATORS)).filter(|found| found.best.is_some());
+    let fitting =
+        |scale: f64| Some(search(problem, scale, COORDINATORS)).filter(|found| found.best.is_some());
     let Some((mut low, mut high, mut found)) = (0..FORCED)
         .find_map(|k| fitting(2f64.powi(k)).map(|found| (2f64.powi(k - 1).max(1.0), 2f64.powi(k), found)))
     else {
@@ -100,11 +104,11 @@ fn search_as_asked(problem: &Problem<'_>) -> Found {
 
 /// Whether there is a placement for a request.
 fn fits(card: &ModelCard, cluster: &Cluster, request: &Request) -> bool {
-    let problem = Problem::new(card, cluster, request, &mut Rules::default());
+    let (problem, _) = Problem::new(card, cluster, request, &mut Rules::default());
     search(&problem, 1.0, usize::MAX).best.is_some()
 }
 
-/// Which rule leaves nothing, and what it found.
+/// Which rule leaves nothing, and what it found; [`Rule::Memory`] where only a search can say.
 fn refused(problem: &Problem<'_>, rules: &Rules) -> (Rule, String) {
     let request = problem.request;
     if request.sharding == Sharding::Tensor {
@@ -128,7 +132,8 @@ fn refused(problem: &Problem<'_>, rules: &Rules) -> (Rule, String) {
     }
     let groups = problem.groups();
     let nodes = |seats: &[usize]| {
-        let nodes: std::collections::BTreeSet<_> = seats.iter().map(|&seat| problem.seats[seat].node).collect();
+        let nodes: std::collections::BTreeSet<_> =
+            seats.iter().map(|&seat| problem.seats[seat].node).collect();
         nodes.len()
     };
     let least = request.min_nodes.max(request.required_nodes.len());
@@ -137,10 +142,14 @@ fn refused(problem: &Problem<'_>, rules: &Rules) -> (Rule, String) {
         let all = nodes(&(0..problem.seats.len()).collect::<Vec<_>>());
         return match widest {
             None if all >= least => {
-                let message = format!("expected an engine that works over {least} nodes, found only engines that work on one with this transport");
+                let message = format!(
+                    "expected an engine that works over {least} nodes, found only engines that work on one with this transport"
+                );
                 (Rule::SingleNodeEngine, message)
             }
-            _ => (Rule::Connected, format!("expected {least} eligible nodes, found {}", widest.unwrap_or(all))),
+            _ => {
+                (Rule::Connected, format!("expected {least} eligible nodes, found {}", widest.unwrap_or(all)))
+            }
         };
     }
     if !problem.seats.iter().any(|seat| seat.attention) {
@@ -148,3 +157,6 @@ fn refused(problem: &Problem<'_>, rules: &Rules) -> (Rule, String) {
     }
     (Rule::Memory, String::new())
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,8 +57,11 @@ fn loads(problem: &Problem<'_>, arrangement: &Arrangement, replicas: &[Owner]) -
             load.seconds += costs.head(device);
         }
     }
-    for (owner, is_replica) in
-        arrangement.owners.iter().map(|owner| (owner, false)).chain(replicas.iter().map(|owner| (owner, true)))
+    for (owner, is_replica) in arrangement
+        .owners
+        .iter()
+        .map(|owner| (owner, false))
+        .chain(replicas.iter().map(|owner| (owner, true)))
     {
         let load = loads.entry(owner.seat).or_insert_with(|| empty(owner.seat));
         let layer = &layers[owner.layer];
@@ -275,13 +278,18 @@ pub(super) fn refusal(
                 let needed = nodes.iter().map(|node| node.bytes.total()).fold(0, u64::saturating_add);
                 message = format!(
                     "expected {} for weights, keys and values of {} tokens, and margins, found {} on {} devices that can share the work",
-                    ByteSize(needed), problem.request.context_tokens, ByteSize(usable), problem.seats.len()
+                    ByteSize(needed),
+                    problem.request.context_tokens,
+                    ByteSize(usable),
+                    problem.seats.len()
                 );
                 would_fit = what_would_fit(problem, cluster, &nodes);
             }
             None => {
                 rule = Rule::Connected;
-                message = "the nodes that must or may be used are not linked with a coordinator in both directions".to_owned();
+                message =
+                    "the nodes that must or may be used are not linked with a coordinator in both directions"
+                        .to_owned();
             }
         }
     }
@@ -322,8 +330,10 @@ fn what_would_fit(problem: &Problem<'_>, cluster: &Cluster, closest: &[NodeRepor
     if request.strictness == Strictness::Safe && fits(&request.clone().strictness(Strictness::Relaxed)) {
         found.push("strictness relaxed".to_owned());
     }
-    let smaller = (1..32).map(|halvings| request.context_tokens >> halvings).take_while(|&tokens| tokens >= 256);
-    if let Some(tokens) = smaller.clone().last().filter(|&least| fits(&request.clone().context_tokens(least))) {
+    let smaller =
+        (1..32).map(|halvings| request.context_tokens >> halvings).take_while(|&tokens| tokens >= 256);
+    if let Some(tokens) = smaller.clone().last().filter(|&least| fits(&request.clone().context_tokens(least)))
+    {
         let largest = smaller.clone().find(|&tokens| fits(&request.clone().context_tokens(tokens)));
         found.push(format!("a context of {} tokens", largest.unwrap_or(tokens)));
     }

@@ -53,7 +53,8 @@ impl<'a> Problem<'a> {
     ) -> (Self, Vec<NodeId>) {
         let mut nodes: Vec<_> = cluster.nodes.iter().collect();
         nodes.sort_by(|a, b| a.id.cmp(&b.id));
-        let index: BTreeMap<&NodeId, usize> = nodes.iter().enumerate().map(|(at, node)| (&node.id, at)).collect();
+        let index: BTreeMap<&NodeId, usize> =
+            nodes.iter().enumerate().map(|(at, node)| (&node.id, at)).collect();
 
         let reject = |at: usize, reason: String| Rejection { nodes: vec![nodes[at].id.clone()], reason };
         let mut left: Vec<usize> = (0..nodes.len()).collect();
@@ -71,7 +72,7 @@ impl<'a> Problem<'a> {
         let all: BTreeMap<usize, Vec<Seat>> = nodes
             .iter()
             .enumerate()
-            .map(|(at, node)| (at, seats::of_node(at, node, card, cluster, request.strictness)))
+            .map(|(at, node)| (at, seats::of_node(at, node, card, request.strictness)))
             .collect();
         apply(rules, Rule::Eligible, &|at| {
             let node = nodes[at];
@@ -88,7 +89,7 @@ impl<'a> Problem<'a> {
             apply(rules, Rule::MinVram, &|at| {
                 // Attention needs it; feed-forward blocks do not.
                 let node = nodes[at];
-                let most = memory::vram_gib(node);
+                let most = memory::accelerator_memory(node).map(|bytes| bytes as f64 / memory::GIB);
                 (node.role == Role::Full && most.is_none_or(|most| most < gib)).then(|| {
                     let found = most.map_or("nothing".to_owned(), |most| format!("{most:.1} GiB"));
                     format!("the card asks for {gib} GiB of accelerator memory, the node has {found}")
@@ -109,7 +110,9 @@ impl<'a> Problem<'a> {
         let margin = match request.strictness {
             Strictness::Relaxed => 0,
             Strictness::Safe | Strictness::Force if inventory.exact => COUNTED_MARGIN,
-            Strictness::Safe | Strictness::Force => memory::overhead_percent(card),
+            Strictness::Safe | Strictness::Force => {
+                ((memory::overhead(card, request.strictness) - 1.0) * 100.0).round() as u64
+            }
         };
         let row = (card.hidden_size as u64).saturating_mul(4);
         let problem = Self {
@@ -135,7 +138,8 @@ impl<'a> Problem<'a> {
         let engines: BTreeSet<Option<&str>> =
             self.seats.iter().filter(|seat| seat.backend.is_some()).map(Seat::engine).collect();
         let of = |engine: Option<Option<&str>>| -> Vec<usize> {
-            let joins = |seat: &Seat| seat.backend.is_none() || engine.is_some_and(|engine| seat.engine() == engine);
+            let joins =
+                |seat: &Seat| seat.backend.is_none() || engine.is_some_and(|engine| seat.engine() == engine);
             (0..self.seats.len()).filter(|&at| joins(&self.seats[at])).collect()
         };
         if engines.is_empty() {

@@ -22,7 +22,9 @@ pub(super) fn more_owners(
             _ => layer.expert.saturating_mul(owner.experts.len() as u64),
         };
         let bytes = problem.charged(weights);
-        let Some((home, _)) = stages.iter().find(|(_, layers)| layers.contains(&owner.layer)) else { continue };
+        let Some((home, _)) = stages.iter().find(|(_, layers)| layers.contains(&owner.layer)) else {
+            continue;
+        };
         let home = problem.seats[*home].node;
         let mut having = vec![problem.seats[owner.seat].node];
         for _ in 0..copies.min(n) {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::card::ModelCard;
-use crate::plan::backend::{self, engine_of, is_gpu};
-use crate::plan::cluster::{Accelerator, Cluster, Node, Role, Vendor};
-use crate::plan::memory::{Usable, usable};
+use crate::plan::backend::{engine_of, has_gpu_offload, resolve_backend};
+use crate::plan::cluster::{Accelerator, Node, Role, Vendor};
+use crate::plan::memory::{Usable, VRAM_SHARE, scale, usable_memory, usable_ram};
 use crate::plan::request::Strictness;
 
 /// Bytes a second that are assumed of main memory: two channels of DDR5, as read by programs.
@@ -54,16 +54,12 @@ fn measured(rate: Option<f64>) -> Option<f64> {
 
 /// The devices of a node on which the card's model can run; none when no backend of the node is on the card,
 /// or its memory is not known.
-pub(super) fn of_node(
-    at: usize,
-    node: &Node,
-    card: &ModelCard,
-    cluster: &Cluster,
-    strictness: Strictness,
-) -> Vec<Seat> {
+pub(super) fn of_node(at: usize, node: &Node, card: &ModelCard, strictness: Strictness) -> Vec<Seat> {
     let placement = &card.placement;
-    let resolve =
-        |tags: &BTreeSet<String>| backend::resolve(&placement.compatible_backends, &placement.backend_preference, tags);
+    let resolve = |tags: &BTreeSet<String>| {
+        let chosen = resolve_backend(&placement.compatible_backends, &placement.backend_preference, tags);
+        chosen.map(str::to_owned)
+    };
     let attention = node.role == Role::Full;
     let drives = |accelerator: &&Accelerator| {
         let tag = accelerator.backend.as_ref();
@@ -80,11 +76,14 @@ pub(super) fn of_node(
         let device =
             if accelerator.name.is_empty() { "accelerator".to_owned() } else { accelerator.name.clone() };
         let usable = match accelerator.vram_total_bytes {
-            Some(_) => usable::vram(accelerator, strictness),
+            Some(total) => {
+                let free = total.saturating_sub(accelerator.vram_used_bytes.unwrap_or(0));
+                free.min(scale(total, VRAM_SHARE))
+            }
             None => {
                 shares_main_memory = true;
-                match usable::ram(node, strictness) {
-                    Some(bytes) => bytes,
+                match &node.memory {
+                    Some(memory) => usable_ram(memory, strictness),
                     None => continue,
                 }
             }
@@ -102,14 +101,25 @@ pub(super) fn of_node(
             some => some,
         },
     };
-    let Some(Usable { bytes, on_gpu }) = usable::node(node, cluster, strictness) else { return seats };
-    let unified = backend.as_deref().is_some_and(is_gpu);
-    let rate = measured(node.bytes_per_second).unwrap_or(match (on_gpu, unified) {
-        (Some(vendor), _) => assumed(vendor),
+    // A node that has its accelerators listed with their backends keeps main memory for this one.
+    let usable = match (own.is_empty(), &node.memory) {
+        (true, _) => usable_memory(node, strictness),
+        (false, memory) => {
+            memory.as_ref().map(|memory| Usable { bytes: usable_ram(memory, strictness), vram: false })
+        }
+    };
+    let Some(Usable { bytes, vram }) = usable else { return seats };
+    let gpu = node.accelerators.iter().find(|it| it.vram_total_bytes.is_some()).filter(|_| vram);
+    let unified = backend
+        .as_ref()
+        .is_some_and(|tag| engine_of(tag) == Some("mlx") || has_gpu_offload(&BTreeSet::from([tag.clone()])));
+    let assumed = match (gpu, unified) {
+        (Some(gpu), _) => measured(gpu.bytes_per_second).unwrap_or(assumed(gpu.vendor)),
         (None, true) => assumed(Vendor::Apple),
         (None, false) => MAIN_MEMORY,
-    });
-    let device = if on_gpu.is_some() { "accelerator" } else { "main memory" }.to_owned();
+    };
+    let rate = if vram { assumed } else { measured(node.bytes_per_second).unwrap_or(assumed) };
+    let device = if vram { "graphics memory" } else { "main memory" }.to_owned();
     seats.push(Seat { node: at, backend, device, usable: bytes, rate, attention });
     seats
 }
