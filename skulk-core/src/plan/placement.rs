@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::check::{invalid, stages_cover};
+use super::check::{experts_cover, invalid, stages_cover};
 use super::cluster::NodeId;
 use super::instance::Instance;
 use super::report::{Bytes, PlanReport};
 use crate::card::ModelCard;
-use crate::engine::EngineId;
 use crate::error::{Error, Result};
+use crate::ids::EngineId;
 
 /// Where each layer of a model runs: stages in the order a token passes them, and the feed-forward blocks
 /// and experts that are elsewhere than their layer's attention.
@@ -117,8 +117,23 @@ impl Stage {
 
     /// The engine of this library that runs it; `None` for other software's backends.
     pub fn engine(&self) -> Option<EngineId> {
-        self.backend.as_deref()?.strip_prefix(TAG).map(EngineId::new)
+        engine_in(self.backend.as_deref()?)
     }
+
+    pub(crate) fn set_engine(&mut self, engine: &EngineId) {
+        self.backend = Some(format!("{TAG}{engine}"));
+    }
+}
+
+impl ExpertShard {
+    /// The engine of this library that computes them; `None` for other software's backends.
+    pub fn engine(&self) -> Option<EngineId> {
+        engine_in(self.backend.as_deref()?)
+    }
+}
+
+fn engine_in(tag: &str) -> Option<EngineId> {
+    tag.strip_prefix(TAG).map(EngineId::new)
 }
 impl Placement {
     /// A placement of these stages over a model of `n_layers` layers.
@@ -182,6 +197,16 @@ impl Placement {
             Stage::new(&EngineId::new(engine.as_ref()), start..end)
         });
         Self::new(stages.collect(), end)
+    }
+
+    /// Whether it is one of a model of so many layers.
+    pub(crate) fn covers(&self, n_layers: usize) -> Result<()> {
+        stages_cover(&self.stages, n_layers)?;
+        experts_cover(&self.experts, n_layers)
+    }
+
+    pub(crate) fn stages_mut(&mut self) -> &mut [Stage] {
+        &mut self.stages
     }
 
     /// Layers of the model.

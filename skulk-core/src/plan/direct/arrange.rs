@@ -58,6 +58,8 @@ pub(super) struct Group<'a> {
     pub(super) whole: Parts,
     pub(super) attention: Parts,
     pub(super) experts: Parts,
+    /// Of `experts`, the ends of layers.
+    blocks: Vec<usize>,
 }
 
 impl<'a> Group<'a> {
@@ -66,7 +68,13 @@ impl<'a> Group<'a> {
         seats.sort_by(|a, b| rate(b).total_cmp(&rate(a)).then(a.cmp(b)));
         let (whole, attention, experts) =
             (problem.whole_layers(), problem.attention_only(), problem.every_expert());
-        Self { problem, seats, wide, scale, whole, attention, experts }
+        let counts = problem.inventory.layers.iter().map(|layer| layer.n_experts.max(1));
+        let blocks = counts.scan(0, |end, n| {
+            *end += n;
+            Some(*end)
+        });
+        let blocks = blocks.collect();
+        Self { problem, seats, wide, scale, whole, attention, experts, blocks }
     }
 
     /// The nodes that can coordinate, the fastest first.
@@ -120,9 +128,10 @@ impl<'a> Group<'a> {
             rest.sort_by_key(|seat| (!problem.required.contains(&problem.seats[*seat].node), bytes(seat)));
             found.push(self.whole_layers(&largest, coordinator));
             found.push(self.attention_over(&with_attention, &reached, coordinator));
+            let has_others = reached.iter().any(|&seat| problem.seats[seat].node != coordinator);
             for seat in &own {
                 let mut width = 2;
-                while width < 2 * reached.len() && self.wide {
+                while width < 2 * reached.len() && has_others {
                     found.push(self.side_by_side(*seat, &reached, width));
                     width *= 2;
                 }
@@ -163,7 +172,13 @@ impl<'a> Group<'a> {
     fn beside_attention(&self, seat: usize, reached: &[usize]) -> Option<(Vec<usize>, Vec<Room>)> {
         let mut own = self.problem.room(seat, self.scale);
         own.bytes = own.bytes.checked_sub(self.attention.bytes(&(0..self.attention.len())))?;
-        let others: Vec<usize> = reached.iter().copied().filter(|&other| other != seat).collect();
+        own.bytes = self.experts.whole_within(own.bytes, &self.blocks);
+        // Beside its accelerator, a node's processor computes; another of its accelerators does not.
+        let may = |other: &usize| {
+            let (own, other) = (&self.problem.seats[seat], &self.problem.seats[*other]);
+            own.node != other.node || own.beside && !other.beside
+        };
+        let others: Vec<usize> = reached.iter().copied().filter(may).collect();
         let rooms = [own].into_iter().chain(self.rooms(&others)).collect();
         Some(([vec![seat], others].concat(), rooms))
     }
@@ -226,7 +241,7 @@ impl<'a> Group<'a> {
         }
         let stages = vec![(seat, 0..layers.len())];
         let owners = without_own(&stages, owners);
-        let words = format!("attention on one device, {}", on_others(&owners, seat));
+        let words = format!("attention on one device, {}, {width} to a layer", on_others(&owners, seat));
         self.arranged(stages, owners, words)
     }
 

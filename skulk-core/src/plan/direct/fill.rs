@@ -39,6 +39,12 @@ impl Parts {
         if range.len() == self.len() { bytes.saturating_sub(self.shared) } else { bytes }
     }
 
+    /// The bytes of the most parts from the first that fit and end at one of these `ends`, which rise.
+    pub(super) fn whole_within(&self, bytes: u64, ends: &[usize]) -> u64 {
+        let fitting = ends.partition_point(|&end| self.before[end] <= bytes);
+        fitting.checked_sub(1).map_or(0, |last| self.before[ends[last]])
+    }
+
     /// The end of the longest range that starts here, has at most `limit` parts and fits.
     fn reach(&self, start: usize, limit: usize, bytes: u64) -> usize {
         if start == 0 && limit >= self.len() && self.bytes(&(0..self.len())) <= bytes {

@@ -38,6 +38,8 @@ pub(super) struct Seat {
     pub(super) rate: f64,
     /// It may hold attention.
     pub(super) attention: bool,
+    /// It is an accelerator beside its node's main memory.
+    pub(super) beside: bool,
 }
 
 impl Seat {
@@ -88,7 +90,7 @@ pub(super) fn of_node(at: usize, node: &Node, card: &ModelCard, strictness: Stri
                 }
             }
         };
-        seats.push(Seat { node: at, backend: Some(backend), device, usable, rate, attention });
+        seats.push(Seat { node: at, backend: Some(backend), device, usable, rate, attention, beside: true });
     }
     // Where an accelerator uses main memory, the two cannot both have all of it.
     if shares_main_memory {
@@ -120,6 +122,6 @@ pub(super) fn of_node(at: usize, node: &Node, card: &ModelCard, strictness: Stri
     };
     let rate = if vram { assumed } else { measured(node.bytes_per_second).unwrap_or(assumed) };
     let device = if vram { "graphics memory" } else { "main memory" }.to_owned();
-    seats.push(Seat { node: at, backend, device, usable: bytes, rate, attention });
+    seats.push(Seat { node: at, backend, device, usable: bytes, rate, attention, beside: false });
     seats
 }
