@@ -1,9 +1,15 @@
 //! What is known about a model without opening it? Model cards, and the profiles they resolve to.
 
+mod families;
+mod profile;
 mod read;
+mod reasoning;
 mod schema;
 
+pub use families::is_gemma4_family;
+pub use profile::{Profile, ProfileHints, RequestHints};
 pub use read::{CardFault, FaultKind};
+pub use reasoning::ReasoningRequest;
 pub use schema::{
     BuiltinTool, ComponentInfo, ModalitiesCardConfig, ModelCard, ModelTask, MtpConcatOrder,
     MtpNormConvention, OutputParser, PlacementCardConfig, PromptRenderer, ReasoningCardConfig,
