@@ -1,11 +1,13 @@
 //! What is known about a model without opening it? Model cards, and the profiles they resolve to.
 
+mod checkpoint;
 mod families;
 mod profile;
 mod read;
 mod reasoning;
 mod schema;
 
+pub use checkpoint::{ConfigFacts, GgufChoice, GgufFacts, GgufFile, select_gguf};
 pub use families::is_gemma4_family;
 pub use profile::{Profile, ProfileHints, RequestHints};
 pub use read::{CardFault, FaultKind};
