@@ -5,7 +5,11 @@ mod families;
 mod profile;
 mod read;
 mod reasoning;
+mod reader;
+mod rules;
 mod schema;
+mod tree;
+mod write;
 
 pub use checkpoint::{ConfigFacts, GgufChoice, GgufFacts, GgufFile, select_gguf};
 pub use families::is_gemma4_family;
