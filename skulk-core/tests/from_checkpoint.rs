@@ -21,7 +21,11 @@ const OWN: [&str; 5] =
 const LLAMA_CPP: [&str; 4] = ["llama_cpp-vulkan", "llama_cpp-rocm", "llama_cpp-cuda", "llama_cpp-cpu"];
 
 fn card(path: impl AsRef<Path>) -> ModelCard {
-    ModelCard::from_checkpoint(path).unwrap()
+    let card = ModelCard::from_checkpoint(path).unwrap();
+    // What is written can be read again.
+    let read = ModelCard::from_toml(&card.to_toml().unwrap()).unwrap();
+    assert_eq!(ModelCard { is_custom: true, ..read }, card);
+    card
 }
 
 #[track_caller]

@@ -4,6 +4,8 @@ use std::path::{Component, Path};
 
 /// What the cache of `huggingface_hub` and the reference write for the `/` of an id.
 const SLASH: &str = "--";
+/// The name of what has none.
+const NAMELESS: &str = "model";
 /// How that cache marks folders of models.
 const CACHED: &str = "models--";
 
@@ -24,9 +26,10 @@ pub(super) fn model_id(path: &Path) -> String {
         [repo, "snapshots"] => repo.strip_prefix(CACHED),
         _ => None,
     });
-    let last = words.last().copied().unwrap_or("model");
+    let last = words.last().copied().unwrap_or(NAMELESS);
     let stem = [".safetensors", ".gguf", ".vindex"].iter().find_map(|ending| last.strip_suffix(ending));
-    cached.or(stem).unwrap_or(last).replacen(SLASH, "/", 1)
+    let name = cached.or(stem).unwrap_or(last);
+    if name.is_empty() { NAMELESS.to_owned() } else { name.replacen(SLASH, "/", 1) }
 }
 
 /// The name in something like an id, where it is one rather than a path: `Llama-3.2-1B` of
@@ -50,6 +53,7 @@ mod tests {
             ("hub/models--acme--m--x/snapshots/0123/m.gguf", "acme/m--x"),
             ("x.vindex", "x"),
             ("/", "model"),
+            ("models/.gguf", "model"),
         ];
         for (path, id) in ids {
             assert_eq!(model_id(Path::new(path)), id, "{path}");
