@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::config::ConfigFacts;
 use super::header::GgufFacts;
-use super::quants::{GgufFile, group_size, select_gguf};
+use super::quants::{GgufChoice, GgufFile, select_gguf};
 use super::{Facts, TemplateFacts, backends, folder, labels, name};
 use crate::card::{ModelCard, VisionCardConfig};
 use crate::error::{Error, ErrorKind, Result};
@@ -70,19 +70,22 @@ pub(super) fn from_file(
     let size = std::fs::metadata(path).map_err(|e| io_error(e, path, "inspect"))?.len();
     let file = GgufFile::new(file_name, size);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let others = match file.shard_base() {
-        Some(_) => files(folder, "", 0)?,
+    let set = match file.shard_base() {
+        Some(base) => {
+            let mut beside = files(folder, "", 0)?;
+            beside.retain(|other| other.shard_base() == Some(base));
+            beside
+        }
         None => Vec::new(),
     };
-    let set =
-        others.iter().filter(|other| file.shard_base().is_some() && other.shard_base() == file.shard_base());
-    let first = set.min_by(|a, b| a.name.cmp(&b.name)).unwrap_or(&file);
+    // Of a set, the first.
+    let choice = select_gguf(&set).unwrap_or(GgufChoice { file: &file, size: file.size });
     let id = name::model_id(path);
     let source = Source {
         // The number of a file in its set is no part of the model's name.
         model_id: GgufFile::new(id.as_str(), 0).shard_base().unwrap_or(&id).to_owned(),
-        file: first,
-        storage: if others.is_empty() { size } else { group_size(first, &others).bytes() },
+        file: choice.file,
+        storage: choice.size.bytes(),
         config: None,
         projector: false,
         template: None,

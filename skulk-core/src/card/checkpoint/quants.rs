@@ -108,7 +108,7 @@ pub fn select_gguf(files: &[GgufFile]) -> Option<GgufChoice<'_>> {
 }
 
 /// Bytes of the file and of all others of its set.
-pub(super) fn group_size(file: &GgufFile, files: &[GgufFile]) -> ByteSize {
+fn group_size(file: &GgufFile, files: &[GgufFile]) -> ByteSize {
     match file.shard_base() {
         None => file.size,
         base => files.iter().filter(|other| other.shard_base() == base).map(|other| other.size).sum(),
