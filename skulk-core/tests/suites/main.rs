@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod cards;
+mod cases;
 mod derived;
 mod placements;
 mod profiles;
