@@ -20,6 +20,7 @@ pub use dtype::DType;
 pub use memory::Memory;
 pub(crate) use memory::{available_memory, total_memory};
 pub use mmap::MappedFile;
+pub(crate) use mmap::io_error;
 pub use open::open_checkpoint;
 pub use region::Region;
 

@@ -1,4 +1,5 @@
 //! Does this library agree with the software whose cards and plans it speaks? Cases as data.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod cards;
 mod cases;
