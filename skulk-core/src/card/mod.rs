@@ -1,5 +1,7 @@
 //! What is known about a model without opening it? Model cards, and the profiles they resolve to.
 
+mod builtin;
+mod library;
 mod read;
 mod reader;
 mod rules;
@@ -7,6 +9,7 @@ mod schema;
 mod tree;
 mod write;
 
+pub use library::CardLibrary;
 pub use read::{CardFault, FaultKind};
 pub use schema::{
     BuiltinTool, ComponentInfo, ModalitiesCardConfig, ModelCard, ModelTask, MtpConcatOrder,

@@ -1,6 +1,7 @@
 //! Does this library agree with the software whose cards and plans it speaks? Cases as data.
 
 mod cards;
+mod cards_files;
 mod derived;
 mod placements;
 mod profiles;
