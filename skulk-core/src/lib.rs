@@ -63,3 +63,8 @@ struct RustGuide;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/placement.md")]
 struct PlacementGuide;
+
+/// Likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/cards.md")]
+struct CardsGuide;
