@@ -3,6 +3,8 @@
 mod checkpoint;
 mod families;
 mod profile;
+mod builtin;
+mod library;
 mod read;
 mod reader;
 mod reasoning;
@@ -14,6 +16,7 @@ mod write;
 pub use checkpoint::{ConfigFacts, GgufChoice, GgufFacts, GgufFile, select_gguf};
 pub use families::is_gemma4_family;
 pub use profile::{Profile, ProfileHints, RequestHints};
+pub use library::CardLibrary;
 pub use read::{CardFault, FaultKind};
 pub use reasoning::ReasoningRequest;
 pub use schema::{

@@ -3,7 +3,12 @@
 
 mod cards;
 mod cases;
+mod cards_files;
+mod cards_hostile;
 mod derived;
+#[path = "../support/exercise.rs"]
+#[allow(dead_code, unreachable_pub)] // Other tests use the rest.
+mod exercise;
 mod placements;
 mod profiles;
 mod units;
