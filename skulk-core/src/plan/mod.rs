@@ -6,6 +6,7 @@ mod instance;
 mod inventory;
 mod placement;
 mod planner;
+mod render;
 mod report;
 mod request;
 mod ring;
