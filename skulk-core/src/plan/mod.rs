@@ -1,9 +1,11 @@
 //! Which node runs which layers and experts? A pure function of card, cluster and request.
 
 mod cluster;
+mod coverage;
 mod direct;
 mod instance;
 mod inventory;
+mod json;
 mod placement;
 mod planner;
 mod render;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::NodeId;
-use super::instance::Instance;
+use super::coverage;
+use super::instance::{Ids, Instance};
 use super::report::{Bytes, PlanReport};
 use crate::card::ModelCard;
 use crate::engine::EngineId;
@@ -34,6 +35,8 @@ pub struct Placement {
     pub(super) card: Option<Arc<ModelCard>>,
     pub(super) instance: Instance,
     pub(super) report: Option<Arc<PlanReport>>,
+    /// Given names; `None`: they follow from the rest.
+    pub(super) ids: Option<Ids>,
 }
 
 /// A part of the model on one node: a contiguous range of layers.
@@ -121,24 +124,10 @@ impl Placement {
     /// A placement of these stages over a model of `n_layers` layers.
     ///
     /// # Errors
-    /// [`ErrorKind::PlacementInvalid`] unless the stages cover every layer exactly once, in order.
+    /// [`ErrorKind::PlacementInvalid`] unless the stages cover every layer exactly once, in order. Stages that
+    /// have parts of their layers must have all parts together, and be in order of rank.
     pub fn new(stages: Vec<Stage>, n_layers: usize) -> Result<Self> {
-        if stages.is_empty() {
-            return Err(invalid("expected at least one stage, found none".to_owned()));
-        }
-        let mut next = 0;
-        for (i, stage) in stages.iter().enumerate() {
-            if stage.layers.start != next || stage.layers.is_empty() {
-                return Err(invalid(format!(
-                    "expected stage {i} to start at layer {next} and hold at least one, found {}..{}",
-                    stage.layers.start, stage.layers.end
-                )));
-            }
-            next = stage.layers.end;
-        }
-        if next != n_layers {
-            return Err(invalid(format!("expected the stages to cover {n_layers} layers, found {next}")));
-        }
+        coverage::check_stages(&stages, n_layers)?;
         Ok(Self {
             n_layers,
             stages,
@@ -148,6 +137,7 @@ impl Placement {
             card: None,
             instance: Instance::Direct { coordinator: NodeId::new(NodeId::LOCAL) },
             report: None,
+            ids: None,
         })
     }
 
@@ -273,7 +263,7 @@ impl FromStr for Placement {
     }
 }
 
-fn invalid(message: String) -> Error {
+pub(super) fn invalid(message: String) -> Error {
     Error::new(ErrorKind::PlacementInvalid, message).with_hint(
         "give contiguous stages from layer 0 to the last, each on an engine the model is loaded with",
     )

@@ -134,8 +134,9 @@ fn boxes<'a>(mut all: Vec<Frame<'a>>, drawn: usize, noun: &str) -> Vec<Frame<'a>
     let held = devices.iter().fold(0u64, |sum, device| sum.saturating_add(device.total));
     let usable = devices.iter().fold(0u64, |sum, device| sum.saturating_add(device.usable));
     let over = devices.iter().filter(|device| device.over).count();
-    let ranges = devices.iter().map(|device| &device.layers).filter(|layers| !layers.is_empty());
-    let range = ranges.fold(usize::MAX..0, |a, b| a.start.min(b.start)..a.end.max(b.end));
+    let staged = || devices.iter().map(|device| &device.layers).filter(|layers| !layers.is_empty());
+    let start = staged().map(|layers| layers.start).min().unwrap_or(0);
+    let range = start..staged().map(|layers| layers.end).max().unwrap_or(0);
     let experts = devices.iter().fold(0usize, |sum, device| sum.saturating_add(device.experts));
     let mut it = Frame::new(format!("and {} more", count(rest.len(), "node")));
     it.part = format!("{noun}s without a box of their own");

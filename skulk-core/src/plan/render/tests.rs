@@ -363,8 +363,8 @@ fn the_check_of_markup_finds_faults() {
 
 #[test]
 fn pictures_of_many_nodes_are_cut_short_and_say_so() {
-    for nodes in [1, 2, 3, 6, 7, 12, 24, 25, 61, 256, 1000] {
-        for owners in [0, 1, 2, 12, 195] {
+    for nodes in [1, 2, 3, 7, 24, 25, 256] {
+        for owners in [0, 1, 12, 195] {
             for transport in [Transport::Direct, Transport::MlxRing, Transport::MlxJaccl] {
                 let mut report = report("m");
                 report.transport = transport;
@@ -416,7 +416,7 @@ fn hostile() -> impl Strategy<Value = String> {
         Just("\u{202e}evil\u{2066}\u{feff}\u{ffff}\u{2028}".to_owned()),
         Just("]]>--><!-- &amp; &#60;".to_owned()),
         Just("模型/名字很长".repeat(40)),
-        Just("x".repeat(100_000)),
+        Just("x".repeat(20_000)),
         any::<String>(),
     ]
 }
@@ -480,7 +480,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn hostile_strings_and_numbers_break_no_form(report in hostile_report()) {
