@@ -1,7 +1,11 @@
 //! What is known about a model without opening it? Model cards, and the profiles they resolve to.
 
 mod read;
+mod reader;
+mod rules;
 mod schema;
+mod tree;
+mod write;
 
 pub use read::{CardFault, FaultKind};
 pub use schema::{

@@ -286,7 +286,7 @@ impl<B: Backend> DecoderEngine<B> {
             }
             (Memory::Auto, Some(_)) => {
                 let names = &spec.arch.names;
-                let layers = spec.layers.clone();
+                let layers = spec.layers.clone().filter(|layer| spec.is_ffn_on_cpu(*layer));
                 let blocks = layers.flat_map(|layer| names.feed_forward(layer, &spec.arch.layers[layer]));
                 Ok(Memory::for_shard(bytes_of(checkpoint, blocks)?))
             }
@@ -337,6 +337,17 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     }
 
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>> {
+        let apart = spec.ffn_on_cpu.as_ref().is_some_and(|layers| !layers.is_empty());
+        if apart && self.cpu.is_none() && !self.capabilities.in_place_weights {
+            return Err(Error::new(
+                ErrorKind::PlacementInvalid,
+                format!(
+                    "expected engine `{}` to have the CPU beside it for feed-forward blocks, found it alone",
+                    self.id
+                ),
+            )
+            .with_hint("make the engine with the option ffn_on_cpu"));
+        }
         let memory = self.resolve(spec, checkpoint)?;
         let (own, experts): (_, Box<dyn ExpertProvider<B>>) = match &self.cpu {
             Some(cpu) => (Memory::Mapped, Box::new(CpuExperts::new(Arc::clone(cpu), spec, memory))),

@@ -3,16 +3,19 @@
 mod admission;
 pub mod backend;
 pub mod ceiling;
+mod check;
 mod cluster;
 mod direct;
 mod instance;
 mod inventory;
+mod links;
 pub mod memory;
 mod placement;
 mod planner;
 mod report;
 mod request;
 mod ring;
+mod rules;
 pub mod split;
 
 pub use admission::{DEFAULT_MAX_TOKENS, admit_max_tokens, prefill_chunks};

@@ -43,6 +43,29 @@ pub enum Rule {
     Hosts,
 }
 
+impl Rule {
+    /// How JSON spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Rule::Connected => "connected",
+            Rule::Excluded => "excluded",
+            Rule::Eligible => "eligible",
+            Rule::MinVram => "min_vram",
+            Rule::SingleNodeEngine => "single_node_engine",
+            Rule::Required => "required",
+            Rule::Memory => "memory",
+            Rule::TensorDivisible => "tensor_divisible",
+            Rule::PipelineSupported => "pipeline_supported",
+            Rule::FewestNodes => "fewest_nodes",
+            Rule::Rdma => "rdma",
+            Rule::LeafFirst => "leaf_first",
+            Rule::Best => "best",
+            Rule::Layers => "layers",
+            Rule::Hosts => "hosts",
+        }
+    }
+}
+
 /// What a rule left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]

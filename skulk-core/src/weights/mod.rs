@@ -7,7 +7,7 @@
 mod dtype;
 pub mod gguf;
 mod memory;
-mod mmap;
+pub(crate) mod mmap;
 mod open;
 pub(crate) mod quant;
 mod region;

@@ -1,0 +1,307 @@
+//! Where does reading stand in a card, which faults are known, and which values does each kind of field take?
+
+use std::collections::BTreeSet;
+
+use super::read::{CardFault, FaultKind};
+use super::tree::{Tree, clip};
+
+/// What a field's value is read with, one kind of value each.
+pub(super) trait Leaf: Sized {
+    /// Faults of a list's items name the item; otherwise the list.
+    const NAMED_IN_LISTS: bool = true;
+
+    /// The value, or `None` once its faults are noted. `least` bounds numbers.
+    fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self>;
+
+    /// The value of a field without a default that is not there.
+    fn absent() -> Option<Self> {
+        None
+    }
+}
+
+/// One step into a document: a field, and its place among its section's; or an item's place.
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Field(&'a str, usize),
+    Item(usize),
+}
+
+/// Where reading stands in the document, and the faults so far.
+#[derive(Default)]
+pub(super) struct Reader<'a> {
+    path: Vec<Step<'a>>,
+    /// With their places in the document.
+    faults: Vec<(Vec<usize>, CardFault)>,
+}
+
+impl<'a> Reader<'a> {
+    /// Notes a fault of the value that is being read.
+    pub(super) fn fault(&mut self, kind: FaultKind, found: impl Into<String>, allowed: impl Into<String>) {
+        let names = self.path.iter().map(|step| match step {
+            Step::Field(name, _) => name.escape_debug().to_string(),
+            Step::Item(index) => index.to_string(),
+        });
+        let places = self.path.iter().map(|step| match step {
+            Step::Field(_, index) | Step::Item(index) => *index,
+        });
+        let field = names.collect::<Vec<_>>().join(".");
+        let fault = CardFault { field, kind, found: found.into(), allowed: allowed.into() };
+        self.faults.push((places.collect(), fault));
+    }
+
+    fn mistyped(&mut self, tree: &Tree, allowed: &str) {
+        self.fault(FaultKind::Type, tree.show(), allowed);
+    }
+
+    fn inside<T>(&mut self, step: Step<'a>, read: impl FnOnce(&mut Self) -> T) -> T {
+        self.path.push(step);
+        let value = read(self);
+        self.path.pop();
+        value
+    }
+
+    /// One of a closed set of values.
+    pub(super) fn name<T: Copy>(&mut self, tree: &Tree, all: &[T], name: fn(T) -> &'static str) -> Option<T> {
+        let found = match tree {
+            Tree::Text(text) => all.iter().copied().find(|value| name(*value) == text),
+            _ => None,
+        };
+        if found.is_none() {
+            let kind = if matches!(tree, Tree::Text(_)) { FaultKind::Value } else { FaultKind::Type };
+            let names: Vec<String> = all.iter().map(|value| format!("\"{}\"", name(*value))).collect();
+            self.fault(kind, tree.show(), format!("one of {}", names.join(", ")));
+        }
+        found
+    }
+
+    fn items<T: Leaf>(&mut self, tree: &'a Tree, least: Option<i64>) -> Option<Vec<T>> {
+        let Tree::List(items) = tree else {
+            self.mistyped(tree, "a list");
+            return None;
+        };
+        // Every item is read before any fault ends it.
+        let values: Vec<Option<T>> = items
+            .iter()
+            .enumerate()
+            .map(|(index, item)| match T::NAMED_IN_LISTS {
+                true => self.inside(Step::Item(index), |reader| T::read(item, least, reader)),
+                false => T::read(item, least, self),
+            })
+            .collect();
+        values.into_iter().collect()
+    }
+
+    /// The given fields of a section, once unknown ones are noted. `names` are all fields it has, in snake_case.
+    pub(super) fn fields(&mut self, tree: &'a Tree, names: &'static [&'static str]) -> Option<Fields<'a>> {
+        let Tree::Table(entries) = tree else {
+            self.mistyped(tree, "a table");
+            return None;
+        };
+        let mut given: Vec<Option<Entry<'a>>> = vec![None; names.len()];
+        for (index, (key, value)) in entries.iter().enumerate() {
+            let entry = Entry { key, index, value };
+            let Some(slot) = snake_case(key).and_then(|key| names.iter().position(|name| *name == key))
+            else {
+                let allowed = format!("one of {}", names.join(", "));
+                self.inside(entry.step(), |r| r.fault(FaultKind::Unknown, clip(key), allowed));
+                continue;
+            };
+            let Some(first) = given[slot] else {
+                given[slot] = Some(entry);
+                continue;
+            };
+            // Of two spellings the TOML one is too many, wherever it stands.
+            let (kept, extra) = if key.contains('_') { (first, entry) } else { (entry, first) };
+            let (kept, extra) = if key == first.key { (first, entry) } else { (kept, extra) };
+            let allowed = format!("it once, found {} as well", kept.key);
+            self.inside(extra.step(), |r| r.fault(FaultKind::Unknown, extra.value.show(), allowed));
+            given[slot] = Some(kept);
+        }
+        Some(Fields { names, given, len: entries.len() })
+    }
+
+    /// All faults, in the document's order.
+    pub(super) fn into_faults(mut self) -> Vec<CardFault> {
+        self.faults.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.faults.into_iter().map(|(_, fault)| fault).collect()
+    }
+}
+
+/// `nLayers` as `n_layers`; a key of neither spelling is none.
+fn snake_case(key: &str) -> Option<String> {
+    let upper = key.contains(|c: char| c.is_ascii_uppercase());
+    if upper && key.contains('_') {
+        return None;
+    }
+    let mut snake = String::with_capacity(key.len() + 4);
+    for c in key.chars() {
+        if c.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(c.to_ascii_lowercase());
+    }
+    Some(snake)
+}
+
+/// A field that the document gives.
+#[derive(Clone, Copy)]
+struct Entry<'a> {
+    key: &'a str,
+    index: usize,
+    value: &'a Tree,
+}
+
+impl<'a> Entry<'a> {
+    fn step(&self) -> Step<'a> {
+        Step::Field(self.key, self.index)
+    }
+}
+
+/// The fields that a section of the document gives.
+pub(super) struct Fields<'a> {
+    names: &'static [&'static str],
+    given: Vec<Option<Entry<'a>>>,
+    /// Fields that the document has in this section, whatever they are.
+    len: usize,
+}
+
+impl<'a> Fields<'a> {
+    fn entry(&self, name: &str) -> Option<Entry<'a>> {
+        let slot = self.names.iter().position(|known| *known == name)?;
+        self.given.get(slot).copied().flatten()
+    }
+
+    /// The value as it stands in the document.
+    pub(super) fn get(&self, name: &str) -> Option<&'a Tree> {
+        self.entry(name).map(|entry| entry.value)
+    }
+
+    /// Reads one field. One that is not there has its default; without any it is noted as missing.
+    pub(super) fn read<T: Leaf>(
+        &self,
+        name: &'static str,
+        least: Option<i64>,
+        default: Option<fn() -> T>,
+        reader: &mut Reader<'a>,
+    ) -> Option<T> {
+        if let Some(entry) = self.entry(name) {
+            return reader.inside(entry.step(), |reader| T::read(entry.value, least, reader));
+        }
+        let value = default.map(|default| default()).or_else(T::absent);
+        if value.is_none() {
+            let allowed = "a value: the field is required";
+            reader.inside(Step::Field(name, self.len), |r| r.fault(FaultKind::Missing, "", allowed));
+        }
+        value
+    }
+
+    /// Notes a fault of a field that is there.
+    pub(super) fn fault(&self, name: &str, kind: FaultKind, allowed: &str, reader: &mut Reader<'a>) {
+        if let Some(entry) = self.entry(name) {
+            reader.inside(entry.step(), |reader| reader.fault(kind, entry.value.show(), allowed));
+        }
+    }
+}
+
+/// A whole number from `least` to the largest that TOML has.
+fn integer<'a>(tree: &'a Tree, least: i64, reader: &mut Reader<'a>) -> Option<i64> {
+    let allowed = match least {
+        i64::MIN => "a whole number of 64 bits".to_owned(),
+        _ => format!("a whole number of {least} or more"),
+    };
+    match tree {
+        Tree::Int(value) if *value >= least => return Some(*value),
+        Tree::Int(_) => reader.fault(FaultKind::Range, tree.show(), allowed),
+        Tree::Huge(_) => reader.fault(FaultKind::Range, tree.show(), "a whole number of 64 bits"),
+        _ => reader.mistyped(tree, &allowed),
+    }
+    None
+}
+
+impl Leaf for i64 {
+    fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
+        integer(tree, least.unwrap_or(i64::MIN), reader)
+    }
+}
+
+macro_rules! unsigned {
+    ($($type:ty),*) => {$(
+        impl Leaf for $type {
+            fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
+                let value = integer(tree, least.unwrap_or(0), reader)?;
+                <$type>::try_from(value)
+                    .map_err(|_| {
+                        let allowed = format!("a whole number of at most {}", <$type>::MAX);
+                        reader.fault(FaultKind::Range, tree.show(), allowed)
+                    })
+                    .ok()
+            }
+        }
+    )*};
+}
+
+unsigned!(u64, usize);
+
+impl Leaf for f64 {
+    fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
+        let least = least.map_or(f64::NEG_INFINITY, |least| least as f64);
+        let value = match tree {
+            Tree::Float(value) => *value,
+            Tree::Int(value) => *value as f64,
+            _ => {
+                reader.mistyped(tree, "a number");
+                return None;
+            }
+        };
+        if !value.is_finite() || value < least {
+            reader.fault(FaultKind::Range, tree.show(), format!("a finite number of {least} or more"));
+            return None;
+        }
+        Some(value)
+    }
+}
+
+impl Leaf for bool {
+    fn read<'a>(tree: &'a Tree, _: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
+        if let Tree::Bool(value) = tree {
+            return Some(*value);
+        }
+        reader.mistyped(tree, "true or false");
+        None
+    }
+}
+
+impl Leaf for String {
+    fn read<'a>(tree: &'a Tree, _: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
+        if let Tree::Text(text) = tree {
+            return Some(text.clone());
+        }
+        reader.mistyped(tree, "text");
+        None
+    }
+}
+
+impl<T: Leaf> Leaf for Option<T> {
+    fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
+        match tree {
+            Tree::Null => Some(None),
+            _ => T::read(tree, least, reader).map(Some),
+        }
+    }
+
+    fn absent() -> Option<Self> {
+        Some(None)
+    }
+}
+
+impl<T: Leaf> Leaf for Vec<T> {
+    fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
+        reader.items(tree, least)
+    }
+}
+
+impl<T: Leaf + Ord> Leaf for BTreeSet<T> {
+    fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
+        Some(reader.items(tree, least)?.into_iter().collect())
+    }
+}
