@@ -35,3 +35,4 @@ pub use report::{
     Rule, RuleReport, Speculation,
 };
 pub use request::{Request, Sharding, Strictness, Transport};
+pub use ring::{is_vpn_address, leaves, rings};

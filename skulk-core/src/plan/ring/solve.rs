@@ -1,0 +1,562 @@
+//! Which ring is taken? The rules, one after the other.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::assign::{Check, assign};
+use super::canonical::{Ring, Search, Shape};
+use super::facts::{self, Facts};
+use super::fit::Fit;
+use super::graph::Graph;
+use super::hosts;
+use super::rules::{Ledger, Refused};
+use super::topology::Topology;
+use crate::card::ModelCard;
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::backend::{engine_of, is_multi_node, serves};
+use crate::plan::cluster::{LinkKind, Role};
+use crate::plan::instance::Instance;
+use crate::plan::memory::{GIB, accelerator_memory};
+use crate::plan::placement::Part;
+use crate::plan::report::{PlanReport, Rejection, Rule};
+use crate::plan::request::{Request, Sharding, Strictness, Transport};
+
+/// The model of which Skulk 1.3 knows that it cannot be split by layers.
+const NO_PIPELINE: &str = "mlx-community/DeepSeek-V3.1-8bit";
+
+/// What is to be placed, and on what.
+pub(super) struct Problem<'a> {
+    pub(super) card: &'a ModelCard,
+    pub(super) request: &'a Request,
+    pub(super) topology: &'a Topology<'a>,
+    pub(super) facts: Vec<Facts<'a>>,
+    /// The request's rings.
+    given: Option<Vec<Ring>>,
+}
+
+/// A ring with all that its nodes must know.
+pub(super) struct Solution {
+    pub(super) ring: Ring,
+    /// As it came to be: one node has nothing to divide.
+    pub(super) sharding: Sharding,
+    /// Layers and part of each rank.
+    pub(super) parts: Vec<(Range<usize>, Part)>,
+    pub(super) instance: Instance,
+    /// Other rings that passed all rules, and all scores; the chosen one first.
+    pub(super) compared: Vec<(Ring, Score)>,
+}
+
+/// How good a ring is, the most important first.
+#[derive(Clone, Copy)]
+pub(super) struct Score {
+    /// Higher for a backend that the card prefers more, and that all nodes have.
+    pub(super) backend: usize,
+    /// Shares of the model on disk, added up.
+    pub(super) download: f64,
+    /// Free main memory, added up.
+    pub(super) available: u128,
+}
+
+impl Score {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let download = self.download.total_cmp(&other.download);
+        self.backend.cmp(&other.backend).then(download).then(self.available.cmp(&other.available))
+    }
+}
+
+impl<'a> Problem<'a> {
+    /// # Errors
+    /// `InvalidArgument` for rings of the request that are empty, or name nodes that are not there, or twice.
+    pub(super) fn new(card: &'a ModelCard, topology: &'a Topology<'a>, request: &'a Request) -> Result<Self> {
+        let given = request.rings.as_ref().map(|rings| {
+            let ring = |names: &Vec<_>| {
+                let found: Option<Vec<usize>> = names.iter().map(|name| topology.index(name)).collect();
+                let found = found.filter(|ring| !ring.is_empty()).filter(|ring| {
+                    let mut sorted = ring.clone();
+                    sorted.sort_unstable();
+                    sorted.windows(2).all(|pair| pair[0] != pair[1])
+                });
+                found.map(Ring::new).ok_or_else(|| {
+                    let what = "expected rings of different nodes of the cluster, found";
+                    Error::new(ErrorKind::InvalidArgument, format!("{what} {names:?}")).with("field", "rings")
+                })
+            };
+            rings.iter().map(ring).collect::<Result<Vec<Ring>>>()
+        });
+        let facts = Facts::all(card, topology, request);
+        Ok(Self { card, request, topology, facts, given: given.transpose()? })
+    }
+
+    /// Applies all rules.
+    pub(super) fn solve(&self, ledger: &mut Ledger) -> Result<Solution, Refused> {
+        let rings = self.of_eligible_nodes(ledger)?;
+        let rings = self.that_fit(ledger, rings)?;
+        let rings = self.divisible(ledger, rings)?;
+        match self.given {
+            Some(_) => self.best_given(ledger, rings),
+            None => self.best_own(ledger, rings),
+        }
+    }
+
+    /// The planner's own rings of these nodes.
+    pub(super) fn own_rings(&self, nodes: &[usize]) -> Vec<Ring> {
+        let mut nodes = nodes.to_vec();
+        facts::canonical(&self.facts, &mut nodes);
+        let orders = facts::orders(self.card, self.request, &self.facts, &nodes);
+        let mut position = vec![usize::MAX; self.topology.len()];
+        nodes.iter().enumerate().for_each(|(i, &node)| position[node] = i);
+        let graph = |wanted: &dyn Fn(&LinkKind) -> bool| {
+            let links = self.topology.all_links().filter(|(.., kind)| wanted(kind));
+            let links = links.map(|(a, b, _)| (position[a], position[b]));
+            Graph::new(nodes.len(), links.filter(|&(a, b)| a < usize::MAX && b < usize::MAX))
+        };
+        let mut search = Search::new(&nodes, &orders, self.request.min_nodes);
+        if self.request.transport == Transport::MlxJaccl {
+            search.add(&graph(&|kind| matches!(kind, LinkKind::Rdma { .. })).mutual(), Shape::Clique);
+        }
+        // Rings whose neighbours reach each other come before those that only a cycle of links makes.
+        let sockets = graph(&|kind| matches!(kind, LinkKind::Socket { .. })).mutual();
+        search.add(&sockets, Shape::Cycle);
+        if self.topology.is_mesh() {
+            // Of a mesh, interfaces say at which addresses.
+            let has_interface =
+                |&i: &usize| self.topology.node(nodes[i]).is_some_and(|node| !node.interfaces.is_empty());
+            search.add(&Graph::Complete((0..nodes.len()).filter(has_interface).collect()), Shape::Cycle);
+            search.add(&Graph::Complete((0..nodes.len()).collect()), Shape::Cycle);
+        } else {
+            let linked = graph(&|_| true);
+            if linked.n_links() > sockets.n_links() {
+                search.add(&linked, Shape::Cycle);
+            }
+        }
+        search.finish()
+    }
+
+    /// Rings that are wide enough, of nodes that may be used, that hold those that must be.
+    fn of_eligible_nodes(&self, ledger: &mut Ledger) -> Result<Vec<Ring>, Refused> {
+        let (card, request) = (self.card, self.request);
+        let min = request.min_nodes;
+        let mut nodes: Vec<usize> = (0..self.topology.len()).collect();
+        let rings = self.given.clone().unwrap_or_else(|| self.own_rings(&nodes));
+        let reason = |ring: &Ring| format!("{} node(s), fewer than {min}", ring.len());
+        let rings = ledger.keep(Rule::Connected, rings, |ring| ring.len() >= min, reason);
+        if rings.is_empty() {
+            let known = self.topology.len();
+            let pending = known >= min;
+            let message = if pending {
+                format!(
+                    "The topology knows {known} node(s) but none form a connected cycle of at least {min} node(s) \
+                     yet. Connection info may still be on its way: retry shortly"
+                )
+            } else {
+                format!(
+                    "The topology has only {known} node(s); a placement with min_nodes={min} is impossible"
+                )
+            };
+            return Err(Refused { pending, ..Refused::new(Rule::Connected, message) });
+        }
+
+        let excluded = |node: usize| {
+            let id = self.topology.id(node);
+            request.excluded_nodes.contains(id).then(|| format!("node {id} is excluded"))
+        };
+        let rings = self.without(ledger, Rule::Excluded, rings, &mut nodes, excluded, || {
+            let n = request.excluded_nodes.len();
+            format!("All cycles of at least {min} node(s) touch an excluded node ({n} node(s) excluded)")
+        })?;
+
+        let compatible = &card.placement.compatible_backends;
+        let ineligible = |node: usize| {
+            let (id, facts) = (self.topology.id(node), &self.facts[node]);
+            if facts.role != Role::Full {
+                return Some(format!("node {id} has the role {}", facts.role.as_str()));
+            }
+            let tags = facts.tags.filter(|_| !compatible.iter().any(|tag| facts.may_serve(tag)))?;
+            Some(format!("node {id} has backends {tags:?}"))
+        };
+        let rings = self.without(ledger, Rule::Eligible, rings, &mut nodes, ineligible, || {
+            format!(
+                "All cycles of at least {min} node(s) touch a node ineligible for this model: either one that is \
+                 not for models, or one whose backends do not match the model's compatible_backends \
+                 ({compatible:?})"
+            )
+        })?;
+
+        let mut rings = rings;
+        if let Some(gib) = card.placement.min_vram_gib {
+            let too_small = |node: usize| {
+                let has = self.topology.node(node).and_then(accelerator_memory);
+                let has_enough = has.is_some_and(|bytes| bytes as f64 >= gib * GIB);
+                let id = self.topology.id(node);
+                (!has_enough).then(|| match has {
+                    Some(bytes) => {
+                        format!("node {id} has {:.1}GiB of accelerator memory, not {gib}", bytes as f64 / GIB)
+                    }
+                    None => format!("node {id} has reported no accelerator memory, not {gib}GiB"),
+                })
+            };
+            rings = self.without(ledger, Rule::MinVram, rings, &mut nodes, too_small, || {
+                format!("All cycles of at least {min} node(s) touch a node with less accelerator memory than {gib}GiB")
+            })?;
+        }
+
+        if !compatible.is_empty() && !compatible.iter().filter_map(|tag| engine_of(tag)).any(is_multi_node) {
+            let reason = |ring: &Ring| format!("{} nodes, but {compatible:?} run on one", ring.len());
+            rings = ledger.keep(Rule::SingleNodeEngine, rings, |ring| ring.len() == 1, reason);
+            if rings.is_empty() {
+                let message =
+                    "This model's engine is single-node only, but no single-node cycle is eligible for it";
+                return Err(Refused::new(Rule::SingleNodeEngine, message));
+            }
+        }
+
+        let required = &request.required_nodes;
+        if !required.is_empty() {
+            let mut must = vec![false; self.topology.len()];
+            required.iter().filter_map(|id| self.topology.index(id)).for_each(|node| must[node] = true);
+            let held = |ring: &Ring| ring.iter().filter(|&&node| must[node]).count();
+            let reason = |ring: &Ring| format!("{} of {} required nodes", held(ring), required.len());
+            rings = ledger.keep(Rule::Required, rings, |ring| held(ring) == required.len(), reason);
+            if rings.is_empty() {
+                let names: Vec<&str> = required.iter().map(|id| id.as_str()).collect();
+                let message =
+                    format!("No candidate cycle contains all required nodes [{}]", names.join(", "));
+                return Err(Refused::new(Rule::Required, message));
+            }
+        }
+        Ok(rings)
+    }
+
+    /// Rings without the nodes for which there is a reason: those given that have none of them; else the
+    /// planner's own of the others.
+    fn without(
+        &self,
+        ledger: &mut Ledger,
+        rule: Rule,
+        rings: Vec<Ring>,
+        nodes: &mut Vec<usize>,
+        reason: impl Fn(usize) -> Option<String>,
+        message: impl Fn() -> String,
+    ) -> Result<Vec<Ring>, Refused> {
+        let bad: Vec<bool> = (0..self.topology.len()).map(|node| reason(node).is_some()).collect();
+        let is_good = |ring: &Ring| ring.iter().all(|&node| !bad[node]);
+        let why = |ring: &Ring| {
+            let reasons = ring.iter().filter_map(|&node| reason(node));
+            reasons.take(PlanReport::LISTED).collect::<Vec<_>>().join("; ")
+        };
+        let all = rings.clone();
+        let mut rings = ledger.keep(rule, rings, is_good, why);
+        if self.given.is_none() && rings.len() < all.len() {
+            nodes.retain(|&node| !bad[node]);
+            rings = self.own_rings(nodes);
+            rings.retain(|ring| ring.len() >= self.request.min_nodes);
+            if let Some(report) = ledger.rules.last_mut() {
+                report.after = rings.len();
+            }
+        }
+        if rings.is_empty() {
+            Err(Refused { rings: all, ..Refused::new(rule, message()) })
+        } else {
+            Ok(rings)
+        }
+    }
+
+    /// Bytes that each of a ring's nodes may use.
+    pub(super) fn usable(&self, ring: &[usize]) -> Vec<u64> {
+        ring.iter().map(|&node| self.facts[node].bytes()).collect()
+    }
+
+    pub(super) fn names(&self, ring: &[usize]) -> Vec<&'a str> {
+        ring.iter().map(|&node| self.topology.id(node).as_str()).collect()
+    }
+
+    fn facts_of(&self, ring: &[usize]) -> Vec<&Facts<'a>> {
+        ring.iter().map(|&node| &self.facts[node]).collect()
+    }
+
+    /// Rings that have the memory.
+    fn that_fit(&self, ledger: &mut Ledger, rings: Vec<Ring>) -> Result<Vec<Ring>, Refused> {
+        let fit = Fit::new(self.card, self.request);
+        let force = self.request.strictness == Strictness::Force;
+        let known = |ring: &Ring| force || ring.iter().all(|&node| self.facts[node].usable.is_some());
+        let reason = |ring: &Ring| {
+            if known(ring) {
+                return fit.reason(&self.names(ring), &self.facts_of(ring));
+            }
+            let silent = ring.iter().filter(|&&node| self.facts[node].usable.is_none()).copied();
+            format!(
+                "nothing is known of the memory of {}",
+                self.names(&silent.collect::<Vec<_>>()).join(", ")
+            )
+        };
+        let all = rings.clone();
+        let fits = |ring: &Ring| known(ring) && fit.fits(&self.usable(ring));
+        let rings = ledger.keep(Rule::Memory, rings, fits, reason);
+        if !rings.is_empty() {
+            return Ok(rings);
+        }
+        let mut seen = vec![false; self.topology.len()];
+        let silent = |node: &&usize| self.facts[**node].usable.is_none();
+        let pending: Vec<usize> = all
+            .iter()
+            .flat_map(|ring| ring.iter().filter(silent))
+            .filter(|&&node| !std::mem::replace(&mut seen[node], true))
+            .copied()
+            .collect();
+        let message = if pending.is_empty() {
+            let listed = all.iter().take(PlanReport::LISTED).map(reason);
+            format!(
+                "No candidate cycle fits {} ({:.1}GiB of weights): {}",
+                self.card.model_id,
+                self.card.storage_size.in_bytes as f64 / GIB,
+                listed.collect::<Vec<_>>().join("; ")
+            )
+        } else {
+            let names = self.names(&pending).join(", ");
+            format!("Memory info has not been gathered yet for node(s) [{names}]")
+        };
+        Err(Refused { pending: !pending.is_empty(), rings: all, ..Refused::new(Rule::Memory, message) })
+    }
+
+    /// Rings over which the model can be split as requested.
+    fn divisible(&self, ledger: &mut Ledger, rings: Vec<Ring>) -> Result<Vec<Ring>, Refused> {
+        let card = self.card;
+        match self.request.sharding {
+            Sharding::Tensor if !card.supports_tensor => {
+                ledger.keep(Rule::TensorDivisible, rings, |_| false, |_| "the card says no".to_owned());
+                let what = "Requested Tensor sharding but this model does not support tensor parallelism";
+                Err(Refused::new(Rule::TensorDivisible, format!("{what}: {}", card.model_id)))
+            }
+            Sharding::Tensor => {
+                let heads = card.num_key_value_heads;
+                let divides = |ring: &Ring| {
+                    card.hidden_size % ring.len() == 0 && heads.is_none_or(|heads| heads % ring.len() == 0)
+                };
+                let facts = match heads {
+                    Some(heads) => format!("hidden_size={}, num_key_value_heads={heads}", card.hidden_size),
+                    None => format!("hidden_size={}", card.hidden_size),
+                };
+                let reason = |ring: &Ring| format!("{} nodes do not divide {facts}", ring.len());
+                let rings = ledger.keep(Rule::TensorDivisible, rings, divides, reason);
+                if rings.is_empty() {
+                    let what = "No tensor sharding found for model with";
+                    let message = format!("{what} {facts} across candidate cycles");
+                    return Err(Refused::new(Rule::TensorDivisible, message));
+                }
+                Ok(rings)
+            }
+            Sharding::Pipeline if card.model_id == NO_PIPELINE => {
+                let reason = |_: &Ring| "the model cannot be split by layers".to_owned();
+                ledger.keep(Rule::PipelineSupported, rings, |_| false, reason);
+                let message = "Pipeline parallelism is not supported for DeepSeek V3.1 (8-bit)";
+                Err(Refused::new(Rule::PipelineSupported, message))
+            }
+            Sharding::Pipeline => Ok(rings),
+        }
+    }
+
+    /// The reference's choice: fewest nodes, then RDMA, leaves and scores; what then fails, fails.
+    fn best_given(&self, ledger: &mut Ledger, rings: Vec<Ring>) -> Result<Solution, Refused> {
+        let fewest = rings.iter().map(|ring| ring.len()).min().unwrap_or(0);
+        let reason = |ring: &Ring| format!("{} nodes, more than {fewest}", ring.len());
+        let mut rings = ledger.keep(Rule::FewestNodes, rings, |ring| ring.len() == fewest, reason);
+        if self.request.transport == Transport::MlxJaccl {
+            let reason = |_: &Ring| "neighbours without RDMA".to_owned();
+            rings = ledger.keep(Rule::Rdma, rings, |ring| self.linked_are_rdma(ring), reason);
+            if rings.is_empty() {
+                return Err(no_rdma());
+            }
+        }
+        let has_leaf = |ring: &Ring| ring.iter().any(|&node| self.topology.is_leaf(node));
+        if rings.iter().any(has_leaf) {
+            let reason = |_: &Ring| "each node has several neighbours".to_owned();
+            rings = ledger.keep(Rule::LeafFirst, rings, has_leaf, reason);
+        }
+        let mut compared = self.compared(rings);
+        let (before, others) = (compared.len(), compared.iter().skip(1));
+        let worse = others.take(PlanReport::LISTED).map(|(ring, score)| ledger.rejection(ring, score.text()));
+        let worse: Vec<Rejection> = worse.collect();
+        ledger.note(Rule::Best, before, before.min(1), worse);
+        compared.truncate(PlanReport::LISTED);
+        let Some((ring, _)) = compared.first().cloned() else {
+            return Err(Refused::new(Rule::Best, "expected at least one candidate cycle, found none"));
+        };
+        let attempt = self.attempt(&ring, Check::Weights);
+        let (sharding, parts, instance) = attempt.map_err(|(rule, message)| {
+            ledger.note(rule, 1, 0, vec![ledger.rejection(&ring, message.clone())]);
+            Refused { rings: vec![ring.clone()], ..Refused::new(rule, message) }
+        })?;
+        ledger.note(Rule::Layers, 1, 1, Vec::new());
+        ledger.note(Rule::Hosts, 1, 1, Vec::new());
+        Ok(Solution { ring, sharding, parts, instance, compared })
+    }
+
+    /// The planner's own choice: fewest nodes, then scores; and what fails makes place for the next.
+    fn best_own(&self, ledger: &mut Ledger, rings: Vec<Ring>) -> Result<Solution, Refused> {
+        let total = rings.len();
+        let mut widths: BTreeMap<usize, Vec<Ring>> = BTreeMap::new();
+        for ring in rings {
+            widths.entry(ring.len()).or_default().push(ring);
+        }
+        let jaccl = self.request.transport == Transport::MlxJaccl;
+        let mut rdma = Tally::default();
+        let (mut layers, mut hosts) = (Tally::default(), Tally::default());
+        let mut first: Option<Refused> = None;
+        let mut chosen = None;
+        for (width, rings) in widths {
+            let n = rings.len();
+            let passes = |ring: &Ring| !jaccl || self.all_are_rdma(ring);
+            let (rings, without): (Vec<Ring>, Vec<Ring>) = rings.into_iter().partition(passes);
+            rdma.pass(rings.len());
+            for ring in without {
+                rdma.fail(|| ledger.rejection(&ring, "not all are linked with all by RDMA".to_owned()));
+            }
+            let mut compared = self.compared(rings);
+            let found = (0..compared.len()).find_map(|i| {
+                for ring in self.turns(&compared[i].0) {
+                    match self.attempt(&ring, Check::Footprint) {
+                        Ok(solution) => return Some((i, ring, solution)),
+                        Err((rule, message)) => {
+                            let tally = if rule == Rule::Layers { &mut layers } else { &mut hosts };
+                            tally.fail(|| ledger.rejection(&ring, message.clone()));
+                            first.get_or_insert_with(|| Refused {
+                                rings: vec![ring.clone()],
+                                ..Refused::new(rule, message)
+                            });
+                        }
+                    }
+                }
+                None
+            });
+            if let Some((i, ring, solution)) = found {
+                let (_, score) = compared.remove(i);
+                compared.insert(0, (ring, score));
+                chosen = Some((width, n, compared, solution));
+                break;
+            }
+        }
+        if jaccl {
+            ledger.note(Rule::Rdma, rdma.before, rdma.after, rdma.rejected);
+        }
+        if let Some((_, n, compared, _)) = &chosen {
+            ledger.note(Rule::FewestNodes, total, *n, Vec::new());
+            let worse = compared.iter().skip(1).take(PlanReport::LISTED);
+            let worse = worse.map(|(ring, score)| ledger.rejection(ring, score.text())).collect();
+            ledger.note(Rule::Best, compared.len(), 1, worse);
+        }
+        for (rule, mut tally) in [(Rule::Layers, layers), (Rule::Hosts, hosts)] {
+            tally.pass(usize::from(chosen.is_some()));
+            if tally.before > 0 {
+                ledger.note(rule, tally.before, tally.after, tally.rejected);
+            }
+        }
+        match chosen {
+            Some((_, _, mut compared, (sharding, parts, instance))) => {
+                compared.truncate(PlanReport::LISTED);
+                let ring = compared[0].0.clone();
+                Ok(Solution { ring, sharding, parts, instance, compared })
+            }
+            None => Err(first.unwrap_or_else(no_rdma)),
+        }
+    }
+
+    /// The same ring from each of its nodes, where it matters who is first: all others must reach that one.
+    fn turns(&self, ring: &Ring) -> Vec<Ring> {
+        if self.request.transport == Transport::MlxRing {
+            return vec![ring.clone()];
+        }
+        (0..ring.len()).map(|first| Ring::new([&ring[first..], &ring[..first]].concat())).collect()
+    }
+
+    /// Layers and hosts of a ring, or the rule that turns it down.
+    #[expect(clippy::type_complexity, reason = "the parts of a solution")]
+    fn attempt(
+        &self,
+        ring: &[usize],
+        check: Check,
+    ) -> Result<(Sharding, Vec<(Range<usize>, Part)>, Instance), (Rule, String)> {
+        let request = self.request;
+        let single = ring.len() == 1;
+        let sharding = if single { Sharding::Pipeline } else { request.sharding };
+        let (names, facts) = (self.names(ring), self.facts_of(ring));
+        let parts = assign(self.card, request, sharding, &names, &facts, check);
+        let parts = parts.map_err(|message| (Rule::Layers, message))?;
+        let canonical = self.given.is_none();
+        let instance = if single || request.transport == Transport::MlxRing {
+            hosts::ring(self.topology, ring, request.port, canonical)
+        } else {
+            hosts::jaccl(self.topology, ring, request.port, canonical)
+        };
+        Ok((sharding, parts, instance.map_err(|message| (Rule::Hosts, message))?))
+    }
+
+    /// Rings by score, best first; of equal ones the first.
+    fn compared(&self, rings: Vec<Ring>) -> Vec<(Ring, Score)> {
+        let mut compared: Vec<(Ring, Score)> =
+            rings.into_iter().map(|ring| (ring.clone(), self.score(&ring))).collect();
+        compared.sort_by(|(_, a), (_, b)| b.cmp(a));
+        compared
+    }
+
+    fn score(&self, ring: &[usize]) -> Score {
+        let preference = &self.card.placement.backend_preference;
+        let all_serve = |tag: &String| {
+            ring.iter()
+                .all(|&node| self.facts[node].tags.is_none_or(|tags| tags.iter().any(|has| serves(has, tag))))
+        };
+        let facts = || ring.iter().map(|&node| &self.facts[node]);
+        Score {
+            backend: preference.iter().position(all_serve).map_or(0, |i| preference.len() - i),
+            download: facts().map(|facts| facts.download).sum(),
+            available: facts().map(|facts| u128::from(facts.available)).sum(),
+        }
+    }
+
+    /// The reference's rule: wherever a node of the ring is linked to another, one of the links is RDMA.
+    fn linked_are_rdma(&self, ring: &[usize]) -> bool {
+        let pairs = ring.iter().flat_map(|&a| ring.iter().map(move |&b| (a, b)));
+        pairs.into_iter().all(|(a, b)| !self.topology.is_linked(a, b) || self.topology.rdma(a, b).is_some())
+    }
+
+    fn all_are_rdma(&self, ring: &[usize]) -> bool {
+        ring.iter().all(|&a| ring.iter().all(|&b| a == b || self.topology.rdma(a, b).is_some()))
+    }
+}
+
+impl Score {
+    pub(super) fn text(&self) -> String {
+        format!(
+            "backend score {}, {:.2} of the model on disk, {:.1}GiB free",
+            self.backend,
+            self.download,
+            self.available as f64 / GIB
+        )
+    }
+}
+
+fn no_rdma() -> Refused {
+    Refused::new(Rule::Rdma, "Requested RDMA (MlxJaccl) but no RDMA-connected cycles available")
+}
+
+/// What a rule did to one ring after the other.
+#[derive(Default)]
+struct Tally {
+    before: usize,
+    after: usize,
+    rejected: Vec<Rejection>,
+}
+
+impl Tally {
+    fn pass(&mut self, n: usize) {
+        self.before += n;
+        self.after += n;
+    }
+
+    fn fail(&mut self, rejection: impl FnOnce() -> Rejection) {
+        self.before += 1;
+        if self.rejected.len() < PlanReport::LISTED {
+            self.rejected.push(rejection());
+        }
+    }
+}
