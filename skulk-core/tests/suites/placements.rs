@@ -8,7 +8,9 @@ use skulk::plan::{
     Accelerator, Instance, InterfaceType, Link, LinkKind, NetworkInterface, NodeMemory, Part, Role, Rule,
     Sharding, Strictness, Transport, Vendor,
 };
-use skulk::{Cluster, Detail, Error, ErrorKind, ModelCard, Node, NodeId, Placement, PlanReport, Planner, Request};
+use skulk::{
+    Cluster, Detail, Error, ErrorKind, ModelCard, Node, NodeId, Placement, PlanReport, Planner, Request,
+};
 
 use crate::cases::{expect, number, size, strings, text};
 use crate::{cases, each};
@@ -80,9 +82,9 @@ fn node(name: &str, input: &Value, model: &str) -> Node {
 fn link(connection: &Value) -> Link {
     let kind = match text(&connection["type"]) {
         // As in `/ip4/10.0.0.1/tcp/1234`.
-        "socket" => LinkKind::Socket {
-            address: text(&connection["multiaddr"]).split('/').nth(2).unwrap().to_owned(),
-        },
+        "socket" => {
+            LinkKind::Socket { address: text(&connection["multiaddr"]).split('/').nth(2).unwrap().to_owned() }
+        }
         "rdma" => LinkKind::Rdma {
             source_iface: text(&connection["sourceIface"]).to_owned(),
             sink_iface: text(&connection["sinkIface"]).to_owned(),
@@ -206,7 +208,9 @@ fn has_negative_size(case: &Value) -> bool {
 
 fn as_recorded(case: &Value) -> Result<(), String> {
     let (card, cluster, mut request) = match problem(case) {
-        Err(error) if has_negative_size(case) => return expect("kind", &ErrorKind::CardInvalid, &error.kind()),
+        Err(error) if has_negative_size(case) => {
+            return expect("kind", &ErrorKind::CardInvalid, &error.kind());
+        }
         Err(error) => return Err(error.to_string()),
         Ok(_) if has_negative_size(case) => return Err("a card of a negative size was taken".to_owned()),
         Ok(problem) => problem,
@@ -242,7 +246,8 @@ fn as_recorded(case: &Value) -> Result<(), String> {
                     expect(key, value, &described[key])?;
                 }
             }
-            let unsaid = described.as_object().unwrap().keys().find(|key| expected.get(key.as_str()).is_none());
+            let unsaid =
+                described.as_object().unwrap().keys().find(|key| expected.get(key.as_str()).is_none());
             expect("said by us alone", &None, &unsaid)
         }
         (Err(error), false) => {
@@ -320,7 +325,12 @@ fn on_its_own(case: &Value) -> Result<(), String> {
 }
 
 /// A ring whose neighbours reach each other, all layers once, and no node over what it may use.
-fn valid(card: &ModelCard, cluster: &Cluster, request: &Request, placement: &Placement) -> Result<(), String> {
+fn valid(
+    card: &ModelCard,
+    cluster: &Cluster,
+    request: &Request,
+    placement: &Placement,
+) -> Result<(), String> {
     let stages = placement.stages();
     let names: Vec<&NodeId> = stages.iter().map(|stage| &stage.node).collect();
     expect("different nodes", &names.len(), &names.iter().collect::<BTreeSet<_>>().len())?;

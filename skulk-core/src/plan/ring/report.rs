@@ -226,7 +226,9 @@ impl<'a> Problem<'a> {
             }
         };
         for node in request.excluded_nodes.iter().take(PlanReport::LISTED) {
-            attempt(format!("not excluding node {node}"), &|r| r.excluded_nodes.retain(|other| other != node));
+            attempt(format!("not excluding node {node}"), &|r| {
+                r.excluded_nodes.retain(|other| other != node)
+            });
         }
         if request.excluded_nodes.len() > 1 {
             attempt("excluding no nodes".to_owned(), &|r| r.excluded_nodes.clear());
