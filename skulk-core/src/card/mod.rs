@@ -1,6 +1,7 @@
 //! What is known about a model without opening it? Model cards, and the profiles they resolve to.
 
 mod builtin;
+mod folder;
 mod library;
 mod read;
 mod reader;
