@@ -1,6 +1,7 @@
-//! Which layer, expert, token or sequence is meant? Newtypes for every index that could be mixed up.
+//! Which layer, expert, token, sequence or engine is meant? Newtypes for what could be mixed up.
 
 use std::fmt;
+use std::sync::Arc;
 
 macro_rules! index {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
@@ -38,3 +39,25 @@ index!(
     /// One sequence (one conversation's KV cache) inside a shard.
     SeqId(u64)
 );
+
+/// Names an engine, e.g. `cpu`. Placements refer to engines by it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EngineId(Arc<str>);
+
+impl EngineId {
+    /// An id of this spelling.
+    pub fn new(id: &str) -> Self {
+        Self(id.into())
+    }
+
+    /// The id's spelling.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for EngineId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -66,5 +66,10 @@ struct PlacementGuide;
 
 /// Likewise.
 #[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/profiles.md")]
+struct ProfilesGuide;
+
+/// Likewise.
+#[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/cards.md")]
 struct CardsGuide;

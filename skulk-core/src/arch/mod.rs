@@ -18,7 +18,7 @@ use crate::weights::{Checkpoint, Metadata};
 /// Upper bound for every count and size in a configuration; real models stay far below it.
 const MAX_SIZE: usize = 1 << 28;
 /// Upper bound for the number of layers.
-const MAX_LAYERS: usize = 1 << 12;
+pub(crate) const MAX_LAYERS: usize = 1 << 12;
 /// Upper bound for the number of experts of a layer.
 const MAX_EXPERTS: usize = 1 << 14;
 

@@ -1,17 +1,25 @@
 //! What is known about a model without opening it? Model cards, and the profiles they resolve to.
 
+mod checkpoint;
+mod families;
+mod profile;
 mod builtin;
 mod folder;
 mod library;
 mod read;
 mod reader;
+mod reasoning;
 mod rules;
 mod schema;
 mod tree;
 mod write;
 
+pub use checkpoint::{ConfigFacts, GgufChoice, GgufFacts, GgufFile, select_gguf};
+pub use families::is_gemma4_family;
+pub use profile::{Profile, ProfileHints, RequestHints};
 pub use library::CardLibrary;
 pub use read::{CardFault, FaultKind};
+pub use reasoning::ReasoningRequest;
 pub use schema::{
     BuiltinTool, ComponentInfo, ModalitiesCardConfig, ModelCard, ModelTask, MtpConcatOrder,
     MtpNormConvention, OutputParser, PlacementCardConfig, PromptRenderer, ReasoningCardConfig,

@@ -14,7 +14,7 @@ pub(crate) mod top;
 #[cfg(feature = "wgpu")]
 pub(crate) mod wgpu;
 
-use std::fmt;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,30 +22,10 @@ use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
+pub use crate::ids::EngineId;
 use crate::ids::{SeqId, TokenId};
+use crate::plan::Vendor;
 use crate::weights::{Checkpoint, Memory};
-
-/// Names an engine, e.g. `cpu`. Placements refer to engines by it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EngineId(Arc<str>);
-
-impl EngineId {
-    /// An id of this spelling.
-    pub fn new(id: &str) -> Self {
-        Self(id.into())
-    }
-
-    /// The id's spelling.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for EngineId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// What an engine can do, as data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,12 +48,16 @@ pub struct DeviceInfo {
     pub engine: EngineId,
     /// The device's name.
     pub name: String,
+    /// Who made it.
+    pub vendor: Vendor,
     /// Its driver and the driver's version; empty for the CPU.
     pub driver: String,
     /// It is a GPU in name only, and computes on the CPU: no engine chooses it by itself.
     pub software: bool,
     /// Its memory, where the system tells.
     pub memory: Option<ByteSize>,
+    /// How much of a GPU's own memory is in use, where the system tells.
+    pub memory_used: Option<ByteSize>,
     /// Its memory is the CPU's.
     pub shares_memory: bool,
 }
@@ -133,6 +117,9 @@ pub struct ShardSpec {
     pub max_rows: usize,
     /// How keys and values are kept.
     pub kv: KvType,
+    /// The layers, by index within the model, whose feed-forward blocks are left to the CPU, on an engine that
+    /// has it beside its device; `None`: all of them.
+    pub ffn_on_cpu: Option<BTreeSet<usize>>,
 }
 
 impl ShardSpec {
@@ -167,7 +154,19 @@ impl ShardSpec {
                     .with_hint("give a positive number of tokens, or leave the option out"));
             }
         }
-        Ok(Self { arch, layers, context, max_rows, kv })
+        Ok(Self { arch, layers, context, max_rows, kv, ffn_on_cpu: None })
+    }
+
+    /// Leaves the feed-forward blocks of these layers to the CPU, and no others.
+    #[must_use]
+    pub fn ffn_on_cpu(mut self, layers: BTreeSet<usize>) -> Self {
+        self.ffn_on_cpu = Some(layers);
+        self
+    }
+
+    /// Whether the CPU computes this layer's feed-forward block, on an engine that has it beside its device.
+    pub(crate) fn is_ffn_on_cpu(&self, layer: usize) -> bool {
+        self.ffn_on_cpu.as_ref().is_none_or(|layers| layers.contains(&layer))
     }
 
     /// Whether this shard embeds tokens.

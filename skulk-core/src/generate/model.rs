@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{GenerateOptions, Generation, Prompt, Session};
 use crate::ids::{SeqId, TokenId};
 use crate::model::{EngineOptions, engine};
-use crate::plan::{Placement, Stage};
+use crate::plan::{NodeId, Part, Placement, Stage};
 use crate::tokenizer::Tokenizer;
 use crate::weights::{Checkpoint, Memory, open_checkpoint};
 
@@ -38,6 +38,8 @@ pub struct LoadOptions {
     pub engines: Vec<Arc<dyn Engine>>,
     /// Options of engines that are made.
     pub engine_options: EngineOptions,
+    /// The name that placements have for this process.
+    pub node: NodeId,
     /// Positions a session can hold, in tokens; `None`: what the model was trained for, at most
     /// [`DEFAULT_CONTEXT`](Self::DEFAULT_CONTEXT).
     pub context: Option<usize>,
@@ -59,6 +61,7 @@ impl Default for LoadOptions {
             placement: None,
             engines: Vec::new(),
             engine_options: EngineOptions::default(),
+            node: NodeId::new(NodeId::LOCAL),
             context: None,
             prefill_chunk: 256,
             kv: KvType::default(),
@@ -139,6 +142,13 @@ impl LoadOptions {
     #[must_use]
     pub fn engine(mut self, engine: Arc<dyn Engine>) -> Self {
         self.engines.push(engine);
+        self
+    }
+
+    /// Runs what placements give to the node of this name.
+    #[must_use]
+    pub fn node(mut self, node: impl Into<NodeId>) -> Self {
+        self.node = node.into();
         self
     }
 
@@ -260,9 +270,10 @@ impl Model {
         options: &LoadOptions,
     ) -> Result<Self> {
         let total = arch.n_layers();
-        let mut stages = placement.stages().to_vec();
-        let engines = engines(&mut stages, options)?;
-        let placement = Placement::new(stages, total)?;
+        let mut placement = placement.clone();
+        placement.covers(total)?;
+        is_local(&placement, &options.node)?;
+        let engines = engines(&mut placement, options)?;
         let context = options.context.unwrap_or(arch.context_length.min(LoadOptions::DEFAULT_CONTEXT));
         if context > arch.context_length {
             return Err(Error::new(
@@ -293,13 +304,17 @@ impl Model {
                             .with_hint("add that engine to the load options")
                     })?;
                     let prefill_chunk = options.prefill_chunk.min(context);
-                    let spec = ShardSpec::new(
+                    let mut spec = ShardSpec::new(
                         Arc::clone(&arch),
                         stage.layers.clone(),
                         context,
                         prefill_chunk,
                         options.kv,
                     )?;
+                    if !placement.experts().is_empty() {
+                        let apart = placement.experts().iter().filter(|shard| !shard.replica);
+                        spec = spec.ffn_on_cpu(apart.flat_map(|shard| shard.layers.clone()).collect());
+                    }
                     let estimate = engine.estimate(&spec, checkpoint)?;
                     let shard = engine.load(&spec, checkpoint, &cx)?;
                     let info = StageInfo {
@@ -430,21 +445,58 @@ fn engine_of(stage: &Stage) -> Result<EngineId> {
     })
 }
 
+/// Whether this process can run all of a placement.
+fn is_local(placement: &Placement, node: &NodeId) -> Result<()> {
+    let invalid = |message: String| Error::new(ErrorKind::PlacementInvalid, message);
+    let elsewhere = |other: &NodeId| {
+        invalid(format!("expected everything on node `{node}`, which is this process, found a part on `{other}`"))
+            .with_hint("give this process the name that the placement has for it with the option node, and a placement on it alone")
+    };
+    for stage in placement.stages() {
+        if stage.node != *node {
+            return Err(elsewhere(&stage.node));
+        }
+        if stage.part != Part::Whole {
+            return Err(invalid(
+                "expected stages of whole layers, found one of tensors or of guidance".to_owned(),
+            ));
+        }
+    }
+    for shard in placement.experts().iter().filter(|shard| !shard.replica) {
+        if shard.node != *node {
+            return Err(elsewhere(&shard.node));
+        }
+        let whole = shard.experts == (0..shard.n_experts);
+        if !whole || shard.engine().is_none_or(|engine| engine.as_str() != "cpu") {
+            return Err(invalid(format!(
+                "expected feed-forward blocks away from their layer's attention to be whole, and on skulk-cpu, found experts {}..{} of {} on {}",
+                shard.experts.start,
+                shard.experts.end,
+                shard.n_experts,
+                shard.backend.as_deref().unwrap_or("no backend")
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The caller's engines, or new ones: each that a stage names, once. A stage gets its engine's own id.
-fn engines(stages: &mut [Stage], options: &LoadOptions) -> Result<Vec<Arc<dyn Engine>>> {
+fn engines(placement: &mut Placement, options: &LoadOptions) -> Result<Vec<Arc<dyn Engine>>> {
     if !options.engines.is_empty() {
         return Ok(options.engines.clone());
     }
+    let mut engine_options = options.engine_options.clone();
+    engine_options.ffn_on_cpu |= placement.experts().iter().any(|shard| !shard.replica);
     // A name may mean an engine of a more precise id: `wgpu` the best GPU there is.
     let mut made: Vec<(EngineId, Arc<dyn Engine>)> = Vec::new();
-    for stage in stages {
+    for stage in placement.stages_mut() {
         let id = engine_of(stage)?;
         let known = made.iter().find(|(name, engine)| *name == id || *engine.id() == id);
         let engine = match known {
             Some((_, engine)) => Arc::clone(engine),
-            None => engine(id.as_str(), &options.engine_options)?,
+            None => engine(id.as_str(), &engine_options)?,
         };
-        *stage = Stage::new(engine.id(), stage.layers.clone());
+        stage.set_engine(engine.id());
         made.push((id, engine));
     }
     Ok(made.into_iter().map(|(_, engine)| engine).collect())

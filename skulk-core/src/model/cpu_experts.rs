@@ -1,4 +1,4 @@
-//! Who computes feed-forward blocks whose weights a device shall not hold? The CPU, beside it.
+//! Who computes feed-forward blocks whose weights a device shall not hold? The CPU, beside it, layer by layer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,14 +10,14 @@ use crate::engine::{ShardSpec, StepCx};
 use crate::error::Result;
 use crate::weights::Memory;
 
-/// Experts that this library's CPU kernels compute, whatever the device of the other operations.
-/// Rows cross once each way.
-pub(super) struct CpuExperts {
+/// Experts of which the device has some layers' and this library's CPU kernels compute the others', whatever
+/// the device. Rows of the latter cross once each way.
+pub(super) struct CpuExperts<B: Backend> {
     cpu: Arc<Cpu>,
     memory: Memory,
-    blocks: ResidentExperts<Cpu>,
-    /// Rows, hidden width and inner width of the largest call.
-    sizes: [usize; 3],
+    spec: ShardSpec,
+    on_cpu: ResidentExperts<Cpu>,
+    on_device: ResidentExperts<B>,
     /// Rooms that no call is using.
     rooms: Mutex<Vec<Room>>,
 }
@@ -31,16 +31,15 @@ struct Room {
     output: <Cpu as Backend>::Buffer,
 }
 
-impl CpuExperts {
-    /// Room for the blocks of a shard, whose weights shall lie there.
+impl<B: Backend> CpuExperts<B> {
+    /// Room for the blocks of a shard. Those that its `spec` leaves to the CPU shall lie in `memory`.
     pub(super) fn new(cpu: Arc<Cpu>, spec: &ShardSpec, memory: Memory) -> Self {
-        let own = &spec.arch.layers[spec.layers.clone()];
-        let width = own.iter().map(|layer| layer.ffn.width).max().unwrap_or(0);
         Self {
             cpu,
             memory,
-            blocks: ResidentExperts::new(&spec.layers),
-            sizes: [spec.max_rows, spec.arch.hidden_size, width],
+            spec: spec.clone(),
+            on_cpu: ResidentExperts::new(&spec.layers),
+            on_device: ResidentExperts::new(&spec.layers),
             rooms: Mutex::default(),
         }
     }
@@ -51,7 +50,9 @@ impl CpuExperts {
 
     /// A new room, for as many calls at a time as there have never been.
     fn room(&self) -> Result<Room> {
-        let [rows, hidden, width] = self.sizes;
+        let ShardSpec { arch, layers, max_rows: rows, .. } = &self.spec;
+        let widths = arch.layers[layers.clone()].iter().map(|layer| layer.ffn.width);
+        let (rows, hidden, width) = (*rows, arch.hidden_size, widths.max().unwrap_or(0));
         let buffer = |width| self.cpu.buffer(rows, width);
         Ok(Room {
             stream: self.cpu.stream(rows, hidden.max(width))?,
@@ -62,7 +63,7 @@ impl CpuExperts {
         })
     }
 
-    fn compute<B: Backend>(&self, room: &mut Room, call: ExpertCall<'_, B>, cx: &StepCx<'_>) -> Result<()> {
+    fn compute(&self, room: &mut Room, call: ExpertCall<'_, B>, cx: &StepCx<'_>) -> Result<()> {
         let ExpertCall { backend: device, layer, routes, rows, input, stream, output, .. } = call;
         device.read(stream, input, room.input.rows_mut(rows))?;
         let routes = match routes {
@@ -82,22 +83,30 @@ impl CpuExperts {
             inner: &mut room.inner,
             output: &mut room.output,
         };
-        self.cpu.run(|| self.blocks.forward(on_cpu, cx))?;
+        self.cpu.run(|| self.on_cpu.forward(on_cpu, cx))?;
         device.write(stream, room.output.rows(rows), output)
     }
 }
 
-impl<B: Backend> ExpertProvider<B> for CpuExperts {
+impl<B: Backend> ExpertProvider<B> for CpuExperts<B> {
     fn load_layer(&mut self, loader: &mut Loader<'_, B>) -> Result<()> {
+        if !self.spec.is_ffn_on_cpu(self.on_cpu.next_layer()) {
+            self.on_cpu.skip_layer();
+            return self.on_device.load_layer(loader);
+        }
+        self.on_device.skip_layer();
         let Loader { checkpoint, arch, cancel, .. } = *loader;
         let (backend, memory) = (&*self.cpu, self.memory);
         let mut own = Loader { backend, checkpoint, arch, memory, cancel, bytes: 0 };
-        self.blocks.load_layer(&mut own)?;
+        self.on_cpu.load_layer(&mut own)?;
         loader.bytes += own.bytes;
         Ok(())
     }
 
     fn forward(&self, call: ExpertCall<'_, B>, cx: &StepCx<'_>) -> Result<()> {
+        if !self.spec.is_ffn_on_cpu(call.layer.0) {
+            return self.on_device.forward(call, cx);
+        }
         let idle = self.rooms().pop();
         let mut room = idle.map_or_else(|| self.room(), Ok)?;
         let done = self.compute(&mut room, call, cx);
@@ -118,7 +127,7 @@ mod tests {
     use crate::weights::open_checkpoint;
 
     /// The last two layers of a fixture without experts, on the CPU beside tensors.
-    fn experts(device: &Tensors) -> CpuExperts {
+    fn experts(device: &Tensors) -> CpuExperts<Tensors> {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/gemma3");
         let checkpoint = open_checkpoint(folder).unwrap();
         let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
@@ -136,8 +145,13 @@ mod tests {
         experts
     }
 
-    fn forward(experts: &CpuExperts, device: &Tensors, layer: usize, rows: usize) -> Result<Vec<f32>> {
-        let hidden = experts.sizes[1];
+    fn forward(
+        experts: &CpuExperts<Tensors>,
+        device: &Tensors,
+        layer: usize,
+        rows: usize,
+    ) -> Result<Vec<f32>> {
+        let hidden = experts.spec.arch.hidden_size;
         let mut host: Vec<_> = (0..rows * hidden).map(|i| (i % 89) as f32 / 44.0 - 1.0).collect();
         let (mut input, mut output) = (device.buffer(rows, hidden)?, device.buffer(rows, hidden)?);
         device.write(&mut (), &host, &mut input)?;

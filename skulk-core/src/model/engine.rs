@@ -16,6 +16,7 @@ use crate::engine::{
     Capabilities, DeviceInfo, Engine, EngineId, LoadCx, Precision, Shard, ShardEstimate, ShardSpec,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::Vendor;
 use crate::weights::{Checkpoint, Memory, total_memory};
 
 /// An engine on one backend.
@@ -235,9 +236,11 @@ pub fn devices() -> Vec<DeviceInfo> {
     let cpu = DeviceInfo {
         engine: EngineId::new("cpu"),
         name: "CPU".to_owned(),
+        vendor: Vendor::Cpu,
         driver: String::new(),
         software: false,
         memory: total_memory(),
+        memory_used: None,
         shares_memory: true,
     };
     #[cfg(feature = "wgpu")]
@@ -286,7 +289,7 @@ impl<B: Backend> DecoderEngine<B> {
             }
             (Memory::Auto, Some(_)) => {
                 let names = &spec.arch.names;
-                let layers = spec.layers.clone();
+                let layers = spec.layers.clone().filter(|layer| spec.is_ffn_on_cpu(*layer));
                 let blocks = layers.flat_map(|layer| names.feed_forward(layer, &spec.arch.layers[layer]));
                 Ok(Memory::for_shard(bytes_of(checkpoint, blocks)?))
             }
@@ -337,6 +340,17 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     }
 
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>> {
+        let apart = spec.ffn_on_cpu.as_ref().is_some_and(|layers| !layers.is_empty());
+        if apart && self.cpu.is_none() && !self.capabilities.in_place_weights {
+            return Err(Error::new(
+                ErrorKind::PlacementInvalid,
+                format!(
+                    "expected engine `{}` to have the CPU beside it for feed-forward blocks, found it alone",
+                    self.id
+                ),
+            )
+            .with_hint("make the engine with the option ffn_on_cpu"));
+        }
         let memory = self.resolve(spec, checkpoint)?;
         let (own, experts): (_, Box<dyn ExpertProvider<B>>) = match &self.cpu {
             Some(cpu) => (Memory::Mapped, Box::new(CpuExperts::new(Arc::clone(cpu), spec, memory))),

@@ -47,7 +47,8 @@ pub(super) trait ExpertProvider<B: Backend>: Send + Sync {
 /// Experts whose weights the engine itself holds.
 pub(super) struct ResidentExperts<B: Backend> {
     first_layer: usize,
-    blocks: Vec<Block<B>>,
+    /// `None` where somebody else has the layer's block.
+    blocks: Vec<Option<Block<B>>>,
 }
 
 struct Block<B: Backend> {
@@ -66,13 +67,23 @@ impl<B: Backend> ResidentExperts<B> {
     pub(super) fn new(layers: &Range<usize>) -> Self {
         Self { first_layer: layers.start, blocks: Vec::with_capacity(layers.len()) }
     }
+
+    /// Leaves the next layer's block to somebody else.
+    pub(super) fn skip_layer(&mut self) {
+        self.blocks.push(None);
+    }
+
+    /// The layer that comes next.
+    pub(super) fn next_layer(&self) -> usize {
+        self.first_layer + self.blocks.len()
+    }
 }
 
 impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
     fn load_layer(&mut self, loader: &mut Loader<'_, B>) -> Result<()> {
         use LayerTensor as T;
         let arch = loader.arch;
-        let layer = self.first_layer + self.blocks.len();
+        let layer = self.next_layer();
         let spec = &arch.layers[layer].ffn;
         let (hidden, width, bias) = (arch.hidden_size, spec.width, spec.bias);
         let weights = match spec.experts {
@@ -87,13 +98,13 @@ impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
                 loader.layer_experts(layer, T::ExpertDown, [n, hidden, width])?,
             ]),
         };
-        self.blocks.push(Block { activation: spec.activation, weights });
+        self.blocks.push(Some(Block { activation: spec.activation, weights }));
         Ok(())
     }
 
     fn forward(&self, call: ExpertCall<'_, B>, _cx: &StepCx<'_>) -> Result<()> {
         let ExpertCall { backend, layer, routes, rows, input, stream, inner, output } = call;
-        let block = layer.0.checked_sub(self.first_layer).and_then(|at| self.blocks.get(at));
+        let block = layer.0.checked_sub(self.first_layer).and_then(|at| self.blocks.get(at)?.as_ref());
         match (block, routes) {
             (Some(Block { activation, weights: Weights::Experts([gate, up, down]) }), Some(routes)) => {
                 let op = Experts { activation: *activation, routes, gate, up, down };

@@ -2,6 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::arch::{ArchSpec, MAX_LAYERS};
+use crate::card::ModelCard;
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::Checkpoint;
+
 /// The weight bytes of a model's parts, and what a token costs each layer's cache.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -54,5 +59,112 @@ impl LayerBytes {
     /// Keys and values of `tokens` tokens.
     pub fn kv(&self, tokens: u64) -> u64 {
         self.kv_per_token.saturating_mul(self.window.map_or(tokens, |window| window.min(tokens)))
+    }
+}
+
+/// The dimension of a head where nothing says it: what cards' keys and values are counted with.
+const HEAD_DIM: u64 = 128;
+/// Bytes of an element of keys and values.
+const KV_BYTES: u64 = 2;
+/// Of a layer's weights, attention's part where only their sum is known: a third, as with heads that share
+/// keys and values and a feed-forward block of three to four times the width.
+const ATTENTION_SHARE: u64 = 3;
+
+impl Inventory {
+    /// What follows from a card: its size divided by its layers, a third of each for attention. Keys and
+    /// values have heads of 128 elements of 2 bytes, and cost nothing where the card does not count heads.
+    ///
+    /// ```
+    /// # use skulk::ModelCard;
+    /// # let card = ModelCard::from_json(r#"{"modelId":"m","storageSize":{"inBytes":1000},"nLayers":3,
+    /// #     "hiddenSize":8,"supportsTensor":false,"tasks":["TextGeneration"]}"#)?;
+    /// let inventory = skulk::plan::Inventory::from_card(&card);
+    /// assert_eq!(inventory.layers.iter().map(|layer| layer.total()).sum::<u64>(), 1000);
+    /// # Ok::<(), skulk::Error>(())
+    /// ```
+    pub fn from_card(card: &ModelCard) -> Self {
+        let n = card.n_layers.clamp(1, MAX_LAYERS) as u64;
+        let (each, larger) = (card.storage_size.in_bytes / n, card.storage_size.in_bytes % n);
+        let heads = card.num_key_value_heads.unwrap_or(0) as u64;
+        let kv_per_token = heads.saturating_mul(2 * HEAD_DIM * KV_BYTES);
+        let layer = |at: u64| {
+            let total = each + u64::from(at < larger);
+            let attention = total / ATTENTION_SHARE;
+            LayerBytes { attention, ffn: total - attention, kv_per_token, ..LayerBytes::default() }
+        };
+        Self { layers: (0..n).map(layer).collect(), ..Self::default() }
+    }
+
+    /// A mixture of experts, every layer alike: for models whose checkpoint is not at hand. `attention`,
+    /// `shared` and `expert` are bytes of one layer, `experts` how many it has and how many a token takes.
+    pub fn of_experts(
+        n_layers: usize,
+        attention: u64,
+        shared: u64,
+        (n_experts, n_used): (usize, usize),
+        expert: u64,
+        kv_per_token: u64,
+    ) -> Self {
+        let layer =
+            LayerBytes { attention, ffn: shared, n_experts, n_used, expert, kv_per_token, window: None };
+        Self { layers: vec![layer; n_layers.min(MAX_LAYERS)], ..Self::default() }
+    }
+
+    /// Counts a checkpoint's tensors; only its headers are read.
+    ///
+    /// # Errors
+    /// As [`ArchSpec::from_checkpoint`]; [`ErrorKind::TensorMissing`](crate::ErrorKind::TensorMissing) for
+    /// tensors that the checkpoint lacks.
+    pub fn from_checkpoint(checkpoint: &dyn Checkpoint) -> Result<Self> {
+        let arch = ArchSpec::from_checkpoint(checkpoint)?;
+        let len = |name: &str| checkpoint.tensor(name).map(|tensor| tensor.len);
+        let missing = |name: String| {
+            Error::new(ErrorKind::TensorMissing, "the model needs a tensor that the checkpoint lacks")
+                .with("file", checkpoint.path().display())
+                .with("tensor", name)
+        };
+        let sum = |names: &mut dyn Iterator<Item = String>| -> Result<u64> {
+            let mut sum = 0u64;
+            for name in names {
+                let bias = name.strip_suffix("weight").and_then(|stem| len(&format!("{stem}bias")));
+                let weight = len(&name).ok_or_else(|| missing(name))?;
+                sum = sum.saturating_add(weight).saturating_add(bias.unwrap_or(0));
+            }
+            Ok(sum)
+        };
+        let names = &arch.names;
+        let layers = arch.layers.iter().enumerate().map(|(at, spec)| {
+            let total = sum(&mut names.weights(at, spec))?;
+            let block = sum(&mut names.feed_forward(at, spec))?;
+            let a = &spec.attention;
+            let kv_elements = (a.n_kv_heads as u64).saturating_mul(a.head_dim as u64).saturating_mul(2);
+            let (n_experts, n_used) =
+                spec.ffn.experts.map_or((0, 0), |experts| (experts.n_experts, experts.n_used));
+            let expert = if n_experts == 0 { 0 } else { block / n_experts as u64 };
+            Ok(LayerBytes {
+                attention: total.saturating_sub(block),
+                ffn: block.saturating_sub(expert.saturating_mul(n_experts as u64)),
+                n_experts,
+                n_used,
+                expert,
+                kv_per_token: kv_elements.saturating_mul(KV_BYTES),
+                window: a.window.map(|window| window as u64),
+            })
+        });
+        let layers = layers.collect::<Result<Vec<_>>>()?;
+        let head = (!arch.tied_embeddings).then(|| names.head());
+        Ok(Self {
+            layers,
+            embedding: sum(&mut [names.embedding()].into_iter())?,
+            tied_embeddings: arch.tied_embeddings,
+            head: sum(&mut [names.output_norm()].into_iter().chain(head))?,
+            exact: true,
+        })
+    }
+
+    /// All weights, each once.
+    pub fn weights(&self) -> u64 {
+        let layers = self.layers.iter().map(LayerBytes::total).fold(0, u64::saturating_add);
+        layers.saturating_add(self.embedding).saturating_add(self.head)
     }
 }

@@ -1,22 +1,31 @@
 //! Which node runs which layers and experts? A pure function of card, cluster and request.
 
+mod admission;
+pub mod backend;
+pub mod ceiling;
+mod check;
 mod cluster;
 mod direct;
 mod instance;
 mod inventory;
+mod links;
+pub mod memory;
 mod placement;
 mod planner;
 mod report;
 mod request;
 mod ring;
+mod rules;
+pub mod split;
 
+pub use admission::{DEFAULT_MAX_TOKENS, admit_max_tokens, prefill_chunks};
 pub use cluster::{
     Accelerator, Cluster, InterfaceType, Link, LinkKind, LinkSpeed, NetworkInterface, Node, NodeId,
     NodeMemory, Role, Vendor,
 };
 pub use instance::{Host, Instance};
 pub use inventory::{Inventory, LayerBytes};
-pub use placement::{ExpertShard, Part, Placement, Stage};
+pub use placement::{Budget, ExpertShard, Part, Placement, Stage};
 pub use planner::Planner;
 pub use report::{
     Bytes, Candidate, ContextCeiling, ContextLimit, Estimate, NodeReport, PlanReport, Refusal, Rejection,

@@ -5,12 +5,15 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
+use super::check::{experts_cover, invalid, stages_cover};
 use super::cluster::NodeId;
 use super::instance::Instance;
-use super::report::PlanReport;
+use super::report::{Bytes, PlanReport};
 use crate::card::ModelCard;
-use crate::engine::EngineId;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::ids::EngineId;
 
 /// Where each layer of a model runs: stages in the order a token passes them, and the feed-forward blocks
 /// and experts that are elsewhere than their layer's attention.
@@ -27,6 +30,7 @@ pub struct Placement {
     pub(super) n_layers: usize,
     pub(super) stages: Vec<Stage>,
     pub(super) experts: Vec<ExpertShard>,
+    pub(super) budgets: Vec<Budget>,
     pub(super) context_limit: Option<u64>,
     pub(super) card: Option<Arc<ModelCard>>,
     pub(super) instance: Instance,
@@ -81,8 +85,24 @@ pub struct ExpertShard {
     pub layers: Range<usize>,
     /// The same experts of each of these layers.
     pub experts: Range<usize>,
+    /// Experts that each of these layers has in all.
+    pub n_experts: usize,
     /// Another node owns them; this one helps.
     pub replica: bool,
+}
+
+/// What a device of a placement is to hold, and what it may hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Budget {
+    /// The node.
+    pub node: NodeId,
+    /// The backend that runs on the device.
+    pub backend: Option<String>,
+    /// Bytes by kind.
+    pub bytes: Bytes,
+    /// Bytes that it may hold.
+    pub usable: u64,
 }
 
 /// The prefix that this library's backend tags have: the rest is an engine's name.
@@ -97,35 +117,36 @@ impl Stage {
 
     /// The engine of this library that runs it; `None` for other software's backends.
     pub fn engine(&self) -> Option<EngineId> {
-        self.backend.as_deref()?.strip_prefix(TAG).map(EngineId::new)
+        engine_in(self.backend.as_deref()?)
     }
+
+    pub(crate) fn set_engine(&mut self, engine: &EngineId) {
+        self.backend = Some(format!("{TAG}{engine}"));
+    }
+}
+
+impl ExpertShard {
+    /// The engine of this library that computes them; `None` for other software's backends.
+    pub fn engine(&self) -> Option<EngineId> {
+        engine_in(self.backend.as_deref()?)
+    }
+}
+
+fn engine_in(tag: &str) -> Option<EngineId> {
+    tag.strip_prefix(TAG).map(EngineId::new)
 }
 impl Placement {
     /// A placement of these stages over a model of `n_layers` layers.
     ///
     /// # Errors
-    /// [`ErrorKind::PlacementInvalid`] unless the stages cover every layer exactly once, in order.
+    /// [`PlacementInvalid`](crate::ErrorKind::PlacementInvalid) unless the stages cover every layer exactly once, in order.
     pub fn new(stages: Vec<Stage>, n_layers: usize) -> Result<Self> {
-        if stages.is_empty() {
-            return Err(invalid("expected at least one stage, found none".to_owned()));
-        }
-        let mut next = 0;
-        for (i, stage) in stages.iter().enumerate() {
-            if stage.layers.start != next || stage.layers.is_empty() {
-                return Err(invalid(format!(
-                    "expected stage {i} to start at layer {next} and hold at least one, found {}..{}",
-                    stage.layers.start, stage.layers.end
-                )));
-            }
-            next = stage.layers.end;
-        }
-        if next != n_layers {
-            return Err(invalid(format!("expected the stages to cover {n_layers} layers, found {next}")));
-        }
+        stages_cover(&stages, n_layers)?;
         Ok(Self {
             n_layers,
             stages,
             experts: Vec::new(),
+            budgets: Vec::new(),
             context_limit: None,
             card: None,
             instance: Instance::Direct { coordinator: NodeId::new(NodeId::LOCAL) },
@@ -136,7 +157,7 @@ impl Placement {
     /// `stages` ranges of as equal length as possible, all on one engine.
     ///
     /// # Errors
-    /// [`ErrorKind::PlacementInvalid`] for zero stages, or more stages than layers.
+    /// [`PlacementInvalid`](crate::ErrorKind::PlacementInvalid) for zero stages, or more stages than layers.
     pub fn even(n_layers: usize, stages: usize, engine: &EngineId) -> Result<Self> {
         if stages == 0 || stages > n_layers {
             return Err(invalid(format!(
@@ -166,7 +187,7 @@ impl Placement {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::PlacementInvalid`] for a stage without layers, or no stages.
+    /// [`PlacementInvalid`](crate::ErrorKind::PlacementInvalid) for a stage without layers, or no stages.
     pub fn by_counts<E: AsRef<str>>(counts: impl IntoIterator<Item = (E, usize)>) -> Result<Self> {
         let mut end = 0usize;
         let stages = counts.into_iter().map(|(engine, layers)| {
@@ -176,6 +197,16 @@ impl Placement {
             Stage::new(&EngineId::new(engine.as_ref()), start..end)
         });
         Self::new(stages.collect(), end)
+    }
+
+    /// Whether it is one of a model of so many layers.
+    pub(crate) fn covers(&self, n_layers: usize) -> Result<()> {
+        stages_cover(&self.stages, n_layers)?;
+        experts_cover(&self.experts, n_layers)
+    }
+
+    pub(crate) fn stages_mut(&mut self) -> &mut [Stage] {
+        &mut self.stages
     }
 
     /// Layers of the model.
@@ -191,6 +222,11 @@ impl Placement {
     /// Feed-forward blocks and experts that are elsewhere than their layer's attention.
     pub fn experts(&self) -> &[ExpertShard] {
         &self.experts
+    }
+
+    /// What each device is to hold, where the placement came with that.
+    pub fn budgets(&self) -> &[Budget] {
+        &self.budgets
     }
 
     /// Tokens that the context is limited to; `None`: nothing is known that limits it.
@@ -250,15 +286,10 @@ impl FromStr for Placement {
     }
 }
 
-fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::PlacementInvalid, message).with_hint(
-        "give contiguous stages from layer 0 to the last, each on an engine the model is loaded with",
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn even_covers_every_layer_once() {

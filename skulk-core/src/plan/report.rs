@@ -1,7 +1,7 @@
 //! Why is a plan as it is? What was considered and turned down, where the bytes go, what limits the
 //! context, and how fast it should be.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::cluster::{NodeId, Role};
 use super::request::{Sharding, Strictness, Transport};
@@ -43,6 +43,29 @@ pub enum Rule {
     Hosts,
 }
 
+impl Rule {
+    /// How JSON spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Rule::Connected => "connected",
+            Rule::Excluded => "excluded",
+            Rule::Eligible => "eligible",
+            Rule::MinVram => "min_vram",
+            Rule::SingleNodeEngine => "single_node_engine",
+            Rule::Required => "required",
+            Rule::Memory => "memory",
+            Rule::TensorDivisible => "tensor_divisible",
+            Rule::PipelineSupported => "pipeline_supported",
+            Rule::FewestNodes => "fewest_nodes",
+            Rule::Rdma => "rdma",
+            Rule::LeafFirst => "leaf_first",
+            Rule::Best => "best",
+            Rule::Layers => "layers",
+            Rule::Hosts => "hosts",
+        }
+    }
+}
+
 /// What a rule left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -69,9 +92,8 @@ pub struct Rejection {
 }
 
 /// Where the bytes of a node or device go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Bytes {
     /// Weights of attention, norms, embedding and head.
     pub attention: u64,

@@ -58,6 +58,9 @@ pub struct Request {
     pub required_nodes: BTreeSet<NodeId>,
     /// Nodes that must not.
     pub excluded_nodes: BTreeSet<NodeId>,
+    /// The node that holds the conversation and the first stage; `None`: the planner chooses. Only for
+    /// [`Transport::Direct`].
+    pub coordinator: Option<NodeId>,
     /// Tokens for which keys and values are reserved.
     pub context_tokens: u64,
     /// How careful it is with memory.
@@ -81,6 +84,7 @@ impl Default for Request {
             min_nodes: 1,
             required_nodes: BTreeSet::new(),
             excluded_nodes: BTreeSet::new(),
+            coordinator: None,
             context_tokens: 8192,
             strictness: Strictness::default(),
             replicas: 0,
@@ -124,6 +128,13 @@ impl Request {
     #[must_use]
     pub fn exclude(mut self, node: impl Into<NodeId>) -> Self {
         self.excluded_nodes.insert(node.into());
+        self
+    }
+
+    /// Has the conversation on this node.
+    #[must_use]
+    pub fn coordinator(mut self, node: impl Into<NodeId>) -> Self {
+        self.coordinator = Some(node.into());
         self
     }
 

@@ -1,1 +1,206 @@
 //! Do the functions behind the planner agree with the reference, one by one?
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use skulk::plan::backend::{engine_of, has_gpu_offload, is_multi_node, resolve_backend};
+use skulk::plan::memory::{self, footprint_exceeds, kv_bytes, kv_bytes_per_token, shard_footprint};
+use skulk::plan::split::allocate_layers;
+use skulk::plan::{Strictness, admit_max_tokens, prefill_chunks};
+use skulk::{Detail, ErrorKind};
+
+use crate::cases::{expect, number, size, strings, text};
+use crate::{each, suites, units};
+
+/// Sections that a test of this file runs.
+const HERE: [&str; 12] = [
+    "allocateLayersProportionally",
+    "engineOf",
+    "resolveNodeBackend",
+    "hasGpuOffloadBackend",
+    "isVpnAddress",
+    "estimateShardFootprint",
+    "memoryConstants",
+    "memoryArithmetic",
+    "admitMaxTokens",
+    "footprintExceedsUsable",
+    "prefillChunkSizes",
+    "topologyCycles",
+];
+
+/// Those of other files.
+const ELSEWHERE: [&str; 2] = ["configJson", "gguf"];
+
+/// Those that this library does not speak, for the reasons in the suites' README.
+const NOT_SPOKEN: [&str; 1] = ["memoryDisplay"];
+
+/// The vectors of a section that is a list.
+fn vectors(section: &str) -> Vec<Value> {
+    let vectors: Vec<Value> =
+        units(section).iter().flat_map(|list| list.as_array().unwrap().clone()).collect();
+    assert!(!vectors.is_empty(), "{section} has no vectors");
+    vectors
+}
+
+fn tags(list: &Value) -> BTreeSet<String> {
+    strings(list).into_iter().collect()
+}
+
+#[test]
+fn every_section_has_a_runner() {
+    for suite in suites("planner_units.json") {
+        for section in suite["units"].as_object().unwrap().keys() {
+            let known = HERE.iter().chain(&ELSEWHERE).chain(&NOT_SPOKEN).any(|known| known == section);
+            assert!(known, "nothing runs {section}");
+        }
+    }
+}
+
+#[test]
+fn layers_are_shared_out() {
+    each(&vectors("allocateLayersProportionally"), |case| {
+        let fractions: Vec<f64> = case["fractions"].as_array().unwrap().iter().map(number).collect();
+        match (allocate_layers(size(&case["totalLayers"]), &fractions), case.get("error")) {
+            (Ok(layers), None) => {
+                let expected: Vec<usize> = case["layers"].as_array().unwrap().iter().map(size).collect();
+                expect("layers", &expected, &layers)
+            }
+            (Err(error), Some(_)) => {
+                let kind =
+                    if fractions.is_empty() { ErrorKind::InvalidArgument } else { ErrorKind::PlanNoFit };
+                expect("kind", &kind, &error.kind())
+            }
+            (found, _) => Err(format!("found {found:?}")),
+        }
+    });
+}
+
+#[test]
+fn tags_name_engines() {
+    each(&vectors("engineOf"), |case| {
+        let engine = engine_of(case["tag"].as_str().unwrap());
+        expect("engine", &case["engine"].as_str(), &engine)?;
+        expect("multiNode", &case["multiNode"].as_bool(), &engine.map(is_multi_node))
+    });
+}
+
+#[test]
+fn backends_are_resolved() {
+    each(&vectors("resolveNodeBackend"), |case| {
+        let node = tags(&case["node"]);
+        let backend = resolve_backend(&tags(&case["compatible"]), &strings(&case["preference"]), &node);
+        expect("backend", &case["backend"].as_str(), &backend)?;
+        expect("engine", &case["engine"].as_str(), &backend.and_then(engine_of))
+    });
+}
+
+#[test]
+fn some_backends_use_graphics_memory() {
+    each(&vectors("hasGpuOffloadBackend"), |case| {
+        expect("result", &case["result"].as_bool(), &Some(has_gpu_offload(&tags(&case["backends"]))))
+    });
+}
+
+#[test]
+fn footprints() {
+    each(&vectors("estimateShardFootprint"), |case| {
+        let facts = &case["card"];
+        let card = crate::cases::card(
+            facts["storageBytes"].as_u64().unwrap(),
+            size(&facts["nLayers"]),
+            facts["kvHeads"].as_u64().map(|n| n as usize),
+            facts["gguf"].as_bool().unwrap(),
+        );
+        let tokens = case["contextBudget"].as_u64().unwrap_or(0);
+        let footprint = shard_footprint(&card, number(&case["fraction"]), tokens, Strictness::Safe);
+        expect("footprint", &case["footprintBytes"].as_u64(), &Some(footprint))?;
+        expect("kv", &case["kvBytesFull"].as_u64(), &Some(kv_bytes(&card, tokens)))?;
+        expect("kv per token", &case["perTokenKvBytes"].as_u64(), &Some(kv_bytes_per_token(&card)))
+    });
+}
+
+#[test]
+fn constants() {
+    for constants in units("memoryConstants") {
+        for (name, value) in constants.as_object().unwrap() {
+            let ours = match name.as_str() {
+                "MEMORY_OVERHEAD_FACTOR" => memory::OVERHEAD,
+                "LLAMA_CPP_MEMORY_OVERHEAD_FACTOR" => memory::OVERHEAD_GGUF,
+                "MEMORY_OVERHEAD_FLOOR" => memory::OVERHEAD_FLOOR as f64,
+                "GPU_WORKING_SET_FRACTION" => memory::RAM_SHARE,
+                "GPU_VRAM_WORKING_SET_FRACTION" => memory::VRAM_SHARE,
+                "UMA_GPU_OS_HEADROOM" => memory::UNIFIED_HEADROOM as f64,
+                "KV_CONTEXT_BUDGET_TOKENS" => memory::CONTEXT_TOKENS as f64,
+                "KV_HEAD_DIM_FALLBACK" => memory::HEAD_DIM as f64,
+                "KV_DTYPE_BYTES" => memory::KV_VALUE_BYTES as f64,
+                _ => panic!("nothing checks {name}"),
+            };
+            assert_eq!(value.as_f64(), Some(ours), "{name}");
+        }
+    }
+}
+
+#[test]
+fn bytes_are_rounded() {
+    each(&vectors("memoryArithmetic"), |case| {
+        let (bytes, times) = (case["bytes"].as_i64().unwrap(), number(&case["times"]));
+        // Bytes are never negative here; halves are rounded to even numbers on both sides of 0.
+        let signed = |n: u64| Some(n as i64 * bytes.signum());
+        let bytes = bytes.unsigned_abs();
+        expect("product", &case["product"].as_i64(), &signed(memory::scale(bytes, times)))?;
+        expect("quotient", &case["quotient"].as_i64(), &signed(memory::divide(bytes, times)))
+    });
+}
+
+#[test]
+fn requests_are_admitted() {
+    each(&vectors("admitMaxTokens"), |case| {
+        let (prompt, requested) = (size(&case["promptTokens"]), case["requested"].as_u64());
+        let requested = requested.map(|n| n as usize);
+        let limit = case["limit"].as_u64();
+        match (admit_max_tokens(prompt, requested, size(&case["default"]), limit), case.get("error")) {
+            (Ok(tokens), None) => expect("tokens", &size(&case["maxTokens"]), &tokens),
+            (Err(error), Some(_)) => {
+                expect("kind", &ErrorKind::ContextOverflow, &error.kind())?;
+                let needed = prompt + requested.unwrap_or(1);
+                let available = limit.unwrap() as usize;
+                expect("detail", &Some(&Detail::Context { needed, available }), &error.detail())?;
+                // The reference names these numbers, too.
+                let reference = text(&case["message"]);
+                let named = [Some(prompt), requested, Some(available)];
+                match named.into_iter().flatten().find(|n| !error.message().contains(&n.to_string())) {
+                    Some(n) => {
+                        Err(format!("{n} is not in {:?}; the reference: {reference}", error.message()))
+                    }
+                    None => Ok(()),
+                }
+            }
+            (found, _) => Err(format!("found {found:?}")),
+        }
+    });
+}
+
+#[test]
+fn footprints_may_exceed_a_little() {
+    each(&vectors("footprintExceedsUsable"), |case| {
+        let (footprint, usable) = (case["footprint"].as_u64().unwrap(), case["usable"].as_u64().unwrap());
+        let exceeds = footprint_exceeds(footprint, usable, number(&case["tolerance"]));
+        expect("exceeds", &case["exceeds"].as_bool(), &Some(exceeds))
+    });
+}
+
+#[test]
+fn prompts_are_cut_around_images() {
+    each(&vectors("prefillChunkSizes"), |case| {
+        let regions = case["mediaRegions"].as_array().cloned().unwrap_or_default();
+        let media: Vec<_> = regions.iter().map(|region| size(&region[0])..size(&region[1])).collect();
+        let chunks = prefill_chunks(
+            size(&case["totalTokens"]),
+            size(&case["maxChunk"]),
+            &media,
+            size(&case["offset"]),
+        );
+        let expected: Vec<usize> = case["chunks"].as_array().unwrap().iter().map(size).collect();
+        expect("chunks", &expected, &chunks.collect())
+    });
+}

@@ -1,9 +1,162 @@
-//! placeholder
+//! How is a model placed on nodes that a coordinator talks to? This library's own planner.
+//!
+//! The coordinator holds the conversation and the first stage; every other node must be linked with it in both
+//! directions. For each possible coordinator a handful of arrangements is tried (`arrange.rs`), and the fastest
+//! by the cost model (`cost.rs`) is taken. Candidates are orders of devices, not sets, so the time is polynomial:
+//! coordinators · arrangements · (devices + layers · owners). Only the [`COORDINATORS`] fastest coordinators
+//! are tried once something fits.
 
+mod arrange;
+mod cost;
+mod fill;
+mod outcome;
+mod problem;
+mod replicas;
+mod seats;
+mod speculation;
+
+use self::arrange::{Arrangement, Group};
+use self::problem::Problem;
+use super::report::Rule;
+use super::request::{Sharding, Strictness};
+use super::rules::Rules;
 use super::{Cluster, Placement, Request};
 use crate::card::ModelCard;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 
-pub(super) fn plan(_: &ModelCard, _: &Cluster, _: &Request) -> Result<Placement> {
-    Err(Error::new(ErrorKind::PlanNoFit, "not yet"))
+/// Coordinators that are compared.
+const COORDINATORS: usize = 8;
+/// How many times all memory may be counted when memory is no reason to refuse.
+const FORCED: i32 = 60;
+
+pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<Placement> {
+    let mut rules = Rules::default();
+    let (problem, pending) = Problem::new(card, cluster, request, &mut rules);
+    let refused = refused(&problem, &rules);
+    let found = match refused.0 {
+        Rule::Memory => search_as_asked(&problem),
+        _ => Found::default(),
+    };
+    match found.best {
+        Some(best) => Ok(outcome::placement(&problem, rules, &best, &found.others)),
+        None => Err(outcome::refusal(&problem, cluster, rules, refused, &pending)),
+    }
 }
+
+/// What a search found.
+#[derive(Default)]
+struct Found {
+    best: Option<Arrangement>,
+    /// The others that fit, the fastest first.
+    others: Vec<Arrangement>,
+}
+
+/// Tries arrangements, memory counting `scale` times, around so many coordinators at most.
+fn search(problem: &Problem<'_>, scale: f64, most: usize) -> Found {
+    let mut found: Vec<Arrangement> = Vec::new();
+    for (seats, wide) in problem.groups() {
+        let group = Group::new(problem, seats, wide, scale);
+        let mut fits = false;
+        for (at, coordinator) in group.coordinators().into_iter().take(most).enumerate() {
+            if at >= COORDINATORS && fits {
+                break;
+            }
+            for arrangement in group.around(coordinator, at < COORDINATORS) {
+                fits = true;
+                if !found.contains(&arrangement) {
+                    found.push(arrangement);
+                }
+            }
+        }
+    }
+    // Stable: of equals the one tried first.
+    found.sort_by(|a, b| a.rank().partial_cmp(&b.rank()).unwrap_or(std::cmp::Ordering::Equal));
+    let mut found = found.into_iter();
+    Found { best: found.next(), others: found.collect() }
+}
+
+/// Like [`search`], with as much more memory as it takes, the same factor on all devices.
+fn search_forced(problem: &Problem<'_>) -> Found {
+    let fitting =
+        |scale: f64| Some(search(problem, scale, COORDINATORS)).filter(|found| found.best.is_some());
+    let Some((mut low, mut high, mut found)) = (0..FORCED)
+        .find_map(|k| fitting(2f64.powi(k)).map(|found| (2f64.powi(k - 1).max(1.0), 2f64.powi(k), found)))
+    else {
+        return Found::default();
+    };
+    for _ in 0..6 {
+        let middle = (low + high) / 2.0;
+        match fitting(middle) {
+            Some(tighter) => (high, found) = (middle, tighter),
+            None => low = middle,
+        }
+    }
+    found
+}
+
+fn search_as_asked(problem: &Problem<'_>) -> Found {
+    let found = search(problem, 1.0, usize::MAX);
+    match (found.best, problem.request.strictness) {
+        (None, Strictness::Force) => search_forced(problem),
+        (best, _) => Found { best, ..found },
+    }
+}
+
+/// Whether there is a placement for a request.
+fn fits(card: &ModelCard, cluster: &Cluster, request: &Request) -> bool {
+    let (problem, _) = Problem::new(card, cluster, request, &mut Rules::default());
+    search(&problem, 1.0, usize::MAX).best.is_some()
+}
+
+/// Which rule leaves nothing, and what it found; [`Rule::Memory`] where only a search can say.
+fn refused(problem: &Problem<'_>, rules: &Rules) -> (Rule, String) {
+    let request = problem.request;
+    if request.sharding == Sharding::Tensor {
+        let message = "expected sharding by layers, found Tensor, which this transport does not have";
+        return (Rule::TensorDivisible, message.to_owned());
+    }
+    if problem.ids.is_empty() {
+        return (Rule::Connected, "expected at least one node, found none".to_owned());
+    }
+    if let Some(rule) = rules.0.iter().find(|rule| rule.after == 0) {
+        let reasons: Vec<_> =
+            rule.rejected.iter().take(3).map(|it| format!("{}: {}", it.nodes[0], it.reason)).collect();
+        let message = format!("none of {} nodes is left: {}", rule.before, reasons.join("; "));
+        return (rule.rule, message);
+    }
+    let is_seated = |id: &super::NodeId| problem.seats.iter().any(|seat| problem.ids[seat.node] == id);
+    let wanted = request.required_nodes.iter().chain(&request.coordinator);
+    if let Some(missing) = wanted.clone().find(|id| !is_seated(id)) {
+        let message = format!("node `{missing}` must be used, but is not there, excluded, or not eligible");
+        return (Rule::Required, message);
+    }
+    let groups = problem.groups();
+    let nodes = |seats: &[usize]| {
+        let nodes: std::collections::BTreeSet<_> =
+            seats.iter().map(|&seat| problem.seats[seat].node).collect();
+        nodes.len()
+    };
+    let least = request.min_nodes.max(request.required_nodes.len());
+    let widest = groups.iter().filter(|(_, wide)| *wide).map(|(seats, _)| nodes(seats)).max();
+    if least > widest.unwrap_or(1) {
+        let all = nodes(&(0..problem.seats.len()).collect::<Vec<_>>());
+        return match widest {
+            None if all >= least => {
+                let message = format!(
+                    "expected an engine that works over {least} nodes, found only engines that work on one with this transport"
+                );
+                (Rule::SingleNodeEngine, message)
+            }
+            _ => {
+                (Rule::Connected, format!("expected {least} eligible nodes, found {}", widest.unwrap_or(all)))
+            }
+        };
+    }
+    if !problem.seats.iter().any(|seat| seat.attention) {
+        return (Rule::Eligible, "expected a node in role full for attention, found none".to_owned());
+    }
+    (Rule::Memory, String::new())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! How many tokens may a placement's context have? What the model was trained for, what its card allows, and
+//! what memory leaves for keys and values.
+
+use super::cluster::NodeId;
+use super::memory::{CONTEXT_TOKENS, OVERHEAD_FLOOR, is_gguf};
+use super::report::{ContextCeiling, ContextLimit};
+use crate::card::ModelCard;
+
+/// Tokens whose keys and values fit beside a node's weights:
+/// (working set − weights − [`OVERHEAD_FLOOR`]) / bytes of one token there. `None`: a token costs nothing
+/// that is known.
+///
+/// `working_set` is what the node has once no other program needs memory, and so the same whenever it is
+/// asked: nodes that decide for themselves whether to take a request must agree. `weights` includes their
+/// overhead.
+pub fn tokens_that_fit(working_set: u64, weights: u64, kv_per_token: f64) -> Option<u64> {
+    let free = i128::from(working_set) - i128::from(weights) - i128::from(OVERHEAD_FLOOR);
+    // Negative numbers become 0.
+    (kv_per_token > 0.0).then(|| (free as f64 / kv_per_token) as u64)
+}
+
+/// The lowest of what limits a context: the tokens that fit in memory, with the node that has the fewest;
+/// the card's `context_length` and `max_context_tokens`; and [`CONTEXT_TOKENS`] of GGUF models, as
+/// llama.cpp reserves all of its context when it starts.
+pub fn context_ceiling(card: &ModelCard, memory: Option<(u64, &NodeId)>) -> ContextCeiling {
+    let trained = u64::try_from(card.context_length).ok().filter(|&tokens| tokens > 0);
+    let limits = [
+        trained.map(|tokens| (tokens, ContextLimit::Model)),
+        card.placement.max_context_tokens.map(|tokens| (tokens, ContextLimit::Card)),
+        is_gguf(card).then_some((CONTEXT_TOKENS, ContextLimit::LlamaCpp)),
+        memory.map(|(tokens, node)| (tokens, ContextLimit::Memory(node.clone()))),
+    ];
+    match limits.into_iter().flatten().min_by_key(|(tokens, _)| *tokens) {
+        Some((tokens, limited_by)) => ContextCeiling { tokens: Some(tokens), limited_by },
+        None => ContextCeiling { tokens: None, limited_by: ContextLimit::Nothing },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_not_there_leaves_no_tokens() {
+        assert_eq!(tokens_that_fit(OVERHEAD_FLOOR + 1000, 0, 10.0), Some(100));
+        assert_eq!(tokens_that_fit(OVERHEAD_FLOOR + 1000, 2000, 10.0), Some(0));
+        assert_eq!(tokens_that_fit(0, u64::MAX, 10.0), Some(0));
+        assert_eq!(tokens_that_fit(u64::MAX, 0, 0.0), None);
+    }
+}

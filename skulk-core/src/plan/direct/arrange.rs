@@ -1,0 +1,328 @@
+//! In which ways can the model be arranged around a coordinator? Each as fast as its order of devices allows.
+//!
+//! - **Whole layers.** Devices take consecutive layers, with their feed-forward blocks: the coordinator's
+//!   first, then the fastest; or, to save hops, the largest; or one device of the coordinator alone.
+//! - **Experts apart, in a row.** Attention, keys and values are on one device of the coordinator.
+//!   Feed-forward blocks and experts, in the order of layers, fill what is left of it, then the fastest others.
+//! - **Experts apart, side by side.** The same, but each layer's experts are shared out to 2, 4, 8, … devices
+//!   by speed, which then read at the same time.
+//! - **Attention over several devices.** Attention fills the fastest devices, experts the others.
+//!
+//! Which orders are tried depends on speeds, links and names, never on how much memory there is, but for one
+//! that only makes things faster. So more memory never ends a fit.
+
+use std::ops::Range;
+
+use super::cost::{Owner, seconds};
+use super::fill::{Parts, Room};
+use super::problem::Problem;
+use crate::plan::report::Estimate;
+
+/// A way to place the model.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Arrangement {
+    /// Seats with their layers, in the order a token passes them.
+    pub(super) stages: Vec<(usize, Range<usize>)>,
+    /// Owners of the layers whose feed-forward blocks are not all with their attention, sorted by layer.
+    pub(super) owners: Vec<Owner>,
+    pub(super) estimate: Estimate,
+    pub(super) words: String,
+}
+
+impl Arrangement {
+    /// Less is better: faster, and of equally fast ones that of fewer devices.
+    pub(super) fn rank(&self) -> (f64, usize) {
+        (seconds(&self.estimate), self.stages.len() + self.owners.len())
+    }
+
+    /// The nodes that take part, each once, stages first.
+    pub(super) fn nodes(&self, problem: &Problem<'_>) -> Vec<usize> {
+        let seats = self.stages.iter().map(|(seat, _)| *seat).chain(self.owners.iter().map(|o| o.seat));
+        let mut seen = vec![false; problem.ids.len()];
+        seats
+            .map(|seat| problem.seats[seat].node)
+            .filter(|&node| !std::mem::replace(&mut seen[node], true))
+            .collect()
+    }
+}
+
+/// A group of seats that can work together.
+pub(super) struct Group<'a> {
+    pub(super) problem: &'a Problem<'a>,
+    /// The fastest first; of equal ones by name.
+    pub(super) seats: Vec<usize>,
+    /// Over several nodes.
+    pub(super) wide: bool,
+    /// How much of its memory each device counts.
+    pub(super) scale: f64,
+    pub(super) whole: Parts,
+    pub(super) attention: Parts,
+    pub(super) experts: Parts,
+    /// Of `experts`, the ends of layers.
+    blocks: Vec<usize>,
+}
+
+impl<'a> Group<'a> {
+    pub(super) fn new(problem: &'a Problem<'a>, mut seats: Vec<usize>, wide: bool, scale: f64) -> Self {
+        let rate = |seat: &usize| problem.seats[*seat].rate;
+        seats.sort_by(|a, b| rate(b).total_cmp(&rate(a)).then(a.cmp(b)));
+        let (whole, attention, experts) =
+            (problem.whole_layers(), problem.attention_only(), problem.every_expert());
+        let counts = problem.inventory.layers.iter().map(|layer| layer.n_experts.max(1));
+        let blocks = counts.scan(0, |end, n| {
+            *end += n;
+            Some(*end)
+        });
+        let blocks = blocks.collect();
+        Self { problem, seats, wide, scale, whole, attention, experts, blocks }
+    }
+
+    /// The nodes that can coordinate, the fastest first.
+    pub(super) fn coordinators(&self) -> Vec<usize> {
+        let mut nodes = Vec::new();
+        let mut seen = vec![false; self.problem.ids.len()];
+        for &seat in &self.seats {
+            let seat = &self.problem.seats[seat];
+            let wanted = self.problem.coordinator.is_none_or(|wanted| wanted == seat.node);
+            if seat.attention && wanted && !std::mem::replace(&mut seen[seat.node], true) {
+                nodes.push(seat.node);
+            }
+        }
+        nodes
+    }
+
+    /// The seats that a coordinator reaches: its own first, then those of nodes that must be used, then the
+    /// fastest.
+    fn reached(&self, coordinator: usize) -> Vec<usize> {
+        let problem = self.problem;
+        let node = |seat: &usize| problem.seats[*seat].node;
+        let reaches = |seat: &&usize| {
+            let node = node(seat);
+            node == coordinator || self.wide && problem.links.speed(coordinator, node).is_some()
+        };
+        let mut seats: Vec<usize> = self.seats.iter().filter(reaches).copied().collect();
+        seats.sort_by_key(|seat| (node(seat) != coordinator, !problem.required.contains(&node(seat))));
+        seats
+    }
+
+    /// The ways around a coordinator, in a fixed order. Those that only make things faster are left out unless
+    /// `all` are asked for.
+    pub(super) fn around(&self, coordinator: usize, all: bool) -> Vec<Arrangement> {
+        let problem = self.problem;
+        let reached = self.reached(coordinator);
+        let is_own = |seat: &&usize| problem.seats[**seat].node == coordinator;
+        let with_attention: Vec<usize> =
+            reached.iter().copied().filter(|&seat| problem.seats[seat].attention).collect();
+        let own: Vec<usize> = with_attention.iter().filter(is_own).copied().collect();
+
+        let mut found = vec![self.whole_layers(&with_attention, coordinator)];
+        for seat in &own {
+            found.push(self.whole_layers(&[*seat], coordinator));
+            found.push(self.in_a_row(*seat, &reached));
+        }
+        if all {
+            let mut largest = with_attention.clone();
+            let bytes = |seat: &usize| std::cmp::Reverse(problem.room(*seat, self.scale).bytes);
+            let (first, rest) = largest.split_at_mut(own.len());
+            first.sort_by_key(bytes);
+            rest.sort_by_key(|seat| (!problem.required.contains(&problem.seats[*seat].node), bytes(seat)));
+            found.push(self.whole_layers(&largest, coordinator));
+            found.push(self.attention_over(&with_attention, &reached, coordinator));
+            let has_others = reached.iter().any(|&seat| problem.seats[seat].node != coordinator);
+            for seat in &own {
+                let mut width = 2;
+                while width < 2 * reached.len() && has_others {
+                    found.push(self.side_by_side(*seat, &reached, width));
+                    width *= 2;
+                }
+            }
+        }
+        let nodes = problem.request.min_nodes;
+        let complete = |arrangement: &Arrangement| {
+            let used = arrangement.nodes(problem);
+            used.len() >= nodes && problem.required.iter().all(|node| used.contains(node))
+        };
+        found.into_iter().flatten().filter(complete).collect()
+    }
+
+    /// Nodes that must take part at least, one of which is the coordinator.
+    fn least_nodes(&self, coordinator: usize) -> usize {
+        let required = &self.problem.required;
+        self.problem.request.min_nodes.max(required.len() + usize::from(!required.contains(&coordinator)))
+    }
+
+    fn rooms<'b>(&'b self, seats: &'b [usize]) -> impl Iterator<Item = Room> + 'b {
+        seats.iter().map(|&seat| self.problem.room(seat, self.scale))
+    }
+
+    fn whole_layers(&self, order: &[usize], coordinator: usize) -> Option<Arrangement> {
+        let ranges = self.whole.fill(self.rooms(order), Vec::new(), self.least_nodes(coordinator))?;
+        let stages = stages(order, ranges);
+        if self.problem.seats[stages.first()?.0].node != coordinator {
+            return None;
+        }
+        let words = match stages.len() {
+            1 => "the whole model on one device".to_owned(),
+            n => format!("whole layers on {n} devices"),
+        };
+        self.arranged(stages, Vec::new(), words)
+    }
+
+    /// What is left of the coordinator's device beside all attention, and the others.
+    fn beside_attention(&self, seat: usize, reached: &[usize]) -> Option<(Vec<usize>, Vec<Room>)> {
+        let mut own = self.problem.room(seat, self.scale);
+        own.bytes = own.bytes.checked_sub(self.attention.bytes(&(0..self.attention.len())))?;
+        own.bytes = self.experts.whole_within(own.bytes, &self.blocks);
+        // Beside its accelerator, a node's processor computes; another of its accelerators does not.
+        let may = |other: &usize| {
+            let (own, other) = (&self.problem.seats[seat], &self.problem.seats[*other]);
+            own.node != other.node || own.beside && !other.beside
+        };
+        let others: Vec<usize> = reached.iter().copied().filter(may).collect();
+        let rooms = [own].into_iter().chain(self.rooms(&others)).collect();
+        Some(([vec![seat], others].concat(), rooms))
+    }
+
+    fn in_a_row(&self, seat: usize, reached: &[usize]) -> Option<Arrangement> {
+        let (order, rooms) = self.beside_attention(seat, reached)?;
+        let coordinator = self.problem.seats[seat].node;
+        let ranges = self.experts.fill(rooms, vec![coordinator], self.least_nodes(coordinator))?;
+        let stages = vec![(seat, 0..self.attention.len())];
+        let owners = self.owners(&stages, &order, &ranges);
+        let words = format!("attention on one device, {}", on_others(&owners, seat));
+        self.arranged(stages, owners, words)
+    }
+
+    fn side_by_side(&self, seat: usize, reached: &[usize], width: usize) -> Option<Arrangement> {
+        let (order, mut rooms) = self.beside_attention(seat, reached)?;
+        let layers = &self.problem.inventory.layers;
+        let rate = |at: usize| self.problem.seats[order[at]].rate;
+        let mut owners = Vec::new();
+        for (at, layer) in layers.iter().enumerate() {
+            let (n, each) = match layer.n_experts {
+                0 => (1, self.problem.charged(layer.ffn)),
+                n => (n, self.problem.charged(layer.expert)),
+            };
+            let slots = |room: &Room| {
+                usize::try_from(room.bytes.checked_div(each).unwrap_or(u64::MAX)).unwrap_or(n).min(n)
+            };
+            // As many devices as asked for, and more only where these have too little room.
+            let mut chosen = Vec::new();
+            let mut room = 0usize;
+            for (index, free) in rooms.iter().enumerate().map(|(index, room)| (index, slots(room))) {
+                if free > 0 && (chosen.len() < width || room < n) {
+                    chosen.push((index, free));
+                    room += free;
+                }
+                if chosen.len() >= width && room >= n {
+                    break;
+                }
+            }
+            if room < n {
+                return None;
+            }
+            let total: f64 = chosen.iter().map(|(index, _)| rate(*index)).sum();
+            let mut shares: Vec<usize> = chosen
+                .iter()
+                .map(|&(index, free)| ((n as f64 * rate(index) / total) as usize).min(free))
+                .collect();
+            let mut left = n - shares.iter().sum::<usize>().min(n);
+            for (share, (_, free)) in shares.iter_mut().zip(&chosen) {
+                let more = left.min(free - *share);
+                *share += more;
+                left -= more;
+            }
+            let mut start = 0;
+            for (&(index, _), share) in chosen.iter().zip(shares).filter(|(_, share)| *share > 0) {
+                rooms[index].bytes = rooms[index].bytes.saturating_sub(each.saturating_mul(share as u64));
+                owners.push(Owner { seat: order[index], layer: at, experts: start..start + share });
+                start += share;
+            }
+        }
+        let stages = vec![(seat, 0..layers.len())];
+        let owners = without_own(&stages, owners);
+        let words = format!("attention on one device, {}, {width} to a layer", on_others(&owners, seat));
+        self.arranged(stages, owners, words)
+    }
+
+    fn attention_over(&self, order: &[usize], reached: &[usize], coordinator: usize) -> Option<Arrangement> {
+        let ranges = self.attention.fill(self.rooms(order), Vec::new(), 1)?;
+        let stages = stages(order, ranges);
+        if stages.len() < 2 || self.problem.seats[stages[0].0].node != coordinator {
+            return None;
+        }
+        // Whichever devices attention lands on, experts must be linked with them.
+        let problem = self.problem;
+        let mut homes: Vec<usize> = order.iter().map(|&seat| problem.seats[seat].node).collect();
+        homes.dedup();
+        let is_linked = |seat: &usize| {
+            let node = problem.seats[*seat].node;
+            homes.iter().all(|&home| home == node || problem.links.speed(home, node).is_some())
+        };
+        let is_free = |seat: &usize| stages.iter().all(|(used, _)| used != seat);
+        let others: Vec<usize> = reached.iter().copied().filter(is_free).filter(is_linked).collect();
+        let used = stages.iter().map(|(seat, _)| self.problem.seats[*seat].node).collect();
+        let ranges = self.experts.fill(self.rooms(&others), used, self.least_nodes(coordinator))?;
+        let owners = self.owners(&stages, &others, &ranges);
+        let words = format!("attention on {} devices, {}", stages.len(), on_others(&owners, usize::MAX));
+        self.arranged(stages, owners, words)
+    }
+
+    /// The owners that ranges of all experts, one by one, mean.
+    fn owners(
+        &self,
+        stages: &[(usize, Range<usize>)],
+        order: &[usize],
+        ranges: &[Range<usize>],
+    ) -> Vec<Owner> {
+        let mut owners = Vec::new();
+        let (mut layer, mut first) = (0, 0);
+        let layers = &self.problem.inventory.layers;
+        for (&seat, range) in order.iter().zip(ranges) {
+            let mut at = range.start;
+            while at < range.end {
+                let n = layers[layer].n_experts.max(1);
+                let end = range.end.min(first + n);
+                owners.push(Owner { seat, layer, experts: at - first..end - first });
+                at = end;
+                if end == first + n {
+                    (layer, first) = (layer + 1, end);
+                }
+            }
+        }
+        without_own(stages, owners)
+    }
+
+    fn arranged(
+        &self,
+        stages: Vec<(usize, Range<usize>)>,
+        owners: Vec<Owner>,
+        words: String,
+    ) -> Option<Arrangement> {
+        let estimate = self.problem.costs().estimate(&self.problem.seats, &stages, &owners)?;
+        Some(Arrangement { stages, owners, estimate, words })
+    }
+}
+
+fn stages(order: &[usize], ranges: Vec<Range<usize>>) -> Vec<(usize, Range<usize>)> {
+    order.iter().copied().zip(ranges).filter(|(_, layers)| !layers.is_empty()).collect()
+}
+
+/// Without the layers of which everything is where their attention is.
+fn without_own(stages: &[(usize, Range<usize>)], owners: Vec<Owner>) -> Vec<Owner> {
+    let home =
+        |layer: usize| stages.iter().find(|(_, layers)| layers.contains(&layer)).map(|(seat, _)| *seat);
+    let away = |layer: &[Owner]| layer.iter().any(|owner| Some(owner.seat) != home(owner.layer));
+    owners.chunk_by(|a, b| a.layer == b.layer).filter(|layer| away(layer)).flatten().cloned().collect()
+}
+
+fn on_others(owners: &[Owner], own: usize) -> String {
+    let mut seats: Vec<usize> = owners.iter().map(|owner| owner.seat).filter(|&seat| seat != own).collect();
+    seats.sort_unstable();
+    seats.dedup();
+    match seats.len() {
+        0 => "feed-forward blocks too".to_owned(),
+        1 => "feed-forward blocks on another".to_owned(),
+        n => format!("feed-forward blocks and experts on {n} others"),
+    }
+}

@@ -1,0 +1,357 @@
+//! What came out? A placement with its report, or a refusal that says what would help.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::arrange::Arrangement;
+use super::cost::{Owner, seconds};
+use super::problem::Problem;
+use super::replicas::more_owners;
+use super::{fits, search_forced, speculation};
+use crate::bytes::ByteSize;
+use crate::error::{Detail, Error, ErrorKind};
+use crate::plan::ceiling::context_ceiling;
+use crate::plan::cluster::{Cluster, NodeId};
+use crate::plan::instance::Instance;
+use crate::plan::placement::{Budget, ExpertShard, Part, Placement, Stage};
+use crate::plan::report::{Candidate, ContextCeiling, NodeReport, PlanReport, Refusal, Rule};
+use crate::plan::request::{Request, Strictness};
+use crate::plan::rules::Rules;
+
+/// Tokens beyond which no context is looked for.
+const MOST_TOKENS: u64 = 1 << 40;
+
+/// What each device has: its stage's layers, bytes of feed-forward blocks, how many of them and of experts.
+struct Load {
+    seat: usize,
+    layers: Range<usize>,
+    feed_forward: u64,
+    experts: usize,
+    seconds: f64,
+}
+
+fn loads(problem: &Problem<'_>, arrangement: &Arrangement, replicas: &[Owner]) -> Vec<Load> {
+    let layers = &problem.inventory.layers;
+    let costs = problem.costs();
+    let mut loads: BTreeMap<usize, Load> = BTreeMap::new();
+    let empty = |seat| Load { seat, layers: 0..0, feed_forward: 0, experts: 0, seconds: 0.0 };
+    let mut away = vec![false; layers.len()];
+    arrangement.owners.iter().for_each(|owner| away[owner.layer] = true);
+    for (seat, range) in &arrangement.stages {
+        let load = loads.entry(*seat).or_insert_with(|| empty(*seat));
+        load.layers = range.clone();
+        let device = &problem.seats[*seat];
+        for (layer, away) in layers[range.clone()].iter().zip(&away[range.clone()]) {
+            load.seconds += costs.attention(device, layer) + costs.shared(device, layer);
+            let shared = if layer.n_experts == 0 { 0 } else { layer.ffn };
+            if *away {
+                load.feed_forward = load.feed_forward.saturating_add(shared);
+            } else {
+                load.feed_forward = load.feed_forward.saturating_add(layer.feed_forward());
+                load.experts += layer.n_experts.max(1);
+                load.seconds += costs.experts(device, layer, layer.n_experts);
+            }
+        }
+        if range.end == layers.len() {
+            load.seconds += costs.head(device);
+        }
+    }
+    for (owner, is_replica) in arrangement
+        .owners
+        .iter()
+        .map(|owner| (owner, false))
+        .chain(replicas.iter().map(|owner| (owner, true)))
+    {
+        let load = loads.entry(owner.seat).or_insert_with(|| empty(owner.seat));
+        let layer = &layers[owner.layer];
+        let weights = match layer.n_experts {
+            0 => layer.ffn,
+            _ => layer.expert.saturating_mul(owner.experts.len() as u64),
+        };
+        load.feed_forward = load.feed_forward.saturating_add(weights);
+        load.experts += owner.experts.len();
+        if !is_replica {
+            load.seconds += costs.experts(&problem.seats[owner.seat], layer, owner.experts.len());
+        }
+    }
+    // Stages first, by rank.
+    let mut ordered: Vec<Load> =
+        arrangement.stages.iter().filter_map(|(seat, _)| loads.remove(seat)).collect();
+    ordered.extend(loads.into_values());
+    ordered
+}
+
+fn node_reports(problem: &Problem<'_>, loads: &[Load]) -> Vec<NodeReport> {
+    let report = |load: &Load| {
+        let seat = &problem.seats[load.seat];
+        NodeReport {
+            node: problem.ids[seat.node].clone(),
+            role: problem.roles[seat.node],
+            backend: seat.backend.clone(),
+            device: seat.device.clone(),
+            layers: load.layers.clone(),
+            experts: load.experts,
+            bytes: problem.bytes(&load.layers, load.feed_forward),
+            usable: seat.usable,
+            seconds_per_token: Some(load.seconds),
+        }
+    };
+    loads.iter().map(report).collect()
+}
+
+/// Tokens whose keys and values fit beside a stage's weights, and on which node that is least.
+fn tokens_in_memory(problem: &Problem<'_>, reports: &[NodeReport]) -> Option<(u64, NodeId)> {
+    let tokens = reports.iter().filter_map(|report| {
+        let layers = &problem.inventory.layers[report.layers.clone()];
+        let taken = report.bytes.total() - report.bytes.kv_cache;
+        let room = report.usable.saturating_sub(taken);
+        let kv = |tokens: u64| layers.iter().map(|layer| layer.kv(tokens)).fold(0, u64::saturating_add);
+        if kv(MOST_TOKENS) <= room {
+            return None;
+        }
+        // The largest number whose keys and values fit, by halving.
+        let (mut fits, mut not) = (0, MOST_TOKENS);
+        while not - fits > 1 {
+            let middle = fits + (not - fits) / 2;
+            if kv(middle) <= room { fits = middle } else { not = middle }
+        }
+        Some((fits, report.node.clone()))
+    });
+    tokens.min()
+}
+
+fn ceiling(problem: &Problem<'_>, reports: &[NodeReport]) -> ContextCeiling {
+    let memory = match problem.request.strictness {
+        Strictness::Force => None,
+        _ => tokens_in_memory(problem, reports),
+    };
+    context_ceiling(problem.card, memory.as_ref().map(|(tokens, node)| (*tokens, node)))
+}
+
+fn report(problem: &Problem<'_>, rules: Rules, nodes: Vec<NodeReport>) -> PlanReport {
+    PlanReport {
+        model_id: problem.card.model_id.clone(),
+        weights: problem.inventory.weights(),
+        exact: problem.inventory.exact,
+        sharding: problem.request.sharding,
+        transport: problem.request.transport,
+        strictness: problem.request.strictness,
+        context_tokens: problem.request.context_tokens,
+        cluster_nodes: problem.ids.len(),
+        rules: rules.0,
+        candidates: Vec::new(),
+        context: ceiling(problem, &nodes),
+        nodes,
+        estimate: None,
+        speculation: None,
+        refused: None,
+        would_fit: Vec::new(),
+    }
+}
+
+fn candidates(problem: &Problem<'_>, best: &Arrangement, others: &[Arrangement]) -> Vec<Candidate> {
+    let candidate = |arrangement: &Arrangement, chosen: bool, reason: String| {
+        let nodes = arrangement.nodes(problem);
+        Candidate {
+            nodes: nodes.into_iter().map(|node| problem.ids[node].clone()).collect(),
+            arrangement: arrangement.words.clone(),
+            estimate: Some(arrangement.estimate),
+            chosen,
+            reason,
+        }
+    };
+    let reason = match others.len() {
+        0 => "nothing else fits".to_owned(),
+        n => format!("the fastest of {} that fit", n + 1),
+    };
+    let slower = others.iter().take(PlanReport::LISTED - 1).map(|other| {
+        let ratio = seconds(&other.estimate) / seconds(&best.estimate).max(f64::MIN_POSITIVE);
+        let reason = match ratio {
+            ratio if ratio > 1.0 => format!("takes {ratio:.2} times as long"),
+            _ => "as fast, on more devices or tried later".to_owned(),
+        };
+        candidate(other, false, reason)
+    });
+    [candidate(best, true, reason)].into_iter().chain(slower).collect()
+}
+
+/// The placement that an arrangement means.
+pub(super) fn placement(
+    problem: &Problem<'_>,
+    mut rules: Rules,
+    best: &Arrangement,
+    others: &[Arrangement],
+) -> Placement {
+    let before = 1 + others.len();
+    rules.record(Rule::Best, before, Vec::new());
+    let loads_alone = loads(problem, best, &[]);
+    let mut free = vec![0; problem.seats.len()];
+    for (seat, free) in free.iter_mut().enumerate() {
+        *free = problem.room(seat, 1.0).bytes;
+    }
+    for (load, report) in loads_alone.iter().zip(node_reports(problem, &loads_alone)) {
+        free[load.seat] = report.usable.saturating_sub(report.bytes.total());
+    }
+    let replicas = more_owners(problem, &best.stages, &best.owners, &mut free, problem.request.replicas);
+    let nodes = node_reports(problem, &loads(problem, best, &replicas));
+
+    let stage = |(seat, layers): &(usize, Range<usize>)| Stage {
+        node: problem.ids[problem.seats[*seat].node].clone(),
+        backend: problem.seats[*seat].backend.clone(),
+        layers: layers.clone(),
+        part: Part::Whole,
+    };
+    let stages: Vec<Stage> = best.stages.iter().map(stage).collect();
+    let budget = |report: &NodeReport| Budget {
+        node: report.node.clone(),
+        backend: report.backend.clone(),
+        bytes: report.bytes,
+        usable: report.usable,
+    };
+    let budgets = nodes.iter().map(budget).collect();
+    let coordinator = stages.first().map_or_else(|| NodeId::new(NodeId::LOCAL), |stage| stage.node.clone());
+    let mut report = report(problem, rules, nodes);
+    report.candidates = candidates(problem, best, others);
+    report.estimate = Some(best.estimate);
+    report.speculation = Some(speculation::decide(problem, &best.estimate, best.nodes(problem).len()));
+    Placement {
+        n_layers: problem.inventory.layers.len(),
+        stages,
+        experts: expert_shards(problem, &best.owners, &replicas),
+        budgets,
+        context_limit: report.context.tokens,
+        card: Some(Arc::new(problem.card.clone())),
+        instance: Instance::Direct { coordinator },
+        report: Some(Arc::new(report)),
+    }
+}
+
+/// Owners by layer as ranges of layers.
+fn expert_shards(problem: &Problem<'_>, owners: &[Owner], replicas: &[Owner]) -> Vec<ExpertShard> {
+    let mut runs: BTreeMap<(bool, usize, usize, usize, usize), Vec<Range<usize>>> = BTreeMap::new();
+    let all = owners.iter().map(|owner| (owner, false)).chain(replicas.iter().map(|owner| (owner, true)));
+    for (owner, is_replica) in all {
+        let n_experts = problem.inventory.layers[owner.layer].n_experts.max(1);
+        let key = (is_replica, owner.seat, owner.experts.start, owner.experts.end, n_experts);
+        let runs = runs.entry(key).or_default();
+        match runs.last_mut() {
+            Some(run) if run.end == owner.layer => run.end += 1,
+            _ => runs.push(owner.layer..owner.layer + 1),
+        }
+    }
+    let shards = runs.into_iter().flat_map(|((replica, seat, start, end, n_experts), runs)| {
+        let seat = &problem.seats[seat];
+        runs.into_iter().map(move |layers| ExpertShard {
+            node: problem.ids[seat.node].clone(),
+            backend: seat.backend.clone(),
+            layers,
+            experts: start..end,
+            n_experts,
+            replica,
+        })
+    });
+    let mut shards: Vec<ExpertShard> = shards.collect();
+    shards.sort_by(|a, b| {
+        let key = |it: &ExpertShard| (it.replica, it.layers.start, it.experts.start);
+        key(a).cmp(&key(b)).then_with(|| a.node.cmp(&b.node))
+    });
+    shards
+}
+
+/// The error of a refusal, with its report.
+pub(super) fn refusal(
+    problem: &Problem<'_>,
+    cluster: &Cluster,
+    rules: Rules,
+    (rule, message): (Rule, String),
+    pending: &[NodeId],
+) -> Error {
+    let mut nodes = Vec::new();
+    let mut would_fit = Vec::new();
+    let (mut rule, mut message) = (rule, message);
+    if rule == Rule::Memory && message.is_empty() {
+        match search_forced(problem).best {
+            Some(closest) => {
+                nodes = node_reports(problem, &loads(problem, &closest, &[]));
+                let usable: u64 = problem.seats.iter().map(|seat| seat.usable).fold(0, u64::saturating_add);
+                let needed = nodes.iter().map(|node| node.bytes.total()).fold(0, u64::saturating_add);
+                message = format!(
+                    "expected {} for weights, keys and values of {} tokens, and margins, found {} on {} devices that can share the work",
+                    ByteSize(needed),
+                    problem.request.context_tokens,
+                    ByteSize(usable),
+                    problem.seats.len()
+                );
+                would_fit = what_would_fit(problem, cluster, &nodes);
+            }
+            None => {
+                rule = Rule::Connected;
+                message =
+                    "the nodes that must or may be used are not linked with a coordinator in both directions"
+                        .to_owned();
+            }
+        }
+    }
+    let pending = !pending.is_empty() && matches!(rule, Rule::Memory | Rule::Connected | Rule::Required);
+    let kind = if pending { ErrorKind::PlanPending } else { ErrorKind::PlanNoFit };
+    let hint = match (pending, would_fit.is_empty()) {
+        (true, _) => "some nodes have not reported their memory yet: ask again shortly".to_owned(),
+        (false, false) => format!("it would fit with {}", would_fit.join("; or with ")),
+        (false, true) => advice(rule).to_owned(),
+    };
+    let mut report = report(problem, rules, nodes);
+    report.refused = Some(Refusal { rule, message: message.clone(), pending });
+    report.would_fit = would_fit;
+    Error::new(kind, message)
+        .with("model", &problem.card.model_id)
+        .with("rule", rule.as_str())
+        .with_hint(hint)
+        .with_detail(Detail::Plan(Box::new(report)))
+}
+
+fn advice(rule: Rule) -> &'static str {
+    match rule {
+        Rule::Eligible | Rule::SingleNodeEngine => {
+            "use nodes with a backend that the card lists; MLX works over several nodes with the transports MlxRing and MlxJaccl"
+        }
+        Rule::TensorDivisible => "ask for Pipeline, or for the transport MlxRing or MlxJaccl",
+        Rule::Excluded => "exclude fewer nodes",
+        Rule::MinVram => "use nodes with larger accelerators, or lower the card's min_vram_gib",
+        _ => "add nodes or links, or ask for less",
+    }
+}
+
+/// What makes a request fit, tried out one by one.
+fn what_would_fit(problem: &Problem<'_>, cluster: &Cluster, closest: &[NodeReport]) -> Vec<String> {
+    let request = problem.request;
+    let fits = |request: &Request| fits(problem.card, cluster, request);
+    let mut found = Vec::new();
+    if request.strictness == Strictness::Safe && fits(&request.clone().strictness(Strictness::Relaxed)) {
+        found.push("strictness relaxed".to_owned());
+    }
+    let smaller =
+        (1..32).map(|halvings| request.context_tokens >> halvings).take_while(|&tokens| tokens >= 256);
+    if let Some(tokens) = smaller.clone().last().filter(|&least| fits(&request.clone().context_tokens(least)))
+    {
+        let largest = smaller.clone().find(|&tokens| fits(&request.clone().context_tokens(tokens)));
+        found.push(format!("a context of {} tokens", largest.unwrap_or(tokens)));
+    }
+    if !request.excluded_nodes.is_empty() {
+        let all = Request { excluded_nodes: Default::default(), ..request.clone() };
+        if fits(&all) {
+            found.push("no excluded nodes".to_owned());
+        }
+    }
+    let over: Vec<String> = closest
+        .iter()
+        .filter(|node| node.over() > 0)
+        .map(|node| format!("{} on `{}`", ByteSize(node.over()), node.node))
+        .collect();
+    if !over.is_empty() {
+        let listed: Vec<String> = over.iter().take(4).cloned().collect();
+        let more = if over.len() > 4 { format!(" and on {} others", over.len() - 4) } else { String::new() };
+        found.push(format!("more memory: {}{more}", listed.join(", ")));
+    }
+    found
+}

@@ -1,0 +1,241 @@
+//! What is to be placed, and what is there to place it on?
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::cost::Costs;
+use super::fill::{Parts, Room};
+use super::seats::{self, Seat};
+use crate::card::ModelCard;
+use crate::plan::backend::is_multi_node;
+use crate::plan::cluster::{Cluster, NodeId, Role};
+use crate::plan::inventory::Inventory;
+use crate::plan::links::Links;
+use crate::plan::memory;
+use crate::plan::report::{Bytes, Rejection, Rule};
+use crate::plan::request::{Request, Strictness};
+use crate::plan::rules::Rules;
+
+/// Rows that pass through the layers together, and buffers of the width of a row that it takes.
+const ACTIVATION_ROWS: u64 = 256;
+const ACTIVATION_BUFFERS: u64 = 8;
+/// What is kept free on top of counted weights, in percent.
+const COUNTED_MARGIN: u64 = 5;
+
+/// Everything that arranging looks at. Nodes have indices in the order of their names.
+pub(super) struct Problem<'a> {
+    pub(super) card: &'a ModelCard,
+    pub(super) request: &'a Request,
+    pub(super) ids: Vec<&'a NodeId>,
+    pub(super) roles: Vec<Role>,
+    pub(super) seats: Vec<Seat>,
+    pub(super) required: BTreeSet<usize>,
+    pub(super) coordinator: Option<usize>,
+    pub(super) inventory: Cow<'a, Inventory>,
+    pub(super) links: Links,
+    /// Percent of weights that are kept free on top of them.
+    margin: u64,
+    /// Bytes that each device in use keeps free.
+    floor: u64,
+    /// Bytes of rows on each device in use.
+    activations: u64,
+}
+
+impl<'a> Problem<'a> {
+    /// Applies the rules that concern single nodes. Nodes without memory information are left out, and listed
+    /// in the second value.
+    pub(super) fn new(
+        card: &'a ModelCard,
+        cluster: &'a Cluster,
+        request: &'a Request,
+        rules: &mut Rules,
+    ) -> (Self, Vec<NodeId>) {
+        let mut nodes: Vec<_> = cluster.nodes.iter().collect();
+        nodes.sort_by(|a, b| a.id.cmp(&b.id));
+        let index: BTreeMap<&NodeId, usize> =
+            nodes.iter().enumerate().map(|(at, node)| (&node.id, at)).collect();
+
+        let reject = |at: usize, reason: String| Rejection { nodes: vec![nodes[at].id.clone()], reason };
+        let mut left: Vec<usize> = (0..nodes.len()).collect();
+        let mut apply = |rules: &mut Rules, rule: Rule, reason: &dyn Fn(usize) -> Option<String>| {
+            let before = left.len();
+            let mut rejected = Vec::new();
+            left.retain(|&at| reason(at).map(|why| rejected.push(reject(at, why))).is_none());
+            rules.record(rule, before, rejected);
+            left.clone()
+        };
+        apply(rules, Rule::Excluded, &|at| {
+            request.excluded_nodes.contains(&nodes[at].id).then(|| "excluded by the request".to_owned())
+        });
+        let compatible = &card.placement.compatible_backends;
+        let all: BTreeMap<usize, Vec<Seat>> = nodes
+            .iter()
+            .enumerate()
+            .map(|(at, node)| (at, seats::of_node(at, node, card, request.strictness)))
+            .collect();
+        apply(rules, Rule::Eligible, &|at| {
+            let node = nodes[at];
+            if node.role == Role::Management {
+                return Some("its role is management: it only coordinates".to_owned());
+            }
+            let tags = node.backends.as_ref()?;
+            (all[&at].is_empty() && node.memory.is_some()).then(|| {
+                let list = |tags: &BTreeSet<String>| tags.iter().cloned().collect::<Vec<_>>().join(", ");
+                format!("it has none of the card's backends ({}), only {}", list(compatible), list(tags))
+            })
+        });
+        if let Some(gib) = card.placement.min_vram_gib {
+            apply(rules, Rule::MinVram, &|at| {
+                // Attention needs it; feed-forward blocks do not.
+                let node = nodes[at];
+                let most = memory::accelerator_memory(node).map(|bytes| bytes as f64 / memory::GIB);
+                (node.role == Role::Full && most.is_none_or(|most| most < gib)).then(|| {
+                    let found = most.map_or("nothing".to_owned(), |most| format!("{most:.1} GiB"));
+                    format!("the card asks for {gib} GiB of accelerator memory, the node has {found}")
+                })
+            });
+        }
+        let left = apply(rules, Rule::Memory, &|at| {
+            all[&at].is_empty().then(|| "its memory is not known yet".to_owned())
+        });
+        let pending = nodes.iter().filter(|node| node.memory.is_none() && node.role != Role::Management);
+        let pending = pending.map(|node| node.id.clone()).collect();
+        let seats = left.iter().flat_map(|at| all[at].clone()).collect();
+
+        let inventory = match &request.inventory {
+            Some(inventory) => Cow::Borrowed(&**inventory),
+            None => Cow::Owned(Inventory::from_card(card)),
+        };
+        let margin = match request.strictness {
+            Strictness::Relaxed => 0,
+            Strictness::Safe | Strictness::Force if inventory.exact => COUNTED_MARGIN,
+            Strictness::Safe | Strictness::Force => {
+                ((memory::overhead(card, request.strictness) - 1.0) * 100.0).round() as u64
+            }
+        };
+        let row = (card.hidden_size as u64).saturating_mul(4);
+        let problem = Self {
+            card,
+            request,
+            links: Links::new(cluster, &index),
+            required: request.required_nodes.iter().filter_map(|id| index.get(id).copied()).collect(),
+            coordinator: request.coordinator.as_ref().and_then(|id| index.get(id).copied()),
+            ids: nodes.iter().map(|node| &node.id).collect(),
+            roles: nodes.iter().map(|node| node.role).collect(),
+            seats,
+            inventory,
+            margin,
+            floor: memory::OVERHEAD_FLOOR,
+            activations: row.saturating_mul(ACTIVATION_ROWS * ACTIVATION_BUFFERS),
+        };
+        (problem, pending)
+    }
+
+    /// The indices of the seats that can work together, and whether over several nodes: one group for each
+    /// engine. Nodes that have not said what they run join every group.
+    pub(super) fn groups(&self) -> Vec<(Vec<usize>, bool)> {
+        let engines: BTreeSet<Option<&str>> =
+            self.seats.iter().filter(|seat| seat.backend.is_some()).map(Seat::engine).collect();
+        let of = |engine: Option<Option<&str>>| -> Vec<usize> {
+            let joins =
+                |seat: &Seat| seat.backend.is_none() || engine.is_some_and(|engine| seat.engine() == engine);
+            (0..self.seats.len()).filter(|&at| joins(&self.seats[at])).collect()
+        };
+        if engines.is_empty() {
+            return vec![(of(None), true)];
+        }
+        let speaks = |engine: Option<&str>| engine == Some("skulk") && engine.is_some_and(is_multi_node);
+        engines.into_iter().map(|engine| (of(Some(engine)), speaks(engine))).collect()
+    }
+
+    pub(super) fn costs(&self) -> Costs<'_> {
+        Costs {
+            inventory: &self.inventory,
+            links: &self.links,
+            context: self.request.context_tokens,
+            row: self.card.hidden_size as f64 * 4.0,
+        }
+    }
+
+    /// What weights take with their margin.
+    pub(super) fn charged(&self, weights: u64) -> u64 {
+        weights.saturating_add(self.margin_of(weights))
+    }
+
+    fn margin_of(&self, weights: u64) -> u64 {
+        u64::try_from((u128::from(weights) * u128::from(self.margin)).div_ceil(100)).unwrap_or(u64::MAX)
+    }
+
+    /// What a device has for parts, memory counting `scale` times.
+    pub(super) fn room(&self, seat: usize, scale: f64) -> Room {
+        let Seat { usable, node, .. } = self.seats[seat];
+        let usable = if scale > 1.0 { (usable.max(1) as f64 * scale) as u64 } else { usable };
+        Room { bytes: usable.saturating_sub(self.floor).saturating_sub(self.activations), node }
+    }
+
+    /// Whole layers, with embedding and head.
+    pub(super) fn whole_layers(&self) -> Parts {
+        self.parts(|at| self.inventory.layers[at].feed_forward())
+    }
+
+    /// Layers without their feed-forward blocks, with embedding and head. What every token reads of a
+    /// mixture's block beside its experts stays.
+    pub(super) fn attention_only(&self) -> Parts {
+        self.parts(|at| {
+            let layer = &self.inventory.layers[at];
+            if layer.n_experts == 0 { 0 } else { layer.ffn }
+        })
+    }
+
+    fn parts(&self, feed_forward: impl Fn(usize) -> u64) -> Parts {
+        let Inventory { layers, embedding, tied_embeddings, head, .. } = &*self.inventory;
+        let last = layers.len().saturating_sub(1);
+        let sizes = layers.iter().enumerate().map(|(at, layer)| {
+            let mut weights = layer.attention.saturating_add(feed_forward(at));
+            if at == 0 {
+                weights = weights.saturating_add(*embedding);
+            }
+            if at == last {
+                weights = weights.saturating_add(*head);
+                if *tied_embeddings && last > 0 {
+                    weights = weights.saturating_add(*embedding);
+                }
+            }
+            self.charged(weights).saturating_add(layer.kv(self.request.context_tokens))
+        });
+        let shared = if *tied_embeddings && last > 0 { *embedding } else { 0 };
+        Parts::new(sizes, shared)
+    }
+
+    /// Every expert, or dense block, one by one.
+    pub(super) fn every_expert(&self) -> Parts {
+        let sizes = self.inventory.layers.iter().flat_map(|layer| match layer.n_experts {
+            0 => std::iter::repeat_n(self.charged(layer.ffn), 1),
+            n => std::iter::repeat_n(self.charged(layer.expert), n),
+        });
+        Parts::new(sizes, 0)
+    }
+
+    /// The bytes of a device by kind: its stage's layers, and feed-forward blocks of so many bytes.
+    pub(super) fn bytes(&self, layers: &Range<usize>, feed_forward: u64) -> Bytes {
+        let inventory = &*self.inventory;
+        let held = &inventory.layers[layers.clone()];
+        let mut attention = held.iter().map(|layer| layer.attention).fold(0, u64::saturating_add);
+        let is_last = !held.is_empty() && layers.end == inventory.layers.len();
+        if !held.is_empty() && (layers.start == 0 || is_last && inventory.tied_embeddings) {
+            attention = attention.saturating_add(inventory.embedding);
+        }
+        if is_last {
+            attention = attention.saturating_add(inventory.head);
+        }
+        let kv = held.iter().map(|layer| layer.kv(self.request.context_tokens));
+        Bytes {
+            attention,
+            feed_forward,
+            kv_cache: kv.fold(0, u64::saturating_add),
+            activations: self.activations,
+            headroom: self.margin_of(attention.saturating_add(feed_forward)).saturating_add(self.floor),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Does drafting tokens ahead pay? What a card declares, and what a placement's times say.
+//!
+//! A round checks a bonus token and `d` drafts at once. With each draft accepted with probability 0.7, it gives
+//! `1 + 0.7 + … + 0.7^d` tokens. It reads attention and dense blocks once (5 % more for each draft), but other
+//! experts for each token, goes over the links once, and drafting takes 10 % of a token's reading for each draft.
+
+use super::cost::seconds;
+use super::problem::Problem;
+use crate::card::ServedSpecType;
+use crate::plan::report::{Estimate, Speculation};
+
+const ACCEPTED: f64 = 0.7;
+const FURTHER_ROW: f64 = 0.05;
+const DRAFT: f64 = 0.1;
+/// Gains below that are not worth the risk.
+const LEAST_GAIN: f64 = 1.05;
+
+/// Decides for an estimate over so many nodes.
+pub(super) fn decide(problem: &Problem<'_>, estimate: &Estimate, nodes: usize) -> Speculation {
+    let off = |reason: &str| Speculation { on: false, reason: reason.to_owned() };
+    let Some(runtime) = &problem.card.runtime else { return off("the card declares nothing that drafts") };
+    let heads = runtime.mtp_heads == Some(true) && runtime.mtp_sidecar_repo.is_some();
+    let served = runtime.served_spec_type.is_some_and(|kind| kind != ServedSpecType::None);
+    if !heads && !served && runtime.assistant_model_repo.is_none() {
+        return off("the card declares nothing that drafts");
+    }
+    if nodes > 1 && runtime.speculative_multi_node == Some(false) {
+        return off("the card turns it off over several nodes (speculative_multi_node)");
+    }
+    let declared = runtime.mtp_max_depth.or(runtime.served_spec_n_max.map(|n| n as i64));
+    let drafts = declared.unwrap_or(1).clamp(1, 16) as i32;
+    let tokens: f64 = (0..=drafts).map(|accepted| ACCEPTED.powi(accepted)).sum();
+    let routed = problem.inventory.layers.iter().any(|layer| layer.n_experts > 0);
+    let rows = f64::from(drafts);
+    let once = 1.0 + FURTHER_ROW * rows;
+    let blocks = if routed { 1.0 + rows } else { once };
+    let reading = estimate.attention_seconds + estimate.feed_forward_seconds;
+    let round = estimate.attention_seconds * once
+        + estimate.feed_forward_seconds * blocks
+        + estimate.hop_seconds
+        + estimate.fan_out_seconds
+        + DRAFT * rows * reading;
+    let gain = if round > 0.0 { tokens * seconds(estimate) / round } else { 1.0 };
+    let reason = format!(
+        "{drafts} drafted token{} should give {:.0} % of the speed without",
+        if drafts == 1 { "" } else { "s" },
+        gain * 100.0
+    );
+    Speculation { on: gain >= LEAST_GAIN, reason }
+}

@@ -1,0 +1,419 @@
+use proptest::prelude::*;
+
+use crate::card::{ModelCard, ModelTask, PlacementCardConfig, RuntimeCardConfig, StorageSize};
+use crate::error::{Detail, ErrorKind};
+use crate::plan::{
+    Accelerator, Cluster, Inventory, Link, LinkKind, LinkSpeed, Node, NodeId, Placement, PlanReport, Planner,
+    Request, Role, Rule, Strictness, Vendor,
+};
+
+const GIB: u64 = 1 << 30;
+
+pub(super) fn card(gib: u64, n_layers: usize) -> ModelCard {
+    ModelCard {
+        model_id: "org/model".into(),
+        storage_size: StorageSize { in_bytes: gib * GIB },
+        n_layers,
+        hidden_size: 4096,
+        supports_tensor: false,
+        num_key_value_heads: Some(8),
+        tasks: vec![ModelTask::TextGeneration],
+        components: None,
+        family: String::new(),
+        quantization: String::new(),
+        base_model: String::new(),
+        gguf_file: None,
+        capabilities: Vec::new(),
+        context_length: 131_072,
+        uses_cfg: false,
+        trust_remote_code: false,
+        is_custom: false,
+        vision: None,
+        reasoning: None,
+        modalities: None,
+        tooling: None,
+        runtime: None,
+        placement: PlacementCardConfig {
+            compatible_backends: ["skulk-cpu", "skulk-wgpu"].map(str::to_owned).into(),
+            ..PlacementCardConfig::default()
+        },
+    }
+}
+
+fn gpu(gib: u64) -> Accelerator {
+    Accelerator {
+        vendor: Vendor::Nvidia,
+        name: "GPU".into(),
+        vram_total_bytes: Some(gib * GIB),
+        vram_used_bytes: Some(0),
+        backend: Some("skulk-wgpu-vulkan:0".into()),
+        ..Accelerator::default()
+    }
+}
+
+fn memory_node(id: &str, gib: u64) -> Node {
+    Node::new(id).backends(["skulk-cpu"]).memory(gib * GIB, 2 * gib * GIB)
+}
+
+fn gpu_node(id: &str, vram: u64, ram: u64) -> Node {
+    memory_node(id, ram).backends(["skulk-cpu", "skulk-wgpu-vulkan:0"]).accelerator(gpu(vram))
+}
+
+fn mesh(nodes: Vec<Node>) -> Cluster {
+    Cluster::mesh(nodes, LinkSpeed { round_trip_seconds: 1e-4, bytes_per_second: 1e9 })
+}
+
+/// A mixture with the sizes of DeepSeek V3 at 4 bits: 671 billion parameters.
+fn deepseek() -> (ModelCard, Inventory) {
+    let inventory = Inventory::of_experts(61, 110_000_000, 25_000_000, (256, 8), 24_800_000, 36_864);
+    let mut card = card(0, 61);
+    card.hidden_size = 7168;
+    card.storage_size.in_bytes = inventory.weights();
+    (card, inventory)
+}
+
+fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Placement {
+    let placement = Planner::plan(card, cluster, request).unwrap();
+    placement.check(card).unwrap();
+    placement
+}
+
+fn refused(card: &ModelCard, cluster: &Cluster, request: &Request) -> (ErrorKind, PlanReport) {
+    let error = Planner::plan(card, cluster, request).unwrap_err();
+    let Some(Detail::Plan(report)) = error.detail() else { panic!("{error}") };
+    assert!(error.hint().is_some_and(|hint| !hint.is_empty()), "{error}");
+    (error.kind(), (**report).clone())
+}
+
+fn nodes(placement: &Placement) -> Vec<&str> {
+    placement.stages().iter().map(|stage| stage.node.as_str()).collect()
+}
+
+#[test]
+fn a_model_that_fits_one_device_stays_there() {
+    let cluster = mesh(vec![memory_node("a", 64), gpu_node("b", 24, 32), memory_node("c", 128)]);
+    let placement = plan(&card(8, 32), &cluster, &Request::default());
+    assert_eq!(nodes(&placement), ["b"]);
+    assert_eq!(placement.stages()[0].backend.as_deref(), Some("skulk-wgpu-vulkan:0"));
+    assert!(placement.experts().is_empty());
+    let report = placement.report().unwrap();
+    assert!(report.estimate.unwrap().tokens_per_second > 20.0);
+    assert!(report.candidates.len() > 1 && report.candidates[0].chosen);
+}
+
+#[test]
+fn weak_nodes_are_left_out_when_that_is_faster() {
+    let slow = |id: &str| memory_node(id, 64).bytes_per_second(1e9);
+    let cluster = mesh(vec![slow("a"), memory_node("b", 64), slow("c")]);
+    assert_eq!(nodes(&plan(&card(20, 40), &cluster, &Request::default())), ["b"]);
+    let wider = plan(&card(20, 40), &cluster, &Request::default().min_nodes(2));
+    // Asked for two nodes, the slow one gets as little as can be.
+    let slow = wider.report().unwrap().nodes.iter().find(|node| node.node.as_str() != "b").unwrap().clone();
+    assert_eq!((slow.experts, slow.layers.len() <= 1), (1, true));
+}
+
+#[test]
+fn attention_lands_on_the_accelerator_and_experts_on_memory_nodes() {
+    let (card, inventory) = deepseek();
+    let mut all = vec![gpu_node("gpu", 48, 32)];
+    all.extend((0..8).map(|at| memory_node(&format!("ram{at}"), 128).role(Role::FfnOnly)));
+    let placement = plan(&card, &mesh(all), &Request::default().inventory(inventory));
+    assert_eq!(nodes(&placement), ["gpu"]);
+    assert!(placement.experts().iter().any(|shard| shard.node.as_str() == "ram0"));
+    assert!(placement.experts().iter().all(|shard| shard.n_experts == 256 && !shard.replica));
+    let report = placement.report().unwrap();
+    let gpu = &report.nodes[0];
+    assert!(gpu.bytes.attention == 61 * 110_000_000 && gpu.bytes.kv_cache == 61 * 36_864 * 8192);
+    assert!(report.nodes.iter().skip(1).all(|node| node.layers.is_empty() && node.bytes.attention == 0));
+}
+
+#[test]
+fn one_machine_keeps_attention_on_its_accelerator_and_the_rest_in_memory() {
+    let placement = plan(&card(20, 40), &mesh(vec![gpu_node("a", 12, 64)]), &Request::default());
+    let gpu = Some("skulk-wgpu-vulkan:0".to_owned());
+    assert_eq!(placement.stages()[0].backend, gpu);
+    let report = placement.report().unwrap();
+    assert!(report.nodes.iter().any(|node| node.backend.as_deref() == Some("skulk-cpu")));
+    assert!(report.nodes.iter().all(|node| node.over() == 0));
+}
+
+#[test]
+fn roles_are_kept() {
+    let cluster =
+        mesh(vec![memory_node("a", 64).role(Role::Management), memory_node("b", 64).role(Role::FfnOnly)]);
+    let (kind, report) = refused(&card(8, 32), &cluster, &Request::default());
+    assert_eq!((kind, report.refused.unwrap().rule), (ErrorKind::PlanNoFit, Rule::Eligible));
+    let with_full = mesh([cluster.nodes, vec![memory_node("c", 6)]].concat());
+    let placement = plan(&card(8, 32), &with_full, &Request::default());
+    assert_eq!(nodes(&placement), ["c"]);
+    assert!(placement.experts().iter().any(|shard| shard.node.as_str() == "b"));
+    assert!(placement.experts().iter().all(|shard| shard.node.as_str() != "a"));
+}
+
+#[test]
+fn refusals_say_which_rule_and_what_would_help() {
+    let request = Request::default;
+    let small = mesh(vec![memory_node("a", 4), memory_node("b", 4)]);
+    let (kind, report) = refused(&card(40, 40), &small, &request());
+    assert_eq!((kind, report.refused.as_ref().unwrap().rule), (ErrorKind::PlanNoFit, Rule::Memory));
+    assert!(report.would_fit.iter().any(|it| it.contains("more memory")), "{:?}", report.would_fit);
+    assert!(report.nodes.iter().any(|node| node.over() > 0));
+
+    let (_, report) = refused(&card(10, 40), &mesh(vec![memory_node("a", 11)]), &request());
+    assert!(report.would_fit.contains(&"strictness relaxed".to_owned()), "{:?}", report.would_fit);
+    let (_, report) =
+        refused(&card(1, 80), &mesh(vec![memory_node("a", 6)]), &request().context_tokens(65_536));
+    assert!(
+        report.would_fit.iter().any(|it| it.starts_with("a context of 8192 tokens")),
+        "{:?}",
+        report.would_fit
+    );
+
+    let rule = |cluster: &Cluster, request: &Request| {
+        refused(&card(1, 40), cluster, request).1.refused.unwrap().rule
+    };
+    assert_eq!(rule(&mesh(Vec::new()), &request()), Rule::Connected);
+    assert_eq!(rule(&small, &request().min_nodes(3)), Rule::Connected);
+    assert_eq!(rule(&small, &request().exclude("a").exclude("b")), Rule::Excluded);
+    assert_eq!(rule(&small, &request().require("x")), Rule::Required);
+    assert_eq!(rule(&small, &request().exclude("a").require("a")), Rule::Required);
+    let foreign = mesh(vec![memory_node("a", 64).backends(["mlx"])]);
+    assert_eq!(rule(&foreign, &request()), Rule::Eligible);
+    let apart = Cluster::new(vec![memory_node("a", 4), memory_node("b", 4)], Vec::new());
+    assert_eq!(rule(&apart, &request().min_nodes(2)), Rule::Connected);
+    let mut needs_gpu = card(1, 40);
+    needs_gpu.placement.min_vram_gib = Some(16.0);
+    let (_, report) = refused(&needs_gpu, &mesh(vec![gpu_node("a", 8, 64)]), &request());
+    assert_eq!(report.refused.unwrap().rule, Rule::MinVram);
+    plan(&needs_gpu, &mesh(vec![gpu_node("a", 16, 64)]), &request());
+}
+
+#[test]
+fn nodes_that_have_not_reported_are_waited_for() {
+    let cluster = mesh(vec![memory_node("a", 4), Node::new("b").backends(["skulk-cpu"])]);
+    let (kind, report) = refused(&card(8, 32), &cluster, &Request::default());
+    assert_eq!(kind, ErrorKind::PlanPending);
+    assert!(report.refused.unwrap().pending);
+    plan(&card(1, 32), &cluster, &Request::default());
+}
+
+#[test]
+fn force_spreads_what_does_not_fit() {
+    let cluster = mesh(vec![memory_node("a", 4), memory_node("b", 4)]);
+    let request = Request::default().strictness(Strictness::Force);
+    let placement = Planner::plan(&card(40, 40), &cluster, &request).unwrap();
+    assert!(placement.report().unwrap().nodes.iter().all(|node| node.over() > 0));
+    assert_eq!(placement.stages().len() + usize::from(!placement.experts().is_empty()), 2);
+    assert!(placement.check(&card(40, 40)).is_err());
+}
+
+#[test]
+fn the_coordinator_reaches_every_node() {
+    let link = |source: &str, sink: &str| Link {
+        source: source.into(),
+        sink: sink.into(),
+        kind: LinkKind::Socket { address: "10.0.0.1".into() },
+        speed: None,
+    };
+    let both = |a: &str, b: &str| [link(a, b), link(b, a)];
+    // A star: only b reaches the others.
+    let nodes_of = || ["a", "b", "c"].map(|id| memory_node(id, 6)).to_vec();
+    let star = Cluster::new(nodes_of(), [both("b", "a"), both("b", "c")].concat());
+    let placement = plan(&card(9, 30), &star, &Request::default());
+    assert_eq!(placement.stages()[0].node.as_str(), "b");
+    let one_way = Cluster::new(nodes_of(), vec![link("b", "a"), link("b", "c")]);
+    refused(&card(9, 30), &one_way, &Request::default());
+    let asked = Request::default().coordinator("a");
+    refused(&card(9, 30), &star, &asked);
+    assert_eq!(nodes(&plan(&card(2, 30), &star, &asked)), ["a"]);
+}
+
+#[test]
+fn replicas_are_on_other_nodes() {
+    let (card, inventory) = deepseek();
+    let mut all = vec![gpu_node("gpu", 48, 32)];
+    all.extend((0..16).map(|at| memory_node(&format!("ram{at}"), 128)));
+    let placement = plan(&card, &mesh(all), &Request::default().inventory(inventory).replicas(1));
+    let (replicas, owners): (Vec<_>, Vec<_>) = placement.experts().iter().partition(|shard| shard.replica);
+    assert!(!replicas.is_empty());
+    for replica in replicas {
+        let owner = owners.iter().find(|owner| {
+            owner.experts == replica.experts
+                && owner.layers.start <= replica.layers.start
+                && owner.layers.end >= replica.layers.start + 1
+        });
+        assert_ne!(owner.unwrap().node, replica.node);
+    }
+}
+
+#[test]
+fn speculation_follows_the_card() {
+    let on = |runtime: Option<RuntimeCardConfig>, cluster: &Cluster, min: usize| {
+        let card = ModelCard { runtime, ..card(8, 32) };
+        let placement = plan(&card, cluster, &Request::default().min_nodes(min));
+        placement.report().unwrap().speculation.clone().unwrap().on
+    };
+    let cluster = mesh(vec![memory_node("a", 64), memory_node("b", 64)]);
+    let assisted =
+        RuntimeCardConfig { assistant_model_repo: Some("org/draft".into()), ..RuntimeCardConfig::default() };
+    assert!(!on(None, &cluster, 1));
+    assert!(on(Some(assisted.clone()), &cluster, 1));
+    assert!(on(Some(assisted.clone()), &cluster, 2));
+    let single = RuntimeCardConfig { speculative_multi_node: Some(false), ..assisted };
+    assert!(!on(Some(single.clone()), &cluster, 2));
+    assert!(on(Some(single), &cluster, 1));
+}
+
+#[test]
+fn the_context_is_limited_by_what_is_least() {
+    let limit = |card: &ModelCard, gib: u64| {
+        let placement = plan(card, &mesh(vec![memory_node("a", gib)]), &Request::default());
+        (placement.context_limit(), placement.report().unwrap().context.limited_by.clone())
+    };
+    use crate::plan::ContextLimit as Limit;
+    assert_eq!(limit(&card(4, 32), 200), (Some(131_072), Limit::Model));
+    let mut capped = card(4, 32);
+    capped.placement.max_context_tokens = Some(9000);
+    assert_eq!(limit(&capped, 200), (Some(9000), Limit::Card));
+    let (tokens, by) = limit(&card(4, 32), 8);
+    assert_eq!(by, Limit::Memory(NodeId::new("a")));
+    assert!((8192..131_072).contains(&tokens.unwrap()));
+}
+
+/// A cluster of up to nine nodes of every kind, whole or star-shaped.
+fn clusters() -> impl Strategy<Value = Cluster> {
+    let node = (1u64..40, 0u64..30, 0usize..10, 1u64..50);
+    (prop::collection::vec(node, 1..9), any::<bool>()).prop_map(|(nodes, star)| {
+        let made = |(at, (ram, vram, kind, speed)): (usize, (u64, u64, usize, u64))| {
+            let id = format!("n{at}");
+            let node = match kind {
+                0..3 => gpu_node(&id, vram, ram),
+                3..6 => memory_node(&id, ram).role(Role::FfnOnly),
+                6 => memory_node(&id, ram).role(Role::Management),
+                _ => memory_node(&id, ram),
+            };
+            node.bytes_per_second(speed as f64 * 1e9)
+        };
+        let nodes: Vec<Node> = nodes.into_iter().enumerate().map(made).collect();
+        let speed = LinkSpeed { round_trip_seconds: 2e-4, bytes_per_second: 1e9 };
+        if !star {
+            return Cluster::mesh(nodes, speed);
+        }
+        let link = |a: &Node, b: &Node| Link {
+            source: a.id.clone(),
+            sink: b.id.clone(),
+            kind: LinkKind::Socket { address: "10.0.0.1".into() },
+            speed: Some(speed),
+        };
+        let links =
+            nodes[1..].iter().flat_map(|node| [link(&nodes[0], node), link(node, &nodes[0])]).collect();
+        Cluster::new(nodes, links)
+    })
+}
+
+fn models() -> impl Strategy<Value = (ModelCard, Option<Inventory>)> {
+    (1u64..60, 1usize..40, 0usize..20).prop_map(|(gib, layers, experts)| {
+        if experts == 0 {
+            return (card(gib, layers), None);
+        }
+        let expert = gib * GIB / (layers * experts) as u64;
+        let used = (experts / 4).max(1);
+        let inventory = Inventory::of_experts(layers, expert / 3, expert / 7, (experts, used), expert, 2048);
+        let mut card = card(0, layers);
+        card.storage_size.in_bytes = inventory.weights();
+        (card, Some(inventory))
+    })
+}
+
+fn request(inventory: Option<Inventory>, min_nodes: usize) -> Request {
+    let request = Request::default().min_nodes(min_nodes);
+    match inventory {
+        Some(inventory) => request.inventory(inventory),
+        None => request,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn plans_are_sound(cluster in clusters(), (card, inventory) in models(), min in 1usize..4) {
+        let request = request(inventory.clone(), min);
+        let Ok(placement) = Planner::plan(&card, &cluster, &request) else { return Ok(()) };
+        // Every layer and expert once, no device over budget.
+        prop_assert!(placement.check(&card).is_ok(), "{:?}", placement.check(&card));
+        let report = placement.report().unwrap();
+        let held: u64 = report.nodes.iter().map(|node| node.bytes.attention + node.bytes.feed_forward).sum();
+        prop_assert_eq!(held, report.weights);
+        let all: usize = inventory.map_or(card.n_layers, |it| it.layers.iter().map(|l| l.n_experts.max(1)).sum());
+        prop_assert_eq!(report.nodes.iter().map(|node| node.experts).sum::<usize>(), all);
+        // A node's devices are distinct memories.
+        let mut devices: Vec<_> = report.nodes.iter().map(|node| (&node.node, &node.backend)).collect();
+        devices.sort();
+        devices.dedup();
+        prop_assert_eq!(devices.len(), report.nodes.len());
+        let mut used: Vec<_> = report.nodes.iter().map(|node| &node.node).collect();
+        used.sort();
+        used.dedup();
+        prop_assert!(used.len() >= min);
+        let role = |id: &NodeId| cluster.nodes.iter().find(|node| node.id == *id).unwrap().role;
+        prop_assert!(report.nodes.iter().all(|node| role(&node.node) != Role::Management));
+        prop_assert!(placement.stages().iter().all(|stage| role(&stage.node) == Role::Full));
+        // The same again.
+        let again = Planner::plan(&card, &cluster, &request).unwrap();
+        prop_assert_eq!(&placement, &again);
+    }
+
+    #[test]
+    fn more_memory_never_ends_a_fit(
+        cluster in clusters(), (card, inventory) in models(), min in 1usize..4, at in 0usize..9, by in 1u64..(64 * GIB),
+    ) {
+        let request = request(inventory, min);
+        if Planner::plan(&card, &cluster, &request).is_ok() {
+            let mut richer = cluster.clone();
+            let at = at % richer.nodes.len();
+            let node = &mut richer.nodes[at];
+            if let Some(memory) = &mut node.memory {
+                memory.ram_total += 2 * by;
+                memory.ram_available += by;
+            }
+            if let Some(vram) = node.accelerators.iter_mut().find_map(|it| it.vram_total_bytes.as_mut()) {
+                *vram += by;
+            }
+            let richer = Planner::plan(&card, &richer, &request);
+            prop_assert!(richer.is_ok(), "{:?}", richer);
+        }
+    }
+
+    #[test]
+    fn the_order_of_nodes_does_not_matter(cluster in clusters(), (card, inventory) in models()) {
+        let request = request(inventory, 1);
+        let mut turned = cluster.clone();
+        turned.nodes.reverse();
+        turned.links.reverse();
+        let (a, b) = (Planner::plan(&card, &cluster, &request), Planner::plan(&card, &turned, &request));
+        match (a, b) {
+            (Ok(a), Ok(b)) => prop_assert_eq!(a, b),
+            (Err(a), Err(b)) => prop_assert_eq!(a.to_string(), b.to_string()),
+            (a, b) => prop_assert!(false, "{a:?} {b:?}"),
+        }
+    }
+
+    #[test]
+    fn names_only_name(cluster in clusters(), (card, inventory) in models()) {
+        // Other names in the same order: the same plan under these names.
+        let request = request(inventory, 1);
+        let name = |id: &NodeId| NodeId::new(format!("x-{id}"));
+        let mut renamed = cluster.clone();
+        renamed.nodes.iter_mut().for_each(|node| node.id = name(&node.id));
+        for link in &mut renamed.links {
+            (link.source, link.sink) = (name(&link.source), name(&link.sink));
+        }
+        if let (Ok(a), Ok(b)) = (Planner::plan(&card, &cluster, &request), Planner::plan(&card, &renamed, &request)) {
+            let stages = |it: &Placement| it.stages().iter().map(|s| (s.backend.clone(), s.layers.clone())).collect::<Vec<_>>();
+            prop_assert_eq!(stages(&a), stages(&b));
+            prop_assert!(a.stages().iter().zip(b.stages()).all(|(a, b)| name(&a.node) == b.node));
+            prop_assert!(a.experts().iter().zip(b.experts()).all(|(a, b)| name(&a.node) == b.node));
+        }
+    }
+}
