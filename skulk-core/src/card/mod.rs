@@ -1,11 +1,11 @@
 //! What is known about a model without opening it? Model cards, and the profiles they resolve to.
 
+mod builtin;
 mod checkpoint;
 mod families;
-mod profile;
-mod builtin;
 mod folder;
 mod library;
+mod profile;
 mod read;
 mod reader;
 mod reasoning;
@@ -16,8 +16,8 @@ mod write;
 
 pub use checkpoint::{ConfigFacts, GgufChoice, GgufFacts, GgufFile, select_gguf};
 pub use families::is_gemma4_family;
-pub use profile::{Profile, ProfileHints, RequestHints};
 pub use library::CardLibrary;
+pub use profile::{Profile, ProfileHints, RequestHints};
 pub use read::{CardFault, FaultKind};
 pub use reasoning::ReasoningRequest;
 pub use schema::{

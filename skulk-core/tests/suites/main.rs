@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod cards;
-mod cases;
 mod cards_files;
 mod cards_hostile;
+mod cases;
 mod derived;
 #[path = "../support/exercise.rs"]
 #[allow(dead_code, unreachable_pub)] // Other tests use the rest.
