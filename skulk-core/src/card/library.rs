@@ -1,19 +1,14 @@
 //! Which cards are there, and where did they come from? Built-in ones, and folders of the user's over them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
 
 use super::builtin::BUILTIN;
+use super::folder::{File, Folder, Held};
 use super::schema::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::mmap::io_error;
-
-/// Folders within a user's folder that are searched.
-const DEEPEST: usize = 8;
-/// Files and folders of one user's folder that are looked at.
-const MOST_ENTRIES: usize = 65_536;
 
 /// Cards by their model's id. Later sources override earlier ones: the user's folders, in their order, the cards
 /// that are compiled in. A file that is no card stops nothing: it is one of the [problems](CardLibrary::problems).
@@ -40,33 +35,6 @@ struct Found {
     file: Option<(usize, PathBuf)>,
 }
 
-#[derive(Debug)]
-struct Folder {
-    path: PathBuf,
-    files: BTreeMap<PathBuf, File>,
-}
-
-/// What a file held when it was last read.
-#[derive(Debug)]
-struct File {
-    stamp: Option<Stamp>,
-    held: Held,
-}
-
-#[derive(Debug)]
-enum Held {
-    Card(Arc<ModelCard>),
-    /// No card; the place of its error among the problems.
-    Problem(usize),
-}
-
-/// By what a changed file is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    modified: SystemTime,
-    len: u64,
-}
-
 impl CardLibrary {
     /// The cards that are compiled in.
     pub fn builtin() -> Self {
@@ -90,7 +58,7 @@ impl CardLibrary {
 
     /// As [`CardLibrary::with_folder`], in place.
     pub fn add_folder(&mut self, path: impl Into<PathBuf>) {
-        self.folders.push(Folder { path: path.into(), files: BTreeMap::new() });
+        self.folders.push(Folder::new(path.into()));
         self.reload();
     }
 
@@ -176,7 +144,7 @@ impl CardLibrary {
         }
         std::fs::create_dir_all(folder).map_err(|e| io_error(e, folder, "make"))?;
         card.save(&path)?;
-        self.forget(&path);
+        self.folders.iter_mut().for_each(|folder| folder.forget(&path));
         self.reload();
         Ok(path)
     }
@@ -195,15 +163,6 @@ impl CardLibrary {
             _ => self.reload(),
         }
         Ok(true)
-    }
-
-    /// A file that was just written may have the time and size it had before.
-    fn forget(&mut self, path: &Path) {
-        for folder in &mut self.folders {
-            if let Some(file) = folder.files.get_mut(path) {
-                file.stamp = None;
-            }
-        }
     }
 
     /// Puts the sources over each other.
@@ -239,102 +198,10 @@ fn builtin() -> &'static [Arc<ModelCard>] {
     })
 }
 
-impl Folder {
-    /// Brings its files up to date. Errors of unchanged files move from `before` to `problems`.
-    fn search(&mut self, before: &mut [Option<Error>], problems: &mut Vec<Error>) {
-        let mut paths = BTreeSet::new();
-        let mut search = Search { left: MOST_ENTRIES, visited: BTreeSet::new(), problems };
-        search.folder(&self.path, DEEPEST, &mut paths);
-
-        let mut known = std::mem::take(&mut self.files);
-        for path in paths {
-            let stamp = Stamp::of(&path);
-            let unchanged = known.remove(&path).filter(|file| stamp.is_some() && file.stamp == stamp);
-            let held = match unchanged.map(|file| file.held) {
-                Some(Held::Card(card)) => Ok(card),
-                Some(Held::Problem(index)) => match before.get_mut(index).and_then(Option::take) {
-                    Some(error) => Err(error),
-                    None => read(&path),
-                },
-                None => read(&path),
-            };
-            let held = match held {
-                Ok(card) => Held::Card(card),
-                Err(error) => {
-                    problems.push(error);
-                    Held::Problem(problems.len() - 1)
-                }
-            };
-            self.files.insert(path, File { stamp, held });
-        }
-    }
-}
-
-fn read(path: &Path) -> Result<Arc<ModelCard>> {
-    let mut card = ModelCard::open(path)?;
-    card.is_custom = true;
-    Ok(Arc::new(card))
-}
-
-impl Stamp {
-    /// `None` where the system does not tell: such files are always read.
-    fn of(path: &Path) -> Option<Self> {
-        let meta = std::fs::metadata(path).ok()?;
-        Some(Self { modified: meta.modified().ok()?, len: meta.len() })
-    }
-}
-
-/// A walk through folders.
-struct Search<'a> {
-    /// Entries that may still be looked at.
-    left: usize,
-    /// Folders as they are without links, so that links make no circles.
-    visited: BTreeSet<PathBuf>,
-    problems: &'a mut Vec<Error>,
-}
-
-impl Search<'_> {
-    fn folder(&mut self, folder: &Path, levels: usize, paths: &mut BTreeSet<PathBuf>) {
-        let entries = folder.canonicalize().and_then(|real| {
-            if self.visited.insert(real) { std::fs::read_dir(folder).map(Some) } else { Ok(None) }
-        });
-        let entries = match entries {
-            Ok(Some(entries)) => entries,
-            Ok(None) => return,
-            Err(error) => return self.problems.push(io_error(error, folder, "list")),
-        };
-        for entry in entries.flatten() {
-            let Some(left) = self.left.checked_sub(1) else { return };
-            self.left = left;
-            if left == 0 {
-                let message = format!("expected at most {MOST_ENTRIES} files and folders, found more");
-                let error = Error::new(ErrorKind::InvalidArgument, message);
-                self.problems.push(error.with("file", folder.display()).with_hint("give a folder of cards"));
-                return;
-            }
-            let path = entry.path();
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            // What editors and saves leave for a moment is hidden.
-            if name.starts_with('.') {
-                continue;
-            }
-            let is_card =
-                name.ends_with(".toml") || name.ends_with(".json") && !name.ends_with(".schema.json");
-            if path.is_dir() {
-                if levels > 0 {
-                    self.folder(&path, levels - 1, paths);
-                }
-            } else if is_card {
-                paths.insert(path);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::card::folder::DEEPEST;
 
     fn card(model_id: &str, n_layers: usize) -> String {
         format!(

@@ -3,6 +3,7 @@
 mod builtin;
 mod checkpoint;
 mod families;
+mod folder;
 mod library;
 mod profile;
 mod read;

@@ -142,7 +142,9 @@ fn is_deliberate(fault: &CardFault, input: &Value) -> bool {
         ("runtime.served_spec_n_max", FaultKind::Range) => below(1.0),
         ("runtime.served_spec_draft_repo", FaultKind::Conflict) => !named("served_spec_draft_file"),
         ("runtime.served_spec_draft_file", FaultKind::Conflict) => !named("served_spec_draft_repo"),
-        (path, FaultKind::Range) => path.ends_with("storage_size.in_bytes") && below(0.0),
+        (path, FaultKind::Range) if path.ends_with("storage_size.in_bytes") && below(0.0) => true,
+        // Beyond 64 bits.
+        (_, FaultKind::Range) => value.is_number() && value.as_i64().is_none(),
         // Values of fields that the reference does not know at all.
         (path, FaultKind::Type | FaultKind::Value) => path.starts_with(&format!("runtime.{LATER}")),
         _ => false,
