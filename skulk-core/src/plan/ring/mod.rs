@@ -17,6 +17,7 @@
 
 mod assign;
 mod canonical;
+mod choose;
 mod facts;
 mod fit;
 mod graph;
@@ -24,6 +25,8 @@ mod hosts;
 mod report;
 mod rules;
 mod solve;
+#[cfg(test)]
+mod tests;
 mod topology;
 
 use std::sync::Arc;
