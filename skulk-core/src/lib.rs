@@ -41,7 +41,7 @@ pub mod weights;
 
 pub use bytes::ByteSize;
 pub use cancel::CancelToken;
-pub use card::ModelCard;
+pub use card::{CardLibrary, ModelCard};
 pub use engine::{Activations, Batch, DeviceInfo, Engine, EngineId, KvType, Precision, Shard};
 pub use error::{Detail, Error, ErrorKind, Result, Retry};
 pub use generate::{
@@ -63,3 +63,13 @@ struct RustGuide;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/placement.md")]
 struct PlacementGuide;
+
+/// Likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/profiles.md")]
+struct ProfilesGuide;
+
+/// Likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/cards.md")]
+struct CardsGuide;

@@ -257,7 +257,7 @@ section! {
         pub hidden_size: usize,
         /// Its tensors can be split over nodes.
         pub supports_tensor: bool,
-        /// Key/value heads; `None`: unknown, and keys and values then count for nothing in plans.
+        /// Key/value heads. Where they are unknown, keys and values count for nothing in plans.
         #[min(1)]
         pub num_key_value_heads: Option<usize>,
         /// What it does.
@@ -273,7 +273,7 @@ section! {
         /// The GGUF file that holds it. Any name but an empty one makes it a GGUF model.
         pub gguf_file: Option<String>,
         /// Free words; `vision`, `thinking` and `thinking_toggle` mean something to profiles.
-        pub capabilities: Vec<String> = Vec::new(),
+        pub capabilities: Vec<String> = Vec::<String>::new(),
         /// Positions it was trained for, in tokens; 0 or less: unknown.
         pub context_length: i64 = 0,
         /// It runs twice for each step, for classifier-free guidance.
@@ -428,7 +428,7 @@ section! {
         #[min(1)]
         pub max_context_tokens: Option<u64>,
         /// The backends by preference, best first.
-        pub backend_preference: Vec<String> = Vec::new(),
+        pub backend_preference: Vec<String> = Vec::<String>::new(),
     }
 }
 
@@ -440,5 +440,12 @@ impl Default for PlacementCardConfig {
             max_context_tokens: None,
             backend_preference: Vec::new(),
         }
+    }
+}
+
+impl ModelCard {
+    /// The JSON Schema (draft 2020-12) of cards in TOML, for editors.
+    pub const fn schema() -> &'static str {
+        include_str!("../../../cards/card.schema.json")
     }
 }

@@ -24,6 +24,7 @@ use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 pub use crate::ids::EngineId;
 use crate::ids::{SeqId, TokenId};
+use crate::plan::Vendor;
 use crate::weights::{Checkpoint, Memory};
 
 /// What an engine can do, as data.
@@ -47,12 +48,16 @@ pub struct DeviceInfo {
     pub engine: EngineId,
     /// The device's name.
     pub name: String,
+    /// Who made it.
+    pub vendor: Vendor,
     /// Its driver and the driver's version; empty for the CPU.
     pub driver: String,
     /// It is a GPU in name only, and computes on the CPU: no engine chooses it by itself.
     pub software: bool,
     /// Its memory, where the system tells.
     pub memory: Option<ByteSize>,
+    /// How much of a GPU's own memory is in use, where the system tells.
+    pub memory_used: Option<ByteSize>,
     /// Its memory is the CPU's.
     pub shares_memory: bool,
 }

@@ -145,7 +145,12 @@ mod tests {
         experts
     }
 
-    fn forward(experts: &CpuExperts<Tensors>, device: &Tensors, layer: usize, rows: usize) -> Result<Vec<f32>> {
+    fn forward(
+        experts: &CpuExperts<Tensors>,
+        device: &Tensors,
+        layer: usize,
+        rows: usize,
+    ) -> Result<Vec<f32>> {
         let hidden = experts.spec.arch.hidden_size;
         let mut host: Vec<_> = (0..rows * hidden).map(|i| (i % 89) as f32 / 44.0 - 1.0).collect();
         let (mut input, mut output) = (device.buffer(rows, hidden)?, device.buffer(rows, hidden)?);

@@ -16,6 +16,7 @@ use crate::engine::{
     Capabilities, DeviceInfo, Engine, EngineId, LoadCx, Precision, Shard, ShardEstimate, ShardSpec,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::Vendor;
 use crate::weights::{Checkpoint, Memory, total_memory};
 
 /// An engine on one backend.
@@ -235,9 +236,11 @@ pub fn devices() -> Vec<DeviceInfo> {
     let cpu = DeviceInfo {
         engine: EngineId::new("cpu"),
         name: "CPU".to_owned(),
+        vendor: Vendor::Cpu,
         driver: String::new(),
         software: false,
         memory: total_memory(),
+        memory_used: None,
         shares_memory: true,
     };
     #[cfg(feature = "wgpu")]

@@ -14,6 +14,7 @@ use crate::cancel::CancelToken;
 use crate::engine::{
     Activations, Batch, Engine, Input, KvType, LoadCx, Logits, Precision, Segment, Shard, ShardSpec, StepCx,
 };
+use crate::error::ErrorKind;
 use crate::ids::{SeqId, TokenId};
 use crate::weights::{Checkpoint, DType, MappedFile, Memory, Metadata, TensorInfo, open_checkpoint, quant};
 
@@ -22,6 +23,16 @@ const CHUNK: usize = 32;
 
 /// Logits of every position of a made-up prompt: chunks first, the last tokens one by one.
 fn logits(checkpoint: &dyn Checkpoint, stages: &[&dyn Engine], kv: KvType) -> Vec<f32> {
+    logits_of(checkpoint, stages, kv, |spec| spec)
+}
+
+/// The same of shards whose specs are changed before.
+fn logits_of(
+    checkpoint: &dyn Checkpoint,
+    stages: &[&dyn Engine],
+    kv: KvType,
+    change: impl Fn(ShardSpec) -> ShardSpec,
+) -> Vec<f32> {
     let arch = Arc::new(ArchSpec::from_checkpoint(checkpoint).unwrap());
     let cancel = CancelToken::new();
     let cut = |stage: usize| stage * arch.n_layers() / stages.len();
@@ -30,6 +41,7 @@ fn logits(checkpoint: &dyn Checkpoint, stages: &[&dyn Engine], kv: KvType) -> Ve
         .enumerate()
         .map(|(i, engine)| {
             let spec = ShardSpec::new(Arc::clone(&arch), cut(i)..cut(i + 1), 128, CHUNK, kv).unwrap();
+            let spec = change(spec);
             let shard = engine.load(&spec, checkpoint, &LoadCx::new(&cancel, &|| ())).unwrap();
             shard.open(SeqId(1)).unwrap();
             shard
@@ -111,6 +123,30 @@ fn feed_forward_on_the_cpu_agrees_with_the_cpu_engine() {
             let stages: [&[_]; 3] = [&[&*beside], &[&*beside, &*cpu], &[&*beside, &*beside]];
             agree(&*checkpoint, &*cpu, &stages, kv, tolerance);
         }
+    }
+}
+
+#[test]
+fn feed_forward_of_some_layers_on_the_cpu_agrees_with_the_cpu_engine() {
+    let options = EngineOptions::default().threads(2);
+    let (cpu, alone) = (cpu(&options).unwrap(), candle_tensors_on_cpu(&options));
+    let beside = candle_tensors_on_cpu(&options.ffn_on_cpu(true));
+    for name in NAMES {
+        let checkpoint = open_checkpoint(fixture(name)).unwrap();
+        let expected = logits(&*checkpoint, &[&*cpu], KvType::F32);
+        let most = expected.iter().fold(0.0f32, |a, x| a.max(x.abs()));
+        for layers in [vec![], vec![0], vec![1, 2], vec![0, 2]] {
+            let apart = |spec: ShardSpec| spec.ffn_on_cpu(layers.iter().copied().collect());
+            for stages in [&[&*beside][..], &[&*beside, &*beside]] {
+                let found = logits_of(&*checkpoint, stages, KvType::F32, apart);
+                let error = found.iter().zip(&expected).fold(0.0f32, |a, (x, y)| a.max((x - y).abs()));
+                assert!(error <= 1e-5 * most, "{name} {layers:?}: logits up to {most} are off by {error}");
+            }
+        }
+        let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+        let spec = ShardSpec::new(arch, 0..1, 16, 16, KvType::F32).unwrap().ffn_on_cpu([0].into());
+        let error = alone.load(&spec, &*checkpoint, &LoadCx::new(&CancelToken::new(), &|| ())).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::PlacementInvalid);
     }
 }
 

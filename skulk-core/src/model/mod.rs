@@ -8,6 +8,7 @@ mod experts;
 #[cfg(feature = "wgpu")]
 mod gpu;
 mod load;
+mod local;
 #[cfg(test)]
 mod mixed;
 #[cfg(test)]

@@ -109,6 +109,9 @@ pub struct Accelerator {
     /// Main memory that it can reach, in bytes.
     #[serde(default)]
     pub gtt_total_bytes: Option<u64>,
+    /// Its memory is main memory.
+    #[serde(default)]
+    pub shares_memory: bool,
     /// The backend of this library that drives it, as in `skulk-wgpu-vulkan`.
     #[serde(default)]
     pub backend: Option<String>,

@@ -45,3 +45,12 @@ pub enum Instance {
         jaccl_coordinators: BTreeMap<NodeId, String>,
     },
 }
+
+/// The names under which other software knows a placement that came from it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Ids {
+    /// Of the placement.
+    pub(super) instance: String,
+    /// Of its stages, by rank.
+    pub(super) runners: Vec<String>,
+}

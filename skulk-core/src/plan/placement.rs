@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::check::{experts_cover, invalid, stages_cover};
 use super::cluster::NodeId;
-use super::instance::Instance;
+use super::coverage;
+use super::instance::{Ids, Instance};
 use super::report::{Bytes, PlanReport};
 use crate::card::ModelCard;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ids::EngineId;
 
 /// Where each layer of a model runs: stages in the order a token passes them, and the feed-forward blocks
@@ -35,6 +35,8 @@ pub struct Placement {
     pub(super) card: Option<Arc<ModelCard>>,
     pub(super) instance: Instance,
     pub(super) report: Option<Arc<PlanReport>>,
+    /// Given names; `None`: they follow from the rest.
+    pub(super) ids: Option<Ids>,
 }
 
 /// A part of the model on one node: a contiguous range of layers.
@@ -139,9 +141,10 @@ impl Placement {
     /// A placement of these stages over a model of `n_layers` layers.
     ///
     /// # Errors
-    /// [`PlacementInvalid`](crate::ErrorKind::PlacementInvalid) unless the stages cover every layer exactly once, in order.
+    /// [`ErrorKind::PlacementInvalid`] unless the stages cover every layer exactly once, in order. Stages that
+    /// have parts of their layers must have all parts together, and be in order of rank.
     pub fn new(stages: Vec<Stage>, n_layers: usize) -> Result<Self> {
-        stages_cover(&stages, n_layers)?;
+        coverage::check_stages(&stages, n_layers)?;
         Ok(Self {
             n_layers,
             stages,
@@ -151,13 +154,14 @@ impl Placement {
             card: None,
             instance: Instance::Direct { coordinator: NodeId::new(NodeId::LOCAL) },
             report: None,
+            ids: None,
         })
     }
 
     /// `stages` ranges of as equal length as possible, all on one engine.
     ///
     /// # Errors
-    /// [`PlacementInvalid`](crate::ErrorKind::PlacementInvalid) for zero stages, or more stages than layers.
+    /// [`ErrorKind::PlacementInvalid`] for zero stages, or more stages than layers.
     pub fn even(n_layers: usize, stages: usize, engine: &EngineId) -> Result<Self> {
         if stages == 0 || stages > n_layers {
             return Err(invalid(format!(
@@ -187,7 +191,7 @@ impl Placement {
     /// ```
     ///
     /// # Errors
-    /// [`PlacementInvalid`](crate::ErrorKind::PlacementInvalid) for a stage without layers, or no stages.
+    /// [`ErrorKind::PlacementInvalid`] for a stage without layers, or no stages.
     pub fn by_counts<E: AsRef<str>>(counts: impl IntoIterator<Item = (E, usize)>) -> Result<Self> {
         let mut end = 0usize;
         let stages = counts.into_iter().map(|(engine, layers)| {
@@ -201,8 +205,8 @@ impl Placement {
 
     /// Whether it is one of a model of so many layers.
     pub(crate) fn covers(&self, n_layers: usize) -> Result<()> {
-        stages_cover(&self.stages, n_layers)?;
-        experts_cover(&self.experts, n_layers)
+        coverage::check_stages(&self.stages, n_layers)?;
+        coverage::check_experts(&self.experts, n_layers)
     }
 
     pub(crate) fn stages_mut(&mut self) -> &mut [Stage] {
@@ -286,10 +290,15 @@ impl FromStr for Placement {
     }
 }
 
+pub(super) fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::PlacementInvalid, message).with_hint(
+        "give contiguous stages from layer 0 to the last, each on an engine the model is loaded with",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
 
     #[test]
     fn even_covers_every_layer_once() {

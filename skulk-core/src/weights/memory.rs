@@ -30,7 +30,7 @@ impl Memory {
 
     /// What [`Auto`](Self::Auto) means for a shard that will take `needed` bytes.
     pub(crate) fn for_shard(needed: ByteSize) -> Self {
-        available().map_or(Memory::Mapped, |(available, total)| choose(available, total, needed))
+        available_memory().map_or(Memory::Mapped, |(available, total)| choose(available, total, needed))
     }
 }
 
@@ -44,11 +44,11 @@ fn choose(available: ByteSize, total: ByteSize, needed: ByteSize) -> Memory {
 
 /// All memory there is for this process, where the system tells.
 pub(crate) fn total_memory() -> Option<ByteSize> {
-    available().map(|(_, total)| total)
+    available_memory().map(|(_, total)| total)
 }
 
 /// Memory that can be had without swapping, and all there is; `None` where the system does not say.
-fn available() -> Option<(ByteSize, ByteSize)> {
+pub(crate) fn available_memory() -> Option<(ByteSize, ByteSize)> {
     let mut system = sysinfo::System::new();
     system.refresh_memory();
     let (mut available, mut total) = (system.available_memory(), system.total_memory());
@@ -84,7 +84,7 @@ mod tests {
     #[cfg(any(target_os = "linux", target_os = "macos", target_os = "windows"))]
     #[test]
     fn the_system_says_what_is_available() {
-        let (available, total) = available().unwrap();
+        let (available, total) = available_memory().unwrap();
         assert!(available <= total && total.bytes() > 1 << 24, "{available} of {total}");
         assert_eq!(Memory::for_shard(total), Memory::Mapped);
     }

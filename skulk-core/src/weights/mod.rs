@@ -18,8 +18,9 @@ use std::path::Path;
 
 pub use dtype::DType;
 pub use memory::Memory;
-pub(crate) use memory::total_memory;
+pub(crate) use memory::{available_memory, total_memory};
 pub use mmap::MappedFile;
+pub(crate) use mmap::io_error;
 pub use open::open_checkpoint;
 pub use region::Region;
 

@@ -59,7 +59,7 @@ fn layers_run_where_they_are_placed() {
         assert_eq!(model.placement().to_string(), placed);
         let stages = model.stages().iter();
         for (stage, placed) in stages.zip(model.placement().stages()) {
-            assert_eq!((&stage.engine, &stage.layers), (&placed.engine, &placed.layers));
+            assert_eq!((&stage.engine, &stage.layers), (&placed.engine().unwrap(), &placed.layers));
         }
         assert_eq!(fresh(&model, OPENING, &greedy(40)).text, expected, "{placed}");
     };

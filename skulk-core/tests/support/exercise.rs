@@ -1,11 +1,11 @@
-//! Does a parsed header keep its promises? What fuzzing and the regression tests both run on bytes
+//! Does what was parsed keep its promises? What fuzzing and the regression tests both run on bytes
 //! from anywhere.
 
 use std::path::Path;
 
-use skulk::TensorInfo;
 use skulk::weights::gguf::{GgufHeader, GgufValue};
 use skulk::weights::safetensors::SafetensorsHeader;
+use skulk::{Detail, ErrorKind, ModelCard, TensorInfo};
 
 /// Parses `bytes` as a GGUF file and, if they are one, reads everything the header says.
 pub fn gguf(bytes: &[u8]) -> skulk::Result<()> {
@@ -41,6 +41,43 @@ pub fn safetensors(bytes: &[u8]) -> skulk::Result<()> {
         assert!(header.tensors().iter().all(|t| t.name != name));
     }
     Ok(())
+}
+
+/// Reads `bytes` as a model card in TOML and in JSON. A card that is one in either writes and reads back the same in
+/// both; one that is not says why.
+pub fn card(bytes: &[u8]) -> skulk::Result<()> {
+    let text = String::from_utf8_lossy(bytes);
+    let (toml, json) = (ModelCard::from_toml(&text), ModelCard::from_json(&text));
+    for read in [&toml, &json] {
+        match read {
+            Ok(card) => check_card(card),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::CardInvalid, "{error}");
+                match error.detail() {
+                    Some(Detail::Card(faults)) => assert!(!faults.is_empty()),
+                    _ => assert!(error.context().iter().any(|(key, _)| *key == "line"), "{error}"),
+                }
+            }
+        }
+    }
+    toml.or(json).map(drop)
+}
+
+fn check_card(card: &ModelCard) {
+    card.check().unwrap();
+    let json = card.to_json();
+    let again = ModelCard::from_json(&json).unwrap();
+    assert_eq!(&again, card);
+    assert_eq!(again.to_json(), json);
+
+    let toml = card.to_toml().unwrap();
+    let again = ModelCard::from_toml(&toml).unwrap();
+    assert_eq!(again, ModelCard { is_custom: false, ..card.clone() });
+    assert_eq!(again.to_toml().unwrap(), toml);
+    // Whatever the name is, it stays in its folder.
+    if let Ok(name) = card.file_name() {
+        assert_eq!(Path::new(&name).file_name(), Some(name.as_ref()));
+    }
 }
 
 /// Sorted by name, apart from each other, inside the file, and as large as their shapes say.

@@ -2,7 +2,7 @@
 #![no_main]
 
 #[path = "../../../skulk-core/tests/support/exercise.rs"]
-#[allow(dead_code)] // The other target uses the other half.
+#[allow(dead_code)] // The other targets use the rest.
 mod exercise;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -2,8 +2,11 @@
 
 use wgpu::{Backend, Backends, DeviceType, Instance, InstanceDescriptor, InstanceFlags};
 
+use super::vram::vram;
+use crate::bytes::ByteSize;
 use crate::engine::{DeviceInfo, EngineId};
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::Vendor;
 
 /// Backends with the names of their engines, preferred ones first.
 const BACKENDS: [(&str, Backend); 4] = [
@@ -81,12 +84,18 @@ impl Adapter {
     pub(crate) fn info(&self) -> DeviceInfo {
         let info = self.adapter.get_info();
         let shares_memory = matches!(info.device_type, DeviceType::IntegratedGpu | DeviceType::Cpu);
+        let own = if shares_memory { None } else { vram(info.vendor, &info.device_pci_bus_id) };
         DeviceInfo {
             engine: EngineId::new(&self.name()),
+            vendor: vendor(&info),
             name: info.name,
             driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
             software: info.device_type == DeviceType::Cpu,
-            memory: shares_memory.then(crate::weights::total_memory).flatten(),
+            memory: match own {
+                Some(own) => Some(ByteSize(own.total)),
+                None => shares_memory.then(crate::weights::total_memory).flatten(),
+            },
+            memory_used: own.map(|own| ByteSize(own.used)),
             shares_memory,
         }
     }
@@ -110,5 +119,17 @@ impl Adapter {
             DeviceType::Cpu => 4,
         };
         (kind, BACKENDS.iter().position(|(name, _)| *name == self.kind).unwrap_or(BACKENDS.len()))
+    }
+}
+
+/// By PCI's number, or where there is none, as through Metal, by name.
+fn vendor(info: &wgpu::AdapterInfo) -> Vendor {
+    match info.vendor {
+        0x1002 => Vendor::Amd,
+        0x10de => Vendor::Nvidia,
+        0x8086 => Vendor::Intel,
+        0x106b => Vendor::Apple,
+        _ if info.name.starts_with("Apple") => Vendor::Apple,
+        _ => Vendor::Unknown,
     }
 }

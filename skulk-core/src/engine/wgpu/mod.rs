@@ -11,6 +11,7 @@ mod experts;
 mod kernels;
 mod matrix;
 mod stream;
+mod vram;
 
 use std::sync::Arc;
 

@@ -223,6 +223,7 @@ pub(super) fn placement(
         context_limit: report.context.tokens,
         card: Some(Arc::new(problem.card.clone())),
         instance: Instance::Direct { coordinator },
+        ids: None,
         report: Some(Arc::new(report)),
     }
 }

@@ -82,6 +82,7 @@ pub(super) fn of_node(at: usize, node: &Node, card: &ModelCard, strictness: Stri
                 let free = total.saturating_sub(accelerator.vram_used_bytes.unwrap_or(0));
                 free.min(scale(total, VRAM_SHARE))
             }
+            None if !accelerator.shares_memory => continue,
             None => {
                 shares_main_memory = true;
                 match &node.memory {

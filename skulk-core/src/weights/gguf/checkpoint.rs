@@ -8,7 +8,7 @@ use super::split::ShardName;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{Checkpoint, MappedFile, Metadata, TensorInfo};
 
-const SPLIT_NO: &str = "split.no";
+pub(super) const SPLIT_NO: &str = "split.no";
 const SPLIT_COUNT: &str = "split.count";
 const SPLIT_TENSORS: &str = "split.tensors.count";
 

@@ -13,11 +13,23 @@ pub(super) struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
     path: &'a Path,
+    /// Longer lengths and counts than this are damage rather than a cut-off file.
+    plausible: u64,
 }
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(bytes: &'a [u8], path: &'a Path) -> Self {
-        Self { bytes, at: 0, path }
+        Self { bytes, at: 0, path, plausible: PLAUSIBLE }
+    }
+
+    /// Over the start of a file: whatever is not there may still be in the rest.
+    pub(super) fn partial(bytes: &'a [u8], path: &'a Path) -> Self {
+        Self { plausible: u64::MAX, ..Self::new(bytes, path) }
+    }
+
+    /// All bytes.
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 
     /// The file the bytes come from.
@@ -62,7 +74,7 @@ impl<'a> Cursor<'a> {
         let left = (self.bytes.len() - self.at) as u64;
         match count.checked_mul(each as u64) {
             Some(needed) if needed <= left => Ok(count as usize),
-            _ if count > PLAUSIBLE => Err(self.invalid(format!(
+            _ if count > self.plausible => Err(self.invalid(format!(
                 "expected a {what} that fits the file, found {count} with {left} bytes left"
             ))),
             needed => Err(self.beyond(needed.unwrap_or(u64::MAX), what)),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::cursor::Cursor;
-use super::metadata::{self, Entry, GgufMetadata, HeaderBytes};
+use super::metadata::{self, GgufMetadata, HeaderBytes};
 use super::tensors::{self, TensorEntry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{MappedFile, TensorInfo};
@@ -37,6 +37,17 @@ impl GgufHeader {
         Self::read(&whole, file.path(), |len| Ok(HeaderBytes::Mapped(file.map(0, len as u64)?)))
     }
 
+    /// Reads the key-values of `file` alone, whatever its tensors are like.
+    pub(super) fn map_metadata(file: &MappedFile) -> Result<GgufMetadata> {
+        let whole = file.map_all()?;
+        let mut cursor = Cursor::new(&whole, file.path());
+        check_version(&mut cursor)?;
+        cursor.u64("tensor count")?;
+        let entries = metadata::read(&mut cursor)?;
+        let bytes = HeaderBytes::Mapped(file.map(0, cursor.position() as u64)?);
+        Ok(GgufMetadata::new(file.path(), bytes, entries))
+    }
+
     /// The key-value section.
     pub fn metadata(&self) -> &GgufMetadata {
         &self.metadata
@@ -51,10 +62,7 @@ impl GgufHeader {
         let mut cursor = Cursor::new(bytes, path);
         check_version(&mut cursor)?;
         let tensor_count = cursor.count(TensorEntry::MIN_SIZE, "tensor count")?;
-        let entry_count = cursor.count(Entry::MIN_SIZE, "metadata count")?;
-
-        let entries = (0..entry_count).map(|_| Entry::read(&mut cursor)).collect::<Result<Vec<_>>>()?;
-        let entries = metadata::index(entries, &cursor)?;
+        let entries = metadata::read(&mut cursor)?;
         let tensors =
             (0..tensor_count).map(|_| TensorEntry::read(&mut cursor)).collect::<Result<Vec<_>>>()?;
 
@@ -67,7 +75,7 @@ impl GgufHeader {
     }
 }
 
-fn check_version(cursor: &mut Cursor<'_>) -> Result<()> {
+pub(super) fn check_version(cursor: &mut Cursor<'_>) -> Result<()> {
     let magic = cursor.take(MAGIC.len(), "magic number")?;
     if magic != MAGIC {
         return Err(

@@ -4,9 +4,13 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::checkpoint::SPLIT_NO;
 use super::cursor::Cursor;
+use super::header::GgufHeader;
+use super::split::ShardName;
 use super::value::{GgufArray, GgufValue, ValueType};
 use crate::error::{Error, ErrorKind, Result};
+use crate::weights::MappedFile;
 use crate::weights::mmap::Mapping;
 
 /// The format's limit on keys; tensor names share it.
@@ -55,6 +59,17 @@ enum Slot {
     Array { element: ValueType, len: usize },
 }
 
+impl Slot {
+    /// The number, boolean or string that `bytes` hold; `None` for arrays.
+    fn scalar<'a>(&self, bytes: &'a [u8]) -> Option<GgufValue<'a>> {
+        match self {
+            Slot::Scalar(kind) => kind.scalar(bytes),
+            Slot::Str => Some(GgufValue::Str(std::str::from_utf8(bytes).ok()?)),
+            Slot::Array { .. } => None,
+        }
+    }
+}
+
 impl Entry {
     /// Bytes an entry takes at least: key length, value type, one byte of value.
     pub(super) const MIN_SIZE: usize = 8 + 4 + 1;
@@ -66,8 +81,10 @@ impl Entry {
     }
 }
 
-/// Sorts by key and refuses a key that occurs twice.
-pub(super) fn index(mut entries: Vec<Entry>, cursor: &Cursor<'_>) -> Result<Vec<Entry>> {
+/// Reads the section with its count. Sorts by key and refuses a key that occurs twice.
+pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Vec<Entry>> {
+    let count = cursor.count(Entry::MIN_SIZE, "metadata count")?;
+    let mut entries = (0..count).map(|_| Entry::read(cursor)).collect::<Result<Vec<_>>>()?;
     entries.sort_unstable_by(|a, b| a.key.cmp(&b.key));
     for pair in entries.windows(2) {
         if let [a, b] = pair
@@ -79,6 +96,13 @@ pub(super) fn index(mut entries: Vec<Entry>, cursor: &Cursor<'_>) -> Result<Vec<
         }
     }
     Ok(entries)
+}
+
+/// The next value, as far as it is no array; whatever it is, it is checked and passed.
+pub(super) fn next_scalar<'a>(cursor: &mut Cursor<'a>) -> Result<Option<GgufValue<'a>>> {
+    let (slot, span) = read_value(cursor)?;
+    let bytes = cursor.bytes().get(span).unwrap_or_default();
+    Ok(slot.scalar(bytes))
 }
 
 fn read_value(cursor: &mut Cursor<'_>) -> Result<(Slot, Range<usize>)> {
@@ -151,6 +175,22 @@ impl GgufMetadata {
         Self { file: file.to_owned(), bytes, entries }
     }
 
+    /// Reads the key-values of the GGUF file at `path` alone: also of one whose tensors skulk cannot read. Of a
+    /// split set, any file will do.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FileNotFound`], [`ErrorKind::FileIo`], [`ErrorKind::CheckpointInvalid`] and
+    /// [`ErrorKind::CheckpointTruncated`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let metadata = GgufHeader::map_metadata(&MappedFile::open(path)?)?;
+        // The first file of a set alone describes the model.
+        match (metadata.opt_u64(SPLIT_NO)?, ShardName::parse(path)) {
+            (Some(1..), Some(name)) => GgufHeader::map_metadata(&MappedFile::open(name.sibling(path, 1))?),
+            _ => Ok(metadata),
+        }
+    }
+
     /// The file it was read from; the first one of a split set.
     pub fn file(&self) -> &Path {
         &self.file
@@ -171,11 +211,10 @@ impl GgufMetadata {
         };
         let bytes = bytes.get(entry.span.clone())?;
         match entry.slot {
-            Slot::Scalar(kind) => kind.scalar(bytes),
-            Slot::Str => Some(GgufValue::Str(std::str::from_utf8(bytes).ok()?)),
             Slot::Array { element, len } => {
                 Some(GgufValue::Array(GgufArray { file: &self.file, key: &entry.key, element, len, bytes }))
             }
+            slot => slot.scalar(bytes),
         }
     }
 

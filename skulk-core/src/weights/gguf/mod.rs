@@ -7,6 +7,7 @@ mod checkpoint;
 mod cursor;
 mod header;
 mod metadata;
+mod scan;
 mod split;
 mod tensors;
 mod value;
@@ -17,4 +18,5 @@ pub use metadata::GgufMetadata;
 pub use value::{GgufArray, GgufValue};
 
 pub(super) use header::MAGIC;
+pub(crate) use scan::HeaderScan;
 pub(super) use split::ShardName;

@@ -13,9 +13,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::weights::mmap::{io_error, open_regular};
 
 /// The weights of a folder with one weight file.
-pub(in crate::weights) const SINGLE: &str = "model.safetensors";
+pub(crate) const SINGLE: &str = "model.safetensors";
 /// What says which shard holds which tensor.
-pub(in crate::weights) const INDEX: &str = "model.safetensors.index.json";
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 /// Far above any published configuration or index.
 const JSON_MAX: u64 = 64 << 20;
@@ -107,7 +107,8 @@ fn blobs(folder: &Path) -> Option<PathBuf> {
     (snapshots.file_name()? == "snapshots").then(|| Some(snapshots.parent()?.join("blobs")))?
 }
 
-fn read_object(path: &Path) -> Result<Option<Value>> {
+/// Reads a JSON file that must hold an object; `None` when it does not exist.
+pub(crate) fn read_object(path: &Path) -> Result<Option<Value>> {
     let value: Option<Value> = read_json(path, ErrorKind::ConfigInvalid)?;
     match value {
         Some(value) if !value.is_object() => {
@@ -129,6 +130,22 @@ fn read_json<T: DeserializeOwned>(path: &Path, broken: ErrorKind) -> Result<Opti
     let text = read_capped(&file, path, broken)?;
     serde_json::from_slice(&text).map(Some).map_err(|e| {
         Error::new(broken, "expected valid JSON with the file's usual fields")
+            .with("file", path.display())
+            .with_source(e)
+            .with_hint("fetch the file again")
+    })
+}
+
+/// Reads a file of UTF-8 text that is no larger than a configuration; `None` when it does not exist.
+pub(crate) fn read_text(path: &Path) -> Result<Option<String>> {
+    let file = match open_regular(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == ErrorKind::FileNotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let text = read_capped(&file, path, ErrorKind::ConfigInvalid)?;
+    String::from_utf8(text).map(Some).map_err(|e| {
+        Error::new(ErrorKind::ConfigInvalid, "expected text in UTF-8, found other bytes")
             .with("file", path.display())
             .with_source(e)
             .with_hint("fetch the file again")

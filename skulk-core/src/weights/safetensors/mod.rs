@@ -11,4 +11,4 @@ pub use checkpoint::HfCheckpoint;
 pub use folder::HfMetadata;
 pub use header::SafetensorsHeader;
 
-pub(super) use folder::{INDEX, SINGLE};
+pub(crate) use folder::{INDEX, SINGLE, read_object, read_text};

@@ -1,0 +1,135 @@
+//! What card would describe this checkpoint? For weights that nobody wrote one for.
+
+mod backends;
+mod config;
+mod folder;
+mod gguf;
+mod header;
+mod labels;
+mod name;
+mod quants;
+mod sections;
+mod template;
+mod vindex;
+
+use std::path::Path;
+
+pub use config::ConfigFacts;
+pub use header::GgufFacts;
+pub use quants::{GgufChoice, GgufFile, select_gguf};
+
+use self::template::TemplateFacts;
+use super::schema::{ModelCard, ModelTask, PlacementCardConfig, StorageSize, VisionCardConfig};
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::safetensors::{INDEX, SINGLE};
+use crate::weights::{Metadata, io_error, open_checkpoint};
+
+impl ModelCard {
+    /// The card of a local checkpoint: a Hugging Face folder with safetensors, quantised by MLX or not; a GGUF file
+    /// or a folder of such files; or a vindex folder. Reads headers and configurations only.
+    ///
+    /// Everything that these tell is filled in; the guide to profiles says from where. The card is
+    /// [custom](ModelCard::is_custom).
+    ///
+    /// ```
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
+    /// let card = skulk::ModelCard::from_checkpoint(path)?;
+    /// assert_eq!((card.family.as_str(), card.n_layers, card.quantization.as_str()), ("llama", 5, "fp32"));
+    /// # Ok::<(), skulk::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::FileNotFound`] when there is nothing at the path, no model in the folder, or a part of one
+    /// missing; [`ErrorKind::ConfigInvalid`] when configuration or metadata do not tell layers and width;
+    /// [`ErrorKind::CheckpointInvalid`] and [`ErrorKind::CheckpointTruncated`] for damaged files;
+    /// [`ErrorKind::FileIo`].
+    pub fn from_checkpoint(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let meta = std::fs::metadata(path).map_err(|e| io_error(e, path, "find"))?;
+        if !meta.is_dir() {
+            return from_file(path);
+        }
+        if [SINGLE, INDEX].iter().any(|name| path.join(name).exists()) {
+            return folder::card(path, &*open_checkpoint(path)?);
+        }
+        if path.join(vindex::INDEX).exists() {
+            return vindex::card(path);
+        }
+        gguf::from_folder(path)
+    }
+}
+
+fn from_file(path: &Path) -> Result<ModelCard> {
+    match open_checkpoint(path) {
+        Ok(checkpoint) => match checkpoint.metadata() {
+            Metadata::Gguf(metadata) => gguf::from_file(path, Some(&*checkpoint), metadata),
+            Metadata::HuggingFace(_) => folder::card(path, &*checkpoint),
+        },
+        // This library cannot run it; other software may.
+        Err(e) if e.kind() == ErrorKind::DTypeUnsupported => gguf::from_unreadable_file(path),
+        Err(e) => Err(e),
+    }
+}
+
+/// What every kind of checkpoint tells, each in its own way.
+struct Facts {
+    model_id: String,
+    /// Bytes of all weights.
+    storage: u64,
+    n_layers: i64,
+    hidden_size: u64,
+    num_key_value_heads: Option<u64>,
+    context_length: i64,
+    supports_tensor: bool,
+    /// What the checkpoint calls the family.
+    model_type: String,
+    quantization: String,
+    base_model: String,
+    gguf_file: Option<String>,
+    /// Other software runs code that comes with it.
+    trust_remote_code: bool,
+    vision: Option<VisionCardConfig>,
+    template: Option<TemplateFacts>,
+    placement: PlacementCardConfig,
+}
+
+impl Facts {
+    fn card(self) -> Result<ModelCard> {
+        let at_least_1 = |field: &'static str, value: i128| match usize::try_from(value) {
+            Ok(size @ 1..) => Ok(size),
+            _ => Err(Error::new(ErrorKind::ConfigInvalid, format!("expected at least 1, found {value}"))
+                .with("field", field)
+                .with_hint("the model's configuration is broken: fetch it again")),
+        };
+        let mut card = ModelCard {
+            storage_size: StorageSize { in_bytes: self.storage },
+            n_layers: at_least_1("n_layers", self.n_layers.into())?,
+            hidden_size: at_least_1("hidden_size", self.hidden_size.into())?,
+            supports_tensor: self.supports_tensor,
+            num_key_value_heads: self
+                .num_key_value_heads
+                .map(|heads| at_least_1("num_key_value_heads", heads.into()))
+                .transpose()?,
+            tasks: vec![ModelTask::TextGeneration],
+            components: None,
+            family: labels::family(&self.model_type),
+            quantization: self.quantization,
+            base_model: self.base_model,
+            gguf_file: self.gguf_file,
+            capabilities: Vec::new(),
+            context_length: self.context_length,
+            uses_cfg: false,
+            trust_remote_code: self.trust_remote_code,
+            is_custom: true,
+            vision: self.vision,
+            reasoning: None,
+            modalities: None,
+            tooling: None,
+            runtime: None,
+            placement: self.placement,
+            model_id: self.model_id,
+        };
+        sections::fill(&mut card, &self.model_type, self.template);
+        Ok(card)
+    }
+}

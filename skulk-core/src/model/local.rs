@@ -1,0 +1,140 @@
+//! What is this machine? As a node for plans.
+
+use super::engine::devices;
+use crate::engine::DeviceInfo;
+use crate::plan::{Accelerator, Cluster, Node, NodeId, NodeMemory, Vendor};
+
+/// Before an engine's name, it is a backend's tag.
+const TAG: &str = "skulk-";
+
+impl Node {
+    /// This machine, named [`NodeId::LOCAL`]: memory, cores, and GPUs with the backends by which this build
+    /// reaches them; of a GPU that several reach, the best. Devices that are software are left out.
+    ///
+    /// Available memory is what programs can get without swapping, a container's limit considered; on macOS
+    /// all that is not wired, anonymous or compressed, as the GPU can have it. How fast memory is, nobody
+    /// says: set [`bytes_per_second`](Node::bytes_per_second) where it is known. A GPU's own memory is known
+    /// of AMD's on Linux and of NVIDIA's; plans leave out GPUs of unknown memory.
+    pub fn local() -> Self {
+        let gpus =
+            best(devices().into_iter().filter(|it| it.vendor != Vendor::Cpu && !it.software).collect());
+        let tag = |device: &DeviceInfo| format!("{TAG}{}", device.engine);
+        let mut node =
+            Node::new(NodeId::LOCAL).backends([format!("{TAG}cpu")].into_iter().chain(gpus.iter().map(tag)));
+        node.memory = memory();
+        node.cores = std::thread::available_parallelism().ok().map(usize::from);
+        node.accelerators = gpus
+            .iter()
+            .map(|gpu| Accelerator {
+                vendor: gpu.vendor,
+                name: gpu.name.clone(),
+                vram_total_bytes: gpu.memory.filter(|_| !gpu.shares_memory).map(|it| it.bytes()),
+                vram_used_bytes: gpu.memory_used.map(|it| it.bytes()),
+                shares_memory: gpu.shares_memory,
+                backend: Some(tag(gpu)),
+                ..Accelerator::default()
+            })
+            .collect();
+        node
+    }
+}
+
+impl Cluster {
+    /// This machine alone: what [`Model`](crate::Model) can run by itself.
+    ///
+    /// ```
+    /// let cluster = skulk::Cluster::local();
+    /// assert!(cluster.nodes[0].memory.unwrap().ram_total > 0);
+    /// ```
+    pub fn local() -> Self {
+        Self::new(vec![Node::local()], Vec::new())
+    }
+}
+
+/// Every device once: a name that several kinds of backends reach counts for the first of them.
+fn best(devices: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
+    let kind = |device: &DeviceInfo| device.engine.as_str().split(':').next().unwrap_or_default().to_owned();
+    let mut kept: Vec<DeviceInfo> = Vec::new();
+    for device in devices {
+        let first = kept.iter().find(|it| it.name == device.name);
+        if first.is_none_or(|first| kind(first) == kind(&device)) {
+            kept.push(device);
+        }
+    }
+    kept
+}
+
+fn memory() -> Option<NodeMemory> {
+    let (available, total) = crate::weights::available_memory()?;
+    #[cfg(target_os = "macos")]
+    let available = vm_stat(total.bytes()).map_or(available, crate::ByteSize);
+    Some(NodeMemory { ram_total: total.bytes(), ram_available: available.bytes() })
+}
+
+#[cfg(target_os = "macos")]
+fn vm_stat(total: u64) -> Option<u64> {
+    let output = std::process::Command::new("/usr/bin/vm_stat").output().ok()?;
+    not_taken(&String::from_utf8_lossy(&output.stdout), total)
+}
+
+/// Of macOS' page statistics: all memory but what is wired, anonymous or compressed.
+#[cfg(any(target_os = "macos", test))]
+fn not_taken(statistics: &str, total: u64) -> Option<u64> {
+    let page: u64 = statistics.split("page size of ").nth(1)?.split(' ').next()?.parse().ok()?;
+    let pages = |name: &str| -> Option<u64> {
+        let line = statistics.lines().find(|line| line.starts_with(name))?;
+        line.rsplit(' ').next()?.trim_end_matches('.').parse().ok()
+    };
+    let taken = pages("Pages wired down:")?
+        .checked_add(pages("Anonymous pages:")?)?
+        .checked_add(pages("Pages occupied by compressor:")?)?;
+    Some(total.saturating_sub(taken.checked_mul(page)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::EngineId;
+
+    #[test]
+    fn this_machine_has_memory_and_a_processor() {
+        let node = Node::local();
+        let memory = node.memory.unwrap();
+        assert!(memory.ram_available > 0 && memory.ram_available <= memory.ram_total);
+        assert!(node.cores.unwrap() > 0);
+        assert!(node.backends.unwrap().contains("skulk-cpu"));
+    }
+
+    #[test]
+    fn a_gpu_counts_once() {
+        let device = |engine: &str, name: &str| DeviceInfo {
+            engine: EngineId::new(engine),
+            name: name.to_owned(),
+            vendor: Vendor::Nvidia,
+            driver: String::new(),
+            software: false,
+            memory: None,
+            memory_used: None,
+            shares_memory: false,
+        };
+        let all = [("wgpu-vulkan:0", "A"), ("wgpu-vulkan:1", "A"), ("wgpu-dx12:0", "A"), ("wgpu-gl:0", "B")];
+        let kept = best(all.map(|(engine, name)| device(engine, name)).into());
+        assert_eq!(
+            kept.iter().map(|it| it.engine.as_str()).collect::<Vec<_>>(),
+            ["wgpu-vulkan:0", "wgpu-vulkan:1", "wgpu-gl:0"]
+        );
+    }
+
+    #[test]
+    fn macos_statistics() {
+        let text = "Mach Virtual Memory Statistics: (page size of 16384 bytes)\n\
+            Pages free:                               10000.\n\
+            Pages wired down:                        100000.\n\
+            Anonymous pages:                         200000.\n\
+            Pages occupied by compressor:             50000.\n";
+        assert_eq!(not_taken(text, 16 << 30), Some((16 << 30) - 350_000 * 16384));
+        assert_eq!(not_taken(text, 1 << 30), Some(0));
+        assert_eq!(not_taken("", 1), None);
+        assert_eq!(not_taken(&text.replace("Anonymous", "Other"), 1), None);
+    }
+}
