@@ -381,6 +381,7 @@ fn valid(
     if stages[0].part == Part::Whole {
         expect("layers", &card.n_layers, &next)?;
     }
+    placement.check(card).map_err(|e| e.to_string())?;
     let report = placement.report().ok_or("no report")?;
     for (stage, node) in stages.iter().zip(&report.nodes) {
         let share = match stage.part {

@@ -104,7 +104,7 @@ impl Problem<'_> {
         let (mut layers, mut hosts) = (Tally::default(), Tally::default());
         let mut first: Option<Refused> = None;
         let mut chosen = None;
-        for (width, rings) in widths {
+        for rings in widths.into_values() {
             let n = rings.len();
             let passes = |ring: &Ring| !jaccl || self.all_are_rdma(ring);
             let (rings, without): (Vec<Ring>, Vec<Ring>) = rings.into_iter().partition(passes);
@@ -132,14 +132,14 @@ impl Problem<'_> {
             if let Some((i, ring, solution)) = found {
                 let (_, score) = compared.remove(i);
                 compared.insert(0, (ring, score));
-                chosen = Some((width, n, compared, solution));
+                chosen = Some((n, compared, solution));
                 break;
             }
         }
         if jaccl {
             ledger.note(Rule::Rdma, rdma.before, rdma.after, rdma.rejected);
         }
-        if let Some((_, n, compared, _)) = &chosen {
+        if let Some((n, compared, _)) = &chosen {
             ledger.note(Rule::FewestNodes, total, *n, Vec::new());
             let worse = compared.iter().skip(1).take(PlanReport::LISTED);
             let worse = worse.map(|(ring, score)| ledger.rejection(ring, score.text())).collect();
@@ -152,7 +152,7 @@ impl Problem<'_> {
             }
         }
         match chosen {
-            Some((_, _, mut compared, (sharding, parts, instance))) => {
+            Some((_, mut compared, (sharding, parts, instance))) => {
                 compared.truncate(PlanReport::LISTED);
                 let ring = compared[0].0.clone();
                 Ok(Solution { ring, sharding, parts, instance, compared })

@@ -42,9 +42,6 @@ pub use hosts::is_vpn_address;
 
 /// Places a model as the reference does.
 pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<Placement> {
-    if card.n_layers == 0 {
-        return Err(Error::new(ErrorKind::InvalidArgument, "expected a card with layers, found 0"));
-    }
     let topology = Topology::new(cluster);
     let problem = Problem::new(card, &topology, request)?;
     let mut ledger = Ledger::new(&topology);
@@ -60,6 +57,7 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
                 card: Some(Arc::new(card.clone())),
                 instance: solution.instance,
                 report: Some(Arc::new(report)),
+                ids: None,
             })
         }
         Err(refused) => {
