@@ -28,6 +28,9 @@ pub(super) struct Solution {
     pub(super) compared: Vec<(Ring, Score)>,
 }
 
+/// How the model is split over a ring, the layers and part of each rank, and how they reach each other.
+type Arranged = (Sharding, Vec<(Range<usize>, Part)>, Instance);
+
 /// How good a ring is, the most important first.
 #[derive(Clone, Copy)]
 pub(super) struct Score {
@@ -100,53 +103,42 @@ impl Problem<'_> {
             widths.entry(ring.len()).or_default().push(ring);
         }
         let jaccl = self.request.transport == Transport::MlxJaccl;
-        let mut rdma = Tally::default();
-        let (mut layers, mut hosts) = (Tally::default(), Tally::default());
-        let mut first: Option<Refused> = None;
+        let mut tried = Tried::default();
         let mut chosen = None;
-        for rings in widths.into_values() {
+        let mut widths = widths.into_values();
+        while let (None, Some(rings)) = (&chosen, widths.next()) {
             let n = rings.len();
             let passes = |ring: &Ring| !jaccl || self.all_are_rdma(ring);
             let (rings, without): (Vec<Ring>, Vec<Ring>) = rings.into_iter().partition(passes);
-            rdma.pass(rings.len());
+            tried.rdma.pass(rings.len());
             for ring in without {
-                rdma.fail(|| ledger.rejection(&ring, "not all are linked with all by RDMA".to_owned()));
+                tried.rdma.fail(|| ledger.rejection(&ring, "not all are linked with all by RDMA".to_owned()));
             }
             let mut compared = self.compared(rings);
             let found = (0..compared.len()).find_map(|i| {
-                for ring in self.turns(&compared[i].0) {
-                    match self.attempt(&ring, Check::Footprint) {
-                        Ok(solution) => return Some((i, ring, solution)),
-                        Err((rule, message)) => {
-                            let tally = if rule == Rule::Layers { &mut layers } else { &mut hosts };
-                            tally.fail(|| ledger.rejection(&ring, message.clone()));
-                            first.get_or_insert_with(|| Refused {
-                                rings: vec![ring.clone()],
-                                ..Refused::new(rule, message)
-                            });
-                        }
-                    }
-                }
-                None
+                let (ring, arranged) = self.arrange(ledger, &mut tried, &compared[i].0)?;
+                Some((i, ring, arranged))
             });
-            if let Some((i, ring, solution)) = found {
-                let (_, score) = compared.remove(i);
-                compared.insert(0, (ring, score));
-                chosen = Some((n, compared, solution));
-                break;
+            if let Some((i, ring, arranged)) = found {
+                // Those before it could not be arranged.
+                compared.drain(..i);
+                compared[0].0 = ring;
+                chosen = Some((n, compared, arranged));
             }
         }
         if jaccl {
-            ledger.note(Rule::Rdma, rdma.before, rdma.after, rdma.rejected);
+            ledger.note(Rule::Rdma, tried.rdma.before, tried.rdma.after, tried.rdma.rejected);
         }
         if let Some((n, compared, _)) = &chosen {
-            ledger.note(Rule::FewestNodes, total, *n, Vec::new());
+            let reason = |ring: &Ring| format!("{} nodes, more than {}", ring.len(), compared[0].0.len());
+            let wider = widths.flatten().take(PlanReport::LISTED);
+            let wider = wider.map(|ring| ledger.rejection(&ring, reason(&ring))).collect();
+            ledger.note(Rule::FewestNodes, total, *n, wider);
             let worse = compared.iter().skip(1).take(PlanReport::LISTED);
             let worse = worse.map(|(ring, score)| ledger.rejection(ring, score.text())).collect();
             ledger.note(Rule::Best, compared.len(), 1, worse);
         }
-        for (rule, mut tally) in [(Rule::Layers, layers), (Rule::Hosts, hosts)] {
-            tally.pass(usize::from(chosen.is_some()));
+        for (rule, tally) in [(Rule::Layers, tried.layers), (Rule::Hosts, tried.hosts)] {
             if tally.before > 0 {
                 ledger.note(rule, tally.before, tally.after, tally.rejected);
             }
@@ -157,8 +149,33 @@ impl Problem<'_> {
                 let ring = compared[0].0.clone();
                 Ok(Solution { ring, sharding, parts, instance, compared })
             }
-            None => Err(first.unwrap_or_else(no_rdma)),
+            None => Err(tried.first.unwrap_or_else(no_rdma)),
         }
+    }
+
+    /// Layers and hosts of a ring, from whichever of its nodes it can be arranged.
+    fn arrange(&self, ledger: &Ledger, tried: &mut Tried, ring: &Ring) -> Option<(Ring, Arranged)> {
+        for ring in self.turns(ring) {
+            match self.attempt(&ring, Check::Footprint) {
+                Ok(arranged) => {
+                    tried.layers.pass(1);
+                    tried.hosts.pass(1);
+                    return Some((ring, arranged));
+                }
+                Err((rule, message)) => {
+                    let tally = if rule == Rule::Layers {
+                        &mut tried.layers
+                    } else {
+                        tried.layers.pass(1);
+                        &mut tried.hosts
+                    };
+                    tally.fail(|| ledger.rejection(&ring, message.clone()));
+                    let refused = || Refused { rings: vec![ring.clone()], ..Refused::new(rule, message) };
+                    tried.first.get_or_insert_with(refused);
+                }
+            }
+        }
+        None
     }
 
     /// The same ring from each of its nodes, where it matters who is first: all others must reach that one.
@@ -170,12 +187,7 @@ impl Problem<'_> {
     }
 
     /// Layers and hosts of a ring, or the rule that turns it down.
-    #[expect(clippy::type_complexity, reason = "the parts of a solution")]
-    fn attempt(
-        &self,
-        ring: &[usize],
-        check: Check,
-    ) -> Result<(Sharding, Vec<(Range<usize>, Part)>, Instance), (Rule, String)> {
+    fn attempt(&self, ring: &[usize], check: Check) -> Result<Arranged, (Rule, String)> {
         let request = self.request;
         let single = ring.len() == 1;
         let sharding = if single { Sharding::Pipeline } else { request.sharding };
@@ -225,6 +237,15 @@ impl Problem<'_> {
 }
 fn no_rdma() -> Refused {
     Refused::new(Rule::Rdma, "Requested RDMA (MlxJaccl) but no RDMA-connected cycles available")
+}
+
+/// What was tried, and why the first of it failed.
+#[derive(Default)]
+struct Tried {
+    rdma: Tally,
+    layers: Tally,
+    hosts: Tally,
+    first: Option<Refused>,
 }
 
 /// What a rule did to one ring after the other.

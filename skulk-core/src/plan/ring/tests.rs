@@ -126,6 +126,40 @@ fn refusals_say_what_would_help() {
 }
 
 #[test]
+fn reports_tell_of_every_step() {
+    let mut cluster = three_and_one();
+    cluster.nodes[0].backends = Some(["llama_cpp-cpu".to_owned()].into());
+    let placement = plan(&card(60, 10), &cluster, &request().exclude("nobody")).unwrap();
+    let report = placement.report().unwrap();
+    let steps: Vec<_> = report.rules.iter().map(|rule| (rule.rule, rule.before, rule.after)).collect();
+    // Four nodes, three pairs, and all three; of which pairs with too few bytes and wider rings go.
+    let expected = [
+        (Rule::Connected, 8, 8),
+        (Rule::Excluded, 8, 8),
+        (Rule::Eligible, 8, 7),
+        (Rule::Memory, 7, 4),
+        (Rule::FewestNodes, 4, 3),
+        (Rule::Best, 3, 1),
+        (Rule::Layers, 1, 1),
+        (Rule::Hosts, 1, 1),
+    ];
+    assert_eq!(steps, expected);
+    assert_eq!(report.rules[2].rejected[0].reason, "node small has backends {\"llama_cpp-cpu\"}");
+    assert!(report.rules[3].rejected[0].reason.contains("needs ~"), "{:?}", report.rules[3]);
+    let chosen: Vec<bool> = report.candidates.iter().map(|candidate| candidate.chosen).collect();
+    assert_eq!(chosen, [true, false, false]);
+    assert_eq!(
+        report.candidates[0].nodes,
+        placement.stages().iter().map(|s| s.node.clone()).collect::<Vec<_>>()
+    );
+    assert_eq!(
+        report.nodes.iter().map(|node| node.bytes.attention + node.bytes.feed_forward).sum::<u64>(),
+        60 * GB
+    );
+    assert_eq!(report.context.tokens, placement.context_limit());
+}
+
+#[test]
 fn forced_plans_say_what_is_over() {
     let silent = Cluster::new(vec![Node::new("n")], Vec::new());
     assert_eq!(plan(&card(1, 4), &silent, &request()).unwrap_err().kind(), ErrorKind::PlanPending);
