@@ -41,7 +41,7 @@ pub mod weights;
 
 pub use bytes::ByteSize;
 pub use cancel::CancelToken;
-pub use card::{CardLibrary, ModelCard};
+pub use card::{CardLibrary, ModelCard, Profile};
 pub use engine::{Activations, Batch, DeviceInfo, Engine, EngineId, KvType, Precision, Shard};
 pub use error::{Detail, Error, ErrorKind, Result, Retry};
 pub use generate::{
@@ -50,7 +50,7 @@ pub use generate::{
 };
 pub use ids::{ExpertIdx, LayerIdx, SeqId, TokenId};
 pub use model::{EngineOptions, candle_cpu, candle_cuda, candle_metal, cpu, devices, engine, wgpu};
-pub use plan::{Cluster, Node, NodeId, Placement, PlanReport, Planner, Request, Stage};
+pub use plan::{Cluster, Inventory, Node, NodeId, Placement, PlanReport, Planner, Request, Stage};
 pub use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, TensorInfo, open_checkpoint};
 

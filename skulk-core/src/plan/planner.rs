@@ -1,15 +1,17 @@
 //! Which placement is best? One pure function of card, cluster and request.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use super::cluster::{Cluster, LinkSpeed};
-use super::inventory::LayerBytes;
+use super::inventory::{Inventory, LayerBytes};
 use super::placement::Placement;
 use super::request::{Request, Transport};
 use super::{direct, ring};
 use crate::arch::MAX_LAYERS;
 use crate::card::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
+use crate::weights::open_checkpoint;
 
 /// Experts of all layers together that a plan may have.
 const MOST_EXPERTS: usize = 1 << 22;
@@ -47,6 +49,30 @@ impl Planner {
             Transport::Direct => direct::plan(card, cluster, request),
             Transport::MlxRing | Transport::MlxJaccl => ring::plan(card, cluster, request),
         }
+    }
+
+    /// Places the checkpoint at a path: card and inventory are what it says about itself, of which only headers
+    /// are read.
+    ///
+    /// ```
+    /// use skulk::{Cluster, LoadOptions, Model, Planner, Request, open_checkpoint};
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
+    /// let placement = Planner::plan_checkpoint(path, &Cluster::local(), &Request::default().context_tokens(256))?;
+    /// let model = Model::load(&*open_checkpoint(path)?, &placement, &LoadOptions::default().threads(1))?;
+    /// # Ok::<(), skulk::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ModelCard::from_checkpoint`], [`Inventory::from_checkpoint`] and [`plan`](Self::plan).
+    pub fn plan_checkpoint(
+        path: impl AsRef<Path>,
+        cluster: &Cluster,
+        request: &Request,
+    ) -> Result<Placement> {
+        let path = path.as_ref();
+        let card = ModelCard::from_checkpoint(path)?;
+        let inventory = Inventory::from_checkpoint(&*open_checkpoint(path)?)?;
+        Self::plan(&card, cluster, &request.clone().inventory(inventory))
     }
 }
 
