@@ -6,8 +6,10 @@ use serde_json::Value;
 use skulk::plan::backend::{engine_of, has_gpu_offload, is_multi_node, resolve_backend};
 use skulk::plan::memory::{self, footprint_exceeds, kv_bytes, kv_bytes_per_token, shard_footprint};
 use skulk::plan::split::allocate_layers;
-use skulk::plan::{Strictness, admit_max_tokens, prefill_chunks};
-use skulk::{Detail, ErrorKind};
+use skulk::plan::{
+    Link, LinkKind, Strictness, admit_max_tokens, is_vpn_address, leaves, prefill_chunks, rings,
+};
+use skulk::{Cluster, Detail, ErrorKind, Node, NodeId, Request};
 
 use crate::cases::{expect, number, size, strings, text};
 use crate::{each, suites, units};
@@ -202,5 +204,47 @@ fn prompts_are_cut_around_images() {
         );
         let expected: Vec<usize> = case["chunks"].as_array().unwrap().iter().map(size).collect();
         expect("chunks", &expected, &chunks.collect())
+    });
+}
+
+#[test]
+fn addresses_of_private_networks() {
+    each(&vectors("isVpnAddress"), |case| {
+        expect("vpn", &case["vpn"].as_bool(), &Some(is_vpn_address(text(&case["ip"]))))
+    });
+}
+
+/// The same ring, from the first of its nodes by name.
+fn turned(mut ring: Vec<String>) -> Vec<String> {
+    let first = (0..ring.len()).min_by_key(|&i| &ring[i]).unwrap_or(0);
+    ring.rotate_left(first);
+    ring
+}
+
+#[test]
+fn rings_are_among_the_references_cycles() {
+    let card = crate::cases::card(1 << 30, 8, None, false);
+    each(&vectors("topologyCycles"), |case| {
+        let link = |edge: &Value| Link {
+            source: NodeId::new(text(&edge[0])),
+            sink: NodeId::new(text(&edge[1])),
+            kind: LinkKind::Socket { address: "10.0.0.1".to_owned() },
+            speed: None,
+        };
+        let nodes = strings(&case["nodes"]).into_iter().map(Node::new).collect();
+        let cluster = Cluster::new(nodes, case["edges"].as_array().unwrap().iter().map(link).collect());
+        let names = |ring: &[NodeId]| ring.iter().map(ToString::to_string).collect::<Vec<_>>();
+        expect("leaves", &strings(&case["leaves"]), &names(&leaves(&cluster)))?;
+
+        let ours = rings(&card, &cluster, &Request::default()).map_err(|e| e.to_string())?;
+        let ours: BTreeSet<Vec<String>> = ours.iter().map(|ring| turned(names(ring))).collect();
+        let cycles = case["cycles"].as_array().unwrap().iter().map(|cycle| turned(strings(cycle)));
+        let cycles: BTreeSet<Vec<String>> = cycles.collect();
+        expect("rings that are no cycles", &None, &ours.difference(&cycles).next())?;
+        // One ring stands for all cycles of the same nodes.
+        let sets = |rings: &BTreeSet<Vec<String>>| {
+            rings.iter().map(|ring| ring.iter().cloned().collect()).collect::<BTreeSet<BTreeSet<String>>>()
+        };
+        expect("sets of nodes", &sets(&cycles), &sets(&ours))
     });
 }

@@ -82,7 +82,7 @@ pub(super) fn assign(
 
 /// Whether two halves of a ring run the model, for classifier-free guidance.
 fn is_cfg(card: &ModelCard, world: usize) -> bool {
-    card.uses_cfg && world >= 2 && world % 2 == 0
+    card.uses_cfg && world >= 2 && world.is_multiple_of(2)
 }
 
 /// The reference's own check: each node's weights, without anything else.

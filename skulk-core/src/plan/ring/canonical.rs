@@ -22,11 +22,14 @@ use super::graph::Graph;
 pub(super) const EXACT: usize = 12;
 /// Width up to which orders of preference are mixed, and rings grow where not all are linked.
 const MIXED: usize = 16;
-const GROWN: usize = 64;
+const GROWN: usize = 256;
 /// Links from which ways back are sought, rings from which others grow, and nodes from which sets grow.
 const LINKS: usize = 4096;
-const SEEDS: usize = 8;
+const SEEDS: usize = 4;
 const STARTS: usize = 64;
+/// Links that are looked up at most while a ring grows, and while all do.
+const LOOKED_UP: usize = 1 << 20;
+const LOOKED_UP_IN_ALL: usize = 1 << 24;
 
 /// Nodes by rank: the first `len` of an order that other rings may share.
 #[derive(Clone)]
@@ -63,17 +66,32 @@ pub(super) struct Search<'a> {
     /// What each position stands for.
     nodes: &'a [usize],
     orders: &'a [Orders],
-    /// Width up to which rings grow.
+    /// Width from which rings are wanted, and up to which they grow.
+    narrowest: usize,
     widest: usize,
+    /// Width beyond which there is nothing left to divide.
+    most: usize,
+    /// Links that may still be looked up.
+    lookups: usize,
     seen: HashSet<Vec<usize>>,
     rings: Vec<Ring>,
 }
 
 impl<'a> Search<'a> {
-    /// Starts with the nodes alone.
-    pub(super) fn new(nodes: &'a [usize], orders: &'a [Orders], min_nodes: usize) -> Self {
+    /// Starts with the nodes alone. Rings of fewer nodes than `min_nodes` need not be found, nor wider ones
+    /// than that if they are of more than `most`.
+    pub(super) fn new(nodes: &'a [usize], orders: &'a [Orders], min_nodes: usize, most: usize) -> Self {
         let rings = nodes.iter().map(|&node| Ring::new(vec![node])).collect();
-        Self { nodes, orders, widest: GROWN.max(min_nodes), seen: HashSet::new(), rings }
+        Self {
+            nodes,
+            orders,
+            narrowest: min_nodes.max(2),
+            widest: GROWN.max(min_nodes),
+            most: most.max(min_nodes),
+            lookups: LOOKED_UP_IN_ALL,
+            seen: HashSet::new(),
+            rings,
+        }
     }
 
     /// All that was found, narrow ones first; of the same width, in the order in which they were found.
@@ -141,7 +159,7 @@ impl<'a> Search<'a> {
             let by_usable = within(&orders.by_usable);
             let others = orders.others.iter().map(|order| within(order));
             for other in [by_usable.clone()].into_iter().chain(others) {
-                for width in 2..=MIXED.min(other.len()) {
+                for width in self.narrowest..=MIXED.min(self.most).min(other.len()) {
                     for first in 1..=width {
                         let head = &other[..first];
                         let rest = by_usable.iter().filter(|position| !head.contains(position));
@@ -187,22 +205,26 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Inserts the first node that fits anywhere, until none does.
+    /// Inserts the first node that fits anywhere, until none does or enough was looked up.
     fn grow_from(&mut self, graph: &Graph, mut ring: Vec<usize>, order: &[usize]) {
         let mut inside: HashSet<usize> = ring.iter().copied().collect();
-        while ring.len() < self.widest {
-            let gap = |v: usize| {
-                let links =
-                    |i: usize| graph.linked(ring[i], v) && graph.linked(v, ring[(i + 1) % ring.len()]);
-                (0..ring.len()).rev().find(|&i| links(i)).map(|i| (i + 1, v))
-            };
-            let Some((at, v)) = order.iter().copied().filter(|v| !inside.contains(v)).find_map(gap) else {
-                return;
-            };
-            ring.insert(at, v);
-            inside.insert(v);
-            self.push(&ring);
+        let mut lookups = LOOKED_UP.min(self.lookups);
+        self.lookups -= lookups;
+        'grown: while ring.len() < self.widest {
+            for v in order.iter().copied().filter(|v| !inside.contains(v)) {
+                let Some(left) = lookups.checked_sub(ring.len()) else { return };
+                lookups = left;
+                let fits = |i: usize| graph.linked(ring[i], v) && graph.linked(v, ring[(i + 1) % ring.len()]);
+                if let Some(i) = (0..ring.len()).rev().find(|&i| fits(i)) {
+                    ring.insert(i + 1, v);
+                    inside.insert(v);
+                    self.push(&ring);
+                    continue 'grown;
+                }
+            }
+            break;
         }
+        self.lookups += lookups;
     }
 
     /// From each of the first nodes, who is linked with all so far, in each order of preference.
@@ -213,6 +235,8 @@ impl<'a> Search<'a> {
             for &start in order.iter().take(STARTS) {
                 let mut clique = vec![start];
                 for &v in &order {
+                    let Some(left) = self.lookups.checked_sub(clique.len()) else { return };
+                    self.lookups = left;
                     let linked = |&u: &usize| graph.linked(u, v) && graph.linked(v, u);
                     if clique.len() < self.widest && v != start && clique.iter().all(linked) {
                         clique.push(v);
@@ -271,7 +295,7 @@ mod tests {
     fn search(n: usize, links: &[(usize, usize)]) -> Vec<Vec<usize>> {
         let nodes: Vec<usize> = (0..n).collect();
         let orders = [Orders { by_usable: nodes.clone(), others: Vec::new() }];
-        let mut search = Search::new(&nodes, &orders, 1);
+        let mut search = Search::new(&nodes, &orders, 1, n);
         search.add(&Graph::new(n, links.iter().copied()), Shape::Cycle);
         search.finish().iter().map(|ring| ring.to_vec()).collect()
     }
@@ -335,7 +359,7 @@ mod tests {
             let graph = Graph::new(n, inside);
             let nodes: Vec<usize> = (0..n).collect();
             let orders = [Orders { by_usable: nodes.clone(), others: Vec::new() }];
-            let mut search = Search::new(&nodes, &orders, 1);
+            let mut search = Search::new(&nodes, &orders, 1, n);
             search.add(&graph, Shape::Clique);
             let rings = search.finish();
             assert_eq!(rings.iter().map(|ring| ring.len()).max(), Some(n / 2));

@@ -55,7 +55,7 @@ pub fn is_vpn_address(address: &str) -> bool {
 }
 
 /// The best address at which a node reaches another. In a mesh, those of the other's interfaces count, where
-/// no link says one. Of several as good, the first that is stored; `canonical`: the first by name, so that
+/// no link says one. Of several as good, the last that is stored; `canonical`: the first by name, so that
 /// the order of links does not matter.
 fn address<'a>(
     topology: &Topology<'a>,

@@ -17,6 +17,7 @@
 
 mod assign;
 mod canonical;
+mod choose;
 mod facts;
 mod fit;
 mod graph;
@@ -24,6 +25,8 @@ mod hosts;
 mod report;
 mod rules;
 mod solve;
+#[cfg(test)]
+mod tests;
 mod topology;
 
 use std::sync::Arc;
@@ -39,9 +42,6 @@ pub use hosts::is_vpn_address;
 
 /// Places a model as the reference does.
 pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<Placement> {
-    if card.n_layers == 0 {
-        return Err(Error::new(ErrorKind::InvalidArgument, "expected a card with layers, found 0"));
-    }
     let topology = Topology::new(cluster);
     let problem = Problem::new(card, &topology, request)?;
     let mut ledger = Ledger::new(&topology);
@@ -58,6 +58,7 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
                 card: Some(Arc::new(card.clone())),
                 instance: solution.instance,
                 report: Some(Arc::new(report)),
+                ids: None,
             })
         }
         Err(refused) => {

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use super::choose::Solution;
 use super::fit::Fit;
 use super::rules::{Ledger, Refused};
-use super::solve::{Problem, Solution};
+use super::solve::Problem;
 use crate::bytes::ByteSize;
 use crate::card::ModelCard;
 use crate::plan::backend::resolve_backend;
@@ -120,11 +121,10 @@ impl<'a> Problem<'a> {
     }
 
     /// The bytes of a node by kind. The card's weights are divided between attention and feed-forward as in
-    /// the request's inventory; without one nobody knows, and all count as feed-forward, as most are.
+    /// the request's inventory, or in what is estimated from the card.
     fn bytes(&self, weights: u64, kv_cache: u64, layers: Range<usize>) -> Bytes {
         let overhead = overhead(self.card, self.request.strictness);
-        let inventory = self.request.inventory.as_deref();
-        let attention = inventory.map_or(0, |inventory| scale(weights, attention_share(inventory, layers)));
+        let attention = scale(weights, attention_share(&self.inventory, layers));
         Bytes {
             attention: attention.min(weights),
             feed_forward: weights.saturating_sub(attention),
@@ -207,7 +207,7 @@ impl<'a> Problem<'a> {
         let tried = (0..ring.len()).take(TRIED);
         let mut more: Vec<(u64, usize)> =
             tried.filter_map(|i| Some((fit.more_on(&usable, i)?, ring[i]))).collect();
-        more.sort_unstable();
+        more.sort_by_key(|&(bytes, node)| (bytes, self.topology.id(node)));
         let what = |(bytes, node): (u64, usize)| {
             format!("{} more that the model may use on node {}", ByteSize(bytes), self.topology.id(node))
         };

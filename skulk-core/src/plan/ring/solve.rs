@@ -1,25 +1,21 @@
-//! Which ring is taken? The rules, one after the other.
+//! Which rings come into question? The rules that turn candidates down, one after the other.
 
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::sync::Arc;
 
-use super::assign::{Check, assign};
 use super::canonical::{Ring, Search, Shape};
+use super::choose::Solution;
 use super::facts::{self, Facts};
 use super::fit::Fit;
 use super::graph::Graph;
-use super::hosts;
 use super::rules::{Ledger, Refused};
 use super::topology::Topology;
 use crate::card::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::backend::{engine_of, is_multi_node, serves};
+use crate::plan::backend::{engine_of, is_multi_node};
 use crate::plan::cluster::{LinkKind, Role};
-use crate::plan::instance::Instance;
+use crate::plan::inventory::Inventory;
 use crate::plan::memory::{GIB, accelerator_memory};
-use crate::plan::placement::Part;
-use crate::plan::report::{PlanReport, Rejection, Rule};
+use crate::plan::report::{PlanReport, Rule};
 use crate::plan::request::{Request, Sharding, Strictness, Transport};
 
 /// The model of which Skulk 1.3 knows that it cannot be split by layers.
@@ -31,38 +27,10 @@ pub(super) struct Problem<'a> {
     pub(super) request: &'a Request,
     pub(super) topology: &'a Topology<'a>,
     pub(super) facts: Vec<Facts<'a>>,
+    /// How the model's weights are divided.
+    pub(super) inventory: Arc<Inventory>,
     /// The request's rings.
-    given: Option<Vec<Ring>>,
-}
-
-/// A ring with all that its nodes must know.
-pub(super) struct Solution {
-    pub(super) ring: Ring,
-    /// As it came to be: one node has nothing to divide.
-    pub(super) sharding: Sharding,
-    /// Layers and part of each rank.
-    pub(super) parts: Vec<(Range<usize>, Part)>,
-    pub(super) instance: Instance,
-    /// Other rings that passed all rules, and all scores; the chosen one first.
-    pub(super) compared: Vec<(Ring, Score)>,
-}
-
-/// How good a ring is, the most important first.
-#[derive(Clone, Copy)]
-pub(super) struct Score {
-    /// Higher for a backend that the card prefers more, and that all nodes have.
-    pub(super) backend: usize,
-    /// Shares of the model on disk, added up.
-    pub(super) download: f64,
-    /// Free main memory, added up.
-    pub(super) available: u128,
-}
-
-impl Score {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let download = self.download.total_cmp(&other.download);
-        self.backend.cmp(&other.backend).then(download).then(self.available.cmp(&other.available))
-    }
+    pub(super) given: Option<Vec<Ring>>,
 }
 
 impl<'a> Problem<'a> {
@@ -85,7 +53,8 @@ impl<'a> Problem<'a> {
             rings.iter().map(ring).collect::<Result<Vec<Ring>>>()
         });
         let facts = Facts::all(card, topology, request);
-        Ok(Self { card, request, topology, facts, given: given.transpose()? })
+        let inventory = request.inventory.clone().unwrap_or_else(|| Arc::new(Inventory::from_card(card)));
+        Ok(Self { card, request, topology, facts, inventory, given: given.transpose()? })
     }
 
     /// Applies all rules.
@@ -111,7 +80,12 @@ impl<'a> Problem<'a> {
             let links = links.map(|(a, b, _)| (position[a], position[b]));
             Graph::new(nodes.len(), links.filter(|&(a, b)| a < usize::MAX && b < usize::MAX))
         };
-        let mut search = Search::new(&nodes, &orders, self.request.min_nodes);
+        let most = match self.request.sharding {
+            // Two halves, if the model runs twice.
+            Sharding::Pipeline => self.card.n_layers.saturating_mul(2),
+            Sharding::Tensor => self.card.hidden_size,
+        };
+        let mut search = Search::new(&nodes, &orders, self.request.min_nodes, most);
         if self.request.transport == Transport::MlxJaccl {
             search.add(&graph(&|kind| matches!(kind, LinkKind::Rdma { .. })).mutual(), Shape::Clique);
         }
@@ -271,7 +245,7 @@ impl<'a> Problem<'a> {
         ring.iter().map(|&node| self.topology.id(node).as_str()).collect()
     }
 
-    fn facts_of(&self, ring: &[usize]) -> Vec<&Facts<'a>> {
+    pub(super) fn facts_of(&self, ring: &[usize]) -> Vec<&Facts<'a>> {
         ring.iter().map(|&node| &self.facts[node]).collect()
     }
 
@@ -331,7 +305,8 @@ impl<'a> Problem<'a> {
             Sharding::Tensor => {
                 let heads = card.num_key_value_heads;
                 let divides = |ring: &Ring| {
-                    card.hidden_size % ring.len() == 0 && heads.is_none_or(|heads| heads % ring.len() == 0)
+                    card.hidden_size.is_multiple_of(ring.len())
+                        && heads.is_none_or(|heads| heads.is_multiple_of(ring.len()))
                 };
                 let facts = match heads {
                     Some(heads) => format!("hidden_size={}, num_key_value_heads={heads}", card.hidden_size),
@@ -353,210 +328,6 @@ impl<'a> Problem<'a> {
                 Err(Refused::new(Rule::PipelineSupported, message))
             }
             Sharding::Pipeline => Ok(rings),
-        }
-    }
-
-    /// The reference's choice: fewest nodes, then RDMA, leaves and scores; what then fails, fails.
-    fn best_given(&self, ledger: &mut Ledger, rings: Vec<Ring>) -> Result<Solution, Refused> {
-        let fewest = rings.iter().map(|ring| ring.len()).min().unwrap_or(0);
-        let reason = |ring: &Ring| format!("{} nodes, more than {fewest}", ring.len());
-        let mut rings = ledger.keep(Rule::FewestNodes, rings, |ring| ring.len() == fewest, reason);
-        if self.request.transport == Transport::MlxJaccl {
-            let reason = |_: &Ring| "neighbours without RDMA".to_owned();
-            rings = ledger.keep(Rule::Rdma, rings, |ring| self.linked_are_rdma(ring), reason);
-            if rings.is_empty() {
-                return Err(no_rdma());
-            }
-        }
-        let has_leaf = |ring: &Ring| ring.iter().any(|&node| self.topology.is_leaf(node));
-        if rings.iter().any(has_leaf) {
-            let reason = |_: &Ring| "each node has several neighbours".to_owned();
-            rings = ledger.keep(Rule::LeafFirst, rings, has_leaf, reason);
-        }
-        let mut compared = self.compared(rings);
-        let (before, others) = (compared.len(), compared.iter().skip(1));
-        let worse = others.take(PlanReport::LISTED).map(|(ring, score)| ledger.rejection(ring, score.text()));
-        let worse: Vec<Rejection> = worse.collect();
-        ledger.note(Rule::Best, before, before.min(1), worse);
-        compared.truncate(PlanReport::LISTED);
-        let Some((ring, _)) = compared.first().cloned() else {
-            return Err(Refused::new(Rule::Best, "expected at least one candidate cycle, found none"));
-        };
-        let attempt = self.attempt(&ring, Check::Weights);
-        let (sharding, parts, instance) = attempt.map_err(|(rule, message)| {
-            ledger.note(rule, 1, 0, vec![ledger.rejection(&ring, message.clone())]);
-            Refused { rings: vec![ring.clone()], ..Refused::new(rule, message) }
-        })?;
-        ledger.note(Rule::Layers, 1, 1, Vec::new());
-        ledger.note(Rule::Hosts, 1, 1, Vec::new());
-        Ok(Solution { ring, sharding, parts, instance, compared })
-    }
-
-    /// The planner's own choice: fewest nodes, then scores; and what fails makes place for the next.
-    fn best_own(&self, ledger: &mut Ledger, rings: Vec<Ring>) -> Result<Solution, Refused> {
-        let total = rings.len();
-        let mut widths: BTreeMap<usize, Vec<Ring>> = BTreeMap::new();
-        for ring in rings {
-            widths.entry(ring.len()).or_default().push(ring);
-        }
-        let jaccl = self.request.transport == Transport::MlxJaccl;
-        let mut rdma = Tally::default();
-        let (mut layers, mut hosts) = (Tally::default(), Tally::default());
-        let mut first: Option<Refused> = None;
-        let mut chosen = None;
-        for (width, rings) in widths {
-            let n = rings.len();
-            let passes = |ring: &Ring| !jaccl || self.all_are_rdma(ring);
-            let (rings, without): (Vec<Ring>, Vec<Ring>) = rings.into_iter().partition(passes);
-            rdma.pass(rings.len());
-            for ring in without {
-                rdma.fail(|| ledger.rejection(&ring, "not all are linked with all by RDMA".to_owned()));
-            }
-            let mut compared = self.compared(rings);
-            let found = (0..compared.len()).find_map(|i| {
-                for ring in self.turns(&compared[i].0) {
-                    match self.attempt(&ring, Check::Footprint) {
-                        Ok(solution) => return Some((i, ring, solution)),
-                        Err((rule, message)) => {
-                            let tally = if rule == Rule::Layers { &mut layers } else { &mut hosts };
-                            tally.fail(|| ledger.rejection(&ring, message.clone()));
-                            first.get_or_insert_with(|| Refused {
-                                rings: vec![ring.clone()],
-                                ..Refused::new(rule, message)
-                            });
-                        }
-                    }
-                }
-                None
-            });
-            if let Some((i, ring, solution)) = found {
-                let (_, score) = compared.remove(i);
-                compared.insert(0, (ring, score));
-                chosen = Some((width, n, compared, solution));
-                break;
-            }
-        }
-        if jaccl {
-            ledger.note(Rule::Rdma, rdma.before, rdma.after, rdma.rejected);
-        }
-        if let Some((_, n, compared, _)) = &chosen {
-            ledger.note(Rule::FewestNodes, total, *n, Vec::new());
-            let worse = compared.iter().skip(1).take(PlanReport::LISTED);
-            let worse = worse.map(|(ring, score)| ledger.rejection(ring, score.text())).collect();
-            ledger.note(Rule::Best, compared.len(), 1, worse);
-        }
-        for (rule, mut tally) in [(Rule::Layers, layers), (Rule::Hosts, hosts)] {
-            tally.pass(usize::from(chosen.is_some()));
-            if tally.before > 0 {
-                ledger.note(rule, tally.before, tally.after, tally.rejected);
-            }
-        }
-        match chosen {
-            Some((_, _, mut compared, (sharding, parts, instance))) => {
-                compared.truncate(PlanReport::LISTED);
-                let ring = compared[0].0.clone();
-                Ok(Solution { ring, sharding, parts, instance, compared })
-            }
-            None => Err(first.unwrap_or_else(no_rdma)),
-        }
-    }
-
-    /// The same ring from each of its nodes, where it matters who is first: all others must reach that one.
-    fn turns(&self, ring: &Ring) -> Vec<Ring> {
-        if self.request.transport == Transport::MlxRing {
-            return vec![ring.clone()];
-        }
-        (0..ring.len()).map(|first| Ring::new([&ring[first..], &ring[..first]].concat())).collect()
-    }
-
-    /// Layers and hosts of a ring, or the rule that turns it down.
-    #[expect(clippy::type_complexity, reason = "the parts of a solution")]
-    fn attempt(
-        &self,
-        ring: &[usize],
-        check: Check,
-    ) -> Result<(Sharding, Vec<(Range<usize>, Part)>, Instance), (Rule, String)> {
-        let request = self.request;
-        let single = ring.len() == 1;
-        let sharding = if single { Sharding::Pipeline } else { request.sharding };
-        let (names, facts) = (self.names(ring), self.facts_of(ring));
-        let parts = assign(self.card, request, sharding, &names, &facts, check);
-        let parts = parts.map_err(|message| (Rule::Layers, message))?;
-        let canonical = self.given.is_none();
-        let instance = if single || request.transport == Transport::MlxRing {
-            hosts::ring(self.topology, ring, request.port, canonical)
-        } else {
-            hosts::jaccl(self.topology, ring, request.port, canonical)
-        };
-        Ok((sharding, parts, instance.map_err(|message| (Rule::Hosts, message))?))
-    }
-
-    /// Rings by score, best first; of equal ones the first.
-    fn compared(&self, rings: Vec<Ring>) -> Vec<(Ring, Score)> {
-        let mut compared: Vec<(Ring, Score)> =
-            rings.into_iter().map(|ring| (ring.clone(), self.score(&ring))).collect();
-        compared.sort_by(|(_, a), (_, b)| b.cmp(a));
-        compared
-    }
-
-    fn score(&self, ring: &[usize]) -> Score {
-        let preference = &self.card.placement.backend_preference;
-        let all_serve = |tag: &String| {
-            ring.iter()
-                .all(|&node| self.facts[node].tags.is_none_or(|tags| tags.iter().any(|has| serves(has, tag))))
-        };
-        let facts = || ring.iter().map(|&node| &self.facts[node]);
-        Score {
-            backend: preference.iter().position(all_serve).map_or(0, |i| preference.len() - i),
-            download: facts().map(|facts| facts.download).sum(),
-            available: facts().map(|facts| u128::from(facts.available)).sum(),
-        }
-    }
-
-    /// The reference's rule: wherever a node of the ring is linked to another, one of the links is RDMA.
-    fn linked_are_rdma(&self, ring: &[usize]) -> bool {
-        let pairs = ring.iter().flat_map(|&a| ring.iter().map(move |&b| (a, b)));
-        pairs.into_iter().all(|(a, b)| !self.topology.is_linked(a, b) || self.topology.rdma(a, b).is_some())
-    }
-
-    fn all_are_rdma(&self, ring: &[usize]) -> bool {
-        ring.iter().all(|&a| ring.iter().all(|&b| a == b || self.topology.rdma(a, b).is_some()))
-    }
-}
-
-impl Score {
-    pub(super) fn text(&self) -> String {
-        format!(
-            "backend score {}, {:.2} of the model on disk, {:.1}GiB free",
-            self.backend,
-            self.download,
-            self.available as f64 / GIB
-        )
-    }
-}
-
-fn no_rdma() -> Refused {
-    Refused::new(Rule::Rdma, "Requested RDMA (MlxJaccl) but no RDMA-connected cycles available")
-}
-
-/// What a rule did to one ring after the other.
-#[derive(Default)]
-struct Tally {
-    before: usize,
-    after: usize,
-    rejected: Vec<Rejection>,
-}
-
-impl Tally {
-    fn pass(&mut self, n: usize) {
-        self.before += n;
-        self.after += n;
-    }
-
-    fn fail(&mut self, rejection: impl FnOnce() -> Rejection) {
-        self.before += 1;
-        if self.rejected.len() < PlanReport::LISTED {
-            self.rejected.push(rejection());
         }
     }
 }

@@ -72,7 +72,8 @@ impl<'a> Topology<'a> {
         self.cluster.mesh.is_some()
     }
 
-    /// The links from one node to another, in stored order.
+    /// The links from one node to another, the last stored first: as in the reference, where the newest
+    /// counts.
     pub(super) fn links(
         &self,
         source: usize,
@@ -80,6 +81,7 @@ impl<'a> Topology<'a> {
     ) -> impl Iterator<Item = &'a LinkKind> + use<'a, '_> {
         let start = self.pairs.partition_point(|&(a, b, _)| (a, b) < (source, sink));
         let same = self.pairs[start..].iter().take_while(move |&&(a, b, _)| (a, b) == (source, sink));
+        let same = self.pairs[start..start + same.count()].iter().rev();
         same.map(|&(_, _, position)| &self.cluster.links[position].kind)
     }
 
@@ -121,7 +123,7 @@ impl<'a> Topology<'a> {
         interfaces.min()
     }
 
-    /// The addresses at which a node reached another, in stored order.
+    /// The addresses at which a node reached another, the last stored first.
     pub(super) fn addresses(
         &self,
         source: usize,
