@@ -228,31 +228,31 @@ pub(super) fn placement(
     }
 }
 
-/// Owners by layer as ranges of layers.
+/// Owners, sorted by layer, as ranges of layers.
 fn expert_shards(problem: &Problem<'_>, owners: &[Owner], replicas: &[Owner]) -> Vec<ExpertShard> {
-    let mut runs: BTreeMap<(bool, usize, usize, usize, usize), Vec<Range<usize>>> = BTreeMap::new();
-    let all = owners.iter().map(|owner| (owner, false)).chain(replicas.iter().map(|owner| (owner, true)));
-    for (owner, is_replica) in all {
-        let n_experts = problem.inventory.layers[owner.layer].n_experts.max(1);
-        let key = (is_replica, owner.seat, owner.experts.start, owner.experts.end, n_experts);
-        let runs = runs.entry(key).or_default();
-        match runs.last_mut() {
-            Some(run) if run.end == owner.layer => run.end += 1,
-            _ => runs.push(owner.layer..owner.layer + 1),
+    let mut shards = Vec::new();
+    for (owners, replica) in [(owners, false), (replicas, true)] {
+        // Per device, experts and their number: the shard that may go on with the next layer.
+        let mut open: BTreeMap<(usize, usize, usize, usize), ExpertShard> = BTreeMap::new();
+        for owner in owners {
+            let n_experts = problem.inventory.layers[owner.layer].n_experts.max(1);
+            let seat = &problem.seats[owner.seat];
+            let new = ExpertShard {
+                node: problem.ids[seat.node].clone(),
+                backend: seat.backend.clone(),
+                layers: owner.layer..owner.layer + 1,
+                experts: owner.experts.clone(),
+                n_experts,
+                replica,
+            };
+            let key = (owner.seat, owner.experts.start, owner.experts.end, n_experts);
+            match open.get_mut(&key) {
+                Some(shard) if shard.layers.end == owner.layer => shard.layers.end += 1,
+                _ => shards.extend(open.insert(key, new)),
+            }
         }
+        shards.extend(open.into_values());
     }
-    let shards = runs.into_iter().flat_map(|((replica, seat, start, end, n_experts), runs)| {
-        let seat = &problem.seats[seat];
-        runs.into_iter().map(move |layers| ExpertShard {
-            node: problem.ids[seat.node].clone(),
-            backend: seat.backend.clone(),
-            layers,
-            experts: start..end,
-            n_experts,
-            replica,
-        })
-    });
-    let mut shards: Vec<ExpertShard> = shards.collect();
     shards.sort_by(|a, b| {
         let key = |it: &ExpertShard| (it.replica, it.layers.start, it.experts.start);
         key(a).cmp(&key(b)).then_with(|| a.node.cmp(&b.node))

@@ -240,7 +240,7 @@ fn replicas_are_on_other_nodes() {
         let owner = owners.iter().find(|owner| {
             owner.experts == replica.experts
                 && owner.layers.start <= replica.layers.start
-                && owner.layers.end >= replica.layers.start + 1
+                && owner.layers.end > replica.layers.start
         });
         assert_ne!(owner.unwrap().node, replica.node);
     }

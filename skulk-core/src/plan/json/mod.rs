@@ -9,6 +9,8 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+use std::hash::Hasher;
+
 use serde_json::Value;
 
 use super::placement::Placement;
@@ -82,35 +84,23 @@ impl Placement {
     }
 }
 
-/// A name that follows from the placement's own content.
+/// A name that follows from the placement's own content. FNV stays the same for ever; the standard library's hash
+/// may change with its version.
 fn derived_id(placement: &Placement) -> String {
     let model = placement.card().map_or("model", |card| &card.model_id).replace('/', "--");
-    let mut hash = Fnv::default();
-    hash.add(write::tag(placement.instance()));
+    let mut hash = fnv::FnvHasher::default();
+    // A byte that no text has, so that neighbours never run together.
+    let mut add = |text: &str| {
+        hash.write(text.as_bytes());
+        hash.write(&[0xff]);
+    };
+    add(write::tag(placement.instance()));
     for (rank, stage) in placement.stages().iter().enumerate() {
-        hash.add(stage.node.as_str());
-        hash.add(&write::shard(placement, rank, stage, None).to_string());
+        add(stage.node.as_str());
+        add(&write::shard(placement, rank, stage, None).to_string());
     }
     for shard in placement.experts() {
-        hash.add(&write::experts(shard).to_string());
+        add(&write::experts(shard).to_string());
     }
-    format!("{model}@{:016x}", hash.0)
-}
-
-/// FNV-1a with 64 bits (draft-eastlake-fnv): the standard library's hash may change with its version.
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Fnv {
-    /// Adds a text, and a byte that no text has, so that neighbours never run together.
-    fn add(&mut self, text: &str) {
-        for byte in text.bytes().chain([0xff]) {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
+    format!("{model}@{:016x}", hash.finish())
 }

@@ -51,7 +51,6 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
             Ok(Placement {
                 n_layers: card.n_layers,
                 stages: problem.stages(&solution),
-                ids: None,
                 experts: Vec::new(),
                 budgets: Problem::budgets(&report),
                 context_limit: report.context.tokens,
