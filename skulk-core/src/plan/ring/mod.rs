@@ -57,7 +57,6 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
                 card: Some(Arc::new(card.clone())),
                 instance: solution.instance,
                 report: Some(Arc::new(report)),
-                ids: None,
             })
         }
         Err(refused) => {
