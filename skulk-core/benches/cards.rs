@@ -16,6 +16,12 @@ fn cards(c: &mut Criterion) {
     group.bench_function("from TOML", |b| {
         b.iter(|| toml.iter().map(|text| ModelCard::from_toml(text).unwrap().n_layers).sum::<usize>());
     });
+    group.bench_function("from TOML, and profiles", |b| {
+        b.iter(|| {
+            let profiles = toml.iter().map(|text| ModelCard::from_toml(text).unwrap().profile());
+            profiles.filter(|profile| profile.supports_thinking).count()
+        });
+    });
     group.bench_function("from JSON", |b| {
         b.iter(|| json.iter().map(|text| ModelCard::from_json(text).unwrap().n_layers).sum::<usize>());
     });

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::memory::{HEAD_DIM, KV_VALUE_BYTES};
 use crate::arch::{ArchSpec, MAX_LAYERS};
 use crate::card::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
@@ -62,10 +63,6 @@ impl LayerBytes {
     }
 }
 
-/// The dimension of a head where nothing says it: what cards' keys and values are counted with.
-const HEAD_DIM: u64 = 128;
-/// Bytes of an element of keys and values.
-const KV_BYTES: u64 = 2;
 /// Of a layer's weights, attention's part where only their sum is known: a third, as with heads that share
 /// keys and values and a feed-forward block of three to four times the width.
 const ATTENTION_SHARE: u64 = 3;
@@ -86,7 +83,7 @@ impl Inventory {
         let n = card.n_layers.clamp(1, MAX_LAYERS) as u64;
         let (each, larger) = (card.storage_size.in_bytes / n, card.storage_size.in_bytes % n);
         let heads = card.num_key_value_heads.unwrap_or(0) as u64;
-        let kv_per_token = heads.saturating_mul(2 * HEAD_DIM * KV_BYTES);
+        let kv_per_token = heads.saturating_mul(2 * HEAD_DIM * KV_VALUE_BYTES);
         let layer = |at: u64| {
             let total = each + u64::from(at < larger);
             let attention = total / ATTENTION_SHARE;
@@ -147,7 +144,7 @@ impl Inventory {
                 n_experts,
                 n_used,
                 expert,
-                kv_per_token: kv_elements.saturating_mul(KV_BYTES),
+                kv_per_token: kv_elements.saturating_mul(KV_VALUE_BYTES),
                 window: a.window.map(|window| window as u64),
             })
         });

@@ -18,7 +18,6 @@ mod render;
 mod report;
 mod request;
 mod ring;
-mod rules;
 pub mod split;
 
 pub use admission::{DEFAULT_MAX_TOKENS, admit_max_tokens, prefill_chunks};

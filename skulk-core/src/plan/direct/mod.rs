@@ -12,14 +12,15 @@ mod fill;
 mod outcome;
 mod problem;
 mod replicas;
+mod rules;
 mod seats;
 mod speculation;
 
 use self::arrange::{Arrangement, Group};
 use self::problem::Problem;
+use self::rules::Rules;
 use super::report::Rule;
 use super::request::{Sharding, Strictness};
-use super::rules::Rules;
 use super::{Cluster, Placement, Request};
 use crate::card::ModelCard;
 use crate::error::Result;

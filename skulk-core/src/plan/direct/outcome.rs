@@ -8,6 +8,7 @@ use super::arrange::Arrangement;
 use super::cost::{Owner, seconds};
 use super::problem::Problem;
 use super::replicas::more_owners;
+use super::rules::Rules;
 use super::{fits, search_forced, speculation};
 use crate::bytes::ByteSize;
 use crate::error::{Detail, Error, ErrorKind};
@@ -17,7 +18,6 @@ use crate::plan::instance::Instance;
 use crate::plan::placement::{Budget, ExpertShard, Part, Placement, Stage};
 use crate::plan::report::{Candidate, ContextCeiling, NodeReport, PlanReport, Refusal, Rule};
 use crate::plan::request::{Request, Strictness};
-use crate::plan::rules::Rules;
 
 /// Tokens beyond which no context is looked for.
 const MOST_TOKENS: u64 = 1 << 40;

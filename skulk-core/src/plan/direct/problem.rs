@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::cost::Costs;
 use super::fill::{Parts, Room};
+use super::rules::Rules;
 use super::seats::{self, Seat};
 use crate::card::ModelCard;
 use crate::plan::backend::is_multi_node;
@@ -15,7 +16,6 @@ use crate::plan::links::Links;
 use crate::plan::memory;
 use crate::plan::report::{Bytes, Rejection, Rule};
 use crate::plan::request::{Request, Strictness};
-use crate::plan::rules::Rules;
 
 /// Rows that pass through the layers together, and buffers of the width of a row that it takes.
 const ACTIVATION_ROWS: u64 = 256;

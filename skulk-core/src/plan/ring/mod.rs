@@ -56,6 +56,7 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
                 context_limit: report.context.tokens,
                 card: Some(Arc::new(card.clone())),
                 instance: solution.instance,
+                ids: None,
                 report: Some(Arc::new(report)),
             })
         }

@@ -1,6 +1,6 @@
 //! What did each rule turn down?
 
-use super::report::{PlanReport, Rejection, Rule, RuleReport};
+use crate::plan::report::{PlanReport, Rejection, Rule, RuleReport};
 
 /// The rules applied so far.
 #[derive(Debug, Default)]
