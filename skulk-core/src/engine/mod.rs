@@ -2,7 +2,7 @@
 //!
 //! [`Engine`] and [`Shard`] are object safe and speak plain host buffers, so that no tensor library
 //! leaks out and a shard on another machine is just another implementation. Inside, an engine is a
-//! set of operations on device buffers ([`backend::Backend`]) that the decoder is written against.
+//! set of operations on device buffers (`backend::Backend`) that the decoder is written against.
 
 pub(crate) mod backend;
 pub(crate) mod candle;
