@@ -1,8 +1,9 @@
 //! How do values cross? Numbers into the library's types, results into the dataclasses of
 //! `skulk._data`.
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyRange, PyTuple};
+use pyo3::types::{PyRange, PyString, PyTuple};
 use skulk::arch::ArchSpec;
 use skulk::card::{CardFault, GgufFacts};
 use skulk::plan::memory::Usable;
@@ -23,6 +24,20 @@ pub(crate) fn unsigned<T: TryFrom<i128>>(field: &'static str, value: i128) -> Py
 /// Token ids of an argument.
 pub(crate) fn token_ids(field: &'static str, ids: Vec<i128>) -> PyResult<Vec<TokenId>> {
     ids.into_iter().map(|id| unsigned(field, id).map(TokenId)).collect()
+}
+
+/// Names of an argument: any iterable of texts, but not one text.
+pub(crate) struct Names(pub(crate) Vec<String>);
+
+impl<'py> FromPyObject<'_, 'py> for Names {
+    type Error = PyErr;
+
+    fn extract(names: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if names.is_instance_of::<PyString>() {
+            return Err(PyTypeError::new_err("expected several names, found one text"));
+        }
+        names.try_iter()?.map(|name| name?.extract()).collect::<PyResult<_>>().map(Self)
+    }
 }
 
 /// Token ids as Python's numbers.

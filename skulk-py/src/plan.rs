@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use skulk::plan::{Cluster, Inventory, Node, NodeId, Planner, Request};
 
-use crate::convert::{self, unsigned};
+use crate::convert::{self, Names, unsigned};
 use crate::error::raise;
 use crate::json;
 
@@ -217,7 +217,7 @@ impl PlanReport {
 /// alone, and `port` is where nodes listen.
 #[pyfunction]
 #[pyo3(
-    signature = (card, cluster=None, *, sharding="Pipeline", transport="Direct", min_nodes=1, required_nodes=vec![], excluded_nodes=vec![], coordinator=None, context_tokens=8192, strictness="safe", replicas=0, inventory=None, rings=None, port=50_000),
+    signature = (card, cluster=None, *, sharding="Pipeline", transport="Direct", min_nodes=1, required_nodes=Names(vec![]), excluded_nodes=Names(vec![]), coordinator=None, context_tokens=8192, strictness="safe", replicas=0, inventory=None, rings=None, port=50_000),
     text_signature = "(card, cluster=None, *, sharding='Pipeline', transport='Direct', min_nodes=1, required_nodes=(), excluded_nodes=(), coordinator=None, context_tokens=8192, strictness='safe', replicas=0, inventory=None, rings=None, port=50000)"
 )]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
@@ -228,22 +228,22 @@ pub(crate) fn plan(
     sharding: &str,
     transport: &str,
     min_nodes: i128,
-    required_nodes: Vec<String>,
-    excluded_nodes: Vec<String>,
+    required_nodes: Names,
+    excluded_nodes: Names,
     coordinator: Option<String>,
     context_tokens: i128,
     strictness: &str,
     replicas: i128,
     inventory: Option<&Bound<'_, PyAny>>,
-    rings: Option<Vec<Vec<String>>>,
+    rings: Option<Vec<Names>>,
     port: i128,
 ) -> PyResult<Placement> {
     let mut request = Request::default();
     request.sharding = json::named("sharding", sharding)?;
     request.transport = json::named("transport", transport)?;
     request.min_nodes = unsigned("min_nodes", min_nodes)?;
-    request.required_nodes = required_nodes.into_iter().map(NodeId::new).collect();
-    request.excluded_nodes = excluded_nodes.into_iter().map(NodeId::new).collect();
+    request.required_nodes = required_nodes.0.into_iter().map(NodeId::new).collect();
+    request.excluded_nodes = excluded_nodes.0.into_iter().map(NodeId::new).collect();
     request.coordinator = coordinator.map(NodeId::new);
     request.context_tokens = unsigned("context_tokens", context_tokens)?;
     request.strictness = json::named("strictness", strictness)?;
@@ -252,7 +252,7 @@ pub(crate) fn plan(
         .map(|inventory| json::read::<Inventory>("inventory", &json::text(inventory, "Inventory")?))
         .transpose()?
         .map(Arc::new);
-    let ring = |ring: Vec<String>| ring.into_iter().map(NodeId::new).collect();
+    let ring = |ring: Names| ring.0.into_iter().map(NodeId::new).collect();
     request.rings = rings.map(|rings| rings.into_iter().map(ring).collect());
     request.port = unsigned("port", port)?;
     let cluster = cluster.map(cluster_of).transpose()?;

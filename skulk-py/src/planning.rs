@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use skulk::card::{self, ConfigFacts, GgufFacts};
 use skulk::plan::{NodeId, Request, backend, memory, split};
 
-use crate::convert::{self, unsigned};
+use crate::convert::{self, Names, unsigned};
 use crate::error::raise;
 use crate::json;
 use crate::plan::{cluster_of, node_of};
@@ -34,23 +34,19 @@ pub(crate) fn serves(node_tag: &str, card_tag: &str) -> bool {
 /// first by `preference`; without any preferred, the first by name. None: the node cannot run it.
 #[pyfunction]
 #[pyo3(signature = (compatible, preference, node_tags), text_signature = "(compatible, preference, node_tags)")]
-pub(crate) fn resolve_backend(
-    compatible: Vec<String>,
-    preference: Vec<String>,
-    node_tags: Vec<String>,
-) -> Option<String> {
+pub(crate) fn resolve_backend(compatible: Names, preference: Names, node_tags: Names) -> Option<String> {
     let node_tags = set(node_tags);
-    backend::resolve_backend(&set(compatible), &preference, &node_tags).map(str::to_owned)
+    backend::resolve_backend(&set(compatible), &preference.0, &node_tags).map(str::to_owned)
 }
 
 /// Whether one of these backends keeps weights in the memory of a graphics card.
 #[pyfunction]
-pub(crate) fn has_gpu_offload(tags: Vec<String>) -> bool {
+pub(crate) fn has_gpu_offload(tags: Names) -> bool {
     backend::has_gpu_offload(&set(tags))
 }
 
-fn set(tags: Vec<String>) -> BTreeSet<String> {
-    tags.into_iter().collect()
+fn set(tags: Names) -> BTreeSet<String> {
+    tags.0.into_iter().collect()
 }
 
 /// Whether an address belongs to Tailscale. What is no address does not.
