@@ -50,6 +50,30 @@ def generate_places_layers_on_engines() -> None:
         assert done.returncode == status and message in done.stderr, done
 
 
+def plan(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["cargo", "run", "--release", "--quiet", "--example", "plan", "--", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def plan_says_where_and_why() -> None:
+    here = plan()
+    print(here.stdout)
+    assert here.returncode == 0 and here.stdout.startswith("Placed: stories260K on 1 of 1 node"), here
+    cluster = ["mlx-community/llama-3.3-70b-instruct-fp16", "--cluster=examples/rust/cluster.json"]
+    there = plan(*cluster)
+    # As the guide shows it.
+    guide = (ROOT / "docs/guide/planning.md").read_text()
+    shown = re.search(r"```text\n(.*?)```", guide, re.S)
+    for line in shown.group(1).splitlines():
+        assert line in ("", "…") or line in there.stdout.splitlines(), line
+    for form, start in (("json", "{"), ("markdown", "#"), ("html", "<"), ("svg", "<svg"), ("placement", "{")):
+        done = plan(*cluster, f"--print={form}")
+        assert done.returncode == 0 and done.stdout.lstrip().startswith(start), done
+    refused = plan("mlx-community/GLM-5", "--cluster=examples/rust/cluster.json")
+    assert refused.returncode == 1 and refused.stdout.startswith("Refused: "), refused
+    assert "error: [plan.no_fit]" in refused.stderr, refused
+
+
 def a_missing_model_is_an_error_not_a_panic() -> None:
     command = [*GENERATE, "--", "--model", "no/such/model.gguf"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -61,6 +85,7 @@ for example in (
     generate_prints_plan_text_and_speed,
     generate_json_prints_an_event_a_line,
     generate_places_layers_on_engines,
+    plan_says_where_and_why,
     a_missing_model_is_an_error_not_a_panic,
 ):
     example()

@@ -73,3 +73,8 @@ struct ProfilesGuide;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/cards.md")]
 struct CardsGuide;
+
+/// Likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/planning.md")]
+struct PlanningGuide;

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::model::Inner;
 use crate::engine::Activations;
-use crate::error::{Detail, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{GenerateOptions, Generation, Prompt};
 use crate::ids::{SeqId, TokenId};
+use crate::plan::admit_max_tokens;
 
 /// One conversation with a model: prompts that begin like the tokens it holds are computed only
 /// from where they differ.
@@ -89,28 +90,7 @@ impl Session {
         let model = &self.shared.model;
         options.validate(model.arch.vocab_size)?;
         let tokens = self.tokens_of(prompt.into())?;
-        let (context, prompt_len) = (model.context, tokens.len());
-        let overflow = |what: String, needed: usize| {
-            Error::new(ErrorKind::ContextOverflow, format!("{what}, but the context holds {context}"))
-                .with_detail(Detail::Context { needed, available: context })
-                .with_hint(
-                    "shorten the prompt, ask for fewer tokens, or load the model with a larger context",
-                )
-        };
-        if prompt_len >= context {
-            return Err(overflow(
-                format!("the prompt has {prompt_len} tokens and needs room for one more"),
-                prompt_len + 1,
-            ));
-        }
-        let room = context - prompt_len;
-        if let Some(n) = options.max_tokens.filter(|&n| n > room) {
-            let needed = prompt_len.saturating_add(n);
-            return Err(overflow(
-                format!("the prompt's {prompt_len} tokens and max_tokens {n} need {needed}"),
-                needed,
-            ));
-        }
+        admit_max_tokens(tokens.len(), options.max_tokens, model.context, Some(model.context as u64))?;
         Generation::start(turn, tokens, options)
     }
 

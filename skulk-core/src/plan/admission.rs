@@ -34,7 +34,7 @@ pub fn admit_max_tokens(
     let overflow = |what: String, needed: usize| {
         Err(Error::new(ErrorKind::ContextOverflow, format!("expected at most {limit} tokens, found {what}"))
             .with_detail(Detail::Context { needed, available: limit })
-            .with_hint("shorten the prompt, or ask for fewer tokens"))
+            .with_hint("shorten the prompt, ask for fewer tokens, or load the model with a larger context"))
     };
     match requested {
         Some(n) if n > room || room == 0 => {

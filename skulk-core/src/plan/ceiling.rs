@@ -20,14 +20,19 @@ pub fn tokens_that_fit(working_set: u64, weights: u64, kv_per_token: f64) -> Opt
 }
 
 /// The lowest of what limits a context: the tokens that fit in memory, with the node that has the fewest;
-/// the card's `context_length` and `max_context_tokens`; and [`CONTEXT_TOKENS`] of GGUF models, as
-/// llama.cpp reserves all of its context when it starts.
-pub fn context_ceiling(card: &ModelCard, memory: Option<(u64, &NodeId)>) -> ContextCeiling {
+/// the card's `context_length` and `max_context_tokens`; and [`CONTEXT_TOKENS`] of GGUF models that llama.cpp
+/// runs, as it reserves all of its context when it starts. GGUF models whose `engine` is not known count as such.
+pub fn context_ceiling(
+    card: &ModelCard,
+    engine: Option<&str>,
+    memory: Option<(u64, &NodeId)>,
+) -> ContextCeiling {
     let trained = u64::try_from(card.context_length).ok().filter(|&tokens| tokens > 0);
     let limits = [
         trained.map(|tokens| (tokens, ContextLimit::Model)),
         card.placement.max_context_tokens.map(|tokens| (tokens, ContextLimit::Card)),
-        is_gguf(card).then_some((CONTEXT_TOKENS, ContextLimit::LlamaCpp)),
+        (is_gguf(card) && engine.is_none_or(|engine| engine == "llama_cpp"))
+            .then_some((CONTEXT_TOKENS, ContextLimit::LlamaCpp)),
         memory.map(|(tokens, node)| (tokens, ContextLimit::Memory(node.clone()))),
     ];
     match limits.into_iter().flatten().min_by_key(|(tokens, _)| *tokens) {

@@ -35,6 +35,11 @@ impl Arrangement {
         (seconds(&self.estimate), self.stages.len() + self.owners.len())
     }
 
+    /// Whether everything is at the same place.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.stages == other.stages && self.owners == other.owners
+    }
+
     /// The nodes that take part, each once, stages first.
     pub(super) fn nodes(&self, problem: &Problem<'_>) -> Vec<usize> {
         let seats = self.stages.iter().map(|(seat, _)| *seat).chain(self.owners.iter().map(|o| o.seat));

@@ -64,7 +64,7 @@ fn search(problem: &Problem<'_>, scale: f64, most: usize) -> Found {
             }
             for arrangement in group.around(coordinator, at < COORDINATORS) {
                 fits = true;
-                if !found.contains(&arrangement) {
+                if !found.iter().any(|other| other.is_same(&arrangement)) {
                     found.push(arrangement);
                 }
             }

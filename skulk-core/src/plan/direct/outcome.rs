@@ -12,6 +12,7 @@ use super::rules::Rules;
 use super::{fits, search_forced, speculation};
 use crate::bytes::ByteSize;
 use crate::error::{Detail, Error, ErrorKind};
+use crate::plan::backend::engine_of;
 use crate::plan::ceiling::context_ceiling;
 use crate::plan::cluster::{Cluster, NodeId};
 use crate::plan::instance::Instance;
@@ -126,7 +127,8 @@ fn ceiling(problem: &Problem<'_>, reports: &[NodeReport]) -> ContextCeiling {
         Strictness::Force => None,
         _ => tokens_in_memory(problem, reports),
     };
-    context_ceiling(problem.card, memory.as_ref().map(|(tokens, node)| (*tokens, node)))
+    let engine = reports.iter().find_map(|report| engine_of(report.backend.as_deref()?));
+    context_ceiling(problem.card, engine, memory.as_ref().map(|(tokens, node)| (*tokens, node)))
 }
 
 fn report(problem: &Problem<'_>, rules: Rules, nodes: Vec<NodeReport>) -> PlanReport {

@@ -34,7 +34,7 @@ impl<'a> Problem<'a> {
             rules,
             candidates: Vec::new(),
             nodes: Vec::new(),
-            context: context_ceiling(card, None),
+            context: context_ceiling(card, None, None),
             estimate: None,
             speculation: None,
             refused: None,
@@ -153,10 +153,10 @@ impl<'a> Problem<'a> {
         // Nothing is known of the cache of a model that runs twice, and forced plans take no notice of memory.
         let runs_twice = solution.parts.iter().any(|(_, part)| matches!(part, Part::Cfg { .. }));
         if runs_twice || strictness == Strictness::Force {
-            return context_ceiling(card, None);
+            return context_ceiling(card, None, None);
         }
         let each: Option<Vec<_>> = solution.ring.iter().zip(&solution.parts).map(tokens).collect();
-        context_ceiling(card, each.into_iter().flatten().min_by_key(|(tokens, _)| *tokens))
+        context_ceiling(card, None, each.into_iter().flatten().min_by_key(|(tokens, _)| *tokens))
     }
 
     /// What each device may hold, as the placement carries it.

@@ -1,0 +1,170 @@
+//! Do plans count a checkpoint's own bytes, and does a model run as planned?
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use skulk::arch::ArchSpec;
+use skulk::engine::{KvType, ShardSpec};
+use skulk::plan::{Accelerator, Inventory};
+use skulk::{
+    Cluster, EngineId, ErrorKind, GenerateOptions, LoadOptions, Model, ModelCard, Node, Placement, Planner,
+    Request, Stage, cpu, open_checkpoint,
+};
+
+const MODELS: [&str; 4] = ["gemma3", "llama", "mixtral", "stories260K"];
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models").join(name)
+}
+
+/// The bytes of the weights of a range of layers.
+fn held(inventory: &Inventory, layers: std::ops::Range<usize>) -> u64 {
+    let last = inventory.layers.len();
+    let mut bytes: u64 = inventory.layers[layers.clone()].iter().map(|layer| layer.total()).sum();
+    if layers.start == 0 || layers.end == last && inventory.tied_embeddings {
+        bytes += inventory.embedding;
+    }
+    if layers.end == last {
+        bytes += inventory.head;
+    }
+    bytes
+}
+
+#[test]
+fn inventories_count_what_shards_hold() {
+    let engine = cpu(&skulk::EngineOptions::default().threads(1)).unwrap();
+    let gemma = std::env::var_os("SKULK_GEMMA_GGUF").map(PathBuf::from).filter(|file| file.exists());
+    for path in MODELS.map(fixture).into_iter().chain(gemma) {
+        let checkpoint = open_checkpoint(&path).unwrap();
+        let name = path.display().to_string();
+        let inventory = Inventory::from_checkpoint(&*checkpoint).unwrap();
+        let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+        let n = arch.n_layers();
+        assert!(inventory.exact && inventory.layers.len() == n);
+        for layers in [0..n, 0..1, n - 1..n, 1..n] {
+            let spec = ShardSpec::new(Arc::clone(&arch), layers.clone(), 16, 16, KvType::F16).unwrap();
+            let cx = skulk::CancelToken::new();
+            let shard = engine.load(&spec, &*checkpoint, &skulk::engine::LoadCx::new(&cx, &|| ())).unwrap();
+            assert_eq!(held(&inventory, layers.clone()), shard.weight_bytes().bytes(), "{name} {layers:?}");
+            let kv: u64 = inventory.layers[layers].iter().map(|layer| layer.kv_per_token * 16).sum();
+            assert!(engine.estimate(&spec, &*checkpoint).unwrap().kv_cache.bytes() >= kv, "{name}");
+        }
+        for layer in &inventory.layers {
+            assert_eq!(layer.n_experts > 0, name.ends_with("mixtral"), "{name}");
+            assert!(layer.attention > 0 && layer.feed_forward() > layer.attention / 8);
+        }
+    }
+}
+
+/// This process with an accelerator that has so many bytes.
+fn machine(backend: &str, vram: u64) -> Cluster {
+    let accelerator = Accelerator {
+        vram_total_bytes: Some(vram),
+        vram_used_bytes: Some(0),
+        backend: Some(backend.to_owned()),
+        ..Accelerator::default()
+    };
+    // So slow that the trips between devices do not count.
+    let node =
+        Node::new("local").backends(["skulk-cpu", backend]).memory(8 << 30, 16 << 30).bytes_per_second(1e6);
+    Cluster::new(vec![node.accelerator(accelerator)], Vec::new())
+}
+
+fn text(model: &Model) -> String {
+    model
+        .generate("Once upon a time", GenerateOptions::default().max_tokens(24))
+        .unwrap()
+        .output()
+        .unwrap()
+        .text
+}
+
+fn options() -> LoadOptions {
+    LoadOptions::default().threads(2).context(256)
+}
+
+/// Plans for devices of this size, loads as planned and as it came back from JSON, and compares texts.
+fn runs_as_planned(backend: &str, vram: u64) -> Placement {
+    let path = fixture("stories260K");
+    let expected = text(&Model::open(&path, &options()).unwrap());
+    let request = Request::default().context_tokens(256);
+    let placement = Planner::plan_checkpoint(&path, &machine(backend, vram), &request).unwrap();
+    placement.check(&ModelCard::from_checkpoint(&path).unwrap()).unwrap();
+    let checkpoint = open_checkpoint(&path).unwrap();
+    for placement in [placement.clone(), Placement::from_json(&placement.to_json()).unwrap()] {
+        let model = Model::load(&*checkpoint, &placement, &options()).unwrap();
+        assert_eq!(text(&model), expected, "{placement}");
+        assert_eq!(model.stages().len(), placement.stages().len());
+    }
+    placement
+}
+
+#[test]
+fn models_run_as_planned() {
+    // Everything on the accelerator, which reads faster.
+    let all = runs_as_planned("skulk-candle-cpu", 1 << 30);
+    assert_eq!(all.stages()[0].engine(), Some(EngineId::new("candle-cpu")));
+    assert!(all.experts().is_empty());
+    // Nothing there.
+    let none = runs_as_planned("skulk-candle-cpu", 1 << 20);
+    assert_eq!(none.stages()[0].engine(), Some(EngineId::new("cpu")));
+}
+
+/// On Mesa's software adapter, where it is.
+#[cfg(feature = "wgpu")]
+#[test]
+fn feed_forward_is_where_it_was_planned() {
+    let Some(device) =
+        skulk::devices().into_iter().find(|device| device.engine.as_str().starts_with("wgpu-vulkan"))
+    else {
+        eprintln!("no Vulkan adapter: not tested");
+        return;
+    };
+    let backend = format!("skulk-{}", device.engine);
+    // From what a device keeps free on, up to room for the whole model.
+    const FLOOR: u64 = 256 << 20;
+    let (mut with_blocks, mut partly) = (0, 0);
+    for more in (0..24).map(|at| at * 80_000) {
+        let request = Request::default().context_tokens(256);
+        let cluster = machine(&backend, (FLOOR + more) * 10 / 9);
+        let Ok(placement) = Planner::plan_checkpoint(fixture("stories260K"), &cluster, &request) else {
+            continue;
+        };
+        if placement.stages()[0].engine() != Some(device.engine.clone()) || placement.stages().len() > 1 {
+            continue;
+        }
+        let apart: usize = placement.experts().iter().map(|shard| shard.layers.len()).sum();
+        with_blocks += usize::from(apart == 0);
+        if apart > 0 && partly < 2 {
+            partly += 1;
+            let ran = runs_as_planned(&backend, (FLOOR + more) * 10 / 9);
+            assert!(ran.experts().iter().all(|shard| shard.engine() == Some(EngineId::new("cpu"))));
+        }
+    }
+    assert!(partly > 0 && with_blocks > 0, "{partly} {with_blocks}");
+}
+
+#[test]
+fn what_this_process_cannot_run_is_an_error() {
+    let checkpoint = open_checkpoint(fixture("stories260K")).unwrap();
+    let card = ModelCard::from_checkpoint(fixture("stories260K")).unwrap();
+    let load = |placement: &Placement, options: &LoadOptions| Model::load(&*checkpoint, placement, options);
+    let n = card.n_layers;
+    let node = |id: &str| Node::new(id).backends(["skulk-cpu"]).memory(8 << 30, 16 << 30);
+    let elsewhere =
+        Planner::plan(&card, &Cluster::new(vec![node("b")], Vec::new()), &Request::default()).unwrap();
+    let error = load(&elsewhere, &options()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PlacementInvalid);
+    assert!(error.message().contains("`local`") && error.message().contains("`b`"), "{error}");
+    // The same under the name that the placement has for this process.
+    load(&elsewhere, &options().node("b")).unwrap();
+
+    let mut foreign = Stage::new(&EngineId::new("cpu"), 0..n);
+    foreign.backend = Some("mlx-metal".to_owned());
+    let error = load(&Placement::new(vec![foreign.clone()], n).unwrap(), &options()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PlacementInvalid);
+    foreign.part = skulk::plan::Part::Tensor;
+    let error = load(&Placement::new(vec![foreign], n).unwrap(), &options()).unwrap_err();
+    assert!(error.message().contains("whole layers"), "{error}");
+}
