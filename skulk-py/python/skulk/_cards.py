@@ -11,17 +11,6 @@ from typing import Any, Literal
 
 from . import _skulk, _wire
 
-_ModelTask = Literal["TextGeneration", "TextEmbedding", "TextToImage", "ImageToImage"]
-_ReasoningFormat = Literal["none", "token_delimited", "channel_delimited"]
-_ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
-_ToolCallFormat = Literal["generic", "gemma4", "gpt_oss", "dsml"]
-_BuiltinTool = Literal["web_search", "open_url", "extract_page"]
-_PromptRenderer = Literal["tokenizer", "gemma4", "dsml"]
-_OutputParser = Literal["generic", "gemma4", "gpt_oss", "deepseek_v32"]
-_MtpNormConvention = Literal["zero_centered", "actual_scale"]
-_MtpConcatOrder = Literal["embed_first", "hidden_first"]
-_ServedSpecType = Literal["none", "draft_mtp", "draft_eagle3", "draft_simple", "ngram"]
-
 
 @dataclass(frozen=True, slots=True)
 class StorageSize:
@@ -77,11 +66,11 @@ class ReasoningCardConfig:
     """Requests can turn it on and off."""
     supports_budget: bool | None = None
     """Requests can bound it."""
-    format: _ReasoningFormat | None = None
+    format: Literal["none", "token_delimited", "channel_delimited"] | None = None
     """How it is marked."""
-    default_effort: _ReasoningEffort | None = None
+    default_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     """How much, unless a request says."""
-    disabled_effort: _ReasoningEffort | None = None
+    disabled_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     """What turning it off means."""
 
 
@@ -101,9 +90,9 @@ class ToolingCardConfig:
 
     supports_tool_calling: bool | None = None
     """It does."""
-    tool_call_format: _ToolCallFormat | None = None
+    tool_call_format: Literal["generic", "gemma4", "gpt_oss", "dsml"] | None = None
     """How it writes calls."""
-    builtin_tools: tuple[_BuiltinTool, ...] | None = None
+    builtin_tools: tuple[Literal["web_search", "open_url", "extract_page"], ...] | None = None
     """Tools that it was trained with."""
 
 
@@ -111,9 +100,9 @@ class ToolingCardConfig:
 class RuntimeCardConfig:
     """How a model is run."""
 
-    prompt_renderer: _PromptRenderer | None = None
+    prompt_renderer: Literal["tokenizer", "gemma4", "dsml"] | None = None
     """What turns messages into a prompt."""
-    output_parser: _OutputParser | None = None
+    output_parser: Literal["generic", "gemma4", "gpt_oss", "deepseek_v32"] | None = None
     """What takes an answer apart."""
     metal_fast_synch: bool | None = None
     """Whether MLX waits for the GPU by polling."""
@@ -123,15 +112,15 @@ class RuntimeCardConfig:
     """Tokens that these heads, or the assistant, draft at most."""
     mtp_sidecar_repo: str | None = None
     """Where the sidecar is."""
-    mtp_norm_convention: _MtpNormConvention | None = None
+    mtp_norm_convention: Literal["zero_centered", "actual_scale"] | None = None
     """What the sidecar's norm weights are relative to."""
-    mtp_concat_order: _MtpConcatOrder | None = None
+    mtp_concat_order: Literal["embed_first", "hidden_first"] | None = None
     """How the heads join their inputs."""
     speculative_multi_node: bool | None = None
     """Speculation pays over several nodes, too."""
     assistant_model_repo: str | None = None
     """Where a model that drafts for this one is."""
-    served_spec_type: _ServedSpecType | None = None
+    served_spec_type: Literal["none", "draft_mtp", "draft_eagle3", "draft_simple", "ngram"] | None = None
     """How it speculates where a server runs it."""
     served_spec_n_max: int | None = None
     """Tokens that the server drafts at most."""
@@ -175,7 +164,7 @@ class ModelCard:
     """Its tensors can be split over nodes."""
     num_key_value_heads: int | None = None
     """Key/value heads. Where they are unknown, keys and values count for nothing in plans."""
-    tasks: tuple[_ModelTask, ...]
+    tasks: tuple[Literal["TextGeneration", "TextEmbedding", "TextToImage", "ImageToImage"], ...]
     """What it does."""
     components: tuple[ComponentInfo, ...] | None = None
     """Parts of a model that is made of several."""
@@ -372,7 +361,7 @@ class CardLibrary(Mapping[str, ModelCard]):
 class Reasoning:
     """What is left of a request for reasoning, for a given model."""
 
-    effort: _ReasoningEffort | None
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None
     """How much."""
     enable_thinking: bool | None
     """Whether at all."""
@@ -393,11 +382,11 @@ class Profile:
     """Requests can turn that on and off."""
     supports_thinking_budget: bool
     """Requests can bound it."""
-    default_reasoning_effort: _ReasoningEffort
+    default_reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"]
     """How much it reasons where a request turns reasoning on without saying."""
-    disabled_reasoning_effort: _ReasoningEffort
+    disabled_reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"]
     """What turning it off means."""
-    thinking_format: _ReasoningFormat
+    thinking_format: Literal["none", "token_delimited", "channel_delimited"]
     """How reasoning is marked."""
     supports_image_input: bool
     """It sees."""
@@ -405,13 +394,13 @@ class Profile:
     """It hears."""
     supports_tool_calling: bool
     """It calls tools."""
-    builtin_tools: tuple[_BuiltinTool, ...]
+    builtin_tools: tuple[Literal["web_search", "open_url", "extract_page"], ...]
     """Tools that it was trained with."""
-    tool_call_format: _ToolCallFormat
+    tool_call_format: Literal["generic", "gemma4", "gpt_oss", "dsml"]
     """How it writes calls."""
-    prompt_renderer: _PromptRenderer
+    prompt_renderer: Literal["tokenizer", "gemma4", "dsml"]
     """What turns messages into a prompt."""
-    output_parser: _OutputParser
+    output_parser: Literal["generic", "gemma4", "gpt_oss", "deepseek_v32"]
     """What takes an answer apart."""
     supports_native_multimodal: bool
     """Its other inputs are part of the model itself."""
@@ -443,7 +432,9 @@ class Profile:
         return _wire.loads(Profile, _skulk.profile_permissive())
 
     def reasoning(
-        self, effort: _ReasoningEffort | None = None, enable_thinking: bool | None = None
+        self,
+        effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None,
+        enable_thinking: bool | None = None,
     ) -> Reasoning:
         """What a request for reasoning means for this model.
 

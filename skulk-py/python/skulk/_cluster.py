@@ -11,10 +11,6 @@ from typing import Any, Literal
 from . import _skulk, _wire
 from ._cards import ModelCard
 
-_Role = Literal["full", "management", "ffn_only"]
-_Vendor = Literal["apple", "amd", "nvidia", "intel", "cpu", "unknown"]
-_InterfaceType = Literal["wifi", "ethernet", "maybe_ethernet", "thunderbolt", "unknown"]
-
 
 @dataclass(slots=True)
 class NodeMemory:
@@ -30,7 +26,7 @@ class NodeMemory:
 class Accelerator:
     """A device of a node that computes. What is not known is ``None``, which is not 0."""
 
-    vendor: _Vendor = "unknown"
+    vendor: Literal["apple", "amd", "nvidia", "intel", "cpu", "unknown"] = "unknown"
     """Who made it."""
     name: str = ""
     """Its name."""
@@ -56,7 +52,7 @@ class NetworkInterface:
     """Its name, as in ``en0``."""
     ip_address: str
     """Its address."""
-    interface_type: _InterfaceType = "unknown"
+    interface_type: Literal["wifi", "ethernet", "maybe_ethernet", "thunderbolt", "unknown"] = "unknown"
     """What it is."""
 
 
@@ -66,7 +62,7 @@ class Node:
 
     id: str
     """Its name."""
-    role: _Role = "full"
+    role: Literal["full", "management", "ffn_only"] = "full"
     """What it does: anything, coordinating alone, or feed-forward blocks and experts but never attention."""
     backends: set[str] | None = None
     """Tags of the backends it has, as in ``mlx-metal`` or ``skulk-cpu``."""
