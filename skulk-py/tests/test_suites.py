@@ -1,40 +1,28 @@
-"""Does the Python package agree with the software whose cards and profiles it speaks? Cases as data."""
+"""Does the Python package agree with the software whose cards and plans it speaks? Cases as data."""
 
 from __future__ import annotations
-
-import re
-from typing import Any
 
 import pytest
 
 import skulk
 from skulk import planning
 from suites import SECTIONS, Case, card_of, each, parametrise, same, suites, unit
-
-LATER = "served_spec_"
-"""Fields of ``runtime`` that came after the reference."""
+from suites_cards import camel_keys, judge, snake, without_later
+from suites_placements import (
+    ARRANGING,
+    LATE,
+    described,
+    has_negative_size,
+    have_vram,
+    is_over,
+    is_valid,
+    planned,
+    problem,
+    rule,
+)
 
 NOT_SPOKEN = {"memoryDisplay"}
 """Sections that this library does not speak: it has its own way to write sizes."""
-
-
-def snake(path: str) -> str:
-    """The fields of a path as TOML spells them."""
-    return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", path)
-
-
-def camel_keys(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {re.sub("_([a-z0-9]?)", lambda m: m[1].upper(), key): camel_keys(v) for key, v in value.items()}
-    return [camel_keys(item) for item in value] if isinstance(value, list) else value
-
-
-def without_later(card: dict[str, Any]) -> dict[str, Any]:
-    """Without the fields that the reference lacks, which must be empty."""
-    runtime = card["runtime"]
-    if runtime is not None:
-        card["runtime"] = {k: v for k, v in runtime.items() if not (k.startswith("servedSpec") and v is None)}
-    return card
 
 
 @each("cards")
@@ -53,101 +41,6 @@ def test_cards_are_accepted_and_refused_as_by_the_reference(case: Case) -> None:
         judge(case["viaToml"], case["input"], lambda: skulk.ModelCard.from_toml(case["toml"]))
     if case["viaCamelJson"] is not None:
         judge(case["viaCamelJson"], case["input"], lambda: card_of(camel_keys(case["input"])))
-
-
-def judge(expected: dict[str, Any], given: dict[str, Any], read: Any) -> None:
-    """Compares one reading of a case with the reference's."""
-    accepted = expected["accepted"]
-    errors = {(field(error), class_of(error)) for error in expected.get("errors") or []}
-    later = {(path, kind) for path, kind in errors if kind == "unknown" and path.startswith(f"runtime.{LATER}")}
-    errors -= later
-    try:
-        card = read()
-    except skulk.CardInvalidError as error:
-        faults = error.faults
-    else:
-        assert accepted or (later and not errors), f"accepted; the reference has {expected}"
-        assert not accepted or same(without_later(card.to_dict()), expected["card"])
-        return
-    assert faults
-    # The reference may fail without saying where.
-    if not accepted and not errors and not later:
-        return
-    own = [fault for fault in faults if is_deliberate(fault, given)]
-    assert own or not accepted, f"refused for {faults}; the reference accepts it"
-    found = {(snake(fault.field), class_(fault.kind)) for fault in faults if fault not in own}
-    assert found == errors
-
-
-def class_(kind: str) -> str:
-    """The reference tells wrong values and values of a wrong type apart only in part."""
-    return "value" if kind == "type" else kind
-
-
-def field(error: dict[str, Any]) -> str:
-    return snake(".".join(map(str, error["field"])))
-
-
-def class_of(error: dict[str, Any]) -> str:
-    kind: str = error["type"]
-    known = {"extra_forbidden": "unknown", "missing": "missing", "value_error": "value", "literal_error": "value"}
-    if kind in known:
-        return known[kind]
-    if kind.startswith("greater_than"):
-        return "range"
-    assert kind.endswith("_type"), kind
-    return "value"
-
-
-def lookup(table: Any, name: str) -> Any:
-    """A field in either spelling."""
-    if not isinstance(table, dict):
-        return None
-    return next((value for key, value in table.items() if snake(key) == name), None)
-
-
-def at(given: Any, path: str) -> Any:
-    for step in path.split("."):
-        if isinstance(given, list):
-            given = given[int(step)] if step.isdigit() and int(step) < len(given) else None
-        else:
-            given = lookup(given, step)
-    return given
-
-
-def is_deliberate(fault: skulk.CardFault, given: dict[str, Any]) -> bool:
-    """Whether this library refuses here what the reference accepts, for a documented reason that holds of the
-    input's own values."""
-    path = snake(fault.field)
-    value = at(given, path)
-    runtime = lookup(given, "runtime")
-
-    def named(name: str) -> bool:
-        text = lookup(runtime, name)
-        return isinstance(text, str) and text != ""
-
-    def below(least: float) -> bool:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and value < least
-
-    heads = lookup(runtime, "mtp_heads") is True
-    drafts = ("mtp_sidecar_repo", "mtp_norm_convention", "mtp_concat_order")
-    reasons = {
-        ("model_id", "value"): value == "",
-        ("placement.min_vram_gib", "range"): below(0),
-        ("placement.max_context_tokens", "range"): below(1),
-        ("runtime.mtp_heads", "conflict"): heads and not named("mtp_sidecar_repo"),
-        ("runtime.assistant_model_repo", "conflict"): named("assistant_model_repo")
-        and (heads or any(map(named, drafts))),
-        ("runtime.served_spec_n_max", "range"): below(1),
-        ("runtime.served_spec_draft_repo", "conflict"): value is not None and not named("served_spec_draft_file"),
-        ("runtime.served_spec_draft_file", "conflict"): value is not None and not named("served_spec_draft_repo"),
-    }
-    if (path, fault.kind) in reasons:
-        return reasons[path, fault.kind]
-    if fault.kind == "range":
-        return path.endswith("storage_size.in_bytes") and below(0)
-    # Values of fields that the reference does not know at all.
-    return fault.kind in ("type", "value") and path.startswith(f"runtime.{LATER}") and value is not None
 
 
 CARDS = {case["file"]: case["card"] for _, suite in suites("cards") for case in suite["cases"]}
@@ -403,6 +296,88 @@ def test_headers_are_read_as_the_reference_does(case: Case) -> None:
         "contextLength": facts.context_length,
     }
     assert same(found, case["fields"])
+
+
+@each("placements")
+def test_placements_are_the_references(case: Case) -> None:
+    if has_negative_size(case):
+        try:
+            problem(case)
+        except skulk.CardInvalidError:
+            return
+        raise AssertionError("a card of a negative size was taken")
+    card, cluster, request = problem(case)
+    expected = case["expected"]
+    vram = {node.id: planning.usable_vram(node) for node in cluster.nodes}
+    assert {name: size for name, size in vram.items() if size is not None} == expected["usableVram"]
+
+    # The cycles that the reference considered, in its order; where there were too many to record, the one that it
+    # took.
+    order = expected.get("nodeOrder")
+    rings = expected.get("cycles")
+    if rings is None and order is not None:
+        rings = [order]
+    result = planned(card, cluster, request | {"rings": rings})
+    # Skulk's documentation promises both, its planner looks at neither; this library's does.
+    if order is not None and not have_vram(card, cluster, order):
+        if isinstance(result, skulk.Placement):
+            nodes = [stage.node for stage in result.stages]
+            assert have_vram(card, cluster, nodes) and nodes != order
+        else:
+            assert rule(result) == "min_vram"
+        return
+    if expected["ok"]:
+        assert isinstance(result, skulk.Placement), str(result)
+        found = described(result)
+        limits = [expected["contextTokenLimit"], card.placement.max_context_tokens]
+        assert found["contextTokenLimit"] == min((n for n in limits if n is not None), default=None)
+        found["contextTokenLimit"] = expected["contextTokenLimit"]
+        wanted = {key: value for key, value in expected.items() if key not in ("cycles", "usableVram")}
+        assert found == wanted and same(found, wanted)
+        return
+    assert not isinstance(result, skulk.Placement), str(result)
+    kind, found_rule = expected["errorType"], rule(result)
+    pending = isinstance(result, skulk.PlanPendingError)
+    if found_rule == "min_vram":
+        assert card.placement.min_vram_gib is not None
+    elif kind == "PlacementInfoPendingError":
+        assert pending and found_rule in ("connected", "memory")
+    else:
+        assert kind in (LATE, "PlacementError") and not pending
+        assert (found_rule in ARRANGING) == (kind == LATE)
+
+
+@each("placements")
+def test_the_planners_own_rings_are_as_good(case: Case) -> None:
+    if has_negative_size(case):
+        return
+    card, cluster, request = problem(case)
+    result = planned(card, cluster, request)
+    turned = planned(card, skulk.Cluster(cluster.nodes[::-1], cluster.links[::-1]), request)
+    if isinstance(result, skulk.Placement):
+        assert result == turned
+    else:
+        assert str(result) == str(turned)
+
+    expected = case["expected"]
+    # Rings that pass the rule of memory are there for the reference if it placed the model, or failed later.
+    late = expected.get("errorType") == LATE
+    order = expected.get("nodeOrder")
+    if isinstance(result, skulk.Placement):
+        assert expected["ok"] or late, f"expected {expected['errorType']}, found {result}"
+        is_valid(card, cluster, result)
+        if order is not None and have_vram(card, cluster, order):
+            assert len(result.stages) == len(order)
+    elif late:
+        assert rule(result) in ARRANGING
+    elif expected["ok"]:
+        if rule(result) == "layers":
+            assert is_over(card, cluster, expected)
+        else:
+            assert rule(result) == "min_vram" and not have_vram(card, cluster, order), str(result)
+    else:
+        pending = expected["errorType"] == "PlacementInfoPendingError"
+        assert isinstance(result, skulk.PlanPendingError) is pending
 
 
 def test_every_section_has_a_test() -> None:

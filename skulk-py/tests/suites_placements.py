@@ -1,4 +1,4 @@
-"""Are models placed as the reference does, through the Python package?"""
+"""What do the cases of placements.json ask, and what do they say of a placement?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import skulk
 from skulk import planning
-from suites import Case, card_of, each, same
+from suites import Case, card_of
 
 LATE = "ValueError"
 """What the reference raises after its rules left something."""
@@ -139,88 +139,6 @@ def described(placement: skulk.Placement) -> dict[str, Any]:
 def has_negative_size(case: Case) -> bool:
     """Whether a card is one that only the reference takes: fewer bytes than none."""
     return bool(case["input"]["card"]["storageSize"]["inBytes"] < 0)
-
-
-@each("placements")
-def test_placements_are_the_references(case: Case) -> None:
-    if has_negative_size(case):
-        try:
-            problem(case)
-        except skulk.CardInvalidError:
-            return
-        raise AssertionError("a card of a negative size was taken")
-    card, cluster, request = problem(case)
-    expected = case["expected"]
-    vram = {node.id: planning.usable_vram(node) for node in cluster.nodes}
-    assert {name: size for name, size in vram.items() if size is not None} == expected["usableVram"]
-
-    # The cycles that the reference considered, in its order; where there were too many to record, the one that it
-    # took.
-    order = expected.get("nodeOrder")
-    rings = expected.get("cycles")
-    if rings is None and order is not None:
-        rings = [order]
-    result = planned(card, cluster, request | {"rings": rings})
-    # Skulk's documentation promises both, its planner looks at neither; this library's does.
-    if order is not None and not have_vram(card, cluster, order):
-        if isinstance(result, skulk.Placement):
-            nodes = [stage.node for stage in result.stages]
-            assert have_vram(card, cluster, nodes) and nodes != order
-        else:
-            assert rule(result) == "min_vram"
-        return
-    if expected["ok"]:
-        assert isinstance(result, skulk.Placement), str(result)
-        found = described(result)
-        limits = [expected["contextTokenLimit"], card.placement.max_context_tokens]
-        assert found["contextTokenLimit"] == min((n for n in limits if n is not None), default=None)
-        found["contextTokenLimit"] = expected["contextTokenLimit"]
-        wanted = {key: value for key, value in expected.items() if key not in ("cycles", "usableVram")}
-        assert found == wanted and same(found, wanted)
-        return
-    assert not isinstance(result, skulk.Placement), str(result)
-    kind, found_rule = expected["errorType"], rule(result)
-    pending = isinstance(result, skulk.PlanPendingError)
-    if found_rule == "min_vram":
-        assert card.placement.min_vram_gib is not None
-    elif kind == "PlacementInfoPendingError":
-        assert pending and found_rule in ("connected", "memory")
-    else:
-        assert kind in (LATE, "PlacementError") and not pending
-        assert (found_rule in ARRANGING) == (kind == LATE)
-
-
-@each("placements")
-def test_the_planners_own_rings_are_as_good(case: Case) -> None:
-    if has_negative_size(case):
-        return
-    card, cluster, request = problem(case)
-    result = planned(card, cluster, request)
-    turned = planned(card, skulk.Cluster(cluster.nodes[::-1], cluster.links[::-1]), request)
-    if isinstance(result, skulk.Placement):
-        assert result == turned
-    else:
-        assert str(result) == str(turned)
-
-    expected = case["expected"]
-    # Rings that pass the rule of memory are there for the reference if it placed the model, or failed later.
-    late = expected.get("errorType") == LATE
-    order = expected.get("nodeOrder")
-    if isinstance(result, skulk.Placement):
-        assert expected["ok"] or late, f"expected {expected['errorType']}, found {result}"
-        is_valid(card, cluster, result)
-        if order is not None and have_vram(card, cluster, order):
-            assert len(result.stages) == len(order)
-    elif late:
-        assert rule(result) in ARRANGING
-    elif expected["ok"]:
-        if rule(result) == "layers":
-            assert is_over(card, cluster, expected)
-        else:
-            assert rule(result) == "min_vram" and not have_vram(card, cluster, order), str(result)
-    else:
-        pending = expected["errorType"] == "PlacementInfoPendingError"
-        assert isinstance(result, skulk.PlanPendingError) is pending
 
 
 def is_over(card: skulk.ModelCard, cluster: skulk.Cluster, expected: dict[str, Any]) -> bool:
