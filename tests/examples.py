@@ -66,7 +66,7 @@ def plan_says_where_and_why() -> None:
     shown = re.search(r"```text\n(.*?)```", guide, re.S)
     for line in shown.group(1).splitlines():
         assert line in ("", "…") or line in there.stdout.splitlines(), line
-    for form, start in (("json", "{"), ("markdown", "#"), ("html", "<"), ("svg", "<svg"), ("placement", "{")):
+    for form, start in (("json", "{"), ("markdown", "**Placed"), ("html", "<"), ("svg", "<svg"), ("placement", "{")):
         done = plan(*cluster, f"--print={form}")
         assert done.returncode == 0 and done.stdout.lstrip().startswith(start), done
     refused = plan("mlx-community/GLM-5", "--cluster=examples/rust/cluster.json")

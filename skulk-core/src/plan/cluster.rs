@@ -123,7 +123,8 @@ pub struct Accelerator {
     /// Main memory that it can reach, in bytes.
     #[serde(default)]
     pub gtt_total_bytes: Option<u64>,
-    /// Its memory is main memory.
+    /// Its memory is main memory. Plans then leave work to the processor, which reads as fast, unless Apple made
+    /// it or [`bytes_per_second`](Self::bytes_per_second) says otherwise.
     #[serde(default)]
     pub shares_memory: bool,
     /// The backend of this library that drives it, as in `skulk-wgpu-vulkan`.

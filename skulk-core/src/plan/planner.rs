@@ -87,6 +87,17 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
     if let Some(twice) = cluster.nodes.iter().find(|node| !ids.insert(&node.id)) {
         return invalid("nodes", format!("expected names that differ, found `{}` twice", twice.id));
     }
+    for node in &cluster.nodes {
+        let mut tags = BTreeSet::new();
+        let mut backends = node.accelerators.iter().filter_map(|it| it.backend.as_ref());
+        if let Some(twice) = backends.find(|tag| !tags.insert(*tag)) {
+            let message = format!(
+                "expected a backend of its own for each accelerator of `{}`, found `{twice}` twice",
+                node.id
+            );
+            return invalid("accelerators", message);
+        }
+    }
     let speeds = cluster.links.iter().filter_map(|link| link.speed).chain(cluster.mesh);
     let is_sound = |speed: &LinkSpeed| {
         speed.bytes_per_second > 0.0
@@ -118,4 +129,59 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Accelerator, Node};
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        let card = ModelCard::from_json(
+            r#"{"modelId": "m", "storageSize": {"inBytes": 1}, "nLayers": 2, "hiddenSize": 8, "supportsTensor": false,
+                "tasks": [], "placement": {"compatibleBackends": ["skulk-cpu"]}}"#,
+        )
+        .unwrap();
+        let node = |id: &str| Node::new(id).backends(["skulk-cpu"]).memory(1 << 40, 1 << 41);
+        let fine = Cluster::mesh(vec![node("a"), node("b")], LinkSpeed::DEFAULT);
+        let request = Request::default;
+        let field = |card: &ModelCard, cluster: &Cluster, request: &Request| {
+            let error = Planner::plan(card, cluster, request).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            error.context()[0].1.clone()
+        };
+        Planner::plan(&card, &fine, &request()).unwrap();
+        assert_eq!(field(&card, &Cluster::new(vec![node("a"), node("a")], Vec::new()), &request()), "nodes");
+        for n_layers in [0, MAX_LAYERS + 1, usize::MAX] {
+            assert_eq!(field(&ModelCard { n_layers, ..card.clone() }, &fine, &request()), "n_layers");
+        }
+        for (round_trip_seconds, bytes_per_second) in
+            [(f64::NAN, 1.0), (-1.0, 1.0), (1.0, 0.0), (1.0, f64::NAN)]
+        {
+            let speed = LinkSpeed { round_trip_seconds, bytes_per_second };
+            assert_eq!(field(&card, &Cluster::mesh(vec![node("a")], speed), &request()), "links");
+        }
+        let gpu = || Accelerator { backend: Some("skulk-wgpu".into()), ..Accelerator::default() };
+        let twins = node("a").accelerator(gpu()).accelerator(gpu());
+        assert_eq!(field(&card, &Cluster::new(vec![twins], Vec::new()), &request()), "accelerators");
+        for inventory in [
+            Inventory::of_experts(3, 1, 1, (4, 2), 1, 1),
+            Inventory::of_experts(2, 1, 1, (usize::MAX, 2), 1, 1),
+            Inventory::of_experts(2, 1, 1, (4, 5), 1, 1),
+        ] {
+            assert_eq!(field(&card, &fine, &request().inventory(inventory)), "inventory");
+        }
+        // Numbers that only just are: an answer, whichever.
+        for inventory in [
+            Inventory::of_experts(2, u64::MAX, u64::MAX, (4, 2), u64::MAX, u64::MAX),
+            Inventory::of_experts(2, 0, 0, (0, 0), 0, 0),
+        ] {
+            for strictness in [crate::plan::Strictness::Safe, crate::plan::Strictness::Force] {
+                let request = request().inventory(inventory.clone()).context_tokens(u64::MAX).min_nodes(2);
+                let _ = Planner::plan(&card, &fine, &request.strictness(strictness));
+            }
+        }
+        let _ = Planner::plan(&card, &fine, &request().min_nodes(usize::MAX).replicas(usize::MAX));
+    }
 }

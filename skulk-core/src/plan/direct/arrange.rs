@@ -8,8 +8,8 @@
 //!   by speed, which then read at the same time.
 //! - **Attention over several devices.** Attention fills the fastest devices, experts the others.
 //!
-//! Which orders are tried depends on speeds, links and names, never on how much memory there is, but for one
-//! that only makes things faster. So more memory never ends a fit.
+//! Whether something fits is decided by orders that depend on speeds, links and names, never on how much memory
+//! there is; so more memory never ends a fit. The largest first, and side by side, is tried where something fits.
 
 use std::ops::Range;
 
@@ -49,6 +49,15 @@ impl Arrangement {
             .filter(|&node| !std::mem::replace(&mut seen[node], true))
             .collect()
     }
+}
+
+/// The seats that a coordinator reaches: its own first, then those of nodes that must be used, then the fastest.
+struct Reached {
+    all: Vec<usize>,
+    /// Those that may hold attention.
+    with_attention: Vec<usize>,
+    /// Of these the coordinator's own.
+    own: Vec<usize>,
 }
 
 /// A group of seats that can work together.
@@ -96,56 +105,63 @@ impl<'a> Group<'a> {
         nodes
     }
 
-    /// The seats that a coordinator reaches: its own first, then those of nodes that must be used, then the
-    /// fastest.
-    fn reached(&self, coordinator: usize) -> Vec<usize> {
+    /// The seats that a coordinator reaches.
+    fn reached(&self, coordinator: usize) -> Reached {
         let problem = self.problem;
         let node = |seat: &usize| problem.seats[*seat].node;
         let reaches = |seat: &&usize| {
             let node = node(seat);
             node == coordinator || self.wide && problem.links.speed(coordinator, node).is_some()
         };
-        let mut seats: Vec<usize> = self.seats.iter().filter(reaches).copied().collect();
-        seats.sort_by_key(|seat| (node(seat) != coordinator, !problem.required.contains(&node(seat))));
-        seats
+        let mut all: Vec<usize> = self.seats.iter().filter(reaches).copied().collect();
+        all.sort_by_key(|seat| (node(seat) != coordinator, !problem.required.contains(&node(seat))));
+        let with_attention: Vec<usize> =
+            all.iter().copied().filter(|&seat| problem.seats[seat].attention).collect();
+        let own = with_attention.iter().copied().filter(|seat| node(seat) == coordinator).collect();
+        Reached { all, with_attention, own }
     }
 
-    /// The ways around a coordinator, in a fixed order. Those that only make things faster are left out unless
-    /// `all` are asked for.
-    pub(super) fn around(&self, coordinator: usize, all: bool) -> Vec<Arrangement> {
-        let problem = self.problem;
-        let reached = self.reached(coordinator);
-        let is_own = |seat: &&usize| problem.seats[**seat].node == coordinator;
-        let with_attention: Vec<usize> =
-            reached.iter().copied().filter(|&seat| problem.seats[seat].attention).collect();
-        let own: Vec<usize> = with_attention.iter().filter(is_own).copied().collect();
-
+    /// The ways around a coordinator that decide whether something fits, in a fixed order. Attention over
+    /// several devices, which takes longest to try, only if it `may_spread`.
+    pub(super) fn around(&self, coordinator: usize, may_spread: bool) -> Vec<Arrangement> {
+        let Reached { all, with_attention, own } = self.reached(coordinator);
         let mut found = vec![self.whole_layers(&with_attention, coordinator)];
-        for seat in &own {
-            found.push(self.whole_layers(&[*seat], coordinator));
-            found.push(self.in_a_row(*seat, &reached));
+        for seat in own {
+            found.push(self.whole_layers(&[seat], coordinator));
+            found.push(self.in_a_row(seat, &all));
         }
-        if all {
-            let mut largest = with_attention.clone();
-            let bytes = |seat: &usize| std::cmp::Reverse(problem.room(*seat, self.scale).bytes);
-            let (first, rest) = largest.split_at_mut(own.len());
-            first.sort_by_key(bytes);
-            rest.sort_by_key(|seat| (!problem.required.contains(&problem.seats[*seat].node), bytes(seat)));
-            found.push(self.whole_layers(&largest, coordinator));
-            found.push(self.attention_over(&with_attention, &reached, coordinator));
-            let has_others = reached.iter().any(|&seat| problem.seats[seat].node != coordinator);
-            for seat in &own {
-                let mut width = 2;
-                while width < 2 * reached.len() && has_others {
-                    found.push(self.side_by_side(*seat, &reached, width));
-                    width *= 2;
-                }
+        if may_spread {
+            found.push(self.attention_over(&with_attention, &all, coordinator));
+        }
+        self.complete(found)
+    }
+
+    /// Further ways around a coordinator, which may be faster where something fits.
+    pub(super) fn faster_around(&self, coordinator: usize) -> Vec<Arrangement> {
+        let problem = self.problem;
+        let Reached { all, with_attention: mut largest, own } = self.reached(coordinator);
+        let bytes = |seat: &usize| std::cmp::Reverse(problem.room(*seat, self.scale).bytes);
+        let (first, rest) = largest.split_at_mut(own.len());
+        first.sort_by_key(bytes);
+        rest.sort_by_key(|seat| (!problem.required.contains(&problem.seats[*seat].node), bytes(seat)));
+        let mut found = vec![self.whole_layers(&largest, coordinator)];
+        if all.iter().any(|&seat| problem.seats[seat].node != coordinator) {
+            let widths = || {
+                std::iter::successors(Some(2), |width| Some(width * 2)).take_while(|&it| it < 2 * all.len())
+            };
+            for seat in own {
+                found.extend(widths().map(|width| self.side_by_side(seat, &all, width)));
             }
         }
-        let nodes = problem.request.min_nodes;
+        self.complete(found)
+    }
+
+    /// Those that use the nodes that must be used, and enough of them.
+    fn complete(&self, found: Vec<Option<Arrangement>>) -> Vec<Arrangement> {
         let complete = |arrangement: &Arrangement| {
-            let used = arrangement.nodes(problem);
-            used.len() >= nodes && problem.required.iter().all(|node| used.contains(node))
+            let used = arrangement.nodes(self.problem);
+            used.len() >= self.problem.request.min_nodes
+                && self.problem.required.iter().all(|node| used.contains(node))
         };
         found.into_iter().flatten().filter(complete).collect()
     }
@@ -266,7 +282,9 @@ impl<'a> Group<'a> {
         };
         let is_free = |seat: &usize| stages.iter().all(|(used, _)| used != seat);
         let others: Vec<usize> = reached.iter().copied().filter(is_free).filter(is_linked).collect();
-        let used = stages.iter().map(|(seat, _)| self.problem.seats[*seat].node).collect();
+        let mut used: Vec<usize> = stages.iter().map(|(seat, _)| problem.seats[*seat].node).collect();
+        used.sort_unstable();
+        used.dedup();
         let ranges = self.experts.fill(self.rooms(&others), used, self.least_nodes(coordinator))?;
         let owners = self.owners(&stages, &others, &ranges);
         let words = format!("attention on {} devices, {}", stages.len(), on_others(&owners, usize::MAX));

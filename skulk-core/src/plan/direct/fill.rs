@@ -29,6 +29,11 @@ impl Parts {
         Self { before: [0].into_iter().chain(after).collect(), shared }
     }
 
+    /// Whether they are more than can be counted.
+    pub(super) fn overflow(&self) -> bool {
+        self.before.last() == Some(&u64::MAX)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.before.len() - 1
     }
@@ -68,6 +73,9 @@ impl Parts {
         mut used: Vec<usize>,
         nodes: usize,
     ) -> Option<Vec<Range<usize>>> {
+        if self.overflow() {
+            return None;
+        }
         let mut start = 0;
         let mut ranges = Vec::new();
         for room in rooms {

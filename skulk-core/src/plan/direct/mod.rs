@@ -55,19 +55,27 @@ struct Found {
 /// Tries arrangements, memory counting `scale` times, around so many coordinators at most.
 fn search(problem: &Problem<'_>, scale: f64, most: usize) -> Found {
     let mut found: Vec<Arrangement> = Vec::new();
+    let mut add = |more: Vec<Arrangement>| {
+        for arrangement in more {
+            if !found.iter().any(|other| other.is_same(&arrangement)) {
+                found.push(arrangement);
+            }
+        }
+    };
     for (seats, wide) in problem.groups() {
         let group = Group::new(problem, seats, wide, scale);
+        let coordinators = group.coordinators();
         let mut fits = false;
-        for (at, coordinator) in group.coordinators().into_iter().take(most).enumerate() {
+        for (at, &coordinator) in coordinators.iter().take(most).enumerate() {
             if at >= COORDINATORS && fits {
                 break;
             }
-            for arrangement in group.around(coordinator, at < COORDINATORS) {
-                fits = true;
-                if !found.iter().any(|other| other.is_same(&arrangement)) {
-                    found.push(arrangement);
-                }
-            }
+            let around = group.around(coordinator, at < COORDINATORS);
+            fits |= !around.is_empty();
+            add(around);
+        }
+        if fits {
+            coordinators.iter().take(COORDINATORS).for_each(|&it| add(group.faster_around(it)));
         }
     }
     // Stable: of equals the one tried first.

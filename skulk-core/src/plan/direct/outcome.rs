@@ -288,6 +288,9 @@ pub(super) fn refusal(
                 );
                 would_fit = what_would_fit(problem, cluster, &nodes);
             }
+            None if problem.whole_layers().overflow() => {
+                message = "expected less than 16 EiB of weights, keys and values, found more".to_owned();
+            }
             None => {
                 rule = Rule::Connected;
                 message =

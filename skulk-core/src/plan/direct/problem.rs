@@ -9,7 +9,6 @@ use super::fill::{Parts, Room};
 use super::rules::Rules;
 use super::seats::{self, Seat};
 use crate::card::ModelCard;
-use crate::plan::backend::is_multi_node;
 use crate::plan::cluster::{Cluster, NodeId, Role};
 use crate::plan::inventory::Inventory;
 use crate::plan::links::Links;
@@ -145,8 +144,8 @@ impl<'a> Problem<'a> {
         if engines.is_empty() {
             return vec![(of(None), true)];
         }
-        let speaks = |engine: Option<&str>| engine == Some("skulk") && engine.is_some_and(is_multi_node);
-        engines.into_iter().map(|engine| (of(Some(engine)), speaks(engine))).collect()
+        // Others work over several nodes with transports of their own, or not at all.
+        engines.into_iter().map(|engine| (of(Some(engine)), engine == Some("skulk"))).collect()
     }
 
     pub(super) fn costs(&self) -> Costs<'_> {

@@ -74,23 +74,26 @@ pub(super) fn of_node(at: usize, node: &Node, card: &ModelCard, strictness: Stri
         let Some(tag) = accelerator.backend.clone() else { continue };
         own.insert(tag.clone());
         let Some(backend) = resolve(&BTreeSet::from([tag])) else { continue };
-        let rate = measured(accelerator.bytes_per_second).unwrap_or(assumed(accelerator.vendor));
         let device =
             if accelerator.name.is_empty() { "accelerator".to_owned() } else { accelerator.name.clone() };
-        let usable = match accelerator.vram_total_bytes {
-            Some(total) => {
+        let given = measured(accelerator.bytes_per_second);
+        let usable = match (accelerator.vram_total_bytes, &node.memory) {
+            (Some(total), _) => {
                 let free = total.saturating_sub(accelerator.vram_used_bytes.unwrap_or(0));
                 free.min(scale(total, VRAM_SHARE))
             }
-            None if !accelerator.shares_memory => continue,
-            None => {
-                shares_main_memory = true;
-                match &node.memory {
-                    Some(memory) => usable_ram(memory, strictness),
-                    None => continue,
+            // It reads the same memory as the processor: no faster, but for Apple's, or where somebody measured.
+            (None, Some(memory)) if accelerator.shares_memory => {
+                let main = measured(node.bytes_per_second).unwrap_or(MAIN_MEMORY);
+                if given.is_none_or(|rate| rate <= main) && accelerator.vendor != Vendor::Apple {
+                    continue;
                 }
+                shares_main_memory = true;
+                usable_ram(memory, strictness)
             }
+            (None, _) => continue,
         };
+        let rate = given.unwrap_or(assumed(accelerator.vendor));
         seats.push(Seat { node: at, backend: Some(backend), device, usable, rate, attention, beside: true });
     }
     // Where an accelerator uses main memory, the two cannot both have all of it.

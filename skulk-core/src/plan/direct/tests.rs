@@ -138,6 +138,26 @@ fn one_machine_keeps_attention_on_its_accelerator_and_the_rest_in_memory() {
 }
 
 #[test]
+fn an_accelerator_in_main_memory_works_where_it_is_faster() {
+    let backend = |vendor, rate: Option<f64>| {
+        let shared = Accelerator {
+            vendor,
+            shares_memory: true,
+            vram_total_bytes: None,
+            bytes_per_second: rate,
+            ..gpu(0)
+        };
+        let node = memory_node("a", 64).backends(["skulk-cpu", "skulk-wgpu-vulkan:0"]).accelerator(shared);
+        let placement = plan(&card(8, 32), &mesh(vec![node]), &Request::default());
+        assert_eq!(placement.report().unwrap().nodes.len(), 1);
+        placement.stages()[0].backend.clone().unwrap()
+    };
+    assert_eq!(backend(Vendor::Intel, None), "skulk-cpu");
+    assert_eq!(backend(Vendor::Intel, Some(1e11)), "skulk-wgpu-vulkan:0");
+    assert_eq!(backend(Vendor::Apple, None), "skulk-wgpu-vulkan:0");
+}
+
+#[test]
 fn roles_are_kept() {
     let cluster =
         mesh(vec![memory_node("a", 64).role(Role::Management), memory_node("b", 64).role(Role::FfnOnly)]);
