@@ -109,7 +109,7 @@ def test_placements_without_budgets_are_checked_on_a_cluster() -> None:
 def test_what_is_asked_for_is_done() -> None:
     def nodes(**request: Any) -> set[str]:
         placement = skulk.plan(CARD, CLUSTER, **request)
-        return {part.node for part in [*placement.stages, *placement.experts]}
+        return {stage.node for stage in placement.stages} | {shard.node for shard in placement.experts}
 
     assert nodes(coordinator="b") >= {"b"}
     assert nodes(required_nodes={"a", "b"}, min_nodes=3) == {"a", "b", "c"}
@@ -122,9 +122,7 @@ def test_what_is_asked_for_is_done() -> None:
 
 
 def test_rings_are_those_of_the_reference() -> None:
-    links = [
-        skulk.Link(a, b, skulk.Socket(f"10.0.0.{b}")) for a in "123" for b in "123" if a != b
-    ]
+    links = [skulk.Link(a, b, skulk.Socket(f"10.0.0.{b}")) for a in "123" for b in "123" if a != b]
     nodes = [node(name, 64) for name in "123"]
     for each in nodes:
         each.backends = {"mlx-metal"}

@@ -266,6 +266,9 @@ class Picture:
         """The SVG file."""
         return self.svg
 
+    def __repr__(self) -> str:
+        return "<skulk.Picture>"
+
     def _repr_svg_(self) -> str:
         return self.svg
 
