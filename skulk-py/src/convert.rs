@@ -1,10 +1,14 @@
 //! How do values cross? Numbers into the library's types, results into the dataclasses of
 //! `skulk._data`.
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyRange, PyTuple};
+use pyo3::types::{PyRange, PyString, PyTuple};
 use skulk::arch::ArchSpec;
-use skulk::{DeviceInfo, Error, ErrorKind, Event, Finish, Output, StageInfo, TokenId};
+use skulk::card::{CardFault, GgufFacts};
+use skulk::plan::memory::Usable;
+use skulk::plan::{Budget, ExpertShard, Part};
+use skulk::{DeviceInfo, EngineId, Error, ErrorKind, Event, Finish, Output, StageInfo, TokenId};
 
 use crate::error::raise;
 
@@ -20,6 +24,20 @@ pub(crate) fn unsigned<T: TryFrom<i128>>(field: &'static str, value: i128) -> Py
 /// Token ids of an argument.
 pub(crate) fn token_ids(field: &'static str, ids: Vec<i128>) -> PyResult<Vec<TokenId>> {
     ids.into_iter().map(|id| unsigned(field, id).map(TokenId)).collect()
+}
+
+/// Names of an argument: any iterable of texts, but not one text.
+pub(crate) struct Names(pub(crate) Vec<String>);
+
+impl<'py> FromPyObject<'_, 'py> for Names {
+    type Error = PyErr;
+
+    fn extract(names: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if names.is_instance_of::<PyString>() {
+            return Err(PyTypeError::new_err("expected several names, found one text"));
+        }
+        names.try_iter()?.map(|name| name?.extract()).collect::<PyResult<_>>().map(Self)
+    }
 }
 
 /// Token ids as Python's numbers.
@@ -42,16 +60,18 @@ pub(crate) fn arch<'py>(py: Python<'py>, arch: &ArchSpec) -> PyResult<Bound<'py,
 }
 
 pub(crate) fn stage<'py>(py: Python<'py>, stage: &StageInfo) -> PyResult<Bound<'py, PyAny>> {
-    let layers = PyRange::new(py, stage.layers.start as isize, stage.layers.end as isize)?;
+    let layers = range(py, &stage.layers)?;
     let (weights, kv_cache) = (stage.weights.bytes(), stage.kv_cache.bytes());
     let memory = stage.memory.as_str();
     data(py, "Stage", (stage.engine.as_str(), &stage.device, layers, weights, kv_cache, memory))
 }
 
 pub(crate) fn device<'py>(py: Python<'py>, device: &DeviceInfo) -> PyResult<Bound<'py, PyAny>> {
-    let memory = device.memory.map(|memory| memory.bytes());
     let DeviceInfo { engine, name, driver, software, shares_memory, .. } = device;
-    data(py, "Device", (engine.as_str(), name, driver, *software, memory, *shares_memory))
+    let memory = device.memory.map(|memory| memory.bytes());
+    let used = device.memory_used.map(|memory| memory.bytes());
+    let (engine, vendor) = (engine.as_str(), device.vendor.as_str());
+    data(py, "Device", (engine, name, vendor, driver, *software, memory, used, *shares_memory))
 }
 
 pub(crate) fn event<'py>(py: Python<'py>, event: &Event) -> PyResult<Bound<'py, PyAny>> {
@@ -79,4 +99,55 @@ fn finish<'py>(py: Python<'py>, finish: &Finish) -> PyResult<Bound<'py, PyAny>> 
         t.decode_tokens_per_second,
     );
     data(py, "Finish", (finish.reason.as_str(), usage, data(py, "Timings", timings)?))
+}
+
+pub(crate) fn placed_stage<'py>(py: Python<'py>, stage: &skulk::Stage) -> PyResult<Bound<'py, PyAny>> {
+    let (part, cfg) = match stage.part {
+        Part::Whole => ("whole", None),
+        Part::Tensor => ("tensor", None),
+        Part::Cfg { cfg_rank, cfg_world_size, pipeline_rank, pipeline_world_size } => {
+            let ranks = (cfg_rank, cfg_world_size, pipeline_rank, pipeline_world_size);
+            ("cfg", Some(data(py, "CfgPart", ranks)?))
+        }
+    };
+    let (node, engine) = (stage.node.as_str(), stage.engine());
+    let engine = engine.as_ref().map(EngineId::as_str);
+    data(py, "PlacedStage", (node, &stage.backend, engine, range(py, &stage.layers)?, part, cfg))
+}
+
+pub(crate) fn expert_shard<'py>(py: Python<'py>, shard: &ExpertShard) -> PyResult<Bound<'py, PyAny>> {
+    let (node, engine) = (shard.node.as_str(), shard.engine());
+    let engine = engine.as_ref().map(EngineId::as_str);
+    let (layers, experts) = (range(py, &shard.layers)?, range(py, &shard.experts)?);
+    let fields = (node, &shard.backend, engine, layers, experts, shard.n_experts, shard.replica);
+    data(py, "ExpertShard", fields)
+}
+
+pub(crate) fn budget<'py>(py: Python<'py>, budget: &Budget) -> PyResult<Bound<'py, PyAny>> {
+    let b = budget.bytes;
+    let bytes = (b.attention, b.feed_forward, b.kv_cache, b.activations, b.headroom);
+    let bytes = data(py, "Bytes", bytes)?;
+    data(py, "Budget", (budget.node.as_str(), &budget.backend, bytes, budget.usable))
+}
+
+pub(crate) fn picture<'py>(py: Python<'py>, svg: &str) -> PyResult<Bound<'py, PyAny>> {
+    data(py, "Picture", (svg,))
+}
+
+pub(crate) fn usable<'py>(py: Python<'py>, usable: Usable) -> PyResult<Bound<'py, PyAny>> {
+    data(py, "Usable", (usable.bytes, usable.vram))
+}
+
+pub(crate) fn gguf_facts<'py>(py: Python<'py>, facts: &GgufFacts) -> PyResult<Bound<'py, PyAny>> {
+    let GgufFacts { architecture, n_layers, hidden_size, num_key_value_heads, context_length, .. } = facts;
+    let fields = (architecture, *n_layers, *hidden_size, *num_key_value_heads, *context_length);
+    data(py, "GgufFacts", fields)
+}
+
+pub(crate) fn card_fault<'py>(py: Python<'py>, fault: &CardFault) -> PyResult<Bound<'py, PyAny>> {
+    data(py, "CardFault", (&fault.field, fault.kind.as_str(), &fault.found, &fault.allowed))
+}
+
+fn range<'py>(py: Python<'py>, range: &std::ops::Range<usize>) -> PyResult<Bound<'py, PyRange>> {
+    PyRange::new(py, range.start as isize, range.end as isize)
 }

@@ -3,8 +3,11 @@
 use pyo3::exceptions::{PyException, PyFileNotFoundError, PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{IntoPyDict, PyDict, PyTuple, PyType};
+use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple, PyType};
 use skulk::{Detail, ErrorKind};
+
+use crate::convert;
+use crate::plan::PlanReport;
 
 /// The base class and, in the order of [`ErrorKind::ALL`], each kind's.
 struct Classes {
@@ -78,7 +81,7 @@ pub(crate) fn raise(error: skulk::Error) -> PyErr {
     Python::attach(|py| exception(py, &error).map_or_else(|e| e, PyErr::from_value))
 }
 
-fn exception<'py>(py: Python<'py>, error: &skulk::Error) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn exception<'py>(py: Python<'py>, error: &skulk::Error) -> PyResult<Bound<'py, PyAny>> {
     let classes = Classes::get(py)?;
     let class = classes.kinds.iter().find(|(kind, _)| *kind == error.kind()).map(|(_, class)| class);
     let value = class.unwrap_or(&classes.base).bind(py).call1((error.to_string(),))?;
@@ -87,12 +90,28 @@ fn exception<'py>(py: Python<'py>, error: &skulk::Error) -> PyResult<Bound<'py, 
     value.setattr("hint", error.hint())?;
     value.setattr("retry", error.retry().as_str())?;
     value.setattr("context", error.context().iter().map(|(k, v)| (*k, v)).into_py_dict(py)?)?;
-    value.setattr("detail", error.detail().map(|detail| facts(py, detail)).transpose()?)?;
+    let detail = error.detail().map(|detail| facts(py, detail)).transpose()?;
+    let fact = |name: &str| detail.as_ref().and_then(|facts| facts.get_item(name).ok().flatten());
+    match error.kind() {
+        ErrorKind::CardInvalid => {
+            value.setattr("faults", fact("faults").unwrap_or_else(|| PyList::empty(py).into_any()))?;
+        }
+        ErrorKind::PlanNoFit | ErrorKind::PlanPending => value.setattr("report", fact("report"))?,
+        _ => {}
+    }
+    value.setattr("detail", detail)?;
     Ok(value)
 }
 
 fn facts<'py>(py: Python<'py>, detail: &Detail) -> PyResult<Bound<'py, PyDict>> {
     match detail {
+        Detail::Card(faults) => {
+            let faults = faults.iter().map(|fault| convert::card_fault(py, fault));
+            [("faults", faults.collect::<PyResult<Vec<_>>>()?)].into_py_dict(py)
+        }
+        Detail::Plan(report) => {
+            [("report", Bound::new(py, PlanReport((**report).clone()))?)].into_py_dict(py)
+        }
         Detail::Context { needed, available } => {
             [("needed", needed), ("available", available)].into_py_dict(py)
         }

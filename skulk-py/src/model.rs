@@ -5,11 +5,12 @@ use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use skulk::{ByteSize, EngineId, Error, ErrorKind, KvType, LoadOptions, Memory, Placement, Precision};
+use skulk::{ByteSize, EngineId, Error, ErrorKind, KvType, LoadOptions, Memory, NodeId, Precision};
 
 use crate::cancel::CancelToken;
 use crate::convert::{self, unsigned};
 use crate::error::raise;
+use crate::plan::Placement;
 use crate::session::Session;
 use crate::tokenizer::Tokenizer;
 use crate::wait::{receive, wait};
@@ -24,7 +25,8 @@ impl Model {
     ///
     /// `stages` splits the layers evenly on one `engine`: "cpu" (the default), "wgpu" (the best
     /// GPU), an engine of `devices()`, "candle-cpu", "candle-cuda" or "candle-metal". `placement` instead gives
-    /// engines their numbers of layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`.
+    /// engines their numbers of layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`, or is what
+    /// `skulk.plan` made of it; `node` is the name that such a placement has for this machine.
     /// `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where an engine would copy them to
     /// its device. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
     /// `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
@@ -36,14 +38,15 @@ impl Model {
     /// `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
     /// one layer.
     #[staticmethod]
-    #[pyo3(signature = (path, *, stages=1, engine=None, placement=None, ffn_on_cpu=false, device_memory=None, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", memory="auto", screen_head=false, progress=None, cancel=None))]
+    #[pyo3(signature = (path, *, stages=1, engine=None, placement=None, node="local", ffn_on_cpu=false, device_memory=None, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", memory="auto", screen_head=false, progress=None, cancel=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn load(
         py: Python<'_>,
         path: PathBuf,
         stages: i128,
         engine: Option<&str>,
-        placement: Option<Vec<(String, i128)>>,
+        placement: Option<&Bound<'_, PyAny>>,
+        node: &str,
         ffn_on_cpu: bool,
         device_memory: Option<i128>,
         threads: Option<i128>,
@@ -60,6 +63,7 @@ impl Model {
         options.stages = unsigned("stages", stages)?;
         options.engine_name = engine.map(EngineId::new);
         options.placement = placement.map(placement_of).transpose()?;
+        options.node = NodeId::new(node);
         options.engine_options.ffn_on_cpu = ffn_on_cpu;
         options.engine_options.device_memory =
             device_memory.map(|bytes| unsigned("device_memory", bytes)).transpose()?.map(ByteSize);
@@ -157,9 +161,11 @@ impl Model {
     }
 }
 
-fn placement_of(counts: Vec<(String, i128)>) -> PyResult<Placement> {
-    let counts = counts.into_iter().map(|(engine, layers)| Ok((engine, unsigned("placement", layers)?)));
-    Placement::by_counts(counts.collect::<PyResult<Vec<_>>>()?).map_err(raise)
+fn placement_of(placement: &Bound<'_, PyAny>) -> PyResult<skulk::Placement> {
+    match placement.cast::<Placement>() {
+        Ok(placement) => Ok(placement.get().0.clone()),
+        Err(_) => Placement::by_counts(placement.extract()?).map(|placement| placement.0),
+    }
 }
 
 /// The devices of this machine that engines run on: the CPU, and every GPU by every backend that

@@ -12,6 +12,8 @@ import pytest
 
 import skulk
 
+pytest.register_assert_rewrite("suites_cards", "suites_placements")
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "models"
 EXAMPLES = REPOSITORY / "examples" / "python"

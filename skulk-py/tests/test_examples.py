@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import nbformat
 import pytest
@@ -16,8 +17,8 @@ from conftest import EXAMPLES, REPOSITORY
 STORY = "there was a little girl named Lily"
 
 
-def run(script: str) -> str:
-    command = [sys.executable, str(EXAMPLES / script)]
+def run(script: str, *arguments: str) -> str:
+    command = [sys.executable, str(EXAMPLES / script), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
@@ -25,6 +26,8 @@ def test_every_example_is_run_here() -> None:
     assert {path.name for path in EXAMPLES.iterdir() if path.suffix} == {
         "generate.py",
         "async_cancel.py",
+        "plan.py",
+        "planning.ipynb",
         "quickstart.ipynb",
     }
 
@@ -43,10 +46,25 @@ def test_async_cancel() -> None:
     assert re.search(r"cancelled after \d+ tokens; the session goes on:\n.*\w", output)
 
 
+def test_plan(tmp_path: Path) -> None:
+    output = run("plan.py", str(tmp_path / "plan.svg"))
+    assert output.startswith("Placed: stories260K on 1 of 1 node")
+    assert STORY.split(" named")[0] in output
+    assert "on 2 of 2 nodes" in output and "without the server: expected" in output
+    assert ElementTree.parse(tmp_path / "plan.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
+
+
+NOTEBOOKS = {
+    "quickstart.ipynb": (STORY, "<table>", "cached_tokens=", "cancelled", "needed", "argument.invalid"),
+    "planning.ipynb": (STORY.split(" named")[0], "<caption>google/gemma-3-270m", "Placed: ", "<svg", "Refused: "),
+}
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("folder", [REPOSITORY, EXAMPLES])
-def test_the_notebook_runs_and_stores_what_it_prints(folder: Path) -> None:
-    stored = nbformat.read(EXAMPLES / "quickstart.ipynb", as_version=4)  # type: ignore[no-untyped-call]
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_the_notebooks_run_and_store_what_they_print(notebook: str, folder: Path) -> None:
+    stored = nbformat.read(EXAMPLES / notebook, as_version=4)  # type: ignore[no-untyped-call]
     fresh = nbformat.from_dict(stored)  # type: ignore[no-untyped-call]
     resources = {"metadata": {"path": str(folder)}}
     NotebookClient(fresh, timeout=60, coalesce_streams=True, resources=resources).execute()
@@ -57,7 +75,7 @@ def test_the_notebook_runs_and_stores_what_it_prints(folder: Path) -> None:
         assert [kind.output_type for kind in before.outputs] == [kind.output_type for kind in after.outputs]
         assert any(printed(output) for output in after.outputs)
     everything = "".join(printed(output) for cell in fresh.cells for output in cell.get("outputs", []))
-    for expected in (STORY, "<table>", "cached_tokens=", "cancelled", "needed", "argument.invalid"):
+    for expected in NOTEBOOKS[notebook]:
         assert expected in everything
 
 

@@ -41,9 +41,39 @@ def failing(model: skulk.Model) -> None:
         assert_type(error.retry, Literal["never", "now", "after_replan"])
 
 
+def planning_a_model(path: pathlib.Path, card: skulk.ModelCard) -> skulk.Model:
+    assert_type(card.tasks[0], Literal["TextGeneration", "TextEmbedding", "TextToImage", "ImageToImage"])
+    assert_type(card.profile(has_tools=True).reasoning("low"), skulk.Reasoning)
+    assert_type(skulk.CardLibrary(path).get("org/model"), skulk.ModelCard | None)
+    nodes = [skulk.Node("a", role="ffn_only", backends={"skulk-cpu"}, memory=skulk.NodeMemory(2, 1))]
+    links = [skulk.Link("a", "b", skulk.Socket("10.0.0.1")), skulk.Link("b", "a", skulk.Rdma("x", "y"))]
+    placement = skulk.plan(card, skulk.Cluster(nodes, links), transport="MlxRing", required_nodes={"a"})
+    assert_type(placement.stages[0].layers, range)
+    assert_type(placement.report, skulk.PlanReport | None)
+    assert_type(placement.budgets[0].bytes, skulk.Bytes)
+    assert_type(skulk.planning.engine_of("mlx-metal"), str | None)
+    assert_type(list(skulk.planning.prefill_chunks(100, 30)), list[int])
+    return skulk.Model.load(path, placement=skulk.plan(path), node="local")
+
+
+def refused(card: skulk.ModelCard) -> None:
+    try:
+        skulk.plan(card)
+    except skulk.CardInvalidError as error:
+        assert_type(error.faults, list[skulk.CardFault])
+    except (skulk.PlanNoFitError, skulk.PlanPendingError) as error:
+        assert_type(error.report, skulk.PlanReport | None)
+
+
 def mistaken(model: skulk.Model) -> None:
     model.generate(3)  # type: ignore[arg-type]
     model.generate("text", temprature=1.0)  # type: ignore[call-arg]
     model.stages[0].layers = range(3)  # type: ignore[misc]
     skulk.Model.load("path", kv="f8")  # type: ignore[arg-type]
     skulk.Model.load("path", 2)  # type: ignore[call-arg]
+    skulk.Model.load("path", placement="cpu=5")  # type: ignore[arg-type]
+    skulk.plan("path", strictness="careless")  # type: ignore[arg-type]
+    skulk.plan("path", [skulk.Node("a")])  # type: ignore[arg-type]
+    skulk.Node("a", role="king")  # type: ignore[arg-type]
+    skulk.ModelCard(model_id="org/model")  # type: ignore[call-arg]
+    skulk.Profile.permissive().reasoning("enormous")  # type: ignore[arg-type]

@@ -91,6 +91,20 @@ pub enum Vendor {
     Unknown,
 }
 
+impl Vendor {
+    /// How JSON spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Vendor::Apple => "apple",
+            Vendor::Amd => "amd",
+            Vendor::Nvidia => "nvidia",
+            Vendor::Intel => "intel",
+            Vendor::Cpu => "cpu",
+            Vendor::Unknown => "unknown",
+        }
+    }
+}
+
 /// A device of a node that computes. What is not known is `None`, which is not 0.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

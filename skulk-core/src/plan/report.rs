@@ -7,7 +7,7 @@ use super::cluster::{NodeId, Role};
 use super::request::{Sharding, Strictness, Transport};
 
 /// A step of planning that can turn candidates down, in the order in which they are taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Rule {
@@ -67,7 +67,7 @@ impl Rule {
 }
 
 /// What a rule left.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct RuleReport {
@@ -82,7 +82,7 @@ pub struct RuleReport {
 }
 
 /// A candidate that was turned down.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rejection {
     /// Its nodes, in rank order.
@@ -117,7 +117,7 @@ impl Bytes {
 }
 
 /// What one node's device is to hold.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct NodeReport {
@@ -149,7 +149,7 @@ impl NodeReport {
 }
 
 /// What the context is limited to, and by what.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ContextCeiling {
@@ -160,7 +160,7 @@ pub struct ContextCeiling {
 }
 
 /// What limits a context.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ContextLimit {
@@ -177,7 +177,7 @@ pub enum ContextLimit {
 }
 
 /// How fast a placement should be, for one conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Estimate {
@@ -194,7 +194,7 @@ pub struct Estimate {
 }
 
 /// Whether drafting tokens ahead should pay.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Speculation {
     /// It should.
@@ -204,7 +204,7 @@ pub struct Speculation {
 }
 
 /// A placement that was considered.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Candidate {
@@ -221,7 +221,7 @@ pub struct Candidate {
 }
 
 /// Why a plan is as it is, or why there is none.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct PlanReport {
@@ -260,7 +260,7 @@ pub struct PlanReport {
 }
 
 /// Why there is no placement.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
     /// The rule that left nothing.

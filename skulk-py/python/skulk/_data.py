@@ -30,12 +30,16 @@ class Device:
     """The engine that runs on it: what `Model.load` takes, e.g. ``wgpu-vulkan:0``."""
     name: str
     """The device's name."""
+    vendor: Literal["apple", "amd", "nvidia", "intel", "cpu", "unknown"]
+    """Who made it; ``cpu`` for the CPU itself."""
     driver: str
     """Its driver and the driver's version; empty for the CPU."""
     software: bool
     """It is a GPU in name only, and computes on the CPU: no engine chooses it by itself."""
     memory_bytes: int | None
     """Its memory in bytes, where the system tells."""
+    memory_used_bytes: int | None
+    """How much of a GPU's own memory is in use, where the system tells."""
     shares_memory: bool
     """Its memory is the CPU's."""
 
@@ -153,3 +157,143 @@ class Output:
     def __str__(self) -> str:
         """The text."""
         return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class CardFault:
+    """Something wrong with a card."""
+
+    field: str
+    """The field with its sections, as in ``runtime.mtp_heads``, in the card's own spelling."""
+    kind: Literal["unknown", "missing", "type", "range", "value", "conflict"]
+    """What is wrong."""
+    found: str
+    """What was found; empty for a missing field."""
+    allowed: str
+    """What is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CfgPart:
+    """Which part of classifier-free guidance a stage has: the layers of one of its two halves."""
+
+    cfg_rank: int
+    """The half."""
+    cfg_world_size: int
+    """Halves."""
+    pipeline_rank: int
+    """The stage within the half."""
+    pipeline_world_size: int
+    """Stages of the half."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedStage:
+    """A part of a model on one node: a contiguous range of layers."""
+
+    node: str
+    """The node that runs it."""
+    backend: str | None
+    """The backend that runs it there, as in ``skulk-cpu``; ``None``: the node chooses."""
+    engine: str | None
+    """This library's engine of that backend, as in ``cpu``; ``None`` for other software's."""
+    layers: range
+    """Its layers, by index within the model."""
+    part: Literal["whole", "tensor", "cfg"]
+    """What of these layers: all, of each tensor a share, or all for one half of guidance."""
+    cfg: CfgPart | None
+    """Which part of guidance, where it is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertShard:
+    """Experts of a range of layers on one node, away from the layers' attention. A dense block is expert 0."""
+
+    node: str
+    """The node that computes them."""
+    backend: str | None
+    """The backend that computes them there."""
+    engine: str | None
+    """This library's engine of that backend; ``None`` for other software's."""
+    layers: range
+    """The layers."""
+    experts: range
+    """The same experts of each of these layers."""
+    n_experts: int
+    """Experts that each of these layers has in all."""
+    replica: bool
+    """Another node owns them; this one helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Where the bytes of a device go."""
+
+    attention: int
+    """Weights of attention, norms, embedding and head."""
+    feed_forward: int
+    """Weights of feed-forward blocks and experts."""
+    kv_cache: int
+    """Keys and values."""
+    activations: int
+    """Rows between layers, and what computing them takes."""
+    headroom: int
+    """Kept free on top, as the strictness asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a device of a placement is to hold, and what it may hold."""
+
+    node: str
+    """The node."""
+    backend: str | None
+    """The backend that runs on the device."""
+    bytes: Bytes
+    """Bytes by kind."""
+    usable: int
+    """Bytes that it may hold."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Picture:
+    """A picture that notebooks show."""
+
+    svg: str
+    """The picture as a whole SVG file."""
+
+    def __str__(self) -> str:
+        """The SVG file."""
+        return self.svg
+
+    def __repr__(self) -> str:
+        return "<skulk.Picture>"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
+@dataclass(frozen=True, slots=True)
+class Usable:
+    """Memory of a node that a model may use."""
+
+    bytes: int
+    """So many bytes."""
+    vram: bool
+    """Of a graphics card; else of main memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFacts:
+    """What the first key-values of a GGUF file say that a card needs."""
+
+    architecture: str
+    """The family as the file spells it."""
+    n_layers: int
+    """Decoder layers."""
+    hidden_size: int
+    """Width of the residual stream."""
+    num_key_value_heads: int | None
+    """Key/value heads; ``None`` where the file gives none, or one for each layer."""
+    context_length: int
+    """Positions it was trained for, in tokens; 0: unknown."""

@@ -1,14 +1,53 @@
 """Native part of `skulk`: handles on models, sessions and running generations, and exceptions."""
 
 import builtins
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, final
 
-from ._data import Arch, Device, Event, Output, Stage
+from ._cards import ModelCard
+from ._cluster import Cluster, Inventory, Node
+from ._data import (
+    Arch,
+    Budget,
+    CardFault,
+    Device,
+    Event,
+    ExpertShard,
+    GgufFacts,
+    Output,
+    Picture,
+    PlacedStage,
+    Stage,
+    Usable,
+)
 
 __version__: str
+
+OVERHEAD: float
+"""Bytes taken for each byte of weights."""
+OVERHEAD_GGUF: float
+"""The same for GGUF models, whose runtime is leaner."""
+OVERHEAD_FLOOR: int
+"""Bytes that each part of a model takes whatever its size."""
+RAM_SHARE: float
+"""The share of main memory that a model may use."""
+RAM_SHARE_RELAXED: float
+"""The share under strictness "relaxed"."""
+VRAM_SHARE: float
+"""The share of a graphics card's memory that a model may use."""
+UNIFIED_HEADROOM: int
+"""Bytes of main memory that stay with the system where a graphics processor uses main memory, too."""
+CONTEXT_TOKENS: int
+"""Tokens for which keys and values are reserved unless a request says otherwise."""
+HEAD_DIM: int
+"""Values of a key or value head; cards do not say."""
+KV_VALUE_BYTES: int
+"""Bytes of each of these values."""
+DEFAULT_MAX_TOKENS: int
+"""Tokens that an answer may have where a request does not say."""
 
 def devices() -> list[Device]:
     """The devices of this machine that engines run on: the CPU, and every GPU by every backend that
@@ -16,6 +55,418 @@ def devices() -> list[Device]:
 
 def error_kinds() -> list[tuple[str, str]]:
     """Every kind of error as `(name, code)`; the class of kind `Name` is `skulk.NameError`."""
+
+def card_read(text: str, toml: bool) -> str:
+    """The card that a text in TOML or JSON is."""
+
+def card_open(path: str | PathLike[str]) -> str:
+    """The card in a file."""
+
+def card_from_checkpoint(path: str | PathLike[str]) -> str:
+    """The card of a local checkpoint."""
+
+def card_text(card: ModelCard, toml: bool) -> str:
+    """The canonical text of a card."""
+
+def card_save(card: ModelCard, path: str | PathLike[str]) -> None:
+    """Writes a card to a file."""
+
+def card_file_name(card: ModelCard) -> str:
+    """The name of a card's file."""
+
+def card_schema() -> str:
+    """The JSON Schema of cards."""
+
+def profile_resolve(
+    model_id: str,
+    card: ModelCard | None,
+    tokenizer_tools: bool,
+    tokenizer_thinking: bool,
+    has_messages: bool | None,
+    has_tools: bool | None,
+) -> str:
+    """What a card and an id resolve to, as JSON."""
+
+def profile_permissive() -> str:
+    """The profile to read requests by while nothing is known of the model, as JSON."""
+
+def profile_reasoning(
+    supports_thinking: bool,
+    supports_thinking_toggle: bool,
+    default_effort: str,
+    disabled_effort: str,
+    effort: str | None,
+    enable_thinking: bool | None,
+) -> tuple[Any, bool | None]:
+    """What a request for reasoning means: its effort, and whether it is on."""
+
+def is_gemma4_family(model_id: str, card: ModelCard | None = None) -> bool:
+    """Whether a model is to be run as Gemma 4, by its id, its family or anything that its card says."""
+
+def node_local() -> str:
+    """This machine, as JSON."""
+
+def cluster_json(text: str) -> str:
+    """A cluster's JSON, read and written."""
+
+def inventory_from_checkpoint(path: str | PathLike[str]) -> str:
+    """What a checkpoint's tensors weigh, as JSON."""
+
+def inventory_from_card(card: ModelCard) -> str:
+    """What a card's model should weigh, as JSON."""
+
+def inventory_of_experts(
+    n_layers: int,
+    attention: int,
+    shared: int,
+    n_experts: int,
+    n_used: int,
+    expert: int,
+    kv_per_token: int,
+) -> str:
+    """What a mixture of experts weighs, every layer alike, as JSON."""
+
+@final
+class Library:
+    """What is behind a `skulk.CardLibrary`."""
+
+    def __new__(cls, builtin: bool, folders: Sequence[str | PathLike[str]]) -> Library: ...
+    def ids(self) -> list[str]:
+        """The ids of all cards, in order."""
+
+    def get(self, model_id: str) -> str | None:
+        """The card of a model, as JSON."""
+
+    def file(self, model_id: str) -> Path | None:
+        """The file of a model's card."""
+
+    def folders(self) -> list[Path]:
+        """The user's folders."""
+
+    def problems(self) -> list[Error]:
+        """One exception for each file that is no card."""
+
+    def reload(self) -> None:
+        """Searches the folders again."""
+
+    def add_folder(self, path: str | PathLike[str]) -> None:
+        """Searches one more folder."""
+
+    def save(self, folder: str | PathLike[str], card: ModelCard) -> Path:
+        """Writes a card into one of the folders."""
+
+    def remove(self, model_id: str) -> bool:
+        """Deletes the file of a user's card."""
+
+def plan(
+    card: ModelCard | str | PathLike[str],
+    cluster: Cluster | None = None,
+    *,
+    sharding: Literal["Pipeline", "Tensor"] = "Pipeline",
+    transport: Literal["Direct", "MlxRing", "MlxJaccl"] = "Direct",
+    min_nodes: int = 1,
+    required_nodes: Iterable[str] = (),
+    excluded_nodes: Iterable[str] = (),
+    coordinator: str | None = None,
+    context_tokens: int = 8192,
+    strictness: Literal["safe", "relaxed", "force"] = "safe",
+    replicas: int = 0,
+    inventory: Inventory | None = None,
+    rings: Sequence[Iterable[str]] | None = None,
+    port: int = 50000,
+) -> Placement:
+    """Plans where a model runs: the fastest placement on a cluster that satisfies what is asked for, the
+    same for the same arguments. Nothing is loaded.
+
+    `card` is a `skulk.ModelCard`, or the path of a checkpoint, whose own tensors are counted then.
+    `cluster` is this machine unless given. `sharding` splits by layers ("Pipeline") or every tensor
+    ("Tensor"); `transport` is this library's own ("Direct"), "MlxRing" or "MlxJaccl". `min_nodes`,
+    `required_nodes`, `excluded_nodes` and `coordinator`, which has the conversation and the first
+    stage, restrict which nodes are used. `context_tokens` is for how many tokens keys and values are
+    reserved. `strictness` "relaxed" does without margins of memory, "force" refuses nothing for its
+    sake, and says what is over. Experts get `replicas` more owners. `inventory` says what each part
+    weighs; else the card's size is divided. `rings` are the rings to consider, of MLX's transports
+    alone, and `port` is where nodes listen.
+
+    Raises `PlanNoFitError` when no placement satisfies the request, `PlanPendingError` when nodes have
+    not yet reported what it depends on, both with a ``report``; `CardInvalidError` for a card and
+    `InvalidArgumentError` for a cluster or request that cannot be.
+    """
+
+@final
+class Placement:
+    """Which node runs which layers and experts. Made by `skulk.plan`, read by `Placement.from_json`."""
+
+    @staticmethod
+    def from_json(text: str) -> Placement:
+        """Reads what `to_json` writes, and Skulk 1.3's instances.
+
+        Raises `PlacementInvalidError` with the field's path for anything else, and for layers or experts
+        that are not there exactly once.
+        """
+
+    @staticmethod
+    def by_counts(counts: Sequence[tuple[str, int]]) -> Placement:
+        """Stages of so many layers each, one behind the other, on engines by name, as in
+        `[("wgpu", 20), ("cpu", 12)]`.
+
+        Raises `PlacementInvalidError` for a stage without layers, or no stages.
+        """
+
+    @property
+    def n_layers(self) -> int:
+        """Layers of the model."""
+
+    @property
+    def stages(self) -> list[PlacedStage]:
+        """The stages, by rank: of a pipeline, in the order a token passes them."""
+
+    @property
+    def experts(self) -> list[ExpertShard]:
+        """Feed-forward blocks and experts that are elsewhere than their layer's attention."""
+
+    @property
+    def budgets(self) -> list[Budget]:
+        """What each device is to hold, where the placement came with that."""
+
+    @property
+    def context_limit(self) -> int | None:
+        """Tokens that the context is limited to; None: nothing is known that limits it."""
+
+    @property
+    def card(self) -> ModelCard | None:
+        """The model's card; placements made by hand have none."""
+
+    @property
+    def report(self) -> PlanReport | None:
+        """Why it is as it is; placements that were not planned here have none."""
+
+    @property
+    def instance_id(self) -> str:
+        """Its name: the one that it came with, or one that follows from what it says."""
+
+    def to_json(self) -> str:
+        """The placement as JSON on one line, in camelCase, as Skulk 1.3 has it for its transports."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `to_json` writes, as dictionaries and lists."""
+
+    def shard_metadata(self, rank: int) -> dict[str, Any]:
+        """The tagged shard of one rank, with the card, as Skulk 1.3 gives it to a runner.
+
+        Raises IndexError when there is no such rank.
+        """
+
+    def check(self, card: ModelCard) -> None:
+        """Returns when every layer and expert of the card's model has its place exactly once and each
+        device's part fits there by the placement's own budgets.
+
+        Raises `PlacementInvalidError` otherwise.
+        """
+
+    def check_on(self, card: ModelCard, cluster: Cluster, context_tokens: int = 8192) -> None:
+        """`check`, and whether each node's part fits into what the node has now: for placements without
+        budgets.
+
+        Raises `PlacementInvalidError` otherwise, and `PlanPendingError` where a node has not reported its
+        memory.
+        """
+
+    def __eq__(self, value: object, /) -> bool: ...
+    def _repr_html_(self) -> str: ...
+
+@final
+class PlanReport:
+    """Why a plan is as it is, or why there is none: what was considered and turned down, where the bytes
+    go, what limits the context, and how fast it should be. `str()` is a table in text.
+    """
+
+    @staticmethod
+    def from_json(text: str) -> PlanReport:
+        """Reads what `to_json` writes. Raises `InvalidArgumentError` for anything else."""
+
+    def to_json(self) -> str:
+        """All of it as JSON, indented, in camelCase."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `to_json` writes, as dictionaries and lists."""
+
+    def to_markdown(self) -> str:
+        """Tables in Markdown."""
+
+    def to_html(self) -> str:
+        """Tables and bars in HTML, to be put into a page."""
+
+    def to_svg(self) -> str:
+        """A picture of nodes, shards and links, as a whole SVG file."""
+
+    @property
+    def picture(self) -> Picture:
+        """The picture, as notebooks show it."""
+
+    def __eq__(self, value: object, /) -> bool: ...
+    def _repr_html_(self) -> str: ...
+
+def engine_of(tag: str) -> str | None:
+    """The engine that a backend's tag names; None: one that nobody knows."""
+
+def is_multi_node(engine: str) -> bool:
+    """Whether an engine can run one model over several nodes."""
+
+def serves(node_tag: str, card_tag: str) -> bool:
+    """Whether a backend that a node has is one that a card lists."""
+
+def resolve_backend(
+    compatible: Iterable[str], preference: Iterable[str], node_tags: Iterable[str]
+) -> str | None:
+    """The backend of a node that runs a model: of those that serve one of the card's `compatible`, the
+    first by `preference`; without any preferred, the first by name. None: the node cannot run it.
+    """
+
+def has_gpu_offload(tags: Iterable[str]) -> bool:
+    """Whether one of these backends keeps weights in the memory of a graphics card."""
+
+def is_vpn_address(address: str) -> bool:
+    """Whether an address belongs to Tailscale. What is no address does not."""
+
+def scale(bytes: int, factor: float) -> int:
+    """`bytes` times `factor`, a half rounded to the even neighbour."""
+
+def divide(bytes: int, divisor: float) -> int:
+    """`bytes` by `divisor`, a half rounded to the even neighbour."""
+
+def kv_bytes_per_token(card: ModelCard) -> int:
+    """Bytes of keys and values of one token, all layers. 0: the card does not say how many heads there
+    are.
+    """
+
+def kv_bytes(card: ModelCard, tokens: int) -> int:
+    """Bytes of keys and values of `tokens` tokens, all layers."""
+
+def shard_footprint(
+    card: ModelCard,
+    fraction: float = 1.0,
+    tokens: int = 8192,
+    strictness: Literal["safe", "relaxed", "force"] = "safe",
+) -> int:
+    """Bytes that a `fraction` of a model takes, with keys and values of `tokens` tokens."""
+
+def footprint_exceeds(footprint: int, usable: int, tolerance: float = 0.1) -> bool:
+    """Whether a footprint is larger than what may be used, by more than a `tolerance` relative to that."""
+
+def usable_memory(
+    node: Node, strictness: Literal["safe", "relaxed", "force"] = "safe"
+) -> Usable | None:
+    """The memory of a node that one backend may use. None: the node has not reported its main memory."""
+
+def usable_vram(node: Node) -> int | None:
+    """Memory of graphics cards by AMD and NVIDIA that a model may use, of a node with a backend that uses
+    it. None: there is none.
+    """
+
+def accelerator_memory(node: Node) -> int | None:
+    """All memory of a node's accelerators, in use or not. None: nothing is known."""
+
+def allocate_layers(total: int, fractions: Sequence[float]) -> list[int]:
+    """Shares `total` layers out by `fractions`, which add up to 1.
+
+    Raises `PlanNoFitError` for fewer layers than fractions, `InvalidArgumentError` for fractions that are
+    none.
+    """
+
+def admit_max_tokens(
+    prompt: int, requested: int | None = None, default: int = 4096, limit: int | None = None
+) -> int:
+    """Tokens that an answer may have: what was `requested`, which must fit behind the prompt; else
+    `default`, or less where the context ends sooner. `limit` is the context's, prompt included; None:
+    there is none.
+
+    Raises `ContextOverflowError` when the prompt leaves no room, or less than was requested.
+    """
+
+@final
+class PrefillChunks:
+    """The pieces in which a prompt is computed. Made by `skulk.planning.prefill_chunks`."""
+
+    def __iter__(self) -> PrefillChunks: ...
+    def __next__(self) -> int: ...
+
+def prefill_chunks(
+    tokens: int, max: int, media: Sequence[tuple[int, int]] = (), offset: int = 0
+) -> PrefillChunks:
+    """The pieces in which a prompt of `tokens` tokens is computed: of `max` each, but never ending inside
+    a medium. The last token is left to the step that generates the first new one. `max` of 0: one piece.
+
+    `media` are ranges of positions in the whole conversation, of which `offset` are already computed.
+    """
+
+def rings(
+    card: ModelCard,
+    cluster: Cluster,
+    *,
+    sharding: Literal["Pipeline", "Tensor"] = "Pipeline",
+    transport: Literal["Direct", "MlxRing", "MlxJaccl"] = "MlxRing",
+    min_nodes: int = 1,
+) -> list[list[str]]:
+    """The rings that a plan for MLX's transports considers unless it is given some: nodes by rank, narrow
+    ones first.
+    """
+
+def leaves(cluster: Cluster) -> list[str]:
+    """Nodes that connect to one other at most."""
+
+@final
+class GgufFile:
+    """One GGUF file of a folder or repository: its name, with folders before it, and its size in bytes."""
+
+    def __new__(cls, name: str, bytes: int = 0) -> GgufFile: ...
+    @property
+    def name(self) -> str:
+        """Its path in the repository, with `/` between folders."""
+
+    @property
+    def bytes(self) -> int:
+        """Its size in bytes."""
+
+    @property
+    def holds_a_model(self) -> bool:
+        """It is called a GGUF file, and not a multi-modal projector's."""
+
+    @property
+    def holds_a_projector(self) -> bool:
+        """It is called the GGUF file of a multi-modal projector."""
+
+    @property
+    def quant_rank(self) -> int:
+        """How much its quantisation is wanted: the lower, the more."""
+
+    @property
+    def quant_label(self) -> str:
+        """Its quantisation as people write it, as in `Q4_K_M`; empty where the name does not tell."""
+
+    @property
+    def shard_base(self) -> str | None:
+        """What all files of its split set share; None for a file of its own."""
+
+    @property
+    def download_patterns(self) -> list[str]:
+        """What to download for it: the file or its set, and projectors."""
+
+    def __eq__(self, value: object, /) -> bool: ...
+
+def select_gguf(files: Sequence[GgufFile]) -> tuple[GgufFile, int] | None:
+    """Chooses a file by quantisation, then by name; the file, and the bytes of it or of all files of its
+    set. None when there are no files.
+    """
+
+def config_facts(config: str, model_id: str) -> str:
+    """What a parsed `config.json`, given as text, says that a card needs, as JSON."""
+
+def gguf_facts(start: builtins.bytes) -> GgufFacts:
+    """What the start of a GGUF file says that a card needs.
+
+    Raises `CheckpointInvalidError`, `CheckpointTruncatedError` and `ConfigInvalidError`.
+    """
 
 @final
 class CancelToken:
@@ -71,7 +522,8 @@ class Model:
         *,
         stages: int = 1,
         engine: str | None = None,
-        placement: Sequence[tuple[str, int]] | None = None,
+        placement: Placement | Sequence[tuple[str, int]] | None = None,
+        node: str = "local",
         ffn_on_cpu: bool = False,
         device_memory: int | None = None,
         threads: int | None = None,
@@ -88,7 +540,8 @@ class Model:
 
         `stages` splits the layers evenly on one `engine`: "cpu" (the default), "wgpu" (the best
         GPU), an engine of `devices()`, "candle-cpu", "candle-cuda" or "candle-metal". `placement` instead gives
-        engines their numbers of layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`.
+        engines their numbers of layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`, or is what
+        `skulk.plan` made of it; `node` is the name that such a placement has for this machine.
         `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where an engine would copy them to
         its device. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
         `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
@@ -276,7 +729,7 @@ class Error(Exception):
     """The places the error concerns: file, tensor, field, …"""
     detail: dict[str, Any] | None
     """Typed facts where callers may branch on them: `needed` and `available` tokens of a context,
-    or the `expected` and `found` shape of a tensor."""
+    the `expected` and `found` shape of a tensor, the `faults` of a card, or the `report` of a plan."""
 
 class InvalidArgumentError(Error, ValueError):
     """An option or argument is outside its allowed values."""
@@ -310,6 +763,24 @@ class TensorShapeError(Error):
 
 class TokenizerInvalidError(Error):
     """The tokenizer is absent, broken, or lacks tokens that the model needs."""
+
+class CardInvalidError(Error):
+    """A model card breaks the card interface: unknown fields, wrong types, impossible values."""
+
+    faults: list[CardFault]
+    """All that is wrong with the card; empty for a text that is none at all."""
+
+class PlanNoFitError(Error):
+    """No placement of the model on the nodes satisfies the request."""
+
+    report: PlanReport | None
+    """Why there is none, and what would make it fit; `skulk.plan` always gives one."""
+
+class PlanPendingError(Error):
+    """Nodes have not yet reported what a plan needs to know."""
+
+    report: PlanReport | None
+    """What is missing; `skulk.plan` always gives one."""
 
 class PlacementInvalidError(Error):
     """The placement does not cover the model's layers exactly once, or names an unknown engine."""

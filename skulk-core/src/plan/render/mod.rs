@@ -19,7 +19,8 @@ use view::View;
 
 impl PlanReport {
     /// All of it as JSON, indented: `outcome`, the line that the other forms begin with, then the fields of
-    /// this type in camelCase. Numbers that are not finite are `null`.
+    /// this type in camelCase, from which `serde_json` reads the report again. Numbers that are not finite are
+    /// `null`.
     pub fn to_json(&self) -> String {
         json::render(self)
     }

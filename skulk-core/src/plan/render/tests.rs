@@ -226,6 +226,13 @@ fn reports_read_as_in_the_snapshots() {
 }
 
 #[test]
+fn json_is_read_as_the_report_it_was() {
+    for report in [one_node(), experts(), refusal()] {
+        assert_eq!(serde_json::from_str::<PlanReport>(&report.to_json()).unwrap(), report);
+    }
+}
+
+#[test]
 fn every_form_begins_with_the_outcome() {
     for report in [one_node(), experts(), refusal()] {
         let outcome = view::outcome(&report);

@@ -1,0 +1,323 @@
+//! How does Python plan where a model runs? `skulk.plan`, `skulk.Placement` and `skulk.PlanReport`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use skulk::plan::{Cluster, Inventory, Node, NodeId, Planner, Request};
+
+use crate::convert::{self, Names, unsigned};
+use crate::error::raise;
+use crate::json;
+
+/// Which node runs which layers and experts. Made by `skulk.plan`, read by `Placement.from_json`.
+#[pyclass(frozen, eq, module = "skulk")]
+#[derive(PartialEq)]
+pub(crate) struct Placement(pub(crate) skulk::Placement);
+
+#[pymethods]
+impl Placement {
+    /// Reads what `to_json` writes, and Skulk 1.3's instances.
+    #[staticmethod]
+    fn from_json(py: Python<'_>, text: &str) -> PyResult<Self> {
+        py.detach(|| skulk::Placement::from_json(text)).map(Self).map_err(raise)
+    }
+
+    /// Stages of so many layers each, one behind the other, on engines by name, as in
+    /// `[("wgpu", 20), ("cpu", 12)]`.
+    #[staticmethod]
+    pub(crate) fn by_counts(counts: Vec<(String, i128)>) -> PyResult<Self> {
+        let counts = counts.into_iter().map(|(engine, layers)| Ok((engine, unsigned("placement", layers)?)));
+        let counts = counts.collect::<PyResult<Vec<(String, usize)>>>()?;
+        skulk::Placement::by_counts(counts).map(Self).map_err(raise)
+    }
+
+    /// Layers of the model.
+    #[getter]
+    fn n_layers(&self) -> usize {
+        self.0.n_layers()
+    }
+
+    /// The stages, by rank: of a pipeline, in the order a token passes them.
+    #[getter]
+    fn stages<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        self.0.stages().iter().map(|stage| convert::placed_stage(py, stage)).collect()
+    }
+
+    /// Feed-forward blocks and experts that are elsewhere than their layer's attention.
+    #[getter]
+    fn experts<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        self.0.experts().iter().map(|shard| convert::expert_shard(py, shard)).collect()
+    }
+
+    /// What each device is to hold, where the placement came with that.
+    #[getter]
+    fn budgets<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        self.0.budgets().iter().map(|budget| convert::budget(py, budget)).collect()
+    }
+
+    /// Tokens that the context is limited to; None: nothing is known that limits it.
+    #[getter]
+    fn context_limit(&self) -> Option<u64> {
+        self.0.context_limit()
+    }
+
+    /// The model's card; placements made by hand have none.
+    #[getter]
+    fn card<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.0.card().map(|card| json::data(py, "ModelCard", &json::write(card)?)).transpose()
+    }
+
+    /// Why it is as it is; placements that were not planned here have none.
+    #[getter]
+    fn report(&self) -> Option<PlanReport> {
+        self.0.report().cloned().map(PlanReport)
+    }
+
+    /// Its name: the one that it came with, or one that follows from what it says.
+    #[getter]
+    fn instance_id(&self) -> String {
+        self.0.instance_id()
+    }
+
+    /// The placement as JSON on one line, in camelCase, as Skulk 1.3 has it for its transports.
+    fn to_json(&self, py: Python<'_>) -> String {
+        py.detach(|| self.0.to_json())
+    }
+
+    /// What `to_json` writes, as dictionaries and lists.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::plain(py, &self.to_json(py))
+    }
+
+    /// The tagged shard of one rank, with the card, as Skulk 1.3 gives it to a runner.
+    fn shard_metadata<'py>(&self, py: Python<'py>, rank: i128) -> PyResult<Bound<'py, PyAny>> {
+        let shard = usize::try_from(rank).ok().and_then(|rank| self.0.shard_metadata(rank));
+        let shard = shard.ok_or_else(|| {
+            let ranks = self.0.stages().len();
+            PyIndexError::new_err(format!("expected a rank below {ranks}, found {rank}"))
+        })?;
+        json::plain(py, &shard.to_string())
+    }
+
+    /// Returns when every layer and expert of the card's model has its place exactly once and each
+    /// device's part fits there by the placement's own budgets.
+    fn check(&self, py: Python<'_>, card: &Bound<'_, PyAny>) -> PyResult<()> {
+        let card = json::card(card)?;
+        py.detach(|| self.0.check(&card)).map_err(raise)
+    }
+
+    /// `check`, and whether each node's part fits into what the node has now: for placements without
+    /// budgets.
+    #[pyo3(signature = (card, cluster, context_tokens=8192))]
+    fn check_on(
+        &self,
+        py: Python<'_>,
+        card: &Bound<'_, PyAny>,
+        cluster: &Bound<'_, PyAny>,
+        context_tokens: i128,
+    ) -> PyResult<()> {
+        let (card, cluster) = (json::card(card)?, cluster_of(cluster)?);
+        let tokens = unsigned("context_tokens", context_tokens)?;
+        py.detach(|| self.0.check_on(&card, &cluster, tokens)).map_err(raise)
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<skulk.Placement: {}>", self.0)
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("skulk._notebook")?.call_method1("placement", (slf,))
+    }
+}
+
+/// Why a plan is as it is, or why there is none: what was considered and turned down, where the bytes
+/// go, what limits the context, and how fast it should be. `str()` is a table in text.
+#[pyclass(frozen, eq, module = "skulk")]
+#[derive(PartialEq)]
+pub(crate) struct PlanReport(pub(crate) skulk::PlanReport);
+
+#[pymethods]
+impl PlanReport {
+    /// Reads what `to_json` writes.
+    #[staticmethod]
+    fn from_json(text: &str) -> PyResult<Self> {
+        json::read("report", text).map(Self)
+    }
+
+    /// All of it as JSON, indented, in camelCase.
+    fn to_json(&self, py: Python<'_>) -> String {
+        py.detach(|| self.0.to_json())
+    }
+
+    /// What `to_json` writes, as dictionaries and lists.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::plain(py, &self.to_json(py))
+    }
+
+    /// Tables in Markdown.
+    fn to_markdown(&self, py: Python<'_>) -> String {
+        py.detach(|| self.0.to_markdown())
+    }
+
+    /// Tables and bars in HTML, to be put into a page.
+    fn to_html(&self, py: Python<'_>) -> String {
+        py.detach(|| self.0.to_html())
+    }
+
+    /// A picture of nodes, shards and links, as a whole SVG file.
+    fn to_svg(&self, py: Python<'_>) -> String {
+        py.detach(|| self.0.to_svg())
+    }
+
+    /// The picture, as notebooks show it.
+    #[getter]
+    fn picture<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        convert::picture(py, &self.to_svg(py))
+    }
+
+    fn __str__(&self, py: Python<'_>) -> String {
+        py.detach(|| self.0.to_string())
+    }
+
+    fn __repr__(&self) -> String {
+        let outcome = if self.0.refused.is_some() { "refused" } else { "placed" };
+        format!("<skulk.PlanReport: {} {outcome}>", self.0.model_id)
+    }
+
+    fn _repr_html_(&self, py: Python<'_>) -> String {
+        self.to_html(py)
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let py = slf.py();
+        let read = ("from_json", slf.get().to_json(py));
+        let read = py.import("operator")?.getattr("methodcaller")?.call1(read)?;
+        (read, (slf.get_type(),)).into_pyobject(py)
+    }
+}
+
+/// Plans where a model runs: the fastest placement on a cluster that satisfies what is asked for, the
+/// same for the same arguments. Nothing is loaded.
+///
+/// `card` is a `skulk.ModelCard`, or the path of a checkpoint, whose own tensors are counted then.
+/// `cluster` is this machine unless given. `sharding` splits by layers ("Pipeline") or every tensor
+/// ("Tensor"); `transport` is this library's own ("Direct"), "MlxRing" or "MlxJaccl". `min_nodes`,
+/// `required_nodes`, `excluded_nodes` and `coordinator`, which has the conversation and the first
+/// stage, restrict which nodes are used. `context_tokens` is for how many tokens keys and values are
+/// reserved. `strictness` "relaxed" does without margins of memory, "force" refuses nothing for its
+/// sake, and says what is over. Experts get `replicas` more owners. `inventory` says what each part
+/// weighs; else the card's size is divided. `rings` are the rings to consider, of MLX's transports
+/// alone, and `port` is where nodes listen.
+#[pyfunction]
+#[pyo3(
+    signature = (card, cluster=None, *, sharding="Pipeline", transport="Direct", min_nodes=1, required_nodes=Names(vec![]), excluded_nodes=Names(vec![]), coordinator=None, context_tokens=8192, strictness="safe", replicas=0, inventory=None, rings=None, port=50_000),
+    text_signature = "(card, cluster=None, *, sharding='Pipeline', transport='Direct', min_nodes=1, required_nodes=(), excluded_nodes=(), coordinator=None, context_tokens=8192, strictness='safe', replicas=0, inventory=None, rings=None, port=50000)"
+)]
+#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+pub(crate) fn plan(
+    py: Python<'_>,
+    card: &Bound<'_, PyAny>,
+    cluster: Option<&Bound<'_, PyAny>>,
+    sharding: &str,
+    transport: &str,
+    min_nodes: i128,
+    required_nodes: Names,
+    excluded_nodes: Names,
+    coordinator: Option<String>,
+    context_tokens: i128,
+    strictness: &str,
+    replicas: i128,
+    inventory: Option<&Bound<'_, PyAny>>,
+    rings: Option<Vec<Names>>,
+    port: i128,
+) -> PyResult<Placement> {
+    let mut request = Request::default();
+    request.sharding = json::named("sharding", sharding)?;
+    request.transport = json::named("transport", transport)?;
+    request.min_nodes = unsigned("min_nodes", min_nodes)?;
+    request.required_nodes = required_nodes.0.into_iter().map(NodeId::new).collect();
+    request.excluded_nodes = excluded_nodes.0.into_iter().map(NodeId::new).collect();
+    request.coordinator = coordinator.map(NodeId::new);
+    request.context_tokens = unsigned("context_tokens", context_tokens)?;
+    request.strictness = json::named("strictness", strictness)?;
+    request.replicas = unsigned("replicas", replicas)?;
+    request.inventory = inventory
+        .map(|inventory| json::read::<Inventory>("inventory", &json::text(inventory, "Inventory")?))
+        .transpose()?
+        .map(Arc::new);
+    let ring = |ring: Names| ring.0.into_iter().map(NodeId::new).collect();
+    request.rings = rings.map(|rings| rings.into_iter().map(ring).collect());
+    request.port = unsigned("port", port)?;
+    let cluster = cluster.map(cluster_of).transpose()?;
+    let here = || cluster.unwrap_or_else(Cluster::local);
+    let placement = if let Ok(path) = card.extract::<PathBuf>() {
+        py.detach(|| Planner::plan_checkpoint(path, &here(), &request))
+    } else {
+        let card = json::card(card)?;
+        py.detach(|| Planner::plan(&card, &here(), &request))
+    };
+    placement.map(Placement).map_err(raise)
+}
+
+/// The cluster that an argument is.
+pub(crate) fn cluster_of(value: &Bound<'_, PyAny>) -> PyResult<Cluster> {
+    json::read("cluster", &json::text(value, "Cluster")?)
+}
+
+/// The node that an argument is.
+pub(crate) fn node_of(value: &Bound<'_, PyAny>) -> PyResult<Node> {
+    json::read("node", &json::text(value, "Node")?)
+}
+
+/// This machine, as JSON.
+#[pyfunction]
+pub(crate) fn node_local(py: Python<'_>) -> PyResult<String> {
+    json::write(&py.detach(Node::local))
+}
+
+/// A cluster's JSON, read and written.
+#[pyfunction]
+pub(crate) fn cluster_json(text: &str) -> PyResult<String> {
+    json::write(&json::read::<Cluster>("cluster", text)?)
+}
+
+/// What a checkpoint's tensors weigh, as JSON.
+#[pyfunction]
+pub(crate) fn inventory_from_checkpoint(py: Python<'_>, path: PathBuf) -> PyResult<String> {
+    let counted = py.detach(|| Inventory::from_checkpoint(&*skulk::open_checkpoint(path)?));
+    json::write(&counted.map_err(raise)?)
+}
+
+/// What a card's model should weigh, as JSON.
+#[pyfunction]
+pub(crate) fn inventory_from_card(card: &Bound<'_, PyAny>) -> PyResult<String> {
+    json::write(&Inventory::from_card(&json::card(card)?))
+}
+
+/// What a mixture of experts weighs, every layer alike, as JSON.
+#[pyfunction]
+pub(crate) fn inventory_of_experts(
+    n_layers: i128,
+    attention: i128,
+    shared: i128,
+    n_experts: i128,
+    n_used: i128,
+    expert: i128,
+    kv_per_token: i128,
+) -> PyResult<String> {
+    json::write(&Inventory::of_experts(
+        unsigned("n_layers", n_layers)?,
+        unsigned("attention", attention)?,
+        unsigned("shared", shared)?,
+        (unsigned("n_experts", n_experts)?, unsigned("n_used", n_used)?),
+        unsigned("expert", expert)?,
+        unsigned("kv_per_token", kv_per_token)?,
+    ))
+}

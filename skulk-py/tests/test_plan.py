@@ -1,0 +1,360 @@
+"""Does planning work as it does in Rust, and do its results show and run?"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import skulk
+from conftest import FIXTURES, PROMPT
+from skulk import planning
+
+GIB = 1 << 30
+STORIES = FIXTURES / "stories260K"
+
+CARD = skulk.ModelCard(
+    model_id="org/<model>",
+    storage_size=skulk.StorageSize(40_000_000_000),
+    n_layers=48,
+    hidden_size=5120,
+    num_key_value_heads=8,
+    supports_tensor=True,
+    tasks=("TextGeneration",),
+    placement=skulk.PlacementCardConfig(("skulk-cpu",)),
+)
+
+
+def node(name: str, memory: int, **fields: Any) -> skulk.Node:
+    return skulk.Node(name, backends={"skulk-cpu"}, memory=skulk.NodeMemory(2 * memory * GIB, memory * GIB), **fields)
+
+
+CLUSTER = skulk.Cluster.mesh(
+    [node("a", 24), node("b", 24), node("c", 96, role="ffn_only")], skulk.LinkSpeed(2e-4, 1.2e9)
+)
+EXPERTS = skulk.Inventory.of_experts(
+    48, attention=200_000_000, shared=10_000_000, n_experts=16, n_used=2, expert=30_000_000, kv_per_token=4096
+)
+
+
+def test_a_model_is_placed_on_a_cluster() -> None:
+    placement = skulk.plan(CARD, CLUSTER)
+    assert placement.n_layers == 48 and placement.card == CARD
+    assert [layer for stage in placement.stages for layer in stage.layers] == list(range(48))
+    stage = placement.stages[0]
+    assert (stage.node, stage.backend, stage.engine, stage.part) == ("a", "skulk-cpu", "cpu", "whole")
+    assert "c" in {shard.node for shard in placement.experts}
+    assert "c" not in {stage.node for stage in placement.stages}
+    shard = placement.experts[0]
+    assert (shard.experts, shard.n_experts, shard.replica) == (range(1), 1, False)
+    for budget in placement.budgets:
+        assert 0 < sum(dataclasses.astuple(budget.bytes)) <= budget.usable
+    assert sum(b.bytes.attention + b.bytes.feed_forward for b in placement.budgets) == 40_000_000_000
+    placement.check(CARD)
+    placement.check_on(CARD, CLUSTER)
+    assert "a (skulk-cpu)" in str(placement) and str(placement) in repr(placement)
+    assert placement.instance_id.startswith("org--<model>@")
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    first, again = skulk.plan(CARD, CLUSTER), skulk.plan(CARD, CLUSTER)
+    assert first == again != skulk.plan(CARD, CLUSTER, context_tokens=16)
+    assert first.report == again.report
+    turned = dataclasses.replace(CLUSTER, nodes=CLUSTER.nodes[::-1])
+    assert skulk.plan(CARD, turned) == first
+
+
+def test_placements_travel_as_json() -> None:
+    placement = skulk.plan(CARD, CLUSTER)
+    received = skulk.Placement.from_json(placement.to_json())
+    assert received.report is None and received.to_json() == placement.to_json()
+    assert (received.stages, received.experts) == (placement.stages, placement.experts)
+    assert received.budgets == placement.budgets and received.card == CARD
+    received.check(CARD)
+    assert json.loads(placement.to_json()) == placement.to_dict()
+    ((kind, shard),) = placement.shard_metadata(0).items()
+    assert kind == "PipelineShardMetadata" and shard["modelCard"]["nLayers"] == 48
+    for rank in (99, -1):
+        with pytest.raises(IndexError):
+            placement.shard_metadata(rank)
+    with pytest.raises(skulk.PlacementInvalidError) as caught:
+        received.check(dataclasses.replace(CARD, n_layers=47))
+    assert "47 layers, found 48" in caught.value.message
+    for text in ("", "{}", "[]", placement.to_json().replace('"endLayer":', '"lastLayer":')):
+        with pytest.raises(skulk.PlacementInvalidError):
+            skulk.Placement.from_json(text)
+
+
+def test_placements_without_budgets_are_checked_on_a_cluster() -> None:
+    cluster = skulk.Cluster([node("a", 96)])
+    card = dataclasses.replace(CARD, placement=skulk.PlacementCardConfig(("mlx",)))
+    cluster.nodes[0].backends = {"mlx"}
+    placement = skulk.Placement.from_json(skulk.plan(card, cluster, transport="MlxRing").to_json())
+    assert placement.budgets == []
+    placement.check_on(card, cluster)
+    cluster.nodes[0].memory = skulk.NodeMemory(GIB, GIB)
+    with pytest.raises(skulk.PlacementInvalidError, match="at most 768.0 MiB"):
+        placement.check_on(card, cluster)
+    cluster.nodes[0].memory = None
+    with pytest.raises(skulk.PlanPendingError) as caught:
+        placement.check_on(card, cluster)
+    assert caught.value.report is None
+
+
+def test_what_is_asked_for_is_done() -> None:
+    def nodes(**request: Any) -> set[str]:
+        placement = skulk.plan(CARD, CLUSTER, **request)
+        return {stage.node for stage in placement.stages} | {shard.node for shard in placement.experts}
+
+    assert nodes(coordinator="b") >= {"b"}
+    assert nodes(required_nodes={"a", "b"}, min_nodes=3) == {"a", "b", "c"}
+    assert "a" not in nodes(excluded_nodes=["a"])
+    assert skulk.plan(CARD, CLUSTER, inventory=EXPERTS).experts[0].n_experts == 16
+    replicas = skulk.plan(CARD, CLUSTER, inventory=EXPERTS, replicas=1).experts
+    assert any(shard.replica for shard in replicas)
+    relaxed = skulk.plan(CARD, CLUSTER, strictness="relaxed").report
+    assert relaxed is not None and relaxed.to_dict()["strictness"] == "relaxed"
+
+
+def test_rings_are_those_of_the_reference() -> None:
+    links = [skulk.Link(a, b, skulk.Socket(f"10.0.0.{b}")) for a in "123" for b in "123" if a != b]
+    nodes = [node(name, 64) for name in "123"]
+    for each in nodes:
+        each.backends = {"mlx-metal"}
+    cluster = skulk.Cluster(nodes, links)
+    card = dataclasses.replace(CARD, placement=skulk.PlacementCardConfig(("mlx-metal",)))
+    for ring in (["1", "2", "3"], ["3", "2", "1"]):
+        placement = skulk.plan(card, cluster, transport="MlxRing", rings=[ring], port=50_123)
+        assert [stage.node for stage in placement.stages] == ring
+        data = placement.to_dict()["MlxRingInstance"]
+        assert data["ephemeralPort"] == 50_123 and set(data["hostsByNode"]) == set("123")
+    tensor = skulk.plan(card, cluster, transport="MlxRing", sharding="Tensor", min_nodes=2)
+    assert {stage.part for stage in tensor.stages} == {"tensor"} and len(tensor.stages) == 2
+    cfg = skulk.plan(dataclasses.replace(card, uses_cfg=True), cluster, transport="MlxRing", min_nodes=2)
+    assert [stage.cfg for stage in cfg.stages] == [skulk.CfgPart(0, 2, 0, 1), skulk.CfgPart(1, 2, 0, 1)]
+    assert planning.rings(card, cluster)[0] == ["1"] and planning.leaves(cluster) == []
+
+
+def test_refusals_carry_their_report() -> None:
+    with pytest.raises(skulk.PlanNoFitError) as caught:
+        skulk.plan(CARD, CLUSTER, excluded_nodes=["c"])
+    error = caught.value
+    assert error.report is not None and error.detail == {"report": error.report} and error.hint
+    facts = error.report.to_dict()
+    assert facts["refused"]["rule"] == "memory" and facts["wouldFit"]
+    assert str(error.report).startswith("Refused: ") and "refused" in repr(error.report)
+    copy = pickle.loads(pickle.dumps(error))
+    assert copy.report == error.report and str(copy) == str(error)
+
+    waiting = skulk.Cluster([skulk.Node("a", backends={"skulk-cpu"})])
+    with pytest.raises(skulk.PlanPendingError) as pending:
+        skulk.plan(CARD, waiting)
+    assert pending.value.retry == "now"
+    assert pending.value.report is not None and pending.value.report.to_dict()["refused"]["pending"]
+
+
+def test_reports_are_shown_in_every_form() -> None:
+    placement = skulk.plan(CARD, CLUSTER)
+    report = placement.report
+    assert report is not None
+    facts = report.to_dict()
+    assert facts == json.loads(report.to_json()) and facts["modelId"] == CARD.model_id
+    assert skulk.PlanReport.from_json(report.to_json()) == report
+    assert str(report).startswith("Placed: org/<model>") and "placed" in repr(report)
+    assert "| node " in report.to_markdown()
+    html = placement._repr_html_()
+    assert html == report.to_html() == report._repr_html_()
+    page = ElementTree.fromstring(f"<html>{html}</html>")
+    assert any("org/<model>" in (text or "") for text in page.itertext())
+    picture = ElementTree.fromstring(report.picture._repr_svg_())
+    assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+    assert report.to_svg() == str(report.picture) == report.picture.svg
+
+
+def test_a_placement_without_report_shows_its_stages() -> None:
+    received = skulk.Placement.from_json(skulk.plan(CARD, CLUSTER).to_json())
+    table = ElementTree.fromstring(received._repr_html_())
+    assert len(table.findall("tr")) == 1 + len(received.stages)
+    assert "<model>" in "".join(table.itertext())
+    assert "<table>" in skulk.Placement.by_counts([("cpu", 3)])._repr_html_()
+
+
+def test_clusters_go_through_json() -> None:
+    cluster = skulk.Cluster(
+        [
+            skulk.Node(
+                "a",
+                role="management",
+                backends={"mlx", "skulk-cpu"},
+                memory=skulk.NodeMemory(2, 1),
+                bytes_per_second=1e9,
+                cores=8,
+                accelerators=[skulk.Accelerator(vendor="amd", name="x", vram_total_bytes=3)],
+                interfaces=[skulk.NetworkInterface("en0", "10.0.0.1", "ethernet")],
+                downloads={"org/a_model": 0.5},
+            ),
+            skulk.Node("b"),
+        ],
+        [
+            skulk.Link("a", "b", skulk.Socket("10.0.0.2"), skulk.LinkSpeed(1e-3, 1e9)),
+            skulk.Link("b", "a", skulk.Rdma("rdma_en2", "rdma_en3")),
+        ],
+    )
+    assert skulk.Cluster.from_json(cluster.to_json()) == cluster
+    data = json.loads(cluster.to_json())
+    assert data["links"][1] == {
+        "source": "b",
+        "sink": "a",
+        "type": "rdma",
+        "sourceIface": "rdma_en2",
+        "sinkIface": "rdma_en3",
+        "speed": None,
+    }
+    assert data["nodes"][0]["downloads"] == {"org/a_model": 0.5}
+    assert data["nodes"][0]["accelerators"][0]["vramTotalBytes"] == 3
+    mesh = skulk.Cluster.mesh([skulk.Node("a")])
+    assert mesh.mesh_speed == skulk.LinkSpeed() and skulk.Cluster.from_json(mesh.to_json()) == mesh
+    for text in ("", "[]", '{"nodes": [{"id": "a", "colour": "red"}]}'):
+        with pytest.raises(skulk.InvalidArgumentError) as caught:
+            skulk.Cluster.from_json(text)
+        assert caught.value.context["field"] == "cluster"
+
+
+def test_defaults_are_those_of_rust() -> None:
+    # What JSON leaves out gets Rust's defaults, what Python leaves out the dataclasses'.
+    text = '{"nodes": [{"id": "a", "accelerators": [{"vendor": "unknown"}]}]}'
+    assert skulk.Cluster.from_json(text) == skulk.Cluster([skulk.Node("a", accelerators=[skulk.Accelerator()])])
+    assert skulk.plan(CARD, skulk.Cluster.mesh(CLUSTER.nodes)) == skulk.plan(
+        CARD, skulk.Cluster(CLUSTER.nodes, mesh_speed=skulk.LinkSpeed(5e-4, 1.17e8))
+    )
+
+
+def test_this_machine_is_a_node() -> None:
+    here = skulk.Node.local()
+    assert here.id == "local" and here.backends is not None and "skulk-cpu" in here.backends
+    assert here.memory is not None and 0 < here.memory.ram_available <= here.memory.ram_total
+    assert here.cores and [node.id for node in skulk.Cluster.local().nodes] == ["local"]
+    usable = planning.usable_memory(here)
+    assert usable is not None and 0 < usable.bytes <= here.memory.ram_total
+    cpu = skulk.devices()[0]
+    assert (cpu.vendor, cpu.memory_used_bytes) == ("cpu", None)
+
+
+def test_what_a_checkpoint_weighs_is_counted() -> None:
+    counted = skulk.Inventory.from_checkpoint(STORIES)
+    assert counted.exact and len(counted.layers) == 5 and counted.embedding > 0
+    assert counted.to_dict()["layers"][0]["kvPerToken"] == counted.layers[0].kv_per_token > 0
+    divided = skulk.Inventory.from_card(CARD)
+    assert sum(layer.attention + layer.ffn for layer in divided.layers) == CARD.storage_size.in_bytes
+    assert EXPERTS.layers[47].n_experts == 16 and not EXPERTS.exact
+    card = skulk.ModelCard.from_checkpoint(STORIES)
+    assert skulk.plan(STORIES).stages == skulk.plan(card, inventory=counted).stages
+
+
+@pytest.mark.parametrize("request_", [{}, {"context_tokens": 64, "strictness": "force"}])
+def test_a_planned_model_generates_the_same(stories: skulk.Model, request_: dict[str, Any]) -> None:
+    expected = stories.generate(PROMPT, max_tokens=24).text()
+    placement = skulk.plan(str(STORIES), **request_)
+    assert placement.report is not None and placement.report.to_dict()["exact"]
+    model = skulk.Model.load(STORIES, placement=placement, threads=1)
+    assert [stage.layers for stage in model.stages] == [stage.layers for stage in placement.stages]
+    assert model.generate(PROMPT, max_tokens=24).text() == expected
+
+
+def test_a_placement_that_arrives_runs_under_this_nodes_name(stories: skulk.Model) -> None:
+    here = skulk.Node.local()
+    here.id = "desk"
+    placement = skulk.Placement.from_json(skulk.plan(STORIES, skulk.Cluster([here])).to_json())
+    with pytest.raises(skulk.PlacementInvalidError, match="found a part on `desk`"):
+        skulk.Model.load(STORIES, placement=placement)
+    model = skulk.Model.load(STORIES, placement=placement, node="desk", threads=1)
+    assert model.generate(PROMPT, max_tokens=8).text() == stories.generate(PROMPT, max_tokens=8).text()
+    counted = skulk.Placement.by_counts([("cpu", 3), ("candle-cpu", 2)])
+    model = skulk.Model.load(STORIES, placement=counted, threads=1)
+    assert [stage.engine for stage in model.stages] == ["cpu", "candle-cpu"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        ({"sharding": "Diagonal"}, "sharding"),
+        ({"transport": "Pigeon"}, "transport"),
+        ({"strictness": "careless"}, "strictness"),
+        ({"min_nodes": -1}, "min_nodes"),
+        ({"context_tokens": 2**64}, "context_tokens"),
+        ({"replicas": -1}, "replicas"),
+        ({"port": 65_536}, "port"),
+        ({"rings": [["a", "a"]], "transport": "MlxRing"}, "rings"),
+        ({"inventory": skulk.Inventory([])}, "inventory"),
+        ({"inventory": skulk.Inventory([skulk.LayerBytes(attention=-1)] * 48)}, "inventory"),
+        ({"cluster": skulk.Cluster([skulk.Node("a"), skulk.Node("a")])}, "nodes"),
+        ({"cluster": skulk.Cluster([skulk.Node("a", cores=-1)])}, "cluster"),
+        ({"cluster": skulk.Cluster([skulk.Node("a", role="king")])}, "cluster"),  # type: ignore[arg-type]
+        ({"cluster": skulk.Cluster.mesh([], skulk.LinkSpeed(float("nan"), 1.0))}, "cluster"),
+    ],
+)
+def test_impossible_requests_name_their_field(request_: dict[str, Any], field: str) -> None:
+    with pytest.raises(skulk.InvalidArgumentError) as caught:
+        skulk.plan(CARD, **({"cluster": CLUSTER} | request_))
+    assert caught.value.context["field"] == field
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (3,),
+        (None,),
+        (CARD, 3),
+        (CARD, CARD),
+        (CARD, CLUSTER, "Pipeline"),
+        (CARD, skulk.Cluster([skulk.Node(object())])),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_types_are_type_errors(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError):
+        skulk.plan(*arguments)
+
+
+def test_one_name_is_not_several() -> None:
+    with pytest.raises(TypeError, match="found one text"):
+        skulk.plan(CARD, CLUSTER, required_nodes="abc")
+    with pytest.raises(TypeError):
+        skulk.Model.load(STORIES, placement=3)  # type: ignore[arg-type]
+
+
+def test_the_functions_behind_plans_say_what_is_wrong() -> None:
+    with pytest.raises(skulk.PlanNoFitError) as caught:
+        planning.allocate_layers(1, [0.5, 0.5])
+    assert caught.value.report is None
+    with pytest.raises(skulk.InvalidArgumentError):
+        planning.scale(-1, 2.0)
+    with pytest.raises(skulk.InvalidArgumentError):
+        planning.GgufFile("m.gguf", -1)
+    with pytest.raises(skulk.ConfigInvalidError):
+        planning.config_facts({"hidden_size": 3}, "acme/m")
+    with pytest.raises(skulk.CheckpointTruncatedError):
+        planning.gguf_facts(b"GGUF\x03\0\0\0")
+    chunks = planning.prefill_chunks(2**62, 1)
+    assert iter(chunks) is chunks and next(chunks) == 1
+    file = planning.GgufFile("a/m-Q4_K_M-00001-of-00002.gguf", 7)
+    assert file == planning.GgufFile("a/m-Q4_K_M-00001-of-00002.gguf", 7) != planning.GgufFile("b")
+    assert planning.select_gguf([file]) == (file, 7) and planning.select_gguf([]) is None
+    assert file.holds_a_model and not file.holds_a_projector and "Q4_K_M" in repr(file)
+    assert planning.serves("skulk-wgpu-vulkan:0", "skulk-wgpu")
+
+
+def test_everything_of_planning_is_documented() -> None:
+    for name in planning.__all__:
+        assert isinstance(getattr(planning, name), (int, float)) or getattr(planning, name).__doc__, name
+
+
+def test_a_report_of_a_saved_picture(tmp_path: Path) -> None:
+    report = skulk.plan(CARD, CLUSTER).report
+    assert report is not None
+    (tmp_path / "plan.svg").write_text(report.to_svg(), encoding="utf-8")
+    assert ElementTree.parse(tmp_path / "plan.svg").getroot().tag.endswith("svg")
