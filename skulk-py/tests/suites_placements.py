@@ -33,7 +33,8 @@ def node(name: str, given: dict[str, Any], model: str) -> skulk.Node:
 
     node = skulk.Node(name)
     if (memory := of("memory")) is not None:
-        node.memory = skulk.NodeMemory(memory["ramTotal"], memory["ramAvailable"])
+        # Less than nothing is nothing here.
+        node.memory = skulk.NodeMemory(max(memory["ramTotal"], 0), max(memory["ramAvailable"], 0))
     if (resources := of("resources")) is not None:
         # What is left out has the defaults of the reference.
         node.backends = set(resources.get("backends", ["mlx"]))
@@ -136,9 +137,16 @@ def described(placement: skulk.Placement) -> dict[str, Any]:
     return found
 
 
-def has_negative_size(case: Case) -> bool:
-    """Whether a card is one that only the reference takes: fewer bytes than none."""
-    return bool(case["input"]["card"]["storageSize"]["inBytes"] < 0)
+def is_refused_here(case: Case) -> bool:
+    """Whether a card is one that only the reference takes: no name, or sizes and limits that cannot be."""
+    card = case["input"]["card"]
+    limits = card["placement"] or {}
+    below = [
+        (card["storageSize"]["inBytes"], 0),
+        (limits.get("minVramGib"), 0),
+        (limits.get("maxContextTokens"), 1),
+    ]
+    return card["modelId"] == "" or any(value is not None and value < least for value, least in below)
 
 
 def is_over(card: skulk.ModelCard, cluster: skulk.Cluster, expected: dict[str, Any]) -> bool:

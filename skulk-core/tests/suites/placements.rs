@@ -47,7 +47,8 @@ fn node(name: &str, input: &Value, model: &str) -> Node {
     let of = |section: &str| input[section].get(name).filter(|value| !value.is_null());
     let mut node = Node::new(name);
     if let Some(memory) = of("memory") {
-        let bytes = |key: &str| memory[key].as_u64().unwrap();
+        // Less than nothing is nothing here.
+        let bytes = |key: &str| memory[key].as_u64().unwrap_or_else(|| number(&memory[key]).max(0.0) as u64);
         node.memory = Some(NodeMemory { ram_total: bytes("ramTotal"), ram_available: bytes("ramAvailable") });
     }
     if let Some(resources) = of("resources") {
@@ -211,18 +212,24 @@ fn described(placement: &Placement) -> Value {
     described
 }
 
-/// Whether a card is one that only the reference takes: fewer bytes than none.
-fn has_negative_size(case: &Value) -> bool {
-    case["input"]["card"]["storageSize"]["inBytes"].as_i64().is_some_and(|bytes| bytes < 0)
+/// Whether a card is one that only the reference takes: no name, or sizes and limits that cannot be.
+fn is_refused_here(case: &Value) -> bool {
+    let card = &case["input"]["card"];
+    let placement = &card["placement"];
+    let below = |value: &Value, least: f64| value.as_f64().is_some_and(|value| value < least);
+    card["modelId"] == ""
+        || below(&card["storageSize"]["inBytes"], 0.0)
+        || below(&placement["minVramGib"], 0.0)
+        || below(&placement["maxContextTokens"], 1.0)
 }
 
 fn as_recorded(case: &Value) -> Result<(), String> {
     let (card, cluster, mut request) = match problem(case) {
-        Err(error) if has_negative_size(case) => {
+        Err(error) if is_refused_here(case) => {
             return expect("kind", &ErrorKind::CardInvalid, &error.kind());
         }
         Err(error) => return Err(error.to_string()),
-        Ok(_) if has_negative_size(case) => return Err("a card of a negative size was taken".to_owned()),
+        Ok(_) if is_refused_here(case) => return Err("a card was taken that cannot be".to_owned()),
         Ok(problem) => problem,
     };
     let expected = &case["expected"];
@@ -288,7 +295,7 @@ fn placements_are_the_references() {
 
 /// What the planner's own rings must hold to, whatever the reference took.
 fn on_its_own(case: &Value) -> Result<(), String> {
-    if has_negative_size(case) {
+    if is_refused_here(case) {
         return Ok(());
     }
     let (card, cluster, request) = problem(case).map_err(|e| e.to_string())?;
