@@ -109,8 +109,8 @@ impl Placement {
         py.detach(|| self.0.check(&card)).map_err(raise)
     }
 
-    /// `check`, and whether each node's part fits into what the node has now: for placements without
-    /// budgets.
+    /// `check`, and whether each part fits into what its node has now: what the budgets say, and without
+    /// budgets what the reference estimates.
     #[pyo3(signature = (card, cluster, context_tokens=8192))]
     fn check_on(
         &self,

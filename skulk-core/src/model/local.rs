@@ -2,10 +2,9 @@
 
 use super::engine::devices;
 use crate::engine::DeviceInfo;
+use crate::ids::EngineId;
+use crate::plan::backend::tag_of;
 use crate::plan::{Accelerator, Cluster, Node, NodeId, NodeMemory, Vendor};
-
-/// Before an engine's name, it is a backend's tag.
-const TAG: &str = "skulk-";
 
 impl Node {
     /// This machine, named [`NodeId::LOCAL`]: memory, cores, and GPUs with the backends by which this build
@@ -18,9 +17,9 @@ impl Node {
     pub fn local() -> Self {
         let gpus =
             best(devices().into_iter().filter(|it| it.vendor != Vendor::Cpu && !it.software).collect());
-        let tag = |device: &DeviceInfo| format!("{TAG}{}", device.engine);
-        let mut node =
-            Node::new(NodeId::LOCAL).backends([format!("{TAG}cpu")].into_iter().chain(gpus.iter().map(tag)));
+        let tag = |device: &DeviceInfo| tag_of(&device.engine);
+        let mut node = Node::new(NodeId::LOCAL)
+            .backends([tag_of(&EngineId::new("cpu"))].into_iter().chain(gpus.iter().map(tag)));
         node.memory = memory();
         node.cores = std::thread::available_parallelism().ok().map(usize::from);
         node.accelerators = gpus
@@ -94,7 +93,6 @@ fn not_taken(statistics: &str, total: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::EngineId;
 
     #[test]
     fn this_machine_has_memory_and_a_processor() {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::ids::EngineId;
+
 /// Engines that tags can begin with: Skulk 1.3's two, and this library.
 const ENGINES: [&str; 3] = ["mlx", "llama_cpp", SKULK];
 const SKULK: &str = "skulk";
@@ -18,6 +20,16 @@ pub fn engine_of(tag: &str) -> Option<&'static str> {
     ENGINES
         .into_iter()
         .find(|engine| tag.strip_prefix(engine).is_some_and(|t| t.is_empty() || t.starts_with('-')))
+}
+
+/// The tag of one of this library's engines: `skulk-cpu`.
+pub fn tag_of(engine: &EngineId) -> String {
+    format!("{SKULK}-{engine}")
+}
+
+/// This library's engine that a tag names, as `cpu` for `skulk-cpu`; `None` for other software's.
+pub fn own_engine(tag: &str) -> Option<EngineId> {
+    tag.strip_prefix(SKULK)?.strip_prefix('-').map(EngineId::new)
 }
 
 /// Whether an engine can run one model over several nodes.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::cluster::{Cluster, NodeId};
+use super::direct::seats;
 use super::memory::{shard_footprint, usable_memory};
 use super::placement::{Part, Placement, invalid};
 use super::request::Strictness;
@@ -16,8 +17,8 @@ const ACCOUNTED: u128 = 95;
 
 impl Placement {
     /// Whether every layer and expert of the card's model has its place exactly once, and what each device is
-    /// to hold fits there by the placement's own budgets. Placements in the form of MLX instances have none:
-    /// see [`check_on`](Self::check_on).
+    /// to hold fits there by the placement's own budgets. Placements that came as MLX instances have none, and
+    /// budgets may be wrong: [`check_on`](Self::check_on) looks at the nodes.
     ///
     /// # Errors
     /// [`ErrorKind::PlacementInvalid`] naming what is wrong, and on which node or layer.
@@ -44,31 +45,51 @@ impl Placement {
         self.budgets_hold(card)
     }
 
-    /// [`check`](Self::check), and whether each node's part fits into what the node has now, as the reference
-    /// estimates it: for placements without budgets.
+    /// [`check`](Self::check), and whether each part fits into what its node has now, with the margins of
+    /// [`Strictness::Safe`]: what the budgets say that a device is to hold, and without budgets what the
+    /// reference estimates for a node's share of the card's size.
     ///
     /// # Errors
     /// [`ErrorKind::PlacementInvalid`]; [`ErrorKind::PlanPending`] where a node has not reported its memory.
     pub fn check_on(&self, card: &ModelCard, cluster: &Cluster, context_tokens: u64) -> Result<()> {
         self.check(card)?;
+        let find = |id: &NodeId| {
+            cluster.nodes.iter().find(|node| node.id == *id).ok_or_else(|| {
+                invalid("the placement names a node that the cluster lacks".to_owned()).with("node", id)
+            })
+        };
+        let pending = |id: &NodeId| {
+            Error::new(ErrorKind::PlanPending, "the node has not reported its memory yet").with("node", id)
+        };
+        for budget in &self.budgets {
+            let node = find(&budget.node)?;
+            let devices = seats::of_node(0, node, card, Strictness::Safe);
+            let device = devices.iter().find(|device| device.backend == budget.backend);
+            let usable = match device {
+                Some(device) => device.usable,
+                None if node.memory.is_none() => return Err(pending(&budget.node)),
+                None => {
+                    let backend = budget.backend.as_deref().unwrap_or("none");
+                    let message = format!("expected a device with backend {backend} on the node, found none");
+                    return Err(invalid(message).with("node", &budget.node));
+                }
+            };
+            if budget.bytes.total() > usable {
+                return Err(over(&budget.node, budget.bytes.total(), usable));
+            }
+        }
         let mut fractions: BTreeMap<&NodeId, f64> = BTreeMap::new();
         let world = self.stages.len() as f64;
-        for stage in &self.stages {
+        for stage in self.stages.iter().filter(|_| self.budgets.is_empty()) {
             *fractions.entry(&stage.node).or_default() += match stage.part {
                 Part::Tensor => 1.0 / world,
                 Part::Whole | Part::Cfg { .. } => stage.layers.len() as f64 / self.n_layers as f64,
             };
         }
         for (id, fraction) in fractions {
-            let node = cluster.nodes.iter().find(|node| node.id == *id).ok_or_else(|| {
-                invalid("the placement names a node that the cluster lacks".to_owned()).with("node", id)
-            })?;
-            let usable = usable_memory(node, Strictness::Safe).ok_or_else(|| {
-                Error::new(ErrorKind::PlanPending, "the node has not reported its memory yet")
-                    .with("node", id)
-            })?;
+            let usable = usable_memory(find(id)?, Strictness::Safe).ok_or_else(|| pending(id))?;
             let needed = shard_footprint(card, fraction, context_tokens, Strictness::Safe);
-            if self.budgets.is_empty() && needed > usable.bytes {
+            if needed > usable.bytes {
                 return Err(over(id, needed, usable.bytes));
             }
         }

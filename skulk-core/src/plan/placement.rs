@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::backend::{own_engine, tag_of};
 use super::cluster::NodeId;
 use super::coverage;
 use super::instance::{Ids, Instance};
@@ -107,36 +108,30 @@ pub struct Budget {
     pub usable: u64,
 }
 
-/// The prefix that this library's backend tags have: the rest is an engine's name.
-const TAG: &str = "skulk-";
-
 impl Stage {
     /// Layers on an engine of this process.
     pub fn new(engine: &EngineId, layers: Range<usize>) -> Self {
-        let backend = Some(format!("{TAG}{engine}"));
+        let backend = Some(tag_of(engine));
         Self { node: NodeId::new(NodeId::LOCAL), backend, layers, part: Part::Whole }
     }
 
     /// The engine of this library that runs it; `None` for other software's backends.
     pub fn engine(&self) -> Option<EngineId> {
-        engine_in(self.backend.as_deref()?)
+        own_engine(self.backend.as_deref()?)
     }
 
     pub(crate) fn set_engine(&mut self, engine: &EngineId) {
-        self.backend = Some(format!("{TAG}{engine}"));
+        self.backend = Some(tag_of(engine));
     }
 }
 
 impl ExpertShard {
     /// The engine of this library that computes them; `None` for other software's backends.
     pub fn engine(&self) -> Option<EngineId> {
-        engine_in(self.backend.as_deref()?)
+        own_engine(self.backend.as_deref()?)
     }
 }
 
-fn engine_in(tag: &str) -> Option<EngineId> {
-    tag.strip_prefix(TAG).map(EngineId::new)
-}
 impl Placement {
     /// A placement of these stages over a model of `n_layers` layers.
     ///

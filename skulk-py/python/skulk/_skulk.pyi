@@ -265,8 +265,8 @@ class Placement:
         """
 
     def check_on(self, card: ModelCard, cluster: Cluster, context_tokens: int = 8192) -> None:
-        """`check`, and whether each node's part fits into what the node has now: for placements without
-        budgets.
+        """`check`, and whether each part fits into what its node has now: what the budgets say, and without
+        budgets what the reference estimates.
 
         Raises `PlacementInvalidError` otherwise, and `PlanPendingError` where a node has not reported its
         memory.

@@ -13,7 +13,7 @@ mod outcome;
 mod problem;
 mod replicas;
 mod rules;
-mod seats;
+pub(super) mod seats;
 mod speculation;
 
 use self::arrange::{Arrangement, Group};

@@ -9,7 +9,8 @@ use super::cost::{Owner, seconds};
 use super::problem::Problem;
 use super::replicas::more_owners;
 use super::rules::Rules;
-use super::{fits, search_forced, speculation};
+use super::seats::Seat;
+use super::{fits, search, search_forced, speculation};
 use crate::bytes::ByteSize;
 use crate::error::{Detail, Error, ErrorKind};
 use crate::plan::backend::engine_of;
@@ -349,15 +350,28 @@ fn what_would_fit(problem: &Problem<'_>, cluster: &Cluster, closest: &[NodeRepor
             found.push("no excluded nodes".to_owned());
         }
     }
-    let over: Vec<String> = closest
-        .iter()
-        .filter(|node| node.over() > 0)
-        .map(|node| format!("{} on `{}`", ByteSize(node.over()), node.node))
-        .collect();
-    if !over.is_empty() {
+    let over: Vec<&NodeReport> = closest.iter().filter(|node| node.over() > 0).collect();
+    if fits_with_more(problem, cluster, &over) {
+        let over: Vec<String> =
+            over.iter().map(|node| format!("{} on `{}`", ByteSize(node.over()), node.node)).collect();
         let listed: Vec<String> = over.iter().take(4).cloned().collect();
         let more = if over.len() > 4 { format!(" and on {} others", over.len() - 4) } else { String::new() };
         found.push(format!("more memory: {}{more}", listed.join(", ")));
     }
     found
+}
+
+/// Whether there is a placement once these devices have what they lack.
+fn fits_with_more(problem: &Problem<'_>, cluster: &Cluster, over: &[&NodeReport]) -> bool {
+    let (mut richer, _) = Problem::new(problem.card, cluster, problem.request, &mut Rules::default());
+    // Margins are rounded up for each part, in all only once.
+    let rounding = (richer.every_expert().len() + richer.whole_layers().len()) as u64;
+    for device in over {
+        let ids = &richer.ids;
+        let is_it = |seat: &&mut Seat| *ids[seat.node] == device.node && seat.backend == device.backend;
+        if let Some(seat) = richer.seats.iter_mut().find(is_it) {
+            seat.usable = device.bytes.total().saturating_add(rounding);
+        }
+    }
+    !over.is_empty() && search(&richer, 1.0, usize::MAX).best.is_some()
 }

@@ -25,15 +25,15 @@ const fn assumed(vendor: Vendor) -> f64 {
 
 /// A device that can hold a part of the model.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Seat {
+pub(in crate::plan) struct Seat {
     /// Its node, by index.
     pub(super) node: usize,
     /// The backend that runs there; `None`: the node has not said.
-    pub(super) backend: Option<String>,
+    pub(in crate::plan) backend: Option<String>,
     /// What it is, in words.
     pub(super) device: String,
     /// Bytes it can hold.
-    pub(super) usable: u64,
+    pub(in crate::plan) usable: u64,
     /// Bytes a second that it reads.
     pub(super) rate: f64,
     /// It may hold attention.
@@ -56,7 +56,12 @@ fn measured(rate: Option<f64>) -> Option<f64> {
 
 /// The devices of a node on which the card's model can run; none when no backend of the node is on the card,
 /// or its memory is not known.
-pub(super) fn of_node(at: usize, node: &Node, card: &ModelCard, strictness: Strictness) -> Vec<Seat> {
+pub(in crate::plan) fn of_node(
+    at: usize,
+    node: &Node,
+    card: &ModelCard,
+    strictness: Strictness,
+) -> Vec<Seat> {
     let placement = &card.placement;
     let resolve = |tags: &BTreeSet<String>| {
         let chosen = resolve_backend(&placement.compatible_backends, &placement.backend_preference, tags);

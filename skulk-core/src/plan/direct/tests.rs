@@ -437,3 +437,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn placements_are_checked_on_the_nodes_there_are() {
+    let cluster = |gib| mesh(vec![gpu_node("a", 12, gib), memory_node("b", 64)]);
+    let card = card(20, 40);
+    let placement = plan(&card, &cluster(64), &Request::default());
+    let received = Placement::from_json(&placement.to_json()).unwrap();
+    received.check_on(&card, &cluster(64), 8192).unwrap();
+    let kind = |cluster: &Cluster| {
+        received.check(&card).unwrap();
+        received.check_on(&card, cluster, 8192).unwrap_err().kind()
+    };
+    // Less than when it was planned, other devices, other nodes, and nothing known.
+    let poor = |id: &str| gpu_node(id, 2, 1);
+    assert_eq!(kind(&mesh(vec![poor("a"), poor("b")])), ErrorKind::PlacementInvalid);
+    assert_eq!(kind(&mesh(vec![memory_node("a", 64).backends(["mlx"])])), ErrorKind::PlacementInvalid);
+    assert_eq!(kind(&mesh(vec![memory_node("c", 64)])), ErrorKind::PlacementInvalid);
+    let silent = |id: &str| Node::new(id).backends(["skulk-cpu"]);
+    assert_eq!(kind(&mesh(vec![silent("a"), silent("b")])), ErrorKind::PlanPending);
+    // Budgets that say more than there is.
+    let text = placement.to_json();
+    let usable = format!("\"usable\":{}", placement.budgets()[0].usable);
+    assert!(text.contains(&usable));
+    let boasting = Placement::from_json(&text.replace(&usable, "\"usable\":9000000000000000000")).unwrap();
+    boasting.check(&card).unwrap();
+    assert!(boasting.check_on(&card, &mesh(vec![poor("a"), poor("b")]), 8192).is_err());
+}
