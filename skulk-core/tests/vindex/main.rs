@@ -1,6 +1,9 @@
 //! Are vindex folders read as LARQL wrote them, and refused when they are wrong?
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "../support/exercise.rs"]
+#[allow(dead_code, unreachable_pub)] // Other tests use the rest.
+mod exercise;
 #[path = "../support/fixtures.rs"]
 mod fixtures;
 #[path = "../parity/stages.rs"]
