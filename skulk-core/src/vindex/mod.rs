@@ -12,7 +12,7 @@ mod parts;
 mod reader;
 mod tensors;
 
-pub use index::{VindexIndex, VindexLayer, VindexLevel, VindexModel, VindexMoe, VindexQuant};
+pub use index::{SkulkExtra, VindexIndex, VindexLayer, VindexLevel, VindexModel, VindexMoe, VindexQuant};
 pub use layer_file::{LayerEntry, LayerHeader};
 pub use manifest::{QuantEntry, WeightEntry, WeightKind, read_quant_manifest, read_weight_manifest};
 pub use reader::{VindexMetadata, VindexReader};

@@ -151,6 +151,9 @@ fn opens_without_touching_weights() {
     }
 }
 
+/// Files, tensors that they hold, and some that they lack with the file and slice that the error names.
+type Slice<'a> = (&'a [&'a str], &'a [&'a str], &'a [(&'a str, &'a str, &'a str)]);
+
 /// Files of LARQL's slices, and tensors that each has and lacks, with what the error says.
 #[test]
 fn slices_say_what_they_lack() {
@@ -169,7 +172,7 @@ fn slices_say_what_they_lack() {
     let (q, up, gate) =
         ("layers.0.self_attn.q_proj.weight", "layers.1.mlp.up_proj.weight", "layers.0.mlp.gate_proj.weight");
     let (embedding, head, norm) = ("embed_tokens.weight", "lm_head.weight", "norm.weight");
-    let cases: [(&[&str], &[&str], &[(&str, &str, &str)]); 5] = [
+    let cases: [Slice<'_>; 5] = [
         (
             &attn,
             &[q, norm],

@@ -17,7 +17,7 @@ fn folder() -> tempfile::TempDir {
 
 #[track_caller]
 fn refused(path: &Path, kind: ErrorKind, file: &str) {
-    let error = VindexReader::open(path).err().expect("expected an error");
+    let error = VindexReader::open(path).unwrap_err();
     assert_eq!(error.kind(), kind, "{error}");
     assert!(error.to_string().contains(file) && error.hint().is_some(), "{error}");
 }

@@ -1,5 +1,5 @@
 //! Are vindex folders read as LARQL wrote them, and refused when they are wrong?
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 #[path = "../support/exercise.rs"]
 #[allow(dead_code, unreachable_pub)] // Other tests use the rest.
