@@ -37,6 +37,7 @@ pub mod internals;
 mod model;
 pub mod plan;
 pub mod tokenizer;
+pub mod vindex;
 pub mod weights;
 
 pub use bytes::ByteSize;
@@ -52,6 +53,7 @@ pub use ids::{ExpertIdx, LayerIdx, SeqId, TokenId};
 pub use model::{EngineOptions, candle_cpu, candle_cuda, candle_metal, cpu, devices, engine, wgpu};
 pub use plan::{Cluster, Inventory, Node, NodeId, Placement, PlanReport, Planner, Request, Stage};
 pub use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
+pub use vindex::VindexReader;
 pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, TensorInfo, open_checkpoint};
 
 /// The guide's snippets, as tests.

@@ -3,6 +3,7 @@
 //! transformers 5 writes `rope_parameters`; hubs mostly hold `rope_theta` and `rope_scaling`.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -13,12 +14,11 @@ use super::{
     RopeScaling, RopeSpec, SUPPORTED, unsupported,
 };
 use crate::error::Result;
-use crate::weights::Checkpoint;
-use crate::weights::safetensors::HfMetadata;
+use crate::weights::{Checkpoint, Metadata};
 
-pub(super) fn spec(metadata: &HfMetadata, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
-    let file = metadata.folder.join("config.json");
-    let root = Config { file: &file, at: "", value: &metadata.config };
+/// The description in a `config`, which the `file` holds.
+pub(super) fn spec(config: &Value, file: &PathBuf, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
+    let root = Config { file, at: "", value: config };
     let model_type = root.str("model_type")?;
     match model_type {
         "llama" => llama(&root, checkpoint, &LLAMA),
@@ -299,8 +299,11 @@ fn rope_spec(
     Ok(RopeSpec { theta, dim, layout: RopeLayout::Halves, scaling })
 }
 
-/// Before the text model's tensor names; multi-modal checkpoints nest them deeper.
+/// Before the text model's tensor names; multi-modal checkpoints nest them deeper, a vindex not at all.
 fn prefix(checkpoint: &dyn Checkpoint) -> String {
+    if matches!(checkpoint.metadata(), Metadata::Vindex(_)) {
+        return String::new();
+    }
     ["model.", "language_model.model.", "model.language_model."]
         .into_iter()
         .find(|prefix| checkpoint.tensor(&format!("{prefix}embed_tokens.weight")).is_some())

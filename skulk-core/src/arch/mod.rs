@@ -146,7 +146,16 @@ impl ArchSpec {
     pub fn from_checkpoint(checkpoint: &dyn Checkpoint) -> Result<Self> {
         let spec = match checkpoint.metadata() {
             Metadata::Gguf(metadata) => gguf::spec(metadata, checkpoint)?,
-            Metadata::HuggingFace(metadata) => huggingface::spec(metadata, checkpoint)?,
+            Metadata::HuggingFace(metadata) => {
+                huggingface::spec(&metadata.config, &metadata.folder.join("config.json"), checkpoint)?
+            }
+            Metadata::Vindex(metadata) => {
+                let configuration = metadata.configuration();
+                let file = configuration.folder.join("index.json");
+                let mut spec = huggingface::spec(&configuration.config, &file, checkpoint)?;
+                spec.embedding_scale = metadata.index().embed_scale;
+                spec
+            }
         };
         spec.validate().map_err(|e| e.with("file", checkpoint.path().display()))?;
         Ok(spec)

@@ -13,7 +13,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::safetensors::HfMetadata;
 
-pub(super) fn load(metadata: &HfMetadata) -> Result<Tokenizer> {
+/// `config`: the file that holds what is called `config.json` here.
+pub(super) fn load(metadata: &HfMetadata, config: &'static str) -> Result<Tokenizer> {
     let file = metadata.folder.join("tokenizer.json");
     let mut inner = read(&file)?;
     let decoder = serde_json::to_value(inner.get_decoder()).unwrap_or_default();
@@ -21,7 +22,7 @@ pub(super) fn load(metadata: &HfMetadata) -> Result<Tokenizer> {
     // Both would silently change what the model is given.
     inner.with_padding(None);
     inner.with_truncation(None).map_err(|e| broken(&file).with_source(e))?;
-    let special = special(metadata, &inner)?;
+    let special = special(metadata, config, &inner)?;
     let added = inner.get_added_vocabulary().get_added_tokens_decoder();
     let past_added = added.keys().max().map_or(0, |&id| id as usize + 1);
     Ok(Tokenizer {
@@ -52,7 +53,7 @@ fn broken(file: &Path) -> Error {
     .with_hint("fetch the file again, or save the tokenizer with a current version of transformers")
 }
 
-fn special(metadata: &HfMetadata, inner: &tokenizers::Tokenizer) -> Result<Special> {
+fn special(metadata: &HfMetadata, config: &'static str, inner: &tokenizers::Tokenizer) -> Result<Special> {
     let named = |key: &str| {
         let entry = metadata.tokenizer_config.as_ref()?.get(key)?;
         let text = entry.as_str().or_else(|| entry.get("content")?.as_str())?;
@@ -63,8 +64,8 @@ fn special(metadata: &HfMetadata, inner: &tokenizers::Tokenizer) -> Result<Speci
         config.and_then(|c| c.get(key)?.as_bool()).unwrap_or(false)
     };
     let mut begins: Vec<_> = named("bos_token").into_iter().collect();
-    begins.extend(configured(metadata, "bos_token_id")?);
-    let mut ends = configured(metadata, "eos_token_id")?;
+    begins.extend(configured(metadata, config, "bos_token_id")?);
+    let mut ends = configured(metadata, config, "eos_token_id")?;
     ends.extend(named("eos_token"));
     let mut unique = Vec::new();
     for id in ends {
@@ -97,12 +98,12 @@ fn special(metadata: &HfMetadata, inner: &tokenizers::Tokenizer) -> Result<Speci
 }
 
 /// The ids under `key`, a number or a list, in the generation and model configurations.
-fn configured(metadata: &HfMetadata, key: &'static str) -> Result<Vec<TokenId>> {
+fn configured(metadata: &HfMetadata, file: &'static str, key: &'static str) -> Result<Vec<TokenId>> {
     let config = &metadata.config;
     let sections = [
         ("generation_config.json", metadata.generation_config.as_ref()),
-        ("config.json", Some(config)),
-        ("config.json", config.get("text_config")),
+        (file, Some(config)),
+        (file, config.get("text_config")),
     ];
     let mut ids = Vec::new();
     for (name, section) in sections {

@@ -56,7 +56,7 @@ struct Special {
 
 impl Tokenizer {
     /// The tokenizer of a checkpoint: `tokenizer.json` and its companions in a Hugging Face
-    /// folder, the `tokenizer.ggml` section in a GGUF file.
+    /// folder or a vindex, the `tokenizer.ggml` section in a GGUF file.
     ///
     /// # Errors
     /// [`ErrorKind::TokenizerInvalid`] when it is missing, broken, of a kind that is not
@@ -64,7 +64,8 @@ impl Tokenizer {
     pub fn from_checkpoint(checkpoint: &dyn Checkpoint) -> Result<Self> {
         match checkpoint.metadata() {
             Metadata::Gguf(metadata) => gguf::load(metadata),
-            Metadata::HuggingFace(metadata) => hf::load(metadata),
+            Metadata::HuggingFace(metadata) => hf::load(metadata, "config.json"),
+            Metadata::Vindex(metadata) => hf::load(metadata.configuration(), "index.json"),
         }
     }
 

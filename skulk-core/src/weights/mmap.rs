@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::Read;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -115,6 +116,21 @@ impl MappedFile {
         let size = self.file.metadata().map_err(|e| io_error(e, &self.path, "inspect"))?.len();
         let within = offset.checked_add(len).is_some_and(|end| end <= size);
         usize::try_from(len).ok().filter(|_| within).ok_or_else(|| truncated(&self.path, offset, len, size))
+    }
+
+    /// Bytes of the file that somebody holds mapped; of a file whose tensors were
+    /// [read](crate::Region::resident), only what is mapped beside them.
+    pub fn mapped(&self) -> u64 {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.iter().filter(|(_, mapping)| mapping.strong_count() > 0).map(|((_, len), _)| len).sum()
+    }
+
+    /// Reads the first bytes, at most `len`, without mapping them.
+    pub(crate) fn read_start(&self, len: u64) -> Result<Vec<u8>> {
+        let mut start = Vec::new();
+        let file = open_regular(&self.path)?;
+        file.take(len).read_to_end(&mut start).map_err(|e| io_error(e, &self.path, "read"))?;
+        Ok(start)
     }
 
     /// Maps the whole file.

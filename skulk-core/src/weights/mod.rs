@@ -25,6 +25,7 @@ pub use open::open_checkpoint;
 pub use region::Region;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::vindex::VindexMetadata;
 
 /// One tensor as its file's header describes it; nothing is mapped yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub enum Metadata<'a> {
     Gguf(&'a gguf::GgufMetadata),
     /// A Hugging Face folder.
     HuggingFace(&'a safetensors::HfMetadata),
+    /// A vindex folder.
+    Vindex(&'a VindexMetadata),
 }
 
 /// A place that weights come from, tensor by tensor; never read whole.
@@ -85,7 +88,7 @@ pub trait Checkpoint: Send + Sync {
 }
 
 /// Maps one of the tensors that a checkpoint lists.
-fn map_region<C: Checkpoint + ?Sized>(checkpoint: &C, name: &str) -> Result<Region> {
+pub(crate) fn map_region<C: Checkpoint + ?Sized>(checkpoint: &C, name: &str) -> Result<Region> {
     let info = checkpoint.tensor(name).ok_or_else(|| {
         Error::new(
             ErrorKind::TensorMissing,

@@ -10,23 +10,24 @@ use super::gguf::{self, GgufCheckpoint, ShardName};
 use super::mmap::{io_error, open_regular};
 use super::safetensors::{self, HfCheckpoint};
 use crate::error::{Error, ErrorKind, Result};
+use crate::vindex::{self, VindexReader};
 
 /// What can be opened, for hints.
-const ACCEPTED: &str = "give a GGUF file, a safetensors file, or a folder with model.safetensors, model.safetensors.index.json or one GGUF model";
+const ACCEPTED: &str = "give a GGUF file, a safetensors file, or a folder with model.safetensors, model.safetensors.index.json, a vindex's index.json or one GGUF model";
 /// File names that a message lists at most.
 const LISTED: usize = 8;
 
 /// Opens the checkpoint at `path`: a GGUF file or any shard of a split set, a safetensors file, or
-/// a folder with safetensors or exactly one GGUF model. Reads headers only; weights are mapped
-/// when asked for.
+/// a folder with safetensors, a vindex or exactly one GGUF model. Reads headers only; weights are
+/// mapped when asked for.
 ///
 /// # Errors
 /// [`ErrorKind::FileNotFound`] when there is nothing at the path, or no model in the folder;
 /// [`ErrorKind::InvalidArgument`] when the folder holds several GGUF models;
 /// [`ErrorKind::CheckpointInvalid`] when the file is no checkpoint, or a damaged one;
 /// [`ErrorKind::CheckpointTruncated`] when it is empty or cut off; [`ErrorKind::ConfigInvalid`],
-/// [`ErrorKind::DTypeUnsupported`] and [`ErrorKind::FileIo`] as [`GgufCheckpoint::open`] and
-/// [`HfCheckpoint::open`] say.
+/// [`ErrorKind::DTypeUnsupported`] and [`ErrorKind::FileIo`] as [`GgufCheckpoint::open`],
+/// [`HfCheckpoint::open`] and [`VindexReader::open`] say.
 pub fn open_checkpoint(path: impl AsRef<Path>) -> Result<Arc<dyn Checkpoint>> {
     let path = path.as_ref();
     let meta = std::fs::metadata(path).map_err(|e| io_error(e, path, "find"))?;
@@ -57,6 +58,9 @@ pub fn open_checkpoint(path: impl AsRef<Path>) -> Result<Arc<dyn Checkpoint>> {
 fn open_folder(folder: &Path) -> Result<Arc<dyn Checkpoint>> {
     if [safetensors::SINGLE, safetensors::INDEX].iter().any(|name| folder.join(name).exists()) {
         return Ok(Arc::new(HfCheckpoint::open(folder)?));
+    }
+    if folder.join(vindex::INDEX).exists() {
+        return Ok(Arc::new(VindexReader::open(folder)?));
     }
     let mut names = file_names(folder)?;
     names.sort_unstable();

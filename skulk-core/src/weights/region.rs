@@ -9,6 +9,9 @@ use super::{DType, Memory, TensorInfo};
 use crate::cancel::CancelToken;
 use crate::error::{Detail, Error, ErrorKind, Result};
 
+/// What formats with padded rows pad them to.
+const PADDED: usize = 256;
+
 /// One tensor, mapped or [resident](Self::resident). Cloning shares its memory, which is given back
 /// with the last clone.
 #[derive(Debug, Clone)]
@@ -16,6 +19,8 @@ pub struct Region {
     name: Arc<str>,
     dtype: DType,
     shape: Arc<[usize]>,
+    /// Of one stored row.
+    row_bytes: usize,
     file: MappedFile,
     /// Of the whole tensor in its file.
     offset: u64,
@@ -35,26 +40,35 @@ enum Bytes {
 impl Region {
     pub(crate) fn map(file: &MappedFile, info: &TensorInfo) -> Result<Self> {
         let mapping = file.share(info.offset, info.len)?;
-        let region = Self {
+        let mut region = Self {
             name: info.name.as_str().into(),
             dtype: info.dtype,
             shape: info.shape.as_slice().into(),
+            row_bytes: 0,
             file: file.clone(),
             offset: info.offset,
             range: 0..mapping.len(),
             bytes: Bytes::Mapped(mapping),
             on_demand: false,
         };
-        let expected = region.rows().checked_mul(region.row_bytes()?);
-        if expected != Some(region.bytes().len()) {
+        let len = region.bytes().len();
+        let of_rows = |row: &usize| region.rows().checked_mul(*row) == Some(len);
+        let plain = region.dtype.row_bytes(region.row_len()).filter(of_rows);
+        let Some(row_bytes) = plain.or_else(|| region.padded_row()).filter(of_rows) else {
             return Err(Error::new(
                 ErrorKind::CheckpointInvalid,
                 "the tensor's size does not follow from its shape and type",
             )
             .with("file", file.path().display())
             .with("tensor", &info.name));
-        }
+        };
+        region.row_bytes = row_bytes;
         Ok(region)
+    }
+
+    /// Bytes of a row that is padded to whole multiples of [`PADDED`] elements.
+    fn padded_row(&self) -> Option<usize> {
+        self.dtype.row_bytes(self.row_len().checked_next_multiple_of(PADDED)?)
     }
 
     /// The tensor's name in its checkpoint.
@@ -118,18 +132,32 @@ impl Region {
         self.shape.split_last().map_or(1, |(_, outer)| outer.iter().product())
     }
 
-    /// Bytes of one row.
+    /// Bytes from one stored row to the next.
+    pub fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
+    /// Whether stored rows are longer than [`row_len`](Self::row_len), as in a vindex, where they are padded to whole
+    /// blocks. What lies behind a row's elements is to be multiplied with nothing but zeros.
+    pub fn is_padded(&self) -> bool {
+        self.dtype.row_bytes(self.row_len()) != Some(self.row_bytes)
+    }
+
+    /// `Ok` when stored rows are no longer than their elements take.
     ///
     /// # Errors
-    /// [`ErrorKind::TensorShape`] when the row is no whole number of blocks.
-    pub fn row_bytes(&self) -> Result<usize> {
-        self.dtype.row_bytes(self.row_len()).ok_or_else(|| {
-            Error::new(
-                ErrorKind::TensorShape,
-                format!("rows of {} elements are no whole number of {} blocks", self.row_len(), self.dtype),
-            )
-            .with("tensor", &self.name)
-        })
+    /// [`ErrorKind::DTypeUnsupported`] when they are padded.
+    pub(crate) fn expect_plain(&self) -> Result<()> {
+        if !self.is_padded() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::DTypeUnsupported,
+            format!("expected rows of {} elements, found them padded to whole blocks", self.row_len()),
+        )
+        .with("tensor", &self.name)
+        .with("dtype", self.dtype)
+        .with_hint("use the engine cpu or wgpu, or a checkpoint of another format"))
     }
 
     /// `Ok` when the shape is `expected`.

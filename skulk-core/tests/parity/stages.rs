@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use skulk::arch::ArchSpec;
 use skulk::engine::{Capabilities, Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
 use skulk::{
-    Activations, Batch, CancelToken, Engine, EngineOptions, KvType, Memory, Precision, Result, SeqId, Shard, TokenId,
+    Activations, Batch, CancelToken, Engine, EngineOptions, KvType, Memory, Precision, Result, SeqId, Shard,
+    TokenId,
 };
 
 /// How a model is cut up and run.

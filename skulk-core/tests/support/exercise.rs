@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use skulk::vindex::{LayerHeader, VindexIndex, read_quant_manifest, read_weight_manifest};
 use skulk::weights::gguf::{GgufHeader, GgufValue};
 use skulk::weights::safetensors::SafetensorsHeader;
 use skulk::{Detail, ErrorKind, ModelCard, TensorInfo};
@@ -61,6 +62,45 @@ pub fn card(bytes: &[u8]) -> skulk::Result<()> {
         }
     }
     toml.or(json).map(drop)
+}
+
+/// Reads `bytes` as the index of a vindex and checks what it promises.
+pub fn vindex_index(bytes: &[u8]) -> skulk::Result<()> {
+    let index = VindexIndex::parse(bytes, Path::new("index.json"))?;
+    assert!((1..=2).contains(&index.version));
+    for layer in &index.layers {
+        assert!(layer.layer < index.num_layers);
+        let experts = layer.num_experts.unwrap_or(1);
+        assert_eq!(layer.num_features % experts, 0);
+    }
+    Ok(())
+}
+
+/// Reads `bytes` as a manifest of a vindex, of either kind.
+pub fn vindex_manifest(bytes: &[u8]) -> skulk::Result<()> {
+    let path = Path::new("manifest.json");
+    let (weights, quantised) = (read_weight_manifest(bytes, path), read_quant_manifest(bytes, path));
+    for entry in weights.iter().flatten() {
+        entry.kind().unwrap();
+        assert!(!entry.file().is_empty());
+    }
+    for entry in quantised.iter().flatten() {
+        let dtype = entry.dtype().unwrap();
+        assert!(entry.shape[1].is_multiple_of(dtype.block_len()));
+    }
+    weights.map(drop).or(quantised.map(drop))
+}
+
+/// Reads `bytes` as a layer file of a vindex and checks that its matrices lie within it.
+pub fn vindex_layer(bytes: &[u8]) -> skulk::Result<()> {
+    let header = LayerHeader::parse(bytes, bytes.len() as u64, Path::new("layer_00.weights"))?;
+    for entry in &header.entries {
+        for (offset, len) in [(entry.gate_up_offset, entry.gate_up_len), (entry.down_offset, entry.down_len)]
+        {
+            assert!(offset >= 24 && offset.checked_add(len).is_some_and(|end| end <= bytes.len() as u64));
+        }
+    }
+    Ok(())
 }
 
 fn check_card(card: &ModelCard) {

@@ -20,7 +20,7 @@ pub(super) fn card(path: &Path, checkpoint: &dyn Checkpoint) -> Result<ModelCard
     let nothing = Value::Null;
     let config = match checkpoint.metadata() {
         Metadata::HuggingFace(metadata) => &metadata.config,
-        Metadata::Gguf(_) => &nothing,
+        Metadata::Gguf(_) | Metadata::Vindex(_) => &nothing,
     };
     let in_config = |e: crate::Error| e.with("file", folder.join("config.json").display());
     let model_id = name::model_id(path);

@@ -46,7 +46,7 @@ pub(super) fn from_folder(folder: &Path) -> Result<ModelCard> {
     match open_checkpoint(&path) {
         Ok(checkpoint) => match checkpoint.metadata() {
             Metadata::Gguf(metadata) => source.card(&path, Some(&*checkpoint), metadata),
-            Metadata::HuggingFace(_) => Err(Error::new(
+            Metadata::HuggingFace(_) | Metadata::Vindex(_) => Err(Error::new(
                 ErrorKind::CheckpointInvalid,
                 "expected a GGUF file, found a safetensors file",
             )

@@ -63,7 +63,7 @@ fn from_file(path: &Path) -> Result<ModelCard> {
     match open_checkpoint(path) {
         Ok(checkpoint) => match checkpoint.metadata() {
             Metadata::Gguf(metadata) => gguf::from_file(path, Some(&*checkpoint), metadata),
-            Metadata::HuggingFace(_) => folder::card(path, &*checkpoint),
+            Metadata::HuggingFace(_) | Metadata::Vindex(_) => folder::card(path, &*checkpoint),
         },
         // This library cannot run it; other software may.
         Err(e) if e.kind() == ErrorKind::DTypeUnsupported => gguf::from_unreadable_file(path),

@@ -9,11 +9,10 @@ use super::config::whole;
 use super::{Facts, backends, folder, name};
 use crate::card::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::io_error;
 use crate::weights::safetensors::read_object;
+use crate::weights::{io_error, open_checkpoint};
 
-/// The file that makes a folder a vindex.
-pub(super) const INDEX: &str = "index.json";
+pub(super) use crate::vindex::INDEX;
 
 pub(super) fn card(path: &Path) -> Result<ModelCard> {
     let file = path.join(INDEX);
@@ -50,8 +49,8 @@ pub(super) fn card(path: &Path) -> Result<ModelCard> {
         trust_remote_code: false,
         vision: None,
         template: folder::template(path)?,
-        // Neither this library nor the software that cards are shared with runs one yet.
-        placement: backends::placement(None, &[]),
+        // The software that cards are shared with runs none. A damaged one has a card, but runs nowhere.
+        placement: backends::placement(open_checkpoint(path).ok().as_deref(), &[]),
     };
     facts.card().map_err(|e| e.with("file", file.display()))
 }

@@ -118,7 +118,8 @@ impl Backend for Cpu {
 
     fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Matrix> {
         weight.will_need();
-        let row_bytes = weight.row_bytes()?;
+        weight.expect_plain()?;
+        let row_bytes = weight.row_bytes();
         Ok(Matrix::new(weight, row_bytes, bias))
     }
 

@@ -43,8 +43,19 @@ impl Weights {
         [n_out, n_in]: [usize; 2],
         shift: usize,
     ) -> Self {
-        let floats = numbers.floats(n_out * n_in);
-        let (bytes, values) = stored(dtype, &floats, [n_out, n_in]);
+        Self::padded(numbers, dtype, [n_out, n_in, n_in], shift)
+    }
+
+    /// Likewise, in rows of `stored_in` elements, of which the last count for nothing.
+    pub(in crate::engine) fn padded(
+        numbers: &mut Numbers,
+        dtype: DType,
+        [n_out, n_in, stored_in]: [usize; 3],
+        shift: usize,
+    ) -> Self {
+        let floats = numbers.floats(n_out * stored_in);
+        let (bytes, values) = stored(dtype, &floats, [n_out, stored_in]);
+        let values: Vec<f32> = values.chunks(stored_in).flat_map(|row| row[..n_in].to_vec()).collect();
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&vec![0; shift]).unwrap();
         file.write_all(&bytes).unwrap();

@@ -22,8 +22,8 @@ pub(super) use experts::experts;
 #[cfg(feature = "wgpu")]
 pub(super) use material::{Numbers, Weights};
 pub(super) use operations::{
-    elementwise, embed, linear, moves_rows, norm_rope, products_of_results, results_narrower_than_buffers,
-    rms_norm,
+    elementwise, embed, linear, moves_rows, norm_rope, padded_rows, products_of_results,
+    results_narrower_than_buffers, rms_norm,
 };
 
 use super::backend::Backend;
@@ -41,7 +41,7 @@ macro_rules! conformance {
     ($backend:expr) => {
         $crate::engine::conformance::conformance!(
             $backend;
-            moves_rows, embed, rms_norm, elementwise, linear, products_of_results, norm_rope,
+            moves_rows, embed, rms_norm, elementwise, linear, padded_rows, products_of_results, norm_rope,
             results_narrower_than_buffers, attention, experts
         );
     };

@@ -4,6 +4,7 @@ use super::material::{Numbers, Weights, wide};
 use super::{Rounds, check, check_same, filled, oracle, values};
 use crate::arch::{Activation, RopeLayout};
 use crate::engine::backend::{Backend, NormRope};
+use crate::error::ErrorKind;
 use crate::ids::TokenId;
 use crate::weights::DType;
 
@@ -197,6 +198,41 @@ impl Product {
 
     fn check(&self, found: &[f32], what: &str) {
         check(found, &self.values, |i| self.tolerances[i], what);
+    }
+}
+
+/// Rows that are padded to whole blocks, or to 256 elements, with numbers that must not count. A backend may refuse
+/// them.
+pub(in crate::engine) fn padded_rows<B: Rounds>(b: &B) {
+    let s = &mut b.stream(MOST_ROWS, MOST_WIDTH).unwrap();
+    let mut numbers = Numbers::new(12);
+    for dtype in [DType::Q4_K, DType::Q6_K_Linear, DType::Q4_0] {
+        for (n_in, stored_in) in [(320, 512), (640, 768), (32, 256), (1000, 1024)] {
+            if dtype.block_len() < 256 && n_in % dtype.block_len() != 0 {
+                continue;
+            }
+            let n_out = 21;
+            let weights = Weights::padded(&mut numbers, dtype, [n_out, n_in, stored_in], 0);
+            assert!(weights.region.is_padded());
+            let matrix = match b.matrix(weights.region.clone(), None) {
+                Ok(matrix) => matrix,
+                Err(e) => {
+                    assert_eq!(e.kind(), ErrorKind::DTypeUnsupported, "{e}");
+                    continue;
+                }
+            };
+            for rows in ROWS {
+                let x = numbers.floats(rows * n_in);
+                let found = product(b, s, &matrix, &x, [n_in, n_out]);
+                let what = format!("{dtype} rows of {n_in} in {stored_in} by {rows}");
+                Product::of(b, &weights, &wide(&x), None).check(&found, &what);
+            }
+            let tokens = [TokenId(20), TokenId(0)];
+            let mut out = b.buffer(2, n_in).unwrap();
+            b.embed(s, &matrix, &tokens, 1.0, &mut out).unwrap();
+            let expected = [&weights.values[20 * n_in..], &weights.values[..n_in]].concat();
+            check(&values(b, s, &out, 2 * n_in), &expected, |_| 5e-7, "padded table");
+        }
     }
 }
 

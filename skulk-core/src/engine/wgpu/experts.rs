@@ -5,7 +5,7 @@
 
 use super::device::{Block, Device};
 use super::kernels::{OUTPUTS, Op, TILE};
-use super::matrix::{Chunk, plane, rows_in_a_chunk, upload};
+use super::matrix::{Chunk, expect_whole_groups, plane, rows_in_a_chunk, upload};
 use super::stream::{Room, Stream, storage};
 use super::{Buffer, Gpu, number_of, stride};
 use crate::arch::ExpertsSpec;
@@ -47,8 +47,10 @@ impl Stack {
             return Err(Error::new(ErrorKind::Internal, "a layer without experts"));
         };
         few_enough(weights.len()).map_err(|e| e.with("tensor", first.name()))?;
-        let (dtype, n_out, row_bytes) = (first.dtype(), first.rows(), first.row_bytes()?);
-        if let Some(other) = weights.iter().find(|weight| weight.dtype() != dtype) {
+        let (dtype, n_out, row_bytes) = (first.dtype(), first.rows(), first.row_bytes());
+        weights.iter().try_for_each(expect_whole_groups)?;
+        let differs = |weight: &&Region| weight.dtype() != dtype || weight.row_bytes() != row_bytes;
+        if let Some(other) = weights.iter().find(differs) {
             return Err(Error::new(
                 ErrorKind::DTypeUnsupported,
                 format!("expected experts of one type, {dtype}, found {}", other.dtype()),

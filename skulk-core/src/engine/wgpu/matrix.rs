@@ -37,7 +37,8 @@ pub(super) struct Chunk {
 impl Matrix {
     pub(super) fn new(gpu: &Gpu, weight: &Region, bias: Option<Vec<f32>>) -> Result<Self> {
         use crate::engine::backend::Backend;
-        let row_bytes = weight.row_bytes()?;
+        expect_whole_groups(weight)?;
+        let row_bytes = weight.row_bytes();
         let most = rows_in_a_chunk(&gpu.device, row_bytes)?;
         // Built while the model loads, not in its first step.
         for op in [Op::Matvec(weight.dtype(), 1), Op::Matmul(weight.dtype())] {
@@ -125,6 +126,11 @@ impl Matrix {
         }
         Ok(())
     }
+}
+
+/// Kernels take 16 elements at a time; only those of floats look where a row ends within them.
+pub(super) fn expect_whole_groups(weight: &Region) -> Result<()> {
+    if weight.row_len().is_multiple_of(16) { Ok(()) } else { weight.expect_plain() }
 }
 
 /// Two directions that together have room for `n` workgroups.

@@ -48,8 +48,25 @@ pub(crate) fn blocks<T: PlainBlock>(bytes: &[u8]) -> Option<&[T]> {
 
 /// Turns one stored row, or several that lie behind each other, into numbers.
 ///
-/// `out` takes as many values as `bytes` hold; a shorter one is filled as far as whole blocks go.
+/// `out` takes as many values as `bytes` hold; a shorter one is filled, as from a row that is padded.
 pub(crate) fn dequantise(dtype: DType, bytes: &[u8], out: &mut [f32]) {
+    let whole = out.len() / dtype.block_len();
+    let (out, rest) = out.split_at_mut(whole * dtype.block_len());
+    whole_blocks(dtype, bytes, out);
+    if !rest.is_empty()
+        && let Some(bytes) = bytes.get(whole * dtype.block_bytes()..)
+    {
+        let mut last = [0.0; LARGEST_BLOCK];
+        whole_blocks(dtype, bytes, &mut last[..dtype.block_len()]);
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+}
+
+/// Elements of the largest block.
+const LARGEST_BLOCK: usize = 256;
+
+/// Likewise, as far as whole blocks go.
+fn whole_blocks(dtype: DType, bytes: &[u8], out: &mut [f32]) {
     fn by_block<T: PlainBlock>(bytes: &[u8], out: &mut [f32]) {
         match blocks::<T>(bytes) {
             Some(blocks) => {
@@ -107,7 +124,7 @@ pub(crate) fn dequantise(dtype: DType, bytes: &[u8], out: &mut [f32]) {
 /// A small tensor (a norm, a bias, rope factors) as numbers.
 ///
 /// # Errors
-/// [`ErrorKind::TensorShape`] when it is no whole number of blocks or too large to be small.
+/// [`ErrorKind::TensorShape`] when it is too large to be small, [`ErrorKind::DTypeUnsupported`] when its rows are padded.
 pub(crate) fn to_f32(region: &Region) -> Result<Vec<f32>> {
     const LARGEST: usize = 1 << 24;
     let len = region.rows().saturating_mul(region.row_len());
@@ -115,7 +132,7 @@ pub(crate) fn to_f32(region: &Region) -> Result<Vec<f32>> {
         return Err(Error::new(ErrorKind::TensorShape, format!("expected a vector, found {len} elements"))
             .with("tensor", region.name()));
     }
-    region.row_bytes()?;
+    region.expect_plain()?;
     let mut values = vec![0.0; len];
     dequantise(region.dtype(), region.bytes(), &mut values);
     Ok(values)

@@ -85,19 +85,21 @@ pub(super) fn shard_path(folder: &Path, name: &str) -> Result<PathBuf> {
         return Err(escape(format!("the path {name:?}")));
     }
     let path = folder.join(name);
-    let resolve = |path: &Path| {
-        path.canonicalize().map_err(|e| {
-            io_error(e, path, "find")
-                .with("shard", name)
-                .with_hint("fetch the missing shard into the same folder")
-        })
-    };
-    let (home, target) = (resolve(folder)?, resolve(&path)?);
-    if target.starts_with(&home) || blobs(&home).is_some_and(|blobs| target.starts_with(blobs)) {
-        Ok(path)
-    } else {
-        Err(escape(format!("a link to {}", target.display())))
+    let target = leads_out(folder, &path)
+        .map_err(|e| e.with("shard", name).with_hint("fetch the missing shard into the same folder"))?;
+    match target {
+        None => Ok(path),
+        Some(target) => Err(escape(format!("a link to {}", target.display()))),
     }
+}
+
+/// Where a path in the folder leads by links, if that is outside of it. The cache of `huggingface_hub` consists of
+/// links, which do not count.
+pub(crate) fn leads_out(folder: &Path, path: &Path) -> Result<Option<PathBuf>> {
+    let resolve = |path: &Path| path.canonicalize().map_err(|e| io_error(e, path, "find"));
+    let (home, target) = (resolve(folder)?, resolve(path)?);
+    let inside = target.starts_with(&home) || blobs(&home).is_some_and(|blobs| target.starts_with(blobs));
+    Ok((!inside).then_some(target))
 }
 
 /// Where the cache of `huggingface_hub` keeps the contents of a `snapshots/REVISION` folder, which
@@ -122,12 +124,7 @@ pub(crate) fn read_object(path: &Path) -> Result<Option<Value>> {
 
 /// Reads a JSON file; `None` when it does not exist.
 fn read_json<T: DeserializeOwned>(path: &Path, broken: ErrorKind) -> Result<Option<T>> {
-    let file = match open_regular(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == ErrorKind::FileNotFound => return Ok(None),
-        Err(e) => return Err(e),
-    };
-    let text = read_capped(&file, path, broken)?;
+    let Some(text) = read_bytes(path, broken)? else { return Ok(None) };
     serde_json::from_slice(&text).map(Some).map_err(|e| {
         Error::new(broken, "expected valid JSON with the file's usual fields")
             .with("file", path.display())
@@ -136,14 +133,18 @@ fn read_json<T: DeserializeOwned>(path: &Path, broken: ErrorKind) -> Result<Opti
     })
 }
 
+/// Reads a file that is no larger than a configuration; `None` when it does not exist. One that is larger is `broken`.
+pub(crate) fn read_bytes(path: &Path, broken: ErrorKind) -> Result<Option<Vec<u8>>> {
+    match open_regular(path) {
+        Ok(file) => read_capped(&file, path, broken).map(Some),
+        Err(e) if e.kind() == ErrorKind::FileNotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
 /// Reads a file of UTF-8 text that is no larger than a configuration; `None` when it does not exist.
 pub(crate) fn read_text(path: &Path) -> Result<Option<String>> {
-    let file = match open_regular(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == ErrorKind::FileNotFound => return Ok(None),
-        Err(e) => return Err(e),
-    };
-    let text = read_capped(&file, path, ErrorKind::ConfigInvalid)?;
+    let Some(text) = read_bytes(path, ErrorKind::ConfigInvalid)? else { return Ok(None) };
     String::from_utf8(text).map(Some).map_err(|e| {
         Error::new(ErrorKind::ConfigInvalid, "expected text in UTF-8, found other bytes")
             .with("file", path.display())

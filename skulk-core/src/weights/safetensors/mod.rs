@@ -11,4 +11,4 @@ pub use checkpoint::HfCheckpoint;
 pub use folder::HfMetadata;
 pub use header::SafetensorsHeader;
 
-pub(crate) use folder::{INDEX, SINGLE, read_object, read_text};
+pub(crate) use folder::{INDEX, SINGLE, leads_out, read_bytes, read_object, read_text};

@@ -30,6 +30,7 @@ enum Weight {
 
 impl Matrix {
     pub(super) fn new(device: &Device, region: &Region, bias: Option<Vec<f32>>) -> Result<Self> {
+        region.expect_plain()?;
         region.will_need();
         let shape = (region.rows(), region.row_len());
         let dense = |dtype| Tensor::from_raw_buffer(region.bytes(), dtype, &[shape.0, shape.1], device);

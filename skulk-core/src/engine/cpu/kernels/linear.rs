@@ -152,6 +152,15 @@ pub(super) fn grow<T: Copy + Default>(room: &mut Vec<T>, len: usize) {
     }
 }
 
+/// Blocks between the beginnings of rounded rows: whole numbers of every stored type's blocks, so that the longest
+/// padded row of a matrix has its activations.
+const fn blocks_between(n_in: usize) -> usize {
+    n_in.div_ceil(STORED) * (STORED / BLOCK)
+}
+
+/// Elements of the largest stored block.
+const STORED: usize = 256;
+
 /// Words of a cache line.
 const LINE: usize = 16;
 
@@ -165,7 +174,7 @@ impl ProductRoom {
     /// For up to `rows` rows of up to `width` elements.
     pub(crate) fn new(rows: usize, width: usize, precision: Precision) -> Self {
         let exact = precision == Precision::Exact;
-        let blocks = rows * width.div_ceil(BLOCK);
+        let blocks = rows * blocks_between(width);
         // Zeroed memory exists only from its first use on: short prompts need little.
         Self {
             digits: vec![0; blocks * BLOCK * if exact { 2 } else { 1 }],
@@ -196,7 +205,7 @@ impl ProductRoom {
     ) -> Products<'a> {
         let exact = precision == Precision::Exact;
         let to = Start(x.as_mut_ptr());
-        self.round(kernels, pool, x.len() / n_in, n_in / BLOCK, exact, &|row| {
+        self.round(kernels, pool, x.len() / n_in, n_in, exact, &|row| {
             let Start(to) = &to;
             // SAFETY: rows of `x` are given out once.
             let row_of_x = unsafe { std::slice::from_raw_parts_mut(to.add(row * n_in), n_in) };
@@ -262,9 +271,9 @@ impl ProductRoom {
         merged
     }
 
-    /// The rounded rows from `row` on, of `blocks` blocks each.
-    fn activations(&self, row: usize, blocks: usize, exact: bool) -> Activations {
-        let (digits, at) = (if exact { 2 } else { 1 }, row * blocks);
+    /// The rounded rows of `n_in` elements from `row` on.
+    fn activations(&self, row: usize, n_in: usize, exact: bool) -> Activations {
+        let (digits, at) = (if exact { 2 } else { 1 }, row * blocks_between(n_in));
         Activations {
             digits: self.digits[digits * at * BLOCK..].as_ptr(),
             scale: self.scale[at..].as_ptr(),
@@ -275,17 +284,20 @@ impl ProductRoom {
         }
     }
 
-    /// Rounds rows of `blocks` blocks, each where `row` says it is.
+    /// Rounds rows of `n_in` elements, each where `row` says it is. Behind them are zeros, for matrices whose rows
+    /// are padded.
     fn round(
         &mut self,
         kernels: &Kernels,
         pool: &Pool,
         rows: usize,
-        blocks: usize,
+        n_in: usize,
         exact: bool,
         row: &(dyn Fn(usize) -> *const f32 + Sync),
     ) {
-        let digits = blocks * BLOCK * if exact { 2 } else { 1 };
+        let (blocks, whole) = (blocks_between(n_in), n_in / BLOCK);
+        let digits_of_block = BLOCK * if exact { 2 } else { 1 };
+        let digits = blocks * digits_of_block;
         grow(&mut self.digits, rows * digits);
         grow(&mut self.scale, rows * blocks);
         grow(&mut self.sum, rows * blocks);
@@ -305,20 +317,26 @@ impl ProductRoom {
             let RoundedRoom(to) = &room;
             for i in range {
                 // SAFETY: all rows fit, as was seen to above, and each is given out once; the caller
-                // of this function gives rows of so many blocks.
+                // of this function gives rows of so many elements.
                 unsafe {
-                    kernel(
-                        row(i),
-                        blocks,
-                        rounding::Rounded {
-                            digits: to.digits.add(i * digits),
-                            scale: to.scale.add(i * blocks),
-                            sum: to.sum.add(i * blocks),
-                            scaled_sum: to.scaled_sum.add(i * blocks),
-                            half_sum: to.half_sum.add(2 * i * blocks),
-                            scaled_half_sum: to.scaled_half_sum.add(2 * i * blocks),
-                        },
-                    );
+                    let from = |block: usize| rounding::Rounded {
+                        digits: to.digits.add(i * digits + block * digits_of_block),
+                        scale: to.scale.add(i * blocks + block),
+                        sum: to.sum.add(i * blocks + block),
+                        scaled_sum: to.scaled_sum.add(i * blocks + block),
+                        half_sum: to.half_sum.add(2 * (i * blocks + block)),
+                        scaled_half_sum: to.scaled_half_sum.add(2 * (i * blocks + block)),
+                    };
+                    let x = row(i);
+                    kernel(x, whole, from(0));
+                    let mut last = [0.0; BLOCK];
+                    for block in whole..blocks {
+                        // Elements that are left over, then nothing but zeros.
+                        let left = n_in.saturating_sub(block * BLOCK).min(BLOCK);
+                        last[left..].fill(0.0);
+                        last[..left].copy_from_slice(std::slice::from_raw_parts(x.add(n_in - left), left));
+                        kernel(last.as_ptr(), 1, from(block));
+                    }
                 }
             }
         });
@@ -416,7 +434,8 @@ impl<'a> Products<'a> {
             }
             Kernel::Quantised(kernel) => {
                 let exact = self.precision == Precision::Exact;
-                let (blocks, kernel) = (n_in / BLOCK, kernel[usize::from(exact)]);
+                let stored = matrix.weight.dtype().block_len();
+                let (blocks, kernel) = (n_in.div_ceil(stored) * (stored / BLOCK), kernel[usize::from(exact)]);
                 if !self.rounded {
                     self.round(exact);
                     self.rounded = true;
@@ -427,7 +446,8 @@ impl<'a> Products<'a> {
                     row_bytes: matrix.row_bytes,
                     n_out,
                     blocks,
-                    x: self.room.activations(rows.start, blocks, exact),
+                    x_blocks: blocks_between(n_in),
+                    x: self.room.activations(rows.start, n_in, exact),
                     rows: rows.len(),
                     bias,
                     out,
@@ -489,13 +509,13 @@ impl<'a> Products<'a> {
     /// The one row rounded to one digit, whatever the precision.
     pub(super) fn coarse(&mut self) -> Activations {
         self.round(false);
-        self.room.activations(0, self.n_in / BLOCK, false)
+        self.room.activations(0, self.n_in, false)
     }
 
     fn round(&mut self, exact: bool) {
         let (x, n_in) = (self.x, self.n_in);
         let row = |row: usize| x[row * n_in..][..n_in].as_ptr();
-        self.room.round(self.kernels, self.pool, x.len() / n_in, n_in / BLOCK, exact, &row);
+        self.room.round(self.kernels, self.pool, x.len() / n_in, n_in, exact, &row);
     }
 
     /// How far rounding moves the one row, after [`coarse`](Self::coarse). Also notes the norms of what

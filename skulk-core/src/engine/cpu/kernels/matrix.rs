@@ -29,7 +29,7 @@ pub(super) enum Kernel {
 impl Matrix {
     /// A matrix whose shape has been checked; a bias has as many elements as the matrix has rows.
     pub(crate) fn new(kernels: &Kernels, weight: Region, bias: Option<Vec<f32>>) -> Result<Self> {
-        let row_bytes = weight.row_bytes()?;
+        let row_bytes = weight.row_bytes();
         let dense = |bf16| (kernels.dense)(weight.dtype(), bf16);
         let dense = || Some(Kernel::Dense([dense(false)?, dense(true)?]));
         let of = |exact| (kernels.quantised)(weight.dtype(), exact);
@@ -37,6 +37,10 @@ impl Matrix {
         let kernel = dense().or_else(quantised).ok_or_else(|| {
             Error::new(ErrorKind::Internal, "no kernel for a type").with("dtype", weight.dtype())
         })?;
+        // Those of floats walk along rows by their length.
+        if matches!(kernel, Kernel::Dense(_)) {
+            weight.expect_plain()?;
+        }
         assert!(bias.as_ref().is_none_or(|bias| bias.len() == weight.rows()));
         assert_eq!(weight.bytes().len(), row_bytes * weight.rows());
         Ok(Self { weight, row_bytes, bias, kernel, screen: None })
@@ -44,7 +48,7 @@ impl Matrix {
 
     /// Makes a [`Screen`] where one would save time; returns its bytes.
     pub(crate) fn screen(&mut self, kernels: &Kernels, pool: &Pool) -> Result<u64> {
-        if self.bias.is_none() && Screen::pays(&self.weight) {
+        if self.bias.is_none() && !self.weight.is_padded() && Screen::pays(&self.weight) {
             self.screen = Screen::new(kernels, pool, self)?.map(Box::new);
         }
         Ok(self.screen.as_ref().map_or(0, |screen| screen.bytes()))

@@ -18,14 +18,14 @@ use super::simd::{BLOCK, LANES, Rows, Simd};
 /// Rows of activations as integers with a scale for each block; see [`super::Rounded`].
 #[derive(Clone, Copy)]
 pub(super) struct Activations {
-    /// `[rows, blocks, digits · 32]`: one digit, or an upper and a lower one.
+    /// `[rows, x_blocks, digits · 32]`: one digit, or an upper and a lower one.
     pub(super) digits: *const i8,
-    /// `[rows, blocks]`.
+    /// `[rows, x_blocks]`.
     pub(super) scale: *const f32,
-    /// Sums of integers and their products with the scale, of each block: `[rows, blocks]`.
+    /// Sums of integers and their products with the scale, of each block: `[rows, x_blocks]`.
     pub(super) sum: *const i32,
     pub(super) scaled_sum: *const f32,
-    /// The same of each half of a block: `[rows, blocks, 2]`.
+    /// The same of each half of a block: `[rows, x_blocks, 2]`.
     pub(super) half_sum: *const i32,
     pub(super) scaled_half_sum: *const f32,
 }
@@ -38,6 +38,8 @@ pub(super) struct Product {
     pub(super) n_out: usize,
     /// Blocks of 32 in a row.
     pub(super) blocks: usize,
+    /// Blocks from one row of activations to the next, at least as many.
+    pub(super) x_blocks: usize,
     pub(super) x: Activations,
     pub(super) rows: usize,
     pub(super) bias: *const f32,
@@ -329,12 +331,12 @@ unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: usize>(
     row: usize,
 ) {
     let digits = if EXACT { 2 * BLOCK } else { BLOCK };
-    let (x, blocks) = (&product.x, product.blocks);
+    let (x, blocks, between) = (&product.x, product.blocks, product.x_blocks);
     let mut sums = [S::zero(); N];
     for block in 0..blocks {
         // Counts in elements from the first of the rows.
-        let first = row * blocks + block;
-        let of_row = |n: usize| first + n * blocks;
+        let first = row * between + block;
+        let of_row = |n: usize| first + n * between;
         let parts = if F::HALVES { 2 } else { 1 };
         let scales = packed.add(8 * LANES);
         for part in 0..parts {
@@ -350,13 +352,13 @@ unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: usize>(
                 }
             }
             let base = x.digits.add(first * digits + part * 16);
-            dot_packed::<S, F, N>(&mut totals, columns, n_columns, base, blocks * digits);
+            dot_packed::<S, F, N>(&mut totals, columns, n_columns, base, between * digits);
             if EXACT {
                 for (n, total) in totals.iter_mut().enumerate() {
                     let correction = S::isplat(sum_of(n).wrapping_mul(-shift::<S, F>()));
                     *total = S::iadd(S::imul(*total, S::isplat(BASE)), correction);
                 }
-                dot_packed::<S, F, N>(&mut totals, columns, n_columns, base.add(BLOCK), blocks * digits);
+                dot_packed::<S, F, N>(&mut totals, columns, n_columns, base.add(BLOCK), between * digits);
             }
             let scale = S::load(scales.add(part * if F::MIN { 2 } else { 1 } * LANES).cast());
             for (n, sum) in sums.iter_mut().enumerate() {

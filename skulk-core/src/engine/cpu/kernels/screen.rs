@@ -49,7 +49,7 @@ impl Screen {
     /// Whether the head takes at least 1.4 times what its screen would.
     pub(crate) fn pays(head: &Region) -> bool {
         let tile = tile_bytes(blocks(head));
-        let of_head = head.row_bytes().map_or(0, |row| row.saturating_mul(LANES));
+        let of_head = head.row_bytes().saturating_mul(LANES);
         head.row_len().is_multiple_of(BLOCK) && of_head >= tile * 7 / 5 && head.rows() >= LEAST_ROWS
     }
 

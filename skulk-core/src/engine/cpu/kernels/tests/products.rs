@@ -32,6 +32,7 @@ impl Matrix<'_> {
             row_bytes: x.blocks * BLOCK / self.stored.len * self.stored.bytes,
             n_out,
             blocks: x.blocks,
+            x_blocks: x.blocks,
             x: x.from(row),
             rows,
             bias: self.bias.map_or(std::ptr::null(), <[f32]>::as_ptr),

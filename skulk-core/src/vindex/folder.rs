@@ -1,0 +1,75 @@
+//! Which files of the folder may be opened? Those in it, and no others.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+use super::invalid;
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::MappedFile;
+use crate::weights::safetensors::{leads_out, read_bytes};
+
+/// What makes a folder a vindex.
+pub(crate) const INDEX: &str = "index.json";
+
+/// A vindex folder, and the weight files of it that are open.
+pub(super) struct Folder {
+    path: PathBuf,
+    pub(super) files: Vec<MappedFile>,
+    by_name: BTreeMap<String, Option<usize>>,
+}
+
+impl Folder {
+    pub(super) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), files: Vec::new(), by_name: BTreeMap::new() }
+    }
+
+    /// Where a file of that name lies; `None` where there is none.
+    fn find(&self, name: &str, named_by: &str) -> Result<Option<PathBuf>> {
+        let outside = |found: String| {
+            invalid(format!("expected files inside the folder, found {found}"), &self.path.join(named_by))
+                .with("found", name)
+        };
+        let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+        if !inside || name.is_empty() {
+            return Err(outside(format!("the path {name:?}")));
+        }
+        let path = self.path.join(name);
+        match leads_out(&self.path, &path) {
+            Ok(None) => Ok(Some(path)),
+            Ok(Some(target)) => Err(outside(format!("a link to {}", target.display()))),
+            Err(e) if e.kind() == ErrorKind::FileNotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// A JSON file's text; `None` where there is none.
+    pub(super) fn text(&self, name: &str) -> Result<Option<(Vec<u8>, PathBuf)>> {
+        let Some(path) = self.find(name, name)? else { return Ok(None) };
+        Ok(read_bytes(&path, ErrorKind::CheckpointInvalid)?.map(|text| (text, path)))
+    }
+
+    /// Opens a weight file that `named_by` names, once; `None` where there is none.
+    pub(super) fn open(&mut self, name: &str, named_by: &str) -> Result<Option<usize>> {
+        if let Some(&file) = self.by_name.get(name) {
+            return Ok(file);
+        }
+        let file = match self.find(name, named_by)? {
+            Some(path) => {
+                self.files.push(MappedFile::open(path)?);
+                Some(self.files.len() - 1)
+            }
+            None => None,
+        };
+        self.by_name.insert(name.to_owned(), file);
+        Ok(file)
+    }
+
+    /// An open file.
+    pub(super) fn file(&self, at: usize) -> Result<&MappedFile> {
+        self.files.get(at).ok_or_else(|| Error::new(ErrorKind::Internal, "a file is not open"))
+    }
+
+    pub(super) fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}

@@ -1,0 +1,309 @@
+//! What does `index.json` say? Sizes, layers, how weights are stored, and what LARQL keeps of the model's
+//! configuration.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::arch::MAX_LAYERS;
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::DType;
+
+/// Versions that are read.
+const VERSIONS: std::ops::RangeInclusive<u32> = 1..=2;
+/// Upper bound for sizes, far above real models.
+const MAX_SIZE: usize = 1 << 28;
+
+/// `index.json` of a vindex, version 1 or 2. What only other programs use of it is not kept.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[non_exhaustive]
+pub struct VindexIndex {
+    /// Version of the format.
+    pub version: u32,
+    /// The model's name, as it was given when extracting.
+    pub model: String,
+    /// LARQL's name of the family.
+    pub family: String,
+    /// SHA-256 of files in hexadecimal digits, by name. Slices keep those of files that they lack.
+    #[serde(default)]
+    pub checksums: Option<BTreeMap<String, String>>,
+    /// Decoder layers of the model.
+    pub num_layers: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Inner width of dense feed-forward blocks; of Mixtral, of an expert.
+    pub intermediate_size: usize,
+    /// Rows of the embedding table.
+    pub vocab_size: usize,
+    /// Multiplies token embeddings.
+    pub embed_scale: f32,
+    /// How much of the model was extracted.
+    #[serde(default)]
+    pub extract_level: VindexLevel,
+    /// Type of float files: `f32` or `f16`.
+    #[serde(default = "f32_label")]
+    dtype: String,
+    /// `none` or `q4k`.
+    #[serde(default = "no_quant")]
+    quant: String,
+    /// One entry for each layer that has gate vectors.
+    pub layers: Vec<VindexLayer>,
+    /// Tokens that `down_meta.bin` keeps for each feature.
+    pub down_top_k: usize,
+    /// There are weights beside the gate vectors.
+    #[serde(default)]
+    pub has_model_weights: bool,
+    /// What LARQL keeps of the model's configuration.
+    #[serde(default)]
+    pub model_config: Option<VindexModel>,
+    /// How feed-forward weights in FP4 or FP8 are stored, where there are such.
+    #[serde(default)]
+    pub fp4: Option<Value>,
+    /// `per_layer` where experts are in `layers/`.
+    #[serde(default)]
+    pub ffn_layout: Option<String>,
+    /// What this library adds, and LARQL ignores.
+    #[serde(default)]
+    pub skulk: Option<SkulkExtra>,
+}
+
+/// The object `skulk` of `index.json`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[non_exhaustive]
+pub struct SkulkExtra {
+    /// The model's whole `config.json`, in Hugging Face's spelling: norm epsilon, rope scaling, tied embeddings,
+    /// biases, stop tokens.
+    #[serde(default)]
+    pub config: Option<Value>,
+}
+
+/// How much of a model was extracted, each level being a part of the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VindexLevel {
+    /// Gate vectors, embeddings, and what features mean.
+    #[default]
+    Browse,
+    /// Attention and norms too.
+    Attention,
+    /// All that generation takes.
+    Inference,
+    /// Everything.
+    All,
+}
+
+/// How weights beside gate vectors and embeddings are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VindexQuant {
+    /// As floats.
+    None,
+    /// Q4_K, and some matrices as Q6_K, in LARQL's own order of bits.
+    Q4K,
+}
+
+/// A layer's gate vectors in `gate_vectors.bin`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct VindexLayer {
+    /// The layer.
+    pub layer: usize,
+    /// Rows: of all experts together, where the layer has any.
+    pub num_features: usize,
+    /// Byte offset in the file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// Experts, whose rows lie behind each other.
+    #[serde(default)]
+    pub num_experts: Option<usize>,
+    /// Rows of each expert.
+    #[serde(default)]
+    pub num_features_per_expert: Option<usize>,
+}
+
+/// `model_config`: what LARQL keeps of a `config.json`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[non_exhaustive]
+pub struct VindexModel {
+    /// Family in Hugging Face's spelling.
+    pub model_type: String,
+    /// Elements in a head.
+    pub head_dim: usize,
+    /// Query heads.
+    pub num_q_heads: usize,
+    /// Key/value heads.
+    pub num_kv_heads: usize,
+    /// Base of the rotary embedding.
+    pub rope_base: f64,
+    /// Positions that sliding layers see.
+    #[serde(default)]
+    pub sliding_window: Option<usize>,
+    /// The mixture of experts.
+    #[serde(default)]
+    pub moe: Option<VindexMoe>,
+    /// Share of a head that is rotated.
+    #[serde(default)]
+    pub partial_rotary_factor: Option<f64>,
+    /// Every so many layers, one does not slide.
+    #[serde(default)]
+    pub sliding_window_pattern: Option<usize>,
+    /// `sliding_attention` or `full_attention`, by layer.
+    #[serde(default)]
+    pub layer_types: Option<Vec<String>>,
+    /// Base of the rotary embedding in sliding layers.
+    #[serde(default)]
+    pub rope_local_base: Option<f64>,
+    /// What attention scores are divided by the root of.
+    #[serde(default)]
+    pub query_pre_attn_scalar: Option<f64>,
+    /// Squashes logits.
+    #[serde(default)]
+    pub final_logit_softcapping: Option<f64>,
+}
+
+/// `model_config.moe`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[non_exhaustive]
+pub struct VindexMoe {
+    /// Experts in a layer.
+    pub num_experts: usize,
+    /// Experts that a row takes.
+    pub top_k: usize,
+    /// Width of an expert, where it is not the dense one.
+    #[serde(default)]
+    pub moe_intermediate_size: Option<usize>,
+    /// Layers have a dense block beside the experts.
+    #[serde(default)]
+    pub hybrid: bool,
+}
+
+fn f32_label() -> String {
+    "f32".to_owned()
+}
+
+fn no_quant() -> String {
+    "none".to_owned()
+}
+
+impl VindexIndex {
+    /// Reads the text of an `index.json`. The `path` only serves messages.
+    ///
+    /// # Errors
+    /// [`ErrorKind::CheckpointInvalid`] for another version of the format, [`ErrorKind::ConfigInvalid`] for what is
+    /// no JSON, absent fields, impossible values and layers that occur twice, [`ErrorKind::DTypeUnsupported`] for
+    /// unknown types of weights.
+    pub fn parse(text: &[u8], path: &Path) -> Result<Self> {
+        let in_file = |e: Error| e.with("file", path.display());
+        // The version decides what the rest means: it is looked at before anything else.
+        let version =
+            serde_json::from_slice::<Version>(text).map_err(|e| broken(path).with_source(e))?.version;
+        if !VERSIONS.contains(&version) {
+            return Err(in_file(
+                Error::new(
+                    ErrorKind::CheckpointInvalid,
+                    format!("expected a vindex of version 1 or 2, found version {version}"),
+                )
+                .with("field", "version")
+                .with_hint("update skulk, or extract the model again with LARQL 0.1"),
+            ));
+        }
+        let index: Self = serde_json::from_slice(text).map_err(|e| broken(path).with_source(e))?;
+        index.check().map_err(in_file)?;
+        Ok(index)
+    }
+
+    /// How weights are stored beside gate vectors and embeddings.
+    pub fn quant(&self) -> VindexQuant {
+        if self.quant == "q4k" { VindexQuant::Q4K } else { VindexQuant::None }
+    }
+
+    /// The type of gate vectors and float files, by what the index says; sizes of files decide.
+    pub fn dtype(&self) -> DType {
+        if self.dtype == "f16" { DType::F16 } else { DType::F32 }
+    }
+
+    /// Whether experts are in files of their own, `layers/layer_NN.weights`.
+    pub fn is_per_layer(&self) -> bool {
+        self.ffn_layout.as_deref() == Some("per_layer")
+    }
+
+    /// The mixture of experts, where the model has one.
+    pub fn moe(&self) -> Option<&VindexMoe> {
+        self.model_config.as_ref()?.moe.as_ref()
+    }
+
+    /// The family in Hugging Face's spelling.
+    pub fn model_type(&self) -> &str {
+        self.model_config.as_ref().map_or(&self.family, |model| &model.model_type)
+    }
+
+    fn check(&self) -> Result<()> {
+        for (field, known, found) in
+            [("dtype", &["f32", "f16"], &self.dtype), ("quant", &["none", "q4k"], &self.quant)]
+        {
+            if !known.contains(&found.as_str()) {
+                return Err(Error::new(
+                    ErrorKind::DTypeUnsupported,
+                    format!("expected {} or {}, found `{found}`", known[0], known[1]),
+                )
+                .with("field", field)
+                .with_hint("extract the model again as f32, f16 or q4k"));
+            }
+        }
+        if let Some(layout) = self.ffn_layout.as_deref().filter(|layout| *layout != "per_layer") {
+            return Err(wrong("ffn_layout", format!("expected per_layer, found `{layout}`")));
+        }
+        let moe = self.moe();
+        let sizes = [
+            ("num_layers", self.num_layers, MAX_LAYERS),
+            ("hidden_size", self.hidden_size, MAX_SIZE),
+            ("intermediate_size", self.intermediate_size, MAX_SIZE),
+            ("vocab_size", self.vocab_size, MAX_SIZE),
+            ("num_experts", moe.map_or(1, |moe| moe.num_experts), MAX_SIZE),
+            ("moe_intermediate_size", moe.and_then(|moe| moe.moe_intermediate_size).unwrap_or(1), MAX_SIZE),
+        ];
+        for (field, value, max) in sizes {
+            if !(1..=max).contains(&value) {
+                return Err(wrong(field, format!("expected 1 to {max}, found {value}")));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        for entry in &self.layers {
+            let at = |message: String| wrong("layers", message).with("layer", entry.layer);
+            if entry.layer >= self.num_layers || !seen.insert(entry.layer) {
+                return Err(at(format!("expected each layer below {} once", self.num_layers)));
+            }
+            let experts = (entry.num_experts, entry.num_features_per_expert);
+            let matches = match experts {
+                (None, None) => true,
+                (Some(n), Some(each)) => n.checked_mul(each) == Some(entry.num_features) && n > 0 && each > 0,
+                _ => false,
+            };
+            if !matches {
+                return Err(at(format!(
+                    "expected num_features of all experts together, found {} with {experts:?}",
+                    entry.num_features
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
+fn broken(path: &Path) -> Error {
+    Error::new(ErrorKind::ConfigInvalid, "expected the index.json of a vindex")
+        .with("file", path.display())
+        .with_hint("this is no vindex, or a damaged one: extract it again")
+}
+
+fn wrong(field: &'static str, message: String) -> Error {
+    Error::new(ErrorKind::ConfigInvalid, message)
+        .with("field", field)
+        .with_hint("the index is damaged or hostile: extract the model again")
+}

@@ -1,0 +1,154 @@
+//! What does the header of `layers/layer_NN.weights` say? Where each expert's matrices lie.
+
+use std::path::Path;
+
+use super::{invalid, truncated};
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::DType;
+
+/// What every file starts with. LARQL's documents print the number that these bytes are byte-swapped.
+const MAGIC: &[u8] = b"LYRW";
+/// Bytes of the fixed header.
+pub(super) const FIXED: usize = 24;
+/// Bytes of one entry of the table that follows.
+const ENTRY: usize = 32;
+/// Upper bound for sizes, far above real models.
+const MAX_SIZE: u32 = 1 << 28;
+
+/// The checked header of one layer's file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayerHeader {
+    /// How all of its matrices are stored.
+    pub dtype: DType,
+    /// Inner width of an expert.
+    pub intermediate: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// One entry for each expert.
+    pub entries: Vec<LayerEntry>,
+}
+
+/// One expert's matrices, as byte ranges of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LayerEntry {
+    /// Offset of the gate rows, behind which the up rows lie: `[2 · intermediate, hidden]`.
+    pub gate_up_offset: u64,
+    /// Their length.
+    pub gate_up_len: u64,
+    /// Offset of the down matrix `[hidden, intermediate]`, rows padded.
+    pub down_offset: u64,
+    /// Its length.
+    pub down_len: u64,
+}
+
+impl LayerHeader {
+    /// Bytes of the whole header of a file that starts with `fixed`, which is at least 24 bytes of it.
+    pub(super) fn size(fixed: &[u8]) -> u64 {
+        FIXED as u64 + u64::from(number(fixed, 12)) * ENTRY as u64
+    }
+
+    /// Reads the header from a file's first bytes; `file_len` is the whole file's length. The `path` only serves
+    /// messages.
+    ///
+    /// # Errors
+    /// [`ErrorKind::CheckpointTruncated`] when file or bytes end before the header or a matrix does,
+    /// [`ErrorKind::CheckpointInvalid`] for another magic number or version and for sizes that do not follow from
+    /// each other, [`ErrorKind::DTypeUnsupported`] for types that are not read.
+    pub fn parse(bytes: &[u8], file_len: u64, path: &Path) -> Result<Self> {
+        let have = file_len.min(bytes.len() as u64);
+        if have < FIXED as u64 {
+            return Err(truncated(0, FIXED as u64, have, path));
+        }
+        if !bytes.starts_with(MAGIC) {
+            return Err(invalid(format!("expected the magic bytes LYRW, found {:02x?}", &bytes[..4]), path)
+                .with("offset", 0));
+        }
+        let version = number(bytes, 4);
+        if version != 1 {
+            return Err(invalid(format!("expected version 1, found {version}"), path).with("offset", 4));
+        }
+        let dtype = dtype(number(bytes, 8)).map_err(|e| e.with("file", path.display()).with("offset", 8))?;
+        let size = Self::size(bytes);
+        if size > have {
+            return Err(truncated(FIXED as u64, size - FIXED as u64, have, path));
+        }
+        let [intermediate, hidden] = [16, 20].map(|at| number(bytes, at));
+        for (at, value) in [(16, intermediate), (20, hidden)] {
+            if !(1..=MAX_SIZE).contains(&value) {
+                return Err(invalid(format!("expected a size of 1 to {MAX_SIZE}, found {value}"), path)
+                    .with("offset", at));
+            }
+        }
+        let (table, _) = bytes.get(FIXED..size as usize).unwrap_or_default().as_chunks::<ENTRY>();
+        let entries: Vec<LayerEntry> = table.iter().map(entry).collect();
+        let header = Self { dtype, intermediate: intermediate as usize, hidden: hidden as usize, entries };
+        header.check(size, file_len, path)?;
+        Ok(header)
+    }
+
+    /// Bytes of gate and up rows together, and of the down matrix; `None` where rows are no whole blocks.
+    fn lengths(&self) -> Option<[u64; 2]> {
+        let rows = 2 * self.intermediate as u64;
+        let gate_up = rows.checked_mul(self.dtype.row_bytes(self.hidden)? as u64)?;
+        let padded = self.intermediate.next_multiple_of(super::PADDED);
+        Some([gate_up, (self.hidden as u64).checked_mul(self.dtype.row_bytes(padded)? as u64)?])
+    }
+
+    fn check(&self, size: u64, file_len: u64, path: &Path) -> Result<()> {
+        let Some(lengths) = self.lengths() else {
+            return Err(Error::new(
+                ErrorKind::DTypeUnsupported,
+                format!("expected rows of whole {} blocks, found {} elements", self.dtype, self.hidden),
+            )
+            .with("file", path.display())
+            .with_hint("rows of such a file run across blocks and cannot be read one by one: use floats"));
+        };
+        for (i, entry) in self.entries.iter().enumerate() {
+            let ranges = [(entry.gate_up_offset, entry.gate_up_len), (entry.down_offset, entry.down_len)];
+            for ((offset, len), expected) in ranges.into_iter().zip(lengths) {
+                if len != expected || offset < size {
+                    return Err(invalid(
+                        format!("expected {expected} bytes behind the header, found {len} at {offset}"),
+                        path,
+                    )
+                    .with("offset", offset)
+                    .with("expert", i));
+                }
+                if offset.checked_add(len).is_none_or(|end| end > file_len) {
+                    return Err(truncated(offset, len, file_len, path).with("expert", i));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn number(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
+}
+
+fn entry(bytes: &[u8; ENTRY]) -> LayerEntry {
+    let (numbers, _) = bytes.as_chunks::<8>();
+    let at = |i: usize| numbers.get(i).map_or(0, |b| u64::from_le_bytes(*b));
+    LayerEntry { gate_up_offset: at(0), gate_up_len: at(1), down_offset: at(2), down_len: at(3) }
+}
+
+fn dtype(id: u32) -> Result<DType> {
+    match id {
+        0 => Ok(DType::F32),
+        1 => Ok(DType::F16),
+        2 => Ok(DType::BF16),
+        3 => Ok(DType::Q4_0),
+        4 => Ok(DType::Q4_K),
+        5 => Ok(DType::Q6_K_Linear),
+        6 => Ok(DType::Q8_0),
+        other => Err(Error::new(
+            ErrorKind::DTypeUnsupported,
+            format!(
+                "expected a quantisation of 0 to 6, found {other}{}",
+                if other == 7 { " (FP4)" } else { "" }
+            ),
+        )
+        .with_hint("extract the model again as f32 or q4k")),
+    }
+}

@@ -1,0 +1,143 @@
+//! Where does each tensor lie, as the manifests say? `weight_manifest.json`, and one for each quantised file.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::{PADDED, invalid};
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::DType;
+
+/// Where version 1 keeps weights that name no file.
+pub(super) const LEGACY_WEIGHTS: &str = "model_weights.bin";
+
+/// An entry of `weight_manifest.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct WeightEntry {
+    /// The tensor's name.
+    pub key: String,
+    /// How it is stored.
+    kind: String,
+    /// Row-major shape; of quantised matrices with padded rows.
+    pub shape: Vec<usize>,
+    /// Byte offset in the file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// The file's name; empty in version 1: `model_weights.bin`.
+    #[serde(default)]
+    file: String,
+}
+
+/// How a tensor of the weight manifest is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WeightKind {
+    /// F32 or F16, as its length says.
+    Float,
+    /// F16.
+    F16,
+    /// BF16, experts stacked.
+    Bf16,
+    /// Q4_K, rows padded.
+    Q4K,
+}
+
+/// An entry of the manifest of one quantised file.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct QuantEntry {
+    /// The tensor's name.
+    pub key: String,
+    /// Rows and padded row length.
+    pub shape: [usize; 2],
+    /// `Q4_K` or `Q6_K`.
+    format: String,
+    /// Byte offset in the file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub length: u64,
+}
+
+/// Reads the text of a `weight_manifest.json`. The `path` only serves messages.
+///
+/// # Errors
+/// [`ErrorKind::CheckpointInvalid`] when it is none, [`ErrorKind::DTypeUnsupported`] for unknown kinds.
+pub fn read_weight_manifest(text: &[u8], path: &Path) -> Result<Vec<WeightEntry>> {
+    let entries: Vec<WeightEntry> = read(text, path)?;
+    for entry in &entries {
+        entry.kind().map_err(|e| e.with("file", path.display()))?;
+        if !(1..=4).contains(&entry.shape.len()) {
+            return Err(invalid(format!("expected 1 to 4 dimensions, found {}", entry.shape.len()), path)
+                .with("tensor", &entry.key));
+        }
+    }
+    Ok(entries)
+}
+
+/// Reads the text of a quantised file's manifest. The `path` only serves messages.
+///
+/// # Errors
+/// [`ErrorKind::CheckpointInvalid`] when it is none, or rows are not padded to whole blocks;
+/// [`ErrorKind::DTypeUnsupported`] for unknown formats.
+pub fn read_quant_manifest(text: &[u8], path: &Path) -> Result<Vec<QuantEntry>> {
+    let entries: Vec<QuantEntry> = read(text, path)?;
+    for entry in &entries {
+        entry.dtype().map_err(|e| e.with("file", path.display()))?;
+        if !entry.shape[1].is_multiple_of(PADDED) {
+            return Err(invalid(
+                format!("expected rows of a multiple of {PADDED} elements, found {}", entry.shape[1]),
+                path,
+            )
+            .with("tensor", &entry.key));
+        }
+    }
+    Ok(entries)
+}
+
+fn read<T: DeserializeOwned>(text: &[u8], path: &Path) -> Result<T> {
+    serde_json::from_slice(text).map_err(|e| {
+        invalid("expected a list of tensors with key, shape, offset and length", path).with_source(e)
+    })
+}
+
+impl WeightEntry {
+    /// How it is stored.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DTypeUnsupported`] for a kind that is not known.
+    pub fn kind(&self) -> Result<WeightKind> {
+        match self.kind.as_str() {
+            "tensor" | "vector" => Ok(WeightKind::Float),
+            "tensor_f16" => Ok(WeightKind::F16),
+            "packed_bf16" => Ok(WeightKind::Bf16),
+            "tensor_q4k" => Ok(WeightKind::Q4K),
+            other => Err(unknown("tensor, vector, tensor_f16, tensor_q4k or packed_bf16", other, &self.key)),
+        }
+    }
+
+    /// The file that holds it.
+    pub fn file(&self) -> &str {
+        if self.file.is_empty() { LEGACY_WEIGHTS } else { &self.file }
+    }
+}
+
+impl QuantEntry {
+    /// How it is stored. Q6_K is LARQL's own, with bits in the order of the elements.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DTypeUnsupported`] for a format that is not known.
+    pub fn dtype(&self) -> Result<DType> {
+        match self.format.as_str() {
+            "Q4_K" => Ok(DType::Q4_K),
+            "Q6_K" => Ok(DType::Q6_K_Linear),
+            other => Err(unknown("Q4_K or Q6_K", other, &self.key)),
+        }
+    }
+}
+
+fn unknown(expected: &str, found: &str, tensor: &str) -> Error {
+    Error::new(ErrorKind::DTypeUnsupported, format!("expected {expected}, found `{found}`"))
+        .with("tensor", tensor)
+        .with_hint("the folder is of a newer kind: update skulk, or extract the model again")
+}

@@ -1,0 +1,44 @@
+//! What is in a vindex folder? Its index, its manifests, and tensors in the files that they describe.
+//!
+//! A vindex is a model's weights as LARQL reorganises them: gate rows as a nearest-neighbour index,
+//! embeddings as look-ups, down projections as edge labels. Format: `docs/formats/vindex.md`.
+
+mod config;
+mod folder;
+mod index;
+mod layer_file;
+mod manifest;
+mod parts;
+mod reader;
+mod tensors;
+
+pub use index::{SkulkExtra, VindexIndex, VindexLayer, VindexLevel, VindexModel, VindexMoe, VindexQuant};
+pub use layer_file::{LayerEntry, LayerHeader};
+pub use manifest::{QuantEntry, WeightEntry, WeightKind, read_quant_manifest, read_weight_manifest};
+pub use reader::{VindexMetadata, VindexReader};
+
+pub(crate) use folder::INDEX;
+
+use crate::error::{Error, ErrorKind};
+use std::path::Path;
+
+/// Rows of quantised matrices are padded to whole multiples of this many elements.
+const PADDED: usize = 256;
+
+/// A file breaks the format.
+fn invalid(message: impl Into<String>, path: &Path) -> Error {
+    Error::new(ErrorKind::CheckpointInvalid, message.into())
+        .with("file", path.display())
+        .with_hint("the folder is damaged or hostile: extract or fetch it again")
+}
+
+/// A file ends before what it is to hold.
+fn truncated(offset: u64, len: u64, size: u64, path: &Path) -> Error {
+    Error::new(
+        ErrorKind::CheckpointTruncated,
+        format!("expected {len} bytes at offset {offset}, but the file has {size} bytes"),
+    )
+    .with("file", path.display())
+    .with("offset", offset)
+    .with_hint("the file is incomplete: fetch it again")
+}

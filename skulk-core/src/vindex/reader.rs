@@ -1,0 +1,172 @@
+//! How does a vindex serve as a checkpoint? Opened from its JSON files, each tensor mapped when asked for.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::folder::Folder;
+use super::parts::part_of;
+use super::tensors::Tensors;
+use super::{INDEX, VindexIndex, config};
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::safetensors::{HfMetadata, read_object};
+use crate::weights::{Checkpoint, MappedFile, Metadata, Region, TensorInfo, map_region};
+
+/// What a vindex says about its model.
+#[derive(Debug, Clone)]
+pub struct VindexMetadata {
+    index: VindexIndex,
+    configuration: HfMetadata,
+}
+
+impl VindexMetadata {
+    /// `index.json`.
+    pub fn index(&self) -> &VindexIndex {
+        &self.index
+    }
+
+    /// The same as a Hugging Face folder would say it: `config.json` as the index holds it, or made of what LARQL
+    /// keeps; the guide to the format says what is lost. `generation_config.json` and `tokenizer_config.json` are the
+    /// folder's own.
+    pub fn configuration(&self) -> &HfMetadata {
+        &self.configuration
+    }
+}
+
+/// An opened vindex folder, whole or a slice. Every tensor that its files hold can be mapped; asking for one that a
+/// slice lacks is an error that says where it would be.
+///
+/// Tensors have the names of Hugging Face checkpoints without `model.` before them. Where a matrix is stored twice,
+/// the one that LARQL computes with has that name: gate vectors beside quantised gates are `layers.N.gate_vectors`,
+/// routers beside those in a manifest `layers.N.router_weights`, transposed down projections
+/// `layers.N.mlp.down_features.weight`, and of a key that a manifest has twice the first is `KEY@OFFSET`.
+///
+/// ```no_run
+/// use skulk::{Checkpoint, VindexReader};
+/// let vindex = VindexReader::open("gemma-3-270m.vindex")?;
+/// println!("{} layers, {:?}", vindex.index().num_layers, vindex.index().extract_level);
+/// let down = vindex.region("layers.0.mlp.down_proj.weight")?;
+/// # Ok::<(), skulk::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct VindexReader {
+    path: PathBuf,
+    metadata: VindexMetadata,
+    files: Vec<MappedFile>,
+    tensors: Vec<TensorInfo>,
+    /// Files that are missing, by the tensors that they would hold.
+    absent: BTreeMap<String, String>,
+}
+
+impl VindexReader {
+    /// Opens the folder at `path`. Reads its JSON files and the headers of files in `layers/`; of the others only
+    /// sizes are looked at.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FileNotFound`] without an `index.json`; [`ErrorKind::ConfigInvalid`] when it breaks the format;
+    /// [`ErrorKind::CheckpointInvalid`] for versions other than 1 and 2, for manifests, headers and file sizes that
+    /// break the format or disagree, and for files that lead out of the folder;
+    /// [`ErrorKind::CheckpointTruncated`] when a file ends before what it is to hold;
+    /// [`ErrorKind::DTypeUnsupported`] for unknown quantisations; [`ErrorKind::FileIo`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let folder = Folder::new(path);
+        let Some((text, file)) = folder.text(INDEX)? else {
+            return Err(Error::new(
+                ErrorKind::FileNotFound,
+                "expected an index.json in the folder, found none",
+            )
+            .with("file", path.join(INDEX).display())
+            .with_hint("give the folder that holds the vindex"));
+        };
+        let index = VindexIndex::parse(&text, &file)?;
+        let mut tensors = Tensors::collect(&index, folder)?;
+        let absent = std::mem::take(&mut tensors.absent);
+        let list = tensors.sorted();
+        let files = std::mem::take(&mut tensors.folder.files);
+        let named = index.checksums.iter().flatten().map(|(name, _)| name.as_str());
+        let is_head = |name: &str| name.starts_with("lm_head");
+        let has_head =
+            list.iter().map(|t| t.name.as_str()).chain(absent.keys().map(String::as_str)).any(is_head)
+                || named.into_iter().any(is_head);
+        let configuration = HfMetadata {
+            folder: path.to_owned(),
+            config: config::configuration(&index, !has_head),
+            generation_config: read_object(&path.join("generation_config.json"))?,
+            tokenizer_config: read_object(&path.join("tokenizer_config.json"))?,
+        };
+        if !configuration.config.is_object() {
+            return Err(Error::new(
+                ErrorKind::ConfigInvalid,
+                "expected a JSON object, found another JSON value",
+            )
+            .with("file", file.display())
+            .with("field", "skulk.config")
+            .with_hint("extract the model again"));
+        }
+        let metadata = VindexMetadata { index, configuration };
+        Ok(Self { path: path.to_owned(), metadata, files, tensors: list, absent })
+    }
+
+    /// `index.json`.
+    pub fn index(&self) -> &VindexIndex {
+        &self.metadata.index
+    }
+
+    /// Tensors that the folder's manifests list in files that it lacks, as slices do, with the names of these files.
+    pub fn absent(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.absent.iter().map(|(tensor, file)| (tensor.as_str(), file.as_str()))
+    }
+
+    /// Why there is no such tensor.
+    fn missing(&self, name: &str) -> Error {
+        let index = self.index();
+        let file = self.path.display();
+        let is_ffn = ["gate_proj", "up_proj", "down_proj"].iter().any(|word| name.contains(word));
+        if is_ffn && index.fp4.is_some() {
+            return Error::new(
+                ErrorKind::DTypeUnsupported,
+                "expected feed-forward weights as floats or Q4_K, found FP4 or FP8",
+            )
+            .with("file", file)
+            .with("tensor", name)
+            .with_hint("use the folder that this one was converted from");
+        }
+        let part = part_of(name, index);
+        let in_file = self.absent.get(name).map_or(part.files, String::as_str);
+        Error::new(
+            ErrorKind::TensorMissing,
+            format!(
+                "expected a tensor of {in_file}, but this vindex of level {:?} lacks it",
+                index.extract_level
+            ),
+        )
+        .with("file", file)
+        .with("tensor", name)
+        .with_hint(format!("it is part of {}", part.found_in))
+    }
+}
+
+impl Checkpoint for VindexReader {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn metadata(&self) -> Metadata<'_> {
+        Metadata::Vindex(&self.metadata)
+    }
+
+    fn files(&self) -> &[MappedFile] {
+        &self.files
+    }
+
+    fn tensors(&self) -> &[TensorInfo] {
+        &self.tensors
+    }
+
+    fn region(&self, name: &str) -> Result<Region> {
+        match self.tensor(name) {
+            Some(_) => map_region(self, name),
+            None => Err(self.missing(name)),
+        }
+    }
+}

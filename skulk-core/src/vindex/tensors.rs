@@ -1,0 +1,377 @@
+//! Which tensors are in the folder, and where? From its JSON files, the sizes of the others and the headers of
+//! layer files; no weight is touched.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use super::folder::Folder;
+use super::layer_file::{FIXED, LayerHeader};
+use super::manifest::{QuantEntry, WeightKind, read_quant_manifest, read_weight_manifest};
+use super::{INDEX, PADDED, VindexIndex, VindexLayer, invalid, truncated};
+use crate::error::{Error, Result};
+use crate::weights::{DType, TensorInfo};
+
+pub(super) const WEIGHT_MANIFEST: &str = "weight_manifest.json";
+const EMBEDDINGS: &str = "embeddings.bin";
+const GATES: &str = "gate_vectors.bin";
+const ROUTERS: &str = "router_weights.bin";
+/// Tensors in all, far above real models.
+const MAX_TENSORS: usize = 1 << 20;
+
+/// What was found so far.
+pub(super) struct Tensors<'a> {
+    index: &'a VindexIndex,
+    pub(super) folder: Folder,
+    found: BTreeMap<String, TensorInfo>,
+    /// Tensors that a manifest lists in a file that is not there, with the file's name.
+    pub(super) absent: BTreeMap<String, String>,
+}
+
+impl<'a> Tensors<'a> {
+    pub(super) fn collect(index: &'a VindexIndex, folder: Folder) -> Result<Self> {
+        let mut all = Self { index, folder, found: BTreeMap::new(), absent: BTreeMap::new() };
+        all.weights()?;
+        for (name, is_transposed) in
+            [("attn_weights_q4k", false), ("interleaved_q4k", false), ("down_features_q4k", true)]
+        {
+            all.quantised(name, is_transposed)?;
+        }
+        all.embeddings()?;
+        all.gates()?;
+        all.routers()?;
+        if index.is_per_layer() {
+            all.layers()?;
+        }
+        all.check_overlaps()?;
+        all.absent.retain(|name, _| !all.found.contains_key(name));
+        Ok(all)
+    }
+
+    pub(super) fn sorted(&mut self) -> Vec<TensorInfo> {
+        std::mem::take(&mut self.found).into_values().collect()
+    }
+
+    /// `weight_manifest.json`.
+    fn weights(&mut self) -> Result<()> {
+        let Some((text, path)) = self.folder.text(WEIGHT_MANIFEST)? else { return Ok(()) };
+        for entry in read_weight_manifest(&text, &path)? {
+            let Some(file) = self.folder.open(entry.file(), WEIGHT_MANIFEST)? else {
+                self.absent.insert(entry.key.clone(), entry.file().to_owned());
+                continue;
+            };
+            let elements = entry.shape.iter().try_fold(1u64, |n, &dim| n.checked_mul(dim as u64));
+            let bytes = |size: u64| elements.and_then(|n| n.checked_mul(size)) == Some(entry.length);
+            let mut shape = entry.shape.clone();
+            let dtype = match entry.kind()? {
+                WeightKind::Float if bytes(4) => DType::F32,
+                WeightKind::Float | WeightKind::F16 if bytes(2) => DType::F16,
+                WeightKind::Bf16 if bytes(2) => DType::BF16,
+                WeightKind::Q4K => {
+                    if let Some(last) = shape.last_mut() {
+                        *last = unpadded(*last, Some(self.index.hidden_size));
+                    }
+                    DType::Q4_K
+                }
+                _ => {
+                    return Err(invalid(
+                        format!(
+                            "expected the length of {:?} floats, found {} bytes",
+                            entry.shape, entry.length
+                        ),
+                        &path,
+                    )
+                    .with("tensor", &entry.key));
+                }
+            };
+            // A router is stored as one long vector beside norms.
+            if let ([n], true) = (&shape[..], entry.key.ends_with("router.proj.weight"))
+                && n.is_multiple_of(self.index.hidden_size)
+            {
+                shape = vec![n / self.index.hidden_size, self.index.hidden_size];
+            }
+            self.add(entry.key, dtype, shape, file, entry.offset, entry.length)?;
+        }
+        Ok(())
+    }
+
+    /// One quantised file, with its manifest. `is_transposed`: rows are features, of down projections that are
+    /// elsewhere too.
+    fn quantised(&mut self, name: &str, is_transposed: bool) -> Result<()> {
+        let (bin, manifest) = (format!("{name}.bin"), format!("{name}_manifest.json"));
+        let Some((text, path)) = self.folder.text(&manifest)? else {
+            return match self.folder.open(&bin, &manifest)? {
+                Some(_) => Err(invalid(
+                    "expected a manifest beside the weights, found none",
+                    &self.folder.join(&bin),
+                )
+                .with("manifest", manifest)),
+                None => Ok(()),
+            };
+        };
+        let entries = read_quant_manifest(&text, &path)?;
+        let file = self.folder.open(&bin, &manifest)?;
+        let rows: HashMap<&str, usize> = entries.iter().map(|e| (e.key.as_str(), e.shape[0])).collect();
+        for entry in &entries {
+            let key = match is_transposed {
+                true => entry.key.replace("down_proj", "down_features"),
+                false => entry.key.clone(),
+            };
+            let Some(file) = file else {
+                self.absent.insert(key, bin.clone());
+                continue;
+            };
+            let width = match is_transposed {
+                true => Some(self.index.hidden_size),
+                false => self.width(entry, &rows),
+            };
+            let shape = vec![entry.shape[0], unpadded(entry.shape[1], width)];
+            self.add(key, entry.dtype()?, shape, file, entry.offset, entry.length)?;
+        }
+        Ok(())
+    }
+
+    /// Elements of a quantised matrix's rows without what they are padded with: as many as the rows of the matrix
+    /// whose outputs it takes.
+    fn width(&self, entry: &QuantEntry, rows: &HashMap<&str, usize>) -> Option<usize> {
+        let feeding = |word: &str, others: &[&str]| {
+            others.iter().find_map(|other| rows.get(entry.key.replace(word, other).as_str()).copied())
+        };
+        if entry.key.contains("o_proj") {
+            let heads = self.index.model_config.as_ref().map(|m| m.num_q_heads.saturating_mul(m.head_dim));
+            feeding("o_proj", &["q_proj"]).or(heads)
+        } else if entry.key.contains("down_proj") {
+            feeding("down_proj", &["up_proj", "gate_proj"]).or(Some(self.index.intermediate_size))
+        } else {
+            Some(self.index.hidden_size)
+        }
+    }
+
+    /// `embeddings.bin`: the whole file.
+    fn embeddings(&mut self) -> Result<()> {
+        let Some(file) = self.folder.open(EMBEDDINGS, INDEX)? else { return Ok(()) };
+        let (rows, width) = (self.index.vocab_size, self.index.hidden_size);
+        let (len, path) = self.file(file)?;
+        let dtype = whole(len, (rows * width) as u64, path)?;
+        self.add("embed_tokens.weight".to_owned(), dtype, vec![rows, width], file, 0, len)
+    }
+
+    /// `gate_vectors.bin`: what the index says.
+    fn gates(&mut self) -> Result<()> {
+        let Some(file) = self.folder.open(GATES, INDEX)? else { return Ok(()) };
+        let index = self.index;
+        for layer in &index.layers {
+            let (_, path) = self.file(file)?;
+            let elements = layer.num_features.checked_mul(index.hidden_size).map(|n| n as u64);
+            let is = |size: u64| elements.and_then(|n| n.checked_mul(size)) == Some(layer.length);
+            let dtype = match (is(4), is(2)) {
+                (true, _) => DType::F32,
+                (_, true) => DType::F16,
+                _ => {
+                    return Err(invalid(
+                        format!(
+                            "expected the length of {} rows of {} floats, found {} bytes",
+                            layer.num_features, index.hidden_size, layer.length
+                        ),
+                        &path,
+                    )
+                    .with("layer", layer.layer)
+                    .with("offset", layer.offset));
+                }
+            };
+            self.gate(layer, dtype, file)?;
+        }
+        Ok(())
+    }
+
+    /// A layer's gate vectors: its gate projection, or each expert's. Where the quantised file has that too, they go
+    /// by a name of their own.
+    fn gate(&mut self, layer: &VindexLayer, dtype: DType, file: usize) -> Result<()> {
+        let (at, width) = (layer.layer, self.index.hidden_size);
+        let (Some(n), Some(rows)) = (layer.num_experts, layer.num_features_per_expert) else {
+            let name = format!("layers.{at}.mlp.gate_proj.weight");
+            let name = if self.is_listed(&name) { format!("layers.{at}.gate_vectors") } else { name };
+            return self.add(name, dtype, vec![layer.num_features, width], file, layer.offset, layer.length);
+        };
+        let each = layer.length / n as u64;
+        for expert in 0..n {
+            let name = format!("layers.{at}.{}", self.expert(expert, "gate_proj", "w1"));
+            let offset = layer.offset.saturating_add(each * expert as u64);
+            self.add(name, dtype, vec![rows, width], file, offset, each)?;
+        }
+        Ok(())
+    }
+
+    /// An expert's matrix in the family's spelling.
+    fn expert(&self, expert: usize, word: &str, mixtral: &str) -> String {
+        match self.index.model_type() {
+            "mixtral" => format!("block_sparse_moe.experts.{expert}.{mixtral}.weight"),
+            _ if self.index.moe().is_some_and(|moe| moe.hybrid) => format!("experts.{expert}.{word}.weight"),
+            _ => format!("mlp.experts.{expert}.{word}.weight"),
+        }
+    }
+
+    /// `router_weights.bin`: a matrix for each layer with experts, and a bias behind it or not, by the file's size.
+    fn routers(&mut self) -> Result<()> {
+        let Some(file) = self.folder.open(ROUTERS, INDEX)? else { return Ok(()) };
+        let (len, path) = self.file(file)?;
+        let Some(moe) = self.index.moe() else {
+            return Err(invalid(
+                "expected routers only where the index says how many experts there are",
+                &path,
+            )
+            .with("field", "model_config.moe"));
+        };
+        let (n, width) = (moe.num_experts as u64, self.index.hidden_size as u64);
+        let sparse: Vec<usize> = self
+            .index
+            .layers
+            .iter()
+            .filter(|layer| moe.hybrid || layer.num_experts.is_some())
+            .map(|layer| layer.layer)
+            .collect();
+        // Sizes are below 2^28 each, and layers below 2^12.
+        let weights = sparse.len() as u64 * n * width;
+        let biases = sparse.len() as u64 * n;
+        let size = if self.index.dtype() == DType::F16 { 2 } else { 4 };
+        let (dtype, has_bias) = match len {
+            _ if len == (weights + biases) * size && biases > 0 => (self.index.dtype(), true),
+            _ => (whole(len, weights, path)?, false),
+        };
+        let size = if dtype == DType::F16 { 2 } else { 4 };
+        let mut offset = 0;
+        for layer in sparse {
+            let base = match self.index.model_type() {
+                "mixtral" => format!("layers.{layer}.block_sparse_moe.gate"),
+                _ if moe.hybrid => format!("layers.{layer}.router.proj"),
+                _ => format!("layers.{layer}.mlp.gate"),
+            };
+            let name = format!("{base}.weight");
+            let name = if self.is_listed(&name) { format!("layers.{layer}.router_weights") } else { name };
+            let shape = vec![moe.num_experts, self.index.hidden_size];
+            self.add(name, dtype, shape, file, offset, n * width * size)?;
+            offset += n * width * size;
+            if has_bias {
+                self.add(format!("{base}.bias"), dtype, vec![moe.num_experts], file, offset, n * size)?;
+                offset += n * size;
+            }
+        }
+        Ok(())
+    }
+
+    /// `layers/layer_NN.weights`.
+    fn layers(&mut self) -> Result<()> {
+        for layer in 0..self.index.num_layers {
+            let Some(file) = self.folder.open(&format!("layers/layer_{layer:02}.weights"), INDEX)? else {
+                continue;
+            };
+            let opened = self.folder.file(file)?;
+            let fixed = opened.read_start(FIXED as u64)?;
+            let start = opened.read_start(LayerHeader::size(&fixed))?;
+            let header = LayerHeader::parse(&start, opened.len(), opened.path())?;
+            let (hidden, width) = (header.hidden, header.intermediate);
+            if hidden != self.index.hidden_size {
+                return Err(invalid(
+                    format!("expected the width {} of the index, found {hidden}", self.index.hidden_size),
+                    opened.path(),
+                )
+                .with("offset", 20));
+            }
+            for (i, entry) in header.entries.iter().enumerate() {
+                let half = entry.gate_up_len / 2;
+                let mut put = |word: &str, mixtral: &str, shape: [usize; 2], offset: u64, len: u64| {
+                    let name = format!("layers.{layer}.{}", self.expert(i, word, mixtral));
+                    self.add(name, header.dtype, shape.to_vec(), file, offset, len)
+                };
+                put("gate_proj", "w1", [width, hidden], entry.gate_up_offset, half)?;
+                put("up_proj", "w3", [width, hidden], entry.gate_up_offset + half, half)?;
+                put("down_proj", "w2", [hidden, width], entry.down_offset, entry.down_len)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_listed(&self, name: &str) -> bool {
+        self.found.contains_key(name) || self.absent.contains_key(name)
+    }
+
+    fn file(&self, at: usize) -> Result<(u64, PathBuf)> {
+        self.folder.file(at).map(|file| (file.len(), file.path().to_owned()))
+    }
+
+    /// Lists a tensor, whose size must follow from its shape and lie in its file. Of several of one name the last
+    /// counts, as in LARQL; the others have their offset after their name.
+    fn add(
+        &mut self,
+        name: String,
+        dtype: DType,
+        shape: Vec<usize>,
+        file: usize,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        let (size, path) = self.file(file)?;
+        let at = |e: Error| e.with("tensor", &name);
+        if offset.checked_add(len).is_none_or(|end| end > size) {
+            return Err(at(truncated(offset, len, size, &path)));
+        }
+        let (row_len, outer) = shape.split_last().map_or((1, &[][..]), |(&last, outer)| (last, outer));
+        let rows = outer.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim));
+        let bytes = |row_len: Option<usize>| {
+            Some(rows?.checked_mul(dtype.row_bytes(row_len?)?)? as u64 == len).filter(|&fits| fits)
+        };
+        if bytes(Some(row_len)).or_else(|| bytes(row_len.checked_next_multiple_of(PADDED))).is_none() {
+            return Err(at(invalid(
+                format!("expected the length of {shape:?} in {dtype}, found {len} bytes"),
+                &path,
+            )
+            .with("offset", offset)));
+        }
+        if self.found.len() >= MAX_TENSORS {
+            return Err(at(invalid(format!("expected at most {MAX_TENSORS} tensors, found more"), &path)));
+        }
+        let info = TensorInfo { name: name.clone(), dtype, shape, file, offset, len };
+        if let Some(earlier) = self.found.insert(name, info) {
+            let name = format!("{}@{}", earlier.name, earlier.offset);
+            self.found.insert(name.clone(), TensorInfo { name, ..earlier });
+        }
+        Ok(())
+    }
+
+    fn check_overlaps(&self) -> Result<()> {
+        let mut ranges: Vec<&TensorInfo> = self.found.values().filter(|t| t.len > 0).collect();
+        ranges.sort_unstable_by_key(|t| (t.file, t.offset));
+        for pair in ranges.windows(2) {
+            let [first, second] = pair else { continue };
+            if first.file == second.file && first.offset + first.len > second.offset {
+                let (_, path) = self.file(first.file)?;
+                return Err(invalid(
+                    format!(
+                        "expected tensors beside each other, found `{}` within `{}`",
+                        second.name, first.name
+                    ),
+                    &path,
+                )
+                .with("offset", second.offset));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The type of a file of so many floats, by its length.
+fn whole(len: u64, elements: u64, path: PathBuf) -> Result<DType> {
+    match len {
+        _ if len == elements * 4 => Ok(DType::F32),
+        _ if len == elements * 2 => Ok(DType::F16),
+        _ if len < elements * 2 => Err(truncated(0, elements * 2, len, &path)),
+        _ => Err(invalid(
+            format!("expected a file of {elements} floats of 4 or 2 bytes, found {len} bytes"),
+            &path,
+        )),
+    }
+}
+
+/// `width`, where rows of `padded` elements are it padded; else the whole row.
+fn unpadded(padded: usize, width: Option<usize>) -> usize {
+    width.filter(|width| width.checked_next_multiple_of(PADDED) == Some(padded)).unwrap_or(padded)
+}

@@ -1,0 +1,96 @@
+//! Are vindex folders read as LARQL wrote them, and refused when they are wrong?
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
+
+#[path = "../support/exercise.rs"]
+#[allow(dead_code, unreachable_pub)] // Other tests use the rest.
+mod exercise;
+#[path = "../support/fixtures.rs"]
+mod fixtures;
+#[path = "../parity/stages.rs"]
+#[allow(dead_code)] // Other tests use the rest.
+mod stages;
+
+mod folders;
+mod generation;
+mod hostile;
+mod write;
+
+use std::path::{Path, PathBuf};
+
+/// The engine that `stages` loads on.
+const ENGINE: &str = "cpu";
+
+/// Every folder that LARQL made, with the checkpoint that it was made from: fixtures, and those of
+/// `SKULK_EXTRA_SUITES`.
+fn pairs() -> Vec<(PathBuf, PathBuf)> {
+    let own = fixtures::root().join("tests/fixtures/vindex");
+    let extra = std::env::var_os("SKULK_EXTRA_SUITES").map(|folder| PathBuf::from(folder).join("vindex"));
+    let mut pairs = Vec::new();
+    for root in [Some(own), extra].into_iter().flatten().filter(|root| root.join("made").exists()) {
+        for entry in std::fs::read_dir(root.join("made")).unwrap() {
+            let made = entry.unwrap().path();
+            let name = made.file_name().unwrap().to_str().unwrap().split('.').next().unwrap().to_owned();
+            pairs.push((made, root.join("source").join(name)));
+        }
+    }
+    pairs.sort();
+    assert!(!pairs.is_empty());
+    pairs
+}
+
+/// One tensor as numbers, row by row without padding.
+fn values(region: &skulk::Region) -> Vec<f32> {
+    let (row, width) = (region.row_bytes().max(1), region.row_len());
+    region.bytes().chunks_exact(row).flat_map(|row| decode(region.dtype(), row, width)).collect()
+}
+
+/// A decoder of its own, straight from the formats' descriptions.
+fn decode(dtype: skulk::DType, row: &[u8], width: usize) -> Vec<f32> {
+    use skulk::DType;
+    let half = |b: &[u8]| half::f16::from_le_bytes([b[0], b[1]]).to_f32();
+    let mut out: Vec<f32> = match dtype {
+        DType::F32 => row.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
+        DType::F16 => row.chunks_exact(2).map(half).collect(),
+        DType::BF16 => row.as_chunks().0.iter().map(|b| half::bf16::from_le_bytes(*b).to_f32()).collect(),
+        DType::Q4_K => {
+            row.chunks_exact(144).flat_map(|block| (0..256).map(move |i| q4_k(block, i))).collect()
+        }
+        DType::Q6_K_Linear => {
+            row.chunks_exact(210).flat_map(|block| (0..256).map(move |i| q6_k(block, i))).collect()
+        }
+        other => panic!("no decoder of {other}"),
+    };
+    out.truncate(width);
+    out
+}
+
+fn q4_k(block: &[u8], i: usize) -> f32 {
+    let half = |at: usize| half::f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
+    let (sub, s) = (i / 32, &block[4..16]);
+    let (scale, min) = match sub {
+        0..4 => (s[sub] & 63, s[sub + 4] & 63),
+        _ => (s[sub + 4] & 15 | s[sub - 4] >> 6 << 4, s[sub + 4] >> 4 | s[sub] >> 6 << 4),
+    };
+    let integer = block[16 + sub / 2 * 32 + i % 32] >> (sub % 2 * 4) & 15;
+    half(0) * f32::from(scale) * f32::from(integer) - half(2) * f32::from(min)
+}
+
+fn q6_k(block: &[u8], i: usize) -> f32 {
+    let d = half::f16::from_le_bytes([block[208], block[209]]).to_f32();
+    let integer = block[i / 2] >> (i % 2 * 4) & 15 | (block[128 + i / 4] >> (i % 4 * 2) & 3) << 4;
+    d * f32::from(block[192 + i / 16] as i8) * (f32::from(integer) - 32.0)
+}
+
+/// Copies a folder and the folders in it.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::write(target, std::fs::read(entry.path()).unwrap()).unwrap();
+        }
+    }
+}

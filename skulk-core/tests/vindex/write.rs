@@ -1,0 +1,112 @@
+//! How does a test get a folder that LARQL made none of? This writes float ones, and safetensors beside them.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use skulk::Checkpoint;
+
+use crate::{fixtures, values};
+
+/// All tensors of a checkpoint as f32 in a safetensors folder of the source's configuration. `prefix` is put before
+/// names of the text model.
+pub(crate) fn safetensors(checkpoint: &dyn Checkpoint, source: &Path, prefix: &str, to: &Path) {
+    let mut header = serde_json::Map::new();
+    let mut data = Vec::new();
+    for tensor in checkpoint.tensors() {
+        let region = checkpoint.region(&tensor.name).unwrap();
+        let start = data.len();
+        data.extend(values(&region).iter().flat_map(|x| x.to_le_bytes()));
+        let name = if tensor.name.starts_with("lm_head") {
+            tensor.name.clone()
+        } else {
+            format!("{prefix}{}", tensor.name)
+        };
+        header.insert(
+            name,
+            json!({ "dtype": "F32", "shape": region.shape(), "data_offsets": [start, data.len()] }),
+        );
+    }
+    let header = Value::Object(header).to_string();
+    let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat();
+    std::fs::write(to.join("model.safetensors"), file).unwrap();
+    for name in ["config.json", "tokenizer.json", "generation_config.json"] {
+        std::fs::copy(source.join(name), to.join(name)).unwrap();
+    }
+}
+
+/// A float vindex of a llama checkpoint, laid out as LARQL does at level inference.
+pub(crate) fn float_vindex(
+    checkpoint: &dyn Checkpoint,
+    source: &Path,
+    is_f16: bool,
+    version: u32,
+    to: &Path,
+) {
+    let config = fixtures::json(&source.join("config.json"));
+    let size = |key: &str| config[key].as_u64().unwrap() as usize;
+    let (layers, hidden, inter) = (size("num_hidden_layers"), size("hidden_size"), size("intermediate_size"));
+    let encode = |name: &str| -> (Vec<usize>, Vec<u8>) {
+        let region = checkpoint.region(name).unwrap();
+        let bytes = values(&region).into_iter().flat_map(|x| match is_f16 {
+            true => half::f16::from_f32(x).to_le_bytes().to_vec(),
+            false => x.to_le_bytes().to_vec(),
+        });
+        (region.shape().to_vec(), bytes.collect())
+    };
+    let mut files: std::collections::BTreeMap<&str, Vec<u8>> = std::collections::BTreeMap::new();
+    let mut manifest = Vec::new();
+    let mut put = |file: &'static str, name: String| {
+        let full = if name.starts_with("lm_head") { name.clone() } else { format!("model.{name}") };
+        let (shape, bytes) = encode(&full);
+        let file = if version == 1 { "model_weights.bin" } else { file };
+        let data = files.entry(file).or_default();
+        let kind = if shape.len() == 2 { "tensor" } else { "vector" };
+        let mut entry =
+            json!({ "key": name, "kind": kind, "shape": shape, "offset": data.len(), "length": bytes.len() });
+        if version > 1 {
+            entry["file"] = json!(file);
+        }
+        manifest.push(entry);
+        data.extend(bytes);
+    };
+    for layer in 0..layers {
+        for word in ["q", "k", "v", "o"] {
+            put("attn_weights.bin", format!("layers.{layer}.self_attn.{word}_proj.weight"));
+        }
+        put("up_weights.bin", format!("layers.{layer}.mlp.up_proj.weight"));
+        put("down_weights.bin", format!("layers.{layer}.mlp.down_proj.weight"));
+        put("norms.bin", format!("layers.{layer}.input_layernorm.weight"));
+        put("norms.bin", format!("layers.{layer}.post_attention_layernorm.weight"));
+    }
+    put("norms.bin", "norm.weight".to_owned());
+    put("lm_head.bin", "lm_head.weight".to_owned());
+    let mut gates = Vec::new();
+    let mut entries = Vec::new();
+    for layer in 0..layers {
+        let (_, bytes) = encode(&format!("model.layers.{layer}.mlp.gate_proj.weight"));
+        entries.push(
+            json!({ "layer": layer, "num_features": inter, "offset": gates.len(), "length": bytes.len() }),
+        );
+        gates.extend(bytes);
+    }
+    files.insert("gate_vectors.bin", gates);
+    files.insert("embeddings.bin", encode("model.embed_tokens.weight").1);
+    for (name, bytes) in &files {
+        std::fs::write(to.join(name), bytes).unwrap();
+    }
+    let index = json!({
+        "version": version, "model": "test", "family": "llama", "num_layers": layers, "hidden_size": hidden,
+        "intermediate_size": inter, "vocab_size": size("vocab_size"), "embed_scale": 1.0,
+        "extract_level": "inference", "dtype": if is_f16 { "f16" } else { "f32" }, "layers": entries,
+        "down_top_k": 10, "has_model_weights": true,
+        "model_config": {
+            "model_type": "llama", "head_dim": size("head_dim"), "num_q_heads": size("num_attention_heads"),
+            "num_kv_heads": size("num_key_value_heads"), "rope_base": 10000.0,
+        },
+    });
+    std::fs::write(to.join("index.json"), index.to_string()).unwrap();
+    std::fs::write(to.join("weight_manifest.json"), Value::from(manifest).to_string()).unwrap();
+    for name in ["tokenizer.json", "generation_config.json"] {
+        std::fs::copy(source.join(name), to.join(name)).unwrap();
+    }
+}
