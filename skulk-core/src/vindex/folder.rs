@@ -8,9 +8,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::weights::MappedFile;
 use crate::weights::safetensors::{leads_out, read_bytes};
 
-/// What makes a folder a vindex.
-pub(crate) const INDEX: &str = "index.json";
-
 /// A vindex folder, and the weight files of it that are open.
 pub(super) struct Folder {
     path: PathBuf,

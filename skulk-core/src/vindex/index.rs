@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::arch::MAX_LAYERS;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,8 +16,8 @@ const VERSIONS: std::ops::RangeInclusive<u32> = 1..=2;
 /// Upper bound for sizes, far above real models.
 const MAX_SIZE: usize = 1 << 28;
 
-/// `index.json` of a vindex, version 1 or 2. What only other programs use of it is not kept.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// `index.json` of a vindex, version 1 or 2. Written, its fields are in LARQL's order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct VindexIndex {
     /// Version of the format.
@@ -26,7 +26,10 @@ pub struct VindexIndex {
     pub model: String,
     /// LARQL's name of the family.
     pub family: String,
-    /// SHA-256 of files in hexadecimal digits, by name. Slices keep those of files that they lack.
+    /// Where the model came from, and who extracted it.
+    #[serde(default)]
+    pub source: Option<VindexSource>,
+    /// SHA-256 of files in hexadecimal digits, by name. Slices that LARQL made keep those of files that they lack.
     #[serde(default)]
     pub checksums: Option<BTreeMap<String, String>>,
     /// Decoder layers of the model.
@@ -44,10 +47,13 @@ pub struct VindexIndex {
     pub extract_level: VindexLevel,
     /// Type of float files: `f32` or `f16`.
     #[serde(default = "f32_label")]
-    dtype: String,
+    pub(super) dtype: String,
     /// `none` or `q4k`.
     #[serde(default = "no_quant")]
-    quant: String,
+    pub(super) quant: String,
+    /// Layers that are thought to hold syntax, knowledge and output, for families where that is known.
+    #[serde(default)]
+    pub layer_bands: Option<VindexBands>,
     /// One entry for each layer that has gate vectors.
     pub layers: Vec<VindexLayer>,
     /// Tokens that `down_meta.bin` keeps for each feature.
@@ -59,28 +65,80 @@ pub struct VindexIndex {
     #[serde(default)]
     pub model_config: Option<VindexModel>,
     /// How feed-forward weights in FP4 or FP8 are stored, where there are such.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fp4: Option<Value>,
     /// `per_layer` where experts are in `layers/`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ffn_layout: Option<String>,
     /// What this library adds, and LARQL ignores.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skulk: Option<SkulkExtra>,
+    /// What else was there, kept for writing it again.
+    #[serde(flatten)]
+    other: Map<String, Value>,
 }
 
 /// The object `skulk` of `index.json`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SkulkExtra {
     /// The model's whole `config.json`, in Hugging Face's spelling: norm epsilon, rope scaling, tied embeddings,
     /// biases, stop tokens.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
+    /// What of the model this folder is, where it is a slice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice: Option<SliceExtra>,
+}
+
+/// `skulk.slice`: what of a whole folder a slice holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SliceExtra {
+    /// The preset that it was made with.
+    pub preset: String,
+    /// Layers whose weights it holds, as ranges `[first, behind]`; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers: Option<Vec<[usize; 2]>>,
+    /// Experts of each layer that it holds, as ranges `[first, behind]`; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experts: Option<Vec<[usize; 2]>>,
+    /// Parts of the whole folder that it lacks, by [name](super::VindexPart::as_str).
+    pub lacks: Vec<String>,
+}
+
+/// `source`: where the model came from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct VindexSource {
+    /// A repository, or whatever name the model was given.
+    #[serde(default)]
+    pub huggingface_repo: Option<String>,
+    /// Its revision.
+    #[serde(default)]
+    pub huggingface_revision: Option<String>,
+    /// SHA-256 of the checkpoint.
+    #[serde(default)]
+    pub safetensors_sha256: Option<String>,
+    /// When it was extracted, as in RFC 3339.
+    pub extracted_at: String,
+    /// Version of the program that extracted it.
+    pub larql_version: String,
+}
+
+/// `layer_bands`: first and last layer of each band, both inside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VindexBands {
+    /// Layers that deal with syntax.
+    pub syntax: [usize; 2],
+    /// Layers in which facts are found.
+    pub knowledge: [usize; 2],
+    /// Layers that form the output.
+    pub output: [usize; 2],
 }
 
 /// How much of a model was extracted, each level being a part of the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VindexLevel {
     /// Gate vectors, embeddings, and what features mean.
@@ -94,6 +152,21 @@ pub enum VindexLevel {
     All,
 }
 
+impl VindexLevel {
+    /// Every level, the smallest first.
+    pub const ALL: [Self; 4] = [Self::Browse, Self::Attention, Self::Inference, Self::All];
+
+    /// The stable name: `browse`, `attention`, `inference` or `all`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Browse => "browse",
+            Self::Attention => "attention",
+            Self::Inference => "inference",
+            Self::All => "all",
+        }
+    }
+}
+
 /// How weights beside gate vectors and embeddings are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VindexQuant {
@@ -104,7 +177,7 @@ pub enum VindexQuant {
 }
 
 /// A layer's gate vectors in `gate_vectors.bin`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VindexLayer {
     /// The layer.
     pub layer: usize,
@@ -115,15 +188,15 @@ pub struct VindexLayer {
     /// Length in bytes.
     pub length: u64,
     /// Experts, whose rows lie behind each other.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub num_experts: Option<usize>,
     /// Rows of each expert.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub num_features_per_expert: Option<usize>,
 }
 
 /// `model_config`: what LARQL keeps of a `config.json`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct VindexModel {
     /// Family in Hugging Face's spelling.
@@ -142,40 +215,65 @@ pub struct VindexModel {
     /// The mixture of experts.
     #[serde(default)]
     pub moe: Option<VindexMoe>,
+    /// Elements in a head of layers that do not slide, where it is another number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub global_head_dim: Option<usize>,
+    /// Key/value heads of layers that do not slide, where it is another number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub num_global_kv_heads: Option<usize>,
     /// Share of a head that is rotated.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial_rotary_factor: Option<f64>,
     /// Every so many layers, one does not slide.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sliding_window_pattern: Option<usize>,
     /// `sliding_attention` or `full_attention`, by layer.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer_types: Option<Vec<String>>,
-    /// Base of the rotary embedding in sliding layers.
+    /// Values are the keys.
     #[serde(default)]
+    pub attention_k_eq_v: bool,
+    /// Layers at the end that use the keys and values of earlier ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub num_kv_shared_layers: Option<usize>,
+    /// Width of the embeddings that each layer has of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_layer_embed_dim: Option<usize>,
+    /// Base of the rotary embedding in sliding layers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rope_local_base: Option<f64>,
     /// What attention scores are divided by the root of.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query_pre_attn_scalar: Option<f64>,
     /// Squashes logits.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_logit_softcapping: Option<f64>,
 }
 
 /// `model_config.moe`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct VindexMoe {
     /// Experts in a layer.
     pub num_experts: usize,
     /// Experts that a row takes.
     pub top_k: usize,
-    /// Width of an expert, where it is not the dense one.
+    /// There is an expert that every row takes.
     #[serde(default)]
+    pub shared_expert: bool,
+    /// How rows are given to experts: `top_k_softmax` or `gemma4_top_k_softmax`.
+    #[serde(default = "top_k_softmax")]
+    pub router_type: String,
+    /// Width of an expert, where it is not the dense one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moe_intermediate_size: Option<usize>,
     /// Layers have a dense block beside the experts.
     #[serde(default)]
     pub hybrid: bool,
+}
+
+fn top_k_softmax() -> String {
+    "top_k_softmax".to_owned()
 }
 
 fn f32_label() -> String {

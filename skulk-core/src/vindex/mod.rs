@@ -4,6 +4,7 @@
 //! embeddings as look-ups, down projections as edge labels. Format: `docs/formats/vindex.md`.
 
 mod config;
+mod files;
 mod folder;
 mod index;
 mod layer_file;
@@ -12,12 +13,16 @@ mod parts;
 mod reader;
 mod tensors;
 
-pub use index::{SkulkExtra, VindexIndex, VindexLayer, VindexLevel, VindexModel, VindexMoe, VindexQuant};
+pub use files::VindexPart;
+pub use index::{
+    SkulkExtra, SliceExtra, VindexBands, VindexIndex, VindexLayer, VindexLevel, VindexModel, VindexMoe,
+    VindexQuant, VindexSource,
+};
 pub use layer_file::{LayerEntry, LayerHeader};
 pub use manifest::{QuantEntry, WeightEntry, WeightKind, read_quant_manifest, read_weight_manifest};
 pub use reader::{VindexMetadata, VindexReader};
 
-pub(crate) use folder::INDEX;
+pub(crate) use files::INDEX;
 
 use crate::error::{Error, ErrorKind};
 use std::path::Path;

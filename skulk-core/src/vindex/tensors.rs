@@ -4,17 +4,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
+use super::files::{EMBEDDINGS, GATES, INDEX, ROUTERS, WEIGHT_MANIFEST};
 use super::folder::Folder;
 use super::layer_file::{FIXED, LayerHeader};
 use super::manifest::{QuantEntry, WeightKind, read_quant_manifest, read_weight_manifest};
-use super::{INDEX, PADDED, VindexIndex, VindexLayer, invalid, truncated};
+use super::{PADDED, VindexIndex, VindexLayer, invalid, truncated};
 use crate::error::{Error, Result};
 use crate::weights::{DType, TensorInfo};
 
-pub(super) const WEIGHT_MANIFEST: &str = "weight_manifest.json";
-const EMBEDDINGS: &str = "embeddings.bin";
-const GATES: &str = "gate_vectors.bin";
-const ROUTERS: &str = "router_weights.bin";
 /// Tensors in all, far above real models.
 const MAX_TENSORS: usize = 1 << 20;
 

@@ -1,0 +1,106 @@
+//! Which files does a vindex have, and which part of a model is in each?
+
+/// What makes a folder a vindex.
+pub(crate) const INDEX: &str = "index.json";
+/// Where the tensors of most files lie.
+pub(super) const WEIGHT_MANIFEST: &str = "weight_manifest.json";
+/// Token embeddings.
+pub(super) const EMBEDDINGS: &str = "embeddings.bin";
+/// Gate rows.
+pub(super) const GATES: &str = "gate_vectors.bin";
+/// Routers of mixtures of experts.
+pub(super) const ROUTERS: &str = "router_weights.bin";
+/// Tokens that features write.
+pub(super) const DOWN_META: &str = "down_meta.bin";
+/// SHA-256 of files and their chunks, as this library writes them.
+pub(super) const HASHES: &str = "skulk_hashes.json";
+
+macro_rules! parts {
+    ($($(#[$doc:meta])* $name:ident = $label:literal;)*) => {
+        /// A part of a vindex: files that slices have or lack together.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum VindexPart { $($(#[$doc])* $name,)* }
+
+        impl VindexPart {
+            /// Every part.
+            pub const ALL: &'static [VindexPart] = &[$(VindexPart::$name,)*];
+
+            /// The stable name, e.g. `gate`.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(VindexPart::$name => $label,)* }
+            }
+        }
+    };
+}
+
+parts! {
+    /// `index.json` and hashes: in every folder.
+    Index = "index";
+    /// `embeddings.bin`.
+    Embeddings = "embed";
+    /// `norms.bin`.
+    Norms = "norms";
+    /// `attn_weights*`.
+    Attention = "attn";
+    /// `gate_vectors*`.
+    Gate = "gate";
+    /// `down_meta.bin`, in version 1 `down_meta.jsonl`.
+    DownMeta = "down_meta";
+    /// Up and down projections, or gate, up and down together.
+    Ffn = "ffn";
+    /// Down projections by feature: `down_features*`.
+    DownFeatures = "down_features";
+    /// `layers/layer_NN.weights`.
+    ExpertLayers = "expert_layers";
+    /// `lm_head*`.
+    Head = "lm_head";
+    /// `router_weights.bin`.
+    Router = "router";
+    /// `ple_weights.bin`: per-layer embeddings.
+    PerLayerEmbeddings = "ple";
+    /// `tokenizer.json`, `tokenizer_config.json`, `generation_config.json`, `chat_template.jinja`.
+    Tokenizer = "tokenizer";
+    /// `weight_manifest.json`.
+    Manifest = "manifest";
+    /// `feature_labels.json`, `feature_clusters.jsonl`, `relation_clusters.json`.
+    Labels = "labels";
+    /// `knn_store.bin`: facts that were inserted.
+    Knn = "knn";
+    /// `README.md`.
+    Readme = "readme";
+}
+
+impl VindexPart {
+    /// The part that a file belongs to, by its path in the folder; `None` for files that are not a vindex's.
+    pub fn of(file: &str) -> Option<Self> {
+        let starts = |words: &[&str]| words.iter().any(|word| file.starts_with(word));
+        Some(match file {
+            INDEX | HASHES => Self::Index,
+            EMBEDDINGS => Self::Embeddings,
+            "norms.bin" => Self::Norms,
+            DOWN_META | "down_meta.jsonl" => Self::DownMeta,
+            ROUTERS => Self::Router,
+            "ple_weights.bin" => Self::PerLayerEmbeddings,
+            "tokenizer.json"
+            | "tokenizer_config.json"
+            | "generation_config.json"
+            | "special_tokens_map.json"
+            | "chat_template.jinja"
+            | "chat_template.json" => Self::Tokenizer,
+            WEIGHT_MANIFEST => Self::Manifest,
+            "feature_labels.json" | "feature_clusters.jsonl" | "relation_clusters.json" => Self::Labels,
+            "knn_store.bin" => Self::Knn,
+            "README.md" => Self::Readme,
+            _ if file.ends_with(".bak") => return None,
+            _ if starts(&["attn_weights"]) => Self::Attention,
+            _ if starts(&["gate_vectors"]) => Self::Gate,
+            _ if starts(&["down_features"]) => Self::DownFeatures,
+            "model_weights.bin" => Self::Ffn,
+            _ if starts(&["interleaved", "up_weights", "down_weights", "up_features"]) => Self::Ffn,
+            _ if starts(&["layers/"]) => Self::ExpertLayers,
+            _ if starts(&["lm_head"]) => Self::Head,
+            _ => return None,
+        })
+    }
+}
