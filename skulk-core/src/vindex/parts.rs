@@ -8,6 +8,16 @@ pub(super) struct Part {
     pub(super) found_in: &'static str,
 }
 
+/// Whether a file in `layers/` would have it: experts, where they are quantised, and dense blocks beside no others.
+fn is_in_layer_file(name: &str, index: &VindexIndex) -> bool {
+    let is_hybrid = index.moe().is_some_and(|moe| moe.hybrid);
+    let is_dense = ["mlp.gate_proj.", "mlp.up_proj.", "mlp.down_proj."].iter().any(|word| name.contains(word));
+    match index.quant() {
+        VindexQuant::Q4K => name.contains("experts.") || index.is_per_layer() && !is_hybrid && is_dense,
+        VindexQuant::None => false,
+    }
+}
+
 /// Where a vindex of this kind keeps the tensor of that name.
 pub(super) fn part_of(name: &str, index: &VindexIndex) -> Part {
     let q4k = index.quant() == VindexQuant::Q4K;
@@ -21,7 +31,7 @@ pub(super) fn part_of(name: &str, index: &VindexIndex) -> Part {
         ("ple_weights.bin", "the whole folder; no slice that LARQL makes")
     } else if has(&["router", "block_sparse_moe.gate.", "mlp.gate."]) {
         ("router_weights.bin", "every level; the slices router and all")
-    } else if has(&["experts."]) && q4k {
+    } else if is_in_layer_file(name, index) {
         ("layers/layer_NN.weights", "the slices expert-server and all")
     } else if has(&["gate_proj", ".w1."]) {
         (either("gate_vectors.bin", "interleaved_q4k.bin"), "every level; the slices server, browse and all")

@@ -55,6 +55,8 @@ pub struct VindexReader {
     tensors: Vec<TensorInfo>,
     /// Files that are missing, by the tensors that they would hold.
     absent: BTreeMap<String, String>,
+    /// What of `gate_vectors.bin` belongs to each layer.
+    gates: BTreeMap<usize, TensorInfo>,
 }
 
 impl VindexReader {
@@ -81,6 +83,7 @@ impl VindexReader {
         let index = VindexIndex::parse(&text, &file)?;
         let mut tensors = Tensors::collect(&index, folder)?;
         let absent = std::mem::take(&mut tensors.absent);
+        let gates = std::mem::take(&mut tensors.gates);
         let list = tensors.sorted();
         let files = std::mem::take(&mut tensors.folder.files);
         let named = index.checksums.iter().flatten().map(|(name, _)| name.as_str());
@@ -104,7 +107,7 @@ impl VindexReader {
             .with_hint("extract the model again"));
         }
         let metadata = VindexMetadata { index, configuration };
-        Ok(Self { path: path.to_owned(), metadata, files, tensors: list, absent })
+        Ok(Self { path: path.to_owned(), metadata, files, tensors: list, absent, gates })
     }
 
     /// `index.json`.
@@ -115,6 +118,33 @@ impl VindexReader {
     /// Tensors that the folder's manifests list in files that it lacks, as slices do, with the names of these files.
     pub fn absent(&self) -> impl Iterator<Item = (&str, &str)> {
         self.absent.iter().map(|(tensor, file)| (tensor.as_str(), file.as_str()))
+    }
+
+    /// A layer's gate vectors as one matrix `[num_features, hidden_size]`: all experts' rows behind each other, where
+    /// the layer has experts. Of a folder without `gate_vectors.bin`, a dense layer's quantised gate projection.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a layer that the model does not have, [`ErrorKind::TensorMissing`] where the
+    /// folder has no gate vectors of it, [`ErrorKind::FileIo`] and [`ErrorKind::CheckpointTruncated`] when the file
+    /// cannot be mapped.
+    pub fn gates(&self, layer: usize) -> Result<Region> {
+        if layer >= self.index().num_layers {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("expected a layer below {}, found {layer}", self.index().num_layers),
+            )
+            .with("file", self.path.display())
+            .with_hint("layers count from 0"));
+        }
+        match self.gates.get(&layer) {
+            Some(info) => {
+                let file = self.files.get(info.file).ok_or_else(|| {
+                    Error::new(ErrorKind::Internal, "gate vectors are in a file that is not open")
+                })?;
+                Region::map(file, info)
+            }
+            None => self.region(&format!("layers.{layer}.mlp.gate_proj.weight")),
+        }
     }
 
     /// Why there is no such tensor.
