@@ -6,6 +6,7 @@
 mod config;
 mod files;
 mod folder;
+mod hashes;
 mod index;
 mod layer_file;
 mod manifest;
@@ -23,6 +24,7 @@ pub use manifest::{QuantEntry, WeightEntry, WeightKind, read_quant_manifest, rea
 pub use reader::{VindexMetadata, VindexReader};
 
 pub(crate) use files::INDEX;
+pub(crate) use hashes::{FileHasher, FileHashes, Hashes};
 
 use crate::error::{Error, ErrorKind};
 use std::path::Path;
