@@ -4,6 +4,7 @@
 //! embeddings as look-ups, down projections as edge labels. Format: `docs/formats/vindex.md`.
 
 mod config;
+mod extract;
 mod files;
 mod folder;
 mod hashes;
@@ -14,6 +15,9 @@ mod parts;
 mod reader;
 mod tensors;
 
+pub use extract::{
+    ExtractCallback, ExtractFile, ExtractOptions, ExtractProgress, ExtractReport, VindexStorage, VindexWriter,
+};
 pub use files::VindexPart;
 pub use index::{
     SkulkExtra, SliceExtra, VindexBands, VindexIndex, VindexLayer, VindexLevel, VindexModel, VindexMoe,
