@@ -44,7 +44,7 @@ pub(super) fn plan(source: &Source<'_>, keys: Keys, options: &ExtractOptions) ->
     }
     if level >= VindexLevel::Attention {
         let manifest = json(&layout.weights);
-        layout.plan.files.push(PlanFile::of_bytes(WEIGHT_MANIFEST, manifest));
+        layout.plan.files.push(PlanFile::of_bytes(WEIGHT_MANIFEST, manifest)?);
     }
     layout.warn();
     Ok(layout.plan)
@@ -124,9 +124,10 @@ impl<'a> Layout<'a> {
     }
 
     /// Puts a quantised file and its manifest into the plan.
-    fn close_quantised(&mut self, name: &str, file: PlanFile, entries: &[QuantEntry]) {
+    fn close_quantised(&mut self, name: &str, file: PlanFile, entries: &[QuantEntry]) -> Result<()> {
         self.plan.files.push(file);
-        self.plan.files.push(PlanFile::of_bytes(format!("{name}_manifest.json"), json(entries)));
+        self.plan.files.push(PlanFile::of_bytes(format!("{name}_manifest.json"), json(entries))?);
+        Ok(())
     }
 
     /// Tells what a reader of the folder may miss.

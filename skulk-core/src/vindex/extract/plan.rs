@@ -102,16 +102,15 @@ impl PlanFile {
     }
 
     /// A file of these bytes.
-    pub(super) fn of_bytes(name: impl Into<String>, bytes: Vec<u8>) -> Self {
+    pub(super) fn of_bytes(name: impl Into<String>, bytes: Vec<u8>) -> Result<Self> {
         let mut file = Self::new(name);
-        file.bytes(bytes);
-        file
+        file.bytes(bytes)?;
+        Ok(file)
     }
 
-    pub(super) fn bytes(&mut self, bytes: Vec<u8>) {
+    pub(super) fn bytes(&mut self, bytes: Vec<u8>) -> Result<Place> {
         let len = bytes.len() as u64;
-        self.len += len;
-        self.sections.push(Section { len, layer: None, content: Content::Bytes(bytes) });
+        self.push(len, None, Content::Bytes(bytes))
     }
 
     /// A file that is the same as another.
@@ -137,7 +136,10 @@ impl PlanFile {
     pub(super) fn push(&mut self, len: u64, layer: Option<usize>, content: Content) -> Result<Place> {
         let offset = self.len;
         self.len = offset.checked_add(len).ok_or_else(|| too_large(&self.name))?;
-        self.sections.push(Section { len, layer, content });
+        // Sections are counted as their last bytes are written.
+        if len > 0 {
+            self.sections.push(Section { len, layer, content });
+        }
         Ok(Place { offset, len })
     }
 

@@ -132,7 +132,8 @@ impl<'a> Run<'a> {
 
     /// Writes sections, encoding a batch while the one before it is written.
     fn sections(&mut self, file: &'a PlanFile, sections: &'a [Section], output: &mut Output<'a>) -> Result<()> {
-        let mut batches = sections.iter().flat_map(|section| Batches::new(&self.writer.source, section));
+        let source = &self.writer.source;
+        let mut batches = sections.iter().flat_map(|section| Batches::new(source, section));
         let (mut ready, mut room) = (Room::default(), Room::default());
         let mut last: Option<Batch<'a>> = None;
         loop {
@@ -177,8 +178,9 @@ impl<'a> Run<'a> {
             let options = &self.writer.options;
             self.tokens = Some(FeatureTokenizer::new(&self.writer.source, options)?);
         }
+        let cancel = self.cancel();
         match &mut self.tokens {
-            Some(tokens) => tokens.layer(layer, self.cancel(), &mut room.bytes),
+            Some(tokens) => tokens.layer(layer, cancel, &mut room.bytes),
             None => Ok(()),
         }
     }

@@ -78,7 +78,7 @@ impl Layout<'_> {
             return Ok(());
         }
         let mut file = PlanFile::new(DOWN_META);
-        file.bytes(feature_tokens::header(self.plan.layers.len(), top_k));
+        file.bytes(feature_tokens::header(self.plan.layers.len(), top_k))?;
         for entry in &self.plan.layers {
             let len = feature_tokens::layer_bytes(entry.num_features, top_k);
             file.push(len, Some(entry.layer), Content::FeatureTokens(entry.layer))?;
@@ -92,7 +92,7 @@ impl Layout<'_> {
         for file in self.source.tokenizer_files()? {
             self.plan.files.push(match file.content {
                 FileContent::Copy(path) => PlanFile::copy_of(file.name, path)?,
-                FileContent::Text(text) => PlanFile::of_bytes(file.name, text.into_bytes()),
+                FileContent::Text(text) => PlanFile::of_bytes(file.name, text.into_bytes())?,
             });
         }
         Ok(())

@@ -42,8 +42,7 @@ impl Layout<'_> {
                 self.put_quantised(&mut file, &mut entries, key, dtype, layer)?;
             }
         }
-        self.close_quantised(ATTENTION, file, &entries);
-        Ok(())
+        self.close_quantised(ATTENTION, file, &entries)
     }
 
     /// How down projections are stored.
@@ -69,8 +68,7 @@ impl Layout<'_> {
                 self.put_quantised(&mut file, &mut entries, &key, dtype, layer)?;
             }
         }
-        self.close_quantised(FEED_FORWARD, file, &entries);
-        Ok(())
+        self.close_quantised(FEED_FORWARD, file, &entries)
     }
 
     /// `layers/layer_NN.weights`: one entry for each expert, or one of a dense block.
@@ -94,7 +92,7 @@ impl Layout<'_> {
                 tensors.extend(entry);
             }
             let mut file = PlanFile::new(layer_file(layer));
-            file.bytes(header.to_bytes()?);
+            file.bytes(header.to_bytes()?)?;
             for tensor in tensors {
                 file.rows(tensor, Some(layer))?;
             }
@@ -119,8 +117,7 @@ impl Layout<'_> {
             let shape = [rows, width.next_multiple_of(PADDED)];
             entries.push(QuantEntry::new(&key, shape, dtype, place.offset, place.len));
         }
-        self.close_quantised(DOWN_FEATURES, file, &entries);
-        Ok(())
+        self.close_quantised(DOWN_FEATURES, file, &entries)
     }
 
     /// `norms.bin`: norms, and, which LARQL has none of, biases.
