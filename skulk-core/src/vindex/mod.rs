@@ -4,6 +4,7 @@
 //! embeddings as look-ups, down projections as edge labels. Format: `docs/formats/vindex.md`.
 
 mod config;
+mod extract;
 mod files;
 mod folder;
 mod index;

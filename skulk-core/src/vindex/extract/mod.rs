@@ -1,0 +1,3 @@
+//! How does a model become a vindex? From any checkpoint that this library reads.
+
+mod source;
