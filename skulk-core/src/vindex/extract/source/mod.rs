@@ -20,6 +20,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
+#[allow(unused_imports)]
 pub(crate) use files::{FileContent, TokenizerFile};
 pub(crate) use tensor::SourceTensor;
 
@@ -82,7 +83,8 @@ impl<'a> Source<'a> {
         self.shape_of(self.arch.names.role(key)?)
     }
 
-    /// Values of some rows of a tensor. Maps it for the while: for many calls, hold the [`tensor`](Self::tensor).
+    /// Values of some rows of a tensor. Maps it for the while, so that of a large one, read piece by piece, no more
+    /// pages count as this process' memory than the piece has. For many small calls, hold the [`tensor`](Self::tensor).
     ///
     /// # Errors
     /// As [`tensor`](Self::tensor) and [`SourceTensor::rows`].

@@ -29,7 +29,7 @@ const STACKS: [(&str, [&str; 2]); 3] = [
 ];
 
 /// A GGUF file of a Hugging Face folder, everything in f32, as llama.cpp's converter makes it.
-fn converted(folder: &Path, llama3: bool) -> Vec<u8> {
+fn converted(folder: &Path) -> Vec<u8> {
     let checkpoint = open(folder);
     let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
     let (layer, is_gemma) = (&arch.layers[0], arch.family == "gemma3");
@@ -84,8 +84,8 @@ fn converted(folder: &Path, llama3: bool) -> Vec<u8> {
             put(to, found);
         }
     }
-    if llama3 {
-        let factors: Vec<f32> = factors(&arch.ropes[0]);
+    if let RopeScaling::Llama3 { .. } = arch.ropes[0].scaling {
+        let factors = factors(&arch.ropes[0]);
         put("rope_freqs.weight", (vec![factors.len() as u64], factors));
     }
     for layer in 0..arch.n_layers() {
@@ -184,20 +184,20 @@ fn a_gguf_file_is_the_folder_that_it_was_made_from() {
     let temporary = tempfile::tempdir().unwrap();
     let biased = with_biases();
     let scaled = with_config("models/llama", |config| {
-        config["rope_parameters"] = json!({"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0,
-            "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64});
+        config["rope_parameters"] = json!({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0,
+            "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 512});
     });
     let folders = [
-        (fixture("models/llama"), false),
-        (fixture("models/stories260K"), false),
-        (fixture("models/gemma3"), false),
-        (fixture("models/mixtral"), false),
-        (biased.path().to_owned(), false),
-        (scaled.path().to_owned(), true),
+        fixture("models/llama"),
+        fixture("models/stories260K"),
+        fixture("models/gemma3"),
+        fixture("models/mixtral"),
+        biased.path().to_owned(),
+        scaled.path().to_owned(),
     ];
-    for (at, (folder, llama3)) in folders.iter().enumerate() {
+    for (at, folder) in folders.iter().enumerate() {
         let path = temporary.path().join(format!("{at}.gguf"));
-        std::fs::write(&path, converted(folder, *llama3)).unwrap();
+        std::fs::write(&path, converted(folder)).unwrap();
         let (original, twin) = (open(folder), open(&path));
         let (expected, source) = (Source::open(&*original).unwrap(), Source::open(&*twin).unwrap());
         assert_eq!(plain(source.arch()), plain(expected.arch()), "{folder:?}");
@@ -273,7 +273,8 @@ fn quantised_rows_come_as_they_are_stored() {
     let tokens = tokens(24, 512);
     let seen = logits(&Written::new(&source, true), &tokens);
     let expected = logits(&*checkpoint, &tokens);
-    assert!(difference(&expected, &seen) < 1e-5, "{}", difference(&expected, &seen));
+    // Heads are summed in another order, after which activations may round to the next 64,516th of the largest.
+    assert!(difference(&expected, &seen) < 1e-4, "{}", difference(&expected, &seen));
 }
 
 #[test]
@@ -304,15 +305,63 @@ fn the_real_gguf_is_seen_as_it_computes() {
     assert!(difference(&expected, &seen) < 1e-5, "{}", difference(&expected, &seen));
 }
 
+/// Folders that LARQL made, with what they were made from: the fixture, and those of `SKULK_EXTRA_SUITES`.
+fn vindexes() -> Vec<(PathBuf, PathBuf)> {
+    let extra = std::env::var_os("SKULK_EXTRA_SUITES").map(|folder| PathBuf::from(folder).join("vindex"));
+    let mut pairs = Vec::new();
+    for root in [Some(fixture("vindex")), extra].into_iter().flatten() {
+        for made in std::fs::read_dir(root.join("made")).into_iter().flatten() {
+            let made = made.unwrap().path();
+            let name = made.file_name().unwrap().to_str().unwrap().split('.').next().unwrap().to_owned();
+            pairs.push((made, root.join("source").join(name)));
+        }
+    }
+    pairs
+}
+
 #[test]
 fn a_vindex_is_seen_as_the_checkpoint_it_was_made_from() {
-    let made = open(&fixture("vindex/made/tiny-llama320.q4k.vindex"));
-    let original = open(&fixture("vindex/source/tiny-llama320"));
-    let (source, exact) = (Source::open(&*made).unwrap(), Source::open(&*original).unwrap());
-    assert_eq!(keys(&source), keys(&exact));
-    for key in keys(&source) {
-        // 4 bits and a scale for 32 of them.
-        let (found, expected) = (values(&source, &key), values(&exact, &key));
-        assert!(difference(&expected, &found) < 0.1, "{key} {}", difference(&expected, &found));
+    let mut compared = 0;
+    for (made, original) in vindexes() {
+        let (made, original) = (open(&made), open(&original));
+        let exact = match Source::open(&*original) {
+            Err(error) if error.kind() == ErrorKind::ArchUnsupported => continue,
+            exact => exact.unwrap(),
+        };
+        let source = Source::open(&*made).unwrap();
+        for key in keys(&exact) {
+            let [rows, width] = exact.shape(&key).unwrap();
+            let mut found = vec![0.0; rows * width];
+            match source.rows(&key, 0..rows, &mut found) {
+                // LARQL leaves out what belongs to other levels.
+                Err(error) => assert_eq!(error.kind(), ErrorKind::TensorMissing, "{error}"),
+                Ok(()) => {
+                    // 4 bits and a scale for 32 of them; half floats cut off.
+                    let quantised = source.tensor(&key).unwrap().stored_row(0).unwrap().0.is_quantised();
+                    let most = if quantised { 0.1 } else { 1e-3 };
+                    let expected = values(&exact, &key);
+                    assert!(difference(&expected, &found) < most, "{:?} {key}", made.path());
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert!(compared >= 20);
+}
+
+#[test]
+fn nothing_stays_mapped() {
+    for path in ["models/mixtral", "mlx/tiny-mixtral", "gguf/stories260K-q8_0.gguf"] {
+        let checkpoint = open(&fixture(path));
+        let source = Source::open(&*checkpoint).unwrap();
+        let mapped = || checkpoint.files().iter().map(MappedFile::mapped).sum::<u64>();
+        for key in keys(&source) {
+            assert_eq!(mapped(), 0, "{path} {key}");
+            let tensor = source.tensor(&key).unwrap();
+            assert!(mapped() > 0);
+            drop(tensor);
+            values(&source, &key);
+        }
+        assert_eq!(mapped(), 0);
     }
 }
