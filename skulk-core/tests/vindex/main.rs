@@ -13,6 +13,8 @@ mod stages;
 mod folders;
 mod generation;
 mod hostile;
+mod slice;
+mod verify;
 mod write;
 
 use std::path::{Path, PathBuf};
