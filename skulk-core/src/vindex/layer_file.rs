@@ -153,7 +153,9 @@ impl LayerHeader {
                 )
                 .with("file", path.display())
                 .with("expert", i)
-                .with_hint("rows of such a file run across blocks and cannot be read one by one: use floats"));
+                .with_hint(
+                    "rows of such a file run across blocks and cannot be read one by one: use floats",
+                ));
             }
             let ranges = [
                 (entry.gate_up_offset, entry.gate_up_len, gate_up.contains(&Some(entry.gate_up_len)), least),

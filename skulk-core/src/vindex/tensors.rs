@@ -12,6 +12,9 @@ use super::{PADDED, VindexIndex, VindexLayer, invalid, truncated};
 use crate::error::{Error, Result};
 use crate::weights::{DType, TensorInfo};
 
+/// Quantised files with manifests of their own, and whether their rows are features.
+pub(super) const QUANTISED: [(&str, bool); 3] =
+    [("attn_weights_q4k", false), ("interleaved_q4k", false), ("down_features_q4k", true)];
 /// Tensors in all, far above real models.
 const MAX_TENSORS: usize = 1 << 20;
 
@@ -28,17 +31,10 @@ pub(super) struct Tensors<'a> {
 
 impl<'a> Tensors<'a> {
     pub(super) fn collect(index: &'a VindexIndex, folder: Folder) -> Result<Self> {
-        let mut all = Self {
-            index,
-            folder,
-            found: BTreeMap::new(),
-            absent: BTreeMap::new(),
-            gates: BTreeMap::new(),
-        };
+        let mut all =
+            Self { index, folder, found: BTreeMap::new(), absent: BTreeMap::new(), gates: BTreeMap::new() };
         all.weights()?;
-        for (name, is_transposed) in
-            [("attn_weights_q4k", false), ("interleaved_q4k", false), ("down_features_q4k", true)]
-        {
+        for (name, is_transposed) in QUANTISED {
             all.quantised(name, is_transposed)?;
         }
         if index.is_per_layer() {
@@ -121,7 +117,7 @@ impl<'a> Tensors<'a> {
                 true => entry.key.replace("down_proj", "down_features"),
                 false => entry.key.clone(),
             };
-            let Some(file) = file else {
+            let Some(file) = file.filter(|_| !entry.is_absent()) else {
                 self.absent.insert(key, bin.clone());
                 continue;
             };
@@ -205,15 +201,17 @@ impl<'a> Tensors<'a> {
             (Some(n), Some(rows)) => (n, rows),
             _ => (1, layer.num_features),
         };
+        let held = self.index.gate_experts(layer);
+        let block = |i: usize| held.as_ref().map_or(Some(i), |held| held.nth(i)).unwrap_or(i);
         let names = LayerNames { are_experts: layer.num_experts.is_some(), entries: n };
-        let [first, ..] = self.block_names(at, &names, 0);
+        let [first, ..] = self.block_names(at, &names, block(0));
         if self.is_listed(&first) {
             return self.add(whole.name, dtype, whole.shape, file, whole.offset, whole.len);
         }
         let each = layer.length / n as u64;
-        for expert in 0..n {
-            let [name, ..] = self.block_names(at, &names, expert);
-            let offset = layer.offset.saturating_add(each * expert as u64);
+        for i in 0..n {
+            let [name, ..] = self.block_names(at, &names, block(i));
+            let offset = layer.offset.saturating_add(each * i as u64);
             self.add(name, dtype, vec![rows, width], file, offset, each)?;
         }
         Ok(())
@@ -278,7 +276,7 @@ impl<'a> Tensors<'a> {
 
     /// `layers/layer_NN.weights`.
     fn layers(&mut self) -> Result<()> {
-        for layer in 0..self.index.num_layers {
+        for layer in (0..self.index.num_layers).filter(|layer| self.index.has_layer(*layer)) {
             let name = layer_file(layer);
             let names = LayerNames::of(self.index, layer);
             let Some(file) = self.folder.open(&name, INDEX)? else {
@@ -413,7 +411,9 @@ impl<'a> Tensors<'a> {
                     ),
                     &path,
                 )
-                .with("offset", second.offset));
+                .with("within", &first.name)
+                .with("offset", second.offset)
+                .with("bytes", (first.offset + first.len).min(second.offset + second.len) - second.offset));
             }
         }
         Ok(())
@@ -434,7 +434,9 @@ impl LayerNames {
         match (index.moe(), entry.and_then(|entry| entry.num_experts)) {
             // Beside each layer's dense block.
             (Some(moe), _) if moe.hybrid => Self { are_experts: true, entries: moe.num_experts },
-            (_, Some(entries)) => Self { are_experts: true, entries },
+            (moe, Some(entries)) => {
+                Self { are_experts: true, entries: moe.map_or(entries, |moe| moe.num_experts) }
+            }
             _ => Self { are_experts: false, entries: 1 },
         }
     }

@@ -17,6 +17,8 @@ mod extract;
 mod folders;
 mod generation;
 mod hostile;
+mod slice;
+mod verify;
 mod write;
 
 use std::path::{Path, PathBuf};
