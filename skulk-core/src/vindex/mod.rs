@@ -4,6 +4,7 @@
 //! embeddings as look-ups, down projections as edge labels. Format: `docs/formats/vindex.md`.
 
 mod config;
+mod down_meta;
 mod extract;
 mod files;
 mod folder;
@@ -20,6 +21,7 @@ mod slice;
 mod tensors;
 mod verify;
 
+pub use down_meta::{DownMeta, FeatureTokens};
 pub use extract::{
     ExtractCallback, ExtractFile, ExtractOptions, ExtractProgress, ExtractReport, VindexStorage, VindexWriter,
 };

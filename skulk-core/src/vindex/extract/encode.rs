@@ -16,7 +16,9 @@ const TASK: usize = 64 << 10;
 /// Values that are encoded before they are written.
 const BATCH: usize = 2 << 20;
 /// Values of a matrix that is transposed in parts.
-const PANEL: usize = 8 << 20;
+const PANEL: usize = 4 << 20;
+/// Columns that are transposed together.
+const TILE: usize = 16;
 
 impl Stored {
     /// Rows that are encoded at a time.
@@ -71,7 +73,7 @@ impl Stored {
         ))
     }
 
-    /// Encodes some of the transposed matrix's rows, which are columns here, into `out`. `panel` is room to work in.
+    /// Encodes some of the transposed matrix's rows, which are columns here, into `out`. `room` is there to work in.
     ///
     /// # Errors
     /// As [`encode_rows`](Self::encode_rows).
@@ -80,61 +82,78 @@ impl Stored {
         tensor: &SourceTensor,
         columns: Range<usize>,
         cancel: &CancelToken,
-        panel: &mut Vec<f32>,
+        room: &mut [Vec<f32>; 2],
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let [rows, width] = self.shape;
         let row_bytes = self.row_bytes(rows)?;
         out.clear();
         out.resize(columns.len().saturating_mul(row_bytes), 0);
-        // What lies behind the matrix is zeros, of which every type's bytes may differ.
-        let real = columns.start.min(width)..columns.end.min(width);
-        panel.clear();
-        panel.resize(rows.saturating_mul(real.len()), 0.0);
-        if out.is_empty() {
+        let [panel, turned] = room;
+        // Behind the matrix are zeros, which need not be zeros when they are encoded.
+        self.turn(tensor, columns.start.min(width)..columns.end.min(width), cancel, panel, turned)?;
+        turned.resize(columns.len().saturating_mul(rows), 0.0);
+        if out.is_empty() || rows == 0 {
             return Ok(());
         }
-        if !real.is_empty() {
-            let at_once = (TASK / width).max(1);
-            first_error(panel.par_chunks_mut(at_once * real.len()).enumerate().map_init(
-                Vec::new,
-                |values: &mut Vec<f32>, (task, panel)| {
-                    cancel.check()?;
-                    let first = task * at_once;
-                    let n = panel.len() / real.len();
-                    values.resize(n * width, 0.0);
-                    tensor.rows(first..first + n, values)?;
-                    for (values, panel) in values.chunks_exact(width).zip(panel.chunks_exact_mut(real.len())) {
-                        panel.copy_from_slice(&values[real.clone()]);
-                    }
-                    Ok(())
-                },
-            ))?;
+        let at_once = (TASK / rows).max(1);
+        let tasks = out.par_chunks_mut(at_once * row_bytes).zip(turned.par_chunks(at_once * rows));
+        first_error(tasks.enumerate().map(|(task, (out, values))| {
+            cancel.check()?;
+            for (i, (values, out)) in values.chunks_exact(rows).zip(out.chunks_exact_mut(row_bytes)).enumerate() {
+                let column = columns.start + task * at_once + i;
+                encode_row(self.dtype, values, out).map_err(|at| self.unfit(at, column, values.get(at)))?;
+            }
+            Ok(())
+        }))
+    }
+
+    /// Some columns of the matrix, one behind the other, into `turned`. `panel` is room to work in.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cancelled`], and what reading the matrix finds.
+    pub(super) fn turn(
+        &self,
+        tensor: &SourceTensor,
+        columns: Range<usize>,
+        cancel: &CancelToken,
+        panel: &mut Vec<f32>,
+        turned: &mut Vec<f32>,
+    ) -> Result<()> {
+        let [rows, width] = self.shape;
+        let n = columns.len();
+        for room in [&mut *panel, &mut *turned] {
+            room.clear();
+            room.resize(rows.saturating_mul(n), 0.0);
         }
-        let at_once = (TASK / rows.max(1)).clamp(1, 64);
-        first_error(out.par_chunks_mut(at_once * row_bytes).enumerate().map_init(
+        if panel.is_empty() {
+            return Ok(());
+        }
+        let at_once = (TASK / width.max(1)).max(1);
+        first_error(panel.par_chunks_mut(at_once * n).enumerate().map_init(
             Vec::new,
-            |values: &mut Vec<f32>, (task, out)| {
+            |values: &mut Vec<f32>, (task, panel)| {
                 cancel.check()?;
                 let first = task * at_once;
-                let n = out.len() / row_bytes;
-                let taken = first.min(real.len())..(first + n).min(real.len());
-                values.clear();
-                values.resize(n * rows, 0.0);
-                for (row, panel) in panel.chunks_exact(real.len().max(1)).enumerate() {
-                    for (column, &x) in panel[taken.clone()].iter().enumerate() {
-                        values[column * rows + row] = x;
-                    }
-                }
-                for (i, (values, out)) in
-                    values.chunks_exact(rows).zip(out.chunks_exact_mut(row_bytes)).enumerate()
-                {
-                    encode_row(self.dtype, values, out)
-                        .map_err(|at| self.unfit(at, real.start + first + i, values.get(at)))?;
+                let rows = panel.len() / n;
+                values.resize(rows * width, 0.0);
+                tensor.rows(first..first + rows, values)?;
+                for (values, panel) in values.chunks_exact(width).zip(panel.chunks_exact_mut(n)) {
+                    panel.copy_from_slice(values.get(columns.clone()).unwrap_or_default());
                 }
                 Ok(())
             },
-        ))
+        ))?;
+        // A few columns at a time, so that each line of the panel is read once.
+        turned.par_chunks_mut(TILE * rows).enumerate().for_each(|(tile, turned)| {
+            for (row, panel) in panel.chunks_exact(n).enumerate() {
+                let values = panel.get(tile * TILE..).unwrap_or_default();
+                for (column, &x) in turned.chunks_exact_mut(rows).zip(values) {
+                    column[row] = x;
+                }
+            }
+        });
+        Ok(())
     }
 
     /// Copies rows that are stored in the wanted type already; `false` where they are not.

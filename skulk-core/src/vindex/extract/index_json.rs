@@ -50,7 +50,7 @@ pub(super) fn index_json(
         dtype: options.storage.floats().label().to_lowercase(),
         quant: if is_quantised { "q4k" } else { "none" }.to_owned(),
         layers: plan.layers.clone(),
-        down_top_k: options.feature_tokens,
+        down_top_k: plan.feature_tokens,
         has_model_weights: level >= VindexLevel::Attention,
         model_config: Some(model),
         fp4: None,

@@ -31,10 +31,16 @@ struct Layout<'a> {
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for options that the model rules out; [`ErrorKind::TensorMissing`],
 /// [`ErrorKind::TensorShape`] and [`ErrorKind::DTypeUnsupported`] for tensors that the source lacks, or has otherwise.
-pub(super) fn plan(source: &Source<'_>, keys: Keys, options: &ExtractOptions) -> Result<Plan> {
+pub(super) fn plan(
+    source: &Source<'_>,
+    keys: Keys,
+    options: &ExtractOptions,
+    has_tokenizer: bool,
+) -> Result<Plan> {
     let floats = options.storage.floats();
-    let mut layout =
-        Layout { source, options, keys, floats, plan: Plan::default(), weights: Vec::new() };
+    let feature_tokens = if has_tokenizer { options.feature_tokens } else { 0 };
+    let plan = Plan { feature_tokens, ..Plan::default() };
+    let mut layout = Layout { source, options, keys, floats, plan, weights: Vec::new() };
     layout.check()?;
     layout.browse()?;
     let level = options.written_level();
@@ -134,7 +140,7 @@ impl<'a> Layout<'a> {
     fn warn(&mut self) {
         let arch = self.source.arch();
         let warnings = [
-            (self.options.feature_tokens == 0, "no tokens of features: `describe` has nothing to tell"),
+            (self.options.feature_tokens == 0, "no tokens of features, as was asked: browsing tells none"),
             (
                 arch.layers.iter().any(|l| l.ffn.bias || l.attention.qkv_bias || l.attention.output_bias),
                 "LARQL 0.1 computes without the biases that are in this folder",

@@ -14,6 +14,7 @@ mod run;
 mod source;
 mod state;
 mod target;
+mod tokens;
 
 use std::path::Path;
 
@@ -26,6 +27,7 @@ use self::plan::{Plan, PlanFile};
 use self::source::Source;
 use crate::bytes::ByteSize;
 use crate::error::Result;
+use crate::tokenizer::Tokenizer;
 use crate::weights::Checkpoint;
 
 /// Writes a checkpoint's model as a vindex folder, which LARQL reads too.
@@ -50,6 +52,9 @@ pub struct VindexWriter<'a> {
     options: ExtractOptions,
     /// The model's.
     name: String,
+    keys: Keys,
+    /// Where tokens of features are wanted.
+    tokenizer: Option<Tokenizer>,
     plan: Plan,
 }
 
@@ -68,9 +73,20 @@ impl<'a> VindexWriter<'a> {
         options.validate()?;
         let source = Source::open(checkpoint)?;
         let model_type = source.config().get("model_type").and_then(Value::as_str).unwrap_or_default();
-        let plan = layout::plan(&source, Keys::new(model_type), &options)?;
+        let keys = Keys::new(model_type);
+        let (tokenizer, lacking) = match options.feature_tokens {
+            0 => (None, None),
+            _ => match Tokenizer::from_checkpoint(checkpoint) {
+                Ok(tokenizer) => (Some(tokenizer), None),
+                Err(e) => (None, Some(e)),
+            },
+        };
+        let mut plan = layout::plan(&source, keys, &options, tokenizer.is_some())?;
+        if let Some(e) = lacking {
+            plan.warnings.push(format!("no tokens of features, for want of a tokenizer: {e}"));
+        }
         let name = options.name.clone().unwrap_or_else(|| name_of(checkpoint.path()));
-        Ok(Self { checkpoint, source, options, name, plan })
+        Ok(Self { checkpoint, source, options, name, keys, tokenizer, plan })
     }
 
     /// Files that will be written, with their lengths, but for `index.json` and `skulk_hashes.json`, which are small

@@ -19,6 +19,8 @@ pub(super) struct Plan {
     pub(super) files: Vec<PlanFile>,
     /// What the index says of gate vectors.
     pub(super) layers: Vec<VindexLayer>,
+    /// Tokens that are kept for each feature.
+    pub(super) feature_tokens: usize,
     /// Feed-forward blocks are in `layers/`.
     pub(super) is_per_layer: bool,
     pub(super) warnings: Vec<String>,
@@ -148,6 +150,12 @@ impl PlanFile {
     }
 }
 
+impl Section {
+    pub(super) fn is_tokens(&self) -> bool {
+        matches!(self.content, Content::FeatureTokens(_))
+    }
+}
+
 impl Stored {
     /// A tensor that the source must have.
     ///
@@ -185,7 +193,7 @@ impl Stored {
     }
 }
 
-fn too_large(what: &str) -> Error {
+pub(super) fn too_large(what: &str) -> Error {
     Error::new(ErrorKind::TensorShape, "expected fewer than 2^64 bytes, found more")
         .with("tensor", what)
         .with_hint("the source is damaged or hostile: fetch it again")

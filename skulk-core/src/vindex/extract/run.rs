@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::VindexWriter;
-use super::feature_tokens::FeatureTokenizer;
 use super::index_json::index_json;
 use super::options::{ExtractFile, ExtractProgress, ExtractReport};
 use super::output::{Output, is_whole};
@@ -16,11 +15,12 @@ use super::plan::{Content, PlanFile, Section};
 use super::source::{Source, SourceTensor};
 use super::state::{State, identity};
 use super::target::{Work, write_error};
+use super::tokens::{Table, Tokens, cpu, table};
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 use crate::vindex::VindexPart;
-use crate::vindex::files::{HASHES, INDEX};
+use crate::vindex::files::{EMBEDDINGS, HASHES, INDEX};
 use crate::vindex::hashes::{FileHasher, Hashes};
 use crate::weights::io_error;
 
@@ -31,10 +31,8 @@ const COPY: usize = 4 << 20;
 struct Run<'a> {
     writer: &'a VindexWriter<'a>,
     work: &'a Work,
-    pool: rayon::ThreadPool,
+    pool: Arc<rayon::ThreadPool>,
     state: State,
-    /// Tokens of features; made when the first layer of them is due.
-    tokens: Option<FeatureTokenizer>,
     done: u64,
     total: u64,
     resumed: u64,
@@ -53,7 +51,7 @@ struct Batch<'a> {
 #[derive(Default)]
 struct Room {
     bytes: Vec<u8>,
-    panel: Vec<f32>,
+    values: [Vec<f32>; 2],
 }
 
 /// Writes the folder, or what an interrupted run has left to be written.
@@ -82,7 +80,7 @@ pub(super) fn write(writer: &VindexWriter<'_>, target: &Path) -> Result<ExtractR
         .build()
         .map_err(|e| Error::new(ErrorKind::EngineFailed, "cannot start threads").with_source(e))?;
     let total = writer.plan.files.iter().map(|file| file.len).sum();
-    let mut run = Run { writer, work: &work, pool, state, tokens: None, done: 0, total, resumed: 0 };
+    let mut run = Run { writer, work: &work, pool: Arc::new(pool), state, done: 0, total, resumed: 0 };
     for file in &writer.plan.files {
         run.file(file)?;
     }
@@ -120,7 +118,11 @@ impl<'a> Run<'a> {
         self.done += output.bytes();
         self.resumed += output.bytes();
         let rest = file.sections.get(output.sections()..).unwrap_or_default();
-        match self.sections(file, rest, &mut output) {
+        let written = match rest.iter().any(Section::is_tokens) {
+            true => self.feature_tokens(file, rest, &mut output),
+            false => self.sections(file, rest, None, &mut output),
+        };
+        match written {
             Ok(()) => output.finish(&mut self.state),
             Err(e) => {
                 // Why it ended counts, not that this could not be noted too.
@@ -130,8 +132,35 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Writes sections some of which tell what features write.
+    fn feature_tokens(
+        &mut self,
+        file: &'a PlanFile,
+        sections: &'a [Section],
+        output: &mut Output<'a>,
+    ) -> Result<()> {
+        let writer = self.writer;
+        let options = &writer.options;
+        let tokenizer = writer.tokenizer.as_ref().ok_or_else(|| {
+            Error::new(ErrorKind::Internal, "tokens of features are planned without a tokenizer")
+        })?;
+        let written = self.work.folder().join(EMBEDDINGS);
+        let embeddings = table(&writer.source, &written, options.storage.floats())?;
+        let cpu = cpu(options.threads)?;
+        let table = Table::new(&cpu, &embeddings, tokenizer, self.cancel())?;
+        let pool = Arc::clone(&self.pool);
+        let tokens = Tokens::new(&writer.source, writer.keys, &table, &pool, options.feature_tokens);
+        self.sections(file, sections, Some(&tokens), output)
+    }
+
     /// Writes sections, encoding a batch while the one before it is written.
-    fn sections(&mut self, file: &'a PlanFile, sections: &'a [Section], output: &mut Output<'a>) -> Result<()> {
+    fn sections(
+        &mut self,
+        file: &'a PlanFile,
+        sections: &'a [Section],
+        tokens: Option<&Tokens<'_>>,
+        output: &mut Output<'a>,
+    ) -> Result<()> {
         let source = &self.writer.source;
         let mut batches = sections.iter().flat_map(|section| Batches::new(source, section));
         let (mut ready, mut room) = (Room::default(), Room::default());
@@ -142,14 +171,14 @@ impl<'a> Run<'a> {
                 return Ok(());
             }
             self.cancel().check()?;
-            // Tokens of features are computed by threads of their own.
-            let mut encoded = Ok(());
-            if let Some(batch) = next.as_ref().filter(|batch| batch.is_tokens()) {
-                encoded = self.feature_tokens(batch, &mut room);
-            }
             let cancel = self.cancel();
+            let mut encoded = Ok(());
+            // What features write is found by threads of its own.
+            if let (Some(layer), Some(tokens)) = (next.as_ref().and_then(Batch::tokens_of), tokens) {
+                encoded = tokens.layer(layer, cancel, &mut room.bytes);
+            }
             let written = self.pool.in_place_scope(|scope| {
-                if let Some(batch) = next.as_ref().filter(|batch| !batch.is_tokens()) {
+                if let Some(batch) = next.as_ref().filter(|batch| batch.tokens_of().is_none()) {
                     let (room, encoded) = (&mut room, &mut encoded);
                     scope.spawn(move |_| *encoded = batch.encode(cancel, room));
                 }
@@ -169,19 +198,6 @@ impl<'a> Run<'a> {
             encoded?;
             std::mem::swap(&mut ready, &mut room);
             last = next;
-        }
-    }
-
-    fn feature_tokens(&mut self, batch: &Batch<'_>, room: &mut Room) -> Result<()> {
-        let Content::FeatureTokens(layer) = batch.section.content else { return Ok(()) };
-        if self.tokens.is_none() {
-            let options = &self.writer.options;
-            self.tokens = Some(FeatureTokenizer::new(&self.writer.source, options)?);
-        }
-        let cancel = self.cancel();
-        match &mut self.tokens {
-            Some(tokens) => tokens.layer(layer, cancel, &mut room.bytes),
-            None => Ok(()),
         }
     }
 
@@ -277,8 +293,12 @@ impl<'a> Iterator for Batches<'a> {
 }
 
 impl Batch<'_> {
-    fn is_tokens(&self) -> bool {
-        matches!(self.section.content, Content::FeatureTokens(_))
+    /// The layer whose features' tokens it is.
+    fn tokens_of(&self) -> Option<usize> {
+        match self.section.content {
+            Content::FeatureTokens(layer) => Some(layer),
+            _ => None,
+        }
     }
 
     /// Encodes the batch into `room`, on the threads of the pool that it is called on.
@@ -289,7 +309,7 @@ impl Batch<'_> {
                 stored.encode_rows(tensor, rows, cancel, &mut room.bytes)
             }
             (Content::Columns(stored), Some(tensor)) => {
-                stored.encode_columns(tensor, rows, cancel, &mut room.panel, &mut room.bytes)
+                stored.encode_columns(tensor, rows, cancel, &mut room.values, &mut room.bytes)
             }
             (Content::Bytes(bytes), _) => {
                 room.bytes.clone_from(bytes);

@@ -3,10 +3,10 @@
 use super::Layout;
 use crate::error::Result;
 use crate::vindex::VindexLayer;
-use crate::vindex::extract::feature_tokens;
 use crate::vindex::extract::keys::{Keys, Projection};
-use crate::vindex::extract::plan::{Content, PlanFile};
+use crate::vindex::extract::plan::{Content, PlanFile, too_large};
 use crate::vindex::extract::source::FileContent;
+use crate::vindex::extract::tokens::{header, layer_bytes};
 use crate::vindex::files::{DOWN_META, EMBEDDINGS, GATES, ROUTERS};
 
 impl Layout<'_> {
@@ -73,14 +73,14 @@ impl Layout<'_> {
 
     /// `down_meta.bin`.
     fn feature_tokens(&mut self) -> Result<()> {
-        let top_k = self.options.feature_tokens;
+        let top_k = self.plan.feature_tokens;
         if top_k == 0 {
             return Ok(());
         }
         let mut file = PlanFile::new(DOWN_META);
-        file.bytes(feature_tokens::header(self.plan.layers.len(), top_k))?;
+        file.bytes(header(self.plan.layers.len(), top_k)?)?;
         for entry in &self.plan.layers {
-            let len = feature_tokens::layer_bytes(entry.num_features, top_k);
+            let len = layer_bytes(entry.num_features, top_k).ok_or_else(|| too_large(DOWN_META))?;
             file.push(len, Some(entry.layer), Content::FeatureTokens(entry.layer))?;
         }
         self.plan.files.push(file);

@@ -57,6 +57,19 @@ impl SourceTensor {
         self.shape
     }
 
+    /// Whether checkpoints have it as a vector.
+    pub(crate) fn is_vector(&self) -> bool {
+        self.is_vector
+    }
+
+    /// The tensor in the checkpoint, where its rows are those of this one.
+    pub(crate) fn region(&self) -> Option<&Region> {
+        match &self.stored {
+            Stored::Plain(region) if self.added == 0.0 && matches!(self.rows, Rows::Same) => Some(region),
+            _ => None,
+        }
+    }
+
     /// The values of some rows, one row behind the other.
     ///
     /// # Errors
