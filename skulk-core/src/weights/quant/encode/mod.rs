@@ -82,9 +82,9 @@ fn by_block<const N: usize, const B: usize>(
 ) {
     let (blocks, _) = out.as_chunks_mut::<B>();
     for (values, out) in values.chunks(N).zip(blocks) {
-        match values.as_array() {
-            Some(values) => encode(values, N, out),
-            None => {
+        match values.try_into() {
+            Ok(values) => encode(values, N, out),
+            Err(_) => {
                 let mut padded = [0.0; N];
                 padded[..values.len()].copy_from_slice(values);
                 encode(&padded, values.len(), out);

@@ -141,10 +141,8 @@ impl Block {
             block.count[j] = count.max(1) as f32;
         }
         for height in &block.height {
-            for j in 0..PARTS {
-                block.heights[j] += height[j];
-                block.squares[j] += height[j] * height[j];
-            }
+            block.heights = lanes(|j| block.heights[j] + height[j]);
+            block.squares = lanes(|j| block.squares[j] + height[j] * height[j]);
         }
         block.mean = lanes(|j| block.heights[j] / block.count[j] + block.floor[j]);
         block

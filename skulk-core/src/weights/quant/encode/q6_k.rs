@@ -131,11 +131,9 @@ impl Block {
             }
         }
         for value in &block.value {
-            for j in 0..PARTS {
-                let is_larger = value[j].abs() > block.largest[j].abs();
-                block.largest[j] = if is_larger { value[j] } else { block.largest[j] };
-                block.squares[j] += value[j] * value[j];
-            }
+            let largest = block.largest;
+            block.largest = lanes(|j| if value[j].abs() > largest[j].abs() { value[j] } else { largest[j] });
+            block.squares = lanes(|j| block.squares[j] + value[j] * value[j]);
         }
         block
     }

@@ -1,3 +1,5 @@
+//! Do rows come back as they went in, as nearly as their type allows?
+
 mod golden;
 
 use half::{bf16, f16};
@@ -270,33 +272,30 @@ fn rows() -> impl Strategy<Value = Vec<f32>> {
 }
 
 proptest! {
-    // Codes span at most twice the largest magnitude `a` of a block. The first fit that is tried
-    // leaves every value within half a step, a / steps; the one that is chosen leaves no larger
-    // sum of squares in a part, hence no value further off than √part times as much. Rounded scales
-    // add less than a tenth of `a`, in proportion to the steps, and at least half the smallest half
-    // float per code.
+    // As parts of the largest magnitude of a block: the difference of a value, and the root of the mean
+    // of their squares. Bounds are half as much again as the worst of 60,000 rows of six kinds, and lie
+    // near the half step: 1 of 254, 1 of 15 or so, 1 of 62. An outlier may be further off where that
+    // serves the others. Where half floats end, scales are off by half the smallest of them.
     #[test]
     fn no_value_goes_far(row in rows()) {
-        for (dtype, steps, part) in [
-            (DType::Q8_0, 127.0, 1.0),
-            (DType::Q4_K, 15.0, 32.0_f64),
-            (DType::Q6_K, 31.0, 16.0),
-            (DType::Q6_K_Linear, 31.0, 16.0),
+        for (dtype, furthest, mean) in [
+            (DType::Q8_0, 0.0041, 0.0041),
+            (DType::Q4_K, 0.2, 0.055),
+            (DType::Q6_K, 0.04, 0.022),
+            (DType::Q6_K_Linear, 0.04, 0.022),
         ] {
             let found = stored(dtype, &row);
             for (values, found) in row.chunks(dtype.block_len()).zip(found.chunks(dtype.block_len())) {
                 let largest = values.iter().fold(0.0, |a: f64, x| a.max(f64::from(x.abs())));
-                let floor = 64.0 * 2.0_f64.powi(-25);
+                let end = 32.0 * 2.0_f64.powi(-25);
                 let mut sum = 0.0;
                 for (x, y) in values.iter().zip(found) {
-                    let difference = f64::from(*x) - f64::from(*y);
-                    prop_assert!(difference.is_finite());
-                    let bound = largest * 1.5 * part.sqrt() / steps + floor;
-                    prop_assert!(difference.abs() <= bound, "{dtype}: {x} became {y}, largest {largest}");
+                    let difference = (f64::from(*x) - f64::from(*y)).abs();
+                    prop_assert!(difference <= largest * furthest + end, "{dtype}: {x}, {y} of {largest}");
                     sum += difference * difference;
                 }
-                let bound = largest * 1.25 / steps + floor;
-                prop_assert!(sum <= values.len() as f64 * bound * bound, "{dtype}: {sum}, largest {largest}");
+                let root = (sum / values.len() as f64).sqrt();
+                prop_assert!(root <= largest * mean + end, "{dtype}: {root} of {largest}");
             }
         }
     }
