@@ -13,6 +13,7 @@ mod stages;
 mod folders;
 mod generation;
 mod hostile;
+mod mixture;
 mod slice;
 mod verify;
 mod write;
