@@ -262,7 +262,11 @@ impl<'a> Tensors<'a> {
                 _ => format!("layers.{layer}.mlp.gate"),
             };
             let name = format!("{base}.weight");
-            let name = if self.is_listed(&name) { format!("layers.{layer}.router_weights") } else { name };
+            // A slice may have this copy and not the other.
+            let name = match self.found.contains_key(&name) {
+                true => format!("layers.{layer}.router_weights"),
+                false => name,
+            };
             let shape = vec![moe.num_experts, self.index.hidden_size];
             self.add(name, dtype, shape, file, offset, n * width * size)?;
             offset += n * width * size;

@@ -17,6 +17,7 @@ mod extract;
 mod folders;
 mod generation;
 mod hostile;
+mod mixture;
 mod slice;
 mod verify;
 mod write;
