@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::files::GATES;
 use super::folder::Folder;
 use super::parts::part_of;
 use super::tensors::Tensors;
 use super::{INDEX, VindexIndex, config};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::safetensors::{HfMetadata, read_object};
-use crate::weights::{Checkpoint, MappedFile, Metadata, Region, TensorInfo, map_region};
+use crate::weights::{Checkpoint, DType, MappedFile, Metadata, Region, TensorInfo, map_region};
 
 /// What a vindex says about its model.
 #[derive(Debug, Clone)]
@@ -115,6 +116,52 @@ impl VindexReader {
     /// Tensors that the folder's manifests list in files that it lacks, as slices do, with the names of these files.
     pub fn absent(&self) -> impl Iterator<Item = (&str, &str)> {
         self.absent.iter().map(|(tensor, file)| (tensor.as_str(), file.as_str()))
+    }
+
+    /// The gate vectors of all features of a layer: `[num_features, hidden_size]`, of a mixture those of all experts
+    /// behind each other. Without a `gate_vectors.bin`, the gate projection that is stored quantised.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a layer that the model does not have, [`ErrorKind::TensorMissing`] for one
+    /// whose gate vectors this folder lacks; then as [`Checkpoint::region`].
+    pub fn gates(&self, layer: usize) -> Result<Region> {
+        let index = self.index();
+        let Some(entry) = index.layers.iter().find(|e| e.layer == layer && e.num_features > 0) else {
+            return Err(self.no_layer(layer));
+        };
+        let shape = vec![entry.num_features, index.hidden_size];
+        let path = self.path.join(GATES);
+        let Some(file) = self.files.iter().position(|file| file.path() == path) else {
+            let region = self.region(&format!("layers.{layer}.mlp.gate_proj.weight"))?;
+            region.expect_shape(&shape)?;
+            return Ok(region);
+        };
+        // Rows are f32 or f16, whichever the length makes of them, as when the folder was opened.
+        let elements = (entry.num_features as u64).checked_mul(index.hidden_size as u64);
+        let is_f32 = elements.and_then(|n| n.checked_mul(4)) == Some(entry.length);
+        let info = TensorInfo {
+            name: format!("layers.{layer}.gate_vectors"),
+            dtype: if is_f32 { DType::F32 } else { DType::F16 },
+            shape,
+            file,
+            offset: entry.offset,
+            len: entry.length,
+        };
+        self.files.get(file).map_or_else(|| Err(self.missing(&info.name)), |open| Region::map(open, &info))
+    }
+
+    /// Why a layer has no gate vectors.
+    pub(super) fn no_layer(&self, layer: usize) -> Error {
+        let index = self.index();
+        let there = super::ranges(index.layers.iter().filter(|e| e.num_features > 0).map(|e| e.layer));
+        let (kind, hint) = match layer < index.num_layers {
+            true => (ErrorKind::TensorMissing, "open the whole folder, or the slice that holds this layer"),
+            false => (ErrorKind::InvalidArgument, "layers are counted from 0"),
+        };
+        Error::new(kind, format!("expected a layer with gate vectors ({there}), found {layer}"))
+            .with("file", self.path.display())
+            .with("layer", layer)
+            .with_hint(hint)
     }
 
     /// Why there is no such tensor.

@@ -10,6 +10,8 @@ mod fixtures;
 #[allow(dead_code)] // Other tests use the rest.
 mod stages;
 
+mod answers;
+mod browse;
 mod folders;
 mod generation;
 mod hostile;
