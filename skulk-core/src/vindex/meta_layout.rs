@@ -136,7 +136,7 @@ mod tests {
             (0, 0, ErrorKind::CheckpointInvalid, "0"),
             (4, 2, ErrorKind::CheckpointInvalid, "4"),
             (11, 255, ErrorKind::CheckpointInvalid, "8"),
-            (8, 2, ErrorKind::CheckpointInvalid, "100"),
+            (8, 2, ErrorKind::CheckpointInvalid, "96"),
             (15, 255, ErrorKind::CheckpointTruncated, "20"),
             (19, 255, ErrorKind::CheckpointTruncated, "20"),
         ] {
