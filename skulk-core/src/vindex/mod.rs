@@ -4,6 +4,8 @@
 //! embeddings as look-ups, down projections as edge labels. Format: `docs/formats/vindex.md`.
 
 mod config;
+mod down_meta;
+mod extract;
 mod files;
 mod folder;
 mod hashes;
@@ -19,6 +21,7 @@ mod slice;
 mod tensors;
 mod verify;
 
+pub use down_meta::{DownMeta, FeatureTokens};
 pub use files::VindexPart;
 pub use index::{
     SkulkExtra, SliceExtra, VindexBands, VindexIndex, VindexLayer, VindexLevel, VindexModel, VindexMoe,
