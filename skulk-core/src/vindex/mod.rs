@@ -12,7 +12,6 @@ mod hashes;
 mod index;
 mod layer_file;
 mod manifest;
-mod meta_layout;
 mod parts;
 mod place;
 mod ranges;
