@@ -28,10 +28,11 @@ pub struct LayerHeader {
     pub entries: Vec<LayerEntry>,
 }
 
-/// One expert's matrices, as byte ranges of the file.
+/// One expert's matrices, or those of a dense block, as byte ranges of the file. Of an expert that a slice lacks, both
+/// lengths are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerEntry {
-    /// Offset of the gate rows, behind which the up rows lie: `[2 · intermediate, hidden]`.
+    /// Offset of the gate rows, behind which the up rows lie: `[2 · intermediate, hidden]`, rows as they are, or padded.
     pub gate_up_offset: u64,
     /// Their length.
     pub gate_up_len: u64,
@@ -39,6 +40,13 @@ pub struct LayerEntry {
     pub down_offset: u64,
     /// Its length.
     pub down_len: u64,
+}
+
+impl LayerEntry {
+    /// Whether the file is a slice's, and its matrices are elsewhere.
+    pub fn is_absent(&self) -> bool {
+        self.gate_up_len == 0 && self.down_len == 0
+    }
 }
 
 impl LayerHeader {
@@ -86,29 +94,58 @@ impl LayerHeader {
         Ok(header)
     }
 
-    /// Bytes of gate and up rows together, and of the down matrix; `None` where rows are no whole blocks.
-    fn lengths(&self) -> Option<[u64; 2]> {
+    /// Bytes that gate and up rows together take, as they are and padded; `None` for rows of no whole blocks.
+    fn gate_up_lengths(&self) -> [Option<u64>; 2] {
         let rows = 2 * self.intermediate as u64;
-        let gate_up = rows.checked_mul(self.dtype.row_bytes(self.hidden)? as u64)?;
+        let of = |len: usize| rows.checked_mul(self.dtype.row_bytes(len)? as u64);
+        [of(self.hidden), of(self.hidden.next_multiple_of(super::PADDED))]
+    }
+
+    /// Bytes of the down matrix, whose rows are padded.
+    fn down_length(&self) -> Option<u64> {
         let padded = self.intermediate.next_multiple_of(super::PADDED);
-        Some([gate_up, (self.hidden as u64).checked_mul(self.dtype.row_bytes(padded)? as u64)?])
+        (self.hidden as u64).checked_mul(self.dtype.row_bytes(padded)? as u64)
+    }
+
+    /// Whether gate and up rows of that many bytes are packed without regard to blocks: LARQL's writer does that where
+    /// `hidden` is no multiple of a block's elements.
+    fn runs_across_blocks(&self, len: u64) -> bool {
+        let elements = 2 * self.intermediate as u64 * self.hidden as u64;
+        let (block, bytes) = (self.dtype.block_len() as u64, self.dtype.block_bytes() as u64);
+        self.gate_up_lengths()[0].is_none() && elements.div_ceil(block).checked_mul(bytes) == Some(len)
     }
 
     fn check(&self, size: u64, file_len: u64, path: &Path) -> Result<()> {
-        let Some(lengths) = self.lengths() else {
-            return Err(Error::new(
-                ErrorKind::DTypeUnsupported,
-                format!("expected rows of whole {} blocks, found {} elements", self.dtype, self.hidden),
-            )
-            .with("file", path.display())
-            .with_hint("rows of such a file run across blocks and cannot be read one by one: use floats"));
-        };
-        for (i, entry) in self.entries.iter().enumerate() {
-            let ranges = [(entry.gate_up_offset, entry.gate_up_len), (entry.down_offset, entry.down_len)];
-            for ((offset, len), expected) in ranges.into_iter().zip(lengths) {
-                if len != expected || offset < size {
+        let gate_up = self.gate_up_lengths();
+        let least = gate_up.iter().flatten().min().copied();
+        for (i, entry) in self.entries.iter().enumerate().filter(|(_, entry)| !entry.is_absent()) {
+            if self.runs_across_blocks(entry.gate_up_len) {
+                return Err(Error::new(
+                    ErrorKind::DTypeUnsupported,
+                    format!("expected rows of whole {} blocks, found {} elements", self.dtype, self.hidden),
+                )
+                .with("file", path.display())
+                .with("expert", i)
+                .with_hint(
+                    "rows of such a file run across blocks and cannot be read one by one: use floats",
+                ));
+            }
+            let ranges = [
+                (entry.gate_up_offset, entry.gate_up_len, gate_up.contains(&Some(entry.gate_up_len)), least),
+                (
+                    entry.down_offset,
+                    entry.down_len,
+                    self.down_length() == Some(entry.down_len),
+                    self.down_length(),
+                ),
+            ];
+            for (offset, len, fits, expected) in ranges {
+                if !fits || offset < size {
                     return Err(invalid(
-                        format!("expected {expected} bytes behind the header, found {len} at {offset}"),
+                        format!(
+                            "expected {} bytes behind the header, found {len} at {offset}",
+                            expected.unwrap_or(0)
+                        ),
                         path,
                     )
                     .with("offset", offset)

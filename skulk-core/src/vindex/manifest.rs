@@ -123,6 +123,11 @@ impl WeightEntry {
 }
 
 impl QuantEntry {
+    /// Whether it only keeps the place of a tensor that the slice lacks: readers of LARQL's find entries by position.
+    pub fn is_absent(&self) -> bool {
+        self.shape[0] == 0 && self.length == 0
+    }
+
     /// How it is stored. Q6_K is LARQL's own, with bits in the order of the elements.
     ///
     /// # Errors

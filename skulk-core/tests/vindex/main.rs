@@ -15,6 +15,9 @@ mod browse;
 mod folders;
 mod generation;
 mod hostile;
+mod mixture;
+mod slice;
+mod verify;
 mod write;
 
 use std::path::{Path, PathBuf};
