@@ -10,6 +10,7 @@ mod fixtures;
 #[allow(dead_code)] // Other tests use the rest.
 mod stages;
 
+mod cuts;
 mod folders;
 mod generation;
 mod hostile;
