@@ -12,6 +12,7 @@ mod stages;
 
 mod answers;
 mod browse;
+mod cuts;
 mod folders;
 mod generation;
 mod hostile;
