@@ -76,7 +76,7 @@ pub struct VindexIndex {
     pub skulk: Option<SkulkExtra>,
     /// What else was there, kept for writing it again.
     #[serde(flatten)]
-    other: Map<String, Value>,
+    pub(super) other: Map<String, Value>,
 }
 
 /// The object `skulk` of `index.json`.

@@ -50,6 +50,36 @@ impl LayerEntry {
 }
 
 impl LayerHeader {
+    /// Bytes of the header of a file of so many entries.
+    pub(super) fn bytes_of(entries: usize) -> u64 {
+        FIXED as u64 + entries as u64 * ENTRY as u64
+    }
+
+    /// The header as it is written.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TensorShape`] for counts and sizes that it has no room for, [`ErrorKind::DTypeUnsupported`] for
+    /// types that it has no number of.
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut bytes = MAGIC.to_vec();
+        for size in [1, id(self.dtype)?, self.entries.len(), self.intermediate, self.hidden] {
+            let number = u32::try_from(size).map_err(|_| {
+                Error::new(
+                    ErrorKind::TensorShape,
+                    format!("expected a size of at most 2^32 - 1, found {size}"),
+                )
+                .with_hint("the source is damaged or hostile: fetch it again")
+            })?;
+            bytes.extend(number.to_le_bytes());
+        }
+        for entry in &self.entries {
+            for number in [entry.gate_up_offset, entry.gate_up_len, entry.down_offset, entry.down_len] {
+                bytes.extend(number.to_le_bytes());
+            }
+        }
+        Ok(bytes)
+    }
+
     /// Bytes of the whole header of a file that starts with `fixed`, which is at least 24 bytes of it.
     pub(super) fn size(fixed: &[u8]) -> u64 {
         FIXED as u64 + u64::from(number(fixed, 12)) * ENTRY as u64
@@ -170,22 +200,26 @@ fn entry(bytes: &[u8; ENTRY]) -> LayerEntry {
     LayerEntry { gate_up_offset: at(0), gate_up_len: at(1), down_offset: at(2), down_len: at(3) }
 }
 
+/// How matrices may be stored, by their numbers.
+const DTYPES: [DType; 7] =
+    [DType::F32, DType::F16, DType::BF16, DType::Q4_0, DType::Q4_K, DType::Q6_K_Linear, DType::Q8_0];
+
 fn dtype(id: u32) -> Result<DType> {
-    match id {
-        0 => Ok(DType::F32),
-        1 => Ok(DType::F16),
-        2 => Ok(DType::BF16),
-        3 => Ok(DType::Q4_0),
-        4 => Ok(DType::Q4_K),
-        5 => Ok(DType::Q6_K_Linear),
-        6 => Ok(DType::Q8_0),
-        other => Err(Error::new(
+    let known = usize::try_from(id).ok().and_then(|id| DTYPES.get(id).copied());
+    known.ok_or_else(|| {
+        Error::new(
             ErrorKind::DTypeUnsupported,
-            format!(
-                "expected a quantisation of 0 to 6, found {other}{}",
-                if other == 7 { " (FP4)" } else { "" }
-            ),
+            format!("expected a quantisation of 0 to 6, found {id}{}", if id == 7 { " (FP4)" } else { "" }),
         )
-        .with_hint("extract the model again as f32 or q4k")),
-    }
+        .with_hint("extract the model again as f32 or q4k")
+    })
+}
+
+fn id(dtype: DType) -> Result<usize> {
+    DTYPES.iter().position(|known| *known == dtype).ok_or_else(|| {
+        Error::new(
+            ErrorKind::DTypeUnsupported,
+            format!("expected a type that layer files have, found {dtype}"),
+        )
+    })
 }

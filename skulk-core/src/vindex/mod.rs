@@ -30,6 +30,9 @@ pub use browse::{
 };
 pub use contents::{PartFile, PartInfo};
 pub use down_meta::{DownMeta, FeatureTokens};
+pub use extract::{
+    ExtractCallback, ExtractFile, ExtractOptions, ExtractProgress, ExtractReport, VindexStorage, VindexWriter,
+};
 pub use files::VindexPart;
 pub use index::{
     SkulkExtra, SliceExtra, VindexBands, VindexIndex, VindexLayer, VindexLevel, VindexModel, VindexMoe,

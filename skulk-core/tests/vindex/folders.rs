@@ -14,7 +14,7 @@ fn cut_to_f16(x: f32) -> f32 {
 }
 
 /// The source's tensor that a vindex keeps under this name, decoded.
-fn source(checkpoint: &dyn Checkpoint, name: &str) -> Vec<f32> {
+pub(crate) fn source(checkpoint: &dyn Checkpoint, name: &str) -> Vec<f32> {
     let name = name.split('@').next().unwrap();
     let mut parts: Vec<&str> = name.split('.').collect();
     let read = |name: &str| {

@@ -9,10 +9,14 @@ mod fixtures;
 #[path = "../parity/stages.rs"]
 #[allow(dead_code)] // Other tests use the rest.
 mod stages;
+#[path = "../support/mod.rs"]
+#[allow(dead_code)] // Other tests use the rest.
+mod support;
 
 mod answers;
 mod browse;
 mod cuts;
+mod extract;
 mod folders;
 mod generation;
 mod hostile;
