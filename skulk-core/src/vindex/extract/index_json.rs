@@ -5,7 +5,6 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
-use super::bands::bands;
 use super::keys::Keys;
 use super::options::ExtractOptions;
 use super::plan::Plan;
@@ -31,7 +30,7 @@ pub(super) fn index_json(
     let index = VindexIndex {
         version: 2,
         model: name.to_owned(),
-        layer_bands: bands(&family, arch.n_layers()),
+        layer_bands: VindexBands::of(&family, arch.n_layers()),
         family,
         source: Some(VindexSource {
             huggingface_repo: Some(name.to_owned()),
