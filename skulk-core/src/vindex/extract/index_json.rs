@@ -11,7 +11,9 @@ use super::plan::Plan;
 use super::source::Source;
 use crate::error::{Error, ErrorKind, Result};
 use crate::vindex::hashes::FileHashes;
-use crate::vindex::{SkulkExtra, VindexIndex, VindexLevel, VindexModel, VindexMoe, VindexSource};
+use crate::vindex::{
+    SkulkExtra, VindexBands, VindexIndex, VindexLevel, VindexModel, VindexMoe, VindexSource,
+};
 
 /// The index's text, of files with these hashes.
 pub(super) fn index_json(
