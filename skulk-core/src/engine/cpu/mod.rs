@@ -5,16 +5,20 @@
 
 mod attention;
 mod experts;
+mod features;
 pub(crate) mod kernels;
 mod pool;
 
 use experts::Selected;
+use features::Chosen;
 use kernels::{Kernels, Matrix, ProductRoom, Products};
 use pool::Pool;
 
 use crate::arch::{Activation, ExpertsSpec};
 use crate::engine::Precision;
-use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopLogits};
+use crate::engine::backend::{
+    Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopFeatures, TopLogits,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::{Region, quant};
@@ -130,6 +134,7 @@ impl Buffer {
 pub(crate) struct Stream {
     room: ProductRoom,
     selected: Selected,
+    chosen: Chosen,
     attention: attention::Scratch,
 }
 
@@ -167,6 +172,7 @@ impl Backend for Cpu {
         Ok(Stream {
             room: ProductRoom::new(rows, width, self.precision),
             selected: Selected::default(),
+            chosen: Chosen::default(),
             attention: Default::default(),
         })
     }
@@ -372,6 +378,18 @@ impl Backend for Cpu {
         experts::experts(self, stream, op, x, rows, out)
     }
 
+    fn top_features(
+        &self,
+        stream: &mut Stream,
+        op: &TopFeatures<'_, Self>,
+        x: &Buffer,
+        rows: usize,
+        inner: &mut [Buffer; 2],
+        out: &mut Buffer,
+    ) -> Result<()> {
+        features::top_features(self, stream, op, x, rows, inner, out)
+    }
+
     fn gated(
         &self,
         _: &mut Stream,
@@ -454,20 +472,24 @@ mod tests {
     mod one_thread {
         use super::*;
         conformance!(Cpu::new(1, Precision::Fast).unwrap());
+        conformance!(Cpu::new(1, Precision::Fast).unwrap(); top_features);
     }
 
     mod three_threads {
         use super::*;
         conformance!(Cpu::new(3, Precision::Fast).unwrap());
+        conformance!(Cpu::new(3, Precision::Fast).unwrap(); top_features);
     }
 
     mod exact {
         use super::*;
         conformance!(Cpu::new(2, Precision::Exact).unwrap());
+        conformance!(Cpu::new(2, Precision::Exact).unwrap(); top_features);
     }
 
     mod bf16 {
         use super::*;
         conformance!(Cpu::new(2, Precision::Bf16).unwrap());
+        conformance!(Cpu::new(2, Precision::Bf16).unwrap(); top_features);
     }
 }

@@ -17,6 +17,7 @@ mod cells;
 mod compact;
 mod dense;
 mod format;
+mod gather;
 mod linear;
 mod matrix;
 #[cfg(target_arch = "aarch64")]
@@ -41,6 +42,7 @@ use simd::{BLOCK, LANES};
 
 pub(crate) use attention::{PARTITION, Softmax, WIDTH};
 pub(crate) use cells::{Cell, Cells};
+pub(crate) use gather::TILE;
 pub(crate) use linear::{ProductRoom, Products};
 pub(crate) use matrix::Matrix;
 pub(crate) use partition::{BEHIND, Partition, Room, Stored};
