@@ -19,7 +19,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::arch::LayerTensor as T;
+use crate::arch::{ArchSpec, LayerTensor as T};
 use crate::bytes::ByteSize;
 use crate::engine::backend::ExpertMemory;
 use crate::engine::{FfnMemory, ShardSpec};
@@ -48,6 +48,8 @@ struct State {
 /// A layer's units: one, or its experts.
 #[derive(Debug)]
 struct Block {
+    /// Tells models on one engine apart.
+    model: usize,
     layer: usize,
     /// Layers of its model: behind the last comes the first.
     n_layers: usize,
@@ -93,10 +95,13 @@ impl Budget {
     }
 
     /// The units of one of a model's layers, each with its tensors, which lie in their file's map.
-    pub(super) fn block(self: &Arc<Self>, layer: usize, n_layers: usize, regions: Vec<Vec<Region>>) -> Units {
+    pub(super) fn block(self: &Arc<Self>, arch: &ArchSpec, layer: usize, regions: Vec<Vec<Region>>) -> Units {
+        // Stages of one model share its description.
+        let (model, n_layers) = (std::ptr::from_ref(arch).addr(), arch.n_layers());
+
         let bytes = |regions: &Vec<Region>| regions.iter().map(|region| region.bytes().len() as u64).sum();
         let units = regions.iter().map(|regions| Unit { bytes: bytes(regions), ..Unit::default() }).collect();
-        let block = Some(Block { layer, n_layers: n_layers.max(1), passes: 0, units, regions });
+        let block = Some(Block { model, layer, n_layers: n_layers.max(1), passes: 0, units, regions });
         let mut state = self.state();
         let free = state.blocks.iter().position(Option::is_none);
         let at = free.unwrap_or(state.blocks.len());
@@ -223,9 +228,10 @@ impl State {
 
     /// Asks for the dense block behind that of `block`, unless the next layer has experts or there is no room.
     fn ask_ahead(&mut self, most: u64, block: usize) {
-        let Some(layer) = self.blocks[block].as_ref().map(|block| block.layer) else { return };
+        let Some(&Block { model, layer, .. }) = self.blocks[block].as_ref() else { return };
         let others = self.blocks.iter().enumerate().filter(|(i, _)| *i != block);
         let others = others.filter_map(|(i, other)| Some((i, other.as_ref()?)));
+        let others = others.filter(|(_, other)| other.model == model);
         if let Some((next, Block { units, .. })) = others.min_by_key(|(_, other)| other.distance(layer))
             && units.len() == 1
         {
@@ -344,7 +350,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::weights::{DType, MappedFile, TensorInfo};
+    use crate::weights::{DType, MappedFile, TensorInfo, open_checkpoint};
 
     /// Layers of units of these bytes, in a file of their own.
     fn layers(budget: &Arc<Budget>, layers: &[&[u64]]) -> Vec<Units> {
@@ -361,7 +367,10 @@ mod tests {
         };
         let regions = |units: &&[u64]| units.iter().map(|bytes| vec![region(*bytes)]).collect::<Vec<_>>();
         let regions: Vec<_> = layers.iter().map(regions).collect();
-        let block = |(layer, regions)| budget.block(layer, layers.len(), regions);
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/llama");
+        let mut arch = ArchSpec::from_checkpoint(&*open_checkpoint(folder).unwrap()).unwrap();
+        arch.layers.resize(layers.len(), arch.layers[0].clone());
+        let block = |(layer, regions)| budget.block(&arch, layer, regions);
         regions.into_iter().enumerate().map(block).collect()
     }
 

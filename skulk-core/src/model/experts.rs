@@ -185,7 +185,7 @@ impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
         };
         (loader.memory, loader.on_demand) = (memory, on_demand);
         let (weights, regions) = loaded?;
-        let units = self.work.budget.as_ref().map(|budget| budget.block(layer, arch.n_layers(), regions));
+        let units = self.work.budget.as_ref().map(|budget| budget.block(arch, layer, regions));
         self.blocks.push(Some(Block { activation: ffn.activation, weights, units }));
         Ok(())
     }

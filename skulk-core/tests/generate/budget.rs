@@ -81,7 +81,7 @@ impl Staged {
 }
 
 /// A prompt in two chunks, then token by token.
-const STEPS: [(usize, usize); 6] = [(0, 50), (50, 21), (71, 1), (72, 1), (73, 1), (74, 1)];
+const STEPS: [(usize, usize); 6] = [(0, 18), (18, 9), (27, 1), (28, 1), (29, 1), (30, 1)];
 
 fn with_budget(most: u64) -> EngineOptions {
     EngineOptions::default().threads(2).memory(Memory::Mapped).ffn_budget(ByteSize(most))
@@ -111,10 +111,15 @@ fn no_budget_changes_a_bit_or_is_exceeded() {
                 let memory = staged.memory();
                 assert_eq!(memory.budget, ByteSize(most));
                 assert!(memory.in_memory <= memory.peak && memory.peak.bytes() <= most, "{what}: {memory:?}");
-                assert!(memory.peak.bytes() + 2 * unit > most.min(all), "{what}: {memory:?}");
             }
-            // Something had to go, unless all fitted.
-            assert_eq!(staged.memory().let_go.bytes() > 0, most < all, "{name}, {most} of {all}");
+            // Something had to go, unless all fitted; what could stay did. Not all experts are taken.
+            let memory = staged.memory();
+            let tight = if folder.ends_with("mixtral") { most <= all / 2 } else { most < all };
+            assert!(memory.let_go.bytes() > 0 || !tight, "{name}, {most} of {all}: {memory:?}");
+            assert!(
+                memory.let_go.bytes() == 0 || most < all && memory.peak.bytes() + 2 * unit > most,
+                "{memory:?}"
+            );
         }
         assert!(tried >= 4);
     }
@@ -191,7 +196,7 @@ fn pages_in_memory_are_no_more_than_the_budget() {
         // What is not feed-forward is read into memory, so that the map has nothing else.
         let options = EngineOptions::default().threads(2).memory(Memory::Resident);
         let file = folder.join("model.safetensors").canonicalize().unwrap();
-        for most in [Some(unit), Some(all / 4), Some(all / 2), None] {
+        for most in [Some(unit), Some(all / 4), None] {
             let options = match most {
                 Some(most) => options.clone().ffn_budget(ByteSize(most)),
                 None => options.clone().memory(Memory::Mapped),

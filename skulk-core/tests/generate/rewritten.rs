@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use skulk::{Checkpoint, DType, open_checkpoint};
+use skulk::{DType, open_checkpoint};
 
 use crate::common::path;
 use crate::fixtures::json;

@@ -13,11 +13,13 @@ pub(in crate::engine) fn top_features<B: Rounds>(b: &B) {
         [DType::F32, DType::BF16, DType::Q8_0, DType::Q4_K, DType::Q6_K].into_iter().enumerate()
     {
         let activation = [Activation::Silu, Activation::GeluTanh, Activation::Gelu][case % 3];
-        let (hidden, width) = (2 * dtype.block_len().max(20), dtype.block_len().max(50) * 3);
+        let hidden = 2 * dtype.block_len().max(20);
+        let width =
+            [150, 160, 768][usize::from(dtype.is_quantised()) + usize::from(dtype.block_len() == 256)];
         let block = Block::new(&mut numbers, dtype, [hidden, width], activation);
-        for rows in [1, 3, 24] {
+        for rows in [1, 3, 20] {
             let x = numbers.floats(rows * hidden);
-            for k in [1, 17, width / 2, width - 1] {
+            for k in [1, 17, width - 1] {
                 for by_feature in [false, true] {
                     let what = format!("{rows} rows, {k} features of {width} of {dtype}, {by_feature}");
                     let (scores, found) = block.run(b, k, by_feature, &x);
