@@ -78,6 +78,25 @@ def test_layers_run_on_a_gpu(stories: skulk.Model) -> None:
     assert model.generate(PROMPT, max_tokens=16).text() == expected
 
 
+def test_feed_forward_weights_have_a_budget(stories: skulk.Model) -> None:
+    path = FIXTURES / "stories260K"
+    expected = stories.generate(PROMPT, max_tokens=16).text()
+    model = skulk.Model.load(path, ffn_budget=140_000, threads=1)
+    assert model.generate(PROMPT, max_tokens=16).text() == expected
+    with pytest.raises(skulk.InvalidArgumentError) as caught:
+        skulk.Model.load(path, ffn_budget=1000)
+    assert "132096" in caught.value.message and caught.value.hint
+
+
+def test_a_block_has_fewer_features(stories: skulk.Model) -> None:
+    path = FIXTURES / "stories260K"
+    expected = stories.generate(PROMPT, max_tokens=16).text()
+    assert skulk.Model.load(path, ffn_top_features=172).generate(PROMPT, max_tokens=16).text() == expected
+    assert skulk.Model.load(path, ffn_top_features=3).generate(PROMPT, max_tokens=16).text() != expected
+    with pytest.raises(skulk.InvalidArgumentError):
+        skulk.Model.load(path, ffn_top_features=0)
+
+
 def test_device_memory_is_limited() -> None:
     software = next(device.engine for device in skulk.devices() if device.software)
     with pytest.raises(skulk.OutOfMemoryError) as caught:

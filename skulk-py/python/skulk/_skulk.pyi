@@ -525,6 +525,8 @@ class Model:
         placement: Placement | Sequence[tuple[str, int]] | None = None,
         node: str = "local",
         ffn_on_cpu: bool = False,
+        ffn_budget: int | None = None,
+        ffn_top_features: int | None = None,
         device_memory: int | None = None,
         threads: int | None = None,
         context: int | None = None,
@@ -543,7 +545,9 @@ class Model:
         engines their numbers of layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`, or is what
         `skulk.plan` made of it; `node` is the name that such a placement has for this machine.
         `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where an engine would copy them to
-        its device. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
+        its device. Of feed-forward weights that are used where they are stored, `ffn_budget` keeps at most so many
+        bytes in memory at a time, with the same results; `ffn_top_features` computes only so many features of each
+        dense block, which changes results. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
         `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
         through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
         "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
