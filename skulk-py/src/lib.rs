@@ -1,6 +1,7 @@
 //! How does Python reach the library? The native module `skulk._skulk`: handles, conversions and
 //! exceptions; everything that decides anything is in `skulk-core`.
 
+mod browse;
 mod cancel;
 mod card;
 mod convert;
@@ -12,6 +13,7 @@ mod plan;
 mod planning;
 mod session;
 mod tokenizer;
+mod vindex;
 mod wait;
 
 use pyo3::prelude::*;
@@ -43,6 +45,7 @@ mod _skulk {
         },
         session::Session,
         tokenizer::Tokenizer,
+        vindex::{Region, Vindex, extract, verify_vindex},
     };
 
     #[pymodule_init]
