@@ -5,8 +5,9 @@
 //! where arithmetic does. Numbers are made up; no operation's time depends on them.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark, run by hand")]
 
+use std::cell::Cell;
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
 use skulk::internals::{Operations, Run, matrix};
@@ -124,6 +125,48 @@ fn between_products(bench: &mut Bench) {
     }
 }
 
+/// What the features of a layer write: embeddings in bfloat16 and down projections of about the sizes that
+/// Gemma 3 270M has, of numbers that are spread like normal ones.
+fn nearest(bench: &mut Bench) {
+    const WIDTH: usize = 640;
+    const K: usize = 10;
+    let name = format!("nearest/{HEAD}x{WIDTH}/{FFN} queries");
+    let mut state = 1u64;
+    let mut normal = |deviation: f32| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let bytes = state.to_be_bytes();
+        let sum: f32 = bytes[..4].iter().map(|byte| f32::from(*byte)).sum();
+        (sum - 510.0) / 147.8 * deviation
+    };
+    let mut file = NamedTempFile::new().unwrap();
+    for _ in 0..HEAD {
+        let row: Vec<u8> = (0..WIDTH)
+            .flat_map(|_| {
+                let [_, _, low, high] = normal(0.05).to_le_bytes();
+                [low, high]
+            })
+            .collect();
+        file.write_all(&row).unwrap();
+    }
+    let table = matrix(&MappedFile::open(file.path()).unwrap(), DType::BF16, [HEAD, WIDTH]).unwrap();
+    let queries: Vec<f32> = (0..FFN * WIDTH).map(|_| normal(0.02)).collect();
+    let (computed, runs) = (Cell::new(0), Cell::new(0));
+    let throughput = Throughput::Elements((2 * FFN * HEAD * WIDTH) as u64);
+    bench.run(&name, Some(throughput), |operations| {
+        let start = Instant::now();
+        let mut run = operations.nearest(&table, &queries, K, &computed).unwrap();
+        println!("copied in {:.2} s", start.elapsed().as_secs_f64());
+        let runs = &runs;
+        Box::new(move || {
+            runs.set(runs.get() + 1);
+            run()
+        })
+    });
+    if runs.get() > 0 {
+        println!("{} products of a query computed exactly", computed.get() / runs.get() / FFN as u64);
+    }
+}
+
 fn main() {
     let file = weights();
     let file = MappedFile::open(file.path()).unwrap();
@@ -140,6 +183,7 @@ fn main() {
     products(&mut bench, &file);
     attention(&mut bench);
     between_products(&mut bench);
+    nearest(&mut bench);
     bench.operations = Operations::new(threads, Precision::Exact).unwrap();
     bench.name = "exact";
     products(&mut bench, &file);

@@ -3,9 +3,12 @@
 //! Each function prepares an operation and returns a closure that runs it once. No part of the
 //! library's interface: exists with the feature `bench-internals` only.
 
+use std::cell::Cell;
+
+use crate::CancelToken;
 use crate::arch::{Activation, AttentionSpec, RopeLayout};
 use crate::engine::backend::{Attend, Backend, CacheSpec, NormRope};
-use crate::engine::cpu::Cpu;
+use crate::engine::cpu::{Cpu, Nearest};
 use crate::engine::{KvType, Precision};
 use crate::error::Result;
 use crate::weights::{DType, MappedFile, Region, TensorInfo};
@@ -162,6 +165,27 @@ impl Operations {
         Ok(Box::new(move || {
             let op = NormRope { head_dim, norm: Some((&weight, 1e-6)), layout: RopeLayout::Halves };
             self.0.norm_rope(&mut stream, &op, &angles, rows, &mut x)
+        }))
+    }
+
+    /// The `k` rows of a table with the largest products with each query, all of which are of the table's width.
+    /// Made ready here: the table's copy. The closure adds to `computed` how many products it computed exactly.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn nearest<'a>(
+        &'a self,
+        table: &Region,
+        queries: &'a [f32],
+        k: usize,
+        computed: &'a Cell<u64>,
+    ) -> Result<Run<'a>> {
+        let cancel = CancelToken::new();
+        let nearest = Nearest::new(&self.0, table, &cancel)?;
+        let mut found = Vec::new();
+        Ok(Box::new(move || {
+            computed.set(computed.get() + nearest.find(queries, k, &cancel, &mut found)?);
+            Ok(())
         }))
     }
 }

@@ -16,18 +16,18 @@ use super::{
 use crate::error::Result;
 use crate::weights::{Checkpoint, Metadata};
 
-/// The description in a `config`, which the `file` holds.
-pub(super) fn spec(config: &Value, file: &PathBuf, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
+/// The description in a `config`, which the `file` holds, of tensors whose names begin with `prefix`.
+pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<ArchSpec> {
     let root = Config { file, at: "", value: config };
     let model_type = root.str("model_type")?;
     match model_type {
-        "llama" => llama(&root, checkpoint, &LLAMA),
-        "qwen3" => llama(&root, checkpoint, &QWEN3),
-        "qwen3_moe" => llama(&root, checkpoint, &QWEN3_MOE),
-        "mixtral" => llama(&root, checkpoint, &MIXTRAL),
-        "gemma3_text" => gemma3(&root, checkpoint),
+        "llama" => llama(&root, prefix, &LLAMA),
+        "qwen3" => llama(&root, prefix, &QWEN3),
+        "qwen3_moe" => llama(&root, prefix, &QWEN3_MOE),
+        "mixtral" => llama(&root, prefix, &MIXTRAL),
+        "gemma3_text" => gemma3(&root, prefix),
         // The multi-modal wrapper: its text half is a gemma3_text of its own.
-        "gemma3" => gemma3(&root.section("text_config")?, checkpoint),
+        "gemma3" => gemma3(&root.section("text_config")?, prefix),
         other => Err(unsupported("the architecture", other, SUPPORTED)
             .with("file", file.display())
             .with("field", "model_type")),
@@ -89,7 +89,7 @@ const MIXTRAL: Family = Family {
     ..LLAMA
 };
 
-fn llama(config: &Config<'_>, checkpoint: &dyn Checkpoint, family: &Family) -> Result<ArchSpec> {
+fn llama(config: &Config<'_>, prefix: String, family: &Family) -> Result<ArchSpec> {
     let common = Common::read(config, family.head_dim)?;
     let dim = rotary_dim(config, common.head_dim)?;
     let rope = rope_spec(config, "full_attention", family.theta, true, dim)?;
@@ -133,7 +133,7 @@ fn llama(config: &Config<'_>, checkpoint: &dyn Checkpoint, family: &Family) -> R
         final_softcap: None,
         ropes: vec![rope],
         layers: (0..common.n_layers).map(layer).collect(),
-        names: TensorNames { prefix: prefix(checkpoint), spelling: family.spelling },
+        names: TensorNames { prefix, spelling: family.spelling },
     })
 }
 
@@ -175,7 +175,7 @@ fn mixtral(config: &Config<'_>) -> Result<Option<Mixture>> {
     Ok(Some(Mixture { spec, width, step: 1, dense: BTreeSet::new() }))
 }
 
-fn gemma3(config: &Config<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
+fn gemma3(config: &Config<'_>, prefix: String) -> Result<ArchSpec> {
     let common = Common::read(config, |_, _| 256)?;
     if config.bool_or("use_bidirectional_attention", false)? {
         return Err(unsupported("the variant", "use_bidirectional_attention", "causal attention")
@@ -222,7 +222,7 @@ fn gemma3(config: &Config<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> 
             rope_spec(config, "sliding_attention", 10_000.0, false, common.head_dim)?,
         ],
         layers: sliding.into_iter().map(layer).collect::<Result<_>>()?,
-        names: TensorNames { prefix: prefix(checkpoint), spelling: &HF_GEMMA3 },
+        names: TensorNames { prefix, spelling: &HF_GEMMA3 },
     })
 }
 
@@ -300,13 +300,18 @@ fn rope_spec(
 }
 
 /// Before the text model's tensor names; multi-modal checkpoints nest them deeper, a vindex not at all.
-fn prefix(checkpoint: &dyn Checkpoint) -> String {
+pub(super) fn prefix(checkpoint: &dyn Checkpoint) -> String {
     if matches!(checkpoint.metadata(), Metadata::Vindex(_)) {
         return String::new();
     }
     ["model.", "language_model.model.", "model.language_model."]
         .into_iter()
-        .find(|prefix| checkpoint.tensor(&format!("{prefix}embed_tokens.weight")).is_some())
+        .find(|prefix| {
+            // Where the table is quantised, its scales alone are floats.
+            ["weight", "scales"]
+                .iter()
+                .any(|kind| checkpoint.tensor(&format!("{prefix}embed_tokens.{kind}")).is_some())
+        })
         .unwrap_or("model.")
         .to_owned()
 }

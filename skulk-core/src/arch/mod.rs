@@ -9,6 +9,7 @@ mod huggingface;
 mod names;
 mod rope;
 
+pub(crate) use names::TensorRole;
 pub use names::{LayerTensor, TensorNames};
 pub use rope::{RopeLayout, RopeScaling, RopeSpec};
 
@@ -147,17 +148,30 @@ impl ArchSpec {
         let spec = match checkpoint.metadata() {
             Metadata::Gguf(metadata) => gguf::spec(metadata, checkpoint)?,
             Metadata::HuggingFace(metadata) => {
-                huggingface::spec(&metadata.config, &metadata.folder.join("config.json"), checkpoint)?
+                let file = metadata.folder.join("config.json");
+                huggingface::spec(&metadata.config, &file, huggingface::prefix(checkpoint))?
             }
             Metadata::Vindex(metadata) => {
                 let configuration = metadata.configuration();
                 let file = configuration.folder.join("index.json");
-                let mut spec = huggingface::spec(&configuration.config, &file, checkpoint)?;
+                let prefix = huggingface::prefix(checkpoint);
+                let mut spec = huggingface::spec(&configuration.config, &file, prefix)?;
                 spec.embedding_scale = metadata.index().embed_scale;
                 spec
             }
         };
         spec.validate().map_err(|e| e.with("file", checkpoint.path().display()))?;
+        Ok(spec)
+    }
+
+    /// Reads the description out of a configuration in Hugging Face's spelling, of tensors whose names have nothing
+    /// before them. The `file` only serves messages.
+    ///
+    /// # Errors
+    /// As [`from_checkpoint`](Self::from_checkpoint).
+    pub(crate) fn from_config(config: &serde_json::Value, file: &std::path::PathBuf) -> Result<Self> {
+        let spec = huggingface::spec(config, file, String::new())?;
+        spec.validate().map_err(|e| e.with("file", file.display()))?;
         Ok(spec)
     }
 

@@ -76,6 +76,28 @@ impl LayerTensor {
     }
 }
 
+/// A tensor's role within the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TensorRole {
+    /// The token embedding table.
+    Embedding,
+    /// The norm before the head.
+    OutputNorm,
+    /// The output head.
+    Head,
+    /// A tensor of one layer.
+    Layer {
+        /// Counted from zero.
+        layer: usize,
+        /// What it does there.
+        tensor: LayerTensor,
+        /// Whose it is, where the format does not stack experts.
+        expert: Option<ExpertIdx>,
+        /// The bias instead of the weight.
+        is_bias: bool,
+    },
+}
+
 /// How one checkpoint spells its tensor names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorNames {
@@ -166,6 +188,41 @@ impl TensorNames {
     /// Name of a layer's bias.
     pub fn bias(&self, layer: usize, tensor: LayerTensor) -> String {
         self.layer(layer, tensor, "bias")
+    }
+
+    /// What a name stands for here; `None` for what no model of these names has.
+    pub(crate) fn role(&self, name: &str) -> Option<TensorRole> {
+        let whole = [TensorRole::Embedding, TensorRole::OutputNorm, TensorRole::Head];
+        whole.into_iter().chain(self.layer_role(name)).find(|&role| self.name(role) == name)
+    }
+
+    fn layer_role(&self, name: &str) -> Option<TensorRole> {
+        let rest = name.strip_prefix(&self.prefix)?.strip_prefix(self.spelling.layers)?.strip_prefix('.')?;
+        let (layer, rest) = rest.split_once('.')?;
+        let (word, kind) = rest.rsplit_once('.')?;
+        let (layer, is_bias) = (layer.parse().ok()?, kind == "bias");
+        self.spelling.roles.iter().find_map(|&(tensor, pattern)| {
+            let expert = match pattern.split_once(EXPERT) {
+                Some((before, after)) => {
+                    Some(ExpertIdx(word.strip_prefix(before)?.strip_suffix(after)?.parse().ok()?))
+                }
+                None => (word == pattern).then_some(None)?,
+            };
+            Some(TensorRole::Layer { layer, tensor, expert, is_bias })
+        })
+    }
+
+    /// The name of a role; of an expert's tensor that is stacked, of the stack.
+    pub(crate) fn name(&self, role: TensorRole) -> String {
+        match role {
+            TensorRole::Embedding => self.embedding(),
+            TensorRole::OutputNorm => self.output_norm(),
+            TensorRole::Head => self.head(),
+            TensorRole::Layer { layer, tensor, expert, is_bias } => {
+                let name = if is_bias { self.bias(layer, tensor) } else { self.weight(layer, tensor) };
+                expert.map_or_else(|| name.clone(), |expert| name.replacen(EXPERT, &expert.to_string(), 1))
+            }
+        }
     }
 
     fn layer(&self, layer: usize, tensor: LayerTensor, kind: &str) -> String {
@@ -268,3 +325,43 @@ pub(super) static HF_GEMMA3: Spelling = Spelling {
         (PostFfnNorm, "post_feedforward_layernorm"),
     ],
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_understood_as_they_are_written() {
+        for spelling in [&GGUF, &HF_LLAMA, &HF_MIXTRAL, &HF_GEMMA3] {
+            for prefix in ["", "model.", "language_model.model."] {
+                let names = TensorNames { prefix: prefix.to_owned(), spelling };
+                let mut roles = vec![TensorRole::Embedding, TensorRole::OutputNorm, TensorRole::Head];
+                for &(tensor, pattern) in spelling.roles {
+                    let expert = pattern.contains(EXPERT).then_some(ExpertIdx(12));
+                    roles.extend([false, true].map(|is_bias| TensorRole::Layer {
+                        layer: 3,
+                        tensor,
+                        expert,
+                        is_bias,
+                    }));
+                }
+                for role in roles {
+                    assert_eq!(names.role(&names.name(role)), Some(role), "{}", names.name(role));
+                }
+            }
+        }
+        let names = TensorNames { prefix: String::new(), spelling: &HF_MIXTRAL };
+        for other in [
+            "",
+            "norm",
+            "model.norm.weight",
+            "layers.03.input_layernorm.weight",
+            "layers.3.input_layernorm.scale",
+            "layers.3.block_sparse_moe.experts.+1.w1.weight",
+            "layers.3.block_sparse_moe.experts.{}.w1.weight",
+            "layers.99999999999999999999.input_layernorm.weight",
+        ] {
+            assert_eq!(names.role(other), None, "{other}");
+        }
+    }
+}

@@ -47,6 +47,11 @@ impl Top {
         self.entries.iter().map(|(_, id)| id.0)
     }
 
+    /// The tokens listed and their logits, falling.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = (u32, f32)> {
+        self.entries.iter().map(|(logit, id)| (id.0, *logit))
+    }
+
     /// Below this nothing gets listed.
     pub(crate) fn least(&self) -> f32 {
         if self.entries.len() < self.k {

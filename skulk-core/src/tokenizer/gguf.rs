@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use tokenizers::processors::template::TemplateProcessing;
+
 use super::parts::{Kind, Parts, invalid};
 use super::{Pieces, Special, Tokenizer, byte_level, sentencepiece};
 use crate::error::Result;
@@ -89,13 +91,32 @@ pub(super) fn build(parts: &Parts) -> Result<Tokenizer> {
                 .with_hint("the file's metadata is incomplete: convert the model again"));
         }
     }
+    let mut inner = built.inner;
+    inner.with_decoder(Some(built.pieces.decoder()?));
+    if special.add_bos {
+        inner.with_post_processor(special.bos.and_then(|bos| begin(parts, bos)));
+    }
     Ok(Tokenizer {
-        inner: built.inner,
+        inner,
         pieces: built.pieces,
         special,
         vocab_size: parts.tokens.len(),
         duplicates: built.duplicates,
     })
+}
+
+/// The rule that puts BOS before a text, for other programs that read the tokenizer when it is
+/// [written](Tokenizer::to_json); a second BOS is taken away here. `None` for texts of BOS that such rules cannot hold.
+fn begin(parts: &Parts, bos: TokenId) -> Option<TemplateProcessing> {
+    let text = *parts.tokens.get(bos.0 as usize)?;
+    TemplateProcessing::builder()
+        .try_single(vec![text, "$A"])
+        .ok()?
+        .try_pair(vec![text, "$A:0", text, "$B:1"])
+        .ok()?
+        .special_tokens(vec![(text.to_owned(), bos.0)])
+        .build()
+        .ok()
 }
 
 fn special(parts: &Parts) -> Result<Special> {

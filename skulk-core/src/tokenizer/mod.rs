@@ -5,6 +5,7 @@
 
 mod byte_level;
 mod detokenizer;
+mod export;
 mod gguf;
 mod hf;
 mod parts;

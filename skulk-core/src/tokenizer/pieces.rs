@@ -6,6 +6,13 @@
 //! replace the whole run and this, like llama.cpp, only the broken part.
 
 use serde_json::Value;
+use tokenizers::DecoderWrapper;
+use tokenizers::decoders::byte_fallback::ByteFallback;
+use tokenizers::decoders::fuse::Fuse;
+use tokenizers::decoders::sequence::Sequence;
+use tokenizers::decoders::strip::Strip;
+use tokenizers::normalizers::Replace;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -42,6 +49,28 @@ impl Pieces {
         let mut pieces = Self::default();
         pieces.add(decoder)?;
         Ok(pieces)
+    }
+
+    /// The other way about, for the two kinds that GGUF files have.
+    pub(super) fn decoder(&self) -> Result<DecoderWrapper> {
+        if self.byte_level {
+            return Ok(ByteLevel::default().into());
+        }
+        let mut decoders: Vec<DecoderWrapper> = Vec::new();
+        for (from, to) in &self.replace {
+            let replace = Replace::new(from.clone(), to.clone());
+            decoders.push(replace.map_err(|e| broken().with_source(e))?.into());
+        }
+        if self.byte_fallback {
+            decoders.push(ByteFallback::new().into());
+        }
+        if self.fused {
+            decoders.push(Fuse::new().into());
+        }
+        if self.strip_spaces > 0 {
+            decoders.push(Strip::new(' ', self.strip_spaces, 0).into());
+        }
+        Ok(Sequence::new(decoders).into())
     }
 
     fn add(&mut self, decoder: &Value) -> Result<()> {
@@ -111,6 +140,11 @@ impl Pieces {
     }
 }
 
+fn broken() -> Error {
+    Error::new(ErrorKind::TokenizerInvalid, "the rules of decoding are inconsistent")
+        .with_hint("the file's metadata is damaged: fetch it again")
+}
+
 fn unsupported(decoder: &Value) -> Error {
     Error::new(
         ErrorKind::TokenizerInvalid,
@@ -147,7 +181,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use serde_json::json;
-    use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
     use super::*;
 
@@ -188,6 +221,10 @@ mod tests {
         assert_eq!(Pieces::from_decoder(&decoder).unwrap(), Pieces::sentencepiece(true));
         let decoder = json!({"type": "ByteLevel", "trim_offsets": true});
         assert_eq!(Pieces::from_decoder(&decoder).unwrap(), Pieces::byte_level());
+        for pieces in [Pieces::byte_level(), Pieces::sentencepiece(true), Pieces::sentencepiece(false)] {
+            let decoder = serde_json::to_value(pieces.decoder().unwrap()).unwrap();
+            assert_eq!(Pieces::from_decoder(&decoder).unwrap(), pieces);
+        }
         for bad in [json!(null), json!({"type": "CTC"}), json!({"type": "Strip", "content": "x"})] {
             let error = Pieces::from_decoder(&bad).err().unwrap();
             assert_eq!(error.kind(), ErrorKind::TokenizerInvalid);

@@ -15,6 +15,11 @@ pub(super) const DOWN_META: &str = "down_meta.bin";
 /// SHA-256 of files and their chunks, as this library writes them.
 pub(super) const HASHES: &str = "skulk_hashes.json";
 
+/// Feed-forward matrices of one layer: its experts', or its dense block's.
+pub(super) fn layer_file(layer: usize) -> String {
+    format!("layers/layer_{layer:02}.weights")
+}
+
 macro_rules! parts {
     ($($(#[$doc:meta])* $name:ident = $label:literal;)*) => {
         /// A part of a vindex: files that slices have or lack together.
@@ -92,7 +97,8 @@ impl VindexPart {
             "feature_labels.json" | "feature_clusters.jsonl" | "relation_clusters.json" => Self::Labels,
             "knn_store.bin" => Self::Knn,
             "README.md" => Self::Readme,
-            _ if file.ends_with(".bak") => return None,
+            "fp4_compliance.json" => Self::Ffn,
+            _ if [".bak", ".tmp", ".orig"].iter().any(|end| file.ends_with(end)) => return None,
             _ if starts(&["attn_weights"]) => Self::Attention,
             _ if starts(&["gate_vectors"]) => Self::Gate,
             _ if starts(&["down_features"]) => Self::DownFeatures,

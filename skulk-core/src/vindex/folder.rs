@@ -3,10 +3,39 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-use super::invalid;
+use super::{VindexPart, invalid};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::MappedFile;
+use crate::weights::mmap::io_error;
 use crate::weights::safetensors::{leads_out, read_bytes};
+
+/// Where files of single layers are.
+const LAYERS: &str = "layers";
+
+/// A file of the folder.
+#[derive(Debug, Clone)]
+pub(super) struct Listed {
+    /// Its path in the folder, with `/` between its parts.
+    pub(super) name: String,
+    /// `None`: it is not a vindex's.
+    pub(super) part: Option<VindexPart>,
+    pub(super) path: PathBuf,
+    pub(super) len: u64,
+}
+
+/// Names in a folder that are text.
+fn names(folder: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(|e| io_error(e, folder, "list"))? {
+        let entry = entry.map_err(|e| io_error(e, folder, "list"))?;
+        names.extend(entry.file_name().into_string());
+    }
+    Ok(names)
+}
+
+fn names_in_layers(folder: &Path) -> Result<Vec<String>> {
+    Ok(names(&folder.join(LAYERS))?.into_iter().map(|name| format!("{LAYERS}/{name}")).collect())
+}
 
 /// A vindex folder, and the weight files of it that are open.
 pub(super) struct Folder {
@@ -59,6 +88,31 @@ impl Folder {
         };
         self.by_name.insert(name.to_owned(), file);
         Ok(file)
+    }
+
+    /// Regular files of the folder and of `layers/`, by name; of those that are a vindex's, links are followed, which
+    /// must not lead out.
+    pub(super) fn list(&self) -> Result<Vec<Listed>> {
+        let mut names = names(&self.path)?;
+        if self.path.join(LAYERS).is_dir() {
+            names.extend(names_in_layers(&self.path)?);
+        }
+        names.sort_unstable();
+        let mut files = Vec::new();
+        for name in names {
+            let part = VindexPart::of(&name);
+            let path = match part {
+                Some(_) => self.find(&name, &name)?,
+                None => Some(self.path.join(&name)),
+            };
+            // A link to nowhere is no file.
+            let Some(path) = path else { continue };
+            let Ok(meta) = std::fs::metadata(&path) else { continue };
+            if meta.is_file() {
+                files.push(Listed { name, part, path, len: meta.len() });
+            }
+        }
+        Ok(files)
     }
 
     /// An open file.

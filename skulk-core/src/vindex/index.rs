@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::ranges::Ranges;
 use crate::arch::MAX_LAYERS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::DType;
@@ -75,7 +76,7 @@ pub struct VindexIndex {
     pub skulk: Option<SkulkExtra>,
     /// What else was there, kept for writing it again.
     #[serde(flatten)]
-    other: Map<String, Value>,
+    pub(super) other: Map<String, Value>,
 }
 
 /// The object `skulk` of `index.json`.
@@ -105,6 +106,16 @@ pub struct SliceExtra {
     pub experts: Option<Vec<[usize; 2]>>,
     /// Parts of the whole folder that it lacks, by [name](super::VindexPart::as_str).
     pub lacks: Vec<String>,
+}
+
+impl SliceExtra {
+    pub(super) fn layers(&self) -> Option<Ranges> {
+        Ranges::from_pairs(self.layers.as_ref()?)
+    }
+
+    pub(super) fn experts(&self) -> Option<Ranges> {
+        Ranges::from_pairs(self.experts.as_ref()?)
+    }
 }
 
 /// `source`: where the model came from.
@@ -331,6 +342,23 @@ impl VindexIndex {
         self.model_config.as_ref()?.moe.as_ref()
     }
 
+    /// What of a whole folder this one is, where it is a slice.
+    pub fn slice(&self) -> Option<&SliceExtra> {
+        self.skulk.as_ref()?.slice.as_ref()
+    }
+
+    /// Whether the folder is to hold weights of the layer: a slice may be of some layers only.
+    pub fn has_layer(&self, layer: usize) -> bool {
+        let layers = self.slice().and_then(SliceExtra::layers);
+        layer < self.num_layers && layers.is_none_or(|layers| layers.contains(layer))
+    }
+
+    /// Experts whose rows a layer's gate vectors are, in their order; `None`: all of them.
+    pub(super) fn gate_experts(&self, layer: &VindexLayer) -> Option<Ranges> {
+        let (n, all) = (layer.num_experts?, self.moe()?.num_experts);
+        self.slice().and_then(SliceExtra::experts).filter(|experts| n != all && experts.count() == n)
+    }
+
     /// The family in Hugging Face's spelling.
     pub fn model_type(&self) -> &str {
         self.model_config.as_ref().map_or(&self.family, |model| &model.model_type)
@@ -383,6 +411,31 @@ impl VindexIndex {
                     "expected num_features of all experts together, found {} with {experts:?}",
                     entry.num_features
                 )));
+            }
+        }
+        self.check_slice()
+    }
+
+    /// Ranges of a slice must be of what the model has, and agree with its gate vectors.
+    fn check_slice(&self) -> Result<()> {
+        let Some(slice) = self.slice() else { return Ok(()) };
+        let experts = self.moe().map_or(0, |moe| moe.num_experts);
+        for (field, pairs, max) in [
+            ("skulk.slice.layers", &slice.layers, self.num_layers),
+            ("skulk.slice.experts", &slice.experts, experts),
+        ] {
+            let Some(pairs) = pairs else { continue };
+            if Ranges::from_pairs(pairs).is_none_or(|ranges| ranges.end() > max) {
+                return Err(wrong(field, format!("expected ranges of 0 to {max}, found {pairs:.200?}")));
+            }
+        }
+        let held = slice.experts().map(|ranges| ranges.count());
+        for entry in &self.layers {
+            if let (Some(n), Some(held)) = (entry.num_experts, held)
+                && ![held, experts].contains(&n)
+            {
+                return Err(wrong("num_experts", format!("expected {held} or {experts}, found {n}"))
+                    .with("layer", entry.layer));
             }
         }
         Ok(())

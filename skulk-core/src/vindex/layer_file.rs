@@ -28,10 +28,11 @@ pub struct LayerHeader {
     pub entries: Vec<LayerEntry>,
 }
 
-/// One expert's matrices, as byte ranges of the file.
+/// One expert's matrices, or those of a dense block, as byte ranges of the file. Of an expert that a slice lacks, both
+/// lengths are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerEntry {
-    /// Offset of the gate rows, behind which the up rows lie: `[2 · intermediate, hidden]`.
+    /// Offset of the gate rows, behind which the up rows lie: `[2 · intermediate, hidden]`, rows as they are, or padded.
     pub gate_up_offset: u64,
     /// Their length.
     pub gate_up_len: u64,
@@ -41,7 +42,41 @@ pub struct LayerEntry {
     pub down_len: u64,
 }
 
+impl LayerEntry {
+    /// Whether the file is a slice's, and its matrices are elsewhere.
+    pub fn is_absent(&self) -> bool {
+        self.gate_up_len == 0 && self.down_len == 0
+    }
+}
+
 impl LayerHeader {
+    /// Bytes of the header of a file of so many entries.
+    pub(super) fn bytes_of(entries: usize) -> u64 {
+        FIXED as u64 + entries as u64 * ENTRY as u64
+    }
+
+    /// The header as it is written.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TensorShape`] for counts and sizes that it has no room for, [`ErrorKind::DTypeUnsupported`] for
+    /// types that it has no number of.
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut bytes = MAGIC.to_vec();
+        for size in [1, id(self.dtype)?, self.entries.len(), self.intermediate, self.hidden] {
+            let number = u32::try_from(size).map_err(|_| {
+                Error::new(ErrorKind::TensorShape, format!("expected a size of at most 2^32 - 1, found {size}"))
+                    .with_hint("the source is damaged or hostile: fetch it again")
+            })?;
+            bytes.extend(number.to_le_bytes());
+        }
+        for entry in &self.entries {
+            for number in [entry.gate_up_offset, entry.gate_up_len, entry.down_offset, entry.down_len] {
+                bytes.extend(number.to_le_bytes());
+            }
+        }
+        Ok(bytes)
+    }
+
     /// Bytes of the whole header of a file that starts with `fixed`, which is at least 24 bytes of it.
     pub(super) fn size(fixed: &[u8]) -> u64 {
         FIXED as u64 + u64::from(number(fixed, 12)) * ENTRY as u64
@@ -86,29 +121,58 @@ impl LayerHeader {
         Ok(header)
     }
 
-    /// Bytes of gate and up rows together, and of the down matrix; `None` where rows are no whole blocks.
-    fn lengths(&self) -> Option<[u64; 2]> {
+    /// Bytes that gate and up rows together take, as they are and padded; `None` for rows of no whole blocks.
+    fn gate_up_lengths(&self) -> [Option<u64>; 2] {
         let rows = 2 * self.intermediate as u64;
-        let gate_up = rows.checked_mul(self.dtype.row_bytes(self.hidden)? as u64)?;
+        let of = |len: usize| rows.checked_mul(self.dtype.row_bytes(len)? as u64);
+        [of(self.hidden), of(self.hidden.next_multiple_of(super::PADDED))]
+    }
+
+    /// Bytes of the down matrix, whose rows are padded.
+    fn down_length(&self) -> Option<u64> {
         let padded = self.intermediate.next_multiple_of(super::PADDED);
-        Some([gate_up, (self.hidden as u64).checked_mul(self.dtype.row_bytes(padded)? as u64)?])
+        (self.hidden as u64).checked_mul(self.dtype.row_bytes(padded)? as u64)
+    }
+
+    /// Whether gate and up rows of that many bytes are packed without regard to blocks: LARQL's writer does that where
+    /// `hidden` is no multiple of a block's elements.
+    fn runs_across_blocks(&self, len: u64) -> bool {
+        let elements = 2 * self.intermediate as u64 * self.hidden as u64;
+        let (block, bytes) = (self.dtype.block_len() as u64, self.dtype.block_bytes() as u64);
+        self.gate_up_lengths()[0].is_none() && elements.div_ceil(block).checked_mul(bytes) == Some(len)
     }
 
     fn check(&self, size: u64, file_len: u64, path: &Path) -> Result<()> {
-        let Some(lengths) = self.lengths() else {
-            return Err(Error::new(
-                ErrorKind::DTypeUnsupported,
-                format!("expected rows of whole {} blocks, found {} elements", self.dtype, self.hidden),
-            )
-            .with("file", path.display())
-            .with_hint("rows of such a file run across blocks and cannot be read one by one: use floats"));
-        };
-        for (i, entry) in self.entries.iter().enumerate() {
-            let ranges = [(entry.gate_up_offset, entry.gate_up_len), (entry.down_offset, entry.down_len)];
-            for ((offset, len), expected) in ranges.into_iter().zip(lengths) {
-                if len != expected || offset < size {
+        let gate_up = self.gate_up_lengths();
+        let least = gate_up.iter().flatten().min().copied();
+        for (i, entry) in self.entries.iter().enumerate().filter(|(_, entry)| !entry.is_absent()) {
+            if self.runs_across_blocks(entry.gate_up_len) {
+                return Err(Error::new(
+                    ErrorKind::DTypeUnsupported,
+                    format!("expected rows of whole {} blocks, found {} elements", self.dtype, self.hidden),
+                )
+                .with("file", path.display())
+                .with("expert", i)
+                .with_hint(
+                    "rows of such a file run across blocks and cannot be read one by one: use floats",
+                ));
+            }
+            let ranges = [
+                (entry.gate_up_offset, entry.gate_up_len, gate_up.contains(&Some(entry.gate_up_len)), least),
+                (
+                    entry.down_offset,
+                    entry.down_len,
+                    self.down_length() == Some(entry.down_len),
+                    self.down_length(),
+                ),
+            ];
+            for (offset, len, fits, expected) in ranges {
+                if !fits || offset < size {
                     return Err(invalid(
-                        format!("expected {expected} bytes behind the header, found {len} at {offset}"),
+                        format!(
+                            "expected {} bytes behind the header, found {len} at {offset}",
+                            expected.unwrap_or(0)
+                        ),
                         path,
                     )
                     .with("offset", offset)
@@ -133,22 +197,23 @@ fn entry(bytes: &[u8; ENTRY]) -> LayerEntry {
     LayerEntry { gate_up_offset: at(0), gate_up_len: at(1), down_offset: at(2), down_len: at(3) }
 }
 
+/// How matrices may be stored, by their numbers.
+const DTYPES: [DType; 7] =
+    [DType::F32, DType::F16, DType::BF16, DType::Q4_0, DType::Q4_K, DType::Q6_K_Linear, DType::Q8_0];
+
 fn dtype(id: u32) -> Result<DType> {
-    match id {
-        0 => Ok(DType::F32),
-        1 => Ok(DType::F16),
-        2 => Ok(DType::BF16),
-        3 => Ok(DType::Q4_0),
-        4 => Ok(DType::Q4_K),
-        5 => Ok(DType::Q6_K_Linear),
-        6 => Ok(DType::Q8_0),
-        other => Err(Error::new(
+    let known = usize::try_from(id).ok().and_then(|id| DTYPES.get(id).copied());
+    known.ok_or_else(|| {
+        Error::new(
             ErrorKind::DTypeUnsupported,
-            format!(
-                "expected a quantisation of 0 to 6, found {other}{}",
-                if other == 7 { " (FP4)" } else { "" }
-            ),
+            format!("expected a quantisation of 0 to 6, found {id}{}", if id == 7 { " (FP4)" } else { "" }),
         )
-        .with_hint("extract the model again as f32 or q4k")),
-    }
+        .with_hint("extract the model again as f32 or q4k")
+    })
+}
+
+fn id(dtype: DType) -> Result<usize> {
+    DTYPES.iter().position(|known| *known == dtype).ok_or_else(|| {
+        Error::new(ErrorKind::DTypeUnsupported, format!("expected a type that layer files have, found {dtype}"))
+    })
 }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::{PADDED, invalid};
 use crate::error::{Error, ErrorKind, Result};
@@ -13,7 +13,7 @@ use crate::weights::DType;
 pub(super) const LEGACY_WEIGHTS: &str = "model_weights.bin";
 
 /// An entry of `weight_manifest.json`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightEntry {
     /// The tensor's name.
     pub key: String,
@@ -45,7 +45,7 @@ pub enum WeightKind {
 }
 
 /// An entry of the manifest of one quantised file.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuantEntry {
     /// The tensor's name.
     pub key: String,
@@ -102,6 +102,28 @@ fn read<T: DeserializeOwned>(text: &[u8], path: &Path) -> Result<T> {
 }
 
 impl WeightEntry {
+    /// An entry of floats, whose bytes tell which.
+    pub(super) fn float(
+        key: &str,
+        shape: [usize; 2],
+        is_vector: bool,
+        offset: u64,
+        length: u64,
+        file: String,
+    ) -> Self {
+        let (kind, shape) = match is_vector {
+            true => ("vector", vec![shape[1]]),
+            false => ("tensor", shape.to_vec()),
+        };
+        Self { key: key.to_owned(), kind: kind.to_owned(), shape, offset, length, file }
+    }
+
+    /// An entry of a matrix in Q4_K, of padded rows.
+    pub(super) fn q4k(key: &str, shape: [usize; 2], offset: u64, length: u64, file: String) -> Self {
+        let (key, kind) = (key.to_owned(), "tensor_q4k".to_owned());
+        Self { key, kind, shape: shape.to_vec(), offset, length, file }
+    }
+
     /// How it is stored.
     ///
     /// # Errors
@@ -123,6 +145,17 @@ impl WeightEntry {
 }
 
 impl QuantEntry {
+    /// An entry of a matrix of padded rows, in Q4_K or LARQL's Q6_K.
+    pub(super) fn new(key: &str, shape: [usize; 2], dtype: DType, offset: u64, length: u64) -> Self {
+        let format = if dtype == DType::Q4_K { "Q4_K" } else { "Q6_K" };
+        Self { key: key.to_owned(), shape, format: format.to_owned(), offset, length }
+    }
+
+    /// Whether it only keeps the place of a tensor that the slice lacks: readers of LARQL's find entries by position.
+    pub fn is_absent(&self) -> bool {
+        self.shape[0] == 0 && self.length == 0
+    }
+
     /// How it is stored. Q6_K is LARQL's own, with bits in the order of the elements.
     ///
     /// # Errors

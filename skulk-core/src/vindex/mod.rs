@@ -4,15 +4,27 @@
 //! embeddings as look-ups, down projections as edge labels. Format: `docs/formats/vindex.md`.
 
 mod config;
+mod down_meta;
+mod extract;
 mod files;
 mod folder;
+mod hashes;
 mod index;
 mod layer_file;
 mod manifest;
+mod meta_layout;
 mod parts;
+mod place;
+mod ranges;
 mod reader;
+mod slice;
 mod tensors;
+mod verify;
 
+pub use down_meta::{DownMeta, FeatureTokens};
+pub use extract::{
+    ExtractCallback, ExtractFile, ExtractOptions, ExtractProgress, ExtractReport, VindexStorage, VindexWriter,
+};
 pub use files::VindexPart;
 pub use index::{
     SkulkExtra, SliceExtra, VindexBands, VindexIndex, VindexLayer, VindexLevel, VindexModel, VindexMoe,
@@ -21,14 +33,27 @@ pub use index::{
 pub use layer_file::{LayerEntry, LayerHeader};
 pub use manifest::{QuantEntry, WeightEntry, WeightKind, read_quant_manifest, read_weight_manifest};
 pub use reader::{VindexMetadata, VindexReader};
+pub use slice::{SliceCopy, SliceMethod, SliceOptions, SlicePreset, SliceProgress, SliceReport, SlicedFile};
 
 pub(crate) use files::INDEX;
 
 use crate::error::{Error, ErrorKind};
 use std::path::Path;
 
+pub use verify::{
+    VerifiedFile, VerifyKind, VerifyOptions, VerifyProblem, VerifyProgress, VerifyReport, VerifyStatus,
+    verify_vindex,
+};
+
 /// Rows of quantised matrices are padded to whole multiples of this many elements.
 const PADDED: usize = 256;
+
+/// The folder is no vindex.
+fn no_index(folder: &Path) -> Error {
+    Error::new(ErrorKind::FileNotFound, "expected an index.json in the folder, found none")
+        .with("file", folder.join(INDEX).display())
+        .with_hint("give the folder that holds the vindex")
+}
 
 /// A file breaks the format.
 fn invalid(message: impl Into<String>, path: &Path) -> Error {

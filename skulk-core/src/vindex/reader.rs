@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::folder::Folder;
-use super::parts::part_of;
+use super::parts::{found_in, lacking, part_of, usual_file};
+use super::place::Place;
 use super::tensors::Tensors;
-use super::{INDEX, VindexIndex, config};
+use super::{INDEX, VindexIndex, VindexPart, config, no_index};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::safetensors::{HfMetadata, read_object};
 use crate::weights::{Checkpoint, MappedFile, Metadata, Region, TensorInfo, map_region};
@@ -55,6 +56,8 @@ pub struct VindexReader {
     tensors: Vec<TensorInfo>,
     /// Files that are missing, by the tensors that they would hold.
     absent: BTreeMap<String, String>,
+    /// What of `gate_vectors.bin` belongs to each layer.
+    gates: BTreeMap<usize, TensorInfo>,
 }
 
 impl VindexReader {
@@ -71,23 +74,20 @@ impl VindexReader {
         let path = path.as_ref();
         let folder = Folder::new(path);
         let Some((text, file)) = folder.text(INDEX)? else {
-            return Err(Error::new(
-                ErrorKind::FileNotFound,
-                "expected an index.json in the folder, found none",
-            )
-            .with("file", path.join(INDEX).display())
-            .with_hint("give the folder that holds the vindex"));
+            return Err(no_index(path));
         };
         let index = VindexIndex::parse(&text, &file)?;
         let mut tensors = Tensors::collect(&index, folder)?;
         let absent = std::mem::take(&mut tensors.absent);
+        let gates = std::mem::take(&mut tensors.gates);
         let list = tensors.sorted();
         let files = std::mem::take(&mut tensors.folder.files);
         let named = index.checksums.iter().flatten().map(|(name, _)| name.as_str());
         let is_head = |name: &str| name.starts_with("lm_head");
         let has_head =
             list.iter().map(|t| t.name.as_str()).chain(absent.keys().map(String::as_str)).any(is_head)
-                || named.into_iter().any(is_head);
+                || named.into_iter().any(is_head)
+                || index.slice().is_some_and(|slice| slice.lacks.iter().any(|part| is_head(part)));
         let configuration = HfMetadata {
             folder: path.to_owned(),
             config: config::configuration(&index, !has_head),
@@ -104,7 +104,7 @@ impl VindexReader {
             .with_hint("extract the model again"));
         }
         let metadata = VindexMetadata { index, configuration };
-        Ok(Self { path: path.to_owned(), metadata, files, tensors: list, absent })
+        Ok(Self { path: path.to_owned(), metadata, files, tensors: list, absent, gates })
     }
 
     /// `index.json`.
@@ -115,6 +115,40 @@ impl VindexReader {
     /// Tensors that the folder's manifests list in files that it lacks, as slices do, with the names of these files.
     pub fn absent(&self) -> impl Iterator<Item = (&str, &str)> {
         self.absent.iter().map(|(tensor, file)| (tensor.as_str(), file.as_str()))
+    }
+
+    /// Parts that the whole vindex has and this folder lacks. A slice that this library made says so itself; of other
+    /// folders, it is what a vindex of their kind has, what their manifests list, and what their index has checksums of.
+    pub fn lacks(&self) -> Vec<VindexPart> {
+        let is_there = |name: &str| self.path.join(name).exists();
+        lacking(self.index(), is_there, self.absent.values().map(String::as_str)).into_iter().collect()
+    }
+
+    /// A layer's gate vectors as one matrix `[num_features, hidden_size]`: all experts' rows behind each other, where
+    /// the layer has experts. Of a folder without `gate_vectors.bin`, a dense layer's quantised gate projection.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a layer that the model does not have, [`ErrorKind::TensorMissing`] where the
+    /// folder has no gate vectors of it, [`ErrorKind::FileIo`] and [`ErrorKind::CheckpointTruncated`] when the file
+    /// cannot be mapped.
+    pub fn gates(&self, layer: usize) -> Result<Region> {
+        if layer >= self.index().num_layers {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("expected a layer below {}, found {layer}", self.index().num_layers),
+            )
+            .with("file", self.path.display())
+            .with_hint("layers count from 0"));
+        }
+        match self.gates.get(&layer) {
+            Some(info) => {
+                let file = self.files.get(info.file).ok_or_else(|| {
+                    Error::new(ErrorKind::Internal, "gate vectors are in a file that is not open")
+                })?;
+                Region::map(file, info)
+            }
+            None => self.region(&format!("layers.{layer}.mlp.gate_proj.weight")),
+        }
     }
 
     /// Why there is no such tensor.
@@ -132,18 +166,45 @@ impl VindexReader {
             .with_hint("use the folder that this one was converted from");
         }
         let part = part_of(name, index);
-        let in_file = self.absent.get(name).map_or(part.files, String::as_str);
-        Error::new(
-            ErrorKind::TensorMissing,
-            format!(
-                "expected a tensor of {in_file}, but this vindex of level {:?} lacks it",
-                index.extract_level
-            ),
-        )
-        .with("file", file)
-        .with("tensor", name)
-        .with_hint(format!("it is part of {}", part.found_in))
+        let in_file = self.absent.get(name).map_or(usual_file(part, index), String::as_str);
+        let (message, hint) = match why_not(index, name, part, in_file) {
+            Some(reason) => reason,
+            None => {
+                let level = index.extract_level.as_str();
+                let message =
+                    format!("expected a tensor of {in_file}, but this vindex of level {level} lacks it");
+                (message, format!("it is part of {}", found_in(part, index)))
+            }
+        };
+        Error::new(ErrorKind::TensorMissing, message)
+            .with("file", file)
+            .with("tensor", name)
+            .with("part", part.as_str())
+            .with_hint(hint)
     }
+}
+
+/// Why a slice has no tensor of that name, and where there is one.
+fn why_not(index: &VindexIndex, name: &str, part: VindexPart, file: &str) -> Option<(String, String)> {
+    let (slice, place) = (index.slice()?, Place::of(name));
+    let elsewhere = |what: &str, n: usize| format!("use the slice that has {what} {n}, or the whole folder");
+    if let (Some(layer), Some(held)) = (place.layer, slice.layers())
+        && !held.contains(layer)
+    {
+        let message = format!("expected a tensor of layer {layer}, but this slice holds layers {held}");
+        return Some((message, elsewhere("layer", layer)));
+    }
+    if slice.lacks.iter().any(|lacking| lacking == part.as_str()) {
+        let message = format!("expected a tensor of {file}, but this {} slice lacks that part", slice.preset);
+        return Some((message, format!("it is part of {}", found_in(part, index))));
+    }
+    if let (Some(expert), Some(held)) = (place.expert, slice.experts())
+        && !held.contains(expert)
+    {
+        let message = format!("expected a tensor of expert {expert}, but this slice holds experts {held}");
+        return Some((message, elsewhere("expert", expert)));
+    }
+    None
 }
 
 impl Checkpoint for VindexReader {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
-use super::files::{EMBEDDINGS, GATES, INDEX, ROUTERS, WEIGHT_MANIFEST};
+use super::files::{EMBEDDINGS, GATES, INDEX, ROUTERS, WEIGHT_MANIFEST, layer_file};
 use super::folder::Folder;
 use super::layer_file::{FIXED, LayerHeader};
 use super::manifest::{QuantEntry, WeightKind, read_quant_manifest, read_weight_manifest};
@@ -12,6 +12,9 @@ use super::{PADDED, VindexIndex, VindexLayer, invalid, truncated};
 use crate::error::{Error, Result};
 use crate::weights::{DType, TensorInfo};
 
+/// Quantised files with manifests of their own, and whether their rows are features.
+pub(super) const QUANTISED: [(&str, bool); 3] =
+    [("attn_weights_q4k", false), ("interleaved_q4k", false), ("down_features_q4k", true)];
 /// Tensors in all, far above real models.
 const MAX_TENSORS: usize = 1 << 20;
 
@@ -22,23 +25,24 @@ pub(super) struct Tensors<'a> {
     found: BTreeMap<String, TensorInfo>,
     /// Tensors that a manifest lists in a file that is not there, with the file's name.
     pub(super) absent: BTreeMap<String, String>,
+    /// What of `gate_vectors.bin` belongs to each layer.
+    pub(super) gates: BTreeMap<usize, TensorInfo>,
 }
 
 impl<'a> Tensors<'a> {
     pub(super) fn collect(index: &'a VindexIndex, folder: Folder) -> Result<Self> {
-        let mut all = Self { index, folder, found: BTreeMap::new(), absent: BTreeMap::new() };
+        let mut all =
+            Self { index, folder, found: BTreeMap::new(), absent: BTreeMap::new(), gates: BTreeMap::new() };
         all.weights()?;
-        for (name, is_transposed) in
-            [("attn_weights_q4k", false), ("interleaved_q4k", false), ("down_features_q4k", true)]
-        {
+        for (name, is_transposed) in QUANTISED {
             all.quantised(name, is_transposed)?;
+        }
+        if index.is_per_layer() {
+            all.layers()?;
         }
         all.embeddings()?;
         all.gates()?;
         all.routers()?;
-        if index.is_per_layer() {
-            all.layers()?;
-        }
         all.check_overlaps()?;
         all.absent.retain(|name, _| !all.found.contains_key(name));
         Ok(all)
@@ -113,7 +117,7 @@ impl<'a> Tensors<'a> {
                 true => entry.key.replace("down_proj", "down_features"),
                 false => entry.key.clone(),
             };
-            let Some(file) = file else {
+            let Some(file) = file.filter(|_| !entry.is_absent()) else {
                 self.absent.insert(key, bin.clone());
                 continue;
             };
@@ -180,19 +184,34 @@ impl<'a> Tensors<'a> {
         Ok(())
     }
 
-    /// A layer's gate vectors: its gate projection, or each expert's. Where the quantised file has that too, they go
-    /// by a name of their own.
+    /// A layer's gate vectors: its gate projection, or each expert's. Where those are elsewhere too, they go by a name
+    /// of their own.
     fn gate(&mut self, layer: &VindexLayer, dtype: DType, file: usize) -> Result<()> {
         let (at, width) = (layer.layer, self.index.hidden_size);
-        let (Some(n), Some(rows)) = (layer.num_experts, layer.num_features_per_expert) else {
-            let name = format!("layers.{at}.mlp.gate_proj.weight");
-            let name = if self.is_listed(&name) { format!("layers.{at}.gate_vectors") } else { name };
-            return self.add(name, dtype, vec![layer.num_features, width], file, layer.offset, layer.length);
+        let whole = TensorInfo {
+            name: format!("layers.{at}.gate_vectors"),
+            dtype,
+            shape: vec![layer.num_features, width],
+            file,
+            offset: layer.offset,
+            len: layer.length,
         };
+        self.gates.insert(at, whole.clone());
+        let (n, rows) = match (layer.num_experts, layer.num_features_per_expert) {
+            (Some(n), Some(rows)) => (n, rows),
+            _ => (1, layer.num_features),
+        };
+        let held = self.index.gate_experts(layer);
+        let block = |i: usize| held.as_ref().map_or(Some(i), |held| held.nth(i)).unwrap_or(i);
+        let names = LayerNames { are_experts: layer.num_experts.is_some(), entries: n };
+        let [first, ..] = self.block_names(at, &names, block(0));
+        if self.is_listed(&first) {
+            return self.add(whole.name, dtype, whole.shape, file, whole.offset, whole.len);
+        }
         let each = layer.length / n as u64;
-        for expert in 0..n {
-            let name = format!("layers.{at}.{}", self.expert(expert, "gate_proj", "w1"));
-            let offset = layer.offset.saturating_add(each * expert as u64);
+        for i in 0..n {
+            let [name, ..] = self.block_names(at, &names, block(i));
+            let offset = layer.offset.saturating_add(each * i as u64);
             self.add(name, dtype, vec![rows, width], file, offset, each)?;
         }
         Ok(())
@@ -243,7 +262,11 @@ impl<'a> Tensors<'a> {
                 _ => format!("layers.{layer}.mlp.gate"),
             };
             let name = format!("{base}.weight");
-            let name = if self.is_listed(&name) { format!("layers.{layer}.router_weights") } else { name };
+            // A slice may have this copy and not the other.
+            let name = match self.found.contains_key(&name) {
+                true => format!("layers.{layer}.router_weights"),
+                false => name,
+            };
             let shape = vec![moe.num_experts, self.index.hidden_size];
             self.add(name, dtype, shape, file, offset, n * width * size)?;
             offset += n * width * size;
@@ -257,8 +280,13 @@ impl<'a> Tensors<'a> {
 
     /// `layers/layer_NN.weights`.
     fn layers(&mut self) -> Result<()> {
-        for layer in 0..self.index.num_layers {
-            let Some(file) = self.folder.open(&format!("layers/layer_{layer:02}.weights"), INDEX)? else {
+        for layer in (0..self.index.num_layers).filter(|layer| self.index.has_layer(*layer)) {
+            let name = layer_file(layer);
+            let names = LayerNames::of(self.index, layer);
+            let Some(file) = self.folder.open(&name, INDEX)? else {
+                for entry in 0..names.entries {
+                    self.lacks(self.block_names(layer, &names, entry), &name)?;
+                }
                 continue;
             };
             let opened = self.folder.file(file)?;
@@ -273,18 +301,59 @@ impl<'a> Tensors<'a> {
                 )
                 .with("offset", 20));
             }
+            if !names.are_experts && header.entries.len() != 1 {
+                return Err(invalid(
+                    format!("expected one entry in a layer without experts, found {}", header.entries.len()),
+                    opened.path(),
+                )
+                .with("offset", 12));
+            }
             for (i, entry) in header.entries.iter().enumerate() {
+                let [gate, up, down] = self.block_names(layer, &names, i);
+                if entry.is_absent() {
+                    self.lacks([gate, up, down], &name)?;
+                    continue;
+                }
                 let half = entry.gate_up_len / 2;
-                let mut put = |word: &str, mixtral: &str, shape: [usize; 2], offset: u64, len: u64| {
-                    let name = format!("layers.{layer}.{}", self.expert(i, word, mixtral));
+                let mut put = |name: String, shape: [usize; 2], offset: u64, len: u64| {
                     self.add(name, header.dtype, shape.to_vec(), file, offset, len)
                 };
-                put("gate_proj", "w1", [width, hidden], entry.gate_up_offset, half)?;
-                put("up_proj", "w3", [width, hidden], entry.gate_up_offset + half, half)?;
-                put("down_proj", "w2", [hidden, width], entry.down_offset, entry.down_len)?;
+                put(gate, [width, hidden], entry.gate_up_offset, half)?;
+                put(up, [width, hidden], entry.gate_up_offset + half, half)?;
+                put(down, [hidden, width], entry.down_offset, entry.down_len)?;
             }
         }
         Ok(())
+    }
+
+    /// Gate, up and down of one entry of a layer's file.
+    fn block_names(&self, layer: usize, names: &LayerNames, entry: usize) -> [String; 3] {
+        [("gate_proj", "w1"), ("up_proj", "w3"), ("down_proj", "w2")].map(|(word, mixtral)| {
+            let block = match names.are_experts {
+                true => self.expert(entry, word, mixtral),
+                false => format!("mlp.{word}.weight"),
+            };
+            format!("layers.{layer}.{block}")
+        })
+    }
+
+    /// Lists tensors that the folder lacks.
+    fn lacks(&mut self, names: [String; 3], file: &str) -> Result<()> {
+        for name in names {
+            self.check_count(&name)?;
+            self.absent.insert(name, file.to_owned());
+        }
+        Ok(())
+    }
+
+    /// `Ok` while another tensor may be listed.
+    fn check_count(&self, name: &str) -> Result<()> {
+        if self.found.len() + self.absent.len() < MAX_TENSORS {
+            return Ok(());
+        }
+        let path = self.folder.join(INDEX);
+        Err(invalid(format!("expected at most {MAX_TENSORS} tensors, found more"), &path)
+            .with("tensor", name))
     }
 
     fn is_listed(&self, name: &str) -> bool {
@@ -323,9 +392,7 @@ impl<'a> Tensors<'a> {
             )
             .with("offset", offset)));
         }
-        if self.found.len() >= MAX_TENSORS {
-            return Err(at(invalid(format!("expected at most {MAX_TENSORS} tensors, found more"), &path)));
-        }
+        self.check_count(&name)?;
         let info = TensorInfo { name: name.clone(), dtype, shape, file, offset, len };
         if let Some(earlier) = self.found.insert(name, info) {
             let name = format!("{}@{}", earlier.name, earlier.offset);
@@ -348,10 +415,34 @@ impl<'a> Tensors<'a> {
                     ),
                     &path,
                 )
-                .with("offset", second.offset));
+                .with("within", &first.name)
+                .with("offset", second.offset)
+                .with("bytes", (first.offset + first.len).min(second.offset + second.len) - second.offset));
             }
         }
         Ok(())
+    }
+}
+
+/// What the entries of a layer's file are.
+struct LayerNames {
+    /// Experts, or one dense block.
+    are_experts: bool,
+    /// How many the index makes one expect.
+    entries: usize,
+}
+
+impl LayerNames {
+    fn of(index: &VindexIndex, layer: usize) -> Self {
+        let entry = index.layers.iter().find(|entry| entry.layer == layer);
+        match (index.moe(), entry.and_then(|entry| entry.num_experts)) {
+            // Beside each layer's dense block.
+            (Some(moe), _) if moe.hybrid => Self { are_experts: true, entries: moe.num_experts },
+            (moe, Some(entries)) => {
+                Self { are_experts: true, entries: moe.map_or(entries, |moe| moe.num_experts) }
+            }
+            _ => Self { are_experts: false, entries: 1 },
+        }
     }
 }
 

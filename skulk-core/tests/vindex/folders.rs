@@ -14,7 +14,7 @@ fn cut_to_f16(x: f32) -> f32 {
 }
 
 /// The source's tensor that a vindex keeps under this name, decoded.
-fn source(checkpoint: &dyn Checkpoint, name: &str) -> Vec<f32> {
+pub(crate) fn source(checkpoint: &dyn Checkpoint, name: &str) -> Vec<f32> {
     let name = name.split('@').next().unwrap();
     let mut parts: Vec<&str> = name.split('.').collect();
     let read = |name: &str| {
@@ -176,12 +176,15 @@ fn slices_say_what_they_lack() {
         (
             &attn,
             &[q, norm],
-            &[(embedding, "embeddings.bin", "client"), (head, "lm_head_q4.bin", "slice all")],
+            &[(embedding, "embeddings.bin", "client"), (head, "lm_head_q4.bin", "slices full")],
         ),
         (
             &client,
             &[q, norm, embedding],
-            &[(up, "interleaved_q4k.bin", "expert-server"), (head, "lm_head_q4.bin", "all")],
+            &[
+                (up, "interleaved_q4k.bin", "expert-server"),
+                (head, "lm_head_q4.bin", "full, client and embed"),
+            ],
         ),
         (
             &["embeddings.bin"],
@@ -191,7 +194,7 @@ fn slices_say_what_they_lack() {
         (
             &browse,
             &[embedding, gate],
-            &[(up, "interleaved_q4k.bin", "inference"), (head, "lm_head_q4.bin", "all")],
+            &[(up, "interleaved_q4k.bin", "inference"), (head, "lm_head_q4.bin", "full, client and embed")],
         ),
         (&server, &[embedding, gate, up, norm], &[(q, "attn_weights_q4k.bin", "attn")]),
     ];

@@ -10,7 +10,7 @@ use skulk::{
 use crate::stages::{Setup, Stages};
 use crate::{copy, fixtures, pairs, write};
 
-fn logits(path: &Path, prompt: &Path) -> Vec<f32> {
+pub(crate) fn logits(path: &Path, prompt: &Path) -> Vec<f32> {
     let setup = Setup { precision: Precision::Exact, kv: KvType::F32, context: 64, ..Setup::default() };
     let stages = Stages::load(path, &setup).unwrap();
     let tokens = fixtures::ids(&fixtures::json(&prompt.join("reference.json"))["ids"]);
@@ -18,7 +18,7 @@ fn logits(path: &Path, prompt: &Path) -> Vec<f32> {
 }
 
 /// Root of the mean square of the difference, as part of that of the second.
-fn apart(a: &[f32], b: &[f32]) -> f32 {
+pub(crate) fn apart(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     let square = |x: &mut dyn Iterator<Item = f32>| x.map(|x| x * x).sum::<f32>();
     (square(&mut a.iter().zip(b).map(|(a, b)| a - b)) / square(&mut b.iter().copied())).sqrt()

@@ -178,7 +178,7 @@ fn layer_headers_are_checked() {
         (15, 255, ErrorKind::CheckpointTruncated),
         (16, 127, ErrorKind::CheckpointInvalid),
         (19, 255, ErrorKind::CheckpointInvalid),
-        (20, 1, ErrorKind::DTypeUnsupported),
+        (20, 1, ErrorKind::CheckpointInvalid),
         (31, 255, ErrorKind::CheckpointTruncated),
         (24, 0, ErrorKind::CheckpointInvalid),
     ] {

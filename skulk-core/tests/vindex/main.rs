@@ -6,13 +6,20 @@
 mod exercise;
 #[path = "../support/fixtures.rs"]
 mod fixtures;
+#[path = "../support/mod.rs"]
+#[allow(dead_code)] // Other tests use the rest.
+mod support;
 #[path = "../parity/stages.rs"]
 #[allow(dead_code)] // Other tests use the rest.
 mod stages;
 
+mod extract;
 mod folders;
 mod generation;
 mod hostile;
+mod mixture;
+mod slice;
+mod verify;
 mod write;
 
 use std::path::{Path, PathBuf};

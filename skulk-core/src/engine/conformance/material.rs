@@ -102,7 +102,9 @@ fn stored(dtype: DType, floats: &[f32], shape: [usize; 2]) -> (Vec<u8>, Vec<f32>
         DType::Q6_K => blocks(GgmlDType::Q6K),
         DType::Q6_K_Linear => {
             let (bytes, values) = blocks(GgmlDType::Q6K);
-            (bytes.chunks_exact(dtype.block_bytes()).flat_map(from_interleaved).collect(), values)
+            let mut linear = vec![0; bytes.len()];
+            from_interleaved(&bytes, &mut linear);
+            (linear, values)
         }
         DType::Q8_K => blocks(GgmlDType::Q8K),
     }

@@ -6,10 +6,12 @@
 mod attention;
 mod experts;
 pub(crate) mod kernels;
+mod nearest;
 mod pool;
 
 use experts::Selected;
 use kernels::{Kernels, Matrix, ProductRoom, Products};
+pub(crate) use nearest::Nearest;
 use pool::Pool;
 
 use crate::arch::{Activation, ExpertsSpec};

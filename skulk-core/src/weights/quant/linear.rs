@@ -23,17 +23,20 @@ pub(super) fn dequantise(bytes: &[u8], out: &mut [f32]) {
     }
 }
 
-/// A block of candle's Q6_K with the same values, in this layout.
-#[cfg(test)]
-pub(crate) fn from_interleaved(block: &[u8]) -> Vec<u8> {
-    let mut linear = vec![0; BYTES];
-    linear[192..].copy_from_slice(&block[192..]);
-    for i in 0..ELEMENTS {
-        let (half, part, at) = (i / 128, i % 128 / 32, i % 32);
-        let low = block[64 * half + part % 2 * 32 + at] >> (part / 2 * 4) & 15;
-        let high = block[128 + 32 * half + at] >> (2 * part) & 3;
-        linear[i / 2] |= low << (i % 2 * 4);
-        linear[128 + i / 4] |= high << (i % 4 * 2);
+/// Rewrites a row of Q6_K blocks, candle's and llama.cpp's, in this layout; no value changes. Both take
+/// the same number of bytes.
+#[cfg_attr(not(test), expect(dead_code, reason = "nothing copies rows yet"))]
+pub(crate) fn from_interleaved(row: &[u8], out: &mut [u8]) {
+    for (block, linear) in row.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<BYTES>().0) {
+        let (codes, scales) = linear.split_at_mut(192);
+        codes.fill(0);
+        scales.copy_from_slice(&block[192..]);
+        for i in 0..ELEMENTS {
+            let (half, part, at) = (i / 128, i % 128 / 32, i % 32);
+            let low = block[64 * half + part % 2 * 32 + at] >> (part / 2 * 4) & 15;
+            let high = block[128 + 32 * half + at] >> (2 * part) & 3;
+            codes[i / 2] |= low << (i % 2 * 4);
+            codes[128 + i / 4] |= high << (i % 4 * 2);
+        }
     }
-    linear
 }

@@ -23,9 +23,15 @@ pub struct SafetensorsHeader {
 /// A tensor of a type that skulk does not compute with. Many checkpoints carry one that no model
 /// part asks for, so it is an error only when asked for.
 #[derive(Debug, Clone)]
-pub(super) struct UnreadableTensor {
-    pub(super) name: String,
-    pub(super) dtype: String,
+pub(crate) struct UnreadableTensor {
+    pub(crate) name: String,
+    /// The format's label of the type.
+    pub(crate) dtype: String,
+    pub(crate) shape: Vec<usize>,
+    /// Byte offset from the start of the file.
+    pub(crate) offset: u64,
+    /// Length in bytes.
+    pub(crate) len: u64,
 }
 
 impl SafetensorsHeader {
@@ -45,7 +51,7 @@ impl SafetensorsHeader {
     }
 
     /// Reads the header of `file`; nothing stays mapped.
-    pub(super) fn map(file: &MappedFile) -> Result<Self> {
+    pub(crate) fn map(file: &MappedFile) -> Result<Self> {
         let length = file.map(0, LENGTH_BYTES.min(file.len()))?;
         let header_len = header_len(&length, file.len(), file.path())?;
         let json = file.map(LENGTH_BYTES, header_len)?;
@@ -60,6 +66,11 @@ impl SafetensorsHeader {
     /// Name and type of every tensor that skulk does not read, sorted by name.
     pub fn unreadable(&self) -> impl Iterator<Item = (&str, &str)> {
         self.unreadable.iter().map(|t| (t.name.as_str(), t.dtype.as_str()))
+    }
+
+    /// Every tensor that skulk does not read, sorted by name.
+    pub(crate) fn into_unreadable(self) -> Vec<UnreadableTensor> {
+        self.unreadable
     }
 
     fn read(json: &[u8], file_len: u64, path: &Path) -> Result<Self> {
@@ -92,20 +103,16 @@ impl SafetensorsHeader {
 
         let mut header = Self { tensors: Vec::new(), unreadable: Vec::new() };
         for (name, info) in metadata.tensors() {
-            let Some(dtype) = dtype(info.dtype) else {
-                let dtype = info.dtype.to_string();
-                header.unreadable.push(UnreadableTensor { name, dtype });
-                continue;
-            };
             let (start, end) = info.data_offsets;
-            header.tensors.push(TensorInfo {
-                name,
-                dtype,
-                shape: info.shape.clone(),
-                file: 0,
-                offset: data_start + start as u64,
-                len: (end - start) as u64,
-            });
+            let (offset, len) = (data_start + start as u64, (end - start) as u64);
+            let shape = info.shape.clone();
+            match dtype(info.dtype) {
+                Some(dtype) => header.tensors.push(TensorInfo { name, dtype, shape, file: 0, offset, len }),
+                None => {
+                    let dtype = info.dtype.to_string();
+                    header.unreadable.push(UnreadableTensor { name, dtype, shape, offset, len });
+                }
+            }
         }
         header.tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         header.unreadable.sort_unstable_by(|a, b| a.name.cmp(&b.name));

@@ -12,3 +12,4 @@ pub use folder::HfMetadata;
 pub use header::SafetensorsHeader;
 
 pub(crate) use folder::{INDEX, SINGLE, leads_out, read_bytes, read_object, read_text};
+pub(crate) use header::UnreadableTensor;

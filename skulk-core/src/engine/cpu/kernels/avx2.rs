@@ -215,6 +215,11 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     unsafe fn sums(x: &[F; LANES]) -> F {
         [eight_sums(&x[..8]), eight_sums(&x[8..])]
     }
+    #[inline(always)]
+    unsafe fn not_below(a: F, b: F) -> u32 {
+        let [a, b] = both!(_mm256_cmp_ps::<_CMP_NLT_UQ>, a, b);
+        (_mm256_movemask_ps(a) | _mm256_movemask_ps(b) << 8) as u32
+    }
 
     #[inline(always)]
     unsafe fn isplat(x: i32) -> I {

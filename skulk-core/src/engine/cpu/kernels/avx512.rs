@@ -161,6 +161,10 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
         ];
         ones(halves(a, b), halves(c, d))
     }
+    #[inline(always)]
+    unsafe fn not_below(a: __m512, b: __m512) -> u32 {
+        u32::from(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(a, b))
+    }
 
     #[inline(always)]
     unsafe fn isplat(x: i32) -> __m512i {

@@ -19,6 +19,7 @@ mod dense;
 mod format;
 mod linear;
 mod matrix;
+mod nearest;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod partition;
@@ -43,6 +44,7 @@ pub(crate) use attention::{PARTITION, Softmax, WIDTH};
 pub(crate) use cells::{Cell, Cells};
 pub(crate) use linear::{ProductRoom, Products};
 pub(crate) use matrix::Matrix;
+pub(crate) use nearest::{GROUP, Group, Hit, Tiles, WIDEST};
 pub(crate) use partition::{BEHIND, Partition, Room, Stored};
 pub(crate) use screen::Screen;
 
@@ -77,6 +79,7 @@ pub(crate) struct Kernels {
     attention: attention::Functions,
     compress: Compress,
     coarse: unsafe fn(&compact::Coarse, Range<usize>),
+    nearest: nearest::Functions,
     prefetch: unsafe fn(*const u8, usize),
     #[cfg(test)]
     tested: tests::Tested,
@@ -175,6 +178,22 @@ macro_rules! instruction_set {
                 compact::multiply::<S>(product, tiles);
             }
             $(#[$feature])?
+            unsafe fn round_row(x: &[f32], to: &mut [i8]) -> nearest::Rounded {
+                nearest::round::<S>(x, to)
+            }
+            $(#[$feature])?
+            unsafe fn pack(rows: *const i8, blocks: usize, to: *mut i32) {
+                nearest::pack::<S>(rows, blocks, to);
+            }
+            $(#[$feature])?
+            unsafe fn pass(work: &nearest::Pass, tiles: Range<usize>, found: &mut Vec<Hit>) {
+                nearest::pass::<S, { S::ROWS }, { S::FEW }>(work, tiles, found);
+            }
+            $(#[$feature])?
+            unsafe fn dot(a: &[f32], b: &[f32]) -> f32 {
+                nearest::dot::<S>(a, b)
+            }
+            $(#[$feature])?
             unsafe fn prefetch(from: *const u8, bytes: usize) {
                 for at in (0..bytes).step_by(64) {
                     S::prefetch(from.wrapping_add(at));
@@ -247,6 +266,7 @@ macro_rules! instruction_set {
                 attention: ATTENTION,
                 compress,
                 coarse,
+                nearest: nearest::Functions { round: round_row, pack, pass, dot },
                 prefetch,
                 #[cfg(test)]
                 tested: tests::Tested { exp, operations },
@@ -383,7 +403,7 @@ impl Kernels {
     }
 
     /// Asks for memory that will be read soon.
-    fn prefetch(&self, bytes: &[u8]) {
+    pub(crate) fn prefetch(&self, bytes: &[u8]) {
         // SAFETY: the machine has the instructions.
         unsafe { (self.prefetch)(bytes.as_ptr(), bytes.len()) }
     }

@@ -306,6 +306,15 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
     unsafe fn sums(x: &[F; LANES]) -> F {
         [four_sums(&x[..4]), four_sums(&x[4..8]), four_sums(&x[8..12]), four_sums(&x[12..])]
     }
+    #[inline(always)]
+    unsafe fn not_below(a: F, b: F) -> u32 {
+        let bits = vld1q_u32([1, 2, 4, 8].as_ptr());
+        let mut all = 0;
+        for (i, below) in four!(vcltq_f32, a, b).into_iter().enumerate() {
+            all |= vaddvq_u32(vbicq_u32(bits, below)) << (4 * i);
+        }
+        all
+    }
 
     #[inline(always)]
     unsafe fn isplat(x: i32) -> I {

@@ -1,5 +1,7 @@
 //! What should every vector operation give? One lane after the other, on any machine.
 
+use std::cmp::Ordering;
+
 use half::{bf16, f16};
 
 use super::simd::{LANES, Rows, Simd};
@@ -111,6 +113,10 @@ impl Simd for Scalar {
     }
     unsafe fn sums(x: &[F; LANES]) -> F {
         std::array::from_fn(|i| Self::sum(x[i]))
+    }
+    unsafe fn not_below(a: F, b: F) -> u32 {
+        let lanes = both(a, b, |a, b| a.partial_cmp(&b) != Some(Ordering::Less));
+        lanes.into_iter().rev().fold(0, |bits, lane| bits << 1 | u32::from(lane))
     }
 
     unsafe fn isplat(x: i32) -> I {

@@ -98,6 +98,8 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn largest(a: Self::F, b: Self::F) -> f32;
     /// Lane i of the result is [`sum`](Self::sum) of vector i, in every bit.
     unsafe fn sums(x: &[Self::F; LANES]) -> Self::F;
+    /// Bit i is set where lane i of `a` is not below that of `b`, as where one of them is not a number.
+    unsafe fn not_below(a: Self::F, b: Self::F) -> u32;
 
     // Integers.
     unsafe fn isplat(x: i32) -> Self::I;

@@ -5,6 +5,7 @@
 
 mod compact;
 mod dense;
+mod nearest;
 mod operations;
 mod products;
 mod rounding;

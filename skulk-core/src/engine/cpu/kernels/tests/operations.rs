@@ -80,6 +80,7 @@ pub(in super::super) unsafe fn operations<S: Simd>(input: &Operands) -> Vec<u32>
         *x = S::fma(S::splat(i as f32), b, c);
     }
     numbers!(S::sums(&many));
+    out.extend([S::not_below(a, b), S::not_below(b, a), S::not_below(c, c)]);
     for n in 0..LANES {
         let mut lanes = [7f32; LANES];
         S::store_part(lanes.as_mut_ptr(), n, S::load_part(input.floats[2].as_ptr(), n));

@@ -1,0 +1,255 @@
+//! Does screening a table find the rows with the largest products, and no others?
+
+use std::io::Write;
+
+use half::{bf16, f16};
+
+use super::super::Kernels;
+use super::Numbers;
+use crate::cancel::CancelToken;
+use crate::engine::Precision;
+use crate::engine::cpu::{Cpu, Nearest};
+use crate::error::ErrorKind;
+use crate::weights::{DType, MappedFile, Region, TensorInfo, quant};
+
+fn region(dtype: DType, shape: [usize; 2], bytes: &[u8]) -> Region {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    let info = TensorInfo {
+        name: "table".into(),
+        dtype,
+        shape: shape.to_vec(),
+        file: 0,
+        offset: 0,
+        len: bytes.len() as u64,
+    };
+    Region::map(&MappedFile::open(file.path()).unwrap(), &info).unwrap()
+}
+
+fn floats(dtype: DType, values: &[f32], width: usize) -> Region {
+    let bytes: Vec<u8> = match dtype {
+        DType::F16 => values.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect(),
+        DType::BF16 => values.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect(),
+        _ => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    };
+    region(dtype, [values.len() / width, width], &bytes)
+}
+
+/// All rows' products, largest first, each as one plain loop in f64 and as it is to be in f32.
+fn plain(kernels: &Kernels, table: &Region, query: &[f32]) -> Vec<(u32, f32)> {
+    let mut row = vec![0.0; table.row_len()];
+    let size = |x: &[f32]| x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+    let mut all: Vec<(u32, f32)> = Vec::new();
+    for (i, stored) in table.bytes().chunks_exact(table.row_bytes()).enumerate() {
+        quant::dequantise(table.dtype(), stored, &mut row);
+        let product = kernels.dot(&row, query);
+        let expected: f64 = row.iter().zip(query).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+        let bound = size(&row) * size(query) * row.len() as f64 * super::EPSILON + 1e-37;
+        super::assert_near(product, expected, bound, kernels.name);
+        all.push((i as u32, product));
+    }
+    all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    all
+}
+
+/// Compares with the plain loop; returns how many products were computed from the table itself, for each query.
+#[track_caller]
+fn check(kernels: &'static Kernels, threads: usize, table: &Region, queries: &[f32], k: usize) -> u64 {
+    let cpu = Cpu::with_kernels(kernels, threads, Precision::Exact).unwrap();
+    let nearest = Nearest::new(&cpu, table, &CancelToken::new()).unwrap();
+    let mut found = Vec::new();
+    let computed = nearest.find(queries, k, &CancelToken::new(), &mut found).unwrap();
+    let (n, k) = (queries.len() / table.row_len(), k.min(table.rows()));
+    assert_eq!(found.len(), n * k);
+    for (i, query) in queries.chunks_exact(table.row_len()).enumerate() {
+        let expected = &plain(kernels, table, query)[..k];
+        // Zeros of either sign are the same.
+        for (found, expected) in found[i * k..].iter().zip(expected) {
+            assert_eq!(found, expected, "{}, {:?}, query {i} of {n}", kernels.name, table.shape());
+        }
+    }
+    computed / n.max(1) as u64
+}
+
+#[test]
+fn all_sizes_give_what_a_plain_loop_does() {
+    let mut numbers = Numbers(77);
+    for rows in [1, 15, 16, 17, 1000] {
+        for width in [1, 4, 31, 32, 33, 640] {
+            let table = floats(DType::F32, &numbers.floats(rows * width), width);
+            for n in [1, 13] {
+                let queries = numbers.floats(n * width);
+                for kernels in Kernels::all() {
+                    check(kernels, 2, &table, &queries, 10);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_type_is_compared_as_it_is_decoded() {
+    let mut numbers = Numbers(5);
+    let (rows, width) = (300, 64);
+    let values = numbers.floats(rows * width);
+    let queries = numbers.floats(3 * width);
+    let mut tables: Vec<_> =
+        [DType::F32, DType::F16, DType::BF16].map(|dtype| floats(dtype, &values, width)).into();
+    let mut q8 = Vec::new();
+    for block in values.chunks_exact(32) {
+        q8.extend(f16::from_f32(1.0 / 127.0).to_le_bytes());
+        q8.extend(block.iter().map(|x| (x * 127.0).round() as i8 as u8));
+    }
+    tables.push(region(DType::Q8_0, [rows, width], &q8));
+    // Rows of 64 elements, padded to whole blocks of 256 with what is not to count.
+    let mut q4 = numbers.bytes(rows * 144);
+    for block in q4.chunks_exact_mut(144) {
+        block[..2].copy_from_slice(&f16::from_f32(0.01).to_le_bytes());
+        block[2..4].copy_from_slice(&f16::from_f32(0.05).to_le_bytes());
+    }
+    tables.push(region(DType::Q4_K, [rows, width], &q4));
+    for table in tables {
+        for kernels in Kernels::all() {
+            check(kernels, 1, &table, &queries, 7);
+        }
+    }
+}
+
+/// Rows whose products are nearly those of the query with one direction, and that rounding moves as far as it
+/// can: each element is nearly half a step above or below its integer, in the sense of the query's sign.
+fn adversarial(numbers: &mut Numbers, rows: usize, query: &[f32]) -> Vec<f32> {
+    let mut values = Vec::new();
+    for row in 0..rows {
+        // Which of them the rounding hides; their products must be the larger ones all the same.
+        let hidden = if row % 7 == 3 { 0.49 } else { -0.49 };
+        let middle = if row % 7 == 3 { 2.0 } else { 2.85 };
+        for (i, q) in query.iter().enumerate() {
+            let integer = if i == 0 { 127.0 } else { middle * q.signum() + hidden * q.signum() };
+            // The scale is 1 / 127 of the largest.
+            values.push(integer + numbers.float() * 1e-3);
+        }
+    }
+    values
+}
+
+#[test]
+fn what_rounding_hides_is_found() {
+    let mut numbers = Numbers(9);
+    let (rows, width) = (600, 160);
+    let ordinary = numbers.floats(width);
+    let mut outlier = ordinary.clone();
+    outlier[7] = 300.0;
+    // Elements half a step off integers themselves.
+    let half: Vec<f32> =
+        (0..width).map(|i| if i == 0 { 127.0 } else { 0.499 * ordinary[i].signum() }).collect();
+    let tiny: Vec<f32> = ordinary.iter().map(|x| x * 1e-34).collect();
+    let queries: Vec<f32> = [&ordinary[..], &outlier, &half, &tiny, &vec![0.0; width]].concat();
+    let kinds =
+        ["hidden", "hidden by halves", "the same", "nearly the same", "sizes", "tiny", "zeros", "negative"];
+    for kind in kinds {
+        let base = numbers.floats(width);
+        let values: Vec<f32> = match kind {
+            "hidden" => adversarial(&mut numbers, rows, &ordinary),
+            "hidden by halves" => adversarial(&mut numbers, rows, &half),
+            _ => (0..rows * width)
+                .map(|i| {
+                    let (row, i) = (i / width, i % width);
+                    match kind {
+                        "the same" => base[i],
+                        "nearly the same" => base[i] + numbers.float() * 1e-6,
+                        "sizes" => numbers.float() * 10f32.powi((row * 37 % 60) as i32 - 30),
+                        "tiny" => numbers.float() * 1e-35,
+                        "negative" => -ordinary[i].signum() * (numbers.float() + 1.0),
+                        _ => 0.0,
+                    }
+                })
+                .collect(),
+        };
+        let table = floats(DType::F32, &values, width);
+        for kernels in Kernels::all() {
+            for k in [1, 10, 700] {
+                check(kernels, 1 + k % 3, &table, &queries, k);
+            }
+        }
+    }
+}
+
+#[test]
+fn few_products_are_computed_from_the_table() {
+    let mut numbers = Numbers(21);
+    let (rows, width) = (20_000, 128);
+    let mut normal = || (0..6).map(|_| numbers.float()).sum::<f32>();
+    let values: Vec<f32> = (0..rows * width).map(|_| normal()).collect();
+    let queries: Vec<f32> = (0..12 * width).map(|_| normal()).collect();
+    let table = floats(DType::BF16, &values, width);
+    let computed = check(Kernels::detect(), 2, &table, &queries, 10);
+    assert!((10..800).contains(&computed), "{computed} products for each query");
+}
+
+#[test]
+fn what_is_no_finite_number_is_an_error() {
+    let mut numbers = Numbers(4);
+    let cpu = Cpu::new(2, Precision::Exact).unwrap();
+    let cancel = CancelToken::new();
+    let (rows, width) = (100, 40);
+    let good = numbers.floats(rows * width).to_vec();
+    for wrong in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut values = good.clone();
+        values[37 * width + 5] = wrong;
+        values[80 * width] = wrong;
+        let error = Nearest::new(&cpu, &floats(DType::F32, &values, width), &cancel).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::CheckpointInvalid);
+        assert!(error.to_string().contains("table") && error.to_string().contains("37"), "{error}");
+
+        let nearest = Nearest::new(&cpu, &floats(DType::F32, &good, width), &cancel).unwrap();
+        let error = nearest.top(&values[30 * width..], 3, &cancel, &mut Vec::new()).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::CheckpointInvalid);
+        assert!(error.to_string().contains('7'), "{error}");
+    }
+    // Finite numbers whose products are not.
+    let huge: Vec<f32> = good.iter().map(|x| x * 1e30).collect();
+    let nearest = Nearest::new(&cpu, &floats(DType::F32, &huge, width), &cancel).unwrap();
+    let error = nearest.top(&huge[..width], 3, &cancel, &mut Vec::new()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::CheckpointInvalid, "{error}");
+    // Nothing but lengths overflows.
+    let small: Vec<f32> = good[..width].iter().map(|x| x * 1e-3).collect();
+    let largest: Vec<f32> = good.iter().map(|x| x * 3e38).collect();
+    for kernels in Kernels::all() {
+        check(kernels, 2, &floats(DType::F32, &largest, width), &small, 5);
+    }
+}
+
+#[test]
+fn shapes_and_cancelling() {
+    let cpu = Cpu::new(2, Precision::Exact).unwrap();
+    let cancel = CancelToken::new();
+    for shape in [[0, 32], [32, 0], [1, (1 << 17) + 1]] {
+        let table = region(DType::F32, shape, &vec![0; 4 * shape[0] * shape[1]]);
+        let error = Nearest::new(&cpu, &table, &cancel).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::TensorShape, "{error}");
+    }
+    let table = floats(DType::F32, &[1.0; 40 * 32], 32);
+    let nearest = Nearest::new(&cpu, &table, &cancel).unwrap();
+    let mut out = vec![(1, 1.0)];
+    nearest.top(&[], 10, &cancel, &mut out).unwrap();
+    assert!(out.is_empty());
+    nearest.top(&[1.0; 32], 0, &cancel, &mut out).unwrap();
+    assert!(out.is_empty());
+    assert_eq!(nearest.top(&[1.0; 33], 1, &cancel, &mut out).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    cancel.cancel();
+    assert_eq!(nearest.top(&[1.0; 32], 1, &cancel, &mut out).unwrap_err().kind(), ErrorKind::Cancelled);
+    assert_eq!(Nearest::new(&cpu, &table, &cancel).err().unwrap().kind(), ErrorKind::Cancelled);
+}
+
+#[test]
+fn the_widest_rows_do_not_overflow() {
+    let width = super::super::WIDEST;
+    // All products of the same sign and of the largest size that integers have.
+    let mut values = vec![1.0f32; 2 * width];
+    values[width..].fill(-1.0);
+    let table = floats(DType::F32, &values, width);
+    for kernels in Kernels::all() {
+        check(kernels, 1, &table, &vec![1.0; width], 2);
+        check(kernels, 1, &table, &vec![-1.0; width], 2);
+    }
+}

@@ -1,0 +1,124 @@
+//! What does `index.json` say of this model? What LARQL says of it, and in `skulk` what LARQL loses.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use serde_json::{Map, Value};
+
+use super::bands::bands;
+use super::keys::Keys;
+use super::options::ExtractOptions;
+use super::plan::Plan;
+use super::source::Source;
+use crate::error::{Error, ErrorKind, Result};
+use crate::vindex::hashes::FileHashes;
+use crate::vindex::{SkulkExtra, VindexIndex, VindexLevel, VindexModel, VindexMoe, VindexSource};
+
+/// The index's text, of files with these hashes.
+pub(super) fn index_json(
+    source: &Source<'_>,
+    options: &ExtractOptions,
+    name: &str,
+    plan: &Plan,
+    hashes: &BTreeMap<String, FileHashes>,
+) -> Result<Vec<u8>> {
+    let (arch, config) = (source.arch(), source.config());
+    let model = model(source)?;
+    let family = family(&model.model_type).to_owned();
+    let vocab_size = source.shape(Keys::EMBEDDINGS).map_or(arch.vocab_size, |[rows, _]| rows);
+    let level = options.written_level();
+    let is_quantised = options.storage.is_quantised();
+    let index = VindexIndex {
+        version: 2,
+        model: name.to_owned(),
+        layer_bands: bands(&family, arch.n_layers()),
+        family,
+        source: Some(VindexSource {
+            huggingface_repo: Some(name.to_owned()),
+            huggingface_revision: None,
+            safetensors_sha256: None,
+            extracted_at: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            larql_version: format!("skulk {}", env!("CARGO_PKG_VERSION")),
+        }),
+        checksums: Some(hashes.iter().map(|(name, file)| (name.clone(), file.sha256.clone())).collect()),
+        num_layers: arch.n_layers(),
+        hidden_size: arch.hidden_size,
+        intermediate_size: number(config, "intermediate_size").ok_or_else(|| absent("intermediate_size"))?,
+        vocab_size,
+        embed_scale: arch.embedding_scale,
+        extract_level: level,
+        dtype: options.storage.floats().label().to_lowercase(),
+        quant: if is_quantised { "q4k" } else { "none" }.to_owned(),
+        layers: plan.layers.clone(),
+        down_top_k: plan.feature_tokens,
+        has_model_weights: level >= VindexLevel::Attention,
+        model_config: Some(model),
+        fp4: None,
+        ffn_layout: plan.is_per_layer.then(|| "per_layer".to_owned()),
+        skulk: Some(SkulkExtra { config: Some(config.clone()), slice: None }),
+        other: Map::new(),
+    };
+    // Strings, numbers and maps by strings always serialise.
+    Ok(serde_json::to_vec_pretty(&index).unwrap_or_default())
+}
+
+/// LARQL's name of the family.
+fn family(model_type: &str) -> &str {
+    match model_type {
+        _ if model_type.starts_with("gemma3") => "gemma3",
+        _ if model_type.starts_with("llama") => "llama",
+        other => other,
+    }
+}
+
+/// `model_config`. What decides what the model computes is the description's; the rest is what the configuration says,
+/// as LARQL has it.
+fn model(source: &Source<'_>) -> Result<VindexModel> {
+    let (arch, config) = (source.arch(), source.config());
+    let attention = &arch.layers.first().ok_or_else(|| absent("num_hidden_layers"))?.attention;
+    let rope = arch.ropes.first().ok_or_else(|| absent("rope_theta"))?;
+    let model_type = config.get("model_type").and_then(Value::as_str).ok_or_else(|| absent("model_type"))?;
+    let mixture = arch.layers.iter().find_map(|layer| Some((layer.ffn.width, layer.ffn.experts?)));
+    let float = |key: &str| config.get(key).and_then(Value::as_f64);
+    let types = config.get("layer_types").and_then(Value::as_array);
+    Ok(VindexModel {
+        model_type: model_type.to_owned(),
+        head_dim: attention.head_dim,
+        num_q_heads: attention.n_heads,
+        num_kv_heads: attention.n_kv_heads,
+        rope_base: rope.theta,
+        sliding_window: number(config, "sliding_window"),
+        moe: mixture.map(|(width, experts)| VindexMoe {
+            num_experts: experts.n_experts,
+            top_k: experts.n_used,
+            shared_expert: false,
+            router_type: "top_k_softmax".to_owned(),
+            // Mixtral's experts have the width of `intermediate_size`.
+            moe_intermediate_size: (model_type != "mixtral").then_some(width),
+            hybrid: false,
+        }),
+        global_head_dim: None,
+        num_global_kv_heads: None,
+        partial_rotary_factor: float("partial_rotary_factor"),
+        sliding_window_pattern: number(config, "sliding_window_pattern"),
+        layer_types: types
+            .map(|types| types.iter().filter_map(|kind| Some(kind.as_str()?.to_owned())).collect()),
+        attention_k_eq_v: false,
+        num_kv_shared_layers: None,
+        per_layer_embed_dim: None,
+        // The second rotary embedding is that of sliding layers.
+        rope_local_base: arch.ropes.get(1).map(|rope| rope.theta),
+        query_pre_attn_scalar: float("query_pre_attn_scalar"),
+        final_logit_softcapping: float("final_logit_softcapping"),
+    })
+}
+
+fn number(config: &Value, key: &str) -> Option<usize> {
+    config.get(key)?.as_u64()?.try_into().ok()
+}
+
+fn absent(field: &'static str) -> Error {
+    Error::new(ErrorKind::ConfigInvalid, "expected the field, found none")
+        .with("field", field)
+        .with_hint("fetch the model's config.json again")
+}

@@ -1,0 +1,299 @@
+//! What shall be extracted, and how? Options, and what is told while it goes on and at its end.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::bytes::ByteSize;
+use crate::cancel::CancelToken;
+use crate::error::{Error, ErrorKind, Result};
+use crate::vindex::{VindexLevel, VindexPart};
+use crate::weights::DType;
+
+/// How the weights of a vindex are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum VindexStorage {
+    /// Everything as f32: nothing of the source is lost.
+    F32,
+    /// Everything as f16, rounded to the nearest.
+    #[default]
+    F16,
+    /// Attention, feed-forward blocks and the head as Q4_K, value and down projections as Q6_K; norms as f32; gate
+    /// vectors, embeddings and routers as f16.
+    Q4K,
+}
+
+impl VindexStorage {
+    /// Every way.
+    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Q4K];
+
+    /// The stable name: `f32`, `f16` or `q4k`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Q4K => "q4k",
+        }
+    }
+
+    /// Whether there is anything but floats.
+    pub(super) const fn is_quantised(self) -> bool {
+        matches!(self, Self::Q4K)
+    }
+
+    /// The type of what stays floats: gate vectors, embeddings, routers.
+    pub(super) const fn floats(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::F16 | Self::Q4K => DType::F16,
+        }
+    }
+}
+
+impl fmt::Display for VindexStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Called with each step of an extraction, on the thread that called [`write`](super::VindexWriter::write).
+pub type ExtractCallback = Arc<dyn Fn(&ExtractProgress) + Send + Sync>;
+
+/// Options of an extraction.
+///
+/// ```
+/// use skulk::vindex::{ExtractOptions, VindexLevel, VindexStorage};
+/// let options = ExtractOptions::default().storage(VindexStorage::Q4K).name("google/gemma-3-270m").threads(4);
+/// assert_eq!(options.level, VindexLevel::All);
+/// ```
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct ExtractOptions {
+    /// How much of the model. Q4_K folders have all of it, whatever this says.
+    pub level: VindexLevel,
+    /// How weights are stored.
+    pub storage: VindexStorage,
+    /// Down projections as Q4_K rather than Q6_K. Only with [`VindexStorage::Q4K`].
+    pub down_q4k: bool,
+    /// Down projections of dense layers once more, transposed, so that each feature is a row. Only with
+    /// [`VindexStorage::Q4K`].
+    pub feature_major_down: bool,
+    /// Gate vectors as floats. They can be left out of Q4_K folders of dense models, where the quantised gate
+    /// projections stand for them.
+    pub gate_vectors: bool,
+    /// Tokens that are kept for each feature, at most [`MAX_FEATURE_TOKENS`](Self::MAX_FEATURE_TOKENS); 0: no
+    /// `down_meta.bin`.
+    pub feature_tokens: usize,
+    /// The model's name in the index; `None`: its file's or folder's.
+    pub name: Option<String>,
+    /// Threads that compute; bytes do not depend on it.
+    pub threads: usize,
+    /// Told about each step.
+    pub progress: Option<ExtractCallback>,
+    /// Ends the extraction; another one continues it.
+    pub cancel: CancelToken,
+    /// Begin anew where an extraction was interrupted.
+    pub restart: bool,
+}
+
+impl Default for ExtractOptions {
+    /// Everything, as f16, with all the hardware's threads as far as the system tells.
+    fn default() -> Self {
+        Self {
+            level: VindexLevel::All,
+            storage: VindexStorage::F16,
+            down_q4k: false,
+            feature_major_down: false,
+            gate_vectors: true,
+            feature_tokens: 10,
+            name: None,
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            progress: None,
+            cancel: CancelToken::new(),
+            restart: false,
+        }
+    }
+}
+
+impl ExtractOptions {
+    /// The most tokens that are kept for a feature.
+    pub const MAX_FEATURE_TOKENS: usize = 1024;
+    /// The most threads.
+    const MAX_THREADS: usize = 1024;
+
+    /// Extracts this much of the model.
+    #[must_use]
+    pub fn level(mut self, level: VindexLevel) -> Self {
+        self.level = level;
+        self
+    }
+
+    /// Stores weights like this.
+    #[must_use]
+    pub fn storage(mut self, storage: VindexStorage) -> Self {
+        self.storage = storage;
+        self
+    }
+
+    /// Stores down projections as Q4_K, or not.
+    #[must_use]
+    pub fn down_q4k(mut self, yes: bool) -> Self {
+        self.down_q4k = yes;
+        self
+    }
+
+    /// Stores down projections transposed too, or not.
+    #[must_use]
+    pub fn feature_major_down(mut self, yes: bool) -> Self {
+        self.feature_major_down = yes;
+        self
+    }
+
+    /// Stores gate vectors as floats, or not.
+    #[must_use]
+    pub fn gate_vectors(mut self, yes: bool) -> Self {
+        self.gate_vectors = yes;
+        self
+    }
+
+    /// Keeps `n` tokens for each feature.
+    #[must_use]
+    pub fn feature_tokens(mut self, n: usize) -> Self {
+        self.feature_tokens = n;
+        self
+    }
+
+    /// Names the model.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Computes with `threads` threads.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Tells `callback` about each step.
+    #[must_use]
+    pub fn progress(mut self, callback: impl Fn(&ExtractProgress) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Arc::new(callback));
+        self
+    }
+
+    /// Ends when `token` is cancelled.
+    #[must_use]
+    pub fn cancel(mut self, token: CancelToken) -> Self {
+        self.cancel = token;
+        self
+    }
+
+    /// Begins anew, or continues what was interrupted.
+    #[must_use]
+    pub fn restart(mut self, yes: bool) -> Self {
+        self.restart = yes;
+        self
+    }
+
+    /// How much is written: Q4_K folders always have all that generation takes.
+    pub(super) fn written_level(&self) -> VindexLevel {
+        match self.storage {
+            VindexStorage::Q4K => self.level.max(VindexLevel::Inference),
+            _ => self.level,
+        }
+    }
+
+    pub(super) fn validate(&self) -> Result<()> {
+        let invalid = |field: &'static str, message: String| {
+            Err(Error::new(ErrorKind::InvalidArgument, message)
+                .with("field", field)
+                .with_hint("correct the option, or leave it out for its default"))
+        };
+        for (field, asks) in [
+            ("down_q4k", self.down_q4k),
+            ("feature_major_down", self.feature_major_down),
+            ("gate_vectors", !self.gate_vectors),
+        ] {
+            if asks && self.storage != VindexStorage::Q4K {
+                return invalid(field, format!("expected the storage q4k, found {}", self.storage));
+            }
+        }
+        if self.feature_tokens > Self::MAX_FEATURE_TOKENS {
+            return invalid(
+                "feature_tokens",
+                format!("expected 0 to {}, found {}", Self::MAX_FEATURE_TOKENS, self.feature_tokens),
+            );
+        }
+        if !(1..=Self::MAX_THREADS).contains(&self.threads) {
+            return invalid("threads", format!("expected 1 to {}, found {}", Self::MAX_THREADS, self.threads));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for ExtractOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExtractOptions")
+            .field("level", &self.level)
+            .field("storage", &self.storage)
+            .field("down_q4k", &self.down_q4k)
+            .field("feature_major_down", &self.feature_major_down)
+            .field("gate_vectors", &self.gate_vectors)
+            .field("feature_tokens", &self.feature_tokens)
+            .field("name", &self.name)
+            .field("threads", &self.threads)
+            .field("restart", &self.restart)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How far an extraction is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExtractProgress {
+    /// The file that is being written, by its path in the folder.
+    pub file: String,
+    /// The part of the model that it belongs to.
+    pub part: VindexPart,
+    /// The layer that is being written, where the file has layers.
+    pub layer: Option<usize>,
+    /// Bytes that are written, those of an earlier run included.
+    pub done: ByteSize,
+    /// Bytes of all files together, but for the index and the hashes, which are written last.
+    pub total: ByteSize,
+}
+
+/// A file of a vindex.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExtractFile {
+    /// Its path in the folder.
+    pub name: String,
+    /// The part of the model that it belongs to.
+    pub part: VindexPart,
+    /// Its length.
+    pub bytes: ByteSize,
+}
+
+/// What was extracted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExtractReport {
+    /// The folder.
+    pub path: PathBuf,
+    /// Its files.
+    pub files: Vec<ExtractFile>,
+    /// Bytes of all files.
+    pub bytes: ByteSize,
+    /// Bytes that an interrupted run had written, and this one took over.
+    pub resumed: ByteSize,
+    /// What this run took.
+    pub elapsed: Duration,
+    /// What somebody who uses the folder should know: what is left out, and what LARQL does not see of it.
+    pub warnings: Vec<String>,
+}

@@ -1,0 +1,145 @@
+//! How do bytes become a file that may be continued? Written in order, hashed as they pass, marked where they are safe.
+
+use std::fs::File;
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::state::{Mark, State};
+use super::target::{Work, write_error};
+use crate::cancel::CancelToken;
+use crate::error::Result;
+use crate::vindex::hashes::{FileHasher, FileHashes};
+use crate::weights::io_error;
+
+/// What an interruption may cost: bytes that are written again, and time.
+const MARK_BYTES: u64 = 64 << 20;
+const MARK_TIME: Duration = Duration::from_secs(1);
+/// Small pieces are written together.
+const BUFFER: usize = 256 << 10;
+/// Bytes that are hashed again at a time.
+const READ: usize = 1 << 20;
+
+/// A file that is being written.
+pub(super) struct Output<'a> {
+    work: &'a Work,
+    path: PathBuf,
+    file: BufWriter<File>,
+    hasher: FileHasher,
+    mark: Mark,
+    /// Whole sections, and the bytes of all.
+    sections: usize,
+    bytes: u64,
+    marked_at: Instant,
+}
+
+impl<'a> Output<'a> {
+    /// Opens a file of the folder, behind what an interrupted run has marked as written.
+    pub(super) fn open(work: &'a Work, state: &State, name: &str, cancel: &CancelToken) -> Result<Self> {
+        let path = work.folder().join(name);
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|e| io_error(e, folder, "make"))?;
+        }
+        let mut file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+        let file = file.as_mut().map_err(|e| io_error(std::io::Error::from(e.kind()), &path, "open"))?;
+        let len = file.metadata().map_err(|e| io_error(e, &path, "inspect"))?.len();
+        let mark = state.current.clone().filter(|mark| mark.file == name && mark.bytes <= len);
+        let mark = mark.unwrap_or(Mark { file: name.to_owned(), sections: 0, bytes: 0 });
+        let mut hasher = FileHasher::new();
+        read(file, mark.bytes, &mut hasher, cancel, &path)?;
+        file.set_len(mark.bytes).map_err(|e| write_error(e, &path))?;
+        file.seek(SeekFrom::Start(mark.bytes)).map_err(|e| io_error(e, &path, "read"))?;
+        let file = file.try_clone().map_err(|e| io_error(e, &path, "open"))?;
+        Ok(Self {
+            work,
+            file: BufWriter::with_capacity(BUFFER, file),
+            hasher,
+            sections: mark.sections,
+            bytes: mark.bytes,
+            mark,
+            marked_at: Instant::now(),
+            path,
+        })
+    }
+
+    /// Sections that are there already.
+    pub(super) fn sections(&self) -> usize {
+        self.sections
+    }
+
+    /// Bytes that are there.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Writes what is next.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(|e| write_error(e, &self.path))?;
+        self.hasher.update(bytes);
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// A section is whole. From time to time the disk is told so.
+    pub(super) fn end_section(&mut self, state: &mut State) -> Result<()> {
+        self.sections += 1;
+        self.mark.sections = self.sections;
+        let before = std::mem::replace(&mut self.mark.bytes, self.bytes);
+        let marked = state.current.as_ref().filter(|mark| mark.file == self.mark.file);
+        let since = self.bytes - marked.map_or(0, |mark| mark.bytes).min(before);
+        if since >= MARK_BYTES || self.marked_at.elapsed() >= MARK_TIME {
+            self.marked_at = Instant::now();
+            self.save(state)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the disk how far the file is, up to the last whole section.
+    pub(super) fn save(&mut self, state: &mut State) -> Result<()> {
+        if self.mark.sections == 0 || state.current.as_ref() == Some(&self.mark) {
+            return Ok(());
+        }
+        self.store()?;
+        state.current = Some(self.mark.clone());
+        self.work.save(state)
+    }
+
+    /// The file is whole.
+    pub(super) fn finish(mut self, state: &mut State) -> Result<()> {
+        self.store()?;
+        state.done.insert(self.mark.file, self.hasher.finish());
+        state.current = None;
+        self.work.save(state)
+    }
+
+    fn store(&mut self) -> Result<()> {
+        let stored = self.file.flush().and_then(|()| self.file.get_ref().sync_data());
+        stored.map_err(|e| write_error(e, &self.path))
+    }
+}
+
+/// Whether a file that was whole is there as it was left.
+pub(super) fn is_whole(folder: &Path, name: &str, hashes: &FileHashes) -> bool {
+    std::fs::metadata(folder.join(name)).is_ok_and(|meta| meta.is_file() && meta.len() == hashes.bytes)
+}
+
+/// Hashes a file's first bytes.
+fn read(
+    file: &mut File,
+    bytes: u64,
+    hasher: &mut FileHasher,
+    cancel: &CancelToken,
+    path: &Path,
+) -> Result<()> {
+    let mut buffer = vec![0; READ.min(usize::try_from(bytes).unwrap_or(READ))];
+    let mut left = bytes;
+    while left > 0 {
+        cancel.check()?;
+        let now = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let now = &mut buffer[..now];
+        file.read_exact(now).map_err(|e| io_error(e, path, "read"))?;
+        hasher.update(now);
+        left -= now.len() as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! What does the model's config.json say? Its own, or one in Hugging Face's spelling made of what a GGUF file says.
+
+use serde_json::{Map, Value, json};
+
+use super::rope;
+use crate::arch::{Activation, ArchSpec, RopeScaling, RopeSpec};
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::gguf::GgufMetadata;
+use crate::weights::{Checkpoint, Metadata};
+
+/// What a configuration says of how weights are stored, which is different in a vindex.
+const QUANTISATION: [&str; 2] = ["quantization", "quantization_config"];
+/// What a wrapper with other modalities says of its text part without repeating it there.
+const SHARED: [&str; 6] =
+    ["bos_token_id", "eos_token_id", "pad_token_id", "dtype", "torch_dtype", "transformers_version"];
+
+/// The configuration of a checkpoint that is described by `arch`.
+pub(super) fn of_checkpoint(checkpoint: &dyn Checkpoint, arch: &ArchSpec) -> Result<Value> {
+    match checkpoint.metadata() {
+        Metadata::Gguf(metadata) => of_gguf(metadata, arch),
+        Metadata::HuggingFace(metadata) => Ok(text_part(&metadata.config)),
+        Metadata::Vindex(metadata) => Ok(text_part(&metadata.configuration().config)),
+    }
+}
+
+/// The part of a configuration that concerns text.
+fn text_part(config: &Value) -> Value {
+    let wrapped = config.get("text_config").filter(|_| config.get("model_type") == Some(&json!("gemma3")));
+    let mut text = wrapped.unwrap_or(config).clone();
+    let Some(fields) = text.as_object_mut() else { return text };
+    if wrapped.is_some() {
+        fields.insert("model_type".to_owned(), json!("gemma3_text"));
+        for key in SHARED {
+            if let (Some(value), None) = (config.get(key), fields.get(key)) {
+                fields.insert(key.to_owned(), value.clone());
+            }
+        }
+    }
+    for key in QUANTISATION {
+        fields.shift_remove(key);
+    }
+    text
+}
+
+/// A configuration in the making; what is null is left out.
+#[derive(Default)]
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn put(&mut self, key: &str, value: Value) {
+        if !value.is_null() {
+            self.0.insert(key.to_owned(), value);
+        }
+    }
+}
+
+/// The shortest decimals that are this number again.
+fn shortest(value: f32) -> Value {
+    value.to_string().parse().map_or(Value::Null, |value: f64| json!(value))
+}
+
+fn of_gguf(metadata: &GgufMetadata, arch: &ArchSpec) -> Result<Value> {
+    let in_file = |e: Error| e.with("file", metadata.file().display());
+    let family = metadata.str("general.architecture")?;
+    let internal = || Error::new(ErrorKind::Internal, "a description without layers or rotary embeddings");
+    let layer = arch.layers.first().ok_or_else(internal)?;
+    let global = arch.ropes.first().ok_or_else(internal)?;
+    let (attention, experts) = (&layer.attention, layer.ffn.experts);
+    let (model_type, class) = match (family, experts) {
+        ("gemma3", _) => ("gemma3_text", "Gemma3ForCausalLM"),
+        ("qwen3moe", _) => ("qwen3_moe", "Qwen3MoeForCausalLM"),
+        ("qwen3", _) => ("qwen3", "Qwen3ForCausalLM"),
+        (_, Some(_)) => ("mixtral", "MixtralForCausalLM"),
+        (_, None) => ("llama", "LlamaForCausalLM"),
+    };
+    let mut config = Fields::default();
+    let mut put = |key: &str, value: Value| config.put(key, value);
+    put("architectures", json!([class]));
+    put("model_type", json!(model_type));
+    put("hidden_size", json!(arch.hidden_size));
+    put("intermediate_size", json!(layer.ffn.width));
+    put("num_hidden_layers", json!(arch.layers.len()));
+    put("num_attention_heads", json!(attention.n_heads));
+    put("num_key_value_heads", json!(attention.n_kv_heads));
+    put("head_dim", json!(attention.head_dim));
+    put("vocab_size", json!(arch.vocab_size));
+    put("max_position_embeddings", json!(arch.context_length));
+    put("rms_norm_eps", shortest(arch.norm.eps));
+    put("tie_word_embeddings", json!(arch.tied_embeddings));
+    put("attention_bias", json!(attention.qkv_bias));
+    put("mlp_bias", json!(layer.ffn.bias));
+    put("rope_theta", json!(global.theta));
+    put("rope_scaling", scaling(global).map_err(in_file)?);
+    if global.dim != attention.head_dim {
+        put("partial_rotary_factor", json!(global.dim as f64 / attention.head_dim as f64));
+    }
+    let activation = json!(match layer.ffn.activation {
+        Activation::Silu => "silu",
+        Activation::GeluTanh => "gelu_pytorch_tanh",
+        Activation::Gelu => "gelu",
+    });
+    if model_type == "gemma3_text" {
+        let sliding = arch.layers.iter().find(|layer| layer.attention.window.is_some());
+        let kind = |window: Option<usize>| window.map_or("full_attention", |_| "sliding_attention");
+        put("hidden_activation", activation);
+        put("query_pre_attn_scalar", json!(f64::from(attention.scale).powi(-2).round() as u64));
+        put("attn_logit_softcapping", attention.softcap.map_or(Value::Null, shortest));
+        put("final_logit_softcapping", arch.final_softcap.map_or(Value::Null, shortest));
+        put("sliding_window", json!(sliding.and_then(|layer| layer.attention.window)));
+        let kinds = arch.layers.iter().map(|layer| kind(layer.attention.window));
+        put("layer_types", json!(kinds.collect::<Vec<_>>()));
+        put("rope_local_base_freq", json!(arch.ropes.get(1).map(|rope| rope.theta)));
+    } else {
+        put("hidden_act", activation);
+    }
+    if let Some(experts) = experts {
+        put("num_experts_per_tok", json!(experts.n_used));
+        if model_type == "qwen3_moe" {
+            put("num_experts", json!(experts.n_experts));
+            put("moe_intermediate_size", json!(layer.ffn.width));
+            put("norm_topk_prob", json!(experts.normalise));
+            put("decoder_sparse_step", json!(1));
+            put("mlp_only_layers", json!([]));
+        } else {
+            put("num_local_experts", json!(experts.n_experts));
+        }
+    }
+    for (key, field) in [("bos_token_id", "bos"), ("eos_token_id", "eos"), ("pad_token_id", "padding")] {
+        put(key, json!(metadata.opt_u64(&format!("tokenizer.ggml.{field}_token_id"))?));
+    }
+    Ok(Value::Object(config.0))
+}
+
+/// `rope_scaling`; null where there is none.
+fn scaling(rope: &RopeSpec) -> Result<Value> {
+    let found;
+    let scaling = match &rope.scaling {
+        RopeScaling::Factors(factors) => {
+            found = rope::llama3(rope, factors)?;
+            &found
+        }
+        told => told,
+    };
+    Ok(match scaling {
+        RopeScaling::Linear(factor) => json!({"rope_type": "linear", "factor": factor}),
+        RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => json!({
+            "rope_type": "llama3",
+            "factor": factor,
+            "low_freq_factor": low_freq_factor,
+            "high_freq_factor": high_freq_factor,
+            "original_max_position_embeddings": original_context,
+        }),
+        RopeScaling::None | RopeScaling::Factors(_) => Value::Null,
+    })
+}
+
+/// `Ok` when what the configuration tells is what the checkpoint describes, conventions aside.
+pub(super) fn expect_same(stored: &ArchSpec, told: &ArchSpec) -> Result<()> {
+    let ropes = stored.ropes.len() == told.ropes.len()
+        && stored.ropes.iter().zip(&told.ropes).all(|(a, b)| rope::is_same(a, b));
+    let same = [
+        ("layers", stored.layers == told.layers),
+        ("rotary embeddings", ropes),
+        ("hidden size", stored.hidden_size == told.hidden_size),
+        ("vocabulary size", stored.vocab_size == told.vocab_size),
+        ("context length", stored.context_length == told.context_length),
+        ("embedding scale", stored.embedding_scale == told.embedding_scale),
+        ("norm epsilon", stored.norm.eps == told.norm.eps),
+        ("tied embeddings", stored.tied_embeddings == told.tied_embeddings),
+        ("final logit soft-cap", stored.final_softcap == told.final_softcap),
+    ];
+    match same.iter().find(|(_, same)| !same) {
+        None => Ok(()),
+        Some((field, _)) => Err(Error::new(
+            ErrorKind::ArchUnsupported,
+            "expected a model that a configuration in Hugging Face's spelling can describe, found one that it cannot",
+        )
+        .with("field", field)
+        .with_hint("use the model's safetensors checkpoint")),
+    }
+}

@@ -1,0 +1,260 @@
+//! What would Hugging Face's float checkpoint of this model hold? Any checkpoint, seen with its names, row orders and
+//! number conventions.
+//!
+//! Names have no `model.` before them. What differs between formats and is evened out here:
+//! GGUF files of the llama family have the rows of query and key heads in pairs ([`rows`](tensor::Rows)); GGUF files of
+//! Gemma have 1 added to norms; GGUF and MLX stack experts; MLX packs integers into words ([`mlx`]).
+
+// Whoever writes vindexes is not there yet.
+#![allow(dead_code)]
+
+mod config;
+mod files;
+mod mlx;
+mod rope;
+mod tensor;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use serde_json::Value;
+
+#[allow(unused_imports)]
+pub(crate) use files::{FileContent, TokenizerFile};
+pub(crate) use tensor::SourceTensor;
+
+use self::mlx::Mlx;
+use self::tensor::{Rows, Stored};
+use crate::arch::{ArchSpec, LayerSpec, LayerTensor, RopeLayout, TensorRole};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::ExpertIdx;
+use crate::weights::{Checkpoint, Metadata};
+
+/// A checkpoint, seen as Hugging Face's. Nothing is mapped but what [`tensor`](Self::tensor) gives, while it is held.
+pub(crate) struct Source<'a> {
+    checkpoint: &'a dyn Checkpoint,
+    /// As the checkpoint has it.
+    stored: ArchSpec,
+    /// As the configuration tells it.
+    arch: ArchSpec,
+    config: Value,
+    /// Packed tensors, where the checkpoint is one of MLX.
+    mlx: Mlx,
+}
+
+impl<'a> Source<'a> {
+    /// Reads what the checkpoint says about the model; of its weights, nothing but headers and rope factors.
+    ///
+    /// # Errors
+    /// As [`ArchSpec::from_checkpoint`]; [`ErrorKind::ArchUnsupported`] when no configuration in Hugging Face's
+    /// spelling says the same, naming what it would say otherwise; [`ErrorKind::ConfigInvalid`] for quantisations of
+    /// MLX that break its rules.
+    pub(crate) fn open(checkpoint: &'a dyn Checkpoint) -> Result<Self> {
+        let stored = ArchSpec::from_checkpoint(checkpoint)?;
+        let config = config::of_checkpoint(checkpoint, &stored)?;
+        let mut arch = ArchSpec::from_config(&config, &checkpoint.path().to_owned())?;
+        if let Metadata::Vindex(_) = checkpoint.metadata() {
+            // The index says it beside the configuration.
+            arch.embedding_scale = stored.embedding_scale;
+        }
+        config::expect_same(&stored, &arch).map_err(|e| e.with("file", checkpoint.path().display()))?;
+        let mlx = match checkpoint.metadata() {
+            Metadata::HuggingFace(metadata) => Mlx::read(metadata, checkpoint.files())?,
+            _ => Mlx::default(),
+        };
+        Ok(Self { checkpoint, stored, arch, config, mlx })
+    }
+
+    /// The model, described as Hugging Face's checkpoint of it would be, but for what stands before names.
+    pub(crate) fn arch(&self) -> &ArchSpec {
+        &self.arch
+    }
+
+    /// The model's `config.json`: its own, of a wrapper with other modalities the text part, without what it says of
+    /// quantisation; or made of what the checkpoint says.
+    pub(crate) fn config(&self) -> &Value {
+        &self.config
+    }
+
+    /// Rows and row length of a tensor that the model has; a vector is one row. `None` for others, such as the head of
+    /// a model whose head is the embedding table. Whether the checkpoint has it, [`tensor`](Self::tensor) tells.
+    pub(crate) fn shape(&self, key: &str) -> Option<[usize; 2]> {
+        self.shape_of(self.arch.names.role(key)?)
+    }
+
+    /// Values of some rows of a tensor. Maps it for the while, so that of a large one, read piece by piece, no more
+    /// pages count as this process' memory than the piece has. For many small calls, hold the [`tensor`](Self::tensor).
+    ///
+    /// # Errors
+    /// As [`tensor`](Self::tensor) and [`SourceTensor::rows`].
+    pub(crate) fn rows(&self, key: &str, rows: Range<usize>, out: &mut [f32]) -> Result<()> {
+        self.tensor(key)?.rows(rows, out)
+    }
+
+    /// Maps a tensor. Dropped, it is let go.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TensorMissing`] when the model has no such tensor or the checkpoint lacks it,
+    /// [`ErrorKind::TensorShape`] when its shape is not the model's, [`ErrorKind::DTypeUnsupported`],
+    /// [`ErrorKind::FileIo`] and [`ErrorKind::CheckpointTruncated`].
+    pub(crate) fn tensor(&self, key: &str) -> Result<SourceTensor> {
+        self.open_tensor(key).map_err(|e| e.with("file", self.checkpoint.path().display()))
+    }
+
+    fn open_tensor(&self, key: &str) -> Result<SourceTensor> {
+        let found = self.arch.names.role(key).and_then(|role| Some((role, self.shape_of(role)?)));
+        let (role, shape) = found.ok_or_else(|| {
+            Error::new(
+                ErrorKind::TensorMissing,
+                "expected a tensor of the model, found one that it does not have",
+            )
+            .with("tensor", key)
+            .with_hint("take names from the model's description")
+        })?;
+        let is_vector = is_vector(role);
+        let name = self.stored.names.name(role);
+        let stored = match self.stack(role, &name) {
+            Some((name, n, ExpertIdx(expert))) => self.stored(&name, &[n, shape[0], shape[1]], expert)?,
+            None if is_vector => self.stored(&name, &shape[1..], 0)?,
+            None => self.stored(&name, &shape, 0)?,
+        };
+        Ok(SourceTensor { shape, is_vector, stored, rows: self.order(role), added: self.added(role) })
+    }
+
+    /// The tensor of this name and shape in the checkpoint; of a stack, one of its parts.
+    fn stored(&self, name: &str, shape: &[usize], part: usize) -> Result<Stored> {
+        if let Some(packed) = self.mlx.tensor(self.checkpoint, name, shape, part)? {
+            return Ok(Stored::Packed(packed));
+        }
+        let region = self.checkpoint.region(name)?;
+        region.expect_shape(shape)?;
+        let region = match shape {
+            [_, _, _] => region.parts().nth(part).ok_or_else(|| {
+                Error::new(ErrorKind::Internal, "a stack has fewer experts than its shape says")
+                    .with("tensor", name)
+            })?,
+            _ => region,
+        };
+        Ok(Stored::Plain(region))
+    }
+
+    /// Where an expert's tensor lies among those of its layer, if that is how the checkpoint has it: name and length
+    /// of the stack.
+    fn stack(&self, role: TensorRole, name: &str) -> Option<(String, usize, ExpertIdx)> {
+        let TensorRole::Layer { layer, tensor, expert: Some(expert), .. } = role else { return None };
+        let n = self.arch.layers.get(layer)?.ffn.experts?.n_experts;
+        if self.stored.names.stacks_experts() {
+            return Some((name.to_owned(), n, expert));
+        }
+        if self.checkpoint.tensor(name).is_some() {
+            return None;
+        }
+        let router = self.stored.names.weight(layer, LayerTensor::Router);
+        let stack = mlx::stack(&router, tensor)?;
+        let has = self.mlx.has(&stack) || self.checkpoint.tensor(&stack).is_some();
+        has.then_some((stack, n, expert))
+    }
+
+    /// Where Hugging Face's rows lie.
+    fn order(&self, role: TensorRole) -> Rows {
+        let TensorRole::Layer { layer, tensor: LayerTensor::Query | LayerTensor::Key, .. } = role else {
+            return Rows::Same;
+        };
+        let attention = self.stored.layers.get(layer).map(|layer| &layer.attention);
+        match attention.and_then(|a| Some((a, self.stored.ropes.get(a.rope)?))) {
+            Some((a, rope)) if rope.layout == RopeLayout::Pairs => {
+                Rows::Pairs { head: a.head_dim, rotary: rope.dim }
+            }
+            _ => Rows::Same,
+        }
+    }
+
+    /// What is added to stored norms.
+    fn added(&self, role: TensorRole) -> f32 {
+        use LayerTensor as T;
+        let is_norm = match role {
+            TensorRole::OutputNorm => true,
+            TensorRole::Layer { tensor, .. } => matches!(
+                tensor,
+                T::AttentionNorm
+                    | T::FfnNorm
+                    | T::PostAttentionNorm
+                    | T::PostFfnNorm
+                    | T::QueryNorm
+                    | T::KeyNorm
+            ),
+            _ => false,
+        };
+        // Exact for stored values of at least 0.5. Below, where Gemma has hardly any, the last bit is rounded away;
+        // what the addition rounded when the file was made stays lost.
+        if is_norm { self.stored.norm.weight_offset - self.arch.norm.weight_offset } else { 0.0 }
+    }
+
+    fn shape_of(&self, role: TensorRole) -> Option<[usize; 2]> {
+        let (hidden, vocab) = (self.arch.hidden_size, self.arch.vocab_size);
+        match role {
+            TensorRole::Embedding => Some([vocab, hidden]),
+            TensorRole::OutputNorm => Some([1, hidden]),
+            TensorRole::Head => (!self.arch.tied_embeddings).then_some([vocab, hidden]),
+            TensorRole::Layer { layer, tensor, expert, is_bias } => {
+                let layer = self.arch.layers.get(layer)?;
+                let n_experts = layer.ffn.experts.map_or(0, |experts| experts.n_experts);
+                let exists = LayerTensor::of(layer).any(|it| it == tensor)
+                    && expert.is_none_or(|ExpertIdx(expert)| expert < n_experts);
+                let shape = exists.then(|| layer_shape(layer, tensor, hidden))?;
+                match is_bias {
+                    false => Some(shape),
+                    true => has_bias(layer, tensor).then_some([1, shape[0]]),
+                }
+            }
+        }
+    }
+}
+
+fn layer_shape(layer: &LayerSpec, tensor: LayerTensor, hidden: usize) -> [usize; 2] {
+    use LayerTensor as T;
+    let (a, ffn) = (&layer.attention, &layer.ffn);
+    let queries = a.n_heads.saturating_mul(a.head_dim);
+    match tensor {
+        T::AttentionNorm | T::FfnNorm | T::PostAttentionNorm | T::PostFfnNorm => [1, hidden],
+        T::QueryNorm | T::KeyNorm => [1, a.head_dim],
+        T::Query => [queries, hidden],
+        T::Key | T::Value => [a.n_kv_heads.saturating_mul(a.head_dim), hidden],
+        T::AttentionOutput => [hidden, queries],
+        T::FfnGate | T::FfnUp | T::ExpertGate | T::ExpertUp => [ffn.width, hidden],
+        T::FfnDown | T::ExpertDown => [hidden, ffn.width],
+        T::Router => [ffn.experts.map_or(0, |experts| experts.n_experts), hidden],
+    }
+}
+
+fn has_bias(layer: &LayerSpec, tensor: LayerTensor) -> bool {
+    use LayerTensor as T;
+    match tensor {
+        T::Query | T::Key | T::Value => layer.attention.qkv_bias,
+        T::AttentionOutput => layer.attention.output_bias,
+        T::FfnGate | T::FfnUp | T::FfnDown => layer.ffn.bias,
+        _ => false,
+    }
+}
+
+/// Whether checkpoints have it as a vector.
+fn is_vector(role: TensorRole) -> bool {
+    use LayerTensor as T;
+    match role {
+        TensorRole::OutputNorm => true,
+        TensorRole::Embedding | TensorRole::Head => false,
+        TensorRole::Layer { tensor, is_bias, .. } => {
+            is_bias
+                || matches!(
+                    tensor,
+                    T::AttentionNorm
+                        | T::FfnNorm
+                        | T::PostAttentionNorm
+                        | T::PostFfnNorm
+                        | T::QueryNorm
+                        | T::KeyNorm
+                )
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What of an interrupted extraction may be used? What was asked for, what it was read from, and what is written.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::options::ExtractOptions;
+use super::plan::Plan;
+use super::source::Source;
+use crate::error::{Error, ErrorKind, Result};
+use crate::vindex::hashes::{FileHashes, hex};
+use crate::weights::{Checkpoint, io_error};
+
+/// What bytes depend on, each with a name for messages.
+pub(super) type Identity = BTreeMap<String, String>;
+
+/// How far an extraction came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct State {
+    pub(super) identity: Identity,
+    /// Files that are whole, by their path in the folder.
+    pub(super) done: BTreeMap<String, FileHashes>,
+    /// The one that is being written.
+    pub(super) current: Option<Mark>,
+}
+
+/// A place in a file up to which it is on the disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mark {
+    pub(super) file: String,
+    pub(super) sections: usize,
+    pub(super) bytes: u64,
+}
+
+impl State {
+    pub(super) fn new(identity: Identity) -> Self {
+        Self { identity, done: BTreeMap::new(), current: None }
+    }
+
+    /// `None` where nothing, or nothing legible, is left of an interrupted extraction.
+    pub(super) fn read(path: &Path) -> Result<Option<Self>> {
+        match std::fs::read(path) {
+            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(io_error(e, path, "read")),
+        }
+    }
+
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        // Maps by strings, strings and numbers always serialise.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// `Ok` when an extraction that is `wanted` continues this one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] naming what differs.
+    pub(super) fn expect(&self, wanted: &Identity, folder: &Path) -> Result<()> {
+        let names = self.identity.keys().chain(wanted.keys());
+        let Some(name) = names.into_iter().find(|name| self.identity.get(*name) != wanted.get(*name)) else {
+            return Ok(());
+        };
+        let of = |map: &Identity| map.get(name).map_or("none".to_owned(), String::clone);
+        Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!(
+                "expected to continue an interrupted extraction with {name} `{}`, found `{}`",
+                of(&self.identity),
+                of(wanted)
+            ),
+        )
+        .with("file", folder.display())
+        .with_hint(
+            "extract with the same options from the same files, or set `restart`, which begins anew",
+        ))
+    }
+}
+
+/// What the bytes of an extraction depend on.
+pub(super) fn identity(
+    options: &ExtractOptions,
+    name: &str,
+    source: &Source<'_>,
+    plan: &Plan,
+    checkpoint: &dyn Checkpoint,
+) -> Result<Identity> {
+    let mut identity = Identity::new();
+    let mut put = |name: &str, value: String| identity.insert(name.to_owned(), value);
+    put("version", env!("CARGO_PKG_VERSION").to_owned());
+    put("level", options.level.as_str().to_owned());
+    put("storage", options.storage.to_string());
+    put("down_q4k", options.down_q4k.to_string());
+    put("feature_major_down", options.feature_major_down.to_string());
+    put("gate_vectors", options.gate_vectors.to_string());
+    put("feature_tokens", options.feature_tokens.to_string());
+    put("name", name.to_owned());
+    put("layout", plan.hash()?);
+    put("configuration", hex(Sha256::new_with_prefix(source.config().to_string())));
+    for file in checkpoint.files() {
+        let path = file.path();
+        let meta = std::fs::metadata(path).map_err(|e| io_error(e, path, "inspect"))?;
+        let changed = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let changed = changed.map_or("an unknown time".to_owned(), |time| {
+            humantime::format_rfc3339_nanos(UNIX_EPOCH + time).to_string()
+        });
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        put(&format!("source {name}"), format!("{} bytes, changed at {changed}", meta.len()));
+    }
+    Ok(identity)
+}

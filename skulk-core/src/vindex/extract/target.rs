@@ -1,0 +1,179 @@
+//! Where is a folder written until it is whole? Beside its place, under a hidden name that the next run finds again.
+//!
+//! `.NAME.partial` holds the folder to be, what of it is done, and a lock. The folder is moved to its place as the last
+//! step, so that nothing unfinished ever lies there.
+
+use std::fs::{File, TryLockError};
+use std::io::{ErrorKind as Io, Write};
+use std::path::{Component, Path, PathBuf};
+
+use super::state::State;
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::io_error;
+
+/// Where an extraction works.
+#[derive(Debug)]
+pub(super) struct Work {
+    target: PathBuf,
+    partial: PathBuf,
+    /// Held locked for as long as this lives.
+    lock: File,
+}
+
+impl Work {
+    /// Takes the working folder of `target`, made where there is none. `source` must not be within the target.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a target that is no name of a folder, exists and is not empty, or has the
+    /// source in it; [`ErrorKind::FileIo`] when another extraction works there, or the system refuses.
+    pub(super) fn take(target: &Path, source: &Path) -> Result<Self> {
+        let refused = |message: String, hint: &'static str| {
+            Err(Error::new(ErrorKind::InvalidArgument, message)
+                .with("file", target.display())
+                .with_hint(hint))
+        };
+        let Some(Component::Normal(name)) = target.components().next_back() else {
+            return refused(
+                "expected the path of a folder to be made".to_owned(),
+                "give a path that ends in the new folder's name",
+            );
+        };
+        if let (Ok(target), Ok(source)) = (target.canonicalize(), source.canonicalize())
+            && source.starts_with(&target)
+        {
+            return refused(
+                format!("expected a folder beside the source, found {} in it", source.display()),
+                "give the path of a folder that does not exist",
+            );
+        }
+        match std::fs::symlink_metadata(target) {
+            Err(e) if e.kind() == Io::NotFound => {}
+            Err(e) => return Err(io_error(e, target, "inspect")),
+            Ok(meta) if meta.is_dir() && is_empty(target)? => {}
+            Ok(meta) => {
+                let found = if meta.is_dir() { "a folder with files" } else { "something else" };
+                return refused(
+                    format!("expected no or an empty folder at the target, found {found}"),
+                    "remove it, or give another path",
+                );
+            }
+        }
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(".partial");
+        let partial = target.with_file_name(hidden);
+        std::fs::create_dir_all(&partial).map_err(|e| io_error(e, &partial, "make"))?;
+        let path = partial.join("lock");
+        let lock = File::options().create(true).truncate(false).write(true).open(&path);
+        let lock = lock.map_err(|e| io_error(e, &path, "open"))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            // Where the file system has no locks, it is up to the caller.
+            Err(TryLockError::Error(e)) if e.kind() == Io::Unsupported => {}
+            Err(TryLockError::Error(e)) => return Err(io_error(e, &path, "lock")),
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::new(
+                    ErrorKind::FileIo,
+                    "expected to be the only extraction to this target, found another one at work",
+                )
+                .with("file", target.display())
+                .with_hint("wait until it ends, or give another path"));
+            }
+        }
+        Ok(Self { target: target.to_owned(), partial, lock })
+    }
+
+    /// The folder to be.
+    pub(super) fn folder(&self) -> PathBuf {
+        self.partial.join("vindex")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.partial.join("state.json")
+    }
+
+    /// What an interrupted run left.
+    pub(super) fn left(&self) -> Result<Option<State>> {
+        State::read(&self.state())
+    }
+
+    /// Forgets what an interrupted run left.
+    pub(super) fn clear(&self) -> Result<()> {
+        let (state, folder) = (self.state(), self.folder());
+        for removed in [std::fs::remove_file(&state), std::fs::remove_dir_all(&folder)] {
+            match removed {
+                Err(e) if e.kind() != Io::NotFound => return Err(io_error(e, &self.partial, "clear")),
+                _ => {}
+            }
+        }
+        std::fs::create_dir_all(&folder).map_err(|e| io_error(e, &folder, "make"))
+    }
+
+    /// Says on the disk how far it is.
+    pub(super) fn save(&self, state: &State) -> Result<()> {
+        let path = self.state();
+        let beside = path.with_extension("new");
+        let written = File::create(&beside).and_then(|mut file| {
+            file.write_all(&state.to_json())?;
+            file.sync_data()
+        });
+        written.map_err(|e| write_error(e, &beside))?;
+        std::fs::rename(&beside, &path).map_err(|e| io_error(e, &path, "replace"))
+    }
+
+    /// Moves the folder to its place.
+    pub(super) fn finish(self) -> Result<()> {
+        let folder = self.folder();
+        for folder in folders(&folder)? {
+            sync_folder(&folder)?;
+        }
+        match std::fs::remove_dir(&self.target) {
+            Err(e) if e.kind() != Io::NotFound => return Err(io_error(e, &self.target, "replace")),
+            _ => {}
+        }
+        std::fs::rename(&folder, &self.target).map_err(|e| io_error(e, &self.target, "make"))?;
+        if let Some(parent) = self.target.parent() {
+            sync_folder(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
+        }
+        // What is left says nothing any more; it may stay where it cannot be removed.
+        drop(self.lock);
+        let _ = std::fs::remove_dir_all(&self.partial);
+        Ok(())
+    }
+}
+
+fn is_empty(folder: &Path) -> Result<bool> {
+    let mut entries = std::fs::read_dir(folder).map_err(|e| io_error(e, folder, "list"))?;
+    Ok(entries.next().is_none())
+}
+
+/// A folder and those in it.
+fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut all = vec![folder.to_owned()];
+    for entry in std::fs::read_dir(folder).map_err(|e| io_error(e, folder, "list"))? {
+        let path = entry.map_err(|e| io_error(e, folder, "list"))?.path();
+        if path.is_dir() {
+            all.push(path);
+        }
+    }
+    Ok(all)
+}
+
+/// Names of files are on the disk only when their folder is.
+fn sync_folder(folder: &Path) -> Result<()> {
+    #[cfg(unix)]
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| io_error(e, folder, "store"))?;
+    #[cfg(not(unix))]
+    let _ = folder;
+    Ok(())
+}
+
+/// What kept a file from being written.
+pub(super) fn write_error(error: std::io::Error, path: &Path) -> Error {
+    let is_full = matches!(error.kind(), Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge);
+    let error = io_error(error, path, "write");
+    match is_full {
+        true => error.with_hint("make room, then extract again with the same options: it continues"),
+        false => error,
+    }
+}

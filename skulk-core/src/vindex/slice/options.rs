@@ -1,0 +1,235 @@
+//! What shall be in a slice, and what became of it?
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::SlicePreset;
+use crate::bytes::ByteSize;
+use crate::cancel::CancelToken;
+use crate::vindex::VindexPart;
+use crate::vindex::parts::listed;
+
+/// Called with how far the work is.
+type OnProgress = Arc<dyn Fn(SliceProgress) + Send + Sync>;
+
+/// What a slice shall hold, and how it is made.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct SliceOptions {
+    /// The role that it is for.
+    pub preset: SlicePreset,
+    /// Parts to take instead of those of the preset. What they cannot be read without is taken too.
+    pub parts: Option<BTreeSet<VindexPart>>,
+    /// Layers whose weights it holds; `None`: those that the folder holds. What is of no layer, as embeddings, is as
+    /// the preset says.
+    pub layers: Option<Vec<Range<usize>>>,
+    /// Experts of each layer whose weights it holds; `None`: those that the folder holds. Gate vectors of the others
+    /// stay, since they are what is browsed, but for presets `server` and `expert-server` of float weights.
+    pub experts: Option<Vec<Range<usize>>>,
+    /// How files that are taken whole come into the slice.
+    pub copy: SliceCopy,
+    /// Files that are worked on at a time.
+    pub threads: usize,
+    /// Called every few megabytes, from any thread.
+    pub progress: Option<OnProgress>,
+    /// Ends the work when it is cancelled.
+    pub cancel: CancelToken,
+}
+
+/// How files that a slice takes whole come into it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum SliceCopy {
+    /// As links, else copy-on-write, else as copies. A linked file is the same in both folders, changes included.
+    #[default]
+    Auto,
+    /// As files of their own, copy-on-write where the file system can.
+    Copy,
+}
+
+impl Default for SliceOptions {
+    /// Everything, linked where possible, with all the hardware's threads.
+    fn default() -> Self {
+        Self {
+            preset: SlicePreset::default(),
+            parts: None,
+            layers: None,
+            experts: None,
+            copy: SliceCopy::default(),
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            progress: None,
+            cancel: CancelToken::new(),
+        }
+    }
+}
+
+impl SliceOptions {
+    /// Takes what the role takes.
+    #[must_use]
+    pub fn preset(mut self, preset: SlicePreset) -> Self {
+        self.preset = preset;
+        self
+    }
+
+    /// Takes these parts.
+    #[must_use]
+    pub fn parts(mut self, parts: impl IntoIterator<Item = VindexPart>) -> Self {
+        self.parts = Some(parts.into_iter().collect());
+        self
+    }
+
+    /// Takes weights of these layers only.
+    #[must_use]
+    pub fn layers(mut self, layers: impl IntoIterator<Item = Range<usize>>) -> Self {
+        self.layers = Some(layers.into_iter().collect());
+        self
+    }
+
+    /// Takes weights of these experts only.
+    #[must_use]
+    pub fn experts(mut self, experts: impl IntoIterator<Item = Range<usize>>) -> Self {
+        self.experts = Some(experts.into_iter().collect());
+        self
+    }
+
+    /// Links or copies files.
+    #[must_use]
+    pub fn copy(mut self, copy: SliceCopy) -> Self {
+        self.copy = copy;
+        self
+    }
+
+    /// Works on `n` files at a time.
+    #[must_use]
+    pub fn threads(mut self, n: usize) -> Self {
+        self.threads = n;
+        self
+    }
+
+    /// Calls `report` every few megabytes.
+    #[must_use]
+    pub fn progress(mut self, report: impl Fn(SliceProgress) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Arc::new(report));
+        self
+    }
+
+    /// Ends the work when `token` is cancelled.
+    #[must_use]
+    pub fn cancel(mut self, token: CancelToken) -> Self {
+        self.cancel = token;
+        self
+    }
+}
+
+impl fmt::Debug for SliceOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SliceOptions")
+            .field("preset", &self.preset)
+            .field("parts", &self.parts)
+            .field("layers", &self.layers)
+            .field("experts", &self.experts)
+            .field("copy", &self.copy)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How far a slice is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SliceProgress {
+    /// The file that was worked on.
+    pub file: String,
+    /// Bytes of the slice that are there, of all files together.
+    pub bytes_done: u64,
+    /// Bytes of the whole slice.
+    pub bytes_total: u64,
+}
+
+/// How a file came into a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SliceMethod {
+    /// It is the same file.
+    Linked,
+    /// It has the same blocks until one of both is written to.
+    Cloned,
+    /// Its bytes were copied.
+    Copied,
+    /// It was written anew, with what the slice takes of it.
+    Rewritten,
+}
+
+impl SliceMethod {
+    /// The stable name: `linked`, `cloned`, `copied` or `rewritten`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Linked => "linked",
+            Self::Cloned => "cloned",
+            Self::Copied => "copied",
+            Self::Rewritten => "rewritten",
+        }
+    }
+}
+
+/// A file of a slice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SlicedFile {
+    /// Its path in the folder, with `/` between its parts.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// How it came there.
+    pub method: SliceMethod,
+}
+
+/// What a slice is made of. As text, a line for each file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SliceReport {
+    /// The slice's folder.
+    pub target: PathBuf,
+    /// Its files, by name.
+    pub files: Vec<SlicedFile>,
+    /// Files of the source that it does not have, by name.
+    pub left_out: Vec<String>,
+    /// Parts that the whole vindex has and the slice lacks.
+    pub lacks: Vec<VindexPart>,
+}
+
+impl SliceReport {
+    /// Bytes of all its files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    /// Bytes that were written, and take place on the disk: those of files that are neither linked nor cloned.
+    pub fn written(&self) -> u64 {
+        let is_new = |file: &&SlicedFile| matches!(file.method, SliceMethod::Copied | SliceMethod::Rewritten);
+        self.files.iter().filter(is_new).map(|file| file.bytes).sum()
+    }
+}
+
+impl fmt::Display for SliceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (all, written) = (ByteSize(self.bytes()), ByteSize(self.written()));
+        write!(f, "{}: {all}, {written} of them written", self.target.display())?;
+        if !self.lacks.is_empty() {
+            write!(f, "; it lacks {}", listed(self.lacks.iter().map(|part| part.as_str())))?;
+        }
+        for file in &self.files {
+            write!(
+                f,
+                "\n{:>12}  {:<9}  {}",
+                ByteSize(file.bytes).to_string(),
+                file.method.as_str(),
+                file.name
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! Is a folder what it was when it was made? Sizes, structure and hashes, and numbers on request.
+
+mod hash;
+mod missing;
+mod options;
+mod report;
+mod structure;
+mod values;
+
+pub use options::{VerifyOptions, VerifyProgress};
+pub use report::{VerifiedFile, VerifyKind, VerifyProblem, VerifyReport, VerifyStatus};
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rayon::prelude::*;
+
+use super::folder::{Folder, Listed};
+use super::hashes::Hashes;
+use super::{INDEX, VindexIndex, VindexReader, no_index};
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::Checkpoint;
+
+/// Bytes that are read at a time.
+const PIECE: usize = 1 << 20;
+
+/// Verifies the vindex at `path`, which need not be one that can be opened: what keeps it from that is a problem of the
+/// report. Reads files piece by piece, several at a time, and holds no more than a megabyte of each.
+///
+/// Hashes are those of `skulk_hashes.json`, which tell the first bad 16 MiB, and those of the index, of whole files.
+/// A folder without either is checked for its structure: every tensor in its file, none over another, no bytes between
+/// them, the records of `down_meta.bin`. A file that is named and missing is a problem, unless the index says that the
+/// folder is a slice without it, or of a level without it.
+///
+/// ```no_run
+/// use skulk::vindex::{VerifyOptions, verify_vindex};
+/// let report = verify_vindex("gemma-3-270m.vindex", &VerifyOptions::default().values(true))?;
+/// assert!(report.is_sound(), "{report}");
+/// # Ok::<(), skulk::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::FileNotFound`] without an `index.json`, [`ErrorKind::Cancelled`], and [`ErrorKind::FileIo`] when the
+/// folder cannot be listed or threads cannot be started.
+pub fn verify_vindex(path: impl AsRef<Path>, options: &VerifyOptions) -> Result<VerifyReport> {
+    let path = path.as_ref();
+    options.cancel.check()?;
+    let folder = Folder::new(path);
+    let mut problems = Problems { path, found: Vec::new() };
+    let files = match folder.list() {
+        Ok(files) => files,
+        Err(e) if e.kind() == ErrorKind::CheckpointInvalid => {
+            problems.add(&e);
+            return Ok(VerifyReport::new(path, Vec::new(), problems.found, 0));
+        }
+        Err(e) => return Err(e),
+    };
+    let index = match folder.text(INDEX) {
+        Ok(Some((text, file))) => problems.tried(VindexIndex::parse(&text, &file)),
+        Ok(None) => return Err(no_index(path)),
+        Err(e) => problems.tried(Err(e)),
+    };
+    let hashes = problems.tried(Hashes::read(path)).flatten();
+    // What keeps the index from being read would be found again.
+    let reader = index.as_ref().and_then(|_| problems.tried(VindexReader::open(path)));
+    let names: BTreeSet<&str> = files.iter().map(|file| file.name.as_str()).collect();
+    let missing = match &index {
+        Some(index) => missing::missing(index, reader.as_ref(), hashes.as_ref(), &names),
+        None => Vec::new(),
+    };
+    if let Some(hashes) = &hashes {
+        problems.found.extend(missing::unlisted(&files, hashes));
+    }
+    if let Some(reader) = &reader {
+        problems.found.extend(structure::gaps(reader));
+    }
+    if let Some(index) = &index {
+        problems.found.extend(structure::down_meta(&files, index));
+    }
+
+    let mut tasks = Vec::new();
+    let mut verified = BTreeSet::new();
+    if options.hashes {
+        let sums = index.as_ref().and_then(|index| index.checksums.as_ref());
+        let found = hash::tasks(&files, hashes.as_ref(), sums, &mut verified);
+        problems.found.extend(found.problems);
+        tasks.extend(found.tasks.into_iter().map(Task::Hash));
+    }
+    if let (true, Some(reader)) = (options.values, &reader) {
+        tasks.extend(values::tasks(reader).map(Task::Values));
+        let layout = index.as_ref().and_then(|index| values::meta_task(&files, index));
+        tasks.extend(layout.map(Task::Meta));
+    }
+    let work =
+        Work { options, folder: path, done: AtomicU64::new(0), total: tasks.iter().map(Task::bytes).sum() };
+    let results = work.run(&tasks)?;
+    problems.found.extend(hash::joined(results.iter().filter_map(|result| match result {
+        Found::Hash(bad) => bad.as_ref(),
+        _ => None,
+    })));
+    problems.found.extend(values::joined(results.iter().filter_map(|result| match result {
+        Found::Values(bad) => bad.as_ref(),
+        _ => None,
+    })));
+    problems.found.extend(results.into_iter().filter_map(|result| match result {
+        Found::Problem(problem) => Some(*problem),
+        _ => None,
+    }));
+    problems.found.extend(missing);
+    let files = report::files(&files, &problems.found, &verified);
+    Ok(VerifyReport::new(path, files, problems.found, work.done.into_inner()))
+}
+
+impl VindexReader {
+    /// Verifies the folder as it is now, as [`verify_vindex`] does.
+    ///
+    /// # Errors
+    /// As [`verify_vindex`].
+    pub fn verify(&self, options: &VerifyOptions) -> Result<VerifyReport> {
+        verify_vindex(self.path(), options)
+    }
+}
+
+/// What was found so far.
+struct Problems<'a> {
+    path: &'a Path,
+    found: Vec<VerifyProblem>,
+}
+
+impl Problems<'_> {
+    fn add(&mut self, error: &Error) {
+        self.found.push(VerifyProblem::of(error, self.path));
+    }
+
+    /// The value, or `None` with a problem.
+    fn tried<T>(&mut self, result: Result<T>) -> Option<T> {
+        result.map_err(|e| self.add(&e)).ok()
+    }
+}
+
+/// A piece of the work that reads files.
+enum Task<'a> {
+    Hash(hash::Task<'a>),
+    Values(values::Task<'a>),
+    Meta(values::MetaTask<'a>),
+}
+
+/// What a task found.
+enum Found {
+    Hash(Option<hash::Bad>),
+    Values(Option<values::Bad>),
+    Problem(Box<VerifyProblem>),
+    Nothing,
+}
+
+impl Task<'_> {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Hash(task) => task.bytes(),
+            Self::Values(task) => task.bytes(),
+            Self::Meta(task) => task.bytes(),
+        }
+    }
+}
+
+/// All tasks, and how far they are.
+struct Work<'a> {
+    options: &'a VerifyOptions,
+    folder: &'a Path,
+    done: AtomicU64,
+    total: u64,
+}
+
+impl Work<'_> {
+    fn run(&self, tasks: &[Task<'_>]) -> Result<Vec<Found>> {
+        if tasks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.options.threads.max(1)).build().map_err(
+            |e| {
+                Error::new(ErrorKind::FileIo, "cannot start threads")
+                    .with_source(e)
+                    .with_hint("ask for fewer threads")
+            },
+        )?;
+        // As many as there are threads.
+        let buffers: Mutex<Vec<Vec<u8>>> = Mutex::default();
+        let one = |task: &Task<'_>| {
+            let mut buffer = buffers.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+            let found = self.one(task, &mut buffer);
+            buffers.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+            found
+        };
+        pool.install(|| tasks.par_iter().map(one).collect())
+    }
+
+    fn one(&self, task: &Task<'_>, buffer: &mut Vec<u8>) -> Result<Found> {
+        let file = match task {
+            Task::Hash(task) => task.file,
+            Task::Values(task) => task.file,
+            Task::Meta(task) => task.file,
+        };
+        let mut step = |bytes: usize| {
+            let bytes_done = self.done.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+            if let Some(progress) = &self.options.progress {
+                progress(VerifyProgress { file: file.to_owned(), bytes_done, bytes_total: self.total });
+            }
+            self.options.cancel.check()
+        };
+        let found = match task {
+            Task::Hash(task) => task.run(buffer, &mut step).map(Found::Hash),
+            Task::Values(task) => task.run(buffer, &mut step).map(Found::Values),
+            Task::Meta(task) => task.run(buffer, &mut step).map(|problem| match problem {
+                Some(problem) => Found::Problem(Box::new(problem)),
+                None => Found::Nothing,
+            }),
+        };
+        match found {
+            Err(e) if e.kind() == ErrorKind::Cancelled => Err(e),
+            // A disk that cannot be read is what one verifies for.
+            Err(e) => Ok(Found::Problem(Box::new(VerifyProblem::of(&e, self.folder)))),
+            Ok(found) => Ok(found),
+        }
+    }
+}
+
+/// Reads `len` bytes of a file from `offset` on, a piece at a time.
+fn pieces(
+    path: &Path,
+    offset: u64,
+    len: u64,
+    buffer: &mut Vec<u8>,
+    mut each: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    use std::io::{Read, Seek, SeekFrom};
+    let failed = |e| crate::weights::mmap::io_error(e, path, "read").with("offset", offset);
+    let mut file = crate::weights::mmap::open_regular(path)?;
+    file.seek(SeekFrom::Start(offset)).map_err(failed)?;
+    let mut left = len;
+    while left > 0 {
+        let now = left.min(PIECE as u64);
+        buffer.clear();
+        (&mut file).take(now).read_to_end(buffer).map_err(failed)?;
+        if buffer.len() as u64 != now {
+            let size = file.metadata().map_err(failed)?.len();
+            return Err(super::truncated(offset, len, size, path));
+        }
+        each(buffer)?;
+        left -= now;
+    }
+    Ok(())
+}
+
+/// A listed file of that name.
+fn named<'a>(files: &'a [Listed], name: &str) -> Option<&'a Listed> {
+    files.iter().find(|file| file.name == name)
+}

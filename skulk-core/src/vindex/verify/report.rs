@@ -1,0 +1,247 @@
+//! What is wrong with a folder, and where?
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::bytes::ByteSize;
+use crate::error::{Error, ErrorKind};
+use crate::vindex::VindexPart;
+use crate::vindex::folder::Listed;
+
+/// What kind of damage a problem is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum VerifyKind {
+    /// A file is not there.
+    Missing,
+    /// A file is shorter or longer than it was, or than what it is to hold.
+    Size,
+    /// Bytes are others than they were.
+    Hash,
+    /// A tensor lies over another.
+    Overlap,
+    /// Bytes are no tensor's.
+    Gap,
+    /// Numbers are infinite or none.
+    NotFinite,
+    /// A file of weights that has no hash, in a folder that has hashes.
+    Unlisted,
+    /// A file breaks its format.
+    Format,
+    /// The system cannot read a file.
+    Unreadable,
+}
+
+impl VerifyKind {
+    /// The stable name, e.g. `not_finite`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Size => "size",
+            Self::Hash => "hash",
+            Self::Overlap => "overlap",
+            Self::Gap => "gap",
+            Self::NotFinite => "not_finite",
+            Self::Unlisted => "unlisted",
+            Self::Format => "format",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// Something that is wrong with a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerifyProblem {
+    /// The file, by its path in the folder.
+    pub file: String,
+    /// The bytes that it concerns, the first ones where there are more; `None`: no certain ones.
+    pub range: Option<Range<u64>>,
+    /// What kind it is.
+    pub kind: VerifyKind,
+    /// The tensor that it concerns.
+    pub tensor: Option<String>,
+    /// What was expected, and what found.
+    pub message: String,
+}
+
+impl VerifyProblem {
+    pub(super) fn new(file: &str, kind: VerifyKind, message: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), range: None, kind, tensor: None, message: message.into() }
+    }
+
+    #[must_use]
+    pub(super) fn at(mut self, range: Range<u64>) -> Self {
+        self.range = Some(range);
+        self
+    }
+
+    #[must_use]
+    pub(super) fn of_tensor(mut self, tensor: &str) -> Self {
+        self.tensor = Some(tensor.to_owned());
+        self
+    }
+
+    /// What keeps a file of `folder` from being read.
+    pub(super) fn of(error: &Error, folder: &Path) -> Self {
+        let find =
+            |key: &str| error.context().iter().find(|(k, _)| *k == key).map(|(_, value)| value.as_str());
+        let kind = match error.kind() {
+            _ if find("within").is_some() => VerifyKind::Overlap,
+            ErrorKind::CheckpointTruncated => VerifyKind::Size,
+            ErrorKind::FileNotFound => VerifyKind::Missing,
+            ErrorKind::FileIo => VerifyKind::Unreadable,
+            _ => VerifyKind::Format,
+        };
+        let path = Path::new(find("file").unwrap_or_default());
+        let file = path.strip_prefix(folder).unwrap_or(path);
+        let number = |key: &str| find(key).and_then(|text| text.parse::<u64>().ok());
+        let range = number("offset").map(|offset| {
+            let len = std::fs::metadata(path).map_or(0, |meta| meta.len());
+            let end = number("bytes").map_or(len, |bytes| offset.saturating_add(bytes));
+            offset..end.max(offset)
+        });
+        Self {
+            file: file.to_string_lossy().replace('\\', "/"),
+            range,
+            kind,
+            tensor: find("tensor").map(str::to_owned),
+            message: error.message().to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for VerifyProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some(range) = &self.range {
+            write!(f, ", bytes {}..{}", range.start, range.end)?;
+        }
+        if let Some(tensor) = &self.tensor {
+            write!(f, ", `{tensor}`")?;
+        }
+        write!(f, ": {}: {}", self.kind.as_str(), self.message)
+    }
+}
+
+/// How a file was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum VerifyStatus {
+    /// Its hash is what it was.
+    Verified,
+    /// Nothing is wrong with it, but there is no hash to compare with, or none was compared.
+    Checked,
+    /// It is not there, though it should be.
+    Missing,
+    /// It has a problem.
+    Damaged,
+}
+
+impl VerifyStatus {
+    /// The stable name: `verified`, `checked`, `missing` or `damaged`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Verified => "verified",
+            Self::Checked => "checked",
+            Self::Missing => "missing",
+            Self::Damaged => "damaged",
+        }
+    }
+}
+
+/// A file of a folder that was verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerifiedFile {
+    /// Its path in the folder, with `/` between its parts.
+    pub name: String,
+    /// The part that it belongs to; `None` for files that are not a vindex's, which are not looked at.
+    pub part: Option<VindexPart>,
+    /// Its length; 0 for one that is missing.
+    pub bytes: u64,
+    /// How it was found.
+    pub status: VerifyStatus,
+}
+
+/// What a verification found. As text, a line of summary and one for each problem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// The folder.
+    pub path: PathBuf,
+    /// Its files, by name, those included that are missing.
+    pub files: Vec<VerifiedFile>,
+    /// What is wrong, by file and place.
+    pub problems: Vec<VerifyProblem>,
+    /// Bytes that were read for hashes and numbers.
+    pub bytes_read: u64,
+}
+
+impl VerifyReport {
+    pub(super) fn new(
+        path: &Path,
+        files: Vec<VerifiedFile>,
+        mut problems: Vec<VerifyProblem>,
+        bytes_read: u64,
+    ) -> Self {
+        let place = |problem: &VerifyProblem| (problem.file.clone(), problem.range.as_ref().map(|r| r.start));
+        problems.sort_by_cached_key(place);
+        Self { path: path.to_owned(), files, problems, bytes_read }
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+impl fmt::Display for VerifyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verified = self.files.iter().filter(|file| file.status == VerifyStatus::Verified).count();
+        let state = match self.problems.len() {
+            0 => "sound".to_owned(),
+            1 => "1 problem".to_owned(),
+            n => format!("{n} problems"),
+        };
+        write!(
+            f,
+            "{}: {state}; {} files, hashes of {verified} compared, {} read",
+            self.path.display(),
+            self.files.len(),
+            ByteSize(self.bytes_read)
+        )?;
+        self.problems.iter().try_for_each(|problem| write!(f, "\n{problem}"))
+    }
+}
+
+/// Every file with how it was found. `verified`: files of which all hashes were compared.
+pub(super) fn files(
+    listed: &[Listed],
+    problems: &[VerifyProblem],
+    verified: &BTreeSet<String>,
+) -> Vec<VerifiedFile> {
+    let has_problem: BTreeSet<&str> = problems.iter().map(|problem| problem.file.as_str()).collect();
+    let there = listed.iter().map(|file| {
+        let status = match has_problem.contains(file.name.as_str()) {
+            true => VerifyStatus::Damaged,
+            false if verified.contains(&file.name) => VerifyStatus::Verified,
+            false => VerifyStatus::Checked,
+        };
+        VerifiedFile { name: file.name.clone(), part: file.part, bytes: file.len, status }
+    });
+    let names: BTreeSet<&str> = listed.iter().map(|file| file.name.as_str()).collect();
+    let missing =
+        problems.iter().filter(|p| p.kind == VerifyKind::Missing && !names.contains(p.file.as_str()));
+    let missing = missing.map(|problem| VerifiedFile {
+        name: problem.file.clone(),
+        part: VindexPart::of(&problem.file),
+        bytes: 0,
+        status: VerifyStatus::Missing,
+    });
+    let mut files: Vec<VerifiedFile> = there.chain(missing).collect();
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    files
+}

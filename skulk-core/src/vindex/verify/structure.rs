@@ -1,0 +1,75 @@
+//! Is every byte of a file somebody's, and does `down_meta.bin` fit the index?
+
+use super::{VerifyKind, VerifyProblem, named};
+use crate::vindex::files::DOWN_META;
+use crate::vindex::folder::Listed;
+use crate::vindex::layer_file::{FIXED, LayerHeader};
+use crate::vindex::meta_layout::MetaLayout;
+use crate::vindex::{VindexIndex, VindexPart, VindexReader};
+use crate::weights::Checkpoint;
+
+/// Bytes of weight files that no tensor covers. That none lie over another was seen when the folder was opened.
+pub(super) fn gaps(reader: &VindexReader) -> Vec<VerifyProblem> {
+    let mut gaps = Vec::new();
+    for (at, file) in reader.files().iter().enumerate() {
+        let name = file
+            .path()
+            .strip_prefix(reader.path())
+            .unwrap_or(file.path())
+            .to_string_lossy()
+            .replace('\\', "/");
+        let mut ranges: Vec<_> =
+            reader.tensors().iter().filter(|t| t.file == at).map(|t| (t.offset, t.offset + t.len)).collect();
+        ranges.sort_unstable();
+        let mut covered = match VindexPart::of(&name) {
+            Some(VindexPart::ExpertLayers) => {
+                file.read_start(FIXED as u64).map_or(0, |fixed| LayerHeader::size(&fixed))
+            }
+            _ => 0,
+        };
+        let mut gap = |from: u64, to: u64| {
+            if from < to {
+                let message = format!("expected tensors only, found {} bytes of none", to - from);
+                gaps.push(VerifyProblem::new(&name, VerifyKind::Gap, message).at(from..to));
+            }
+        };
+        for (start, end) in ranges {
+            gap(covered, start);
+            covered = covered.max(end);
+        }
+        gap(covered, file.len());
+    }
+    gaps
+}
+
+/// What is wrong with the structure of `down_meta.bin`.
+pub(super) fn down_meta(files: &[Listed], index: &VindexIndex) -> Vec<VerifyProblem> {
+    let Some(file) = named(files, DOWN_META) else { return Vec::new() };
+    let layout = match MetaLayout::read(&file.path) {
+        Ok(layout) => layout,
+        Err(e) => {
+            let folder = file.path.parent().unwrap_or(&file.path);
+            return vec![VerifyProblem::of(&e, folder)];
+        }
+    };
+    let wrong = |message: String, offset: u64| {
+        VerifyProblem::new(&file.name, VerifyKind::Format, message).at(offset..offset + 4)
+    };
+    let mut problems = Vec::new();
+    if layout.layers.len() != index.num_layers {
+        problems
+            .push(wrong(format!("expected {} layers, found {}", index.num_layers, layout.layers.len()), 8));
+    }
+    for entry in &index.layers {
+        let Some(layer) = layout.layers.get(entry.layer) else { continue };
+        // Layers may have been left out.
+        if layer.features != 0 && layer.features != entry.num_features as u64 {
+            let message = format!(
+                "expected the {} features of layer {}, found {}",
+                entry.num_features, entry.layer, layer.features
+            );
+            problems.push(wrong(message, layer.offset - 4));
+        }
+    }
+    problems
+}

@@ -1,0 +1,218 @@
+//! Is what cannot be extracted refused, with nothing left under the target's name?
+
+use std::path::Path;
+
+use serde_json::json;
+use skulk::vindex::{ExtractOptions, VindexLevel, VindexStorage, VindexWriter};
+use skulk::{CancelToken, Error, ErrorKind, open_checkpoint};
+
+use super::{difference, extract, extracted, own, scratch, timeless};
+use crate::{copy, fixtures};
+
+fn small() -> ExtractOptions {
+    ExtractOptions::default().level(VindexLevel::Browse).feature_tokens(0).threads(2)
+}
+
+#[track_caller]
+fn expect(error: &Error, kind: ErrorKind, words: &[&str]) {
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.hint().is_some(), "{error}");
+    for word in words {
+        assert!(error.to_string().contains(word), "no `{word}` in {error}");
+    }
+}
+
+#[test]
+fn options_are_checked() {
+    let checkpoint = open_checkpoint(own()).unwrap();
+    for (options, field) in [
+        (small().down_q4k(true), "down_q4k"),
+        (small().feature_major_down(true), "feature_major_down"),
+        (small().gate_vectors(false), "gate_vectors"),
+        (small().threads(0), "threads"),
+        (small().threads(1 << 20), "threads"),
+        (small().feature_tokens(1 << 20), "feature_tokens"),
+    ] {
+        let error = VindexWriter::new(&*checkpoint, options).err().unwrap();
+        expect(&error, ErrorKind::InvalidArgument, &[field]);
+    }
+    let mixtral = open_checkpoint(fixtures::root().join("tests/fixtures/models/mixtral")).unwrap();
+    let q4k = ExtractOptions::default().storage(VindexStorage::Q4K);
+    for (options, field) in
+        [(q4k.clone().gate_vectors(false), "gate_vectors"), (q4k.feature_major_down(true), "feature_major_down")]
+    {
+        let error = VindexWriter::new(&*mixtral, options).err().unwrap();
+        expect(&error, ErrorKind::InvalidArgument, &[field]);
+    }
+}
+
+#[test]
+fn targets_are_new_or_empty_folders() {
+    let folder = scratch();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir(at("full")).unwrap();
+    std::fs::write(at("full/file"), "").unwrap();
+    std::fs::write(at("file"), "").unwrap();
+    for target in ["full", "file", "full/.."] {
+        let error = extract(&own(), small(), &at(target)).unwrap_err();
+        expect(&error, ErrorKind::InvalidArgument, &[target]);
+    }
+    let source = scratch();
+    copy(&own(), source.path());
+    for target in [source.path(), source.path().parent().unwrap()] {
+        let error = extract(source.path(), small(), target).unwrap_err();
+        expect(&error, ErrorKind::InvalidArgument, &["source"]);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    std::fs::create_dir(at("empty")).unwrap();
+    extract(&own(), small(), &at("empty")).unwrap();
+    extract(&own(), small(), &at("new/and/deeper")).unwrap();
+    // A second time it is not empty any more.
+    expect(&extract(&own(), small(), &at("empty")).unwrap_err(), ErrorKind::InvalidArgument, &["empty"]);
+}
+
+/// Cancelled after its first file.
+fn interrupted(source: &Path, target: &Path) {
+    let token = CancelToken::new();
+    let switch = token.clone();
+    let options = small().cancel(token).progress(move |_| switch.cancel());
+    expect(&extract(source, options, target).unwrap_err(), ErrorKind::Cancelled, &[]);
+}
+
+#[test]
+fn other_options_do_not_continue() {
+    let folder = scratch();
+    let target = folder.path().join("v");
+    interrupted(&own(), &target);
+    for (options, words) in [
+        (small().storage(VindexStorage::F32), ["storage", "`f16`", "`f32`"]),
+        (small().name("other"), ["name", "`tiny-llama320`", "`other`"]),
+        (small().level(VindexLevel::All), ["layout", "restart", "extraction"]),
+    ] {
+        let error = extract(&own(), options, &target).unwrap_err();
+        expect(&error, ErrorKind::InvalidArgument, &words);
+    }
+    // Threads are nobody's business; `restart` forgets what was there.
+    let report = extract(&own(), small().threads(1), &target).unwrap();
+    assert!(report.resumed.bytes() > 0);
+    let other = folder.path().join("w");
+    interrupted(&own(), &other);
+    let report = extract(&own(), small().storage(VindexStorage::F32).restart(true), &other).unwrap();
+    assert_eq!(report.resumed.bytes(), 0);
+    let (_folder, direct) = extracted(&own(), small().storage(VindexStorage::F32));
+    assert_eq!(difference(&timeless(&other), &timeless(&direct)), None);
+}
+
+#[test]
+fn a_changed_source_does_not_continue() {
+    let (folder, source) = (scratch(), scratch());
+    copy(&own(), source.path());
+    let target = folder.path().join("v");
+    interrupted(source.path(), &target);
+    let weights = source.path().join("model.safetensors");
+    let bytes = std::fs::read(&weights).unwrap();
+    // The same bytes, but nobody knows that without reading them.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::fs::write(&weights, bytes).unwrap();
+    let error = extract(source.path(), small(), &target).unwrap_err();
+    expect(&error, ErrorKind::InvalidArgument, &["source model.safetensors", "changed at", "restart"]);
+    let mut config = fixtures::json(&own().join("config.json"));
+    config["rms_norm_eps"] = json!(1e-3);
+    std::fs::write(source.path().join("config.json"), config.to_string()).unwrap();
+    let error = extract(source.path(), small(), &target).unwrap_err();
+    expect(&error, ErrorKind::InvalidArgument, &["configuration"]);
+    extract(source.path(), small().restart(true), &target).unwrap();
+}
+
+/// What lies in the working folder is trusted only as far as it can be what was written.
+#[test]
+fn broken_leftovers_are_written_again() {
+    let (_direct, undisturbed) = extracted(&own(), small().name("n"));
+    let undisturbed = timeless(&undisturbed);
+    for (file, bytes) in [
+        ("state.json", &b"{"[..]),
+        ("state.json", b""),
+        ("vindex/embeddings.bin", b"short"),
+        ("vindex/unknown.bin", b"other"),
+    ] {
+        let folder = scratch();
+        let target = folder.path().join("v");
+        let token = CancelToken::new();
+        let switch = token.clone();
+        let options = small().name("n").cancel(token).progress(move |_| switch.cancel());
+        extract(&own(), options, &target).unwrap_err();
+        std::fs::write(folder.path().join(".v.partial").join(file), bytes).unwrap();
+        extract(&own(), small().name("n"), &target).unwrap();
+        assert_eq!(difference(&timeless(&target), &undisturbed), None, "{file}");
+    }
+}
+
+#[test]
+fn only_one_works_at_a_target() {
+    let folder = scratch();
+    let target = folder.path().join("v");
+    let (inner, seen) = (target.clone(), std::sync::Mutex::new(false));
+    let options = small().progress(move |_| {
+        let mut seen = seen.lock().unwrap();
+        if !std::mem::replace(&mut *seen, true) {
+            let error = extract(&own(), small(), &inner).unwrap_err();
+            expect(&error, ErrorKind::FileIo, &["another"]);
+        }
+    });
+    extract(&own(), options, &target).unwrap();
+}
+
+/// A llama whose embedding table has this number in row 3, column 5.
+fn with_number(number: half::bf16) -> tempfile::TempDir {
+    let folder = scratch();
+    copy(&own(), folder.path());
+    let path = folder.path().join("model.safetensors");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let checkpoint = open_checkpoint(own()).unwrap();
+    let tensor = checkpoint.tensor("model.embed_tokens.weight").unwrap();
+    let at = tensor.offset as usize + (3 * tensor.shape[1] + 5) * 2;
+    bytes[at..at + 2].copy_from_slice(&number.to_le_bytes());
+    std::fs::write(path, bytes).unwrap();
+    folder
+}
+
+#[test]
+fn numbers_that_do_not_fit_are_named() {
+    let place = ["embed_tokens.weight", "row: 3", "column: 5"];
+    let large = with_number(half::bf16::from_f32(131_072.0));
+    let folder = scratch();
+    let target = folder.path().join("v");
+    let error = extract(large.path(), small(), &target).unwrap_err();
+    expect(&error, ErrorKind::DTypeUnsupported, &[&place[..], &["131072", "f32"]].concat());
+    assert!(!target.exists());
+    extract(large.path(), small().storage(VindexStorage::F32), &folder.path().join("w")).unwrap();
+    for number in [half::bf16::NAN, half::bf16::INFINITY] {
+        let broken = with_number(number);
+        for storage in VindexStorage::ALL {
+            let error = extract(broken.path(), small().storage(storage), &folder.path().join("x")).unwrap_err();
+            expect(&error, ErrorKind::CheckpointInvalid, &place);
+            std::fs::remove_dir_all(folder.path().join(".x.partial")).unwrap();
+        }
+    }
+}
+
+/// A slice of another vindex lacks what a folder takes.
+#[test]
+fn what_the_source_lacks_is_named_before_anything_is_written() {
+    let slice = scratch();
+    copy(&fixtures::root().join("tests/fixtures/vindex/made/tiny-llama320.q4k.vindex"), slice.path());
+    std::fs::remove_file(slice.path().join("attn_weights_q4k.bin")).unwrap();
+    let checkpoint = open_checkpoint(slice.path()).unwrap();
+    let error = VindexWriter::new(&*checkpoint, ExtractOptions::default()).err().unwrap();
+    expect(&error, ErrorKind::TensorMissing, &["q_proj", "attn_weights_q4k.bin"]);
+    VindexWriter::new(&*checkpoint, small()).unwrap();
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_an_error() {
+    let folder = scratch();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = extract(&own(), small(), &file.join("v")).unwrap_err();
+    expect(&error, ErrorKind::FileIo, &["file"]);
+}

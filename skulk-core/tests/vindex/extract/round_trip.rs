@@ -1,0 +1,165 @@
+//! Does a folder that we write generate what its source does?
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use skulk::vindex::{ExtractOptions, VindexStorage};
+use skulk::{Checkpoint, DType, Region, VindexReader, open_checkpoint};
+
+use super::{extracted, scratch};
+use crate::generation::{apart, logits};
+use crate::support::safetensors_writer;
+use crate::{fixtures, pairs, values, write};
+
+/// Checkpoints of the families that run: llama, gemma3, mixtral, and those of the suites.
+fn sources() -> Vec<PathBuf> {
+    let mut all = fixtures::checkpoints();
+    all.extend(pairs().into_iter().map(|(_, source)| source));
+    all.retain(|folder| {
+        let checkpoint = open_checkpoint(folder);
+        checkpoint.is_ok_and(|c| skulk::arch::ArchSpec::from_checkpoint(&*c).is_ok())
+    });
+    all.dedup();
+    all
+}
+
+fn options(storage: VindexStorage) -> ExtractOptions {
+    ExtractOptions::default().storage(storage).threads(2)
+}
+
+/// The source with all numbers as f32, in which engines add in the order that they have for f32.
+fn wide(source: &Path) -> tempfile::TempDir {
+    let wide = scratch();
+    let checkpoint = open_checkpoint(source).unwrap();
+    write::safetensors(&*checkpoint, source, "", wide.path());
+    wide
+}
+
+#[test]
+fn f32_folders_generate_the_same_bit_for_bit() {
+    for source in sources() {
+        let (_folder, own) = extracted(&source, options(VindexStorage::F32));
+        let wide = wide(&source);
+        assert!(logits(&own, &source) == logits(wide.path(), &source), "{}", source.display());
+    }
+}
+
+/// f16 keeps 11 bits of each number; Q4_K is what its own decoded weights give, within what quantised products are
+/// off, and loses up to 0.45 of untrained models' logits, as LARQL's folders of them do.
+#[test]
+fn smaller_folders_generate_what_their_sources_do() {
+    for source in sources() {
+        let wide = wide(&source);
+        let expected = logits(wide.path(), &source);
+        let (_folder, f16) = extracted(&source, options(VindexStorage::F16));
+        let off = apart(&logits(&f16, &source), &expected);
+        assert!(off < 2e-3, "{}: {off} at f16", source.display());
+
+        let (_folder, q4k) = extracted(&source, options(VindexStorage::Q4K));
+        let found = logits(&q4k, &source);
+        let decoded = scratch();
+        let vindex = VindexReader::open(&q4k).unwrap();
+        write::safetensors(&vindex, &source, "model.", decoded.path());
+        let off = apart(&found, &logits(decoded.path(), &source));
+        assert!(off < 2e-3, "{}: {off} from its own weights", source.display());
+        let off = apart(&found, &expected);
+        assert!(off < 0.45, "{}: {off} at q4k", source.display());
+    }
+}
+
+/// A vindex is a checkpoint too: extracted again, at the same or another storage, it is the same.
+#[test]
+fn folders_are_sources() {
+    let source = super::own();
+    let (_first, f32) = extracted(&source, options(VindexStorage::F32).name("n"));
+    for storage in VindexStorage::ALL {
+        let (_a, direct) = extracted(&source, options(storage).name("n"));
+        let (_b, again) = extracted(&f32, options(storage).name("n"));
+        assert_eq!(super::difference(&super::timeless(&direct), &super::timeless(&again)), None, "{storage}");
+    }
+    // Blocks are copied as they are.
+    let (_c, q4k) = extracted(&source, options(VindexStorage::Q4K).name("n"));
+    let (_d, again) = extracted(&q4k, options(VindexStorage::Q4K).name("n"));
+    let [first, second] = [&q4k, &again].map(|folder| VindexReader::open(folder).unwrap());
+    for tensor in first.tensors().iter().filter(|tensor| tensor.dtype.is_quantised()) {
+        let [first, second] = [&first, &second].map(|v| v.region(&tensor.name).unwrap());
+        assert!(first.bytes() == second.bytes(), "{}", tensor.name);
+    }
+}
+
+/// A llama with biases on all projections.
+fn with_biases(source: &Path) -> tempfile::TempDir {
+    let checkpoint = open_checkpoint(source).unwrap();
+    let folder = scratch();
+    let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
+    let bytes = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    for tensor in checkpoint.tensors() {
+        let region: Region = checkpoint.region(&tensor.name).unwrap();
+        tensors.push((tensor.name.clone(), region.shape().to_vec(), bytes(&values(&region))));
+        if let Some(projection) = tensor.name.strip_suffix("_proj.weight") {
+            let n = region.rows();
+            let bias: Vec<f32> = (0..n).map(|i| ((i * 7 % 31) as f32 - 15.0) / 64.0).collect();
+            tensors.push((format!("{projection}_proj.bias"), vec![n], bytes(&bias)));
+        }
+    }
+    let tensors: Vec<_> = tensors.iter().map(|(n, s, b)| (n.as_str(), "F32", &s[..], &b[..])).collect();
+    std::fs::write(folder.path().join("model.safetensors"), safetensors_writer::file(&tensors)).unwrap();
+    let mut config: Value = fixtures::json(&source.join("config.json"));
+    config["attention_bias"] = json!(true);
+    config["mlp_bias"] = json!(true);
+    config["rms_norm_eps"] = json!(1e-3);
+    config["rope_parameters"] = json!({ "rope_type": "linear", "factor": 4.0, "rope_theta": 5e5 });
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    for name in ["tokenizer.json", "generation_config.json", "reference.json"] {
+        std::fs::copy(source.join(name), folder.path().join(name)).unwrap();
+    }
+    folder
+}
+
+/// What LARQL's schema loses is kept: biases, norm epsilon, rope scaling, the context's length, stop tokens.
+#[test]
+fn nothing_of_the_model_is_lost() {
+    let source = with_biases(&super::own());
+    let expected = logits(source.path(), source.path());
+    let plain = wide(&super::own());
+    assert!(apart(&logits(plain.path(), source.path()), &expected) > 0.1);
+    for (storage, limit) in [(VindexStorage::F32, 0.0), (VindexStorage::F16, 2e-3), (VindexStorage::Q4K, 0.45)] {
+        let (_folder, own) = extracted(source.path(), options(storage));
+        let off = apart(&logits(&own, source.path()), &expected);
+        assert!(off <= limit, "{off} at {storage}");
+        let [found, origin] = [own.as_path(), source.path()].map(|path| {
+            let checkpoint = open_checkpoint(path).unwrap();
+            let mut spec = skulk::arch::ArchSpec::from_checkpoint(&*checkpoint).unwrap();
+            spec.names = skulk::arch::ArchSpec::from_checkpoint(&VindexReader::open(&own).unwrap()).unwrap().names;
+            let tokenizer = skulk::Tokenizer::from_checkpoint(&*checkpoint).unwrap();
+            (spec, tokenizer.eos_ids().to_vec())
+        });
+        assert_eq!(found, origin);
+        let vindex = VindexReader::open(&own).unwrap();
+        let bias = vindex.region("layers.1.mlp.gate_proj.bias").unwrap();
+        assert_eq!(bias.dtype() == DType::F16, storage == VindexStorage::F16);
+        assert_eq!(values(&bias)[3], (21.0 - 15.0) / 64.0);
+    }
+}
+
+/// Quantised blocks of a GGUF file are taken as they are, the rows of query and key heads put in order.
+#[test]
+fn quantised_files_lose_nothing_again() {
+    let Some(path) = fixtures::gemma() else { return };
+    let checkpoint = open_checkpoint(&path).unwrap();
+    // Tokens of 262,144 rows take too long without optimisation.
+    let (_folder, own) = extracted(&path, options(VindexStorage::Q4K).feature_tokens(0));
+    let vindex = VindexReader::open(&own).unwrap();
+    let mut copied = 0;
+    for layer in 0..18 {
+        for (name, word) in [("q_proj", "attn_q"), ("o_proj", "attn_output"), ("v_proj", "attn_v")] {
+            let stored = checkpoint.region(&format!("blk.{layer}.{word}.weight")).unwrap();
+            let found = vindex.region(&format!("layers.{layer}.self_attn.{name}.weight")).unwrap();
+            if stored.dtype() == found.dtype() && !found.is_padded() {
+                assert!(stored.bytes() == found.bytes(), "{layer}: {name}");
+                copied += 1;
+            }
+        }
+    }
+    assert!(copied > 0);
+}
