@@ -191,11 +191,12 @@ class VindexReader:
         ImportError without NumPy.
         """
         _arrays.numpy()
-        # Arrays without dimensions have `__iter__`, too.
-        if isinstance(token, Iterable) and getattr(token, "ndim", 1):
+        # Arrays without dimensions look as if they could be iterated, too.
+        if isinstance(token, Iterable) and getattr(token, "ndim", None) != 0:
             ids = list(token)
             return _arrays.floats(self._vindex.embed(ids)).reshape(len(ids), self.hidden_size)
-        return _arrays.floats(self._vindex.embed([token]))
+        one: Any = token
+        return _arrays.floats(self._vindex.embed([one]))
 
     def nearest(
         self,
