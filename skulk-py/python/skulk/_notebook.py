@@ -95,7 +95,7 @@ def vindex(reader: VindexReader) -> str:
 def extracted(report: ExtractReport) -> str:
     """The files that were written, and what to know about them."""
     rows = [(file.name, file.part, _size(file.bytes)) for file in report.files]
-    caption = f"{report.path}: {_size(report.bytes)} in {report.seconds:.1f} s"
+    caption = f"{report.path.name}: {_size(report.bytes)} in {report.seconds:.1f} s"
     notes = "".join(f"<p>{escape(warning)}</p>" for warning in report.warnings)
     return _listing(caption, ("file", "part", "size"), rows) + notes
 
@@ -103,7 +103,7 @@ def extracted(report: ExtractReport) -> str:
 def sliced(report: SliceReport) -> str:
     """The slice's files, and how they came there."""
     rows = [(file.name, file.method, _size(file.bytes)) for file in report.files]
-    caption = f"{report.path}: {_size(report.bytes)}, {_size(report.written_bytes)} of them written"
+    caption = f"{report.path.name}: {_size(report.bytes)}, {_size(report.written_bytes)} of them written"
     if report.lacks:
         caption += f"; it lacks {', '.join(report.lacks)}"
     return _listing(caption, ("file", "method", "size"), rows)
@@ -113,7 +113,7 @@ def verified(report: VerifyReport) -> str:
     """The folder's files and how they were found, and what is wrong."""
     rows = [(file.name, file.part or "", _size(file.bytes), file.status) for file in report.files]
     problems = "".join(f"<li>{escape(str(problem))}</li>" for problem in report.problems)
-    caption = f"{report.path}: {'sound' if report.is_sound else f'{len(report.problems)} problems'}"
+    caption = f"{report.path.name}: {'sound' if report.is_sound else f'{len(report.problems)} problems'}"
     return _listing(caption, ("file", "part", "size", "status"), rows) + (f"<ul>{problems}</ul>" if problems else "")
 
 
