@@ -29,7 +29,8 @@ pub(crate) fn description<'py>(py: Python<'py>, found: &Description) -> Any<'py>
         let Edge { target, relation, also, .. } = edge;
         let (place, source) = ((edge.layer, edge.feature), edge.source.map(|source| source.as_str()));
         let (first, last) = (edge.layer_min, edge.layer_max);
-        let fields = (target, edge.gate_score, place.0, place.1, relation, source, first, last, edge.count, also);
+        let fields =
+            (target, edge.gate_score, place.0, place.1, relation, source, first, last, edge.count, also);
         data(py, "Edge", fields)
     };
     let edges = found.edges.iter().map(edge).collect::<PyResult<Vec<_>>>()?;
@@ -37,7 +38,8 @@ pub(crate) fn description<'py>(py: Python<'py>, found: &Description) -> Any<'py>
 }
 
 pub(crate) fn feature<'py>(py: Python<'py>, feature: &Feature) -> Any<'py> {
-    let token = feature.tokens.iter().map(|token| data(py, "FeatureToken", (token.id.0, &token.text, token.logit)));
+    let token =
+        feature.tokens.iter().map(|token| data(py, "FeatureToken", (token.id.0, &token.text, token.logit)));
     let tokens = token.collect::<PyResult<Vec<_>>>()?;
     let label = |label: &Label| data(py, "Label", (&label.name, label.source.as_str()));
     let label = feature.label.as_ref().map(label).transpose()?;

@@ -6,6 +6,7 @@ mod cancel;
 mod card;
 mod convert;
 mod error;
+mod extract;
 mod generation;
 mod json;
 mod model;
@@ -13,6 +14,7 @@ mod plan;
 mod planning;
 mod session;
 mod tokenizer;
+mod verify;
 mod vindex;
 mod wait;
 
@@ -31,6 +33,7 @@ mod _skulk {
             card_text, is_gemma4_family, profile_permissive, profile_reasoning, profile_resolve,
         },
         error::error_kinds,
+        extract::extract,
         generation::Generation,
         model::{Model, devices},
         plan::{
@@ -45,7 +48,8 @@ mod _skulk {
         },
         session::Session,
         tokenizer::Tokenizer,
-        vindex::{Region, Vindex, extract, verify_vindex},
+        verify::verify_vindex,
+        vindex::{Region, Vindex},
     };
 
     #[pymodule_init]

@@ -74,17 +74,17 @@ impl Model {
         options.context = context.map(|n| unsigned("context", n)).transpose()?;
         options.prefill_chunk = unsigned("prefill_chunk", prefill_chunk)?;
         options.kv = choice("kv", kv, [("f16", KvType::F16), ("f32", KvType::F32)])?;
-        let precisions =
-            [("fast", Precision::Fast), ("exact", Precision::Exact), ("bf16", Precision::Bf16)];
+        let precisions = [("fast", Precision::Fast), ("exact", Precision::Exact), ("bf16", Precision::Bf16)];
         options.engine_options.precision = choice("precision", precision, precisions)?;
-        let memories =
-            [("auto", Memory::Auto), ("mapped", Memory::Mapped), ("resident", Memory::Resident)];
+        let memories = [("auto", Memory::Auto), ("mapped", Memory::Mapped), ("resident", Memory::Resident)];
         options.engine_options.memory = choice("memory", memory, memories)?;
         options.engine_options.screen_head = screen_head;
         let load = |cancel, layers: Sender<_>| {
             options.cancel = cancel;
             // Nobody listens any more once the wait has ended with an exception.
-            let options = options.progress(move |done| drop(layers.send(done)));
+            let options = options.progress(move |done| {
+                let _ = layers.send(done);
+            });
             skulk::Model::open(path, &options)
         };
         let report = |layers: Progress| match &progress {

@@ -1,5 +1,4 @@
-//! How does Python read, write and check vindex folders? What is behind `skulk.VindexReader`; `skulk.extract` and
-//! `skulk.verify_vindex`.
+//! How does Python read, browse and slice vindex folders? What is behind `skulk.VindexReader`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,10 +8,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 use skulk::vindex::{
-    Band, DescribeOptions, ExtractOptions, ExtractProgress, PartFile, RelationsOptions, SelectOptions,
-    SelectOrder, SliceCopy, SliceOptions, SlicePreset, SliceProgress, VerifyOptions, VerifyProgress,
-    VerifyReport, VindexBrowser, VindexLevel, VindexPart, VindexStorage, VindexWriter, WalkOptions,
-    verify_vindex as verify,
+    Band, DescribeOptions, PartFile, RelationsOptions, SelectOptions, SelectOrder, SliceCopy, SliceOptions,
+    SlicePreset, SliceProgress, VindexBrowser, VindexPart, WalkOptions,
 };
 use skulk::{Checkpoint, EngineOptions, VindexReader};
 
@@ -88,8 +85,14 @@ impl Vindex {
         let files = self.reader.files();
         let tensor = self.reader.tensors().iter().map(|tensor| {
             let file = files.get(tensor.file).map(|file| file.path());
-            let fields =
-                (&tensor.name, tensor.dtype.label(), tuple(py, &tensor.shape)?, file, tensor.offset, tensor.len);
+            let fields = (
+                &tensor.name,
+                tensor.dtype.label(),
+                tuple(py, &tensor.shape)?,
+                file,
+                tensor.offset,
+                tensor.len,
+            );
             data(py, "TensorInfo", fields)
         });
         tensor.collect()
@@ -104,6 +107,7 @@ impl Vindex {
         py.detach(|| self.reader.gates(layer)).map(Region).map_err(raise)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn slice<'py>(
         &self,
         py: Python<'py>,
@@ -131,7 +135,9 @@ impl Vindex {
             options.threads = unsigned("threads", threads)?;
         }
         let work = |cancel, steps: Sender<SliceProgress>| {
-            let options = options.cancel(cancel).progress(move |step| drop(steps.send(step)));
+            let options = options.cancel(cancel).progress(move |step| {
+                let _ = steps.send(step);
+            });
             self.reader.slice(target, &options)
         };
         let report = run(py, cancel, work, |step| {
@@ -251,6 +257,7 @@ impl Vindex {
         found.iter().map(|feature| browse::feature(py, feature)).collect()
     }
 
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn select<'py>(
         &self,
         py: Python<'py>,
@@ -324,111 +331,8 @@ impl Region {
     }
 }
 
-/// Writes the model of a checkpoint as a vindex folder, which LARQL reads too.
-///
-/// `source` is whatever `Model.load` takes; `target` must not exist or be empty. `level` is how much of the model:
-/// "browse", "attention", "inference" or "all". `storage` keeps weights as "f32", "f16" or "q4k"; with "q4k" everything
-/// that generation takes is written, `down_q4k` makes down projections smaller, `feature_major_down` adds them
-/// transposed, and `gate_vectors=False` leaves out what the quantised gate projections stand for. `feature_tokens` are
-/// kept for each feature; 0: none. `name` is the model's in the index: its file's or folder's by default. `threads` are
-/// those of computing (all by default). After an interruption, calling again with the same arguments continues where
-/// it ended, or with `restart` anew.
-/// `progress` is called with a `skulk.vindex.VindexProgress`. `cancel` and Ctrl-C end the work soon.
-#[pyfunction]
-#[pyo3(signature = (source, target, *, level="all", storage="f16", down_q4k=false, feature_major_down=false, gate_vectors=true, feature_tokens=10, name=None, threads=None, restart=false, progress=None, cancel=None))]
-#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
-pub(crate) fn extract<'py>(
-    py: Python<'py>,
-    source: PathBuf,
-    target: PathBuf,
-    level: &str,
-    storage: &str,
-    down_q4k: bool,
-    feature_major_down: bool,
-    gate_vectors: bool,
-    feature_tokens: i128,
-    name: Option<String>,
-    threads: Option<i128>,
-    restart: bool,
-    progress: Option<Bound<'py, PyAny>>,
-    cancel: Option<&Bound<'_, CancelToken>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let mut options = ExtractOptions::default()
-        .level(choice("level", level, VindexLevel::ALL.map(|level| (level.as_str(), level)))?)
-        .storage(choice("storage", storage, VindexStorage::ALL.map(|storage| (storage.as_str(), storage)))?)
-        .down_q4k(down_q4k)
-        .feature_major_down(feature_major_down)
-        .gate_vectors(gate_vectors)
-        .feature_tokens(unsigned("feature_tokens", feature_tokens)?)
-        .restart(restart);
-    options.name = name;
-    if let Some(threads) = threads {
-        options.threads = unsigned("threads", threads)?;
-    }
-    let work = |cancel, steps: Sender<ExtractProgress>| {
-        let options = options.cancel(cancel).progress(move |step| drop(steps.send(step.clone())));
-        let checkpoint = skulk::open_checkpoint(source)?;
-        VindexWriter::new(&*checkpoint, options)?.write(target)
-    };
-    let report = run(py, cancel, work, |step| {
-        tell(py, progress.as_ref(), &step.file, step.layer, step.done.bytes(), step.total.bytes())
-    })?;
-    let files = report
-        .files
-        .iter()
-        .map(|file| data(py, "ExtractFile", (&file.name, file.part.as_str(), file.bytes.bytes())));
-    let files = files.collect::<PyResult<Vec<_>>>()?;
-    let (bytes, resumed) = (report.bytes.bytes(), report.resumed.bytes());
-    let seconds = report.elapsed.as_secs_f64();
-    data(py, "ExtractReport", (&report.path, files, bytes, resumed, seconds, &report.warnings))
-}
-
-/// Verifies a vindex folder, which need not be one that opens: what keeps it from that is a problem of the report.
-///
-/// Sizes, structure and, with `hashes`, all hashes that the folder has; `values` looks for numbers that are infinite or
-/// none, which reads all weights. `threads` are pieces of files that are looked at at a time (all the hardware's by
-/// default). `progress` is called with a `skulk.vindex.VindexProgress`. `cancel` and Ctrl-C end the work soon.
-#[pyfunction]
-#[pyo3(signature = (path, *, hashes=true, values=false, threads=None, progress=None, cancel=None))]
-pub(crate) fn verify_vindex<'py>(
-    py: Python<'py>,
-    path: PathBuf,
-    hashes: bool,
-    values: bool,
-    threads: Option<i128>,
-    progress: Option<Bound<'py, PyAny>>,
-    cancel: Option<&Bound<'_, CancelToken>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let mut options = VerifyOptions::default().hashes(hashes).values(values);
-    if let Some(threads) = threads {
-        options.threads = unsigned("threads", threads)?;
-    }
-    let work = |cancel, steps: Sender<VerifyProgress>| {
-        verify(path, &options.cancel(cancel).progress(move |step| drop(steps.send(step))))
-    };
-    let report = run(py, cancel, work, |step| {
-        tell(py, progress.as_ref(), &step.file, None, step.bytes_done, step.bytes_total)
-    })?;
-    verify_report(py, &report)
-}
-
-fn verify_report<'py>(py: Python<'py>, report: &VerifyReport) -> PyResult<Bound<'py, PyAny>> {
-    let files = report.files.iter().map(|file| {
-        let part = file.part.map(VindexPart::as_str);
-        data(py, "VerifiedFile", (&file.name, part, file.bytes, file.status.as_str()))
-    });
-    let problems = report.problems.iter().map(|problem| {
-        let range = problem.range.as_ref().map(|range| (range.start, range.end));
-        let (kind, text) = (problem.kind.as_str(), problem.to_string());
-        data(py, "VerifyProblem", (&problem.file, range, kind, &problem.tensor, &problem.message, text))
-    });
-    let (files, problems) =
-        (files.collect::<PyResult<Vec<_>>>()?, problems.collect::<PyResult<Vec<_>>>()?);
-    data(py, "VerifyReport", (&report.path, files, problems, report.bytes_read, report.to_string()))
-}
-
 /// Calls back with how far some work is.
-fn tell(
+pub(crate) fn tell(
     py: Python<'_>,
     progress: Option<&Bound<'_, PyAny>>,
     file: &str,

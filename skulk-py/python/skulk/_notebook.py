@@ -113,7 +113,7 @@ def verified(report: VerifyReport) -> str:
     """The folder's files and how they were found, and what is wrong."""
     rows = [(file.name, file.part or "", _size(file.bytes), file.status) for file in report.files]
     problems = "".join(f"<li>{escape(str(problem))}</li>" for problem in report.problems)
-    caption = f"{report.path.name}: {'sound' if report.is_sound else f'{len(report.problems)} problems'}"
+    caption = f"{report.path.name}: {'damaged' if problems else 'sound'}"
     return _listing(caption, ("file", "part", "size", "status"), rows) + (f"<ul>{problems}</ul>" if problems else "")
 
 
