@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::io::Write;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
@@ -150,13 +151,13 @@ fn nearest(bench: &mut Bench) {
     }
     let table = matrix(&MappedFile::open(file.path()).unwrap(), DType::BF16, [HEAD, WIDTH]).unwrap();
     let queries: Vec<f32> = (0..FFN * WIDTH).map(|_| normal(0.02)).collect();
-    let (computed, runs) = (Cell::new(0), Cell::new(0));
+    let (computed, runs) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     let throughput = Throughput::Elements((2 * FFN * HEAD * WIDTH) as u64);
     bench.run(&name, Some(throughput), |operations| {
         let start = Instant::now();
-        let mut run = operations.nearest(&table, &queries, K, &computed).unwrap();
+        let mut run = operations.nearest(&table, queries.clone(), K, Rc::clone(&computed)).unwrap();
         println!("copied in {:.2} s", start.elapsed().as_secs_f64());
-        let runs = &runs;
+        let runs = Rc::clone(&runs);
         Box::new(move || {
             runs.set(runs.get() + 1);
             run()

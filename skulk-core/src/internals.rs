@@ -4,6 +4,7 @@
 //! library's interface: exists with the feature `bench-internals` only.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use crate::CancelToken;
 use crate::arch::{Activation, AttentionSpec, RopeLayout};
@@ -169,22 +170,22 @@ impl Operations {
     }
 
     /// The `k` rows of a table with the largest products with each query, all of which are of the table's width.
-    /// Made ready here: the table's copy. The closure adds to `computed` how many products it computed exactly.
+    /// Made ready here: the table's copy. Each run adds to `computed` how many products were computed exactly.
     ///
     /// # Errors
     /// See above.
-    pub fn nearest<'a>(
-        &'a self,
+    pub fn nearest(
+        &self,
         table: &Region,
-        queries: &'a [f32],
+        queries: Vec<f32>,
         k: usize,
-        computed: &'a Cell<u64>,
-    ) -> Result<Run<'a>> {
+        computed: Rc<Cell<u64>>,
+    ) -> Result<Run<'_>> {
         let cancel = CancelToken::new();
         let nearest = Nearest::new(&self.0, table, &cancel)?;
         let mut found = Vec::new();
         Ok(Box::new(move || {
-            computed.set(computed.get() + nearest.find(queries, k, &cancel, &mut found)?);
+            computed.set(computed.get() + nearest.find(&queries, k, &cancel, &mut found)?);
             Ok(())
         }))
     }

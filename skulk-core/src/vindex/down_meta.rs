@@ -24,7 +24,8 @@ use serde::Deserialize;
 use super::{invalid, truncated};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
-use crate::weights::{MappedFile, Mapping};
+use crate::weights::MappedFile;
+use crate::weights::mmap::Mapping;
 
 /// What files start with, and what some did once.
 const MAGIC: [&[u8; 4]; 2] = [b"TEMD", b"DMET"];
@@ -58,7 +59,7 @@ enum Records {
     /// Of a binary file, where they lie.
     Binary { bytes: Bytes, layers: Vec<Range<usize>> },
     /// Of a text, by layer and feature.
-    Text(BTreeMap<(usize, usize), FeatureTokens>),
+    Text(BTreeMap<(u32, u32), FeatureTokens>),
 }
 
 #[derive(Debug)]
@@ -143,7 +144,7 @@ impl DownMeta {
     pub fn num_layers(&self) -> usize {
         match &self.records {
             Records::Binary { layers, .. } => layers.len(),
-            Records::Text(records) => records.last_key_value().map_or(0, |((layer, _), _)| layer + 1),
+            Records::Text(records) => records.last_key_value().map_or(0, |((layer, _), _)| after(*layer)),
         }
     }
 
@@ -153,10 +154,11 @@ impl DownMeta {
             Records::Binary { layers, .. } => {
                 layers.get(layer).map_or(0, |layer| layer.len() / record_bytes(self.top_k))
             }
-            Records::Text(records) => records
-                .range((layer, 0)..=(layer, usize::MAX))
-                .next_back()
-                .map_or(0, |((_, feature), _)| feature + 1),
+            Records::Text(records) => {
+                let of_layer = u32::try_from(layer).ok().map(|layer| (layer, 0)..=(layer, u32::MAX));
+                let last = of_layer.and_then(|of_layer| records.range(of_layer).next_back());
+                last.map_or(0, |((_, feature), _)| after(*feature))
+            }
         }
     }
 
@@ -174,7 +176,10 @@ impl DownMeta {
                 let any = is_one(&(top_token, c_score)) || !tokens.is_empty();
                 any.then_some(FeatureTokens { top_token, c_score, tokens })
             }
-            Records::Text(records) => records.get(&(layer, feature)).cloned(),
+            Records::Text(records) => {
+                let place = (u32::try_from(layer).ok()?, u32::try_from(feature).ok()?);
+                records.get(&place).cloned()
+            }
         }
     }
 }
@@ -182,6 +187,11 @@ impl DownMeta {
 /// Bytes of a record; a file that has one is as long, so that this fits.
 fn record_bytes(top_k: usize) -> usize {
     PAIR.saturating_mul(top_k).saturating_add(PAIR)
+}
+
+/// The number of things up to that of this number.
+fn after(number: u32) -> usize {
+    (number as usize).saturating_add(1)
 }
 
 fn number(bytes: &[u8], at: usize) -> u32 {
@@ -243,9 +253,9 @@ struct Header {
 #[derive(Deserialize)]
 struct Record {
     #[serde(alias = "l")]
-    layer: usize,
+    layer: u32,
     #[serde(alias = "f")]
-    feature: usize,
+    feature: u32,
     #[serde(alias = "i", default)]
     top_token_id: u32,
     #[serde(alias = "c", default)]
@@ -408,12 +418,6 @@ mod tests {
     fn lines_are_read_in_both_spellings() {
         let text = br#"{"_header": true, "dimension": 4}
 
-            {"layer": 1, "feature": 2, "top_token": " Paris", "top_token_id": 7, "c_score": 2.5,
-             "top_k": []}"#
-            .map(|byte| if byte == b'\n' { b' ' } else { byte });
-        assert!(DownMeta::parse_lines(&text, Path::new("down_meta.jsonl")).unwrap().num_layers() == 0);
-        let text = br#"{"_header": true, "dimension": 4}
-
 {"layer": 1, "feature": 2, "top_token": "a", "top_token_id": 7, "c_score": 2.5, "top_k": [{"token": "a", "token_id": 7, "logit": 2.5}, {"token": "b", "token_id": 3, "logit": -1}]}
 {"l": 3, "f": 0, "t": "c", "i": 4, "c": 0.5, "k": [{"t": "c", "i": 4, "s": 0.5}]}
 "#;
@@ -423,7 +427,9 @@ mod tests {
         assert_eq!(meta.feature(1, 2), Some(tokens(&[(7, 2.5), (3, -1.0)])));
         assert_eq!(meta.feature(3, 0), Some(tokens(&[(4, 0.5)])));
         assert_eq!(meta.feature(1, 1), None);
-        for wrong in ["{", "[]", "{\"layer\": 1}", "{\"l\": -1, \"f\": 0}", "{\"l\": 0, \"f\": 0, \"i\": 4294967296}"] {
+        for wrong in
+            ["{", "[]", "{\"layer\": 1}", "{\"l\": -1, \"f\": 0}", "{\"l\": 0, \"f\": 0, \"i\": 4294967296}"]
+        {
             let error = DownMeta::parse_lines(wrong.as_bytes(), Path::new("down_meta.jsonl")).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::CheckpointInvalid, "{wrong}");
             assert!(error.to_string().contains("down_meta.jsonl"), "{error}");

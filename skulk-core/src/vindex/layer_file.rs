@@ -64,8 +64,11 @@ impl LayerHeader {
         let mut bytes = MAGIC.to_vec();
         for size in [1, id(self.dtype)?, self.entries.len(), self.intermediate, self.hidden] {
             let number = u32::try_from(size).map_err(|_| {
-                Error::new(ErrorKind::TensorShape, format!("expected a size of at most 2^32 - 1, found {size}"))
-                    .with_hint("the source is damaged or hostile: fetch it again")
+                Error::new(
+                    ErrorKind::TensorShape,
+                    format!("expected a size of at most 2^32 - 1, found {size}"),
+                )
+                .with_hint("the source is damaged or hostile: fetch it again")
             })?;
             bytes.extend(number.to_le_bytes());
         }
@@ -214,6 +217,9 @@ fn dtype(id: u32) -> Result<DType> {
 
 fn id(dtype: DType) -> Result<usize> {
     DTYPES.iter().position(|known| *known == dtype).ok_or_else(|| {
-        Error::new(ErrorKind::DTypeUnsupported, format!("expected a type that layer files have, found {dtype}"))
+        Error::new(
+            ErrorKind::DTypeUnsupported,
+            format!("expected a type that layer files have, found {dtype}"),
+        )
     })
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use skulk::vindex::{LayerHeader, VindexIndex, read_quant_manifest, read_weight_manifest};
+use skulk::vindex::{DownMeta, LayerHeader, VindexIndex, read_quant_manifest, read_weight_manifest};
 use skulk::weights::gguf::{GgufHeader, GgufValue};
 use skulk::weights::safetensors::SafetensorsHeader;
 use skulk::{Detail, ErrorKind, ModelCard, TensorInfo};
@@ -101,6 +101,27 @@ pub fn vindex_layer(bytes: &[u8]) -> skulk::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Reads `bytes` as what the features of a vindex write, in binary and as lines of JSON, and asks for all of it.
+pub fn vindex_down_meta(bytes: &[u8]) -> skulk::Result<()> {
+    let binary = DownMeta::parse(bytes.to_vec(), Path::new("down_meta.bin"));
+    let lines = DownMeta::parse_lines(bytes, Path::new("down_meta.jsonl"));
+    // Layers and features of lines are any numbers: only the first ones are asked for.
+    for meta in binary.iter().chain(&lines) {
+        for layer in 0..meta.num_layers().min(bytes.len()) {
+            for feature in 0..meta.num_features(layer).min(1 + bytes.len() / 8) {
+                if let Some(feature) = meta.feature(layer, feature) {
+                    assert!(feature.tokens.len() <= meta.top_k().min(bytes.len() / 8));
+                }
+            }
+            assert_eq!(meta.feature(layer, meta.num_features(layer)), None);
+        }
+    }
+    match binary {
+        Err(_) if lines.is_ok() => Ok(()),
+        binary => binary.map(drop),
+    }
 }
 
 fn check_card(card: &ModelCard) {

@@ -202,10 +202,15 @@ fn no_bytes_break_the_parsers() {
     [1u32, 0, 1, 1, 1].into_iter().for_each(|n| layer.extend(n.to_le_bytes()));
     [56u64, 8, 64, 1024].into_iter().for_each(|n| layer.extend(n.to_le_bytes()));
     layer.resize(64 + 1024, 0);
-    let targets: [(&str, Exercise, Vec<u8>); 3] = [
+    let down_meta = std::fs::read(made.join("made/tiny-llama320.q4k.vindex/down_meta.bin")).unwrap();
+    let mut lines = "{\"_header\": true}\n".to_owned();
+    lines += r#"{"layer": 0, "feature": 1, "top_token_id": 9, "c_score": 1.5, "top_k": [{"token_id": 9, "logit": 1.5}]}"#;
+    let targets: [(&str, Exercise, Vec<u8>); 5] = [
         ("vindex_index", exercise::vindex_index, index),
         ("vindex_manifest", exercise::vindex_manifest, manifest),
         ("vindex_layer", exercise::vindex_layer, layer),
+        ("vindex_down_meta", exercise::vindex_down_meta, down_meta),
+        ("vindex_down_meta", exercise::vindex_down_meta, lines.into_bytes()),
     ];
     let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(6);
     for (name, exercise, seed) in targets {

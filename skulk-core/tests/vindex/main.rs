@@ -6,12 +6,12 @@
 mod exercise;
 #[path = "../support/fixtures.rs"]
 mod fixtures;
-#[path = "../support/mod.rs"]
-#[allow(dead_code)] // Other tests use the rest.
-mod support;
 #[path = "../parity/stages.rs"]
 #[allow(dead_code)] // Other tests use the rest.
 mod stages;
+#[path = "../support/mod.rs"]
+#[allow(dead_code)] // Other tests use the rest.
+mod support;
 
 mod extract;
 mod folders;

@@ -100,7 +100,9 @@ impl Stored {
         let tasks = out.par_chunks_mut(at_once * row_bytes).zip(turned.par_chunks(at_once * rows));
         first_error(tasks.enumerate().map(|(task, (out, values))| {
             cancel.check()?;
-            for (i, (values, out)) in values.chunks_exact(rows).zip(out.chunks_exact_mut(row_bytes)).enumerate() {
+            for (i, (values, out)) in
+                values.chunks_exact(rows).zip(out.chunks_exact_mut(row_bytes)).enumerate()
+            {
                 let column = columns.start + task * at_once + i;
                 encode_row(self.dtype, values, out).map_err(|at| self.unfit(at, column, values.get(at)))?;
             }
@@ -165,7 +167,9 @@ impl Stored {
                         out.copy_from_slice(bytes);
                         true
                     }
-                    Some((DType::Q6_K, bytes)) if self.dtype == DType::Q6_K_Linear && bytes.len() == out.len() => {
+                    Some((DType::Q6_K, bytes))
+                        if self.dtype == DType::Q6_K_Linear && bytes.len() == out.len() =>
+                    {
                         from_interleaved(bytes, out);
                         true
                     }

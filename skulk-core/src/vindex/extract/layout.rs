@@ -145,7 +145,10 @@ impl<'a> Layout<'a> {
                 arch.layers.iter().any(|l| l.ffn.bias || l.attention.qkv_bias || l.attention.output_bias),
                 "LARQL 0.1 computes without the biases that are in this folder",
             ),
-            (arch.norm.eps != 1e-6, "LARQL 0.1 computes with a norm epsilon of 1e-6, which is not the model's"),
+            (
+                arch.norm.eps != 1e-6,
+                "LARQL 0.1 computes with a norm epsilon of 1e-6, which is not the model's",
+            ),
             (
                 arch.ropes.iter().any(|rope| rope.scaling != crate::arch::RopeScaling::None),
                 "LARQL 0.1 computes without the rope scaling of this model",

@@ -20,7 +20,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-pub use options::{ExtractCallback, ExtractFile, ExtractOptions, ExtractProgress, ExtractReport, VindexStorage};
+pub use options::{
+    ExtractCallback, ExtractFile, ExtractOptions, ExtractProgress, ExtractReport, VindexStorage,
+};
 
 use self::keys::Keys;
 use self::plan::{Plan, PlanFile};

@@ -230,7 +230,10 @@ impl ExtractOptions {
             );
         }
         if !(1..=Self::MAX_THREADS).contains(&self.threads) {
-            return invalid("threads", format!("expected 1 to {}, found {}", Self::MAX_THREADS, self.threads));
+            return invalid(
+                "threads",
+                format!("expected 1 to {}, found {}", Self::MAX_THREADS, self.threads),
+            );
         }
         Ok(())
     }

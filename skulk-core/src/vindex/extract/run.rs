@@ -65,6 +65,7 @@ pub(super) fn write(writer: &VindexWriter<'_>, target: &Path) -> Result<ExtractR
     let state = match left {
         Some(state) => {
             state.expect(&identity, &work.folder())?;
+            work.keep(|name| writer.plan.files.iter().any(|file| file.name == name))?;
             state
         }
         None => {
@@ -264,7 +265,9 @@ impl<'a> Batches<'a> {
 
     /// The section's tensor, mapped.
     fn tensor(&mut self) -> Result<Option<Arc<SourceTensor>>> {
-        if let (None, Content::Rows(tensor) | Content::Columns(tensor)) = (&self.tensor, &self.section.content) {
+        if let (None, Content::Rows(tensor) | Content::Columns(tensor)) =
+            (&self.tensor, &self.section.content)
+        {
             self.tensor = Some(Arc::new(self.source.tensor(&tensor.key)?));
         }
         Ok(self.tensor.clone())

@@ -14,8 +14,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::vindex::hashes::{FileHashes, hex};
 use crate::weights::{Checkpoint, io_error};
 
-/// What bytes depend on, each with a name for messages.
-pub(super) type Identity = BTreeMap<String, String>;
+/// What bytes depend on, each with a name for messages; what says most comes first.
+pub(super) type Identity = Vec<(String, String)>;
 
 /// How far an extraction came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,23 +59,21 @@ impl State {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] naming what differs.
     pub(super) fn expect(&self, wanted: &Identity, folder: &Path) -> Result<()> {
-        let names = self.identity.keys().chain(wanted.keys());
-        let Some(name) = names.into_iter().find(|name| self.identity.get(*name) != wanted.get(*name)) else {
+        let of = |identity: &Identity, name: &str| {
+            let found = identity.iter().find(|(other, _)| other == name);
+            found.map_or("none".to_owned(), |(_, value)| value.clone())
+        };
+        let names = wanted.iter().chain(&self.identity).map(|(name, _)| name.as_str());
+        let found = names.map(|name| (name, of(&self.identity, name), of(wanted, name)));
+        let Some((name, left, wanted)) = found.into_iter().find(|(_, left, wanted)| left != wanted) else {
             return Ok(());
         };
-        let of = |map: &Identity| map.get(name).map_or("none".to_owned(), String::clone);
         Err(Error::new(
             ErrorKind::InvalidArgument,
-            format!(
-                "expected to continue an interrupted extraction with {name} `{}`, found `{}`",
-                of(&self.identity),
-                of(wanted)
-            ),
+            format!("expected to continue an interrupted extraction with {name} `{left}`, found `{wanted}`"),
         )
         .with("file", folder.display())
-        .with_hint(
-            "extract with the same options from the same files, or set `restart`, which begins anew",
-        ))
+        .with_hint("extract with the same options from the same files, or set `restart`, which begins anew"))
     }
 }
 
@@ -88,7 +86,7 @@ pub(super) fn identity(
     checkpoint: &dyn Checkpoint,
 ) -> Result<Identity> {
     let mut identity = Identity::new();
-    let mut put = |name: &str, value: String| identity.insert(name.to_owned(), value);
+    let mut put = |name: &str, value: String| identity.push((name.to_owned(), value));
     put("version", env!("CARGO_PKG_VERSION").to_owned());
     put("level", options.level.as_str().to_owned());
     put("storage", options.storage.to_string());
@@ -97,8 +95,6 @@ pub(super) fn identity(
     put("gate_vectors", options.gate_vectors.to_string());
     put("feature_tokens", options.feature_tokens.to_string());
     put("name", name.to_owned());
-    put("layout", plan.hash()?);
-    put("configuration", hex(Sha256::new_with_prefix(source.config().to_string())));
     for file in checkpoint.files() {
         let path = file.path();
         let meta = std::fs::metadata(path).map_err(|e| io_error(e, path, "inspect"))?;
@@ -109,5 +105,7 @@ pub(super) fn identity(
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
         put(&format!("source {name}"), format!("{} bytes, changed at {changed}", meta.len()));
     }
+    put("configuration", hex(Sha256::new_with_prefix(source.config().to_string())));
+    put("layout", plan.hash()?);
     Ok(identity)
 }

@@ -109,6 +109,21 @@ impl Work {
         std::fs::create_dir_all(&folder).map_err(|e| io_error(e, &folder, "make"))
     }
 
+    /// Removes what an interrupted run, or whoever, left beside files that will be there.
+    pub(super) fn keep(&self, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
+        let root = self.folder();
+        std::fs::create_dir_all(&root).map_err(|e| io_error(e, &root, "make"))?;
+        for folder in folders(&root)? {
+            for path in entries(&folder)? {
+                let name = path.strip_prefix(&root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
+                if !path.is_dir() && !is_wanted(&name) {
+                    std::fs::remove_file(&path).map_err(|e| io_error(e, &path, "remove"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Says on the disk how far it is.
     pub(super) fn save(&self, state: &State) -> Result<()> {
         let path = self.state();
@@ -143,19 +158,19 @@ impl Work {
 }
 
 fn is_empty(folder: &Path) -> Result<bool> {
-    let mut entries = std::fs::read_dir(folder).map_err(|e| io_error(e, folder, "list"))?;
-    Ok(entries.next().is_none())
+    Ok(entries(folder)?.is_empty())
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let listed = std::fs::read_dir(folder)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>());
+    listed.map_err(|e| io_error(e, folder, "list"))
 }
 
 /// A folder and those in it.
 fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut all = vec![folder.to_owned()];
-    for entry in std::fs::read_dir(folder).map_err(|e| io_error(e, folder, "list"))? {
-        let path = entry.map_err(|e| io_error(e, folder, "list"))?.path();
-        if path.is_dir() {
-            all.push(path);
-        }
-    }
+    all.extend(entries(folder)?.into_iter().filter(|path| path.is_dir()));
     Ok(all)
 }
 

@@ -37,7 +37,10 @@ pub(super) fn table(source: &Source<'_>, written: &std::path::Path, floats: DTyp
     let file = MappedFile::open(written)?;
     let len = file.len();
     let name = Keys::EMBEDDINGS.to_owned();
-    Region::map(&file, &TensorInfo { name, dtype: floats, shape: tensor.shape().into(), file: 0, offset: 0, len })
+    Region::map(
+        &file,
+        &TensorInfo { name, dtype: floats, shape: tensor.shape().into(), file: 0, offset: 0, len },
+    )
 }
 
 /// Compares features with the embeddings. Keeps a copy of them, a byte for each element.
@@ -57,7 +60,12 @@ pub(super) struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    pub(super) fn new(cpu: &'a Cpu, table: &Region, tokenizer: &Tokenizer, cancel: &CancelToken) -> Result<Self> {
+    pub(super) fn new(
+        cpu: &'a Cpu,
+        table: &Region,
+        tokenizer: &Tokenizer,
+        cancel: &CancelToken,
+    ) -> Result<Self> {
         let is_empty = empty_tokens(tokenizer, table.rows());
         Ok(Self { nearest: Nearest::new(cpu, table, cancel)?, is_empty })
     }

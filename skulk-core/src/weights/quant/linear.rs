@@ -25,7 +25,6 @@ pub(super) fn dequantise(bytes: &[u8], out: &mut [f32]) {
 
 /// Rewrites a row of Q6_K blocks, candle's and llama.cpp's, in this layout; no value changes. Both take
 /// the same number of bytes.
-#[cfg_attr(not(test), expect(dead_code, reason = "nothing copies rows yet"))]
 pub(crate) fn from_interleaved(row: &[u8], out: &mut [u8]) {
     for (block, linear) in row.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<BYTES>().0) {
         let (codes, scales) = linear.split_at_mut(192);

@@ -4,15 +4,12 @@
 //! types, which is the one thing candle's own tensors cannot do without copying.
 #![allow(unsafe_code)]
 
-#[cfg_attr(not(test), expect(dead_code, reason = "nothing writes rows yet"))]
 mod encode;
 mod expand;
 mod linear;
 
-#[expect(unused_imports, reason = "nothing writes rows yet")]
 pub(crate) use encode::{encode_row, encoded_row_bytes};
 pub(crate) use expand::{Expanded, SEGMENT};
-#[cfg_attr(not(test), expect(unused_imports, reason = "nothing writes rows yet"))]
 pub(crate) use linear::from_interleaved;
 
 use candle_core::quantized::GgmlType;

@@ -38,9 +38,10 @@ fn options_are_checked() {
     }
     let mixtral = open_checkpoint(fixtures::root().join("tests/fixtures/models/mixtral")).unwrap();
     let q4k = ExtractOptions::default().storage(VindexStorage::Q4K);
-    for (options, field) in
-        [(q4k.clone().gate_vectors(false), "gate_vectors"), (q4k.feature_major_down(true), "feature_major_down")]
-    {
+    for (options, field) in [
+        (q4k.clone().gate_vectors(false), "gate_vectors"),
+        (q4k.feature_major_down(true), "feature_major_down"),
+    ] {
         let error = VindexWriter::new(&*mixtral, options).err().unwrap();
         expect(&error, ErrorKind::InvalidArgument, &[field]);
     }
@@ -87,7 +88,7 @@ fn other_options_do_not_continue() {
     for (options, words) in [
         (small().storage(VindexStorage::F32), ["storage", "`f16`", "`f32`"]),
         (small().name("other"), ["name", "`tiny-llama320`", "`other`"]),
-        (small().level(VindexLevel::All), ["layout", "restart", "extraction"]),
+        (small().level(VindexLevel::All), ["level", "`browse`", "`all`"]),
     ] {
         let error = extract(&own(), options, &target).unwrap_err();
         expect(&error, ErrorKind::InvalidArgument, &words);
@@ -109,6 +110,14 @@ fn a_changed_source_does_not_continue() {
     copy(&own(), source.path());
     let target = folder.path().join("v");
     interrupted(source.path(), &target);
+    let config = source.path().join("config.json");
+    let mut other = fixtures::json(&config);
+    other["rms_norm_eps"] = json!(1e-3);
+    std::fs::write(&config, other.to_string()).unwrap();
+    let error = extract(source.path(), small(), &target).unwrap_err();
+    expect(&error, ErrorKind::InvalidArgument, &["configuration", "restart"]);
+    std::fs::copy(own().join("config.json"), &config).unwrap();
+
     let weights = source.path().join("model.safetensors");
     let bytes = std::fs::read(&weights).unwrap();
     // The same bytes, but nobody knows that without reading them.
@@ -116,11 +125,6 @@ fn a_changed_source_does_not_continue() {
     std::fs::write(&weights, bytes).unwrap();
     let error = extract(source.path(), small(), &target).unwrap_err();
     expect(&error, ErrorKind::InvalidArgument, &["source model.safetensors", "changed at", "restart"]);
-    let mut config = fixtures::json(&own().join("config.json"));
-    config["rms_norm_eps"] = json!(1e-3);
-    std::fs::write(source.path().join("config.json"), config.to_string()).unwrap();
-    let error = extract(source.path(), small(), &target).unwrap_err();
-    expect(&error, ErrorKind::InvalidArgument, &["configuration"]);
     extract(source.path(), small().restart(true), &target).unwrap();
 }
 
@@ -189,7 +193,8 @@ fn numbers_that_do_not_fit_are_named() {
     for number in [half::bf16::NAN, half::bf16::INFINITY] {
         let broken = with_number(number);
         for storage in VindexStorage::ALL {
-            let error = extract(broken.path(), small().storage(storage), &folder.path().join("x")).unwrap_err();
+            let error =
+                extract(broken.path(), small().storage(storage), &folder.path().join("x")).unwrap_err();
             expect(&error, ErrorKind::CheckpointInvalid, &place);
             std::fs::remove_dir_all(folder.path().join(".x.partial")).unwrap();
         }

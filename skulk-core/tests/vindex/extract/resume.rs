@@ -17,7 +17,12 @@ fn whole() -> ExtractOptions {
 fn steps(options: ExtractOptions) -> usize {
     let count = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&count);
-    extracted(&own(), options.progress(move |_| drop(counter.fetch_add(1, Ordering::Relaxed))));
+    extracted(
+        &own(),
+        options.progress(move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }),
+    );
     count.load(Ordering::Relaxed)
 }
 
@@ -32,7 +37,6 @@ fn cancelled_at(options: ExtractOptions, at: usize) -> ExtractOptions {
     })
 }
 
-/// The bytes of a step's section and of all before it.
 #[test]
 fn a_cancelled_extraction_goes_on_where_it_was() {
     for options in [whole(), ExtractOptions::default().level(VindexLevel::Inference).threads(2)] {
@@ -80,7 +84,7 @@ fn many_interruptions_come_to_an_end() {
         assert!(now > before, "run {runs} stayed at {before} bytes");
         before = now;
     };
-    assert!(runs > 40);
+    assert!(runs > 30, "{runs}");
     // All but the hashes and the index, which are written by the last run.
     let small: u64 = ["index.json", "skulk_hashes.json"]
         .map(|name| std::fs::metadata(target.join(name)).unwrap().len())

@@ -123,14 +123,17 @@ fn nothing_of_the_model_is_lost() {
     let expected = logits(source.path(), source.path());
     let plain = wide(&super::own());
     assert!(apart(&logits(plain.path(), source.path()), &expected) > 0.1);
-    for (storage, limit) in [(VindexStorage::F32, 0.0), (VindexStorage::F16, 2e-3), (VindexStorage::Q4K, 0.45)] {
+    for (storage, limit) in
+        [(VindexStorage::F32, 0.0), (VindexStorage::F16, 2e-3), (VindexStorage::Q4K, 0.45)]
+    {
         let (_folder, own) = extracted(source.path(), options(storage));
         let off = apart(&logits(&own, source.path()), &expected);
         assert!(off <= limit, "{off} at {storage}");
         let [found, origin] = [own.as_path(), source.path()].map(|path| {
             let checkpoint = open_checkpoint(path).unwrap();
             let mut spec = skulk::arch::ArchSpec::from_checkpoint(&*checkpoint).unwrap();
-            spec.names = skulk::arch::ArchSpec::from_checkpoint(&VindexReader::open(&own).unwrap()).unwrap().names;
+            spec.names =
+                skulk::arch::ArchSpec::from_checkpoint(&VindexReader::open(&own).unwrap()).unwrap().names;
             let tokenizer = skulk::Tokenizer::from_checkpoint(&*checkpoint).unwrap();
             (spec, tokenizer.eos_ids().to_vec())
         });

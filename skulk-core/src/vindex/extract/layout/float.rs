@@ -53,7 +53,12 @@ impl Layout<'_> {
                 self.put(&mut down, down_key, self.floats, Some(layer))?;
             }
             let [gate_bias, up_bias, down_bias] = dense_biases(layer);
-            self.put_those_there(&mut up, &[self.keys.router(layer), gate_bias, up_bias], self.floats, layer)?;
+            self.put_those_there(
+                &mut up,
+                &[self.keys.router(layer), gate_bias, up_bias],
+                self.floats,
+                layer,
+            )?;
             self.put_those_there(&mut down, &[down_bias], self.floats, layer)?;
         }
         self.plan.files.extend([up, down]);

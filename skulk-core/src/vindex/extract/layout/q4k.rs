@@ -78,12 +78,8 @@ impl Layout<'_> {
             let [gates, ups, downs] = [Projection::Gate, Projection::Up, Projection::Down]
                 .map(|projection| self.projections(layer, projection));
             let mut tensors = Vec::new();
-            let mut header = LayerHeader {
-                dtype: DType::Q4_K,
-                intermediate: spec.ffn.width,
-                hidden,
-                entries: Vec::new(),
-            };
+            let mut header =
+                LayerHeader { dtype: DType::Q4_K, intermediate: spec.ffn.width, hidden, entries: Vec::new() };
             let mut offset = LayerHeader::bytes_of(gates.len());
             for ((gate, up), down) in gates.iter().zip(&ups).zip(&downs) {
                 let [gate, up, down] = [gate, up, down].map(|key| self.stored(key, DType::Q4_K));
@@ -125,12 +121,7 @@ impl Layout<'_> {
         let mut file = PlanFile::new("norms.bin");
         for layer in 0..self.layers().len() {
             let biases = Keys::attention(layer).map(|key| Keys::bias(&key));
-            for keys in [
-                &Keys::norms(layer)[..],
-                &Keys::head_norms(layer),
-                &biases,
-                &dense_biases(layer),
-            ] {
+            for keys in [&Keys::norms(layer)[..], &Keys::head_norms(layer), &biases, &dense_biases(layer)] {
                 self.put_those_there(&mut file, keys, DType::F32, layer)?;
             }
         }

@@ -5,9 +5,6 @@
 //! GGUF files of the llama family have the rows of query and key heads in pairs ([`rows`](tensor::Rows)); GGUF files of
 //! Gemma have 1 added to norms; GGUF and MLX stack experts; MLX packs integers into words ([`mlx`]).
 
-// Whoever writes vindexes is not there yet.
-#![allow(dead_code)]
-
 mod config;
 mod files;
 mod mlx;
@@ -16,7 +13,6 @@ mod tensor;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
 
 use serde_json::Value;
 
@@ -81,15 +77,6 @@ impl<'a> Source<'a> {
     /// a model whose head is the embedding table. Whether the checkpoint has it, [`tensor`](Self::tensor) tells.
     pub(crate) fn shape(&self, key: &str) -> Option<[usize; 2]> {
         self.shape_of(self.arch.names.role(key)?)
-    }
-
-    /// Values of some rows of a tensor. Maps it for the while, so that of a large one, read piece by piece, no more
-    /// pages count as this process' memory than the piece has. For many small calls, hold the [`tensor`](Self::tensor).
-    ///
-    /// # Errors
-    /// As [`tensor`](Self::tensor) and [`SourceTensor::rows`].
-    pub(crate) fn rows(&self, key: &str, rows: Range<usize>, out: &mut [f32]) -> Result<()> {
-        self.tensor(key)?.rows(rows, out)
     }
 
     /// Maps a tensor. Dropped, it is let go.

@@ -48,7 +48,7 @@ fn keys(source: &Source<'_>) -> Vec<String> {
 fn values(source: &Source<'_>, key: &str) -> Vec<f32> {
     let [rows, width] = source.shape(key).unwrap();
     let mut values = vec![0.0; rows * width];
-    source.rows(key, 0..rows, &mut values).unwrap();
+    source.tensor(key).unwrap().rows(0..rows, &mut values).unwrap();
     values
 }
 
