@@ -3,7 +3,10 @@
 //! A vindex is a model's weights as LARQL reorganises them: gate rows as a nearest-neighbour index,
 //! embeddings as look-ups, down projections as edge labels. Format: `docs/formats/vindex.md`.
 
+mod bands;
+mod browse;
 mod config;
+mod contents;
 mod down_meta;
 mod extract;
 mod files;
@@ -21,6 +24,12 @@ mod slice;
 mod tensors;
 mod verify;
 
+pub use browse::{
+    Band, DescribeOptions, Description, Edge, Feature, FeatureHit, FeatureToken, Label, LabelSource, Probe,
+    Relation, Relations, RelationsOptions, SelectOptions, SelectOrder, Selected, Selection, VindexBrowser,
+    WalkHit, WalkOptions,
+};
+pub use contents::{PartFile, PartInfo};
 pub use down_meta::{DownMeta, FeatureTokens};
 pub use extract::{
     ExtractCallback, ExtractFile, ExtractOptions, ExtractProgress, ExtractReport, VindexStorage, VindexWriter,
@@ -71,4 +80,31 @@ fn truncated(offset: u64, len: u64, size: u64, path: &Path) -> Error {
     .with("file", path.display())
     .with("offset", offset)
     .with_hint("the file is incomplete: fetch it again")
+}
+
+/// Numbers in words: `0-3, 7`, or `none`.
+fn ranges(numbers: impl Iterator<Item = usize>) -> String {
+    let mut numbers: Vec<usize> = numbers.collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let runs = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
+    let words: Vec<String> = runs
+        .filter_map(|run| match run {
+            [one] => Some(one.to_string()),
+            [first, .., last] => Some(format!("{first}-{last}")),
+            [] => None,
+        })
+        .collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn ranges_are_short() {
+        let ranges = |numbers: &[usize]| super::ranges(numbers.iter().copied());
+        assert_eq!(ranges(&[]), "none");
+        assert_eq!(ranges(&[5]), "5");
+        assert_eq!(ranges(&[3, 0, 1, 2, 7, usize::MAX]), format!("0-3, 7, {}", usize::MAX));
+    }
 }

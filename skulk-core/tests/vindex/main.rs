@@ -13,6 +13,8 @@ mod stages;
 #[allow(dead_code)] // Other tests use the rest.
 mod support;
 
+mod answers;
+mod browse;
 mod extract;
 mod folders;
 mod generation;
