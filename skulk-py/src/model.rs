@@ -1,19 +1,20 @@
 //! How does Python load a model? `skulk.Model`.
 
 use std::path::PathBuf;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::Sender;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use skulk::{ByteSize, EngineId, Error, ErrorKind, KvType, LoadOptions, Memory, NodeId, Precision};
+use skulk::engine::Progress;
+use skulk::{ByteSize, EngineId, KvType, LoadOptions, Memory, NodeId, Precision};
 
 use crate::cancel::CancelToken;
-use crate::convert::{self, unsigned};
+use crate::convert::{self, choice, unsigned};
 use crate::error::raise;
 use crate::plan::Placement;
 use crate::session::Session;
-use crate::tokenizer::Tokenizer;
-use crate::wait::{receive, wait};
+use crate::tokenizer::{Owner, Tokenizer};
+use crate::wait::run;
 
 /// A model ready to generate: its weights, split into stages. Made by `Model.load`.
 #[pyclass(frozen, module = "skulk")]
@@ -80,26 +81,25 @@ impl Model {
         }
         options.context = context.map(|n| unsigned("context", n)).transpose()?;
         options.prefill_chunk = unsigned("prefill_chunk", prefill_chunk)?;
-        options.kv = kv_type(kv)?;
-        options.engine_options.precision = precision_of(precision)?;
-        options.engine_options.memory = memory_of(memory)?;
+        options.kv = choice("kv", kv, [("f16", KvType::F16), ("f32", KvType::F32)])?;
+        let precisions = [("fast", Precision::Fast), ("exact", Precision::Exact), ("bf16", Precision::Bf16)];
+        options.engine_options.precision = choice("precision", precision, precisions)?;
+        let memories = [("auto", Memory::Auto), ("mapped", Memory::Mapped), ("resident", Memory::Resident)];
+        options.engine_options.memory = choice("memory", memory, memories)?;
         options.engine_options.screen_head = screen_head;
-        let cancel = CancelToken::child(cancel);
-        options.cancel = cancel.clone();
-        let (report, mut reports) = channel();
-        // Nobody listens any more once the wait has ended with an exception.
-        let options = options.progress(move |progress| {
-            let _ = report.send(progress);
-        });
-        let loading = std::thread::Builder::new().spawn(move || skulk::Model::open(path, &options))?;
-        while let Some(layers) = wait(py, &cancel, |timeout| receive(&mut reports, timeout))? {
-            if let Some(progress) = &progress {
-                progress.call1((layers.done, layers.total)).inspect_err(|_| cancel.cancel())?;
-            }
-        }
-        let lost =
-            || Err(Error::new(ErrorKind::Internal, "loading panicked").with_hint("please report this"));
-        py.detach(|| loading.join().unwrap_or_else(|_| lost())).map(Self).map_err(raise)
+        let load = |cancel, layers: Sender<_>| {
+            options.cancel = cancel;
+            // Nobody listens any more once the wait has ended with an exception.
+            let options = options.progress(move |done| {
+                let _ = layers.send(done);
+            });
+            skulk::Model::open(path, &options)
+        };
+        let report = |layers: Progress| match &progress {
+            Some(progress) => progress.call1((layers.done, layers.total)).map(drop),
+            None => Ok(()),
+        };
+        run(py, cancel, load, report).map(Self)
     }
 
     /// Which engine runs which layers, in words.
@@ -135,7 +135,7 @@ impl Model {
     /// The model's tokenizer.
     #[getter]
     fn tokenizer(&self) -> Tokenizer {
-        Tokenizer(self.0.clone())
+        Tokenizer(Owner::Model(self.0.clone()))
     }
 
     /// An empty session. Any number may exist and generate at the same time.
@@ -182,39 +182,4 @@ fn placement_of(placement: &Bound<'_, PyAny>) -> PyResult<skulk::Placement> {
 pub(crate) fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
     let devices = py.detach(skulk::devices);
     devices.iter().map(|device| convert::device(py, device)).collect()
-}
-
-fn precision_of(name: &str) -> PyResult<Precision> {
-    match name {
-        "fast" => Ok(Precision::Fast),
-        "exact" => Ok(Precision::Exact),
-        "bf16" => Ok(Precision::Bf16),
-        other => {
-            let message = format!("expected `fast`, `exact` or `bf16`, found `{other}`");
-            Err(raise(Error::new(ErrorKind::InvalidArgument, message).with("field", "precision")))
-        }
-    }
-}
-
-fn memory_of(name: &str) -> PyResult<Memory> {
-    match name {
-        "auto" => Ok(Memory::Auto),
-        "mapped" => Ok(Memory::Mapped),
-        "resident" => Ok(Memory::Resident),
-        other => {
-            let message = format!("expected `auto`, `mapped` or `resident`, found `{other}`");
-            Err(raise(Error::new(ErrorKind::InvalidArgument, message).with("field", "memory")))
-        }
-    }
-}
-
-fn kv_type(name: &str) -> PyResult<KvType> {
-    match name {
-        "f16" => Ok(KvType::F16),
-        "f32" => Ok(KvType::F32),
-        other => {
-            let message = format!("expected `f16` or `f32`, found `{other}`");
-            Err(raise(Error::new(ErrorKind::InvalidArgument, message).with("field", "kv")))
-        }
-    }
 }

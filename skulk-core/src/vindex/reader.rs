@@ -130,20 +130,24 @@ impl VindexReader {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a layer that the model does not have, [`ErrorKind::TensorMissing`] where the
-    /// folder has no gate vectors of it, [`ErrorKind::FileIo`] and [`ErrorKind::CheckpointTruncated`] when the file
-    /// cannot be mapped.
+    /// folder has no gate vectors of it, [`ErrorKind::TensorShape`] when there are others than the index says,
+    /// [`ErrorKind::FileIo`] and [`ErrorKind::CheckpointTruncated`] when the file cannot be mapped.
     pub fn gates(&self, layer: usize) -> Result<Region> {
-        match self.gates.get(&layer) {
-            Some(info) => {
+        let index = self.index();
+        let entry = index.layers.iter().find(|e| e.layer == layer && e.num_features > 0);
+        match (self.gates.get(&layer), entry) {
+            (Some(info), _) => {
                 let file = self.files.get(info.file).ok_or_else(|| {
                     Error::new(ErrorKind::Internal, "gate vectors are in a file that is not open")
                 })?;
                 Region::map(file, info)
             }
-            None if self.index().layers.iter().any(|e| e.layer == layer && e.num_features > 0) => {
-                self.region(&format!("layers.{layer}.mlp.gate_proj.weight"))
+            (None, Some(entry)) => {
+                let region = self.region(&format!("layers.{layer}.mlp.gate_proj.weight"))?;
+                region.expect_shape(&[entry.num_features, index.hidden_size])?;
+                Ok(region)
             }
-            None => Err(self.no_layer(layer)),
+            (None, None) => Err(self.no_layer(layer)),
         }
     }
 

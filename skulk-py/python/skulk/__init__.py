@@ -8,9 +8,12 @@
 
 `plan` says where a model runs, on this machine or on others, and why; `ModelCard` and `CardLibrary` hold what
 is known about models that are not open; `planning` has the rules behind them.
+
+`extract` writes a model as a vindex folder; `VindexReader` slices such folders, browses them and gives their weights
+as arrays; `vindex` has what they report.
 """
 
-from . import planning
+from . import planning, vindex
 from ._cards import (
     CardLibrary,
     ComponentInfo,
@@ -57,6 +60,7 @@ from ._data import (
     TokenLogprob,
     Usage,
 )
+from ._reader import VindexReader
 from ._skulk import (
     ArchUnsupportedError,
     CancelledError,
@@ -91,8 +95,10 @@ from ._skulk import (
     __version__,
     devices,
     error_kinds,
+    extract,
     is_gemma4_family,
     plan,
+    verify_vindex,
 )
 
 __all__ = [
@@ -165,11 +171,15 @@ __all__ = [
     "TokenizerInvalidError",
     "ToolingCardConfig",
     "Usage",
+    "VindexReader",
     "VisionCardConfig",
     "__version__",
     "devices",
     "error_kinds",
+    "extract",
     "is_gemma4_family",
     "plan",
     "planning",
+    "verify_vindex",
+    "vindex",
 ]
