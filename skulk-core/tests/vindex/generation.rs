@@ -4,17 +4,20 @@ use std::path::Path;
 
 use skulk::arch::{ArchSpec, RopeScaling};
 use skulk::{
-    ErrorKind, GenerateOptions, KvType, LoadOptions, Model, Precision, VindexReader, open_checkpoint,
+    ErrorKind, GenerateOptions, KvType, LoadOptions, Model, Precision, TokenId, VindexReader, open_checkpoint,
 };
 
 use crate::stages::{Setup, Stages};
 use crate::{copy, fixtures, pairs, write};
 
-pub(crate) fn logits(path: &Path, prompt: &Path) -> Vec<f32> {
+fn logits(path: &Path, prompt: &Path) -> Vec<f32> {
+    logits_of(path, &fixtures::ids(&fixtures::json(&prompt.join("reference.json"))["ids"]))
+}
+
+pub(crate) fn logits_of(path: &Path, tokens: &[TokenId]) -> Vec<f32> {
     let setup = Setup { precision: Precision::Exact, kv: KvType::F32, context: 64, ..Setup::default() };
     let stages = Stages::load(path, &setup).unwrap();
-    let tokens = fixtures::ids(&fixtures::json(&prompt.join("reference.json"))["ids"]);
-    stages.feed(stages.open(0), 0, &tokens).concat()
+    stages.feed(stages.open(0), 0, tokens).concat()
 }
 
 /// Root of the mean square of the difference, as part of that of the second.

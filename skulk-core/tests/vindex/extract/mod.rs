@@ -12,6 +12,7 @@ use skulk::vindex::{ExtractOptions, ExtractReport, VindexLevel, VindexStorage, V
 use skulk::{Result, open_checkpoint};
 
 use crate::fixtures;
+use crate::support::safetensors_writer;
 
 /// A folder in memory, where there is one: what these tests wait for is mostly the disk.
 pub(crate) fn scratch() -> tempfile::TempDir {
@@ -38,6 +39,60 @@ fn extract(source: &Path, options: ExtractOptions, target: &Path) -> Result<Extr
 /// The fixture that is in the repository.
 fn own() -> PathBuf {
     fixtures::root().join("tests/fixtures/vindex/source/tiny-llama320")
+}
+
+/// A llama of 2 layers so small that it can be extracted hundreds of times: rows are no whole blocks, the head is not
+/// the embedding table, and numbers are of f32.
+pub(crate) fn tiny() -> tempfile::TempDir {
+    const HIDDEN: usize = 64;
+    const WIDTH: usize = 96;
+    const VOCAB: usize = 512;
+    let folder = scratch();
+    let mut state = 1u64;
+    let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
+    let mut put = |name: String, shape: &[usize]| {
+        let bytes = (0..shape.iter().product()).flat_map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 40) as f32 / (1 << 24) as f32 - 0.5).to_le_bytes()
+        });
+        tensors.push((name, shape.to_vec(), bytes.collect()));
+    };
+    for name in ["model.embed_tokens", "lm_head"] {
+        put(format!("{name}.weight"), &[VOCAB, HIDDEN]);
+    }
+    put("model.norm.weight".to_owned(), &[HIDDEN]);
+    for layer in 0..2 {
+        for (name, shape) in [
+            ("input_layernorm", &[HIDDEN][..]),
+            ("post_attention_layernorm", &[HIDDEN]),
+            ("self_attn.q_proj", &[HIDDEN, HIDDEN]),
+            ("self_attn.k_proj", &[HIDDEN / 2, HIDDEN]),
+            ("self_attn.v_proj", &[HIDDEN / 2, HIDDEN]),
+            ("self_attn.o_proj", &[HIDDEN, HIDDEN]),
+            ("mlp.gate_proj", &[WIDTH, HIDDEN]),
+            ("mlp.up_proj", &[WIDTH, HIDDEN]),
+            ("mlp.down_proj", &[HIDDEN, WIDTH]),
+        ] {
+            put(format!("model.layers.{layer}.{name}.weight"), shape);
+        }
+    }
+    let tensors: Vec<_> = tensors.iter().map(|(n, s, b)| (n.as_str(), "F32", &s[..], &b[..])).collect();
+    std::fs::write(folder.path().join("model.safetensors"), safetensors_writer::file(&tensors)).unwrap();
+    let mut config = fixtures::json(&own().join("config.json"));
+    for (field, value) in [
+        ("hidden_size", HIDDEN),
+        ("intermediate_size", WIDTH),
+        ("head_dim", HIDDEN / 2),
+        ("num_attention_heads", 2),
+        ("num_key_value_heads", 1),
+    ] {
+        config[field] = value.into();
+    }
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    for name in ["tokenizer.json", "generation_config.json"] {
+        std::fs::copy(own().join(name), folder.path().join(name)).unwrap();
+    }
+    folder
 }
 
 /// What LARQL was asked for when it made a folder of that name.

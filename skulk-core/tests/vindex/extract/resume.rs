@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use skulk::vindex::{ExtractOptions, VindexLevel, VindexStorage, VindexWriter};
 use skulk::{CancelToken, ErrorKind, open_checkpoint};
 
-use super::{difference, extract, extracted, own, scratch, timeless};
+use super::{difference, extract, extracted, scratch, timeless, tiny};
 
 fn whole() -> ExtractOptions {
     ExtractOptions::default().storage(VindexStorage::Q4K).down_q4k(true).feature_major_down(true).threads(2)
 }
 
 /// Steps that an extraction tells of.
-fn steps(options: ExtractOptions) -> usize {
+fn steps(source: &Path, options: ExtractOptions) -> usize {
     let count = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&count);
     extracted(
-        &own(),
+        source,
         options.progress(move |_| {
             counter.fetch_add(1, Ordering::Relaxed);
         }),
@@ -39,17 +39,19 @@ fn cancelled_at(options: ExtractOptions, at: usize) -> ExtractOptions {
 
 #[test]
 fn a_cancelled_extraction_goes_on_where_it_was() {
+    let source = tiny();
+    let source = source.path();
     for options in [whole(), ExtractOptions::default().level(VindexLevel::Inference).threads(2)] {
-        let (_folder, undisturbed) = extracted(&own(), options.clone().name("n"));
+        let (_folder, undisturbed) = extracted(source, options.clone().name("n"));
         let undisturbed = timeless(&undisturbed);
         let options = options.name("n");
-        for at in 0..steps(options.clone()) {
+        for at in 0..steps(source, options.clone()) {
             let folder = scratch();
             let target = folder.path().join("model.vindex");
-            let error = extract(&own(), cancelled_at(options.clone(), at), &target).unwrap_err();
+            let error = extract(source, cancelled_at(options.clone(), at), &target).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
             assert!(!target.exists() && folder.path().join(".model.vindex.partial").exists());
-            let report = extract(&own(), options.clone(), &target).unwrap();
+            let report = extract(source, options.clone(), &target).unwrap();
             assert!(report.resumed.bytes() > 0, "nothing was taken over at step {at}");
             assert_eq!(difference(&timeless(&target), &undisturbed), None, "at step {at}");
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -60,7 +62,9 @@ fn a_cancelled_extraction_goes_on_where_it_was() {
 /// Interrupted at every step of every run: each gets further by at least one section.
 #[test]
 fn many_interruptions_come_to_an_end() {
-    let (_folder, undisturbed) = extracted(&own(), whole().name("n"));
+    let source = tiny();
+    let source = source.path();
+    let (_folder, undisturbed) = extracted(source, whole().name("n"));
     let folder = scratch();
     let target = folder.path().join("model.vindex");
     let mut before = 0;
@@ -76,7 +80,7 @@ fn many_interruptions_come_to_an_end() {
                 switch.cancel();
             }
         });
-        match extract(&own(), options, &target) {
+        match extract(source, options, &target) {
             Ok(report) => break report,
             Err(error) => assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}"),
         }
@@ -96,10 +100,11 @@ fn many_interruptions_come_to_an_end() {
 
 #[test]
 fn threads_do_not_change_bytes() {
+    let source = super::own();
     for storage in VindexStorage::ALL {
         let of = |threads| {
             let options = ExtractOptions::default().storage(storage).threads(threads).name("n");
-            let (_folder, target) = extracted(&own(), options);
+            let (_folder, target) = extracted(&source, options);
             timeless(&target)
         };
         let one = of(1);
@@ -113,7 +118,7 @@ fn threads_do_not_change_bytes() {
 /// features are compared with.
 #[test]
 fn few_tensors_are_mapped_at_a_time() {
-    let checkpoint = open_checkpoint(own()).unwrap();
+    let checkpoint = open_checkpoint(super::own()).unwrap();
     let largest = checkpoint.tensors().iter().map(|tensor| tensor.len).max().unwrap();
     let table = checkpoint.tensor("model.embed_tokens.weight").unwrap().len;
     let most = Arc::new(AtomicUsize::new(0));
@@ -137,7 +142,7 @@ fn steps_add_up() {
     let list = Arc::clone(&seen);
     let options = whole().progress(move |step| list.lock().unwrap().push(step.clone()));
     let folder = scratch();
-    let checkpoint = open_checkpoint(own()).unwrap();
+    let checkpoint = open_checkpoint(super::own()).unwrap();
     let writer = VindexWriter::new(&*checkpoint, options).unwrap();
     let planned = writer.files();
     let report = writer.write(folder.path().join("v")).unwrap();
@@ -159,6 +164,7 @@ fn steps_add_up() {
 #[test]
 fn child() {
     let Some(target) = std::env::var_os("SKULK_TEST_EXTRACT_TO") else { return };
+    let source = std::env::var_os("SKULK_TEST_EXTRACT_FROM").unwrap();
     let at: Option<usize> = std::env::var("SKULK_TEST_KILL_AT").ok().map(|at| at.parse().unwrap());
     let count = AtomicUsize::new(0);
     let options = whole().name("n").progress(move |_| {
@@ -168,17 +174,18 @@ fn child() {
             std::thread::sleep(std::time::Duration::from_secs(60));
         }
     });
-    if let Err(error) = extract(&own(), options, Path::new(&target)) {
+    if let Err(error) = extract(Path::new(&source), options, Path::new(&target)) {
         println!("{error}");
         std::process::exit(7);
     }
 }
 
 #[cfg(unix)]
-fn run_child(target: &Path, shell: &str, kill_at: Option<usize>) -> std::process::Output {
+fn run_child(source: &Path, target: &Path, shell: &str, kill_at: Option<usize>) -> std::process::Output {
     let mut command = std::process::Command::new("sh");
     command.args(["-c", &format!("{shell} exec \"$0\" --exact extract::resume::child --nocapture")]);
     command.arg(std::env::current_exe().unwrap()).env("SKULK_TEST_EXTRACT_TO", target);
+    command.env("SKULK_TEST_EXTRACT_FROM", source);
     if let Some(at) = kill_at {
         command.env("SKULK_TEST_KILL_AT", at.to_string());
     }
@@ -188,16 +195,18 @@ fn run_child(target: &Path, shell: &str, kill_at: Option<usize>) -> std::process
 #[cfg(unix)]
 #[test]
 fn a_killed_extraction_goes_on() {
-    let (_folder, undisturbed) = extracted(&own(), whole().name("n"));
+    let source = tiny();
+    let source = source.path();
+    let (_folder, undisturbed) = extracted(source, whole().name("n"));
     let undisturbed = timeless(&undisturbed);
-    let steps = steps(whole());
+    let steps = steps(source, whole());
     for at in [0, steps / 3, steps / 2, steps - 1] {
         let folder = scratch();
         let target = folder.path().join("model.vindex");
-        let output = run_child(&target, "", Some(at));
+        let output = run_child(source, &target, "", Some(at));
         assert!(!output.status.success() && output.status.code() != Some(7), "{output:?}");
         assert!(!target.exists());
-        let report = extract(&own(), whole().name("n"), &target).unwrap();
+        let report = extract(source, whole().name("n"), &target).unwrap();
         // Files that were whole are taken over, and of the one under way what was marked.
         assert_eq!(report.resumed.bytes() > 0, at > 0, "at step {at}");
         assert_eq!(difference(&timeless(&target), &undisturbed), None, "at step {at}");
@@ -208,16 +217,18 @@ fn a_killed_extraction_goes_on() {
 #[cfg(unix)]
 #[test]
 fn a_full_disk_is_an_error_that_says_so() {
+    let source = tiny();
+    let source = source.path();
     let folder = scratch();
     let target = folder.path().join("model.vindex");
     // Blocks of 512 bytes; the signal that would end the process is ignored.
-    let output = run_child(&target, "trap '' XFSZ; ulimit -f 400;", None);
+    let output = run_child(source, &target, "trap '' XFSZ; ulimit -f 50;", None);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(7), "{output:?}");
     assert!(said.contains("[file.io]") && said.contains("make room") && said.contains(".bin"), "{said}");
     assert!(!target.exists());
-    let report = extract(&own(), whole().name("n"), &target).unwrap();
+    let report = extract(source, whole().name("n"), &target).unwrap();
     assert!(report.resumed.bytes() > 0 || said.contains("embeddings.bin"), "{said}");
-    let (_folder, undisturbed) = extracted(&own(), whole().name("n"));
+    let (_folder, undisturbed) = extracted(source, whole().name("n"));
     assert_eq!(difference(&timeless(&target), &timeless(&undisturbed)), None);
 }

@@ -13,7 +13,6 @@ mod tensor;
 #[cfg(test)]
 mod tests;
 
-
 use serde_json::Value;
 
 #[allow(unused_imports)]
