@@ -12,7 +12,7 @@ use crate::cancel::CancelToken;
 use crate::convert::{self, choice, unsigned};
 use crate::error::raise;
 use crate::plan::Placement;
-use crate::session::Session;
+use crate::session::{Session, prompt_of};
 use crate::tokenizer::{Owner, Tokenizer};
 use crate::wait::run;
 
@@ -29,7 +29,9 @@ impl Model {
     /// engines their numbers of layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`, or is what
     /// `skulk.plan` made of it; `node` is the name that such a placement has for this machine.
     /// `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where an engine would copy them to
-    /// its device. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
+    /// its device. Of feed-forward weights that are used where they are stored, `ffn_budget` keeps at most so many bytes in
+    /// memory at a time, with the same results; `ffn_top_features` computes only so many features of each dense block,
+    /// which changes results. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
     /// `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
     /// through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
     /// "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
@@ -39,7 +41,7 @@ impl Model {
     /// `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
     /// one layer.
     #[staticmethod]
-    #[pyo3(signature = (path, *, stages=1, engine=None, placement=None, node="local", ffn_on_cpu=false, device_memory=None, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", memory="auto", screen_head=false, progress=None, cancel=None))]
+    #[pyo3(signature = (path, *, stages=1, engine=None, placement=None, node="local", ffn_on_cpu=false, ffn_budget=None, ffn_top_features=None, device_memory=None, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", memory="auto", screen_head=false, progress=None, cancel=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn load(
         py: Python<'_>,
@@ -49,6 +51,8 @@ impl Model {
         placement: Option<&Bound<'_, PyAny>>,
         node: &str,
         ffn_on_cpu: bool,
+        ffn_budget: Option<i128>,
+        ffn_top_features: Option<i128>,
         device_memory: Option<i128>,
         threads: Option<i128>,
         context: Option<i128>,
@@ -66,6 +70,10 @@ impl Model {
         options.placement = placement.map(placement_of).transpose()?;
         options.node = NodeId::new(node);
         options.engine_options.ffn_on_cpu = ffn_on_cpu;
+        options.engine_options.ffn_budget =
+            ffn_budget.map(|bytes| unsigned("ffn_budget", bytes)).transpose()?.map(ByteSize);
+        options.engine_options.ffn_top_features =
+            ffn_top_features.map(|k| unsigned("ffn_top_features", k)).transpose()?;
         options.engine_options.device_memory =
             device_memory.map(|bytes| unsigned("device_memory", bytes)).transpose()?.map(ByteSize);
         if let Some(threads) = threads {
@@ -128,6 +136,27 @@ impl Model {
     #[getter]
     fn tokenizer(&self) -> Tokenizer {
         Tokenizer(Owner::Model(self.0.clone()))
+    }
+
+    /// What is in memory of feed-forward weights, where `ffn_budget` bounds that.
+    #[getter]
+    fn ffn_memory<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.0.ffn_memory().map(|memory| convert::ffn_memory(py, &memory)).transpose()
+    }
+
+    /// How far this model's predictions are from an `exact` one's, behind every token of a text or of
+    /// token ids: what `ffn_top_features` or quantised weights cost. `cancel` and Ctrl-C end it within one layer.
+    #[pyo3(signature = (exact, text, *, cancel=None))]
+    fn divergence<'py>(
+        &self,
+        py: Python<'py>,
+        exact: &Bound<'_, Self>,
+        text: &Bound<'_, PyAny>,
+        cancel: Option<&Bound<'_, CancelToken>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (exact, text) = (&exact.get().0, prompt_of(text)?);
+        let compare = |cancel, _silent: Sender<()>| self.0.divergence(exact, text, &cancel);
+        convert::divergence(py, &run(py, cancel, compare, |()| Ok(()))?)
     }
 
     /// An empty session. Any number may exist and generate at the same time.

@@ -243,7 +243,15 @@ impl Region {
         if let Bytes::Mapped(mapping) = &self.bytes
             && !self.on_demand
         {
-            mapping.will_need();
+            mapping.will_need(self.range.clone());
+        }
+    }
+
+    /// Takes a mapped tensor's pages out of this process' memory; they are read again when they are used. Pages
+    /// that it shares with others of its stack stay. See [`Mapping::let_go`].
+    pub(crate) fn let_go(&self) {
+        if let Bytes::Mapped(mapping) = &self.bytes {
+            mapping.let_go(self.range.clone());
         }
     }
 }

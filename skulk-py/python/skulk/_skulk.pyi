@@ -14,8 +14,10 @@ from ._data import (
     Budget,
     CardFault,
     Device,
+    Divergence,
     Event,
     ExpertShard,
+    FfnMemory,
     GgufFacts,
     Output,
     Picture,
@@ -540,6 +542,8 @@ class Model:
         placement: Placement | Sequence[tuple[str, int]] | None = None,
         node: str = "local",
         ffn_on_cpu: bool = False,
+        ffn_budget: int | None = None,
+        ffn_top_features: int | None = None,
         device_memory: int | None = None,
         threads: int | None = None,
         context: int | None = None,
@@ -558,7 +562,9 @@ class Model:
         engines their numbers of layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`, or is what
         `skulk.plan` made of it; `node` is the name that such a placement has for this machine.
         `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where an engine would copy them to
-        its device. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
+        its device. Of feed-forward weights that are used where they are stored, `ffn_budget` keeps at most so many
+        bytes in memory at a time, with the same results; `ffn_top_features` computes only so many features of each
+        dense block, which changes results. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
         `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
         through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
         "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
@@ -595,6 +601,20 @@ class Model:
     @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
+
+    @property
+    def ffn_memory(self) -> FfnMemory | None:
+        """What is in memory of feed-forward weights, where `ffn_budget` bounds that."""
+
+    def divergence(
+        self, exact: Model, text: str | Sequence[int], *, cancel: CancelToken | None = None
+    ) -> Divergence:
+        """How far this model's predictions are from an `exact` one's, behind every token of a text or of
+        token ids: what `ffn_top_features` or quantised weights cost. `cancel` and Ctrl-C end it within one layer.
+
+        Raises `InvalidArgumentError` for models of different vocabularies and an empty text,
+        `ContextOverflowError` for one that is too long for either.
+        """
 
     def session(self) -> Session:
         """An empty session. Any number may exist and generate at the same time.

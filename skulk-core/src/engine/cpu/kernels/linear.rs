@@ -400,7 +400,7 @@ pub(crate) struct Products<'a> {
 
 impl<'a> Products<'a> {
     /// A product of consecutive rows of x, whose output is yet to be named.
-    fn work(&mut self, matrix: &Matrix, rows: Range<usize>, stride: usize) -> Work {
+    pub(super) fn work(&mut self, matrix: &Matrix, rows: Range<usize>, stride: usize) -> Work {
         let (n_in, n_out) = (self.n_in, matrix.n_out());
         assert_eq!(matrix.n_in(), n_in);
         let x = &self.x[rows.start * n_in..rows.end * n_in];
