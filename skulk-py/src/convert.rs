@@ -8,7 +8,9 @@ use skulk::arch::ArchSpec;
 use skulk::card::{CardFault, GgufFacts};
 use skulk::plan::memory::Usable;
 use skulk::plan::{Budget, ExpertShard, Part};
-use skulk::{DeviceInfo, EngineId, Error, ErrorKind, Event, Finish, Output, StageInfo, TokenId};
+use skulk::{
+    DeviceInfo, Divergence, EngineId, Error, ErrorKind, Event, FfnMemory, Finish, Output, StageInfo, TokenId,
+};
 
 use crate::error::raise;
 
@@ -127,6 +129,15 @@ fn finish<'py>(py: Python<'py>, finish: &Finish) -> PyResult<Bound<'py, PyAny>> 
         t.decode_tokens_per_second,
     );
     data(py, "Finish", (finish.reason.as_str(), usage, data(py, "Timings", timings)?))
+}
+
+pub(crate) fn ffn_memory<'py>(py: Python<'py>, memory: &FfnMemory) -> PyResult<Bound<'py, PyAny>> {
+    let FfnMemory { budget, in_memory, peak, let_go, .. } = memory;
+    data(py, "FfnMemory", (budget.bytes(), in_memory.bytes(), peak.bytes(), let_go.bytes()))
+}
+
+pub(crate) fn divergence<'py>(py: Python<'py>, found: &Divergence) -> PyResult<Bound<'py, PyAny>> {
+    data(py, "Divergence", (found.tokens, found.mean_kl, found.max_kl, found.top1_agreement))
 }
 
 pub(crate) fn placed_stage<'py>(py: Python<'py>, stage: &skulk::Stage) -> PyResult<Bound<'py, PyAny>> {

@@ -12,7 +12,7 @@ use crate::cancel::CancelToken;
 use crate::convert::{self, choice, unsigned};
 use crate::error::raise;
 use crate::plan::Placement;
-use crate::session::Session;
+use crate::session::{Session, prompt_of};
 use crate::tokenizer::{Owner, Tokenizer};
 use crate::wait::run;
 
@@ -136,6 +136,27 @@ impl Model {
     #[getter]
     fn tokenizer(&self) -> Tokenizer {
         Tokenizer(Owner::Model(self.0.clone()))
+    }
+
+    /// What is in memory of feed-forward weights, where `ffn_budget` bounds that.
+    #[getter]
+    fn ffn_memory<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.0.ffn_memory().map(|memory| convert::ffn_memory(py, &memory)).transpose()
+    }
+
+    /// How far this model's predictions are from an `exact` one's, behind every token of a text or of
+    /// token ids: what `ffn_top_features` or quantised weights cost. `cancel` and Ctrl-C end it within one layer.
+    #[pyo3(signature = (exact, text, *, cancel=None))]
+    fn divergence<'py>(
+        &self,
+        py: Python<'py>,
+        exact: &Bound<'_, Self>,
+        text: &Bound<'_, PyAny>,
+        cancel: Option<&Bound<'_, CancelToken>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (exact, text) = (&exact.get().0, prompt_of(text)?);
+        let compare = |cancel, _silent: Sender<()>| self.0.divergence(exact, text, &cancel);
+        convert::divergence(py, &run(py, cancel, compare, |()| Ok(()))?)
     }
 
     /// An empty session. Any number may exist and generate at the same time.

@@ -134,7 +134,8 @@ def q4_k(blocks: NDArray[np.uint8]) -> NDArray[np.float64]:
     minima = np.hstack([b[:, 4:8] & 63, b[:, 8:] >> 4 | (b[:, 4:8] >> 6) << 4])
     groups = blocks[:, 16:].reshape(-1, 4, 32)
     q = np.stack([groups & 15, groups >> 4], axis=2).reshape(-1, 8, 32)
-    return ((d * scales)[:, :, None] * q - (m * minima)[:, :, None]).reshape(-1, 256)
+    values: NDArray[np.float64] = (d * scales)[:, :, None] * q - (m * minima)[:, :, None]
+    return values.reshape(-1, 256)
 
 
 def q6_k(blocks: NDArray[np.uint8]) -> NDArray[np.float64]:
@@ -144,11 +145,13 @@ def q6_k(blocks: NDArray[np.uint8]) -> NDArray[np.float64]:
     high = blocks[:, 128 + i // 4] >> (i % 4 * 2) & 3
     scales = blocks[:, 192:208].copy().view(np.int8).astype(float)[:, i // 16]
     d = blocks[:, 208:].copy().view("<f2").astype(float)
-    return d * scales * ((low | high << 4).astype(float) - 32)
+    values: NDArray[np.float64] = d * scales * ((low | high << 4).astype(float) - 32)
+    return values
 
 
 def bf16(blocks: NDArray[np.uint8]) -> NDArray[np.float64]:
-    return (blocks.copy().view("<u2").astype("<u4") << 16).view("<f4").astype(float)
+    values: NDArray[np.float64] = (blocks.copy().view("<u2").astype("<u4") << 16).view("<f4").astype(float)
+    return values
 
 
 DECODERS = {"Q4_K": (q4_k, 144), "Q6_K_Linear": (q6_k, 210), "BF16": (bf16, 2)}
@@ -306,8 +309,10 @@ def test_embeddings_are_larqls(browsed: skulk.VindexReader) -> None:
     for tokens in ([token, 3], np.array([token, 3]), (np.int64(token), np.uint8(3))):
         rows = browsed.embed(tokens)
         assert rows.shape == (2, browsed.hidden_size) and np.array_equal(rows[0], row)
-    assert np.array_equal(browsed.embed(np.array(token)), row)  # type: ignore[arg-type]
+    assert np.array_equal(browsed.embed(np.array(token)), row)
     assert browsed.embed([]).shape == (0, browsed.hidden_size)
+    with pytest.raises(TypeError):
+        browsed.embed(1.5)  # type: ignore[arg-type]
     for token in (browsed.vocab_size, -1, 2**40):
         with pytest.raises(skulk.InvalidArgumentError):
             browsed.embed(token)
@@ -468,22 +473,23 @@ def test_extracting_refuses_what_cannot_be(tmp_path: Path) -> None:
 
 
 def test_an_extraction_can_be_ended_and_continued(slow_checkpoint: Path, tmp_path: Path) -> None:
-    target = tmp_path / "made"
+    def extract(**more: Any) -> vindex.ExtractReport:
+        return skulk.extract(slow_checkpoint, tmp_path / "made", level="attention", feature_tokens=0, **more)
+
     token = skulk.CancelToken()
     with pytest.raises(skulk.CancelledError):
-        skulk.extract(slow_checkpoint, target, level="browse", progress=lambda _: token.cancel(), cancel=token)
+        extract(progress=lambda _: token.cancel(), cancel=token)
 
     def broken(step: vindex.VindexProgress) -> None:
         raise LookupError(step.file)
 
-    with pytest.raises(LookupError):
-        skulk.extract(slow_checkpoint, target, level="browse", progress=broken)
+    with pytest.raises(LookupError, match="bin"):
+        extract(progress=broken)
     with pytest.raises(KeyboardInterrupt):
-        interrupt = lambda _: signal.raise_signal(signal.SIGINT)  # noqa: E731
-        skulk.extract(slow_checkpoint, target, level="browse", progress=interrupt)
-    assert not target.exists()
-    report = skulk.extract(slow_checkpoint, target, level="browse")
-    assert skulk.verify_vindex(target).is_sound and report.resumed_bytes > 0
+        extract(progress=lambda _: signal.raise_signal(signal.SIGINT))
+    assert not (tmp_path / "made").exists()
+    report = extract()
+    assert report.resumed_bytes > 0 and skulk.verify_vindex(report.path).is_sound
 
 
 INTERRUPTED = """

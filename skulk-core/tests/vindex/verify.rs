@@ -192,6 +192,18 @@ fn what_a_level_or_a_slice_lacks_is_not_missing() {
 }
 
 #[test]
+fn tokens_of_features_that_were_not_asked_for_are_not_missing() {
+    let folder = folder();
+    for name in ["down_meta.bin", "skulk_hashes.json"] {
+        std::fs::remove_file(folder.path().join(name)).unwrap();
+    }
+    problem(&verify(folder.path()), "down_meta.bin", VerifyKind::Missing);
+    change_json(folder.path(), "index.json", |index| index["down_top_k"] = 0.into());
+    assert!(verify(folder.path()).is_sound(), "{}", verify(folder.path()));
+    assert_eq!(skulk::VindexReader::open(folder.path()).unwrap().lacks(), []);
+}
+
+#[test]
 fn the_bad_chunk_is_told() {
     // Embeddings of two chunks and a bit.
     let (vocab, hidden) = (CHUNK / 256 + 3, 256);

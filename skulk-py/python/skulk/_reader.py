@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from operator import index
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from . import _arrays, _skulk
 from ._skulk import CancelToken, Tokenizer
@@ -184,7 +185,7 @@ class VindexReader:
         """
         return _arrays.array(self._vindex.gates(layer))
 
-    def embed(self, token: int | Iterable[int]) -> NDArray[np.float32]:
+    def embed(self, token: SupportsIndex | Iterable[SupportsIndex]) -> NDArray[np.float32]:
         """What enters the first layer for a token, ``[hidden_size]``, or for each of some, ``[tokens, hidden_size]``.
 
         Raises `InvalidArgumentError` for a token without an embedding, `TensorMissingError` in a slice without them,
@@ -193,10 +194,10 @@ class VindexReader:
         _arrays.numpy()
         # Arrays without dimensions look as if they could be iterated, too.
         if isinstance(token, Iterable) and getattr(token, "ndim", None) != 0:
-            ids = list(token)
+            ids = [index(one) for one in token]
             return _arrays.floats(self._vindex.embed(ids)).reshape(len(ids), self.hidden_size)
-        one: Any = token
-        return _arrays.floats(self._vindex.embed([one]))
+        single: Any = token
+        return _arrays.floats(self._vindex.embed([index(single)]))
 
     def nearest(
         self,

@@ -14,8 +14,10 @@ from ._data import (
     Budget,
     CardFault,
     Device,
+    Divergence,
     Event,
     ExpertShard,
+    FfnMemory,
     GgufFacts,
     Output,
     Picture,
@@ -599,6 +601,20 @@ class Model:
     @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
+
+    @property
+    def ffn_memory(self) -> FfnMemory | None:
+        """What is in memory of feed-forward weights, where `ffn_budget` bounds that."""
+
+    def divergence(
+        self, exact: Model, text: str | Sequence[int], *, cancel: CancelToken | None = None
+    ) -> Divergence:
+        """How far this model's predictions are from an `exact` one's, behind every token of a text or of
+        token ids: what `ffn_top_features` or quantised weights cost. `cancel` and Ctrl-C end it within one layer.
+
+        Raises `InvalidArgumentError` for models of different vocabularies and an empty text,
+        `ContextOverflowError` for one that is too long for either.
+        """
 
     def session(self) -> Session:
         """An empty session. Any number may exist and generate at the same time.
