@@ -43,11 +43,11 @@ pub mod weights;
 pub use bytes::ByteSize;
 pub use cancel::CancelToken;
 pub use card::{CardLibrary, ModelCard, Profile};
-pub use engine::{Activations, Batch, DeviceInfo, Engine, EngineId, KvType, Precision, Shard};
+pub use engine::{Activations, Batch, DeviceInfo, Engine, EngineId, FfnMemory, KvType, Precision, Shard};
 pub use error::{Detail, Error, ErrorKind, Result, Retry};
 pub use generate::{
-    Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output, Prompt, Sampling,
-    Session, StageInfo, Timings, Token, TokenLogprob, Usage,
+    Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output, Prompt,
+    Sampling, Session, StageInfo, Timings, Token, TokenLogprob, Usage,
 };
 pub use ids::{ExpertIdx, LayerIdx, SeqId, TokenId};
 pub use model::{EngineOptions, candle_cpu, candle_cuda, candle_metal, cpu, devices, engine, wgpu};
@@ -80,3 +80,8 @@ struct CardsGuide;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/planning.md")]
 struct PlanningGuide;
+
+/// Likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/vindex.md")]
+struct VindexGuide;

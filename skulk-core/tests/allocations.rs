@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use skulk::arch::ArchSpec;
 use skulk::engine::{Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
-use skulk::{Activations, Batch, CancelToken, EngineOptions, KvType, Precision, SeqId, TokenId};
+use skulk::{Activations, Batch, ByteSize, CancelToken, EngineOptions, KvType, Precision, SeqId, TokenId};
 
 #[path = "support/fixtures.rs"]
 mod fixtures;
@@ -83,6 +83,17 @@ fn decode(model: &Path, options: &EngineOptions, logits: Logits, steps: usize) -
         .collect()
 }
 
+/// Bytes of a model's largest feed-forward block or expert.
+fn largest_unit(model: &Path) -> u64 {
+    let checkpoint = skulk::open_checkpoint(model).unwrap();
+    let experts =
+        ["w1", "w2", "w3"].map(|word| format!("model.layers.0.block_sparse_moe.experts.0.{word}.weight"));
+    let block = ["gate", "up", "down"].map(|word| format!("model.layers.0.mlp.{word}_proj.weight"));
+    let bytes =
+        |names: [String; 3]| names.iter().map(|name| Some(checkpoint.tensor(name)?.len)).sum::<Option<u64>>();
+    bytes(experts).or_else(|| bytes(block)).unwrap()
+}
+
 fn check(model: &Path, options: &EngineOptions, logits: Logits, steps: usize) {
     let counts = decode(model, options, logits, steps);
     let found = counts.iter().position(|&n| n > 0);
@@ -108,7 +119,12 @@ fn a_decoded_token_allocates_nothing() {
             (&exact, Logits::Top(1)),
             (&bf16, Logits::Top(1)),
         ];
-        for (options, logits) in kinds {
+        // As little in memory as can be, and some features only.
+        let least = options.clone().ffn_budget(ByteSize(largest_unit(&model)));
+        let sparse = options.clone().ffn_top_features(50);
+        let has_experts = model.ends_with("mixtral");
+        let more = [(&least, Logits::Top(1)), (if has_experts { &least } else { &sparse }, Logits::Last)];
+        for (options, logits) in kinds.into_iter().chain(more) {
             // Beyond the border of a partition of keys, and around sliding windows' rings.
             check(&model, options, logits, 420);
             tried += 1;

@@ -8,7 +8,9 @@ use skulk::arch::ArchSpec;
 use skulk::card::{CardFault, GgufFacts};
 use skulk::plan::memory::Usable;
 use skulk::plan::{Budget, ExpertShard, Part};
-use skulk::{DeviceInfo, EngineId, Error, ErrorKind, Event, Finish, Output, StageInfo, TokenId};
+use skulk::{
+    DeviceInfo, Divergence, EngineId, Error, ErrorKind, Event, FfnMemory, Finish, Output, StageInfo, TokenId,
+};
 
 use crate::error::raise;
 
@@ -40,6 +42,24 @@ impl<'py> FromPyObject<'_, 'py> for Names {
     }
 }
 
+/// The member of a closed set that has this name.
+pub(crate) fn choice<T>(
+    field: &'static str,
+    name: &str,
+    all: impl IntoIterator<Item = (&'static str, T)>,
+) -> PyResult<T> {
+    let mut names = Vec::new();
+    for (known, value) in all {
+        if known == name {
+            return Ok(value);
+        }
+        names.push(format!("`{known}`"));
+    }
+    let last = names.pop().unwrap_or_default();
+    let message = format!("expected {} or {last}, found `{name}`", names.join(", "));
+    Err(raise(Error::new(ErrorKind::InvalidArgument, message).with("field", field)))
+}
+
 /// Token ids as Python's numbers.
 pub(crate) fn numbers(ids: &[TokenId]) -> Vec<u32> {
     ids.iter().map(|id| id.0).collect()
@@ -51,7 +71,17 @@ fn data<'py>(
     class: &str,
     fields: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    py.import("skulk._data")?.getattr(class)?.call1(fields.into_pyobject(py)?)
+    instance(py, "skulk._data", class, fields)
+}
+
+/// The same of another module.
+pub(crate) fn instance<'py>(
+    py: Python<'py>,
+    module: &str,
+    class: &str,
+    fields: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
+) -> PyResult<Bound<'py, PyAny>> {
+    py.import(module)?.getattr(class)?.call1(fields.into_pyobject(py)?)
 }
 
 pub(crate) fn arch<'py>(py: Python<'py>, arch: &ArchSpec) -> PyResult<Bound<'py, PyAny>> {
@@ -101,6 +131,15 @@ fn finish<'py>(py: Python<'py>, finish: &Finish) -> PyResult<Bound<'py, PyAny>> 
     data(py, "Finish", (finish.reason.as_str(), usage, data(py, "Timings", timings)?))
 }
 
+pub(crate) fn ffn_memory<'py>(py: Python<'py>, memory: &FfnMemory) -> PyResult<Bound<'py, PyAny>> {
+    let FfnMemory { budget, in_memory, peak, let_go, .. } = memory;
+    data(py, "FfnMemory", (budget.bytes(), in_memory.bytes(), peak.bytes(), let_go.bytes()))
+}
+
+pub(crate) fn divergence<'py>(py: Python<'py>, found: &Divergence) -> PyResult<Bound<'py, PyAny>> {
+    data(py, "Divergence", (found.tokens, found.mean_kl, found.max_kl, found.top1_agreement))
+}
+
 pub(crate) fn placed_stage<'py>(py: Python<'py>, stage: &skulk::Stage) -> PyResult<Bound<'py, PyAny>> {
     let (part, cfg) = match stage.part {
         Part::Whole => ("whole", None),
@@ -148,6 +187,6 @@ pub(crate) fn card_fault<'py>(py: Python<'py>, fault: &CardFault) -> PyResult<Bo
     data(py, "CardFault", (&fault.field, fault.kind.as_str(), &fault.found, &fault.allowed))
 }
 
-fn range<'py>(py: Python<'py>, range: &std::ops::Range<usize>) -> PyResult<Bound<'py, PyRange>> {
+pub(crate) fn range<'py>(py: Python<'py>, range: &std::ops::Range<usize>) -> PyResult<Bound<'py, PyRange>> {
     PyRange::new(py, range.start as isize, range.end as isize)
 }

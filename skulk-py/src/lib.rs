@@ -1,10 +1,12 @@
 //! How does Python reach the library? The native module `skulk._skulk`: handles, conversions and
 //! exceptions; everything that decides anything is in `skulk-core`.
 
+mod browse;
 mod cancel;
 mod card;
 mod convert;
 mod error;
+mod extract;
 mod generation;
 mod json;
 mod model;
@@ -12,6 +14,8 @@ mod plan;
 mod planning;
 mod session;
 mod tokenizer;
+mod verify;
+mod vindex;
 mod wait;
 
 use pyo3::prelude::*;
@@ -29,6 +33,7 @@ mod _skulk {
             card_text, is_gemma4_family, profile_permissive, profile_reasoning, profile_resolve,
         },
         error::error_kinds,
+        extract::extract,
         generation::Generation,
         model::{Model, devices},
         plan::{
@@ -43,6 +48,8 @@ mod _skulk {
         },
         session::Session,
         tokenizer::Tokenizer,
+        verify::verify_vindex,
+        vindex::{Region, Vindex},
     };
 
     #[pymodule_init]

@@ -1,19 +1,20 @@
 //! How does Python load a model? `skulk.Model`.
 
 use std::path::PathBuf;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::Sender;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use skulk::{ByteSize, EngineId, Error, ErrorKind, KvType, LoadOptions, Memory, NodeId, Precision};
+use skulk::engine::Progress;
+use skulk::{ByteSize, EngineId, KvType, LoadOptions, Memory, NodeId, Precision};
 
 use crate::cancel::CancelToken;
-use crate::convert::{self, unsigned};
+use crate::convert::{self, choice, unsigned};
 use crate::error::raise;
 use crate::plan::Placement;
-use crate::session::Session;
-use crate::tokenizer::Tokenizer;
-use crate::wait::{receive, wait};
+use crate::session::{Session, prompt_of};
+use crate::tokenizer::{Owner, Tokenizer};
+use crate::wait::run;
 
 /// A model ready to generate: its weights, split into stages. Made by `Model.load`.
 #[pyclass(frozen, module = "skulk")]
@@ -28,7 +29,9 @@ impl Model {
     /// engines their numbers of layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`, or is what
     /// `skulk.plan` made of it; `node` is the name that such a placement has for this machine.
     /// `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where an engine would copy them to
-    /// its device. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
+    /// its device. Of feed-forward weights that are used where they are stored, `ffn_budget` keeps at most so many bytes in
+    /// memory at a time, with the same results; `ffn_top_features` computes only so many features of each dense block,
+    /// which changes results. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
     /// `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
     /// through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
     /// "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
@@ -38,7 +41,7 @@ impl Model {
     /// `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
     /// one layer.
     #[staticmethod]
-    #[pyo3(signature = (path, *, stages=1, engine=None, placement=None, node="local", ffn_on_cpu=false, device_memory=None, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", memory="auto", screen_head=false, progress=None, cancel=None))]
+    #[pyo3(signature = (path, *, stages=1, engine=None, placement=None, node="local", ffn_on_cpu=false, ffn_budget=None, ffn_top_features=None, device_memory=None, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", memory="auto", screen_head=false, progress=None, cancel=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn load(
         py: Python<'_>,
@@ -48,6 +51,8 @@ impl Model {
         placement: Option<&Bound<'_, PyAny>>,
         node: &str,
         ffn_on_cpu: bool,
+        ffn_budget: Option<i128>,
+        ffn_top_features: Option<i128>,
         device_memory: Option<i128>,
         threads: Option<i128>,
         context: Option<i128>,
@@ -65,6 +70,10 @@ impl Model {
         options.placement = placement.map(placement_of).transpose()?;
         options.node = NodeId::new(node);
         options.engine_options.ffn_on_cpu = ffn_on_cpu;
+        options.engine_options.ffn_budget =
+            ffn_budget.map(|bytes| unsigned("ffn_budget", bytes)).transpose()?.map(ByteSize);
+        options.engine_options.ffn_top_features =
+            ffn_top_features.map(|k| unsigned("ffn_top_features", k)).transpose()?;
         options.engine_options.device_memory =
             device_memory.map(|bytes| unsigned("device_memory", bytes)).transpose()?.map(ByteSize);
         if let Some(threads) = threads {
@@ -72,26 +81,25 @@ impl Model {
         }
         options.context = context.map(|n| unsigned("context", n)).transpose()?;
         options.prefill_chunk = unsigned("prefill_chunk", prefill_chunk)?;
-        options.kv = kv_type(kv)?;
-        options.engine_options.precision = precision_of(precision)?;
-        options.engine_options.memory = memory_of(memory)?;
+        options.kv = choice("kv", kv, [("f16", KvType::F16), ("f32", KvType::F32)])?;
+        let precisions = [("fast", Precision::Fast), ("exact", Precision::Exact), ("bf16", Precision::Bf16)];
+        options.engine_options.precision = choice("precision", precision, precisions)?;
+        let memories = [("auto", Memory::Auto), ("mapped", Memory::Mapped), ("resident", Memory::Resident)];
+        options.engine_options.memory = choice("memory", memory, memories)?;
         options.engine_options.screen_head = screen_head;
-        let cancel = CancelToken::child(cancel);
-        options.cancel = cancel.clone();
-        let (report, mut reports) = channel();
-        // Nobody listens any more once the wait has ended with an exception.
-        let options = options.progress(move |progress| {
-            let _ = report.send(progress);
-        });
-        let loading = std::thread::Builder::new().spawn(move || skulk::Model::open(path, &options))?;
-        while let Some(layers) = wait(py, &cancel, |timeout| receive(&mut reports, timeout))? {
-            if let Some(progress) = &progress {
-                progress.call1((layers.done, layers.total)).inspect_err(|_| cancel.cancel())?;
-            }
-        }
-        let lost =
-            || Err(Error::new(ErrorKind::Internal, "loading panicked").with_hint("please report this"));
-        py.detach(|| loading.join().unwrap_or_else(|_| lost())).map(Self).map_err(raise)
+        let load = |cancel, layers: Sender<_>| {
+            options.cancel = cancel;
+            // Nobody listens any more once the wait has ended with an exception.
+            let options = options.progress(move |done| {
+                let _ = layers.send(done);
+            });
+            skulk::Model::open(path, &options)
+        };
+        let report = |layers: Progress| match &progress {
+            Some(progress) => progress.call1((layers.done, layers.total)).map(drop),
+            None => Ok(()),
+        };
+        run(py, cancel, load, report).map(Self)
     }
 
     /// Which engine runs which layers, in words.
@@ -127,7 +135,28 @@ impl Model {
     /// The model's tokenizer.
     #[getter]
     fn tokenizer(&self) -> Tokenizer {
-        Tokenizer(self.0.clone())
+        Tokenizer(Owner::Model(self.0.clone()))
+    }
+
+    /// What is in memory of feed-forward weights, where `ffn_budget` bounds that.
+    #[getter]
+    fn ffn_memory<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.0.ffn_memory().map(|memory| convert::ffn_memory(py, &memory)).transpose()
+    }
+
+    /// How far this model's predictions are from an `exact` one's, behind every token of a text or of
+    /// token ids: what `ffn_top_features` or quantised weights cost. `cancel` and Ctrl-C end it within one layer.
+    #[pyo3(signature = (exact, text, *, cancel=None))]
+    fn divergence<'py>(
+        &self,
+        py: Python<'py>,
+        exact: &Bound<'_, Self>,
+        text: &Bound<'_, PyAny>,
+        cancel: Option<&Bound<'_, CancelToken>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (exact, text) = (&exact.get().0, prompt_of(text)?);
+        let compare = |cancel, _silent: Sender<()>| self.0.divergence(exact, text, &cancel);
+        convert::divergence(py, &run(py, cancel, compare, |()| Ok(()))?)
     }
 
     /// An empty session. Any number may exist and generate at the same time.
@@ -174,39 +203,4 @@ fn placement_of(placement: &Bound<'_, PyAny>) -> PyResult<skulk::Placement> {
 pub(crate) fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
     let devices = py.detach(skulk::devices);
     devices.iter().map(|device| convert::device(py, device)).collect()
-}
-
-fn precision_of(name: &str) -> PyResult<Precision> {
-    match name {
-        "fast" => Ok(Precision::Fast),
-        "exact" => Ok(Precision::Exact),
-        "bf16" => Ok(Precision::Bf16),
-        other => {
-            let message = format!("expected `fast`, `exact` or `bf16`, found `{other}`");
-            Err(raise(Error::new(ErrorKind::InvalidArgument, message).with("field", "precision")))
-        }
-    }
-}
-
-fn memory_of(name: &str) -> PyResult<Memory> {
-    match name {
-        "auto" => Ok(Memory::Auto),
-        "mapped" => Ok(Memory::Mapped),
-        "resident" => Ok(Memory::Resident),
-        other => {
-            let message = format!("expected `auto`, `mapped` or `resident`, found `{other}`");
-            Err(raise(Error::new(ErrorKind::InvalidArgument, message).with("field", "memory")))
-        }
-    }
-}
-
-fn kv_type(name: &str) -> PyResult<KvType> {
-    match name {
-        "f16" => Ok(KvType::F16),
-        "f32" => Ok(KvType::F32),
-        other => {
-            let message = format!("expected `f16` or `f32`, found `{other}`");
-            Err(raise(Error::new(ErrorKind::InvalidArgument, message).with("field", "kv")))
-        }
-    }
 }

@@ -59,18 +59,10 @@ impl Session {
         logprobs: Option<i128>,
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Generation> {
-        let prompt = match prompt.cast::<PyString>() {
-            Ok(text) if append => Prompt::Append(text.extract()?),
-            Ok(text) => Prompt::Text(text.extract()?),
-            Err(_) if append => return Err(PyTypeError::new_err("append takes a prompt of text")),
-            Err(_) => Prompt::Tokens(token_ids(
-                "prompt",
-                prompt.extract().map_err(|cause| {
-                    let error = PyTypeError::new_err("expected a prompt of text or of token ids");
-                    error.set_cause(py, Some(cause));
-                    error
-                })?,
-            )?),
+        let prompt = match prompt_of(prompt)? {
+            Prompt::Text(text) if append => Prompt::Append(text),
+            _ if append => return Err(PyTypeError::new_err("append takes a prompt of text")),
+            prompt => prompt,
         };
         let mut options = GenerateOptions::default().stop(stop).ignore_eos(ignore_eos);
         options.max_tokens = max_tokens.map(|n| unsigned("max_tokens", n)).transpose()?;
@@ -111,4 +103,17 @@ impl Session {
             Err(_) => "<skulk.Session: generating>".into(),
         }
     }
+}
+
+/// A text, or tokens that are used as given.
+pub(crate) fn prompt_of(prompt: &Bound<'_, PyAny>) -> PyResult<Prompt> {
+    if let Ok(text) = prompt.cast::<PyString>() {
+        return Ok(Prompt::Text(text.extract()?));
+    }
+    let ids = prompt.extract().map_err(|cause| {
+        let error = PyTypeError::new_err("expected a prompt of text or of token ids");
+        error.set_cause(prompt.py(), Some(cause));
+        error
+    })?;
+    token_ids("prompt", ids).map(Prompt::Tokens)
 }

@@ -1,13 +1,32 @@
 //! How does Python turn text into tokens? `skulk.Tokenizer`.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
+use skulk::vindex::VindexBrowser;
 
 use crate::convert::{numbers, token_ids};
 use crate::error::raise;
 
-/// A model's vocabulary and the rules that cut text into it. See `Model.tokenizer`.
+/// A model's vocabulary and the rules that cut text into it. See `Model.tokenizer`
+/// and `VindexReader.tokenizer`.
 #[pyclass(frozen, module = "skulk")]
-pub(crate) struct Tokenizer(pub(crate) skulk::Model);
+pub(crate) struct Tokenizer(pub(crate) Owner);
+
+/// Who has a tokenizer.
+pub(crate) enum Owner {
+    Model(skulk::Model),
+    Vindex(Arc<VindexBrowser>),
+}
+
+impl Tokenizer {
+    fn get(&self) -> PyResult<&skulk::Tokenizer> {
+        match &self.0 {
+            Owner::Model(model) => Ok(model.tokenizer()),
+            Owner::Vindex(browser) => browser.tokenizer().map_err(raise),
+        }
+    }
+}
 
 #[pymethods]
 impl Tokenizer {
@@ -15,36 +34,37 @@ impl Tokenizer {
     /// `add_special`, the model's rules add a beginning-of-sequence token where it belongs.
     #[pyo3(signature = (text, add_special=true))]
     fn encode(&self, py: Python<'_>, text: &str, add_special: bool) -> PyResult<Vec<u32>> {
-        let ids = py.detach(|| self.0.tokenizer().encode(text, add_special)).map_err(raise)?;
+        let tokenizer = self.get()?;
+        let ids = py.detach(|| tokenizer.encode(text, add_special)).map_err(raise)?;
         Ok(numbers(&ids))
     }
 
     /// The text of `ids`. Control tokens are left out with `skip_special`, spelt out without.
     #[pyo3(signature = (ids, skip_special=true))]
     fn decode(&self, py: Python<'_>, ids: Vec<i128>, skip_special: bool) -> PyResult<String> {
-        let ids = token_ids("ids", ids)?;
-        Ok(py.detach(|| self.0.tokenizer().decode(&ids, skip_special)))
+        let (tokenizer, ids) = (self.get()?, token_ids("ids", ids)?);
+        Ok(py.detach(|| tokenizer.decode(&ids, skip_special)))
     }
 
     /// The beginning-of-sequence token, if the model has one.
     #[getter]
-    fn bos(&self) -> Option<u32> {
-        self.0.tokenizer().bos().map(|id| id.0)
+    fn bos(&self) -> PyResult<Option<u32>> {
+        Ok(self.get()?.bos().map(|id| id.0))
     }
 
     /// The tokens that end a generation.
     #[getter]
-    fn eos_ids(&self) -> Vec<u32> {
-        numbers(self.0.tokenizer().eos_ids())
+    fn eos_ids(&self) -> PyResult<Vec<u32>> {
+        Ok(numbers(self.get()?.eos_ids()))
     }
 
     /// One past the highest token id.
     #[getter]
-    fn vocab_size(&self) -> usize {
-        self.0.tokenizer().vocab_size()
+    fn vocab_size(&self) -> PyResult<usize> {
+        Ok(self.get()?.vocab_size())
     }
 
-    fn __repr__(&self) -> String {
-        format!("<skulk.Tokenizer: {} tokens>", self.vocab_size())
+    fn __repr__(&self) -> PyResult<String> {
+        Ok(format!("<skulk.Tokenizer: {} tokens>", self.vocab_size()?))
     }
 }

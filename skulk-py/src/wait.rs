@@ -1,11 +1,14 @@
 //! How does a Python thread wait? With the GIL released, and awake often enough for Ctrl-C.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::task::Poll;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use skulk::CancelToken;
+use skulk::{CancelToken, Error, ErrorKind};
+
+use crate::cancel;
+use crate::error::raise;
 
 /// How long Ctrl-C may go unnoticed.
 const INTERVAL: Duration = Duration::from_millis(25);
@@ -31,4 +34,32 @@ pub(crate) fn receive<T>(messages: &mut Receiver<T>, timeout: Duration) -> Poll<
         Err(RecvTimeoutError::Timeout) => Poll::Pending,
         Err(RecvTimeoutError::Disconnected) => Poll::Ready(None),
     }
+}
+
+/// Does `work` on a thread of its own, which `token` and Ctrl-C cancel. Meanwhile `each` is called with what the
+/// thread sends; its exception cancels, too. However this returns, the work has ended.
+pub(crate) fn run<T: Send, P: Send>(
+    py: Python<'_>,
+    token: Option<&Bound<'_, cancel::CancelToken>>,
+    work: impl FnOnce(CancelToken, Sender<P>) -> skulk::Result<T> + Send,
+    mut each: impl FnMut(P) -> PyResult<()>,
+) -> PyResult<T> {
+    let cancel = cancel::CancelToken::child(token);
+    let (sender, mut messages) = channel();
+    std::thread::scope(|scope| {
+        let own = cancel.clone();
+        let working = std::thread::Builder::new().spawn_scoped(scope, move || work(own, sender))?;
+        let mut follow = || {
+            while let Some(message) = wait(py, &cancel, |timeout| receive(&mut messages, timeout))? {
+                each(message)?;
+            }
+            Ok(())
+        };
+        let followed: PyResult<()> = follow().inspect_err(|_| cancel.cancel());
+        let done = py.detach(|| working.join());
+        followed?;
+        let lost =
+            || Err(Error::new(ErrorKind::Internal, "the work panicked").with_hint("please report this"));
+        done.unwrap_or_else(|_| lost()).map_err(raise)
+    })
 }

@@ -29,6 +29,8 @@ def test_every_example_is_run_here() -> None:
         "plan.py",
         "planning.ipynb",
         "quickstart.ipynb",
+        "vindex.ipynb",
+        "vindex.py",
     }
 
 
@@ -54,7 +56,17 @@ def test_plan(tmp_path: Path) -> None:
     assert ElementTree.parse(tmp_path / "plan.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
+def test_vindex(tmp_path: Path) -> None:
+    output = run("vindex.py", str(EXAMPLES.parent / "models" / "stories260K"), str(tmp_path))
+    assert STORY in output
+    assert re.search(r"of a browse slice: .* part of ", output)
+    assert re.search(r"layer \d+, feature +\d+: ", output)
+    assert {path.name for path in tmp_path.iterdir()} == {"stories260K.vindex", "stories260K.browse"}
+    assert STORY in run("vindex.py")
+
+
 NOTEBOOKS = {
+    "vindex.ipynb": (STORY, "gate_vectors.bin", "sound", "memmap", "tensor.missing", "WalkHit"),
     "quickstart.ipynb": (STORY, "<table>", "cached_tokens=", "cancelled", "needed", "argument.invalid"),
     "planning.ipynb": (STORY.split(" named")[0], "<caption>google/gemma-3-270m", "Placed: ", "<svg", "Refused: "),
 }

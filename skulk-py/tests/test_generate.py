@@ -78,6 +78,43 @@ def test_layers_run_on_a_gpu(stories: skulk.Model) -> None:
     assert model.generate(PROMPT, max_tokens=16).text() == expected
 
 
+def test_feed_forward_weights_have_a_budget(stories: skulk.Model) -> None:
+    path = FIXTURES / "stories260K"
+    expected = stories.generate(PROMPT, max_tokens=16).text()
+    model = skulk.Model.load(path, ffn_budget=140_000, threads=1)
+    assert model.generate(PROMPT, max_tokens=16).text() == expected
+    memory = model.ffn_memory
+    assert memory is not None and memory.budget_bytes == 140_000
+    assert 0 < memory.in_memory_bytes <= memory.peak_bytes <= 140_000 and memory.let_go_bytes > 0
+    assert stories.ffn_memory is None
+    with pytest.raises(skulk.InvalidArgumentError) as caught:
+        skulk.Model.load(path, ffn_budget=1000)
+    assert "132096" in caught.value.message and caught.value.hint
+
+
+def test_a_block_has_fewer_features(stories: skulk.Model) -> None:
+    path = FIXTURES / "stories260K"
+    expected = stories.generate(PROMPT, max_tokens=16).text()
+    assert skulk.Model.load(path, ffn_top_features=172).generate(PROMPT, max_tokens=16).text() == expected
+    assert skulk.Model.load(path, ffn_top_features=3).generate(PROMPT, max_tokens=16).text() != expected
+    with pytest.raises(skulk.InvalidArgumentError):
+        skulk.Model.load(path, ffn_top_features=0)
+    fewer = skulk.Model.load(path, ffn_top_features=86, threads=1)
+    found = fewer.divergence(stories, PROMPT)
+    assert found.tokens == len(stories.tokenizer.encode(PROMPT)) and 0 < found.mean_kl <= found.max_kl
+    assert 0 <= found.top1_agreement <= 1 and found == fewer.divergence(stories, stories.tokenizer.encode(PROMPT))
+    assert stories.divergence(stories, PROMPT) == skulk.Divergence(found.tokens, 0.0, 0.0, 1.0)
+    token = skulk.CancelToken()
+    token.cancel()
+    with pytest.raises(skulk.CancelledError):
+        fewer.divergence(stories, PROMPT, cancel=token)
+    for mistaken in ("", [], [10**9]):
+        with pytest.raises(skulk.InvalidArgumentError):
+            fewer.divergence(stories, mistaken)
+    with pytest.raises(TypeError):
+        fewer.divergence(stories, 3)  # type: ignore[arg-type]
+
+
 def test_device_memory_is_limited() -> None:
     software = next(device.engine for device in skulk.devices() if device.software)
     with pytest.raises(skulk.OutOfMemoryError) as caught:

@@ -185,6 +185,12 @@ impl TensorNames {
         self.layer(layer, tensor, "weight")
     }
 
+    /// Name of a dense layer's down projection by features, `[features, hidden]`, which vindex folders may have beside
+    /// it: what each feature adds to the output, in one row.
+    pub(crate) fn down_features(&self, layer: usize) -> String {
+        format!("{}{}.{layer}.mlp.down_features.weight", self.prefix, self.spelling.layers)
+    }
+
     /// Name of a layer's bias.
     pub fn bias(&self, layer: usize, tensor: LayerTensor) -> String {
         self.layer(layer, tensor, "bias")

@@ -14,7 +14,7 @@ use super::KvType;
 pub(crate) use super::routes::Routes;
 use super::top::Top;
 use crate::arch::{Activation, AttentionSpec, ExpertsSpec, RopeLayout};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::Region;
 
@@ -229,6 +229,19 @@ pub(crate) trait Backend: Send + Sync + 'static {
         inner: &mut [Self::Buffer; 2],
         out: &mut Self::Buffer,
     ) -> Result<()>;
+    /// `out = down(activation(gate · x) · (up · x))` where of each row only the features with the largest
+    /// `|gate · x|` count, of equal ones those of lower index first. Only a backend that says so has it.
+    fn top_features(
+        &self,
+        _stream: &mut Self::Stream,
+        _op: &TopFeatures<'_, Self>,
+        _x: &Self::Buffer,
+        _rows: usize,
+        _inner: &mut [Self::Buffer; 2],
+        _out: &mut Self::Buffer,
+    ) -> Result<()> {
+        Err(Error::new(ErrorKind::Internal, "the backend computes whole blocks only"))
+    }
     /// `x = cap · tanh(x / cap)`.
     fn softcap(&self, stream: &mut Self::Stream, x: &mut Self::Buffer, cap: f32, rows: usize) -> Result<()>;
 
@@ -323,6 +336,47 @@ pub(crate) struct Experts<'a, B: Backend + ?Sized> {
     pub(crate) gate: &'a B::Stack,
     pub(crate) up: &'a B::Stack,
     pub(crate) down: &'a B::Stack,
+    /// Who is to be asked before an expert's weights are used, where they are used in place.
+    pub(crate) memory: Option<&'a dyn ExpertMemory>,
+}
+
+/// Keeps a layer's experts in memory while they are used, no more than may be there at a time.
+pub(crate) trait ExpertMemory: Sync {
+    /// Says which experts a step will take, each once.
+    fn begin(&self, experts: &mut dyn Iterator<Item = u32>);
+    /// Brings the first of these experts into memory, as many as may be there together, and at least one if there
+    /// is one; returns how many.
+    fn take(&self, experts: &mut dyn Iterator<Item = u32>) -> usize;
+    /// Ends the use of experts that were taken.
+    fn release(&self, experts: &mut dyn Iterator<Item = u32>);
+}
+
+/// A dense block of which a row takes only some features.
+pub(crate) struct TopFeatures<'a, B: Backend + ?Sized> {
+    pub(crate) activation: Activation,
+    /// How many: at least 1, and fewer than there are.
+    pub(crate) k: usize,
+    pub(crate) gate: &'a B::Matrix,
+    pub(crate) up: &'a B::Matrix,
+    pub(crate) down: FeatureDown<&'a B::Matrix>,
+}
+
+/// What each feature adds to the output.
+#[derive(Clone, Copy)]
+pub(crate) enum FeatureDown<M> {
+    /// `[hidden, features]`, as in any block.
+    Columns(M),
+    /// `[features or more, hidden]`.
+    Rows(M),
+}
+
+impl<M> FeatureDown<M> {
+    pub(crate) fn as_ref(&self) -> FeatureDown<&M> {
+        match self {
+            FeatureDown::Columns(matrix) => FeatureDown::Columns(matrix),
+            FeatureDown::Rows(matrix) => FeatureDown::Rows(matrix),
+        }
+    }
 }
 
 /// Per-head norm and rotation of queries or keys.

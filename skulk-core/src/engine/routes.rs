@@ -4,6 +4,9 @@
 //! experts in f32, and the most probable ones are taken, most probable first. Equal ones go by
 //! index, so that a row's experts follow from its logits alone.
 
+use std::ops::Range;
+
+use super::backend::ExpertMemory;
 use crate::arch::ExpertsSpec;
 
 /// Which experts each row takes, and how much of each; `[rows, n_used]`.
@@ -55,6 +58,56 @@ impl Routes {
         places.clear();
         places.extend(0..self.ids.len() as u32);
         places.sort_unstable_by_key(|&place| (self.ids[place as usize], place));
+    }
+
+    /// Calls `work` with ranges of places that are [sorted by expert](Self::by_expert), one behind the other, each
+    /// with all places of its experts, and these in `memory`. Who multiplies weights in place asks for them so.
+    pub(crate) fn in_memory<E>(
+        &self,
+        places: &[u32],
+        memory: Option<&dyn ExpertMemory>,
+        mut work: impl FnMut(Range<usize>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some(memory) = memory else { return work(0..places.len()) };
+        memory.begin(&mut self.experts(places));
+        let mut from = 0;
+        while from < places.len() {
+            let rest = &places[from..];
+            let n = memory.take(&mut self.experts(rest));
+            let to = from + self.same_expert(rest).take(n).map(<[u32]>::len).sum::<usize>();
+            let _taken = Taken { memory, routes: self, places: &places[from..to] };
+            work(from..to)?;
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// Sorted places, those of each expert together.
+    pub(crate) fn same_expert<'a>(&'a self, places: &'a [u32]) -> impl Iterator<Item = &'a [u32]> {
+        places.chunk_by(|&a, &b| self.expert(a) == self.expert(b))
+    }
+
+    /// The expert of a place.
+    pub(crate) fn expert(&self, place: u32) -> u32 {
+        self.ids[place as usize]
+    }
+
+    /// The experts of sorted places, each once.
+    fn experts<'a>(&'a self, places: &'a [u32]) -> impl Iterator<Item = u32> + 'a {
+        self.same_expert(places).map(|same| self.expert(same[0]))
+    }
+}
+
+/// Experts that were taken into memory; released on drop, also after an error.
+struct Taken<'a> {
+    memory: &'a dyn ExpertMemory,
+    routes: &'a Routes,
+    places: &'a [u32],
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.memory.release(&mut self.routes.experts(self.places));
     }
 }
 
@@ -113,6 +166,66 @@ mod tests {
         let share = 1.0 / (1.0 + (-1.0f64).exp());
         assert!((f64::from(weights[0]) - share).abs() < 1e-6);
         assert!((weights[0] + weights[1] - 1.0).abs() < 1e-6);
+    }
+
+    /// A memory for so many experts, which notes what is asked of it.
+    struct Few(usize, std::sync::Mutex<Vec<(char, Vec<u32>)>>);
+
+    impl Few {
+        fn note(&self, what: char, experts: Vec<u32>) -> usize {
+            let n = experts.len();
+            self.1.lock().unwrap().push((what, experts));
+            n
+        }
+    }
+
+    impl ExpertMemory for Few {
+        fn begin(&self, experts: &mut dyn Iterator<Item = u32>) {
+            self.note('b', experts.collect());
+        }
+        fn take(&self, experts: &mut dyn Iterator<Item = u32>) -> usize {
+            self.note('t', experts.take(self.0).collect())
+        }
+        fn release(&self, experts: &mut dyn Iterator<Item = u32>) {
+            self.note('r', experts.collect());
+        }
+    }
+
+    #[test]
+    fn experts_are_in_memory_while_they_are_worked_on() {
+        let routes = Routes { n_used: 2, ids: vec![7, 2, 2, 9, 7, 2, 4, 9], ..Routes::default() };
+        let mut places = Vec::new();
+        routes.by_expert(&mut places);
+        assert_eq!(places, [1, 2, 5, 6, 0, 4, 3, 7]);
+        let parts = |few: &Few, fail: usize| {
+            let mut parts = Vec::new();
+            let done = routes.in_memory(&places, Some(few), |range| {
+                few.note('w', Vec::new());
+                parts.push(range.clone());
+                if range.contains(&fail) { Err(()) } else { Ok(()) }
+            });
+            (parts, done)
+        };
+        let few = Few(3, Default::default());
+        assert_eq!(parts(&few, 99), (vec![0..6, 6..8], Ok(())));
+        let (all, nothing) = (vec![2, 4, 7, 9], Vec::new);
+        let expected = [
+            ('b', all),
+            ('t', vec![2, 4, 7]),
+            ('w', nothing()),
+            ('r', vec![2, 4, 7]),
+            ('t', vec![9]),
+            ('w', nothing()),
+            ('r', vec![9]),
+        ];
+        assert_eq!(*few.1.lock().unwrap(), expected);
+        // An error ends it, and nothing stays taken.
+        let few = Few(1, Default::default());
+        assert_eq!(parts(&few, 3), (vec![0..3, 3..4], Err(())));
+        assert_eq!(few.1.lock().unwrap().last(), Some(&('r', vec![4])));
+        let mut whole = Vec::new();
+        routes.in_memory(&places, None, |range| Ok::<_, ()>(whole.push(range))).unwrap();
+        assert_eq!(whole, [0..8]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! How does a model write text? Loaded models, sessions, running generations and sampling.
 
+mod divergence;
 mod event;
 mod generation;
 mod model;
@@ -8,6 +9,7 @@ mod run;
 mod sampler;
 mod session;
 
+pub use divergence::Divergence;
 pub use event::{Event, Finish, FinishReason, Timings, Token, TokenLogprob, Usage};
 pub use generation::{Generation, Output};
 pub use model::{LoadOptions, Model, StageInfo};

@@ -9,8 +9,8 @@ use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::{
-    Activations, Batch, Engine, EngineId, Input, KvType, LoadCx, Precision, Progress, Segment, Shard,
-    ShardSpec, StepCx,
+    Activations, Batch, Engine, EngineId, FfnMemory, Input, KvType, LoadCx, Precision, Progress, Segment,
+    Shard, ShardSpec, StepCx,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{GenerateOptions, Generation, Prompt, Session};
@@ -131,6 +131,20 @@ impl LoadOptions {
         self
     }
 
+    /// Keeps no more than this of feed-forward weights in memory, of what one engine computes on the CPU.
+    #[must_use]
+    pub fn ffn_budget(mut self, most: ByteSize) -> Self {
+        self.engine_options.ffn_budget = Some(most);
+        self
+    }
+
+    /// Computes only the `k` features of a feed-forward block with the largest gate scores.
+    #[must_use]
+    pub fn ffn_top_features(mut self, k: usize) -> Self {
+        self.engine_options.ffn_top_features = Some(k);
+        self
+    }
+
     /// Reserves no more than this on the device.
     #[must_use]
     pub fn device_memory(mut self, most: ByteSize) -> Self {
@@ -201,7 +215,7 @@ pub struct StageInfo {
     /// Weight bytes it has mapped, read or copied. Stages that share a tied embedding table both
     /// count it, though it exists once.
     pub weights: ByteSize,
-    /// Where they lie, as [`Shard::memory`] says.
+    /// Where they lie, as [`Shard::memory`] says; with a [budget](LoadOptions::ffn_budget), those that it is not for.
     pub memory: Memory,
     /// Keys and values of one full-length session.
     pub kv_cache: ByteSize,
@@ -385,6 +399,21 @@ impl Model {
     /// What each stage holds.
     pub fn stages(&self) -> &[StageInfo] {
         &self.inner.stages
+    }
+
+    /// What is in memory of feed-forward weights, when there is a [budget](LoadOptions::ffn_budget) for them; of
+    /// several engines together.
+    pub fn ffn_memory(&self) -> Option<FfnMemory> {
+        let Inner { stages, shards, .. } = &*self.inner;
+        // Shards of one engine share its budget.
+        let first = |at: usize| stages[..at].iter().all(|stage| stage.engine != stages[at].engine);
+        let engines = shards.iter().enumerate().filter(|(at, _)| first(*at));
+        engines.filter_map(|(_, shard)| shard.ffn_memory()).reduce(|a, b| FfnMemory {
+            budget: a.budget + b.budget,
+            in_memory: a.in_memory + b.in_memory,
+            peak: a.peak + b.peak,
+            let_go: a.let_go + b.let_go,
+        })
     }
 
     /// How long loading took.

@@ -27,7 +27,7 @@ use crate::plan::admit_max_tokens;
 /// # Ok::<(), skulk::Error>(())
 /// ```
 pub struct Session {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// What a session and its running generation share.
@@ -132,7 +132,8 @@ impl Session {
         Ok(Turn { shared: Arc::clone(&self.shared) })
     }
 
-    fn tokens_of(&self, prompt: Prompt) -> Result<Vec<TokenId>> {
+    /// A prompt's tokens, checked.
+    pub(super) fn tokens_of(&self, prompt: Prompt) -> Result<Vec<TokenId>> {
         let empty = || {
             Error::new(
                 ErrorKind::InvalidArgument,

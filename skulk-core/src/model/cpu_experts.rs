@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::experts::{ExpertCall, ExpertProvider, ResidentExperts};
+use super::experts::{ExpertCall, ExpertProvider, FfnWork, ResidentExperts};
 use super::load::Loader;
 use crate::engine::backend::{Backend, Routes};
 use crate::engine::cpu::Cpu;
-use crate::engine::{ShardSpec, StepCx};
+use crate::engine::{FfnMemory, ShardSpec, StepCx};
 use crate::error::Result;
 use crate::weights::Memory;
 
@@ -32,14 +32,15 @@ struct Room {
 }
 
 impl<B: Backend> CpuExperts<B> {
-    /// Room for the blocks of a shard. Those that its `spec` leaves to the CPU shall lie in `memory`.
-    pub(super) fn new(cpu: Arc<Cpu>, spec: &ShardSpec, memory: Memory) -> Self {
+    /// Room for the blocks of a shard. Those that its `spec` leaves to the CPU shall lie in `memory`, and be
+    /// computed as `work` says.
+    pub(super) fn new(cpu: Arc<Cpu>, spec: &ShardSpec, memory: Memory, work: FfnWork) -> Self {
         Self {
             cpu,
             memory,
             spec: spec.clone(),
-            on_cpu: ResidentExperts::new(&spec.layers),
-            on_device: ResidentExperts::new(&spec.layers),
+            on_cpu: ResidentExperts::new(&spec.layers, work),
+            on_device: ResidentExperts::new(&spec.layers, FfnWork::default()),
             rooms: Mutex::default(),
         }
     }
@@ -97,10 +98,14 @@ impl<B: Backend> ExpertProvider<B> for CpuExperts<B> {
         self.on_device.skip_layer();
         let Loader { checkpoint, arch, cancel, .. } = *loader;
         let (backend, memory) = (&*self.cpu, self.memory);
-        let mut own = Loader { backend, checkpoint, arch, memory, cancel, bytes: 0 };
+        let mut own = Loader { backend, checkpoint, arch, memory, on_demand: false, cancel, bytes: 0 };
         self.on_cpu.load_layer(&mut own)?;
         loader.bytes += own.bytes;
         Ok(())
+    }
+
+    fn memory(&self) -> Option<FfnMemory> {
+        self.on_cpu.memory()
     }
 
     fn forward(&self, call: ExpertCall<'_, B>, cx: &StepCx<'_>) -> Result<()> {
@@ -134,10 +139,11 @@ mod tests {
         let layers = arch.n_layers() - 2..arch.n_layers();
         let spec = ShardSpec::new(Arc::clone(&arch), layers.clone(), 128, 64, KvType::F16).unwrap();
         let cpu = Arc::new(Cpu::new(2, Precision::Fast).unwrap());
-        let mut experts = CpuExperts::new(cpu, &spec, Memory::Resident);
+        let mut experts = CpuExperts::new(cpu, &spec, Memory::Resident, FfnWork::default());
         let (checkpoint, cancel) = (&*checkpoint, &CancelToken::new());
+        let (memory, on_demand) = (Memory::Mapped, false);
         let mut loader =
-            Loader { backend: device, checkpoint, arch: &arch, memory: Memory::Mapped, cancel, bytes: 0 };
+            Loader { backend: device, checkpoint, arch: &arch, memory, on_demand, cancel, bytes: 0 };
         layers.for_each(|_| experts.load_layer(&mut loader).unwrap());
         let block = |layer| arch.names.feed_forward(layer, &arch.layers[layer]);
         let names = spec.layers.flat_map(block);

@@ -7,7 +7,7 @@ use super::load::Loader;
 use crate::arch::{AttentionSpec, LayerSpec, LayerTensor};
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Attend, Backend, CacheSpec, Head, NormRope, TopLogits};
-use crate::engine::{Activations, Batch, Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
+use crate::engine::{Activations, Batch, FfnMemory, Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
 use crate::error::Result;
 use crate::ids::LayerIdx;
 use crate::weights::{Checkpoint, Memory};
@@ -86,8 +86,15 @@ impl<B: Backend> Decoder<B> {
         cx: &LoadCx<'_>,
     ) -> Result<Self> {
         let arch = Arc::clone(&spec.arch);
-        let mut loader =
-            Loader { backend: &*backend, checkpoint, arch: &arch, memory, cancel: cx.cancel, bytes: 0 };
+        let mut loader = Loader {
+            backend: &*backend,
+            checkpoint,
+            arch: &arch,
+            memory,
+            on_demand: false,
+            cancel: cx.cancel,
+            bytes: 0,
+        };
         let hidden = arch.hidden_size;
         let mut embedding = (spec.is_first() || spec.is_last() && arch.tied_embeddings)
             .then(|| loader.matrix(&arch.names.embedding(), arch.vocab_size, hidden, None))
@@ -130,6 +137,10 @@ impl<B: Backend> Decoder<B> {
 
     pub(super) fn weight_bytes(&self) -> ByteSize {
         self.weight_bytes
+    }
+
+    pub(super) fn ffn_memory(&self) -> Option<FfnMemory> {
+        self.experts.memory()
     }
 
     /// Empty caches for one sequence.

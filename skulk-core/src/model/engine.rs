@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::cpu_experts::CpuExperts;
 use super::decoder::Decoder;
-use super::experts::{ExpertProvider, ResidentExperts};
+use super::experts::{ExpertProvider, FfnWork, ResidentExperts};
+use super::options::{EngineOptions, Ffn};
 use super::shard::DecoderShard;
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Backend, CacheSpec};
@@ -12,9 +13,7 @@ use crate::engine::candle::{self, Tensors};
 use crate::engine::cpu::Cpu;
 #[cfg(feature = "wgpu")]
 use crate::engine::wgpu::{Adapter, Gpu, Limits};
-use crate::engine::{
-    Capabilities, DeviceInfo, Engine, EngineId, LoadCx, Precision, Shard, ShardEstimate, ShardSpec,
-};
+use crate::engine::{Capabilities, DeviceInfo, Engine, EngineId, LoadCx, Shard, ShardEstimate, ShardSpec};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Vendor;
 use crate::weights::{Checkpoint, Memory, total_memory};
@@ -28,89 +27,8 @@ struct DecoderEngine<B: Backend> {
     cpu: Option<Arc<Cpu>>,
     /// Where weights lie that are used in place; those that are copied are mapped for it.
     memory: Memory,
-}
-
-/// Options of an engine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EngineOptions {
-    /// Threads the engine computes with.
-    pub threads: usize,
-    /// How precisely activations enter products.
-    pub precision: Precision,
-    /// Where weights lie that are used in place; those that are copied to a device are only mapped.
-    pub memory: Memory,
-    /// Engine [`cpu`] only: keeps a 4-bit copy of a large head, little more than half of an 8-bit one.
-    /// When only the largest logits are asked for, as greedy decoding and top-k sampling do, it rules out
-    /// all rows of the head but a few, within proven bounds: results are the same, in every bit, and
-    /// most of the head is not read.
-    pub screen_head: bool,
-    /// Engine [`wgpu`] only: memory that may be reserved on the device; `None`: what its driver gives.
-    pub device_memory: Option<ByteSize>,
-    /// Engines that copy weights to a device only; [`cpu`] and [`candle_cpu`] have nothing to change.
-    /// Weights of feed-forward blocks and experts, most of a model's, stay where [`memory`](Self::memory)
-    /// says, and are computed there by the kernels of [`cpu`], with [`threads`](Self::threads) and
-    /// [`precision`](Self::precision) as given here. In each layer activations go to the CPU and back once.
-    pub ffn_on_cpu: bool,
-}
-
-impl Default for EngineOptions {
-    /// All the hardware's threads, as far as the system tells.
-    fn default() -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        Self {
-            threads,
-            precision: Precision::default(),
-            memory: Memory::default(),
-            screen_head: false,
-            device_memory: None,
-            ffn_on_cpu: false,
-        }
-    }
-}
-
-impl EngineOptions {
-    /// Computes with `threads` threads.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// Rounds activations like this.
-    #[must_use]
-    pub fn precision(mut self, precision: Precision) -> Self {
-        self.precision = precision;
-        self
-    }
-
-    /// Puts weights there.
-    #[must_use]
-    pub fn memory(mut self, memory: Memory) -> Self {
-        self.memory = memory;
-        self
-    }
-
-    /// Keeps a compact copy of the head, or not.
-    #[must_use]
-    pub fn screen_head(mut self, screen: bool) -> Self {
-        self.screen_head = screen;
-        self
-    }
-
-    /// Reserves no more than this on the device.
-    #[must_use]
-    pub fn device_memory(mut self, most: ByteSize) -> Self {
-        self.device_memory = Some(most);
-        self
-    }
-
-    /// Computes feed-forward blocks on the CPU, or not.
-    #[must_use]
-    pub fn ffn_on_cpu(mut self, on_cpu: bool) -> Self {
-        self.ffn_on_cpu = on_cpu;
-        self
-    }
+    /// How feed-forward blocks are computed that are used in place.
+    work: FfnWork,
 }
 
 /// The engine of this name: `cpu`, `candle-cpu`, `candle-cuda`, `candle-metal`, `wgpu`, `wgpu-vulkan`,
@@ -144,19 +62,22 @@ pub fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 /// Weights stay in their map or in memory of their own, as [`EngineOptions::memory`] says.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads.
+/// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads, and for zero features.
 pub fn cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    options.check(Ffn::OnCpu)?;
     let backend = Cpu::new(options.threads, options.precision)?.screening(options.screen_head);
-    Ok(DecoderEngine::in_place("cpu", in_words(&backend, options), options.memory, backend))
+    Ok(DecoderEngine::in_place("cpu", in_words(&backend, options), options, backend))
 }
 
 /// The CPU through candle's kernels: slower than [`cpu`], and its oracle.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads.
+/// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads, and for
+/// [`EngineOptions::ffn_top_features`], which it does not have.
 pub fn candle_cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    options.check(Ffn::InPlace)?;
     let backend = candle::Cpu::new(options.threads, options.precision)?;
-    Ok(DecoderEngine::in_place("candle-cpu", cpu_with(options.threads), options.memory, backend))
+    Ok(DecoderEngine::in_place("candle-cpu", cpu_with(options.threads), options, backend))
 }
 
 fn cpu_with(threads: usize) -> String {
@@ -262,6 +183,7 @@ impl<B: Backend> DecoderEngine<B> {
         options: &EngineOptions,
         backend: impl Into<Arc<B>>,
     ) -> Result<Arc<dyn Engine>> {
+        options.check(if options.ffn_on_cpu { Ffn::OnCpu } else { Ffn::OnDevice })?;
         let mut cpu = None;
         if options.ffn_on_cpu {
             let beside = Cpu::new(options.threads, options.precision)?;
@@ -270,30 +192,41 @@ impl<B: Backend> DecoderEngine<B> {
         }
         let memory = if cpu.is_some() { options.memory } else { Memory::Mapped };
         let capabilities = Capabilities { device, in_place_weights: false, exact_rows: B::EXACT_ROWS };
-        Ok(Arc::new(Self { id: EngineId::new(id), capabilities, backend: backend.into(), cpu, memory }))
+        let (id, backend, work) = (EngineId::new(id), backend.into(), FfnWork::new(options));
+        Ok(Arc::new(Self { id, capabilities, backend, cpu, memory, work }))
     }
 
     /// An engine that uses weights where they lie.
-    fn in_place(id: &str, device: String, memory: Memory, backend: B) -> Arc<dyn Engine> {
+    fn in_place(id: &str, device: String, options: &EngineOptions, backend: B) -> Arc<dyn Engine> {
         let capabilities = Capabilities { device, in_place_weights: true, exact_rows: B::EXACT_ROWS };
-        Arc::new(Self { id: EngineId::new(id), capabilities, backend: Arc::new(backend), cpu: None, memory })
+        let (id, backend, memory) = (EngineId::new(id), Arc::new(backend), options.memory);
+        Arc::new(Self { id, capabilities, backend, cpu: None, memory, work: FfnWork::new(options) })
     }
 
-    /// Where a shard's weights shall lie that are used in place: one answer for all of them, from the
-    /// headers alone.
+    /// The layers of a shard whose blocks are computed where their weights are stored.
+    fn ffn_in_place<'a>(&'a self, spec: &'a ShardSpec) -> impl Iterator<Item = usize> + 'a {
+        spec.layers.clone().filter(|layer| self.cpu.is_none() || spec.is_ffn_on_cpu(*layer))
+    }
+
+    /// Where a shard's weights shall lie that are used in place: one answer for all of them, but for those that have
+    /// a budget, from the headers alone.
     fn resolve(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<Memory> {
-        match (self.memory, &self.cpu) {
-            (Memory::Auto, None) => {
+        let names = &spec.arch.names;
+        let blocks =
+            self.ffn_in_place(spec).flat_map(|layer| names.feed_forward(layer, &spec.arch.layers[layer]));
+        match (self.memory, &self.cpu, &self.work.budget) {
+            (_, Some(_), Some(_)) => Ok(Memory::Mapped),
+            (Memory::Auto, None, budget) => {
                 let ShardEstimate { weights, kv_cache } = self.estimate(spec, checkpoint)?;
-                Ok(Memory::for_shard(weights + kv_cache))
+                let mut needed = weights + kv_cache;
+                if let Some(budget) = budget {
+                    let (all, most) = (bytes_of(checkpoint, blocks)?.bytes(), budget.memory().budget.bytes());
+                    needed = ByteSize(needed.bytes().saturating_sub(all.saturating_sub(most)));
+                }
+                Ok(Memory::for_shard(needed))
             }
-            (Memory::Auto, Some(_)) => {
-                let names = &spec.arch.names;
-                let layers = spec.layers.clone().filter(|layer| spec.is_ffn_on_cpu(*layer));
-                let blocks = layers.flat_map(|layer| names.feed_forward(layer, &spec.arch.layers[layer]));
-                Ok(Memory::for_shard(bytes_of(checkpoint, blocks)?))
-            }
-            (memory, _) => Ok(memory),
+            (Memory::Auto, Some(_), None) => Ok(Memory::for_shard(bytes_of(checkpoint, blocks)?)),
+            (memory, _, _) => Ok(memory),
         }
     }
 }
@@ -351,10 +284,13 @@ impl<B: Backend> Engine for DecoderEngine<B> {
             )
             .with_hint("make the engine with the option ffn_on_cpu"));
         }
-        let memory = self.resolve(spec, checkpoint)?;
+        if let Some(budget) = &self.work.budget {
+            budget.check(spec, self.ffn_in_place(spec), checkpoint)?;
+        }
+        let (memory, work) = (self.resolve(spec, checkpoint)?, self.work.clone());
         let (own, experts): (_, Box<dyn ExpertProvider<B>>) = match &self.cpu {
-            Some(cpu) => (Memory::Mapped, Box::new(CpuExperts::new(Arc::clone(cpu), spec, memory))),
-            None => (memory, Box::new(ResidentExperts::new(&spec.layers))),
+            Some(cpu) => (Memory::Mapped, Box::new(CpuExperts::new(Arc::clone(cpu), spec, memory, work))),
+            None => (memory, Box::new(ResidentExperts::new(&spec.layers, work))),
         };
         let decoder = Decoder::load(Arc::clone(&self.backend), experts, spec.clone(), checkpoint, own, cx)?;
         Ok(Box::new(DecoderShard::new(decoder, memory)))
@@ -411,6 +347,19 @@ mod tests {
         let none = options.threads(0).ffn_on_cpu(true);
         let error = DecoderEngine::copying("x", String::new(), &none, Tensors::cpu()).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        // What only weights that are used in place can have, other engines have with the CPU beside them.
+        let options = EngineOptions::default().threads(2);
+        for (field, options) in [
+            ("ffn_budget", options.clone().ffn_budget(ByteSize(1 << 30))),
+            ("ffn_top_features", options.clone().ffn_top_features(10)),
+        ] {
+            let make = |options| DecoderEngine::copying("x", String::new(), &options, Tensors::cpu());
+            let error = make(options.clone()).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.context().iter().any(|(key, value)| *key == "field" && value == field));
+            assert!(error.hint().is_some_and(|hint| hint.contains("ffn_on_cpu")));
+            assert!(make(options.ffn_on_cpu(true)).is_ok());
+        }
         for name in ["cpu", "candle-cpu"] {
             let same = |on_cpu| {
                 let options = EngineOptions::default().threads(2).ffn_on_cpu(on_cpu);

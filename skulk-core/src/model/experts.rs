@@ -4,13 +4,17 @@
 //! adds the result; where the weights lie is the provider's business alone.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use super::budget::{Budget, Units};
 use super::load::Loader;
-use crate::arch::{Activation, ExpertsSpec, LayerTensor};
-use crate::engine::StepCx;
-use crate::engine::backend::{Backend, Experts};
+use super::options::EngineOptions;
+use crate::arch::{Activation, ExpertsSpec, LayerTensor as T};
+use crate::engine::backend::{Backend, ExpertMemory, Experts, FeatureDown, TopFeatures};
+use crate::engine::{FfnMemory, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::LayerIdx;
+use crate::weights::{Memory, Region};
 
 /// One layer's feed-forward work in one step.
 pub(super) struct ExpertCall<'a, B: Backend> {
@@ -37,6 +41,11 @@ pub(super) trait ExpertProvider<B: Backend>: Send + Sync {
     /// Whatever is wrong with its weights.
     fn load_layer(&mut self, loader: &mut Loader<'_, B>) -> Result<()>;
 
+    /// What of their weights is in memory, where there is a budget for that.
+    fn memory(&self) -> Option<FfnMemory> {
+        None
+    }
+
     /// Computes one layer's experts for the call's rows and adds up what they give.
     ///
     /// # Errors
@@ -44,28 +53,54 @@ pub(super) trait ExpertProvider<B: Backend>: Send + Sync {
     fn forward(&self, call: ExpertCall<'_, B>, cx: &StepCx<'_>) -> Result<()>;
 }
 
-/// Experts whose weights the engine itself holds.
+/// How feed-forward blocks are computed whose weights are used where they are stored.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FfnWork {
+    /// What of their weights may be in memory; all, where there is none.
+    pub(super) budget: Option<Arc<Budget>>,
+    /// Features of a dense block that a row takes; all, where nothing is said.
+    top_features: Option<usize>,
+}
+
+impl FfnWork {
+    /// As an engine's options say.
+    pub(super) fn new(options: &EngineOptions) -> Self {
+        let budget = options.ffn_budget.map(|most| Arc::new(Budget::new(most)));
+        Self { budget, top_features: options.ffn_top_features }
+    }
+
+    /// Features that a row takes of a block of so many, when those are not all.
+    fn features(&self, width: usize) -> Option<usize> {
+        self.top_features.filter(|k| *k < width)
+    }
+}
+
+/// Experts whose weights the engine itself has: in memory, on its device, or in their file's map.
 pub(super) struct ResidentExperts<B: Backend> {
     first_layer: usize,
     /// `None` where somebody else has the layer's block.
     blocks: Vec<Option<Block<B>>>,
+    work: FfnWork,
 }
 
 struct Block<B: Backend> {
     activation: Activation,
     weights: Weights<B>,
+    /// Whom to ask before they are used.
+    units: Option<Units>,
 }
 
 /// Gate, up and down.
 enum Weights<B: Backend> {
     Dense([B::Matrix; 3]),
+    Features { k: usize, gate_up: [B::Matrix; 2], down: FeatureDown<B::Matrix> },
     Experts([B::Stack; 3]),
 }
 
 impl<B: Backend> ResidentExperts<B> {
     /// Room for the blocks of a range of layers, which [`load_layer`](ExpertProvider::load_layer) fills.
-    pub(super) fn new(layers: &Range<usize>) -> Self {
-        Self { first_layer: layers.start, blocks: Vec::with_capacity(layers.len()) }
+    pub(super) fn new(layers: &Range<usize>, work: FfnWork) -> Self {
+        Self { first_layer: layers.start, blocks: Vec::with_capacity(layers.len()), work }
     }
 
     /// Leaves the next layer's block to somebody else.
@@ -77,46 +112,114 @@ impl<B: Backend> ResidentExperts<B> {
     pub(super) fn next_layer(&self) -> usize {
         self.first_layer + self.blocks.len()
     }
+
+    fn dense(&self, loader: &mut Loader<'_, B>, layer: usize) -> Result<(Weights<B>, Vec<Vec<Region>>)> {
+        let arch = loader.arch;
+        let spec = &arch.layers[layer].ffn;
+        let (hidden, width, bias) = (arch.hidden_size, spec.width, spec.bias);
+        let gate = loader.layer_matrix(layer, T::FfnGate, width, hidden, bias)?;
+        let up = loader.layer_matrix(layer, T::FfnUp, width, hidden, bias)?;
+        let mut names = [T::FfnGate, T::FfnUp, T::FfnDown].map(|tensor| arch.names.weight(layer, tensor));
+        let weights = match self.work.features(width) {
+            None => Weights::Dense([gate, up, loader.layer_matrix(layer, T::FfnDown, hidden, width, bias)?]),
+            Some(k) => {
+                let by_feature = arch.names.down_features(layer);
+                let gate_up = [gate, up];
+                // Biases of outputs are no feature's.
+                if loader.checkpoint.tensor(&by_feature).is_some() && !bias {
+                    names[2] = by_feature;
+                    let down = FeatureDown::Rows(loader.features(&names[2], width, hidden)?);
+                    Weights::Features { k, gate_up, down }
+                } else {
+                    let down = loader.layer_matrix(layer, T::FfnDown, hidden, width, bias)?;
+                    Weights::Features { k, gate_up, down: FeatureDown::Columns(down) }
+                }
+            }
+        };
+        Ok((weights, vec![names.iter().map(|name| loader.checkpoint.region(name)).collect::<Result<_>>()?]))
+    }
+
+    fn experts(
+        &self,
+        loader: &mut Loader<'_, B>,
+        layer: usize,
+        n: usize,
+    ) -> Result<(Weights<B>, Vec<Vec<Region>>)> {
+        let arch = loader.arch;
+        let (hidden, width) = (arch.hidden_size, arch.layers[layer].ffn.width);
+        if self.work.top_features.is_some() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "expected dense feed-forward blocks, of which to take the best features, found experts",
+            )
+            .with("field", "ffn_top_features")
+            .with("layer", layer)
+            .with_hint("leave the option out: of experts a row takes only a few anyway"));
+        }
+        let weights = Weights::Experts([
+            loader.layer_experts(layer, T::ExpertGate, [n, width, hidden])?,
+            loader.layer_experts(layer, T::ExpertUp, [n, width, hidden])?,
+            loader.layer_experts(layer, T::ExpertDown, [n, hidden, width])?,
+        ]);
+        let mut regions = vec![Vec::with_capacity(3); n];
+        for tensor in [T::ExpertGate, T::ExpertUp, T::ExpertDown] {
+            for (regions, region) in regions.iter_mut().zip(loader.expert_regions(layer, tensor, n)?) {
+                regions.push(region);
+            }
+        }
+        Ok((weights, regions))
+    }
 }
 
 impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
     fn load_layer(&mut self, loader: &mut Loader<'_, B>) -> Result<()> {
-        use LayerTensor as T;
+        let (layer, memory, on_demand) = (self.next_layer(), loader.memory, loader.on_demand);
         let arch = loader.arch;
-        let layer = self.next_layer();
-        let spec = &arch.layers[layer].ffn;
-        let (hidden, width, bias) = (arch.hidden_size, spec.width, spec.bias);
-        let weights = match spec.experts {
-            None => Weights::Dense([
-                loader.layer_matrix(layer, T::FfnGate, width, hidden, bias)?,
-                loader.layer_matrix(layer, T::FfnUp, width, hidden, bias)?,
-                loader.layer_matrix(layer, T::FfnDown, hidden, width, bias)?,
-            ]),
-            Some(ExpertsSpec { n_experts: n, .. }) => Weights::Experts([
-                loader.layer_experts(layer, T::ExpertGate, [n, width, hidden])?,
-                loader.layer_experts(layer, T::ExpertUp, [n, width, hidden])?,
-                loader.layer_experts(layer, T::ExpertDown, [n, hidden, width])?,
-            ]),
+        let ffn = &arch.layers[layer].ffn;
+        if self.work.budget.is_some() {
+            (loader.memory, loader.on_demand) = (Memory::Mapped, true);
+        }
+        let loaded = match ffn.experts {
+            None => self.dense(loader, layer),
+            Some(ExpertsSpec { n_experts, .. }) => self.experts(loader, layer, n_experts),
         };
-        self.blocks.push(Some(Block { activation: spec.activation, weights }));
+        (loader.memory, loader.on_demand) = (memory, on_demand);
+        let (weights, regions) = loaded?;
+        let units = self.work.budget.as_ref().map(|budget| budget.block(arch, layer, regions));
+        self.blocks.push(Some(Block { activation: ffn.activation, weights, units }));
         Ok(())
+    }
+
+    fn memory(&self) -> Option<FfnMemory> {
+        self.work.budget.as_ref().map(|budget| budget.memory())
     }
 
     fn forward(&self, call: ExpertCall<'_, B>, _cx: &StepCx<'_>) -> Result<()> {
         let ExpertCall { backend, layer, routes, rows, input, stream, inner, output } = call;
         let block = layer.0.checked_sub(self.first_layer).and_then(|at| self.blocks.get(at)?.as_ref());
-        match (block, routes) {
-            (Some(Block { activation, weights: Weights::Experts([gate, up, down]) }), Some(routes)) => {
-                let op = Experts { activation: *activation, routes, gate, up, down };
+        let absent = || {
+            Error::new(ErrorKind::Internal, "the provider does not hold these experts").with("layer", layer)
+        };
+        let Block { activation, weights, units } = block.ok_or_else(absent)?;
+        let (activation, units) = (*activation, units.as_ref());
+        match (weights, routes) {
+            (Weights::Experts([gate, up, down]), Some(routes)) => {
+                let memory = units.map(|units| units as &dyn ExpertMemory);
+                let op = Experts { activation, routes, gate, up, down, memory };
                 backend.experts(stream, &op, input, rows, inner, output)
             }
-            (Some(Block { activation, weights: Weights::Dense([to_gate, to_up, down]) }), None) => {
+            (Weights::Dense([to_gate, to_up, down]), None) => {
+                let _taken = units.map(Units::take_block);
                 let [gate, up] = &mut *inner;
                 backend.linear(stream, input, rows, &mut [(to_gate, gate), (to_up, up)])?;
-                backend.gated_linear(stream, *activation, inner, rows, &mut [(down, output)])
+                backend.gated_linear(stream, activation, inner, rows, &mut [(down, output)])
             }
-            _ => Err(Error::new(ErrorKind::Internal, "the provider does not hold these experts")
-                .with("layer", layer)),
+            (Weights::Features { k, gate_up: [gate, up], down }, None) => {
+                let _taken = units.map(Units::take_block);
+                let op = TopFeatures { activation, k: *k, gate, up, down: down.as_ref() };
+                backend.top_features(stream, &op, input, rows, inner, output)
+            }
+            _ => Err(absent()),
         }
     }
 }

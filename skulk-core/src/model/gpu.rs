@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::engine::{EngineOptions, cpu, wgpu_on};
+use super::engine::{cpu, wgpu_on};
+use super::options::EngineOptions;
 use crate::bytes::ByteSize;
 use crate::engine::wgpu::{Adapter, Gpu, Limits};
 use crate::engine::{Engine, KvType, Precision};

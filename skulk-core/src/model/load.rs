@@ -14,6 +14,8 @@ pub(super) struct Loader<'a, B: Backend> {
     pub(super) arch: &'a ArchSpec,
     /// Where matrices shall lie: mapped or resident. Small vectors become f32 numbers in any case.
     pub(super) memory: Memory,
+    /// The system is not told that matrices will be read.
+    pub(super) on_demand: bool,
     pub(super) cancel: &'a CancelToken,
     /// Bytes mapped, read or copied so far.
     pub(super) bytes: u64,
@@ -39,8 +41,13 @@ impl<B: Backend> Loader<'_, B> {
     ) -> Result<B::Matrix> {
         let region = self.checkpoint.region(name)?;
         self.in_file(region.expect_shape(&[n_out, n_in]))?;
+        self.stored(region, bias)
+    }
+
+    /// A matrix of any shape.
+    pub(super) fn stored(&mut self, region: Region, bias: Option<&str>) -> Result<B::Matrix> {
         self.bytes += region.bytes().len() as u64;
-        let bias = bias.map(|name| self.values(name, n_out)).transpose()?;
+        let bias = bias.map(|name| self.values(name, region.rows())).transpose()?;
         let region = self.placed(region)?;
         self.backend.matrix(region, bias)
     }
@@ -49,6 +56,7 @@ impl<B: Backend> Loader<'_, B> {
     fn placed(&self, region: Region) -> Result<Region> {
         match self.memory {
             Memory::Resident => region.resident(self.cancel),
+            _ if self.on_demand => Ok(region.on_demand()),
             _ => Ok(region),
         }
     }
@@ -99,6 +107,23 @@ impl<B: Backend> Loader<'_, B> {
             regions.push(self.placed(region)?.on_demand());
         }
         self.backend.stack(regions)
+    }
+
+    /// Where an expert's matrix is stored, for each of a layer's experts.
+    pub(super) fn expert_regions(&self, layer: usize, tensor: LayerTensor, n: usize) -> Result<Vec<Region>> {
+        let names = &self.arch.names;
+        if names.stacks_experts() {
+            return Ok(self.checkpoint.region(&names.weight(layer, tensor))?.parts().collect());
+        }
+        (0..n).map(|at| self.checkpoint.region(&names.expert_weight(layer, tensor, ExpertIdx(at)))).collect()
+    }
+
+    /// What each of a layer's features adds to the output, `[n or more, hidden]`: behind the features may be zeros.
+    pub(super) fn features(&mut self, name: &str, n: usize, hidden: usize) -> Result<B::Matrix> {
+        let region = self.checkpoint.region(name)?;
+        let n = region.rows().max(n);
+        self.in_file(region.expect_shape(&[n, hidden]))?;
+        self.stored(region, None)
     }
 
     fn values(&mut self, name: &str, width: usize) -> Result<Vec<f32>> {

@@ -3,13 +3,15 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 
-use super::engine::{EngineOptions, candle_cpu, candle_tensors_on_cpu, cpu};
+use super::engine::{candle_cpu, candle_tensors_on_cpu, cpu};
+use super::options::EngineOptions;
 use crate::arch::ArchSpec;
+use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::{
     Activations, Batch, Engine, Input, KvType, LoadCx, Logits, Precision, Segment, Shard, ShardSpec, StepCx,
@@ -147,6 +149,39 @@ fn feed_forward_of_some_layers_on_the_cpu_agrees_with_the_cpu_engine() {
         let spec = ShardSpec::new(arch, 0..1, 16, 16, KvType::F32).unwrap().ffn_on_cpu([0].into());
         let error = alone.load(&spec, &*checkpoint, &LoadCx::new(&CancelToken::new(), &|| ())).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::PlacementInvalid);
+    }
+}
+
+/// The same bits with a budget for what the CPU has beside a device, of all layers or of some, and no more in memory.
+#[test]
+fn feed_forward_on_the_cpu_keeps_its_budget() {
+    let options = EngineOptions::default().threads(2).ffn_on_cpu(true);
+    let plain = candle_tensors_on_cpu(&options);
+    for (name, unit, layers) in
+        [("llama", 6 * 256 * 512, vec![0, 2, 3]), ("mixtral", 6 * 256 * 128, vec![0, 1, 2])]
+    {
+        let checkpoint = open_checkpoint(fixture(name)).unwrap();
+        let apart = |spec: ShardSpec| spec.ffn_on_cpu(layers.iter().copied().collect());
+        let expected = logits_of(&*checkpoint, &[&*plain], KvType::F32, apart);
+        for most in [unit, 2 * unit + 1] {
+            let beside = candle_tensors_on_cpu(&options.clone().ffn_budget(ByteSize(most)));
+            let watch: Mutex<Option<Box<dyn Shard>>> = Mutex::default();
+            let found = logits_of(&*checkpoint, &[&*beside], KvType::F32, |spec| {
+                // A shard of another model on the engine sees its budget.
+                let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+                let one = ShardSpec::new(arch, 0..1, 16, 16, KvType::F32).unwrap();
+                let never = CancelToken::new();
+                let shard = beside.load(&one, &*checkpoint, &LoadCx::new(&never, &|| ())).unwrap();
+                *watch.lock().unwrap() = Some(shard);
+                apart(spec)
+            });
+            assert!(found == expected, "{name} {layers:?} {most}");
+            let shard = watch.lock().unwrap().take().unwrap();
+            let memory = shard.ffn_memory().unwrap();
+            assert_eq!((shard.memory(), memory.budget), (Memory::Mapped, ByteSize(most)));
+            assert!(memory.peak.bytes() <= most && memory.let_go > ByteSize(0), "{memory:?}");
+            assert_eq!(memory.in_memory, ByteSize(0), "the other is gone");
+        }
     }
 }
 

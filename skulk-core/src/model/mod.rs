@@ -1,5 +1,6 @@
 //! How does a decoder run on a backend? Written once, for every family and device.
 
+mod budget;
 mod cpu_experts;
 mod decoder;
 mod engine;
@@ -11,8 +12,10 @@ mod load;
 mod local;
 #[cfg(test)]
 mod mixed;
+mod options;
 #[cfg(test)]
 mod providers;
 mod shard;
 
-pub use engine::{EngineOptions, candle_cpu, candle_cuda, candle_metal, cpu, devices, engine, wgpu};
+pub use engine::{candle_cpu, candle_cuda, candle_metal, cpu, devices, engine, wgpu};
+pub use options::EngineOptions;

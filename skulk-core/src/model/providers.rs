@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::cpu_experts::CpuExperts;
 use super::decoder::Decoder;
-use super::experts::{ExpertCall, ExpertProvider, ResidentExperts};
+use super::experts::{ExpertCall, ExpertProvider, FfnWork, ResidentExperts};
 use super::load::Loader;
 use super::shard::DecoderShard;
 use crate::arch::ArchSpec;
@@ -22,12 +22,12 @@ use crate::weights::{Memory, open_checkpoint};
 type Provider<B> = Box<dyn ExpertProvider<B>>;
 
 fn resident<B: Backend>(spec: &ShardSpec) -> Provider<B> {
-    Box::new(ResidentExperts::new(&spec.layers))
+    Box::new(ResidentExperts::new(&spec.layers, FfnWork::default()))
 }
 
 fn on_cpu<B: Backend>(spec: &ShardSpec) -> Provider<B> {
     let cpu = Arc::new(cpu::Cpu::new(2, Precision::Fast).unwrap());
-    Box::new(CpuExperts::new(cpu, spec, Memory::Mapped))
+    Box::new(CpuExperts::new(cpu, spec, Memory::Mapped, FfnWork::default()))
 }
 
 fn device() -> candle::Cpu {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use super::decoder::{Caches, Decoder, Workspace};
 use crate::bytes::ByteSize;
 use crate::engine::backend::Backend;
-use crate::engine::{Activations, Batch, Input, Logits, Segment, Shard, ShardSpec, StepCx};
+use crate::engine::{Activations, Batch, FfnMemory, Input, Logits, Segment, Shard, ShardSpec, StepCx};
 use crate::error::{Detail, Error, ErrorKind, Result};
 use crate::ids::SeqId;
 use crate::weights::Memory;
@@ -83,6 +83,10 @@ impl<B: Backend> Shard for DecoderShard<B> {
 
     fn memory(&self) -> Memory {
         self.memory
+    }
+
+    fn ffn_memory(&self) -> Option<FfnMemory> {
+        self.decoder.ffn_memory()
     }
 
     fn open(&self, seq: SeqId) -> Result<()> {

@@ -12,6 +12,14 @@ pub(super) const GATES: &str = "gate_vectors.bin";
 pub(super) const ROUTERS: &str = "router_weights.bin";
 /// Tokens that features write.
 pub(super) const DOWN_META: &str = "down_meta.bin";
+/// The same, of version 1.
+pub(super) const DOWN_META_LINES: &str = "down_meta.jsonl";
+/// What probes found features to mean.
+pub(super) const LABELS: &str = "feature_labels.json";
+/// What clusters of features are called.
+pub(super) const CLUSTERS: &str = "relation_clusters.json";
+/// The cluster of each feature.
+pub(super) const FEATURE_CLUSTERS: &str = "feature_clusters.jsonl";
 /// SHA-256 of files and their chunks, as this library writes them.
 pub(super) const HASHES: &str = "skulk_hashes.json";
 
@@ -84,7 +92,7 @@ impl VindexPart {
             INDEX | HASHES => Self::Index,
             EMBEDDINGS => Self::Embeddings,
             "norms.bin" => Self::Norms,
-            DOWN_META | "down_meta.jsonl" => Self::DownMeta,
+            DOWN_META | DOWN_META_LINES => Self::DownMeta,
             ROUTERS => Self::Router,
             "ple_weights.bin" => Self::PerLayerEmbeddings,
             "tokenizer.json"
@@ -94,7 +102,7 @@ impl VindexPart {
             | "chat_template.jinja"
             | "chat_template.json" => Self::Tokenizer,
             WEIGHT_MANIFEST => Self::Manifest,
-            "feature_labels.json" | "feature_clusters.jsonl" | "relation_clusters.json" => Self::Labels,
+            LABELS | FEATURE_CLUSTERS | CLUSTERS => Self::Labels,
             "knn_store.bin" => Self::Knn,
             "README.md" => Self::Readme,
             "fp4_compliance.json" => Self::Ffn,

@@ -3,7 +3,10 @@
 //! A vindex is a model's weights as LARQL reorganises them: gate rows as a nearest-neighbour index,
 //! embeddings as look-ups, down projections as edge labels. Format: `docs/formats/vindex.md`.
 
+mod bands;
+mod browse;
 mod config;
+mod contents;
 mod down_meta;
 mod extract;
 mod files;
@@ -12,7 +15,6 @@ mod hashes;
 mod index;
 mod layer_file;
 mod manifest;
-mod meta_layout;
 mod parts;
 mod place;
 mod ranges;
@@ -21,6 +23,12 @@ mod slice;
 mod tensors;
 mod verify;
 
+pub use browse::{
+    Band, DescribeOptions, Description, Edge, Feature, FeatureHit, FeatureToken, Label, LabelSource, Probe,
+    Relation, Relations, RelationsOptions, SelectOptions, SelectOrder, Selected, Selection, VindexBrowser,
+    WalkHit, WalkOptions,
+};
+pub use contents::{PartFile, PartInfo};
 pub use down_meta::{DownMeta, FeatureTokens};
 pub use extract::{
     ExtractCallback, ExtractFile, ExtractOptions, ExtractProgress, ExtractReport, VindexStorage, VindexWriter,
@@ -34,16 +42,16 @@ pub use layer_file::{LayerEntry, LayerHeader};
 pub use manifest::{QuantEntry, WeightEntry, WeightKind, read_quant_manifest, read_weight_manifest};
 pub use reader::{VindexMetadata, VindexReader};
 pub use slice::{SliceCopy, SliceMethod, SliceOptions, SlicePreset, SliceProgress, SliceReport, SlicedFile};
-
-pub(crate) use files::INDEX;
-
-use crate::error::{Error, ErrorKind};
-use std::path::Path;
-
 pub use verify::{
     VerifiedFile, VerifyKind, VerifyOptions, VerifyProblem, VerifyProgress, VerifyReport, VerifyStatus,
     verify_vindex,
 };
+
+pub(crate) use files::INDEX;
+
+use std::path::Path;
+
+use crate::error::{Error, ErrorKind};
 
 /// Rows of quantised matrices are padded to whole multiples of this many elements.
 const PADDED: usize = 256;

@@ -135,10 +135,10 @@ pub(super) fn usual_parts(index: &VindexIndex) -> BTreeSet<VindexPart> {
         VindexPart::Embeddings
         | VindexPart::Norms
         | VindexPart::Attention
-        | VindexPart::DownMeta
         | VindexPart::Gate
         | VindexPart::Tokenizer
         | VindexPart::Manifest => true,
+        VindexPart::DownMeta => index.down_top_k > 0,
         VindexPart::Ffn => !index.is_per_layer() || is_hybrid,
         VindexPart::ExpertLayers => index.is_per_layer(),
         VindexPart::Router => moe.is_some(),

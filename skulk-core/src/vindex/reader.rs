@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::folder::Folder;
 use super::parts::{found_in, lacking, part_of, usual_file};
 use super::place::Place;
+use super::ranges::Ranges;
 use super::tensors::Tensors;
 use super::{INDEX, VindexIndex, VindexPart, config, no_index};
 use crate::error::{Error, ErrorKind, Result};
@@ -129,26 +130,41 @@ impl VindexReader {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a layer that the model does not have, [`ErrorKind::TensorMissing`] where the
-    /// folder has no gate vectors of it, [`ErrorKind::FileIo`] and [`ErrorKind::CheckpointTruncated`] when the file
-    /// cannot be mapped.
+    /// folder has no gate vectors of it, [`ErrorKind::TensorShape`] when there are others than the index says,
+    /// [`ErrorKind::FileIo`] and [`ErrorKind::CheckpointTruncated`] when the file cannot be mapped.
     pub fn gates(&self, layer: usize) -> Result<Region> {
-        if layer >= self.index().num_layers {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!("expected a layer below {}, found {layer}", self.index().num_layers),
-            )
-            .with("file", self.path.display())
-            .with_hint("layers count from 0"));
-        }
-        match self.gates.get(&layer) {
-            Some(info) => {
+        let index = self.index();
+        let entry = index.layers.iter().find(|e| e.layer == layer && e.num_features > 0);
+        match (self.gates.get(&layer), entry) {
+            (Some(info), _) => {
                 let file = self.files.get(info.file).ok_or_else(|| {
                     Error::new(ErrorKind::Internal, "gate vectors are in a file that is not open")
                 })?;
                 Region::map(file, info)
             }
-            None => self.region(&format!("layers.{layer}.mlp.gate_proj.weight")),
+            (None, Some(entry)) => {
+                let region = self.region(&format!("layers.{layer}.mlp.gate_proj.weight"))?;
+                region.expect_shape(&[entry.num_features, index.hidden_size])?;
+                Ok(region)
+            }
+            (None, None) => Err(self.no_layer(layer)),
         }
+    }
+
+    /// Why a layer has no gate vectors.
+    pub(super) fn no_layer(&self, layer: usize) -> Error {
+        let index = self.index();
+        let there: Vec<_> =
+            index.layers.iter().filter(|e| e.num_features > 0).map(|e| e.layer..e.layer + 1).collect();
+        let there = Ranges::new(&there).map_or_else(|| "none".to_owned(), |layers| layers.to_string());
+        let (kind, hint) = match layer < index.num_layers {
+            true => (ErrorKind::TensorMissing, "open the whole folder, or the slice that holds this layer"),
+            false => (ErrorKind::InvalidArgument, "layers are counted from 0"),
+        };
+        Error::new(kind, format!("expected a layer with gate vectors ({there}), found {layer}"))
+            .with("file", self.path.display())
+            .with("layer", layer)
+            .with_hint(hint)
     }
 
     /// Why there is no such tensor.

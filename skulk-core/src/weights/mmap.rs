@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -146,14 +146,58 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Tells the system that the whole range will be read soon.
-    pub(crate) fn will_need(&self) {
+    /// Tells the system that these bytes will be read soon.
+    pub(crate) fn will_need(&self, range: Range<usize>) {
         #[cfg(unix)]
         if let Some(map) = &self.map {
             // Advice only: a system that declines it still reads the pages on first touch.
-            let _ = map.advise(memmap2::Advice::WillNeed);
+            let _ = map.advise_range(memmap2::Advice::WillNeed, range.start, range.len());
         }
+        #[cfg(not(unix))]
+        let _ = range;
     }
+
+    /// Takes pages of these bytes out of this process' memory. They stay readable: the system gets them
+    /// from the file again. Pages that the range has only a part of stay, unless nothing else is in them.
+    /// On Linux that is so when it returns; on Apple's systems it is advice; elsewhere nothing happens.
+    pub(crate) fn let_go(&self, range: Range<usize>) {
+        #[cfg(any(target_os = "linux", target_vendor = "apple"))]
+        if let Some(map) = &self.map
+            && let Some(pages) = own_pages(map.as_ptr().addr(), map.len(), &range, page_size())
+        {
+            // SAFETY: the pages lie within the map, which is of a file and only ever read, so that no page differs
+            // from the file's: whoever reads one again finds the same bytes, at any time and on any thread.
+            let _ = unsafe {
+                map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, pages.start, pages.len())
+            };
+        }
+        #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+        let _ = range;
+    }
+}
+
+/// The bytes of those pages that hold nothing of a map of `len` bytes at address `base` but the range's. Before
+/// and behind the map, its first and last page hold nothing of it.
+#[cfg(any(target_os = "linux", target_vendor = "apple", test))]
+fn own_pages(base: usize, len: usize, range: &Range<usize>, page: usize) -> Option<Range<usize>> {
+    let start = match range.start {
+        0 => 0,
+        start => base.checked_add(start)?.checked_next_multiple_of(page)? - base,
+    };
+    let end = match range.end {
+        end if end >= len => len,
+        end => (base.checked_add(end)? / page * page).saturating_sub(base),
+    };
+    (start < end).then_some(start..end)
+}
+
+/// Of the system, or a multiple of it.
+#[cfg(any(target_os = "linux", target_vendor = "apple"))]
+fn page_size() -> usize {
+    #[cfg(target_os = "linux")]
+    return rustix::param::page_size();
+    #[cfg(not(target_os = "linux"))]
+    return super::resident::GRANULE;
 }
 
 impl Deref for Mapping {
@@ -196,4 +240,52 @@ pub(crate) fn io_error(error: std::io::Error, path: &Path, what: &'static str) -
         .with("file", path.display())
         .with_source(error)
         .with_hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_others_have_a_part_of_stay() {
+        const PAGE: usize = 4096;
+        // A map of 10 pages that begins 100 bytes into one, as tensors do.
+        let (base, len) = (7 * PAGE + 100, 10 * PAGE);
+        let own = |range| own_pages(base, len, &range, PAGE);
+        assert_eq!(own(0..len), Some(0..len));
+        assert_eq!(own(0..3 * PAGE), Some(0..3 * PAGE - 100));
+        assert_eq!(own(3 * PAGE..len), Some(4 * PAGE - 100..len));
+        assert_eq!(own(PAGE - 100..3 * PAGE - 100), Some(PAGE - 100..3 * PAGE - 100));
+        assert_eq!(
+            own(PAGE - 99..3 * PAGE - 101),
+            Some(2 * PAGE - 100..2 * PAGE - 100).filter(|r| !r.is_empty())
+        );
+        assert_eq!(own(PAGE..2 * PAGE), None);
+        assert_eq!(own(0..10), None);
+        assert_eq!(own(5..5), None);
+        assert_eq!(own(len - 10..len), None);
+        assert_eq!(own_pages(base, 50, &(0..50), PAGE), Some(0..50));
+    }
+
+    /// What was let go is read from the file again, also by threads that are reading it.
+    #[test]
+    fn bytes_that_were_let_go_come_back() {
+        use std::io::Write;
+        let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect();
+        let mut written = tempfile::NamedTempFile::new().unwrap();
+        written.write_all(&bytes).unwrap();
+        let file = MappedFile::open(written.path()).unwrap();
+        let mapping = file.share(12_345, 2_500_000).unwrap();
+        let expected = &bytes[12_345..][..2_500_000];
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| (0..20).all(|_| **mapping == *expected));
+            for at in 0..60 {
+                mapping.let_go(at * 40_000..(at + 1) * 40_000);
+                mapping.will_need(at * 40_000..(at + 1) * 40_000);
+            }
+            assert!(reader.join().unwrap());
+        });
+        mapping.let_go(0..mapping.len());
+        assert!(**mapping == *expected);
+    }
 }

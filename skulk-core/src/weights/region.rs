@@ -1,9 +1,11 @@
 //! What is one tensor's memory? Its type, shape and bytes, wherever they lie.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::mmap::{MappedFile, Mapping};
+use super::quant::dequantise;
 use super::resident::Piece;
 use super::{DType, Memory, TensorInfo};
 use crate::cancel::CancelToken;
@@ -95,6 +97,16 @@ impl Region {
         &bytes[self.range.clone()]
     }
 
+    /// The file that it comes from.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Where its bytes begin in that file.
+    pub fn offset(&self) -> u64 {
+        self.offset.saturating_add(self.range.start as u64)
+    }
+
     /// Where the bytes lie: [`Memory::Mapped`] or [`Memory::Resident`].
     pub fn memory(&self) -> Memory {
         match &self.bytes {
@@ -141,6 +153,33 @@ impl Region {
     /// blocks. What lies behind a row's elements is to be multiplied with nothing but zeros.
     pub fn is_padded(&self) -> bool {
         self.dtype.row_bytes(self.row_len()) != Some(self.row_bytes)
+    }
+
+    /// Some rows as numbers, one behind the other, without what they are padded with; `out` takes all of them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for rows that there are not, and for an `out` of another length.
+    pub fn read_rows(&self, rows: Range<usize>, out: &mut [f32]) -> Result<()> {
+        let width = self.row_len();
+        if rows.start > rows.end || rows.end > self.rows() || rows.len().checked_mul(width) != Some(out.len())
+        {
+            let message = format!(
+                "expected some of {} rows of {width} numbers, found {rows:?} for {} numbers",
+                self.rows(),
+                out.len()
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, message)
+                .with("tensor", &self.name)
+                .with("field", "rows")
+                .with_hint("ask for rows that are there, and make room for all their numbers"));
+        }
+        // Rows without elements have no bytes either.
+        let (first, row_bytes) = (rows.start, self.row_bytes.max(1));
+        let stored = self.bytes().chunks_exact(row_bytes).skip(first);
+        for (stored, out) in stored.zip(out.chunks_exact_mut(width.max(1))) {
+            dequantise(self.dtype, stored, out);
+        }
+        Ok(())
     }
 
     /// `Ok` when stored rows are no longer than their elements take.
@@ -204,7 +243,77 @@ impl Region {
         if let Bytes::Mapped(mapping) = &self.bytes
             && !self.on_demand
         {
-            mapping.will_need();
+            mapping.will_need(self.range.clone());
+        }
+    }
+
+    /// Takes a mapped tensor's pages out of this process' memory; they are read again when they are used. Pages
+    /// that it shares with others of its stack stay. See [`Mapping::let_go`].
+    pub(crate) fn let_go(&self) {
+        if let Bytes::Mapped(mapping) = &self.bytes {
+            mapping.let_go(self.range.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(dtype: DType, shape: &[usize], bytes: &[u8]) -> (tempfile::TempDir, Region) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("weights");
+        std::fs::write(&path, [b"before", bytes].concat()).unwrap();
+        let info = TensorInfo {
+            name: "weight".to_owned(),
+            dtype,
+            shape: shape.to_vec(),
+            file: 0,
+            offset: 6,
+            len: bytes.len() as u64,
+        };
+        let region = Region::map(&MappedFile::open(&path).unwrap(), &info).unwrap();
+        assert_eq!((region.path(), region.offset()), (path.as_path(), 6));
+        (folder, region)
+    }
+
+    fn bytes(values: &[f32]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn rows_are_read_without_their_padding() {
+        let mut stored = vec![0.0; 2 * PADDED];
+        stored[..3].copy_from_slice(&[1.0, 2.0, 3.0]);
+        stored[PADDED..][..4].copy_from_slice(&[4.0, 5.0, 6.0, 7.0]);
+        let (_folder, region) = region(DType::F32, &[2, 3], &bytes(&stored));
+        let mut out = [0.0; 6];
+        region.read_rows(0..2, &mut out).unwrap();
+        assert_eq!(out, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        region.read_rows(1..2, &mut out[..3]).unwrap();
+        assert_eq!(out[..3], [4.0, 5.0, 6.0]);
+        region.read_rows(2..2, &mut []).unwrap();
+        #[allow(clippy::reversed_empty_ranges)] // What callers may pass.
+        for (rows, n) in [(0..2, 5), (1..3, 6), (2..1, 0), (2..3, 3), (0..usize::MAX, 0)] {
+            let error = region.read_rows(rows, &mut out[..n]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        }
+    }
+
+    #[test]
+    fn parts_know_where_they_lie() {
+        let (_folder, region) = region(DType::F32, &[2, 1, 2], &bytes(&[1.0, 2.0, 3.0, 4.0]));
+        let second = region.parts().nth(1).unwrap();
+        let mut out = [0.0; 2];
+        second.read_rows(0..1, &mut out).unwrap();
+        assert_eq!((out, second.offset()), ([3.0, 4.0], 6 + 8));
+    }
+
+    #[test]
+    fn there_may_be_nothing_to_read() {
+        for shape in [[0, 3], [3, 0]] {
+            let (_folder, region) = region(DType::F32, &shape, &[]);
+            region.read_rows(0..shape[0], &mut []).unwrap();
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// The image begins at a multiple of this, a huge page's size on x86-64 and most ARM systems.
 const HUGE_PAGE: usize = 2 << 20;
 /// Memory is given back in whole multiples of this: of the page size on every system.
-const GRANULE: usize = 64 << 10;
+pub(super) const GRANULE: usize = 64 << 10;
 /// Bytes read at a time: no more of the file than this, and what the system reads ahead, exists
 /// twice.
 const STEP: u64 = 4 << 20;

@@ -13,6 +13,9 @@ mod stages;
 #[allow(dead_code)] // Other tests use the rest.
 mod support;
 
+mod answers;
+mod browse;
+mod cuts;
 mod extract;
 mod folders;
 mod generation;

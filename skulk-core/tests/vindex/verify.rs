@@ -192,6 +192,18 @@ fn what_a_level_or_a_slice_lacks_is_not_missing() {
 }
 
 #[test]
+fn tokens_of_features_that_were_not_asked_for_are_not_missing() {
+    let folder = folder();
+    for name in ["down_meta.bin", "skulk_hashes.json"] {
+        std::fs::remove_file(folder.path().join(name)).unwrap();
+    }
+    problem(&verify(folder.path()), "down_meta.bin", VerifyKind::Missing);
+    change_json(folder.path(), "index.json", |index| index["down_top_k"] = 0.into());
+    assert!(verify(folder.path()).is_sound(), "{}", verify(folder.path()));
+    assert_eq!(skulk::VindexReader::open(folder.path()).unwrap().lacks(), []);
+}
+
+#[test]
 fn the_bad_chunk_is_told() {
     // Embeddings of two chunks and a bit.
     let (vocab, hidden) = (CHUNK / 256 + 3, 256);
@@ -272,7 +284,8 @@ fn planted(file: &str, at: usize, bytes: &[u8]) -> VerifyReport {
 fn numbers_that_are_none_are_found() {
     let nan = f32::NAN.to_le_bytes();
     // Row, bytes of the block or element.
-    let cases: [(&str, usize, &[u8], &str, u64, Range<u64>); 6] = [
+    type Case<'a> = (&'a str, usize, &'a [u8], &'a str, u64, Range<u64>);
+    let cases: [Case<'_>; 6] = [
         ("norms.bin", 1280 + 40, &nan, "layers.0.post_attention_layernorm.weight", 0, 1320..1324),
         ("gate_vectors.bin", 640 * 5 + 6, &[0, 0x7c], "layers.0.gate_vectors", 5, 3206..3208),
         ("embeddings.bin", 640 * 511 + 638, &[1, 0xfc], "embed_tokens.weight", 511, 327_678..327_680),
@@ -382,7 +395,8 @@ fn tensors_over_each_other_and_bytes_of_none_are_found() {
 
 #[test]
 fn broken_structure_is_told_with_its_place() {
-    let cases: [(&str, &dyn Fn(&mut Vec<u8>), VerifyKind, u64); 5] = [
+    type Case<'a> = (&'a str, &'a dyn Fn(&mut Vec<u8>), VerifyKind, u64);
+    let cases: [Case<'_>; 5] = [
         ("down_meta.bin", &|b| b[0] = 0, VerifyKind::Format, 0),
         ("down_meta.bin", &|b| b[16] = 0x81, VerifyKind::Size, 33_904),
         ("down_meta.bin", &|b| b.truncate(100), VerifyKind::Size, 20),

@@ -8,9 +8,12 @@
 
 `plan` says where a model runs, on this machine or on others, and why; `ModelCard` and `CardLibrary` hold what
 is known about models that are not open; `planning` has the rules behind them.
+
+`extract` writes a model as a vindex folder; `VindexReader` slices such folders, browses them and gives their weights
+as arrays; `vindex` has what they report.
 """
 
-from . import planning
+from . import planning, vindex
 from ._cards import (
     CardLibrary,
     ComponentInfo,
@@ -45,8 +48,10 @@ from ._data import (
     CardFault,
     CfgPart,
     Device,
+    Divergence,
     Event,
     ExpertShard,
+    FfnMemory,
     Finish,
     Output,
     Picture,
@@ -57,6 +62,7 @@ from ._data import (
     TokenLogprob,
     Usage,
 )
+from ._reader import VindexReader
 from ._skulk import (
     ArchUnsupportedError,
     CancelledError,
@@ -91,8 +97,10 @@ from ._skulk import (
     __version__,
     devices,
     error_kinds,
+    extract,
     is_gemma4_family,
     plan,
+    verify_vindex,
 )
 
 __all__ = [
@@ -115,11 +123,13 @@ __all__ = [
     "ContextOverflowError",
     "DTypeUnsupportedError",
     "Device",
+    "Divergence",
     "EngineFailedError",
     "EngineUnavailableError",
     "Error",
     "Event",
     "ExpertShard",
+    "FfnMemory",
     "FileIoError",
     "FileNotFoundError",
     "Finish",
@@ -165,11 +175,15 @@ __all__ = [
     "TokenizerInvalidError",
     "ToolingCardConfig",
     "Usage",
+    "VindexReader",
     "VisionCardConfig",
     "__version__",
     "devices",
     "error_kinds",
+    "extract",
     "is_gemma4_family",
     "plan",
     "planning",
+    "verify_vindex",
+    "vindex",
 ]

@@ -64,6 +64,34 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class FfnMemory:
+    """What is in memory of feed-forward weights that a budget bounds."""
+
+    budget_bytes: int
+    """What may be in memory."""
+    in_memory_bytes: int
+    """What is."""
+    peak_bytes: int
+    """The most that ever was."""
+    let_go_bytes: int
+    """What was let go, all in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """How far a model's predictions are from an exact one's, over a text."""
+
+    tokens: int
+    """Tokens of the text. Behind each of them the next one is predicted."""
+    mean_kl: float
+    """Mean of the Kullback-Leibler divergences of the model's probabilities from the exact ones, in nats."""
+    max_kl: float
+    """The largest of them."""
+    top1_agreement: float
+    """Part of the predictions in which both find the same token most probable, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
 class TokenLogprob:
     """A token with its log-probability."""
 

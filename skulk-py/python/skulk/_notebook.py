@@ -1,13 +1,15 @@
-"""How do models, cards and placements look in a notebook? As tables, with everything from files escaped."""
+"""How do models, cards, placements and vindex folders look in a notebook? As tables, with everything from files escaped."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from html import escape
 
 from ._cards import ModelCard
+from ._reader import VindexReader
 from ._skulk import Model, Placement
+from .vindex import ExtractReport, SliceReport, VerifyReport
 
 
 def table(model: Model) -> str:
@@ -76,3 +78,57 @@ def placement(placement: Placement) -> str:
         f"<table><caption>{escape(name)}: {placement.n_layers} layers</caption><tr><th>rank</th><th>node</th>"
         f"<th>backend</th><th>layers</th><th>part</th></tr>{rows}</table>"
     )
+
+
+def vindex(reader: VindexReader) -> str:
+    """The folder's parts and their files, with their sizes."""
+    parts = reader.parts()
+    rows = [(part.part, ", ".join(file.name for file in part.files), part.tensors, _size(part.bytes)) for part in parts]
+    rows.append(("all", "", sum(part.tensors for part in parts), _size(sum(part.bytes for part in parts))))
+    storage = reader.dtype if reader.quant == "none" else reader.quant
+    facts = [f"{reader.num_layers} layers", f"width {reader.hidden_size}", f"level {reader.level}", storage]
+    if reader.lacks:
+        facts.append(f"without {', '.join(reader.lacks)}")
+    return _listing(f"{reader.model}: {', '.join(facts)}", ("part", "files", "tensors", "size"), rows)
+
+
+def extracted(report: ExtractReport) -> str:
+    """The files that were written, and what to know about them."""
+    rows = [(file.name, file.part, _size(file.bytes)) for file in report.files]
+    caption = f"{report.path.name}: {_size(report.bytes)} in {report.seconds:.1f} s"
+    notes = "".join(f"<p>{escape(warning)}</p>" for warning in report.warnings)
+    return _listing(caption, ("file", "part", "size"), rows) + notes
+
+
+def sliced(report: SliceReport) -> str:
+    """The slice's files, and how they came there."""
+    rows = [(file.name, file.method, _size(file.bytes)) for file in report.files]
+    caption = f"{report.path.name}: {_size(report.bytes)}, {_size(report.written_bytes)} of them written"
+    if report.lacks:
+        caption += f"; it lacks {', '.join(report.lacks)}"
+    return _listing(caption, ("file", "method", "size"), rows)
+
+
+def verified(report: VerifyReport) -> str:
+    """The folder's files and how they were found, and what is wrong."""
+    rows = [(file.name, file.part or "", _size(file.bytes), file.status) for file in report.files]
+    problems = "".join(f"<li>{escape(str(problem))}</li>" for problem in report.problems)
+    caption = f"{report.path.name}: {'damaged' if problems else 'sound'}"
+    return _listing(caption, ("file", "part", "size", "status"), rows) + (f"<ul>{problems}</ul>" if problems else "")
+
+
+def _listing(caption: str, heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    def row(tag: str, cells: Iterable[object]) -> str:
+        return f"<tr>{''.join(f'<{tag}>{escape(str(cell))}</{tag}>' for cell in cells)}</tr>"
+
+    body = "".join(row("td", cells) for cells in rows)
+    return f"<table><caption>{escape(caption)}</caption>{row('th', heads)}{body}</table>"
+
+
+def _size(size: int) -> str:
+    if size < 2**10:
+        return f"{size} B"
+    for unit, power in (("KiB", 10), ("MiB", 20)):
+        if size < 2 ** (power + 10):
+            return f"{size / 2**power:.1f} {unit}"
+    return f"{size / 2**30:.1f} GiB"

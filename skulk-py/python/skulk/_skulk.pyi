@@ -14,14 +14,31 @@ from ._data import (
     Budget,
     CardFault,
     Device,
+    Divergence,
     Event,
     ExpertShard,
+    FfnMemory,
     GgufFacts,
     Output,
     Picture,
     PlacedStage,
     Stage,
     Usable,
+)
+from .vindex import (
+    Description,
+    ExtractReport,
+    Feature,
+    FeatureHit,
+    PartInfo,
+    Relations,
+    Selection,
+    SliceReport,
+    TensorInfo,
+    VerifyReport,
+    VindexBands,
+    VindexProgress,
+    WalkHit,
 )
 
 __version__: str
@@ -485,7 +502,7 @@ class CancelToken:
 
 @final
 class Tokenizer:
-    """A model's vocabulary and the rules that cut text into it. See `Model.tokenizer`."""
+    """A model's vocabulary and the rules that cut text into it. See `Model.tokenizer` and `VindexReader.tokenizer`."""
 
     def encode(self, text: str, add_special: bool = True) -> list[int]:
         """The tokens of `text`. Control tokens spelt out in it become those tokens; with
@@ -525,6 +542,8 @@ class Model:
         placement: Placement | Sequence[tuple[str, int]] | None = None,
         node: str = "local",
         ffn_on_cpu: bool = False,
+        ffn_budget: int | None = None,
+        ffn_top_features: int | None = None,
         device_memory: int | None = None,
         threads: int | None = None,
         context: int | None = None,
@@ -543,7 +562,9 @@ class Model:
         engines their numbers of layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`, or is what
         `skulk.plan` made of it; `node` is the name that such a placement has for this machine.
         `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where an engine would copy them to
-        its device. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
+        its device. Of feed-forward weights that are used where they are stored, `ffn_budget` keeps at most so many
+        bytes in memory at a time, with the same results; `ffn_top_features` computes only so many features of each
+        dense block, which changes results. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
         `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
         through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
         "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
@@ -580,6 +601,20 @@ class Model:
     @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
+
+    @property
+    def ffn_memory(self) -> FfnMemory | None:
+        """What is in memory of feed-forward weights, where `ffn_budget` bounds that."""
+
+    def divergence(
+        self, exact: Model, text: str | Sequence[int], *, cancel: CancelToken | None = None
+    ) -> Divergence:
+        """How far this model's predictions are from an `exact` one's, behind every token of a text or of
+        token ids: what `ffn_top_features` or quantised weights cost. `cancel` and Ctrl-C end it within one layer.
+
+        Raises `InvalidArgumentError` for models of different vocabularies and an empty text,
+        `ContextOverflowError` for one that is too long for either.
+        """
 
     def session(self) -> Session:
         """An empty session. Any number may exist and generate at the same time.
@@ -713,6 +748,125 @@ class Generation:
     @property
     def prompt_ids(self) -> list[int]:
         """The prompt's tokens, special ones included."""
+
+def extract(
+    source: str | PathLike[str],
+    target: str | PathLike[str],
+    *,
+    level: Literal["browse", "attention", "inference", "all"] = "all",
+    storage: Literal["f32", "f16", "q4k"] = "f16",
+    down_q4k: bool = False,
+    feature_major_down: bool = False,
+    gate_vectors: bool = True,
+    feature_tokens: int = 10,
+    name: str | None = None,
+    threads: int | None = None,
+    restart: bool = False,
+    progress: Callable[[VindexProgress], object] | None = None,
+    cancel: CancelToken | None = None,
+) -> ExtractReport:
+    """Writes the model of a checkpoint as a vindex folder, which LARQL reads too.
+
+    `source` is whatever `Model.load` takes; `target` must not exist or be empty. `level` is how much of the model:
+    "browse", "attention", "inference" or "all". `storage` keeps weights as "f32", "f16" or "q4k"; with "q4k" everything
+    that generation takes is written, `down_q4k` makes down projections smaller, `feature_major_down` adds them
+    transposed, and `gate_vectors=False` leaves out what the quantised gate projections stand for. `feature_tokens` are
+    kept for each feature; 0: none. `name` is the model's in the index: its file's or folder's by default. `threads` are
+    those of computing (all by default). After an interruption, calling again with the same arguments continues where
+    it ended, or with `restart` anew.
+    `progress` is called with a `skulk.vindex.VindexProgress`. `cancel` and Ctrl-C end the work soon.
+
+    Raises `InvalidArgumentError` for arguments that exclude each other, a target that holds something, and an
+    interrupted extraction of other arguments; a subclass of `Error` for whatever is wrong with the checkpoint, or with
+    writing.
+    """
+
+def verify_vindex(
+    path: str | PathLike[str],
+    *,
+    hashes: bool = True,
+    values: bool = False,
+    threads: int | None = None,
+    progress: Callable[[VindexProgress], object] | None = None,
+    cancel: CancelToken | None = None,
+) -> VerifyReport:
+    """Verifies a vindex folder, which need not be one that opens: what keeps it from that is a problem of the report.
+
+    Sizes, structure and, with `hashes`, all hashes that the folder has; `values` looks for numbers that are infinite or
+    none, which reads all weights. `threads` are pieces of files that are looked at at a time (all the hardware's by
+    default). `progress` is called with a `skulk.vindex.VindexProgress`. `cancel` and Ctrl-C end the work soon.
+
+    Raises `FileNotFoundError` without an `index.json`, and `FileIoError` when the folder cannot be listed.
+    """
+
+@final
+class Vindex:
+    """What is behind a `skulk.VindexReader`."""
+
+    def __new__(cls, path: str | PathLike[str], threads: int | None) -> Vindex: ...
+    def path(self) -> Path: ...
+    def index(self) -> str:
+        """`index.json`, with what it leaves out."""
+
+    def lacks(self) -> list[str]: ...
+    def parts(self) -> list[PartInfo]: ...
+    def tensors(self) -> list[TensorInfo]: ...
+    def region(self, name: str) -> Region: ...
+    def gates(self, layer: int) -> Region: ...
+    def slice(
+        self,
+        target: str | PathLike[str],
+        preset: str,
+        parts: Iterable[str] | None,
+        layers: Sequence[tuple[int, int]] | None,
+        experts: Sequence[tuple[int, int]] | None,
+        copy: str,
+        threads: int | None,
+        progress: Callable[[VindexProgress], object] | None,
+        cancel: CancelToken | None,
+    ) -> SliceReport: ...
+    def tokenizer(self) -> Tokenizer: ...
+    def layers(self) -> list[int]: ...
+    def bands(self) -> VindexBands: ...
+    def embed(self, tokens: Sequence[int]) -> bytes:
+        """The embeddings of some tokens, behind each other."""
+
+    def nearest(
+        self, query: Sequence[float], k: int, layers: Sequence[int] | None, cancel: CancelToken | None
+    ) -> list[FeatureHit]: ...
+    def scores(self, layer: int, query: Sequence[float]) -> bytes: ...
+    def walk(
+        self, prompt: str, top: int, layers: Sequence[int] | None, cancel: CancelToken | None
+    ) -> list[WalkHit]: ...
+    def describe(
+        self, entity: str, band: str, limit: int, min_score: float, cancel: CancelToken | None
+    ) -> Description: ...
+    def feature(self, layer: int, feature: int) -> Feature | None: ...
+    def features(self, layer: int, cancel: CancelToken | None) -> list[Feature]: ...
+    def select(
+        self,
+        entity: str | None,
+        relation: str | None,
+        layer: int | None,
+        min_score: float | None,
+        order: str,
+        ascending: bool,
+        limit: int,
+        cancel: CancelToken | None,
+    ) -> Selection: ...
+    def relations(self, limit: int, min_score: float, cancel: CancelToken | None) -> Relations: ...
+
+@final
+class Region:
+    """One tensor's place and numbers, for `skulk.VindexReader`."""
+
+    def path(self) -> Path: ...
+    def offset(self) -> int: ...
+    def dtype(self) -> str: ...
+    def shape(self) -> tuple[int, ...]: ...
+    def row_bytes(self) -> int: ...
+    def rows(self, start: int, stop: int) -> bytes:
+        """Some rows as little-endian f32, behind each other."""
 
 class Error(Exception):
     """Base class of everything skulk raises on its own account."""

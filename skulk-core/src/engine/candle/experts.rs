@@ -52,26 +52,29 @@ pub(super) fn experts(
     inner: &mut [Buffer; 2],
     out: &mut Buffer,
 ) -> Result<()> {
-    let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down } = *op;
+    let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down, memory } = *op;
     let Stream { rooms, selected, .. } = stream;
     let n_out = to_down.first().map_or(0, |down| down.n_out());
     selected.prepare(routes, rows, [x.width, n_out])?;
     let Selected { places, input, output, results } = selected;
     let [gate, up] = inner;
-    for places in places.chunk_by(|&a, &b| routes.ids[a as usize] == routes.ids[b as usize]) {
-        let expert = routes.ids[places[0] as usize] as usize;
-        for (place, input) in places.iter().zip(input.chunks_exact_mut(x.width)) {
-            input.copy_from_slice(x.row(*place as usize / routes.n_used));
+    routes.in_memory(places, memory, |range| {
+        for places in routes.same_expert(&places[range]) {
+            let expert = routes.expert(places[0]) as usize;
+            for (place, input) in places.iter().zip(input.chunks_exact_mut(x.width)) {
+                input.copy_from_slice(x.row(*place as usize / routes.n_used));
+            }
+            let (rows, width) = (places.len(), to_gate[expert].n_out());
+            product::multiply(rooms, &to_gate[expert], input, rows, &mut gate.data);
+            product::multiply(rooms, &to_up[expert], input, rows, &mut up.data);
+            math::gated(activation, &mut gate.data[..rows * width], &up.data[..rows * width]);
+            product::multiply(rooms, &to_down[expert], &gate.data, rows, output);
+            for (place, output) in places.iter().zip(output.chunks_exact(n_out)) {
+                results[*place as usize * n_out..][..n_out].copy_from_slice(output);
+            }
         }
-        let (rows, width) = (places.len(), to_gate[expert].n_out());
-        product::multiply(rooms, &to_gate[expert], input, rows, &mut gate.data);
-        product::multiply(rooms, &to_up[expert], input, rows, &mut up.data);
-        math::gated(activation, &mut gate.data[..rows * width], &up.data[..rows * width]);
-        product::multiply(rooms, &to_down[expert], &gate.data, rows, output);
-        for (place, output) in places.iter().zip(output.chunks_exact(n_out)) {
-            results[*place as usize * n_out..][..n_out].copy_from_slice(output);
-        }
-    }
+        Ok::<_, Error>(())
+    })?;
     out.width = n_out;
     let weighted =
         routes.weights.chunks_exact(routes.n_used).zip(results.chunks_exact(routes.n_used * n_out));

@@ -143,7 +143,7 @@ fn run<B: Backend>(
     let mut routes = b.routes(rows + 2, spec.n_used).unwrap();
     let logits = filled(b, s, spec.n_experts, logits);
     b.route(s, spec, &logits, rows, &mut routes).unwrap();
-    let op = Experts { activation: layer.activation, routes: &routes, gate, up, down };
+    let op = Experts { activation: layer.activation, routes: &routes, gate, up, down, memory: None };
     let x = filled(b, s, layer.hidden, x);
     b.experts(s, &op, &x, rows, &mut inner, &mut out).unwrap();
     let mut chosen = Routes::default();

@@ -13,12 +13,14 @@
 
 mod attention;
 mod experts;
+mod features;
 mod material;
 mod operations;
 mod oracle;
 
 pub(super) use attention::attention;
 pub(super) use experts::experts;
+pub(super) use features::top_features;
 #[cfg(feature = "wgpu")]
 pub(super) use material::{Numbers, Weights};
 pub(super) use operations::{

@@ -1,4 +1,5 @@
-//! How does the CPU compute experts? All experts' products at once, each for the rows that take it.
+//! How does the CPU compute experts? All experts' products at once, each for the rows that take it; or those of
+//! as many experts as may be in memory at a time.
 
 use super::{Buffer, Cpu, LEAST_ELEMENTS, Stream};
 use crate::engine::backend::{Experts, Routes};
@@ -54,7 +55,7 @@ pub(super) fn experts(
     rows: usize,
     out: &mut Buffer,
 ) -> Result<()> {
-    let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down } = *op;
+    let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down, memory } = *op;
     let Stream { room, selected, .. } = stream;
     let (Some(first_gate), Some(first_down)) = (to_gate.first(), to_down.first()) else {
         return Err(Error::new(ErrorKind::Internal, "a layer without experts"));
@@ -62,46 +63,51 @@ pub(super) fn experts(
     let (n_in, width, n_out) = (x.width, first_gate.n_out(), first_down.n_out());
     selected.prepare(routes, rows == 1, [n_in, width, n_out])?;
     let Selected { places, rows: row_of, input, gate, up, output } = selected;
-    let (n, n_used) = (places.len(), routes.n_used);
-    let (gate, up) = (&mut gate[..n * width], &mut up[..n * width]);
-    let expert = |place: u32| routes.ids[place as usize] as usize;
+    let n_used = routes.n_used;
 
-    let input = if rows == 1 {
-        x.row(0)
-    } else {
-        let input = &mut input[..n * n_in];
-        cpu.pool.rows(input, n_in, LEAST_ELEMENTS.div_ceil(n_in), |row, to, _| {
-            to.copy_from_slice(x.row(places[row] as usize / n_used));
+    routes.in_memory(places, memory, |range| {
+        let places = &places[range.clone()];
+        let n = places.len();
+        let (gate, up) = (&mut gate[..n * width], &mut up[..n * width]);
+        let input = if rows == 1 {
+            x.row(0)
+        } else {
+            let input = &mut input[..n * n_in];
+            cpu.pool.rows(input, n_in, LEAST_ELEMENTS.div_ceil(n_in), |row, to, _| {
+                to.copy_from_slice(x.row(places[row] as usize / n_used));
+            });
+            input
+        };
+        let mut products = room.products(cpu.kernels, &cpu.pool, input, n_in, cpu.precision);
+        let (mut gates, mut ups, mut row) = (&mut *gate, &mut *up, 0);
+        for same in routes.same_expert(places) {
+            let expert = routes.expert(same[0]) as usize;
+            let own = if rows == 1 { 0..1 } else { row..row + same.len() };
+            let (gate, up);
+            (gate, gates) = gates.split_at_mut(same.len() * width);
+            (up, ups) = ups.split_at_mut(same.len() * width);
+            products.push(&to_gate[expert], own.clone(), gate);
+            products.push(&to_up[expert], own, up);
+            row += same.len();
+        }
+        products.run();
+
+        let up = &*up;
+        cpu.pool.rows(gate, width, LEAST_ELEMENTS.div_ceil(width), |row, gate, _| {
+            cpu.kernels.gated(activation, gate, &up[row * width..][..width]);
         });
-        input
-    };
-    let mut products = room.products(cpu.kernels, &cpu.pool, input, n_in, cpu.precision);
-    let (mut gates, mut ups, mut row) = (&mut *gate, &mut *up, 0);
-    for same in places.chunk_by(|&a, &b| expert(a) == expert(b)) {
-        let own = if rows == 1 { 0..1 } else { row..row + same.len() };
-        let (gate, up);
-        (gate, gates) = gates.split_at_mut(same.len() * width);
-        (up, ups) = ups.split_at_mut(same.len() * width);
-        products.push(&to_gate[expert(same[0])], own.clone(), gate);
-        products.push(&to_up[expert(same[0])], own, up);
-        row += same.len();
-    }
-    products.run();
 
-    let up = &*up;
-    cpu.pool.rows(gate, width, LEAST_ELEMENTS.div_ceil(width), |row, gate, _| {
-        cpu.kernels.gated(activation, gate, &up[row * width..][..width]);
-    });
-
-    let mut products = room.products(cpu.kernels, &cpu.pool, gate, width, cpu.precision);
-    let (mut outputs, mut row) = (&mut output[..n * n_out], 0);
-    for same in places.chunk_by(|&a, &b| expert(a) == expert(b)) {
-        let output;
-        (output, outputs) = outputs.split_at_mut(same.len() * n_out);
-        products.push(&to_down[expert(same[0])], row..row + same.len(), output);
-        row += same.len();
-    }
-    products.run();
+        let mut products = room.products(cpu.kernels, &cpu.pool, gate, width, cpu.precision);
+        let (mut outputs, mut row) = (&mut output[range.start * n_out..range.end * n_out], 0);
+        for same in routes.same_expert(places) {
+            let output;
+            (output, outputs) = outputs.split_at_mut(same.len() * n_out);
+            products.push(&to_down[routes.expert(same[0]) as usize], row..row + same.len(), output);
+            row += same.len();
+        }
+        products.run();
+        Ok::<_, Error>(())
+    })?;
 
     out.width = n_out;
     let output = &*output;

@@ -5,18 +5,22 @@
 
 mod attention;
 mod experts;
+mod features;
 pub(crate) mod kernels;
 mod nearest;
 mod pool;
 
 use experts::Selected;
+use features::Chosen;
 use kernels::{Kernels, Matrix, ProductRoom, Products};
 pub(crate) use nearest::Nearest;
 use pool::Pool;
 
 use crate::arch::{Activation, ExpertsSpec};
 use crate::engine::Precision;
-use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopLogits};
+use crate::engine::backend::{
+    Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopFeatures, TopLogits,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::{Region, quant};
@@ -132,6 +136,7 @@ impl Buffer {
 pub(crate) struct Stream {
     room: ProductRoom,
     selected: Selected,
+    chosen: Chosen,
     attention: attention::Scratch,
 }
 
@@ -169,6 +174,7 @@ impl Backend for Cpu {
         Ok(Stream {
             room: ProductRoom::new(rows, width, self.precision),
             selected: Selected::default(),
+            chosen: Chosen::default(),
             attention: Default::default(),
         })
     }
@@ -374,6 +380,18 @@ impl Backend for Cpu {
         experts::experts(self, stream, op, x, rows, out)
     }
 
+    fn top_features(
+        &self,
+        stream: &mut Stream,
+        op: &TopFeatures<'_, Self>,
+        x: &Buffer,
+        rows: usize,
+        inner: &mut [Buffer; 2],
+        out: &mut Buffer,
+    ) -> Result<()> {
+        features::top_features(self, stream, op, x, rows, inner, out)
+    }
+
     fn gated(
         &self,
         _: &mut Stream,
@@ -456,20 +474,24 @@ mod tests {
     mod one_thread {
         use super::*;
         conformance!(Cpu::new(1, Precision::Fast).unwrap());
+        conformance!(Cpu::new(1, Precision::Fast).unwrap(); top_features);
     }
 
     mod three_threads {
         use super::*;
         conformance!(Cpu::new(3, Precision::Fast).unwrap());
+        conformance!(Cpu::new(3, Precision::Fast).unwrap(); top_features);
     }
 
     mod exact {
         use super::*;
         conformance!(Cpu::new(2, Precision::Exact).unwrap());
+        conformance!(Cpu::new(2, Precision::Exact).unwrap(); top_features);
     }
 
     mod bf16 {
         use super::*;
         conformance!(Cpu::new(2, Precision::Bf16).unwrap());
+        conformance!(Cpu::new(2, Precision::Bf16).unwrap(); top_features);
     }
 }

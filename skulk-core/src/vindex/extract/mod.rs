@@ -1,7 +1,6 @@
 //! How does a model become a vindex? From any checkpoint that this library reads, file by file, and continued where it
 //! was interrupted.
 
-mod bands;
 mod encode;
 mod feature_tokens;
 mod index_json;

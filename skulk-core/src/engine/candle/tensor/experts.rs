@@ -7,7 +7,7 @@ use crate::engine::backend::Experts;
 
 /// See [`Backend::experts`](crate::engine::backend::Backend::experts); `x` is `[rows, hidden]`.
 pub(super) fn experts(device: &Device, op: &Experts<'_, Tensors>, x: &Tensor) -> CandleResult<Tensor> {
-    let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down } = *op;
+    let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down, .. } = *op;
     let (n_used, rows) = (routes.n_used, x.dim(0)?);
     let mut places = Vec::new();
     routes.by_expert(&mut places);

@@ -152,15 +152,6 @@ pub(super) fn grow<T: Copy + Default>(room: &mut Vec<T>, len: usize) {
     }
 }
 
-/// Blocks between the beginnings of rounded rows: whole numbers of every stored type's blocks, so that the longest
-/// padded row of a matrix has its activations.
-const fn blocks_between(n_in: usize) -> usize {
-    n_in.div_ceil(STORED) * (STORED / BLOCK)
-}
-
-/// Elements of the largest stored block.
-const STORED: usize = 256;
-
 /// Words of a cache line.
 const LINE: usize = 16;
 
@@ -174,7 +165,7 @@ impl ProductRoom {
     /// For up to `rows` rows of up to `width` elements.
     pub(crate) fn new(rows: usize, width: usize, precision: Precision) -> Self {
         let exact = precision == Precision::Exact;
-        let blocks = rows * blocks_between(width);
+        let blocks = rows * width.div_ceil(BLOCK);
         // Zeroed memory exists only from its first use on: short prompts need little.
         Self {
             digits: vec![0; blocks * BLOCK * if exact { 2 } else { 1 }],
@@ -273,7 +264,7 @@ impl ProductRoom {
 
     /// The rounded rows of `n_in` elements from `row` on.
     fn activations(&self, row: usize, n_in: usize, exact: bool) -> Activations {
-        let (digits, at) = (if exact { 2 } else { 1 }, row * blocks_between(n_in));
+        let (digits, at) = (if exact { 2 } else { 1 }, row * n_in.div_ceil(BLOCK));
         Activations {
             digits: self.digits[digits * at * BLOCK..].as_ptr(),
             scale: self.scale[at..].as_ptr(),
@@ -284,8 +275,8 @@ impl ProductRoom {
         }
     }
 
-    /// Rounds rows of `n_in` elements, each where `row` says it is. Behind them are zeros, for matrices whose rows
-    /// are padded.
+    /// Rounds rows of `n_in` elements, each where `row` says it is. Zeros fill up the last block, as they may only for
+    /// matrices whose rows are padded.
     fn round(
         &mut self,
         kernels: &Kernels,
@@ -295,7 +286,7 @@ impl ProductRoom {
         exact: bool,
         row: &(dyn Fn(usize) -> *const f32 + Sync),
     ) {
-        let (blocks, whole) = (blocks_between(n_in), n_in / BLOCK);
+        let (blocks, whole) = (n_in.div_ceil(BLOCK), n_in / BLOCK);
         let digits_of_block = BLOCK * if exact { 2 } else { 1 };
         let digits = blocks * digits_of_block;
         grow(&mut self.digits, rows * digits);
@@ -329,13 +320,11 @@ impl ProductRoom {
                     };
                     let x = row(i);
                     kernel(x, whole, from(0));
-                    let mut last = [0.0; BLOCK];
-                    for block in whole..blocks {
-                        // Elements that are left over, then nothing but zeros.
-                        let left = n_in.saturating_sub(block * BLOCK).min(BLOCK);
-                        last[left..].fill(0.0);
+                    if whole < blocks {
+                        let mut last = [0.0; BLOCK];
+                        let left = n_in % BLOCK;
                         last[..left].copy_from_slice(std::slice::from_raw_parts(x.add(n_in - left), left));
-                        kernel(last.as_ptr(), 1, from(block));
+                        kernel(last.as_ptr(), 1, from(whole));
                     }
                 }
             }
@@ -411,7 +400,7 @@ pub(crate) struct Products<'a> {
 
 impl<'a> Products<'a> {
     /// A product of consecutive rows of x, whose output is yet to be named.
-    fn work(&mut self, matrix: &Matrix, rows: Range<usize>, stride: usize) -> Work {
+    pub(super) fn work(&mut self, matrix: &Matrix, rows: Range<usize>, stride: usize) -> Work {
         let (n_in, n_out) = (self.n_in, matrix.n_out());
         assert_eq!(matrix.n_in(), n_in);
         let x = &self.x[rows.start * n_in..rows.end * n_in];
@@ -446,7 +435,7 @@ impl<'a> Products<'a> {
                     row_bytes: matrix.row_bytes,
                     n_out,
                     blocks,
-                    x_blocks: blocks_between(n_in),
+                    x_blocks: n_in.div_ceil(BLOCK),
                     x: self.room.activations(rows.start, n_in, exact),
                     rows: rows.len(),
                     bias,

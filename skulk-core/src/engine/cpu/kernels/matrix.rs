@@ -85,6 +85,11 @@ impl Matrix {
         tiles.start * lanes..(tiles.end * lanes).min(self.n_out())
     }
 
+    /// Whether something is added to its products.
+    pub(crate) fn has_bias(&self) -> bool {
+        self.bias.is_some()
+    }
+
     pub(super) fn bias(&self) -> *const f32 {
         self.bias.as_ref().map_or(std::ptr::null(), |bias| bias.as_ptr())
     }

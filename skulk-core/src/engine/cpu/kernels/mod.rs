@@ -17,6 +17,7 @@ mod cells;
 mod compact;
 mod dense;
 mod format;
+mod gather;
 mod linear;
 mod matrix;
 mod nearest;
@@ -42,6 +43,7 @@ use simd::{BLOCK, LANES};
 
 pub(crate) use attention::{PARTITION, Softmax, WIDTH};
 pub(crate) use cells::{Cell, Cells};
+pub(crate) use gather::TILE;
 pub(crate) use linear::{ProductRoom, Products};
 pub(crate) use matrix::Matrix;
 pub(crate) use nearest::{GROUP, Group, Hit, Tiles, WIDEST};

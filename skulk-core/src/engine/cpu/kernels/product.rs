@@ -38,7 +38,7 @@ pub(super) struct Product {
     pub(super) n_out: usize,
     /// Blocks of 32 in a row.
     pub(super) blocks: usize,
-    /// Blocks from one row of activations to the next, at least as many.
+    /// Blocks in a row of activations. Where weight rows are padded they are fewer: what lies behind is left out.
     pub(super) x_blocks: usize,
     pub(super) x: Activations,
     pub(super) rows: usize,
@@ -259,6 +259,9 @@ pub(super) unsafe fn one<S: Simd, F: Format, const EXACT: bool>(product: &Produc
             for group in 0..F::BLOCKS / F::TOGETHER {
                 let raw = F::read::<S>(&rows, at, group);
                 for j in group * F::TOGETHER..(group + 1) * F::TOGETHER {
+                    if block + j >= product.x_blocks {
+                        break;
+                    }
                     if ahead < end {
                         for line in 0..lines {
                             S::prefetch(ahead.wrapping_add(64 * line));
@@ -331,12 +334,12 @@ unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: usize>(
     row: usize,
 ) {
     let digits = if EXACT { 2 * BLOCK } else { BLOCK };
-    let (x, blocks, between) = (&product.x, product.blocks, product.x_blocks);
+    let (x, blocks) = (&product.x, product.x_blocks);
     let mut sums = [S::zero(); N];
     for block in 0..blocks {
         // Counts in elements from the first of the rows.
-        let first = row * between + block;
-        let of_row = |n: usize| first + n * between;
+        let first = row * blocks + block;
+        let of_row = |n: usize| first + n * blocks;
         let parts = if F::HALVES { 2 } else { 1 };
         let scales = packed.add(8 * LANES);
         for part in 0..parts {
@@ -352,13 +355,13 @@ unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: usize>(
                 }
             }
             let base = x.digits.add(first * digits + part * 16);
-            dot_packed::<S, F, N>(&mut totals, columns, n_columns, base, between * digits);
+            dot_packed::<S, F, N>(&mut totals, columns, n_columns, base, blocks * digits);
             if EXACT {
                 for (n, total) in totals.iter_mut().enumerate() {
                     let correction = S::isplat(sum_of(n).wrapping_mul(-shift::<S, F>()));
                     *total = S::iadd(S::imul(*total, S::isplat(BASE)), correction);
                 }
-                dot_packed::<S, F, N>(&mut totals, columns, n_columns, base.add(BLOCK), between * digits);
+                dot_packed::<S, F, N>(&mut totals, columns, n_columns, base.add(BLOCK), blocks * digits);
             }
             let scale = S::load(scales.add(part * if F::MIN { 2 } else { 1 } * LANES).cast());
             for (n, sum) in sums.iter_mut().enumerate() {

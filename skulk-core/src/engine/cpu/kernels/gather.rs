@@ -1,0 +1,49 @@
+//! How are products with a few rows of a matrix computed? Sixteen of its rows are put together at a time, for the
+//! kernels that multiply all of it: each product has the bits that it has there.
+
+use std::sync::PoisonError;
+
+use super::Matrix;
+use super::linear::{Addresses, Products, grow};
+use super::simd::LANES;
+
+/// Rows that are put together.
+pub(crate) const TILE: usize = LANES;
+
+impl<'a> Products<'a> {
+    /// `out[r, i] = x[r] · weight[ids[r, i]]` for each row of x; `ids` and `out` are `[rows, stride]`, the stride whole
+    /// tiles. A bias is not added.
+    pub(crate) fn rows(mut self, matrix: &'a Matrix, ids: &[u32], stride: usize, out: &mut [f32]) {
+        assert!(stride.is_multiple_of(LANES) && out.len() <= ids.len() && matrix.bias().is_null());
+        let row_bytes = matrix.row(0).len();
+        self.prepare_gathering(LANES * row_bytes);
+        // Kilobytes of weights that are worth a thread.
+        let least = (32usize << 10).div_ceil(LANES * row_bytes);
+        for (row, (ids, out)) in ids.chunks_exact(stride).zip(out.chunks_exact_mut(stride)).enumerate() {
+            let work = Addresses(self.work(matrix, row..row + 1, LANES));
+            let (all, kernels) = (&self.room.seen, self.kernels);
+            self.pool.rows(out, LANES, least, |tile, out, thread| {
+                let Addresses(work) = &work;
+                let mut seen = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
+                let ids = &ids[tile * LANES..][..LANES];
+                ids.iter().for_each(|id| kernels.prefetch(matrix.row(*id as usize)));
+                for (to, id) in seen.gathered.chunks_exact_mut(row_bytes).zip(ids) {
+                    to.copy_from_slice(matrix.row(*id as usize));
+                }
+                // SAFETY: sixteen whole rows have just been put there, and there is room for their products.
+                unsafe {
+                    work.gathered(seen.gathered.as_ptr()).writing_to(out.as_mut_ptr(), 0).one_tile();
+                }
+            });
+        }
+    }
+
+    /// Room for each thread to put rows together in.
+    fn prepare_gathering(&mut self, bytes: usize) {
+        let room = &mut *self.room;
+        room.seen.resize_with(self.pool.threads().max(room.seen.len()), Default::default);
+        for seen in &mut room.seen {
+            grow(&mut seen.get_mut().unwrap_or_else(PoisonError::into_inner).gathered, bytes);
+        }
+    }
+}

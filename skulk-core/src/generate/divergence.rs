@@ -1,0 +1,159 @@
+//! How far are a model's predictions from another's? Their distributions of each next token of a text, compared.
+
+use super::session::Shared;
+use crate::cancel::CancelToken;
+use crate::engine::{Activations, Logits, Segment, StepCx};
+use crate::error::{Detail, Error, ErrorKind, Result};
+use crate::generate::{Model, Prompt};
+use crate::ids::TokenId;
+
+/// Rows of logits that are compared together: bounds their memory, as a row can be a megabyte.
+const ROWS: usize = 16;
+
+/// How far a model's predictions are from an exact one's, over a text.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
+pub struct Divergence {
+    /// Tokens of the text. Behind each of them the next one is predicted.
+    pub tokens: usize,
+    /// Mean of the Kullback-Leibler divergences `Σ p ln(p / q)` of the model's probabilities q from the exact ones p,
+    /// in nats.
+    pub mean_kl: f64,
+    /// The largest of them.
+    pub max_kl: f64,
+    /// Part of the predictions in which both find the same token most probable, 0 to 1; of equally probable ones the
+    /// lower id counts.
+    pub top1_agreement: f64,
+}
+
+impl Model {
+    /// Compares this model's predictions with an `exact` one's, behind every token of a text: what an option costs that
+    /// changes results, such as [`EngineOptions::ffn_top_features`](crate::EngineOptions::ffn_top_features), or
+    /// quantised weights. The exact model's tokenizer makes tokens of the text. Sums are in f64. Ends within one layer
+    /// when `cancel` is cancelled.
+    ///
+    /// ```
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
+    /// # use skulk::{CancelToken, LoadOptions, Model};
+    /// let options = LoadOptions::default().threads(1);
+    /// let exact = Model::open(path, &options)?;
+    /// let sparse = Model::open(path, &options.ffn_top_features(86))?;
+    /// let found = sparse.divergence(&exact, "Once upon a time there was a dog.", &CancelToken::new())?;
+    /// assert!(found.mean_kl > 0.0 && found.mean_kl < found.max_kl);
+    /// # Ok::<(), skulk::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] when the vocabularies differ, for an empty text and for tokens that are in no
+    /// vocabulary; [`ErrorKind::ContextOverflow`] for a text that is too long for one of the models;
+    /// [`ErrorKind::OutOfMemory`], [`ErrorKind::Cancelled`], [`ErrorKind::EngineFailed`].
+    pub fn divergence(
+        &self,
+        exact: &Model,
+        text: impl Into<Prompt>,
+        cancel: &CancelToken,
+    ) -> Result<Divergence> {
+        let [own, other] = [self, exact].map(|model| model.arch().vocab_size);
+        if own != other {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("expected models of one vocabulary, found {own} and {other} tokens"),
+            )
+            .with("field", "exact")
+            .with_hint("compare a model with another form of itself"));
+        }
+        let sessions = [self.session()?, exact.session()?];
+        let tokens = sessions[1].tokens_of(text.into())?;
+        let available = self.context().min(exact.context());
+        if tokens.len() > available {
+            let message = format!("expected a text of at most {available} tokens, found {}", tokens.len());
+            return Err(Error::new(ErrorKind::ContextOverflow, message)
+                .with_detail(Detail::Context { needed: tokens.len(), available })
+                .with_hint("compare a shorter text, or load both models with a larger context"));
+        }
+        let [model, exact] = sessions.each_ref().map(|session| &*session.shared);
+        let rows = ROWS.min(model.model.prefill_chunk).min(exact.model.prefill_chunk);
+        let mut buffers: [[Activations; 2]; 2] = Default::default();
+        let mut sums = Divergence { tokens: tokens.len(), ..Divergence::default() };
+        let cx = StepCx::new(cancel);
+        for (chunk, part) in tokens.chunks(rows).enumerate() {
+            let [own, other] = &mut buffers;
+            forward(model, chunk * rows, part, own, &cx)?;
+            forward(exact, chunk * rows, part, other, &cx)?;
+            for row in 0..part.len() {
+                cancel.check()?;
+                if let (Some(q), Some(p)) = (own[0].row(row), other[0].row(row)) {
+                    sums.see(p, q);
+                }
+            }
+        }
+        let n = tokens.len() as f64;
+        Ok(Divergence { mean_kl: sums.mean_kl / n, top1_agreement: sums.top1_agreement / n, ..sums })
+    }
+}
+
+/// Logits behind each token of a part of the text.
+fn forward(
+    shared: &Shared,
+    start: usize,
+    tokens: &[TokenId],
+    buffers: &mut [Activations; 2],
+    cx: &StepCx<'_>,
+) -> Result<()> {
+    let segment = Segment { seq: shared.seq, start, rows: tokens.len(), logits: Logits::All };
+    shared.model.forward(segment, tokens, buffers, cx)
+}
+
+impl Divergence {
+    /// Adds one prediction, by exact logits and the model's.
+    fn see(&mut self, exact: &[f32], found: &[f32]) {
+        let [log_p, log_q] = [exact, found].map(normaliser);
+        let terms = exact.iter().zip(found).map(|(&p, &q)| {
+            let (p, q) = (f64::from(p) - log_p, f64::from(q) - log_q);
+            if p.exp() > 0.0 { p.exp() * (p - q) } else { 0.0 }
+        });
+        let kl: f64 = terms.sum();
+        // It is never negative, its roundings may be.
+        let kl = if kl < 0.0 { 0.0 } else { kl };
+        self.mean_kl += kl;
+        if kl.is_nan() || kl > self.max_kl {
+            self.max_kl = kl;
+        }
+        self.top1_agreement += f64::from(u8::from(largest(exact) == largest(found)));
+    }
+}
+
+/// The logarithm of the sum of exponentials: what turns logits into log-probabilities.
+fn normaliser(logits: &[f32]) -> f64 {
+    let most = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    most + logits.iter().map(|&x| (f64::from(x) - most).exp()).sum::<f64>().ln()
+}
+
+fn largest(logits: &[f32]) -> Option<usize> {
+    let all = logits.iter().enumerate();
+    all.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn divergences_are_those_of_the_formula() {
+        let mut found = Divergence::default();
+        // Probabilities 1/2, 1/4, 1/4 from 1/4, 1/4, 1/2.
+        let logits = |p: [f32; 3]| p.map(|p| p.ln() + 3.0);
+        found.see(&logits([0.5, 0.25, 0.25]), &logits([0.25, 0.25, 0.5]));
+        let expected = 0.5 * 2.0f64.ln() - 0.25 * 2.0f64.ln();
+        assert!((found.mean_kl - expected).abs() < 1e-7 && found.max_kl == found.mean_kl);
+        assert_eq!(found.top1_agreement, 0.0);
+        found.see(&[0.0, 80.0, -900.0], &[5.0, 85.0, -895.0]);
+        assert!((found.mean_kl - expected).abs() < 1e-7 && found.top1_agreement == 1.0);
+        // So little is no probability any more, whatever the other makes of it.
+        found.see(&[0.0, -900.0], &[0.0, f32::NEG_INFINITY]);
+        assert!((found.mean_kl - expected).abs() < 1e-7);
+        // What is no number is not hidden.
+        found.see(&[0.0, 1.0], &[f32::NAN, 1.0]);
+        assert!(found.mean_kl.is_nan() && found.max_kl.is_nan());
+    }
+}

@@ -1,0 +1,158 @@
+//! What can be asked of an engine? Options, and which engines have them.
+
+use crate::bytes::ByteSize;
+use crate::engine::Precision;
+use crate::error::{Error, ErrorKind, Result};
+#[allow(unused_imports, reason = "for links in the documentation")]
+use crate::model::{candle_cpu, cpu, wgpu};
+use crate::weights::Memory;
+
+/// Options of an engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EngineOptions {
+    /// Threads the engine computes with.
+    pub threads: usize,
+    /// How precisely activations enter products.
+    pub precision: Precision,
+    /// Where weights lie that are used in place; those that are copied to a device are only mapped.
+    pub memory: Memory,
+    /// Engine [`cpu`] only: keeps a 4-bit copy of a large head, little more than half of an 8-bit one.
+    /// When only the largest logits are asked for, as greedy decoding and top-k sampling do, it rules out
+    /// all rows of the head but a few, within proven bounds: results are the same, in every bit, and
+    /// most of the head is not read.
+    pub screen_head: bool,
+    /// Engine [`wgpu`] only: memory that may be reserved on the device; `None`: what its driver gives.
+    pub device_memory: Option<ByteSize>,
+    /// Engines that copy weights to a device only; [`cpu`] and [`candle_cpu`] have nothing to change.
+    /// Weights of feed-forward blocks and experts, most of a model's, stay where [`memory`](Self::memory)
+    /// says, and are computed there by the kernels of [`cpu`], with [`threads`](Self::threads) and
+    /// [`precision`](Self::precision) as given here. In each layer activations go to the CPU and back once.
+    pub ffn_on_cpu: bool,
+    /// Weights of feed-forward blocks and experts that the CPU computes where they are stored: those of [`cpu`] and
+    /// [`candle_cpu`], and what other engines leave to it with [`ffn_on_cpu`](Self::ffn_on_cpu). With a budget they stay in
+    /// their file's map, whatever [`memory`](Self::memory) says about the rest, and at most so many bytes of them are
+    /// in memory at a time, of all that one engine has loaded; `None`: no such limit. Results do not depend on it.
+    /// See [`FfnMemory`](crate::engine::FfnMemory) for what counts.
+    pub ffn_budget: Option<ByteSize>,
+    /// Engine [`cpu`], and what others leave to the CPU with [`ffn_on_cpu`](Self::ffn_on_cpu): of each dense
+    /// feed-forward block a row takes only so many features, those with the largest gate scores. The rest counts as zero:
+    /// logits are others than the model's, see [`Model::divergence`](crate::Model::divergence). `None`: all of them.
+    pub ffn_top_features: Option<usize>,
+}
+
+impl Default for EngineOptions {
+    /// All the hardware's threads, as far as the system tells.
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Self {
+            threads,
+            precision: Precision::default(),
+            memory: Memory::default(),
+            screen_head: false,
+            device_memory: None,
+            ffn_on_cpu: false,
+            ffn_budget: None,
+            ffn_top_features: None,
+        }
+    }
+}
+
+impl EngineOptions {
+    /// Computes with `threads` threads.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Rounds activations like this.
+    #[must_use]
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        self
+    }
+
+    /// Puts weights there.
+    #[must_use]
+    pub fn memory(mut self, memory: Memory) -> Self {
+        self.memory = memory;
+        self
+    }
+
+    /// Keeps a compact copy of the head, or not.
+    #[must_use]
+    pub fn screen_head(mut self, screen: bool) -> Self {
+        self.screen_head = screen;
+        self
+    }
+
+    /// Reserves no more than this on the device.
+    #[must_use]
+    pub fn device_memory(mut self, most: ByteSize) -> Self {
+        self.device_memory = Some(most);
+        self
+    }
+
+    /// Computes feed-forward blocks on the CPU, or not.
+    #[must_use]
+    pub fn ffn_on_cpu(mut self, on_cpu: bool) -> Self {
+        self.ffn_on_cpu = on_cpu;
+        self
+    }
+
+    /// Keeps no more than this of feed-forward weights in memory.
+    #[must_use]
+    pub fn ffn_budget(mut self, most: ByteSize) -> Self {
+        self.ffn_budget = Some(most);
+        self
+    }
+
+    /// Computes only `k` features of a feed-forward block.
+    #[must_use]
+    pub fn ffn_top_features(mut self, k: usize) -> Self {
+        self.ffn_top_features = Some(k);
+        self
+    }
+
+    /// `Ok` when all that is asked for is something that the engine has.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] that names the option.
+    pub(super) fn check(&self, ffn: Ffn) -> Result<()> {
+        let invalid = |field: &'static str, message: &'static str, hint: &'static str| {
+            Err(Error::new(ErrorKind::InvalidArgument, message).with("field", field).with_hint(hint))
+        };
+        if self.ffn_budget.is_some() && ffn == Ffn::OnDevice {
+            return invalid(
+                "ffn_budget",
+                "expected a budget for weights that are used where they are stored, found an engine that copies them",
+                "add the option ffn_on_cpu, or use the engine cpu",
+            );
+        }
+        match self.ffn_top_features {
+            Some(0) => invalid(
+                "ffn_top_features",
+                "expected at least 1 feature, found 0",
+                "give a positive number, or leave the option out to compute all",
+            ),
+            Some(_) if ffn != Ffn::OnCpu => invalid(
+                "ffn_top_features",
+                "expected feed-forward blocks to be computed by the kernels of engine cpu, found another engine",
+                "use the engine cpu, or with one that copies weights the option ffn_on_cpu",
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Who computes an engine's feed-forward blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ffn {
+    /// The kernels of engine [`cpu`].
+    OnCpu,
+    /// Other kernels that use weights where they are stored.
+    InPlace,
+    /// A device that weights are copied to.
+    OnDevice,
+}

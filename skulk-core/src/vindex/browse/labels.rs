@@ -1,0 +1,231 @@
+//! What are features said to mean? Labels that probes confirmed, and names of the clusters that features fall into.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
+
+use super::map_file;
+use crate::error::{Error, ErrorKind, Result};
+use crate::vindex::files::{CLUSTERS, FEATURE_CLUSTERS, LABELS};
+
+/// What a feature is said to mean.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Label {
+    /// A relation, e.g. `capital`.
+    pub name: String,
+    /// Who says so.
+    pub source: LabelSource,
+}
+
+/// Where a label comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LabelSource {
+    /// A probe of the model confirmed it: `feature_labels.json`.
+    Probe,
+    /// It is the name of the feature's cluster: `relation_clusters.json` and `feature_clusters.jsonl`.
+    Cluster,
+}
+
+impl LabelSource {
+    /// The stable name: `probe` or `cluster`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Probe => "probe",
+            Self::Cluster => "cluster",
+        }
+    }
+}
+
+/// A layer and a feature in it.
+type Place = (usize, usize);
+
+/// All labels of a folder; none where it has no such files.
+#[derive(Debug, Default)]
+pub(super) struct Labels {
+    probes: BTreeMap<Place, String>,
+    clusters: Vec<String>,
+    /// The cluster of each feature.
+    assigned: BTreeMap<Place, usize>,
+}
+
+impl Labels {
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        let mut labels = Self::default();
+        if let Some(text) = map_file(folder, LABELS)? {
+            labels.probes = json::<Probes>(&text, &folder.join(LABELS))?.0;
+        }
+        if let Some(text) = map_file(folder, CLUSTERS)? {
+            labels.clusters = json::<Clusters>(&text, &folder.join(CLUSTERS))?.labels;
+        }
+        if let Some(text) = map_file(folder, FEATURE_CLUSTERS)? {
+            each_line(&text, &folder.join(FEATURE_CLUSTERS), |line: Assigned| {
+                labels.assigned.insert((line.layer, line.feature), line.cluster);
+            })?;
+        }
+        Ok(labels)
+    }
+
+    /// The label that a probe confirmed.
+    pub(super) fn probe(&self, layer: usize, feature: usize) -> Option<&str> {
+        self.probes.get(&(layer, feature)).map(String::as_str)
+    }
+
+    /// The labels that probes confirmed.
+    pub(super) fn probes(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.probes.values().map(String::as_str)
+    }
+
+    /// The label that a probe confirmed, else the name of the cluster.
+    pub(super) fn label(&self, layer: usize, feature: usize) -> Option<Label> {
+        if let Some(name) = self.probe(layer, feature) {
+            return Some(Label { name: name.to_owned(), source: LabelSource::Probe });
+        }
+        let name = self.clusters.get(*self.assigned.get(&(layer, feature))?)?.clone();
+        Some(Label { name, source: LabelSource::Cluster })
+    }
+}
+
+/// Calls `each` with what each line that is not empty says.
+fn each_line<T: DeserializeOwned>(text: &[u8], path: &Path, mut each: impl FnMut(T)) -> Result<()> {
+    for (at, line) in text.split(|&byte| byte == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if !line.is_empty() {
+            each(serde_json::from_slice(line).map_err(|e| broken(path, at + 1).with_source(e))?);
+        }
+    }
+    Ok(())
+}
+
+/// A line of JSON says something else than the file is to hold.
+fn broken(path: &Path, line: usize) -> Error {
+    Error::new(ErrorKind::CheckpointInvalid, "expected what the format's page says, found other JSON or none")
+        .with("file", path.display())
+        .with("line", line)
+        .with_hint("the file is damaged or cut off: fetch it again, or remove it to do without what it says")
+}
+
+fn json<'a, T: Deserialize<'a>>(text: &'a [u8], path: &Path) -> Result<T> {
+    serde_json::from_slice(text).map_err(|e| broken(path, e.line()).with_source(e))
+}
+
+/// `relation_clusters.json`; centres, counts and tokens are not needed.
+#[derive(Deserialize)]
+struct Clusters {
+    labels: Vec<String>,
+}
+
+/// A line of `feature_clusters.jsonl`.
+#[derive(Deserialize)]
+struct Assigned {
+    #[serde(rename = "l")]
+    layer: usize,
+    #[serde(rename = "f")]
+    feature: usize,
+    #[serde(rename = "c")]
+    cluster: usize,
+}
+
+/// `feature_labels.json`: an object of labels by place. Other keys, and values that are no text, are no labels.
+struct Probes(BTreeMap<Place, String>);
+
+impl<'de> Deserialize<'de> for Probes {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        deserializer.deserialize_map(Places)
+    }
+}
+
+struct Places;
+
+impl<'de> Visitor<'de> for Places {
+    type Value = Probes;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of labels by feature")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Probes, A::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Name {
+            Text(String),
+            Other(IgnoredAny),
+        }
+        let mut probes = BTreeMap::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if let (Name::Text(name), Some(place)) = (map.next_value()?, place(&key)) {
+                probes.insert(place, name);
+            }
+        }
+        Ok(Probes(probes))
+    }
+}
+
+/// `L26_F9515`: layer and feature.
+fn place(key: &str) -> Option<Place> {
+    let (layer, feature) = key.split_once('_')?;
+    Some((layer.strip_prefix('L')?.parse().ok()?, feature.strip_prefix('F')?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn probes_count_before_clusters() {
+        let folder = folder(&[
+            (
+                LABELS,
+                r#"{"L1_F2": "capital", "L1_F3": 5, "note": "x", "L1": "y", "L1_F4_": "z", "L0_F9": "borders"}"#,
+            ),
+            (CLUSTERS, r#"{"k": 2, "centres": [[1.0], [2.0]], "labels": ["a", "b"], "counts": [1, 2]}"#),
+            (
+                FEATURE_CLUSTERS,
+                "{\"l\":1,\"f\":2,\"c\":0}\n{\"l\":1,\"f\":3,\"c\":1}\n{\"l\":1,\"f\":4,\"c\":2}\n",
+            ),
+        ]);
+        let labels = Labels::read(folder.path()).unwrap();
+        let label = |name: &str, source| Some(Label { name: name.to_owned(), source });
+        assert_eq!(labels.label(1, 2), label("capital", LabelSource::Probe));
+        assert_eq!(labels.label(1, 3), label("b", LabelSource::Cluster));
+        assert_eq!(labels.label(1, 4), None);
+        assert_eq!((labels.probe(1, 3), labels.probe(0, 9)), (None, Some("borders")));
+        assert_eq!(labels.probes().collect::<Vec<_>>(), ["borders", "capital"]);
+    }
+
+    #[test]
+    fn without_files_there_are_none() {
+        let labels = Labels::read(folder(&[]).path()).unwrap();
+        assert!(labels.label(0, 0).is_none() && labels.probes().len() == 0);
+    }
+
+    #[test]
+    fn broken_files_are_named() {
+        let cases = [
+            (LABELS, "[]", 1),
+            (LABELS, "{\n\"L0_F0\": \"x\",\n", 3),
+            (LABELS, "", 1),
+            (CLUSTERS, "{\"k\": 1}", 1),
+            (CLUSTERS, "{\"labels\": [\"a\",", 1),
+            (FEATURE_CLUSTERS, "{\"l\":1,\"f\":2,\"c\":0}\n{\"l\":1,\"f\":2", 2),
+            (FEATURE_CLUSTERS, "{\"l\":1,\"f\":2,\"c\":-1}", 1),
+        ];
+        for (name, text, line) in cases {
+            let error = Labels::read(folder(&[(name, text)]).path()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::CheckpointInvalid, "{error}");
+            assert!(error.to_string().contains(&format!("{name}, line: {line}")), "{error}");
+        }
+    }
+}

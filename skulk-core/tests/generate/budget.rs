@@ -1,0 +1,238 @@
+//! Does a model compute the same when only some of its feed-forward weights may be in memory, and are no more of them
+//! there?
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use skulk::arch::{ArchSpec, LayerTensor};
+use skulk::engine::{Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
+use skulk::{
+    Activations, Batch, ByteSize, CancelToken, Engine, EngineOptions, ErrorKind, FfnMemory, KvType,
+    LoadOptions, Memory, Model, SeqId, Shard, TokenId, engine, open_checkpoint,
+};
+
+use crate::common::{fresh, greedy, path};
+use crate::rewritten::deep;
+
+const ENGINES: [&str; 2] = ["cpu", "candle-cpu"];
+
+fn arch(folder: &Path) -> Arc<ArchSpec> {
+    Arc::new(ArchSpec::from_checkpoint(&*open_checkpoint(folder).unwrap()).unwrap())
+}
+
+/// Bytes of all feed-forward weights, and of the largest block or expert.
+fn sizes(folder: &Path) -> (u64, u64) {
+    let checkpoint = open_checkpoint(folder).unwrap();
+    let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
+    let mut units = Vec::new();
+    for (at, layer) in arch.layers.iter().enumerate() {
+        let bytes = |name: String| checkpoint.tensor(&name).unwrap().len;
+        match layer.ffn.experts {
+            None => {
+                let names = [LayerTensor::FfnGate, LayerTensor::FfnUp, LayerTensor::FfnDown];
+                units.push(names.map(|tensor| bytes(arch.names.weight(at, tensor))).iter().sum::<u64>());
+            }
+            Some(experts) => units.extend((0..experts.n_experts).map(|expert| {
+                let names = [LayerTensor::ExpertGate, LayerTensor::ExpertUp, LayerTensor::ExpertDown];
+                let name = |tensor| arch.names.expert_weight(at, tensor, skulk::ExpertIdx(expert));
+                names.map(|tensor| bytes(name(tensor))).iter().sum::<u64>()
+            })),
+        }
+    }
+    (units.iter().sum(), *units.iter().max().unwrap())
+}
+
+/// A model in two stages on one engine.
+struct Staged {
+    shards: Vec<Box<dyn Shard>>,
+}
+
+impl Staged {
+    fn load(folder: &Path, engine: &dyn Engine) -> Self {
+        let (checkpoint, arch) = (open_checkpoint(folder).unwrap(), arch(folder));
+        let (n, cancel) = (arch.n_layers(), CancelToken::new());
+        let shard = |layers| {
+            let spec = ShardSpec::new(Arc::clone(&arch), layers, 256, 64, KvType::F16).unwrap();
+            engine.load(&spec, &*checkpoint, &LoadCx::new(&cancel, &|| ())).unwrap()
+        };
+        let shards = vec![shard(0..n / 2), shard(n / 2..n)];
+        shards.iter().for_each(|shard| shard.open(SeqId(0)).unwrap());
+        Self { shards }
+    }
+
+    /// Bits of the logits behind every one of so many tokens.
+    fn feed(&self, start: usize, n: usize) -> Vec<u32> {
+        let tokens: Vec<_> = (start..start + n).map(|i| TokenId(3 + (i * i * 31 % 400) as u32)).collect();
+        let segments = [Segment { seq: SeqId(0), start, rows: n, logits: Logits::All }];
+        let (mut hidden, mut out, cancel) = (Activations::new(), Activations::new(), CancelToken::new());
+        let cx = StepCx::new(&cancel);
+        let batch = Batch { segments: &segments, input: Input::Tokens(&tokens) };
+        self.shards[0].forward(&batch, &mut hidden, &cx).unwrap();
+        let batch = Batch { segments: &segments, input: Input::Hidden(hidden.data()) };
+        self.shards[1].forward(&batch, &mut out, &cx).unwrap();
+        out.data().iter().map(|x| x.to_bits()).collect()
+    }
+
+    fn memory(&self) -> FfnMemory {
+        let [first, second] = [0, 1].map(|i| self.shards[i].ffn_memory().unwrap());
+        assert_eq!(first, second, "stages of one engine share its budget");
+        first
+    }
+}
+
+/// A prompt in two chunks, then token by token.
+const STEPS: [(usize, usize); 6] = [(0, 18), (18, 9), (27, 1), (28, 1), (29, 1), (30, 1)];
+
+fn with_budget(most: u64) -> EngineOptions {
+    EngineOptions::default().threads(2).memory(Memory::Mapped).ffn_budget(ByteSize(most))
+}
+
+#[test]
+fn no_budget_changes_a_bit_or_is_exceeded() {
+    let long = deep("llama", 4);
+    let folders = [path("gemma3"), path("mixtral"), path("stories260K"), long.path().to_owned()];
+    for (folder, name) in folders.iter().flat_map(|folder| ENGINES.map(|name| (folder, name))) {
+        let plain = engine(name, &EngineOptions::default().threads(2)).unwrap();
+        let plain = Staged::load(folder, &*plain);
+        assert!(plain.shards.iter().all(|shard| shard.ffn_memory().is_none()));
+        let expected = STEPS.map(|(start, n)| plain.feed(start, n));
+        let (all, unit) = sizes(folder);
+        let mut tried = 0;
+        for most in [all / 8, all / 4, unit, 2 * unit, all - 1, all] {
+            if most < unit {
+                continue;
+            }
+            tried += 1;
+            let staged = Staged::load(folder, &*engine(name, &with_budget(most)).unwrap());
+            assert_eq!(staged.memory().in_memory, ByteSize(0), "nothing was computed");
+            for ((start, n), expected) in STEPS.into_iter().zip(&expected) {
+                let what = format!("{}, {name}, {most} of {all}, from {start}", folder.display());
+                assert!(staged.feed(start, n) == *expected, "{what}");
+                let memory = staged.memory();
+                assert_eq!(memory.budget, ByteSize(most));
+                assert!(memory.in_memory <= memory.peak && memory.peak.bytes() <= most, "{what}: {memory:?}");
+            }
+            // Something had to go, unless all fitted; what could stay did. Not all experts are taken.
+            let memory = staged.memory();
+            let tight = if folder.ends_with("mixtral") { most <= all / 2 } else { most < all };
+            assert!(memory.let_go.bytes() > 0 || !tight, "{name}, {most} of {all}: {memory:?}");
+            assert!(
+                memory.let_go.bytes() == 0 || most < all && memory.peak.bytes() + 2 * unit > most,
+                "{memory:?}"
+            );
+        }
+        assert!(tried >= 4);
+    }
+}
+
+#[test]
+fn too_small_a_budget_says_how_much_is_needed() {
+    for name in ["llama", "mixtral"] {
+        let (_, unit) = sizes(&path(name));
+        let open =
+            |most| Model::open(path(name), &LoadOptions::default().threads(1).ffn_budget(ByteSize(most)));
+        for most in [0, 1, unit - 1] {
+            let error = open(most).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.context().iter().any(|(key, value)| *key == "field" && value == "ffn_budget"));
+            assert!(error.to_string().contains(&unit.to_string()), "{error}");
+            assert!(error.hint().is_some());
+        }
+        let memory = open(unit).unwrap().ffn_memory().unwrap();
+        assert_eq!((memory.budget, memory.peak), (ByteSize(unit), ByteSize(0)));
+    }
+    let without = Model::open(path("llama"), &LoadOptions::default().threads(1)).unwrap();
+    assert_eq!(without.ffn_memory(), None);
+}
+
+/// Sessions that generate at the same time get what each gets alone. On `cpu` their steps take turns, on `candle-cpu`
+/// they do not: each may take one unit above the budget.
+#[test]
+fn sessions_at_once_stay_bounded() {
+    for (name, folder) in
+        ENGINES.into_iter().flat_map(|name| ["llama", "mixtral"].map(|folder| (name, folder)))
+    {
+        let (_, unit) = sizes(&path(folder));
+        let options = LoadOptions::default().engine_name(name).threads(2).stages(2);
+        let expected = fresh(&Model::open(path(folder), &options).unwrap(), "Once upon a", &greedy(12)).ids;
+        let model = Model::open(path(folder), &options.ffn_budget(ByteSize(unit))).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| assert_eq!(fresh(&model, "Once upon a", &greedy(12)).ids, expected));
+            }
+        });
+        let memory = model.ffn_memory().unwrap();
+        let above = if name == "cpu" { 0 } else { 2 };
+        assert!(memory.peak.bytes() <= (1 + above) * unit, "{name}: {memory:?}");
+        assert!(memory.in_memory.bytes() <= unit, "{name}: {memory:?}");
+    }
+}
+
+/// What a model kept is free for the next one on the same engine.
+#[test]
+fn a_model_that_is_gone_takes_nothing() {
+    let (all, _) = sizes(&path("llama"));
+    let engine = engine("cpu", &with_budget(all)).unwrap();
+    let one = Staged::load(&path("llama"), &*engine);
+    one.feed(0, 2);
+    assert_eq!(one.memory().in_memory, ByteSize(all));
+    let two = Staged::load(&path("llama"), &*engine);
+    assert_eq!(two.memory().in_memory, ByteSize(all));
+    drop(one);
+    assert_eq!(two.memory().in_memory, ByteSize(0));
+    two.feed(0, 2);
+    assert_eq!((two.memory().in_memory, two.memory().let_go), (ByteSize(all), ByteSize(0)));
+}
+
+/// Pages of the file that this process has, by what the system says: no more than the budget and the pages at both
+/// ends of what is in memory.
+#[cfg(target_os = "linux")]
+#[test]
+fn pages_in_memory_are_no_more_than_the_budget() {
+    const PAGES: u64 = 4096;
+    let (dense, sparse) = (deep("llama", 3), deep("mixtral", 2));
+    for folder in [dense.path(), sparse.path()] {
+        let (all, unit) = sizes(folder);
+        // What is not feed-forward is read into memory, so that the map has nothing else.
+        let options = EngineOptions::default().threads(2).memory(Memory::Resident);
+        let file = folder.join("model.safetensors").canonicalize().unwrap();
+        for most in [Some(unit), Some(all / 4), None] {
+            let options = match most {
+                Some(most) => options.clone().ffn_budget(ByteSize(most)),
+                None => options.clone().memory(Memory::Mapped),
+            };
+            let staged = Staged::load(folder, &*engine("cpu", &options).unwrap());
+            for (start, n) in STEPS {
+                staged.feed(start, n);
+                let found = resident(&file);
+                match most {
+                    Some(most) => {
+                        let tensors = 3 * most.div_ceil(unit);
+                        let slack = 2 * PAGES * tensors;
+                        assert!(found <= most + slack, "{found} bytes of a budget of {most}");
+                        assert!(found > 0 && staged.memory().in_memory.bytes() <= most);
+                    }
+                    // The prompt takes them all: what is counted here is what is there.
+                    None => assert!(found >= all, "{found} of {all}"),
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of a file's pages that this process has mapped and that are in memory.
+#[cfg(target_os = "linux")]
+fn resident(file: &PathBuf) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut inside = false;
+    let mut kib = 0;
+    for line in maps.lines() {
+        let words: Vec<_> = line.split_whitespace().collect();
+        if words[0].contains('-') && !words[0].ends_with(':') {
+            inside = words.get(5).is_some_and(|path| Path::new(path) == file);
+        } else if inside && words[0] == "Rss:" {
+            kib += words[1].parse::<u64>().unwrap();
+        }
+    }
+    kib * 1024
+}

@@ -1,0 +1,70 @@
+"""How does a tensor become an array? Mapped where NumPy knows its type, decoded where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ._skulk import Region
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+PLAIN = {"F32": "<f4", "F16": "<f2"}
+"""Types that NumPy has, too."""
+DECODED = 1 << 22
+"""Numbers that are decoded at a time: bounds memory beside the array's, and how long Ctrl-C waits."""
+
+
+def numpy() -> ModuleType:
+    """NumPy, which only arrays need."""
+    try:
+        import numpy
+    except ImportError as cause:
+        message = "arrays need NumPy, which is not installed: run pip install numpy, or pip install skulk[numpy]"
+        raise ImportError(message, name="numpy") from cause
+    return numpy
+
+
+def array(region: Region) -> NDArray[np.floating[Any]]:
+    """The region's numbers: a read-only view of the file's map, or decoded to float32."""
+    np = numpy()
+    dtype, shape, row_bytes = region.dtype(), region.shape(), region.row_bytes()
+    rows, width = prod(shape[:-1]), shape[-1] if shape else 1
+    if dtype not in PLAIN:
+        return _decoded(region, rows, width).reshape(shape)
+    numbers = np.dtype(PLAIN[dtype])
+    if rows * row_bytes == 0:
+        # What is empty cannot be mapped.
+        made = np.empty(shape, numbers)
+        made.flags.writeable = False
+        return made  # type: ignore[no-any-return]
+    stored = (rows, row_bytes // numbers.itemsize)
+    mapped = np.memmap(region.path(), numbers, "r", region.offset(), stored)
+    return np.asarray(mapped)[:, :width].reshape(shape)  # type: ignore[no-any-return]
+
+
+def _decoded(region: Region, rows: int, width: int) -> NDArray[np.float32]:
+    np = numpy()
+    out = np.empty((rows, width), np.float32)
+    step = max(1, DECODED // max(1, width))
+    for start in range(0, rows, step):
+        stop = min(start + step, rows)
+        out[start:stop] = floats(region.rows(start, stop)).reshape(-1, width)
+    return out  # type: ignore[no-any-return]
+
+
+def floats(stored: bytes) -> NDArray[np.float32]:
+    """Little-endian f32 as an array of its own."""
+    np = numpy()
+    return np.frombuffer(stored, "<f4").astype(np.float32)  # type: ignore[no-any-return]
+
+
+def numbers(vector: Iterable[float]) -> Sequence[float]:
+    """A list, an array or anything else that has numbers, as a list."""
+    tolist = getattr(vector, "tolist", None)
+    found: Sequence[float] = tolist() if tolist is not None else list(vector)
+    return found

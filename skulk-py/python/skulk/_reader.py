@@ -1,0 +1,349 @@
+"""How is a vindex folder used? `VindexReader`: its tensors, parts, slices, and what its model knows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from operator import index
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+
+from . import _arrays, _skulk
+from ._skulk import CancelToken, Tokenizer
+from .vindex import (
+    Description,
+    Feature,
+    FeatureHit,
+    PartInfo,
+    Relations,
+    Selection,
+    SliceReport,
+    TensorInfo,
+    VerifyReport,
+    VindexBands,
+    VindexProgress,
+    WalkHit,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Ranges = range | Iterable[range | tuple[int, int]]
+
+
+class VindexReader:
+    """An opened vindex folder, whole or a slice, of any level. Nothing of its weights is read until it is asked for.
+
+    ``name in reader``, ``len(reader)`` and ``list(reader)`` are about its tensors. Asking for what a slice lacks
+    raises `TensorMissingError`, which names the part. Threads may share one; their searches take turns.
+    """
+
+    __slots__ = ("_index", "_tensors", "_vindex")
+
+    def __init__(self, path: str | PathLike[str], *, threads: int | None = None) -> None:
+        """Opens the folder at ``path``; searches will compute on so many threads (all by default).
+
+        Raises `FileNotFoundError` without an ``index.json``, and `CheckpointInvalidError`, `ConfigInvalidError`,
+        `CheckpointTruncatedError` or `DTypeUnsupportedError` for what breaks the format.
+        """
+        self._vindex = _skulk.Vindex(path, threads)
+        self._index: dict[str, Any] = json.loads(self._vindex.index())
+        self._tensors: dict[str, TensorInfo] | None = None
+
+    def __repr__(self) -> str:
+        return f"<skulk.VindexReader {self.model}: {self.num_layers} layers, level {self.level}, {self._storage}>"
+
+    def _repr_html_(self) -> str:
+        from ._notebook import vindex
+
+        return vindex(self)
+
+    @property
+    def _storage(self) -> str:
+        return self.dtype if self.quant == "none" else self.quant
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._vindex.path()
+
+    @property
+    def index(self) -> dict[str, Any]:
+        """``index.json``, with the defaults of what it leaves out; a copy of yours."""
+        index: dict[str, Any] = json.loads(self._vindex.index())
+        return index
+
+    @property
+    def model(self) -> str:
+        """The model's name, as it was given when extracting."""
+        return str(self._index["model"])
+
+    @property
+    def family(self) -> str:
+        """LARQL's name of the family."""
+        return str(self._index["family"])
+
+    @property
+    def num_layers(self) -> int:
+        """Decoder layers of the model."""
+        return int(self._index["num_layers"])
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the residual stream."""
+        return int(self._index["hidden_size"])
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embedding table."""
+        return int(self._index["vocab_size"])
+
+    @property
+    def level(self) -> str:
+        """How much of the model was extracted: ``browse``, ``attention``, ``inference`` or ``all``."""
+        return str(self._index["extract_level"])
+
+    @property
+    def dtype(self) -> str:
+        """The type of gate vectors and float files, by what the index says: ``f32`` or ``f16``."""
+        return str(self._index["dtype"])
+
+    @property
+    def quant(self) -> str:
+        """How other weights are stored: ``none``, as floats, or ``q4k``."""
+        return str(self._index["quant"])
+
+    @property
+    def lacks(self) -> list[str]:
+        """Parts that the whole vindex has and this folder lacks."""
+        return self._vindex.lacks()
+
+    @property
+    def layers(self) -> list[int]:
+        """The layers that have features here, in order."""
+        return self._vindex.layers()
+
+    @property
+    def bands(self) -> VindexBands:
+        """Which layers count as syntax, knowledge and output."""
+        return self._vindex.bands()
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The folder's tokenizer. Raises `TokenizerInvalidError` in a slice without one."""
+        return self._vindex.tokenizer()
+
+    def parts(self) -> list[PartInfo]:
+        """The parts that the folder holds, and the files of each, as they are now."""
+        return self._vindex.parts()
+
+    @property
+    def _by_name(self) -> dict[str, TensorInfo]:
+        if self._tensors is None:
+            self._tensors = {tensor.name: tensor for tensor in self._vindex.tensors()}
+        return self._tensors
+
+    @property
+    def tensors(self) -> list[TensorInfo]:
+        """Every tensor that the folder's files hold, by name."""
+        return list(self._by_name.values())
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a tensor of that name."""
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[str]:
+        """The tensors' names, in order."""
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        """Tensors."""
+        return len(self._by_name)
+
+    def tensor(self, name: str) -> TensorInfo:
+        """Where a tensor lies, and what it is. Raises `TensorMissingError`, which says what the folder lacks."""
+        if name not in self._by_name:
+            # The native module knows why.
+            self._vindex.region(name)
+        return self._by_name[name]
+
+    def array(self, name: str) -> NDArray[np.floating[Any]]:
+        """A tensor as an array. F32 and F16 are a read-only view of the file's map, nothing is copied; other types are
+        decoded to a new array of float32. What rows are padded with is left out.
+
+        Raises `TensorMissingError` for what the folder lacks, ImportError without NumPy.
+        """
+        return _arrays.array(self._vindex.region(name))
+
+    def gates(self, layer: int) -> NDArray[np.floating[Any]]:
+        """A layer's gate vectors, ``[features, hidden_size]``, all experts' behind each other; as `array` gives them.
+
+        Raises `InvalidArgumentError` for a layer that the model does not have, `TensorMissingError` for one that the
+        folder lacks, ImportError without NumPy.
+        """
+        return _arrays.array(self._vindex.gates(layer))
+
+    def embed(self, token: SupportsIndex | Iterable[SupportsIndex]) -> NDArray[np.float32]:
+        """What enters the first layer for a token, ``[hidden_size]``, or for each of some, ``[tokens, hidden_size]``.
+
+        Raises `InvalidArgumentError` for a token without an embedding, `TensorMissingError` in a slice without them,
+        ImportError without NumPy.
+        """
+        _arrays.numpy()
+        # Arrays without dimensions look as if they could be iterated, too.
+        if isinstance(token, Iterable) and getattr(token, "ndim", None) != 0:
+            ids = [index(one) for one in token]
+            return _arrays.floats(self._vindex.embed(ids)).reshape(len(ids), self.hidden_size)
+        single: Any = token
+        return _arrays.floats(self._vindex.embed([index(single)]))
+
+    def nearest(
+        self,
+        query: Iterable[float],
+        k: int = 10,
+        *,
+        layers: Iterable[int] | None = None,
+        cancel: CancelToken | None = None,
+    ) -> list[FeatureHit]:
+        """The ``k`` features of each layer whose gate rows have products of the largest magnitude with ``query``,
+        ``hidden_size`` numbers: the largest of the first layer first. ``layers`` are all that have features by default.
+
+        Raises `InvalidArgumentError` for a query of another width or with infinite numbers and for layers that the
+        model does not have, `TensorMissingError` for those that the folder lacks.
+        """
+        return self._vindex.nearest(_arrays.numbers(query), k, _listed(layers), cancel)
+
+    def scores(self, layer: int, query: Iterable[float]) -> NDArray[np.float32]:
+        """The products of all gate rows of a layer with ``query``. Raises as `nearest`, ImportError without NumPy."""
+        _arrays.numpy()
+        return _arrays.floats(self._vindex.scores(layer, _arrays.numbers(query)))
+
+    def walk(
+        self,
+        prompt: str,
+        *,
+        top: int = 5,
+        layers: Iterable[int] | None = None,
+        cancel: CancelToken | None = None,
+    ) -> list[WalkHit]:
+        """The features that a prompt's last token wakes: of each layer the ``top`` ones of largest product.
+
+        Raises `InvalidArgumentError` for an empty prompt; `FileNotFoundError` in a slice without ``down_meta.bin``;
+        then as `nearest`.
+        """
+        return self._vindex.walk(prompt, top, _listed(layers), cancel)
+
+    def describe(
+        self,
+        entity: str,
+        *,
+        band: Literal["all", "syntax", "knowledge", "output"] = "knowledge",
+        limit: int = 20,
+        min_score: float = 5.0,
+        cancel: CancelToken | None = None,
+    ) -> Description:
+        """What the model associates with an entity: the tokens that features write whose gate rows answer to it with
+        ``min_score`` or more, of ``limit`` features in each layer of a band, and ``limit`` tokens at most.
+
+        Raises as `walk`; a text without tokens has no edges.
+        """
+        return self._vindex.describe(entity, band, limit, min_score, cancel)
+
+    def feature(self, layer: int, feature: int) -> Feature | None:
+        """A feature and what it writes; ``None`` where nothing is written down of it.
+
+        Raises `InvalidArgumentError` for a layer that the model does not have, `FileNotFoundError` in a slice without
+        ``down_meta.bin``.
+        """
+        return self._vindex.feature(layer, feature)
+
+    def features(self, layer: int, *, cancel: CancelToken | None = None) -> list[Feature]:
+        """The features of a layer of which anything is written down, in order. Raises as `feature`."""
+        return self._vindex.features(layer, cancel)
+
+    def select(
+        self,
+        *,
+        entity: str | None = None,
+        relation: str | None = None,
+        layer: int | None = None,
+        min_score: float | None = None,
+        order: Literal["score", "layer"] = "score",
+        ascending: bool = False,
+        limit: int = 20,
+        cancel: CancelToken | None = None,
+    ) -> Selection:
+        """Features in order: those that write a token with ``entity`` in it, have ``relation`` in their label, are in a
+        ``layer``, and write their token with ``min_score`` or more. Raises as `feature`.
+        """
+        return self._vindex.select(entity, relation, layer, min_score, order, ascending, limit, cancel)
+
+    def relations(
+        self, *, limit: int = 50, min_score: float = 0.2, cancel: CancelToken | None = None
+    ) -> Relations:
+        """The words that features of the layers of facts write most, ``min_score`` or more each, and the labels that
+        probes confirmed. Raises as `feature`.
+        """
+        return self._vindex.relations(limit, min_score, cancel)
+
+    def slice(
+        self,
+        target: str | PathLike[str],
+        *,
+        preset: Literal["full", "client", "attn", "embed", "server", "browse", "router", "expert-server"] = "full",
+        parts: Iterable[str] | None = None,
+        layers: Ranges | None = None,
+        experts: Ranges | None = None,
+        copy: Literal["auto", "copy"] = "auto",
+        threads: int | None = None,
+        progress: Callable[[VindexProgress], object] | None = None,
+        cancel: CancelToken | None = None,
+    ) -> SliceReport:
+        """Makes a folder at ``target`` of what a role takes of this one, of ``parts`` instead, or of some ``layers`` or
+        ``experts``: a range, several, or pairs of the first and the one behind the last.
+
+        Files that are taken whole are links where the file system can, else copies; ``copy="copy"`` never links. Files
+        of which only some layers or experts are taken are written anew. An error, Ctrl-C or ``cancel`` leaves nothing
+        under that name.
+
+        Raises `InvalidArgumentError` for what the model does not have, and a target that is there and not an empty
+        folder; `TensorMissingError` for what this folder lacks.
+        """
+        return self._vindex.slice(
+            target, preset, parts, _pairs(layers), _pairs(experts), copy, threads, progress, cancel
+        )
+
+    def verify(
+        self,
+        *,
+        hashes: bool = True,
+        values: bool = False,
+        threads: int | None = None,
+        progress: Callable[[VindexProgress], object] | None = None,
+        cancel: CancelToken | None = None,
+    ) -> VerifyReport:
+        """Verifies the folder as it is now. Arguments as those of `skulk.verify_vindex`."""
+        return _skulk.verify_vindex(
+            self.path, hashes=hashes, values=values, threads=threads, progress=progress, cancel=cancel
+        )
+
+
+def _listed(layers: Iterable[int] | None) -> list[int] | None:
+    return None if layers is None else list(layers)
+
+
+def _pairs(ranges: Ranges | None) -> list[tuple[int, int]] | None:
+    if ranges is None:
+        return None
+    pairs: list[tuple[int, int]] = []
+    for each in [ranges] if isinstance(ranges, range) else ranges:
+        if not isinstance(each, range):
+            start, stop = each
+            pairs.append((start, stop))
+        elif each.step == 1:
+            pairs.append((each.start, each.stop))
+        else:
+            pairs.extend((n, n + 1) for n in each)
+    return pairs

@@ -1,0 +1,73 @@
+//! How does Python write vindex folders? `skulk.extract`.
+
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+
+use pyo3::prelude::*;
+use skulk::vindex::{ExtractOptions, ExtractProgress, VindexLevel, VindexStorage, VindexWriter};
+
+use crate::cancel::CancelToken;
+use crate::convert::{choice, unsigned};
+use crate::vindex::{data, tell};
+use crate::wait::run;
+
+/// Writes the model of a checkpoint as a vindex folder, which LARQL reads too.
+///
+/// `source` is whatever `Model.load` takes; `target` must not exist or be empty. `level` is how much of the model:
+/// "browse", "attention", "inference" or "all". `storage` keeps weights as "f32", "f16" or "q4k"; with "q4k" everything
+/// that generation takes is written, `down_q4k` makes down projections smaller, `feature_major_down` adds them
+/// transposed, and `gate_vectors=False` leaves out what the quantised gate projections stand for. `feature_tokens` are
+/// kept for each feature; 0: none. `name` is the model's in the index: its file's or folder's by default. `threads` are
+/// those of computing (all by default). After an interruption, calling again with the same arguments continues where
+/// it ended, or with `restart` anew.
+/// `progress` is called with a `skulk.vindex.VindexProgress`. `cancel` and Ctrl-C end the work soon.
+#[pyfunction]
+#[pyo3(signature = (source, target, *, level="all", storage="f16", down_q4k=false, feature_major_down=false, gate_vectors=true, feature_tokens=10, name=None, threads=None, restart=false, progress=None, cancel=None))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+pub(crate) fn extract<'py>(
+    py: Python<'py>,
+    source: PathBuf,
+    target: PathBuf,
+    level: &str,
+    storage: &str,
+    down_q4k: bool,
+    feature_major_down: bool,
+    gate_vectors: bool,
+    feature_tokens: i128,
+    name: Option<String>,
+    threads: Option<i128>,
+    restart: bool,
+    progress: Option<Bound<'py, PyAny>>,
+    cancel: Option<&Bound<'_, CancelToken>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut options = ExtractOptions::default()
+        .level(choice("level", level, VindexLevel::ALL.map(|level| (level.as_str(), level)))?)
+        .storage(choice("storage", storage, VindexStorage::ALL.map(|storage| (storage.as_str(), storage)))?)
+        .down_q4k(down_q4k)
+        .feature_major_down(feature_major_down)
+        .gate_vectors(gate_vectors)
+        .feature_tokens(unsigned("feature_tokens", feature_tokens)?)
+        .restart(restart);
+    options.name = name;
+    if let Some(threads) = threads {
+        options.threads = unsigned("threads", threads)?;
+    }
+    let work = |cancel, steps: Sender<ExtractProgress>| {
+        let options = options.cancel(cancel).progress(move |step| {
+            let _ = steps.send(step.clone());
+        });
+        let checkpoint = skulk::open_checkpoint(source)?;
+        VindexWriter::new(&*checkpoint, options)?.write(target)
+    };
+    let report = run(py, cancel, work, |step| {
+        tell(py, progress.as_ref(), &step.file, step.layer, step.done.bytes(), step.total.bytes())
+    })?;
+    let files = report
+        .files
+        .iter()
+        .map(|file| data(py, "ExtractFile", (&file.name, file.part.as_str(), file.bytes.bytes())));
+    let files = files.collect::<PyResult<Vec<_>>>()?;
+    let (bytes, resumed) = (report.bytes.bytes(), report.resumed.bytes());
+    let seconds = report.elapsed.as_secs_f64();
+    data(py, "ExtractReport", (&report.path, files, bytes, resumed, seconds, &report.warnings))
+}

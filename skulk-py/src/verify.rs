@@ -1,0 +1,60 @@
+//! How does Python check vindex folders? `skulk.verify_vindex`.
+
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+
+use pyo3::prelude::*;
+use skulk::vindex::{VerifyOptions, VerifyProgress, VerifyReport, VindexPart, verify_vindex as verify};
+
+use crate::cancel::CancelToken;
+use crate::convert::unsigned;
+use crate::vindex::{data, tell};
+use crate::wait::run;
+
+/// Verifies a vindex folder, which need not be one that opens: what keeps it from that is a problem of the report.
+///
+/// Sizes, structure and, with `hashes`, all hashes that the folder has; `values` looks for numbers that are infinite or
+/// none, which reads all weights. `threads` are pieces of files that are looked at at a time (all the hardware's by
+/// default). `progress` is called with a `skulk.vindex.VindexProgress`. `cancel` and Ctrl-C end the work soon.
+#[pyfunction]
+#[pyo3(signature = (path, *, hashes=true, values=false, threads=None, progress=None, cancel=None))]
+pub(crate) fn verify_vindex<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    hashes: bool,
+    values: bool,
+    threads: Option<i128>,
+    progress: Option<Bound<'py, PyAny>>,
+    cancel: Option<&Bound<'_, CancelToken>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut options = VerifyOptions::default().hashes(hashes).values(values);
+    if let Some(threads) = threads {
+        options.threads = unsigned("threads", threads)?;
+    }
+    let work = |cancel, steps: Sender<VerifyProgress>| {
+        verify(
+            path,
+            &options.cancel(cancel).progress(move |step| {
+                let _ = steps.send(step);
+            }),
+        )
+    };
+    let report = run(py, cancel, work, |step| {
+        tell(py, progress.as_ref(), &step.file, None, step.bytes_done, step.bytes_total)
+    })?;
+    verify_report(py, &report)
+}
+
+fn verify_report<'py>(py: Python<'py>, report: &VerifyReport) -> PyResult<Bound<'py, PyAny>> {
+    let files = report.files.iter().map(|file| {
+        let part = file.part.map(VindexPart::as_str);
+        data(py, "VerifiedFile", (&file.name, part, file.bytes, file.status.as_str()))
+    });
+    let problems = report.problems.iter().map(|problem| {
+        let range = problem.range.as_ref().map(|range| (range.start, range.end));
+        let (kind, text) = (problem.kind.as_str(), problem.to_string());
+        data(py, "VerifyProblem", (&problem.file, range, kind, &problem.tensor, &problem.message, text))
+    });
+    let (files, problems) = (files.collect::<PyResult<Vec<_>>>()?, problems.collect::<PyResult<Vec<_>>>()?);
+    data(py, "VerifyReport", (&report.path, files, problems, report.bytes_read, report.to_string()))
+}

@@ -1,0 +1,372 @@
+//! How does Python read, browse and slice vindex folders? What is behind `skulk.VindexReader`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyTuple};
+use skulk::vindex::{
+    Band, DescribeOptions, PartFile, RelationsOptions, SelectOptions, SelectOrder, SliceCopy, SliceOptions,
+    SlicePreset, SliceProgress, VindexBrowser, VindexPart, WalkOptions,
+};
+use skulk::{Checkpoint, EngineOptions, VindexReader};
+
+use crate::browse;
+use crate::cancel::CancelToken;
+use crate::convert::{self, Names, choice, token_ids, unsigned};
+use crate::error::raise;
+use crate::json;
+use crate::tokenizer::{Owner, Tokenizer};
+use crate::wait::run;
+
+/// What is behind a `skulk.VindexReader`.
+#[pyclass(frozen, module = "skulk")]
+pub(crate) struct Vindex {
+    reader: Arc<VindexReader>,
+    threads: usize,
+    /// Made for the first search, since it starts threads.
+    browser: PyOnceLock<Arc<VindexBrowser>>,
+}
+
+impl Vindex {
+    fn browser(&self, py: Python<'_>) -> PyResult<&Arc<VindexBrowser>> {
+        let start = || self.reader.browse(self.threads).map(Arc::new).map_err(raise);
+        self.browser.get_or_try_init(py, start)
+    }
+
+    /// Searches on a thread of its own, which `cancel` and Ctrl-C end.
+    fn search<T: Send>(
+        &self,
+        py: Python<'_>,
+        cancel: Option<&Bound<'_, CancelToken>>,
+        search: impl FnOnce(&VindexBrowser, skulk::CancelToken) -> skulk::Result<T> + Send,
+    ) -> PyResult<T> {
+        let browser = self.browser(py)?;
+        run(py, cancel, |cancel, _silent: Sender<()>| search(browser, cancel), |()| Ok(()))
+    }
+}
+
+#[pymethods]
+impl Vindex {
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf, threads: Option<i128>) -> PyResult<Self> {
+        let threads = threads.map(|n| unsigned("threads", n)).transpose()?;
+        let reader = py.detach(|| VindexReader::open(path)).map_err(raise)?;
+        let threads = threads.unwrap_or_else(|| EngineOptions::default().threads);
+        Ok(Self { reader: Arc::new(reader), threads, browser: PyOnceLock::new() })
+    }
+
+    fn path(&self) -> &Path {
+        self.reader.path()
+    }
+
+    /// `index.json`, with what it leaves out.
+    fn index(&self) -> PyResult<String> {
+        json::write(self.reader.index())
+    }
+
+    fn lacks(&self) -> Vec<&'static str> {
+        self.reader.lacks().into_iter().map(VindexPart::as_str).collect()
+    }
+
+    fn parts<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let parts = py.detach(|| self.reader.parts()).map_err(raise)?;
+        let file = |file: &PartFile| data(py, "PartFile", (&file.name, file.bytes.bytes(), file.tensors));
+        let part = parts.iter().map(|part| {
+            let files = part.files.iter().map(file).collect::<PyResult<Vec<_>>>()?;
+            data(py, "PartInfo", (part.part.as_str(), files, part.bytes.bytes(), part.tensors))
+        });
+        part.collect()
+    }
+
+    fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let files = self.reader.files();
+        let tensor = self.reader.tensors().iter().map(|tensor| {
+            let file = files.get(tensor.file).map(|file| file.path());
+            let fields = (
+                &tensor.name,
+                tensor.dtype.label(),
+                tuple(py, &tensor.shape)?,
+                file,
+                tensor.offset,
+                tensor.len,
+            );
+            data(py, "TensorInfo", fields)
+        });
+        tensor.collect()
+    }
+
+    fn region(&self, py: Python<'_>, name: &str) -> PyResult<Region> {
+        py.detach(|| self.reader.region(name)).map(Region).map_err(raise)
+    }
+
+    fn gates(&self, py: Python<'_>, layer: i128) -> PyResult<Region> {
+        let layer = unsigned("layer", layer)?;
+        py.detach(|| self.reader.gates(layer)).map(Region).map_err(raise)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn slice<'py>(
+        &self,
+        py: Python<'py>,
+        target: PathBuf,
+        preset: &str,
+        parts: Option<Names>,
+        layers: Option<Vec<(i128, i128)>>,
+        experts: Option<Vec<(i128, i128)>>,
+        copy: &str,
+        threads: Option<i128>,
+        progress: Option<Bound<'py, PyAny>>,
+        cancel: Option<&Bound<'_, CancelToken>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut options = SliceOptions::default().preset(preset.parse::<SlicePreset>().map_err(raise)?);
+        let part = |name: String| choice("parts", &name, VindexPart::ALL.iter().map(|p| (p.as_str(), *p)));
+        options.parts = parts.map(|parts| parts.0.into_iter().map(part).collect()).transpose()?;
+        let ranges = |field: &'static str, ranges: Option<Vec<(i128, i128)>>| {
+            let range = |(start, end)| Ok(unsigned(field, start)?..unsigned(field, end)?);
+            ranges.map(|ranges| ranges.into_iter().map(range).collect::<PyResult<_>>()).transpose()
+        };
+        options.layers = ranges("layers", layers)?;
+        options.experts = ranges("experts", experts)?;
+        options.copy = choice("copy", copy, [("auto", SliceCopy::Auto), ("copy", SliceCopy::Copy)])?;
+        if let Some(threads) = threads {
+            options.threads = unsigned("threads", threads)?;
+        }
+        let work = |cancel, steps: Sender<SliceProgress>| {
+            let options = options.cancel(cancel).progress(move |step| {
+                let _ = steps.send(step);
+            });
+            self.reader.slice(target, &options)
+        };
+        let report = run(py, cancel, work, |step| {
+            tell(py, progress.as_ref(), &step.file, None, step.bytes_done, step.bytes_total)
+        })?;
+        let files = report
+            .files
+            .iter()
+            .map(|file| data(py, "SlicedFile", (&file.name, file.bytes, file.method.as_str())));
+        let files = files.collect::<PyResult<Vec<_>>>()?;
+        let lacks: Vec<_> = report.lacks.iter().map(|part| part.as_str()).collect();
+        let (bytes, written, text) = (report.bytes(), report.written(), report.to_string());
+        data(py, "SliceReport", (&report.target, files, &report.left_out, lacks, bytes, written, text))
+    }
+
+    fn tokenizer(&self, py: Python<'_>) -> PyResult<Tokenizer> {
+        let browser = Arc::clone(self.browser(py)?);
+        py.detach(|| browser.tokenizer().map(drop)).map_err(raise)?;
+        Ok(Tokenizer(Owner::Vindex(browser)))
+    }
+
+    fn layers(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
+        Ok(self.browser(py)?.layers())
+    }
+
+    fn bands<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        browse::bands(py, self.browser(py)?.bands())
+    }
+
+    /// The embeddings of some tokens, behind each other.
+    fn embed<'py>(&self, py: Python<'py>, tokens: Vec<i128>) -> PyResult<Bound<'py, PyBytes>> {
+        let tokens = token_ids("token", tokens)?;
+        let browser = self.browser(py)?;
+        let embed = || tokens.iter().map(|token| browser.embed(*token)).collect::<skulk::Result<Vec<_>>>();
+        Ok(floats(py, &py.detach(embed).map_err(raise)?.concat()))
+    }
+
+    fn nearest<'py>(
+        &self,
+        py: Python<'py>,
+        query: Vec<f32>,
+        k: i128,
+        layers: Option<Vec<i128>>,
+        cancel: Option<&Bound<'_, CancelToken>>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let (k, layers) = (unsigned("k", k)?, layers.map(numbers).transpose()?);
+        let hits = self.search(py, cancel, |browser, cancel| {
+            browser.nearest_in(layers.unwrap_or_else(|| browser.layers()), &query, k, &cancel)
+        })?;
+        hits.iter().map(|hit| browse::hit(py, hit)).collect()
+    }
+
+    fn scores<'py>(&self, py: Python<'py>, layer: i128, query: Vec<f32>) -> PyResult<Bound<'py, PyBytes>> {
+        let layer = unsigned("layer", layer)?;
+        let scores = self.search(py, None, |browser, _| {
+            let mut scores = vec![0.0; browser.reader().gates(layer)?.rows()];
+            browser.scores(layer, &query, &mut scores).map(|()| scores)
+        })?;
+        Ok(floats(py, &scores))
+    }
+
+    fn walk<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: &str,
+        top: i128,
+        layers: Option<Vec<i128>>,
+        cancel: Option<&Bound<'_, CancelToken>>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let mut options = WalkOptions::default().top(unsigned("top", top)?);
+        options.layers = layers.map(numbers).transpose()?;
+        let hits =
+            self.search(py, cancel, |browser, cancel| browser.walk(prompt, &options.cancel(cancel)))?;
+        hits.iter().map(|hit| browse::walk_hit(py, hit)).collect()
+    }
+
+    fn describe<'py>(
+        &self,
+        py: Python<'py>,
+        entity: &str,
+        band: &str,
+        limit: i128,
+        min_score: f32,
+        cancel: Option<&Bound<'_, CancelToken>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let options = DescribeOptions::default()
+            .band(choice("band", band, Band::ALL.map(|band| (band.as_str(), band)))?)
+            .limit(unsigned("limit", limit)?)
+            .min_score(min_score);
+        let found =
+            self.search(py, cancel, |browser, cancel| browser.describe(entity, &options.cancel(cancel)))?;
+        browse::description(py, &found)
+    }
+
+    fn feature<'py>(
+        &self,
+        py: Python<'py>,
+        layer: i128,
+        feature: i128,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (layer, feature) = (unsigned("layer", layer)?, unsigned("feature", feature)?);
+        let found = self.search(py, None, |browser, _| browser.feature(layer, feature))?;
+        found.map(|feature| browse::feature(py, &feature)).transpose()
+    }
+
+    fn features<'py>(
+        &self,
+        py: Python<'py>,
+        layer: i128,
+        cancel: Option<&Bound<'_, CancelToken>>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let layer = unsigned("layer", layer)?;
+        let found = self.search(py, cancel, |browser, cancel| {
+            let features = browser.features(layer)?;
+            features.map(|feature| cancel.check().and(feature)).collect::<skulk::Result<Vec<_>>>()
+        })?;
+        found.iter().map(|feature| browse::feature(py, feature)).collect()
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn select<'py>(
+        &self,
+        py: Python<'py>,
+        entity: Option<String>,
+        relation: Option<String>,
+        layer: Option<i128>,
+        min_score: Option<f32>,
+        order: &str,
+        ascending: bool,
+        limit: i128,
+        cancel: Option<&Bound<'_, CancelToken>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let orders = [("score", SelectOrder::Score), ("layer", SelectOrder::Layer)];
+        let mut options = SelectOptions::default()
+            .order(choice("order", order, orders)?)
+            .ascending(ascending)
+            .limit(unsigned("limit", limit)?);
+        (options.entity, options.relation, options.min_score) = (entity, relation, min_score);
+        options.layer = layer.map(|layer| unsigned("layer", layer)).transpose()?;
+        let found = self.search(py, cancel, |browser, cancel| browser.select(&options.cancel(cancel)))?;
+        browse::selection(py, &found)
+    }
+
+    fn relations<'py>(
+        &self,
+        py: Python<'py>,
+        limit: i128,
+        min_score: f32,
+        cancel: Option<&Bound<'_, CancelToken>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let options = RelationsOptions::default().limit(unsigned("limit", limit)?).min_score(min_score);
+        let found = self.search(py, cancel, |browser, cancel| browser.relations(&options.cancel(cancel)))?;
+        browse::relations(py, &found)
+    }
+}
+
+/// One tensor's place and numbers, for `skulk.VindexReader`.
+#[pyclass(frozen, module = "skulk")]
+pub(crate) struct Region(skulk::Region);
+
+#[pymethods]
+impl Region {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn offset(&self) -> u64 {
+        self.0.offset()
+    }
+
+    fn dtype(&self) -> &'static str {
+        self.0.dtype().label()
+    }
+
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        tuple(py, self.0.shape())
+    }
+
+    fn row_bytes(&self) -> usize {
+        self.0.row_bytes()
+    }
+
+    /// Some rows as little-endian f32, behind each other.
+    fn rows<'py>(&self, py: Python<'py>, start: usize, stop: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let read = || {
+            let rows = stop.min(self.0.rows()).saturating_sub(start);
+            let mut values = vec![0.0; rows * self.0.row_len()];
+            self.0.read_rows(start..stop, &mut values).map(|()| values)
+        };
+        Ok(floats(py, &py.detach(read).map_err(raise)?))
+    }
+}
+
+/// Calls back with how far some work is.
+pub(crate) fn tell(
+    py: Python<'_>,
+    progress: Option<&Bound<'_, PyAny>>,
+    file: &str,
+    layer: Option<usize>,
+    done: u64,
+    total: u64,
+) -> PyResult<()> {
+    let Some(progress) = progress else { return Ok(()) };
+    let part = VindexPart::of(file).map(VindexPart::as_str);
+    progress.call1((data(py, "VindexProgress", (file, part, layer, done, total))?,)).map(drop)
+}
+
+/// An instance of a dataclass of `skulk.vindex`.
+pub(crate) fn data<'py>(
+    py: Python<'py>,
+    class: &str,
+    fields: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
+) -> PyResult<Bound<'py, PyAny>> {
+    convert::instance(py, "skulk.vindex", class, fields)
+}
+
+fn tuple<'py>(py: Python<'py>, shape: &[usize]) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(py, shape)
+}
+
+fn numbers(layers: Vec<i128>) -> PyResult<Vec<usize>> {
+    layers.into_iter().map(|layer| unsigned("layers", layer)).collect()
+}
+
+/// Little-endian f32.
+fn floats<'py>(py: Python<'py>, values: &[f32]) -> Bound<'py, PyBytes> {
+    let mut bytes = vec![0; size_of_val(values)];
+    for (bytes, value) in bytes.chunks_exact_mut(size_of::<f32>()).zip(values) {
+        bytes.copy_from_slice(&value.to_le_bytes());
+    }
+    PyBytes::new(py, &bytes)
+}
