@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,6 +75,26 @@ def plan_says_where_and_why() -> None:
     assert "error: [plan.no_fit]" in refused.stderr, refused
 
 
+def vindex_extracts_browses_slices_and_generates() -> None:
+    command = ["cargo", "run", "--release", "--quiet", "--example", "vindex", "--"]
+    for storage in ("f32", "q4k"):
+        done = subprocess.run([*command, f"--storage={storage}"], cwd=ROOT, capture_output=True, text=True)
+        print(done.stdout)
+        assert done.returncode == 0 and not done.stderr, done
+        assert ": sound; " in done.stdout and "A client's slice" in done.stdout, done.stdout
+        assert re.search(r"layer  4, feature +\d+: [+-]\d", done.stdout), done.stdout
+        said = done.stdout.splitlines()[-1]
+        if storage == "f32":
+            # What `generate` says.
+            assert said.startswith("Once upon a time, there was a little girl"), said
+        assert said.startswith("Once upon a time, there was a"), said
+    with tempfile.TemporaryDirectory() as folder:
+        once = [*command, "--extract-only", f"--out={folder}/a.vindex", "--feature-tokens=0"]
+        first, again = (subprocess.run(once, cwd=ROOT, capture_output=True, text=True) for _ in range(2))
+        assert first.returncode == 0 and "down_meta.bin" not in first.stdout, first
+        assert again.returncode == 1 and "[argument.invalid]" in again.stderr, again
+
+
 def a_missing_model_is_an_error_not_a_panic() -> None:
     command = [*GENERATE, "--", "--model", "no/such/model.gguf"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -86,6 +107,7 @@ for example in (
     generate_json_prints_an_event_a_line,
     generate_places_layers_on_engines,
     plan_says_where_and_why,
+    vindex_extracts_browses_slices_and_generates,
     a_missing_model_is_an_error_not_a_panic,
 ):
     example()

@@ -131,31 +131,29 @@ fn between_products(bench: &mut Bench) {
 fn nearest(bench: &mut Bench) {
     const WIDTH: usize = 640;
     const K: usize = 10;
-    let name = format!("nearest/{HEAD}x{WIDTH}/{FFN} queries");
-    let mut state = 1u64;
-    let mut normal = |deviation: f32| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let bytes = state.to_be_bytes();
-        let sum: f32 = bytes[..4].iter().map(|byte| f32::from(*byte)).sum();
-        (sum - 510.0) / 147.8 * deviation
-    };
-    let mut file = NamedTempFile::new().unwrap();
-    for _ in 0..HEAD {
-        let row: Vec<u8> = (0..WIDTH)
-            .flat_map(|_| {
-                let [_, _, low, high] = normal(0.05).to_le_bytes();
-                [low, high]
-            })
-            .collect();
-        file.write_all(&row).unwrap();
-    }
-    let table = matrix(&MappedFile::open(file.path()).unwrap(), DType::BF16, [HEAD, WIDTH]).unwrap();
-    let queries: Vec<f32> = (0..FFN * WIDTH).map(|_| normal(0.02)).collect();
     let (computed, runs) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     let throughput = Throughput::Elements((2 * FFN * HEAD * WIDTH) as u64);
+    let name = format!("nearest/{HEAD}x{WIDTH}/{FFN} queries");
     bench.run(&name, Some(throughput), |operations| {
+        let mut state = 1u64;
+        let mut normal = |deviation: f32| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let sum: f32 = state.to_be_bytes()[..4].iter().map(|byte| f32::from(*byte)).sum();
+            (sum - 510.0) / 147.8 * deviation
+        };
+        let mut file = NamedTempFile::new().unwrap();
+        let mut row = Vec::with_capacity(2 * WIDTH);
+        for _ in 0..HEAD {
+            row.clear();
+            row.extend(
+                (0..WIDTH).flat_map(|_| (normal(0.05).to_bits() >> 16).to_le_bytes().into_iter().take(2)),
+            );
+            file.write_all(&row).unwrap();
+        }
+        let table = matrix(&MappedFile::open(file.path()).unwrap(), DType::BF16, [HEAD, WIDTH]).unwrap();
+        let queries: Vec<f32> = (0..FFN * WIDTH).map(|_| normal(0.02)).collect();
         let start = Instant::now();
-        let mut run = operations.nearest(&table, queries.clone(), K, Rc::clone(&computed)).unwrap();
+        let mut run = operations.nearest(&table, queries, K, Rc::clone(&computed)).unwrap();
         println!("copied in {:.2} s", start.elapsed().as_secs_f64());
         let runs = Rc::clone(&runs);
         Box::new(move || {

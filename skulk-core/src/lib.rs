@@ -80,3 +80,8 @@ struct CardsGuide;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/planning.md")]
 struct PlanningGuide;
+
+/// Likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/vindex.md")]
+struct VindexGuide;

@@ -79,4 +79,17 @@ mod tests {
         assert_eq!(VindexBands::of("llama", 7), None);
         assert_eq!(VindexBands::of("other", usize::MAX), None);
     }
+
+    /// As LARQL 0.1 writes them.
+    #[test]
+    fn bands_are_larqls() {
+        let of = |family, layers| VindexBands::of(family, layers).map(|b| [b.syntax, b.knowledge, b.output]);
+        assert_eq!(of("gemma3", 34), Some([[0, 13], [14, 27], [28, 33]]));
+        assert_eq!(of("llama", 80), Some([[0, 31], [32, 63], [64, 79]]));
+        assert_eq!(of("gemma3", 18), Some([[0, 6], [7, 13], [14, 17]]));
+        assert_eq!(of("qwen3", 32), Some([[0, 11], [12, 24], [25, 31]]));
+        assert_eq!(of("llama", 8), Some([[0, 2], [3, 5], [6, 7]]));
+        assert_eq!(of("llama", 7), None);
+        assert_eq!(of("gemma3", 0), None);
+    }
 }

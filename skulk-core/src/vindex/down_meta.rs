@@ -184,6 +184,36 @@ impl DownMeta {
     }
 }
 
+/// Where the records of a `down_meta.bin` lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DownMetaLayout {
+    /// Bytes of a record.
+    pub(super) record: u64,
+    /// Bytes of each layer's records; before them, 4 say how many there are.
+    pub(super) layers: Vec<Range<u64>>,
+}
+
+impl DownMetaLayout {
+    /// Bytes before the first layer.
+    pub(super) const HEADER: u64 = HEADER;
+
+    /// Reads how many features each layer has, and nothing else.
+    ///
+    /// # Errors
+    /// As of [`DownMeta::open`].
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let file = MappedFile::open(path)?;
+        let (top_k, layers) = layers(&file.share(0, file.len())?, path)?;
+        let layers = layers.into_iter().map(|layer| layer.start as u64..layer.end as u64).collect();
+        Ok(Self { record: record_bytes(top_k) as u64, layers })
+    }
+
+    /// Features of a layer.
+    pub(super) fn features(&self, layer: usize) -> u64 {
+        self.layers.get(layer).map_or(0, |layer| (layer.end - layer.start) / self.record)
+    }
+}
+
 /// Bytes of a record; a file that has one is as long, so that this fits.
 fn record_bytes(top_k: usize) -> usize {
     PAIR.saturating_mul(top_k).saturating_add(PAIR)

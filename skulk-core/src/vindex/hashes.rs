@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn chunks_do_not_depend_on_the_pieces() {
-        let bytes: Vec<u8> = (0..2 * CHUNK + 5).map(|i| (i * i >> 7) as u8).collect();
+        let bytes: Vec<u8> = (0..2 * CHUNK + 5).map(|i| ((i * i) >> 7) as u8).collect();
         let at = CHUNK as usize;
         let one = |bytes: &[u8]| hex(Sha256::new_with_prefix(bytes));
         let expected = FileHashes {

@@ -15,7 +15,6 @@ mod hashes;
 mod index;
 mod layer_file;
 mod manifest;
-mod meta_layout;
 mod parts;
 mod place;
 mod ranges;
@@ -43,16 +42,16 @@ pub use layer_file::{LayerEntry, LayerHeader};
 pub use manifest::{QuantEntry, WeightEntry, WeightKind, read_quant_manifest, read_weight_manifest};
 pub use reader::{VindexMetadata, VindexReader};
 pub use slice::{SliceCopy, SliceMethod, SliceOptions, SlicePreset, SliceProgress, SliceReport, SlicedFile};
-
-pub(crate) use files::INDEX;
-
-use crate::error::{Error, ErrorKind};
-use std::path::Path;
-
 pub use verify::{
     VerifiedFile, VerifyKind, VerifyOptions, VerifyProblem, VerifyProgress, VerifyReport, VerifyStatus,
     verify_vindex,
 };
+
+pub(crate) use files::INDEX;
+
+use std::path::Path;
+
+use crate::error::{Error, ErrorKind};
 
 /// Rows of quantised matrices are padded to whole multiples of this many elements.
 const PADDED: usize = 256;
@@ -80,31 +79,4 @@ fn truncated(offset: u64, len: u64, size: u64, path: &Path) -> Error {
     .with("file", path.display())
     .with("offset", offset)
     .with_hint("the file is incomplete: fetch it again")
-}
-
-/// Numbers in words: `0-3, 7`, or `none`.
-fn ranges(numbers: impl Iterator<Item = usize>) -> String {
-    let mut numbers: Vec<usize> = numbers.collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    let runs = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
-    let words: Vec<String> = runs
-        .filter_map(|run| match run {
-            [one] => Some(one.to_string()),
-            [first, .., last] => Some(format!("{first}-{last}")),
-            [] => None,
-        })
-        .collect();
-    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn ranges_are_short() {
-        let ranges = |numbers: &[usize]| super::ranges(numbers.iter().copied());
-        assert_eq!(ranges(&[]), "none");
-        assert_eq!(ranges(&[5]), "5");
-        assert_eq!(ranges(&[3, 0, 1, 2, 7, usize::MAX]), format!("0-3, 7, {}", usize::MAX));
-    }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::folder::Folder;
 use super::parts::{found_in, lacking, part_of, usual_file};
 use super::place::Place;
+use super::ranges::Ranges;
 use super::tensors::Tensors;
 use super::{INDEX, VindexIndex, VindexPart, config, no_index};
 use crate::error::{Error, ErrorKind, Result};
@@ -153,7 +154,9 @@ impl VindexReader {
     /// Why a layer has no gate vectors.
     pub(super) fn no_layer(&self, layer: usize) -> Error {
         let index = self.index();
-        let there = super::ranges(index.layers.iter().filter(|e| e.num_features > 0).map(|e| e.layer));
+        let there: Vec<_> =
+            index.layers.iter().filter(|e| e.num_features > 0).map(|e| e.layer..e.layer + 1).collect();
+        let there = Ranges::new(&there).map_or_else(|| "none".to_owned(), |layers| layers.to_string());
         let (kind, hint) = match layer < index.num_layers {
             true => (ErrorKind::TensorMissing, "open the whole folder, or the slice that holds this layer"),
             false => (ErrorKind::InvalidArgument, "layers are counted from 0"),

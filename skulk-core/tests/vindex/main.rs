@@ -15,6 +15,7 @@ mod support;
 
 mod answers;
 mod browse;
+mod cuts;
 mod extract;
 mod folders;
 mod generation;

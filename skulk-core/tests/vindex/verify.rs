@@ -284,7 +284,8 @@ fn planted(file: &str, at: usize, bytes: &[u8]) -> VerifyReport {
 fn numbers_that_are_none_are_found() {
     let nan = f32::NAN.to_le_bytes();
     // Row, bytes of the block or element.
-    let cases: [(&str, usize, &[u8], &str, u64, Range<u64>); 6] = [
+    type Case<'a> = (&'a str, usize, &'a [u8], &'a str, u64, Range<u64>);
+    let cases: [Case<'_>; 6] = [
         ("norms.bin", 1280 + 40, &nan, "layers.0.post_attention_layernorm.weight", 0, 1320..1324),
         ("gate_vectors.bin", 640 * 5 + 6, &[0, 0x7c], "layers.0.gate_vectors", 5, 3206..3208),
         ("embeddings.bin", 640 * 511 + 638, &[1, 0xfc], "embed_tokens.weight", 511, 327_678..327_680),
@@ -394,7 +395,8 @@ fn tensors_over_each_other_and_bytes_of_none_are_found() {
 
 #[test]
 fn broken_structure_is_told_with_its_place() {
-    let cases: [(&str, &dyn Fn(&mut Vec<u8>), VerifyKind, u64); 5] = [
+    type Case<'a> = (&'a str, &'a dyn Fn(&mut Vec<u8>), VerifyKind, u64);
+    let cases: [Case<'_>; 5] = [
         ("down_meta.bin", &|b| b[0] = 0, VerifyKind::Format, 0),
         ("down_meta.bin", &|b| b[16] = 0x81, VerifyKind::Size, 33_904),
         ("down_meta.bin", &|b| b.truncate(100), VerifyKind::Size, 20),

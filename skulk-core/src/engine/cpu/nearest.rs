@@ -27,19 +27,38 @@ const BATCH: usize = 512 << 10;
 /// Rows of a tile.
 const ROWS: usize = 16;
 
+/// Rows from which the columns' weights are taken.
+const SAMPLE: usize = 4096;
+/// Weights are from the reciprocal of this to this.
+const WEIGHT: f32 = 16.0;
+/// Rows that are asked for ahead, at most.
+const AHEAD: usize = 64;
+
 /// A table of rows that many queries are compared with.
 pub(crate) struct Nearest<'a> {
     cpu: &'a Cpu,
     table: Region,
     copy: Tiles,
+    /// Reciprocals of the columns' weights.
+    weights: Vec<f32>,
 }
 
 /// What a thread needs.
 struct Room {
     hits: Vec<Hit>,
-    /// What a product is at most, of which row, with which query of the group.
-    found: Vec<(f32, usize, usize)>,
+    found: Vec<Found>,
+    /// What was found before, and is on its way from memory.
+    waiting: Vec<Found>,
     row: Vec<f32>,
+}
+
+/// A product that may be among the largest.
+#[derive(Clone, Copy)]
+struct Found {
+    /// What it is at most, in units of the query's scale.
+    upper: f32,
+    row: usize,
+    query: usize,
 }
 
 /// Queries under way.
@@ -83,6 +102,7 @@ impl<'a> Nearest<'a> {
         let mut copy =
             Tiles::new(rows, width).ok_or_else(exhausted)?.map_err(|e| exhausted().with_source(e))?;
         let (padded, tile_bytes) = (copy.width(), copy.tile_bytes());
+        let weights = weights(table, padded);
         let rooms: Vec<_> = (0..cpu.pool.threads())
             .map(|_| Mutex::new((vec![0.0; ROWS * padded], vec![0; ROWS * padded])))
             .collect();
@@ -95,17 +115,33 @@ impl<'a> Nearest<'a> {
             let (values, digits) = &mut *room;
             for (lane, values) in values.chunks_exact_mut(padded).enumerate() {
                 match stored(table, tile * ROWS + lane) {
-                    Some(stored) => quant::dequantise(table.dtype(), stored, &mut values[..width]),
+                    Some(stored) => {
+                        quant::dequantise(table.dtype(), stored, &mut values[..width]);
+                        values.iter_mut().zip(&weights).for_each(|(value, weight)| *value *= weight);
+                    }
                     None => values.fill(0.0),
                 }
             }
-            if let Some(lane) = cpu.kernels.copy(values, padded, digits, bytes) {
-                bad.fetch_min(tile * ROWS + lane, Ordering::Relaxed);
+            // With weights, even finite numbers may become too large, which is no harm.
+            if !cpu.kernels.copy(values, padded, digits, bytes) {
+                let mut row = vec![0.0; width];
+                let is_bad = |at: &usize| {
+                    stored(table, *at).is_some_and(|stored| {
+                        quant::dequantise(table.dtype(), stored, &mut row);
+                        !is_finite(&row)
+                    })
+                };
+                if let Some(row) = (tile * ROWS..(tile + 1) * ROWS).find(is_bad) {
+                    bad.fetch_min(row, Ordering::Relaxed);
+                }
             }
         });
         cancel.check()?;
         match bad.into_inner() {
-            usize::MAX => Ok(Self { cpu, table: table.clone(), copy }),
+            usize::MAX => {
+                let weights = weights.iter().map(|weight| 1.0 / weight).collect();
+                Ok(Self { cpu, table: table.clone(), copy, weights })
+            }
             row => Err(not_finite(table).with("row", row)),
         }
     }
@@ -174,14 +210,11 @@ impl<'a> Nearest<'a> {
         cancel: &'b CancelToken,
     ) -> Result<Batch<'b>> {
         let (width, kernels) = (self.table.row_len(), self.cpu.kernels);
-        let mut groups = Vec::new();
-        for (i, queries) in queries.chunks(GROUP * width).enumerate() {
-            groups.push(
-                kernels
-                    .group(queries, width, self.copy.width())
-                    .map_err(|query| not_finite(&self.table).with("query", first + i * GROUP + query))?,
-            );
+        if let Some(bad) = queries.chunks_exact(width).position(|query| !is_finite(query)) {
+            return Err(not_finite(&self.table).with("query", first + bad));
         }
+        let groups =
+            queries.chunks(GROUP * width).map(|some| kernels.group(some, width, &self.weights)).collect();
         let n = queries.len() / width;
         let mut batch = Batch {
             queries,
@@ -221,7 +254,8 @@ impl<'a> Nearest<'a> {
         let rooms: Vec<_> = (0..pool.threads())
             .map(|_| {
                 let hits = Vec::with_capacity(strip * GROUP);
-                Mutex::new(Room { hits, found: Vec::new(), row: vec![0.0; self.table.row_len()] })
+                let row = vec![0.0; self.table.row_len()];
+                Mutex::new(Room { hits, found: Vec::new(), waiting: Vec::new(), row })
             })
             .collect();
         let tiles = |at: usize| at * strip..((at + 1) * strip).min(self.copy.len());
@@ -232,6 +266,7 @@ impl<'a> Nearest<'a> {
             for at in groups {
                 (0..begin).for_each(|strip| self.compare(batch, tiles(strip), at, &mut room));
             }
+            self.compute(batch, &mut room);
         });
         let least = LEAST_ELEMENTS.div_ceil(strip * self.copy.tile_bytes());
         pool.run(strips - begin, least, &|strips, thread| {
@@ -241,53 +276,81 @@ impl<'a> Nearest<'a> {
                     self.compare(batch, tiles(begin + at), group, &mut room);
                 }
             }
+            self.compute(batch, &mut room);
         });
     }
 
-    /// Compares a group with some tiles.
+    /// Compares a group with some tiles, and computes what was found the last time.
     fn compare(&self, batch: &Batch<'_>, tiles: Range<usize>, group: usize, room: &mut Room) {
         if batch.cancel.is_cancelled() {
             return;
         }
-        let (first, group) = (group * GROUP, &batch.groups[group]);
+        let (first, group, width) = (group * GROUP, &batch.groups[group], self.table.row_len());
         let mut least = [f32::INFINITY; GROUP];
         for (least, shared) in least.iter_mut().zip(&batch.least[first..first + group.queries()]) {
             *least = f32::from_bits(shared.load(Ordering::Relaxed));
         }
-        let Room { hits, found, row } = room;
-        hits.clear();
-        self.cpu.kernels.near(&self.copy, tiles, group, &least, hits);
-        if hits.is_empty() {
-            return;
-        }
-        found.clear();
-        for hit in &*hits {
-            found.extend(hit.rows().map(|(row, upper)| (upper, row, hit.query())));
+        room.hits.clear();
+        self.cpu.kernels.near(&self.copy, tiles, group, &least, &mut room.hits);
+        for hit in &room.hits {
+            let query = first + hit.query();
+            room.found.extend(hit.rows().map(|(row, upper)| Found { upper, row, query }));
         }
         // Where there are many, the first ones make the others too small.
-        found.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
-        for &(_, row, _) in found.iter().take(ROWS) {
-            stored(&self.table, row).into_iter().for_each(|row| self.cpu.kernels.prefetch(row));
+        room.found.sort_unstable_by(|a, b| b.upper.total_cmp(&a.upper));
+        for found in room.found.iter().take(AHEAD) {
+            stored(&self.table, found.row).into_iter().for_each(|row| self.cpu.kernels.prefetch(row));
+            let query = &batch.queries[found.query * width..][..width];
+            self.cpu.kernels.prefetch_floats(query);
         }
-        for &(upper, at, query) in &*found {
-            let shared = &batch.least[first + query];
-            let Some(stored) = stored(&self.table, at) else { continue };
-            if upper < f32::from_bits(shared.load(Ordering::Relaxed)) {
+        self.compute(batch, room);
+        std::mem::swap(&mut room.found, &mut room.waiting);
+    }
+
+    /// Computes what waits to be.
+    fn compute(&self, batch: &Batch<'_>, room: &mut Room) {
+        let Room { waiting, row, .. } = room;
+        for found in waiting.drain(..) {
+            let shared = &batch.least[found.query];
+            let Some(stored) = stored(&self.table, found.row) else { continue };
+            if found.upper < f32::from_bits(shared.load(Ordering::Relaxed)) {
                 continue;
             }
             quant::dequantise(self.table.dtype(), stored, row);
-            let product = self.cpu.kernels.dot(row, &batch.queries[(first + query) * row.len()..]);
+            let product = self.cpu.kernels.dot(row, &batch.queries[found.query * row.len()..]);
             batch.computed.fetch_add(1, Ordering::Relaxed);
             if !product.is_finite() {
-                batch.failed.fetch_min(at, Ordering::Relaxed);
+                batch.failed.fetch_min(found.row, Ordering::Relaxed);
                 continue;
             }
-            let mut top = batch.tops[first + query].lock().unwrap_or_else(PoisonError::into_inner);
-            top.see(at, &[product]);
+            let mut top = batch.tops[found.query].lock().unwrap_or_else(PoisonError::into_inner);
+            top.see(found.row, &[product]);
+            let least = batch.groups[found.query / GROUP].scaled(found.query % GROUP, top.least());
             // While nobody else may raise it.
-            shared.store(group.scaled(query, top.least()).to_bits(), Ordering::Relaxed);
+            shared.store(least.to_bits(), Ordering::Relaxed);
         }
     }
+}
+
+/// Weights of a table's columns, filled up with ones: the fourth root of how their mean square compares with
+/// that of all. Taken from some rows only, as any weights will do.
+fn weights(table: &Region, padded: usize) -> Vec<f32> {
+    let (rows, width) = (table.rows(), table.row_len());
+    let mut squares = vec![0.0f64; width];
+    let mut values = vec![0.0; width];
+    for row in (0..rows).step_by(rows.div_ceil(SAMPLE)) {
+        if let Some(stored) = stored(table, row) {
+            quant::dequantise(table.dtype(), stored, &mut values);
+            squares.iter_mut().zip(&values).for_each(|(sum, x)| *sum += f64::from(*x) * f64::from(*x));
+        }
+    }
+    let mean = squares.iter().sum::<f64>() / width as f64;
+    let weight = |square: &f64| {
+        let weight = (mean / square).sqrt().sqrt() as f32;
+        // Where nothing is known of a column, or of any.
+        if weight > 0.0 { weight.clamp(1.0 / WEIGHT, WEIGHT) } else { 1.0 }
+    };
+    squares.iter().map(weight).chain(std::iter::repeat(1.0)).take(padded).collect()
 }
 
 /// The table, or what it is compared with, breaks what is said of weights.
@@ -295,6 +358,10 @@ fn not_finite(table: &Region) -> Error {
     Error::new(ErrorKind::CheckpointInvalid, "expected finite numbers, found one that is not finite")
         .with("tensor", table.name())
         .with_hint("the checkpoint is damaged: fetch it again")
+}
+
+fn is_finite(x: &[f32]) -> bool {
+    x.iter().fold(true, |all, x| all & x.is_finite())
 }
 
 /// All products with nothing but zeros are zeros: the table need not be looked at.

@@ -5,14 +5,15 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
-use super::bands::bands;
 use super::keys::Keys;
 use super::options::ExtractOptions;
 use super::plan::Plan;
 use super::source::Source;
 use crate::error::{Error, ErrorKind, Result};
 use crate::vindex::hashes::FileHashes;
-use crate::vindex::{SkulkExtra, VindexIndex, VindexLevel, VindexModel, VindexMoe, VindexSource};
+use crate::vindex::{
+    SkulkExtra, VindexBands, VindexIndex, VindexLevel, VindexModel, VindexMoe, VindexSource,
+};
 
 /// The index's text, of files with these hashes.
 pub(super) fn index_json(
@@ -31,7 +32,7 @@ pub(super) fn index_json(
     let index = VindexIndex {
         version: 2,
         model: name.to_owned(),
-        layer_bands: bands(&family, arch.n_layers()),
+        layer_bands: VindexBands::of(&family, arch.n_layers()),
         family,
         source: Some(VindexSource {
             huggingface_repo: Some(name.to_owned()),

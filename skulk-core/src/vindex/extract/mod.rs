@@ -1,7 +1,6 @@
 //! How does a model become a vindex? From any checkpoint that this library reads, file by file, and continued where it
 //! was interrupted.
 
-mod bands;
 mod encode;
 mod feature_tokens;
 mod index_json;
@@ -24,11 +23,12 @@ pub use options::{
     ExtractCallback, ExtractFile, ExtractOptions, ExtractProgress, ExtractReport, VindexStorage,
 };
 
+use self::feature_tokens::empty_tokens;
 use self::keys::Keys;
 use self::plan::{Plan, PlanFile};
 use self::source::Source;
 use crate::bytes::ByteSize;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::tokenizer::Tokenizer;
 use crate::weights::Checkpoint;
 
@@ -55,8 +55,8 @@ pub struct VindexWriter<'a> {
     /// The model's.
     name: String,
     keys: Keys,
-    /// Where tokens of features are wanted.
-    tokenizer: Option<Tokenizer>,
+    /// Which tokens have no text; `None` where no tokens of features are written.
+    empty_tokens: Option<Vec<bool>>,
     plan: Plan,
 }
 
@@ -64,31 +64,31 @@ impl<'a> VindexWriter<'a> {
     /// Looks at the checkpoint's headers and lays out the folder. Nothing is written yet.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for options outside their values or ruled out
-    /// by the model; [`ErrorKind::ArchUnsupported`](crate::ErrorKind::ArchUnsupported) for a family that this version
-    /// does not know; [`ErrorKind::TensorMissing`](crate::ErrorKind::TensorMissing),
-    /// [`ErrorKind::TensorShape`](crate::ErrorKind::TensorShape) and
-    /// [`ErrorKind::DTypeUnsupported`](crate::ErrorKind::DTypeUnsupported) for tensors that the checkpoint lacks, has
+    /// [`ErrorKind::InvalidArgument`] for options outside their values or ruled out
+    /// by the model; [`ErrorKind::ArchUnsupported`] for a family that this version
+    /// does not know; [`ErrorKind::TensorMissing`],
+    /// [`ErrorKind::TensorShape`] and
+    /// [`ErrorKind::DTypeUnsupported`] for tensors that the checkpoint lacks, has
     /// otherwise, or stores in a way that is not read;
-    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid).
+    /// [`ErrorKind::ConfigInvalid`].
     pub fn new(checkpoint: &'a dyn Checkpoint, options: ExtractOptions) -> Result<Self> {
         options.validate()?;
         let source = Source::open(checkpoint)?;
         let model_type = source.config().get("model_type").and_then(Value::as_str).unwrap_or_default();
         let keys = Keys::new(model_type);
-        let (tokenizer, lacking) = match options.feature_tokens {
+        let (empty_tokens, lacking) = match options.feature_tokens {
             0 => (None, None),
             _ => match Tokenizer::from_checkpoint(checkpoint) {
-                Ok(tokenizer) => (Some(tokenizer), None),
+                Ok(tokenizer) => (Some(empty_tokens(&tokenizer, source.arch().vocab_size)), None),
                 Err(e) => (None, Some(e)),
             },
         };
-        let mut plan = layout::plan(&source, keys, &options, tokenizer.is_some())?;
+        let mut plan = layout::plan(&source, keys, &options, empty_tokens.is_some())?;
         if let Some(e) = lacking {
             plan.warnings.push(format!("no tokens of features, for want of a tokenizer: {e}"));
         }
         let name = options.name.clone().unwrap_or_else(|| name_of(checkpoint.path()));
-        Ok(Self { checkpoint, source, options, name, keys, tokenizer, plan })
+        Ok(Self { checkpoint, source, options, name, keys, empty_tokens, plan })
     }
 
     /// Files that will be written, with their lengths, but for `index.json` and `skulk_hashes.json`, which are small
@@ -112,15 +112,20 @@ impl<'a> VindexWriter<'a> {
     /// same options and an unchanged source continues.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) when the target is not empty or holds the
+    /// [`ErrorKind::InvalidArgument`] when the target is not empty or holds the
     /// source, and when an interrupted extraction had other options or another source, naming what differs;
-    /// [`ErrorKind::FileIo`](crate::ErrorKind::FileIo) when files cannot be read or written, as on a full disk, or
+    /// [`ErrorKind::FileIo`] when files cannot be read or written, as on a full disk, or
     /// another extraction to this target is at work;
-    /// [`ErrorKind::DTypeUnsupported`](crate::ErrorKind::DTypeUnsupported) for numbers that the storage cannot hold,
-    /// [`ErrorKind::CheckpointInvalid`](crate::ErrorKind::CheckpointInvalid) for what is no number, naming tensor, row
-    /// and value; [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
+    /// [`ErrorKind::DTypeUnsupported`] for numbers that the storage cannot hold,
+    /// [`ErrorKind::CheckpointInvalid`] for what is no number, naming tensor, row
+    /// and value; [`ErrorKind::Cancelled`].
     pub fn write(&self, target: impl AsRef<Path>) -> Result<ExtractReport> {
-        run::write(self, target.as_ref())
+        run::write(self, target.as_ref()).map_err(|e| match e.kind() {
+            ErrorKind::Cancelled => {
+                e.with_hint("extract again with the same options and a fresh token: it continues")
+            }
+            _ => e,
+        })
     }
 }
 

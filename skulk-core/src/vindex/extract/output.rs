@@ -40,16 +40,15 @@ impl<'a> Output<'a> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|e| io_error(e, folder, "make"))?;
         }
-        let mut file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
-        let file = file.as_mut().map_err(|e| io_error(std::io::Error::from(e.kind()), &path, "open"))?;
+        let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+        let mut file = file.map_err(|e| write_error(e, &path))?;
         let len = file.metadata().map_err(|e| io_error(e, &path, "inspect"))?.len();
         let mark = state.current.clone().filter(|mark| mark.file == name && mark.bytes <= len);
         let mark = mark.unwrap_or(Mark { file: name.to_owned(), sections: 0, bytes: 0 });
         let mut hasher = FileHasher::new();
-        read(file, mark.bytes, &mut hasher, cancel, &path)?;
+        read(&mut file, mark.bytes, &mut hasher, cancel, &path)?;
         file.set_len(mark.bytes).map_err(|e| write_error(e, &path))?;
         file.seek(SeekFrom::Start(mark.bytes)).map_err(|e| io_error(e, &path, "read"))?;
-        let file = file.try_clone().map_err(|e| io_error(e, &path, "open"))?;
         Ok(Self {
             work,
             file: BufWriter::with_capacity(BUFFER, file),

@@ -15,9 +15,10 @@ use super::plan::{Content, PlanFile, Section};
 use super::source::{Source, SourceTensor};
 use super::state::{State, identity};
 use super::target::{Work, write_error};
-use super::tokens::{Table, Tokens, cpu, table};
+use super::tokens::{Tokens, cpu, table};
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
+use crate::engine::cpu::Nearest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::vindex::VindexPart;
 use crate::vindex::files::{EMBEDDINGS, HASHES, INDEX};
@@ -142,15 +143,16 @@ impl<'a> Run<'a> {
     ) -> Result<()> {
         let writer = self.writer;
         let options = &writer.options;
-        let tokenizer = writer.tokenizer.as_ref().ok_or_else(|| {
+        let is_empty = writer.empty_tokens.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::Internal, "tokens of features are planned without a tokenizer")
         })?;
         let written = self.work.folder().join(EMBEDDINGS);
         let embeddings = table(&writer.source, &written, options.storage.floats())?;
         let cpu = cpu(options.threads)?;
-        let table = Table::new(&cpu, &embeddings, tokenizer, self.cancel())?;
+        let nearest = Nearest::new(&cpu, &embeddings, self.cancel())?;
         let pool = Arc::clone(&self.pool);
-        let tokens = Tokens::new(&writer.source, writer.keys, &table, &pool, options.feature_tokens);
+        let (source, top_k) = (&writer.source, options.feature_tokens);
+        let tokens = Tokens::new(source, writer.keys, &nearest, is_empty, &pool, top_k);
         self.sections(file, sections, Some(&tokens), output)
     }
 

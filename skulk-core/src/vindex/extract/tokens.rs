@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::feature_tokens::{LayerTokens, empty_tokens};
+use super::feature_tokens::LayerTokens;
 use super::keys::{Keys, Projection};
 use super::plan::Stored;
 use super::source::{Source, SourceTensor};
@@ -11,7 +11,6 @@ use crate::cancel::CancelToken;
 use crate::engine::Precision;
 use crate::engine::cpu::{Cpu, Nearest};
 use crate::error::{Error, ErrorKind, Result};
-use crate::tokenizer::Tokenizer;
 use crate::vindex::down_meta::DownMetaWriter;
 use crate::weights::{DType, MappedFile, Region, TensorInfo};
 
@@ -43,7 +42,7 @@ pub(super) fn table(source: &Source<'_>, written: &std::path::Path, floats: DTyp
     )
 }
 
-/// Compares features with the embeddings. Keeps a copy of them, a byte for each element.
+/// Compares features with the embeddings.
 pub(super) struct Tokens<'a> {
     source: &'a Source<'a>,
     keys: Keys,
@@ -51,24 +50,6 @@ pub(super) struct Tokens<'a> {
     is_empty: &'a [bool],
     pool: &'a rayon::ThreadPool,
     top_k: usize,
-}
-
-/// What [`Tokens`] takes.
-pub(super) struct Table<'a> {
-    pub(super) nearest: Nearest<'a>,
-    pub(super) is_empty: Vec<bool>,
-}
-
-impl<'a> Table<'a> {
-    pub(super) fn new(
-        cpu: &'a Cpu,
-        table: &Region,
-        tokenizer: &Tokenizer,
-        cancel: &CancelToken,
-    ) -> Result<Self> {
-        let is_empty = empty_tokens(tokenizer, table.rows());
-        Ok(Self { nearest: Nearest::new(cpu, table, cancel)?, is_empty })
-    }
 }
 
 /// Threads that compare.
@@ -80,11 +61,12 @@ impl<'a> Tokens<'a> {
     pub(super) fn new(
         source: &'a Source<'a>,
         keys: Keys,
-        table: &'a Table<'a>,
+        nearest: &'a Nearest<'a>,
+        is_empty: &'a [bool],
         pool: &'a rayon::ThreadPool,
         top_k: usize,
     ) -> Self {
-        Self { source, keys, nearest: &table.nearest, is_empty: &table.is_empty, pool, top_k }
+        Self { source, keys, nearest, is_empty, pool, top_k }
     }
 
     /// A layer's part of the file, into `out`.

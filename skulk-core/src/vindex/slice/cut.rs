@@ -8,11 +8,11 @@ use serde_json::Value;
 use super::plan::Piece;
 use super::select::Selection;
 use crate::error::Result;
+use crate::vindex::down_meta::DownMetaLayout;
 use crate::vindex::files::WEIGHT_MANIFEST;
 use crate::vindex::folder::{Folder, Listed};
 use crate::vindex::layer_file::{FIXED, LayerEntry, LayerHeader};
 use crate::vindex::manifest::LEGACY_WEIGHTS;
-use crate::vindex::meta_layout::MetaLayout;
 use crate::vindex::parts::part_of;
 use crate::vindex::{VindexIndex, VindexLayer, VindexReader, invalid};
 use crate::weights::MappedFile;
@@ -156,27 +156,28 @@ pub(super) fn down_meta(
     selection: &Selection,
 ) -> Result<Option<Vec<Piece>>> {
     let index = reader.index();
-    let meta = MetaLayout::read(&file.path)?;
-    let mut pieces = vec![Piece::Range(0..MetaLayout::HEADER)];
+    let meta = DownMetaLayout::read(&file.path)?;
+    let mut pieces = vec![Piece::Range(0..DownMetaLayout::HEADER)];
     let mut is_whole = true;
     for (number, layer) in meta.layers.iter().enumerate() {
+        let all = meta.features(number);
         let entry = index.layers.iter().find(|entry| entry.layer == number);
         let experts =
             entry.and_then(|entry| Some((entry, entry.num_experts?, entry.num_features_per_expert?)));
         let kept: Vec<Range<u64>> = match experts {
             _ if !selection.has_layer(number) => Vec::new(),
-            Some((entry, n, each)) if selection.cuts_gates && layer.features == entry.num_features as u64 => {
+            Some((entry, n, each)) if selection.cuts_gates && all == entry.num_features as u64 => {
                 let each = each as u64;
                 let blocks = gate_blocks(index, entry, n, selection);
                 blocks.into_iter().map(|i| i as u64 * each..(i as u64 + 1) * each).collect()
             }
-            _ => std::iter::once(0..layer.features).collect(),
+            _ => std::iter::once(0..all).collect(),
         };
         let features: u64 = kept.iter().map(|range| range.end - range.start).sum();
-        is_whole &= features == layer.features;
+        is_whole &= features == all;
         let count = u32::try_from(features).unwrap_or(u32::MAX);
         pieces.push(Piece::Bytes(count.to_le_bytes().to_vec()));
-        let at = |feature: u64| layer.offset + feature * meta.record;
+        let at = |feature: u64| layer.start + feature * meta.record;
         pieces.extend(kept.into_iter().map(|range| Piece::Range(at(range.start)..at(range.end))));
     }
     Ok((!is_whole).then_some(pieces))

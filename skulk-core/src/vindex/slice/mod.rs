@@ -40,7 +40,7 @@ impl VindexReader {
     /// use skulk::VindexReader;
     /// use skulk::vindex::{SliceOptions, SlicePreset};
     /// let vindex = VindexReader::open("gemma-3-270m.vindex")?;
-    /// let options = SliceOptions::default().preset(SlicePreset::Server).layers([0..9]);
+    /// let options = SliceOptions::default().preset(SlicePreset::Server).layers(0..9);
     /// println!("{}", vindex.slice("gemma-3-270m.server", &options)?);
     /// # Ok::<(), skulk::Error>(())
     /// ```

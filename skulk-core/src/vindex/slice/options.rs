@@ -81,17 +81,17 @@ impl SliceOptions {
         self
     }
 
-    /// Takes weights of these layers only.
+    /// Takes weights of these layers, and of those that were named before, only.
     #[must_use]
-    pub fn layers(mut self, layers: impl IntoIterator<Item = Range<usize>>) -> Self {
-        self.layers = Some(layers.into_iter().collect());
+    pub fn layers(mut self, layers: Range<usize>) -> Self {
+        self.layers.get_or_insert_default().push(layers);
         self
     }
 
-    /// Takes weights of these experts only.
+    /// Takes weights of these experts, and of those that were named before, only.
     #[must_use]
-    pub fn experts(mut self, experts: impl IntoIterator<Item = Range<usize>>) -> Self {
-        self.experts = Some(experts.into_iter().collect());
+    pub fn experts(mut self, experts: Range<usize>) -> Self {
+        self.experts.get_or_insert_default().push(experts);
         self
     }
 

@@ -1,10 +1,10 @@
 //! Is every byte of a file somebody's, and does `down_meta.bin` fit the index?
 
 use super::{VerifyKind, VerifyProblem, named};
+use crate::vindex::down_meta::DownMetaLayout;
 use crate::vindex::files::DOWN_META;
 use crate::vindex::folder::Listed;
 use crate::vindex::layer_file::{FIXED, LayerHeader};
-use crate::vindex::meta_layout::MetaLayout;
 use crate::vindex::{VindexIndex, VindexPart, VindexReader};
 use crate::weights::Checkpoint;
 
@@ -45,7 +45,7 @@ pub(super) fn gaps(reader: &VindexReader) -> Vec<VerifyProblem> {
 /// What is wrong with the structure of `down_meta.bin`.
 pub(super) fn down_meta(files: &[Listed], index: &VindexIndex) -> Vec<VerifyProblem> {
     let Some(file) = named(files, DOWN_META) else { return Vec::new() };
-    let layout = match MetaLayout::read(&file.path) {
+    let layout = match DownMetaLayout::read(&file.path) {
         Ok(layout) => layout,
         Err(e) => {
             let folder = file.path.parent().unwrap_or(&file.path);
@@ -63,12 +63,13 @@ pub(super) fn down_meta(files: &[Listed], index: &VindexIndex) -> Vec<VerifyProb
     for entry in &index.layers {
         let Some(layer) = layout.layers.get(entry.layer) else { continue };
         // Layers may have been left out.
-        if layer.features != 0 && layer.features != entry.num_features as u64 {
+        let features = layout.features(entry.layer);
+        if features != 0 && features != entry.num_features as u64 {
             let message = format!(
-                "expected the {} features of layer {}, found {}",
-                entry.num_features, entry.layer, layer.features
+                "expected the {} features of layer {}, found {features}",
+                entry.num_features, entry.layer
             );
-            problems.push(wrong(message, layer.offset - 4));
+            problems.push(wrong(message, layer.start - 4));
         }
     }
     problems

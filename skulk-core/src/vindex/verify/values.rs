@@ -5,10 +5,10 @@ use std::path::Path;
 
 use super::{PIECE, VerifyKind, VerifyProblem, named, pieces};
 use crate::error::Result;
+use crate::vindex::down_meta::DownMetaLayout;
 use crate::vindex::files::DOWN_META;
 use crate::vindex::folder::Listed;
 use crate::vindex::hashes::CHUNK;
-use crate::vindex::meta_layout::{MetaLayer, MetaLayout};
 use crate::vindex::{VindexIndex, VindexReader};
 use crate::weights::quant::dequantise;
 use crate::weights::{Checkpoint, TensorInfo};
@@ -151,22 +151,20 @@ pub(super) fn joined<'a>(all: impl Iterator<Item = &'a Bad>) -> Vec<VerifyProble
 pub(super) struct MetaTask<'a> {
     pub(super) file: &'a str,
     path: &'a Path,
-    record: u64,
-    layers: Vec<MetaLayer>,
+    layout: DownMetaLayout,
     vocab: usize,
 }
 
 /// The records, if their structure is sound.
 pub(super) fn meta_task<'a>(files: &'a [Listed], index: &VindexIndex) -> Option<MetaTask<'a>> {
     let file = named(files, DOWN_META)?;
-    let layout = MetaLayout::read(&file.path).ok()?;
-    let (record, layers) = (layout.record, layout.layers);
-    Some(MetaTask { file: &file.name, path: &file.path, record, layers, vocab: index.vocab_size })
+    let layout = DownMetaLayout::read(&file.path).ok()?;
+    Some(MetaTask { file: &file.name, path: &file.path, layout, vocab: index.vocab_size })
 }
 
 impl MetaTask<'_> {
     pub(super) fn bytes(&self) -> u64 {
-        self.layers.iter().map(|layer| layer.features * self.record).sum()
+        self.layout.layers.iter().map(|layer| layer.end - layer.start).sum()
     }
 
     /// The first record whose tokens are none of the vocabulary, or whose scores are no numbers.
@@ -178,9 +176,9 @@ impl MetaTask<'_> {
         // Records and pieces are whole pairs of a token and its score.
         const { assert!(PIECE.is_multiple_of(8)) };
         let mut problem = None;
-        for (number, layer) in self.layers.iter().enumerate() {
-            let mut at = layer.offset;
-            pieces(self.path, layer.offset, layer.features * self.record, buffer, |piece| {
+        for (number, layer) in self.layout.layers.iter().enumerate() {
+            let mut at = layer.start;
+            pieces(self.path, layer.start, layer.end - layer.start, buffer, |piece| {
                 step(piece.len())?;
                 for pair in piece.as_chunks::<8>().0 {
                     let [a, b, c, d, e, f, g, h] = *pair;
@@ -196,7 +194,7 @@ impl MetaTask<'_> {
                         }
                     };
                     if let (Some((kind, message)), true) = (wrong, problem.is_none()) {
-                        let feature = (at - layer.offset) / self.record;
+                        let feature = (at - layer.start) / self.layout.record;
                         let message = format!("{message} (layer {number}, feature {feature})");
                         problem = Some(VerifyProblem::new(self.file, kind, message).at(at..at + 8));
                     }

@@ -1,5 +1,6 @@
 //! Does a checkpoint become the folder that LARQL makes of it, whatever happens meanwhile?
 
+mod contents;
 mod larql;
 mod refused;
 mod resume;

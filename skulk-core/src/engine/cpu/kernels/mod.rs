@@ -410,6 +410,12 @@ impl Kernels {
         unsafe { (self.prefetch)(bytes.as_ptr(), bytes.len()) }
     }
 
+    /// The same for numbers.
+    pub(crate) fn prefetch_floats(&self, x: &[f32]) {
+        // SAFETY: as above.
+        unsafe { (self.prefetch)(x.as_ptr().cast(), size_of_val(x)) }
+    }
+
     /// Norms a head where there is a norm, then rotates its first `2 · cos.len()` elements.
     pub(crate) fn norm_rope(
         &self,

@@ -10,6 +10,10 @@
 //! Algorithms, 3.1). A copy's bound has `(n + 64)·2^-23·(‖ê‖ + ‖δe‖)·‖q‖` for that and for the
 //! few roundings of the bound itself.
 //!
+//! Columns of a table differ in size, and few large ones cost all others digits. Each is multiplied by a weight
+//! before it is rounded, and that of queries by its reciprocal, which leaves products as they are: the
+//! bounds are of the weighted rows, whose elements have the same products but for three roundings.
+//!
 //! Sixteen rows make a tile: their integers, packed as [`Simd::dot_packed`] wants them, then 16 scales,
 //! 16 bounds for each unit of a query's length, and 16 lengths. Twelve queries make a group, which
 //! is whole passes of any instruction set: 32 bytes of each lie side by side, so that all addresses are
@@ -59,11 +63,14 @@ pub(crate) struct Rounded {
 
 impl Rounded {
     /// Lengths of the copy and of what it leaves out, in units of the scale (of 1 where that is 0), or a little more.
+    /// They are infinite where the row has such numbers.
     fn lengths(&self, n: usize) -> [f64; 2] {
         // What sums of n squares in 16 lanes lose, and more than conversions do.
         let more = 1.0 + (n / LANES + 32) as f64 / f64::from(1 << 23);
         if self.scale == 0.0 {
-            return [0.0, (n as f64).sqrt() * f64::from(self.largest) * more];
+            // Weights may have made zeros of what was below the smallest normal number.
+            let most = f64::from(self.largest) + f64::from(f32::MIN_POSITIVE);
+            return [0.0, (n as f64).sqrt() * most * more];
         }
         [self.own, self.off].map(|square| f64::from(square).sqrt() * more)
     }
@@ -331,27 +338,19 @@ impl Group {
 
 impl Kernels {
     /// Copies sixteen rows of `width` elements, padding included, into a tile; `digits` has room for as many
-    /// integers. Returns the number of the first row that has something else than finite numbers.
-    pub(crate) fn copy(
-        &self,
-        rows: &[f32],
-        width: usize,
-        digits: &mut [i8],
-        tile: &mut [u8],
-    ) -> Option<usize> {
+    /// integers. Returns whether all numbers are finite.
+    pub(crate) fn copy(&self, rows: &[f32], width: usize, digits: &mut [i8], tile: &mut [u8]) -> bool {
         let blocks = width / BLOCK;
         assert!(width.is_multiple_of(BLOCK) && rows.len() == LANES * width && digits.len() == rows.len());
         assert_eq!(tile.len(), tile_words(blocks) * size_of::<i32>());
         let (_, scales) = tile.split_at_mut(8 * blocks * LANES * size_of::<i32>());
-        let mut bad = None;
+        let mut finite = true;
         let slack = (width + 64) as f64 / f64::from(1 << 23);
         for (lane, (row, digits)) in rows.chunks_exact(width).zip(digits.chunks_exact_mut(width)).enumerate()
         {
             // SAFETY: the machine has the instructions, and both have a row's length.
             let rounded = unsafe { (self.nearest.round)(row, digits) };
-            if !rounded.largest.is_finite() {
-                bad = bad.or(Some(lane));
-            }
+            finite &= rounded.largest.is_finite();
             let [length, off] = rounded.lengths(width).map(|length| length * rounded.unit());
             let off = off + slack * (length + off);
             for (i, number) in [rounded.scale, off as f32, length as f32].into_iter().enumerate() {
@@ -361,13 +360,13 @@ impl Kernels {
         }
         // SAFETY: there are sixteen rows, and the tile has room for them and what follows.
         unsafe { (self.nearest.pack)(digits.as_ptr(), blocks, tile.as_mut_ptr().cast()) };
-        bad
+        finite
     }
 
-    /// Copies up to twelve queries of `width` elements; rows of the table have `padded`. An error is the number of
-    /// the first query that has something else than finite numbers.
-    pub(crate) fn group(&self, queries: &[f32], width: usize, padded: usize) -> Result<Group, usize> {
-        let n = queries.len() / width;
+    /// Copies up to twelve queries, each multiplied by `weights`, of which there are as many as a row of the table's
+    /// copy has elements; queries may be shorter.
+    pub(crate) fn group(&self, queries: &[f32], width: usize, weights: &[f32]) -> Group {
+        let (n, padded) = (queries.len() / width, weights.len());
         assert!(n <= GROUP && width <= padded && padded.is_multiple_of(BLOCK));
         let mut group = Group {
             queries: n,
@@ -379,12 +378,11 @@ impl Kernels {
         };
         let (mut row, mut digits) = (vec![0.0; padded], vec![0; padded]);
         for (i, query) in queries.chunks_exact(width).enumerate() {
-            row[..width].copy_from_slice(query);
+            for ((to, from), weight) in row.iter_mut().zip(query).zip(weights) {
+                *to = from * weight;
+            }
             // SAFETY: the machine has the instructions, and both have the same length.
             let rounded = unsafe { (self.nearest.round)(&row, &mut digits) };
-            if !rounded.largest.is_finite() {
-                return Err(i);
-            }
             let [length, off] = rounded.lengths(padded);
             group.sums[i] = rounded.sum;
             group.lengths[i] = (length + off) as f32;
@@ -394,7 +392,7 @@ impl Kernels {
                 to[i * BLOCK..(i + 1) * BLOCK].copy_from_slice(from);
             }
         }
-        Ok(group)
+        group
     }
 
     /// Lists rows of some tiles whose products with a query may be no smaller than its `least`, in units of its scale.

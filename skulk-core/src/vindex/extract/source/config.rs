@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::rope;
 use crate::arch::{Activation, ArchSpec, RopeScaling, RopeSpec};
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::gguf::GgufMetadata;
+use crate::weights::gguf::{GgufMetadata, GgufValue};
 use crate::weights::{Checkpoint, Metadata};
 
 /// What a configuration says of how weights are stored, which is different in a vindex.
@@ -78,7 +78,10 @@ fn of_gguf(metadata: &GgufMetadata, arch: &ArchSpec) -> Result<Value> {
     put("architectures", json!([class]));
     put("model_type", json!(model_type));
     put("hidden_size", json!(arch.hidden_size));
-    put("intermediate_size", json!(layer.ffn.width));
+    put(
+        "intermediate_size",
+        dense_width(metadata, family).filter(|_| model_type == "qwen3_moe").unwrap_or(json!(layer.ffn.width)),
+    );
     put("num_hidden_layers", json!(arch.layers.len()));
     put("num_attention_heads", json!(attention.n_heads));
     put("num_key_value_heads", json!(attention.n_kv_heads));
@@ -129,6 +132,15 @@ fn of_gguf(metadata: &GgufMetadata, arch: &ArchSpec) -> Result<Value> {
         put(key, json!(metadata.opt_u64(&format!("tokenizer.ggml.{field}_token_id"))?));
     }
     Ok(Value::Object(config.0))
+}
+
+/// The width of blocks that are no experts, where it is the same in all layers.
+fn dense_width(metadata: &GgufMetadata, family: &str) -> Option<Value> {
+    match metadata.get(&format!("{family}.feed_forward_length"))? {
+        GgufValue::U64(width) => Some(json!(width)),
+        GgufValue::I64(width) => Some(json!(width)),
+        _ => None,
+    }
 }
 
 /// `rope_scaling`; null where there is none.

@@ -115,57 +115,70 @@ fn every_type_is_compared_as_it_is_decoded() {
     }
 }
 
-/// Rows whose products are nearly those of the query with one direction, and that rounding moves as far as it
-/// can: each element is nearly half a step above or below its integer, in the sense of the query's sign.
-fn adversarial(numbers: &mut Numbers, rows: usize, query: &[f32]) -> Vec<f32> {
-    let mut values = Vec::new();
-    for row in 0..rows {
-        // Which of them the rounding hides; their products must be the larger ones all the same.
-        let hidden = if row % 7 == 3 { 0.49 } else { -0.49 };
-        let middle = if row % 7 == 3 { 2.0 } else { 2.85 };
-        for (i, q) in query.iter().enumerate() {
-            let integer = if i == 0 { 127.0 } else { middle * q.signum() + hidden * q.signum() };
-            // The scale is 1 / 127 of the largest.
-            values.push(integer + numbers.float() * 1e-3);
-        }
-    }
-    values
+/// Rows, or a query, of about `size` in the sense of `signs`, and of two far larger elements whose products with
+/// them cancel out. They are where `at` says, so that every column of as many rows as columns has the same mean square,
+/// and weights are ones.
+fn with_outliers(signs: &[f32], at: usize, size: f32, largest: f32) -> Vec<f32> {
+    let mut row: Vec<f32> = signs.iter().map(|sign| sign * size).collect();
+    let (a, b) = (at % signs.len(), (at + 1) % signs.len());
+    (row[a], row[b]) = (largest * signs[a], -largest * signs[b]);
+    row
 }
 
 #[test]
-fn what_rounding_hides_is_found() {
+fn bounds_are_needed_to_the_full() {
+    let mut numbers = Numbers(9);
+    let width = 96;
+    let signs: Vec<f32> = (0..width).map(|_| if numbers.next() % 2 == 0 { 1.0 } else { -1.0 }).collect();
+    // Those before are rounded up, to nearly twice what they are; the larger ones behind them down, and by nearly
+    // half a step in the sense of every element of the query.
+    let up = (0..4 * width).map(|at| with_outliers(&signs, at, 2.4, 127.0 * 4.7));
+    let down = (0..width).map(|at| with_outliers(&signs, at, 2.49, 127.0));
+    let rows: Vec<f32> = up.chain(down).flatten().collect();
+    let rounded_down = floats(DType::F32, &rows, width);
+    // Rows that lose nothing, of a query that does: all signs of the later ones are the query's, and all but one of
+    // those before.
+    let most = (0..4 * width).flat_map(|at| {
+        let (mut row, at) = (signs.clone(), 2 + at % (width - 2));
+        row[at] = -row[at];
+        row
+    });
+    let rows: Vec<f32> = most.chain((0..width).flat_map(|_| signs.clone())).collect();
+    let query = with_outliers(&signs, 0, 2.49, 127.0);
+    for kernels in Kernels::all() {
+        for k in [1, 10] {
+            check(kernels, 1, &rounded_down, &signs, k);
+            check(kernels, 1, &floats(DType::F32, &rows, width), &query, k);
+        }
+    }
+}
+
+#[test]
+fn rows_of_all_kinds_are_found() {
     let mut numbers = Numbers(9);
     let (rows, width) = (300, 96);
     let ordinary = numbers.floats(width);
     let mut outlier = ordinary.clone();
     outlier[7] = 300.0;
-    // Elements half a step off integers themselves.
-    let half: Vec<f32> =
-        (0..width).map(|i| if i == 0 { 127.0 } else { 0.499 * ordinary[i].signum() }).collect();
     let tiny: Vec<f32> = ordinary.iter().map(|x| x * 1e-34).collect();
-    let queries: Vec<f32> = [&ordinary[..], &outlier, &half, &tiny, &vec![0.0; width]].concat();
-    let kinds =
-        ["hidden", "hidden by halves", "the same", "nearly the same", "sizes", "tiny", "zeros", "negative"];
+    let queries: Vec<f32> = [&ordinary[..], &outlier, &tiny, &vec![0.0; width]].concat();
+    let kinds = ["the same", "nearly the same", "sizes", "tiny", "subnormal", "columns", "zeros", "negative"];
     for kind in kinds {
         let base = numbers.floats(width);
-        let values: Vec<f32> = match kind {
-            "hidden" => adversarial(&mut numbers, rows, &ordinary),
-            "hidden by halves" => adversarial(&mut numbers, rows, &half),
-            _ => (0..rows * width)
-                .map(|i| {
-                    let (row, i) = (i / width, i % width);
-                    match kind {
-                        "the same" => base[i],
-                        "nearly the same" => base[i] + numbers.float() * 1e-6,
-                        "sizes" => numbers.float() * 10f32.powi((row * 37 % 60) as i32 - 30),
-                        "tiny" => numbers.float() * 1e-35,
-                        "negative" => -ordinary[i].signum() * (numbers.float() + 1.0),
-                        _ => 0.0,
-                    }
-                })
-                .collect(),
-        };
-        let table = floats(DType::F32, &values, width);
+        let values = (0..rows * width).map(|i| {
+            let (row, i) = (i / width, i % width);
+            match kind {
+                "the same" => base[i],
+                "nearly the same" => base[i] + numbers.float() * 1e-6,
+                "sizes" => numbers.float() * 10f32.powi((row * 37 % 60) as i32 - 30),
+                "tiny" => numbers.float() * 1e-35,
+                "subnormal" => numbers.float() * 1e-44,
+                "columns" => numbers.float() * 10f32.powi(i as i32 % 9 - 4),
+                "negative" => -ordinary[i].signum() * (numbers.float() + 1.0),
+                _ => 0.0,
+            }
+        });
+        let table = floats(DType::F32, &values.collect::<Vec<_>>(), width);
         for kernels in Kernels::all() {
             for k in [1, 10, 400] {
                 check(kernels, 1 + k % 3, &table, &queries, k);

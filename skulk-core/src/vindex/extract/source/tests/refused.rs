@@ -111,6 +111,8 @@ fn configurations_say_what_the_file_says() {
         assert_eq!(config["rms_norm_eps"], 1e-5);
         assert_eq!(config["rope_scaling"], json!({"rope_type": "linear", "factor": 2.5}));
         assert_eq!(config["norm_topk_prob"], true);
+        assert_eq!(config["intermediate_size"], 96);
+        assert_eq!(config["moe_intermediate_size"], 24);
     });
     let gemma = tiny("gemma3")
         .u32("gemma3.feed_forward_length", 48)

@@ -332,7 +332,7 @@ fn a_vindex_is_seen_as_the_checkpoint_it_was_made_from() {
         for key in keys(&exact) {
             let [rows, width] = exact.shape(&key).unwrap();
             let mut found = vec![0.0; rows * width];
-            match source.rows(&key, 0..rows, &mut found) {
+            match source.tensor(&key).and_then(|tensor| tensor.rows(0..rows, &mut found)) {
                 // LARQL leaves out what belongs to other levels.
                 Err(error) => assert_eq!(error.kind(), ErrorKind::TensorMissing, "{error}"),
                 Ok(()) => {

@@ -1,0 +1,205 @@
+//! Is all of the model in the folder, where readers and slices look for it?
+
+use std::path::{Path, PathBuf};
+
+use skulk::vindex::{ExtractOptions, LayerHeader, VerifyOptions, VindexStorage, verify_vindex};
+use skulk::{Checkpoint, DType, ErrorKind, TokenId, VindexReader, open_checkpoint};
+
+use super::{extracted, own, scratch};
+use crate::folders::source;
+use crate::generation::{apart, logits_of};
+use crate::{copy, fixtures, values};
+
+fn q4k() -> ExtractOptions {
+    ExtractOptions::default().storage(VindexStorage::Q4K).threads(2)
+}
+
+fn fixture(path: &str) -> PathBuf {
+    fixtures::root().join("tests/fixtures").join(path)
+}
+
+/// Every tensor, the transposed ones among them, but for what its blocks round. What is stored behind a transposed
+/// matrix, to whole blocks of it, is zeros.
+#[test]
+fn tensors_are_the_sources() {
+    for (from, options) in [
+        (own(), q4k().feature_major_down(true)),
+        (own(), q4k().feature_major_down(true).down_q4k(true).gate_vectors(false)),
+        (fixture("models/mixtral"), q4k()),
+    ] {
+        let origin = open_checkpoint(&from).unwrap();
+        let (_folder, folder) = extracted(&from, options.clone());
+        let vindex = VindexReader::open(folder).unwrap();
+        let mut transposed = 0;
+        for tensor in vindex.tensors() {
+            let region = vindex.region(&tensor.name).unwrap();
+            let (found, expected) = (values(&region), source(&*origin, &tensor.name));
+            let width = region.row_len();
+            if tensor.name.contains("down_features") {
+                transposed += 1;
+                assert_eq!(region.rows(), (expected.len() / width).next_multiple_of(256));
+                assert!(found[expected.len()..].iter().all(|x| *x == 0.0), "{}", tensor.name);
+            } else {
+                assert_eq!(found.len(), expected.len(), "{}", tensor.name);
+            }
+            // The encoder weighs all errors of a block, so that single ones may be large.
+            let limit = match tensor.dtype {
+                DType::Q4_K => 0.1,
+                DType::Q6_K_Linear => 0.03,
+                DType::F16 => 1e-3,
+                _ => 0.0,
+            };
+            let off = apart(&found[..expected.len()], &expected);
+            assert!(off <= limit, "{}: {off}, more than {limit}", tensor.name);
+        }
+        assert_eq!(transposed, if options.feature_major_down { 2 } else { 0 });
+    }
+}
+
+#[test]
+fn folders_are_sound() {
+    let checks = VerifyOptions::default().hashes(true).values(true).threads(2);
+    for from in [own(), fixture("models/mixtral"), fixture("models/gemma3")] {
+        for storage in VindexStorage::ALL {
+            let (_folder, folder) = extracted(&from, ExtractOptions::default().storage(storage).threads(2));
+            let report = verify_vindex(&folder, &checks).unwrap();
+            assert!(report.is_sound(), "{report}");
+        }
+    }
+}
+
+/// A layer's gates are one matrix, whoever has them: experts' behind each other, quantised ones where there are no
+/// others.
+#[test]
+fn gates_are_one_matrix() {
+    for (from, options, prefix) in [
+        (own(), q4k(), "mlp.gate_proj"),
+        (own(), q4k().gate_vectors(false), "mlp.gate_proj"),
+        (fixture("models/mixtral"), ExtractOptions::default(), "block_sparse_moe.experts.E.w1"),
+        (fixture("models/mixtral"), q4k(), "block_sparse_moe.experts.E.w1"),
+    ] {
+        let origin = open_checkpoint(&from).unwrap();
+        let (_folder, folder) = extracted(&from, options.clone());
+        let vindex = VindexReader::open(folder).unwrap();
+        for entry in &vindex.index().layers {
+            let region = vindex.gates(entry.layer).unwrap();
+            assert_eq!(region.shape(), [entry.num_features, vindex.index().hidden_size]);
+            assert_eq!(region.dtype() == DType::Q4_K, !options.gate_vectors);
+            let expected: Vec<f32> = (0..entry.num_experts.unwrap_or(1))
+                .flat_map(|expert| {
+                    let name = prefix.replace('E', &expert.to_string());
+                    source(&*origin, &format!("layers.{}.{name}.weight", entry.layer))
+                })
+                .collect();
+            let off = apart(&values(&region), &expected);
+            assert!(off < if options.gate_vectors { 1e-3 } else { 0.1 }, "{off}");
+        }
+        let error = vindex.gates(vindex.index().num_layers).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    }
+}
+
+/// Files in `layers/` may be missing, or lack experts: who asks is told which file it was.
+#[test]
+fn layer_files_may_be_missing() {
+    let (_folder, whole) = extracted(&fixture("models/mixtral"), q4k());
+    let experts = VindexReader::open(&whole).unwrap().index().moe().unwrap().num_experts;
+    let of_layer = |vindex: &VindexReader| {
+        let absent = vindex.absent().filter(|(_, file)| *file == "layers/layer_01.weights");
+        absent.map(|(name, _)| name.to_owned()).collect::<Vec<_>>()
+    };
+    let slice = scratch();
+    copy(&whole, slice.path());
+    let path = slice.path().join("layers/layer_01.weights");
+    let mut bytes = std::fs::read(&path).unwrap();
+    // The table's entry of expert 1.
+    bytes[24 + 32..24 + 64].fill(0);
+    std::fs::write(&path, &bytes).unwrap();
+    let vindex = VindexReader::open(slice.path()).unwrap();
+    assert_eq!(of_layer(&vindex).len(), 3);
+    vindex.region("layers.1.block_sparse_moe.experts.0.w2.weight").unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let vindex = VindexReader::open(slice.path()).unwrap();
+    let absent = of_layer(&vindex);
+    assert_eq!(absent.len(), 3 * experts);
+    for name in &absent {
+        let error = vindex.region(name).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TensorMissing, "{error}");
+        assert!(error.to_string().contains("layers/layer_01.weights"), "{error}");
+    }
+    assert_eq!(vindex.gates(1).unwrap().dtype(), DType::F16);
+}
+
+/// Rows of gate and up may be padded, and then are told from ones that run across blocks by their length.
+#[test]
+fn padded_rows_are_told_by_their_length() {
+    let header = |hidden: u32, gate_up: u64, down: u64| {
+        let mut bytes = b"LYRW".to_vec();
+        [1, 4, 1, 128, hidden].into_iter().for_each(|n: u32| bytes.extend(n.to_le_bytes()));
+        [56, gate_up, 56 + gate_up, down].into_iter().for_each(|n: u64| bytes.extend(n.to_le_bytes()));
+        LayerHeader::parse(&bytes, 56 + gate_up + down, Path::new("layer_00.weights"))
+    };
+    let (padded, across, down) = (256 * 2 * 144, 256 * 320 / 256 * 144, 320 * 144);
+    assert!(!header(320, padded, down).unwrap().entries[0].is_absent());
+    assert!(header(320, 0, 0).unwrap().entries[0].is_absent());
+    assert_eq!(header(320, across, down).unwrap_err().kind(), ErrorKind::DTypeUnsupported);
+    for (gate_up, down) in [(padded, 0), (0, down), (padded - 144, down), (padded, down + 144)] {
+        assert_eq!(header(320, gate_up, down).unwrap_err().kind(), ErrorKind::CheckpointInvalid);
+    }
+    // Where rows are whole blocks, both are the same.
+    header(512, padded, 512 * 144).unwrap();
+}
+
+/// A layer without experts has one block in its file.
+#[test]
+fn dense_layers_have_one_entry() {
+    let (_folder, whole) = extracted(&own(), q4k());
+    let path = whole.join("layers/layer_00.weights");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let entry = bytes[24..56].to_vec();
+    bytes[12] = 2;
+    bytes.splice(56..56, entry);
+    for at in [24, 40, 56, 72] {
+        let offset = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        bytes[at..at + 8].copy_from_slice(&(offset + 32).to_le_bytes());
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let error = VindexReader::open(&whole).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CheckpointInvalid, "{error}");
+    assert!(error.to_string().contains("layer_00.weights"), "{error}");
+}
+
+/// Checkpoints of MLX and GGUF, whose numbers and names are others: the first gives the logits that MLX has, the
+/// second its own.
+#[test]
+fn other_formats_become_the_same_model() {
+    for name in ["mlx/tiny-llama320", "mlx/tiny-mixtral", "mlx/tiny-qwen3-moe"] {
+        let golden = fixtures::json(&fixture(name).join("logits.json"));
+        let expected: Vec<f32> = serde_json::from_value(golden["logits"].clone()).unwrap();
+        for (storage, limit) in
+            [(VindexStorage::F32, 1e-4), (VindexStorage::F16, 2e-3), (VindexStorage::Q4K, 0.45)]
+        {
+            let options = ExtractOptions::default().storage(storage).threads(2);
+            let (_folder, folder) = extracted(&fixture(name), options);
+            let found = logits_of(&folder, &fixtures::ids(&golden["tokens"]));
+            let off = apart(&found[found.len() - expected.len()..], &expected);
+            assert!(off < limit, "{name} at {storage}: {off}");
+        }
+    }
+    let gguf = fixture("gguf/stories260K-q8_0.gguf");
+    let tokens: Vec<_> = (0..24).map(|i| TokenId(1 + i * 37 % 500)).collect();
+    let expected = logits_of(&gguf, &tokens);
+    for (storage, limit) in
+        [(VindexStorage::F32, 2e-3), (VindexStorage::F16, 2e-3), (VindexStorage::Q4K, 0.45)]
+    {
+        let (_folder, folder) = extracted(&gguf, ExtractOptions::default().storage(storage).threads(2));
+        let off = apart(&logits_of(&folder, &tokens), &expected);
+        assert!(off < limit, "GGUF at {storage}: {off}");
+        let text = "Once upon a time";
+        let [a, b] = [gguf.as_path(), &folder].map(|path| {
+            let checkpoint = open_checkpoint(path).unwrap();
+            skulk::Tokenizer::from_checkpoint(&*checkpoint).unwrap().encode(text, true).unwrap()
+        });
+        assert_eq!(a, b);
+    }
+}
