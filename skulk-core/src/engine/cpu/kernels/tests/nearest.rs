@@ -127,7 +127,7 @@ fn with_outliers(signs: &[f32], at: usize, size: f32, largest: f32) -> Vec<f32> 
 
 fn signs(width: usize) -> Vec<f32> {
     let mut numbers = Numbers(9);
-    (0..width).map(|_| if numbers.next() % 2 == 0 { 1.0 } else { -1.0 }).collect()
+    (0..width).map(|_| if numbers.next().is_multiple_of(2) { 1.0 } else { -1.0 }).collect()
 }
 
 #[test]
