@@ -10,6 +10,7 @@ mod fixtures;
 #[allow(dead_code)] // Other tests use the rest.
 mod stages;
 
+mod features;
 mod folders;
 mod generation;
 mod hostile;
