@@ -13,6 +13,7 @@ mod answers;
 mod browse;
 mod cuts;
 mod extract;
+mod features;
 mod folders;
 mod generation;
 mod hostile;
