@@ -86,7 +86,6 @@ impl<'a> Nearest<'a> {
     /// [`ErrorKind::TensorShape`] for tables without elements, of more than 2^32 rows or of rows longer than 2^17;
     /// [`ErrorKind::CheckpointInvalid`] for numbers that are not finite; [`ErrorKind::OutOfMemory`],
     /// [`ErrorKind::Cancelled`].
-    #[allow(dead_code, reason = "what writes vindexes is its user")]
     pub(crate) fn new(cpu: &'a Cpu, table: &Region, cancel: &CancelToken) -> Result<Self> {
         let (rows, width) = (table.rows(), table.row_len());
         if rows == 0 || u32::try_from(rows).is_err() || !(1..=WIDEST).contains(&width) {

@@ -15,8 +15,7 @@ mod tests;
 
 use serde_json::Value;
 
-#[allow(unused_imports)]
-pub(crate) use files::{FileContent, TokenizerFile};
+pub(crate) use files::FileContent;
 pub(crate) use tensor::SourceTensor;
 
 use self::mlx::Mlx;
