@@ -612,7 +612,7 @@ def test_what_larql_made_is_sound(made: skulk.VindexReader) -> None:
     assert report.bytes_read == steps[-1].bytes_total > 0
     assert {file.name for file in report.files} >= {"index.json", "embeddings.bin"}
     assert report == skulk.verify_vindex(str(made.path), values=True, threads=1)
-    assert "sound" in str(report) and "sound" in report._repr_html_()
+    assert "sound" in str(report) and "sound" in report._repr_html_() and "0 problems" in repr(report)
 
 
 def test_a_flipped_byte_is_found(folder: Path) -> None:

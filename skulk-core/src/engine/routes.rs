@@ -223,9 +223,7 @@ mod tests {
         let few = Few(1, Default::default());
         assert_eq!(parts(&few, 3), (vec![0..3, 3..4], Err(())));
         assert_eq!(few.1.lock().unwrap().last(), Some(&('r', vec![4])));
-        let mut whole = Vec::new();
-        routes.in_memory(&places, None, |range| Ok::<_, ()>(whole.push(range))).unwrap();
-        assert_eq!(whole, [0..8]);
+        routes.in_memory(&places, None, |range| if range == (0..8) { Ok(()) } else { Err(()) }).unwrap();
     }
 
     #[test]

@@ -313,6 +313,7 @@ pub(crate) struct DownMetaWriter<W> {
     record: Vec<u8>,
 }
 
+#[allow(dead_code, reason = "what writes vindexes is its user")]
 impl<W: Write> DownMetaWriter<W> {
     /// Writes the header. Features will have at most `top_k` tokens.
     ///

@@ -51,10 +51,37 @@ pub(crate) use files::INDEX;
 
 use std::path::Path;
 
-use crate::error::{Error, ErrorKind};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::error::{Error, ErrorKind, Result};
 
 /// Rows of quantised matrices are padded to whole multiples of this many elements.
 const PADDED: usize = 256;
+
+/// `Ok` for a number of threads that can be had.
+fn check_threads(threads: usize) -> Result<()> {
+    const MOST: usize = 1024;
+    if (1..=MOST).contains(&threads) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidArgument, format!("expected 1 to {MOST} threads, found {threads}"))
+        .with("field", "threads")
+        .with_hint("use the number of cores you want to give to this"))
+}
+
+/// As many threads as the caller's options say.
+fn thread_pool(threads: usize) -> Result<ThreadPool> {
+    check_threads(threads)?;
+    ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .thread_name(|i| format!("skulk-vindex-{i}"))
+        .build()
+        .map_err(|e| {
+            Error::new(ErrorKind::EngineFailed, "cannot start threads")
+                .with_source(e)
+                .with_hint("ask for fewer threads")
+        })
+}
 
 /// The folder is no vindex.
 fn no_index(folder: &Path) -> Error {

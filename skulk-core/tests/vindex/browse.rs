@@ -131,8 +131,8 @@ fn embeddings_are_scaled_rows() {
 fn what_is_asked_wrongly_is_refused() {
     let (browser, cancel) = (browser(), CancelToken::new());
     let (x, invalid) = (query(256), ErrorKind::InvalidArgument);
-    refused(browser.nearest(4, &x, 1), invalid, "0-3");
-    refused(browser.nearest(usize::MAX, &x, 1), invalid, "0-3");
+    refused(browser.nearest(4, &x, 1), invalid, "(0..4)");
+    refused(browser.nearest(usize::MAX, &x, 1), invalid, "(0..4)");
     refused(browser.nearest_in(0..usize::MAX, &x, 1, &cancel), invalid, "found 4");
     refused(browser.nearest(0, &x[1..], 1), invalid, "256");
     refused(browser.nearest(0, &[], 1), invalid, "256");
@@ -212,7 +212,7 @@ fn layers_that_a_slice_lacks_are_named() {
     std::fs::write(&index, value.to_string()).unwrap();
     let browser = VindexBrowser::open(folder.path(), 1).unwrap();
     assert_eq!(browser.layers(), [0, 2, 3]);
-    refused(browser.nearest(1, &query(256), 1), ErrorKind::TensorMissing, "0, 2-3");
+    refused(browser.nearest(1, &query(256), 1), ErrorKind::TensorMissing, "(0..1, 2..4)");
     assert_eq!(
         places(&browser.nearest_in(browser.layers(), &query(256), 1, &CancelToken::new()).unwrap()).len(),
         3

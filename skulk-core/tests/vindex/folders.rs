@@ -29,6 +29,13 @@ pub(crate) fn source(checkpoint: &dyn Checkpoint, name: &str) -> Vec<f32> {
         values(&read(&format!("layers.{}.{rest}", parts[1])).unwrap_or_else(|| panic!("no source of {name}")))
     };
     match parts.last() {
+        Some(&"gate_vectors") if read(&format!("layers.{}.mlp.gate_proj.weight", parts[1])).is_none() => {
+            let expert =
+                |e: usize| read(&format!("layers.{}.block_sparse_moe.experts.{e}.w1.weight", parts[1]));
+            let all: Vec<f32> = (0..).map_while(expert).flat_map(|gate| values(&gate)).collect();
+            assert!(!all.is_empty(), "no source of {name}");
+            return all;
+        }
         Some(&"gate_vectors") => return layer("mlp.gate_proj.weight"),
         Some(&"router_weights") if read(&format!("layers.{}.router.proj.weight", parts[1])).is_some() => {
             return layer("router.proj.weight");

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use skulk::vindex::LayerHeader;
 use skulk::{Checkpoint, ErrorKind, VindexReader};
 
-use crate::{copy, exercise, fixtures};
+use crate::support::exercise;
+use crate::{copy, fixtures};
 
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();

@@ -1,22 +1,19 @@
 //! Are vindex folders read as LARQL wrote them, and refused when they are wrong?
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
-#[path = "../support/exercise.rs"]
-#[allow(dead_code, unreachable_pub)] // Other tests use the rest.
-mod exercise;
 #[path = "../support/fixtures.rs"]
 mod fixtures;
 #[path = "../parity/stages.rs"]
 #[allow(dead_code)] // Other tests use the rest.
 mod stages;
 #[path = "../support/mod.rs"]
-#[allow(dead_code)] // Other tests use the rest.
 mod support;
 
 mod answers;
 mod browse;
 mod cuts;
 mod extract;
+mod features;
 mod folders;
 mod generation;
 mod hostile;

@@ -121,7 +121,7 @@ class ExtractFile:
     """Its length."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ExtractReport:
     """What was extracted."""
 
@@ -137,6 +137,9 @@ class ExtractReport:
     """How long it took."""
     warnings: list[str]
     """What somebody who uses the folder should know: what is left out, and what LARQL does not see of it."""
+
+    def __repr__(self) -> str:
+        return f"<skulk.vindex.ExtractReport {self.path.name}: {len(self.files)} files, {self.bytes:,} bytes>"
 
     def _repr_html_(self) -> str:
         from ._notebook import extracted
@@ -156,7 +159,7 @@ class SlicedFile:
     """How it came there: as the same file, sharing blocks, as a copy, or written anew with what the slice takes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SliceReport:
     """What a slice is made of. ``str()`` is a line for each file."""
 
@@ -172,12 +175,15 @@ class SliceReport:
     """Bytes of all its files."""
     written_bytes: int
     """Bytes of files that are neither linked nor cloned."""
-    text: str = field(repr=False, compare=False)
+    text: str = field(compare=False)
     """The report as text."""
 
     def __str__(self) -> str:
         """The report as text."""
         return self.text
+
+    def __repr__(self) -> str:
+        return f"<skulk.vindex.SliceReport {self.path.name}: {len(self.files)} files, {self.bytes:,} bytes>"
 
     def _repr_html_(self) -> str:
         from ._notebook import sliced
@@ -223,7 +229,7 @@ class VerifyProblem:
         return self.text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class VerifyReport:
     """What a verification found. ``str()`` is a summary and a line for each problem."""
 
@@ -235,7 +241,7 @@ class VerifyReport:
     """What is wrong, by file and place."""
     bytes_read: int
     """Bytes that were read for hashes and numbers."""
-    text: str = field(repr=False, compare=False)
+    text: str = field(compare=False)
     """The report as text."""
 
     @property
@@ -246,6 +252,9 @@ class VerifyReport:
     def __str__(self) -> str:
         """The report as text."""
         return self.text
+
+    def __repr__(self) -> str:
+        return f"<skulk.vindex.VerifyReport {self.path.name}: {len(self.files)} files, {len(self.problems)} problems>"
 
     def _repr_html_(self) -> str:
         from ._notebook import verified

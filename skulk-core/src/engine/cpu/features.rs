@@ -134,6 +134,12 @@ impl Chosen {
         if rooms.len() < cpu.pool.threads() {
             rooms.resize_with(cpu.pool.threads(), Mutex::default);
         }
+        // Of every thread, as any may get the next row.
+        for room in &mut *rooms {
+            let room = room.get_mut().unwrap_or_else(PoisonError::into_inner);
+            room.keys.clear();
+            room.keys.reserve(scores.width);
+        }
         let len = rows * stride;
         ids.resize(len.max(ids.len()), 0);
         gate.resize(len.max(gate.len()), 0.0);

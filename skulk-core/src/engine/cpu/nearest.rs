@@ -67,7 +67,8 @@ struct Batch<'a> {
     groups: Vec<Group>,
     /// Of each query.
     tops: Vec<Mutex<Top>>,
-    /// The least product that is still listed, in units of the query's scale, as bits.
+    /// The smallest product that is listed, as bits; and in units of the query's scale.
+    last: Vec<AtomicU32>,
     least: Vec<AtomicU32>,
     k: usize,
     cancel: &'a CancelToken,
@@ -85,6 +86,7 @@ impl<'a> Nearest<'a> {
     /// [`ErrorKind::TensorShape`] for tables without elements, of more than 2^32 rows or of rows longer than 2^17;
     /// [`ErrorKind::CheckpointInvalid`] for numbers that are not finite; [`ErrorKind::OutOfMemory`],
     /// [`ErrorKind::Cancelled`].
+    #[allow(dead_code, reason = "what writes vindexes is its user")]
     pub(crate) fn new(cpu: &'a Cpu, table: &Region, cancel: &CancelToken) -> Result<Self> {
         let (rows, width) = (table.rows(), table.row_len());
         if rows == 0 || u32::try_from(rows).is_err() || !(1..=WIDEST).contains(&width) {
@@ -220,6 +222,7 @@ impl<'a> Nearest<'a> {
             queries,
             groups,
             tops: Vec::with_capacity(n),
+            last: (0..n).map(|_| AtomicU32::new(f32::NEG_INFINITY.to_bits())).collect(),
             least: Vec::with_capacity(n),
             k,
             cancel,
@@ -316,17 +319,23 @@ impl<'a> Nearest<'a> {
             if found.upper < f32::from_bits(shared.load(Ordering::Relaxed)) {
                 continue;
             }
-            quant::dequantise(self.table.dtype(), stored, row);
-            let product = self.cpu.kernels.dot(row, &batch.queries[found.query * row.len()..]);
+            let query = &batch.queries[found.query * row.len()..][..row.len()];
+            let product = self.cpu.kernels.product(self.table.dtype(), stored, row, query);
             batch.computed.fetch_add(1, Ordering::Relaxed);
             if !product.is_finite() {
                 batch.failed.fetch_min(found.row, Ordering::Relaxed);
                 continue;
             }
+            // Nearly all are too small after all.
+            let last = &batch.last[found.query];
+            if product < f32::from_bits(last.load(Ordering::Relaxed)) {
+                continue;
+            }
             let mut top = batch.tops[found.query].lock().unwrap_or_else(PoisonError::into_inner);
             top.see(found.row, &[product]);
             let least = batch.groups[found.query / GROUP].scaled(found.query % GROUP, top.least());
-            // While nobody else may raise it.
+            // While nobody else may raise them.
+            last.store(top.least().to_bits(), Ordering::Relaxed);
             shared.store(least.to_bits(), Ordering::Relaxed);
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
-use crate::vindex::{VindexLevel, VindexPart};
+use crate::vindex::{VindexLevel, VindexPart, check_threads};
 use crate::weights::DType;
 
 /// How the weights of a vindex are stored.
@@ -120,8 +120,6 @@ impl Default for ExtractOptions {
 impl ExtractOptions {
     /// The most tokens that are kept for a feature.
     pub const MAX_FEATURE_TOKENS: usize = 1024;
-    /// The most threads.
-    const MAX_THREADS: usize = 1024;
 
     /// Extracts this much of the model.
     #[must_use]
@@ -229,13 +227,7 @@ impl ExtractOptions {
                 format!("expected 0 to {}, found {}", Self::MAX_FEATURE_TOKENS, self.feature_tokens),
             );
         }
-        if !(1..=Self::MAX_THREADS).contains(&self.threads) {
-            return invalid(
-                "threads",
-                format!("expected 1 to {}, found {}", Self::MAX_THREADS, self.threads),
-            );
-        }
-        Ok(())
+        check_threads(self.threads)
     }
 }
 

@@ -20,9 +20,9 @@ use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::cpu::Nearest;
 use crate::error::{Error, ErrorKind, Result};
-use crate::vindex::VindexPart;
 use crate::vindex::files::{EMBEDDINGS, HASHES, INDEX};
 use crate::vindex::hashes::{FileHasher, Hashes};
+use crate::vindex::{VindexPart, thread_pool};
 use crate::weights::io_error;
 
 /// Bytes of a file that are copied at a time.
@@ -76,11 +76,7 @@ pub(super) fn write(writer: &VindexWriter<'_>, target: &Path) -> Result<ExtractR
             state
         }
     };
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(options.threads)
-        .thread_name(|i| format!("skulk-extract-{i}"))
-        .build()
-        .map_err(|e| Error::new(ErrorKind::EngineFailed, "cannot start threads").with_source(e))?;
+    let pool = thread_pool(options.threads)?;
     let total = writer.plan.files.iter().map(|file| file.len).sum();
     let mut run = Run { writer, work: &work, pool: Arc::new(pool), state, done: 0, total, resumed: 0 };
     for file in &writer.plan.files {

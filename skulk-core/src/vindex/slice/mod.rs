@@ -22,7 +22,7 @@ use self::transfer::Transfer;
 use super::files::HASHES;
 use super::folder::Folder;
 use super::hashes::{FileHasher, FileHashes, Hashes};
-use super::{INDEX, VindexReader};
+use super::{INDEX, VindexReader, thread_pool};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Checkpoint;
 use crate::weights::mmap::io_error;
@@ -46,7 +46,7 @@ impl VindexReader {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for layers and experts that the model does not have, for experts of models
+    /// [`ErrorKind::InvalidArgument`] for 0 threads and more than 1,024, for layers and experts that the model does not have, for experts of models
     /// without, for files that cannot be cut, and for a `target` that is there and not an empty folder;
     /// [`ErrorKind::TensorMissing`] for a part, layers or experts that this folder lacks;
     /// [`ErrorKind::CheckpointInvalid`] and [`ErrorKind::CheckpointTruncated`] for damaged files and files that lead
@@ -54,6 +54,7 @@ impl VindexReader {
     pub fn slice(&self, target: impl AsRef<Path>, options: &SliceOptions) -> Result<SliceReport> {
         let target = target.as_ref();
         options.cancel.check()?;
+        let pool = thread_pool(options.threads)?;
         let parent = check_target(target)?;
         let folder = Folder::new(self.path());
         let files = folder.list()?;
@@ -64,12 +65,6 @@ impl VindexReader {
         let work = work_folder(parent, target)?;
         let total = plan.files.iter().map(Planned::len).sum();
         let done = AtomicU64::new(0);
-        let pool =
-            rayon::ThreadPoolBuilder::new().num_threads(options.threads.max(1)).build().map_err(|e| {
-                Error::new(ErrorKind::FileIo, "cannot start threads")
-                    .with_source(e)
-                    .with_hint("ask for fewer threads")
-            })?;
         let transfer = |file: &Planned| {
             let step = |bytes: u64| {
                 let bytes_done = done.fetch_add(bytes, Ordering::Relaxed) + bytes;

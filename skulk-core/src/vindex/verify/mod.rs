@@ -20,7 +20,7 @@ use rayon::prelude::*;
 
 use super::folder::{Folder, Listed};
 use super::hashes::Hashes;
-use super::{INDEX, VindexIndex, VindexReader, no_index};
+use super::{INDEX, VindexIndex, VindexReader, check_threads, no_index, thread_pool};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Checkpoint;
 
@@ -43,11 +43,13 @@ const PIECE: usize = 1 << 20;
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::FileNotFound`] without an `index.json`, [`ErrorKind::Cancelled`], and [`ErrorKind::FileIo`] when the
-/// folder cannot be listed or threads cannot be started.
+/// [`ErrorKind::FileNotFound`] without an `index.json`, [`ErrorKind::InvalidArgument`] for 0 threads and more than 1,024,
+/// [`ErrorKind::EngineFailed`] when they cannot be started, [`ErrorKind::Cancelled`], and [`ErrorKind::FileIo`] when the
+/// folder cannot be listed.
 pub fn verify_vindex(path: impl AsRef<Path>, options: &VerifyOptions) -> Result<VerifyReport> {
     let path = path.as_ref();
     options.cancel.check()?;
+    check_threads(options.threads)?;
     let folder = Folder::new(path);
     let mut problems = Problems { path, found: Vec::new() };
     let files = match folder.list() {
@@ -179,13 +181,7 @@ impl Work<'_> {
         if tasks.is_empty() {
             return Ok(Vec::new());
         }
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.options.threads.max(1)).build().map_err(
-            |e| {
-                Error::new(ErrorKind::FileIo, "cannot start threads")
-                    .with_source(e)
-                    .with_hint("ask for fewer threads")
-            },
-        )?;
+        let pool = thread_pool(self.options.threads)?;
         // As many as there are threads.
         let buffers: Mutex<Vec<Vec<u8>>> = Mutex::default();
         let one = |task: &Task<'_>| {

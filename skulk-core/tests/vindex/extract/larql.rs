@@ -33,7 +33,8 @@ fn ours(mut each: impl FnMut(&Path, &Path, &Path)) {
 /// Feed-forward blocks that LARQL cannot store, or cannot read: rows that are no whole blocks, and experts.
 fn is_per_layer(index: &Value) -> bool {
     index["quant"] == "q4k"
-        && (index["hidden_size"].as_u64().unwrap() % 256 != 0 || !index["model_config"]["moe"].is_null())
+        && (!index["hidden_size"].as_u64().unwrap().is_multiple_of(256)
+            || !index["model_config"]["moe"].is_null())
 }
 
 #[test]

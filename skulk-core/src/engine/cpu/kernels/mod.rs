@@ -192,8 +192,8 @@ macro_rules! instruction_set {
                 nearest::pass::<S, { S::ROWS }, { S::FEW }>(work, tiles, found);
             }
             $(#[$feature])?
-            unsafe fn dot(a: &[f32], b: &[f32]) -> f32 {
-                nearest::dot::<S>(a, b)
+            unsafe fn dot<E: nearest::Element>(a: *const u8, b: &[f32]) -> f32 {
+                nearest::dot::<S, E>(a, b)
             }
             $(#[$feature])?
             unsafe fn prefetch(from: *const u8, bytes: usize) {
@@ -268,7 +268,12 @@ macro_rules! instruction_set {
                 attention: ATTENTION,
                 compress,
                 coarse,
-                nearest: nearest::Functions { round: round_row, pack, pass, dot },
+                nearest: nearest::Functions {
+                    round: round_row,
+                    pack,
+                    pass,
+                    dot: [dot::<nearest::F32>, dot::<nearest::F16>, dot::<nearest::BF16>],
+                },
                 prefetch,
                 #[cfg(test)]
                 tested: tests::Tested { exp, operations },

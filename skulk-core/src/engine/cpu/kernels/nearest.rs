@@ -25,6 +25,7 @@ use memmap2::MmapMut;
 
 use super::Kernels;
 use super::simd::{BLOCK, LANES, Rows, Simd};
+use crate::weights::{DType, quant};
 
 /// Queries of a group.
 pub(crate) const GROUP: usize = 12;
@@ -46,7 +47,8 @@ pub(super) struct Functions {
     pub(super) round: unsafe fn(&[f32], &mut [i8]) -> Rounded,
     pub(super) pack: unsafe fn(*const i8, usize, *mut i32),
     pub(super) pass: unsafe fn(&Pass, Range<usize>, &mut Vec<Hit>),
-    pub(super) dot: unsafe fn(&[f32], &[f32]) -> f32,
+    /// Of rows in f32, f16 and bfloat16.
+    pub(super) dot: [unsafe fn(*const u8, &[f32]) -> f32; 3],
 }
 
 /// What is known of a row's copy.
@@ -243,35 +245,63 @@ unsafe fn multiply<S: Simd, const N: usize>(
     }
 }
 
-/// The product in f32: four sums of sixteen lanes, each of every fourth sixteen elements, added in one
-/// order on every machine.
+/// Numbers that are multiplied where they are stored.
+pub(super) trait Element {
+    const BYTES: usize;
+    /// # Safety
+    /// Sixteen are there, and the machine has `S`'s instructions.
+    unsafe fn load<S: Simd>(p: *const u8) -> S::F;
+}
+
+macro_rules! elements {
+    ($($name:ident, $bytes:literal, $load:ident;)*) => {$(
+        pub(super) struct $name;
+
+        impl Element for $name {
+            const BYTES: usize = $bytes;
+
+            #[inline(always)]
+            unsafe fn load<S: Simd>(p: *const u8) -> S::F {
+                // SAFETY: the contract is the same.
+                unsafe { S::$load(p.cast()) }
+            }
+        }
+    )*};
+}
+elements! {
+    F32, 4, load;
+    F16, 2, load_f16;
+    BF16, 2, load_bf16;
+}
+
+/// The product in f32 of a stored row with as many numbers as `b` has: four sums of sixteen lanes, each of every
+/// fourth sixteen elements, added in one order on every machine.
 ///
 /// # Safety
-/// The machine has `S`'s instructions, and both slices have the same length.
+/// The row is there, and the machine has `S`'s instructions.
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
-pub(super) unsafe fn dot<S: Simd>(a: &[f32], b: &[f32]) -> f32 {
-    let (n, a, b) = (a.len(), a.as_ptr(), b.as_ptr());
+pub(super) unsafe fn dot<S: Simd, E: Element>(a: *const u8, b: &[f32]) -> f32 {
+    let (n, b) = (b.len(), b.as_ptr());
     let mut sums = [S::zero(); 4];
     let mut at = 0;
     while at + 4 * LANES <= n {
         for (i, sum) in sums.iter_mut().enumerate() {
             let at = at + i * LANES;
-            *sum = S::fma(S::load(a.add(at)), S::load(b.add(at)), *sum);
+            *sum = S::fma(E::load::<S>(a.add(at * E::BYTES)), S::load(b.add(at)), *sum);
         }
         at += 4 * LANES;
     }
     let [first, second, third, fourth] = sums;
     let mut sum = S::add(S::add(first, second), S::add(third, fourth));
-    while at < n {
-        let part = LANES.min(n - at);
-        let (a, b) = if part < LANES {
-            (S::load_part(a.add(at), part), S::load_part(b.add(at), part))
-        } else {
-            (S::load(a.add(at)), S::load(b.add(at)))
-        };
-        sum = S::fma(a, b, sum);
+    while at + LANES <= n {
+        sum = S::fma(E::load::<S>(a.add(at * E::BYTES)), S::load(b.add(at)), sum);
         at += LANES;
+    }
+    if at < n {
+        let mut last = [0u8; size_of::<f32>() * LANES];
+        std::ptr::copy_nonoverlapping(a.add(at * E::BYTES), last.as_mut_ptr(), (n - at) * E::BYTES);
+        sum = S::fma(E::load::<S>(last.as_ptr()), S::load_part(b.add(at), n - at), sum);
     }
     S::sum(sum)
 }
@@ -420,10 +450,26 @@ impl Kernels {
         unsafe { (self.nearest.pass)(&pass, tiles, found) }
     }
 
-    /// The product of two vectors, in f32 and one order, up to the length of the shorter.
-    pub(crate) fn dot(&self, a: &[f32], b: &[f32]) -> f32 {
-        let n = a.len().min(b.len());
+    /// The product of a stored row with a query, in f32 and one order; `room` has as many numbers as the query.
+    pub(crate) fn product(&self, dtype: DType, stored: &[u8], room: &mut [f32], query: &[f32]) -> f32 {
+        let (dot, bytes) = match dtype {
+            DType::F32 => (self.nearest.dot[0], F32::BYTES),
+            DType::F16 => (self.nearest.dot[1], F16::BYTES),
+            DType::BF16 => (self.nearest.dot[2], BF16::BYTES),
+            _ => {
+                quant::dequantise(dtype, stored, room);
+                return self.dot(room, query);
+            }
+        };
+        assert!(stored.len() >= query.len() * bytes);
+        // SAFETY: the machine has the instructions, and the row has as many elements.
+        unsafe { dot(stored.as_ptr(), query) }
+    }
+
+    /// The same of two vectors of one length.
+    pub(super) fn dot(&self, a: &[f32], b: &[f32]) -> f32 {
+        assert_eq!(a.len(), b.len());
         // SAFETY: the machine has the instructions, and both have the same length.
-        unsafe { (self.nearest.dot)(&a[..n], &b[..n]) }
+        unsafe { (self.nearest.dot[0])(a.as_ptr().cast(), b) }
     }
 }

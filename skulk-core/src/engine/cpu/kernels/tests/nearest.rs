@@ -125,31 +125,40 @@ fn with_outliers(signs: &[f32], at: usize, size: f32, largest: f32) -> Vec<f32> 
     row
 }
 
-#[test]
-fn bounds_are_needed_to_the_full() {
+fn signs(width: usize) -> Vec<f32> {
     let mut numbers = Numbers(9);
-    let width = 96;
-    let signs: Vec<f32> = (0..width).map(|_| if numbers.next() % 2 == 0 { 1.0 } else { -1.0 }).collect();
+    (0..width).map(|_| if numbers.next().is_multiple_of(2) { 1.0 } else { -1.0 }).collect()
+}
+
+#[test]
+fn rows_are_found_that_rounding_makes_small() {
+    let (width, signs) = (96, signs(96));
     // Those before are rounded up, to nearly twice what they are; the larger ones behind them down, and by nearly
     // half a step in the sense of every element of the query.
-    let up = (0..4 * width).map(|at| with_outliers(&signs, at, 2.4, 127.0 * 4.7));
+    let up = (0..4 * width).map(|at| with_outliers(&signs, at, 2.47, 127.0 * 4.7));
     let down = (0..width).map(|at| with_outliers(&signs, at, 2.49, 127.0));
-    let rows: Vec<f32> = up.chain(down).flatten().collect();
-    let rounded_down = floats(DType::F32, &rows, width);
-    // Rows that lose nothing, of a query that does: all signs of the later ones are the query's, and all but one of
-    // those before.
+    let table = floats(DType::F32, &up.chain(down).flatten().collect::<Vec<_>>(), width);
+    for kernels in Kernels::all() {
+        check(kernels, 1, &table, &signs, 1);
+        check(kernels, 1, &table, &signs, 10);
+    }
+}
+
+#[test]
+fn rows_are_found_with_queries_that_rounding_makes_small() {
+    let (width, signs) = (96, signs(96));
+    // Rows lose nothing. All signs of the later ones are the query's, and all but one of those before.
     let most = (0..4 * width).flat_map(|at| {
         let (mut row, at) = (signs.clone(), 2 + at % (width - 2));
         row[at] = -row[at];
         row
     });
-    let rows: Vec<f32> = most.chain((0..width).flat_map(|_| signs.clone())).collect();
+    let all = (0..width).flat_map(|_| signs.clone());
+    let table = floats(DType::F32, &most.chain(all).collect::<Vec<_>>(), width);
     let query = with_outliers(&signs, 0, 2.49, 127.0);
     for kernels in Kernels::all() {
-        for k in [1, 10] {
-            check(kernels, 1, &rounded_down, &signs, k);
-            check(kernels, 1, &floats(DType::F32, &rows, width), &query, k);
-        }
+        check(kernels, 1, &table, &query, 1);
+        check(kernels, 1, &table, &query, 10);
     }
 }
 
