@@ -5,6 +5,7 @@ use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::plan::PlanFile;
 use super::state::{Mark, State};
 use super::target::{Work, write_error};
 use crate::cancel::CancelToken;
@@ -35,7 +36,8 @@ pub(super) struct Output<'a> {
 
 impl<'a> Output<'a> {
     /// Opens a file of the folder, behind what an interrupted run has marked as written.
-    pub(super) fn open(work: &'a Work, state: &State, name: &str, cancel: &CancelToken) -> Result<Self> {
+    pub(super) fn open(work: &'a Work, state: &State, plan: &PlanFile, cancel: &CancelToken) -> Result<Self> {
+        let name = &plan.name;
         let path = work.folder().join(name);
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|e| io_error(e, folder, "make"))?;
@@ -43,8 +45,13 @@ impl<'a> Output<'a> {
         let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
         let mut file = file.map_err(|e| write_error(e, &path))?;
         let len = file.metadata().map_err(|e| io_error(e, &path, "inspect"))?.len();
-        let mark = state.current.clone().filter(|mark| mark.file == name && mark.bytes <= len);
-        let mark = mark.unwrap_or(Mark { file: name.to_owned(), sections: 0, bytes: 0 });
+        let is_of_it = |mark: &Mark| {
+            let sections = plan.sections.get(..mark.sections).unwrap_or_default();
+            let bytes: u64 = sections.iter().map(|section| section.len).sum();
+            mark.file == *name && mark.bytes == bytes && bytes <= len
+        };
+        let mark = state.current.clone().filter(is_of_it);
+        let mark = mark.unwrap_or(Mark { file: name.clone(), sections: 0, bytes: 0 });
         let mut hasher = FileHasher::new();
         read(&mut file, mark.bytes, &mut hasher, cancel, &path)?;
         file.set_len(mark.bytes).map_err(|e| write_error(e, &path))?;

@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
             }
             self.state.done.remove(&file.name);
         }
-        let mut output = Output::open(self.work, &self.state, &file.name, self.cancel())?;
+        let mut output = Output::open(self.work, &self.state, file, self.cancel())?;
         self.done += output.bytes();
         self.resumed += output.bytes();
         let rest = file.sections.get(output.sections()..).unwrap_or_default();

@@ -8,6 +8,7 @@ use skulk::{Checkpoint, DType, ErrorKind, TokenId, VindexReader, open_checkpoint
 use super::{extracted, own, scratch};
 use crate::folders::source;
 use crate::generation::{apart, logits_of};
+use crate::support::gguf_writer::{GgufWriter, types};
 use crate::{copy, fixtures, values};
 
 fn q4k() -> ExtractOptions {
@@ -201,5 +202,115 @@ fn other_formats_become_the_same_model() {
             skulk::Tokenizer::from_checkpoint(&*checkpoint).unwrap().encode(text, true).unwrap()
         });
         assert_eq!(a, b);
+    }
+}
+
+/// Elements of a block of Q6_K as llama.cpp has it (`dequantize_row_q6_K` of `ggml-quants.c`).
+fn q6_k(block: &[u8]) -> Vec<f32> {
+    let d = half::f16::from_le_bytes([block[208], block[209]]).to_f32();
+    let mut values = vec![0.0; 256];
+    for half in 0..2 {
+        let (low, high) = (&block[64 * half..], &block[128 + 32 * half..]);
+        let scale = |i: usize| f32::from(block[192 + 8 * half + i] as i8);
+        for l in 0..32 {
+            let parts = [low[l] & 15, low[l + 32] & 15, low[l] >> 4, low[l + 32] >> 4];
+            for (part, low) in parts.into_iter().enumerate() {
+                let q = f32::from(low | (high[l] >> (2 * part) & 3) << 4) - 32.0;
+                values[128 * half + 32 * part + l] = d * scale(l / 16 + 2 * part) * q;
+            }
+        }
+    }
+    values
+}
+
+/// Blocks of a GGUF file that are of the wanted type are not quantised again: Q4_K is copied, the rows of query and key
+/// heads put in order, and Q6_K has its bits put in order.
+#[test]
+fn blocks_are_taken_as_they_are() {
+    const Q6_K: u32 = 14;
+    const N: usize = 256;
+    let mut state = 7u64;
+    let mut blocks = |kind: u32, rows: usize| -> Vec<u8> {
+        let (bytes, scales): (usize, &[usize]) = if kind == Q6_K { (210, &[208]) } else { (144, &[0, 2]) };
+        let mut all: Vec<u8> = (0..rows * bytes)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 40) as u8
+            })
+            .collect();
+        for block in all.chunks_mut(bytes) {
+            for &at in scales {
+                block[at..at + 2].copy_from_slice(&half::f16::from_f32(0.002).to_le_bytes());
+            }
+        }
+        all
+    };
+    let mut gguf = GgufWriter::new().str("general.architecture", "llama");
+    for (key, value) in [
+        ("embedding_length", N),
+        ("block_count", 1),
+        ("context_length", 64),
+        ("feed_forward_length", N),
+        ("attention.head_count", 4),
+        ("attention.head_count_kv", 2),
+    ] {
+        gguf = gguf.u32(&format!("llama.{key}"), value as u32);
+    }
+    let tokens: Vec<String> =
+        (0..64).map(|i| if i == 0 { "<unk>".into() } else { format!("t{i}") }).collect();
+    let kinds: Vec<i32> = (0..64).map(|i| if i == 0 { 2 } else { 1 }).collect();
+    gguf = gguf
+        .f32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+        .str("tokenizer.ggml.model", "llama")
+        .strs("tokenizer.ggml.tokens", &tokens)
+        .f32s("tokenizer.ggml.scores", &[0.0; 64])
+        .i32s("tokenizer.ggml.token_type", &kinds);
+    for name in ["blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"] {
+        gguf = gguf.tensor_f32(&format!("{name}.weight"), &[N as u64], &[1.0; N]);
+    }
+    let mut stored = std::collections::BTreeMap::new();
+    for (name, kind, rows) in [
+        ("token_embd", types::Q4_K, 64),
+        ("output", types::Q4_K, 64),
+        ("blk.0.attn_q", types::Q4_K, N),
+        ("blk.0.attn_k", types::Q4_K, N / 2),
+        ("blk.0.attn_v", Q6_K, N / 2),
+        ("blk.0.attn_output", types::Q4_K, N),
+        ("blk.0.ffn_gate", types::Q4_K, N),
+        ("blk.0.ffn_up", types::Q4_K, N),
+        ("blk.0.ffn_down", Q6_K, N),
+    ] {
+        let bytes = blocks(kind, rows);
+        gguf = gguf.tensor(&format!("{name}.weight"), kind, &[rows as u64, N as u64], &bytes);
+        stored.insert(name, bytes);
+    }
+    let folder = scratch();
+    let path = folder.path().join("blocks.gguf");
+    std::fs::write(&path, gguf.build()).unwrap();
+    let (_folder, own) = extracted(&path, q4k());
+    let vindex = VindexReader::open(own).unwrap();
+    for (name, from) in [
+        ("lm_head", "output"),
+        ("layers.0.self_attn.q_proj", "blk.0.attn_q"),
+        ("layers.0.self_attn.k_proj", "blk.0.attn_k"),
+        ("layers.0.self_attn.v_proj", "blk.0.attn_v"),
+        ("layers.0.self_attn.o_proj", "blk.0.attn_output"),
+        ("layers.0.mlp.gate_proj", "blk.0.ffn_gate"),
+        ("layers.0.mlp.up_proj", "blk.0.ffn_up"),
+        ("layers.0.mlp.down_proj", "blk.0.ffn_down"),
+    ] {
+        let region = vindex.region(&format!("{name}.weight")).unwrap();
+        let row_bytes = region.row_bytes();
+        let is_paired = name.ends_with("q_proj") || name.ends_with("k_proj");
+        for (row, found) in region.bytes().chunks_exact(row_bytes).enumerate() {
+            // Heads of 64 rows, the two halves of which are interleaved in the file.
+            let at = row % 64;
+            let row = if is_paired { row - at + at % 32 * 2 + at / 32 } else { row };
+            let expected = &stored[from][row * row_bytes..][..row_bytes];
+            match region.dtype() {
+                DType::Q4_K => assert!(found == expected, "{name}, row {row}"),
+                _ => assert!(crate::decode(region.dtype(), found, N) == q6_k(expected), "{name}, row {row}"),
+            }
+        }
     }
 }
