@@ -44,11 +44,17 @@ def generate_places_layers_on_engines() -> None:
     assert any(line.startswith("Once upon a time, there was a little girl") for line in lines), lines
     for arguments, status, message in (
         (["--placement=cpu=3"], 1, "5 layers, found 3"),
+        (["--ffn-budget=1000"], 1, "ffn_budget"),
         (["--placement=cpu"], 2, "engine=layers"),
         (["--placement=cpu=5", "--stages=2"], 2, "cannot be used with"),
     ):
         done = subprocess.run([*GENERATE, "--", *arguments], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == status and message in done.stderr, done
+
+
+def generate_keeps_a_budget() -> None:
+    prompt = ("--max-tokens=12", "--threads=1", "--json")
+    assert json.loads(output(*prompt, "--ffn-budget=300000")[-1])["text"] == json.loads(output(*prompt)[-1])["text"]
 
 
 def plan(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -106,6 +112,7 @@ for example in (
     generate_prints_plan_text_and_speed,
     generate_json_prints_an_event_a_line,
     generate_places_layers_on_engines,
+    generate_keeps_a_budget,
     plan_says_where_and_why,
     vindex_extracts_browses_slices_and_generates,
     a_missing_model_is_an_error_not_a_panic,

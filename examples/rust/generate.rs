@@ -59,6 +59,9 @@ struct Args {
     /// Leave feed-forward blocks and experts to the CPU where the engine would copy them to its device.
     #[arg(long)]
     ffn_on_cpu: bool,
+    /// Bytes of feed-forward weights that may be in memory at a time; all, unless given.
+    #[arg(long)]
+    ffn_budget: Option<u64>,
     /// Tokens the session can hold; the model's own limit, at most 4096, unless given.
     #[arg(long)]
     context: Option<usize>,
@@ -121,6 +124,7 @@ fn load(args: &Args) -> Result<Model, Error> {
     if let Some(context) = args.context {
         options = options.context(context);
     }
+    options.engine_options.ffn_budget = args.ffn_budget.map(ByteSize);
     if !args.json && std::io::stderr().is_terminal() {
         let bar = indicatif::ProgressBar::new(0).with_message("loading layers");
         bar.set_style(indicatif::ProgressStyle::default_bar());

@@ -92,8 +92,8 @@ fn extract(model: &Path, vindex: &Path, options: ExtractOptions) -> skulk::Resul
     }
     let shown = bar.clone();
     let options = options.progress(move |progress| {
-        shown.set_length(progress.total.bytes());
-        shown.set_position(progress.done.bytes());
+        shown.set_length(progress.bytes_total.bytes());
+        shown.set_position(progress.bytes_done.bytes());
         shown.set_message(progress.file.clone());
     });
     let writer = VindexWriter::new(&*checkpoint, options)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 
 use pyo3::prelude::*;
-use skulk::vindex::{ExtractOptions, ExtractProgress, VindexLevel, VindexStorage, VindexWriter};
+use skulk::vindex::{ExtractOptions, VindexLevel, VindexProgress, VindexStorage, VindexWriter};
 
 use crate::cancel::CancelToken;
 use crate::convert::{choice, unsigned};
@@ -52,16 +52,14 @@ pub(crate) fn extract<'py>(
     if let Some(threads) = threads {
         options.threads = unsigned("threads", threads)?;
     }
-    let work = |cancel, steps: Sender<ExtractProgress>| {
+    let work = |cancel, steps: Sender<VindexProgress>| {
         let options = options.cancel(cancel).progress(move |step| {
             let _ = steps.send(step.clone());
         });
         let checkpoint = skulk::open_checkpoint(source)?;
         VindexWriter::new(&*checkpoint, options)?.write(target)
     };
-    let report = run(py, cancel, work, |step| {
-        tell(py, progress.as_ref(), &step.file, step.layer, step.done.bytes(), step.total.bytes())
-    })?;
+    let report = run(py, cancel, work, |step| tell(py, progress.as_ref(), &step))?;
     let files = report
         .files
         .iter()

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 
 use pyo3::prelude::*;
-use skulk::vindex::{VerifyOptions, VerifyProgress, VerifyReport, VindexPart, verify_vindex as verify};
+use skulk::vindex::{VerifyOptions, VerifyReport, VindexPart, VindexProgress, verify_vindex as verify};
 
 use crate::cancel::CancelToken;
 use crate::convert::unsigned;
@@ -31,24 +31,22 @@ pub(crate) fn verify_vindex<'py>(
     if let Some(threads) = threads {
         options.threads = unsigned("threads", threads)?;
     }
-    let work = |cancel, steps: Sender<VerifyProgress>| {
+    let work = |cancel, steps: Sender<VindexProgress>| {
         verify(
             path,
             &options.cancel(cancel).progress(move |step| {
-                let _ = steps.send(step);
+                let _ = steps.send(step.clone());
             }),
         )
     };
-    let report = run(py, cancel, work, |step| {
-        tell(py, progress.as_ref(), &step.file, None, step.bytes_done, step.bytes_total)
-    })?;
+    let report = run(py, cancel, work, |step| tell(py, progress.as_ref(), &step))?;
     verify_report(py, &report)
 }
 
 fn verify_report<'py>(py: Python<'py>, report: &VerifyReport) -> PyResult<Bound<'py, PyAny>> {
     let files = report.files.iter().map(|file| {
         let part = file.part.map(VindexPart::as_str);
-        data(py, "VerifiedFile", (&file.name, part, file.bytes, file.status.as_str()))
+        data(py, "VerifiedFile", (&file.name, part, file.bytes.bytes(), file.status.as_str()))
     });
     let problems = report.problems.iter().map(|problem| {
         let range = problem.range.as_ref().map(|range| (range.start, range.end));
@@ -56,5 +54,6 @@ fn verify_report<'py>(py: Python<'py>, report: &VerifyReport) -> PyResult<Bound<
         data(py, "VerifyProblem", (&problem.file, range, kind, &problem.tensor, &problem.message, text))
     });
     let (files, problems) = (files.collect::<PyResult<Vec<_>>>()?, problems.collect::<PyResult<Vec<_>>>()?);
-    data(py, "VerifyReport", (&report.path, files, problems, report.bytes_read, report.to_string()))
+    let (read, text) = (report.bytes_read.bytes(), report.to_string());
+    data(py, "VerifyReport", (&report.path, files, problems, read, text))
 }

@@ -9,7 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 use skulk::vindex::{
     Band, DescribeOptions, PartFile, RelationsOptions, SelectOptions, SelectOrder, SliceCopy, SliceOptions,
-    SlicePreset, SliceProgress, VindexBrowser, VindexPart, WalkOptions,
+    SlicePreset, VindexBrowser, VindexPart, VindexProgress, WalkOptions,
 };
 use skulk::{Checkpoint, EngineOptions, VindexReader};
 
@@ -134,22 +134,20 @@ impl Vindex {
         if let Some(threads) = threads {
             options.threads = unsigned("threads", threads)?;
         }
-        let work = |cancel, steps: Sender<SliceProgress>| {
+        let work = |cancel, steps: Sender<VindexProgress>| {
             let options = options.cancel(cancel).progress(move |step| {
-                let _ = steps.send(step);
+                let _ = steps.send(step.clone());
             });
             self.reader.slice(target, &options)
         };
-        let report = run(py, cancel, work, |step| {
-            tell(py, progress.as_ref(), &step.file, None, step.bytes_done, step.bytes_total)
-        })?;
+        let report = run(py, cancel, work, |step| tell(py, progress.as_ref(), &step))?;
         let files = report
             .files
             .iter()
-            .map(|file| data(py, "SlicedFile", (&file.name, file.bytes, file.method.as_str())));
+            .map(|file| data(py, "SlicedFile", (&file.name, file.bytes.bytes(), file.method.as_str())));
         let files = files.collect::<PyResult<Vec<_>>>()?;
         let lacks: Vec<_> = report.lacks.iter().map(|part| part.as_str()).collect();
-        let (bytes, written, text) = (report.bytes(), report.written(), report.to_string());
+        let (bytes, written, text) = (report.bytes().bytes(), report.written().bytes(), report.to_string());
         data(py, "SliceReport", (&report.target, files, &report.left_out, lacks, bytes, written, text))
     }
 
@@ -335,14 +333,12 @@ impl Region {
 pub(crate) fn tell(
     py: Python<'_>,
     progress: Option<&Bound<'_, PyAny>>,
-    file: &str,
-    layer: Option<usize>,
-    done: u64,
-    total: u64,
+    step: &VindexProgress,
 ) -> PyResult<()> {
     let Some(progress) = progress else { return Ok(()) };
-    let part = VindexPart::of(file).map(VindexPart::as_str);
-    progress.call1((data(py, "VindexProgress", (file, part, layer, done, total))?,)).map(drop)
+    let part = step.part().map(VindexPart::as_str);
+    let fields = (&step.file, part, step.layer, step.bytes_done.bytes(), step.bytes_total.bytes());
+    progress.call1((data(py, "VindexProgress", fields)?,)).map(drop)
 }
 
 /// An instance of a dataclass of `skulk.vindex`.

@@ -190,12 +190,12 @@ pub struct ShardEstimate {
     pub kv_cache: ByteSize,
 }
 
-/// What an engine with [`EngineOptions::ffn_budget`](crate::EngineOptions::ffn_budget) keeps in memory of
-/// feed-forward weights, of all shards it has loaded. The unit is the block of a dense layer, or one expert. It counts
-/// with its stored bytes from when it is asked for, whether its pages were in memory before or not, until its pages are let
-/// go; a system without that, as Windows, keeps them until it needs the memory. Beside what counts, up to 64 KiB of
-/// pages stay at each end of an expert whose neighbours in the file are stacked with it. What was let go stays in the system's
-/// cache for as long as nobody needs the memory.
+/// What an engine with [`EngineOptions::ffn_budget`](crate::EngineOptions::ffn_budget) keeps in memory of feed-forward
+/// weights, of all shards it has loaded. The unit is the block of a dense layer, or one expert. It counts with its
+/// stored bytes from when it is asked for, whether its pages were in memory before or not, until its pages are let go;
+/// a system without that, as Windows, keeps them until it needs the memory. Beside what counts, up to 64 KiB of pages
+/// stay at each end of an expert whose neighbours in the file are stacked with it. What was let go stays in the
+/// system's cache for as long as nobody needs the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FfnMemory {
@@ -203,8 +203,8 @@ pub struct FfnMemory {
     pub budget: ByteSize,
     /// What is.
     pub in_memory: ByteSize,
-    /// The most that ever was. Above the budget only on `candle-cpu`, by one unit for each further step that computed at the
-    /// same time.
+    /// The most that ever was. Above the budget only on `candle-cpu`, by one unit for each further step that computed
+    /// at the same time.
     pub peak: ByteSize,
     /// What was let go, all in all.
     pub let_go: ByteSize,

@@ -13,9 +13,9 @@
 //! While a dense block is computed, the next one is asked for, where both fit together; it counts too.
 //!
 //! A unit that a step computes with never goes. Steps of engine `cpu`, and those beside a device, run one after the
-//! other, so that there is always something that can go. Where steps run at the same time, as on `candle-cpu`, and what they
-//! compute with fills the budget, nobody waits for anybody: each further step may take one unit above it, which goes
-//! as soon as it can.
+//! other, so that there is always something that can go. Where steps run at the same time, as on `candle-cpu`, and what
+//! they compute with fills the budget, nobody waits for anybody: each further step may take one unit above it, which
+//! goes as soon as it can.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

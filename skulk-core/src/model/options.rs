@@ -3,8 +3,6 @@
 use crate::bytes::ByteSize;
 use crate::engine::Precision;
 use crate::error::{Error, ErrorKind, Result};
-#[allow(unused_imports, reason = "for links in the documentation")]
-use crate::model::{candle_cpu, cpu, wgpu};
 use crate::weights::Memory;
 
 /// Options of an engine.
@@ -17,27 +15,30 @@ pub struct EngineOptions {
     pub precision: Precision,
     /// Where weights lie that are used in place; those that are copied to a device are only mapped.
     pub memory: Memory,
-    /// Engine [`cpu`] only: keeps a 4-bit copy of a large head, little more than half of an 8-bit one.
+    /// Engine [`cpu`](super::cpu) only: keeps a 4-bit copy of a large head, little more than half of an 8-bit one.
     /// When only the largest logits are asked for, as greedy decoding and top-k sampling do, it rules out
     /// all rows of the head but a few, within proven bounds: results are the same, in every bit, and
     /// most of the head is not read.
     pub screen_head: bool,
-    /// Engine [`wgpu`] only: memory that may be reserved on the device; `None`: what its driver gives.
+    /// Engine [`wgpu`](super::wgpu) only: memory that may be reserved on the device; `None`: what its driver gives.
     pub device_memory: Option<ByteSize>,
-    /// Engines that copy weights to a device only; [`cpu`] and [`candle_cpu`] have nothing to change.
-    /// Weights of feed-forward blocks and experts, most of a model's, stay where [`memory`](Self::memory)
-    /// says, and are computed there by the kernels of [`cpu`], with [`threads`](Self::threads) and
-    /// [`precision`](Self::precision) as given here. In each layer activations go to the CPU and back once.
+    /// Engines that copy weights to a device only; [`cpu`](super::cpu) and [`candle_cpu`](super::candle_cpu) have
+    /// nothing to change. Weights of feed-forward blocks and experts, most of a model's, stay where
+    /// [`memory`](Self::memory) says, and are computed there by the kernels of [`cpu`](super::cpu), with
+    /// [`threads`](Self::threads) and [`precision`](Self::precision) as given here. In each layer activations go to the
+    /// CPU and back once.
     pub ffn_on_cpu: bool,
-    /// Weights of feed-forward blocks and experts that the CPU computes where they are stored: those of [`cpu`] and
-    /// [`candle_cpu`], and what other engines leave to it with [`ffn_on_cpu`](Self::ffn_on_cpu). With a budget they stay in
-    /// their file's map, whatever [`memory`](Self::memory) says about the rest, and at most so many bytes of them are
-    /// in memory at a time, of all that one engine has loaded; `None`: no such limit. Results do not depend on it.
-    /// See [`FfnMemory`](crate::engine::FfnMemory) for what counts.
+    /// Weights of feed-forward blocks and experts that the CPU computes where they are stored: those of
+    /// [`cpu`](super::cpu) and [`candle_cpu`](super::candle_cpu), and what other engines leave to it with
+    /// [`ffn_on_cpu`](Self::ffn_on_cpu). With a budget they stay in their file's map, whatever [`memory`](Self::memory)
+    /// says about the rest, and at most so many bytes of them are in memory at a time, of all that one engine has
+    /// loaded; `None`: no such limit. Results do not depend on it. See [`FfnMemory`](crate::engine::FfnMemory) for what
+    /// counts.
     pub ffn_budget: Option<ByteSize>,
-    /// Engine [`cpu`], and what others leave to the CPU with [`ffn_on_cpu`](Self::ffn_on_cpu): of each dense
-    /// feed-forward block a row takes only so many features, those with the largest gate scores. The rest counts as zero:
-    /// logits are others than the model's, see [`Model::divergence`](crate::Model::divergence). `None`: all of them.
+    /// Engine [`cpu`](super::cpu), and what others leave to the CPU with [`ffn_on_cpu`](Self::ffn_on_cpu): of each
+    /// dense feed-forward block a row takes only so many features, those with the largest gate scores. The rest counts
+    /// as zero: logits are others than the model's, see [`Model::divergence`](crate::Model::divergence). `None`: all of
+    /// them.
     pub ffn_top_features: Option<usize>,
 }
 
@@ -149,7 +150,7 @@ impl EngineOptions {
 /// Who computes an engine's feed-forward blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ffn {
-    /// The kernels of engine [`cpu`].
+    /// The kernels of engine [`cpu`](super::cpu).
     OnCpu,
     /// Other kernels that use weights where they are stored.
     InPlace,

@@ -32,7 +32,8 @@ pub struct LayerHeader {
 /// lengths are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerEntry {
-    /// Offset of the gate rows, behind which the up rows lie: `[2 · intermediate, hidden]`, rows as they are, or padded.
+    /// Offset of the gate rows, behind which the up rows lie: `[2 · intermediate, hidden]`, rows as they are, or
+    /// padded.
     pub gate_up_offset: u64,
     /// Their length.
     pub gate_up_len: u64,

@@ -17,6 +17,7 @@ mod layer_file;
 mod manifest;
 mod parts;
 mod place;
+mod progress;
 mod ranges;
 mod reader;
 mod slice;
@@ -30,9 +31,7 @@ pub use browse::{
 };
 pub use contents::{PartFile, PartInfo};
 pub use down_meta::{DownMeta, FeatureTokens};
-pub use extract::{
-    ExtractCallback, ExtractFile, ExtractOptions, ExtractProgress, ExtractReport, VindexStorage, VindexWriter,
-};
+pub use extract::{ExtractFile, ExtractOptions, ExtractReport, VindexStorage, VindexWriter};
 pub use files::VindexPart;
 pub use index::{
     SkulkExtra, SliceExtra, VindexBands, VindexIndex, VindexLayer, VindexLevel, VindexModel, VindexMoe,
@@ -40,11 +39,11 @@ pub use index::{
 };
 pub use layer_file::{LayerEntry, LayerHeader};
 pub use manifest::{QuantEntry, WeightEntry, WeightKind, read_quant_manifest, read_weight_manifest};
+pub use progress::{VindexCallback, VindexProgress};
 pub use reader::{VindexMetadata, VindexReader};
-pub use slice::{SliceCopy, SliceMethod, SliceOptions, SlicePreset, SliceProgress, SliceReport, SlicedFile};
+pub use slice::{SliceCopy, SliceMethod, SliceOptions, SlicePreset, SliceReport, SlicedFile};
 pub use verify::{
-    VerifiedFile, VerifyKind, VerifyOptions, VerifyProblem, VerifyProgress, VerifyReport, VerifyStatus,
-    verify_vindex,
+    VerifiedFile, VerifyKind, VerifyOptions, VerifyProblem, VerifyReport, VerifyStatus, verify_vindex,
 };
 
 pub(crate) use files::INDEX;

@@ -119,7 +119,8 @@ impl VindexReader {
     }
 
     /// Parts that the whole vindex has and this folder lacks. A slice that this library made says so itself; of other
-    /// folders, it is what a vindex of their kind has, what their manifests list, and what their index has checksums of.
+    /// folders, it is what a vindex of their kind has, what their manifests list, and what their index has checksums
+    /// of.
     pub fn lacks(&self) -> Vec<VindexPart> {
         let is_there = |name: &str| self.path.join(name).exists();
         lacking(self.index(), is_there, self.absent.values().map(String::as_str)).into_iter().collect()

@@ -4,8 +4,8 @@ use skulk::{CancelToken, Checkpoint, KvType, LoadOptions, Model, Precision, Vind
 
 use crate::{copy, pairs, values};
 
-/// Rows of one file are columns of the other, each quantised for itself: LARQL's 4 bits lose about a fourteenth, along the
-/// row other bits than along the column. So predictions differ, but by less than half of what leaving out half of
+/// Rows of one file are columns of the other, each quantised for itself: LARQL's 4 bits lose about a fourteenth, along
+/// the row other bits than along the column. So predictions differ, but by less than half of what leaving out half of
 /// the features costs.
 #[test]
 fn rows_by_features_are_columns_of_down() {

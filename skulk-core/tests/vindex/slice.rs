@@ -146,7 +146,7 @@ fn presets_take_what_larqls_take_and_what_these_lose() {
             for (file, len) in &found {
                 assert!(file == "index.json" || expected[file] == *len, "{file}");
             }
-            assert_eq!(report.bytes(), found.values().sum::<u64>());
+            assert_eq!(report.bytes().bytes(), found.values().sum::<u64>());
             assert_eq!(report.files.iter().map(|file| file.name.clone()).collect::<Vec<_>>(), names(&found));
             sound(target.path());
         }
@@ -342,10 +342,10 @@ fn weights_are_linked_and_texts_are_copied() {
             assert_eq!(file.method == SliceMethod::Linked, same, "{}", file.name);
             assert_eq!(file.method == SliceMethod::Rewritten, file.name == "index.json");
             if matches!(file.method, SliceMethod::Copied | SliceMethod::Rewritten) {
-                written += file.bytes;
+                written += file.bytes.bytes();
             }
         }
-        assert_eq!(report.written(), written);
+        assert_eq!(report.written().bytes(), written);
         assert!(report.to_string().contains(if is_linked { "linked" } else { "norms.bin" }), "{report}");
         assert_eq!(tensors(&target), tensors(folder.path()));
         std::fs::remove_dir_all(&target).unwrap();
@@ -428,7 +428,7 @@ fn nothing_is_left_of_what_was_not_finished() {
     let halfway =
         SliceOptions::default().threads(1).copy(SliceCopy::Copy).cancel(token).progress(move |progress| {
             assert!(progress.bytes_done <= progress.bytes_total);
-            if progress.bytes_done * 2 > progress.bytes_total {
+            if progress.bytes_done.bytes() * 2 > progress.bytes_total.bytes() {
                 inner.cancel();
             }
         });

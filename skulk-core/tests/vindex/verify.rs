@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use skulk::vindex::{VerifyKind, VerifyOptions, VerifyReport, VerifyStatus, verify_vindex};
-use skulk::{CancelToken, ErrorKind, VindexReader};
+use skulk::{ByteSize, CancelToken, ErrorKind, VindexReader};
 
 use crate::mixture::mixture;
 use crate::{copy, fixtures, pairs};
@@ -95,9 +95,9 @@ fn what_larql_made_is_sound() {
         let status = |name: &str| report.files.iter().find(|file| file.name == name).unwrap().status;
         assert_eq!(status("embeddings.bin"), VerifyStatus::Verified);
         assert_eq!(status("tokenizer.json"), VerifyStatus::Checked);
-        assert!(report.bytes_read > 0 && report.to_string().contains("sound"), "{report}");
+        assert!(report.bytes_read.bytes() > 0 && report.to_string().contains("sound"), "{report}");
         let nothing = verify_vindex(&made, &VerifyOptions::default().hashes(false)).unwrap();
-        assert!(nothing.is_sound() && nothing.bytes_read == 0, "{nothing}");
+        assert!(nothing.is_sound() && nothing.bytes_read.bytes() == 0, "{nothing}");
     }
 }
 
@@ -166,7 +166,7 @@ fn files_that_are_missing_are_found() {
         let report = verify(folder.path());
         problem(&report, name, VerifyKind::Missing);
         let file = report.files.iter().find(|file| file.name == *name).unwrap();
-        assert_eq!((file.status, file.bytes), (VerifyStatus::Missing, 0));
+        assert_eq!((file.status, file.bytes), (VerifyStatus::Missing, ByteSize(0)));
         // Without hashes, by what the index and the manifests make one expect.
         std::fs::remove_file(folder.path().join("skulk_hashes.json")).unwrap();
         let report = verify(folder.path());
@@ -468,7 +468,7 @@ fn links_that_lead_out_are_told() {
 #[test]
 fn work_is_reported_and_ends_when_cancelled() {
     let folder = folder();
-    let most = std::sync::Arc::new(std::sync::Mutex::new((0, 0)));
+    let most = std::sync::Arc::new(std::sync::Mutex::new((ByteSize(0), ByteSize(0))));
     let seen = most.clone();
     let options = all().threads(2).progress(move |progress| {
         let mut seen = seen.lock().unwrap();

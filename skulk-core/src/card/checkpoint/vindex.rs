@@ -28,6 +28,7 @@ pub(super) fn card(path: &Path) -> Result<ModelCard> {
     let nothing = Value::Null;
     let section = |key: &str| index.get(key).unwrap_or(&nothing);
     let (source, model) = (section("source"), section("model_config"));
+    let config = section("skulk").get("config").unwrap_or(&nothing);
     let family = text(&index, "family").ok_or_else(|| invalid("family", "the model's family"))?;
     let repository = text(source, "huggingface_repo").filter(|id| name::in_repository(id).is_some());
     let base_model = repository.as_deref().and_then(name::in_repository).unwrap_or_default().to_owned();
@@ -39,8 +40,8 @@ pub(super) fn card(path: &Path) -> Result<ModelCard> {
             .and_then(|n| u64::try_from(n).ok())
             .ok_or_else(|| invalid("hidden_size", "a whole number"))?,
         num_key_value_heads: number(model, "num_kv_heads").and_then(|n| u64::try_from(n).ok()),
-        // Not part of the format.
-        context_length: 0,
+        // LARQL does not keep it.
+        context_length: number(config, "max_position_embeddings").unwrap_or(0),
         supports_tensor: false,
         model_type: text(model, "model_type").unwrap_or(family),
         quantization: quantization(&index).to_owned(),

@@ -6,6 +6,7 @@ use crate::ids::TokenId;
 use crate::vindex::down_meta::{DownMeta, FeatureTokens};
 use crate::vindex::files::{DOWN_META, DOWN_META_LINES};
 use crate::vindex::folder::Folder;
+use crate::vindex::parts::found_in;
 use crate::vindex::{VindexPart, VindexReader};
 use crate::weights::Checkpoint;
 
@@ -119,5 +120,5 @@ fn read(reader: &VindexReader) -> Result<DownMeta> {
     )
     .with("file", reader.path().join(DOWN_META).display())
     .with("part", VindexPart::DownMeta.as_str())
-    .with_hint("it is part of every level; the slices server, browse and all"))
+    .with_hint(format!("it is part of {}", found_in(VindexPart::DownMeta, reader.index()))))
 }

@@ -19,9 +19,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-pub use options::{
-    ExtractCallback, ExtractFile, ExtractOptions, ExtractProgress, ExtractReport, VindexStorage,
-};
+pub use options::{ExtractFile, ExtractOptions, ExtractReport, VindexStorage};
 
 use self::feature_tokens::empty_tokens;
 use self::keys::Keys;

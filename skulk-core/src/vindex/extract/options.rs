@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
-use crate::vindex::{VindexLevel, VindexPart, check_threads};
+use crate::vindex::{VindexCallback, VindexLevel, VindexPart, VindexProgress, check_threads};
 use crate::weights::DType;
 
 /// How the weights of a vindex are stored.
@@ -58,9 +58,6 @@ impl fmt::Display for VindexStorage {
     }
 }
 
-/// Called with each step of an extraction, on the thread that called [`write`](super::VindexWriter::write).
-pub type ExtractCallback = Arc<dyn Fn(&ExtractProgress) + Send + Sync>;
-
 /// Options of an extraction.
 ///
 /// ```
@@ -90,8 +87,8 @@ pub struct ExtractOptions {
     pub name: Option<String>,
     /// Threads that compute; bytes do not depend on it.
     pub threads: usize,
-    /// Told about each step.
-    pub progress: Option<ExtractCallback>,
+    /// Told about each step, on the thread that called [`write`](super::VindexWriter::write).
+    pub progress: Option<VindexCallback>,
     /// Ends the extraction; another one continues it.
     pub cancel: CancelToken,
     /// Begin anew where an extraction was interrupted.
@@ -179,7 +176,7 @@ impl ExtractOptions {
 
     /// Tells `callback` about each step.
     #[must_use]
-    pub fn progress(mut self, callback: impl Fn(&ExtractProgress) + Send + Sync + 'static) -> Self {
+    pub fn progress(mut self, callback: impl Fn(&VindexProgress) + Send + Sync + 'static) -> Self {
         self.progress = Some(Arc::new(callback));
         self
     }
@@ -245,22 +242,6 @@ impl fmt::Debug for ExtractOptions {
             .field("restart", &self.restart)
             .finish_non_exhaustive()
     }
-}
-
-/// How far an extraction is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ExtractProgress {
-    /// The file that is being written, by its path in the folder.
-    pub file: String,
-    /// The part of the model that it belongs to.
-    pub part: VindexPart,
-    /// The layer that is being written, where the file has layers.
-    pub layer: Option<usize>,
-    /// Bytes that are written, those of an earlier run included.
-    pub done: ByteSize,
-    /// Bytes of all files together, but for the index and the hashes, which are written last.
-    pub total: ByteSize,
 }
 
 /// A file of a vindex.

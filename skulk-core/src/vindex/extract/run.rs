@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::VindexWriter;
 use super::index_json::index_json;
-use super::options::{ExtractFile, ExtractProgress, ExtractReport};
+use super::options::{ExtractFile, ExtractReport};
 use super::output::{Output, is_whole};
 use super::plan::{Content, PlanFile, Section};
 use super::source::{Source, SourceTensor};
@@ -22,7 +22,7 @@ use crate::engine::cpu::Nearest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::vindex::files::{EMBEDDINGS, HASHES, INDEX};
 use crate::vindex::hashes::{FileHasher, Hashes};
-use crate::vindex::{VindexPart, thread_pool};
+use crate::vindex::{VindexPart, VindexProgress, thread_pool};
 use crate::weights::io_error;
 
 /// Bytes of a file that are copied at a time.
@@ -202,13 +202,7 @@ impl<'a> Run<'a> {
 
     fn tell(&self, file: &PlanFile, layer: Option<usize>) -> Result<()> {
         if let Some(progress) = &self.writer.options.progress {
-            progress(&ExtractProgress {
-                file: file.name.clone(),
-                part: file.part,
-                layer,
-                done: ByteSize(self.done),
-                total: ByteSize(self.total),
-            });
+            progress(&VindexProgress::new(&file.name, layer, self.done, self.total));
         }
         self.cancel().check()
     }

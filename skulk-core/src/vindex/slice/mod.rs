@@ -8,7 +8,7 @@ mod preset;
 mod select;
 mod transfer;
 
-pub use options::{SliceCopy, SliceMethod, SliceOptions, SliceProgress, SliceReport, SlicedFile};
+pub use options::{SliceCopy, SliceMethod, SliceOptions, SliceReport, SlicedFile};
 pub use preset::SlicePreset;
 
 use std::path::Path;
@@ -22,7 +22,8 @@ use self::transfer::Transfer;
 use super::files::HASHES;
 use super::folder::Folder;
 use super::hashes::{FileHasher, FileHashes, Hashes};
-use super::{INDEX, VindexReader, thread_pool};
+use super::{INDEX, VindexProgress, VindexReader, thread_pool};
+use crate::bytes::ByteSize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Checkpoint;
 use crate::weights::mmap::io_error;
@@ -46,8 +47,9 @@ impl VindexReader {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for 0 threads and more than 1,024, for layers and experts that the model does not have, for experts of models
-    /// without, for files that cannot be cut, and for a `target` that is there and not an empty folder;
+    /// [`ErrorKind::InvalidArgument`] for 0 threads and more than 1,024, for layers and experts that the model does not
+    /// have, for experts of models without, for files that cannot be cut, and for a `target` that is there and not an
+    /// empty folder;
     /// [`ErrorKind::TensorMissing`] for a part, layers or experts that this folder lacks;
     /// [`ErrorKind::CheckpointInvalid`] and [`ErrorKind::CheckpointTruncated`] for damaged files and files that lead
     /// out of the folder; [`ErrorKind::FileIo`]; [`ErrorKind::Cancelled`].
@@ -67,9 +69,9 @@ impl VindexReader {
         let done = AtomicU64::new(0);
         let transfer = |file: &Planned| {
             let step = |bytes: u64| {
-                let bytes_done = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+                let done = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
                 if let Some(progress) = &options.progress {
-                    progress(SliceProgress { file: file.name.clone(), bytes_done, bytes_total: total });
+                    progress(&VindexProgress::new(&file.name, None, done, total));
                 }
             };
             Transfer { copy: options.copy, cancel: &options.cancel, step: &step }.run(file, work.path())
@@ -103,7 +105,7 @@ impl VindexReader {
         let mut put = |name: &str, text: &[u8]| -> Result<()> {
             let path = work.path().join(name);
             std::fs::write(&path, text).map_err(|e| io_error(e, &path, "write"))?;
-            let (name, bytes) = (name.to_owned(), text.len() as u64);
+            let (name, bytes) = (name.to_owned(), ByteSize(text.len() as u64));
             report.files.push(SlicedFile { name, bytes, method: SliceMethod::Rewritten });
             Ok(())
         };

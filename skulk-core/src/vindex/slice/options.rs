@@ -9,11 +9,8 @@ use std::sync::Arc;
 use super::SlicePreset;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
-use crate::vindex::VindexPart;
 use crate::vindex::parts::listed;
-
-/// Called with how far the work is.
-type OnProgress = Arc<dyn Fn(SliceProgress) + Send + Sync>;
+use crate::vindex::{VindexCallback, VindexPart, VindexProgress};
 
 /// What a slice shall hold, and how it is made.
 #[derive(Clone)]
@@ -34,7 +31,7 @@ pub struct SliceOptions {
     /// Files that are worked on at a time.
     pub threads: usize,
     /// Called every few megabytes, from any thread.
-    pub progress: Option<OnProgress>,
+    pub progress: Option<VindexCallback>,
     /// Ends the work when it is cancelled.
     pub cancel: CancelToken,
 }
@@ -109,10 +106,10 @@ impl SliceOptions {
         self
     }
 
-    /// Calls `report` every few megabytes.
+    /// Calls `callback` every few megabytes.
     #[must_use]
-    pub fn progress(mut self, report: impl Fn(SliceProgress) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Arc::new(report));
+    pub fn progress(mut self, callback: impl Fn(&VindexProgress) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Arc::new(callback));
         self
     }
 
@@ -135,18 +132,6 @@ impl fmt::Debug for SliceOptions {
             .field("threads", &self.threads)
             .finish_non_exhaustive()
     }
-}
-
-/// How far a slice is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SliceProgress {
-    /// The file that was worked on.
-    pub file: String,
-    /// Bytes of the slice that are there, of all files together.
-    pub bytes_done: u64,
-    /// Bytes of the whole slice.
-    pub bytes_total: u64,
 }
 
 /// How a file came into a slice.
@@ -182,7 +167,7 @@ pub struct SlicedFile {
     /// Its path in the folder, with `/` between its parts.
     pub name: String,
     /// Its length.
-    pub bytes: u64,
+    pub bytes: ByteSize,
     /// How it came there.
     pub method: SliceMethod,
 }
@@ -203,12 +188,12 @@ pub struct SliceReport {
 
 impl SliceReport {
     /// Bytes of all its files.
-    pub fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> ByteSize {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
     /// Bytes that were written, and take place on the disk: those of files that are neither linked nor cloned.
-    pub fn written(&self) -> u64 {
+    pub fn written(&self) -> ByteSize {
         let is_new = |file: &&SlicedFile| matches!(file.method, SliceMethod::Copied | SliceMethod::Rewritten);
         self.files.iter().filter(is_new).map(|file| file.bytes).sum()
     }
@@ -216,19 +201,13 @@ impl SliceReport {
 
 impl fmt::Display for SliceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (all, written) = (ByteSize(self.bytes()), ByteSize(self.written()));
+        let (all, written) = (self.bytes(), self.written());
         write!(f, "{}: {all}, {written} of them written", self.target.display())?;
         if !self.lacks.is_empty() {
             write!(f, "; it lacks {}", listed(self.lacks.iter().map(|part| part.as_str())))?;
         }
         for file in &self.files {
-            write!(
-                f,
-                "\n{:>12}  {:<9}  {}",
-                ByteSize(file.bytes).to_string(),
-                file.method.as_str(),
-                file.name
-            )?;
+            write!(f, "\n{:>12}  {:<9}  {}", file.bytes.to_string(), file.method.as_str(), file.name)?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::plan::{Piece, Planned};
 use super::{SliceCopy, SliceMethod, SlicedFile};
+use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::vindex::hashes::{FileHasher, FileHashes};
@@ -35,7 +36,7 @@ impl Transfer<'_> {
             Some(pieces) => (SliceMethod::Rewritten, Some(self.rewrite(&file.path, pieces, &to)?)),
             None => (self.whole(file, &to)?, None),
         };
-        Ok((SlicedFile { name: file.name.clone(), bytes: file.len(), method }, hashes))
+        Ok((SlicedFile { name: file.name.clone(), bytes: ByteSize(file.len()), method }, hashes))
     }
 
     fn whole(&self, file: &Planned, to: &Path) -> Result<SliceMethod> {

@@ -7,7 +7,7 @@ mod report;
 mod structure;
 mod values;
 
-pub use options::{VerifyOptions, VerifyProgress};
+pub use options::VerifyOptions;
 pub use report::{VerifiedFile, VerifyKind, VerifyProblem, VerifyReport, VerifyStatus};
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use rayon::prelude::*;
 
 use super::folder::{Folder, Listed};
 use super::hashes::Hashes;
-use super::{INDEX, VindexIndex, VindexReader, check_threads, no_index, thread_pool};
+use super::{INDEX, VindexIndex, VindexProgress, VindexReader, check_threads, no_index, thread_pool};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Checkpoint;
 
@@ -43,9 +43,9 @@ const PIECE: usize = 1 << 20;
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::FileNotFound`] without an `index.json`, [`ErrorKind::InvalidArgument`] for 0 threads and more than 1,024,
-/// [`ErrorKind::EngineFailed`] when they cannot be started, [`ErrorKind::Cancelled`], and [`ErrorKind::FileIo`] when the
-/// folder cannot be listed.
+/// [`ErrorKind::FileNotFound`] without an `index.json`, [`ErrorKind::InvalidArgument`] for 0 threads and more than
+/// 1,024, [`ErrorKind::EngineFailed`] when they cannot be started, [`ErrorKind::Cancelled`], and [`ErrorKind::FileIo`]
+/// when the folder cannot be listed.
 pub fn verify_vindex(path: impl AsRef<Path>, options: &VerifyOptions) -> Result<VerifyReport> {
     let path = path.as_ref();
     options.cancel.check()?;
@@ -200,9 +200,9 @@ impl Work<'_> {
             Task::Meta(task) => task.file,
         };
         let mut step = |bytes: usize| {
-            let bytes_done = self.done.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+            let done = self.done.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
             if let Some(progress) = &self.options.progress {
-                progress(VerifyProgress { file: file.to_owned(), bytes_done, bytes_total: self.total });
+                progress(&VindexProgress::new(file, None, done, self.total));
             }
             self.options.cancel.check()
         };

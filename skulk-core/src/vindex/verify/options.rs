@@ -4,9 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::cancel::CancelToken;
-
-/// Called with how far the work is.
-type OnProgress = Arc<dyn Fn(VerifyProgress) + Send + Sync>;
+use crate::vindex::{VindexCallback, VindexProgress};
 
 /// What [`verify_vindex`](super::verify_vindex) looks at.
 #[derive(Clone)]
@@ -18,8 +16,8 @@ pub struct VerifyOptions {
     pub values: bool,
     /// Pieces of files that are looked at at a time.
     pub threads: usize,
-    /// Called every megabyte or so, from any thread.
-    pub progress: Option<OnProgress>,
+    /// Called every megabyte or so, from any thread. Bytes that are looked at twice count twice.
+    pub progress: Option<VindexCallback>,
     /// Ends the work when it is cancelled.
     pub cancel: CancelToken,
 }
@@ -54,10 +52,10 @@ impl VerifyOptions {
         self
     }
 
-    /// Calls `report` every megabyte or so.
+    /// Calls `callback` every megabyte or so.
     #[must_use]
-    pub fn progress(mut self, report: impl Fn(VerifyProgress) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Arc::new(report));
+    pub fn progress(mut self, callback: impl Fn(&VindexProgress) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Arc::new(callback));
         self
     }
 
@@ -77,16 +75,4 @@ impl fmt::Debug for VerifyOptions {
             .field("threads", &self.threads)
             .finish_non_exhaustive()
     }
-}
-
-/// How far a verification is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct VerifyProgress {
-    /// The file that was read.
-    pub file: String,
-    /// Bytes that were looked at, of all files together. One that is looked at twice counts twice.
-    pub bytes_done: u64,
-    /// Bytes that will be.
-    pub bytes_total: u64,
 }

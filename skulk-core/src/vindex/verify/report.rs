@@ -161,7 +161,7 @@ pub struct VerifiedFile {
     /// The part that it belongs to; `None` for files that are not a vindex's, which are not looked at.
     pub part: Option<VindexPart>,
     /// Its length; 0 for one that is missing.
-    pub bytes: u64,
+    pub bytes: ByteSize,
     /// How it was found.
     pub status: VerifyStatus,
 }
@@ -177,7 +177,7 @@ pub struct VerifyReport {
     /// What is wrong, by file and place.
     pub problems: Vec<VerifyProblem>,
     /// Bytes that were read for hashes and numbers.
-    pub bytes_read: u64,
+    pub bytes_read: ByteSize,
 }
 
 impl VerifyReport {
@@ -189,7 +189,7 @@ impl VerifyReport {
     ) -> Self {
         let place = |problem: &VerifyProblem| (problem.file.clone(), problem.range.as_ref().map(|r| r.start));
         problems.sort_by_cached_key(place);
-        Self { path: path.to_owned(), files, problems, bytes_read }
+        Self { path: path.to_owned(), files, problems, bytes_read: ByteSize(bytes_read) }
     }
 
     /// Whether nothing is wrong.
@@ -211,7 +211,7 @@ impl fmt::Display for VerifyReport {
             "{}: {state}; {} files, hashes of {verified} compared, {} read",
             self.path.display(),
             self.files.len(),
-            ByteSize(self.bytes_read)
+            self.bytes_read
         )?;
         self.problems.iter().try_for_each(|problem| write!(f, "\n{problem}"))
     }
@@ -230,7 +230,7 @@ pub(super) fn files(
             false if verified.contains(&file.name) => VerifyStatus::Verified,
             false => VerifyStatus::Checked,
         };
-        VerifiedFile { name: file.name.clone(), part: file.part, bytes: file.len, status }
+        VerifiedFile { name: file.name.clone(), part: file.part, bytes: ByteSize(file.len), status }
     });
     let names: BTreeSet<&str> = listed.iter().map(|file| file.name.as_str()).collect();
     let missing =
@@ -238,7 +238,7 @@ pub(super) fn files(
     let missing = missing.map(|problem| VerifiedFile {
         name: problem.file.clone(),
         part: VindexPart::of(&problem.file),
-        bytes: 0,
+        bytes: ByteSize(0),
         status: VerifyStatus::Missing,
     });
     let mut files: Vec<VerifiedFile> = there.chain(missing).collect();

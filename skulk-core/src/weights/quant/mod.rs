@@ -125,7 +125,8 @@ fn whole_blocks(dtype: DType, bytes: &[u8], out: &mut [f32]) {
 /// A small tensor (a norm, a bias, rope factors) as numbers.
 ///
 /// # Errors
-/// [`ErrorKind::TensorShape`] when it is too large to be small, [`ErrorKind::DTypeUnsupported`] when its rows are padded.
+/// [`ErrorKind::TensorShape`] when it is too large to be small, [`ErrorKind::DTypeUnsupported`] when its rows are
+/// padded.
 pub(crate) fn to_f32(region: &Region) -> Result<Vec<f32>> {
     const LARGEST: usize = 1 << 24;
     let len = region.rows().saturating_mul(region.row_len());

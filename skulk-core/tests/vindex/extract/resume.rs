@@ -75,8 +75,8 @@ fn many_interruptions_come_to_an_end() {
         let (token, seen) = (CancelToken::new(), Arc::clone(&last));
         let (switch, start) = (token.clone(), before);
         let options = whole().name("n").cancel(token).progress(move |step| {
-            seen.store(step.done.bytes() as usize, Ordering::Relaxed);
-            if step.done.bytes() as usize > start {
+            seen.store(step.bytes_done.bytes() as usize, Ordering::Relaxed);
+            if step.bytes_done.bytes() as usize > start {
                 switch.cancel();
             }
         });
@@ -147,8 +147,12 @@ fn steps_add_up() {
     let planned = writer.files();
     let report = writer.write(folder.path().join("v")).unwrap();
     let seen = seen.lock().unwrap();
-    assert!(seen.windows(2).all(|pair| pair[0].done <= pair[1].done && pair[0].total == pair[1].total));
-    assert_eq!(seen.last().unwrap().done, writer.bytes());
+    assert!(
+        seen.windows(2).all(
+            |pair| pair[0].bytes_done <= pair[1].bytes_done && pair[0].bytes_total == pair[1].bytes_total
+        )
+    );
+    assert_eq!(seen.last().unwrap().bytes_done, writer.bytes());
     assert!(seen.iter().any(|step| step.layer == Some(1)));
     assert_eq!(report.files[..planned.len()], planned[..]);
     for file in &report.files {
