@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use skulk::vindex::{ExtractOptions, LayerHeader, VerifyOptions, VindexStorage, verify_vindex};
-use skulk::{Checkpoint, DType, ErrorKind, TokenId, VindexReader, open_checkpoint};
+use skulk::{Checkpoint, DType, ErrorKind, ModelCard, TokenId, VindexReader, open_checkpoint};
 
 use super::{extracted, own, scratch};
 use crate::folders::source;
@@ -65,6 +65,10 @@ fn folders_are_sound() {
             let (_folder, folder) = extracted(&from, ExtractOptions::default().storage(storage).threads(2));
             let report = verify_vindex(&folder, &checks).unwrap();
             assert!(report.is_sound(), "{report}");
+            // LARQL would lose the context.
+            let [card, origin] = [&folder, &from].map(|path| ModelCard::from_checkpoint(path).unwrap());
+            assert!(origin.context_length > 0);
+            assert_eq!(card.context_length, origin.context_length);
         }
     }
 }
