@@ -342,6 +342,12 @@ impl VindexIndex {
         self.model_config.as_ref()?.moe.as_ref()
     }
 
+    /// Whether a layer's gate vectors only sum up its experts: each has another number of them than it has features.
+    pub(super) fn is_summary(&self, layer: &VindexLayer) -> bool {
+        let width = self.moe().map(|moe| moe.moe_intermediate_size.unwrap_or(self.intermediate_size));
+        layer.num_features_per_expert.is_some_and(|each| width.is_some_and(|width| each != width))
+    }
+
     /// What of a whole folder this one is, where it is a slice.
     pub fn slice(&self) -> Option<&SliceExtra> {
         self.skulk.as_ref()?.slice.as_ref()

@@ -45,6 +45,33 @@ fn pairs() -> Vec<(PathBuf, PathBuf)> {
     pairs
 }
 
+/// Whether this library computes the family of a checkpoint; others are read, but neither run nor extracted.
+fn is_computed(source: &Path) -> bool {
+    let config = fixtures::json(&source.join("config.json"));
+    let computed = ["gemma3", "gemma3_text", "llama", "mixtral", "qwen3", "qwen3_moe"];
+    computed.contains(&config["model_type"].as_str().unwrap())
+}
+
+/// Whether a layer's gate vectors only sum up its experts, which LARQL does on request.
+fn is_summary(index: &skulk::vindex::VindexIndex, layer: usize) -> bool {
+    let width = index.moe().map(|moe| moe.moe_intermediate_size.unwrap_or(index.intermediate_size));
+    let entry = index.layers.iter().find(|entry| entry.layer == layer).unwrap();
+    entry.num_features_per_expert.is_some() && entry.num_features_per_expert != width
+}
+
+/// The names that a layer's experts may have in checkpoints, with the word of a projection: Mixtral's and others'.
+fn expert_names(layer: usize, expert: usize, word: &str) -> [String; 2] {
+    let mixtral = match word {
+        "gate_proj" => "w1",
+        "up_proj" => "w3",
+        _ => "w2",
+    };
+    [
+        format!("layers.{layer}.block_sparse_moe.experts.{expert}.{mixtral}.weight"),
+        format!("layers.{layer}.mlp.experts.{expert}.{word}.weight"),
+    ]
+}
+
 /// One tensor as numbers, row by row without padding.
 fn values(region: &skulk::Region) -> Vec<f32> {
     let (row, width) = (region.row_bytes().max(1), region.row_len());

@@ -101,10 +101,11 @@ fn larqls(preset: &str, name: &str) -> bool {
 /// What each preset takes of a float folder beyond that, in files that LARQL 0.1 writes.
 fn ours(preset: &str, name: &str, are_floats: bool) -> bool {
     let (head, router) = (name.starts_with("lm_head"), name == "router_weights.bin");
+    let per_layer = name == "ple_weights.bin";
     let texts = ["generation_config.json", "tokenizer_config.json"].contains(&name);
     match preset {
-        "client" => head || router || texts,
-        "attn" => router,
+        "client" => head || router || texts || per_layer,
+        "attn" => router || per_layer,
         "embed" => head || texts || name == "weight_manifest.json",
         "server" => router || texts || name.starts_with("layers/") || name.starts_with("down_features"),
         "browse" => texts,
@@ -112,7 +113,7 @@ fn ours(preset: &str, name: &str, are_floats: bool) -> bool {
         "expert-server" => {
             texts || name.starts_with("down_features") || are_floats && name == "gate_vectors.bin"
         }
-        "all" => texts || name.starts_with("down_features"),
+        "all" => texts || name.starts_with("down_features") || per_layer,
         other => panic!("{other}"),
     }
 }

@@ -16,8 +16,18 @@ use crate::weights::io_error;
 pub(super) struct Work {
     target: PathBuf,
     partial: PathBuf,
-    /// Held locked for as long as this lives.
-    lock: File,
+    lock: Lock,
+}
+
+/// A file that is locked for as long as this lives.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing alone would not do while a process that is just being started still has the file open too.
+        let _ = self.0.unlock();
+    }
 }
 
 impl Work {
@@ -80,7 +90,7 @@ impl Work {
                 .with_hint("wait until it ends, or give another path"));
             }
         }
-        Ok(Self { target: target.to_owned(), partial, lock })
+        Ok(Self { target: target.to_owned(), partial, lock: Lock(lock) })
     }
 
     /// The folder to be.
@@ -190,5 +200,22 @@ pub(super) fn write_error(error: std::io::Error, path: &Path) -> Error {
     match is_full {
         true => error.with_hint("make room, then extract again with the same options: it continues"),
         false => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_extraction_works_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let take = || Work::take(&folder.path().join("v"), Path::new("source"));
+        let work = take().unwrap();
+        assert!(take().unwrap_err().message().contains("another one at work"));
+        // As a process has it that is being started meanwhile.
+        let _open = work.lock.0.try_clone().unwrap();
+        drop(work);
+        take().unwrap();
     }
 }

@@ -90,7 +90,8 @@ impl Selection {
         };
         let serves = options.parts.is_none() && options.preset.serves_experts();
         let were_cut = index.layers.iter().any(|layer| index.gate_experts(layer).is_some());
-        let cuts_gates = experts.is_some() && (were_cut || serves && are_floats);
+        let are_projections = !index.layers.iter().any(|layer| index.is_summary(layer));
+        let cuts_gates = experts.is_some() && (were_cut || serves && are_floats && are_projections);
         if cuts_gates {
             // They number features as they were.
             parts.remove(&VindexPart::Labels);

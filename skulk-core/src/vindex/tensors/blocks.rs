@@ -36,8 +36,8 @@ impl Tensors<'_> {
         Ok(())
     }
 
-    /// A layer's gate vectors: its gate projection, or each expert's. Where those are elsewhere too, they go by a name
-    /// of their own.
+    /// A layer's gate vectors: its gate projection, or each expert's. Where those are elsewhere too, or fewer vectors
+    /// stand for an expert than it has features, they go by a name of their own.
     fn gate(&mut self, layer: &VindexLayer, dtype: DType, file: usize) -> Result<()> {
         let (at, width) = (layer.layer, self.index.hidden_size);
         let whole = TensorInfo {
@@ -57,7 +57,7 @@ impl Tensors<'_> {
         let block = |i: usize| held.as_ref().map_or(Some(i), |held| held.nth(i)).unwrap_or(i);
         let names = LayerNames { are_experts: layer.num_experts.is_some(), entries: n };
         let [first, ..] = self.block_names(at, &names, block(0));
-        if self.is_listed(&first) {
+        if self.index.is_summary(layer) || self.is_listed(&first) {
             return self.add(whole.name, dtype, whole.shape, file, whole.offset, whole.len);
         }
         let each = layer.length / n as u64;

@@ -41,6 +41,11 @@ pub(super) fn missing(
             found.insert(file.to_owned(), format!("expected a file with `{tensor}` and others, found none"));
         }
     }
+    // It has checksums of weights, but never had any of these.
+    let is_compact = index.checksums.as_ref().is_some_and(|sums| {
+        let has = |part: VindexPart| sums.keys().any(|name| VindexPart::of(name) == Some(part));
+        has(VindexPart::Attention) && !has(VindexPart::Ffn)
+    });
     let found_parts: BTreeSet<VindexPart> = found.keys().filter_map(|name| VindexPart::of(name)).collect();
     for part in usual_parts(index) {
         let is_there = |file: &&str| {
@@ -49,8 +54,10 @@ pub(super) fn missing(
         let by_quant = match index.quant() {
             // LARQL can do without, since the gates are stored quantised too.
             VindexQuant::Q4K => part != VindexPart::Gate,
-            // LARQL stores none beside floats.
-            VindexQuant::None => part != VindexPart::PerLayerEmbeddings,
+            // LARQL stores none beside floats, and on request no up and down projections.
+            VindexQuant::None => {
+                part != VindexPart::PerLayerEmbeddings && !(part == VindexPart::Ffn && is_compact)
+            }
         };
         if by_quant
             && is_expected(part, index)

@@ -16,8 +16,9 @@ fn ours(mut each: impl FnMut(&Path, &Path, &Path)) {
     let mut compared = 0;
     for (made, origin) in pairs() {
         let name = fixtures::json(&made.join("index.json"))["model"].as_str().unwrap().to_owned();
-        let options = options_of(&made).name(name);
-        if origin.ends_with("tiny-gemma4moe") {
+        let Some(options) = options_of(&made) else { continue };
+        let options = options.name(name);
+        if !crate::is_computed(&origin) {
             let folder = super::scratch();
             let error = extract(&origin, options, &folder.path().join("v")).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{error}");
@@ -78,8 +79,9 @@ fn files_and_manifests_are_larqls() {
         let what = made.display();
         assert!(skulk.remove("skulk_hashes.json").is_some());
         if is_per_layer(&index) {
-            for name in ["interleaved_q4k.bin", "interleaved_q4k_manifest.json"] {
-                larql.remove(name).unwrap();
+            for name in ["interleaved_q4k", "down_features_q4k"] {
+                larql.remove(&format!("{name}.bin"));
+                larql.remove(&format!("{name}_manifest.json"));
             }
             let of_layers = skulk.keys().filter(|name| name.starts_with("layers/")).count();
             assert_eq!(of_layers as u64, index["num_layers"].as_u64().unwrap(), "{what}");
@@ -136,7 +138,11 @@ fn tensors_are_nearer_to_the_source_than_larqls() {
         for tensor in skulk.tensors() {
             let what = format!("{}: {}", made.display(), tensor.name);
             let found = values(&skulk.region(&tensor.name).unwrap());
-            let expected = source(&*origin, &tensor.name);
+            let mut expected = source(&*origin, &tensor.name);
+            if tensor.name.ends_with("down_features.weight") {
+                // Up to whole blocks of features.
+                expected.resize(found.len(), 0.0);
+            }
             match tensor.dtype {
                 DType::F32 => assert!(found == expected, "{what}"),
                 DType::F16 => {

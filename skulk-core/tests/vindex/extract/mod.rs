@@ -9,8 +9,11 @@ mod round_trip;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use skulk::vindex::{ExtractOptions, ExtractReport, VindexLevel, VindexStorage, VindexWriter};
-use skulk::{Result, open_checkpoint};
+use skulk::vindex::{
+    ExtractOptions, ExtractReport, VindexIndex, VindexLayer, VindexLevel, VindexMoe, VindexQuant,
+    VindexStorage, VindexWriter,
+};
+use skulk::{DType, Result, open_checkpoint};
 
 use crate::fixtures;
 use crate::support::safetensors_writer;
@@ -96,23 +99,36 @@ pub(crate) fn tiny() -> tempfile::TempDir {
     folder
 }
 
-/// What LARQL was asked for when it made a folder of that name.
-fn options_of(made: &Path) -> ExtractOptions {
-    let name = made.file_name().unwrap().to_str().unwrap();
-    let level = name.split('.').nth(1).unwrap();
-    let options = ExtractOptions::default().threads(2);
-    // LARQL's option is `inference` where none is given, also for quantised folders.
-    let q4k = options.clone().level(VindexLevel::Inference).storage(VindexStorage::Q4K);
-    match level {
-        "browse" => options.level(VindexLevel::Browse),
-        "attention" => options.level(VindexLevel::Attention),
-        "inference" => options.level(VindexLevel::Inference),
-        "all" => options,
-        "q4k" => q4k,
-        "q4kd" => q4k.down_q4k(true).feature_major_down(true),
-        "q4kng" => q4k.gate_vectors(false),
-        other => panic!("{other}"),
+/// What LARQL was asked for when it made a folder, as its files tell; `None` for what only LARQL makes: folders with a
+/// summary of each expert, without up and down projections, and without any gates of experts.
+fn options_of(made: &Path) -> Option<ExtractOptions> {
+    let index = VindexIndex::parse(&std::fs::read(made.join("index.json")).unwrap(), made).unwrap();
+    let has = |name: &str| made.join(name).metadata().is_ok_and(|file| file.len() > 0);
+    let width = |moe: &VindexMoe| moe.moe_intermediate_size.unwrap_or(index.intermediate_size);
+    let is_whole = |layer: &VindexLayer| layer.num_features_per_expert == index.moe().map(width);
+    let is_compact = index.quant() == VindexQuant::None
+        && index.extract_level >= VindexLevel::Inference
+        && !has("up_weights.bin");
+    let has_gates = has("gate_vectors.bin") || index.moe().is_none();
+    if is_compact || !has_gates || !index.layers.iter().all(is_whole) {
+        return None;
     }
+    let options = ExtractOptions::default().threads(2);
+    let options = options.level(index.extract_level).feature_tokens(index.down_top_k);
+    if index.quant() == VindexQuant::None {
+        return Some(options.storage(match index.dtype() {
+            DType::F32 => VindexStorage::F32,
+            _ => VindexStorage::F16,
+        }));
+    }
+    let manifest = fixtures::json(&made.join("interleaved_q4k_manifest.json"));
+    let is_q4k = |entry: &serde_json::Value| entry["format"] == "Q4_K";
+    let options = options
+        .storage(VindexStorage::Q4K)
+        .down_q4k(manifest.as_array().unwrap().iter().all(is_q4k))
+        .feature_major_down(has("down_features_q4k.bin"))
+        .gate_vectors(has("gate_vectors.bin"));
+    Some(options)
 }
 
 /// Every file of a folder, by its path in it.
