@@ -46,9 +46,9 @@ impl<'a> Output<'a> {
         let mut file = file.map_err(|e| write_error(e, &path))?;
         let len = file.metadata().map_err(|e| io_error(e, &path, "inspect"))?.len();
         let is_of_it = |mark: &Mark| {
-            let sections = plan.sections.get(..mark.sections).unwrap_or_default();
-            let bytes: u64 = sections.iter().map(|section| section.len).sum();
-            mark.file == *name && mark.bytes == bytes && bytes <= len
+            let sections = plan.sections.get(..mark.sections);
+            let bytes = sections.map(|sections| sections.iter().map(|section| section.len).sum::<u64>());
+            mark.file == *name && bytes == Some(mark.bytes) && mark.bytes <= len
         };
         let mark = state.current.clone().filter(is_of_it);
         let mark = mark.unwrap_or(Mark { file: name.clone(), sections: 0, bytes: 0 });

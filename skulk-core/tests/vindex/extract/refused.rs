@@ -151,6 +151,29 @@ fn broken_leftovers_are_written_again() {
     }
 }
 
+/// A mark that cannot be one of the file's is none: the file is written from its start.
+#[test]
+fn marks_that_cannot_be_are_none() {
+    let (_direct, undisturbed) = extracted(&own(), small().name("n"));
+    let undisturbed = timeless(&undisturbed);
+    let bytes = undisturbed["gate_vectors.bin"].len() as u64;
+    for (sections, bytes) in [(1, 7), (1, bytes), (0, 4), (999, bytes), (999, 0), (2, bytes + 1)] {
+        let folder = scratch();
+        let target = folder.path().join("v");
+        let token = CancelToken::new();
+        let switch = token.clone();
+        let options = small().name("n").cancel(token).progress(move |_| switch.cancel());
+        extract(&own(), options, &target).unwrap_err();
+        let partial = folder.path().join(".v.partial");
+        let mut state = fixtures::json(&partial.join("state.json"));
+        state["current"] = json!({ "file": "gate_vectors.bin", "sections": sections, "bytes": bytes });
+        std::fs::write(partial.join("state.json"), state.to_string()).unwrap();
+        std::fs::write(partial.join("vindex/gate_vectors.bin"), vec![1; bytes as usize + 9]).unwrap();
+        extract(&own(), small().name("n"), &target).unwrap();
+        assert_eq!(difference(&timeless(&target), &undisturbed), None, "{sections} {bytes}");
+    }
+}
+
 #[test]
 fn only_one_works_at_a_target() {
     let folder = scratch();
