@@ -53,7 +53,7 @@ impl CancelToken {
     pub fn check(&self) -> Result<()> {
         if self.is_cancelled() {
             return Err(Error::new(ErrorKind::Cancelled, "the work was cancelled")
-                .with_hint("the session is still usable: start another generation with a fresh token"));
+                .with_hint("nothing is lost but what was under way: call again with a fresh token"));
         }
         Ok(())
     }

@@ -695,3 +695,46 @@ def test_data_are_documented_and_exported() -> None:
 def test_answers_can_be_pickled(browsed: skulk.VindexReader) -> None:
     for answer in (browsed.walk("The"), browsed.parts(), browsed.tensors, browsed.bands, browsed.feature(0, 0)):
         assert pickle.loads(pickle.dumps(answer)) == answer
+
+
+def test_a_reader_is_a_mapping_and_travels(extracted: Path, tmp_path: Path) -> None:
+    reader = skulk.VindexReader(extracted)
+    name = "layers.0.mlp.up_proj.weight"
+    assert np.array_equal(reader[name], reader.array(name))
+    with pytest.raises(skulk.TensorMissingError, match="does not have"):
+        reader["model." + name]
+    again = pickle.loads(pickle.dumps(skulk.VindexReader(extracted, threads=1)))
+    assert again.path == reader.path and np.array_equal(again[name], reader[name])
+    reader.slice(tmp_path / "server", preset="server", layers=range(1, 3))
+    server = skulk.VindexReader(tmp_path / "server")
+    for text in (repr(server), server._repr_html_()):
+        assert "server slice of layers 1..3" in text
+    assert "slice" not in repr(reader)
+
+
+def test_what_is_no_vector_or_range_is_told(extracted: Path, tmp_path: Path) -> None:
+    reader = skulk.VindexReader(extracted)
+    query = reader.embed(1)
+    with pytest.raises(TypeError, match=r"one vector, found an array of shape \(1, 64\)"):
+        reader.nearest(query[None])
+    with pytest.raises(TypeError, match="one vector"):
+        reader.scores(0, np.float32(1))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="encode it"):
+        reader.embed("girl")  # type: ignore[arg-type]
+    for wrong in ((0, 2), "0-2", [(0, 1, 2)], 3):
+        with pytest.raises(TypeError, match="pairs of the first number"):
+            reader.slice(tmp_path / "x", layers=wrong)  # type: ignore[arg-type]
+    with pytest.raises(skulk.InvalidArgumentError, match="NaN"):
+        reader.describe("girl", min_score=float("nan"))
+    with pytest.raises(skulk.InvalidArgumentError) as raised:
+        reader.slice(tmp_path / "x", preset="both")  # type: ignore[arg-type]
+    assert raised.value.context["field"] == "preset"
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_folder_that_goes_is_an_error_of_its_own(folder: Path) -> None:
+    reader = skulk.VindexReader(folder)
+    assert reader.array("norm.weight").shape == (64,)
+    shutil.rmtree(folder)
+    with pytest.raises(skulk.FileNotFoundError):
+        reader.array("norm.weight")

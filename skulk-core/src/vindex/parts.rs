@@ -8,6 +8,15 @@ use super::manifest::LEGACY_WEIGHTS;
 use super::slice::SlicePreset;
 use super::{VindexIndex, VindexLevel, VindexPart, VindexQuant};
 
+/// Parts that are of no use without the weight manifest.
+pub(super) const LISTED_IN_MANIFEST: [VindexPart; 5] = [
+    VindexPart::Norms,
+    VindexPart::Attention,
+    VindexPart::Ffn,
+    VindexPart::Head,
+    VindexPart::PerLayerEmbeddings,
+];
+
 /// The part that keeps the tensor of that name, in a vindex of this kind.
 pub(super) fn part_of(name: &str, index: &VindexIndex) -> VindexPart {
     let q4k = index.quant() == VindexQuant::Q4K;
@@ -60,7 +69,7 @@ pub(super) fn usual_files(part: VindexPart) -> &'static [&'static str] {
         VindexPart::DownMeta => &[DOWN_META, "down_meta.jsonl"],
         VindexPart::Ffn => &["up_weights.bin", "interleaved_q4k.bin", "up_features_fp4.bin", LEGACY_WEIGHTS],
         VindexPart::DownFeatures => &["down_features_q4k.bin", "down_features.bin"],
-        VindexPart::ExpertLayers => &["layers"],
+        VindexPart::ExpertLayers => &["layers/"],
         VindexPart::Head => &["lm_head.bin", "lm_head_q4.bin", LEGACY_WEIGHTS],
         VindexPart::Router => &[ROUTERS],
         VindexPart::PerLayerEmbeddings => &["ple_weights.bin"],
@@ -182,7 +191,7 @@ mod tests {
             for file in usual_files(*part) {
                 let of = match *file {
                     LEGACY_WEIGHTS => *part,
-                    "layers" => VindexPart::ExpertLayers,
+                    "layers/" => VindexPart::ExpertLayers,
                     file => VindexPart::of(file).unwrap(),
                 };
                 assert_eq!(of, *part, "{file}");

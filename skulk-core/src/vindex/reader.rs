@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::files::WEIGHT_MANIFEST;
 use super::folder::Folder;
-use super::parts::{found_in, lacking, part_of, usual_file};
+use super::parts::{LISTED_IN_MANIFEST, found_in, lacking, least_level, part_of, usual_file, usual_files};
 use super::place::Place;
 use super::ranges::Ranges;
 use super::tensors::Tensors;
@@ -143,6 +144,9 @@ impl VindexReader {
                 })?;
                 Region::map(file, info)
             }
+            (None, Some(entry)) if entry.num_experts.is_some() => {
+                Err(self.missing(&format!("layers.{layer}.gate_vectors")))
+            }
             (None, Some(entry)) => {
                 let region = self.region(&format!("layers.{layer}.mlp.gate_proj.weight"))?;
                 region.expect_shape(&[entry.num_features, index.hidden_size])?;
@@ -168,6 +172,12 @@ impl VindexReader {
             .with_hint(hint)
     }
 
+    /// Whether the head is known to be the embedding table: LARQL does not say.
+    fn has_tied_head(&self) -> bool {
+        let config = self.index().skulk.as_ref().and_then(|extra| extra.config.as_ref());
+        config.and_then(|config| config.get("tie_word_embeddings")) == Some(&true.into())
+    }
+
     /// Why there is no such tensor.
     fn missing(&self, name: &str) -> Error {
         let index = self.index();
@@ -183,9 +193,32 @@ impl VindexReader {
             .with_hint("use the folder that this one was converted from");
         }
         let part = part_of(name, index);
+        let is_there = |file: &&str| self.path.join(file).exists();
+        let is_unlisted = LISTED_IN_MANIFEST.contains(&part) && !is_there(&WEIGHT_MANIFEST);
+        let is_unknown = !self.absent.contains_key(name) && usual_files(part).iter().any(is_there);
         let in_file = self.absent.get(name).map_or(usual_file(part, index), String::as_str);
         let (message, hint) = match why_not(index, name, part, in_file) {
             Some(reason) => reason,
+            None if is_unlisted && is_unknown => {
+                let message =
+                    format!("expected a tensor of {in_file}, but this folder lacks the {WEIGHT_MANIFEST}");
+                (message, "the folder is incomplete: fetch it again".to_owned())
+            }
+            None if is_unknown => {
+                let message = "expected the name of a tensor, found one that this vindex does not have";
+                (message.to_owned(), "names have no `model.` before them: list the tensors".to_owned())
+            }
+            None if part == VindexPart::Head && self.has_tied_head() => {
+                let message = "expected a tensor of this vindex, but it has no head of its own";
+                (message.to_owned(), "the head is the embedding table, `embed_tokens.weight`".to_owned())
+            }
+            None if least_level(part).is_some_and(|least| least <= index.extract_level) => {
+                let message = format!("expected a tensor of {in_file}, but this folder lacks that file");
+                (
+                    message,
+                    format!("the folder is incomplete, or a slice: it is part of {}", found_in(part, index)),
+                )
+            }
             None => {
                 let level = index.extract_level.as_str();
                 let message =

@@ -65,6 +65,9 @@ def floats(stored: bytes) -> NDArray[np.float32]:
 
 def numbers(vector: Iterable[float]) -> Sequence[float]:
     """A list, an array or anything else that has numbers, as a list."""
+    shape = getattr(vector, "shape", None)
+    if shape is not None and len(shape) != 1:
+        raise TypeError(f"expected one vector, found an array of shape {tuple(shape)}")
     tolist = getattr(vector, "tolist", None)
     found: Sequence[float] = tolist() if tolist is not None else list(vector)
     return found

@@ -87,6 +87,8 @@ def vindex(reader: VindexReader) -> str:
     rows.append(("all", "", sum(part.tensors for part in parts), _size(sum(part.bytes for part in parts))))
     storage = reader.dtype if reader.quant == "none" else reader.quant
     facts = [f"{reader.num_layers} layers", f"width {reader.hidden_size}", f"level {reader.level}", storage]
+    if reader._slice:
+        facts.append(reader._slice)
     if reader.lacks:
         facts.append(f"without {', '.join(reader.lacks)}")
     return _listing(f"{reader.model}: {', '.join(facts)}", ("part", "files", "tensors", "size"), rows)

@@ -36,11 +36,13 @@ Ranges = range | Iterable[range | tuple[int, int]]
 class VindexReader:
     """An opened vindex folder, whole or a slice, of any level. Nothing of its weights is read until it is asked for.
 
-    ``name in reader``, ``len(reader)`` and ``list(reader)`` are about its tensors. Asking for what a slice lacks
-    raises `TensorMissingError`, which names the part. Threads may share one; their searches take turns.
+    ``name in reader``, ``reader[name]``, ``len(reader)`` and ``list(reader)`` are about its tensors. Asking for what a
+    slice lacks raises `TensorMissingError`, which names the part. Threads may share one; their searches take turns.
+    Pickled, it is its path, which is opened again. Files of an open folder may be replaced, but neither cut off nor
+    written to: their bytes are mapped.
     """
 
-    __slots__ = ("_index", "_tensors", "_vindex")
+    __slots__ = ("_index", "_tensors", "_threads", "_vindex")
 
     def __init__(self, path: str | PathLike[str], *, threads: int | None = None) -> None:
         """Opens the folder at ``path``; searches will compute on so many threads (all by default).
@@ -49,11 +51,16 @@ class VindexReader:
         `CheckpointTruncatedError` or `DTypeUnsupportedError` for what breaks the format.
         """
         self._vindex = _skulk.Vindex(path, threads)
+        self._threads = threads
         self._index: dict[str, Any] = json.loads(self._vindex.index())
         self._tensors: dict[str, TensorInfo] | None = None
 
     def __repr__(self) -> str:
-        return f"<skulk.VindexReader {self.model}: {self.num_layers} layers, level {self.level}, {self._storage}>"
+        kind = "".join(f", {word}" for word in (self._storage, self._slice) if word)
+        return f"<skulk.VindexReader {self.model}: {self.num_layers} layers, level {self.level}{kind}>"
+
+    def __reduce__(self) -> tuple[Callable[..., VindexReader], tuple[Path, int | None]]:
+        return _open, (self.path, self._threads)
 
     def _repr_html_(self) -> str:
         from ._notebook import vindex
@@ -63,6 +70,19 @@ class VindexReader:
     @property
     def _storage(self) -> str:
         return self.dtype if self.quant == "none" else self.quant
+
+    @property
+    def _slice(self) -> str:
+        """What of the whole folder this one is, in words."""
+        made: dict[str, Any] | None = (self._index.get("skulk") or {}).get("slice")
+        if made is None:
+            return ""
+        ranges = (
+            f" of {what} {', '.join(f'{first}..{end}' for first, end in made[what])}"
+            for what in ("layers", "experts")
+            if made.get(what)
+        )
+        return f"{made['preset']} slice{''.join(ranges)}"
 
     @property
     def path(self) -> Path:
@@ -122,7 +142,7 @@ class VindexReader:
 
     @property
     def layers(self) -> list[int]:
-        """The layers that have features here, in order."""
+        """The layers of which the index tells features, in order. A slice may lack their gate vectors."""
         return self._vindex.layers()
 
     @property
@@ -171,11 +191,24 @@ class VindexReader:
 
     def array(self, name: str) -> NDArray[np.floating[Any]]:
         """A tensor as an array. F32 and F16 are a read-only view of the file's map, nothing is copied; other types are
-        decoded to a new array of float32. What rows are padded with is left out.
+        decoded to a new array of float32. What rows are padded with is left out; transposed down projections have rows
+        of zeros behind those of the features.
 
         Raises `TensorMissingError` for what the folder lacks, ImportError without NumPy.
         """
-        return _arrays.array(self._vindex.region(name))
+        return self._array(self._vindex.region(name))
+
+    def __getitem__(self, name: str) -> NDArray[np.floating[Any]]:
+        """The same as `array`."""
+        return self.array(name)
+
+    def _array(self, region: _skulk.Region) -> NDArray[np.floating[Any]]:
+        try:
+            return _arrays.array(region)
+        except (OSError, ValueError):
+            # The file is gone or was cut off, which the native module tells with its name.
+            _skulk.Vindex(self.path, self._threads)
+            raise
 
     def gates(self, layer: int) -> NDArray[np.floating[Any]]:
         """A layer's gate vectors, ``[features, hidden_size]``, all experts' behind each other; as `array` gives them.
@@ -183,7 +216,7 @@ class VindexReader:
         Raises `InvalidArgumentError` for a layer that the model does not have, `TensorMissingError` for one that the
         folder lacks, ImportError without NumPy.
         """
-        return _arrays.array(self._vindex.gates(layer))
+        return self._array(self._vindex.gates(layer))
 
     def embed(self, token: SupportsIndex | Iterable[SupportsIndex]) -> NDArray[np.float32]:
         """What enters the first layer for a token, ``[hidden_size]``, or for each of some, ``[tokens, hidden_size]``.
@@ -193,6 +226,8 @@ class VindexReader:
         """
         _arrays.numpy()
         # Arrays without dimensions look as if they could be iterated, too.
+        if isinstance(token, str):
+            raise TypeError("expected a token's number, or several, found text: encode it with the tokenizer")
         if isinstance(token, Iterable) and getattr(token, "ndim", None) != 0:
             ids = [index(one) for one in token]
             return _arrays.floats(self._vindex.embed(ids)).reshape(len(ids), self.hidden_size)
@@ -276,7 +311,8 @@ class VindexReader:
         cancel: CancelToken | None = None,
     ) -> Selection:
         """Features in order: those that write a token with ``entity`` in it, have ``relation`` in their label, are in a
-        ``layer``, and write their token with ``min_score`` or more. Raises as `feature`.
+        ``layer``, and write their token with ``min_score`` or more. The largest score, or the last layer, comes first
+        unless ``ascending``. Raises as `feature`.
         """
         return self._vindex.select(entity, relation, layer, min_score, order, ascending, limit, cancel)
 
@@ -334,13 +370,23 @@ def _listed(layers: Iterable[int] | None) -> list[int] | None:
     return None if layers is None else list(layers)
 
 
+def _open(path: Path, threads: int | None) -> VindexReader:
+    return VindexReader(path, threads=threads)
+
+
 def _pairs(ranges: Ranges | None) -> list[tuple[int, int]] | None:
     if ranges is None:
         return None
+    wrong = f"expected a range, ranges or pairs of the first number and the one behind the last, found {ranges!r:.80}"
+    if not isinstance(ranges, Iterable) or isinstance(ranges, str):
+        raise TypeError(wrong)
     pairs: list[tuple[int, int]] = []
     for each in [ranges] if isinstance(ranges, range) else ranges:
         if not isinstance(each, range):
-            start, stop = each
+            try:
+                start, stop = each
+            except (TypeError, ValueError):
+                raise TypeError(wrong) from None
             pairs.append((start, stop))
         elif each.step == 1:
             pairs.append((each.start, each.stop))

@@ -44,7 +44,7 @@ class TensorInfo:
     name: str
     """Its name, as in Hugging Face checkpoints without ``model.`` before it."""
     dtype: str
-    """How its elements are stored, e.g. ``F16`` or ``Q4_K``."""
+    """How its elements are stored, e.g. ``F16`` or ``Q4_K``; ``Q6_K_Linear`` is what LARQL calls Q6_K."""
     shape: tuple[int, ...]
     """Its dimensions, outermost first: a matrix is rows and row length."""
     file: Path

@@ -138,9 +138,11 @@ impl VindexBrowser {
     /// Tokens of one byte and the entity itself do not count. A text without tokens has no edges.
     ///
     /// # Errors
-    /// As [`nearest_in`](Self::nearest_in), [`embed`](Self::embed), [`feature`](Self::feature) and
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a `min_score` that is no number; then as
+    /// [`nearest_in`](Self::nearest_in), [`embed`](Self::embed), [`feature`](Self::feature) and
     /// [`tokenizer`](Self::tokenizer).
     pub fn describe(&self, entity: &str, options: &DescribeOptions) -> Result<Description> {
+        Self::expect_bound(options.min_score)?;
         let model = self.reader.index().model.clone();
         let mut found = Description { entity: entity.to_owned(), model, edges: Vec::new() };
         let tokens = self.tokenizer()?.encode(entity, false)?;

@@ -111,14 +111,26 @@ fn read(reader: &VindexReader) -> Result<DownMeta> {
     if let Some(text) = map_file(reader.path(), DOWN_META_LINES)? {
         return DownMeta::parse_lines(&text, &reader.path().join(DOWN_META_LINES));
     }
-    Err(Error::new(
-        ErrorKind::FileNotFound,
-        format!(
-            "expected a {DOWN_META}, but this vindex of level {} lacks it",
-            reader.index().extract_level.as_str()
+    let index = reader.index();
+    let (message, hint) = match index.slice() {
+        _ if index.down_top_k == 0 => (
+            format!("expected a {DOWN_META}, but this vindex was made without tokens of features"),
+            "extract the model again, with `feature_tokens`".to_owned(),
         ),
-    )
-    .with("file", reader.path().join(DOWN_META).display())
-    .with("part", VindexPart::DownMeta.as_str())
-    .with_hint(format!("it is part of {}", found_in(VindexPart::DownMeta, reader.index()))))
+        Some(slice) => (
+            format!("expected a {DOWN_META}, but this {} slice lacks that part", slice.preset),
+            format!("it is part of {}", found_in(VindexPart::DownMeta, index)),
+        ),
+        None => (
+            format!("expected a {DOWN_META}, but this folder lacks that file"),
+            format!(
+                "the folder is incomplete, or a slice: it is part of {}",
+                found_in(VindexPart::DownMeta, index)
+            ),
+        ),
+    };
+    Err(Error::new(ErrorKind::FileNotFound, message)
+        .with("file", reader.path().join(DOWN_META).display())
+        .with("part", VindexPart::DownMeta.as_str())
+        .with_hint(hint))
 }

@@ -30,7 +30,8 @@ use self::labels::Labels;
 use self::nearest::Room;
 use super::down_meta::DownMeta;
 use super::folder::Folder;
-use super::{VindexBands, VindexReader};
+use super::parts::found_in;
+use super::{VindexBands, VindexPart, VindexReader};
 use crate::engine::Precision;
 use crate::engine::backend::Backend;
 use crate::engine::cpu::Cpu;
@@ -108,7 +109,17 @@ impl VindexBrowser {
     /// # Errors
     /// As [`Tokenizer::from_checkpoint`].
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        get(&self.tokenizer, || Tokenizer::from_checkpoint(&*self.reader))
+        let part = VindexPart::Tokenizer;
+        let is_lacking = || self.reader.lacks().contains(&part);
+        get(&self.tokenizer, || {
+            Tokenizer::from_checkpoint(&*self.reader).map_err(|e| match is_lacking() {
+                true => e.with("part", part.as_str()).with_hint(format!(
+                    "this folder lacks it: it is part of {}",
+                    found_in(part, self.reader.index())
+                )),
+                false => e,
+            })
+        })
     }
 
     /// The layers that have features, in order.
@@ -185,6 +196,16 @@ impl VindexBrowser {
 
     fn labels(&self) -> Result<&Labels> {
         get(&self.labels, || Labels::read(self.reader.path()))
+    }
+
+    /// `Ok` for a bound that scores can be compared with.
+    fn expect_bound(min_score: f32) -> Result<()> {
+        if !min_score.is_nan() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::InvalidArgument, "expected a number, found NaN")
+            .with("field", "min_score")
+            .with_hint("give a number, or leave the option out"))
     }
 
     fn expect_width(&self, field: &'static str, found: usize) -> Result<()> {

@@ -104,8 +104,10 @@ impl VindexBrowser {
     /// "the" and the like.
     ///
     /// # Errors
-    /// As [`feature`](Self::feature), and [`Cancelled`](crate::ErrorKind::Cancelled).
+    /// As [`feature`](Self::feature), [`Cancelled`](crate::ErrorKind::Cancelled), and
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a `min_score` that is no number.
     pub fn relations(&self, options: &RelationsOptions) -> Result<Relations> {
+        Self::expect_bound(options.min_score)?;
         let meta = self.meta()?;
         let mut relations: Vec<Relation> = Vec::new();
         let mut by_word: HashMap<String, usize> = HashMap::new();

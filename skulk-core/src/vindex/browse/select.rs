@@ -156,8 +156,10 @@ impl VindexBrowser {
     /// last.
     ///
     /// # Errors
-    /// As [`feature`](Self::feature), and [`Cancelled`](crate::ErrorKind::Cancelled).
+    /// As [`feature`](Self::feature), [`Cancelled`](crate::ErrorKind::Cancelled), and
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a `min_score` that is no number.
     pub fn select(&self, options: &SelectOptions) -> Result<Selection> {
+        options.min_score.map_or(Ok(()), Self::expect_bound)?;
         let layers = match options.layer {
             Some(layer) => self.expect_layer(layer).map(|()| vec![layer])?,
             None => self.layers(),

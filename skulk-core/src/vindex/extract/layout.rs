@@ -154,6 +154,10 @@ impl<'a> Layout<'a> {
                 "LARQL 0.1 computes without the rope scaling of this model",
             ),
             (self.plan.is_per_layer, "LARQL 0.1 browses this folder, but does not generate from it"),
+            (
+                self.plan.is_per_layer && !self.options.down_q4k,
+                "down projections are Q4_K: files in layers/ have one type each",
+            ),
         ];
         let told = warnings.into_iter().filter(|(applies, _)| *applies).map(|(_, text)| text.to_owned());
         self.plan.warnings.extend(told);

@@ -209,17 +209,16 @@ impl<'a> Run<'a> {
 
     /// Writes the hashes and, last of all, the index.
     fn finish(&mut self) -> Result<[ExtractFile; 2]> {
+        let (writer, known) = (self.writer, &self.state.done);
+        let index = index_json(&writer.source, &writer.options, &writer.name, &writer.plan, known)?;
         let mut all = Hashes::default();
-        let mut known = self.state.done.clone();
-        for (name, hashes) in &known {
+        for (name, hashes) in known {
             all.insert(name.clone(), hashes.clone());
         }
-        let text = all.to_json();
         let mut hasher = FileHasher::new();
-        hasher.update(text.as_bytes());
-        known.insert(HASHES.to_owned(), hasher.finish());
-        let writer = self.writer;
-        let index = index_json(&writer.source, &writer.options, &writer.name, &writer.plan, &known)?;
+        hasher.update(&index);
+        all.insert(INDEX, hasher.finish());
+        let text = all.to_json();
         let file = |name: &str, bytes: &[u8]| {
             let path = self.work.folder().join(name);
             let written = File::create(&path).and_then(|mut file| {

@@ -35,7 +35,7 @@ impl VindexReader {
     /// can, else are copies; texts are always copies, since people edit them. Files of which only some layers or
     /// experts are taken are written anew. `index.json` then says what the folder is, so that whatever it is asked for
     /// and lacks is an error that names it. All is made in a folder beside `target`, which gets its name at the end:
-    /// an error, a cancellation or a kill leaves nothing under that name.
+    /// an error, a cancellation or a kill leaves nothing under that name. Folders above it are made.
     ///
     /// ```no_run
     /// use skulk::VindexReader;
@@ -148,6 +148,7 @@ fn check_target(target: &Path) -> Result<&Path> {
 
 /// A folder beside the target, which goes unless it is renamed.
 fn work_folder(parent: &Path, target: &Path) -> Result<tempfile::TempDir> {
+    std::fs::create_dir_all(parent).map_err(|e| io_error(e, parent, "make"))?;
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let prefix = format!(".{name}.");
     let mut named = tempfile::Builder::new();

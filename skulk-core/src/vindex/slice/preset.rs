@@ -171,7 +171,8 @@ impl FromStr for SlicePreset {
         let role = ROLES.iter().find(|role| role.name == wanted || role.aliases.contains(&wanted.as_str()));
         role.map(|role| role.preset).ok_or_else(|| {
             let names = Self::ALL.map(Self::as_str).join(", ");
-            Error::new(ErrorKind::InvalidArgument, format!("expected a preset ({names}), found {name:.80?}"))
+            Error::new(ErrorKind::InvalidArgument, format!("expected a preset ({names}), found `{name:.80}`"))
+                .with("field", "preset")
                 .with_hint("or choose parts one by one")
         })
     }

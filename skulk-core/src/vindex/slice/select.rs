@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::vindex::files::GATES;
 use crate::vindex::folder::Listed;
 use crate::vindex::manifest::LEGACY_WEIGHTS;
-use crate::vindex::parts::{found_in, listed, part_of, usual_file};
+use crate::vindex::parts::{LISTED_IN_MANIFEST, found_in, listed, part_of, usual_file};
 use crate::vindex::place::Place;
 use crate::vindex::ranges::Ranges;
 use crate::vindex::{SliceExtra, VindexPart, VindexQuant, VindexReader};
@@ -16,15 +16,6 @@ use crate::weights::Checkpoint;
 
 /// What an index calls a slice of parts that were chosen one by one.
 const CUSTOM: &str = "custom";
-
-/// Parts that are of no use without the weight manifest.
-const LISTED_IN_MANIFEST: [VindexPart; 5] = [
-    VindexPart::Norms,
-    VindexPart::Attention,
-    VindexPart::Ffn,
-    VindexPart::Head,
-    VindexPart::PerLayerEmbeddings,
-];
 
 /// What a slice holds.
 #[derive(Debug, Clone)]

@@ -49,7 +49,7 @@ pub(super) fn missing(
     let found_parts: BTreeSet<VindexPart> = found.keys().filter_map(|name| VindexPart::of(name)).collect();
     for part in usual_parts(index) {
         let is_there = |file: &&str| {
-            names.contains(file) || *file == "layers" && names.iter().any(|n| n.starts_with("layers/"))
+            names.contains(file) || *file == "layers/" && names.iter().any(|n| n.starts_with("layers/"))
         };
         let by_quant = match index.quant() {
             // LARQL can do without, since the gates are stored quantised too.

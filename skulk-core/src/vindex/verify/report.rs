@@ -108,7 +108,10 @@ impl VerifyProblem {
             range,
             kind,
             tensor: find("tensor").map(str::to_owned),
-            message: error.message().to_owned(),
+            message: match std::error::Error::source(error) {
+                Some(cause) => format!("{}: {cause}", error.message()),
+                None => error.message().to_owned(),
+            },
         }
     }
 }

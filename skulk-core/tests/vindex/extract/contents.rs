@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use skulk::vindex::{ExtractOptions, LayerHeader, VerifyOptions, VindexStorage, verify_vindex};
+use skulk::vindex::{
+    DescribeOptions, ExtractOptions, LayerHeader, SliceOptions, SlicePreset, VerifyOptions, VindexBrowser,
+    VindexStorage, WalkOptions, verify_vindex,
+};
 use skulk::{Checkpoint, DType, ErrorKind, ModelCard, TokenId, VindexReader, open_checkpoint};
 
-use super::{extracted, own, scratch};
+use super::{extract, extracted, own, scratch};
 use crate::folders::source;
 use crate::generation::{apart, logits_of};
 use crate::support::gguf_writer::{GgufWriter, types};
@@ -71,6 +74,74 @@ fn folders_are_sound() {
             assert_eq!(card.context_length, origin.context_length);
         }
     }
+}
+
+/// The index says how the model is computed: its hash is beside the others'.
+#[test]
+fn an_edited_index_is_found() {
+    let (_folder, folder) = extracted(&own(), ExtractOptions::default().threads(2));
+    let path = folder.join("index.json");
+    let mut index = fixtures::json(&path);
+    index["skulk"]["config"]["rms_norm_eps"] = 0.5.into();
+    std::fs::write(&path, serde_json::to_vec_pretty(&index).unwrap()).unwrap();
+    let report = verify_vindex(&folder, &VerifyOptions::default()).unwrap();
+    let problems: Vec<_> = report.problems.iter().map(|p| p.file.as_str()).collect();
+    assert!(!problems.is_empty() && problems.iter().all(|file| *file == "index.json"), "{report}");
+}
+
+/// Who asks for what is not there is told why not.
+#[test]
+fn what_is_not_there_is_explained() {
+    let (_folder, folder) = extracted(&own(), ExtractOptions::default().feature_tokens(0).threads(2));
+    let (_tied, tied) = extracted(&fixture("models/gemma3"), ExtractOptions::default().threads(2));
+    let (_mixture, mixture) = extracted(&fixture("models/mixtral"), q4k());
+    let expect = |error: skulk::Error, kind: ErrorKind, words: &[&str]| {
+        let text = format!("{error}");
+        assert_eq!(error.kind(), kind, "{text}");
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        assert_eq!(error.context().iter().filter(|(key, _)| *key == "file").count(), 1, "{text}");
+    };
+    let missing = |path: &Path, name: &str| VindexReader::open(path).unwrap().region(name).unwrap_err();
+    for name in ["nope", "", "model.layers.0.mlp.up_proj.weight", "layers.99.mlp.up_proj.weight"] {
+        expect(missing(&folder, name), ErrorKind::TensorMissing, &["does not have", "`model.`"]);
+    }
+    expect(missing(&tied, "lm_head.weight"), ErrorKind::TensorMissing, &["no head", "embed_tokens.weight"]);
+    let browse = VindexBrowser::open(&folder, 1).unwrap();
+    expect(
+        browse.feature(0, 0).unwrap_err(),
+        ErrorKind::FileNotFound,
+        &["without tokens of features", "`feature_tokens`"],
+    );
+    let slice = scratch();
+    // Folders above a slice are made.
+    let (server, attn) = (slice.path().join("new/server"), slice.path().join("new/attn"));
+    let reader = VindexReader::open(&mixture).unwrap();
+    for (target, preset) in [(&server, SlicePreset::ExpertServer), (&attn, SlicePreset::Attn)] {
+        reader.slice(target, &SliceOptions::default().preset(preset)).unwrap();
+        let gates = VindexReader::open(target).unwrap().gates(0).unwrap_err();
+        let words = ["gate_vectors.bin", preset.as_str(), "full, server and browse"];
+        expect(gates, ErrorKind::TensorMissing, &words);
+    }
+    let attn = VindexBrowser::open(attn, 1).unwrap();
+    expect(
+        attn.walk("a", &WalkOptions::default()).unwrap_err(),
+        ErrorKind::TokenizerInvalid,
+        &["tokenizer.json", "client", "part: tokenizer"],
+    );
+    // Other files than those of slices may be gone.
+    std::fs::remove_file(folder.join("up_weights.bin")).unwrap();
+    expect(
+        missing(&folder, "layers.0.mlp.up_proj.weight"),
+        ErrorKind::TensorMissing,
+        &["lacks that file", "incomplete"],
+    );
+    std::fs::remove_file(folder.join("weight_manifest.json")).unwrap();
+    expect(missing(&folder, "norm.weight"), ErrorKind::TensorMissing, &["lacks the weight_manifest.json"]);
+    let error = extract(&folder, ExtractOptions::default(), &slice.path().join("v")).unwrap_err();
+    expect(error, ErrorKind::TensorMissing, &["weight_manifest.json"]);
+    let nan = DescribeOptions::default().min_score(f32::NAN);
+    let error = VindexBrowser::open(&tied, 1).unwrap().describe("a", &nan).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
 }
 
 /// A layer's gates are one matrix, whoever has them: experts' behind each other, quantised ones where there are no

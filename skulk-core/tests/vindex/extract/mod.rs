@@ -149,13 +149,17 @@ pub(crate) fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     all
 }
 
-/// The same, without the time in the index.
+/// The same, without the time in the index, and so without the index' hash.
 pub(crate) fn timeless(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = files(folder);
-    let index = files.get_mut("index.json").unwrap();
-    let mut json: serde_json::Value = serde_json::from_slice(index).unwrap();
-    json["source"]["extracted_at"] = "".into();
-    *index = serde_json::to_vec_pretty(&json).unwrap();
+    let mut change = |name: &str, field: &str, value: serde_json::Value| {
+        let file = files.get_mut(name).unwrap();
+        let mut json: serde_json::Value = serde_json::from_slice(file).unwrap();
+        *json.pointer_mut(field).unwrap() = value;
+        *file = serde_json::to_vec_pretty(&json).unwrap();
+    };
+    change("index.json", "/source/extracted_at", "".into());
+    change("skulk_hashes.json", "/files/index.json", serde_json::Value::Null);
     files
 }
 

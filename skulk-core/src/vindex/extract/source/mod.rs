@@ -84,7 +84,10 @@ impl<'a> Source<'a> {
     /// [`ErrorKind::TensorShape`] when its shape is not the model's, [`ErrorKind::DTypeUnsupported`],
     /// [`ErrorKind::FileIo`] and [`ErrorKind::CheckpointTruncated`].
     pub(crate) fn tensor(&self, key: &str) -> Result<SourceTensor> {
-        self.open_tensor(key).map_err(|e| e.with("file", self.checkpoint.path().display()))
+        self.open_tensor(key).map_err(|e| match e.context().iter().any(|(key, _)| *key == "file") {
+            true => e,
+            false => e.with("file", self.checkpoint.path().display()),
+        })
     }
 
     fn open_tensor(&self, key: &str) -> Result<SourceTensor> {
