@@ -11,7 +11,6 @@ use skulk::vindex::{
     VindexQuant, VindexStorage, WalkOptions,
 };
 use skulk::{CancelToken, ErrorKind, TokenId, VindexReader};
-
 use tempfile::TempDir;
 
 use crate::extract::extracted;

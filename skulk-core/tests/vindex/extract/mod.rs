@@ -10,13 +10,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use skulk::vindex::{
-    ExtractOptions, ExtractReport, VindexIndex, VindexLayer, VindexLevel, VindexMoe, VindexQuant,
-    VindexStorage, VindexWriter,
+    ExtractOptions, ExtractReport, VindexIndex, VindexLevel, VindexQuant, VindexStorage, VindexWriter,
 };
 use skulk::{DType, Result, open_checkpoint};
 
-use crate::fixtures;
 use crate::support::safetensors_writer;
+use crate::{fixtures, is_summary};
 
 /// A folder in memory, where there is one: what these tests wait for is mostly the disk.
 pub(crate) fn scratch() -> tempfile::TempDir {
@@ -104,13 +103,12 @@ pub(crate) fn tiny() -> tempfile::TempDir {
 fn options_of(made: &Path) -> Option<ExtractOptions> {
     let index = VindexIndex::parse(&std::fs::read(made.join("index.json")).unwrap(), made).unwrap();
     let has = |name: &str| made.join(name).metadata().is_ok_and(|file| file.len() > 0);
-    let width = |moe: &VindexMoe| moe.moe_intermediate_size.unwrap_or(index.intermediate_size);
-    let is_whole = |layer: &VindexLayer| layer.num_features_per_expert == index.moe().map(width);
+    let has_summaries = index.layers.iter().any(|layer| is_summary(&index, layer.layer));
     let is_compact = index.quant() == VindexQuant::None
         && index.extract_level >= VindexLevel::Inference
         && !has("up_weights.bin");
     let has_gates = has("gate_vectors.bin") || index.moe().is_none();
-    if is_compact || !has_gates || !index.layers.iter().all(is_whole) {
+    if is_compact || !has_gates || has_summaries {
         return None;
     }
     let options = ExtractOptions::default().threads(2);

@@ -73,10 +73,10 @@ fn targets_are_new_or_empty_folders() {
 }
 
 /// Cancelled after its first file.
-fn interrupted(source: &Path, target: &Path) {
+fn interrupted(source: &Path, options: ExtractOptions, target: &Path) {
     let token = CancelToken::new();
     let switch = token.clone();
-    let options = small().cancel(token).progress(move |_| switch.cancel());
+    let options = options.cancel(token).progress(move |_| switch.cancel());
     expect(&extract(source, options, target).unwrap_err(), ErrorKind::Cancelled, &[]);
 }
 
@@ -84,7 +84,7 @@ fn interrupted(source: &Path, target: &Path) {
 fn other_options_do_not_continue() {
     let folder = scratch();
     let target = folder.path().join("v");
-    interrupted(&own(), &target);
+    interrupted(&own(), small(), &target);
     for (options, words) in [
         (small().storage(VindexStorage::F32), ["storage", "`f16`", "`f32`"]),
         (small().name("other"), ["name", "`tiny-llama320`", "`other`"]),
@@ -97,7 +97,7 @@ fn other_options_do_not_continue() {
     let report = extract(&own(), small().threads(1), &target).unwrap();
     assert!(report.resumed.bytes() > 0);
     let other = folder.path().join("w");
-    interrupted(&own(), &other);
+    interrupted(&own(), small(), &other);
     let report = extract(&own(), small().storage(VindexStorage::F32).restart(true), &other).unwrap();
     assert_eq!(report.resumed.bytes(), 0);
     let (_folder, direct) = extracted(&own(), small().storage(VindexStorage::F32));
@@ -109,7 +109,7 @@ fn a_changed_source_does_not_continue() {
     let (folder, source) = (scratch(), scratch());
     copy(&own(), source.path());
     let target = folder.path().join("v");
-    interrupted(source.path(), &target);
+    interrupted(source.path(), small(), &target);
     let config = source.path().join("config.json");
     let mut other = fixtures::json(&config);
     other["rms_norm_eps"] = json!(1e-3);
@@ -141,10 +141,7 @@ fn broken_leftovers_are_written_again() {
     ] {
         let folder = scratch();
         let target = folder.path().join("v");
-        let token = CancelToken::new();
-        let switch = token.clone();
-        let options = small().name("n").cancel(token).progress(move |_| switch.cancel());
-        extract(&own(), options, &target).unwrap_err();
+        interrupted(&own(), small().name("n"), &target);
         std::fs::write(folder.path().join(".v.partial").join(file), bytes).unwrap();
         extract(&own(), small().name("n"), &target).unwrap();
         assert_eq!(difference(&timeless(&target), &undisturbed), None, "{file}");
@@ -160,10 +157,7 @@ fn marks_that_cannot_be_are_none() {
     for (sections, bytes) in [(1, 7), (1, bytes), (0, 4), (999, bytes), (999, 0), (2, bytes + 1)] {
         let folder = scratch();
         let target = folder.path().join("v");
-        let token = CancelToken::new();
-        let switch = token.clone();
-        let options = small().name("n").cancel(token).progress(move |_| switch.cancel());
-        extract(&own(), options, &target).unwrap_err();
+        interrupted(&own(), small().name("n"), &target);
         let partial = folder.path().join(".v.partial");
         let mut state = fixtures::json(&partial.join("state.json"));
         state["current"] = json!({ "file": "gate_vectors.bin", "sections": sections, "bytes": bytes });
