@@ -47,7 +47,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            if let Some(skulk::Detail::Plan(report)) = error.detail() {
+            if let Some(report) = error.detail::<skulk::PlanReport>() {
                 show(&printed(&args, report, None));
             }
             eprintln!("error: {error}");

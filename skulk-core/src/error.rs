@@ -1,10 +1,10 @@
 //! What went wrong, where, and what can be done? One opaque error for the whole library.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::card::CardFault;
-use crate::plan::PlanReport;
+use crate::macros::closed_set;
 
 /// The library's result type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -92,61 +92,67 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// Whether trying again can help.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Retry {
-    /// The same call will fail again.
-    Never,
-    /// The same call may succeed.
-    Now,
-    /// The call may succeed on another placement.
-    AfterReplan,
-}
-
-impl Retry {
-    /// The stable name: `never`, `now` or `after_replan`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Retry::Never => "never",
-            Retry::Now => "now",
-            Retry::AfterReplan => "after_replan",
-        }
+closed_set! {
+    /// Whether trying again can help.
+    pub enum Retry {
+        /// The same call will fail again.
+        Never = "never",
+        /// The same call may succeed.
+        Now = "now",
+        /// The call may succeed on another placement.
+        AfterReplan = "after_replan",
     }
 }
 
-/// Typed facts for callers that branch on them.
-#[derive(Debug, Clone, PartialEq)]
+/// The [detail](Error::detail) of a context that is too small: token counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Detail {
-    /// All that is wrong with a model card.
-    Card(Vec<CardFault>),
-    /// Why there is no placement.
-    Plan(Box<PlanReport>),
-    /// The context is too small: token counts.
-    Context {
-        /// Tokens that would be needed.
-        needed: usize,
-        /// Tokens the context holds.
-        available: usize,
-    },
-    /// A tensor's shape differs; row-major, outermost dimension first.
-    Shape {
-        /// The shape the architecture needs.
-        expected: Vec<usize>,
-        /// The shape in the file.
-        found: Vec<usize>,
-    },
+pub struct ContextDetail {
+    /// Tokens that would be needed.
+    pub needed: usize,
+    /// Tokens the context holds.
+    pub available: usize,
 }
 
+/// The [detail](Error::detail) of a tensor of another shape; row-major, outermost dimension first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShapeDetail {
+    /// The shape the architecture needs.
+    pub expected: Vec<usize>,
+    /// The shape in the file.
+    pub found: Vec<usize>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("[{}] {message}{}{}", kind.code(), Places(context), Hint(hint.as_deref()))]
 struct Inner {
     kind: ErrorKind,
     message: Cow<'static, str>,
     hint: Option<Cow<'static, str>>,
     retry: Retry,
     context: Vec<(&'static str, String)>,
-    detail: Option<Detail>,
+    detail: Option<Box<dyn Any + Send + Sync>>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+struct Places<'a>(&'a [(&'static str, String)]);
+
+impl fmt::Display for Places<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (key, value)) in self.0.iter().enumerate() {
+            write!(f, "{}{key}: {value}", if i == 0 { " (" } else { ", " })?;
+        }
+        f.write_str(if self.0.is_empty() { "" } else { ")" })
+    }
+}
+
+struct Hint<'a>(Option<&'a str>);
+
+impl fmt::Display for Hint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |hint| write!(f, "; {hint}"))
+    }
 }
 
 /// Any failure of the library: a kind, a message that says what was expected and found, the
@@ -159,6 +165,11 @@ struct Inner {
 /// assert_eq!(error.code(), "file.not_found");
 /// assert!(error.hint().is_some());
 /// ```
+///
+/// What it displays leaves out the [sources](std::error::Error::source), so that those who print the whole chain print
+/// each once; `{:?}` prints the chain.
+#[derive(thiserror::Error)]
+#[error(transparent)]
 pub struct Error(Box<Inner>);
 
 impl Error {
@@ -191,9 +202,24 @@ impl Error {
 
     /// Attaches typed facts.
     #[must_use]
-    pub fn with_detail(mut self, detail: Detail) -> Self {
-        self.0.detail = Some(detail);
+    pub fn with_detail(mut self, detail: impl Any + Send + Sync) -> Self {
+        self.0.detail = Some(Box::new(detail));
         self
+    }
+
+    /// Attaches a [`ContextDetail`].
+    #[must_use]
+    pub(crate) fn with_tokens(self, needed: usize, available: usize) -> Self {
+        self.with_detail(ContextDetail { needed, available })
+    }
+
+    /// A name that is not in a closed set.
+    pub(crate) fn unknown_name(found: &str, names: impl Iterator<Item = &'static str>) -> Self {
+        let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
+        Self::new(
+            ErrorKind::InvalidArgument,
+            format!("expected one of {}, found `{found}`", names.join(", ")),
+        )
     }
 
     /// Attaches the underlying error.
@@ -233,44 +259,23 @@ impl Error {
         &self.0.context
     }
 
-    /// Typed facts, where callers may want to branch on them.
-    pub fn detail(&self) -> Option<&Detail> {
-        self.0.detail.as_ref()
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "[{}] {}", self.code(), self.message())?;
-        if !self.0.context.is_empty() {
-            f.write_str(" (")?;
-            for (i, (key, value)) in self.0.context.iter().enumerate() {
-                if i > 0 {
-                    f.write_str(", ")?;
-                }
-                write!(f, "{key}: {value}")?;
-            }
-            f.write_str(")")?;
-        }
-        if let Some(source) = &self.0.source {
-            write!(f, ": {source}")?;
-        }
-        if let Some(hint) = &self.0.hint {
-            write!(f, "; {hint}")?;
-        }
-        Ok(())
+    /// Typed facts, for callers that branch on them: a [`ContextDetail`], a [`ShapeDetail`], all that is wrong with a
+    /// card as `Vec<`[`CardFault`](crate::card::CardFault)`>`, or why there is no placement as
+    /// [`PlanReport`](crate::PlanReport).
+    pub fn detail<T: Any>(&self) -> Option<&T> {
+        self.0.detail.as_ref()?.downcast_ref()
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source.as_deref().map(|e| e as _)
+        write!(f, "{self}")?;
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            write!(f, "\ncaused by: {error}")?;
+            source = error.source();
+        }
+        Ok(())
     }
 }
 

@@ -34,6 +34,7 @@ mod ids;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod internals;
+mod macros;
 mod model;
 pub mod plan;
 pub mod tokenizer;
@@ -44,7 +45,7 @@ pub use bytes::ByteSize;
 pub use cancel::CancelToken;
 pub use card::{CardLibrary, ModelCard, Profile};
 pub use engine::{Activations, Batch, DeviceInfo, Engine, EngineId, FfnMemory, KvType, Precision, Shard};
-pub use error::{Detail, Error, ErrorKind, Result, Retry};
+pub use error::{ContextDetail, Error, ErrorKind, Result, Retry, ShapeDetail};
 pub use generate::{
     Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output, Prompt,
     Sampling, Session, StageInfo, Timings, Token, TokenLogprob, Usage,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use skulk::{
-    Detail, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model, Placement,
+    ContextDetail, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model, Placement,
     Prompt, Sampling, Stage, TokenId, open_checkpoint,
 };
 use support::gguf_writer::{GgufWriter, types};
@@ -177,7 +177,8 @@ fn prompts() {
         options.max_tokens = max_tokens;
         let error = session.generate(vec![TokenId(256); len], options).err().unwrap();
         expect("too long", &error, ErrorKind::ContextOverflow, &["16", &len.to_string()]);
-        assert_eq!(error.detail(), Some(&Detail::Context { needed, available: 16 }));
+        let detail = error.detail::<ContextDetail>().unwrap();
+        assert_eq!((detail.needed, detail.available), (needed, 16));
     }
     let fits = GenerateOptions::default().max_tokens(1).ignore_eos(true);
     session.generate(vec![TokenId(256); 15], fits).unwrap().output().unwrap();
@@ -321,7 +322,7 @@ fn tensors() {
         };
         let error = broken("llama", FILE, flat);
         expect("flat", &error, ErrorKind::TensorShape, &[tensor, "expected", "found"]);
-        assert!(matches!(error.detail(), Some(Detail::Shape { .. })), "{error}");
+        assert!(error.detail::<ShapeDetail>().is_some(), "{error}");
 
         // Four halves are one integer of eight bytes.
         let integers = |bytes: Vec<u8>| {

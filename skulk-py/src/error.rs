@@ -4,7 +4,8 @@ use pyo3::exceptions::{PyException, PyFileNotFoundError, PyMemoryError, PyOSErro
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple, PyType};
-use skulk::{Detail, ErrorKind};
+use skulk::card::CardFault;
+use skulk::{ContextDetail, ErrorKind, ShapeDetail};
 
 use crate::convert;
 use crate::plan::PlanReport;
@@ -84,13 +85,13 @@ pub(crate) fn raise(error: skulk::Error) -> PyErr {
 pub(crate) fn exception<'py>(py: Python<'py>, error: &skulk::Error) -> PyResult<Bound<'py, PyAny>> {
     let classes = Classes::get(py)?;
     let class = classes.kinds.iter().find(|(kind, _)| *kind == error.kind()).map(|(_, class)| class);
-    let value = class.unwrap_or(&classes.base).bind(py).call1((error.to_string(),))?;
+    let value = class.unwrap_or(&classes.base).bind(py).call1((format!("{error:?}"),))?;
     value.setattr("code", error.code())?;
     value.setattr("message", error.message())?;
     value.setattr("hint", error.hint())?;
     value.setattr("retry", error.retry().as_str())?;
     value.setattr("context", error.context().iter().map(|(k, v)| (*k, v)).into_py_dict(py)?)?;
-    let detail = error.detail().map(|detail| facts(py, detail)).transpose()?;
+    let detail = facts(py, error)?;
     let fact = |name: &str| detail.as_ref().and_then(|facts| facts.get_item(name).ok().flatten());
     match error.kind() {
         ErrorKind::CardInvalid => {
@@ -103,19 +104,18 @@ pub(crate) fn exception<'py>(py: Python<'py>, error: &skulk::Error) -> PyResult<
     Ok(value)
 }
 
-fn facts<'py>(py: Python<'py>, detail: &Detail) -> PyResult<Bound<'py, PyDict>> {
-    match detail {
-        Detail::Card(faults) => {
-            let faults = faults.iter().map(|fault| convert::card_fault(py, fault));
-            [("faults", faults.collect::<PyResult<Vec<_>>>()?)].into_py_dict(py)
-        }
-        Detail::Plan(report) => {
-            [("report", Bound::new(py, PlanReport((**report).clone()))?)].into_py_dict(py)
-        }
-        Detail::Context { needed, available } => {
-            [("needed", needed), ("available", available)].into_py_dict(py)
-        }
-        Detail::Shape { expected, found } => [("expected", expected), ("found", found)].into_py_dict(py),
-        other => [("text", format!("{other:?}"))].into_py_dict(py),
-    }
+fn facts<'py>(py: Python<'py>, error: &skulk::Error) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let facts = if let Some(faults) = error.detail::<Vec<CardFault>>() {
+        let faults = faults.iter().map(|fault| convert::card_fault(py, fault));
+        [("faults", faults.collect::<PyResult<Vec<_>>>()?)].into_py_dict(py)?
+    } else if let Some(report) = error.detail::<skulk::PlanReport>() {
+        [("report", Bound::new(py, PlanReport(report.clone()))?)].into_py_dict(py)?
+    } else if let Some(tokens) = error.detail::<ContextDetail>() {
+        [("needed", tokens.needed), ("available", tokens.available)].into_py_dict(py)?
+    } else if let Some(shape) = error.detail::<ShapeDetail>() {
+        [("expected", &shape.expected), ("found", &shape.found)].into_py_dict(py)?
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(facts))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::reader::{Leaf, Reader};
 use super::schema::ModelCard;
 use super::tree::Tree;
-use crate::error::{Detail, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::weights::mmap::{io_error, open_regular};
 
 /// The largest file that is read as a card, in bytes; those that exist have some thousand.
@@ -80,7 +80,7 @@ impl ModelCard {
     ///
     /// # Errors
     /// [`ErrorKind::CardInvalid`]: for a card that breaks the interface with all its faults as
-    /// [`Detail::Card`], for a text that is no TOML with `line` and `column`.
+    /// the [detail](Error::detail), for a text that is no TOML with `line` and `column`.
     pub fn from_toml(text: &str) -> Result<Self> {
         Self::from_tree(&Tree::from_toml(text)?)
     }
@@ -96,7 +96,7 @@ impl ModelCard {
     /// Reads a card from JSON that was parsed before.
     ///
     /// # Errors
-    /// [`ErrorKind::CardInvalid`] with all faults as [`Detail::Card`].
+    /// [`ErrorKind::CardInvalid`] with all faults as its [detail](Error::detail).
     pub fn from_value(value: &serde_json::Value) -> Result<Self> {
         let tree = <Tree as serde::Deserialize>::deserialize(value)
             .map_err(|e| Error::new(ErrorKind::Internal, "expected JSON values to be read").with_source(e))?;
@@ -148,7 +148,7 @@ fn invalid(faults: Vec<CardFault>) -> Error {
     };
     let message = format!("expected a model card, found {count}: {}{more}", listed.join("; "));
     Error::new(ErrorKind::CardInvalid, message)
-        .with_detail(Detail::Card(faults))
+        .with_detail(faults)
         .with_hint("docs/guide/cards.md lists all fields and their values")
 }
 
@@ -205,7 +205,7 @@ mod tests {
                          tasks = ['TextGeneration']\nstorage_size = { in_bytes = 100 }\n";
 
     fn faults(error: &Error) -> Vec<(&str, FaultKind)> {
-        let Some(Detail::Card(faults)) = error.detail() else { panic!("{error}") };
+        let Some(faults) = error.detail::<Vec<CardFault>>() else { panic!("{error}") };
         faults.iter().map(|fault| (fault.field.as_str(), fault.kind)).collect()
     }
 

@@ -43,7 +43,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::card::{CardFault, FaultKind, ModelCard};
-    use crate::error::Detail;
 
     /// The faults of a small card with one section or field set.
     fn faults(field: &str, value: Value) -> Vec<CardFault> {
@@ -54,10 +53,7 @@ mod tests {
         card[field] = value;
         match ModelCard::from_value(&card) {
             Ok(_) => Vec::new(),
-            Err(error) => match error.detail() {
-                Some(Detail::Card(faults)) => faults.clone(),
-                _ => panic!("{error}"),
-            },
+            Err(error) => error.detail::<Vec<CardFault>>().unwrap_or_else(|| panic!("{error}")).clone(),
         }
     }
 
@@ -94,7 +90,7 @@ mod tests {
                  placement.min_vram_gib = {value}\nstorage_size.in_bytes = 1"
             );
             let error = ModelCard::from_toml(&toml).unwrap_err();
-            let Some(Detail::Card(faults)) = error.detail() else { panic!("{error}") };
+            let Some(faults) = error.detail::<Vec<CardFault>>() else { panic!("{error}") };
             assert_eq!(faults[0].kind, FaultKind::Range, "{value}");
         }
         // Unknown, not a size.

@@ -49,7 +49,7 @@ impl ModelCard {
     /// Checks a card that a program made, as reading does for a file.
     ///
     /// # Errors
-    /// [`ErrorKind::CardInvalid`] with all faults as [`Detail::Card`](crate::Detail::Card).
+    /// [`ErrorKind::CardInvalid`] with all faults as its [detail](Error::detail).
     pub fn check(&self) -> Result<()> {
         let read = Self::from_value(&self.to_value())?;
         // JSON has no number for what is not finite, and so would lose it.

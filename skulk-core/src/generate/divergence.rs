@@ -3,7 +3,7 @@
 use super::session::Shared;
 use crate::cancel::CancelToken;
 use crate::engine::{Activations, Logits, Segment, StepCx};
-use crate::error::{Detail, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{Model, Prompt};
 use crate::ids::TokenId;
 
@@ -68,7 +68,7 @@ impl Model {
         if tokens.len() > available {
             let message = format!("expected a text of at most {available} tokens, found {}", tokens.len());
             return Err(Error::new(ErrorKind::ContextOverflow, message)
-                .with_detail(Detail::Context { needed: tokens.len(), available })
+                .with_tokens(tokens.len(), available)
                 .with_hint("compare a shorter text, or load both models with a larger context"));
         }
         let [model, exact] = sessions.each_ref().map(|session| &*session.shared);

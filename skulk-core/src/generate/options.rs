@@ -4,6 +4,7 @@ use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::Sampling;
 use crate::ids::TokenId;
+use crate::macros::setters;
 
 /// What a generation starts from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,51 +77,24 @@ impl Default for GenerateOptions {
     }
 }
 
+setters!(GenerateOptions {
+    /// Generates at most this many tokens.
+    max_tokens: usize => Some(max_tokens);
+    /// Chooses tokens like this.
+    sampling: Sampling;
+    /// Ends at any of these texts.
+    stop: impl IntoIterator<Item = impl Into<String>> => stop.into_iter().map(Into::into).collect();
+    /// Goes on past end-of-sequence tokens.
+    ignore_eos: bool;
+    /// Reports log-probabilities: of the sampled token, and of this many likeliest.
+    logprobs: usize => Some(logprobs);
+    /// Ends when the token is cancelled.
+    cancel: CancelToken;
+});
+
 impl GenerateOptions {
     /// The most log-probabilities a position can report.
     pub const MAX_LOGPROBS: usize = 64;
-
-    /// Generates at most `n` tokens.
-    #[must_use]
-    pub fn max_tokens(mut self, n: usize) -> Self {
-        self.max_tokens = Some(n);
-        self
-    }
-
-    /// Chooses tokens like this.
-    #[must_use]
-    pub fn sampling(mut self, sampling: Sampling) -> Self {
-        self.sampling = sampling;
-        self
-    }
-
-    /// Ends at any of these texts.
-    #[must_use]
-    pub fn stop<S: Into<String>>(mut self, texts: impl IntoIterator<Item = S>) -> Self {
-        self.stop = texts.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Goes on past end-of-sequence tokens.
-    #[must_use]
-    pub fn ignore_eos(mut self, ignore: bool) -> Self {
-        self.ignore_eos = ignore;
-        self
-    }
-
-    /// Reports log-probabilities: of the sampled token, and of the `top` likeliest.
-    #[must_use]
-    pub fn logprobs(mut self, top: usize) -> Self {
-        self.logprobs = Some(top);
-        self
-    }
-
-    /// Ends when `token` is cancelled.
-    #[must_use]
-    pub fn cancel(mut self, token: CancelToken) -> Self {
-        self.cancel = token;
-        self
-    }
 
     pub(super) fn validate(&self, vocab_size: usize) -> Result<()> {
         let invalid = |field: &'static str, message: String| {

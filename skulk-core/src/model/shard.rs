@@ -7,7 +7,7 @@ use super::decoder::{Caches, Decoder, Workspace};
 use crate::bytes::ByteSize;
 use crate::engine::backend::Backend;
 use crate::engine::{Activations, Batch, FfnMemory, Input, Logits, Segment, Shard, ShardSpec, StepCx};
-use crate::error::{Detail, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ids::SeqId;
 use crate::weights::Memory;
 
@@ -202,7 +202,7 @@ impl<B: Backend> DecoderShard<B> {
                     ErrorKind::ContextOverflow,
                     format!("expected at most {} positions, found {end}", spec.context),
                 )
-                .with_detail(Detail::Context { needed: end, available: spec.context })
+                .with_tokens(end, spec.context)
                 .with_hint("load the model with a larger context"));
             }
             if segment.rows == 0 {

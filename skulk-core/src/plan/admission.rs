@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::error::{Detail, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Tokens that an answer may have where a request does not say.
 pub const DEFAULT_MAX_TOKENS: usize = 4096;
@@ -33,7 +33,7 @@ pub fn admit_max_tokens(
     let room = limit.saturating_sub(prompt);
     let overflow = |what: String, needed: usize| {
         Err(Error::new(ErrorKind::ContextOverflow, format!("expected at most {limit} tokens, found {what}"))
-            .with_detail(Detail::Context { needed, available: limit })
+            .with_tokens(needed, limit)
             .with_hint("shorten the prompt, ask for fewer tokens, or load the model with a larger context"))
     };
     match requested {
@@ -87,6 +87,7 @@ pub fn prefill_chunks(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ContextDetail;
 
     #[test]
     fn no_piece_is_empty_and_all_are_the_prompt() {
@@ -103,7 +104,8 @@ mod tests {
     #[test]
     fn refusals_say_how_much_is_missing() {
         let error = admit_max_tokens(50, Some(51), 4096, Some(100)).unwrap_err();
-        assert_eq!(error.detail(), Some(&Detail::Context { needed: 101, available: 100 }));
+        let detail = error.detail::<ContextDetail>().unwrap();
+        assert_eq!((detail.needed, detail.available), (101, 100));
         assert!(admit_max_tokens(usize::MAX, Some(usize::MAX), 1, Some(u64::MAX)).is_err());
     }
 }

@@ -9,7 +9,7 @@ use super::quant::dequantise;
 use super::resident::Piece;
 use super::{DType, Memory, TensorInfo};
 use crate::cancel::CancelToken;
-use crate::error::{Detail, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, ShapeDetail};
 
 /// What formats with padded rows pad them to.
 const PADDED: usize = 256;
@@ -212,7 +212,7 @@ impl Region {
             format!("expected shape {expected:?}, found {:?}", self.shape),
         )
         .with("tensor", &self.name)
-        .with_detail(Detail::Shape { expected: expected.to_vec(), found: self.shape.to_vec() })
+        .with_detail(ShapeDetail { expected: expected.to_vec(), found: self.shape.to_vec() })
         .with_hint("the weights do not belong to this configuration"))
     }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
-use skulk::card::{CardFault, FaultKind};
-use skulk::{Detail, ModelCard};
+use skulk::ModelCard;
+use skulk::card::CardFault;
 
 use crate::{cases, each};
 
@@ -61,9 +61,9 @@ fn judge(expected: &Value, input: &Value, read: skulk::Result<ModelCard>) -> Res
         Ok(card) if accepted => return same(&without_later(card.to_value()), &expected["card"]),
         Ok(_) if !later.is_empty() && errors.is_empty() => return Ok(()),
         Ok(_) => return Err(format!("accepted; the reference has {expected}")),
-        Err(error) => match error.detail() {
-            Some(Detail::Card(faults)) => faults.clone(),
-            _ => return Err(format!("an error without faults: {error}")),
+        Err(error) => match error.detail::<Vec<CardFault>>() {
+            Some(faults) => faults.clone(),
+            None => return Err(format!("an error without faults: {error}")),
         },
     };
     // The reference fails without saying where.

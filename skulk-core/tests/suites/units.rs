@@ -9,7 +9,7 @@ use skulk::plan::split::allocate_layers;
 use skulk::plan::{
     Link, LinkKind, Strictness, admit_max_tokens, is_vpn_address, leaves, prefill_chunks, rings,
 };
-use skulk::{Cluster, Detail, ErrorKind, Node, NodeId, Request};
+use skulk::{Cluster, ContextDetail, ErrorKind, Node, NodeId, Request};
 
 use crate::cases::{expect, number, size, strings, text};
 use crate::{each, suites, units};
@@ -166,7 +166,8 @@ fn requests_are_admitted() {
                 expect("kind", &ErrorKind::ContextOverflow, &error.kind())?;
                 let needed = prompt + requested.unwrap_or(1);
                 let available = limit.unwrap() as usize;
-                expect("detail", &Some(&Detail::Context { needed, available }), &error.detail())?;
+                let detail = error.detail().map(|detail: &ContextDetail| (detail.needed, detail.available));
+                expect("detail", &Some((needed, available)), &detail)?;
                 // The reference names these numbers, too.
                 let reference = text(&case["message"]);
                 let named = [Some(prompt), requested, Some(available)];

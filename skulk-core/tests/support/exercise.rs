@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
+use skulk::card::CardFault;
 use skulk::vindex::{DownMeta, LayerHeader, VindexIndex, read_quant_manifest, read_weight_manifest};
 use skulk::weights::gguf::{GgufHeader, GgufValue};
 use skulk::weights::safetensors::SafetensorsHeader;
-use skulk::{Detail, ErrorKind, ModelCard, TensorInfo};
+use skulk::{ErrorKind, ModelCard, TensorInfo};
 
 /// Parses `bytes` as a GGUF file and, if they are one, reads everything the header says.
 pub fn gguf(bytes: &[u8]) -> skulk::Result<()> {
@@ -54,8 +55,8 @@ pub fn card(bytes: &[u8]) -> skulk::Result<()> {
             Ok(card) => check_card(card),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::CardInvalid, "{error}");
-                match error.detail() {
-                    Some(Detail::Card(faults)) => assert!(!faults.is_empty()),
+                match error.detail::<Vec<CardFault>>() {
+                    Some(faults) => assert!(!faults.is_empty()),
                     _ => assert!(error.context().iter().any(|(key, _)| *key == "line"), "{error}"),
                 }
             }

@@ -12,7 +12,7 @@ use super::rules::Rules;
 use super::seats::Seat;
 use super::{fits, search, search_forced, speculation};
 use crate::bytes::ByteSize;
-use crate::error::{Detail, Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 use crate::plan::backend::engine_of;
 use crate::plan::ceiling::context_ceiling;
 use crate::plan::cluster::{Cluster, NodeId};
@@ -314,7 +314,7 @@ pub(super) fn refusal(
         .with("model", &problem.card.model_id)
         .with("rule", rule.as_str())
         .with_hint(hint)
-        .with_detail(Detail::Plan(Box::new(report)))
+        .with_detail(report)
 }
 
 fn advice(rule: Rule) -> &'static str {

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use crate::card::{ModelCard, ModelTask, PlacementCardConfig, RuntimeCardConfig, StorageSize};
-use crate::error::{Detail, ErrorKind};
+use crate::error::ErrorKind;
 use crate::plan::{
     Accelerator, Cluster, Inventory, Link, LinkKind, LinkSpeed, Node, NodeId, Placement, PlanReport, Planner,
     Request, Role, Rule, Strictness, Vendor,
@@ -80,7 +80,7 @@ fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Placement {
 
 fn refused(card: &ModelCard, cluster: &Cluster, request: &Request) -> (ErrorKind, PlanReport) {
     let error = Planner::plan(card, cluster, request).unwrap_err();
-    let Some(Detail::Plan(report)) = error.detail() else { panic!("{error}") };
+    let Some(report) = error.detail::<PlanReport>() else { panic!("{error}") };
     assert!(error.hint().is_some_and(|hint| !hint.is_empty()), "{error}");
     (error.kind(), (**report).clone())
 }

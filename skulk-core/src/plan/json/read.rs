@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::fields::{Fields, Place};
 use super::shard::Shard;
 use super::{DIRECT, JACCL, LARGEST, RING};
-use crate::card::ModelCard;
+use crate::card::{CardFault, ModelCard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::cluster::NodeId;
 use crate::plan::coverage;
@@ -308,7 +308,7 @@ fn card(place: &Place<'_>) -> Result<Option<Arc<ModelCard>>> {
         Ok(card) => Ok(Some(Arc::new(card))),
         Err(e) => {
             let error = place.fault(format!("expected a model card, found faults in it: {}", e.message()));
-            Err(match e.detail() {
+            Err(match e.detail::<Vec<CardFault>>() {
                 Some(detail) => error.with_detail(detail.clone()),
                 None => error,
             })

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::card::CardFault;
 use crate::card::ModelCard;
-use crate::error::{Detail, ErrorKind};
+use crate::error::ErrorKind;
 use crate::plan::{Budget, Bytes, ExpertShard, Host, Instance, NodeId, Part, Placement, Stage};
 
 fn card(context_length: i64) -> ModelCard {
@@ -302,7 +303,7 @@ fn faults_in_cards_are_told() {
     let error = read(&bad).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PlacementInvalid);
     assert_eq!(error.context()[0], ("field", "SkulkInstance.modelCard".to_owned()));
-    assert!(matches!(error.detail(), Some(Detail::Card(faults)) if faults.len() == 1));
+    assert!(error.detail::<Vec<CardFault>>().is_some_and(|faults| faults.len() == 1));
 }
 
 #[test]

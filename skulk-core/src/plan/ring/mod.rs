@@ -36,7 +36,7 @@ use self::solve::Problem;
 use self::topology::Topology;
 use super::{Cluster, NodeId, Placement, Request};
 use crate::card::ModelCard;
-use crate::error::{Detail, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 pub use hosts::is_vpn_address;
 
@@ -64,7 +64,7 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
             let kind = if refused.pending { ErrorKind::PlanPending } else { ErrorKind::PlanNoFit };
             let error = Error::new(kind, refused.message.clone()).with("model", &card.model_id);
             let report = problem.refusal(refused, ledger.rules);
-            Err(error.with_hint(report::hint(&report)).with_detail(Detail::Plan(Box::new(report))))
+            Err(error.with_hint(report::hint(&report)).with_detail(report))
         }
     }
 }

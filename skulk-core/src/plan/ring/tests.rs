@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{plan, rings};
 use crate::card::ModelCard;
-use crate::error::{Detail, Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 use crate::plan::{
     Cluster, Instance, InterfaceType, Link, LinkKind, LinkSpeed, NetworkInterface, Node, NodeId, Part,
     Placement, PlanReport, Request, Rule, Sharding, Strictness, Transport,
@@ -56,10 +56,7 @@ fn order(placement: &Placement) -> Vec<&str> {
 }
 
 fn report(error: &Error) -> &PlanReport {
-    match error.detail() {
-        Some(Detail::Plan(report)) => report,
-        _ => panic!("no report: {error}"),
-    }
+    error.detail().unwrap_or_else(|| panic!("no report: {error}"))
 }
 
 fn refused(error: &Error) -> Rule {

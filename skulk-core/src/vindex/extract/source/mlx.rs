@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::tensor::bytes;
 use crate::arch::LayerTensor;
-use crate::error::{Detail, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, ShapeDetail};
 use crate::weights::mmap::Mapping;
 use crate::weights::quant::dequantise;
 use crate::weights::safetensors::{HfMetadata, SafetensorsHeader, UnreadableTensor};
@@ -99,7 +99,7 @@ impl Mlx {
                 ),
             )
             .with("tensor", name)
-            .with_detail(Detail::Shape { expected: words, found: info.shape.clone() })
+            .with_detail(ShapeDetail { expected: words, found: info.shape.clone() })
             .with_hint("the weights do not belong to this configuration"));
         }
         let beside = |kind: &str| {

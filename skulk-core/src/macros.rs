@@ -1,0 +1,64 @@
+//! What is written once for all types that need it: setters of options, and the names of closed sets.
+
+/// Setters of an options struct, which take `self` and return it.
+///
+/// `name: Type;` sets the field of that name; `name: Type => value;` computes the value from the argument, which
+/// has the field's name too. The type may be `impl Trait`.
+macro_rules! setters {
+    ($type:ident { $($(#[$meta:meta])* $field:ident: $arg:ty $(=> $value:expr)?;)* }) => {
+        impl $type {
+            $(
+                $(#[$meta])*
+                #[must_use]
+                pub fn $field(mut self, $field: $arg) -> Self {
+                    self.$field = setters!(@value $field $($value)?);
+                    self
+                }
+            )*
+        }
+    };
+    (@value $field:ident) => { $field };
+    (@value $field:ident $value:expr) => { $value };
+}
+
+/// An enum whose values have names, the same in every language and file: `ALL`, `as_str`, `Display`, `FromStr`.
+macro_rules! closed_set {
+    (
+        $(#[$meta:meta])*
+        $vis:vis enum $type:ident { $($(#[$doc:meta])* $name:ident = $text:literal,)* }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        $vis enum $type { $($(#[$doc])* $name,)* }
+
+        impl $type {
+            /// Every value, in the order of their declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The name in files, messages and other languages.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = $crate::error::Error;
+
+            fn from_str(name: &str) -> $crate::error::Result<Self> {
+                Self::ALL.iter().copied().find(|value| value.as_str() == name).ok_or_else(|| {
+                    $crate::error::Error::unknown_name(name, Self::ALL.iter().map(|value| value.as_str()))
+                })
+            }
+        }
+    };
+}
+
+pub(crate) use closed_set;
+pub(crate) use setters;
