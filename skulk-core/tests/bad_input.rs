@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use skulk::{
     ContextDetail, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model, Placement,
-    Prompt, Sampling, Stage, TokenId, open_checkpoint,
+    Prompt, Sampling, ShapeDetail, Stage, TokenId, open_checkpoint,
 };
 use support::gguf_writer::{GgufWriter, types};
 
