@@ -23,6 +23,9 @@
 //! # Ok::<(), skulk::Error>(())
 //! ```
 
+// Tests compare with the platform's functions.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 pub mod arch;
 mod bytes;
 mod cancel;
@@ -35,6 +38,7 @@ mod ids;
 #[doc(hidden)]
 pub mod internals;
 mod macros;
+mod math;
 mod model;
 pub mod plan;
 pub mod tokenizer;

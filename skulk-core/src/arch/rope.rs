@@ -2,6 +2,7 @@
 
 use super::invalid;
 use crate::error::Result;
+use crate::math;
 
 /// Rotary position embedding (Su et al. 2021).
 #[derive(Debug, Clone, PartialEq)]
@@ -56,7 +57,7 @@ impl RopeSpec {
     pub fn inverse_frequencies(&self) -> Vec<f32> {
         (0..self.dim / 2)
             .map(|pair| {
-                let frequency = self.theta.powf(-((2 * pair) as f64) / self.dim as f64);
+                let frequency = math::pow(self.theta, -((2 * pair) as f64) / self.dim as f64);
                 (match &self.scaling {
                     RopeScaling::None => frequency,
                     RopeScaling::Linear(factor) => frequency / factor,

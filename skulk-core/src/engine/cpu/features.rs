@@ -17,7 +17,7 @@ use crate::weights::quant;
 /// Features are summed up in as many parts, whatever the number of threads: it decides about bits.
 const PARTS: usize = 16;
 
-/// Room for what rows take.
+/// Scratch memory for what rows take.
 #[derive(Default)]
 pub(super) struct Chosen {
     /// The features of each row, ascending, `[rows, stride]`: of the stride, whole tiles of them, the first k count.
@@ -28,11 +28,11 @@ pub(super) struct Chosen {
     /// What parts of the features add to a row, `[PARTS, hidden]`.
     sums: Vec<f32>,
     /// A thread's own.
-    rooms: Vec<Mutex<Room>>,
+    workers: Vec<Mutex<Worker>>,
 }
 
 #[derive(Default)]
-struct Room {
+struct Worker {
     /// One row's features, to be ordered by their scores.
     keys: Vec<u64>,
     /// What one feature adds.
@@ -50,7 +50,7 @@ pub(super) fn top_features(
     out: &mut Buffer,
 ) -> Result<()> {
     let TopFeatures { activation, k, gate: to_gate, up: to_up, down } = *op;
-    let Stream { room, chosen, .. } = stream;
+    let Stream { products: scratch, chosen, .. } = stream;
     let [scores, all_up] = inner;
     let (width, stride) = (to_gate.n_out(), k.next_multiple_of(TILE));
     let x = &x.data[..rows * x.width];
@@ -60,16 +60,16 @@ pub(super) fn top_features(
 
     let products = &mut [(to_gate, &mut *scores), (to_up, &mut *all_up)];
     let first = if apart { 1 } else { 2 };
-    all(room.products(cpu.kernels, &cpu.pool, x, n_in, cpu.precision), rows, &mut products[..first]);
+    all(scratch.products(cpu.kernels, &cpu.pool, x, n_in, cpu.precision), rows, &mut products[..first]);
     chosen.choose(cpu, scores, rows, k, stride);
     if apart {
         let up = &mut chosen.up[..rows * stride];
-        room.products(cpu.kernels, &cpu.pool, x, n_in, cpu.precision).rows(to_up, &chosen.ids, stride, up);
+        scratch.products(cpu.kernels, &cpu.pool, x, n_in, cpu.precision).rows(to_up, &chosen.ids, stride, up);
     } else {
         gather(cpu, all_up, &chosen.ids, stride, &mut chosen.up[..rows * stride]);
     }
     gather(cpu, scores, &chosen.ids, stride, &mut chosen.gate[..rows * stride]);
-    let Chosen { ids, gate, up, sums, rooms } = chosen;
+    let Chosen { ids, gate, up, sums, workers } = chosen;
     let (ids, up) = (&ids[..rows * stride], &up[..rows * stride]);
     cpu.pool.rows(&mut gate[..rows * stride], stride, LEAST_ELEMENTS.div_ceil(stride), |row, gate, _| {
         cpu.kernels.gated(activation, gate, &up[row * stride..][..stride]);
@@ -85,27 +85,27 @@ pub(super) fn top_features(
                 }
             });
             let values = &scores.data[..rows * width];
-            let list = room.products(cpu.kernels, &cpu.pool, values, width, cpu.precision);
+            let list = scratch.products(cpu.kernels, &cpu.pool, values, width, cpu.precision);
             all(list, rows, &mut [(down, out)]);
         }
         FeatureDown::Rows(down) => {
             let hidden = down.n_in();
             out.width = hidden;
             sums.resize(sums.len().max(PARTS * hidden), 0.0);
-            for room in &mut *rooms {
-                room.get_mut().unwrap_or_else(PoisonError::into_inner).values.resize(hidden, 0.0);
+            for own in &mut *workers {
+                own.get_mut().unwrap_or_else(PoisonError::into_inner).values.resize(hidden, 0.0);
             }
             for row in 0..rows {
                 let of_row = row * stride..row * stride + k;
                 let (ids, gate) = (&ids[of_row.clone()], &gate[of_row]);
                 let part = k.div_ceil(PARTS);
                 cpu.pool.rows(&mut sums[..PARTS * hidden], hidden, 1, |i, sum, thread| {
-                    let mut room = rooms[thread].lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut own = workers[thread].lock().unwrap_or_else(PoisonError::into_inner);
                     sum.fill(0.0);
                     let of_part = (i * part).min(k)..((i + 1) * part).min(k);
                     for (id, activation) in ids[of_part.clone()].iter().zip(&gate[of_part]) {
-                        quant::dequantise(down.weight().dtype(), down.row(*id as usize), &mut room.values);
-                        cpu.kernels.add_scaled(sum, *activation, &room.values);
+                        quant::dequantise(down.weight().dtype(), down.row(*id as usize), &mut own.values);
+                        cpu.kernels.add_scaled(sum, *activation, &own.values);
                     }
                 });
                 let sum = &mut out.data[row * hidden..][..hidden];
@@ -130,23 +130,23 @@ fn gather(cpu: &Cpu, from: &Buffer, ids: &[u32], stride: usize, to: &mut [f32]) 
 impl Chosen {
     /// Chooses each row's features.
     fn choose(&mut self, cpu: &Cpu, scores: &Buffer, rows: usize, k: usize, stride: usize) {
-        let Self { ids, gate, up, rooms, .. } = self;
-        if rooms.len() < cpu.pool.threads() {
-            rooms.resize_with(cpu.pool.threads(), Mutex::default);
+        let Self { ids, gate, up, workers, .. } = self;
+        if workers.len() < cpu.pool.threads() {
+            workers.resize_with(cpu.pool.threads(), Mutex::default);
         }
         // Of every thread, as any may get the next row.
-        for room in &mut *rooms {
-            let room = room.get_mut().unwrap_or_else(PoisonError::into_inner);
-            room.keys.clear();
-            room.keys.reserve(scores.width);
+        for own in &mut *workers {
+            let own = own.get_mut().unwrap_or_else(PoisonError::into_inner);
+            own.keys.clear();
+            own.keys.reserve(scores.width);
         }
         let len = rows * stride;
         ids.resize(len.max(ids.len()), 0);
         gate.resize(len.max(gate.len()), 0.0);
         up.resize(len.max(up.len()), 0.0);
         cpu.pool.rows(&mut ids[..len], stride, LEAST_ELEMENTS.div_ceil(scores.width), |row, ids, thread| {
-            let mut room = rooms[thread].lock().unwrap_or_else(PoisonError::into_inner);
-            top(scores.row(row), &mut room.keys, &mut ids[..k]);
+            let mut own = workers[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            top(scores.row(row), &mut own.keys, &mut ids[..k]);
             // Behind them the last one again: it is computed with its tile, and counts once.
             let last = ids[k - 1];
             ids[k..].fill(last);

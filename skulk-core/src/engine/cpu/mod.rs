@@ -12,7 +12,7 @@ mod pool;
 
 use experts::Selected;
 use features::Chosen;
-use kernels::{Kernels, Matrix, ProductRoom, Products};
+use kernels::{Kernels, Matrix, ProductScratch, Products};
 pub(crate) use nearest::Nearest;
 use pool::Pool;
 
@@ -23,6 +23,7 @@ use crate::engine::backend::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
+use crate::math;
 use crate::weights::{Region, quant};
 
 /// Elements below which another thread costs more than it saves.
@@ -85,7 +86,7 @@ impl Cpu {
         make: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Products<'a> {
         let (n_in, x) = (x.width, &mut x.data[..rows * x.width]);
-        stream.room.products_of(self.kernels, &self.pool, x, n_in, self.precision, make)
+        stream.products.products_of(self.kernels, &self.pool, x, n_in, self.precision, make)
     }
 
     /// Calls `each(row, elements)` for the first `rows` rows, over threads when it pays.
@@ -134,7 +135,7 @@ impl Buffer {
 
 /// See [`Backend::Stream`].
 pub(crate) struct Stream {
-    room: ProductRoom,
+    products: ProductScratch,
     selected: Selected,
     chosen: Chosen,
     attention: attention::Scratch,
@@ -172,7 +173,7 @@ impl Backend for Cpu {
         // Its memory is no more than two such buffers', and there is an error where that is too much.
         self.buffer(rows, width.saturating_mul(2))?;
         Ok(Stream {
-            room: ProductRoom::new(rows, width, self.precision),
+            products: ProductScratch::new(rows, width, self.precision),
             selected: Selected::default(),
             chosen: Chosen::default(),
             attention: Default::default(),
@@ -258,7 +259,7 @@ impl Backend for Cpu {
         y: &Buffer,
         (weight, eps): (&Vec<f32>, f32),
         rows: usize,
-        _room: &mut Buffer,
+        _scratch: &mut Buffer,
     ) -> Result<()> {
         self.rows(x, rows, |row, x| self.kernels.add_norm(x, y.row(row), (weight, eps)));
         Ok(())
@@ -278,7 +279,7 @@ impl Backend for Cpu {
     ) -> Result<()> {
         let n_in = x.width;
         let x = &x.data[..rows * n_in];
-        all(stream.room.products(self.kernels, &self.pool, x, n_in, self.precision), rows, products);
+        all(stream.products.products(self.kernels, &self.pool, x, n_in, self.precision), rows, products);
         Ok(())
     }
 
@@ -328,7 +329,7 @@ impl Backend for Cpu {
     ) -> Result<()> {
         out.width = op.matrix.n_out();
         let x = &x.data[..rows * x.width];
-        let mut list = stream.room.products(self.kernels, &self.pool, x, op.matrix.n_in(), HEAD);
+        let mut list = stream.products.products(self.kernels, &self.pool, x, op.matrix.n_in(), HEAD);
         list.push(op.matrix, 0..rows, &mut out.data);
         list.run();
         op.softcap.map_or(Ok(()), |cap| self.softcap(stream, out, cap, rows))
@@ -343,7 +344,7 @@ impl Backend for Cpu {
         out: TopLogits<'_>,
     ) -> Result<()> {
         let x = &x.data[..rows * x.width];
-        let products = stream.room.products(self.kernels, &self.pool, x, op.matrix.n_in(), HEAD);
+        let products = stream.products.products(self.kernels, &self.pool, x, op.matrix.n_in(), HEAD);
         products.top(op.matrix, op.softcap, out);
         Ok(())
     }
@@ -420,7 +421,7 @@ impl Backend for Cpu {
         self.rows(out, positions.len(), |row, x| {
             let (cos, sin) = x.split_at_mut(frequencies.len());
             for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(frequencies) {
-                (*sin, *cos) = (positions[row] as f32 * frequency).sin_cos();
+                (*sin, *cos) = math::sin_cos(positions[row] as f32 * frequency);
             }
         });
         Ok(())

@@ -29,6 +29,7 @@ use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, Head, NormRope
 use crate::engine::top::Top;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
+use crate::math;
 use crate::weights::Region;
 
 /// The largest list of logits that the device makes; longer ones are made on the host.
@@ -341,8 +342,8 @@ impl Backend for Gpu {
         out.width = 2 * frequencies.len();
         let angles = positions.iter().flat_map(|&position| {
             let angle = move |frequency: &f32| position as f32 * frequency;
-            let cosines = frequencies.iter().map(move |f| angle(f).cos());
-            cosines.chain(frequencies.iter().map(move |f| angle(f).sin()))
+            let cosines = frequencies.iter().map(move |f| math::sin_cos(angle(f)).1);
+            cosines.chain(frequencies.iter().map(move |f| math::sin_cos(angle(f)).0))
         });
         stream.write(&out.block, angles, out.width)
     }

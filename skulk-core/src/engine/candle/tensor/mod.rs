@@ -281,8 +281,8 @@ impl Backend for Tensors {
         let mut values = Vec::with_capacity(2 * frequencies.len() * positions.len());
         for &position in positions {
             let angle = |frequency: &f32| position as f32 * frequency;
-            values.extend(frequencies.iter().map(|f| angle(f).cos()));
-            values.extend(frequencies.iter().map(|f| angle(f).sin()));
+            values.extend(frequencies.iter().map(|f| crate::math::sin_cos(angle(f)).1));
+            values.extend(frequencies.iter().map(|f| crate::math::sin_cos(angle(f)).0));
         }
         out.put(self.upload(values, (positions.len(), 2 * frequencies.len())))
     }

@@ -28,10 +28,12 @@ mod product;
 mod rounding;
 mod rows;
 mod scalar;
+mod scratch;
 mod screen;
 mod simd;
 #[cfg(test)]
 mod tests;
+mod top;
 
 use std::ops::Range;
 
@@ -44,10 +46,11 @@ use simd::{BLOCK, LANES};
 pub(crate) use attention::{PARTITION, Softmax, WIDTH};
 pub(crate) use cells::{Cell, Cells};
 pub(crate) use gather::TILE;
-pub(crate) use linear::{ProductRoom, Products};
+pub(crate) use linear::Products;
 pub(crate) use matrix::Matrix;
 pub(crate) use nearest::{GROUP, Group, Hit, Tiles, WIDEST};
-pub(crate) use partition::{BEHIND, Partition, Room, Stored};
+pub(crate) use partition::{BEHIND, Partition, PartitionScratch, Stored};
+pub(crate) use scratch::ProductScratch;
 pub(crate) use screen::Screen;
 
 use crate::arch::{Activation, RopeLayout};
@@ -55,8 +58,9 @@ use crate::weights::DType;
 
 /// A norm's weights and epsilon.
 type Norm<'a> = (&'a [f32], f32);
-type One = unsafe fn(&Product, Range<usize>);
-type Many = unsafe fn(&Product, Range<usize>, *mut i32);
+type Gemv = unsafe fn(&Product, Range<usize>);
+type Gemm = unsafe fn(&Product, Range<usize>, *mut i32);
+type Round = unsafe fn(*const f32, usize, rounding::Activations);
 type Compress = unsafe fn(&[f32], usize, &mut [f32], *mut u8) -> bool;
 type Rotate = unsafe fn(&mut [f32], Option<Norm<'_>>, RopeLayout, &[f32], &[f32]);
 
@@ -67,7 +71,7 @@ pub(crate) struct Kernels {
     available: fn() -> bool,
     quantised: fn(DType, bool) -> Option<Quantised>,
     dense: fn(DType, bool) -> Option<Floats>,
-    round: [unsafe fn(*const f32, usize, rounding::Rounded); 2],
+    round: [Round; 2],
     round_bf16: unsafe fn(&[f32], &mut [u32]),
     /// Words that a row of so many elements takes.
     bf16_words: fn(usize) -> usize,
@@ -90,8 +94,8 @@ pub(crate) struct Kernels {
 /// The kernels of one storage type.
 #[derive(Clone, Copy)]
 struct Quantised {
-    one: One,
-    many: Many,
+    gemv: Gemv,
+    gemm: Gemm,
     packed_len: fn(usize) -> usize,
 }
 
@@ -113,23 +117,23 @@ macro_rules! instruction_set {
             type S = $simd;
 
             $(#[$feature])?
-            unsafe fn one<F: Format, const EXACT: bool>(product: &Product, tiles: Range<usize>) {
-                product::one::<S, F, EXACT>(product, tiles);
+            unsafe fn gemv<F: Format, const EXACT: bool>(product: &Product, tiles: Range<usize>) {
+                product::gemv::<S, F, EXACT>(product, tiles);
             }
             $(#[$feature])?
-            unsafe fn many<F: Format, const EXACT: bool>(
+            unsafe fn gemm<F: Format, const EXACT: bool>(
                 product: &Product,
                 tiles: Range<usize>,
                 packed: *mut i32,
             ) {
-                product::many::<S, F, EXACT, { S::ROWS }, { S::FEW }>(product, tiles, packed);
+                product::gemm::<S, F, EXACT, { S::ROWS }, { S::TAIL }>(product, tiles, packed);
             }
             $(#[$feature])?
             unsafe fn multiply<W: dense::Factors>(product: &Dense, tiles: Range<usize>) {
                 dense::multiply::<S, W>(product, tiles);
             }
             $(#[$feature])?
-            unsafe fn round<const EXACT: bool>(x: *const f32, blocks: usize, to: rounding::Rounded) {
+            unsafe fn round<const EXACT: bool>(x: *const f32, blocks: usize, to: rounding::Activations) {
                 rounding::round::<S, EXACT>(x, blocks, to);
             }
             $(#[$feature])?
@@ -189,7 +193,7 @@ macro_rules! instruction_set {
             }
             $(#[$feature])?
             unsafe fn pass(work: &nearest::Pass, tiles: Range<usize>, found: &mut Vec<Hit>) {
-                nearest::pass::<S, { S::ROWS }, { S::FEW }>(work, tiles, found);
+                nearest::pass::<S, { S::ROWS }, { S::TAIL }>(work, tiles, found);
             }
             $(#[$feature])?
             unsafe fn dot<E: nearest::Element>(a: *const u8, b: &[f32]) -> f32 {
@@ -205,9 +209,9 @@ macro_rules! instruction_set {
             attention::instantiate!(S $(, #[$feature])?);
 
             fn of<F: Format>(exact: bool) -> Quantised {
-                let (one, many): (One, Many) =
-                    if exact { (one::<F, true>, many::<F, true>) } else { (one::<F, false>, many::<F, false>) };
-                Quantised { one, many, packed_len: product::packed_len::<F> }
+                let (gemv, gemm): (Gemv, Gemm) =
+                    if exact { (gemv::<F, true>, gemm::<F, true>) } else { (gemv::<F, false>, gemm::<F, false>) };
+                Quantised { gemv, gemm, packed_len: product::packed_len::<F> }
             }
 
             fn quantised(dtype: DType, exact: bool) -> Option<Quantised> {

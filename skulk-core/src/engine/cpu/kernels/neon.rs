@@ -200,7 +200,7 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
     /// As many as leave room for a column among 32 registers, and for what products need besides:
     /// partial ones, or sixteen bytes of every row.
     const ROWS: usize = if DOT && !MATRIX { 6 } else { 4 };
-    const FEW: usize = if MATRIX { 2 } else { 4 };
+    const TAIL: usize = if MATRIX { 2 } else { 4 };
 
     #[inline(always)]
     unsafe fn zero() -> F {

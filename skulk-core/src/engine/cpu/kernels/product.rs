@@ -13,22 +13,8 @@
 use std::ops::Range;
 
 use super::format::{Format, Raw, Scales};
+use super::rounding::Activations;
 use super::simd::{BLOCK, LANES, Rows, Simd};
-
-/// Rows of activations as integers with a scale for each block; see [`super::Rounded`].
-#[derive(Clone, Copy)]
-pub(super) struct Activations {
-    /// `[rows, x_blocks, digits · 32]`: one digit, or an upper and a lower one.
-    pub(super) digits: *const i8,
-    /// `[rows, x_blocks]`.
-    pub(super) scale: *const f32,
-    /// Sums of integers and their products with the scale, of each block: `[rows, x_blocks]`.
-    pub(super) sum: *const i32,
-    pub(super) scaled_sum: *const f32,
-    /// The same of each half of a block: `[rows, x_blocks, 2]`.
-    pub(super) half_sum: *const i32,
-    pub(super) scaled_half_sum: *const f32,
-}
 
 /// A product under way. Threads may work on different tiles at the same time.
 #[derive(Clone, Copy)]
@@ -210,7 +196,7 @@ unsafe fn add_block<S: Simd, F: Format, const EXACT: bool>(
     sum
 }
 
-/// Room for scales. To be made once: not all instruction sets can keep it in registers, and filling it
+/// Memory for scales. To be made once: not all instruction sets can keep it in registers, and filling it
 /// would cost as much as using it.
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
@@ -234,7 +220,7 @@ fn of_block<S: Simd, F: Format>(scales: &Scales<S>, j: usize) -> ([S::F; 2], [S:
 /// The product's addresses are valid and the machine has `S`'s instructions.
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
-pub(super) unsafe fn one<S: Simd, F: Format, const EXACT: bool>(product: &Product, tiles: Range<usize>) {
+pub(super) unsafe fn gemv<S: Simd, F: Format, const EXACT: bool>(product: &Product, tiles: Range<usize>) {
     let digits = if EXACT { 2 * BLOCK } else { BLOCK };
     // Sixteen rows at once are no pattern that the hardware foresees, but their bytes are: as many as
     // were used are asked for, further on.
@@ -293,7 +279,7 @@ pub(super) const fn packed_len<F: Format>(blocks: usize) -> usize {
 
 /// Puts a tile into the order in which [`multiply`] reads it.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "as `one`")]
+#[allow(unsafe_op_in_unsafe_fn, reason = "as `gemv`")]
 unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mut to: *mut i32) {
     let (_, rows) = product.tile(tile);
     let mut raw = [S::isplat(0); 24];
@@ -326,7 +312,7 @@ unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mut to: *mut 
 
 /// `N` activation rows from `row` on by a packed tile.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "as `one`")]
+#[allow(unsafe_op_in_unsafe_fn, reason = "as `gemv`")]
 unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: usize>(
     product: &Product,
     tile: usize,
@@ -393,10 +379,10 @@ unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: usize>(
 /// All activation rows by the weight rows of `tiles`; `packed` has room for [`packed_len`] elements.
 ///
 /// # Safety
-/// As [`one`].
+/// As [`gemv`].
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
-pub(super) unsafe fn many<S: Simd, F: Format, const EXACT: bool, const N: usize, const FEW: usize>(
+pub(super) unsafe fn gemm<S: Simd, F: Format, const EXACT: bool, const N: usize, const TAIL: usize>(
     product: &Product,
     tiles: Range<usize>,
     packed: *mut i32,
@@ -408,9 +394,9 @@ pub(super) unsafe fn many<S: Simd, F: Format, const EXACT: bool, const N: usize,
             multiply::<S, F, EXACT, N>(product, tile, packed, row);
             row += N;
         }
-        while row + FEW <= product.rows {
-            multiply::<S, F, EXACT, FEW>(product, tile, packed, row);
-            row += FEW;
+        while row + TAIL <= product.rows {
+            multiply::<S, F, EXACT, TAIL>(product, tile, packed, row);
+            row += TAIL;
         }
         while row < product.rows {
             multiply::<S, F, EXACT, 1>(product, tile, packed, row);

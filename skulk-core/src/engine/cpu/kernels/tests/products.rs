@@ -47,9 +47,9 @@ impl Matrix<'_> {
         unsafe {
             for tiles in [0..tiles / 2, tiles / 2..tiles] {
                 if one {
-                    (quantised.one)(&product, tiles);
+                    (quantised.gemv)(&product, tiles);
                 } else {
-                    (quantised.many)(&product, tiles, packed.as_mut_ptr());
+                    (quantised.gemm)(&product, tiles, packed.as_mut_ptr());
                 }
             }
         }

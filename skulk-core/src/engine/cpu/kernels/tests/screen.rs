@@ -4,7 +4,7 @@ use std::io::Write;
 
 use half::{bf16, f16};
 
-use super::super::{Kernels, Matrix, ProductRoom};
+use super::super::{Kernels, Matrix, ProductScratch};
 use super::{Numbers, assert_same};
 use crate::engine::Precision;
 use crate::engine::backend::TopLogits;
@@ -47,9 +47,9 @@ fn head(dtype: DType, mut element: impl FnMut(usize, usize) -> f32) -> Region {
 }
 
 fn top(pool: &Pool, kernels: &Kernels, matrix: &Matrix, x: &[f32], k: usize) -> (Vec<TokenId>, Vec<f32>) {
-    let mut room = ProductRoom::new(1, N_IN, Precision::Exact);
+    let mut scratch = ProductScratch::new(1, N_IN, Precision::Exact);
     let (mut ids, mut logits) = (vec![TokenId(0); k], vec![0.0; k]);
-    let products = room.products(kernels, pool, x, N_IN, Precision::Exact);
+    let products = scratch.products(kernels, pool, x, N_IN, Precision::Exact);
     products.top(matrix, None, TopLogits { k, ids: &mut ids, logits: &mut logits });
     (ids, logits)
 }
