@@ -98,7 +98,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         rows: usize,
         out: &mut Self::Buffer,
     ) -> Result<()>;
-    /// `x += norm(y)`, see [`rms_norm`](Self::rms_norm); `room` may be used for the norm's result.
+    /// `x += norm(y)`, see [`rms_norm`](Self::rms_norm); `scratch` may be used for the norm's result.
     fn add_norm(
         &self,
         stream: &mut Self::Stream,
@@ -106,10 +106,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
         y: &Self::Buffer,
         norm: (&Self::Vector, f32),
         rows: usize,
-        room: &mut Self::Buffer,
+        scratch: &mut Self::Buffer,
     ) -> Result<()> {
-        self.rms_norm(stream, y, norm.0, norm.1, rows, room)?;
-        self.add(stream, x, room, rows)
+        self.rms_norm(stream, y, norm.0, norm.1, rows, scratch)?;
+        self.add(stream, x, scratch, rows)
     }
     /// `x += y`.
     fn add(

@@ -57,7 +57,7 @@ impl Work {
             match self {
                 Work::Dense(product, kernel) => (kernel.multiply)(product, tiles),
                 Work::Quantised(product, kernel) if product.rows == 1 => (kernel.gemv)(product, tiles),
-                Work::Quantised(product, kernel) => (kernel.gemm)(product, tiles, packed),
+                Work::Quantised(product, kernel) => kernel.gemm.run(product, tiles, packed),
             }
         }
     }
@@ -177,7 +177,7 @@ impl<'a> Products<'a> {
                     self.scratch.round(self.kernels, self.pool, self.x, n_in, exact);
                     self.rounded = true;
                 }
-                self.packed_len = self.packed_len.max((kernel.packed_len)(blocks));
+                self.packed_len = self.packed_len.max((kernel.gemm.packed_len)(blocks));
                 let product = Product {
                     weights,
                     row_bytes: matrix.row_bytes,

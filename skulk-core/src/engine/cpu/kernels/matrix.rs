@@ -30,7 +30,7 @@ impl Matrix {
     /// A matrix whose shape has been checked; a bias has as many elements as the matrix has rows.
     pub(crate) fn new(kernels: &Kernels, weight: Region, bias: Option<Vec<f32>>) -> Result<Self> {
         let row_bytes = weight.row_bytes();
-        let dense = |bf16| (kernels.dense)(weight.dtype(), bf16);
+        let dense = |bf16| kernels.floats(weight.dtype(), bf16);
         let dense = || Some(Kernel::Dense([dense(false)?, dense(true)?]));
         let of = |exact| (kernels.quantised)(weight.dtype(), exact);
         let quantised = || Some(Kernel::Quantised([of(false)?, of(true)?]));

@@ -41,7 +41,7 @@ impl Matrix<'_> {
             from: 0,
         };
         let tiles = super::super::product::tiles(n_out);
-        let mut packed = vec![0; (quantised.packed_len)(x.blocks)].into_boxed_slice();
+        let mut packed = vec![0; (quantised.gemm.packed_len)(x.blocks)].into_boxed_slice();
         // SAFETY: all addresses are of arrays as long as the product says, and the machine has the
         // instructions.
         unsafe {
@@ -49,7 +49,7 @@ impl Matrix<'_> {
                 if one {
                     (quantised.gemv)(&product, tiles);
                 } else {
-                    (quantised.gemm)(&product, tiles, packed.as_mut_ptr());
+                    quantised.gemm.run(&product, tiles, packed.as_mut_ptr());
                 }
             }
         }
