@@ -130,3 +130,32 @@ fn the_index_may_hold_the_whole_configuration() {
     let card = skulk::ModelCard::from_checkpoint(&made).unwrap();
     assert!(card.placement.compatible_backends.contains("skulk-cpu"));
 }
+
+#[test]
+fn probe_cut() {
+    for name in std::env::var("PROBE").unwrap_or_default().split(',').filter(|n| !n.is_empty()) {
+        let source = Path::new("/work/shared/models/tiny").join(name);
+        let checkpoint = open_checkpoint(&source).unwrap();
+        let plain = tempfile::tempdir().unwrap();
+        write::safetensors(&*checkpoint, &source, "", plain.path());
+        let cut = tempfile::tempdir().unwrap();
+        copy(plain.path(), cut.path());
+        let path = cut.path().join("model.safetensors");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        let mut changed = 0;
+        let mut n = 0;
+        for four in bytes[at..].chunks_exact_mut(4) {
+            let x = f32::from_le_bytes(four.try_into().unwrap());
+            let y = crate::folders::cut_to_f16(x);
+            n += 1;
+            changed += usize::from(x != y);
+            four.copy_from_slice(&y.to_le_bytes());
+        }
+        std::fs::write(&path, bytes).unwrap();
+        let (a, b) = (logits(cut.path(), &source), logits(plain.path(), &source));
+        let vocab = 2048;
+        let rows: Vec<f32> = a.chunks(vocab).zip(b.chunks(vocab)).map(|(a, b)| apart(a, b)).collect();
+        println!("{name}: {} changed {changed} of {n}; {rows:?}", apart(&a, &b));
+    }
+}
