@@ -22,6 +22,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::{invalid, truncated};
+use crate::arch::MAX_LAYERS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::MappedFile;
@@ -250,6 +251,11 @@ fn layers(bytes: &[u8], path: &Path) -> Result<(usize, Vec<Range<usize>>)> {
     // Of each layer there is at least its number of features.
     if size - HEADER < 4 * n {
         return Err(truncated(HEADER, 4 * n, size, path).with("field", "layers"));
+    }
+    if n > MAX_LAYERS as u64 {
+        return Err(
+            invalid(format!("expected at most {MAX_LAYERS} layers, found {n}"), path).with("offset", 8)
+        );
     }
     let record = PAIR as u64 * (top_k + 1);
     let mut layers = Vec::with_capacity(n as usize);

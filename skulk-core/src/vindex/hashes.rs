@@ -143,8 +143,7 @@ impl FileHashes {
 
 /// What is wrong with a name that is no path in the folder.
 fn wrong_name(name: &str) -> Option<String> {
-    leads_out(name)
-        .then(|| format!("expected files inside the folder, found the path {name:.200?}"))
+    leads_out(name).then(|| format!("expected files inside the folder, found the path {name:.200?}"))
 }
 
 /// Hashes a file, of which it is given one piece after the other.

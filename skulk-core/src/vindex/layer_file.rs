@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{invalid, truncated};
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::DType;
+use crate::weights::{DType, MappedFile};
 
 /// What every file starts with. LARQL's documents print the number that these bytes are byte-swapped.
 const MAGIC: &[u8] = b"LYRW";
@@ -12,8 +12,9 @@ const MAGIC: &[u8] = b"LYRW";
 pub(super) const FIXED: usize = 24;
 /// Bytes of one entry of the table that follows.
 const ENTRY: usize = 32;
-/// Upper bound for sizes, far above real models.
+/// Upper bounds for sizes and entries, far above real models.
 const MAX_SIZE: u32 = 1 << 28;
+const MAX_ENTRIES: usize = 1 << 16;
 
 /// The checked header of one layer's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +87,15 @@ impl LayerHeader {
         FIXED as u64 + u64::from(number(fixed, 12)) * ENTRY as u64
     }
 
+    /// Reads a file's header.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), and [`ErrorKind::FileIo`].
+    pub(super) fn read(file: &MappedFile) -> Result<Self> {
+        let size = Self::size(&file.read_start(FIXED as u64)?).min(Self::bytes_of(MAX_ENTRIES));
+        Self::parse(&file.read_start(size)?, file.len(), file.path())
+    }
+
     /// Reads the header from a file's first bytes; `file_len` is the whole file's length. The `path` only serves
     /// messages.
     ///
@@ -108,6 +118,10 @@ impl LayerHeader {
         }
         let dtype = dtype(number(bytes, 8)).map_err(|e| e.with("file", path.display()).with("offset", 8))?;
         let size = Self::size(bytes);
+        if size <= file_len && size > Self::bytes_of(MAX_ENTRIES) {
+            let message = format!("expected at most {MAX_ENTRIES} entries, found {}", number(bytes, 12));
+            return Err(invalid(message, path).with("offset", 12));
+        }
         if size > have {
             return Err(truncated(FIXED as u64, size - FIXED as u64, have, path));
         }

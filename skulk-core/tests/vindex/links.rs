@@ -69,7 +69,8 @@ fn gguf_models_may_be_links() {
     let gguf = fixtures::root().join("tests/fixtures/gguf/stories260K-q8_0.gguf");
     let source = tempfile::tempdir().unwrap();
     std::fs::copy(&gguf, source.path().join("stories.gguf")).unwrap();
-    let (_root, folder) = linked(source.path(), "models--acme--tiny/snapshots/0123", "models--acme--tiny/blobs");
+    let (_root, folder) =
+        linked(source.path(), "models--acme--tiny/snapshots/0123", "models--acme--tiny/blobs");
     for path in [folder.join("stories.gguf"), folder] {
         assert_eq!(text(&path), text(&gguf));
         ModelCard::from_checkpoint(&path).unwrap();

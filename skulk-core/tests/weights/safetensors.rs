@@ -109,7 +109,8 @@ fn refuses_an_index_that_leads_out_of_the_folder() {
     write(outside.path(), "x.safetensors", &file(&[("a", "F32", &[1], &[1; 4])]));
     let absolute = outside.path().join("x.safetensors");
     let absolute = absolute.to_str().unwrap();
-    for name in [absolute, "../1.safetensors", "sub/../../1.safetensors", "sub\\1.safetensors", "", ".", "/"] {
+    for name in [absolute, "../1.safetensors", "sub/../../1.safetensors", "sub\\1.safetensors", "", ".", "/"]
+    {
         let folder = sharded(&[("a", name)]);
         assert_error(
             HfCheckpoint::open(folder.path()),
