@@ -216,7 +216,7 @@ impl<'a> Run<'a> {
 
     fn tell(&self, file: &PlanFile, layer: Option<usize>) -> Result<()> {
         if let Some(progress) = &self.writer.options.progress {
-            progress(&VindexProgress::new(&file.name, layer, self.done, self.total));
+            progress.tell(&VindexProgress::new(&file.name, layer, self.done, self.total));
         }
         self.cancel().check()
     }

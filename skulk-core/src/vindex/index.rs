@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::ranges::Ranges;
 use crate::arch::MAX_LAYERS;
 use crate::error::{Error, ErrorKind, Result};
+use crate::macros::closed_set;
 use crate::weights::DType;
 
 /// Versions that are read.
@@ -148,33 +149,20 @@ pub struct VindexBands {
     pub output: [usize; 2],
 }
 
-/// How much of a model was extracted, each level being a part of the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum VindexLevel {
-    /// Gate vectors, embeddings, and what features mean.
-    #[default]
-    Browse,
-    /// Attention and norms too.
-    Attention,
-    /// All that generation takes.
-    Inference,
-    /// Everything.
-    All,
-}
-
-impl VindexLevel {
-    /// Every level, the smallest first.
-    pub const ALL: [Self; 4] = [Self::Browse, Self::Attention, Self::Inference, Self::All];
-
-    /// The stable name: `browse`, `attention`, `inference` or `all`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Browse => "browse",
-            Self::Attention => "attention",
-            Self::Inference => "inference",
-            Self::All => "all",
-        }
+closed_set! {
+    /// How much of a model was extracted, each level being a part of the next.
+    #[derive(PartialOrd, Ord, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum VindexLevel {
+        /// Gate vectors, embeddings, and what features mean.
+        #[default]
+        Browse = "browse",
+        /// Attention and norms too.
+        Attention = "attention",
+        /// All that generation takes.
+        Inference = "inference",
+        /// Everything.
+        All = "all",
     }
 }
 

@@ -70,7 +70,7 @@ impl VindexReader {
             let step = |bytes: u64| {
                 let done = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
                 if let Some(progress) = &options.progress {
-                    progress(&VindexProgress::new(&file.name, None, done, total));
+                    progress.tell(&VindexProgress::new(&file.name, None, done, total));
                 }
             };
             Transfer { copy: options.copy, cancel: &options.cancel, step: &step }.run(file, work.path())

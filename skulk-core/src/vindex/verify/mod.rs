@@ -187,7 +187,7 @@ impl Work<'_> {
         let mut step = |bytes: usize| {
             let done = self.done.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
             if let Some(progress) = &self.options.progress {
-                progress(&VindexProgress::new(file, None, done, self.total));
+                progress.tell(&VindexProgress::new(file, None, done, self.total));
             }
             self.options.cancel.check()
         };

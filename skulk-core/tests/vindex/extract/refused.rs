@@ -233,7 +233,7 @@ fn numbers_that_do_not_fit_are_named() {
     extract(large.path(), small().storage(VindexStorage::F32), &folder.path().join("w")).unwrap();
     for number in [half::bf16::NAN, half::bf16::INFINITY] {
         let broken = with_number(number);
-        for storage in VindexStorage::ALL {
+        for &storage in VindexStorage::ALL {
             let error =
                 extract(broken.path(), small().storage(storage), &folder.path().join("x")).unwrap_err();
             expect(&error, ErrorKind::CheckpointInvalid, &place);

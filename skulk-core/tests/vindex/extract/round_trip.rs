@@ -77,7 +77,7 @@ fn smaller_folders_generate_what_their_sources_do() {
 fn folders_are_sources() {
     let source = super::own();
     let (_first, f32) = extracted(&source, options(VindexStorage::F32).name("n"));
-    for storage in VindexStorage::ALL {
+    for &storage in VindexStorage::ALL {
         let (_a, direct) = extracted(&source, options(storage).name("n"));
         let (_b, again) = extracted(&f32, options(storage).name("n"));
         assert_eq!(super::difference(&super::timeless(&direct), &super::timeless(&again)), None, "{storage}");
