@@ -140,6 +140,7 @@ pub struct VindexSource {
 
 /// `layer_bands`: first and last layer of each band, both inside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct VindexBands {
     /// Layers that deal with syntax.
     pub syntax: [usize; 2],
@@ -168,6 +169,7 @@ closed_set! {
 
 /// How weights beside gate vectors and embeddings are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum VindexQuant {
     /// As floats.
     None,
@@ -177,6 +179,7 @@ pub enum VindexQuant {
 
 /// A layer's gate vectors in `gate_vectors.bin`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct VindexLayer {
     /// The layer.
     pub layer: usize,

@@ -18,6 +18,7 @@ const MAX_ENTRIES: usize = 1 << 16;
 
 /// The checked header of one layer's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LayerHeader {
     /// How all of its matrices are stored.
     pub dtype: DType,
@@ -32,6 +33,7 @@ pub struct LayerHeader {
 /// One expert's matrices, or those of a dense block, as byte ranges of the file. Of an expert that a slice lacks, both
 /// lengths are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LayerEntry {
     /// Offset of the gate rows, behind which the up rows lie: `[2 · intermediate, hidden]`, rows as they are, or
     /// padded.
