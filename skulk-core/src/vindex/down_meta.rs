@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{invalid, truncated};
+use super::{invalid, number, truncated};
 use crate::arch::MAX_LAYERS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
@@ -223,10 +223,6 @@ fn record_bytes(top_k: usize) -> usize {
 /// The number of things up to that of this number.
 fn after(number: u32) -> usize {
     (number as usize).saturating_add(1)
-}
-
-fn number(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
 }
 
 fn pair(bytes: &[u8; PAIR]) -> (TokenId, f32) {

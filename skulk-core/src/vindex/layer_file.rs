@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{invalid, truncated};
+use super::{invalid, number, truncated};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{DType, MappedFile};
 
@@ -205,10 +205,6 @@ impl LayerHeader {
         }
         Ok(())
     }
-}
-
-fn number(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
 }
 
 fn entry(bytes: &[u8; ENTRY]) -> LayerEntry {

@@ -22,6 +22,7 @@ pub(crate) use memory::{available_memory, total_memory};
 pub use mmap::MappedFile;
 pub(crate) use mmap::io_error;
 pub use open::open_checkpoint;
+pub(crate) use region::PADDED;
 pub use region::Region;
 
 use crate::error::{Error, ErrorKind, Result};
