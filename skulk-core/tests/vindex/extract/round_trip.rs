@@ -36,7 +36,7 @@ fn options(storage: VindexStorage) -> ExtractOptions {
 fn wide(source: &Path) -> tempfile::TempDir {
     let wide = scratch();
     let checkpoint = open_checkpoint(source).unwrap();
-    write::safetensors(&*checkpoint, source, "", wide.path());
+    write::safetensors(&*checkpoint, source, "", |x| x, wide.path());
     wide
 }
 
@@ -64,7 +64,7 @@ fn smaller_folders_generate_what_their_sources_do() {
         let found = logits(&q4k);
         let decoded = scratch();
         let vindex = VindexReader::open(&q4k).unwrap();
-        write::safetensors(&vindex, &source, "model.", decoded.path());
+        write::safetensors(&vindex, &source, "model.", |x| x, decoded.path());
         let off = apart(&found, &logits(decoded.path()));
         assert!(off < 2e-3, "{}: {off} from its own weights", source.display());
         let off = apart(&found, &expected);
