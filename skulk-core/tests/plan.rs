@@ -81,7 +81,7 @@ fn text(model: &Model) -> String {
 }
 
 fn options() -> LoadOptions {
-    LoadOptions::default().threads(2).context(256)
+    LoadOptions::default().context(256)
 }
 
 /// Plans for devices of this size, loads as planned and as it came back from JSON, and compares texts.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use skulk::arch::{ArchSpec, LayerTensor};
 use skulk::engine::{Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
 use skulk::{
-    Activations, Batch, ByteSize, CancelToken, Engine, EngineOptions, ErrorKind, FfnMemory, KvType,
-    LoadOptions, Memory, Model, SeqId, Shard, TokenId, engine, open_checkpoint,
+    Activations, Batch, ByteSize, CancelToken, Engine, EngineOptions, ErrorKind, FfnMemory, KvType, Memory,
+    Model, SeqId, Shard, TokenId, engine, open_checkpoint,
 };
 
-use crate::common::{fresh, greedy, path};
+use crate::common::{fresh, greedy, one_thread, path, with_engine};
 use crate::rewritten::deep;
 
 const ENGINES: [&str; 2] = ["cpu", "candle-cpu"];
@@ -129,8 +129,12 @@ fn no_budget_changes_a_bit_or_is_exceeded() {
 fn too_small_a_budget_says_how_much_is_needed() {
     for name in ["llama", "mixtral"] {
         let (_, unit) = sizes(&path(name));
-        let open =
-            |most| Model::open(path(name), &LoadOptions::default().threads(1).ffn_budget(ByteSize(most)));
+        let open = |most| {
+            Model::open(
+                path(name),
+                &with_engine(EngineOptions::default().threads(1).ffn_budget(ByteSize(most))),
+            )
+        };
         for most in [0, 1, unit - 1] {
             let error = open(most).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
@@ -141,7 +145,7 @@ fn too_small_a_budget_says_how_much_is_needed() {
         let memory = open(unit).unwrap().ffn_memory().unwrap();
         assert_eq!((memory.budget, memory.peak), (ByteSize(unit), ByteSize(0)));
     }
-    let without = Model::open(path("llama"), &LoadOptions::default().threads(1)).unwrap();
+    let without = Model::open(path("llama"), &one_thread()).unwrap();
     assert_eq!(without.ffn_memory(), None);
 }
 
@@ -153,9 +157,11 @@ fn sessions_at_once_stay_bounded() {
         ENGINES.into_iter().flat_map(|name| ["llama", "mixtral"].map(|folder| (name, folder)))
     {
         let (_, unit) = sizes(&path(folder));
-        let options = LoadOptions::default().engine_name(name).threads(2).stages(2);
-        let expected = fresh(&Model::open(path(folder), &options).unwrap(), "Once upon a", &greedy(12)).ids;
-        let model = Model::open(path(folder), &options.ffn_budget(ByteSize(unit))).unwrap();
+        let engine = EngineOptions::default().threads(2);
+        let open =
+            |engine| Model::open(path(folder), &with_engine(engine).engine_name(name).stages(2)).unwrap();
+        let expected = fresh(&open(engine.clone()), "Once upon a", &greedy(12)).ids;
+        let model = open(engine.ffn_budget(ByteSize(unit)));
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| assert_eq!(fresh(&model, "Once upon a", &greedy(12)).ids, expected));
