@@ -15,7 +15,7 @@ use skulk::{CardLibrary, Cluster, Error, ErrorKind, ModelCard, Placement, PlanRe
 #[derive(Parser)]
 struct Args {
     /// A checkpoint, a card's file, or the id of a card that is built in.
-    #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K"), hide_default_value = true)]
+    #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/stories260K"), hide_default_value = true)]
     model: String,
     /// A JSON file with nodes and links; this machine unless given.
     #[arg(long)]

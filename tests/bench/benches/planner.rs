@@ -1,5 +1,5 @@
 //! How long does planning take? A mixture of 671 billion parameters over full meshes of mixed nodes:
-//! `cargo bench -p skulk-core --bench planner`.
+//! `cargo bench -p skulk-bench --bench planner`.
 #![allow(clippy::unwrap_used, reason = "a benchmark, run by hand")]
 
 use std::hint::black_box;
