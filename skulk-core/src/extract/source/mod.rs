@@ -160,7 +160,6 @@ impl<'a> Source<'a> {
 
     /// What is added to stored norms.
     fn added(&self, role: TensorRole) -> f32 {
-        use LayerTensor as T;
         let is_norm = match role {
             TensorRole::OutputNorm => true,
             TensorRole::Layer { tensor, .. } => is_norm(tensor),
