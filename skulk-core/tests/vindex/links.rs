@@ -43,6 +43,7 @@ fn folders_of_links_are_as_good_as_folders_of_files() {
         let (_extracted, expected) = extracted(&source, options());
         for (folder, store) in [
             ("models--acme--tiny/snapshots/0123", "models--acme--tiny/blobs"),
+            ("models--acme--tiny/snapshots/0123/in-a-folder", "models--acme--tiny/blobs"),
             ("tiny", "hub/models--acme--tiny/blobs"),
         ] {
             let (_root, folder) = linked(&source, folder, store);

@@ -227,7 +227,6 @@ fn is_norm(tensor: LayerTensor) -> bool {
 }
 
 fn is_vector(role: TensorRole) -> bool {
-    use LayerTensor as T;
     match role {
         TensorRole::OutputNorm => true,
         TensorRole::Embedding | TensorRole::Head => false,
