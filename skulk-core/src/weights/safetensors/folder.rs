@@ -22,6 +22,7 @@ const JSON_MAX: u64 = 64 << 20;
 
 /// What a Hugging Face folder says about its model.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct HfMetadata {
     /// The folder.
     pub folder: PathBuf,
