@@ -15,7 +15,7 @@ use crate::engine::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{GenerateOptions, Generation, Prompt, Session};
 use crate::ids::{SeqId, TokenId};
-use crate::model::{EngineOptions, engine};
+use crate::engines::{EngineOptions, by_name};
 use crate::plan::{NodeId, Part, Placement, Stage};
 use crate::tokenizer::Tokenizer;
 use crate::weights::{Checkpoint, Memory, open_checkpoint};
@@ -34,7 +34,7 @@ pub struct LoadOptions {
     /// Which engine runs which layers, for [`Model::open`], instead of `stages` and `engine_name`.
     pub placement: Option<Placement>,
     /// Engines that may be named. When there are none, those that are named are made, see
-    /// [`engine`](crate::engine()), with [`engine_options`](Self::engine_options).
+    /// [`engines::by_name`](crate::engines::by_name), with [`engine_options`](Self::engine_options).
     pub engines: Vec<Arc<dyn Engine>>,
     /// Options of engines that are made.
     pub engine_options: EngineOptions,
@@ -523,7 +523,7 @@ fn engines(placement: &mut Placement, options: &LoadOptions) -> Result<Vec<Arc<d
         let known = made.iter().find(|(name, engine)| *name == id || *engine.id() == id);
         let engine = match known {
             Some((_, engine)) => Arc::clone(engine),
-            None => engine(id.as_str(), &engine_options)?,
+            None => by_name(id.as_str(), &engine_options)?,
         };
         stage.set_engine(engine.id());
         made.push((id, engine));
