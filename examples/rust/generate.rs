@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::json;
 use skulk::{
-    ByteSize, Error, Event, Finish, GenerateOptions, Generation, LoadOptions, Memory, Model, Placement,
-    Precision, Prompt, Sampling, TokenId,
+    ByteSize, EngineOptions, Error, Event, Finish, GenerateOptions, Generation, LoadOptions, Memory, Model,
+    Placement, Precision, Prompt, Sampling, TokenId,
 };
 
 /// Generates text with a model split into stages in this process.
@@ -101,7 +101,7 @@ fn run(args: &Args) -> Result<(), Error> {
 }
 
 fn load(args: &Args) -> Result<Model, Error> {
-    let mut options = LoadOptions::default()
+    let mut engine = EngineOptions::default()
         .screen_head(args.screen_head)
         .ffn_on_cpu(args.ffn_on_cpu)
         .memory(match args.memory.as_str() {
@@ -114,17 +114,18 @@ fn load(args: &Args) -> Result<Model, Error> {
             "bf16" => Precision::Bf16,
             _ => Precision::Fast,
         });
-    options = match &args.placement {
+    if let Some(threads) = args.threads {
+        engine = engine.threads(threads);
+    }
+    engine.ffn_budget = args.ffn_budget.map(ByteSize);
+    let options = LoadOptions::default().engine_options(engine);
+    let mut options = match &args.placement {
         Some(placement) => options.placement(placement.clone()),
         None => options.stages(args.stages).engine_name(&args.engine),
     };
-    if let Some(threads) = args.threads {
-        options = options.threads(threads);
-    }
     if let Some(context) = args.context {
         options = options.context(context);
     }
-    options.engine_options.ffn_budget = args.ffn_budget.map(ByteSize);
     if !args.json && std::io::stderr().is_terminal() {
         let bar = indicatif::ProgressBar::new(0).with_message("loading layers");
         bar.set_style(indicatif::ProgressStyle::default_bar());

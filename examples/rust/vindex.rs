@@ -12,7 +12,9 @@ use skulk::vindex::{
     DescribeOptions, ExtractOptions, SliceOptions, SlicePreset, VerifyOptions, VindexBrowser, VindexStorage,
     VindexWriter, WalkOptions,
 };
-use skulk::{Error, ErrorKind, GenerateOptions, LoadOptions, Model, VindexReader, open_checkpoint};
+use skulk::{
+    EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model, VindexReader, open_checkpoint,
+};
 
 /// Makes a vindex of a model and shows what it is good for.
 #[derive(Parser)]
@@ -78,7 +80,10 @@ fn run(args: &Args) -> skulk::Result<()> {
     let slice = SliceOptions::default().preset(SlicePreset::Client);
     println!("\nA client's slice, {}", reader.slice(temporary.path().join("client"), &slice)?);
 
-    let model = Model::open(&vindex, &LoadOptions::default().threads(threads))?;
+    let model = Model::open(
+        &vindex,
+        &LoadOptions::default().engine_options(EngineOptions::default().threads(threads)),
+    )?;
     let output = model.generate(args.prompt.as_str(), GenerateOptions::default().max_tokens(32))?.output()?;
     println!("\n{}{}", args.prompt, output.text);
     Ok(())

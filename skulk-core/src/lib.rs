@@ -8,7 +8,7 @@
 //! use skulk::{GenerateOptions, LoadOptions, Model, Sampling};
 //!
 //! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
-//! let model = Model::open(path, &LoadOptions::default().stages(2).threads(2))?;
+//! let model = Model::open(path, &LoadOptions::default().stages(2))?;
 //! println!("{}", model.placement());
 //!
 //! let sampling = Sampling::default().temperature(0.8).top_p(0.95).seed(7);

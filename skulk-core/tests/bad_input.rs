@@ -20,7 +20,11 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 fn one_thread() -> LoadOptions {
-    LoadOptions::default().threads(1)
+    threads(1)
+}
+
+fn threads(n: usize) -> LoadOptions {
+    LoadOptions::default().engine_options(EngineOptions::default().threads(n))
 }
 
 /// Of this kind, with all `names` in its message or context, and with something to do about it.
@@ -40,10 +44,10 @@ fn expect(what: &str, error: &Error, kind: ErrorKind, names: &[&str]) {
 fn load_options() {
     let huge = 1_000_000_000;
     let counts = |text: &str| text.parse::<Placement>().unwrap();
-    let cpu = skulk::cpu(&EngineOptions::default().threads(1)).unwrap();
+    let cpu = skulk::engines::cpu(&EngineOptions::default().threads(1)).unwrap();
     let cases: &[(&str, LoadOptions, ErrorKind, &[&str])] = &[
-        ("no threads", one_thread().threads(0), ErrorKind::InvalidArgument, &["threads", "found 0"]),
-        ("many threads", one_thread().threads(huge), ErrorKind::InvalidArgument, &["threads", "1000000000"]),
+        ("no threads", threads(0), ErrorKind::InvalidArgument, &["threads", "found 0"]),
+        ("many threads", threads(huge), ErrorKind::InvalidArgument, &["threads", "1000000000"]),
         ("no stages", one_thread().stages(0), ErrorKind::PlacementInvalid, &["stages", "found 0"]),
         ("more stages than layers", one_thread().stages(5), ErrorKind::PlacementInvalid, &["4", "found 5"]),
         ("endless stages", one_thread().stages(usize::MAX), ErrorKind::PlacementInvalid, &["stages"]),

@@ -308,7 +308,7 @@ mod tests {
             assert_eq!(faults(&error), [("", FaultKind::Type)]);
             assert!(error.message().starts_with("expected a model card, found one fault: expected a table"));
         }
-        assert!(ModelCard::from_json("").unwrap_err().detail().is_none());
+        assert!(ModelCard::from_json("").unwrap_err().detail::<Vec<CardFault>>().is_none());
         assert_eq!(faults(&ModelCard::from_toml("").unwrap_err()).len(), 6);
     }
 

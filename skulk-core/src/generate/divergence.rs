@@ -34,10 +34,11 @@ impl Model {
     ///
     /// ```
     /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
-    /// # use skulk::{CancelToken, LoadOptions, Model};
-    /// let options = LoadOptions::default().threads(1);
+    /// # use skulk::{CancelToken, EngineOptions, LoadOptions, Model};
+    /// let options = LoadOptions::default();
     /// let exact = Model::open(path, &options)?;
-    /// let sparse = Model::open(path, &options.ffn_top_features(86))?;
+    /// let sparse = options.engine_options(EngineOptions::default().ffn_top_features(86));
+    /// let sparse = Model::open(path, &sparse)?;
     /// let found = sparse.divergence(&exact, "Once upon a time there was a dog.", &CancelToken::new())?;
     /// assert!(found.mean_kl > 0.0 && found.mean_kl < found.max_kl);
     /// # Ok::<(), skulk::Error>(())

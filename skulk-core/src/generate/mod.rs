@@ -3,6 +3,8 @@
 mod divergence;
 mod event;
 mod generation;
+mod load;
+mod load_options;
 mod model;
 mod options;
 mod run;
@@ -12,7 +14,8 @@ mod session;
 pub use divergence::Divergence;
 pub use event::{Event, Finish, FinishReason, Timings, Token, TokenLogprob, Usage};
 pub use generation::{Generation, Output};
-pub use model::{LoadOptions, Model, StageInfo};
+pub use load_options::LoadOptions;
+pub use model::{Model, StageInfo};
 pub use options::{GenerateOptions, Prompt};
 pub use sampler::Sampling;
 pub use session::Session;

@@ -18,7 +18,7 @@ use crate::plan::admit_max_tokens;
 /// ```
 /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
 /// # use skulk::{GenerateOptions, LoadOptions, Model, Prompt};
-/// # let model = Model::open(path, &LoadOptions::default().threads(1))?;
+/// # let model = Model::open(path, &LoadOptions::default())?;
 /// let session = model.session()?;
 /// let first = session.generate("Once upon a time", GenerateOptions::default().max_tokens(8))?.output()?;
 /// let next = Prompt::Append(" Then".into());

@@ -58,7 +58,7 @@ impl Planner {
     /// use skulk::{Cluster, LoadOptions, Model, Planner, Request, open_checkpoint};
     /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
     /// let placement = Planner::plan_checkpoint(path, &Cluster::local(), &Request::default().context_tokens(256))?;
-    /// let model = Model::load(&*open_checkpoint(path)?, &placement, &LoadOptions::default().threads(1))?;
+    /// let model = Model::load(&*open_checkpoint(path)?, &placement, &LoadOptions::default())?;
     /// # Ok::<(), skulk::Error>(())
     /// ```
     ///

@@ -1,6 +1,6 @@
 //! What do these tests share? The fixtures as models, and generations by their ids.
 
-use skulk::{GenerateOptions, LoadOptions, Model, Output, Prompt, Session, TokenId};
+use skulk::{EngineOptions, GenerateOptions, LoadOptions, Model, Output, Prompt, Session, TokenId};
 
 use crate::fixtures::{ids, json, root};
 
@@ -12,7 +12,15 @@ pub(crate) fn path(name: &str) -> std::path::PathBuf {
 }
 
 pub(crate) fn one_thread() -> LoadOptions {
-    LoadOptions::default().threads(1)
+    threads(1)
+}
+
+pub(crate) fn threads(n: usize) -> LoadOptions {
+    with_engine(EngineOptions::default().threads(n))
+}
+
+pub(crate) fn with_engine(options: EngineOptions) -> LoadOptions {
+    LoadOptions::default().engine_options(options)
 }
 
 pub(crate) fn model(name: &str) -> Model {

@@ -1,15 +1,15 @@
 //! Does a model that computes only the best features of its feed-forward blocks do so, and does it say how far off that
 //! is?
 
-use skulk::{CancelToken, Divergence, ErrorKind, KvType, LoadOptions, Model, TokenId};
+use skulk::{CancelToken, Divergence, EngineOptions, ErrorKind, KvType, Model, TokenId};
 
-use crate::common::{fresh, greedy, path, reference_prompt};
+use crate::common::{fresh, greedy, path, reference_prompt, threads, with_engine};
 use crate::rewritten::{Tensor, rewritten};
 
 fn sparse(name: &str, k: Option<usize>, chunk: usize) -> Model {
-    let options = LoadOptions::default().threads(2).prefill_chunk(chunk);
-    let options = if let Some(k) = k { options.ffn_top_features(k) } else { options };
-    Model::open(path(name), &options).unwrap()
+    let mut engine = EngineOptions::default().threads(2);
+    engine.ffn_top_features = k;
+    Model::open(path(name), &with_engine(engine).prefill_chunk(chunk)).unwrap()
 }
 
 fn divergence(model: &Model, exact: &Model, tokens: &[TokenId]) -> Divergence {
@@ -84,7 +84,7 @@ fn rows_of_down_are_its_columns() {
     let tokens = text("stories260K");
     for k in [1, 20, 171] {
         // Keys and values of half precision would make more of a rounding than it is.
-        let options = LoadOptions::default().threads(2).ffn_top_features(k).kv(KvType::F32);
+        let options = with_engine(EngineOptions::default().threads(2).ffn_top_features(k)).kv(KvType::F32);
         let [found, expected] =
             [folder.path(), &*path("stories260K")].map(|path| Model::open(path, &options).unwrap());
         let rounding = divergence(&found, &expected, &tokens);
@@ -93,21 +93,19 @@ fn rows_of_down_are_its_columns() {
         assert_eq!(fresh(&found, tokens.clone(), &greedy(8)).ids.len(), 8);
     }
     // It is not what the whole block is computed from.
-    let whole = Model::open(folder.path(), &LoadOptions::default().threads(2)).unwrap();
+    let whole = Model::open(folder.path(), &threads(2)).unwrap();
     assert_eq!(divergence(&whole, &sparse("stories260K", None, 64), &tokens).max_kl, 0.0);
 }
 
 #[test]
 fn what_cannot_be_sparse_says_so() {
-    let refused = |name: &str, options: LoadOptions| {
-        let error = Model::open(path(name), &options.threads(1)).unwrap_err();
+    for (name, k) in [("llama", 0), ("mixtral", 10)] {
+        let options = with_engine(EngineOptions::default().threads(1).ffn_top_features(k));
+        let error = Model::open(path(name), &options).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert!(error.context().iter().any(|(key, value)| *key == "field" && value == "ffn_top_features"));
         assert!(error.hint().is_some());
-    };
-    refused("llama", LoadOptions::default().ffn_top_features(0));
-    refused("llama", LoadOptions::default().ffn_top_features(10).engine_name("candle-cpu"));
-    refused("mixtral", LoadOptions::default().ffn_top_features(10));
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use skulk::{CancelToken, EngineOptions, ErrorKind, LoadOptions, Memory, Model, Placement};
 
-use crate::common::{NAMES, OPENING, fresh, greedy, model, one_thread, path};
+use crate::common::{NAMES, OPENING, fresh, greedy, model, one_thread, path, with_engine};
 
 #[test]
 fn progress_is_called_once_a_layer() {
@@ -42,7 +42,11 @@ fn cancelled_loading_says_so() {
 fn stages_say_where_their_weights_lie() {
     for name in NAMES {
         let of = |memory| {
-            let model = Model::open(path(name), &one_thread().stages(2).memory(memory)).unwrap();
+            let model = Model::open(
+                path(name),
+                &with_engine(EngineOptions::default().threads(1).memory(memory)).stages(2),
+            )
+            .unwrap();
             model.stages().iter().map(|stage| stage.memory).collect::<Vec<_>>()
         };
         assert_eq!(of(Memory::Mapped), [Memory::Mapped; 2], "{name}");
@@ -51,8 +55,10 @@ fn stages_say_where_their_weights_lie() {
     }
 }
 
+#[cfg(feature = "candle")]
 #[test]
 fn layers_run_where_they_are_placed() {
+    use skulk::engines::{candle_cpu, cpu};
     let expected = fresh(&model("stories260K"), OPENING, &greedy(40)).text;
     let check = |options: &LoadOptions, placed: &str| {
         let model = Model::open(path("stories260K"), options).unwrap();
@@ -65,12 +71,12 @@ fn layers_run_where_they_are_placed() {
     };
     let placement: Placement = "cpu=1,candle-cpu=2,cpu=2".parse().unwrap();
     let placed = "layers 0..1 on cpu → layers 1..3 on candle-cpu → layers 3..5 on cpu";
-    let by_name = one_thread().placement(placement).ffn_on_cpu(true);
+    let by_name = with_engine(EngineOptions::default().threads(1).ffn_on_cpu(true)).placement(placement);
     check(&by_name, placed);
     // Engines of the caller's take the place of those of that name.
     let options = EngineOptions::default().threads(2);
     check(
-        &by_name.clone().engine(skulk::cpu(&options).unwrap()).engine(skulk::candle_cpu(&options).unwrap()),
+        &by_name.clone().engine(cpu(&options).unwrap()).engine(candle_cpu(&options).unwrap()),
         placed,
     );
     check(&one_thread().engine_name("candle-cpu"), "layers 0..5 on candle-cpu");
@@ -78,12 +84,12 @@ fn layers_run_where_they_are_placed() {
         &one_thread()
             .stages(2)
             .engine_name("candle-cpu")
-            .engine(skulk::cpu(&options).unwrap())
-            .engine(skulk::candle_cpu(&options).unwrap()),
+            .engine(cpu(&options).unwrap())
+            .engine(candle_cpu(&options).unwrap()),
         "layers 0..3 on candle-cpu → layers 3..5 on candle-cpu",
     );
     check(
-        &one_thread().engine(skulk::candle_cpu(&options).unwrap()).engine(skulk::cpu(&options).unwrap()),
+        &one_thread().engine(candle_cpu(&options).unwrap()).engine(cpu(&options).unwrap()),
         "layers 0..5 on candle-cpu",
     );
 }

@@ -2,7 +2,7 @@
 
 use skulk::{Model, Sampling};
 
-use crate::common::{NAMES, OPENING, fresh, greedy, one_thread, path};
+use crate::common::{self, NAMES, OPENING, fresh, greedy, one_thread, path};
 
 #[test]
 fn a_seed_gives_the_same_tokens_over_threads_and_stages() {
@@ -13,7 +13,7 @@ fn a_seed_gives_the_same_tokens_over_threads_and_stages() {
         assert_ne!(expected.ids, fresh(&alone, OPENING, &options(8)).ids, "{name}");
         for threads in [1, 2] {
             for stages in [1, 2, 3] {
-                let load = one_thread().threads(threads).stages(stages);
+                let load = common::threads(threads).stages(stages);
                 let model = Model::open(path(name), &load).unwrap();
                 assert_eq!(model.stages().len(), stages);
                 let found = fresh(&model, OPENING, &options(7));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 use skulk::ModelCard;
-use skulk::card::CardFault;
+use skulk::card::{CardFault, FaultKind};
 
 use crate::{cases, each};
 

@@ -1,6 +1,6 @@
 //! Are down projections by features, where LARQL stored them, used for blocks of which a row takes the best features?
 
-use skulk::{CancelToken, Checkpoint, KvType, LoadOptions, Model, Precision, VindexReader};
+use skulk::{CancelToken, Checkpoint, EngineOptions, KvType, LoadOptions, Model, Precision, VindexReader};
 
 use crate::{copy, is_computed, pairs, values};
 
@@ -31,11 +31,11 @@ fn rows_by_features_are_columns_of_down() {
         for name in ["down_features_q4k.bin", "down_features_q4k_manifest.json"] {
             std::fs::remove_file(without.path().join(name)).unwrap();
         }
-        let options =
-            LoadOptions::default().threads(2).precision(Precision::Exact).kv(KvType::F32).context(64);
-        let exact = Model::open(&made, &options).unwrap();
+        let engine = EngineOptions::default().precision(Precision::Exact);
+        let options = LoadOptions::default().kv(KvType::F32).context(64);
+        let exact = Model::open(&made, &options.clone().engine_options(engine.clone())).unwrap();
         let width = exact.arch().layers[0].ffn.width;
-        let options = options.ffn_top_features(width / 2);
+        let options = options.engine_options(engine.ffn_top_features(width / 2));
         let [rows, columns] = [&*made, without.path()].map(|path| Model::open(path, &options).unwrap());
         let never = CancelToken::new();
         let text = "The model of a vindex folder takes the best features of each block, and no others.";

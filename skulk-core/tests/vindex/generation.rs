@@ -51,7 +51,7 @@ fn a_float_folder_is_its_source() {
         }
         let options = GenerateOptions::default().max_tokens(8);
         let text = |path: &Path| {
-            let model = Model::open(path, &LoadOptions::default().threads(2)).unwrap();
+            let model = Model::open(path, &LoadOptions::default()).unwrap();
             model.generate("The model", options.clone()).unwrap().map(|e| e.unwrap().text).collect::<String>()
         };
         assert!(is_f16 || text(folder.path()) == text(wide.path()));

@@ -82,7 +82,7 @@ fn refused(card: &ModelCard, cluster: &Cluster, request: &Request) -> (ErrorKind
     let error = Planner::plan(card, cluster, request).unwrap_err();
     let Some(report) = error.detail::<PlanReport>() else { panic!("{error}") };
     assert!(error.hint().is_some_and(|hint| !hint.is_empty()), "{error}");
-    (error.kind(), (**report).clone())
+    (error.kind(), report.clone())
 }
 
 fn nodes(placement: &Placement) -> Vec<&str> {

@@ -1,0 +1,102 @@
+//! What may a caller ask of loading a model?
+
+use std::sync::Arc;
+
+use crate::cancel::CancelToken;
+use crate::engine::{Engine, EngineId, KvType, Progress};
+use crate::macros::setters;
+use crate::engines::EngineOptions;
+use crate::plan::{NodeId, Placement};
+
+/// Called with the progress of loading.
+type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// Options of loading a model.
+///
+/// ```
+/// use skulk::{EngineOptions, LoadOptions, Memory};
+/// let engine = EngineOptions::default().threads(2).memory(Memory::Resident);
+/// let options = LoadOptions::default().engine_options(engine).stages(2).context(2048);
+/// # let _ = options;
+/// ```
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct LoadOptions {
+    /// Stages that [`Model::open`](super::Model::open) splits the layers into, all on one engine.
+    pub stages: usize,
+    /// That engine's name; `None`: the first of [`engines`](Self::engines), or `cpu`.
+    pub engine_name: Option<EngineId>,
+    /// Which engine runs which layers, for [`Model::open`](super::Model::open), instead of `stages` and `engine_name`.
+    pub placement: Option<Placement>,
+    /// Engines that may be named. When there are none, those that are named are made, see
+    /// [`engines::by_name`](crate::engines::by_name), with [`engine_options`](Self::engine_options).
+    pub engines: Vec<Arc<dyn Engine>>,
+    /// Options of engines that are made.
+    pub engine_options: EngineOptions,
+    /// The name that placements have for this process.
+    pub node: NodeId,
+    /// Positions a session can hold, in tokens; `None`: what the model was trained for, at most
+    /// [`DEFAULT_CONTEXT`](Self::DEFAULT_CONTEXT).
+    pub context: Option<usize>,
+    /// Prompt tokens that pass through the layers together.
+    pub prefill_chunk: usize,
+    /// How keys and values are kept.
+    pub kv: KvType,
+    /// Called after each layer that was loaded.
+    pub progress: Option<OnProgress>,
+    /// Ends loading within one layer.
+    pub cancel: CancelToken,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self {
+            stages: 1,
+            engine_name: None,
+            placement: None,
+            engines: Vec::new(),
+            engine_options: EngineOptions::default(),
+            node: NodeId::new(NodeId::LOCAL),
+            context: None,
+            prefill_chunk: 256,
+            kv: KvType::default(),
+            progress: None,
+            cancel: CancelToken::new(),
+        }
+    }
+}
+
+setters!(LoadOptions {
+    /// Splits the layers into so many stages.
+    stages: usize;
+    /// Runs all layers on the engine of this name.
+    engine_name: &str => Some(EngineId::new(engine_name));
+    /// Runs layers as placed.
+    placement: Placement => Some(placement);
+    /// Makes engines with these options.
+    engine_options: EngineOptions;
+    /// Runs what placements give to the node of this name.
+    node: impl Into<NodeId> => node.into();
+    /// Lets sessions hold so many tokens.
+    context: usize => Some(context);
+    /// Passes so many prompt tokens through the layers together.
+    prefill_chunk: usize;
+    /// Keeps keys and values like this.
+    kv: KvType;
+    /// Calls this after each layer.
+    progress: impl Fn(Progress) + Send + Sync + 'static => Some(Arc::new(progress));
+    /// Ends loading when the token is cancelled.
+    cancel: CancelToken;
+});
+
+impl LoadOptions {
+    /// The context that long-context models get unless asked for more.
+    pub const DEFAULT_CONTEXT: usize = 4096;
+
+    /// Adds an engine that may be named.
+    #[must_use]
+    pub fn engine(mut self, engine: Arc<dyn Engine>) -> Self {
+        self.engines.push(engine);
+        self
+    }
+}
