@@ -8,10 +8,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use skulk::vindex::{
-    DescribeOptions, ExtractOptions, SliceOptions, SlicePreset, VerifyOptions, VindexBrowser, VindexStorage,
-    VindexWriter, WalkOptions,
-};
+use skulk::browse::{DescribeOptions, VindexBrowser, WalkOptions};
+use skulk::extract::{ExtractOptions, VindexStorage, VindexWriter};
+use skulk::vindex::{SliceOptions, SlicePreset, VerifyOptions};
 use skulk::{
     EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model, VindexReader, open_checkpoint,
 };

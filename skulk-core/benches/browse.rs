@@ -4,7 +4,7 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::json;
 use skulk::CancelToken;
-use skulk::vindex::VindexBrowser;
+use skulk::browse::VindexBrowser;
 
 const LAYERS: usize = 18;
 const FEATURES: usize = 2048;
