@@ -116,8 +116,9 @@ fn models_run_as_planned() {
 #[cfg(feature = "wgpu")]
 #[test]
 fn feed_forward_is_where_it_was_planned() {
-    let Some(device) =
-        skulk::engines::devices().into_iter().find(|device| device.engine.as_str().starts_with("wgpu-vulkan"))
+    let Some(device) = skulk::engines::devices()
+        .into_iter()
+        .find(|device| device.engine.as_str().starts_with("wgpu-vulkan"))
     else {
         eprintln!("no Vulkan adapter: not tested");
         return;

@@ -97,7 +97,8 @@ fn candle(device: Candle, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
             .with("field", "device_memory")
             .with_hint("leave the option out: this engine cannot limit what it reserves"));
     }
-    let id_of = |kind: &str, ordinal| if ordinal == 0 { kind.to_owned() } else { format!("{kind}:{ordinal}") };
+    let id_of =
+        |kind: &str, ordinal| if ordinal == 0 { kind.to_owned() } else { format!("{kind}:{ordinal}") };
     let (id, name, tensors) = match device {
         Candle::Cpu => ("candle-cpu".to_owned(), "CPU".to_owned(), Tensors::cpu(options.threads)?),
         Candle::Cuda(ordinal) => (

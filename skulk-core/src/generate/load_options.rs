@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::cancel::CancelToken;
 use crate::engine::{Engine, EngineId, KvType, Progress};
-use crate::macros::setters;
 use crate::engines::EngineOptions;
+use crate::macros::setters;
 use crate::plan::{NodeId, Placement};
 
 /// Called with the progress of loading.

@@ -150,12 +150,7 @@ mod tests {
         experts
     }
 
-    fn forward(
-        experts: &CpuExperts<Cpu>,
-        device: &Cpu,
-        layer: usize,
-        rows: usize,
-    ) -> Result<Vec<f32>> {
+    fn forward(experts: &CpuExperts<Cpu>, device: &Cpu, layer: usize, rows: usize) -> Result<Vec<f32>> {
         let hidden = experts.spec.arch.hidden_size;
         let mut host: Vec<_> = (0..rows * hidden).map(|i| (i % 89) as f32 / 44.0 - 1.0).collect();
         let (mut input, mut output) = (device.buffer(rows, hidden)?, device.buffer(rows, hidden)?);
@@ -163,7 +158,16 @@ mod tests {
         device.write(stream, &host, &mut input)?;
         let (layer, inner) = (LayerIdx(layer), &mut [device.buffer(0, 0)?, device.buffer(0, 0)?]);
         let (routes, input, out) = (None, &input, &mut output);
-        let call = ExpertCall { backend: device, layer, routes, rows, input, stream: &mut *stream, inner, output: out };
+        let call = ExpertCall {
+            backend: device,
+            layer,
+            routes,
+            rows,
+            input,
+            stream: &mut *stream,
+            inner,
+            output: out,
+        };
         experts.forward(call, &StepCx::new(&CancelToken::new()))?;
         device.read(stream, &output, &mut host)?;
         Ok(host)

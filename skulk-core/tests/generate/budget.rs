@@ -153,8 +153,7 @@ fn sessions_at_once_stay_bounded() {
     for folder in ["llama", "mixtral"] {
         let (_, unit) = sizes(&path(folder));
         let engine = EngineOptions::default().threads(2);
-        let open =
-            |engine| Model::open(path(folder), &with_engine(engine).stages(2)).unwrap();
+        let open = |engine| Model::open(path(folder), &with_engine(engine).stages(2)).unwrap();
         let expected = fresh(&open(engine.clone()), "Once upon a", &greedy(12)).ids;
         let model = open(engine.ffn_budget(ByteSize(unit)));
         std::thread::scope(|scope| {

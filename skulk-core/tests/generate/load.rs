@@ -75,10 +75,7 @@ fn layers_run_where_they_are_placed() {
     check(&by_name, placed);
     // Engines of the caller's take the place of those of that name.
     let options = EngineOptions::default().threads(2);
-    check(
-        &by_name.clone().engine(cpu(&options).unwrap()).engine(candle_cpu(&options).unwrap()),
-        placed,
-    );
+    check(&by_name.clone().engine(cpu(&options).unwrap()).engine(candle_cpu(&options).unwrap()), placed);
     check(&one_thread().engine_name("candle-cpu"), "layers 0..5 on candle-cpu");
     check(
         &one_thread()

@@ -17,10 +17,10 @@ pub(crate) use nearest::Nearest;
 use pool::Pool;
 
 use crate::arch::{Activation, ExpertsSpec};
-use crate::engine::{Precision, check_threads};
 use crate::engine::backend::{
     Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopFeatures, TopLogits,
 };
+use crate::engine::{Precision, check_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::{Region, quant};

@@ -3,11 +3,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::model::cpu_experts::CpuExperts;
-use crate::model::decoder::Decoder;
-use crate::model::experts::{ExpertCall, ExpertProvider, FfnWork, ResidentExperts};
-use crate::model::load::Loader;
-use crate::model::shard::DecoderShard;
 use crate::arch::ArchSpec;
 use crate::cancel::CancelToken;
 use crate::engine::backend::Backend;
@@ -16,6 +11,11 @@ use crate::engine::{
 };
 use crate::error::{ErrorKind, Result};
 use crate::ids::{SeqId, TokenId};
+use crate::model::cpu_experts::CpuExperts;
+use crate::model::decoder::Decoder;
+use crate::model::experts::{ExpertCall, ExpertProvider, FfnWork, ResidentExperts};
+use crate::model::load::Loader;
+use crate::model::shard::DecoderShard;
 use crate::weights::{Memory, open_checkpoint};
 
 type Provider<B> = Box<dyn ExpertProvider<B>>;
