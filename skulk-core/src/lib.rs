@@ -29,6 +29,7 @@ mod bytes;
 mod cancel;
 pub mod card;
 pub mod engine;
+pub mod engines;
 mod error;
 pub mod extract;
 pub mod generate;
@@ -55,7 +56,7 @@ pub use generate::{
     Sampling, Session, StageInfo, Timings, Token, TokenLogprob, Usage,
 };
 pub use ids::{ExpertIdx, LayerIdx, SeqId, TokenId};
-pub use model::{EngineOptions, candle_cpu, candle_cuda, candle_metal, cpu, devices, engine, wgpu};
+pub use model::EngineOptions;
 pub use plan::{Cluster, Inventory, Node, NodeId, Placement, PlanReport, Planner, Request, Stage};
 pub use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 pub use vindex::VindexReader;
