@@ -19,7 +19,7 @@ use skulk::{
 #[derive(Parser)]
 struct Args {
     /// A GGUF file, a folder with safetensors, or a vindex.
-    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K"), hide_default_value = true)]
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/stories260K"), hide_default_value = true)]
     model: PathBuf,
     /// Folder to write; a temporary one unless given.
     #[arg(long)]

@@ -179,8 +179,8 @@ def plan(
     card: ModelCard | str | PathLike[str],
     cluster: Cluster | None = None,
     *,
-    sharding: Literal["Pipeline", "Tensor"] = "Pipeline",
-    transport: Literal["Direct", "MlxRing", "MlxJaccl"] = "Direct",
+    sharding: Literal["pipeline", "tensor"] = "pipeline",
+    transport: Literal["direct", "mlx_ring", "mlx_jaccl"] = "direct",
     min_nodes: int = 1,
     required_nodes: Iterable[str] = (),
     excluded_nodes: Iterable[str] = (),
@@ -196,8 +196,8 @@ def plan(
     same for the same arguments. Nothing is loaded.
 
     `card` is a `skulk.ModelCard`, or the path of a checkpoint, whose own tensors are counted then.
-    `cluster` is this machine unless given. `sharding` splits by layers ("Pipeline") or every tensor
-    ("Tensor"); `transport` is this library's own ("Direct"), "MlxRing" or "MlxJaccl". `min_nodes`,
+    `cluster` is this machine unless given. `sharding` splits by layers ("pipeline") or every tensor
+    ("tensor"); `transport` is this library's own ("direct"), "mlx_ring" or "mlx_jaccl". `min_nodes`,
     `required_nodes`, `excluded_nodes` and `coordinator`, which has the conversation and the first
     stage, restrict which nodes are used. `context_tokens` is for how many tokens keys and values are
     reserved. `strictness` "relaxed" does without margins of memory, "force" refuses nothing for its
@@ -421,8 +421,8 @@ def rings(
     card: ModelCard,
     cluster: Cluster,
     *,
-    sharding: Literal["Pipeline", "Tensor"] = "Pipeline",
-    transport: Literal["Direct", "MlxRing", "MlxJaccl"] = "MlxRing",
+    sharding: Literal["pipeline", "tensor"] = "pipeline",
+    transport: Literal["direct", "mlx_ring", "mlx_jaccl"] = "mlx_ring",
     min_nodes: int = 1,
 ) -> list[list[str]]:
     """The rings that a plan for MLX's transports considers unless it is given some: nodes by rank, narrow
@@ -860,11 +860,11 @@ class Vindex:
 class Region:
     """One tensor's place and numbers, for `skulk.VindexReader`."""
 
-    def path(self) -> Path: ...
-    def offset(self) -> int: ...
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's view of the stored numbers, which keeps this alive; for types that NumPy has, too."""
     def dtype(self) -> str: ...
     def shape(self) -> tuple[int, ...]: ...
-    def row_bytes(self) -> int: ...
     def rows(self, start: int, stop: int) -> bytes:
         """Some rows as little-endian f32, behind each other."""
 
@@ -880,7 +880,7 @@ class Error(Exception):
     retry: Literal["never", "now", "after_replan"]
     """Whether trying again can help."""
     context: dict[str, str]
-    """The places the error concerns: file, tensor, field, …"""
+    """The places the error concerns: file, tensor, field, …; several of one name are separated by commas."""
     detail: dict[str, Any] | None
     """Typed facts where callers may branch on them: `needed` and `available` tokens of a context,
     the `expected` and `found` shape of a tensor, the `faults` of a card, or the `report` of a plan."""
@@ -889,10 +889,11 @@ class InvalidArgumentError(Error, ValueError):
     """An option or argument is outside its allowed values."""
 
 class FileNotFoundError(Error, builtins.FileNotFoundError):
-    """A file or folder does not exist."""
+    """A file or folder does not exist. `filename` is its path where one is known, `errno` is `errno.ENOENT`."""
 
 class FileIoError(Error, OSError):
-    """The operating system failed to read, map or write a file."""
+    """The operating system failed to read, map or write a file. `filename` is its path, `errno` the system's number,
+    where they are known."""
 
 class CheckpointInvalidError(Error):
     """A checkpoint file breaks its format."""
