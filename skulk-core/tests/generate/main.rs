@@ -6,6 +6,7 @@ mod cancel;
 mod common;
 mod ending;
 mod events;
+mod failing;
 mod features;
 #[path = "../support/fixtures.rs"]
 mod fixtures;
@@ -13,3 +14,4 @@ mod load;
 mod rewritten;
 mod sampling;
 mod sessions;
+mod wrapped;
