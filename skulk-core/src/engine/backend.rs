@@ -14,6 +14,7 @@ use super::KvType;
 pub(crate) use super::routes::Routes;
 use super::top::Top;
 use crate::arch::{Activation, AttentionSpec, ExpertsSpec, RopeLayout};
+use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::Region;
@@ -166,7 +167,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     }
     /// Prepares the head for [`top`](Self::top), where the backend has something to prepare; returns
     /// the bytes that takes.
-    fn screen(&self, _head: &mut Self::Matrix) -> Result<u64> {
+    fn screen(&self, _head: &mut Self::Matrix, _cancel: &CancelToken) -> Result<u64> {
         Ok(0)
     }
     /// The largest of each row's [`logits`](Self::logits).

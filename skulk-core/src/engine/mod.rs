@@ -126,8 +126,8 @@ impl ShardSpec {
     /// A shard of `layers` for sequences of up to `context` tokens, in chunks of up to `max_rows`.
     ///
     /// # Errors
-    /// [`ErrorKind::PlacementInvalid`] for an empty or out-of-range range of layers,
-    /// [`ErrorKind::InvalidArgument`] for zero sizes.
+    /// [`ErrorKind::ConfigInvalid`] for a description that cannot be, [`ErrorKind::PlacementInvalid`] for an empty or
+    /// out-of-range range of layers, [`ErrorKind::InvalidArgument`] for zero sizes.
     pub fn new(
         arch: Arc<ArchSpec>,
         layers: Range<usize>,
@@ -135,6 +135,19 @@ impl ShardSpec {
         max_rows: usize,
         kv: KvType,
     ) -> Result<Self> {
+        let spec = Self { arch, layers, context, max_rows, kv, ffn_on_cpu: None };
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// Checks what engines rely on. They ask again when they load, as fields may have been changed since
+    /// [`new`](Self::new).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn check(&self) -> Result<()> {
+        let Self { arch, layers, .. } = self;
+        arch.check()?;
         if layers.is_empty() || layers.end > arch.n_layers() {
             return Err(Error::new(
                 ErrorKind::PlacementInvalid,
@@ -145,16 +158,17 @@ impl ShardSpec {
                     layers.end
                 ),
             )
-            .with("field", "layers"));
+            .with("field", "layers")
+            .with_hint("give a range of the model's layers that is not empty"));
         }
-        for (field, value) in [("context", context), ("prefill_chunk", max_rows)] {
+        for (field, value) in [("context", self.context), ("prefill_chunk", self.max_rows)] {
             if value == 0 {
                 return Err(Error::new(ErrorKind::InvalidArgument, "expected at least 1, found 0")
                     .with("field", field)
                     .with_hint("give a positive number of tokens, or leave the option out"));
             }
         }
-        Ok(Self { arch, layers, context, max_rows, kv, ffn_on_cpu: None })
+        Ok(())
     }
 
     /// Leaves the feed-forward blocks of these layers to the CPU, and no others.

@@ -120,7 +120,8 @@ impl<B: Backend> Decoder<B> {
         if let Some(output) = &mut output
             && let Some(head) = output.head.as_mut().or(embedding.as_mut())
         {
-            loader.bytes += loader.backend.screen(head)?;
+            cx.cancel.check()?;
+            loader.bytes += loader.backend.screen(head, cx.cancel)?;
         }
         let weight_bytes = ByteSize(loader.bytes);
         let frequencies = arch.ropes.iter().map(|rope| rope.inverse_frequencies()).collect();

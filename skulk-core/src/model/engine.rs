@@ -250,6 +250,7 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     }
 
     fn estimate(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<ShardEstimate> {
+        spec.check()?;
         let arch = &spec.arch;
         let mut ends = Vec::new();
         if spec.is_first() || spec.is_last() && arch.tied_embeddings {
@@ -273,6 +274,7 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     }
 
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>> {
+        spec.check()?;
         let apart = spec.ffn_on_cpu.as_ref().is_some_and(|layers| !layers.is_empty());
         if apart && self.cpu.is_none() && !self.capabilities.in_place_weights {
             return Err(Error::new(

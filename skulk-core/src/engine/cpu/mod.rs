@@ -17,6 +17,7 @@ pub(crate) use nearest::Nearest;
 use pool::Pool;
 
 use crate::arch::{Activation, ExpertsSpec};
+use crate::cancel::CancelToken;
 use crate::engine::Precision;
 use crate::engine::backend::{
     Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopFeatures, TopLogits,
@@ -348,8 +349,8 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn screen(&self, head: &mut Matrix) -> Result<u64> {
-        if self.screens { head.screen(self.kernels, &self.pool) } else { Ok(0) }
+    fn screen(&self, head: &mut Matrix, cancel: &CancelToken) -> Result<u64> {
+        if self.screens { head.screen(self.kernels, &self.pool, cancel) } else { Ok(0) }
     }
 
     fn route(

@@ -102,6 +102,7 @@ fn direct(place: &Place<'_>) -> Result<Placement> {
         "coordinator",
         "stages",
         "experts",
+        "contextTokens",
         "contextTokenLimit",
         "budgets",
     ])?;
@@ -229,13 +230,15 @@ impl Assigned {
         experts: Vec<ExpertShard>,
         budgets: Vec<Budget>,
     ) -> Result<Placement> {
-        let given = fields.find_some("contextTokenLimit").map(|limit| limit.number(u64::MAX)).transpose()?;
+        let tokens = |name| fields.find_some(name).map(|limit| limit.number(u64::MAX)).transpose();
+        let given = tokens("contextTokenLimit")?;
         let trained = self.card.as_ref().and_then(|card| u64::try_from(card.context_length).ok());
         let mut placement = Placement {
             n_layers: self.n_layers,
             stages: self.ranks,
             experts,
             budgets,
+            context_tokens: tokens("contextTokens")?,
             context_limit: given.or(trained.filter(|tokens| *tokens > 0)),
             card: self.card,
             instance,

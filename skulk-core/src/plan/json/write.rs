@@ -19,6 +19,7 @@ pub(super) fn instance(placement: &Placement) -> Value {
             let stage = |(rank, stage): (usize, &Stage)| json!({ "node": stage.node.as_str(), "shard": shard(placement, rank, stage, None) });
             fields.insert("stages".to_owned(), stages.map(stage).collect());
             fields.insert("experts".to_owned(), placement.experts().iter().map(experts).collect());
+            fields.insert("contextTokens".to_owned(), placement.context_tokens().into());
             fields.insert("contextTokenLimit".to_owned(), placement.context_limit().into());
             fields.insert("budgets".to_owned(), placement.budgets().iter().map(budget).collect());
         }
