@@ -18,7 +18,7 @@ use skulk::{
 #[derive(Parser)]
 struct Args {
     /// A GGUF file, or a folder with safetensors.
-    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K"), hide_default_value = true)]
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/stories260K"), hide_default_value = true)]
     model: PathBuf,
     /// Stages the layers are split into.
     #[arg(long, default_value_t = 2)]

@@ -15,23 +15,23 @@ use skulk::{CardLibrary, Cluster, Error, ErrorKind, ModelCard, Placement, PlanRe
 #[derive(Parser)]
 struct Args {
     /// A checkpoint, a card's file, or the id of a card that is built in.
-    #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K"), hide_default_value = true)]
+    #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/stories260K"), hide_default_value = true)]
     model: String,
     /// A JSON file with nodes and links; this machine unless given.
     #[arg(long)]
     cluster: Option<PathBuf>,
-    /// How nodes talk.
-    #[arg(long, default_value = "direct", value_parser = ["direct", "ring", "jaccl"])]
-    transport: String,
+    /// How nodes talk: direct, mlx_ring or mlx_jaccl.
+    #[arg(long, default_value_t)]
+    transport: Transport,
     /// Nodes to use at least.
     #[arg(long, default_value_t = 1)]
     min_nodes: usize,
     /// Tokens for which keys and values are reserved.
     #[arg(long, default_value_t = 8192)]
     context: u64,
-    /// How careful the plan is with memory.
-    #[arg(long, default_value = "safe", value_parser = ["safe", "relaxed", "force"])]
-    strictness: String,
+    /// How careful the plan is with memory: safe, relaxed or force.
+    #[arg(long, default_value_t)]
+    strictness: Strictness,
     /// What to print: the report in one of these forms, or the placement itself.
     #[arg(long, default_value = "text", value_parser = ["text", "json", "markdown", "html", "svg", "placement"])]
     print: String,
@@ -73,16 +73,8 @@ fn run(args: &Args) -> Result<Placement, Error> {
         }
     };
     let request = Request::default()
-        .transport(match args.transport.as_str() {
-            "ring" => Transport::MlxRing,
-            "jaccl" => Transport::MlxJaccl,
-            _ => Transport::Direct,
-        })
-        .strictness(match args.strictness.as_str() {
-            "relaxed" => Strictness::Relaxed,
-            "force" => Strictness::Force,
-            _ => Strictness::Safe,
-        })
+        .transport(args.transport)
+        .strictness(args.strictness)
         .min_nodes(args.min_nodes)
         .context_tokens(args.context);
     match CardLibrary::builtin().get(&args.model) {

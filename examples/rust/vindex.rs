@@ -8,10 +8,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use skulk::vindex::{
-    DescribeOptions, ExtractOptions, SliceOptions, SlicePreset, VerifyOptions, VindexBrowser, VindexStorage,
-    VindexWriter, WalkOptions,
-};
+use skulk::browse::{DescribeOptions, VindexBrowser, WalkOptions};
+use skulk::extract::{ExtractOptions, VindexStorage, VindexWriter};
+use skulk::vindex::{SliceOptions, SlicePreset, VerifyOptions};
 use skulk::{
     EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model, VindexReader, open_checkpoint,
 };
@@ -20,7 +19,7 @@ use skulk::{
 #[derive(Parser)]
 struct Args {
     /// A GGUF file, a folder with safetensors, or a vindex.
-    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K"), hide_default_value = true)]
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/stories260K"), hide_default_value = true)]
     model: PathBuf,
     /// Folder to write; a temporary one unless given.
     #[arg(long)]

@@ -24,11 +24,13 @@
 //! ```
 
 pub mod arch;
+pub mod browse;
 mod bytes;
 mod cancel;
 pub mod card;
 pub mod engine;
 mod error;
+pub mod extract;
 pub mod generate;
 mod ids;
 #[cfg(feature = "bench-internals")]
@@ -41,11 +43,13 @@ pub mod tokenizer;
 pub mod vindex;
 pub mod weights;
 
+pub use browse::VindexBrowser;
 pub use bytes::ByteSize;
 pub use cancel::CancelToken;
 pub use card::{CardLibrary, ModelCard, Profile};
 pub use engine::{Activations, Batch, DeviceInfo, Engine, EngineId, FfnMemory, KvType, Precision, Shard};
 pub use error::{ContextDetail, Error, ErrorKind, Result, Retry, ShapeDetail};
+pub use extract::{ExtractOptions, VindexStorage, VindexWriter};
 pub use generate::{
     Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output, Prompt,
     Sampling, Session, StageInfo, Timings, Token, TokenLogprob, Usage,
@@ -54,7 +58,7 @@ pub use ids::{ExpertIdx, LayerIdx, SeqId, TokenId};
 pub use model::{EngineOptions, candle_cpu, candle_cuda, candle_metal, cpu, devices, engine, wgpu};
 pub use plan::{Cluster, Inventory, Node, NodeId, Placement, PlanReport, Planner, Request, Stage};
 pub use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
-pub use vindex::{ExtractOptions, VindexReader, VindexStorage, VindexWriter};
+pub use vindex::VindexReader;
 pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, TensorInfo, open_checkpoint};
 
 /// The guide's snippets, as tests.

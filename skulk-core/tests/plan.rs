@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use skulk::arch::ArchSpec;
 use skulk::engine::{KvType, ShardSpec};
-use skulk::plan::{Accelerator, Inventory};
+use skulk::plan::{Accelerator, Inventory, Vendor};
 use skulk::{
     Cluster, EngineId, ErrorKind, GenerateOptions, LoadOptions, Model, ModelCard, Node, Placement, Planner,
     Request, Stage, cpu, open_checkpoint,
@@ -59,12 +59,8 @@ fn inventories_count_what_shards_hold() {
 
 /// This process with an accelerator that has so many bytes.
 fn machine(backend: &str, vram: u64) -> Cluster {
-    let accelerator = Accelerator {
-        vram_total_bytes: Some(vram),
-        vram_used_bytes: Some(0),
-        backend: Some(backend.to_owned()),
-        ..Accelerator::default()
-    };
+    let accelerator =
+        Accelerator::new(Vendor::Unknown).vram_total_bytes(vram).vram_used_bytes(0).backend(backend);
     // So slow that the trips between devices do not count.
     let node =
         Node::new("local").backends(["skulk-cpu", backend]).memory(8 << 30, 16 << 30).bytes_per_second(1e6);

@@ -1,10 +1,10 @@
 //! How do answers about a vindex cross? Into the dataclasses of `skulk.vindex`.
 
 use pyo3::prelude::*;
-use skulk::vindex::{
-    Description, Edge, Feature, FeatureHit, Label, Probe, Relation, Relations, Selected, Selection,
-    VindexBands, WalkHit,
+use skulk::browse::{
+    Description, Edge, Feature, FeatureHit, Label, Probe, Relation, Relations, Selected, Selection, WalkHit,
 };
+use skulk::vindex::VindexBands;
 
 use crate::convert::range;
 use crate::vindex::data;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
+use skulk::ModelCard;
 use skulk::card::{self, Profile, ProfileHints, ReasoningEffort, ReasoningRequest, RequestHints};
-use skulk::{Error, ErrorKind, ModelCard};
 
 use crate::error::{exception, raise};
 use crate::json;
@@ -99,24 +99,17 @@ pub(crate) fn profile_reasoning(
     let mut profile = Profile::default();
     profile.supports_thinking = supports_thinking;
     profile.supports_thinking_toggle = supports_thinking_toggle;
-    profile.default_reasoning_effort = effort_of("default_reasoning_effort", default_effort)?;
-    profile.disabled_reasoning_effort = effort_of("disabled_reasoning_effort", disabled_effort)?;
+    profile.default_reasoning_effort = json::named("default_reasoning_effort", default_effort)?;
+    profile.disabled_reasoning_effort = json::named("disabled_reasoning_effort", disabled_effort)?;
     let mut request = ReasoningRequest::default();
-    request.effort = effort.map(|effort| effort_of("effort", effort)).transpose()?;
+    request.effort = effort.map(|effort| json::named("effort", effort)).transpose()?;
     request.enable_thinking = enable_thinking;
     let result = profile.reasoning(request);
     Ok((result.effort.map(ReasoningEffort::as_str), result.enable_thinking))
 }
 
-fn effort_of(field: &'static str, name: &str) -> PyResult<ReasoningEffort> {
-    ReasoningEffort::ALL.iter().copied().find(|effort| effort.as_str() == name).ok_or_else(|| {
-        let names: Vec<&str> = ReasoningEffort::ALL.iter().map(|effort| effort.as_str()).collect();
-        let message = format!("expected one of {}, found `{name}`", names.join(", "));
-        raise(Error::new(ErrorKind::InvalidArgument, message).with("field", field))
-    })
-}
-
-/// Whether a model is to be run as Gemma 4, by its id, its family or anything that its card says.
+/// Whether a model is to be run as Gemma 4, by its id, its family or anything that its card says. Of a card, its own
+/// id counts.
 #[pyfunction]
 #[pyo3(signature = (model_id, card=None))]
 pub(crate) fn is_gemma4_family(model_id: &str, card: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {

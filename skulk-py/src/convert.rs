@@ -148,6 +148,10 @@ pub(crate) fn placed_stage<'py>(py: Python<'py>, stage: &skulk::Stage) -> PyResu
             let ranks = (cfg_rank, cfg_world_size, pipeline_rank, pipeline_world_size);
             ("cfg", Some(data(py, "CfgPart", ranks)?))
         }
+        part => {
+            let error = Error::new(ErrorKind::Internal, format!("expected a known part, found {part:?}"));
+            return Err(raise(error));
+        }
     };
     let (node, engine) = (stage.node.as_str(), stage.engine());
     let engine = engine.as_ref().map(EngineId::as_str);

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 
 use pyo3::prelude::*;
-use skulk::vindex::{ExtractOptions, VindexLevel, VindexProgress, VindexStorage, VindexWriter};
+use skulk::extract::{ExtractOptions, VindexStorage, VindexWriter};
+use skulk::vindex::{VindexLevel, VindexProgress};
 
 use crate::cancel::CancelToken;
 use crate::convert::{choice, unsigned};

@@ -1,6 +1,8 @@
 //! How do cards, clusters and other trees of values cross? As JSON, between the library's types and
 //! dataclasses.
 
+use std::str::FromStr;
+
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
@@ -22,9 +24,9 @@ pub(crate) fn read<T: DeserializeOwned>(field: &'static str, json: &str) -> PyRe
     serde_json::from_str(json).map_err(|e| raise(invalid(field, &e)))
 }
 
-/// The member of a closed set that has this name in JSON.
-pub(crate) fn named<T: DeserializeOwned>(field: &'static str, name: &str) -> PyResult<T> {
-    serde_json::from_value(name.into()).map_err(|e| raise(invalid(field, &e)))
+/// The member of a closed set that has this name.
+pub(crate) fn named<T: FromStr<Err = Error>>(field: &'static str, name: &str) -> PyResult<T> {
+    name.parse().map_err(|e: Error| raise(e.with("field", field)))
 }
 
 fn invalid(field: &'static str, cause: &serde_json::Error) -> Error {

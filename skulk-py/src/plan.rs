@@ -207,8 +207,8 @@ impl PlanReport {
 /// same for the same arguments. Nothing is loaded.
 ///
 /// `card` is a `skulk.ModelCard`, or the path of a checkpoint, whose own tensors are counted then.
-/// `cluster` is this machine unless given. `sharding` splits by layers ("Pipeline") or every tensor
-/// ("Tensor"); `transport` is this library's own ("Direct"), "MlxRing" or "MlxJaccl". `min_nodes`,
+/// `cluster` is this machine unless given. `sharding` splits by layers ("pipeline") or every tensor
+/// ("tensor"); `transport` is this library's own ("direct"), "mlx_ring" or "mlx_jaccl". `min_nodes`,
 /// `required_nodes`, `excluded_nodes` and `coordinator`, which has the conversation and the first
 /// stage, restrict which nodes are used. `context_tokens` is for how many tokens keys and values are
 /// reserved. `strictness` "relaxed" does without margins of memory, "force" refuses nothing for its
@@ -217,8 +217,8 @@ impl PlanReport {
 /// alone, and `port` is where nodes listen.
 #[pyfunction]
 #[pyo3(
-    signature = (card, cluster=None, *, sharding="Pipeline", transport="Direct", min_nodes=1, required_nodes=Names(vec![]), excluded_nodes=Names(vec![]), coordinator=None, context_tokens=8192, strictness="safe", replicas=0, inventory=None, rings=None, port=50_000),
-    text_signature = "(card, cluster=None, *, sharding='Pipeline', transport='Direct', min_nodes=1, required_nodes=(), excluded_nodes=(), coordinator=None, context_tokens=8192, strictness='safe', replicas=0, inventory=None, rings=None, port=50000)"
+    signature = (card, cluster=None, *, sharding="pipeline", transport="direct", min_nodes=1, required_nodes=Names(vec![]), excluded_nodes=Names(vec![]), coordinator=None, context_tokens=8192, strictness="safe", replicas=0, inventory=None, rings=None, port=50_000),
+    text_signature = "(card, cluster=None, *, sharding='pipeline', transport='direct', min_nodes=1, required_nodes=(), excluded_nodes=(), coordinator=None, context_tokens=8192, strictness='safe', replicas=0, inventory=None, rings=None, port=50000)"
 )]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn plan(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use skulk::vindex::VindexBrowser;
+use skulk::browse::VindexBrowser;
 
 use crate::convert::{numbers, token_ids};
 use crate::error::raise;

@@ -7,10 +7,10 @@ use std::sync::mpsc::Sender;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
-use skulk::vindex::{
-    Band, DescribeOptions, PartFile, RelationsOptions, SelectOptions, SelectOrder, SliceCopy, SliceOptions,
-    SlicePreset, VindexBrowser, VindexPart, VindexProgress, WalkOptions,
+use skulk::browse::{
+    Band, DescribeOptions, RelationsOptions, SelectOptions, SelectOrder, VindexBrowser, WalkOptions,
 };
+use skulk::vindex::{PartFile, SliceCopy, SliceOptions, SlicePreset, VindexPart, VindexProgress};
 use skulk::{Checkpoint, EngineOptions, VindexReader};
 
 use crate::browse;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import skulk
@@ -72,16 +73,19 @@ def problem(case: Case) -> tuple[skulk.ModelCard, skulk.Cluster, dict[str, Any]]
     """Card, cluster and request of a case."""
     given = case["input"]
     card = card_of(given["card"])
-    nodes = [node(name, given, card.model_id) for name in given["nodes"]]
+    # The reference takes no notice of a connection that it has already, and knows the nodes of all.
+    links = list({json.dumps(connection): link(connection) for connection in given["connections"]}.values())
+    names = given["nodes"] + [name for link in links for name in (link.source, link.sink)]
+    nodes = [node(name, given, card.model_id) for name in dict.fromkeys(names)]
     request = {
-        "sharding": given["sharding"],
-        "transport": given["instanceMeta"],
+        "sharding": given["sharding"].lower(),
+        "transport": {"MlxRing": "mlx_ring", "MlxJaccl": "mlx_jaccl"}[given["instanceMeta"]],
         # Less than one node is no node here.
         "min_nodes": max(0, given["minNodes"]),
         "required_nodes": given["requiredNodes"],
         "excluded_nodes": given["excludedNodes"],
     }
-    return card, skulk.Cluster(nodes, [link(connection) for connection in given["connections"]]), request
+    return card, skulk.Cluster(nodes, links), request
 
 
 def planned(

@@ -94,7 +94,7 @@ def test_placements_without_budgets_are_checked_on_a_cluster() -> None:
     cluster = skulk.Cluster([node("a", 96)])
     card = dataclasses.replace(CARD, placement=skulk.PlacementCardConfig(("mlx",)))
     cluster.nodes[0].backends = {"mlx"}
-    placement = skulk.Placement.from_json(skulk.plan(card, cluster, transport="MlxRing").to_json())
+    placement = skulk.Placement.from_json(skulk.plan(card, cluster, transport="mlx_ring").to_json())
     assert placement.budgets == []
     placement.check_on(card, cluster)
     cluster.nodes[0].memory = skulk.NodeMemory(GIB, GIB)
@@ -129,13 +129,13 @@ def test_rings_are_those_of_the_reference() -> None:
     cluster = skulk.Cluster(nodes, links)
     card = dataclasses.replace(CARD, placement=skulk.PlacementCardConfig(("mlx-metal",)))
     for ring in (["1", "2", "3"], ["3", "2", "1"]):
-        placement = skulk.plan(card, cluster, transport="MlxRing", rings=[ring], port=50_123)
+        placement = skulk.plan(card, cluster, transport="mlx_ring", rings=[ring], port=50_123)
         assert [stage.node for stage in placement.stages] == ring
         data = placement.to_dict()["MlxRingInstance"]
         assert data["ephemeralPort"] == 50_123 and set(data["hostsByNode"]) == set("123")
-    tensor = skulk.plan(card, cluster, transport="MlxRing", sharding="Tensor", min_nodes=2)
+    tensor = skulk.plan(card, cluster, transport="mlx_ring", sharding="tensor", min_nodes=2)
     assert {stage.part for stage in tensor.stages} == {"tensor"} and len(tensor.stages) == 2
-    cfg = skulk.plan(dataclasses.replace(card, uses_cfg=True), cluster, transport="MlxRing", min_nodes=2)
+    cfg = skulk.plan(dataclasses.replace(card, uses_cfg=True), cluster, transport="mlx_ring", min_nodes=2)
     assert [stage.cfg for stage in cfg.stages] == [skulk.CfgPart(0, 2, 0, 1), skulk.CfgPart(1, 2, 0, 1)]
     assert planning.rings(card, cluster)[0] == ["1"] and planning.leaves(cluster) == []
 
@@ -289,7 +289,7 @@ def test_a_placement_that_arrives_runs_under_this_nodes_name(stories: skulk.Mode
         ({"context_tokens": 2**64}, "context_tokens"),
         ({"replicas": -1}, "replicas"),
         ({"port": 65_536}, "port"),
-        ({"rings": [["a", "a"]], "transport": "MlxRing"}, "rings"),
+        ({"rings": [["a", "a"]], "transport": "mlx_ring"}, "rings"),
         ({"inventory": skulk.Inventory([])}, "inventory"),
         ({"inventory": skulk.Inventory([skulk.LayerBytes(attention=-1)] * 48)}, "inventory"),
         ({"cluster": skulk.Cluster([skulk.Node("a"), skulk.Node("a")])}, "nodes"),
@@ -311,7 +311,7 @@ def test_impossible_requests_name_their_field(request_: dict[str, Any], field: s
         (None,),
         (CARD, 3),
         (CARD, CARD),
-        (CARD, CLUSTER, "Pipeline"),
+        (CARD, CLUSTER, "pipeline"),
         (CARD, skulk.Cluster([skulk.Node(object())])),  # type: ignore[arg-type]
     ],
 )

@@ -237,7 +237,7 @@ def test_rings_are_among_the_references_cycles(case: Case) -> None:
     links = [skulk.Link(source, sink, skulk.Socket("10.0.0.1")) for source, sink in case["edges"]]
     cluster = skulk.Cluster([skulk.Node(name) for name in case["nodes"]], links)
     assert planning.leaves(cluster) == case["leaves"]
-    rings = planning.rings(small_card(1 << 30, 8, None, False), cluster, transport="Direct")
+    rings = planning.rings(small_card(1 << 30, 8, None, False), cluster, transport="direct")
     ours, cycles = set(map(turned, rings)), set(map(turned, case["cycles"]))
     assert ours <= cycles
     # One ring stands for all cycles of the same nodes.
@@ -349,6 +349,13 @@ def test_placements_are_the_references(case: Case) -> None:
     else:
         assert kind in (LATE, "PlacementError") and not pending
         assert (found_rule in ARRANGING) == (kind == LATE)
+
+
+def test_nodes_that_only_links_name_are_nodes() -> None:
+    cases = [case for _, suite in suites("placements") for case in suite["cases"] if case["expected"]["ok"]]
+    case = next(case for case in cases if len(case["expected"]["nodeOrder"]) > 1)
+    unnamed = case | {"input": case["input"] | {"nodes": []}}
+    assert planned(*problem(unnamed)) == planned(*problem(case))
 
 
 @each("placements")

@@ -47,7 +47,7 @@ def planning_a_model(path: pathlib.Path, card: skulk.ModelCard) -> skulk.Model:
     assert_type(skulk.CardLibrary(path).get("org/model"), skulk.ModelCard | None)
     nodes = [skulk.Node("a", role="ffn_only", backends={"skulk-cpu"}, memory=skulk.NodeMemory(2, 1))]
     links = [skulk.Link("a", "b", skulk.Socket("10.0.0.1")), skulk.Link("b", "a", skulk.Rdma("x", "y"))]
-    placement = skulk.plan(card, skulk.Cluster(nodes, links), transport="MlxRing", required_nodes={"a"})
+    placement = skulk.plan(card, skulk.Cluster(nodes, links), transport="mlx_ring", required_nodes={"a"})
     assert_type(placement.stages[0].layers, range)
     assert_type(placement.report, skulk.PlanReport | None)
     assert_type(placement.budgets[0].bytes, skulk.Bytes)

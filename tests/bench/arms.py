@@ -48,7 +48,7 @@ class Skulk(Generator):
     """The Rust example, one stage, built as whoever depends on the library builds it."""
 
     def prepare(self, args):
-        self.binary = example("generate")
+        self.binary = built("skulk-examples", "--example=generate")
 
     def command(self, run):
         return [self.binary, "--json", "--ignore-eos", "--stages=1", *self.options, *common_options(run)]
@@ -124,9 +124,9 @@ def common_options(run):
 
 
 @functools.cache
-def example(name):
-    """The path of one of the crate's examples, built."""
-    build = ["cargo", "build", "--release", "--package=skulk-core", f"--example={name}", "--message-format=json"]
+def built(package, target):
+    """The path of a package's program, built: `built("skulk-examples", "--example=generate")`."""
+    build = ["cargo", "build", "--release", f"--package={package}", target, "--message-format=json"]
     lines = subprocess.run(build, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
     return next(filter(None, (json.loads(line).get("executable") for line in lines)))
 

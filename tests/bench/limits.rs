@@ -1,6 +1,6 @@
 //! What does this machine allow? Read bandwidth and arithmetic peaks, and what a token of a model reads.
 //!
-//! `cargo run --release --example limits -- --model FILE --threads 1,2` prints one JSON object. Each
+//! `cargo run --release -p skulk-bench --bin limits -- --model FILE --threads 1,2` prints one JSON object. Each
 //! figure is the best of several trials: other work on the machine can only make them worse.
 #![allow(unsafe_code, reason = "vector instructions")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]

@@ -125,7 +125,8 @@ impl Rule {
     }
 }
 
-/// Whether a model is to be run as Gemma 4, by its id, its family or anything that its card says.
+/// Whether a model is to be run as Gemma 4, by its id, its family or anything that its card says. Of a card, its own
+/// id counts, not the one given beside it.
 ///
 /// ```
 /// use skulk::card::is_gemma4_family;
@@ -140,5 +141,22 @@ pub fn is_gemma4_family(model_id: &str, card: Option<&ModelCard>) -> bool {
             || runtime.is_some_and(|r| r.output_parser == Some(OutputParser::Gemma4))
             || card.tooling.as_ref().is_some_and(|t| t.tool_call_format == Some(ToolCallFormat::Gemma4))
     });
-    declared || GEMMA4.fits(&model_id.to_lowercase(), card.map_or("", |card| &card.family))
+    let (id, family) = card.map_or((model_id, ""), |card| (&card.model_id, &card.family));
+    declared || GEMMA4.fits(&id.to_lowercase(), family)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_card_its_own_id_counts() {
+        let card = |id: &str| {
+            let text = "n_layers = 1\nhidden_size = 1\nsupports_tensor = true\ntasks = []\nstorage_size.in_bytes = 1";
+            ModelCard::from_toml(&format!("model_id = '{id}'\n{text}")).unwrap()
+        };
+        let is = |id: &str, of: &str| is_gemma4_family(id, Some(&card(of)));
+        assert!(!is("x/gemma-4", "other/llama-3"));
+        assert!(is("x/llama-3", "other/gemma-4"));
+    }
 }

@@ -6,6 +6,7 @@ use super::families;
 use super::schema::{
     BuiltinTool, ModelCard, OutputParser, PromptRenderer, ReasoningEffort, ReasoningFormat, ToolCallFormat,
 };
+use crate::macros::setters;
 
 /// The family of a model that has none.
 const GENERIC: &str = "generic";
@@ -91,28 +92,14 @@ pub struct ProfileHints {
     pub request: Option<RequestHints>,
 }
 
-impl ProfileHints {
+setters!(ProfileHints {
     /// Says whether the tokenizer's chat template knows tools.
-    #[must_use]
-    pub fn tokenizer_tools(mut self, has: bool) -> Self {
-        self.tokenizer_tools = has;
-        self
-    }
-
+    tokenizer_tools: bool;
     /// Says whether the tokenizer has markers for reasoning.
-    #[must_use]
-    pub fn tokenizer_thinking(mut self, has: bool) -> Self {
-        self.tokenizer_thinking = has;
-        self
-    }
-
+    tokenizer_thinking: bool;
     /// Says what is to be answered.
-    #[must_use]
-    pub fn request(mut self, request: RequestHints) -> Self {
-        self.request = Some(request);
-        self
-    }
-}
+    request: RequestHints => Some(request);
+});
 
 /// What of a request decides how its prompt is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,21 +111,12 @@ pub struct RequestHints {
     pub has_tools: bool,
 }
 
-impl RequestHints {
+setters!(RequestHints {
     /// Says whether the request consists of chat messages.
-    #[must_use]
-    pub fn has_messages(mut self, has: bool) -> Self {
-        self.has_messages = has;
-        self
-    }
-
+    has_messages: bool;
     /// Says whether it offers tools.
-    #[must_use]
-    pub fn has_tools(mut self, has: bool) -> Self {
-        self.has_tools = has;
-        self
-    }
-}
+    has_tools: bool;
+});
 
 impl ModelCard {
     /// The profile of this card, before any tokenizer or request is known.

@@ -7,6 +7,7 @@ use super::reader::{Leaf, Reader};
 use super::schema::ModelCard;
 use super::tree::Tree;
 use crate::error::{Error, ErrorKind, Result};
+use crate::macros::closed_set;
 use crate::weights::mmap::{io_error, open_regular};
 
 /// The largest file that is read as a card, in bytes; those that exist have some thousand.
@@ -18,6 +19,7 @@ const LONGEST_LINE: usize = 1000;
 
 /// Something wrong with a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CardFault {
     /// The field, with its sections, as the card spells it: `runtime.mtp_heads`, `components.0.canShard`. A missing
     /// field is spelled as in TOML.
@@ -43,35 +45,21 @@ impl std::fmt::Display for CardFault {
     }
 }
 
-/// What is wrong with a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum FaultKind {
-    /// The card interface has no such field, or it is there twice: in both spellings, or in one.
-    Unknown,
-    /// A required field is not there.
-    Missing,
-    /// A value of another type.
-    Type,
-    /// A number outside its range.
-    Range,
-    /// None of the values that the interface allows.
-    Value,
-    /// Fields that exclude each other, or one that needs another.
-    Conflict,
-}
-
-impl FaultKind {
-    /// The stable name, as in `unknown`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Missing => "missing",
-            Self::Type => "type",
-            Self::Range => "range",
-            Self::Value => "value",
-            Self::Conflict => "conflict",
-        }
+closed_set! {
+    /// What is wrong with a field.
+    pub enum FaultKind {
+        /// The card interface has no such field, or it is there twice: in both spellings, or in one.
+        Unknown = "unknown",
+        /// A required field is not there.
+        Missing = "missing",
+        /// A value of another type.
+        Type = "type",
+        /// A number outside its range.
+        Range = "range",
+        /// None of the values that the interface allows.
+        Value = "value",
+        /// Fields that exclude each other, or one that needs another.
+        Conflict = "conflict",
     }
 }
 

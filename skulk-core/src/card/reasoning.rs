@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::profile::Profile;
 use super::schema::ReasoningEffort;
+use crate::macros::setters;
 
 /// What a request says about reasoning; also what is left of it for a given model. `Default`: nothing.
 ///
@@ -22,21 +23,12 @@ pub struct ReasoningRequest {
     pub enable_thinking: Option<bool>,
 }
 
-impl ReasoningRequest {
+setters!(ReasoningRequest {
     /// Asks for this much.
-    #[must_use]
-    pub fn effort(mut self, effort: ReasoningEffort) -> Self {
-        self.effort = Some(effort);
-        self
-    }
-
+    effort: ReasoningEffort => Some(effort);
     /// Asks for reasoning, or for none.
-    #[must_use]
-    pub fn enable_thinking(mut self, enable: bool) -> Self {
-        self.enable_thinking = Some(enable);
-        self
-    }
-}
+    enable_thinking: bool => Some(enable_thinking);
+});
 
 impl Profile {
     /// The profile to read requests by while nothing is known of the model: it reasons, on request only, as

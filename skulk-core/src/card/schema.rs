@@ -7,31 +7,16 @@ use serde::Serialize;
 use super::reader::{Leaf, Reader};
 use super::rules;
 use super::tree::Tree;
+use crate::macros::closed_set;
 
 /// A closed set of values that cards spell as strings.
 macro_rules! names {
     ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-        pub enum $name {
-            $($(#[$value_doc])* #[serde(rename = $text)] $value,)*
-        }
-
-        impl $name {
-            /// Every value, in the order of the documentation.
-            pub const ALL: &'static [Self] = &[$(Self::$value,)*];
-
-            /// How cards spell it.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$value => $text,)* }
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.as_str())
-            }
+        closed_set! {
+            $(#[$doc])*
+            #[derive(PartialOrd, Ord, Serialize)]
+            #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+            pub enum $name { $($(#[$value_doc])* #[serde(rename = $text)] $value = $text,)* }
         }
 
         impl Leaf for $name {
@@ -64,6 +49,7 @@ macro_rules! section {
         $(#[doc = $doc])*
         #[derive($($derive),*)]
         #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(deny_unknown_fields))]
+        #[non_exhaustive]
         pub struct $name {
             $(
                 $(#[doc = $field_doc])*
@@ -443,7 +429,65 @@ impl Default for PlacementCardConfig {
     }
 }
 
+impl StorageSize {
+    /// So many bytes.
+    pub const fn new(in_bytes: u64) -> Self {
+        Self { in_bytes }
+    }
+}
+
+impl ComponentInfo {
+    /// A part of this name in this folder, of so many bytes; nothing else is known of it.
+    pub fn new(name: impl Into<String>, path: impl Into<String>, bytes: u64) -> Self {
+        Self {
+            component_name: name.into(),
+            component_path: path.into(),
+            storage_size: StorageSize::new(bytes),
+            n_layers: None,
+            can_shard: false,
+            safetensors_index_filename: None,
+        }
+    }
+}
+
 impl ModelCard {
+    /// The card of a model that writes text, of so many bytes. All that is not said has its default; its tensors
+    /// cannot be split.
+    ///
+    /// ```
+    /// let mut card = skulk::ModelCard::new("acme/small", 100 << 20, 12, 768);
+    /// card.context_length = 2048;
+    /// card.check()?;
+    /// # Ok::<(), skulk::Error>(())
+    /// ```
+    pub fn new(model_id: impl Into<String>, bytes: u64, n_layers: usize, hidden_size: usize) -> Self {
+        Self {
+            model_id: model_id.into(),
+            storage_size: StorageSize::new(bytes),
+            n_layers,
+            hidden_size,
+            supports_tensor: false,
+            num_key_value_heads: None,
+            tasks: vec![ModelTask::TextGeneration],
+            components: None,
+            family: String::new(),
+            quantization: String::new(),
+            base_model: String::new(),
+            gguf_file: None,
+            capabilities: Vec::new(),
+            context_length: 0,
+            uses_cfg: false,
+            trust_remote_code: true,
+            is_custom: false,
+            vision: None,
+            reasoning: None,
+            modalities: None,
+            tooling: None,
+            runtime: None,
+            placement: PlacementCardConfig::default(),
+        }
+    }
+
     /// The JSON Schema (draft 2020-12) of cards in TOML, for editors.
     pub const fn schema() -> &'static str {
         include_str!("../../../cards/card.schema.json")

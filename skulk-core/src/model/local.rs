@@ -67,7 +67,7 @@ fn memory() -> Option<NodeMemory> {
     let (available, total) = crate::weights::available_memory()?;
     #[cfg(target_os = "macos")]
     let available = vm_stat(total.bytes()).map_or(available, crate::ByteSize);
-    Some(NodeMemory { ram_total: total.bytes(), ram_available: available.bytes() })
+    Some(NodeMemory::new(available.bytes(), total.bytes()))
 }
 
 #[cfg(target_os = "macos")]

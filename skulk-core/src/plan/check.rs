@@ -61,12 +61,13 @@ impl Placement {
         let pending = |id: &NodeId| {
             Error::new(ErrorKind::PlanPending, "the node has not reported its memory yet").with("node", id)
         };
+        // Devices may reach the same memory, which then holds what all of them are to hold.
+        let mut held: BTreeMap<(&NodeId, Option<usize>), (u64, u64)> = BTreeMap::new();
         for budget in &self.budgets {
             let node = find(&budget.node)?;
-            let devices = seats::of_node(0, node, card, Strictness::Safe);
-            let device = devices.iter().find(|device| device.backend == budget.backend);
-            let usable = match device {
-                Some(device) => device.usable,
+            let devices = seats::devices(0, node, card, Strictness::Safe);
+            let device = match devices.iter().find(|device| device.backend == budget.backend) {
+                Some(device) => device,
                 None if node.memory.is_none() => return Err(pending(&budget.node)),
                 None => {
                     let backend = budget.backend.as_deref().unwrap_or("none");
@@ -74,8 +75,13 @@ impl Placement {
                     return Err(invalid(message).with("node", &budget.node));
                 }
             };
-            if budget.bytes.total() > usable {
-                return Err(over(&budget.node, budget.bytes.total(), usable));
+            let (needed, usable) = held.entry((&budget.node, device.memory)).or_default();
+            *needed = needed.saturating_add(budget.bytes.total());
+            *usable = device.usable.max(*usable);
+            for (needed, usable) in [(budget.bytes.total(), device.usable), (*needed, *usable)] {
+                if needed > usable {
+                    return Err(over(&budget.node, needed, usable));
+                }
             }
         }
         let mut fractions: BTreeMap<&NodeId, f64> = BTreeMap::new();

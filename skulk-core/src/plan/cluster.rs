@@ -6,6 +6,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::macros::{closed_set, setters};
+
 /// The name of a node, unique in its cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -38,33 +40,25 @@ impl From<&str> for NodeId {
     }
 }
 
-/// What a node does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// Any part of a model.
-    #[default]
-    Full,
-    /// None: it only coordinates.
-    Management,
-    /// Feed-forward blocks and experts, never attention.
-    FfnOnly,
-}
-
-impl Role {
-    /// How JSON spells it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Role::Full => "full",
-            Role::Management => "management",
-            Role::FfnOnly => "ffn_only",
-        }
+closed_set! {
+    /// What a node does.
+    #[derive(PartialOrd, Ord, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Role {
+        /// Any part of a model.
+        #[default]
+        Full = "full",
+        /// None: it only coordinates.
+        Management = "management",
+        /// Feed-forward blocks and experts, never attention.
+        FfnOnly = "ffn_only",
     }
 }
 
 /// A node's main memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[non_exhaustive]
 pub struct NodeMemory {
     /// All there is.
     pub ram_total: u64,
@@ -72,42 +66,38 @@ pub struct NodeMemory {
     pub ram_available: u64,
 }
 
-/// Who made an accelerator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Vendor {
-    /// Apple.
-    Apple,
-    /// AMD.
-    Amd,
-    /// NVIDIA.
-    Nvidia,
-    /// Intel.
-    Intel,
-    /// The CPU itself.
-    Cpu,
-    /// Somebody else.
-    #[default]
-    Unknown,
+impl NodeMemory {
+    /// So much that programs can still get, of so much in all.
+    pub const fn new(ram_available: u64, ram_total: u64) -> Self {
+        Self { ram_total, ram_available }
+    }
 }
 
-impl Vendor {
-    /// How JSON spells it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Vendor::Apple => "apple",
-            Vendor::Amd => "amd",
-            Vendor::Nvidia => "nvidia",
-            Vendor::Intel => "intel",
-            Vendor::Cpu => "cpu",
-            Vendor::Unknown => "unknown",
-        }
+closed_set! {
+    /// Who made an accelerator.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Vendor {
+        /// Apple.
+        Apple = "apple",
+        /// AMD.
+        Amd = "amd",
+        /// NVIDIA.
+        Nvidia = "nvidia",
+        /// Intel.
+        Intel = "intel",
+        /// The CPU itself.
+        Cpu = "cpu",
+        /// Somebody else.
+        #[default]
+        Unknown = "unknown",
     }
 }
 
 /// A device of a node that computes. What is not known is `None`, which is not 0.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Accelerator {
     /// Who made it.
     pub vendor: Vendor,
@@ -135,26 +125,53 @@ pub struct Accelerator {
     pub bytes_per_second: Option<f64>,
 }
 
-/// What kind of network an interface belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum InterfaceType {
-    /// Wireless.
-    Wifi,
-    /// Ethernet.
-    Ethernet,
-    /// Probably Ethernet.
-    MaybeEthernet,
-    /// Thunderbolt.
-    Thunderbolt,
-    /// Nobody knows.
-    #[default]
-    Unknown,
+impl Accelerator {
+    /// One by this maker of which nothing else is known.
+    pub fn new(vendor: Vendor) -> Self {
+        Self { vendor, ..Self::default() }
+    }
+}
+
+setters!(Accelerator {
+    /// The same accelerator with this name.
+    name: impl Into<String> => name.into();
+    /// The same accelerator with so much memory of its own, in bytes.
+    vram_total_bytes: u64 => Some(vram_total_bytes);
+    /// The same accelerator, with so much of that in use.
+    vram_used_bytes: u64 => Some(vram_used_bytes);
+    /// The same accelerator, reaching so much main memory, in bytes.
+    gtt_total_bytes: u64 => Some(gtt_total_bytes);
+    /// Says whether its memory is main memory.
+    shares_memory: bool;
+    /// The same accelerator, driven by this backend.
+    backend: impl Into<String> => Some(backend.into());
+    /// The same accelerator, reading its memory at this rate.
+    bytes_per_second: f64 => Some(bytes_per_second);
+});
+
+closed_set! {
+    /// What kind of network an interface belongs to.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum InterfaceType {
+        /// Wireless.
+        Wifi = "wifi",
+        /// Ethernet.
+        Ethernet = "ethernet",
+        /// Probably Ethernet.
+        MaybeEthernet = "maybe_ethernet",
+        /// Thunderbolt.
+        Thunderbolt = "thunderbolt",
+        /// Nobody knows.
+        #[default]
+        Unknown = "unknown",
+    }
 }
 
 /// A network interface of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[non_exhaustive]
 pub struct NetworkInterface {
     /// Its name, as in `en0`.
     pub name: String,
@@ -163,6 +180,17 @@ pub struct NetworkInterface {
     /// What it is.
     #[serde(default)]
     pub interface_type: InterfaceType,
+}
+
+impl NetworkInterface {
+    /// An interface of this name with this address.
+    pub fn new(
+        name: impl Into<String>,
+        ip_address: impl Into<String>,
+        interface_type: InterfaceType,
+    ) -> Self {
+        Self { name: name.into(), ip_address: ip_address.into(), interface_type }
+    }
 }
 
 /// A machine. What it has not reported yet is `None`.
@@ -214,13 +242,6 @@ impl Node {
         }
     }
 
-    /// The same node in another role.
-    #[must_use]
-    pub fn role(mut self, role: Role) -> Self {
-        self.role = role;
-        self
-    }
-
     /// The same node with these backends.
     #[must_use]
     pub fn backends<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
@@ -231,14 +252,7 @@ impl Node {
     /// The same node with so much main memory, in bytes.
     #[must_use]
     pub fn memory(mut self, ram_available: u64, ram_total: u64) -> Self {
-        self.memory = Some(NodeMemory { ram_total, ram_available });
-        self
-    }
-
-    /// The same node, reading its main memory at this rate.
-    #[must_use]
-    pub fn bytes_per_second(mut self, rate: f64) -> Self {
-        self.bytes_per_second = Some(rate);
+        self.memory = Some(NodeMemory::new(ram_available, ram_total));
         self
     }
 
@@ -250,9 +264,17 @@ impl Node {
     }
 }
 
+setters!(Node {
+    /// The same node in another role.
+    role: Role;
+    /// The same node, reading its main memory at this rate.
+    bytes_per_second: f64 => Some(bytes_per_second);
+});
+
 /// How fast a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[non_exhaustive]
 pub struct LinkSpeed {
     /// Seconds for a message there and an answer back.
     pub round_trip_seconds: f64,
@@ -261,13 +283,19 @@ pub struct LinkSpeed {
 }
 
 impl LinkSpeed {
+    /// So many seconds there and back, so many bytes a second.
+    pub const fn new(round_trip_seconds: f64, bytes_per_second: f64) -> Self {
+        Self { round_trip_seconds, bytes_per_second }
+    }
+
     /// What is assumed of links that nobody measured: gigabit Ethernet.
-    pub const DEFAULT: Self = Self { round_trip_seconds: 5e-4, bytes_per_second: 1.17e8 };
+    pub const DEFAULT: Self = Self::new(5e-4, 1.17e8);
 }
 
 /// What a link goes over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "type", deny_unknown_fields)]
+#[non_exhaustive]
 pub enum LinkKind {
     /// Sockets: the address at which the sink was reached.
     #[serde(rename_all = "camelCase")]
@@ -288,6 +316,7 @@ pub enum LinkKind {
 /// A connection that a node has to another, in one direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct Link {
     /// Who connects.
     pub source: NodeId,
@@ -300,6 +329,33 @@ pub struct Link {
     #[serde(default)]
     pub speed: Option<LinkSpeed>,
 }
+
+impl Link {
+    /// One over sockets, to the address at which the sink was reached.
+    pub fn socket(source: impl Into<NodeId>, sink: impl Into<NodeId>, address: impl Into<String>) -> Self {
+        Self::over(source.into(), sink.into(), LinkKind::Socket { address: address.into() })
+    }
+
+    /// One by remote direct memory access, from the source's interface to the sink's.
+    pub fn rdma(
+        source: impl Into<NodeId>,
+        sink: impl Into<NodeId>,
+        source_iface: impl Into<String>,
+        sink_iface: impl Into<String>,
+    ) -> Self {
+        let kind = LinkKind::Rdma { source_iface: source_iface.into(), sink_iface: sink_iface.into() };
+        Self::over(source.into(), sink.into(), kind)
+    }
+
+    fn over(source: NodeId, sink: NodeId, kind: LinkKind) -> Self {
+        Self { source, sink, kind, speed: None }
+    }
+}
+
+setters!(Link {
+    /// The same link, as fast as this.
+    speed: LinkSpeed => Some(speed);
+});
 
 /// The nodes of a host and how they are connected. The order of nodes never changes what is planned,
 /// but for the names in it.

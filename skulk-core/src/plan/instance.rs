@@ -8,11 +8,19 @@ use super::cluster::NodeId;
 /// An address and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Host {
     /// An address or host name.
     pub ip: String,
     /// A port; 0 where there is no connection.
     pub port: u16,
+}
+
+impl Host {
+    /// An address, or host name, and a port.
+    pub fn new(ip: impl Into<String>, port: u16) -> Self {
+        Self { ip: ip.into(), port }
+    }
 }
 
 impl fmt::Display for Host {

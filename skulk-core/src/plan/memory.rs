@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_relaxed_plan_takes_memory_that_others_hold() {
-        let memory = NodeMemory { ram_total: 100, ram_available: 20 };
+        let memory = NodeMemory::new(20, 100);
         let usable = |strictness| usable_ram(&memory, strictness);
         assert_eq!([Strictness::Safe, Strictness::Relaxed, Strictness::Force].map(usable), [20, 90, 20]);
     }

@@ -11,7 +11,8 @@ use super::backend::{own_engine, tag_of};
 use super::cluster::NodeId;
 use super::coverage;
 use super::instance::{Ids, Instance};
-use super::report::{Bytes, PlanReport};
+use super::report::{Bytes, NodeReport, PlanReport};
+use super::request::Strictness;
 use crate::card::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::EngineId;
@@ -57,6 +58,7 @@ pub struct Stage {
 
 /// What of its layers a stage has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Part {
     /// All of them.
     #[default]
@@ -98,6 +100,7 @@ pub struct ExpertShard {
 /// What a device of a placement is to hold, and what it may hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Budget {
     /// The node.
     pub node: NodeId,
@@ -105,8 +108,17 @@ pub struct Budget {
     pub backend: Option<String>,
     /// Bytes by kind.
     pub bytes: Bytes,
-    /// Bytes that it may hold.
+    /// Bytes that it may hold; of plans under [`Strictness::Force`] no fewer than it is to hold.
     pub usable: u64,
+}
+
+impl Budget {
+    /// Of a planned device. Where memory is no reason to refuse, it may hold all that it is to hold.
+    pub(super) fn new(report: &NodeReport, strictness: Strictness) -> Self {
+        let NodeReport { node, backend, bytes, usable, .. } = report.clone();
+        let least = if strictness == Strictness::Force { bytes.total() } else { 0 };
+        Self { node, backend, bytes, usable: usable.max(least) }
+    }
 }
 
 impl Stage {

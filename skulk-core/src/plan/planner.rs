@@ -159,7 +159,7 @@ mod tests {
         for (round_trip_seconds, bytes_per_second) in
             [(f64::NAN, 1.0), (-1.0, 1.0), (1.0, 0.0), (1.0, f64::NAN)]
         {
-            let speed = LinkSpeed { round_trip_seconds, bytes_per_second };
+            let speed = LinkSpeed::new(round_trip_seconds, bytes_per_second);
             assert_eq!(field(&card, &Cluster::mesh(vec![node("a")], speed), &request()), "links");
         }
         let gpu = || Accelerator { backend: Some("skulk-wgpu".into()), ..Accelerator::default() };

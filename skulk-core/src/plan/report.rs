@@ -5,64 +5,43 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster::{NodeId, Role};
 use super::request::{Sharding, Strictness, Transport};
+use crate::macros::closed_set;
 
-/// A step of planning that can turn candidates down, in the order in which they are taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Rule {
-    /// Enough nodes are connected.
-    Connected,
-    /// None of them is excluded.
-    Excluded,
-    /// Their roles and backends allow it.
-    Eligible,
-    /// Their accelerators have the memory that the card asks for.
-    MinVram,
-    /// The engine can work over several nodes.
-    SingleNodeEngine,
-    /// Those that must be used are.
-    Required,
-    /// Weights, keys and values fit.
-    Memory,
-    /// Tensors can be divided by the number of nodes.
-    TensorDivisible,
-    /// The model can be split by layers.
-    PipelineSupported,
-    /// As few nodes as possible.
-    FewestNodes,
-    /// All are connected by RDMA.
-    Rdma,
-    /// Nodes with a single neighbour first.
-    LeafFirst,
-    /// The best of what is left.
-    Best,
-    /// Layers can be shared out.
-    Layers,
-    /// Neighbours have addresses at which they reach each other.
-    Hosts,
-}
-
-impl Rule {
-    /// How JSON spells it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Rule::Connected => "connected",
-            Rule::Excluded => "excluded",
-            Rule::Eligible => "eligible",
-            Rule::MinVram => "min_vram",
-            Rule::SingleNodeEngine => "single_node_engine",
-            Rule::Required => "required",
-            Rule::Memory => "memory",
-            Rule::TensorDivisible => "tensor_divisible",
-            Rule::PipelineSupported => "pipeline_supported",
-            Rule::FewestNodes => "fewest_nodes",
-            Rule::Rdma => "rdma",
-            Rule::LeafFirst => "leaf_first",
-            Rule::Best => "best",
-            Rule::Layers => "layers",
-            Rule::Hosts => "hosts",
-        }
+closed_set! {
+    /// A step of planning that can turn candidates down, in the order in which they are taken.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Rule {
+        /// Enough nodes are connected.
+        Connected = "connected",
+        /// None of them is excluded.
+        Excluded = "excluded",
+        /// Their roles and backends allow it.
+        Eligible = "eligible",
+        /// Their accelerators have the memory that the card asks for.
+        MinVram = "min_vram",
+        /// The engine can work over several nodes.
+        SingleNodeEngine = "single_node_engine",
+        /// Those that must be used are.
+        Required = "required",
+        /// Weights, keys and values fit.
+        Memory = "memory",
+        /// Tensors can be divided by the number of nodes.
+        TensorDivisible = "tensor_divisible",
+        /// The model can be split by layers.
+        PipelineSupported = "pipeline_supported",
+        /// As few nodes as possible.
+        FewestNodes = "fewest_nodes",
+        /// All are connected by RDMA.
+        Rdma = "rdma",
+        /// Nodes with a single neighbour first.
+        LeafFirst = "leaf_first",
+        /// The best of what is left.
+        Best = "best",
+        /// Layers can be shared out.
+        Layers = "layers",
+        /// Neighbours have addresses at which they reach each other.
+        Hosts = "hosts",
     }
 }
 
@@ -84,6 +63,7 @@ pub struct RuleReport {
 /// A candidate that was turned down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct Rejection {
     /// Its nodes, in rank order.
     pub nodes: Vec<NodeId>,
@@ -94,6 +74,7 @@ pub struct Rejection {
 /// Where the bytes of a node or device go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Bytes {
     /// Weights of attention, norms, embedding and head.
     pub attention: u64,
@@ -196,6 +177,7 @@ pub struct Estimate {
 /// Whether drafting tokens ahead should pay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct Speculation {
     /// It should.
     pub on: bool,
@@ -262,6 +244,7 @@ pub struct PlanReport {
 /// Why there is no placement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct Refusal {
     /// The rule that left nothing.
     pub rule: Rule,

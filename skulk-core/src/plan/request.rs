@@ -7,41 +7,55 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster::NodeId;
 use super::inventory::Inventory;
+use crate::macros::{closed_set, setters};
 
-/// How a model is split.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub enum Sharding {
-    /// By layers: each node has some.
-    #[default]
-    Pipeline,
-    /// By tensors: each node has a part of every layer.
-    Tensor,
+closed_set! {
+    /// How a model is split.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Sharding {
+        /// By layers: each node has some.
+        #[default]
+        #[serde(alias = "Pipeline")]
+        Pipeline = "pipeline",
+        /// By tensors: each node has a part of every layer.
+        #[serde(alias = "Tensor")]
+        Tensor = "tensor",
+    }
 }
 
-/// How the nodes of a placement talk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub enum Transport {
-    /// The coordinator, which has the first stage, talks to each of the others: this library's own way.
-    #[default]
-    Direct,
-    /// In a ring of sockets, as MLX does.
-    MlxRing,
-    /// Each with each by RDMA, as MLX does.
-    MlxJaccl,
+closed_set! {
+    /// How the nodes of a placement talk. JSON may have Skulk 1.3's spelling, as in `MlxRing`.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Transport {
+        /// The coordinator, which has the first stage, talks to each of the others: this library's own way.
+        #[default]
+        #[serde(alias = "Direct")]
+        Direct = "direct",
+        /// In a ring of sockets, as MLX does.
+        #[serde(alias = "MlxRing")]
+        MlxRing = "mlx_ring",
+        /// Each with each by RDMA, as MLX does.
+        #[serde(alias = "MlxJaccl")]
+        MlxJaccl = "mlx_jaccl",
+    }
 }
 
-/// How careful a plan is with memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Strictness {
-    /// With margins that were enough on every machine seen: weights count 1.3 times (GGUF 1.1 times), and
-    /// no more than 75 % of main memory or 90 % of an accelerator's is used.
-    #[default]
-    Safe,
-    /// Weights count once, and 90 % of main memory may be used even where other programs hold some.
-    Relaxed,
-    /// Memory is no reason to refuse. The report says what is over its budget, and by how much.
-    Force,
+closed_set! {
+    /// How careful a plan is with memory.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Strictness {
+        /// With margins that were enough on every machine seen: weights count 1.3 times (GGUF 1.1 times), and
+        /// no more than 75 % of main memory or 90 % of an accelerator's is used.
+        #[default]
+        Safe = "safe",
+        /// Weights count once, and 90 % of main memory may be used even where other programs hold some.
+        Relaxed = "relaxed",
+        /// Memory is no reason to refuse. The report says what is over its budget, and by how much.
+        Force = "force",
+    }
 }
 
 /// What a plan shall do. [`Default`] asks for the fastest placement with a context of 8,192 tokens.
@@ -96,27 +110,6 @@ impl Default for Request {
 }
 
 impl Request {
-    /// Splits like this.
-    #[must_use]
-    pub fn sharding(mut self, sharding: Sharding) -> Self {
-        self.sharding = sharding;
-        self
-    }
-
-    /// Talks like this.
-    #[must_use]
-    pub fn transport(mut self, transport: Transport) -> Self {
-        self.transport = transport;
-        self
-    }
-
-    /// Uses at least `n` nodes.
-    #[must_use]
-    pub fn min_nodes(mut self, n: usize) -> Self {
-        self.min_nodes = n;
-        self
-    }
-
     /// Uses this node in any case.
     #[must_use]
     pub fn require(mut self, node: impl Into<NodeId>) -> Self {
@@ -130,39 +123,23 @@ impl Request {
         self.excluded_nodes.insert(node.into());
         self
     }
-
-    /// Has the conversation on this node.
-    #[must_use]
-    pub fn coordinator(mut self, node: impl Into<NodeId>) -> Self {
-        self.coordinator = Some(node.into());
-        self
-    }
-
-    /// Reserves keys and values of `n` tokens.
-    #[must_use]
-    pub fn context_tokens(mut self, n: u64) -> Self {
-        self.context_tokens = n;
-        self
-    }
-
-    /// Is as careful with memory as this.
-    #[must_use]
-    pub fn strictness(mut self, strictness: Strictness) -> Self {
-        self.strictness = strictness;
-        self
-    }
-
-    /// Gives each expert `n` more owners.
-    #[must_use]
-    pub fn replicas(mut self, n: usize) -> Self {
-        self.replicas = n;
-        self
-    }
-
-    /// Counts a checkpoint's own bytes.
-    #[must_use]
-    pub fn inventory(mut self, inventory: Inventory) -> Self {
-        self.inventory = Some(Arc::new(inventory));
-        self
-    }
 }
+
+setters!(Request {
+    /// Splits like this.
+    sharding: Sharding;
+    /// Talks like this.
+    transport: Transport;
+    /// Uses at least so many nodes.
+    min_nodes: usize;
+    /// Has the conversation on this node.
+    coordinator: impl Into<NodeId> => Some(coordinator.into());
+    /// Reserves keys and values of so many tokens.
+    context_tokens: u64;
+    /// Is as careful with memory as this.
+    strictness: Strictness;
+    /// Gives each expert so many more owners.
+    replicas: usize;
+    /// Counts a checkpoint's own bytes.
+    inventory: Inventory => Some(Arc::new(inventory));
+});

@@ -52,7 +52,7 @@ impl VindexBands {
     }
 
     /// One band of all layers, three times.
-    pub(super) fn whole(num_layers: usize) -> Self {
+    pub(crate) fn whole(num_layers: usize) -> Self {
         let all = [0, num_layers.saturating_sub(1)];
         Self { syntax: all, knowledge: all, output: all }
     }

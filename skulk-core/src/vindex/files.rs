@@ -3,28 +3,28 @@
 /// What makes a folder a vindex.
 pub(crate) const INDEX: &str = "index.json";
 /// Where the tensors of most files lie.
-pub(super) const WEIGHT_MANIFEST: &str = "weight_manifest.json";
+pub(crate) const WEIGHT_MANIFEST: &str = "weight_manifest.json";
 /// Token embeddings.
-pub(super) const EMBEDDINGS: &str = "embeddings.bin";
+pub(crate) const EMBEDDINGS: &str = "embeddings.bin";
 /// Gate rows.
-pub(super) const GATES: &str = "gate_vectors.bin";
+pub(crate) const GATES: &str = "gate_vectors.bin";
 /// Routers of mixtures of experts.
-pub(super) const ROUTERS: &str = "router_weights.bin";
+pub(crate) const ROUTERS: &str = "router_weights.bin";
 /// Tokens that features write.
-pub(super) const DOWN_META: &str = "down_meta.bin";
+pub(crate) const DOWN_META: &str = "down_meta.bin";
 /// The same, of version 1.
-pub(super) const DOWN_META_LINES: &str = "down_meta.jsonl";
+pub(crate) const DOWN_META_LINES: &str = "down_meta.jsonl";
 /// What probes found features to mean.
-pub(super) const LABELS: &str = "feature_labels.json";
+pub(crate) const LABELS: &str = "feature_labels.json";
 /// What clusters of features are called.
-pub(super) const CLUSTERS: &str = "relation_clusters.json";
+pub(crate) const CLUSTERS: &str = "relation_clusters.json";
 /// The cluster of each feature.
-pub(super) const FEATURE_CLUSTERS: &str = "feature_clusters.jsonl";
+pub(crate) const FEATURE_CLUSTERS: &str = "feature_clusters.jsonl";
 /// SHA-256 of files and their chunks, as this library writes them.
-pub(super) const HASHES: &str = "skulk_hashes.json";
+pub(crate) const HASHES: &str = "skulk_hashes.json";
 
 /// Feed-forward matrices of one layer: its experts', or its dense block's.
-pub(super) fn layer_file(layer: usize) -> String {
+pub(crate) fn layer_file(layer: usize) -> String {
     format!("layers/layer_{layer:02}.weights")
 }
 

@@ -38,14 +38,14 @@ fn names_in_layers(folder: &Path) -> Result<Vec<String>> {
 }
 
 /// A vindex folder, and the weight files of it that are open.
-pub(super) struct Folder {
+pub(crate) struct Folder {
     path: PathBuf,
     pub(super) files: Vec<MappedFile>,
     by_name: BTreeMap<String, Option<usize>>,
 }
 
 impl Folder {
-    pub(super) fn new(path: &Path) -> Self {
+    pub(crate) fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), files: Vec::new(), by_name: BTreeMap::new() }
     }
 
@@ -75,7 +75,7 @@ impl Folder {
     }
 
     /// Opens a weight file that `named_by` names, once; `None` where there is none.
-    pub(super) fn open(&mut self, name: &str, named_by: &str) -> Result<Option<usize>> {
+    pub(crate) fn open(&mut self, name: &str, named_by: &str) -> Result<Option<usize>> {
         if let Some(&file) = self.by_name.get(name) {
             return Ok(file);
         }
@@ -116,7 +116,7 @@ impl Folder {
     }
 
     /// An open file.
-    pub(super) fn file(&self, at: usize) -> Result<&MappedFile> {
+    pub(crate) fn file(&self, at: usize) -> Result<&MappedFile> {
         self.files.get(at).ok_or_else(|| Error::new(ErrorKind::Internal, "a file is not open"))
     }
 

@@ -48,10 +48,10 @@ pub struct VindexIndex {
     pub extract_level: VindexLevel,
     /// Type of float files: `f32` or `f16`.
     #[serde(default = "f32_label")]
-    pub(super) dtype: String,
+    pub(crate) dtype: String,
     /// `none` or `q4k`.
     #[serde(default = "no_quant")]
-    pub(super) quant: String,
+    pub(crate) quant: String,
     /// Layers that are thought to hold syntax, knowledge and output, for families where that is known.
     #[serde(default)]
     pub layer_bands: Option<VindexBands>,
@@ -76,7 +76,7 @@ pub struct VindexIndex {
     pub skulk: Option<SkulkExtra>,
     /// What else was there, kept for writing it again.
     #[serde(flatten)]
-    pub(super) other: Map<String, Value>,
+    pub(crate) other: Map<String, Value>,
 }
 
 /// The object `skulk` of `index.json`.

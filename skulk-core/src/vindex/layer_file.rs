@@ -52,7 +52,7 @@ impl LayerEntry {
 
 impl LayerHeader {
     /// Bytes of the header of a file of so many entries.
-    pub(super) fn bytes_of(entries: usize) -> u64 {
+    pub(crate) fn bytes_of(entries: usize) -> u64 {
         FIXED as u64 + entries as u64 * ENTRY as u64
     }
 
@@ -61,7 +61,7 @@ impl LayerHeader {
     /// # Errors
     /// [`ErrorKind::TensorShape`] for counts and sizes that it has no room for, [`ErrorKind::DTypeUnsupported`] for
     /// types that it has no number of.
-    pub(super) fn to_bytes(&self) -> Result<Vec<u8>> {
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = MAGIC.to_vec();
         for size in [1, id(self.dtype)?, self.entries.len(), self.intermediate, self.hidden] {
             let number = u32::try_from(size).map_err(|_| {

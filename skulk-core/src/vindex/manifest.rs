@@ -103,7 +103,7 @@ fn read<T: DeserializeOwned>(text: &[u8], path: &Path) -> Result<T> {
 
 impl WeightEntry {
     /// An entry of floats, whose bytes tell which.
-    pub(super) fn float(
+    pub(crate) fn float(
         key: &str,
         shape: [usize; 2],
         is_vector: bool,
@@ -119,7 +119,7 @@ impl WeightEntry {
     }
 
     /// An entry of a matrix in Q4_K, of padded rows.
-    pub(super) fn q4k(key: &str, shape: [usize; 2], offset: u64, length: u64, file: String) -> Self {
+    pub(crate) fn q4k(key: &str, shape: [usize; 2], offset: u64, length: u64, file: String) -> Self {
         let (key, kind) = (key.to_owned(), "tensor_q4k".to_owned());
         Self { key, kind, shape: shape.to_vec(), offset, length, file }
     }
@@ -146,7 +146,7 @@ impl WeightEntry {
 
 impl QuantEntry {
     /// An entry of a matrix of padded rows, in Q4_K or LARQL's Q6_K.
-    pub(super) fn new(key: &str, shape: [usize; 2], dtype: DType, offset: u64, length: u64) -> Self {
+    pub(crate) fn new(key: &str, shape: [usize; 2], dtype: DType, offset: u64, length: u64) -> Self {
         let format = if dtype == DType::Q4_K { "Q4_K" } else { "Q6_K" };
         Self { key: key.to_owned(), shape, format: format.to_owned(), offset, length }
     }

@@ -4,18 +4,16 @@
 //! embeddings as look-ups, down projections as edge labels. Format: `docs/formats/vindex.md`.
 
 mod bands;
-mod browse;
 mod config;
 mod contents;
-mod down_meta;
-mod extract;
-mod files;
-mod folder;
-mod hashes;
+pub(crate) mod down_meta;
+pub(crate) mod files;
+pub(crate) mod folder;
+pub(crate) mod hashes;
 mod index;
 mod layer_file;
 mod manifest;
-mod parts;
+pub(crate) mod parts;
 mod place;
 mod progress;
 mod ranges;
@@ -23,15 +21,10 @@ mod reader;
 mod slice;
 mod tensors;
 mod verify;
+mod workers;
 
-pub use browse::{
-    Band, DescribeOptions, Description, Edge, Feature, FeatureHit, FeatureToken, Label, LabelSource, Probe,
-    Relation, Relations, RelationsOptions, SelectOptions, SelectOrder, Selected, Selection, VindexBrowser,
-    WalkHit, WalkOptions,
-};
 pub use contents::{PartFile, PartInfo};
 pub use down_meta::{DownMeta, FeatureTokens};
-pub use extract::{ExtractFile, ExtractOptions, ExtractReport, VindexStorage, VindexWriter};
 pub use files::VindexPart;
 pub use index::{
     SkulkExtra, SliceExtra, VindexBands, VindexIndex, VindexLayer, VindexLevel, VindexModel, VindexMoe,
@@ -50,15 +43,13 @@ pub(crate) use files::INDEX;
 
 use std::path::Path;
 
-use rayon::{ThreadPool, ThreadPoolBuilder};
-
 use crate::error::{Error, ErrorKind, Result};
 
 /// Rows of quantised matrices are padded to whole multiples of this many elements.
-const PADDED: usize = 256;
+pub(crate) const PADDED: usize = 256;
 
 /// `Ok` for a number of threads that can be had.
-fn check_threads(threads: usize) -> Result<()> {
+pub(crate) fn check_threads(threads: usize) -> Result<()> {
     const MOST: usize = 1024;
     if (1..=MOST).contains(&threads) {
         return Ok(());
@@ -66,20 +57,6 @@ fn check_threads(threads: usize) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidArgument, format!("expected 1 to {MOST} threads, found {threads}"))
         .with("field", "threads")
         .with_hint("use the number of cores you want to give to this"))
-}
-
-/// As many threads as the caller's options say.
-fn thread_pool(threads: usize) -> Result<ThreadPool> {
-    check_threads(threads)?;
-    ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .thread_name(|i| format!("skulk-vindex-{i}"))
-        .build()
-        .map_err(|e| {
-            Error::new(ErrorKind::EngineFailed, "cannot start threads")
-                .with_source(e)
-                .with_hint("ask for fewer threads")
-        })
 }
 
 /// The folder is no vindex.

@@ -109,7 +109,7 @@ pub(super) fn least_level(part: VindexPart) -> Option<VindexLevel> {
 }
 
 /// Which levels and slices have a part, in words.
-pub(super) fn found_in(part: VindexPart, index: &VindexIndex) -> String {
+pub(crate) fn found_in(part: VindexPart, index: &VindexIndex) -> String {
     let levels = match least_level(part) {
         Some(VindexLevel::Browse) => "every level".to_owned(),
         Some(least) => {

@@ -23,7 +23,7 @@ pub struct VindexProgress {
 }
 
 impl VindexProgress {
-    pub(super) fn new(file: &str, layer: Option<usize>, done: u64, total: u64) -> Self {
+    pub(crate) fn new(file: &str, layer: Option<usize>, done: u64, total: u64) -> Self {
         Self { file: file.to_owned(), layer, bytes_done: ByteSize(done), bytes_total: ByteSize(total) }
     }
 

@@ -157,7 +157,7 @@ impl VindexReader {
     }
 
     /// Why a layer has no gate vectors.
-    pub(super) fn no_layer(&self, layer: usize) -> Error {
+    pub(crate) fn no_layer(&self, layer: usize) -> Error {
         let index = self.index();
         let there: Vec<_> =
             index.layers.iter().filter(|e| e.num_features > 0).map(|e| e.layer..e.layer + 1).collect();

@@ -4,7 +4,6 @@ use std::fmt::Debug;
 
 use serde_json::Value;
 use skulk::ModelCard;
-use skulk::card::{ModelTask, PlacementCardConfig, StorageSize};
 
 /// Says what differs.
 pub(crate) fn expect<T: PartialEq + Debug>(what: &str, expected: &T, found: &T) -> Result<(), String> {
@@ -29,29 +28,9 @@ pub(crate) fn strings(list: &Value) -> Vec<String> {
 
 /// A card with these facts and no others.
 pub(crate) fn card(bytes: u64, n_layers: usize, kv_heads: Option<usize>, gguf: bool) -> ModelCard {
-    ModelCard {
-        model_id: "test/model".to_owned(),
-        storage_size: StorageSize { in_bytes: bytes },
-        n_layers,
-        hidden_size: 1024,
-        supports_tensor: true,
-        num_key_value_heads: kv_heads,
-        tasks: vec![ModelTask::TextGeneration],
-        components: None,
-        family: String::new(),
-        quantization: String::new(),
-        base_model: String::new(),
-        gguf_file: gguf.then(|| "model.gguf".to_owned()),
-        capabilities: Vec::new(),
-        context_length: 0,
-        uses_cfg: false,
-        trust_remote_code: true,
-        is_custom: false,
-        vision: None,
-        reasoning: None,
-        modalities: None,
-        tooling: None,
-        runtime: None,
-        placement: PlacementCardConfig::default(),
-    }
+    let mut card = ModelCard::new("test/model", bytes, n_layers, 1024);
+    card.supports_tensor = true;
+    card.num_key_value_heads = kv_heads;
+    card.gguf_file = gguf.then(|| "model.gguf".to_owned());
+    card
 }

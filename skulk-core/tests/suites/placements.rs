@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use skulk::plan::memory::{accelerator_memory, shard_footprint, usable_memory, usable_vram};
 use skulk::plan::{
-    Accelerator, Instance, InterfaceType, Link, LinkKind, NetworkInterface, NodeMemory, Part, Role, Rule,
-    Sharding, Strictness, Transport, Vendor,
+    Accelerator, Instance, Link, NetworkInterface, Part, Role, Rule, Sharding, Strictness, Transport,
 };
 use skulk::{Cluster, Error, ErrorKind, ModelCard, Node, NodeId, Placement, PlanReport, Planner, Request};
 
@@ -47,7 +46,7 @@ fn node(name: &str, input: &Value, model: &str) -> Node {
     if let Some(memory) = of("memory") {
         // Less than nothing is nothing here.
         let bytes = |key: &str| memory[key].as_u64().unwrap_or_else(|| number(&memory[key]).max(0.0) as u64);
-        node.memory = Some(NodeMemory { ram_total: bytes("ramTotal"), ram_available: bytes("ramAvailable") });
+        node = node.memory(bytes("ramAvailable"), bytes("ramTotal"));
     }
     if let Some(resources) = of("resources") {
         // What is left out has the defaults of the reference.
@@ -56,21 +55,18 @@ fn node(name: &str, input: &Value, model: &str) -> Node {
         node.role = resources.get("participation").map_or(Role::Full, parse);
     }
     node.accelerators = of("accelerators")
-        .map(|facts| Accelerator {
-            vendor: parse::<Vendor>(&facts["vendor"]),
-            vram_total_bytes: facts["vramTotalBytes"].as_u64(),
-            vram_used_bytes: facts["vramUsedBytes"].as_u64(),
-            gtt_total_bytes: facts["gttTotalBytes"].as_u64(),
-            ..Accelerator::default()
+        .map(|facts| {
+            let mut accelerator = Accelerator::new(parse(&facts["vendor"]));
+            accelerator.vram_total_bytes = facts["vramTotalBytes"].as_u64();
+            accelerator.vram_used_bytes = facts["vramUsedBytes"].as_u64();
+            accelerator.gtt_total_bytes = facts["gttTotalBytes"].as_u64();
+            accelerator
         })
         .into_iter()
         .collect();
     for interface in of("network").and_then(Value::as_array).into_iter().flatten() {
-        node.interfaces.push(NetworkInterface {
-            name: text(&interface["name"]).to_owned(),
-            ip_address: text(&interface["ipAddress"]).to_owned(),
-            interface_type: parse::<InterfaceType>(&interface["interfaceType"]),
-        });
+        let (name, address) = (text(&interface["name"]), text(&interface["ipAddress"]));
+        node.interfaces.push(NetworkInterface::new(name, address, parse(&interface["interfaceType"])));
     }
     if let Some(share) = of("downloads").and_then(|entries| download(entries, model)) {
         node.downloads.insert(model.to_owned(), share);
@@ -79,18 +75,13 @@ fn node(name: &str, input: &Value, model: &str) -> Node {
 }
 
 fn link(connection: &Value) -> Link {
-    let kind = match text(&connection["type"]) {
+    let of = |key: &str| text(&connection[key]);
+    match of("type") {
         // As in `/ip4/10.0.0.1/tcp/1234`.
-        "socket" => {
-            LinkKind::Socket { address: text(&connection["multiaddr"]).split('/').nth(2).unwrap().to_owned() }
-        }
-        "rdma" => LinkKind::Rdma {
-            source_iface: text(&connection["sourceIface"]).to_owned(),
-            sink_iface: text(&connection["sinkIface"]).to_owned(),
-        },
+        "socket" => Link::socket(of("source"), of("sink"), of("multiaddr").split('/').nth(2).unwrap()),
+        "rdma" => Link::rdma(of("source"), of("sink"), of("sourceIface"), of("sinkIface")),
         other => panic!("unknown connection {other}"),
-    };
-    Link { source: id(&connection["source"]), sink: id(&connection["sink"]), kind, speed: None }
+    }
 }
 
 /// Card, cluster and request of a case; an error where the card is none here.
@@ -153,7 +144,7 @@ fn shard(placement: &Placement, rank: usize) -> Value {
     let name = match stage.part {
         Part::Whole => "PipelineShardMetadata",
         Part::Tensor => "TensorShardMetadata",
-        Part::Cfg { .. } => "CfgShardMetadata",
+        _ => "CfgShardMetadata",
     };
     let mut shard = json!({
         "node": stage.node,
@@ -377,7 +368,7 @@ fn valid(
             }
             Part::Tensor => expect("layers", &(0..card.n_layers), &stage.layers)?,
             // Each half has each layer, which the first test compares.
-            Part::Cfg { .. } => next = card.n_layers,
+            _ => next = card.n_layers,
         }
     }
     if stages[0].part == Part::Whole {

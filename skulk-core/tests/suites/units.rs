@@ -6,9 +6,7 @@ use serde_json::Value;
 use skulk::plan::backend::{engine_of, has_gpu_offload, is_multi_node, resolve_backend};
 use skulk::plan::memory::{self, footprint_exceeds, kv_bytes, kv_bytes_per_token, shard_footprint};
 use skulk::plan::split::allocate_layers;
-use skulk::plan::{
-    Link, LinkKind, Strictness, admit_max_tokens, is_vpn_address, leaves, prefill_chunks, rings,
-};
+use skulk::plan::{Link, Strictness, admit_max_tokens, is_vpn_address, leaves, prefill_chunks, rings};
 use skulk::{Cluster, ContextDetail, ErrorKind, Node, NodeId, Request};
 
 use crate::cases::{expect, number, size, strings, text};
@@ -226,12 +224,7 @@ fn turned(mut ring: Vec<String>) -> Vec<String> {
 fn rings_are_among_the_references_cycles() {
     let card = crate::cases::card(1 << 30, 8, None, false);
     each(&vectors("topologyCycles"), |case| {
-        let link = |edge: &Value| Link {
-            source: NodeId::new(text(&edge[0])),
-            sink: NodeId::new(text(&edge[1])),
-            kind: LinkKind::Socket { address: "10.0.0.1".to_owned() },
-            speed: None,
-        };
+        let link = |edge: &Value| Link::socket(text(&edge[0]), text(&edge[1]), "10.0.0.1");
         let nodes = strings(&case["nodes"]).into_iter().map(Node::new).collect();
         let cluster = Cluster::new(nodes, case["edges"].as_array().unwrap().iter().map(link).collect());
         let names = |ring: &[NodeId]| ring.iter().map(ToString::to_string).collect::<Vec<_>>();

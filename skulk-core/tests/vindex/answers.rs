@@ -6,10 +6,11 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use skulk::vindex::{
-    Band, DescribeOptions, ExtractOptions, RelationsOptions, SelectOptions, SelectOrder, VindexBrowser,
-    VindexQuant, VindexStorage, WalkOptions,
+use skulk::browse::{
+    Band, DescribeOptions, RelationsOptions, SelectOptions, SelectOrder, VindexBrowser, WalkOptions,
 };
+use skulk::extract::{ExtractOptions, VindexStorage};
+use skulk::vindex::VindexQuant;
 use skulk::{CancelToken, ErrorKind, TokenId, VindexReader};
 use tempfile::TempDir;
 

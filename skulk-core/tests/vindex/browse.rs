@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use skulk::vindex::{
+use skulk::browse::{
     Band, DescribeOptions, FeatureHit, LabelSource, RelationsOptions, SelectOptions, SelectOrder,
-    VindexBrowser, VindexPart, WalkOptions,
+    VindexBrowser, WalkOptions,
 };
+use skulk::vindex::VindexPart;
 use skulk::{CancelToken, Checkpoint, Error, ErrorKind, TokenId, VindexReader, open_checkpoint};
 
 use crate::{copy, expert_names, fixtures, is_summary, pairs, values, write};

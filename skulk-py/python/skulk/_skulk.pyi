@@ -179,8 +179,8 @@ def plan(
     card: ModelCard | str | PathLike[str],
     cluster: Cluster | None = None,
     *,
-    sharding: Literal["Pipeline", "Tensor"] = "Pipeline",
-    transport: Literal["Direct", "MlxRing", "MlxJaccl"] = "Direct",
+    sharding: Literal["pipeline", "tensor"] = "pipeline",
+    transport: Literal["direct", "mlx_ring", "mlx_jaccl"] = "direct",
     min_nodes: int = 1,
     required_nodes: Iterable[str] = (),
     excluded_nodes: Iterable[str] = (),
@@ -196,8 +196,8 @@ def plan(
     same for the same arguments. Nothing is loaded.
 
     `card` is a `skulk.ModelCard`, or the path of a checkpoint, whose own tensors are counted then.
-    `cluster` is this machine unless given. `sharding` splits by layers ("Pipeline") or every tensor
-    ("Tensor"); `transport` is this library's own ("Direct"), "MlxRing" or "MlxJaccl". `min_nodes`,
+    `cluster` is this machine unless given. `sharding` splits by layers ("pipeline") or every tensor
+    ("tensor"); `transport` is this library's own ("direct"), "mlx_ring" or "mlx_jaccl". `min_nodes`,
     `required_nodes`, `excluded_nodes` and `coordinator`, which has the conversation and the first
     stage, restrict which nodes are used. `context_tokens` is for how many tokens keys and values are
     reserved. `strictness` "relaxed" does without margins of memory, "force" refuses nothing for its
@@ -421,8 +421,8 @@ def rings(
     card: ModelCard,
     cluster: Cluster,
     *,
-    sharding: Literal["Pipeline", "Tensor"] = "Pipeline",
-    transport: Literal["Direct", "MlxRing", "MlxJaccl"] = "MlxRing",
+    sharding: Literal["pipeline", "tensor"] = "pipeline",
+    transport: Literal["direct", "mlx_ring", "mlx_jaccl"] = "mlx_ring",
     min_nodes: int = 1,
 ) -> list[list[str]]:
     """The rings that a plan for MLX's transports considers unless it is given some: nodes by rank, narrow

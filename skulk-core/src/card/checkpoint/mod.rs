@@ -19,7 +19,7 @@ pub use header::GgufFacts;
 pub use quants::{GgufChoice, GgufFile, select_gguf};
 
 use self::template::TemplateFacts;
-use super::schema::{ModelCard, ModelTask, PlacementCardConfig, StorageSize, VisionCardConfig};
+use super::schema::{ModelCard, PlacementCardConfig, VisionCardConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::safetensors::{INDEX, SINGLE};
 use crate::weights::{Metadata, io_error, open_checkpoint};
@@ -101,34 +101,26 @@ impl Facts {
                 .with("field", field)
                 .with_hint("the model's configuration is broken: fetch it again")),
         };
-        let mut card = ModelCard {
-            storage_size: StorageSize { in_bytes: self.storage },
-            n_layers: at_least_1("n_layers", self.n_layers.into())?,
-            hidden_size: at_least_1("hidden_size", self.hidden_size.into())?,
-            supports_tensor: self.supports_tensor,
-            num_key_value_heads: self
-                .num_key_value_heads
-                .map(|heads| at_least_1("num_key_value_heads", heads.into()))
-                .transpose()?,
-            tasks: vec![ModelTask::TextGeneration],
-            components: None,
-            family: labels::family(&self.model_type),
-            quantization: self.quantization,
-            base_model: self.base_model,
-            gguf_file: self.gguf_file,
-            capabilities: Vec::new(),
-            context_length: self.context_length,
-            uses_cfg: false,
-            trust_remote_code: self.trust_remote_code,
-            is_custom: true,
-            vision: self.vision,
-            reasoning: None,
-            modalities: None,
-            tooling: None,
-            runtime: None,
-            placement: self.placement,
-            model_id: self.model_id,
-        };
+        let mut card = ModelCard::new(
+            self.model_id,
+            self.storage,
+            at_least_1("n_layers", self.n_layers.into())?,
+            at_least_1("hidden_size", self.hidden_size.into())?,
+        );
+        card.supports_tensor = self.supports_tensor;
+        card.num_key_value_heads = self
+            .num_key_value_heads
+            .map(|heads| at_least_1("num_key_value_heads", heads.into()))
+            .transpose()?;
+        card.family = labels::family(&self.model_type);
+        card.quantization = self.quantization;
+        card.base_model = self.base_model;
+        card.gguf_file = self.gguf_file;
+        card.context_length = self.context_length;
+        card.trust_remote_code = self.trust_remote_code;
+        card.is_custom = true;
+        card.vision = self.vision;
+        card.placement = self.placement;
         sections::fill(&mut card, &self.model_type, self.template);
         Ok(card)
     }

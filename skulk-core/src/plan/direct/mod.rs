@@ -121,7 +121,7 @@ fn fits(card: &ModelCard, cluster: &Cluster, request: &Request) -> bool {
 fn refused(problem: &Problem<'_>, rules: &Rules) -> (Rule, String) {
     let request = problem.request;
     if request.sharding == Sharding::Tensor {
-        let message = "expected sharding by layers, found Tensor, which this transport does not have";
+        let message = "expected sharding by layers, found tensor, which this transport does not have";
         return (Rule::TensorDivisible, message.to_owned());
     }
     if problem.ids.is_empty() {

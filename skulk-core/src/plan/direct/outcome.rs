@@ -206,13 +206,7 @@ pub(super) fn placement(
         part: Part::Whole,
     };
     let stages: Vec<Stage> = best.stages.iter().map(stage).collect();
-    let budget = |report: &NodeReport| Budget {
-        node: report.node.clone(),
-        backend: report.backend.clone(),
-        bytes: report.bytes,
-        usable: report.usable,
-    };
-    let budgets = nodes.iter().map(budget).collect();
+    let budgets = nodes.iter().map(|report| Budget::new(report, problem.request.strictness)).collect();
     let coordinator = stages.first().map_or_else(|| NodeId::new(NodeId::LOCAL), |stage| stage.node.clone());
     let mut report = report(problem, rules, nodes);
     report.candidates = candidates(problem, best, others);
@@ -321,9 +315,9 @@ pub(super) fn refusal(
 fn advice(rule: Rule) -> &'static str {
     match rule {
         Rule::Eligible | Rule::SingleNodeEngine => {
-            "use nodes with a backend that the card lists; MLX works over several nodes with the transports MlxRing and MlxJaccl"
+            "use nodes with a backend that the card lists; MLX works over several nodes with the transports mlx_ring and mlx_jaccl"
         }
-        Rule::TensorDivisible => "ask for Pipeline, or for the transport MlxRing or MlxJaccl",
+        Rule::TensorDivisible => "ask for sharding pipeline, or for the transport mlx_ring or mlx_jaccl",
         Rule::Excluded => "exclude fewer nodes",
         Rule::MinVram => "use nodes with larger accelerators, or lower the card's min_vram_gib",
         _ => "add nodes or links, or ask for less",

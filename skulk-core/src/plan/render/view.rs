@@ -6,7 +6,7 @@ use super::words::{
 };
 use crate::plan::cluster::NodeId;
 use crate::plan::report::{ContextLimit, Estimate, NodeReport, PlanReport, Speculation};
-use crate::plan::request::{Sharding, Strictness, Transport};
+use crate::plan::request::{Sharding, Transport};
 
 /// Devices that tables list at most.
 const DEVICES: usize = 64;
@@ -124,11 +124,7 @@ fn facts(report: &PlanReport) -> Vec<(&'static str, String)> {
         Transport::MlxRing => "an MLX ring",
         Transport::MlxJaccl => "MLX over RDMA",
     };
-    let strictness = match report.strictness {
-        Strictness::Safe => "safe",
-        Strictness::Relaxed => "relaxed",
-        Strictness::Force => "force",
-    };
+    let strictness = report.strictness;
     facts.push(("split", format!("{sharding}; transport: {transport}; memory: {strictness}")));
     let first = report.nodes.iter().find(|device| !device.layers.is_empty());
     if let (Transport::Direct, Some(first)) = (report.transport, first) {

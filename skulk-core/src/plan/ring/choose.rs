@@ -236,7 +236,7 @@ impl Problem<'_> {
     }
 }
 fn no_rdma() -> Refused {
-    Refused::new(Rule::Rdma, "Requested RDMA (MlxJaccl) but no RDMA-connected cycles available")
+    Refused::new(Rule::Rdma, "Requested RDMA (mlx_jaccl) but no RDMA-connected cycles available")
 }
 
 /// What was tried, and why the first of it failed.

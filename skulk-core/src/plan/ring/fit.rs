@@ -93,7 +93,7 @@ impl Fit {
             )
         });
         let each: Vec<String> = each.collect();
-        format!("cycle [{}] ({:?} sharding): {}", names.join(", "), self.sharding, each.join("; "))
+        format!("cycle [{}] ({} sharding): {}", names.join(", "), self.sharding, each.join("; "))
     }
 
     /// Bytes that are missing, over all nodes.

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use self::rules::Ledger;
 use self::solve::Problem;
 use self::topology::Topology;
-use super::{Cluster, NodeId, Placement, Request};
+use super::{Budget, Cluster, NodeId, Placement, Request};
 use crate::card::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -52,7 +52,7 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
                 n_layers: card.n_layers,
                 stages: problem.stages(&solution),
                 experts: Vec::new(),
-                budgets: Problem::budgets(&report),
+                budgets: report.nodes.iter().map(|node| Budget::new(node, request.strictness)).collect(),
                 context_tokens: Some(request.context_tokens),
                 context_limit: report.context.tokens,
                 card: Some(Arc::new(card.clone())),

@@ -13,7 +13,7 @@ use crate::plan::ceiling::{context_ceiling, tokens_that_fit};
 use crate::plan::cluster::Vendor;
 use crate::plan::inventory::Inventory;
 use crate::plan::memory::{OVERHEAD_FLOOR, kv_bytes, kv_bytes_per_token, overhead, scale, working_set};
-use crate::plan::placement::{Budget, Part, Stage};
+use crate::plan::placement::{Part, Stage};
 use crate::plan::report::{
     Bytes, Candidate, ContextCeiling, NodeReport, PlanReport, Refusal, Rule, RuleReport,
 };
@@ -54,7 +54,7 @@ impl<'a> Problem<'a> {
             .enumerate()
             .map(|(i, (ring, score))| Candidate {
                 nodes: self.topology.names(ring),
-                arrangement: format!("{:?} sharding over {} node(s)", solution.sharding, ring.len()),
+                arrangement: format!("{} sharding over {} node(s)", solution.sharding, ring.len()),
                 estimate: None,
                 chosen: i == 0,
                 reason: match (i, n) {
@@ -159,17 +159,6 @@ impl<'a> Problem<'a> {
         context_ceiling(card, None, each.into_iter().flatten().min_by_key(|(tokens, _)| *tokens))
     }
 
-    /// What each device may hold, as the placement carries it.
-    pub(super) fn budgets(report: &PlanReport) -> Vec<Budget> {
-        let budget = |node: &NodeReport| Budget {
-            node: node.node.clone(),
-            backend: node.backend.clone(),
-            bytes: node.bytes,
-            usable: node.usable,
-        };
-        report.nodes.iter().map(budget).collect()
-    }
-
     /// The report of a refusal: what came closest, and what would make it fit.
     pub(super) fn refusal(&self, refused: Refused, rules: Vec<RuleReport>) -> PlanReport {
         let mut report = self.empty_report(rules);
@@ -235,8 +224,8 @@ impl<'a> Problem<'a> {
         }
         attempt("requiring no nodes".to_owned(), &|r| r.required_nodes.clear());
         attempt("min_nodes 1".to_owned(), &|r| r.min_nodes = r.min_nodes.min(1));
-        attempt("Pipeline sharding".to_owned(), &|r| r.sharding = Sharding::Pipeline);
-        attempt("Tensor sharding".to_owned(), &|r| r.sharding = Sharding::Tensor);
+        attempt("sharding pipeline".to_owned(), &|r| r.sharding = Sharding::Pipeline);
+        attempt("sharding tensor".to_owned(), &|r| r.sharding = Sharding::Tensor);
         attempt("sockets instead of RDMA".to_owned(), &|r| r.transport = Transport::MlxRing);
         if refused.rule == Rule::Memory {
             attempt("strictness relaxed".to_owned(), &|r| {

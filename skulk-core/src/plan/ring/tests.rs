@@ -8,19 +8,16 @@ use super::{plan, rings};
 use crate::card::ModelCard;
 use crate::error::{Error, ErrorKind};
 use crate::plan::{
-    Cluster, Instance, InterfaceType, Link, LinkKind, LinkSpeed, NetworkInterface, Node, NodeId, Part,
-    Placement, PlanReport, Request, Rule, Sharding, Strictness, Transport,
+    Cluster, Instance, InterfaceType, Link, LinkSpeed, NetworkInterface, Node, NodeId, Part, Placement,
+    PlanReport, Request, Rule, Sharding, Strictness, Transport,
 };
 
 const GB: u64 = 1 << 30;
 
 fn card(gib: u64, n_layers: usize) -> ModelCard {
-    let bytes = gib * GB;
-    let text = format!(
-        r#"{{"modelId":"m","storageSize":{{"inBytes":{bytes}}},"nLayers":{n_layers},"hiddenSize":7168,
-        "supportsTensor":true,"numKeyValueHeads":8,"tasks":["TextGeneration"]}}"#
-    );
-    ModelCard::from_json(&text).unwrap()
+    let mut card = ModelCard::new("m", gib * GB, n_layers, 7168);
+    (card.supports_tensor, card.num_key_value_heads) = (true, Some(8));
+    card
 }
 
 fn request() -> Request {
@@ -29,22 +26,16 @@ fn request() -> Request {
 
 fn node(name: &str, gib: u64) -> Node {
     let mut node = Node::new(name).memory(gib * GB, 2 * gib * GB).backends(["mlx"]);
-    node.interfaces.push(NetworkInterface {
-        name: "en0".to_owned(),
-        ip_address: format!("host-{name}"),
-        interface_type: InterfaceType::Ethernet,
-    });
+    node.interfaces.push(NetworkInterface::new("en0", format!("host-{name}"), InterfaceType::Ethernet));
     node
 }
 
 fn socket(from: &str, to: &str) -> Link {
-    let kind = LinkKind::Socket { address: format!("host-{to}") };
-    Link { source: from.into(), sink: to.into(), kind, speed: None }
+    Link::socket(from, to, format!("host-{to}"))
 }
 
 fn rdma(from: &str, to: &str) -> Link {
-    let kind = LinkKind::Rdma { source_iface: format!("to-{to}"), sink_iface: format!("from-{from}") };
-    Link { source: from.into(), sink: to.into(), kind, speed: None }
+    Link::rdma(from, to, format!("to-{to}"), format!("from-{from}"))
 }
 
 fn both(a: &str, b: &str) -> [Link; 2] {
@@ -292,6 +283,9 @@ proptest! {
         cluster in clusters(), request in requests(), gib in 0u64..60, n_layers in 1usize..40, cfg: bool,
     ) {
         let card = ModelCard { uses_cfg: cfg, ..card(gib, n_layers) };
+        if let Ok(forced) = plan(&card, &cluster, &request.clone().strictness(Strictness::Force)) {
+            prop_assert!(forced.check(&card).is_ok(), "{:?}", forced.check(&card));
+        }
         let Ok(placement) = plan(&card, &cluster, &request) else { return Ok(()) };
         let report = placement.report().unwrap();
         if request.sharding == Sharding::Pipeline {

@@ -14,15 +14,14 @@ pub use preset::SlicePreset;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rayon::prelude::*;
-
 use self::plan::{Planned, plan};
 use self::select::Selection;
 use self::transfer::Transfer;
 use super::files::HASHES;
 use super::folder::Folder;
 use super::hashes::{FileHasher, FileHashes, Hashes};
-use super::{INDEX, VindexProgress, VindexReader, thread_pool};
+use super::workers::share_out;
+use super::{INDEX, VindexProgress, VindexReader, check_threads};
 use crate::bytes::ByteSize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Checkpoint;
@@ -56,7 +55,7 @@ impl VindexReader {
     pub fn slice(&self, target: impl AsRef<Path>, options: &SliceOptions) -> Result<SliceReport> {
         let target = target.as_ref();
         options.cancel.check()?;
-        let pool = thread_pool(options.threads)?;
+        check_threads(options.threads)?;
         let parent = check_target(target)?;
         let folder = Folder::new(self.path());
         let files = folder.list()?;
@@ -77,7 +76,7 @@ impl VindexReader {
             Transfer { copy: options.copy, cancel: &options.cancel, step: &step }.run(file, work.path())
         };
         let brought: Vec<(SlicedFile, Option<FileHashes>)> =
-            pool.install(|| plan.files.par_iter().map(transfer).collect::<Result<_>>())?;
+            share_out(options.threads, &plan.files, |_: &mut (), file| transfer(file))?;
 
         let mut report = SliceReport {
             target: target.to_owned(),

@@ -12,15 +12,12 @@ pub use report::{VerifiedFile, VerifyKind, VerifyProblem, VerifyReport, VerifySt
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use rayon::prelude::*;
 
 use super::folder::{Folder, Listed};
 use super::hashes::Hashes;
-use super::{INDEX, VindexIndex, VindexProgress, VindexReader, check_threads, no_index, thread_pool};
+use super::workers::share_out;
+use super::{INDEX, VindexIndex, VindexProgress, VindexReader, check_threads, no_index};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Checkpoint;
 
@@ -178,19 +175,7 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn run(&self, tasks: &[Task<'_>]) -> Result<Vec<Found>> {
-        if tasks.is_empty() {
-            return Ok(Vec::new());
-        }
-        let pool = thread_pool(self.options.threads)?;
-        // As many as there are threads.
-        let buffers: Mutex<Vec<Vec<u8>>> = Mutex::default();
-        let one = |task: &Task<'_>| {
-            let mut buffer = buffers.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-            let found = self.one(task, &mut buffer);
-            buffers.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
-            found
-        };
-        pool.install(|| tasks.par_iter().map(one).collect())
+        share_out(self.options.threads, tasks, |buffer, task| self.one(task, buffer))
     }
 
     fn one(&self, task: &Task<'_>, buffer: &mut Vec<u8>) -> Result<Found> {

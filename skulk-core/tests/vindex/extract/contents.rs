@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use skulk::vindex::{
-    DescribeOptions, ExtractOptions, LayerHeader, SliceOptions, SlicePreset, VerifyOptions, VindexBrowser,
-    VindexStorage, WalkOptions, verify_vindex,
-};
+use skulk::browse::{DescribeOptions, VindexBrowser, WalkOptions};
+use skulk::extract::{ExtractOptions, VindexStorage};
+use skulk::vindex::{LayerHeader, SliceOptions, SlicePreset, VerifyOptions, verify_vindex};
 use skulk::{Checkpoint, DType, ErrorKind, ModelCard, TokenId, VindexReader, open_checkpoint};
 
 use super::{extract, extracted, own, scratch};

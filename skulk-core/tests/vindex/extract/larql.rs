@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use sha2::Digest;
-use skulk::vindex::ExtractOptions;
+use skulk::extract::ExtractOptions;
 use skulk::{Checkpoint, DType, ErrorKind, VindexReader, open_checkpoint};
 
 use super::{extract, extracted, files, options_of};

@@ -9,9 +9,8 @@ mod round_trip;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use skulk::vindex::{
-    ExtractOptions, ExtractReport, VindexIndex, VindexLevel, VindexQuant, VindexStorage, VindexWriter,
-};
+use skulk::extract::{ExtractOptions, ExtractReport, VindexStorage, VindexWriter};
+use skulk::vindex::{VindexIndex, VindexLevel, VindexQuant};
 use skulk::{DType, Result, open_checkpoint};
 
 use crate::support::safetensors_writer;

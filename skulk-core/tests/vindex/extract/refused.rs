@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use serde_json::json;
-use skulk::vindex::{ExtractOptions, VindexLevel, VindexStorage, VindexWriter};
+use skulk::extract::{ExtractOptions, VindexStorage, VindexWriter};
+use skulk::vindex::VindexLevel;
 use skulk::{CancelToken, Error, ErrorKind, open_checkpoint};
 
 use super::{difference, extract, extracted, own, scratch, timeless};

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use skulk::vindex::{ExtractOptions, VindexLevel, VindexStorage, VindexWriter};
+use skulk::extract::{ExtractOptions, VindexStorage, VindexWriter};
+use skulk::vindex::VindexLevel;
 use skulk::{CancelToken, ErrorKind, open_checkpoint};
 
 use super::{difference, extract, extracted, scratch, timeless, tiny};

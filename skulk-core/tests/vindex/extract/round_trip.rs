@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use skulk::vindex::{ExtractOptions, VindexStorage};
+use skulk::extract::{ExtractOptions, VindexStorage};
 use skulk::{Checkpoint, DType, Region, TokenId, VindexReader, open_checkpoint};
 
 use super::{extracted, scratch};

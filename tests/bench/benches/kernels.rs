@@ -1,6 +1,6 @@
 //! How fast is each operation of the CPU engine by itself?
 //!
-//! `cargo bench -p skulk-core --features bench-internals -- [FILTER]`. Rates are bytes of stored
+//! `cargo bench -p skulk-bench --bench kernels -- [FILTER]`. Rates are bytes of stored
 //! weights or of cache a second where memory is what limits, multiplications and additions a second
 //! where arithmetic does. Numbers are made up; no operation's time depends on them.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark, run by hand")]

@@ -2,9 +2,9 @@
 
 use super::Layout;
 use crate::error::Result;
+use crate::extract::keys::{Keys, Projection};
+use crate::extract::plan::PlanFile;
 use crate::vindex::VindexLevel;
-use crate::vindex::extract::keys::{Keys, Projection};
-use crate::vindex::extract::plan::PlanFile;
 
 impl Layout<'_> {
     pub(super) fn float(&mut self, level: VindexLevel) -> Result<()> {

@@ -3,7 +3,7 @@ mod refused;
 mod tokens;
 mod twins;
 
-#[path = "../../../../../tests/support/gguf_writer.rs"]
+#[path = "../../../../tests/support/gguf_writer.rs"]
 #[allow(dead_code, unreachable_pub)] // Other tests use the rest.
 mod gguf_writer;
 

@@ -3,8 +3,8 @@
 use super::Layout;
 use super::float::dense_biases;
 use crate::error::{Error, ErrorKind, Result};
-use crate::vindex::extract::keys::{Keys, Projection};
-use crate::vindex::extract::plan::{PlanFile, Stored};
+use crate::extract::keys::{Keys, Projection};
+use crate::extract::plan::{PlanFile, Stored};
 use crate::vindex::files::layer_file;
 use crate::vindex::{LayerEntry, LayerHeader, PADDED, QuantEntry, WeightEntry};
 use crate::weights::DType;

@@ -1,4 +1,4 @@
-//! How fast is the library of cards read? `cargo bench -p skulk-core --bench cards`.
+//! How fast is the library of cards read? `cargo bench -p skulk-bench --bench cards`.
 #![allow(clippy::unwrap_used, reason = "a benchmark, run by hand")]
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use skulk::{CardLibrary, ModelCard};
 
 fn cards(c: &mut Criterion) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cards");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cards");
     let cards: Vec<ModelCard> = CardLibrary::builtin().iter().cloned().collect();
     let toml: Vec<String> = cards.iter().map(|card| card.to_toml().unwrap()).collect();
     let json: Vec<String> = cards.iter().map(ModelCard::to_json).collect();

@@ -2,11 +2,11 @@
 
 use super::Layout;
 use crate::error::Result;
+use crate::extract::keys::{Keys, Projection};
+use crate::extract::plan::{Content, PlanFile, too_large};
+use crate::extract::source::FileContent;
+use crate::extract::tokens::{header, layer_bytes};
 use crate::vindex::VindexLayer;
-use crate::vindex::extract::keys::{Keys, Projection};
-use crate::vindex::extract::plan::{Content, PlanFile, too_large};
-use crate::vindex::extract::source::FileContent;
-use crate::vindex::extract::tokens::{header, layer_bytes};
 use crate::vindex::files::{DOWN_META, EMBEDDINGS, GATES, ROUTERS};
 
 impl Layout<'_> {

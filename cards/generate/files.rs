@@ -38,8 +38,7 @@ pub(crate) fn files(root: &Path) -> BTreeMap<PathBuf, String> {
 }
 
 /// What of it differs from the files that are there, and cards that are there and should not be.
-pub(crate) fn differing(root: &Path) -> Vec<PathBuf> {
-    let files = files(root);
+pub(crate) fn differing(root: &Path, files: &BTreeMap<PathBuf, String>) -> Vec<PathBuf> {
     let on_disk = std::fs::read_dir(root.join("cards")).unwrap().map(|entry| entry.unwrap().file_name());
     let cards = on_disk.map(|name| Path::new("cards").join(name));
     let extra =
@@ -121,7 +120,7 @@ fn builtin(mut names: Vec<String>) -> String {
     let lines: String =
         names.iter().map(|name| format!("    include_str!(\"../../../cards/{name}\"),\n")).collect();
     format!(
-        "//! Which cards are compiled in? Written by `cards/generate.rs`: edit that, not this.\n\n\
+        "//! Which cards are compiled in? Written by `cards/generate/`: edit that, not this.\n\n\
          /// The text of every card in `cards/`, by file name.\n\
          pub(super) const BUILTIN: &[&str] = &[\n{lines}];\n"
     )

@@ -1,5 +1,5 @@
 //! How long does planning take? A mixture of 671 billion parameters over full meshes of mixed nodes:
-//! `cargo bench -p skulk-core --bench planner`.
+//! `cargo bench -p skulk-bench --bench planner`.
 #![allow(clippy::unwrap_used, reason = "a benchmark, run by hand")]
 
 use std::hint::black_box;
@@ -31,20 +31,17 @@ fn mixed(n: usize, backend: &str) -> Cluster {
         let node = Node::new(format!("node{at:04}")).memory(ram, ram + 8 * GIB).backends([backend]);
         match at % 4 {
             0 if backend != "mlx" => {
-                node.backends([backend, "skulk-wgpu-vulkan:0"]).accelerator(Accelerator {
-                    vendor: Vendor::Nvidia,
-                    vram_total_bytes: Some((8 + (at % 5) as u64 * 8) * GIB),
-                    vram_used_bytes: Some(0),
-                    backend: Some("skulk-wgpu-vulkan:0".into()),
-                    ..Accelerator::default()
-                })
+                let vram = (8 + (at % 5) as u64 * 8) * GIB;
+                let gpu = Accelerator::new(Vendor::Nvidia).vram_total_bytes(vram).vram_used_bytes(0);
+                let tag = "skulk-wgpu-vulkan:0";
+                node.backends([backend, tag]).accelerator(gpu.backend(tag))
             }
             1 => node.role(Role::FfnOnly),
             2 if at % 40 == 2 => node.role(Role::Management),
             _ => node,
         }
     };
-    Cluster::mesh((0..n).map(node).collect(), LinkSpeed { round_trip_seconds: 2e-4, bytes_per_second: 1.2e9 })
+    Cluster::mesh((0..n).map(node).collect(), LinkSpeed::new(2e-4, 1.2e9))
 }
 
 fn planner(criterion: &mut Criterion) {

@@ -28,16 +28,16 @@ pub use walk::{WalkHit, WalkOptions};
 
 use self::labels::Labels;
 use self::nearest::Room;
-use super::down_meta::DownMeta;
-use super::folder::Folder;
-use super::parts::found_in;
-use super::{VindexBands, VindexPart, VindexReader};
 use crate::engine::Precision;
 use crate::engine::backend::Backend;
 use crate::engine::cpu::Cpu;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::tokenizer::Tokenizer;
+use crate::vindex::down_meta::DownMeta;
+use crate::vindex::folder::Folder;
+use crate::vindex::parts::found_in;
+use crate::vindex::{VindexBands, VindexPart, VindexReader};
 use crate::weights::mmap::Mapping;
 use crate::weights::{Checkpoint, Region, quant};
 
@@ -45,7 +45,7 @@ use crate::weights::{Checkpoint, Region, quant};
 /// are first needed. Threads may share one; their searches take turns.
 ///
 /// ```no_run
-/// use skulk::vindex::{DescribeOptions, VindexBrowser, WalkOptions};
+/// use skulk::browse::{DescribeOptions, VindexBrowser, WalkOptions};
 /// let browser = VindexBrowser::open("gemma-3-4b.vindex", 4)?;
 /// for hit in browser.walk("The capital of France is", &WalkOptions::default().top(3))? {
 ///     println!("{} {} {:.1} {}", hit.layer, hit.feature, hit.gate_score, hit.target);

@@ -61,7 +61,8 @@ impl fmt::Display for VindexStorage {
 /// Options of an extraction.
 ///
 /// ```
-/// use skulk::vindex::{ExtractOptions, VindexLevel, VindexStorage};
+/// use skulk::extract::{ExtractOptions, VindexStorage};
+/// use skulk::vindex::VindexLevel;
 /// let options = ExtractOptions::default().storage(VindexStorage::Q4K).name("google/gemma-3-270m").threads(4);
 /// assert_eq!(options.level, VindexLevel::All);
 /// ```

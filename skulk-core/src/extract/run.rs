@@ -22,7 +22,7 @@ use crate::engine::cpu::Nearest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::vindex::files::{EMBEDDINGS, HASHES, INDEX};
 use crate::vindex::hashes::{FileHasher, Hashes};
-use crate::vindex::{VindexPart, VindexProgress, thread_pool};
+use crate::vindex::{VindexPart, VindexProgress, check_threads};
 use crate::weights::io_error;
 
 /// Bytes of a file that are copied at a time.
@@ -95,6 +95,20 @@ pub(super) fn write(writer: &VindexWriter<'_>, target: &Path) -> Result<ExtractR
         elapsed: began.elapsed(),
         warnings: writer.plan.warnings.clone(),
     })
+}
+
+/// As many threads as the caller's options say.
+fn thread_pool(threads: usize) -> Result<rayon::ThreadPool> {
+    check_threads(threads)?;
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .thread_name(|i| format!("skulk-extract-{i}"))
+        .build()
+        .map_err(|e| {
+            Error::new(ErrorKind::EngineFailed, "cannot start threads")
+                .with_source(e)
+                .with_hint("ask for fewer threads")
+        })
 }
 
 impl<'a> Run<'a> {

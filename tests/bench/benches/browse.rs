@@ -1,10 +1,10 @@
-//! How fast are gates searched? `cargo bench -p skulk-core --bench browse`, over gates of the size of Gemma 3 270M.
+//! How fast are gates searched? `cargo bench -p skulk-bench --bench browse`, over gates of the size of Gemma 3 270M.
 #![allow(clippy::unwrap_used, reason = "a benchmark, run by hand")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::json;
 use skulk::CancelToken;
-use skulk::vindex::VindexBrowser;
+use skulk::browse::VindexBrowser;
 
 const LAYERS: usize = 18;
 const FEATURES: usize = 2048;

@@ -37,7 +37,7 @@ use crate::weights::Checkpoint;
 /// kill, another [`write`](Self::write) with the same options continues where the last one ended.
 ///
 /// ```no_run
-/// use skulk::vindex::{ExtractOptions, VindexStorage, VindexWriter};
+/// use skulk::extract::{ExtractOptions, VindexStorage, VindexWriter};
 /// let checkpoint = skulk::open_checkpoint("models/gemma-3-270m")?;
 /// let options = ExtractOptions::default().storage(VindexStorage::Q4K);
 /// let writer = VindexWriter::new(&*checkpoint, options)?;
