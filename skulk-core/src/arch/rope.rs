@@ -157,9 +157,9 @@ mod tests {
 
     #[test]
     fn impossible_values_are_errors() {
-        assert!(spec(RopeScaling::Linear(0.0)).validate().is_err());
-        assert!(spec(RopeScaling::Factors(vec![1.0; 3])).validate().is_err());
-        assert!(spec(RopeScaling::Factors(vec![f32::NAN; 4])).validate().is_err());
-        assert!(RopeSpec { dim: 7, ..spec(RopeScaling::None) }.validate().is_err());
+        assert!(spec(RopeScaling::Linear(0.0)).check().is_err());
+        assert!(spec(RopeScaling::Factors(vec![1.0; 3])).check().is_err());
+        assert!(spec(RopeScaling::Factors(vec![f32::NAN; 4])).check().is_err());
+        assert!(RopeSpec { dim: 7, ..spec(RopeScaling::None) }.check().is_err());
     }
 }

@@ -207,7 +207,7 @@ impl GgufMetadata {
     pub fn get(&self, key: &str) -> Option<GgufValue<'_>> {
         let at = self.entries.binary_search_by(|e| e.key.as_str().cmp(key)).ok()?;
         let entry = self.entries.get(at)?;
-        let bytes = match &self.bytes {
+        let bytes = match &*self.bytes {
             HeaderBytes::Mapped(map) => map,
             HeaderBytes::Copied(copy) => &copy[..],
         };
