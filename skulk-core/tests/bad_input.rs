@@ -47,7 +47,7 @@ fn expect(what: &str, error: &Error, kind: ErrorKind, names: &[&str]) {
 fn load_options() {
     let huge = 1_000_000_000;
     let counts = |text: &str| text.parse::<Placement>().unwrap();
-    let cpu = skulk::cpu(&EngineOptions::default().threads(1)).unwrap();
+    let cpu = skulk::engines::cpu(&EngineOptions::default().threads(1)).unwrap();
     let cases: &[(&str, LoadOptions, ErrorKind, &[&str])] = &[
         ("no threads", threads(0), ErrorKind::InvalidArgument, &["threads", "found 0"]),
         ("many threads", threads(huge), ErrorKind::InvalidArgument, &["threads", "1000000000"]),
@@ -153,38 +153,35 @@ fn changed_descriptions() {
     let checkpoint = open_checkpoint(fixture("llama")).unwrap();
     let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
     let sound = ShardSpec::new(Arc::new(arch.clone()), 0..4, 64, 16, KvType::F16).unwrap();
-    for engine in
-        [skulk::cpu, skulk::candle_cpu].map(|make| make(&EngineOptions::default().threads(1)).unwrap())
-    {
-        let refused = |spec: &ShardSpec| {
-            let cancel = CancelToken::new();
-            let loaded = engine.load(spec, &*checkpoint, &LoadCx::new(&cancel, &|| ()));
-            let estimated = engine.estimate(spec, &*checkpoint).unwrap_err();
-            assert_eq!(loaded.err().unwrap().kind(), estimated.kind());
-            estimated
-        };
-        for (name, change) in changes {
-            let mut changed = arch.clone();
-            change(&mut changed);
-            let mut spec = sound.clone();
-            spec.arch = Arc::new(changed);
-            let error = refused(&spec);
-            expect(name, &error, ErrorKind::ConfigInvalid, &[name, "expected", "found"]);
-            let made = ShardSpec::new(spec.arch, 0..4, 64, 16, KvType::F16).unwrap_err();
-            assert_eq!((made.kind(), made.message()), (error.kind(), error.message()));
-        }
-        let parts: &[(&str, fn(&mut ShardSpec), ErrorKind)] = &[
-            ("layers", |s| s.layers = 0..5, ErrorKind::PlacementInvalid),
-            ("layers", |s| s.layers = 5..6, ErrorKind::PlacementInvalid),
-            ("layers", |s| s.layers = 2..2, ErrorKind::PlacementInvalid),
-            ("context", |s| s.context = 0, ErrorKind::InvalidArgument),
-            ("prefill_chunk", |s| s.max_rows = 0, ErrorKind::InvalidArgument),
-        ];
-        for (name, change, kind) in parts {
-            let mut spec = sound.clone();
-            change(&mut spec);
-            expect(name, &refused(&spec), *kind, &[name, "expected", "found"]);
-        }
+    let engine = skulk::engines::cpu(&EngineOptions::default().threads(1)).unwrap();
+    let refused = |spec: &ShardSpec| {
+        let cancel = CancelToken::new();
+        let loaded = engine.load(spec, &*checkpoint, &LoadCx::new(&cancel, &|| ()));
+        let estimated = engine.estimate(spec, &*checkpoint).unwrap_err();
+        assert_eq!(loaded.err().unwrap().kind(), estimated.kind());
+        estimated
+    };
+    for (name, change) in changes {
+        let mut changed = arch.clone();
+        change(&mut changed);
+        let mut spec = sound.clone();
+        spec.arch = Arc::new(changed);
+        let error = refused(&spec);
+        expect(name, &error, ErrorKind::ConfigInvalid, &[name, "expected", "found"]);
+        let made = ShardSpec::new(spec.arch, 0..4, 64, 16, KvType::F16).unwrap_err();
+        assert_eq!((made.kind(), made.message()), (error.kind(), error.message()));
+    }
+    let parts: &[(&str, fn(&mut ShardSpec), ErrorKind)] = &[
+        ("layers", |s| s.layers = 0..5, ErrorKind::PlacementInvalid),
+        ("layers", |s| s.layers = 5..6, ErrorKind::PlacementInvalid),
+        ("layers", |s| s.layers = 2..2, ErrorKind::PlacementInvalid),
+        ("context", |s| s.context = 0, ErrorKind::InvalidArgument),
+        ("prefill_chunk", |s| s.max_rows = 0, ErrorKind::InvalidArgument),
+    ];
+    for (name, change, kind) in parts {
+        let mut spec = sound.clone();
+        change(&mut spec);
+        expect(name, &refused(&spec), *kind, &[name, "expected", "found"]);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use skulk::engine::{Capabilities, LoadCx, ShardEstimate, ShardSpec, StepCx};
 use skulk::{
     Activations, Batch, ByteSize, Checkpoint, Engine, EngineId, EngineOptions, Memory, Result, SeqId, Shard,
-    cpu,
+    engines,
 };
 
 /// Called with the number of the call, from 1, over all stages.
@@ -41,7 +41,7 @@ impl Wrapped {
     ) -> Arc<Self> {
         let calls =
             Calls { forward: Box::new(forward), truncate: Box::new(truncate), seen: Default::default() };
-        let inner = cpu(&EngineOptions::default().threads(2)).unwrap();
+        let inner = engines::cpu(&EngineOptions::default().threads(2)).unwrap();
         Arc::new(Self { inner, calls: Arc::new(calls) })
     }
 }
