@@ -1,6 +1,6 @@
 //! Is a session sound, or closed, after a step that failed?
 
-use skulk::{Error, ErrorKind, Model, Session};
+use skulk::{Error, ErrorKind, Model, Session, TokenId};
 
 use crate::common::{expect_usable, fresh, greedy, long_prompt, model, one_thread, path};
 use crate::wrapped::Wrapped;
@@ -9,13 +9,18 @@ fn failed(message: &'static str) -> Error {
     Error::new(ErrorKind::EngineFailed, message)
 }
 
-/// What ends a generation of a long prompt, which takes four steps, and of as many tokens.
+/// A prompt that takes four steps.
+fn prompt() -> Vec<TokenId> {
+    long_prompt().into_iter().take(125).collect()
+}
+
+/// What ends a generation of the prompt, and of four tokens.
 fn end_of(session: &Session) -> Error {
-    session.generate(long_prompt(), greedy(4)).and_then(|mut generation| generation.output()).unwrap_err()
+    session.generate(prompt(), greedy(4)).and_then(|mut generation| generation.output()).unwrap_err()
 }
 
 fn three_stages(engine: std::sync::Arc<Wrapped>) -> Model {
-    let options = one_thread().engine(engine).stages(3).prefill_chunk(128);
+    let options = one_thread().engine(engine).stages(3).prefill_chunk(32);
     Model::open(path("llama"), &options).unwrap()
 }
 
@@ -32,7 +37,7 @@ fn stages_stay_at_one_length() {
             let error = end_of(&session);
             let kind = if panics { ErrorKind::Internal } else { ErrorKind::EngineFailed };
             assert!(error.kind() == kind && error.message().contains("as planned"), "call {call}: {error}");
-            expect_usable(&model, &session, &long_prompt());
+            expect_usable(&model, &session, &prompt());
         }
     }
 }
@@ -56,9 +61,9 @@ fn stages_that_cannot_come_back_close_the_session() {
             assert_eq!(error.kind(), ErrorKind::EngineFailed, "{error}");
             assert!(error.message().contains("closed") && error.hint().is_some(), "{error}");
         }
-        assert_eq!(session.tokens().unwrap(), long_prompt());
-        let expected = fresh(&self::model("llama"), long_prompt(), &greedy(4)).ids;
-        assert_eq!(fresh(&model, long_prompt(), &greedy(4)).ids, expected);
+        assert_eq!(session.tokens().unwrap(), prompt());
+        let expected = fresh(&self::model("llama"), prompt(), &greedy(4)).ids;
+        assert_eq!(fresh(&model, prompt(), &greedy(4)).ids, expected);
     }
 }
 
@@ -68,7 +73,7 @@ fn reuse_that_fails_closes_the_session() {
     let model =
         three_stages(Wrapped::new(|_| Ok(()), |n| if n == 2 { Err(failed("reuse")) } else { Ok(()) }));
     let session = model.session().unwrap();
-    session.generate(long_prompt(), greedy(4)).unwrap().output().unwrap();
+    session.generate(prompt(), greedy(4)).unwrap().output().unwrap();
     assert_eq!(end_of(&session).message(), "reuse");
     assert!(end_of(&session).message().contains("closed"));
 }

@@ -41,7 +41,7 @@ impl Wrapped {
     ) -> Arc<Self> {
         let calls =
             Calls { forward: Box::new(forward), truncate: Box::new(truncate), seen: Default::default() };
-        let inner = engines::cpu(&EngineOptions::default().threads(2)).unwrap();
+        let inner = engines::cpu(&EngineOptions::default().threads(1)).unwrap();
         Arc::new(Self { inner, calls: Arc::new(calls) })
     }
 }
