@@ -2,9 +2,9 @@
 
 use skulk::{EngineOptions, KvType, TokenId};
 
-use crate::cpu::splits::runnable;
-use crate::cpu::stages::{Setup, Stages, engine};
 use crate::fixtures::chosen;
+use crate::parity::cpu::splits::runnable;
+use crate::parity::cpu::stages::{Setup, Stages, engine};
 
 /// Relative to the largest logit, against the CPU engine in `exact` precision: activations there keep 15
 /// bits, which is off by some 1e-4 where weights are quantised, and is f32 elsewhere.

@@ -7,8 +7,8 @@ use skulk::{
     ErrorKind, GenerateOptions, KvType, LoadOptions, Model, Precision, TokenId, VindexReader, open_checkpoint,
 };
 
-use crate::stages::{Setup, Stages};
-use crate::{copy, fixtures, is_computed, pairs, write};
+use crate::parity::cpu::stages::{Setup, Stages};
+use crate::vindex::{copy, fixtures, is_computed, pairs, write};
 
 fn logits(path: &Path, prompt: &Path) -> Vec<f32> {
     logits_of(path, &fixtures::ids(&fixtures::json(&prompt.join("reference.json"))["ids"]))

@@ -8,7 +8,7 @@ use skulk::vindex::LayerHeader;
 use skulk::{Checkpoint, ErrorKind, VindexReader};
 
 use crate::support::exercise;
-use crate::{copy, fixtures};
+use crate::vindex::{copy, fixtures};
 
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
