@@ -39,6 +39,7 @@ pub mod internals;
 mod macros;
 mod model;
 pub mod plan;
+mod strict;
 pub mod tokenizer;
 pub mod vindex;
 pub mod weights;
@@ -57,6 +58,7 @@ pub use generate::{
 pub use ids::{ExpertIdx, LayerIdx, SeqId, TokenId};
 pub use model::{EngineOptions, candle_cpu, candle_cuda, candle_metal, cpu, devices, engine, wgpu};
 pub use plan::{Cluster, Inventory, Node, NodeId, Placement, PlanReport, Planner, Request, Stage};
+pub use strict::{Fault, FaultKind};
 pub use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 pub use vindex::VindexReader;
 pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, TensorInfo, open_checkpoint};
