@@ -38,8 +38,8 @@ def generate_json_prints_an_event_a_line() -> None:
 
 
 def generate_places_layers_on_engines() -> None:
-    lines = output("--placement=candle-cpu=3,cpu=2", "--ffn-on-cpu", "--threads=1", "--max-tokens=12")
-    for i, stage in enumerate(("0..3  on candle-cpu", "3..5  on cpu")):
+    lines = output("--placement=cpu=3,cpu=2", "--threads=1", "--max-tokens=12")
+    for i, stage in enumerate(("0..3  on cpu", "3..5  on cpu")):
         assert lines[1 + i].startswith(f"  stage {i}: layers  {stage} "), lines[1 + i]
     assert any(line.startswith("Once upon a time, there was a little girl") for line in lines), lines
     for arguments, status, message in (

@@ -49,7 +49,7 @@ static ALLOCATOR: Counting = Counting;
 fn decode(model: &Path, options: &EngineOptions, logits: Logits, steps: usize) -> Vec<usize> {
     let checkpoint = skulk::open_checkpoint(model).unwrap();
     let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
-    let engine = skulk::cpu(options).unwrap();
+    let engine = skulk::engines::cpu(options).unwrap();
     let cancel = CancelToken::new();
     let layers = arch.n_layers();
     let shards: Vec<_> = [0..layers / 2, layers / 2..layers]

@@ -44,7 +44,7 @@ fn expect(what: &str, error: &Error, kind: ErrorKind, names: &[&str]) {
 fn load_options() {
     let huge = 1_000_000_000;
     let counts = |text: &str| text.parse::<Placement>().unwrap();
-    let cpu = skulk::cpu(&EngineOptions::default().threads(1)).unwrap();
+    let cpu = skulk::engines::cpu(&EngineOptions::default().threads(1)).unwrap();
     let cases: &[(&str, LoadOptions, ErrorKind, &[&str])] = &[
         ("no threads", threads(0), ErrorKind::InvalidArgument, &["threads", "found 0"]),
         ("many threads", threads(huge), ErrorKind::InvalidArgument, &["threads", "1000000000"]),

@@ -9,7 +9,7 @@ use skulk::engine::{KvType, ShardSpec};
 use skulk::plan::{Accelerator, Inventory, Vendor};
 use skulk::{
     Cluster, EngineId, ErrorKind, GenerateOptions, LoadOptions, Model, ModelCard, Node, Placement, Planner,
-    Request, Stage, cpu, open_checkpoint,
+    Request, Stage, open_checkpoint,
 };
 
 const MODELS: [&str; 4] = ["gemma3", "llama", "mixtral", "stories260K"];
@@ -33,7 +33,7 @@ fn held(inventory: &Inventory, layers: std::ops::Range<usize>) -> u64 {
 
 #[test]
 fn inventories_count_what_shards_hold() {
-    let engine = cpu(&skulk::EngineOptions::default().threads(1)).unwrap();
+    let engine = skulk::engines::cpu(&skulk::EngineOptions::default().threads(1)).unwrap();
     let gemma = std::env::var_os("SKULK_GEMMA_GGUF").map(PathBuf::from).filter(|file| file.exists());
     for path in MODELS.map(fixture).into_iter().chain(gemma) {
         let checkpoint = open_checkpoint(&path).unwrap();
@@ -96,6 +96,7 @@ fn runs_as_planned(backend: &str, vram: u64) -> Placement {
     placement
 }
 
+#[cfg(feature = "candle")]
 #[test]
 fn models_run_as_planned() {
     // Everything on the accelerator, which reads faster.
@@ -111,8 +112,9 @@ fn models_run_as_planned() {
 #[cfg(feature = "wgpu")]
 #[test]
 fn feed_forward_is_where_it_was_planned() {
-    let Some(device) =
-        skulk::devices().into_iter().find(|device| device.engine.as_str().starts_with("wgpu-vulkan"))
+    let Some(device) = skulk::engines::devices()
+        .into_iter()
+        .find(|device| device.engine.as_str().starts_with("wgpu-vulkan"))
     else {
         eprintln!("no Vulkan adapter: not tested");
         return;

@@ -201,6 +201,6 @@ fn placement_of(placement: &Bound<'_, PyAny>) -> PyResult<skulk::Placement> {
 /// reaches it.
 #[pyfunction]
 pub(crate) fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
-    let devices = py.detach(skulk::devices);
+    let devices = py.detach(skulk::engines::devices);
     devices.iter().map(|device| convert::device(py, device)).collect()
 }

@@ -53,13 +53,13 @@ def test_weights_lie_where_they_are_asked_to(checkpoint: Path) -> None:
 def test_layers_run_where_they_are_placed(stories: skulk.Model) -> None:
     path = FIXTURES / "stories260K"
     expected = stories.generate(PROMPT, max_tokens=24).text()
-    placement = [("candle-cpu", 3), ("cpu", 2)]
+    placement = [("cpu", 3), ("cpu", 2)]
     model = skulk.Model.load(path, placement=placement, ffn_on_cpu=True, threads=1)
     assert [(stage.engine, len(stage.layers)) for stage in model.stages] == placement
-    assert model.placement == "layers 0..3 on candle-cpu → layers 3..5 on cpu"
+    assert model.placement == "layers 0..3 on cpu → layers 3..5 on cpu"
     assert model.generate(PROMPT, max_tokens=24).text() == expected
-    model = skulk.Model.load(path, engine="candle-cpu", stages=2, threads=1)
-    assert [stage.engine for stage in model.stages] == ["candle-cpu"] * 2
+    model = skulk.Model.load(path, engine="cpu", stages=2, threads=1)
+    assert [stage.engine for stage in model.stages] == ["cpu"] * 2
     assert model.generate(PROMPT, max_tokens=24).text() == expected
 
 

@@ -97,7 +97,6 @@ ARMS = {
     "resident, screened": Skulk("--memory=resident", "--screen-head"),
     "mapped, exact": Skulk("--memory=mapped", "--precision=exact"),
     "resident, exact": Skulk("--memory=resident", "--precision=exact"),
-    "candle-cpu": Skulk("--memory=mapped", "--engine=candle-cpu"),
     YARDSTICK: LlamaCpp(),
     PURE_MAP: LlamaCpp("--pure-map"),
     "ik_llama.cpp": IkLlamaCpp(),

@@ -200,13 +200,13 @@ struct Bench {
 
 impl Bench {
     fn new(args: &Args) -> Result<Self, AnyError> {
-        let devices = skulk::devices();
+        let devices = skulk::engines::devices();
         let software = || devices.iter().find(|device| device.software);
         let name = match args.engine.as_str() {
             "software" => software().ok_or("there is no device that is software")?.engine.as_str(),
             name => name,
         };
-        let engine = skulk::engine(name, &EngineOptions::default())?;
+        let engine = skulk::engines::by_name(name, &EngineOptions::default())?;
         let device = devices.iter().find(|device| device.engine == *engine.id());
         let device = device.ok_or_else(|| format!("expected an engine on wgpu, found `{name}`"))?.clone();
         note(&format!("{}: {}, {}", device.engine, device.name, device.driver));
@@ -264,7 +264,7 @@ impl Bench {
         let split = (format!("{own}, feed-forward on CPU"), own, true);
         let others = args.against.iter().map(|name| (name.clone(), name.clone(), false));
         for (label, name, on_cpu) in std::iter::once(split).chain(others) {
-            let arm = skulk::engine(&name, &EngineOptions::default().ffn_on_cpu(on_cpu))
+            let arm = skulk::engines::by_name(&name, &EngineOptions::default().ffn_on_cpu(on_cpu))
                 .map_err(AnyError::from)
                 .and_then(|engine| Arm::load(&label, engine, &path, &workload, &shape, deadline));
             match arm {

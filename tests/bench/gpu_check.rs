@@ -118,7 +118,7 @@ fn both(
     tokens: &[TokenId],
     cancel: &CancelToken,
 ) -> Result<[Vec<Vec<f32>>; 2], AnyError> {
-    let cpu = skulk::cpu(&EngineOptions::default().precision(Precision::Exact))?;
+    let cpu = skulk::engines::cpu(&EngineOptions::default().precision(Precision::Exact))?;
     Ok([logits(path, engine, layers, tokens, cancel)?, logits(path, &cpu, layers, tokens, cancel)?])
 }
 

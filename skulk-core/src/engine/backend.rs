@@ -55,6 +55,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn submit(&self, _stream: &mut Self::Stream) -> Result<()> {
         Ok(())
     }
+    /// Forgets what is queued and not sent. Every step ends with this, also one that failed, was cancelled
+    /// or panicked: the next step must not send what is left of it.
+    fn discard(&self, _stream: &mut Self::Stream) {}
     /// An empty cache.
     fn cache(&self, spec: &CacheSpec) -> Result<Self::Cache>;
     /// A weight matrix; its shape has been checked.

@@ -5,6 +5,7 @@
 //! set of operations on device buffers (`backend::Backend`) that the decoder is written against.
 
 pub(crate) mod backend;
+#[cfg(feature = "candle")]
 pub(crate) mod candle;
 #[cfg(test)]
 mod conformance;
@@ -27,6 +28,20 @@ use crate::ids::{SeqId, TokenId};
 use crate::plan::Vendor;
 use crate::weights::{Checkpoint, Memory};
 
+/// `Ok` for a number of threads that an engine can have.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`].
+fn check_threads(threads: usize) -> Result<()> {
+    const MOST: usize = 1024;
+    if (1..=MOST).contains(&threads) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidArgument, format!("expected 1 to {MOST} threads, found {threads}"))
+        .with("field", "threads")
+        .with_hint("use the number of cores you want to give to the model"))
+}
+
 /// What an engine can do, as data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -44,7 +59,7 @@ pub struct Capabilities {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// The engine that runs on it: what [`engine`](crate::engine()) takes.
+    /// The engine that runs on it: what [`by_name`](crate::engines::by_name) takes.
     pub engine: EngineId,
     /// The device's name.
     pub name: String,
@@ -84,7 +99,8 @@ impl KvType {
 }
 
 /// How precisely activations enter products with quantised weights, or with weights in BF16. Other
-/// products are in f32, and sums are everywhere. Engine `wgpu` computes all in f32, whatever is asked for.
+/// products are in f32, and sums are everywhere. Engines `wgpu` and `candle-cpu` compute all in f32, whatever is asked
+/// for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Precision {
@@ -203,8 +219,7 @@ pub struct FfnMemory {
     pub budget: ByteSize,
     /// What is.
     pub in_memory: ByteSize,
-    /// The most that ever was. Above the budget only on `candle-cpu`, by one unit for each further step that computed
-    /// at the same time.
+    /// The most that ever was.
     pub peak: ByteSize,
     /// What was let go, all in all.
     pub let_go: ByteSize,

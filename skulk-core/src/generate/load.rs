@@ -8,9 +8,9 @@ use std::time::Instant;
 use super::model::{Inner, Model, StageInfo};
 use crate::arch::ArchSpec;
 use crate::engine::{Engine, EngineId, LoadCx, Progress, ShardSpec};
+use crate::engines::by_name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::LoadOptions;
-use crate::model::engine;
 use crate::plan::{NodeId, Part, Placement, Stage};
 use crate::tokenizer::Tokenizer;
 use crate::weights::{Checkpoint, open_checkpoint};
@@ -220,7 +220,7 @@ fn engines(placement: &mut Placement, options: &LoadOptions) -> Result<Vec<Arc<d
         let known = made.iter().find(|(name, engine)| *name == id || *engine.id() == id);
         let engine = match known {
             Some((_, engine)) => Arc::clone(engine),
-            None => engine(id.as_str(), &engine_options)?,
+            None => by_name(id.as_str(), &engine_options)?,
         };
         stage.set_engine(engine.id());
         made.push((id, engine));

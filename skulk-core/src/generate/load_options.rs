@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::cancel::CancelToken;
 use crate::engine::{Engine, EngineId, KvType, Progress};
+use crate::engines::EngineOptions;
 use crate::macros::setters;
-use crate::model::EngineOptions;
 use crate::plan::{NodeId, Placement};
 
 /// Called with the progress of loading.
@@ -29,7 +29,7 @@ pub struct LoadOptions {
     /// Which engine runs which layers, for [`Model::open`](super::Model::open), instead of `stages` and `engine_name`.
     pub placement: Option<Placement>,
     /// Engines that may be named. When there are none, those that are named are made, see
-    /// [`engine`](crate::engine()), with [`engine_options`](Self::engine_options).
+    /// [`engines::by_name`](crate::engines::by_name), with [`engine_options`](Self::engine_options).
     pub engines: Vec<Arc<dyn Engine>>,
     /// Options of engines that are made.
     pub engine_options: EngineOptions,

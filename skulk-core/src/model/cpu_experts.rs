@@ -125,14 +125,13 @@ mod tests {
     use super::*;
     use crate::arch::ArchSpec;
     use crate::cancel::CancelToken;
-    use crate::engine::candle::Tensors;
     use crate::engine::{KvType, Precision};
     use crate::error::ErrorKind;
     use crate::ids::LayerIdx;
     use crate::weights::open_checkpoint;
 
-    /// The last two layers of a fixture without experts, on the CPU beside tensors.
-    fn experts(device: &Tensors) -> CpuExperts<Tensors> {
+    /// The last two layers of a fixture without experts, on the CPU beside itself.
+    fn experts(device: &Cpu) -> CpuExperts<Cpu> {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/gemma3");
         let checkpoint = open_checkpoint(folder).unwrap();
         let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
@@ -151,27 +150,32 @@ mod tests {
         experts
     }
 
-    fn forward(
-        experts: &CpuExperts<Tensors>,
-        device: &Tensors,
-        layer: usize,
-        rows: usize,
-    ) -> Result<Vec<f32>> {
+    fn forward(experts: &CpuExperts<Cpu>, device: &Cpu, layer: usize, rows: usize) -> Result<Vec<f32>> {
         let hidden = experts.spec.arch.hidden_size;
         let mut host: Vec<_> = (0..rows * hidden).map(|i| (i % 89) as f32 / 44.0 - 1.0).collect();
         let (mut input, mut output) = (device.buffer(rows, hidden)?, device.buffer(rows, hidden)?);
-        device.write(&mut (), &host, &mut input)?;
+        let stream = &mut device.stream(rows, hidden)?;
+        device.write(stream, &host, &mut input)?;
         let (layer, inner) = (LayerIdx(layer), &mut [device.buffer(0, 0)?, device.buffer(0, 0)?]);
-        let (stream, routes, input, output) = (&mut (), None, &input, &mut output);
-        let call = ExpertCall { backend: device, layer, routes, rows, input, stream, inner, output };
+        let (routes, input, out) = (None, &input, &mut output);
+        let call = ExpertCall {
+            backend: device,
+            layer,
+            routes,
+            rows,
+            input,
+            stream: &mut *stream,
+            inner,
+            output: out,
+        };
         experts.forward(call, &StepCx::new(&CancelToken::new()))?;
-        device.read(&mut (), output, &mut host)?;
+        device.read(stream, &output, &mut host)?;
         Ok(host)
     }
 
     #[test]
     fn rooms_are_kept_for_the_next_call() {
-        let device = Tensors::cpu();
+        let device = Cpu::new(1, Precision::Fast).unwrap();
         let experts = experts(&device);
         let expected = forward(&experts, &device, 4, 64).unwrap();
         for _ in 0..3 {

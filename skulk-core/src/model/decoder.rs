@@ -75,6 +75,18 @@ pub(super) struct Workspace<B: Backend> {
     logits: Option<B::Buffer>,
 }
 
+/// A workspace during a step. However the step ends, it leaves nothing in the stream.
+struct InUse<'a, B: Backend> {
+    backend: &'a B,
+    work: &'a mut Workspace<B>,
+}
+
+impl<B: Backend> Drop for InUse<'_, B> {
+    fn drop(&mut self) {
+        self.backend.discard(&mut self.work.stream);
+    }
+}
+
 impl<B: Backend> Decoder<B> {
     /// Loads what the device holds, its weights mapped or resident; `experts` load the rest.
     pub(super) fn load(
@@ -196,6 +208,7 @@ impl<B: Backend> Decoder<B> {
         cx: &StepCx<'_>,
     ) -> Result<()> {
         let (b, arch) = (&*self.backend, &*self.spec.arch);
+        let InUse { work, .. } = &mut InUse { backend: b, work };
         let rows: usize = batch.segments.iter().map(|s| s.rows).sum();
         // What comes from the host is written first, before anything is recorded.
         work.positions.clear();

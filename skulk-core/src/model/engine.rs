@@ -1,25 +1,21 @@
-//! Which engines are there? Backends, each joined with the decoder into a public engine.
+//! How does a backend become an engine? Joined with the decoder, which loads its shards.
 
 use std::sync::Arc;
 
 use super::cpu_experts::CpuExperts;
 use super::decoder::Decoder;
 use super::experts::{ExpertProvider, FfnWork, ResidentExperts};
-use super::options::{EngineOptions, Ffn};
+use super::options::EngineOptions;
 use super::shard::DecoderShard;
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Backend, CacheSpec};
-use crate::engine::candle::{self, Tensors};
 use crate::engine::cpu::Cpu;
-#[cfg(feature = "wgpu")]
-use crate::engine::wgpu::{Adapter, Gpu, Limits};
-use crate::engine::{Capabilities, DeviceInfo, Engine, EngineId, LoadCx, Shard, ShardEstimate, ShardSpec};
+use crate::engine::{Capabilities, Engine, EngineId, LoadCx, Shard, ShardEstimate, ShardSpec};
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::Vendor;
-use crate::weights::{Checkpoint, Memory, total_memory};
+use crate::weights::{Checkpoint, Memory};
 
 /// An engine on one backend.
-struct DecoderEngine<B: Backend> {
+pub(crate) struct DecoderEngine<B: Backend> {
     id: EngineId,
     capabilities: Capabilities,
     backend: Arc<B>,
@@ -31,163 +27,25 @@ struct DecoderEngine<B: Backend> {
     work: FfnWork,
 }
 
-/// The engine of this name: `cpu`, `candle-cpu`, `candle-cuda`, `candle-metal`, `wgpu`, `wgpu-vulkan`,
-/// `wgpu-metal`, `wgpu-dx12` or `wgpu-gl`. Those of GPUs but `wgpu` take a device's ordinal, as in
-/// `candle-cuda:1`; see also [`devices`].
-///
-/// # Errors
-/// [`ErrorKind::PlacementInvalid`] for an unknown name; otherwise as the engine's own function.
-pub fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    let (kind, ordinal) = match name.split_once(':') {
-        Some((kind, ordinal)) => (kind, ordinal.parse().ok()),
-        None => (name, Some(0)),
-    };
-    match (kind, ordinal) {
-        ("cpu", _) if kind == name => cpu(options),
-        ("candle-cpu", _) if kind == name => candle_cpu(options),
-        ("candle-cuda", Some(ordinal)) => candle_cuda(ordinal, options),
-        ("candle-metal", Some(ordinal)) => candle_metal(ordinal, options),
-        ("wgpu", _) if kind == name => wgpu(name, options),
-        ("wgpu-vulkan" | "wgpu-metal" | "wgpu-dx12" | "wgpu-gl", Some(_)) => wgpu(name, options),
-        _ => Err(Error::new(
-            ErrorKind::PlacementInvalid,
-            format!("expected the name of an engine, found `{name}`"),
-        )
-        .with("field", "engine")
-        .with_hint("engines: cpu, candle-cpu, candle-cuda, candle-metal, wgpu, wgpu-vulkan, wgpu-metal, wgpu-dx12, wgpu-gl; of several devices: candle-cuda:1")),
-    }
-}
-
-/// The CPU through this library's own kernels, for the best instruction set that the machine has.
-/// Weights stay in their map or in memory of their own, as [`EngineOptions::memory`] says.
-///
-/// # Errors
-/// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads, and for zero features.
-pub fn cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    options.check(Ffn::OnCpu)?;
-    let backend = Cpu::new(options.threads, options.precision)?.screening(options.screen_head);
-    Ok(DecoderEngine::in_place("cpu", in_words(&backend, options), options, backend))
-}
-
-/// The CPU through candle's kernels: slower than [`cpu`], and its oracle.
-///
-/// # Errors
-/// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads, and for
-/// [`EngineOptions::ffn_top_features`], which it does not have.
-pub fn candle_cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    options.check(Ffn::InPlace)?;
-    let backend = candle::Cpu::new(options.threads, options.precision)?;
-    Ok(DecoderEngine::in_place("candle-cpu", cpu_with(options.threads), options, backend))
-}
-
-fn cpu_with(threads: usize) -> String {
-    format!("CPU, {threads} thread{}", if threads == 1 { "" } else { "s" })
-}
-
-fn in_words(cpu: &Cpu, options: &EngineOptions) -> String {
-    format!("{}, {}", cpu_with(options.threads), cpu.instruction_set())
-}
-
-/// An NVIDIA GPU through candle's tensors: weights are copied to it. Its id is `candle-cuda`, for
-/// devices other than the first followed by the ordinal, as in `candle-cuda:1`.
-///
-/// # Errors
-/// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `cuda`, and when there is
-/// no such device; with [`EngineOptions::ffn_on_cpu`] as [`cpu`].
-pub fn candle_cuda(ordinal: usize, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    let device = format!("CUDA device {ordinal}");
-    DecoderEngine::copying(&id_of("candle-cuda", ordinal), device, options, Tensors::cuda(ordinal)?)
-}
-
-/// An Apple GPU through candle's tensors: weights are copied to it. Its id is `candle-metal`, for
-/// devices other than the first followed by the ordinal, as in `candle-metal:1`.
-///
-/// # Errors
-/// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `metal`, and when there
-/// is no such device; with [`EngineOptions::ffn_on_cpu`] as [`cpu`].
-pub fn candle_metal(ordinal: usize, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    let device = format!("Metal device {ordinal}");
-    DecoderEngine::copying(&id_of("candle-metal", ordinal), device, options, Tensors::metal(ordinal)?)
-}
-
-/// The operations of [`candle_cuda`] and [`candle_metal`] where there is neither. Only for tests, as
-/// it copies weights and computes on candle's process-wide threads.
-#[cfg(test)]
-pub(super) fn candle_tensors_on_cpu(options: &EngineOptions) -> Arc<dyn Engine> {
-    DecoderEngine::copying("candle-tensors", "CPU".to_owned(), options, Tensors::cpu()).unwrap()
-}
-
-/// A GPU through wgpu: Vulkan, Metal, DirectX 12 or OpenGL, with no toolkit of a vendor's. Weights are
-/// copied to it as they are stored. `name` is an id of [`devices`], as `wgpu-vulkan:1`; or `wgpu-vulkan`,
-/// `wgpu-metal`, `wgpu-dx12` or `wgpu-gl` for the best GPU of a backend; or `wgpu` for the best of all.
-/// Devices that are software are taken only by their id. A device that was lost, or ran out of memory in
-/// the middle of a step, stays unusable: make a new engine, and load the model again.
-///
-/// # Errors
-/// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `wgpu`, and when there is no
-/// such device.
-#[cfg(feature = "wgpu")]
-pub fn wgpu(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    let adapter = Adapter::find(name)?;
-    let limits = Limits { memory: options.device_memory, ..Limits::default() };
-    let gpu = Gpu::open(&adapter, limits)?;
-    DecoderEngine::copying(&adapter.name(), adapter.info().name, options, gpu)
-}
-
-/// An engine on a GPU that the test keeps.
-#[cfg(test)]
-#[cfg(feature = "wgpu")]
-pub(super) fn wgpu_on(gpu: Arc<Gpu>, options: &EngineOptions) -> Arc<dyn Engine> {
-    DecoderEngine::<Gpu>::copying("wgpu", "GPU".to_owned(), options, gpu).unwrap()
-}
-
-/// Without the cargo feature `wgpu`: always an error.
-///
-/// # Errors
-/// [`ErrorKind::EngineUnavailable`].
-#[cfg(not(feature = "wgpu"))]
-pub fn wgpu(_name: &str, _options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    Err(Error::new(ErrorKind::EngineUnavailable, "this build has no wgpu support")
-        .with_hint("compile with the cargo feature `wgpu`"))
-}
-
-/// The devices of this machine that engines run on: the CPU, and with the cargo feature `wgpu` every GPU
-/// by every backend that reaches it. Asking the drivers may take a moment.
-pub fn devices() -> Vec<DeviceInfo> {
-    let cpu = DeviceInfo {
-        engine: EngineId::new("cpu"),
-        name: "CPU".to_owned(),
-        vendor: Vendor::Cpu,
-        driver: String::new(),
-        software: false,
-        memory: total_memory(),
-        memory_used: None,
-        shares_memory: true,
-    };
-    #[cfg(feature = "wgpu")]
-    let gpus = Adapter::all().iter().map(Adapter::info).collect();
-    #[cfg(not(feature = "wgpu"))]
-    let gpus = Vec::new();
-    [vec![cpu], gpus].concat()
-}
-
-fn id_of(kind: &str, ordinal: usize) -> String {
-    if ordinal == 0 { kind.to_owned() } else { format!("{kind}:{ordinal}") }
+/// The CPU with these options, for people.
+pub(crate) fn cpu_in_words(cpu: &Cpu, options: &EngineOptions) -> String {
+    let threads = options.threads;
+    format!("CPU, {threads} thread{}, {}", if threads == 1 { "" } else { "s" }, cpu.instruction_set())
 }
 
 impl<B: Backend> DecoderEngine<B> {
     /// On a device that weights are copied to, but for those that the options leave to the CPU.
-    fn copying(
+    pub(crate) fn copying(
         id: &str,
         mut device: String,
         options: &EngineOptions,
         backend: impl Into<Arc<B>>,
     ) -> Result<Arc<dyn Engine>> {
-        options.check(if options.ffn_on_cpu { Ffn::OnCpu } else { Ffn::OnDevice })?;
+        options.check(options.ffn_on_cpu)?;
         let mut cpu = None;
         if options.ffn_on_cpu {
             let beside = Cpu::new(options.threads, options.precision)?;
-            device = format!("{device}; feed-forward on {}", in_words(&beside, options));
+            device = format!("{device}; feed-forward on {}", cpu_in_words(&beside, options));
             cpu = Some(Arc::new(beside));
         }
         let memory = if cpu.is_some() { options.memory } else { Memory::Mapped };
@@ -196,11 +54,17 @@ impl<B: Backend> DecoderEngine<B> {
         Ok(Arc::new(Self { id, capabilities, backend, cpu, memory, work }))
     }
 
-    /// An engine that uses weights where they lie.
-    fn in_place(id: &str, device: String, options: &EngineOptions, backend: B) -> Arc<dyn Engine> {
+    /// The CPU, which uses weights where they lie.
+    pub(crate) fn in_place(
+        id: &str,
+        device: String,
+        options: &EngineOptions,
+        backend: B,
+    ) -> Result<Arc<dyn Engine>> {
+        options.check(true)?;
         let capabilities = Capabilities { device, in_place_weights: true, exact_rows: B::EXACT_ROWS };
         let (id, backend, memory) = (EngineId::new(id), Arc::new(backend), options.memory);
-        Arc::new(Self { id, capabilities, backend, cpu: None, memory, work: FfnWork::new(options) })
+        Ok(Arc::new(Self { id, capabilities, backend, cpu: None, memory, work: FfnWork::new(options) }))
     }
 
     /// The layers of a shard whose blocks are computed where their weights are stored.
@@ -297,30 +161,14 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "candle"))]
 mod tests {
     use super::*;
     use crate::arch::ArchSpec;
     use crate::cancel::CancelToken;
     use crate::engine::KvType;
+    use crate::engines::{candle_cpu, cpu};
     use crate::weights::open_checkpoint;
-
-    #[test]
-    fn engines_are_found_by_name() {
-        let options = EngineOptions::default().threads(1);
-        for name in ["cpu", "candle-cpu"] {
-            let engine = engine(name, &options).unwrap();
-            assert_eq!(engine.id().as_str(), name);
-            assert!(engine.capabilities().exact_rows && engine.capabilities().in_place_weights);
-        }
-        for name in ["", "gpu", "cpu:0", "candle-cpu:0", "candle-cuda:", "candle-cuda:x", "candle-metal:-1"] {
-            let error = engine(name, &options).err().unwrap();
-            assert_eq!(error.kind(), ErrorKind::PlacementInvalid, "{name}");
-            assert!(error.hint().is_some_and(|h| h.contains("candle-cuda")), "{name}");
-        }
-        assert_eq!(id_of("candle-cuda", 0), "candle-cuda");
-        assert_eq!(id_of("candle-cuda", 2), "candle-cuda:2");
-    }
 
     #[test]
     fn engines_beside_which_the_cpu_computes_say_so() {
@@ -331,10 +179,10 @@ mod tests {
         let spec = ShardSpec::new(arch, layers, 64, 8, KvType::F16).unwrap();
         let cancel = CancelToken::new();
         let options = EngineOptions::default().threads(2);
-        let copying = candle_tensors_on_cpu(&options);
+        let copying = candle_cpu(&options).unwrap();
         assert_eq!(copying.capabilities().device, "CPU");
         for memory in [Memory::Mapped, Memory::Resident, Memory::Auto] {
-            let beside = candle_tensors_on_cpu(&options.clone().memory(memory).ffn_on_cpu(true));
+            let beside = candle_cpu(&options.clone().memory(memory).ffn_on_cpu(true)).unwrap();
             let device = &beside.capabilities().device;
             assert!(device.starts_with("CPU; feed-forward on CPU, 2 threads, "), "{device}");
             assert!(!beside.capabilities().in_place_weights);
@@ -344,39 +192,7 @@ mod tests {
             assert_eq!(shard.weight_bytes(), estimate.weights);
             assert_eq!(shard.memory() == memory, memory != Memory::Auto);
         }
-        let none = options.threads(0).ffn_on_cpu(true);
-        let error = DecoderEngine::copying("x", String::new(), &none, Tensors::cpu()).err().unwrap();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        // What only weights that are used in place can have, other engines have with the CPU beside them.
-        let options = EngineOptions::default().threads(2);
-        for (field, options) in [
-            ("ffn_budget", options.clone().ffn_budget(ByteSize(1 << 30))),
-            ("ffn_top_features", options.clone().ffn_top_features(10)),
-        ] {
-            let make = |options| DecoderEngine::copying("x", String::new(), &options, Tensors::cpu());
-            let error = make(options.clone()).err().unwrap();
-            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-            assert!(error.context().iter().any(|(key, value)| *key == "field" && value == field));
-            assert!(error.hint().is_some_and(|hint| hint.contains("ffn_on_cpu")));
-            assert!(make(options.ffn_on_cpu(true)).is_ok());
-        }
-        for name in ["cpu", "candle-cpu"] {
-            let same = |on_cpu| {
-                let options = EngineOptions::default().threads(2).ffn_on_cpu(on_cpu);
-                engine(name, &options).unwrap().capabilities().clone()
-            };
-            assert_eq!(same(true), same(false));
-        }
-    }
-
-    #[test]
-    fn absent_devices_are_errors_that_say_why() {
-        for (feature, compiled) in [("cuda", cfg!(feature = "cuda")), ("metal", cfg!(feature = "metal"))] {
-            // No machine has that many.
-            let error = engine(&format!("candle-{feature}:4095"), &EngineOptions::default()).err().unwrap();
-            assert_eq!(error.kind(), ErrorKind::EngineUnavailable, "{error}");
-            let names_feature = error.hint().is_some_and(|h| h.contains(&format!("`{feature}`")));
-            assert_eq!(names_feature, !compiled, "{error}");
-        }
+        let same = |on_cpu| cpu(&options.clone().ffn_on_cpu(on_cpu)).unwrap().capabilities().clone();
+        assert_eq!(same(true), same(false));
     }
 }

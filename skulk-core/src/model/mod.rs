@@ -5,17 +5,11 @@ mod cpu_experts;
 mod decoder;
 mod engine;
 mod experts;
-#[cfg(test)]
-#[cfg(feature = "wgpu")]
-mod gpu;
 mod load;
-mod local;
-#[cfg(test)]
-mod mixed;
 mod options;
-#[cfg(test)]
-mod providers;
 mod shard;
+#[cfg(test)]
+mod tests;
 
-pub use engine::{candle_cpu, candle_cuda, candle_metal, cpu, devices, engine, wgpu};
+pub(crate) use engine::{DecoderEngine, cpu_in_words};
 pub use options::EngineOptions;

@@ -3,6 +3,7 @@
 use crate::bytes::ByteSize;
 use crate::engine::Precision;
 use crate::error::{Error, ErrorKind, Result};
+use crate::macros::setters;
 use crate::weights::Memory;
 
 /// Options of an engine.
@@ -15,27 +16,25 @@ pub struct EngineOptions {
     pub precision: Precision,
     /// Where weights lie that are used in place; those that are copied to a device are only mapped.
     pub memory: Memory,
-    /// Engine [`cpu`](super::cpu) only: keeps a 4-bit copy of a large head, little more than half of an 8-bit one.
+    /// Engine [`cpu`](crate::engines::cpu) only: keeps a 4-bit copy of a large head, little more than half of an 8-bit one.
     /// When only the largest logits are asked for, as greedy decoding and top-k sampling do, it rules out
     /// all rows of the head but a few, within proven bounds: results are the same, in every bit, and
     /// most of the head is not read.
     pub screen_head: bool,
-    /// Engine [`wgpu`](super::wgpu) only: memory that may be reserved on the device; `None`: what its driver gives.
+    /// Engine [`wgpu`](crate::engines::wgpu) only: memory that may be reserved on the device; `None`: what its driver gives.
     pub device_memory: Option<ByteSize>,
-    /// Engines that copy weights to a device only; [`cpu`](super::cpu) and [`candle_cpu`](super::candle_cpu) have
-    /// nothing to change. Weights of feed-forward blocks and experts, most of a model's, stay where
-    /// [`memory`](Self::memory) says, and are computed there by the kernels of [`cpu`](super::cpu), with
+    /// Engines that copy weights to a device only; [`cpu`](crate::engines::cpu) has nothing to change. Weights of feed-forward blocks and experts, most of a model's, stay where
+    /// [`memory`](Self::memory) says, and are computed there by the kernels of [`cpu`](crate::engines::cpu), with
     /// [`threads`](Self::threads) and [`precision`](Self::precision) as given here. In each layer activations go to the
     /// CPU and back once.
     pub ffn_on_cpu: bool,
     /// Weights of feed-forward blocks and experts that the CPU computes where they are stored: those of
-    /// [`cpu`](super::cpu) and [`candle_cpu`](super::candle_cpu), and what other engines leave to it with
-    /// [`ffn_on_cpu`](Self::ffn_on_cpu). With a budget they stay in their file's map, whatever [`memory`](Self::memory)
+    /// [`cpu`](crate::engines::cpu), and what other engines leave to it with [`ffn_on_cpu`](Self::ffn_on_cpu). With a budget they stay in their file's map, whatever [`memory`](Self::memory)
     /// says about the rest, and at most so many bytes of them are in memory at a time, of all that one engine has
     /// loaded; `None`: no such limit. Results do not depend on it. See [`FfnMemory`](crate::engine::FfnMemory) for what
     /// counts.
     pub ffn_budget: Option<ByteSize>,
-    /// Engine [`cpu`](super::cpu), and what others leave to the CPU with [`ffn_on_cpu`](Self::ffn_on_cpu): of each
+    /// Engine [`cpu`](crate::engines::cpu), and what others leave to the CPU with [`ffn_on_cpu`](Self::ffn_on_cpu): of each
     /// dense feed-forward block a row takes only so many features, those with the largest gate scores. The rest counts
     /// as zero: logits are others than the model's, see [`Model::divergence`](crate::Model::divergence). `None`: all of
     /// them.
@@ -59,72 +58,36 @@ impl Default for EngineOptions {
     }
 }
 
-impl EngineOptions {
-    /// Computes with `threads` threads.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
+setters!(EngineOptions {
+    /// Computes with so many threads.
+    threads: usize;
     /// Rounds activations like this.
-    #[must_use]
-    pub fn precision(mut self, precision: Precision) -> Self {
-        self.precision = precision;
-        self
-    }
-
+    precision: Precision;
     /// Puts weights there.
-    #[must_use]
-    pub fn memory(mut self, memory: Memory) -> Self {
-        self.memory = memory;
-        self
-    }
-
+    memory: Memory;
     /// Keeps a compact copy of the head, or not.
-    #[must_use]
-    pub fn screen_head(mut self, screen: bool) -> Self {
-        self.screen_head = screen;
-        self
-    }
-
+    screen_head: bool;
     /// Reserves no more than this on the device.
-    #[must_use]
-    pub fn device_memory(mut self, most: ByteSize) -> Self {
-        self.device_memory = Some(most);
-        self
-    }
-
+    device_memory: ByteSize => Some(device_memory);
     /// Computes feed-forward blocks on the CPU, or not.
-    #[must_use]
-    pub fn ffn_on_cpu(mut self, on_cpu: bool) -> Self {
-        self.ffn_on_cpu = on_cpu;
-        self
-    }
-
+    ffn_on_cpu: bool;
     /// Keeps no more than this of feed-forward weights in memory.
-    #[must_use]
-    pub fn ffn_budget(mut self, most: ByteSize) -> Self {
-        self.ffn_budget = Some(most);
-        self
-    }
+    ffn_budget: ByteSize => Some(ffn_budget);
+    /// Computes only so many features of a feed-forward block.
+    ffn_top_features: usize => Some(ffn_top_features);
+});
 
-    /// Computes only `k` features of a feed-forward block.
-    #[must_use]
-    pub fn ffn_top_features(mut self, k: usize) -> Self {
-        self.ffn_top_features = Some(k);
-        self
-    }
-
-    /// `Ok` when all that is asked for is something that the engine has.
+impl EngineOptions {
+    /// `Ok` when all that is asked for of feed-forward blocks is something that the engine has: `in_place`, when
+    /// the kernels of engine `cpu` compute them.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] that names the option.
-    pub(super) fn check(&self, ffn: Ffn) -> Result<()> {
+    pub(super) fn check(&self, in_place: bool) -> Result<()> {
         let invalid = |field: &'static str, message: &'static str, hint: &'static str| {
             Err(Error::new(ErrorKind::InvalidArgument, message).with("field", field).with_hint(hint))
         };
-        if self.ffn_budget.is_some() && ffn == Ffn::OnDevice {
+        if self.ffn_budget.is_some() && !in_place {
             return invalid(
                 "ffn_budget",
                 "expected a budget for weights that are used where they are stored, found an engine that copies them",
@@ -137,7 +100,7 @@ impl EngineOptions {
                 "expected at least 1 feature, found 0",
                 "give a positive number, or leave the option out to compute all",
             ),
-            Some(_) if ffn != Ffn::OnCpu => invalid(
+            Some(_) if !in_place => invalid(
                 "ffn_top_features",
                 "expected feed-forward blocks to be computed by the kernels of engine cpu, found another engine",
                 "use the engine cpu, or with one that copies weights the option ffn_on_cpu",
@@ -145,15 +108,4 @@ impl EngineOptions {
             _ => Ok(()),
         }
     }
-}
-
-/// Who computes an engine's feed-forward blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ffn {
-    /// The kernels of engine [`cpu`](super::cpu).
-    OnCpu,
-    /// Other kernels that use weights where they are stored.
-    InPlace,
-    /// A device that weights are copied to.
-    OnDevice,
 }

@@ -342,6 +342,22 @@ impl VindexIndex {
         self.model_config.as_ref()?.moe.as_ref()
     }
 
+    /// The layers that have features, in order.
+    pub fn feature_layers(&self) -> Vec<usize> {
+        let layers = self.layers.iter().filter(|layer| layer.num_features > 0);
+        let mut layers: Vec<_> = layers.map(|layer| layer.layer).collect();
+        layers.sort_unstable();
+        layers
+    }
+
+    /// Which layers count as syntax, knowledge and output: as the index says, else as [`VindexBands::of`] does, else
+    /// all of them as each.
+    pub fn bands(&self) -> VindexBands {
+        self.layer_bands
+            .or_else(|| VindexBands::of(&self.family, self.num_layers))
+            .unwrap_or_else(|| VindexBands::whole(self.num_layers))
+    }
+
     /// Whether a layer's gate vectors only sum up its experts: each has another number of them than it has features.
     pub(super) fn is_summary(&self, layer: &VindexLayer) -> bool {
         let width = self.moe().map(|moe| moe.moe_intermediate_size.unwrap_or(self.intermediate_size));

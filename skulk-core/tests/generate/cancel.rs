@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use skulk::engine::{Capabilities, LoadCx, ShardEstimate, ShardSpec, StepCx};
 use skulk::{
     Activations, Batch, ByteSize, CancelToken, Checkpoint, Engine, EngineId, EngineOptions, ErrorKind,
-    Generation, Memory, Model, Result, SeqId, Session, Shard, TokenId, candle_cpu,
+    Generation, Memory, Model, Result, SeqId, Session, Shard, TokenId, engines,
 };
 
 use crate::common::{OPENING, fresh, greedy, model, on, one_thread, path, reference_prompt};
@@ -166,7 +166,7 @@ fn in_any_stage_of_any_step() {
     for call in 1..=18 {
         let (token, calls_left) = (CancelToken::new(), Arc::new(AtomicUsize::new(call)));
         let engine = Cancelling {
-            inner: candle_cpu(&EngineOptions::default().threads(2)).unwrap(),
+            inner: engines::cpu(&EngineOptions::default().threads(2)).unwrap(),
             token: token.clone(),
             calls_left,
         };

@@ -55,8 +55,10 @@ fn stages_say_where_their_weights_lie() {
     }
 }
 
+#[cfg(feature = "candle")]
 #[test]
 fn layers_run_where_they_are_placed() {
+    use skulk::engines::{candle_cpu, cpu};
     let expected = fresh(&model("stories260K"), OPENING, &greedy(40)).text;
     let check = |options: &LoadOptions, placed: &str| {
         let model = Model::open(path("stories260K"), options).unwrap();
@@ -73,21 +75,18 @@ fn layers_run_where_they_are_placed() {
     check(&by_name, placed);
     // Engines of the caller's take the place of those of that name.
     let options = EngineOptions::default().threads(2);
-    check(
-        &by_name.clone().engine(skulk::cpu(&options).unwrap()).engine(skulk::candle_cpu(&options).unwrap()),
-        placed,
-    );
+    check(&by_name.clone().engine(cpu(&options).unwrap()).engine(candle_cpu(&options).unwrap()), placed);
     check(&one_thread().engine_name("candle-cpu"), "layers 0..5 on candle-cpu");
     check(
         &one_thread()
             .stages(2)
             .engine_name("candle-cpu")
-            .engine(skulk::cpu(&options).unwrap())
-            .engine(skulk::candle_cpu(&options).unwrap()),
+            .engine(cpu(&options).unwrap())
+            .engine(candle_cpu(&options).unwrap()),
         "layers 0..3 on candle-cpu → layers 3..5 on candle-cpu",
     );
     check(
-        &one_thread().engine(skulk::candle_cpu(&options).unwrap()).engine(skulk::cpu(&options).unwrap()),
+        &one_thread().engine(candle_cpu(&options).unwrap()).engine(cpu(&options).unwrap()),
         "layers 0..5 on candle-cpu",
     );
 }

@@ -43,8 +43,8 @@ fn check(precision: Precision, bounds: &Bounds) {
 
 #[test]
 fn fast_is_as_close_to_float32_as_llama_cpp_is() {
-    // There it is the arithmetic of the next test, which asks for more.
-    if super::ENGINE == "wgpu" {
+    // Elsewhere it is the arithmetic of the next test, which asks for more.
+    if super::ENGINE != "cpu" {
         return;
     }
     check(Precision::Fast, &FAST);

@@ -1,7 +1,7 @@
 //! Does the decoder compute what other people's software computes, however it is cut up?
 //!
-//! Every suite runs on both CPU engines, the library's own kernels and candle's, and with the feature
-//! `wgpu` on that engine with its software adapter.
+//! Every suite runs on engine `cpu`, with the feature `candle` on the oracle, and with `wgpu` on that engine
+//! with its software adapter.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 #![allow(clippy::duplicate_mod, reason = "once for each engine")]
 
@@ -31,6 +31,7 @@ macro_rules! on {
 }
 
 on!(cpu, "cpu");
+#[cfg(feature = "candle")]
 on!(candle_cpu, "candle-cpu");
 #[cfg(feature = "wgpu")]
 on!(wgpu, "wgpu");

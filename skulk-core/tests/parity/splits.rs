@@ -211,8 +211,8 @@ fn gemma_prompt() -> Option<(std::path::PathBuf, Vec<TokenId>)> {
 fn the_real_model_is_the_same_in_stages() {
     let Some((path, tokens)) = gemma_prompt() else { return };
     let whole = logits(&path, &tokens, &Setup::default());
-    // On a software adapter a model of this size takes its time: two cuts.
-    let some = if super::ENGINE == "wgpu" { 9..10 } else { 1..18 };
+    // Elsewhere a model of this size takes its time: two cuts.
+    let some = if super::ENGINE == "cpu" { 1..18 } else { 9..10 };
     for cuts in some.clone().map(|cut| vec![cut]).chain([vec![6, 12], some.collect()]) {
         assert!(
             logits(&path, &tokens, &Setup { cuts: cuts.clone(), ..Setup::default() }) == whole,

@@ -138,12 +138,12 @@ impl Stages {
 pub(crate) fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     static SOFTWARE: OnceLock<Arc<dyn Engine>> = OnceLock::new();
     if name != "wgpu" {
-        return skulk::engine(name, options);
+        return skulk::engines::by_name(name, options);
     }
     let open = || {
-        let device = skulk::devices().into_iter().find(|device| device.software);
+        let device = skulk::engines::devices().into_iter().find(|device| device.software);
         let device = device.ok_or("no software adapter: install Mesa's Vulkan drivers").unwrap();
-        skulk::engine(device.engine.as_str(), &EngineOptions::default()).unwrap()
+        skulk::engines::by_name(device.engine.as_str(), &EngineOptions::default()).unwrap()
     };
     Ok(Arc::clone(SOFTWARE.get_or_init(open)))
 }

@@ -1,88 +1,46 @@
-//! How does the CPU compute experts? Expert by expert, each for all rows that take it.
-//!
-//! Results wait by place until every expert is done, because a row adds them up in the order of its
-//! selection, whatever the order in which they were computed.
+//! How do tensors compute experts? Expert by expert, each on the gathered rows that take it.
 
-use super::cpu::{Buffer, Cpu, Stream};
-use super::{math, product};
-use crate::engine::backend::{Experts, Routes};
-use crate::error::{Error, ErrorKind, Result};
+use candle_core::{Device, Result as CandleResult, Tensor};
 
-/// Room for the rows of one expert, and for everybody's results.
-#[derive(Default)]
-pub(super) struct Selected {
-    /// Places in the routes, by expert.
-    places: Vec<u32>,
-    /// Rows that take one expert, and what it makes of them.
-    input: Vec<f32>,
-    output: Vec<f32>,
-    /// Results by place, `[rows · n_used, width]`.
-    results: Vec<f32>,
-}
+use super::{Tensors, activated};
+use crate::engine::backend::Experts;
 
-impl Selected {
-    /// Makes the rooms large enough for `rows` rows.
-    fn prepare(&mut self, routes: &Routes, rows: usize, [n_in, n_out]: [usize; 2]) -> Result<()> {
-        reserve(&mut self.input, rows.checked_mul(n_in))?;
-        reserve(&mut self.output, rows.checked_mul(n_out))?;
-        reserve(&mut self.results, routes.ids.len().checked_mul(n_out))?;
-        routes.by_expert(&mut self.places);
-        Ok(())
+/// See [`Backend::experts`](crate::engine::backend::Backend::experts); `x` is `[rows, hidden]`.
+pub(super) fn experts(device: &Device, op: &Experts<'_, Tensors>, x: &Tensor) -> CandleResult<Tensor> {
+    let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down, .. } = *op;
+    let (n_used, rows) = (routes.n_used, x.dim(0)?);
+    let mut places = Vec::new();
+    routes.by_expert(&mut places);
+    let mut results = Vec::new();
+    for places in places.chunk_by(|&a, &b| routes.ids[a as usize] == routes.ids[b as usize]) {
+        let expert = routes.ids[places[0] as usize] as usize;
+        let (Some(to_gate), Some(to_up), Some(to_down)) =
+            (to_gate.get(expert), to_up.get(expert), to_down.get(expert))
+        else {
+            candle_core::bail!("expected one of {} experts, found another", to_gate.len());
+        };
+        let from: Vec<u32> = places.iter().map(|&place| place / n_used as u32).collect();
+        let x = x.index_select(&Tensor::from_vec(from, places.len(), device)?, 0)?;
+        let gate = activated(activation, &to_gate.multiply(&x)?)?;
+        results.push(to_down.multiply(&(gate * to_up.multiply(&x)?)?)?);
     }
-}
-
-/// Grows to `len` elements; shorter steps keep the room of longer ones.
-fn reserve(room: &mut Vec<f32>, len: Option<usize>) -> Result<()> {
-    let more = len.unwrap_or(usize::MAX).saturating_sub(room.len());
-    room.try_reserve_exact(more).map_err(|e| {
-        Error::new(ErrorKind::OutOfMemory, "cannot reserve memory for the results of experts")
-            .with_hint("use a smaller prefill chunk")
-            .with_source(e)
-    })?;
-    room.resize(room.len() + more, 0.0);
-    Ok(())
-}
-
-/// See [`Backend::experts`](crate::engine::backend::Backend::experts).
-pub(super) fn experts(
-    stream: &mut Stream,
-    op: &Experts<'_, Cpu>,
-    x: &Buffer,
-    rows: usize,
-    inner: &mut [Buffer; 2],
-    out: &mut Buffer,
-) -> Result<()> {
-    let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down, memory } = *op;
-    let Stream { rooms, selected, .. } = stream;
-    let n_out = to_down.first().map_or(0, |down| down.n_out());
-    selected.prepare(routes, rows, [x.width, n_out])?;
-    let Selected { places, input, output, results } = selected;
-    let [gate, up] = inner;
-    routes.in_memory(places, memory, |range| {
-        for places in routes.same_expert(&places[range]) {
-            let expert = routes.expert(places[0]) as usize;
-            for (place, input) in places.iter().zip(input.chunks_exact_mut(x.width)) {
-                input.copy_from_slice(x.row(*place as usize / routes.n_used));
-            }
-            let (rows, width) = (places.len(), to_gate[expert].n_out());
-            product::multiply(rooms, &to_gate[expert], input, rows, &mut gate.data);
-            product::multiply(rooms, &to_up[expert], input, rows, &mut up.data);
-            math::gated(activation, &mut gate.data[..rows * width], &up.data[..rows * width]);
-            product::multiply(rooms, &to_down[expert], &gate.data, rows, output);
-            for (place, output) in places.iter().zip(output.chunks_exact(n_out)) {
-                results[*place as usize * n_out..][..n_out].copy_from_slice(output);
-            }
-        }
-        Ok::<_, Error>(())
-    })?;
-    out.width = n_out;
-    let weighted =
-        routes.weights.chunks_exact(routes.n_used).zip(results.chunks_exact(routes.n_used * n_out));
-    for (sum, (weights, results)) in out.data.chunks_exact_mut(n_out).zip(weighted) {
-        sum.fill(0.0);
-        for (weight, result) in weights.iter().zip(results.chunks_exact(n_out)) {
-            sum.iter_mut().zip(result).for_each(|(sum, x)| *sum += weight * x);
-        }
+    let results = Tensor::cat(&results, 0)?;
+    // Where the result of each place lies.
+    let mut at = vec![0; places.len()];
+    for (result, &place) in places.iter().enumerate() {
+        at[place as usize] = result as u32;
     }
-    Ok(())
+    let mut sum: Option<Tensor> = None;
+    for selection in 0..n_used {
+        let of_row = |row: usize| row * n_used + selection;
+        let at = Tensor::from_iter((0..rows).map(|row| at[of_row(row)]), device)?;
+        let weights = (0..rows).map(|row| routes.weights[of_row(row)]).collect();
+        let weights = Tensor::from_vec(weights, (rows, 1), device)?;
+        let weighted = results.index_select(&at, 0)?.broadcast_mul(&weights)?;
+        sum = Some(match sum {
+            Some(sum) => (sum + weighted)?,
+            None => weighted,
+        });
+    }
+    sum.ok_or_else(|| candle_core::Error::msg("expected at least one expert for each row, found none"))
 }

@@ -52,6 +52,11 @@ pub(super) use conformance;
 
 /// What the suite has to know of a backend beside its operations.
 pub(super) trait Rounds: Backend {
+    /// Whether activations are rounded to 8 bits for quantised weights.
+    fn rounds_to_8_bits(&self) -> bool {
+        true
+    }
+
     /// Whether activations are rounded to bfloat16 for weights of that type.
     fn rounds_to_bf16(&self) -> bool {
         false

@@ -187,7 +187,7 @@ impl Product {
                         let products: Vec<f64> = w.iter().zip(x).map(|(w, x)| w * x).collect();
                         5.0 * oracle::dot(&products, &products).sqrt() / 512.0
                     }
-                    dtype if dtype.is_quantised() => 5.0 * norm * largest / 254.0,
+                    dtype if dtype.is_quantised() && b.rounds_to_8_bits() => 5.0 * norm * largest / 254.0,
                     _ => 0.0,
                 };
                 tolerances.push(summation + rounding);

@@ -17,10 +17,10 @@ pub(crate) use nearest::Nearest;
 use pool::Pool;
 
 use crate::arch::{Activation, ExpertsSpec};
-use crate::engine::Precision;
 use crate::engine::backend::{
     Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopFeatures, TopLogits,
 };
+use crate::engine::{Precision, check_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::{Region, quant};
@@ -53,15 +53,7 @@ impl Cpu {
     }
 
     fn with_kernels(kernels: &'static Kernels, threads: usize, precision: Precision) -> Result<Self> {
-        const MOST: usize = 1024;
-        if !(1..=MOST).contains(&threads) {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!("expected 1 to {MOST} threads, found {threads}"),
-            )
-            .with("field", "threads")
-            .with_hint("use the number of cores you want to give to the model"));
-        }
+        check_threads(threads)?;
         Ok(Self { kernels, pool: Pool::new(threads)?, precision, screens: false })
     }
 

@@ -138,7 +138,7 @@ impl Checkpoint for Written {
 fn logits(checkpoint: &dyn Checkpoint, tokens: &[TokenId]) -> Vec<f32> {
     let arch = Arc::new(ArchSpec::from_checkpoint(checkpoint).unwrap());
     let options = EngineOptions::default().threads(2).precision(Precision::Exact);
-    let engine = crate::engine("cpu", &options).unwrap();
+    let engine = crate::engines::cpu(&options).unwrap();
     let spec = ShardSpec::new(Arc::clone(&arch), 0..arch.n_layers(), 64, 64, KvType::F32).unwrap();
     let cancel = CancelToken::new();
     let shard = engine.load(&spec, checkpoint, &LoadCx::new(&cancel, &|| ())).unwrap();

@@ -1,6 +1,6 @@
 //! What is this machine? As a node for plans.
 
-use super::engine::devices;
+use super::devices;
 use crate::engine::DeviceInfo;
 use crate::ids::EngineId;
 use crate::plan::backend::tag_of;

@@ -3,20 +3,19 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::cpu_experts::CpuExperts;
-use super::decoder::Decoder;
-use super::experts::{ExpertCall, ExpertProvider, FfnWork, ResidentExperts};
-use super::load::Loader;
-use super::shard::DecoderShard;
 use crate::arch::ArchSpec;
 use crate::cancel::CancelToken;
 use crate::engine::backend::Backend;
 use crate::engine::{
-    Activations, Batch, Input, KvType, LoadCx, Logits, Precision, Segment, Shard, ShardSpec, StepCx, candle,
-    cpu,
+    Activations, Batch, Input, KvType, LoadCx, Logits, Precision, Segment, Shard, ShardSpec, StepCx, cpu,
 };
 use crate::error::{ErrorKind, Result};
 use crate::ids::{SeqId, TokenId};
+use crate::model::cpu_experts::CpuExperts;
+use crate::model::decoder::Decoder;
+use crate::model::experts::{ExpertCall, ExpertProvider, FfnWork, ResidentExperts};
+use crate::model::load::Loader;
+use crate::model::shard::DecoderShard;
 use crate::weights::{Memory, open_checkpoint};
 
 type Provider<B> = Box<dyn ExpertProvider<B>>;
@@ -30,8 +29,8 @@ fn on_cpu<B: Backend>(spec: &ShardSpec) -> Provider<B> {
     Box::new(CpuExperts::new(cpu, spec, Memory::Mapped, FfnWork::default()))
 }
 
-fn device() -> candle::Cpu {
-    candle::Cpu::new(2, Precision::Fast).unwrap()
+fn device() -> cpu::Cpu {
+    cpu::Cpu::new(2, Precision::Fast).unwrap()
 }
 
 /// A whole fixture with sequences 0 and 1 opened.
@@ -136,7 +135,6 @@ fn another_provider_gives_the_same_bits() {
 fn the_cpu_beside_itself_gives_the_same_bits() {
     let never = CancelToken::new();
     for name in ["llama", "gemma3", "mixtral", "stories260K"] {
-        let device = || cpu::Cpu::new(2, Precision::Fast).unwrap();
         let (alone, beside) = (shard(name, device(), resident), shard(name, device(), on_cpu));
         for (start, rows) in [(0, 40), (40, 1), (41, 1), (42, 13)] {
             let expected = forward(&alone, start, rows, &never).unwrap();
@@ -196,7 +194,7 @@ fn cancelling_ends_the_step_within_the_layer() {
     }
 }
 
-fn cancelling_ends_the_step(provider: fn(&ShardSpec) -> Provider<candle::Cpu>) {
+fn cancelling_ends_the_step(provider: fn(&ShardSpec) -> Provider<cpu::Cpu>) {
     let never = CancelToken::new();
     let undisturbed = shard("gemma3", device(), provider);
     let expected: Vec<_> =

@@ -8,14 +8,13 @@ use std::sync::{Arc, Mutex};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 
-use super::engine::{candle_cpu, candle_tensors_on_cpu, cpu};
-use super::options::EngineOptions;
 use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::{
     Activations, Batch, Engine, Input, KvType, LoadCx, Logits, Precision, Segment, Shard, ShardSpec, StepCx,
 };
+use crate::engines::{EngineOptions, candle_cpu, cpu};
 use crate::error::ErrorKind;
 use crate::ids::{SeqId, TokenId};
 use crate::weights::{Checkpoint, DType, MappedFile, Memory, Metadata, TensorInfo, open_checkpoint, quant};
@@ -104,7 +103,7 @@ const TOLERANCES: [(KvType, f32); 2] = [(KvType::F32, 1e-5), (KvType::F16, 3e-3)
 #[test]
 fn mixed_stages_agree_with_the_cpu_engine() {
     let options = EngineOptions::default().threads(2);
-    let (cpu, tensors) = (candle_cpu(&options).unwrap(), candle_tensors_on_cpu(&options));
+    let (cpu, tensors) = (cpu(&options).unwrap(), candle_cpu(&options).unwrap());
     for name in NAMES {
         let checkpoint = open_checkpoint(fixture(name)).unwrap();
         for (kv, tolerance) in TOLERANCES {
@@ -118,7 +117,7 @@ fn mixed_stages_agree_with_the_cpu_engine() {
 fn feed_forward_on_the_cpu_agrees_with_the_cpu_engine() {
     let options = EngineOptions::default().threads(2);
     let cpu = cpu(&options).unwrap();
-    let beside = candle_tensors_on_cpu(&options.ffn_on_cpu(true));
+    let beside = candle_cpu(&options.ffn_on_cpu(true)).unwrap();
     for name in NAMES {
         let checkpoint = open_checkpoint(fixture(name)).unwrap();
         for (kv, tolerance) in TOLERANCES {
@@ -131,8 +130,8 @@ fn feed_forward_on_the_cpu_agrees_with_the_cpu_engine() {
 #[test]
 fn feed_forward_of_some_layers_on_the_cpu_agrees_with_the_cpu_engine() {
     let options = EngineOptions::default().threads(2);
-    let (cpu, alone) = (cpu(&options).unwrap(), candle_tensors_on_cpu(&options));
-    let beside = candle_tensors_on_cpu(&options.ffn_on_cpu(true));
+    let (cpu, alone) = (cpu(&options).unwrap(), candle_cpu(&options).unwrap());
+    let beside = candle_cpu(&options.ffn_on_cpu(true)).unwrap();
     for name in NAMES {
         let checkpoint = open_checkpoint(fixture(name)).unwrap();
         let expected = logits(&*checkpoint, &[&*cpu], KvType::F32);
@@ -156,7 +155,7 @@ fn feed_forward_of_some_layers_on_the_cpu_agrees_with_the_cpu_engine() {
 #[test]
 fn feed_forward_on_the_cpu_keeps_its_budget() {
     let options = EngineOptions::default().threads(2).ffn_on_cpu(true);
-    let plain = candle_tensors_on_cpu(&options);
+    let plain = candle_cpu(&options).unwrap();
     for (name, unit, layers) in
         [("llama", 6 * 256 * 512, vec![0, 2, 3]), ("mixtral", 6 * 256 * 128, vec![0, 1, 2])]
     {
@@ -164,7 +163,7 @@ fn feed_forward_on_the_cpu_keeps_its_budget() {
         let apart = |spec: ShardSpec| spec.ffn_on_cpu(layers.iter().copied().collect());
         let expected = logits_of(&*checkpoint, &[&*plain], KvType::F32, apart);
         for most in [unit, 2 * unit + 1] {
-            let beside = candle_tensors_on_cpu(&options.clone().ffn_budget(ByteSize(most)));
+            let beside = candle_cpu(&options.clone().ffn_budget(ByteSize(most))).unwrap();
             let watch: Mutex<Option<Box<dyn Shard>>> = Mutex::default();
             let found = logits_of(&*checkpoint, &[&*beside], KvType::F32, |spec| {
                 // A shard of another model on the engine sees its budget.
@@ -195,7 +194,7 @@ fn quantised_feed_forward_on_the_cpu_rounds_as_the_cpu_engine_does() {
         let options = options.clone().precision(precision);
         let cpu = cpu(&options).unwrap();
         for memory in [Memory::Mapped, Memory::Resident] {
-            let beside = candle_tensors_on_cpu(&options.clone().memory(memory).ffn_on_cpu(true));
+            let beside = candle_cpu(&options.clone().memory(memory).ffn_on_cpu(true)).unwrap();
             for dtype in [GgmlDType::Q8_0, GgmlDType::Q4K] {
                 let checkpoint = Quantised::new(&fixture("llama"), dtype);
                 agree(&checkpoint, &*cpu, &[&[&*beside]], KvType::F32, tolerance);

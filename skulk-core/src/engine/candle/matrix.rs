@@ -1,8 +1,9 @@
 //! How does a stored weight matrix live on a device? In its stored type, copied once.
 //!
 //! Quantised products run in the device's integer kernels, which round activations to 8 bits as
-//! every GGML kernel does. Half-float weights are widened to f32 a part at a time, because the
-//! device's half-float products would round activations and results to 11 or 8 bits.
+//! every GGML kernel does; where that is not precise enough, weights become f32 for the product.
+//! Half-float weights are widened to f32 a part at a time, because the device's half-float products
+//! would round activations and results to 11 or 8 bits.
 
 use std::borrow::Cow;
 
@@ -24,12 +25,21 @@ pub(crate) struct Matrix {
 }
 
 enum Weight {
+    /// Multiplied as blocks.
     Blocks(QTensor),
+    /// Multiplied in f32.
+    Precise(QTensor),
     Dense(Tensor),
 }
 
 impl Matrix {
-    pub(super) fn new(device: &Device, region: &Region, bias: Option<Vec<f32>>) -> Result<Self> {
+    /// `precise`: products do not round activations.
+    pub(super) fn new(
+        device: &Device,
+        region: &Region,
+        bias: Option<Vec<f32>>,
+        precise: bool,
+    ) -> Result<Self> {
         region.expect_plain()?;
         region.will_need();
         let shape = (region.rows(), region.row_len());
@@ -38,7 +48,8 @@ impl Matrix {
             let mut room = Vec::new();
             let bytes = Cow::Borrowed(aligned(region, &mut room)?);
             let storage = QStorage::from_data(bytes, device, dtype).map_err(failed)?;
-            QTensor::new(storage, shape).map(Weight::Blocks).map_err(failed)
+            let kind = if precise { Weight::Precise } else { Weight::Blocks };
+            QTensor::new(storage, shape).map(kind).map_err(failed)
         };
         let weight = match region.dtype() {
             DType::F32 => Weight::Dense(dense(CandleDType::F32).map_err(failed)?),
@@ -74,6 +85,7 @@ impl Matrix {
         let product = match &self.weight {
             // candle's `QMatMul` would ask the environment which product to use.
             Weight::Blocks(weight) => x.apply_op1_no_bwd(weight)?,
+            Weight::Precise(weight) => dense_product(x, &weight.dequantize(x.device())?)?,
             Weight::Dense(weight) => dense_product(x, weight)?,
         };
         match &self.bias {
@@ -85,7 +97,7 @@ impl Matrix {
     /// Rows by index, in f32.
     pub(super) fn rows(&self, indices: &Tensor) -> CandleResult<Tensor> {
         match &self.weight {
-            Weight::Blocks(weight) => weight.embedding(indices),
+            Weight::Blocks(weight) | Weight::Precise(weight) => weight.embedding(indices),
             Weight::Dense(weight) => weight.index_select(indices, 0)?.to_dtype(CandleDType::F32),
         }
     }

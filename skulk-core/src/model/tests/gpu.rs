@@ -3,20 +3,24 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::engine::{cpu, wgpu_on};
-use super::options::EngineOptions;
 use crate::bytes::ByteSize;
 use crate::engine::wgpu::{Adapter, Gpu, Limits};
 use crate::engine::{Engine, KvType, Precision};
+use crate::engines::cpu;
 use crate::error::ErrorKind;
 use crate::generate::{GenerateOptions, LoadOptions, Model, Sampling};
 use crate::ids::TokenId;
+use crate::model::{DecoderEngine, EngineOptions};
 
 fn software(limits: Limits) -> Arc<Gpu> {
     let adapter = Adapter::all().into_iter().find(Adapter::is_software);
     Arc::new(
         Gpu::open(&adapter.expect("no software adapter: install Mesa's Vulkan drivers"), limits).unwrap(),
     )
+}
+
+fn wgpu_on(gpu: Arc<Gpu>, options: &EngineOptions) -> Arc<dyn Engine> {
+    DecoderEngine::<Gpu>::copying("wgpu", "GPU".to_owned(), options, gpu).unwrap()
 }
 
 fn fixture(name: &str) -> PathBuf {

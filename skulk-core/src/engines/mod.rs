@@ -1,0 +1,236 @@
+//! Which engines are there? A constructor for each, by function or by name, and the devices they run on.
+
+mod local;
+
+use std::sync::Arc;
+
+use crate::engine::cpu::Cpu;
+#[cfg(feature = "wgpu")]
+use crate::engine::wgpu::{Adapter, Gpu, Limits};
+use crate::engine::{DeviceInfo, Engine, EngineId};
+use crate::error::{Error, ErrorKind, Result};
+pub use crate::model::EngineOptions;
+use crate::model::{DecoderEngine, cpu_in_words};
+use crate::plan::Vendor;
+use crate::weights::total_memory;
+
+/// The engine of this name: `cpu`, `candle-cpu`, `candle-cuda`, `candle-metal`, `wgpu`, `wgpu-vulkan`,
+/// `wgpu-metal`, `wgpu-dx12` or `wgpu-gl`. Those of GPUs but `wgpu` take a device's ordinal, as in
+/// `candle-cuda:1`; see also [`devices`].
+///
+/// # Errors
+/// [`ErrorKind::PlacementInvalid`] for an unknown name; otherwise as the engine's own function.
+pub fn by_name(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    let (kind, ordinal) = match name.split_once(':') {
+        Some((kind, ordinal)) => (kind, ordinal.parse().ok()),
+        None => (name, Some(0)),
+    };
+    match (kind, ordinal) {
+        ("cpu", _) if kind == name => cpu(options),
+        ("candle-cpu", _) if kind == name => candle_cpu(options),
+        ("candle-cuda", Some(ordinal)) => candle_cuda(ordinal, options),
+        ("candle-metal", Some(ordinal)) => candle_metal(ordinal, options),
+        ("wgpu", _) if kind == name => wgpu(name, options),
+        ("wgpu-vulkan" | "wgpu-metal" | "wgpu-dx12" | "wgpu-gl", Some(_)) => wgpu(name, options),
+        _ => Err(Error::new(
+            ErrorKind::PlacementInvalid,
+            format!("expected the name of an engine, found `{name}`"),
+        )
+        .with("field", "engine")
+        .with_hint("engines: cpu, candle-cpu, candle-cuda, candle-metal, wgpu, wgpu-vulkan, wgpu-metal, wgpu-dx12, wgpu-gl; of several devices: candle-cuda:1")),
+    }
+}
+
+/// The CPU through this library's own kernels, for the best instruction set that the machine has.
+/// Weights stay in their map or in memory of their own, as [`EngineOptions::memory`] says.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads, and for zero features.
+pub fn cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    let backend = Cpu::new(options.threads, options.precision)?.screening(options.screen_head);
+    DecoderEngine::in_place("cpu", cpu_in_words(&backend, options), options, backend)
+}
+
+/// The CPU through candle's tensors: plain, slow, all in f32, and the oracle of the other engines. Weights are
+/// copied; of quantised ones f32 numbers are made anew for each product.
+///
+/// # Errors
+/// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `candle`;
+/// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads, and for options that it does not have.
+pub fn candle_cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    candle(Candle::Cpu, options)
+}
+
+/// An NVIDIA GPU through candle's tensors: weights are copied to it. Its id is `candle-cuda`, for
+/// devices other than the first followed by the ordinal, as in `candle-cuda:1`.
+///
+/// # Errors
+/// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `cuda`, and when there is
+/// no such device; [`ErrorKind::InvalidArgument`] for options that it does not have.
+pub fn candle_cuda(ordinal: usize, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    candle(Candle::Cuda(ordinal), options)
+}
+
+/// An Apple GPU through candle's tensors: weights are copied to it. Its id is `candle-metal`, for
+/// devices other than the first followed by the ordinal, as in `candle-metal:1`.
+///
+/// # Errors
+/// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `metal`, and when there
+/// is no such device; [`ErrorKind::InvalidArgument`] for options that it does not have.
+pub fn candle_metal(ordinal: usize, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    candle(Candle::Metal(ordinal), options)
+}
+
+/// A device of candle's, with its ordinal.
+#[derive(Clone, Copy)]
+enum Candle {
+    Cpu,
+    Cuda(usize),
+    Metal(usize),
+}
+
+#[cfg(feature = "candle")]
+fn candle(device: Candle, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    use crate::engine::candle::Tensors;
+    if options.device_memory.is_some() {
+        return Err(Error::new(ErrorKind::InvalidArgument, "expected engine wgpu, found another one")
+            .with("field", "device_memory")
+            .with_hint("leave the option out: this engine cannot limit what it reserves"));
+    }
+    let id_of =
+        |kind: &str, ordinal| if ordinal == 0 { kind.to_owned() } else { format!("{kind}:{ordinal}") };
+    let (id, name, tensors) = match device {
+        Candle::Cpu => ("candle-cpu".to_owned(), "CPU".to_owned(), Tensors::cpu(options.threads)?),
+        Candle::Cuda(ordinal) => (
+            id_of("candle-cuda", ordinal),
+            format!("CUDA device {ordinal}"),
+            Tensors::cuda(ordinal, options.precision)?,
+        ),
+        Candle::Metal(ordinal) => (
+            id_of("candle-metal", ordinal),
+            format!("Metal device {ordinal}"),
+            Tensors::metal(ordinal, options.precision)?,
+        ),
+    };
+    DecoderEngine::copying(&id, name, options, tensors)
+}
+
+#[cfg(not(feature = "candle"))]
+fn candle(device: Candle, _options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    let (feature, ordinal) = match device {
+        Candle::Cpu => ("candle", 0),
+        Candle::Cuda(ordinal) => ("cuda", ordinal),
+        Candle::Metal(ordinal) => ("metal", ordinal),
+    };
+    Err(not_compiled(feature).with("device", ordinal))
+}
+
+/// A GPU through wgpu: Vulkan, Metal, DirectX 12 or OpenGL, with no toolkit of a vendor's. Weights are
+/// copied to it as they are stored. `name` is an id of [`devices`], as `wgpu-vulkan:1`; or `wgpu-vulkan`,
+/// `wgpu-metal`, `wgpu-dx12` or `wgpu-gl` for the best GPU of a backend; or `wgpu` for the best of all.
+/// Devices that are software are taken only by their id. A device that was lost, or ran out of memory in
+/// the middle of a step, stays unusable: make a new engine, and load the model again.
+///
+/// # Errors
+/// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `wgpu`, and when there is no
+/// such device; [`ErrorKind::InvalidArgument`] for options that it does not have.
+#[cfg(feature = "wgpu")]
+pub fn wgpu(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    let adapter = Adapter::find(name)?;
+    let limits = Limits { memory: options.device_memory, ..Limits::default() };
+    let gpu = Gpu::open(&adapter, limits)?;
+    DecoderEngine::copying(&adapter.name(), adapter.info().name, options, gpu)
+}
+
+/// Without the cargo feature `wgpu`: always an error.
+///
+/// # Errors
+/// [`ErrorKind::EngineUnavailable`].
+#[cfg(not(feature = "wgpu"))]
+pub fn wgpu(_name: &str, _options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    Err(not_compiled("wgpu"))
+}
+
+#[cfg(not(all(feature = "candle", feature = "wgpu")))]
+fn not_compiled(feature: &str) -> Error {
+    Error::new(ErrorKind::EngineUnavailable, format!("this build has no {feature} support"))
+        .with_hint(format!("compile with the cargo feature `{feature}`"))
+}
+
+/// The devices of this machine that engines run on: the CPU, and with the cargo feature `wgpu` every GPU
+/// by every backend that reaches it. Asking the drivers may take a moment.
+pub fn devices() -> Vec<DeviceInfo> {
+    let cpu = DeviceInfo {
+        engine: EngineId::new("cpu"),
+        name: "CPU".to_owned(),
+        vendor: Vendor::Cpu,
+        driver: String::new(),
+        software: false,
+        memory: total_memory(),
+        memory_used: None,
+        shares_memory: true,
+    };
+    #[cfg(feature = "wgpu")]
+    let gpus = Adapter::all().iter().map(Adapter::info).collect();
+    #[cfg(not(feature = "wgpu"))]
+    let gpus = Vec::new();
+    [vec![cpu], gpus].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[cfg(feature = "candle")]
+    use crate::bytes::ByteSize;
+
+    #[test]
+    fn engines_are_found_by_name() {
+        let options = EngineOptions::default().threads(1);
+        let own = by_name("cpu", &options).unwrap();
+        assert_eq!(own.id().as_str(), "cpu");
+        assert!(own.capabilities().exact_rows && own.capabilities().in_place_weights);
+        #[cfg(feature = "candle")]
+        {
+            let oracle = by_name("candle-cpu", &options).unwrap();
+            assert_eq!(oracle.id().as_str(), "candle-cpu");
+            assert!(!oracle.capabilities().exact_rows && !oracle.capabilities().in_place_weights);
+        }
+        for name in ["", "gpu", "cpu:0", "candle-cpu:0", "candle-cuda:", "candle-cuda:x", "candle-metal:-1"] {
+            let error = by_name(name, &options).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::PlacementInvalid, "{name}");
+            assert!(error.hint().is_some_and(|h| h.contains("candle-cuda")), "{name}");
+        }
+    }
+
+    #[test]
+    fn absent_devices_are_errors_that_say_why() {
+        for (feature, compiled) in [("cuda", cfg!(feature = "cuda")), ("metal", cfg!(feature = "metal"))] {
+            // No machine has that many.
+            let error = by_name(&format!("candle-{feature}:4095"), &EngineOptions::default()).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::EngineUnavailable, "{error}");
+            let names_feature = error.hint().is_some_and(|h| h.contains(&format!("`{feature}`")));
+            assert_eq!(names_feature, !compiled, "{error}");
+        }
+    }
+
+    /// A promise is kept or refused.
+    #[cfg(feature = "candle")]
+    #[test]
+    fn options_that_an_engine_does_not_have_are_refused() {
+        let options = EngineOptions::default().threads(2);
+        let some = ByteSize(1 << 30);
+        for (field, refused, beside) in [
+            ("threads", options.clone().threads(0), false),
+            ("device_memory", options.clone().device_memory(some), false),
+            ("ffn_budget", options.clone().ffn_budget(some), true),
+            ("ffn_top_features", options.clone().ffn_top_features(10), true),
+        ] {
+            let error = candle_cpu(&refused).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.context().iter().any(|(key, value)| *key == "field" && value == field), "{error}");
+            // What only weights that are used in place can have, other engines have with the CPU beside them.
+            assert_eq!(error.hint().is_some_and(|hint| hint.contains("ffn_on_cpu")), beside);
+            assert_eq!(candle_cpu(&refused.ffn_on_cpu(true)).is_ok(), beside, "{field}");
+        }
+    }
+}

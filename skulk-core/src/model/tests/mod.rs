@@ -1,0 +1,7 @@
+//! Do whole models run on engines made of a backend and the decoder?
+
+#[cfg(feature = "wgpu")]
+mod gpu;
+#[cfg(feature = "candle")]
+mod mixed;
+mod providers;
