@@ -10,7 +10,7 @@ use super::instance::{Ids, Instance};
 use super::report::PlanReport;
 use super::stage::{Budget, ExpertShard, Stage, invalid};
 use crate::card::ModelCard;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::ids::EngineId;
 
 /// Where each layer of a model runs: stages in the order a token passes them, and the feed-forward blocks
@@ -41,7 +41,7 @@ impl Placement {
     /// A placement of these stages over a model of `n_layers` layers.
     ///
     /// # Errors
-    /// [`ErrorKind::PlacementInvalid`] unless the stages cover every layer exactly once, in order. Stages that
+    /// [`ErrorKind::PlacementInvalid`](crate::ErrorKind::PlacementInvalid) unless the stages cover every layer exactly once, in order. Stages that
     /// have parts of their layers must have all parts together, and be in order of rank.
     pub fn new(stages: Vec<Stage>, n_layers: usize) -> Result<Self> {
         coverage::check_stages(&stages, n_layers)?;
@@ -61,7 +61,7 @@ impl Placement {
     /// `stages` ranges of as equal length as possible, all on one engine.
     ///
     /// # Errors
-    /// [`ErrorKind::PlacementInvalid`] for zero stages, or more stages than layers.
+    /// [`ErrorKind::PlacementInvalid`](crate::ErrorKind::PlacementInvalid) for zero stages, or more stages than layers.
     pub fn even(n_layers: usize, stages: usize, engine: &EngineId) -> Result<Self> {
         if stages == 0 || stages > n_layers {
             return Err(invalid(format!(
@@ -91,7 +91,7 @@ impl Placement {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::PlacementInvalid`] for a stage without layers, or no stages.
+    /// [`ErrorKind::PlacementInvalid`](crate::ErrorKind::PlacementInvalid) for a stage without layers, or no stages.
     pub fn by_counts<E: AsRef<str>>(counts: impl IntoIterator<Item = (E, usize)>) -> Result<Self> {
         let mut end = 0usize;
         let stages = counts.into_iter().map(|(engine, layers)| {
@@ -193,6 +193,7 @@ impl FromStr for Placement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn even_covers_every_layer_once() {
