@@ -223,7 +223,7 @@ impl Vindex {
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let options = DescribeOptions::default()
-            .band(choice("band", band, Band::ALL.map(|band| (band.as_str(), band)))?)
+            .band(choice("band", band, Band::ALL.iter().map(|band| (band.as_str(), *band)))?)
             .limit(unsigned("limit", limit)?)
             .min_score(min_score);
         let found =

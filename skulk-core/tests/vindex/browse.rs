@@ -11,7 +11,7 @@ use skulk::browse::{
 use skulk::vindex::VindexPart;
 use skulk::{CancelToken, Checkpoint, Error, ErrorKind, TokenId, VindexReader, open_checkpoint};
 
-use crate::{copy, expert_names, fixtures, is_summary, pairs, values, write};
+use crate::vindex::{copy, expert_names, fixtures, is_summary, pairs, values, write};
 
 /// A folder of level browse that LARQL made.
 fn made() -> PathBuf {
@@ -242,20 +242,6 @@ fn truncated_files_are_refused() {
             let error = error.unwrap_or_else(|| panic!("{file} at {len}"));
             assert!(error.to_string().contains(file) && error.hint().is_some(), "{error}");
         }
-    }
-}
-
-/// A link in the folder must not make other files of the machine readable.
-#[cfg(unix)]
-#[test]
-fn links_out_of_the_folder_are_refused() {
-    for file in ["down_meta.bin", "feature_labels.json"] {
-        let (folder, other) = (folder(), tempfile::tempdir().unwrap());
-        std::fs::write(other.path().join("secret"), "{}").unwrap();
-        let _ = std::fs::remove_file(folder.path().join(file));
-        std::os::unix::fs::symlink(other.path().join("secret"), folder.path().join(file)).unwrap();
-        let browser = VindexBrowser::open(folder.path(), 1).unwrap();
-        refused(browser.walk("a", &WalkOptions::default()), ErrorKind::CheckpointInvalid, "link");
     }
 }
 

@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 use skulk::vindex::{VerifyKind, VerifyOptions, VerifyReport, VerifyStatus, verify_vindex};
 use skulk::{ByteSize, CancelToken, ErrorKind, VindexReader};
 
-use crate::mixture::mixture;
-use crate::{copy, fixtures, pairs};
+use crate::vindex::mixture::mixture;
+use crate::vindex::{copy, fixtures, pairs};
 
 const CHUNK: usize = 16 << 20;
 
@@ -452,17 +452,6 @@ fn folders_that_cannot_be_opened_are_verified_too() {
             problem(&report, "norms.bin", VerifyKind::Hash);
         }
     }
-}
-
-#[cfg(unix)]
-#[test]
-fn links_that_lead_out_are_told() {
-    let (folder, other) = (folder(), tempfile::tempdir().unwrap());
-    std::fs::rename(folder.path().join("norms.bin"), other.path().join("norms.bin")).unwrap();
-    std::os::unix::fs::symlink(other.path().join("norms.bin"), folder.path().join("norms.bin")).unwrap();
-    let report = verify(folder.path());
-    let (_, _, message) = problem(&report, "norms.bin", VerifyKind::Format);
-    assert!(message.contains("a link to"), "{report}");
 }
 
 #[test]
