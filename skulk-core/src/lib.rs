@@ -53,6 +53,7 @@ mod macros;
 #[cfg(feature = "generate")]
 mod model;
 pub mod plan;
+mod strict;
 #[cfg(feature = "generate")]
 pub mod tokenizer;
 pub mod vindex;
@@ -77,6 +78,7 @@ pub use ids::{EngineId, ExpertIdx, LayerIdx, SeqId, TokenId};
 #[cfg(feature = "generate")]
 pub use model::EngineOptions;
 pub use plan::{Cluster, Inventory, Node, NodeId, Placement, PlanReport, Planner, Request, Stage};
+pub use strict::{Fault, FaultKind};
 #[cfg(feature = "generate")]
 pub use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 pub use vindex::VindexReader;
