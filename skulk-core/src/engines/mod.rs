@@ -139,7 +139,7 @@ pub fn wgpu(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     let adapter = Adapter::find(name)?;
     let limits = Limits { memory: options.device_memory, ..Limits::default() };
     let gpu = Gpu::open(&adapter, limits)?;
-    DecoderEngine::copying(&adapter.name(), adapter.info().name, options, gpu)
+    DecoderEngine::copying(&adapter.name(), adapter.device_name(), options, gpu)
 }
 
 /// Without the cargo feature `wgpu`: always an error.
@@ -171,7 +171,7 @@ pub fn devices() -> Vec<DeviceInfo> {
         shares_memory: true,
     };
     #[cfg(feature = "wgpu")]
-    let gpus = Adapter::all().iter().map(Adapter::info).collect();
+    let gpus = Adapter::devices();
     #[cfg(not(feature = "wgpu"))]
     let gpus = Vec::new();
     [vec![cpu], gpus].concat()
