@@ -134,6 +134,12 @@ impl Stages {
     }
 }
 
+/// Whether threads, precision, memory and the head's copy make a difference: the other engines would compute the
+/// same again.
+pub(crate) fn takes_options(name: &str) -> bool {
+    name == "cpu"
+}
+
 /// The engine of this name; `wgpu` is opened once, on the software adapter.
 pub(crate) fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     static SOFTWARE: OnceLock<Arc<dyn Engine>> = OnceLock::new();
