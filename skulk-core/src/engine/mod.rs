@@ -453,3 +453,35 @@ impl Activations {
         (&mut self.ids, &mut self.data)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::open_checkpoint;
+
+    #[test]
+    fn sizes_that_no_machine_has_are_refused() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/gemma3");
+        let checkpoint = open_checkpoint(folder).unwrap();
+        let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+        let spec = |context, rows| ShardSpec::new(Arc::clone(&arch), 0..2, context, rows, KvType::F16);
+        let engine = crate::engines::cpu(&crate::EngineOptions::default().threads(1)).unwrap();
+        for (field, context, rows) in [
+            ("context", usize::MAX, 16),
+            ("context", usize::MAX - 100, 16),
+            ("prefill_chunk", 64, usize::MAX),
+            ("prefill_chunk", 64, 0),
+        ] {
+            let error = spec(context, rows).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.context().iter().any(|(key, value)| *key == "field" && value == field), "{error}");
+            // Nor through the fields.
+            let mut changed = spec(64, 16).unwrap();
+            (changed.context, changed.max_rows) = (context, rows);
+            engine.estimate(&changed, &*checkpoint).unwrap();
+            let never = CancelToken::new();
+            let refused = engine.load(&changed, &*checkpoint, &LoadCx::new(&never, &|| ())).err().unwrap();
+            assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        }
+    }
+}

@@ -4,13 +4,12 @@ mod local;
 
 use std::sync::Arc;
 
-use crate::engine::cpu::Cpu;
 #[cfg(feature = "wgpu")]
 use crate::engine::wgpu::{Adapter, Gpu, Limits};
 use crate::engine::{DeviceInfo, Engine, EngineId};
 use crate::error::{Error, ErrorKind, Result};
+use crate::model::DecoderEngine;
 pub use crate::model::EngineOptions;
-use crate::model::{DecoderEngine, cpu_in_words};
 use crate::plan::Vendor;
 use crate::weights::total_memory;
 
@@ -47,8 +46,7 @@ pub fn by_name(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads, and for zero features.
 pub fn cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    let backend = Cpu::new(options.threads, options.precision)?.screening(options.screen_head);
-    DecoderEngine::in_place("cpu", cpu_in_words(&backend, options), options, backend)
+    DecoderEngine::cpu(options)
 }
 
 /// The CPU through candle's tensors: plain, slow, all in f32, and the oracle of the other engines. Weights are
