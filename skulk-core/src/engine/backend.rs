@@ -302,7 +302,7 @@ impl CacheSpec {
         Self {
             n_kv_heads: attention.n_kv_heads,
             head_dim: attention.head_dim,
-            positions: positions.next_multiple_of(Self::GRANULE),
+            positions: positions.checked_next_multiple_of(Self::GRANULE).unwrap_or(usize::MAX),
             kv,
         }
     }

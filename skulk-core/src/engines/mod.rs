@@ -55,6 +55,7 @@ pub fn cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 /// # Errors
 /// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `candle`;
 /// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads, and for options that it does not have.
+#[cfg_attr(docsrs, doc(cfg(feature = "candle")))]
 pub fn candle_cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     candle(Candle::Cpu, options)
 }
@@ -65,6 +66,7 @@ pub fn candle_cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 /// # Errors
 /// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `cuda`, and when there is
 /// no such device; [`ErrorKind::InvalidArgument`] for options that it does not have.
+#[cfg_attr(docsrs, doc(cfg(feature = "cuda")))]
 pub fn candle_cuda(ordinal: usize, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     candle(Candle::Cuda(ordinal), options)
 }
@@ -75,6 +77,7 @@ pub fn candle_cuda(ordinal: usize, options: &EngineOptions) -> Result<Arc<dyn En
 /// # Errors
 /// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `metal`, and when there
 /// is no such device; [`ErrorKind::InvalidArgument`] for options that it does not have.
+#[cfg_attr(docsrs, doc(cfg(feature = "metal")))]
 pub fn candle_metal(ordinal: usize, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     candle(Candle::Metal(ordinal), options)
 }
@@ -133,6 +136,7 @@ fn candle(device: Candle, _options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 /// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `wgpu`, and when there is no
 /// such device; [`ErrorKind::InvalidArgument`] for options that it does not have.
 #[cfg(feature = "wgpu")]
+#[cfg_attr(docsrs, doc(cfg(feature = "wgpu")))]
 pub fn wgpu(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     let adapter = Adapter::find(name)?;
     let limits = Limits { memory: options.device_memory, ..Limits::default() };

@@ -167,6 +167,7 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     }
 
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>> {
+        spec.check()?;
         let apart = spec.ffn_on_cpu.as_ref().is_some_and(|layers| !layers.is_empty());
         if apart && !self.has_cpu_beside && !self.capabilities.in_place_weights {
             return Err(Error::new(
