@@ -22,18 +22,19 @@ const LOADED: [&str; 4] = [
 /// Every file that is made, with its text, below the repository's root.
 pub(crate) fn files(root: &Path) -> BTreeMap<PathBuf, String> {
     let cards = cards(root);
-    let names: Vec<String> = cards.iter().map(|card| card.file_name().unwrap()).collect();
-    let mut files: BTreeMap<PathBuf, String> = names
+    let mut files: BTreeMap<PathBuf, String> = cards
         .iter()
-        .zip(&cards)
-        .map(|(name, card)| {
+        .map(|card| {
             let text = format!("#:schema ./card.schema.json\n\n{}", card.to_toml().unwrap());
-            (Path::new("cards").join(name), text)
+            (Path::new("cards").join(card.file_name().unwrap()), text)
         })
         .collect();
     assert_eq!(files.len(), cards.len(), "two cards of one file name");
-    files.insert("cards/card.schema.json".into(), schema());
-    files.insert("skulk-core/src/card/builtin.rs".into(), builtin(names));
+    let schema = schema();
+    files.insert("cards/card.schema.json".into(), format!("{schema:#}\n"));
+    // What a package of the library holds of them, as it has no files from elsewhere.
+    files.insert("skulk-core/src/card/schema.json".into(), format!("{schema}\n"));
+    files.insert("skulk-core/src/card/builtin.jsonl".into(), builtin(cards));
     files
 }
 
@@ -115,26 +116,33 @@ fn stories_260k() -> ModelCard {
     card
 }
 
-fn builtin(mut names: Vec<String>) -> String {
-    names.sort_unstable();
-    let lines: String =
-        names.iter().map(|name| format!("    include_str!(\"../../../cards/{name}\"),\n")).collect();
-    format!(
-        "//! Which cards are compiled in? Written by `cards/generate/`: edit that, not this.\n\n\
-         /// The text of every card in `cards/`, by file name.\n\
-         pub(super) const BUILTIN: &[&str] = &[\n{lines}];\n"
-    )
+/// A card a line, without what is not known.
+fn builtin(mut cards: Vec<ModelCard>) -> String {
+    cards.sort_unstable_by(|a, b| a.model_id.cmp(&b.model_id));
+    let known = |card: &ModelCard| {
+        let mut card = card.to_value();
+        drop_nulls(&mut card);
+        format!("{card}\n")
+    };
+    cards.iter().map(known).collect()
+}
+
+fn drop_nulls(value: &mut Value) {
+    if let Value::Object(fields) = value {
+        fields.retain(|_, value| !value.is_null());
+        fields.values_mut().for_each(drop_nulls);
+    }
 }
 
 /// The JSON Schema (draft 2020-12) of cards in TOML.
-fn schema() -> String {
+fn schema() -> Value {
     let mut schema = schemars::schema_for!(ModelCard).to_value();
     for_toml(&mut schema);
     if let Some((draft, fields)) = schema.as_object_mut().and_then(|s| Some((s.shift_remove("$schema")?, s)))
     {
         fields.shift_insert(0, "$schema".to_owned(), draft);
     }
-    format!("{schema:#}\n")
+    schema
 }
 
 /// TOML has no `null`, and lists may name a backend twice. Formats are Rust's; descriptions are broken at its width.

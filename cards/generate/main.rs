@@ -1,4 +1,4 @@
-//! Writes the cards that the library ships, their JSON Schema and the list of those that are compiled in, and says
+//! Writes the cards that the library ships, their JSON Schema and what is compiled in of both, and says
 //! which of them changed: `cargo run -p skulk-cards`. Tests fail while something would.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a tool, run by hand")]
 

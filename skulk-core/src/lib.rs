@@ -23,41 +23,60 @@
 //! # Ok::<(), skulk::Error>(())
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    not(feature = "generate"),
+    allow(dead_code, unused_imports, unused_macros, reason = "rooms below also serve those above")
+)]
+
 pub mod arch;
+#[cfg(feature = "generate")]
 pub mod browse;
 mod bytes;
 mod cancel;
 pub mod card;
+#[cfg(feature = "generate")]
 pub mod engine;
+#[cfg(feature = "generate")]
 pub mod engines;
 mod error;
+#[cfg(feature = "generate")]
 pub mod extract;
+#[cfg(feature = "generate")]
 pub mod generate;
 mod ids;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod internals;
 mod macros;
+#[cfg(feature = "generate")]
 mod model;
 pub mod plan;
+#[cfg(feature = "generate")]
 pub mod tokenizer;
 pub mod vindex;
 pub mod weights;
 
+#[cfg(feature = "generate")]
 pub use browse::VindexBrowser;
 pub use bytes::ByteSize;
 pub use cancel::CancelToken;
 pub use card::{CardLibrary, ModelCard, Profile};
+#[cfg(feature = "generate")]
 pub use engine::{Activations, Batch, DeviceInfo, Engine, EngineId, FfnMemory, KvType, Precision, Shard};
 pub use error::{ContextDetail, Error, ErrorKind, Result, Retry, ShapeDetail};
+#[cfg(feature = "generate")]
 pub use extract::{ExtractOptions, VindexStorage, VindexWriter};
+#[cfg(feature = "generate")]
 pub use generate::{
     Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output, Prompt,
     Sampling, Session, StageInfo, Timings, Token, TokenLogprob, Usage,
 };
 pub use ids::{ExpertIdx, LayerIdx, SeqId, TokenId};
+#[cfg(feature = "generate")]
 pub use model::EngineOptions;
 pub use plan::{Cluster, Inventory, Node, NodeId, Placement, PlanReport, Planner, Request, Stage};
+#[cfg(feature = "generate")]
 pub use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 pub use vindex::VindexReader;
 pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, TensorInfo, open_checkpoint};

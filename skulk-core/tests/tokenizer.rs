@@ -10,7 +10,7 @@ use skulk::{Detokenizer, ErrorKind, TokenId, Tokenizer, open_checkpoint};
 
 #[path = "support/fixtures.rs"]
 mod fixtures;
-use fixtures::{checkpoints, gemma, ids, json, root};
+use fixtures::{checkpoints, gemma, ids, json, root, vocabularies};
 
 fn load(path: &Path) -> Arc<Tokenizer> {
     let checkpoint = open_checkpoint(path).unwrap();
@@ -89,6 +89,47 @@ fn the_real_gguf_agrees_with_llama_cpp_and_transformers() {
     assert_eq!(tokenizer.decode(&ids, true), text);
 }
 
+/// Texts and tokens that come with a vocabulary of llama.cpp, or that it made of others.
+fn vectors(path: &Path, name: &str) -> Vec<(String, Vec<TokenId>)> {
+    let read = |end: &str| std::fs::read_to_string(format!("{}.{end}", path.display()));
+    let (Ok(texts), Ok(tokens)) = (read("inp"), read("out")) else {
+        let made = json(&root().join("tests/fixtures/tokenizers/llamacpp.json"));
+        let texts = made["texts"].as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned());
+        return texts.zip(made["vocabularies"][name].as_array().unwrap().iter().map(ids)).collect();
+    };
+    let texts = texts.split("\n__ggml_vocab_test__\n").map(str::to_owned);
+    let id = |id: &str| TokenId(id.parse().unwrap());
+    texts.zip(tokens.lines().map(|line| line.split_whitespace().map(id).collect())).collect()
+}
+
+#[test]
+fn vocabularies_of_llama_cpp_give_its_tokens() {
+    let Some(folder) = vocabularies() else { return };
+    let (mut compared, mut refused) = (0, Vec::new());
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let Some(name) = name.strip_prefix("ggml-vocab-").and_then(|name| name.strip_suffix(".gguf")) else {
+            continue;
+        };
+        match Tokenizer::from_checkpoint(&*open_checkpoint(&path).unwrap()) {
+            Ok(tokenizer) => {
+                for (text, expected) in vectors(&path, name) {
+                    assert_eq!(tokenizer.encode(&text, false).unwrap(), expected, "{name}: {text:?}");
+                    compared += 1;
+                }
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::TokenizerInvalid, "{error}");
+                refused.push(name.to_owned());
+            }
+        }
+    }
+    refused.sort_unstable();
+    assert_eq!(refused, ["bert-bge", "gemma-4", "nomic-bert-moe"]);
+    assert!(compared > 700, "{compared}");
+}
+
 #[test]
 fn streaming_is_decoding() {
     let mut state = 1_u64;
@@ -149,8 +190,8 @@ fn text_continues_the_prompt() {
     assert_eq!(text, "time");
 }
 
-/// What a fixture with these files replaced, or removed, fails with.
-fn spoilt(files: &[(&str, Option<&str>)]) -> skulk::Error {
+/// The tokenizer of a fixture with these files replaced, or removed.
+fn changed(files: &[(&str, Option<&str>)]) -> skulk::Result<Tokenizer> {
     let folder = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(root().join("tests/fixtures/models/stories260K")).unwrap() {
         let entry = entry.unwrap();
@@ -163,7 +204,14 @@ fn spoilt(files: &[(&str, Option<&str>)]) -> skulk::Error {
         }
     }
     let checkpoint = open_checkpoint(folder.path()).unwrap();
-    Tokenizer::from_checkpoint(&*checkpoint).err().unwrap()
+    Tokenizer::from_checkpoint(&*checkpoint)
+}
+
+/// The fixture's `tokenizer.json` with another value at `place`.
+fn with(place: &str, value: Value) -> String {
+    let mut json = json(&root().join("tests/fixtures/models/stories260K/tokenizer.json"));
+    *json.pointer_mut(place).unwrap() = value;
+    json.to_string()
 }
 
 #[test]
@@ -172,16 +220,32 @@ fn broken_folders_are_typed_errors() {
         ("tokenizer_config.json", Some(r#"{"add_bos_token": true, "bos_token": "<x>"}"#)),
         ("generation_config.json", Some(r#"{"bos_token_id": 512}"#)),
     ];
+    // The tokenizers crate panics: merges are shorter than the prefix that their right sides have.
+    let panics = with("/model/continuing_subword_prefix", "#".repeat(99).into());
     let one = |file, content| [(file, content)];
-    for error in [
-        spoilt(&one("tokenizer.json", None)),
-        spoilt(&one("tokenizer.json", Some("{"))),
-        spoilt(&one("tokenizer.json", Some(r#"{"version": "1.0"}"#))),
-        spoilt(&one("generation_config.json", Some(r#"{"eos_token_id": [2, -1]}"#))),
-        spoilt(&one("generation_config.json", Some(r#"{"eos_token_id": "2"}"#))),
-        spoilt(&foreign_bos),
+    for files in [
+        &one("tokenizer.json", None)[..],
+        &one("tokenizer.json", Some("{")),
+        &one("tokenizer.json", Some(r#"{"version": "1.0"}"#)),
+        &one("tokenizer.json", Some(&panics)),
+        &one("generation_config.json", Some(r#"{"eos_token_id": [2, -1]}"#)),
+        &one("generation_config.json", Some(r#"{"eos_token_id": "2"}"#)),
+        &foreign_bos,
     ] {
+        let error = changed(files).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::TokenizerInvalid, "{error}");
         assert!(error.hint().is_some() && error.to_string().contains(".json"));
     }
+    // So it does only when it encodes: words of no characters.
+    let panics = with("/pre_tokenizer", serde_json::json!({"type": "FixedLength", "length": 0}));
+    let error = changed(&one("tokenizer.json", Some(&panics))).unwrap().encode("a", true).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::TokenizerInvalid, "{error}");
+}
+
+#[test]
+fn holes_in_the_vocabulary_count() {
+    let file = with("/model/vocab/z", 9000.into());
+    let tokenizer = changed(&[("tokenizer.json", Some(&file))]).unwrap();
+    assert_eq!(tokenizer.vocab_size(), 9001);
+    assert_eq!(tokenizer.token_text(TokenId(9000)).as_deref(), Some("z"));
 }

@@ -1,5 +1,7 @@
 //! Which exception does a failure become? One class per `ErrorKind`, under `skulk.Error`.
 
+use std::io;
+
 use pyo3::exceptions::{PyException, PyFileNotFoundError, PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -31,6 +33,12 @@ impl Classes {
                 )?;
                 let doc = format!("Raised for failures with the code `{}`.", kind.code());
                 let class = class(py, &class_name(kind), &doc, &bases, &[("code", kind.code())])?;
+                if class.is_subclass_of::<PyOSError>()? {
+                    // In place of the fields of OSError, which would make the text and are not pickled.
+                    for name in ["errno", "strerror", "filename"] {
+                        class.setattr(name, py.None())?;
+                    }
+                }
                 Ok((kind, class.unbind()))
             });
             Ok(Self { kinds: kinds.collect::<PyResult<_>>()?, base: base.unbind() })
@@ -90,18 +98,48 @@ pub(crate) fn exception<'py>(py: Python<'py>, error: &skulk::Error) -> PyResult<
     value.setattr("message", error.message())?;
     value.setattr("hint", error.hint())?;
     value.setattr("retry", error.retry().as_str())?;
-    value.setattr("context", error.context().iter().map(|(k, v)| (*k, v)).into_py_dict(py)?)?;
+    let mut context = Vec::<(&str, String)>::new();
+    for (name, text) in error.context() {
+        match context.iter_mut().find(|(known, _)| known == name) {
+            Some((_, all)) => *all = format!("{all}, {text}"),
+            None => context.push((name, text.clone())),
+        }
+    }
+    value.setattr("context", context.into_py_dict(py)?)?;
     let detail = facts(py, error)?;
     let fact = |name: &str| detail.as_ref().and_then(|facts| facts.get_item(name).ok().flatten());
     match error.kind() {
         ErrorKind::CardInvalid => {
             value.setattr("faults", fact("faults").unwrap_or_else(|| PyList::empty(py).into_any()))?;
         }
+        ErrorKind::FileNotFound | ErrorKind::FileIo => {
+            value.setattr("errno", errno(py, error)?)?;
+            value.setattr("strerror", error.message())?;
+            let file = error.context().iter().find(|(name, _)| matches!(*name, "file" | "folder"));
+            value.setattr("filename", file.map(|(_, path)| path))?;
+        }
         ErrorKind::PlanNoFit | ErrorKind::PlanPending => value.setattr("report", fact("report"))?,
         _ => {}
     }
     value.setattr("detail", detail)?;
     Ok(value)
+}
+
+/// The system's number of a failure, as Python's `errno` has it.
+fn errno(py: Python<'_>, error: &skulk::Error) -> PyResult<Option<i32>> {
+    if error.kind() == ErrorKind::FileNotFound {
+        return py.import("errno")?.getattr("ENOENT")?.extract().map(Some);
+    }
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    let Some(code) = causes.filter_map(|e| e.downcast_ref::<io::Error>()?.raw_os_error()).next() else {
+        return Ok(None);
+    };
+    // On Windows the system has numbers of its own, which Python translates.
+    if cfg!(windows) {
+        let translated = py.get_type::<PyOSError>().call1((0, "", py.None(), code))?;
+        return translated.getattr("errno")?.extract();
+    }
+    Ok(Some(code))
 }
 
 fn facts<'py>(py: Python<'py>, error: &skulk::Error) -> PyResult<Option<Bound<'py, PyDict>>> {

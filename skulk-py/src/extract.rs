@@ -42,8 +42,12 @@ pub(crate) fn extract<'py>(
     cancel: Option<&Bound<'_, CancelToken>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut options = ExtractOptions::default()
-        .level(choice("level", level, VindexLevel::ALL.map(|level| (level.as_str(), level)))?)
-        .storage(choice("storage", storage, VindexStorage::ALL.map(|storage| (storage.as_str(), storage)))?)
+        .level(choice("level", level, VindexLevel::ALL.iter().map(|level| (level.as_str(), *level)))?)
+        .storage(choice(
+            "storage",
+            storage,
+            VindexStorage::ALL.iter().map(|storage| (storage.as_str(), *storage)),
+        )?)
         .down_q4k(down_q4k)
         .feature_major_down(feature_major_down)
         .gate_vectors(gate_vectors)

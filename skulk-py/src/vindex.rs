@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 use skulk::browse::{
     Band, DescribeOptions, RelationsOptions, SelectOptions, SelectOrder, VindexBrowser, WalkOptions,
 };
 use skulk::vindex::{PartFile, SliceCopy, SliceOptions, SlicePreset, VindexPart, VindexProgress};
-use skulk::{Checkpoint, EngineOptions, VindexReader};
+use skulk::{Checkpoint, DType, EngineOptions, VindexReader};
 
 use crate::browse;
 use crate::cancel::CancelToken;
@@ -157,12 +158,12 @@ impl Vindex {
         Ok(Tokenizer(Owner::Vindex(browser)))
     }
 
-    fn layers(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
-        Ok(self.browser(py)?.layers())
+    fn layers(&self) -> Vec<usize> {
+        self.reader.index().feature_layers()
     }
 
     fn bands<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        browse::bands(py, self.browser(py)?.bands())
+        browse::bands(py, self.reader.index().bands())
     }
 
     /// The embeddings of some tokens, behind each other.
@@ -222,7 +223,7 @@ impl Vindex {
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let options = DescribeOptions::default()
-            .band(choice("band", band, Band::ALL.map(|band| (band.as_str(), band)))?)
+            .band(choice("band", band, Band::ALL.iter().map(|band| (band.as_str(), *band)))?)
             .limit(unsigned("limit", limit)?)
             .min_score(min_score);
         let found =
@@ -298,12 +299,26 @@ pub(crate) struct Region(skulk::Region);
 
 #[pymethods]
 impl Region {
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn offset(&self) -> u64 {
-        self.0.offset()
+    /// NumPy's view of the stored numbers, which keeps this alive; for types that NumPy has, too.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (kind, size) = match self.0.dtype() {
+            DType::F32 => ("<f4", 4),
+            DType::F16 => ("<f2", 2),
+            other => return Err(PyAttributeError::new_err(format!("NumPy has no {other}"))),
+        };
+        // Rows may be padded: each number of the last dimension is `size` bytes from the next, each row `row_bytes`.
+        let (mut strides, mut step) = (vec![size; self.0.shape().len()], self.0.row_bytes());
+        for (stride, n) in strides.iter_mut().zip(self.0.shape()).rev().skip(1) {
+            (*stride, step) = (step, step * n);
+        }
+        let view = PyDict::new(py);
+        view.set_item("version", 3)?;
+        view.set_item("shape", self.shape(py)?)?;
+        view.set_item("strides", tuple(py, &strides)?)?;
+        view.set_item("typestr", kind)?;
+        view.set_item("data", (self.0.bytes().as_ptr().addr(), true))?;
+        Ok(view)
     }
 
     fn dtype(&self) -> &'static str {
@@ -312,10 +327,6 @@ impl Region {
 
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         tuple(py, self.0.shape())
-    }
-
-    fn row_bytes(&self) -> usize {
-        self.0.row_bytes()
     }
 
     /// Some rows as little-endian f32, behind each other.

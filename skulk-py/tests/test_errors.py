@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import json
 import pickle
 import shutil
@@ -45,6 +46,22 @@ def test_a_missing_file_is_named() -> None:
     assert error.message and error.hint
     for part in (error.code, error.message, error.hint, "model.gguf"):
         assert part in str(error)
+    copy = pickle.loads(pickle.dumps(error))
+    for each in (error, copy):
+        assert (each.errno, each.filename) == (errno.ENOENT, "no/such/model.gguf")
+        assert each.strerror == error.message and str(each) == str(error)
+
+
+def test_the_systems_number_of_a_failure_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").mkdir()
+    (tmp_path / "a").touch()
+    with pytest.raises(OSError) as caught:
+        next(iter(skulk.CardLibrary().values())).save(tmp_path / "a" / "card.toml")
+    assert isinstance(caught.value, skulk.FileIoError)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOTDIR, str(tmp_path / "a" / "card.toml"))
+    with pytest.raises(FileNotFoundError) as missing:
+        skulk.Model.load(tmp_path)
+    assert (missing.value.errno, missing.value.filename) == (errno.ENOENT, str(tmp_path))
 
 
 def test_an_overflow_carries_its_numbers(stories: skulk.Model) -> None:

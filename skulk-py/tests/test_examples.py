@@ -66,7 +66,7 @@ def test_vindex(tmp_path: Path) -> None:
 
 
 NOTEBOOKS = {
-    "vindex.ipynb": (STORY, "gate_vectors.bin", "sound", "memmap", "tensor.missing", "WalkHit"),
+    "vindex.ipynb": (STORY, "gate_vectors.bin", "sound", "Region", "tensor.missing", "WalkHit"),
     "quickstart.ipynb": (STORY, "<table>", "cached_tokens=", "cancelled", "needed", "argument.invalid"),
     "planning.ipynb": (STORY.split(" named")[0], "<caption>google/gemma-3-270m", "Placed: ", "<svg", "Refused: "),
 }

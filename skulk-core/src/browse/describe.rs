@@ -6,6 +6,7 @@ use std::collections::hash_map::Entry;
 use super::{LabelSource, VindexBrowser};
 use crate::cancel::CancelToken;
 use crate::error::Result;
+use crate::macros::{closed_set, setters};
 use crate::vindex::down_meta::FeatureTokens;
 
 /// Tokens that an edge names beside its target.
@@ -13,33 +14,19 @@ const ALSO: usize = 3;
 /// Bytes that a target has at least: shorter ones say nothing.
 const LEAST_BYTES: usize = 2;
 
-/// Layers that are thought to do one thing, see [`VindexBrowser::bands`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Band {
-    /// Every layer.
-    All,
-    /// Those of syntax.
-    Syntax,
-    /// Those of facts.
-    #[default]
-    Knowledge,
-    /// Those that form the output.
-    Output,
-}
-
-impl Band {
-    /// Every band.
-    pub const ALL: [Self; 4] = [Self::All, Self::Syntax, Self::Knowledge, Self::Output];
-
-    /// The stable name: `all`, `syntax`, `knowledge` or `output`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Syntax => "syntax",
-            Self::Knowledge => "knowledge",
-            Self::Output => "output",
-        }
+closed_set! {
+    /// Layers that are thought to do one thing, see [`VindexBrowser::bands`].
+    #[derive(Default)]
+    pub enum Band {
+        /// Every layer.
+        All = "all",
+        /// Those of syntax.
+        Syntax = "syntax",
+        /// Those of facts.
+        #[default]
+        Knowledge = "knowledge",
+        /// Those that form the output.
+        Output = "output",
     }
 }
 
@@ -64,35 +51,16 @@ impl Default for DescribeOptions {
     }
 }
 
-impl DescribeOptions {
+setters!(DescribeOptions {
     /// Searches these layers.
-    #[must_use]
-    pub fn band(mut self, band: Band) -> Self {
-        self.band = band;
-        self
-    }
-
+    band: Band;
     /// Looks at so many features in each layer, and gives so many edges at most.
-    #[must_use]
-    pub fn limit(mut self, limit: usize) -> Self {
-        self.limit = limit;
-        self
-    }
-
-    /// Leaves out lower gate scores.
-    #[must_use]
-    pub fn min_score(mut self, score: f32) -> Self {
-        self.min_score = score;
-        self
-    }
-
-    /// Ends when `token` is cancelled.
-    #[must_use]
-    pub fn cancel(mut self, token: CancelToken) -> Self {
-        self.cancel = token;
-        self
-    }
-}
+    limit: usize;
+    /// Leaves out gate scores below this.
+    min_score: f32;
+    /// Ends when the token is cancelled.
+    cancel: CancelToken;
+});
 
 /// What a model associates with an entity.
 #[derive(Debug, Clone, PartialEq)]

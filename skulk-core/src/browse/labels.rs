@@ -9,6 +9,7 @@ use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 
 use super::map_file;
 use crate::error::{Error, ErrorKind, Result};
+use crate::macros::closed_set;
 use crate::vindex::files::{CLUSTERS, FEATURE_CLUSTERS, LABELS};
 
 /// What a feature is said to mean.
@@ -21,23 +22,13 @@ pub struct Label {
     pub source: LabelSource,
 }
 
-/// Where a label comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LabelSource {
-    /// A probe of the model confirmed it: `feature_labels.json`.
-    Probe,
-    /// It is the name of the feature's cluster: `relation_clusters.json` and `feature_clusters.jsonl`.
-    Cluster,
-}
-
-impl LabelSource {
-    /// The stable name: `probe` or `cluster`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Probe => "probe",
-            Self::Cluster => "cluster",
-        }
+closed_set! {
+    /// Where a label comes from.
+    pub enum LabelSource {
+        /// A probe of the model confirmed it: `feature_labels.json`.
+        Probe = "probe",
+        /// It is the name of the feature's cluster: `relation_clusters.json` and `feature_clusters.jsonl`.
+        Cluster = "cluster",
     }
 }
 

@@ -122,22 +122,14 @@ impl VindexBrowser {
         })
     }
 
-    /// The layers that have features, in order.
+    /// [`VindexIndex::feature_layers`](crate::vindex::VindexIndex::feature_layers) of the folder.
     pub fn layers(&self) -> Vec<usize> {
-        let layers = self.reader.index().layers.iter();
-        let mut layers: Vec<_> = layers.filter(|e| e.num_features > 0).map(|e| e.layer).collect();
-        layers.sort_unstable();
-        layers
+        self.reader.index().feature_layers()
     }
 
-    /// Which layers count as syntax, knowledge and output: as the index says, else as [`VindexBands::of`] does, else
-    /// all of them as each.
+    /// [`VindexIndex::bands`](crate::vindex::VindexIndex::bands) of the folder.
     pub fn bands(&self) -> VindexBands {
-        let index = self.reader.index();
-        index
-            .layer_bands
-            .or_else(|| VindexBands::of(&index.family, index.num_layers))
-            .unwrap_or_else(|| VindexBands::whole(index.num_layers))
+        self.reader.index().bands()
     }
 
     /// What enters the first layer for `token`: its embedding times the model's scale, `hidden_size` numbers.

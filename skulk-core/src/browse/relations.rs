@@ -8,6 +8,7 @@ use super::{Band, VindexBrowser};
 use crate::cancel::CancelToken;
 use crate::error::Result;
 use crate::ids::TokenId;
+use crate::macros::setters;
 
 /// Other words that a relation names.
 const EXAMPLES: usize = 3;
@@ -33,28 +34,14 @@ impl Default for RelationsOptions {
     }
 }
 
-impl RelationsOptions {
+setters!(RelationsOptions {
     /// Lists so many words at most.
-    #[must_use]
-    pub fn limit(mut self, limit: usize) -> Self {
-        self.limit = limit;
-        self
-    }
-
-    /// Leaves out features of lower scores.
-    #[must_use]
-    pub fn min_score(mut self, score: f32) -> Self {
-        self.min_score = score;
-        self
-    }
-
-    /// Ends when `token` is cancelled.
-    #[must_use]
-    pub fn cancel(mut self, token: CancelToken) -> Self {
-        self.cancel = token;
-        self
-    }
-}
+    limit: usize;
+    /// Leaves out features of scores below this.
+    min_score: f32;
+    /// Ends when the token is cancelled.
+    cancel: CancelToken;
+});
 
 /// What a model's layers of facts write about.
 #[derive(Debug, Clone, PartialEq)]

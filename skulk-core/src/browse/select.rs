@@ -7,6 +7,7 @@ use super::VindexBrowser;
 use crate::cancel::CancelToken;
 use crate::error::Result;
 use crate::ids::TokenId;
+use crate::macros::setters;
 
 /// Features that are looked at between two looks at whether to stop.
 const STRIDE: usize = 4096;
@@ -60,63 +61,24 @@ impl Default for SelectOptions {
     }
 }
 
-impl SelectOptions {
+setters!(SelectOptions {
     /// Lists features that write a token with this in it.
-    #[must_use]
-    pub fn entity(mut self, text: impl Into<String>) -> Self {
-        self.entity = Some(text.into());
-        self
-    }
-
+    entity: impl Into<String> => Some(entity.into());
     /// Lists features with this in their label.
-    #[must_use]
-    pub fn relation(mut self, text: impl Into<String>) -> Self {
-        self.relation = Some(text.into());
-        self
-    }
-
+    relation: impl Into<String> => Some(relation.into());
     /// Lists features of this layer.
-    #[must_use]
-    pub fn layer(mut self, layer: usize) -> Self {
-        self.layer = Some(layer);
-        self
-    }
-
-    /// Leaves out lower scores.
-    #[must_use]
-    pub fn min_score(mut self, score: f32) -> Self {
-        self.min_score = Some(score);
-        self
-    }
-
+    layer: usize => Some(layer);
+    /// Leaves out scores below this.
+    min_score: f32 => Some(min_score);
     /// Orders the list by this.
-    #[must_use]
-    pub fn order(mut self, order: SelectOrder) -> Self {
-        self.order = order;
-        self
-    }
-
+    order: SelectOrder;
     /// Lists the smallest first, or the largest.
-    #[must_use]
-    pub fn ascending(mut self, ascending: bool) -> Self {
-        self.ascending = ascending;
-        self
-    }
-
+    ascending: bool;
     /// Lists so many features at most.
-    #[must_use]
-    pub fn limit(mut self, limit: usize) -> Self {
-        self.limit = limit;
-        self
-    }
-
-    /// Ends when `token` is cancelled.
-    #[must_use]
-    pub fn cancel(mut self, token: CancelToken) -> Self {
-        self.cancel = token;
-        self
-    }
-}
+    limit: usize;
+    /// Ends when the token is cancelled.
+    cancel: CancelToken;
+});
 
 /// Features, as [`VindexBrowser::select`] found them.
 #[derive(Debug, Clone, PartialEq)]

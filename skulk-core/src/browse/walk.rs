@@ -3,6 +3,7 @@
 use super::VindexBrowser;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
+use crate::macros::setters;
 
 /// What [`VindexBrowser::walk`] looks for.
 #[derive(Debug, Clone)]
@@ -23,28 +24,14 @@ impl Default for WalkOptions {
     }
 }
 
-impl WalkOptions {
+setters!(WalkOptions {
     /// Looks for so many hits in each layer.
-    #[must_use]
-    pub fn top(mut self, top: usize) -> Self {
-        self.top = top;
-        self
-    }
-
+    top: usize;
     /// Walks these layers only.
-    #[must_use]
-    pub fn layers(mut self, layers: impl IntoIterator<Item = usize>) -> Self {
-        self.layers = Some(layers.into_iter().collect());
-        self
-    }
-
-    /// Ends when `token` is cancelled.
-    #[must_use]
-    pub fn cancel(mut self, token: CancelToken) -> Self {
-        self.cancel = token;
-        self
-    }
-}
+    layers: impl IntoIterator<Item = usize> => Some(layers.into_iter().collect());
+    /// Ends when the token is cancelled.
+    cancel: CancelToken;
+});
 
 /// A feature that a prompt wakes.
 #[derive(Debug, Clone, PartialEq)]

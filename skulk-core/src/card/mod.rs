@@ -1,6 +1,5 @@
 //! What is known about a model without opening it? Model cards, and the profiles they resolve to.
 
-mod builtin;
 mod checkpoint;
 mod families;
 mod folder;

@@ -490,6 +490,6 @@ impl ModelCard {
 
     /// The JSON Schema (draft 2020-12) of cards in TOML, for editors.
     pub const fn schema() -> &'static str {
-        include_str!("../../../cards/card.schema.json")
+        include_str!("schema.json")
     }
 }

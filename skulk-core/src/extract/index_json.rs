@@ -1,7 +1,7 @@
 //! What does `index.json` say of this model? What LARQL says of it, and in `skulk` what LARQL loses.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
 
@@ -29,6 +29,7 @@ pub(super) fn index_json(
     let vocab_size = source.shape(Keys::EMBEDDINGS).map_or(arch.vocab_size, |[rows, _]| rows);
     let level = options.written_level();
     let is_quantised = options.storage.is_quantised();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let index = VindexIndex {
         version: 2,
         model: name.to_owned(),
@@ -38,7 +39,7 @@ pub(super) fn index_json(
             huggingface_repo: Some(name.to_owned()),
             huggingface_revision: None,
             safetensors_sha256: None,
-            extracted_at: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            extracted_at: format!("{}Z", rfc3339(now)),
             larql_version: format!("skulk {}", env!("CARGO_PKG_VERSION")),
         }),
         checksums: Some(hashes.iter().map(|(name, file)| (name.clone(), file.sha256.clone())).collect()),
@@ -61,6 +62,22 @@ pub(super) fn index_json(
     };
     // Strings, numbers and maps by strings always serialise.
     Ok(serde_json::to_vec_pretty(&index).unwrap_or_default())
+}
+
+/// Date and time, as in RFC 3339 but for the zone, so many seconds after 1970 began.
+pub(super) fn rfc3339(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Counted from 1 March of the year 0, so that leap days end years; 400 years have 146,097 days.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    // From March on, five months always have 153 days.
+    let month = (5 * day + 2) / 153;
+    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let year = 400 * era + year + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
 /// LARQL's name of the family.
@@ -122,4 +139,24 @@ fn absent(field: &'static str) -> Error {
     Error::new(ErrorKind::ConfigInvalid, "expected the field, found none")
         .with("field", field)
         .with_hint("fetch the model's config.json again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00"),
+            (951_782_399, "2000-02-28T23:59:59"),
+            (951_782_400, "2000-02-29T00:00:00"),
+            (951_868_800, "2000-03-01T00:00:00"),
+            (1_078_012_800, "2004-02-29T00:00:00"),
+            (1_767_225_599, "2025-12-31T23:59:59"),
+            (4_107_542_400, "2100-03-01T00:00:00"),
+        ] {
+            assert_eq!(rfc3339(seconds), text);
+        }
+    }
 }

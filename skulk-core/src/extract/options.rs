@@ -1,43 +1,31 @@
 //! What shall be extracted, and how? Options, and what is told while it goes on and at its end.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
+use crate::macros::{closed_set, setters};
 use crate::vindex::{VindexCallback, VindexLevel, VindexPart, VindexProgress, check_threads};
 use crate::weights::DType;
 
-/// How the weights of a vindex are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum VindexStorage {
-    /// Everything as f32: nothing of the source is lost.
-    F32,
-    /// Everything as f16, rounded to the nearest.
-    #[default]
-    F16,
-    /// Attention, feed-forward blocks and the head as Q4_K, value and down projections as Q6_K; norms as f32; gate
-    /// vectors, embeddings and routers as f16.
-    Q4K,
+closed_set! {
+    /// How the weights of a vindex are stored.
+    #[derive(Default)]
+    pub enum VindexStorage {
+        /// Everything as f32: nothing of the source is lost.
+        F32 = "f32",
+        /// Everything as f16, rounded to the nearest.
+        #[default]
+        F16 = "f16",
+        /// Attention, feed-forward blocks and the head as Q4_K, value and down projections as Q6_K; norms as f32; gate
+        /// vectors, embeddings and routers as f16.
+        Q4K = "q4k",
+    }
 }
 
 impl VindexStorage {
-    /// Every way.
-    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Q4K];
-
-    /// The stable name: `f32`, `f16` or `q4k`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::Q4K => "q4k",
-        }
-    }
-
     /// Whether there is anything but floats.
     pub(super) const fn is_quantised(self) -> bool {
         matches!(self, Self::Q4K)
@@ -52,12 +40,6 @@ impl VindexStorage {
     }
 }
 
-impl fmt::Display for VindexStorage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// Options of an extraction.
 ///
 /// ```
@@ -66,7 +48,7 @@ impl fmt::Display for VindexStorage {
 /// let options = ExtractOptions::default().storage(VindexStorage::Q4K).name("google/gemma-3-270m").threads(4);
 /// assert_eq!(options.level, VindexLevel::All);
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ExtractOptions {
     /// How much of the model. Q4_K folders have all of it, whatever this says.
@@ -115,86 +97,34 @@ impl Default for ExtractOptions {
     }
 }
 
+setters!(ExtractOptions {
+    /// Extracts this much of the model.
+    level: VindexLevel;
+    /// Stores weights like this.
+    storage: VindexStorage;
+    /// Stores down projections as Q4_K, or not.
+    down_q4k: bool;
+    /// Stores down projections transposed too, or not.
+    feature_major_down: bool;
+    /// Stores gate vectors as floats, or not.
+    gate_vectors: bool;
+    /// Keeps so many tokens for each feature.
+    feature_tokens: usize;
+    /// Names the model.
+    name: impl Into<String> => Some(name.into());
+    /// Computes with so many threads.
+    threads: usize;
+    /// Tells this about each step.
+    progress: impl Fn(&VindexProgress) + Send + Sync + 'static => Some(VindexCallback::new(progress));
+    /// Ends when the token is cancelled.
+    cancel: CancelToken;
+    /// Begins anew, or continues what was interrupted.
+    restart: bool;
+});
+
 impl ExtractOptions {
     /// The most tokens that are kept for a feature.
     pub const MAX_FEATURE_TOKENS: usize = 1024;
-
-    /// Extracts this much of the model.
-    #[must_use]
-    pub fn level(mut self, level: VindexLevel) -> Self {
-        self.level = level;
-        self
-    }
-
-    /// Stores weights like this.
-    #[must_use]
-    pub fn storage(mut self, storage: VindexStorage) -> Self {
-        self.storage = storage;
-        self
-    }
-
-    /// Stores down projections as Q4_K, or not.
-    #[must_use]
-    pub fn down_q4k(mut self, yes: bool) -> Self {
-        self.down_q4k = yes;
-        self
-    }
-
-    /// Stores down projections transposed too, or not.
-    #[must_use]
-    pub fn feature_major_down(mut self, yes: bool) -> Self {
-        self.feature_major_down = yes;
-        self
-    }
-
-    /// Stores gate vectors as floats, or not.
-    #[must_use]
-    pub fn gate_vectors(mut self, yes: bool) -> Self {
-        self.gate_vectors = yes;
-        self
-    }
-
-    /// Keeps `n` tokens for each feature.
-    #[must_use]
-    pub fn feature_tokens(mut self, n: usize) -> Self {
-        self.feature_tokens = n;
-        self
-    }
-
-    /// Names the model.
-    #[must_use]
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
-        self
-    }
-
-    /// Computes with `threads` threads.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// Tells `callback` about each step.
-    #[must_use]
-    pub fn progress(mut self, callback: impl Fn(&VindexProgress) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Arc::new(callback));
-        self
-    }
-
-    /// Ends when `token` is cancelled.
-    #[must_use]
-    pub fn cancel(mut self, token: CancelToken) -> Self {
-        self.cancel = token;
-        self
-    }
-
-    /// Begins anew, or continues what was interrupted.
-    #[must_use]
-    pub fn restart(mut self, yes: bool) -> Self {
-        self.restart = yes;
-        self
-    }
 
     /// How much is written: Q4_K folders always have all that generation takes.
     pub(super) fn written_level(&self) -> VindexLevel {
@@ -226,22 +156,6 @@ impl ExtractOptions {
             );
         }
         check_threads(self.threads)
-    }
-}
-
-impl fmt::Debug for ExtractOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExtractOptions")
-            .field("level", &self.level)
-            .field("storage", &self.storage)
-            .field("down_q4k", &self.down_q4k)
-            .field("feature_major_down", &self.feature_major_down)
-            .field("gate_vectors", &self.gate_vectors)
-            .field("feature_tokens", &self.feature_tokens)
-            .field("name", &self.name)
-            .field("threads", &self.threads)
-            .field("restart", &self.restart)
-            .finish_non_exhaustive()
     }
 }
 

@@ -162,7 +162,8 @@ impl<'a> Run<'a> {
         let nearest = Nearest::new(&cpu, &embeddings, self.cancel())?;
         let pool = Arc::clone(&self.pool);
         let (source, top_k) = (&writer.source, options.feature_tokens);
-        let tokens = Tokens::new(source, writer.keys, &nearest, is_empty, &pool, top_k);
+        let keys = writer.keys;
+        let tokens = Tokens { source, keys, nearest: &nearest, is_empty, pool: &pool, top_k };
         self.sections(file, sections, Some(&tokens), output)
     }
 
@@ -216,7 +217,7 @@ impl<'a> Run<'a> {
 
     fn tell(&self, file: &PlanFile, layer: Option<usize>) -> Result<()> {
         if let Some(progress) = &self.writer.options.progress {
-            progress(&VindexProgress::new(&file.name, layer, self.done, self.total));
+            progress.tell(&VindexProgress::new(&file.name, layer, self.done, self.total));
         }
         self.cancel().check()
     }

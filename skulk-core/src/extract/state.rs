@@ -7,6 +7,7 @@ use std::time::UNIX_EPOCH;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::index_json::rfc3339;
 use super::options::ExtractOptions;
 use super::plan::Plan;
 use super::source::Source;
@@ -100,7 +101,7 @@ pub(super) fn identity(
         let meta = std::fs::metadata(path).map_err(|e| io_error(e, path, "inspect"))?;
         let changed = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let changed = changed.map_or("an unknown time".to_owned(), |time| {
-            humantime::format_rfc3339_nanos(UNIX_EPOCH + time).to_string()
+            format!("{}.{:09}", rfc3339(time.as_secs()), time.subsec_nanos())
         });
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
         put(&format!("source {name}"), format!("{} bytes, changed at {changed}", meta.len()));

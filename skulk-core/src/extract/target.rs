@@ -72,7 +72,13 @@ impl Work {
         hidden.push(name);
         hidden.push(".partial");
         let partial = target.with_file_name(hidden);
-        std::fs::create_dir_all(&partial).map_err(|e| io_error(e, &partial, "make"))?;
+        if let Some(parent) = partial.parent() {
+            std::fs::create_dir_all(parent).map_err(|e| io_error(e, parent, "make"))?;
+        }
+        make_folder(&partial)?;
+        for path in entries(&partial)? {
+            expect_no_link(&path)?;
+        }
         let path = partial.join("lock");
         let lock = File::options().create(true).truncate(false).write(true).open(&path);
         let lock = lock.map_err(|e| io_error(e, &path, "open"))?;
@@ -116,17 +122,17 @@ impl Work {
                 _ => {}
             }
         }
-        std::fs::create_dir_all(&folder).map_err(|e| io_error(e, &folder, "make"))
+        make_folder(&folder)
     }
 
     /// Removes what an interrupted run, or whoever, left beside files that will be there.
     pub(super) fn keep(&self, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
         let root = self.folder();
-        std::fs::create_dir_all(&root).map_err(|e| io_error(e, &root, "make"))?;
+        make_folder(&root)?;
         for folder in folders(&root)? {
             for path in entries(&folder)? {
                 let name = path.strip_prefix(&root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
-                if !path.is_dir() && !is_wanted(&name) {
+                if path.is_symlink() || !path.is_dir() && !is_wanted(&name) {
                     std::fs::remove_file(&path).map_err(|e| io_error(e, &path, "remove"))?;
                 }
             }
@@ -177,10 +183,27 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     listed.map_err(|e| io_error(e, folder, "list"))
 }
 
+/// Makes a folder, unless it is there; a link to one is another's.
+fn make_folder(path: &Path) -> Result<()> {
+    match std::fs::create_dir(path) {
+        Err(e) if e.kind() != Io::AlreadyExists => Err(io_error(e, path, "make")),
+        _ => expect_no_link(path),
+    }
+}
+
+fn expect_no_link(path: &Path) -> Result<()> {
+    if !path.is_symlink() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidArgument, "expected what an interrupted extraction left, found a link")
+        .with("file", path.display())
+        .with_hint("remove the link, or give another target"))
+}
+
 /// A folder and those in it.
 fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut all = vec![folder.to_owned()];
-    all.extend(entries(folder)?.into_iter().filter(|path| path.is_dir()));
+    all.extend(entries(folder)?.into_iter().filter(|path| path.is_dir() && !path.is_symlink()));
     Ok(all)
 }
 

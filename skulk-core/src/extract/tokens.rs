@@ -44,12 +44,12 @@ pub(super) fn table(source: &Source<'_>, written: &std::path::Path, floats: DTyp
 
 /// Compares features with the embeddings.
 pub(super) struct Tokens<'a> {
-    source: &'a Source<'a>,
-    keys: Keys,
-    nearest: &'a Nearest<'a>,
-    is_empty: &'a [bool],
-    pool: &'a rayon::ThreadPool,
-    top_k: usize,
+    pub(super) source: &'a Source<'a>,
+    pub(super) keys: Keys,
+    pub(super) nearest: &'a Nearest<'a>,
+    pub(super) is_empty: &'a [bool],
+    pub(super) pool: &'a rayon::ThreadPool,
+    pub(super) top_k: usize,
 }
 
 /// Threads that compare.
@@ -57,18 +57,7 @@ pub(super) fn cpu(threads: usize) -> Result<Cpu> {
     Cpu::new(threads, Precision::Exact)
 }
 
-impl<'a> Tokens<'a> {
-    pub(super) fn new(
-        source: &'a Source<'a>,
-        keys: Keys,
-        nearest: &'a Nearest<'a>,
-        is_empty: &'a [bool],
-        pool: &'a rayon::ThreadPool,
-        top_k: usize,
-    ) -> Self {
-        Self { source, keys, nearest, is_empty, pool, top_k }
-    }
-
+impl Tokens<'_> {
     /// A layer's part of the file, into `out`.
     pub(super) fn layer(&self, layer: usize, cancel: &CancelToken, out: &mut Vec<u8>) -> Result<()> {
         let spec = self.source.arch().layers.get(layer);

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Pieces, Special, Tokenizer};
+use super::{Pieces, Special, Tokenizer, caught};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::safetensors::HfMetadata;
@@ -23,10 +23,10 @@ pub(super) fn load(metadata: &HfMetadata, config: &'static str) -> Result<Tokeni
     inner.with_padding(None);
     inner.with_truncation(None).map_err(|e| broken(&file).with_source(e))?;
     let special = special(metadata, config, &inner)?;
-    let added = inner.get_added_vocabulary().get_added_tokens_decoder();
-    let past_added = added.keys().max().map_or(0, |&id| id as usize + 1);
+    // Ids may have holes.
+    let vocab = inner.get_vocab(true);
     Ok(Tokenizer {
-        vocab_size: inner.get_vocab_size(true).max(past_added),
+        vocab_size: vocab.values().max().map_or(0, |&id| id as usize + 1),
         inner,
         pieces,
         special,
@@ -41,7 +41,7 @@ fn read(file: &Path) -> Result<tokenizers::Tokenizer> {
             .with_source(e)
             .with_hint("fetch tokenizer.json together with the weights; a folder with only tokenizer.model has to be converted first")
     })?;
-    tokenizers::Tokenizer::from_bytes(&bytes).map_err(|e| broken(file).with_source(e))
+    caught(|| tokenizers::Tokenizer::from_bytes(&bytes)).map_err(|e| broken(file).with_source(e))
 }
 
 fn broken(file: &Path) -> Error {

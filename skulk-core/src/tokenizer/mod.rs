@@ -17,6 +17,7 @@ mod stop;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use detokenizer::Detokenizer;
 pub use stop::StopMatcher;
@@ -77,7 +78,7 @@ impl Tokenizer {
     /// # Errors
     /// [`ErrorKind::TokenizerInvalid`] when the tokenizer's own rules fail on the text.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<TokenId>> {
-        let encoding = self.inner.encode_fast(text, add_special).map_err(|e| {
+        let encoding = caught(|| self.inner.encode_fast(text, add_special)).map_err(|e| {
             Error::new(ErrorKind::TokenizerInvalid, "the tokenizer failed on a text")
                 .with_source(e)
                 .with_hint("the tokenizer's rules are inconsistent: fetch the checkpoint again")
@@ -160,6 +161,11 @@ impl Tokenizer {
     fn strip_spaces(&self) -> usize {
         self.pieces.strip_spaces()
     }
+}
+
+/// What the `tokenizers` crate does, which panics over some files that it should refuse.
+fn caught<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err("the tokenizers crate panicked".into()))
 }
 
 impl fmt::Debug for Tokenizer {

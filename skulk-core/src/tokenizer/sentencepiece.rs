@@ -2,13 +2,13 @@
 //!
 //! llama.cpp encodes such a vocabulary (`tokenizer.ggml.model = "llama"`) by joining, again and
 //! again, the two neighbouring pieces whose concatenation is the token of highest score, the
-//! leftmost of equals. The `tokenizers` crate wants a ranked list of merges instead. Any pair of
-//! tokens that concatenate to a token is a candidate, but only one pair per token can ever occur:
-//! joins inside a stretch of text happen in the same order whatever surrounds it, so a token
-//! arises in any text exactly as it does in a text of its own. Encoding each token on its own
-//! therefore yields the complete list, with less than half of the candidates.
-
-use std::thread;
+//! leftmost of equals. The `tokenizers` crate wants a ranked list of merges instead: here every
+//! pair of tokens whose concatenation is a token, ranked by that token's score, as transformers
+//! ranks them when it converts such vocabularies.
+//!
+//! Ranks cannot say "leftmost" of different tokens with equal scores, which vocabularies have for
+//! runs of spaces. Among them, the pair with the longer left side comes first: what was joined last
+//! then goes on to grow, and since that is the leftmost run, the result is the same.
 
 use tokenizers::models::bpe::{BPE, Merges, Vocab};
 use tokenizers::normalizers::{Prepend, Replace, Sequence};
@@ -17,15 +17,15 @@ use tokenizers::{NormalizerWrapper, Tokenizer};
 use super::gguf::Built;
 use super::parts::{Parts, invalid};
 use super::pieces::Pieces;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 
-/// Longer tokens get no merge. Real vocabularies stay far below (Gemma 3: 48 bytes), and encoding
-/// a token on its own takes quadratic time.
-const LONGEST: usize = 512;
+/// Longer tokens get no merge. Real vocabularies stay far below (Llama 2: 48 bytes), and the splits of a token take
+/// quadratic time and memory.
+const LONGEST: usize = 256;
 
 pub(super) fn build(parts: &Parts) -> Result<Built> {
     let (vocab, duplicates) = parts.vocab();
-    let merges = merges(parts, &vocab)?;
+    let merges = merges(parts, &vocab);
     let space_prefix = parts.add_space_prefix.unwrap_or(true);
     let bytes = (0..=u8::MAX).all(|byte| vocab.contains_key(&format!("<0x{byte:02X}>")));
     let unknown = usize::try_from(parts.unknown.unwrap_or(0)).ok();
@@ -58,100 +58,23 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
     Ok(Built { inner, pieces: Pieces::sentencepiece(space_prefix), duplicates, add_bos: true })
 }
 
-/// The last join of each token that joins can produce, in order of score, then id.
-fn merges(parts: &Parts, vocab: &Vocab) -> Result<Merges> {
-    let splits = splits(parts, vocab)?;
-    let score = |id: usize| parts.scores.get(id).copied().unwrap_or(0.0);
-    let mut order: Vec<u32> =
-        (0_u32..).zip(&splits).filter_map(|(id, &split)| (split > 0).then_some(id)).collect();
-    order.sort_by(|&a, &b| score(b as usize).total_cmp(&score(a as usize)));
-    let pairs = order.into_iter().map(|id| {
-        let (left, right) = parts.tokens[id as usize].split_at(splits[id as usize] as usize);
-        (left.to_owned(), right.to_owned())
-    });
-    Ok(pairs.collect())
-}
-
-/// For each token, the length of the left side of its last join; 0 when joins do not produce it.
-fn splits(parts: &Parts, vocab: &Vocab) -> Result<Vec<u16>> {
-    let mut splits = vec![0; parts.tokens.len()];
-    let threads = thread::available_parallelism().map_or(1, |n| n.get().min(4));
-    let chunk = parts.tokens.len().div_ceil(threads).max(1);
-    let score = |text: &str| {
-        let id = *vocab.get(text)?;
-        Some(parts.scores.get(id as usize).copied().unwrap_or(0.0))
-    };
-    thread::scope(|scope| {
-        for (tokens, splits) in parts.tokens.chunks(chunk).zip(splits.chunks_mut(chunk)) {
-            let work = move || {
-                let mut joins = Joins::default();
-                for (token, split) in tokens.iter().zip(splits) {
-                    // llama.cpp also joins characters that are no tokens themselves. Here they
-                    // are bytes by then; no SentencePiece model has such a token.
-                    *split = joins
-                        .last_of(token, score)
-                        .filter(|&at| vocab.contains_key(&token[..at]))
-                        .filter(|&at| vocab.contains_key(&token[at..]))
-                        .and_then(|at| u16::try_from(at).ok())
-                        .unwrap_or(0);
-                }
-            };
-            thread::Builder::new().spawn_scoped(scope, work)?;
+/// Every way to join two tokens to a third, as ranked merges.
+fn merges(parts: &Parts, vocab: &Vocab) -> Merges {
+    let mut merges: Vec<(f32, &str, &str)> = Vec::new();
+    for (id, &token) in (0_u32..).zip(&parts.tokens) {
+        if token.len() > LONGEST || vocab.get(token) != Some(&id) {
+            continue;
         }
-        Ok(())
-    })
-    .map_err(|e: std::io::Error| {
-        Error::new(ErrorKind::OutOfMemory, "cannot start a thread to load the tokenizer")
-            .with_source(e)
-            .with_hint("raise the limit on threads or free memory")
-    })?;
-    Ok(splits)
-}
-
-/// The pieces of a token while they are joined; kept to reuse its memory.
-#[derive(Default)]
-struct Joins {
-    /// Where pieces begin, and the end.
-    borders: Vec<usize>,
-    /// The score of joining each piece with the next.
-    scores: Vec<Option<f32>>,
-}
-
-impl Joins {
-    /// The border of the last join when `token`, a token itself, is encoded on its own.
-    fn last_of(&mut self, token: &str, score: impl Fn(&str) -> Option<f32>) -> Option<usize> {
-        if token.len() > LONGEST {
-            return None;
-        }
-        self.borders.clear();
-        self.borders.extend(token.char_indices().map(|(at, _)| at));
-        self.borders.push(token.len());
-        self.scores.clear();
-        if self.borders.len() > 3 {
-            let pairs = self.borders.windows(3);
-            self.scores.extend(pairs.map(|pair| score(&token[pair[0]..pair[2]])));
-        }
-        while self.borders.len() > 3 {
-            let mut best: Option<(usize, f32)> = None;
-            for (at, score) in self.scores.iter().enumerate() {
-                if let Some(score) = *score
-                    && best.is_none_or(|(_, highest)| score > highest)
-                {
-                    best = Some((at, score));
-                }
-            }
-            let (at, _) = best?;
-            self.borders.remove(at + 1);
-            self.scores.remove(at);
-            if self.borders.len() > 3 {
-                let pairs = self.borders.windows(3).enumerate();
-                for (pair, borders) in pairs.skip(at.saturating_sub(1)).take(1 + at.min(1)) {
-                    self.scores[pair] = score(&token[borders[0]..borders[2]]);
-                }
-            }
-        }
-        (self.borders.len() == 3).then(|| self.borders[1])
+        let score = parts.scores.get(id as usize).copied().unwrap_or(0.0);
+        let splits = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));
+        let known = splits.filter(|(left, right)| vocab.contains_key(*left) && vocab.contains_key(*right));
+        merges.extend(known.map(|(left, right)| (score, left, right)));
     }
+    merges.sort_by(|a, b| {
+        let longer = |a: &str, b: &str| b.len().cmp(&a.len());
+        b.0.total_cmp(&a.0).then(longer(a.1, b.1)).then(longer(a.2, b.2))
+    });
+    merges.into_iter().map(|(_, left, right)| (left.to_owned(), right.to_owned())).collect()
 }
 
 #[cfg(test)]
@@ -179,6 +102,18 @@ mod tests {
         }
     }
 
+    fn agree(tokens: &[&str], scores: &[f32], texts: &[String]) {
+        let (tokens, scores) = (tokens.to_vec(), scores.to_vec());
+        let parts = Parts { model: "llama", tokens, scores, ..Parts::default() };
+        let tokenizer = gguf::build(&parts).unwrap();
+        for text in texts {
+            let escaped = format!("▁{}", text.replace(' ', "▁"));
+            let ids = tokenizer.encode(text, false).unwrap();
+            let found: Vec<_> = ids.iter().map(|&id| tokenizer.token_text(id).unwrap()).collect();
+            assert_eq!(found, by_definition(&parts.tokens, &parts.scores, &escaped), "{text:?}");
+        }
+    }
+
     #[test]
     fn merges_reproduce_the_definition() {
         let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/stories260K");
@@ -202,19 +137,20 @@ mod tests {
         // Scores as trained, and shuffled so that long tokens come before their parts.
         for shuffle in [1, 5, 77, 311] {
             let scores: Vec<f32> = (0..tokens.len()).map(|id| -((id * shuffle % 512) as f32)).collect();
-            let tokenizer = gguf::build(&Parts {
-                model: "llama",
-                tokens: tokens.clone(),
-                scores: scores.clone(),
-                ..Parts::default()
-            });
-            let tokenizer = tokenizer.unwrap();
-            for text in &texts {
-                let escaped = format!("▁{}", text.replace(' ', "▁"));
-                let ids = tokenizer.encode(text, false).unwrap();
-                let found: Vec<_> = ids.iter().map(|&id| tokenizer.token_text(id).unwrap()).collect();
-                assert_eq!(found, by_definition(&tokens, &scores, &escaped), "{text:?}");
-            }
+            agree(&tokens, &scores, &texts);
         }
+    }
+
+    /// In the order in which Llama 2 has them, all with one score.
+    #[test]
+    fn runs_of_spaces_grow_from_the_left() {
+        let runs = [2, 4, 8, 5, 16, 6, 12, 13, 10, 14, 3, 9, 7, 11, 15, 1].map(|n| "▁".repeat(n));
+        let mut tokens = vec!["<unk>", "<s>", "</s>", "▁in", "in", "\n", "i", "n"];
+        let mut scores: Vec<f32> = (0..tokens.len()).map(|id| -(id as f32)).collect();
+        tokens.extend(runs.iter().map(String::as_str));
+        scores.resize(tokens.len(), -1e9);
+        let runs = (0..70).map(|n| " ".repeat(n));
+        let texts: Vec<_> = runs.map(|run| format!("{run}in\n{run}\n{run}n{run}")).collect();
+        agree(&tokens, &scores, &texts);
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::folder::{Folder, Listed};
 use super::{VindexPart, VindexReader};
 use crate::bytes::ByteSize;
-use crate::error::{ErrorKind, Result};
-use crate::weights::{Checkpoint, io_error};
+use crate::error::Result;
+use crate::weights::Checkpoint;
 
 /// A part of a vindex that its folder holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl VindexReader {
     /// out.
     ///
     /// # Errors
-    /// [`ErrorKind::FileNotFound`] when the folder is gone, [`ErrorKind::FileIo`] when it cannot be read.
+    /// [`FileNotFound`](crate::ErrorKind::FileNotFound) when the folder is gone, [`FileIo`](crate::ErrorKind::FileIo) when it cannot be read.
     pub fn parts(&self) -> Result<Vec<PartInfo>> {
         let mut tensors = vec![0; self.files().len()];
         for tensor in self.tensors() {
@@ -47,47 +48,19 @@ impl VindexReader {
             }
         }
         let mut parts: BTreeMap<VindexPart, Vec<PartFile>> = BTreeMap::new();
-        for sub in ["", "layers/"] {
-            for (name, bytes) in self.list(sub)? {
-                let Some(part) = VindexPart::of(&name) else { continue };
-                let path = self.path().join(&name);
-                let open = self.files().iter().position(|file| file.path() == path);
-                let tensors = open.and_then(|at| tensors.get(at)).copied().unwrap_or(0);
-                parts.entry(part).or_default().push(PartFile { name, bytes: ByteSize(bytes), tensors });
-            }
+        for Listed { name, part, path, len } in Folder::new(self.path()).list()? {
+            let Some(part) = part else { continue };
+            let open = self.files().iter().position(|file| file.path() == path);
+            let tensors = open.and_then(|at| tensors.get(at)).copied().unwrap_or(0);
+            parts.entry(part).or_default().push(PartFile { name, bytes: ByteSize(len), tensors });
         }
         Ok(parts
             .into_iter()
-            .map(|(part, mut files)| {
-                files.sort_by(|a, b| a.name.cmp(&b.name));
+            .map(|(part, files)| {
                 let bytes = files.iter().map(|file| file.bytes).sum();
                 let tensors = files.iter().map(|file| file.tensors).sum();
                 PartInfo { part, files, bytes, tensors }
             })
             .collect())
-    }
-
-    /// Names and sizes of the regular files in the folder, or in one in it where that is there.
-    fn list(&self, sub: &str) -> Result<Vec<(String, u64)>> {
-        let folder = self.path().join(sub);
-        let entries = match std::fs::read_dir(&folder).map_err(|e| io_error(e, &folder, "list")) {
-            Err(e) if !sub.is_empty() && e.kind() == ErrorKind::FileNotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
-        let mut files = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(|e| io_error(e, &folder, "list"))?;
-            let path = entry.path();
-            let meta = match std::fs::metadata(&path).map_err(|e| io_error(e, &path, "inspect")) {
-                Ok(meta) => meta,
-                // A link that leads nowhere, or a file that was removed meanwhile.
-                Err(e) if e.kind() == ErrorKind::FileNotFound => continue,
-                Err(e) => return Err(e),
-            };
-            if let (true, Some(name)) = (meta.is_file(), entry.file_name().to_str()) {
-                files.push((format!("{sub}{name}"), meta.len()));
-            }
-        }
-        Ok(files)
     }
 }

@@ -21,7 +21,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{invalid, truncated};
+use super::{invalid, number, truncated};
+use crate::arch::MAX_LAYERS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::MappedFile;
@@ -224,10 +225,6 @@ fn after(number: u32) -> usize {
     (number as usize).saturating_add(1)
 }
 
-fn number(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
-}
-
 fn pair(bytes: &[u8; PAIR]) -> (TokenId, f32) {
     (TokenId(number(bytes, 0)), f32::from_bits(number(bytes, 4)))
 }
@@ -250,6 +247,11 @@ fn layers(bytes: &[u8], path: &Path) -> Result<(usize, Vec<Range<usize>>)> {
     // Of each layer there is at least its number of features.
     if size - HEADER < 4 * n {
         return Err(truncated(HEADER, 4 * n, size, path).with("field", "layers"));
+    }
+    if n > MAX_LAYERS as u64 {
+        return Err(
+            invalid(format!("expected at most {MAX_LAYERS} layers, found {n}"), path).with("offset", 8)
+        );
     }
     let record = PAIR as u64 * (top_k + 1);
     let mut layers = Vec::with_capacity(n as usize);

@@ -1,5 +1,7 @@
 //! Which files does a vindex have, and which part of a model is in each?
 
+use crate::macros::closed_set;
+
 /// What makes a folder a vindex.
 pub(crate) const INDEX: &str = "index.json";
 /// Where the tensors of most files lie.
@@ -28,60 +30,45 @@ pub(crate) fn layer_file(layer: usize) -> String {
     format!("layers/layer_{layer:02}.weights")
 }
 
-macro_rules! parts {
-    ($($(#[$doc:meta])* $name:ident = $label:literal;)*) => {
-        /// A part of a vindex: files that slices have or lack together.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[non_exhaustive]
-        pub enum VindexPart { $($(#[$doc])* $name,)* }
-
-        impl VindexPart {
-            /// Every part.
-            pub const ALL: &'static [VindexPart] = &[$(VindexPart::$name,)*];
-
-            /// The stable name, e.g. `gate`.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(VindexPart::$name => $label,)* }
-            }
-        }
-    };
-}
-
-parts! {
-    /// `index.json` and hashes: in every folder.
-    Index = "index";
-    /// `embeddings.bin`.
-    Embeddings = "embed";
-    /// `norms.bin`.
-    Norms = "norms";
-    /// `attn_weights*`.
-    Attention = "attn";
-    /// `gate_vectors*`.
-    Gate = "gate";
-    /// `down_meta.bin`, in version 1 `down_meta.jsonl`.
-    DownMeta = "down_meta";
-    /// Up and down projections, or gate, up and down together.
-    Ffn = "ffn";
-    /// Down projections by feature: `down_features*`.
-    DownFeatures = "down_features";
-    /// `layers/layer_NN.weights`.
-    ExpertLayers = "expert_layers";
-    /// `lm_head*`.
-    Head = "lm_head";
-    /// `router_weights.bin`.
-    Router = "router";
-    /// `ple_weights.bin`: per-layer embeddings.
-    PerLayerEmbeddings = "ple";
-    /// `tokenizer.json`, `tokenizer_config.json`, `generation_config.json`, `chat_template.jinja`.
-    Tokenizer = "tokenizer";
-    /// `weight_manifest.json`.
-    Manifest = "manifest";
-    /// `feature_labels.json`, `feature_clusters.jsonl`, `relation_clusters.json`.
-    Labels = "labels";
-    /// `knn_store.bin`: facts that were inserted.
-    Knn = "knn";
-    /// `README.md`.
-    Readme = "readme";
+closed_set! {
+    /// A part of a vindex: files that slices have or lack together.
+    #[derive(PartialOrd, Ord)]
+    pub enum VindexPart {
+        /// `index.json` and hashes: in every folder.
+        Index = "index",
+        /// `embeddings.bin`.
+        Embeddings = "embed",
+        /// `norms.bin`.
+        Norms = "norms",
+        /// `attn_weights*`.
+        Attention = "attn",
+        /// `gate_vectors*`.
+        Gate = "gate",
+        /// `down_meta.bin`, in version 1 `down_meta.jsonl`.
+        DownMeta = "down_meta",
+        /// Up and down projections, or gate, up and down together.
+        Ffn = "ffn",
+        /// Down projections by feature: `down_features*`.
+        DownFeatures = "down_features",
+        /// `layers/layer_NN.weights`.
+        ExpertLayers = "expert_layers",
+        /// `lm_head*`.
+        Head = "lm_head",
+        /// `router_weights.bin`.
+        Router = "router",
+        /// `ple_weights.bin`: per-layer embeddings.
+        PerLayerEmbeddings = "ple",
+        /// `tokenizer.json`, `tokenizer_config.json`, `generation_config.json`, `chat_template.jinja`.
+        Tokenizer = "tokenizer",
+        /// `weight_manifest.json`.
+        Manifest = "manifest",
+        /// `feature_labels.json`, `feature_clusters.jsonl`, `relation_clusters.json`.
+        Labels = "labels",
+        /// `knn_store.bin`: facts that were inserted.
+        Knn = "knn",
+        /// `README.md`.
+        Readme = "readme",
+    }
 }
 
 impl VindexPart {

@@ -1,7 +1,7 @@
-//! Which files of the folder may be opened? Those in it, and no others.
+//! Which files of the folder may be opened? Those whose names lie in it; links are followed.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use super::{VindexPart, invalid};
 use crate::error::{Error, ErrorKind, Result};
@@ -49,28 +49,18 @@ impl Folder {
         Self { path: path.to_owned(), files: Vec::new(), by_name: BTreeMap::new() }
     }
 
-    /// Where a file of that name lies; `None` where there is none.
-    fn find(&self, name: &str, named_by: &str) -> Result<Option<PathBuf>> {
-        let outside = |found: String| {
-            invalid(format!("expected files inside the folder, found {found}"), &self.path.join(named_by))
-                .with("found", name)
-        };
-        let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
-        if !inside || name.is_empty() {
-            return Err(outside(format!("the path {name:?}")));
+    /// Where a file of that name would lie.
+    fn path_of(&self, name: &str, named_by: &str) -> Result<PathBuf> {
+        if leads_out(name) {
+            let message = format!("expected files inside the folder, found the path {name:?}");
+            return Err(invalid(message, &self.path.join(named_by)).with("found", name));
         }
-        let path = self.path.join(name);
-        match leads_out(&self.path, &path) {
-            Ok(None) => Ok(Some(path)),
-            Ok(Some(target)) => Err(outside(format!("a link to {}", target.display()))),
-            Err(e) if e.kind() == ErrorKind::FileNotFound => Ok(None),
-            Err(e) => Err(e),
-        }
+        Ok(self.path.join(name))
     }
 
     /// A JSON file's text; `None` where there is none.
     pub(super) fn text(&self, name: &str) -> Result<Option<(Vec<u8>, PathBuf)>> {
-        let Some(path) = self.find(name, name)? else { return Ok(None) };
+        let path = self.path_of(name, name)?;
         Ok(read_bytes(&path, ErrorKind::CheckpointInvalid)?.map(|text| (text, path)))
     }
 
@@ -79,19 +69,19 @@ impl Folder {
         if let Some(&file) = self.by_name.get(name) {
             return Ok(file);
         }
-        let file = match self.find(name, named_by)? {
-            Some(path) => {
-                self.files.push(MappedFile::open(path)?);
+        let file = match MappedFile::open(self.path_of(name, named_by)?) {
+            Ok(file) => {
+                self.files.push(file);
                 Some(self.files.len() - 1)
             }
-            None => None,
+            Err(e) if e.kind() == ErrorKind::FileNotFound => None,
+            Err(e) => return Err(e),
         };
         self.by_name.insert(name.to_owned(), file);
         Ok(file)
     }
 
-    /// Regular files of the folder and of `layers/`, by name; of those that are a vindex's, links are followed, which
-    /// must not lead out.
+    /// Regular files of the folder and of `layers/`, by name.
     pub(super) fn list(&self) -> Result<Vec<Listed>> {
         let mut names = names(&self.path)?;
         if self.path.join(LAYERS).is_dir() {
@@ -101,12 +91,8 @@ impl Folder {
         let mut files = Vec::new();
         for name in names {
             let part = VindexPart::of(&name);
-            let path = match part {
-                Some(_) => self.find(&name, &name)?,
-                None => Some(self.path.join(&name)),
-            };
+            let path = self.path.join(&name);
             // A link to nowhere is no file.
-            let Some(path) = path else { continue };
             let Ok(meta) = std::fs::metadata(&path) else { continue };
             if meta.is_file() {
                 files.push(Listed { name, part, path, len: meta.len() });

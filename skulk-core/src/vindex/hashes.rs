@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Component, Path};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::files::HASHES;
 use super::invalid;
 use crate::error::{ErrorKind, Result};
-use crate::weights::safetensors::read_bytes;
+use crate::weights::safetensors::{leads_out, read_bytes};
 
 /// Bytes that have a hash of their own, so that damage can be told apart from what is whole.
 pub(crate) const CHUNK: u64 = 16 << 20;
@@ -143,9 +143,7 @@ impl FileHashes {
 
 /// What is wrong with a name that is no path in the folder.
 fn wrong_name(name: &str) -> Option<String> {
-    let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
-    (!inside || name.is_empty() || name.contains('\\'))
-        .then(|| format!("expected files inside the folder, found the path {name:.200?}"))
+    leads_out(name).then(|| format!("expected files inside the folder, found the path {name:.200?}"))
 }
 
 /// Hashes a file, of which it is given one piece after the other.

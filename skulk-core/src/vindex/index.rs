@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::ranges::Ranges;
 use crate::arch::MAX_LAYERS;
 use crate::error::{Error, ErrorKind, Result};
+use crate::macros::closed_set;
 use crate::weights::DType;
 
 /// Versions that are read.
@@ -139,6 +140,7 @@ pub struct VindexSource {
 
 /// `layer_bands`: first and last layer of each band, both inside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct VindexBands {
     /// Layers that deal with syntax.
     pub syntax: [usize; 2],
@@ -148,38 +150,26 @@ pub struct VindexBands {
     pub output: [usize; 2],
 }
 
-/// How much of a model was extracted, each level being a part of the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum VindexLevel {
-    /// Gate vectors, embeddings, and what features mean.
-    #[default]
-    Browse,
-    /// Attention and norms too.
-    Attention,
-    /// All that generation takes.
-    Inference,
-    /// Everything.
-    All,
-}
-
-impl VindexLevel {
-    /// Every level, the smallest first.
-    pub const ALL: [Self; 4] = [Self::Browse, Self::Attention, Self::Inference, Self::All];
-
-    /// The stable name: `browse`, `attention`, `inference` or `all`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Browse => "browse",
-            Self::Attention => "attention",
-            Self::Inference => "inference",
-            Self::All => "all",
-        }
+closed_set! {
+    /// How much of a model was extracted, each level being a part of the next.
+    #[derive(PartialOrd, Ord, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum VindexLevel {
+        /// Gate vectors, embeddings, and what features mean.
+        #[default]
+        Browse = "browse",
+        /// Attention and norms too.
+        Attention = "attention",
+        /// All that generation takes.
+        Inference = "inference",
+        /// Everything.
+        All = "all",
     }
 }
 
 /// How weights beside gate vectors and embeddings are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum VindexQuant {
     /// As floats.
     None,
@@ -189,6 +179,7 @@ pub enum VindexQuant {
 
 /// A layer's gate vectors in `gate_vectors.bin`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct VindexLayer {
     /// The layer.
     pub layer: usize,
@@ -340,6 +331,22 @@ impl VindexIndex {
     /// The mixture of experts, where the model has one.
     pub fn moe(&self) -> Option<&VindexMoe> {
         self.model_config.as_ref()?.moe.as_ref()
+    }
+
+    /// The layers that have features, in order.
+    pub fn feature_layers(&self) -> Vec<usize> {
+        let layers = self.layers.iter().filter(|layer| layer.num_features > 0);
+        let mut layers: Vec<_> = layers.map(|layer| layer.layer).collect();
+        layers.sort_unstable();
+        layers
+    }
+
+    /// Which layers count as syntax, knowledge and output: as the index says, else as [`VindexBands::of`] does, else
+    /// all of them as each.
+    pub fn bands(&self) -> VindexBands {
+        self.layer_bands
+            .or_else(|| VindexBands::of(&self.family, self.num_layers))
+            .unwrap_or_else(|| VindexBands::whole(self.num_layers))
     }
 
     /// Whether a layer's gate vectors only sum up its experts: each has another number of them than it has features.

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::{invalid, truncated};
+use super::{invalid, number, truncated};
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::DType;
+use crate::weights::{DType, MappedFile};
 
 /// What every file starts with. LARQL's documents print the number that these bytes are byte-swapped.
 const MAGIC: &[u8] = b"LYRW";
@@ -12,11 +12,13 @@ const MAGIC: &[u8] = b"LYRW";
 pub(super) const FIXED: usize = 24;
 /// Bytes of one entry of the table that follows.
 const ENTRY: usize = 32;
-/// Upper bound for sizes, far above real models.
+/// Upper bounds for sizes and entries, far above real models.
 const MAX_SIZE: u32 = 1 << 28;
+const MAX_ENTRIES: usize = 1 << 16;
 
 /// The checked header of one layer's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LayerHeader {
     /// How all of its matrices are stored.
     pub dtype: DType,
@@ -31,6 +33,7 @@ pub struct LayerHeader {
 /// One expert's matrices, or those of a dense block, as byte ranges of the file. Of an expert that a slice lacks, both
 /// lengths are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LayerEntry {
     /// Offset of the gate rows, behind which the up rows lie: `[2 · intermediate, hidden]`, rows as they are, or
     /// padded.
@@ -86,6 +89,15 @@ impl LayerHeader {
         FIXED as u64 + u64::from(number(fixed, 12)) * ENTRY as u64
     }
 
+    /// Reads a file's header.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), and [`ErrorKind::FileIo`].
+    pub(super) fn read(file: &MappedFile) -> Result<Self> {
+        let size = Self::size(&file.read_start(FIXED as u64)?).min(Self::bytes_of(MAX_ENTRIES));
+        Self::parse(&file.read_start(size)?, file.len(), file.path())
+    }
+
     /// Reads the header from a file's first bytes; `file_len` is the whole file's length. The `path` only serves
     /// messages.
     ///
@@ -108,6 +120,10 @@ impl LayerHeader {
         }
         let dtype = dtype(number(bytes, 8)).map_err(|e| e.with("file", path.display()).with("offset", 8))?;
         let size = Self::size(bytes);
+        if size <= file_len && size > Self::bytes_of(MAX_ENTRIES) {
+            let message = format!("expected at most {MAX_ENTRIES} entries, found {}", number(bytes, 12));
+            return Err(invalid(message, path).with("offset", 12));
+        }
         if size > have {
             return Err(truncated(FIXED as u64, size - FIXED as u64, have, path));
         }
@@ -189,10 +205,6 @@ impl LayerHeader {
         }
         Ok(())
     }
-}
-
-fn number(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
 }
 
 fn entry(bytes: &[u8; ENTRY]) -> LayerEntry {

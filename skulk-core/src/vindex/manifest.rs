@@ -14,6 +14,7 @@ pub(super) const LEGACY_WEIGHTS: &str = "model_weights.bin";
 
 /// An entry of `weight_manifest.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct WeightEntry {
     /// The tensor's name.
     pub key: String,
@@ -46,6 +47,7 @@ pub enum WeightKind {
 
 /// An entry of the manifest of one quantised file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct QuantEntry {
     /// The tensor's name.
     pub key: String,

@@ -14,6 +14,7 @@ mod index;
 mod layer_file;
 mod manifest;
 pub(crate) mod parts;
+mod pieces;
 mod place;
 mod progress;
 mod ranges;
@@ -44,9 +45,7 @@ pub(crate) use files::INDEX;
 use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
-
-/// Rows of quantised matrices are padded to whole multiples of this many elements.
-pub(crate) const PADDED: usize = 256;
+pub(crate) use crate::weights::PADDED;
 
 /// `Ok` for a number of threads that can be had.
 pub(crate) fn check_threads(threads: usize) -> Result<()> {
@@ -57,6 +56,11 @@ pub(crate) fn check_threads(threads: usize) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidArgument, format!("expected 1 to {MOST} threads, found {threads}"))
         .with("field", "threads")
         .with_hint("use the number of cores you want to give to this"))
+}
+
+/// The number of 32 bits at an offset; 0 behind the end.
+fn number(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
 }
 
 /// The folder is no vindex.

@@ -1,12 +1,32 @@
 //! How far is an extraction, a slice or a verification?
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::VindexPart;
 use crate::bytes::ByteSize;
 
-/// Called with how far some work on a folder is.
-pub type VindexCallback = Arc<dyn Fn(&VindexProgress) + Send + Sync>;
+/// What is told how far some work on a folder is.
+#[derive(Clone)]
+pub struct VindexCallback(Arc<dyn Fn(&VindexProgress) + Send + Sync>);
+
+impl VindexCallback {
+    /// Calls `callback`, from any thread.
+    pub fn new(callback: impl Fn(&VindexProgress) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(callback))
+    }
+
+    /// Tells it.
+    pub fn tell(&self, progress: &VindexProgress) {
+        (self.0)(progress);
+    }
+}
+
+impl fmt::Debug for VindexCallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("VindexCallback")
+    }
+}
 
 /// How far some work on a folder is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -69,7 +69,7 @@ impl VindexReader {
     /// # Errors
     /// [`ErrorKind::FileNotFound`] without an `index.json`; [`ErrorKind::ConfigInvalid`] when it breaks the format;
     /// [`ErrorKind::CheckpointInvalid`] for versions other than 1 and 2, for manifests, headers and file sizes that
-    /// break the format or disagree, and for files that lead out of the folder;
+    /// break the format or disagree, and for names that lead out of the folder;
     /// [`ErrorKind::CheckpointTruncated`] when a file ends before what it is to hold;
     /// [`ErrorKind::DTypeUnsupported`] for unknown quantisations; [`ErrorKind::FileIo`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {

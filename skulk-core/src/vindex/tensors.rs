@@ -153,7 +153,7 @@ impl<'a> Tensors<'a> {
         let Some(file) = self.folder.open(EMBEDDINGS, INDEX)? else { return Ok(()) };
         let (rows, width) = (self.index.vocab_size, self.index.hidden_size);
         let (len, path) = self.file(file)?;
-        let dtype = whole(len, (rows * width) as u64, path)?;
+        let dtype = whole(len, rows as u128 * width as u128, path)?;
         self.add("embed_tokens.weight".to_owned(), dtype, vec![rows, width], file, 0, len)
     }
 
@@ -236,11 +236,13 @@ impl<'a> Tensors<'a> {
 }
 
 /// The type of a file of so many floats, by its length.
-fn whole(len: u64, elements: u64, path: PathBuf) -> Result<DType> {
-    match len {
-        _ if len == elements * 4 => Ok(DType::F32),
-        _ if len == elements * 2 => Ok(DType::F16),
-        _ if len < elements * 2 => Err(truncated(0, elements * 2, len, &path)),
+fn whole(len: u64, elements: u128, path: PathBuf) -> Result<DType> {
+    match u128::from(len) {
+        bytes if bytes == elements * 4 => Ok(DType::F32),
+        bytes if bytes == elements * 2 => Ok(DType::F16),
+        bytes if bytes < elements * 2 => {
+            Err(truncated(0, u64::try_from(elements * 2).unwrap_or(u64::MAX), len, &path))
+        }
         _ => Err(invalid(
             format!("expected a file of {elements} floats of 4 or 2 bytes, found {len} bytes"),
             &path,

@@ -1,33 +1,26 @@
 //! Shall weights stay in their file's map, or be read into memory of their own?
 
 use crate::bytes::ByteSize;
+use crate::macros::closed_set;
 
-/// Where the weights of engines that use them in place lie. Logits do not depend on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Memory {
-    /// [`Resident`](Self::Resident) for a shard whose weights and keys and values leave a tenth of
-    /// the machine's memory (of the container's, where it has a limit) available; otherwise
-    /// [`Mapped`](Self::Mapped).
-    #[default]
-    Auto,
-    /// Pages of the file, which the system may drop and read again, and which all processes share.
-    Mapped,
-    /// Read once into anonymous memory, in huge pages where the system has them, through which
-    /// weights stream faster. What was read leaves the page cache, so that it does not exist twice.
-    Resident,
+closed_set! {
+    /// Where the weights of engines that use them in place lie. Logits do not depend on it.
+    #[derive(Default)]
+    pub enum Memory {
+        /// [`Resident`](Self::Resident) for a shard whose weights and keys and values leave a tenth of
+        /// the machine's memory (of the container's, where it has a limit) available; otherwise
+        /// [`Mapped`](Self::Mapped).
+        #[default]
+        Auto = "auto",
+        /// Pages of the file, which the system may drop and read again, and which all processes share.
+        Mapped = "mapped",
+        /// Read once into anonymous memory, in huge pages where the system has them, through which
+        /// weights stream faster. What was read leaves the page cache, so that it does not exist twice.
+        Resident = "resident",
+    }
 }
 
 impl Memory {
-    /// The stable name: `auto`, `mapped` or `resident`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Memory::Auto => "auto",
-            Memory::Mapped => "mapped",
-            Memory::Resident => "resident",
-        }
-    }
-
     /// What [`Auto`](Self::Auto) means for a shard that will take `needed` bytes.
     pub(crate) fn for_shard(needed: ByteSize) -> Self {
         available_memory().map_or(Memory::Mapped, |(available, total)| choose(available, total, needed))

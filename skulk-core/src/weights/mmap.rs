@@ -7,14 +7,13 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Read;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use memmap2::{Mmap, MmapOptions};
 
-use super::resident::{Image, Piece};
+use super::resident::{Image, Piece, read_at};
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -125,11 +124,18 @@ impl MappedFile {
         held.iter().filter(|(_, mapping)| mapping.strong_count() > 0).map(|((_, len), _)| len).sum()
     }
 
-    /// Reads the first bytes, at most `len`, without mapping them.
+    /// Reads the first bytes, at most `len` and as many as there are, without mapping them.
     pub(crate) fn read_start(&self, len: u64) -> Result<Vec<u8>> {
-        let mut start = Vec::new();
-        let file = open_regular(&self.path)?;
-        file.take(len).read_to_end(&mut start).map_err(|e| io_error(e, &self.path, "read"))?;
+        let mut start = vec![0; self.check(0, len.min(self.len))?];
+        let mut at = 0;
+        while let Some(rest) = start.get_mut(at..).filter(|rest| !rest.is_empty()) {
+            match read_at(&self.file, rest, at as u64) {
+                Ok(0) => return Err(truncated(&self.path, 0, len, at as u64)),
+                Ok(n) => at += n,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(io_error(e, &self.path, "read")),
+            }
+        }
         Ok(start)
     }
 
@@ -207,17 +213,27 @@ impl Deref for Mapping {
     }
 }
 
-/// Opens a regular file for reading. Its kind is checked before: opening a pipe would wait for a
-/// writer.
+/// Opens a regular file for reading. The kind is that of the file that was opened; a pipe is opened without waiting for
+/// a writer.
 pub(crate) fn open_regular(path: &Path) -> Result<File> {
-    let meta = std::fs::metadata(path).map_err(|e| io_error(e, path, "inspect"))?;
-    if !meta.is_file() {
+    let mut options = File::options();
+    options.read(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, NO_WAIT);
+    let file = options.open(path).map_err(|e| io_error(e, path, "open"))?;
+    if !file.metadata().map_err(|e| io_error(e, path, "inspect"))?.is_file() {
         return Err(Error::new(ErrorKind::FileIo, "expected a regular file, found something else")
             .with("file", path.display())
             .with_hint("give the path of the weight file itself, or of the folder that holds it"));
     }
-    File::open(path).map_err(|e| io_error(e, path, "open"))
+    Ok(file)
 }
+
+/// `O_NONBLOCK`, which means nothing to regular files.
+#[cfg(target_os = "linux")]
+const NO_WAIT: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+#[cfg(all(unix, not(target_os = "linux")))]
+const NO_WAIT: i32 = 4;
 
 /// The file ends before the range does.
 pub(super) fn truncated(path: &Path, offset: u64, len: u64, size: u64) -> Error {

@@ -22,6 +22,7 @@ pub(crate) use memory::{available_memory, total_memory};
 pub use mmap::MappedFile;
 pub(crate) use mmap::io_error;
 pub use open::open_checkpoint;
+pub(crate) use region::PADDED;
 pub use region::Region;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -29,6 +30,7 @@ use crate::vindex::VindexMetadata;
 
 /// One tensor as its file's header describes it; nothing is mapped yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TensorInfo {
     /// The tensor's name in the checkpoint's own spelling.
     pub name: String,
@@ -42,6 +44,20 @@ pub struct TensorInfo {
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
+}
+
+impl TensorInfo {
+    /// A tensor whose `len` bytes lie at `offset` of the checkpoint's file of that number.
+    pub fn new(
+        name: impl Into<String>,
+        dtype: DType,
+        shape: impl Into<Vec<usize>>,
+        file: usize,
+        offset: u64,
+        len: u64,
+    ) -> Self {
+        Self { name: name.into(), dtype, shape: shape.into(), file, offset, len }
+    }
 }
 
 /// What the checkpoint says about the model, in its own format.

@@ -11,8 +11,8 @@ use super::{DType, Memory, TensorInfo};
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result, ShapeDetail};
 
-/// What formats with padded rows pad them to.
-const PADDED: usize = 256;
+/// Formats with padded rows pad them to whole multiples of this many elements.
+pub(crate) const PADDED: usize = 256;
 
 /// One tensor, mapped or [resident](Self::resident). Cloning shares its memory, which is given back
 /// with the last clone.

@@ -216,12 +216,12 @@ fn let_go(file: &File, offset: u64, len: u64) {
 }
 
 #[cfg(unix)]
-fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<usize> {
+pub(super) fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<usize> {
     std::os::unix::fs::FileExt::read_at(file, bytes, offset)
 }
 
 #[cfg(windows)]
-fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<usize> {
+pub(super) fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<usize> {
     std::os::windows::fs::FileExt::seek_read(file, bytes, offset)
 }
 

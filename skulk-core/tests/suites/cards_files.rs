@@ -38,6 +38,19 @@ fn shipped_cards_are_the_references() {
     assert_eq!(own, ["google/gemma-3-270m", "karpathy/stories260K"]);
 }
 
+#[test]
+fn the_cards_compiled_in_are_those_of_the_folder() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cards");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let cards: Vec<ModelCard> = files
+        .filter(|path| path.extension().is_some_and(|e| e == "toml"))
+        .map(|path| ModelCard::from_toml(&std::fs::read_to_string(path).unwrap()).unwrap())
+        .collect();
+    let library = CardLibrary::builtin();
+    assert_eq!(library.len(), cards.len());
+    assert!(cards.iter().all(|card| library.get(&card.model_id) == Some(card)));
+}
+
 /// The facts of the model in the repository are those of its card.
 #[test]
 fn the_embedded_model_is_as_its_card_says() {

@@ -41,10 +41,20 @@ pub fn checkpoints() -> Vec<PathBuf> {
 
 /// The real model, Gemma 3 270M Q4_K_M, where `tests/run` put it.
 pub fn gemma() -> Option<PathBuf> {
-    let named = std::env::var_os("SKULK_GEMMA_GGUF").map(PathBuf::from);
-    let path = named.unwrap_or_else(|| root().join(".cache/gemma-3-270m-q4_k_m.gguf"));
+    fetched("SKULK_GEMMA_GGUF", "gemma-3-270m-q4_k_m.gguf")
+}
+
+/// llama.cpp's own vocabularies with texts and their tokens, where `tests/run` put them.
+pub fn vocabularies() -> Option<PathBuf> {
+    fetched("SKULK_LLAMA_VOCABULARIES", "llama.cpp-vocabularies")
+}
+
+/// What `variable` names, or `name` in the cache.
+fn fetched(variable: &str, name: &str) -> Option<PathBuf> {
+    let named = std::env::var_os(variable).map(PathBuf::from);
+    let path = named.unwrap_or_else(|| root().join(".cache").join(name));
     if !path.exists() {
-        println!("skipped: no {}; set SKULK_GEMMA_GGUF", path.display());
+        println!("skipped: no {}; set {variable}", path.display());
         return None;
     }
     Some(path)

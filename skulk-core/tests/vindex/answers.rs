@@ -193,7 +193,7 @@ fn descriptions() {
     each("describe", |browser, _, reply, asked| {
         let mut options = DescribeOptions::default();
         if let Some(band) = asked.text("band") {
-            options.band = Band::ALL.into_iter().find(|b| b.as_str() == band).unwrap_or(Band::All);
+            options.band = band.parse().unwrap_or(Band::All);
         }
         options.limit = asked.number("limit").unwrap_or(options.limit);
         options.min_score = asked.number("min_score").unwrap_or(options.min_score);

@@ -245,20 +245,6 @@ fn truncated_files_are_refused() {
     }
 }
 
-/// A link in the folder must not make other files of the machine readable.
-#[cfg(unix)]
-#[test]
-fn links_out_of_the_folder_are_refused() {
-    for file in ["down_meta.bin", "feature_labels.json"] {
-        let (folder, other) = (folder(), tempfile::tempdir().unwrap());
-        std::fs::write(other.path().join("secret"), "{}").unwrap();
-        let _ = std::fs::remove_file(folder.path().join(file));
-        std::os::unix::fs::symlink(other.path().join("secret"), folder.path().join(file)).unwrap();
-        let browser = VindexBrowser::open(folder.path(), 1).unwrap();
-        refused(browser.walk("a", &WalkOptions::default()), ErrorKind::CheckpointInvalid, "link");
-    }
-}
-
 #[test]
 fn gates_that_are_no_numbers_are_no_hits() {
     let folder = folder();

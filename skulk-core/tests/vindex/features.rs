@@ -11,10 +11,12 @@ use crate::{copy, is_computed, pairs, values};
 fn rows_by_features_are_columns_of_down() {
     for (made, source) in pairs() {
         let vindex = VindexReader::open(&made).unwrap();
-        if vindex.tensor("layers.0.mlp.down_features.weight").is_none() || !is_computed(&source) {
+        if !is_computed(&source) {
             continue;
         }
-        for layer in 0..vindex.index().num_layers {
+        let has_rows =
+            |layer: &usize| vindex.tensor(&format!("layers.{layer}.mlp.down_features.weight")).is_some();
+        for layer in (0..vindex.index().num_layers).filter(has_rows) {
             let tensor = |word| {
                 let region = vindex.region(&format!("layers.{layer}.mlp.{word}.weight")).unwrap();
                 (values(&region), region.shape()[0], region.row_len())
@@ -25,6 +27,10 @@ fn rows_by_features_are_columns_of_down() {
             let square = |of: &dyn Fn(usize) -> f32| (0..width * hidden).map(|i| of(i).powi(2)).sum::<f32>();
             let apart = square(&|i| at(i) - columns[i]) / square(&|i| columns[i]);
             assert!(features >= width && apart.sqrt() < 0.15, "{}: {apart}", made.display());
+        }
+        // Layers of experts have none, and of LARQL's mixtures at 4 bits nothing can be run.
+        if !(0..vindex.index().num_layers).all(|layer| has_rows(&layer)) {
+            continue;
         }
         let without = tempfile::tempdir().unwrap();
         copy(&made, without.path());

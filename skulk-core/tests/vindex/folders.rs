@@ -8,7 +8,7 @@ use skulk::{Checkpoint, DType, ErrorKind, VindexReader, open_checkpoint};
 use crate::{copy, expert_names, fixtures, is_summary, pairs, values};
 
 /// LARQL's rounding to f16: what is beyond 11 bits is cut off, and what is below the smallest normal number is zero.
-fn cut_to_f16(x: f32) -> f32 {
+pub(crate) fn cut_to_f16(x: f32) -> f32 {
     let size = f32::from_bits(x.abs().to_bits() & !0x1fff);
     if size < 2f32.powi(-14) { 0.0 } else { size.copysign(x) }
 }

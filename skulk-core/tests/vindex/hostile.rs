@@ -4,9 +4,10 @@ use std::path::Path;
 
 use rand_core::{RngCore, SeedableRng};
 use serde_json::{Value, json};
-use skulk::vindex::LayerHeader;
+use skulk::vindex::{DownMeta, LayerHeader};
 use skulk::{Checkpoint, ErrorKind, VindexReader};
 
+use crate::mixture::mixture;
 use crate::support::exercise;
 use crate::{copy, fixtures};
 
@@ -135,21 +136,52 @@ fn wrong_manifests_are_refused() {
     }
 }
 
-#[cfg(unix)]
+/// A file that begins with `start` and is all holes behind it.
+fn sparse(path: &Path, start: &[u8], len: u64) {
+    std::fs::write(path, start).unwrap();
+    std::fs::File::options().write(true).open(path).unwrap().set_len(len).unwrap();
+}
+
+/// A file without blocks costs nothing to make as large as one likes.
 #[test]
-fn links_must_stay_in_the_folder() {
-    for name in ["norms.bin", "gate_vectors.bin", "weight_manifest.json", "index.json"] {
-        let (folder, other) = (folder(), tempfile::tempdir().unwrap());
-        let (path, outside) = (folder.path().join(name), other.path().join(name));
-        std::fs::rename(&path, &outside).unwrap();
-        std::os::unix::fs::symlink(&outside, &path).unwrap();
-        refused(folder.path(), ErrorKind::CheckpointInvalid, "a link to");
-        // Within the folder a link is as good as a file.
-        std::fs::remove_file(&path).unwrap();
-        std::fs::rename(&outside, folder.path().join("kept")).unwrap();
-        std::os::unix::fs::symlink("kept", &path).unwrap();
-        VindexReader::open(folder.path()).unwrap();
+fn what_only_a_files_size_bounds_is_not_believed() {
+    const MANY: u32 = 1 << 20;
+    let numbers = |magic: &[u8; 4], numbers: &[u32]| {
+        [magic.to_vec(), numbers.iter().flat_map(|n| n.to_le_bytes()).collect()].concat()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    mixture(true, folder.path());
+    let layer = folder.path().join("layers/layer_00.weights");
+    sparse(&layer, &numbers(b"LYRW", &[1, 0, MANY, 4, 8]), 24 + 32 * u64::from(MANY));
+    refused(folder.path(), ErrorKind::CheckpointInvalid, "entries");
+
+    let meta = folder.path().join("down_meta.bin");
+    sparse(&meta, &numbers(b"TEMD", &[1, MANY, 2]), 16 + 4 * u64::from(MANY));
+    let error = DownMeta::parse(std::fs::read(&meta).unwrap(), &meta).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CheckpointInvalid, "{error}");
+    assert!(error.message().contains("layers"), "{error}");
+}
+
+/// Sizes that are each possible, and whose product is beyond 64 bits.
+#[test]
+fn products_of_sizes_do_not_overflow() {
+    const LARGE: usize = 1 << 28;
+    let folder = tempfile::tempdir().unwrap();
+    mixture(false, folder.path());
+    for name in ["gate_vectors.bin", "embeddings.bin", "weight_manifest.json"] {
+        std::fs::remove_file(folder.path().join(name)).unwrap();
     }
+    change(folder.path(), "index.json", |index| {
+        index["num_layers"] = json!(1024);
+        index["hidden_size"] = json!(LARGE);
+        index["model_config"]["moe"]["num_experts"] = json!(LARGE);
+        let layer = |layer| {
+            json!({ "layer": layer, "num_features": LARGE, "offset": 0, "length": 0,
+                    "num_experts": LARGE, "num_features_per_expert": 1 })
+        };
+        index["layers"] = (0..1024).map(layer).collect();
+    });
+    refused(folder.path(), ErrorKind::CheckpointTruncated, "router_weights.bin");
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod features;
 mod folders;
 mod generation;
 mod hostile;
+mod links;
 mod mixture;
 mod slice;
 mod verify;

@@ -454,17 +454,6 @@ fn folders_that_cannot_be_opened_are_verified_too() {
     }
 }
 
-#[cfg(unix)]
-#[test]
-fn links_that_lead_out_are_told() {
-    let (folder, other) = (folder(), tempfile::tempdir().unwrap());
-    std::fs::rename(folder.path().join("norms.bin"), other.path().join("norms.bin")).unwrap();
-    std::os::unix::fs::symlink(other.path().join("norms.bin"), folder.path().join("norms.bin")).unwrap();
-    let report = verify(folder.path());
-    let (_, _, message) = problem(&report, "norms.bin", VerifyKind::Format);
-    assert!(message.contains("a link to"), "{report}");
-}
-
 #[test]
 fn work_is_reported_and_ends_when_cancelled() {
     let folder = folder();

@@ -7,15 +7,21 @@ use skulk::Checkpoint;
 
 use crate::{fixtures, values};
 
-/// All tensors of a checkpoint as f32 in a safetensors folder of the source's configuration. `prefix` is put before
-/// names of the text model.
-pub(crate) fn safetensors(checkpoint: &dyn Checkpoint, source: &Path, prefix: &str, to: &Path) {
+/// All tensors of a checkpoint as f32, each number changed, in a safetensors folder of the source's configuration.
+/// `prefix` is put before names of the text model.
+pub(crate) fn safetensors(
+    checkpoint: &dyn Checkpoint,
+    source: &Path,
+    prefix: &str,
+    change: impl Fn(f32) -> f32,
+    to: &Path,
+) {
     let mut header = serde_json::Map::new();
     let mut data = Vec::new();
     for tensor in checkpoint.tensors() {
         let region = checkpoint.region(&tensor.name).unwrap();
         let start = data.len();
-        data.extend(values(&region).iter().flat_map(|x| x.to_le_bytes()));
+        data.extend(values(&region).iter().flat_map(|&x| change(x).to_le_bytes()));
         let name = if tensor.name.starts_with("lm_head") {
             tensor.name.clone()
         } else {

@@ -109,7 +109,8 @@ fn refuses_an_index_that_leads_out_of_the_folder() {
     write(outside.path(), "x.safetensors", &file(&[("a", "F32", &[1], &[1; 4])]));
     let absolute = outside.path().join("x.safetensors");
     let absolute = absolute.to_str().unwrap();
-    for name in [absolute, "../1.safetensors", "sub/../../1.safetensors", "", ".", "/"] {
+    for name in [absolute, "../1.safetensors", "sub/../../1.safetensors", "sub\\1.safetensors", "", ".", "/"]
+    {
         let folder = sharded(&[("a", name)]);
         assert_error(
             HfCheckpoint::open(folder.path()),
@@ -117,36 +118,6 @@ fn refuses_an_index_that_leads_out_of_the_folder() {
             &["weight_map", "inside the model's folder"],
         );
     }
-}
-
-#[cfg(unix)]
-#[test]
-fn follows_links_only_where_the_hub_cache_puts_them() {
-    use std::os::unix::fs::symlink;
-    let entries = [("a", "1.safetensors")];
-    let bytes = file(&[("a", "F32", &[1], &[1; 4])]);
-
-    let cache = tempfile::tempdir().unwrap();
-    let snapshot = cache.path().join("snapshots/0123");
-    let blobs = cache.path().join("blobs");
-    std::fs::create_dir_all(&snapshot).unwrap();
-    std::fs::create_dir_all(&blobs).unwrap();
-    write(&snapshot, "config.json", b"{}");
-    write(&blobs, "abcd", &bytes);
-    symlink("../../blobs/abcd", snapshot.join("1.safetensors")).unwrap();
-    write_index(&snapshot, &entries);
-    let checkpoint = HfCheckpoint::open(&snapshot).unwrap();
-    assert_eq!(checkpoint.region("a").unwrap().bytes(), [1; 4]);
-
-    let folder = folder();
-    write(cache.path(), "elsewhere", &bytes);
-    symlink(cache.path().join("elsewhere"), folder.path().join("1.safetensors")).unwrap();
-    write_index(folder.path(), &entries);
-    assert_error(
-        HfCheckpoint::open(folder.path()),
-        ErrorKind::CheckpointInvalid,
-        &["a link to", "elsewhere"],
-    );
 }
 
 #[test]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-PLAIN = {"F32": "<f4", "F16": "<f2"}
+PLAIN = ("F32", "F16")
 """Types that NumPy has, too."""
 DECODED = 1 << 22
 """Numbers that are decoded at a time: bounds memory beside the array's, and how long Ctrl-C waits."""
@@ -32,19 +32,10 @@ def numpy() -> ModuleType:
 def array(region: Region) -> NDArray[np.floating[Any]]:
     """The region's numbers: a read-only view of the file's map, or decoded to float32."""
     np = numpy()
-    dtype, shape, row_bytes = region.dtype(), region.shape(), region.row_bytes()
-    rows, width = prod(shape[:-1]), shape[-1] if shape else 1
-    if dtype not in PLAIN:
-        return _decoded(region, rows, width).reshape(shape)
-    numbers = np.dtype(PLAIN[dtype])
-    if rows * row_bytes == 0:
-        # What is empty cannot be mapped.
-        made = np.empty(shape, numbers)
-        made.flags.writeable = False
-        return made  # type: ignore[no-any-return]
-    stored = (rows, row_bytes // numbers.itemsize)
-    mapped = np.memmap(region.path(), numbers, "r", region.offset(), stored)
-    return np.asarray(mapped)[:, :width].reshape(shape)  # type: ignore[no-any-return]
+    if region.dtype() in PLAIN:
+        return np.asarray(region)  # type: ignore[no-any-return]
+    shape = region.shape()
+    return _decoded(region, prod(shape[:-1]), shape[-1] if shape else 1).reshape(shape)
 
 
 def _decoded(region: Region, rows: int, width: int) -> NDArray[np.float32]:

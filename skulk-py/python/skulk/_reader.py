@@ -38,8 +38,8 @@ class VindexReader:
 
     ``name in reader``, ``reader[name]``, ``len(reader)`` and ``list(reader)`` are about its tensors. Asking for what a
     slice lacks raises `TensorMissingError`, which names the part. Threads may share one; their searches take turns.
-    Pickled, it is its path, which is opened again. Files of an open folder may be replaced, but neither cut off nor
-    written to: their bytes are mapped.
+    Pickled, it is its path, which is opened again. Files of an open folder may be replaced or deleted, and arrays stay
+    what they were, but neither cut off nor written to: their bytes are mapped.
     """
 
     __slots__ = ("_index", "_tensors", "_threads", "_vindex")
@@ -196,19 +196,11 @@ class VindexReader:
 
         Raises `TensorMissingError` for what the folder lacks, ImportError without NumPy.
         """
-        return self._array(self._vindex.region(name))
+        return _arrays.array(self._vindex.region(name))
 
     def __getitem__(self, name: str) -> NDArray[np.floating[Any]]:
         """The same as `array`."""
         return self.array(name)
-
-    def _array(self, region: _skulk.Region) -> NDArray[np.floating[Any]]:
-        try:
-            return _arrays.array(region)
-        except (OSError, ValueError):
-            # The file is gone or was cut off, which the native module tells with its name.
-            _skulk.Vindex(self.path, self._threads)
-            raise
 
     def gates(self, layer: int) -> NDArray[np.floating[Any]]:
         """A layer's gate vectors, ``[features, hidden_size]``, all experts' behind each other; as `array` gives them.
@@ -216,7 +208,7 @@ class VindexReader:
         Raises `InvalidArgumentError` for a layer that the model does not have, `TensorMissingError` for one that the
         folder lacks, ImportError without NumPy.
         """
-        return self._array(self._vindex.gates(layer))
+        return _arrays.array(self._vindex.gates(layer))
 
     def embed(self, token: SupportsIndex | Iterable[SupportsIndex]) -> NDArray[np.float32]:
         """What enters the first layer for a token, ``[hidden_size]``, or for each of some, ``[tokens, hidden_size]``.

@@ -860,11 +860,11 @@ class Vindex:
 class Region:
     """One tensor's place and numbers, for `skulk.VindexReader`."""
 
-    def path(self) -> Path: ...
-    def offset(self) -> int: ...
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's view of the stored numbers, which keeps this alive; for types that NumPy has, too."""
     def dtype(self) -> str: ...
     def shape(self) -> tuple[int, ...]: ...
-    def row_bytes(self) -> int: ...
     def rows(self, start: int, stop: int) -> bytes:
         """Some rows as little-endian f32, behind each other."""
 
@@ -880,7 +880,7 @@ class Error(Exception):
     retry: Literal["never", "now", "after_replan"]
     """Whether trying again can help."""
     context: dict[str, str]
-    """The places the error concerns: file, tensor, field, …"""
+    """The places the error concerns: file, tensor, field, …; several of one name are separated by commas."""
     detail: dict[str, Any] | None
     """Typed facts where callers may branch on them: `needed` and `available` tokens of a context,
     the `expected` and `found` shape of a tensor, the `faults` of a card, or the `report` of a plan."""
@@ -889,10 +889,11 @@ class InvalidArgumentError(Error, ValueError):
     """An option or argument is outside its allowed values."""
 
 class FileNotFoundError(Error, builtins.FileNotFoundError):
-    """A file or folder does not exist."""
+    """A file or folder does not exist. `filename` is its path where one is known, `errno` is `errno.ENOENT`."""
 
 class FileIoError(Error, OSError):
-    """The operating system failed to read, map or write a file."""
+    """The operating system failed to read, map or write a file. `filename` is its path, `errno` the system's number,
+    where they are known."""
 
 class CheckpointInvalidError(Error):
     """A checkpoint file breaks its format."""

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::Source;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::tokenizer::Tokenizer;
 use crate::weights::Metadata;
-use crate::weights::safetensors::leads_out;
 
 /// What a folder may have; none of them is about weights.
 const NAMES: [&str; 6] = [
@@ -39,12 +38,11 @@ impl Source<'_> {
     /// template and the tokens that end a generation. The tokens named in [`config`](Self::config) count too.
     ///
     /// # Errors
-    /// [`ErrorKind::TokenizerInvalid`] when a GGUF file's vocabulary is missing, broken or of another kind;
-    /// [`ErrorKind::CheckpointInvalid`] when a file of the folder is a link out of it; [`ErrorKind::FileIo`].
+    /// [`ErrorKind::TokenizerInvalid`] when a GGUF file's vocabulary is missing, broken or of another kind.
     pub(crate) fn tokenizer_files(&self) -> Result<Vec<TokenizerFile>> {
         match self.checkpoint.metadata() {
-            Metadata::HuggingFace(metadata) => in_folder(&metadata.folder),
-            Metadata::Vindex(metadata) => in_folder(&metadata.configuration().folder),
+            Metadata::HuggingFace(metadata) => Ok(in_folder(&metadata.folder)),
+            Metadata::Vindex(metadata) => Ok(in_folder(&metadata.configuration().folder)),
             Metadata::Gguf(metadata) => {
                 let tokenizer = Tokenizer::from_checkpoint(self.checkpoint)?;
                 let template = metadata.opt_str("tokenizer.chat_template")?;
@@ -61,22 +59,7 @@ impl Source<'_> {
     }
 }
 
-fn in_folder(folder: &Path) -> Result<Vec<TokenizerFile>> {
-    let mut files = Vec::new();
-    for name in NAMES {
-        let path = folder.join(name);
-        if !path.exists() {
-            continue;
-        }
-        if let Some(target) = leads_out(folder, &path)? {
-            return Err(Error::new(
-                ErrorKind::CheckpointInvalid,
-                format!("expected a file inside the model's folder, found a link to {}", target.display()),
-            )
-            .with("file", path.display())
-            .with_hint("put the file itself into the folder"));
-        }
-        files.push(TokenizerFile { name, content: FileContent::Copy(path) });
-    }
-    Ok(files)
+fn in_folder(folder: &Path) -> Vec<TokenizerFile> {
+    let there = NAMES.map(|name| (name, folder.join(name))).into_iter().filter(|(_, path)| path.exists());
+    there.map(|(name, path)| TokenizerFile { name, content: FileContent::Copy(path) }).collect()
 }

@@ -160,18 +160,9 @@ impl<'a> Source<'a> {
 
     /// What is added to stored norms.
     fn added(&self, role: TensorRole) -> f32 {
-        use LayerTensor as T;
         let is_norm = match role {
             TensorRole::OutputNorm => true,
-            TensorRole::Layer { tensor, .. } => matches!(
-                tensor,
-                T::AttentionNorm
-                    | T::FfnNorm
-                    | T::PostAttentionNorm
-                    | T::PostFfnNorm
-                    | T::QueryNorm
-                    | T::KeyNorm
-            ),
+            TensorRole::Layer { tensor, .. } => is_norm(tensor),
             _ => false,
         };
         // Exact for stored values of at least 0.5. Below, where Gemma has hardly any, the last bit is rounded away;
@@ -227,22 +218,18 @@ fn has_bias(layer: &LayerSpec, tensor: LayerTensor) -> bool {
 }
 
 /// Whether checkpoints have it as a vector.
-fn is_vector(role: TensorRole) -> bool {
+fn is_norm(tensor: LayerTensor) -> bool {
     use LayerTensor as T;
+    matches!(
+        tensor,
+        T::AttentionNorm | T::FfnNorm | T::PostAttentionNorm | T::PostFfnNorm | T::QueryNorm | T::KeyNorm
+    )
+}
+
+fn is_vector(role: TensorRole) -> bool {
     match role {
         TensorRole::OutputNorm => true,
         TensorRole::Embedding | TensorRole::Head => false,
-        TensorRole::Layer { tensor, is_bias, .. } => {
-            is_bias
-                || matches!(
-                    tensor,
-                    T::AttentionNorm
-                        | T::FfnNorm
-                        | T::PostAttentionNorm
-                        | T::PostFfnNorm
-                        | T::QueryNorm
-                        | T::KeyNorm
-                )
-        }
+        TensorRole::Layer { tensor, is_bias, .. } => is_bias || is_norm(tensor),
     }
 }

@@ -105,9 +105,7 @@ pub(super) fn manifest(
 /// A layer's file with only some experts; `None`: the whole file. The table keeps an entry for each of the others,
 /// of length 0.
 pub(super) fn layer_file(file: &MappedFile, selection: &Selection) -> Result<Option<Vec<Piece>>> {
-    let fixed = file.read_start(FIXED as u64)?;
-    let start = file.read_start(LayerHeader::size(&fixed))?;
-    let header = LayerHeader::parse(&start, file.len(), file.path())?;
+    let header = LayerHeader::read(file)?;
     // A single entry is a dense block, or an expert that is never chosen among others.
     let takes = |(i, entry): (usize, &LayerEntry)| {
         !entry.is_absent() && (header.entries.len() == 1 || selection.has_expert(i))
@@ -116,9 +114,9 @@ pub(super) fn layer_file(file: &MappedFile, selection: &Selection) -> Result<Opt
     if is_whole {
         return Ok(None);
     }
-    let mut table = start.get(..FIXED).unwrap_or_default().to_vec();
+    let mut table = file.read_start(FIXED as u64)?;
     let mut pieces = Vec::new();
-    let mut offset = start.len() as u64;
+    let mut offset = LayerHeader::bytes_of(header.entries.len());
     for (i, entry) in header.entries.iter().enumerate() {
         let ranges = [(entry.gate_up_offset, entry.gate_up_len), (entry.down_offset, entry.down_len)];
         for (from, len) in ranges {

@@ -50,8 +50,8 @@ impl VindexReader {
     /// have, for experts of models without, for files that cannot be cut, and for a `target` that is there and not an
     /// empty folder;
     /// [`ErrorKind::TensorMissing`] for a part, layers or experts that this folder lacks;
-    /// [`ErrorKind::CheckpointInvalid`] and [`ErrorKind::CheckpointTruncated`] for damaged files and files that lead
-    /// out of the folder; [`ErrorKind::FileIo`]; [`ErrorKind::Cancelled`].
+    /// [`ErrorKind::CheckpointInvalid`] and [`ErrorKind::CheckpointTruncated`] for damaged files;
+    /// [`ErrorKind::FileIo`]; [`ErrorKind::Cancelled`].
     pub fn slice(&self, target: impl AsRef<Path>, options: &SliceOptions) -> Result<SliceReport> {
         let target = target.as_ref();
         options.cancel.check()?;
@@ -70,7 +70,7 @@ impl VindexReader {
             let step = |bytes: u64| {
                 let done = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
                 if let Some(progress) = &options.progress {
-                    progress(&VindexProgress::new(&file.name, None, done, total));
+                    progress.tell(&VindexProgress::new(&file.name, None, done, total));
                 }
             };
             Transfer { copy: options.copy, cancel: &options.cancel, step: &step }.run(file, work.path())

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use super::SlicePreset;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
+use crate::macros::{closed_set, setters};
 use crate::vindex::parts::listed;
 use crate::vindex::{VindexCallback, VindexPart, VindexProgress};
 
 /// What a slice shall hold, and how it is made.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SliceOptions {
     /// The role that it is for.
@@ -63,21 +63,22 @@ impl Default for SliceOptions {
     }
 }
 
-impl SliceOptions {
+setters!(SliceOptions {
     /// Takes what the role takes.
-    #[must_use]
-    pub fn preset(mut self, preset: SlicePreset) -> Self {
-        self.preset = preset;
-        self
-    }
-
+    preset: SlicePreset;
     /// Takes these parts.
-    #[must_use]
-    pub fn parts(mut self, parts: impl IntoIterator<Item = VindexPart>) -> Self {
-        self.parts = Some(parts.into_iter().collect());
-        self
-    }
+    parts: impl IntoIterator<Item = VindexPart> => Some(parts.into_iter().collect());
+    /// Links or copies files.
+    copy: SliceCopy;
+    /// Works on so many files at a time.
+    threads: usize;
+    /// Tells this every few megabytes.
+    progress: impl Fn(&VindexProgress) + Send + Sync + 'static => Some(VindexCallback::new(progress));
+    /// Ends the work when the token is cancelled.
+    cancel: CancelToken;
+});
 
+impl SliceOptions {
     /// Takes weights of these layers, and of those that were named before, only.
     #[must_use]
     pub fn layers(mut self, layers: Range<usize>) -> Self {
@@ -91,72 +92,19 @@ impl SliceOptions {
         self.experts.get_or_insert_default().push(experts);
         self
     }
-
-    /// Links or copies files.
-    #[must_use]
-    pub fn copy(mut self, copy: SliceCopy) -> Self {
-        self.copy = copy;
-        self
-    }
-
-    /// Works on `n` files at a time.
-    #[must_use]
-    pub fn threads(mut self, n: usize) -> Self {
-        self.threads = n;
-        self
-    }
-
-    /// Calls `callback` every few megabytes.
-    #[must_use]
-    pub fn progress(mut self, callback: impl Fn(&VindexProgress) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Arc::new(callback));
-        self
-    }
-
-    /// Ends the work when `token` is cancelled.
-    #[must_use]
-    pub fn cancel(mut self, token: CancelToken) -> Self {
-        self.cancel = token;
-        self
-    }
 }
 
-impl fmt::Debug for SliceOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SliceOptions")
-            .field("preset", &self.preset)
-            .field("parts", &self.parts)
-            .field("layers", &self.layers)
-            .field("experts", &self.experts)
-            .field("copy", &self.copy)
-            .field("threads", &self.threads)
-            .finish_non_exhaustive()
-    }
-}
-
-/// How a file came into a slice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SliceMethod {
-    /// It is the same file.
-    Linked,
-    /// It has the same blocks until one of both is written to.
-    Cloned,
-    /// Its bytes were copied.
-    Copied,
-    /// It was written anew, with what the slice takes of it.
-    Rewritten,
-}
-
-impl SliceMethod {
-    /// The stable name: `linked`, `cloned`, `copied` or `rewritten`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Linked => "linked",
-            Self::Cloned => "cloned",
-            Self::Copied => "copied",
-            Self::Rewritten => "rewritten",
-        }
+closed_set! {
+    /// How a file came into a slice.
+    pub enum SliceMethod {
+        /// It is the same file.
+        Linked = "linked",
+        /// It has the same blocks until one of both is written to.
+        Cloned = "cloned",
+        /// Its bytes were copied.
+        Copied = "copied",
+        /// It was written anew, with what the slice takes of it.
+        Rewritten = "rewritten",
     }
 }
 

@@ -1,16 +1,16 @@
 //! How does a file come into another folder? As a link, as a clone, as a copy, or put together of pieces.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Write};
 use std::path::Path;
 
 use super::plan::{Piece, Planned};
 use super::{SliceCopy, SliceMethod, SlicedFile};
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::vindex::hashes::{FileHasher, FileHashes};
-use crate::vindex::truncated;
+use crate::vindex::pieces::read_pieces;
 use crate::weights::mmap::{io_error, open_regular};
 
 /// Bytes between two looks at the token.
@@ -77,7 +77,7 @@ impl Transfer<'_> {
     }
 
     fn rewrite(&self, from: &Path, pieces: &[Piece], to: &Path) -> Result<FileHashes> {
-        let mut source = open_regular(from)?;
+        let source = open_regular(from)?;
         let mut target = create(to)?;
         let mut hasher = FileHasher::new();
         let mut buffer = Vec::new();
@@ -96,18 +96,7 @@ impl Transfer<'_> {
                 }
                 Piece::Range(range) => range,
             };
-            source.seek(SeekFrom::Start(range.start)).map_err(|e| io_error(e, from, "read"))?;
-            let mut left = range.end - range.start;
-            while left > 0 {
-                let now = left.min(STEP as u64);
-                buffer.clear();
-                (&mut source).take(now).read_to_end(&mut buffer).map_err(|e| io_error(e, from, "read"))?;
-                if buffer.len() as u64 != now {
-                    return Err(shrank(from, range.start, range.end - range.start));
-                }
-                put(&buffer)?;
-                left -= now;
-            }
+            read_pieces(&source, from, range, &mut buffer, &mut put)?;
         }
         target.sync_all().map_err(|e| io_error(e, to, "write"))?;
         Ok(hasher.finish())
@@ -133,10 +122,4 @@ fn is_cloned(source: &File, target: &File) -> bool {
 #[cfg(not(target_os = "linux"))]
 fn is_cloned(_: &File, _: &File) -> bool {
     false
-}
-
-/// The source was longer when the slice was planned.
-fn shrank(path: &Path, offset: u64, len: u64) -> Error {
-    let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
-    truncated(offset, len, size, path)
 }

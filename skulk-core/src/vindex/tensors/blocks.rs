@@ -3,7 +3,7 @@
 use super::{Tensors, whole};
 use crate::error::Result;
 use crate::vindex::files::{GATES, INDEX, ROUTERS, layer_file};
-use crate::vindex::layer_file::{FIXED, LayerHeader};
+use crate::vindex::layer_file::LayerHeader;
 use crate::vindex::{VindexIndex, VindexLayer, invalid};
 use crate::weights::{DType, TensorInfo};
 
@@ -89,7 +89,8 @@ impl Tensors<'_> {
             )
             .with("field", "model_config.moe"));
         };
-        let (n, width) = (moe.num_experts as u64, self.index.hidden_size as u64);
+        // Sizes are below 2^28 each, and layers below 2^12.
+        let (n, width) = (moe.num_experts as u128, self.index.hidden_size as u128);
         let sparse: Vec<usize> = self
             .index
             .layers
@@ -97,15 +98,16 @@ impl Tensors<'_> {
             .filter(|layer| moe.hybrid || layer.num_experts.is_some())
             .map(|layer| layer.layer)
             .collect();
-        // Sizes are below 2^28 each, and layers below 2^12.
-        let weights = sparse.len() as u64 * n * width;
-        let biases = sparse.len() as u64 * n;
+        let weights = sparse.len() as u128 * n * width;
+        let biases = sparse.len() as u128 * n;
         let size = if self.index.dtype() == DType::F16 { 2 } else { 4 };
         let (dtype, has_bias) = match len {
-            _ if len == (weights + biases) * size && biases > 0 => (self.index.dtype(), true),
+            _ if u128::from(len) == (weights + biases) * size && biases > 0 => (self.index.dtype(), true),
             _ => (whole(len, weights, path)?, false),
         };
         let size = if dtype == DType::F16 { 2 } else { 4 };
+        // All layers' together are the file's length.
+        let (matrix, bias) = ((n * width * size) as u64, (n * size) as u64);
         let mut offset = 0;
         for layer in sparse {
             let base = match self.index.model_type() {
@@ -120,11 +122,11 @@ impl Tensors<'_> {
                 false => name,
             };
             let shape = vec![moe.num_experts, self.index.hidden_size];
-            self.add(name, dtype, shape, file, offset, n * width * size)?;
-            offset += n * width * size;
+            self.add(name, dtype, shape, file, offset, matrix)?;
+            offset += matrix;
             if has_bias {
-                self.add(format!("{base}.bias"), dtype, vec![moe.num_experts], file, offset, n * size)?;
-                offset += n * size;
+                self.add(format!("{base}.bias"), dtype, vec![moe.num_experts], file, offset, bias)?;
+                offset += bias;
             }
         }
         Ok(())
@@ -142,9 +144,7 @@ impl Tensors<'_> {
                 continue;
             };
             let opened = self.folder.file(file)?;
-            let fixed = opened.read_start(FIXED as u64)?;
-            let start = opened.read_start(LayerHeader::size(&fixed))?;
-            let header = LayerHeader::parse(&start, opened.len(), opened.path())?;
+            let header = LayerHeader::read(opened)?;
             let (hidden, width) = (header.hidden, header.intermediate);
             if hidden != self.index.hidden_size {
                 return Err(invalid(

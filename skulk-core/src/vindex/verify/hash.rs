@@ -6,10 +6,12 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::{VerifyKind, VerifyProblem, pieces};
+use super::{VerifyKind, VerifyProblem};
 use crate::error::Result;
 use crate::vindex::folder::Listed;
 use crate::vindex::hashes::{CHUNK, Hashes, hex};
+use crate::vindex::pieces::read_pieces;
+use crate::weights::mmap::open_regular;
 
 /// Bytes of a file that must have a hash.
 pub(super) struct Task<'a> {
@@ -86,7 +88,7 @@ impl Task<'_> {
         step: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Option<Bad>> {
         let mut hasher = Sha256::new();
-        pieces(self.path, self.range.start, self.bytes(), buffer, |piece| {
+        read_pieces(&open_regular(self.path)?, self.path, &self.range, buffer, |piece| {
             hasher.update(piece);
             step(piece.len())
         })?;

@@ -21,9 +21,6 @@ use super::{INDEX, VindexIndex, VindexProgress, VindexReader, check_threads, no_
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Checkpoint;
 
-/// Bytes that are read at a time.
-const PIECE: usize = 1 << 20;
-
 /// Verifies the vindex at `path`, which need not be one that can be opened: what keeps it from that is a problem of the
 /// report. Reads files piece by piece, several at a time, and holds no more than a megabyte of each.
 ///
@@ -187,7 +184,7 @@ impl Work<'_> {
         let mut step = |bytes: usize| {
             let done = self.done.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
             if let Some(progress) = &self.options.progress {
-                progress(&VindexProgress::new(file, None, done, self.total));
+                progress.tell(&VindexProgress::new(file, None, done, self.total));
             }
             self.options.cancel.check()
         };
@@ -206,33 +203,6 @@ impl Work<'_> {
             Ok(found) => Ok(found),
         }
     }
-}
-
-/// Reads `len` bytes of a file from `offset` on, a piece at a time.
-fn pieces(
-    path: &Path,
-    offset: u64,
-    len: u64,
-    buffer: &mut Vec<u8>,
-    mut each: impl FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    use std::io::{Read, Seek, SeekFrom};
-    let failed = |e| crate::weights::mmap::io_error(e, path, "read").with("offset", offset);
-    let mut file = crate::weights::mmap::open_regular(path)?;
-    file.seek(SeekFrom::Start(offset)).map_err(failed)?;
-    let mut left = len;
-    while left > 0 {
-        let now = left.min(PIECE as u64);
-        buffer.clear();
-        (&mut file).take(now).read_to_end(buffer).map_err(failed)?;
-        if buffer.len() as u64 != now {
-            let size = file.metadata().map_err(failed)?.len();
-            return Err(super::truncated(offset, len, size, path));
-        }
-        each(buffer)?;
-        left -= now;
-    }
-    Ok(())
 }
 
 /// A listed file of that name.

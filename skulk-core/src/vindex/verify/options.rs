@@ -1,13 +1,11 @@
 //! What is looked at, and how?
 
-use std::fmt;
-use std::sync::Arc;
-
 use crate::cancel::CancelToken;
+use crate::macros::setters;
 use crate::vindex::{VindexCallback, VindexProgress};
 
 /// What [`verify_vindex`](super::verify_vindex) looks at.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct VerifyOptions {
     /// Compares hashes, which reads all files that have any.
@@ -30,49 +28,15 @@ impl Default for VerifyOptions {
     }
 }
 
-impl VerifyOptions {
+setters!(VerifyOptions {
     /// Compares hashes, or not.
-    #[must_use]
-    pub fn hashes(mut self, compare: bool) -> Self {
-        self.hashes = compare;
-        self
-    }
-
+    hashes: bool;
     /// Looks at numbers, or not.
-    #[must_use]
-    pub fn values(mut self, look: bool) -> Self {
-        self.values = look;
-        self
-    }
-
-    /// Looks at `n` pieces at a time.
-    #[must_use]
-    pub fn threads(mut self, n: usize) -> Self {
-        self.threads = n;
-        self
-    }
-
-    /// Calls `callback` every megabyte or so.
-    #[must_use]
-    pub fn progress(mut self, callback: impl Fn(&VindexProgress) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Arc::new(callback));
-        self
-    }
-
-    /// Ends the work when `token` is cancelled.
-    #[must_use]
-    pub fn cancel(mut self, token: CancelToken) -> Self {
-        self.cancel = token;
-        self
-    }
-}
-
-impl fmt::Debug for VerifyOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VerifyOptions")
-            .field("hashes", &self.hashes)
-            .field("values", &self.values)
-            .field("threads", &self.threads)
-            .finish_non_exhaustive()
-    }
-}
+    values: bool;
+    /// Looks at so many pieces at a time.
+    threads: usize;
+    /// Tells this every megabyte or so.
+    progress: impl Fn(&VindexProgress) + Send + Sync + 'static => Some(VindexCallback::new(progress));
+    /// Ends the work when the token is cancelled.
+    cancel: CancelToken;
+});

@@ -7,47 +7,31 @@ use std::path::{Path, PathBuf};
 
 use crate::bytes::ByteSize;
 use crate::error::{Error, ErrorKind};
+use crate::macros::closed_set;
 use crate::vindex::VindexPart;
 use crate::vindex::folder::Listed;
 
-/// What kind of damage a problem is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum VerifyKind {
-    /// A file is not there.
-    Missing,
-    /// A file is shorter or longer than it was, or than what it is to hold.
-    Size,
-    /// Bytes are others than they were.
-    Hash,
-    /// A tensor lies over another.
-    Overlap,
-    /// Bytes are no tensor's.
-    Gap,
-    /// Numbers are infinite or none.
-    NotFinite,
-    /// A file of weights that has no hash, in a folder that has hashes.
-    Unlisted,
-    /// A file breaks its format.
-    Format,
-    /// The system cannot read a file.
-    Unreadable,
-}
-
-impl VerifyKind {
-    /// The stable name, e.g. `not_finite`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Size => "size",
-            Self::Hash => "hash",
-            Self::Overlap => "overlap",
-            Self::Gap => "gap",
-            Self::NotFinite => "not_finite",
-            Self::Unlisted => "unlisted",
-            Self::Format => "format",
-            Self::Unreadable => "unreadable",
-        }
+closed_set! {
+    /// What kind of damage a problem is.
+    pub enum VerifyKind {
+        /// A file is not there.
+        Missing = "missing",
+        /// A file is shorter or longer than it was, or than what it is to hold.
+        Size = "size",
+        /// Bytes are others than they were.
+        Hash = "hash",
+        /// A tensor lies over another.
+        Overlap = "overlap",
+        /// Bytes are no tensor's.
+        Gap = "gap",
+        /// Numbers are infinite or none.
+        NotFinite = "not_finite",
+        /// A file of weights that has no hash, in a folder that has hashes.
+        Unlisted = "unlisted",
+        /// A file breaks its format.
+        Format = "format",
+        /// The system cannot read a file.
+        Unreadable = "unreadable",
     }
 }
 
@@ -129,29 +113,17 @@ impl fmt::Display for VerifyProblem {
     }
 }
 
-/// How a file was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum VerifyStatus {
-    /// Its hash is what it was.
-    Verified,
-    /// Nothing is wrong with it, but there is no hash to compare with, or none was compared.
-    Checked,
-    /// It is not there, though it should be.
-    Missing,
-    /// It has a problem.
-    Damaged,
-}
-
-impl VerifyStatus {
-    /// The stable name: `verified`, `checked`, `missing` or `damaged`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Verified => "verified",
-            Self::Checked => "checked",
-            Self::Missing => "missing",
-            Self::Damaged => "damaged",
-        }
+closed_set! {
+    /// How a file was found.
+    pub enum VerifyStatus {
+        /// Its hash is what it was.
+        Verified = "verified",
+        /// Nothing is wrong with it, but there is no hash to compare with, or none was compared.
+        Checked = "checked",
+        /// It is not there, though it should be.
+        Missing = "missing",
+        /// It has a problem.
+        Damaged = "damaged",
     }
 }
 

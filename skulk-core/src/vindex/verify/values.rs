@@ -3,13 +3,15 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::{PIECE, VerifyKind, VerifyProblem, named, pieces};
+use super::{VerifyKind, VerifyProblem, named};
 use crate::error::Result;
 use crate::vindex::down_meta::DownMetaLayout;
 use crate::vindex::files::DOWN_META;
 use crate::vindex::folder::Listed;
 use crate::vindex::hashes::CHUNK;
+use crate::vindex::pieces::{PIECE, read_pieces};
 use crate::vindex::{VindexIndex, VindexReader};
+use crate::weights::mmap::open_regular;
 use crate::weights::quant::dequantise;
 use crate::weights::{Checkpoint, TensorInfo};
 
@@ -98,7 +100,7 @@ impl Task<'_> {
                 }
             }
         };
-        pieces(self.path, self.range.start, self.bytes(), buffer, |mut piece| {
+        read_pieces(&open_regular(self.path)?, self.path, &self.range, buffer, |mut piece| {
             step(piece.len())?;
             // Pieces do not end where blocks do.
             if !carry.is_empty() {
@@ -175,10 +177,11 @@ impl MetaTask<'_> {
     ) -> Result<Option<VerifyProblem>> {
         // Records and pieces are whole pairs of a token and its score.
         const { assert!(PIECE.is_multiple_of(8)) };
+        let file = open_regular(self.path)?;
         let mut problem = None;
         for (number, layer) in self.layout.layers.iter().enumerate() {
             let mut at = layer.start;
-            pieces(self.path, layer.start, layer.end - layer.start, buffer, |piece| {
+            read_pieces(&file, self.path, layer, buffer, |piece| {
                 step(piece.len())?;
                 for pair in piece.as_chunks::<8>().0 {
                     let [a, b, c, d, e, f, g, h] = *pair;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::folder::{HfMetadata, INDEX, SINGLE, ShardIndex, shard_path};
+use super::folder::{HfMetadata, INDEX, SINGLE, ShardIndex, open_shard};
 use super::header::{SafetensorsHeader, UnreadableTensor};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{Checkpoint, MappedFile, Metadata, Region, TensorInfo, map_region};
@@ -93,7 +93,7 @@ impl HfCheckpoint {
         shards.sort_unstable();
         shards.dedup();
         for shard in shards {
-            let file = MappedFile::open(shard_path(&folder, shard)?)?;
+            let file = open_shard(&folder, shard)?;
             let header = SafetensorsHeader::map(&file)?;
             let names = header.tensors.iter().map(|t| &t.name);
             for name in names.chain(header.unreadable.iter().map(|t| &t.name)) {

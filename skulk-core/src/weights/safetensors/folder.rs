@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::mmap::{io_error, open_regular};
+use crate::weights::mmap::{MappedFile, io_error, open_regular};
 
 /// The weights of a folder with one weight file.
 pub(crate) const SINGLE: &str = "model.safetensors";
@@ -22,6 +22,7 @@ const JSON_MAX: u64 = 64 << 20;
 
 /// What a Hugging Face folder says about its model.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct HfMetadata {
     /// The folder.
     pub folder: PathBuf,
@@ -67,46 +68,32 @@ impl ShardIndex {
     }
 }
 
-/// Where a shard that the index names lies. The index is as foreign as the weights: a name must
-/// not lead out of the folder, neither by its spelling nor by a link.
-pub(super) fn shard_path(folder: &Path, name: &str) -> Result<PathBuf> {
-    let escape = |found: String| {
-        Error::new(
+/// Opens a shard that the index names. The index is as foreign as the weights: its names must not lead out of the
+/// folder. Links are the folder's owner's and are followed, as in the cache of `huggingface_hub`.
+pub(super) fn open_shard(folder: &Path, name: &str) -> Result<MappedFile> {
+    if leads_out(name) {
+        return Err(Error::new(
             ErrorKind::CheckpointInvalid,
-            format!("expected shards inside the model's folder, found {found}"),
+            format!("expected shards inside the model's folder, found the path {name:?}"),
         )
         .with("file", folder.join(INDEX).display())
         .with("field", "weight_map")
         .with("shard", name)
-        .with_hint("put the shards themselves into the folder, and only use indices you trust")
-    };
+        .with_hint("put the shards themselves into the folder, and only use indices you trust"));
+    }
+    MappedFile::open(folder.join(name)).map_err(|e| match e.kind() {
+        ErrorKind::FileNotFound => {
+            e.with("shard", name).with_hint("fetch the missing shard into the same folder")
+        }
+        _ => e,
+    })
+}
+
+/// Whether a name from a file is anything but a path of names within a folder: empty, absolute, with `.` or `..` at its
+/// start or with another system's separators.
+pub(crate) fn leads_out(name: &str) -> bool {
     let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
-    if !inside || name.is_empty() {
-        return Err(escape(format!("the path {name:?}")));
-    }
-    let path = folder.join(name);
-    let target = leads_out(folder, &path)
-        .map_err(|e| e.with("shard", name).with_hint("fetch the missing shard into the same folder"))?;
-    match target {
-        None => Ok(path),
-        Some(target) => Err(escape(format!("a link to {}", target.display()))),
-    }
-}
-
-/// Where a path in the folder leads by links, if that is outside of it. The cache of `huggingface_hub` consists of
-/// links, which do not count.
-pub(crate) fn leads_out(folder: &Path, path: &Path) -> Result<Option<PathBuf>> {
-    let resolve = |path: &Path| path.canonicalize().map_err(|e| io_error(e, path, "find"));
-    let (home, target) = (resolve(folder)?, resolve(path)?);
-    let inside = target.starts_with(&home) || blobs(&home).is_some_and(|blobs| target.starts_with(blobs));
-    Ok((!inside).then_some(target))
-}
-
-/// Where the cache of `huggingface_hub` keeps the contents of a `snapshots/REVISION` folder, which
-/// consists of links.
-fn blobs(folder: &Path) -> Option<PathBuf> {
-    let snapshots = folder.parent()?;
-    (snapshots.file_name()? == "snapshots").then(|| Some(snapshots.parent()?.join("blobs")))?
+    !inside || name.is_empty() || name.contains('\\')
 }
 
 /// Reads a JSON file that must hold an object; `None` when it does not exist.

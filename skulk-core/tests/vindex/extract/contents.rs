@@ -63,7 +63,7 @@ fn tensors_are_the_sources() {
 fn folders_are_sound() {
     let checks = VerifyOptions::default().hashes(true).values(true).threads(2);
     for from in [own(), fixture("models/mixtral"), fixture("models/gemma3")] {
-        for storage in VindexStorage::ALL {
+        for &storage in VindexStorage::ALL {
             let (_folder, folder) = extracted(&from, ExtractOptions::default().storage(storage).threads(2));
             let report = verify_vindex(&folder, &checks).unwrap();
             assert!(report.is_sound(), "{report}");

@@ -7,7 +7,7 @@ use skulk::extract::{ExtractOptions, VindexStorage, VindexWriter};
 use skulk::vindex::VindexLevel;
 use skulk::{CancelToken, Error, ErrorKind, open_checkpoint};
 
-use super::{difference, extract, extracted, own, scratch, timeless};
+use super::{difference, extract, extracted, files, own, scratch, timeless};
 use crate::{copy, fixtures};
 
 fn small() -> ExtractOptions {
@@ -45,6 +45,29 @@ fn options_are_checked() {
     ] {
         let error = VindexWriter::new(&*mixtral, options).err().unwrap();
         expect(&error, ErrorKind::InvalidArgument, &[field]);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn planted_links_are_not_followed() {
+    for planted in ["", "vindex", "lock", "state.json", "state.new"] {
+        let (folder, foreign) = (scratch(), scratch());
+        std::fs::create_dir(foreign.path().join("vindex")).unwrap();
+        std::fs::write(foreign.path().join("vindex/kept"), "theirs").unwrap();
+        std::fs::write(foreign.path().join("state.new"), "theirs").unwrap();
+        let before = files(foreign.path());
+        let mut link = folder.path().join(".model.vindex.partial");
+        let mut leads_to = foreign.path().to_owned();
+        if !planted.is_empty() {
+            std::fs::create_dir(&link).unwrap();
+            link.push(planted);
+            leads_to.push(planted);
+        }
+        std::os::unix::fs::symlink(leads_to, link).unwrap();
+        let error = extract(&own(), small(), &folder.path().join("model.vindex")).unwrap_err();
+        expect(&error, ErrorKind::InvalidArgument, &["a link"]);
+        assert_eq!(files(foreign.path()), before, "{planted}");
     }
 }
 
@@ -210,7 +233,7 @@ fn numbers_that_do_not_fit_are_named() {
     extract(large.path(), small().storage(VindexStorage::F32), &folder.path().join("w")).unwrap();
     for number in [half::bf16::NAN, half::bf16::INFINITY] {
         let broken = with_number(number);
-        for storage in VindexStorage::ALL {
+        for &storage in VindexStorage::ALL {
             let error =
                 extract(broken.path(), small().storage(storage), &folder.path().join("x")).unwrap_err();
             expect(&error, ErrorKind::CheckpointInvalid, &place);

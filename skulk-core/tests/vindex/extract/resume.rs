@@ -102,7 +102,7 @@ fn many_interruptions_come_to_an_end() {
 #[test]
 fn threads_do_not_change_bytes() {
     let source = super::own();
-    for storage in VindexStorage::ALL {
+    for &storage in VindexStorage::ALL {
         let of = |threads| {
             let options = ExtractOptions::default().storage(storage).threads(threads).name("n");
             let (_folder, target) = extracted(&source, options);
@@ -123,7 +123,7 @@ fn few_tensors_are_mapped_at_a_time() {
     let largest = checkpoint.tensors().iter().map(|tensor| tensor.len).max().unwrap();
     let table = checkpoint.tensor("model.embed_tokens.weight").unwrap().len;
     let most = Arc::new(AtomicUsize::new(0));
-    for storage in VindexStorage::ALL {
+    for &storage in VindexStorage::ALL {
         let (seen, files) = (Arc::clone(&most), checkpoint.files().to_vec());
         let options = ExtractOptions::default().storage(storage).threads(2).progress(move |_| {
             let mapped: u64 = files.iter().map(|file| file.mapped()).sum();

@@ -36,7 +36,7 @@ fn options(storage: VindexStorage) -> ExtractOptions {
 fn wide(source: &Path) -> tempfile::TempDir {
     let wide = scratch();
     let checkpoint = open_checkpoint(source).unwrap();
-    write::safetensors(&*checkpoint, source, "", wide.path());
+    write::safetensors(&*checkpoint, source, "", |x| x, wide.path());
     wide
 }
 
@@ -64,7 +64,7 @@ fn smaller_folders_generate_what_their_sources_do() {
         let found = logits(&q4k);
         let decoded = scratch();
         let vindex = VindexReader::open(&q4k).unwrap();
-        write::safetensors(&vindex, &source, "model.", decoded.path());
+        write::safetensors(&vindex, &source, "model.", |x| x, decoded.path());
         let off = apart(&found, &logits(decoded.path()));
         assert!(off < 2e-3, "{}: {off} from its own weights", source.display());
         let off = apart(&found, &expected);
@@ -77,7 +77,7 @@ fn smaller_folders_generate_what_their_sources_do() {
 fn folders_are_sources() {
     let source = super::own();
     let (_first, f32) = extracted(&source, options(VindexStorage::F32).name("n"));
-    for storage in VindexStorage::ALL {
+    for &storage in VindexStorage::ALL {
         let (_a, direct) = extracted(&source, options(storage).name("n"));
         let (_b, again) = extracted(&f32, options(storage).name("n"));
         assert_eq!(super::difference(&super::timeless(&direct), &super::timeless(&again)), None, "{storage}");
