@@ -11,8 +11,8 @@ use skulk::{
     Model, SeqId, Shard, TokenId, engines, open_checkpoint,
 };
 
-use crate::common::{fresh, greedy, one_thread, path, with_engine};
-use crate::rewritten::deep;
+use crate::generate::common::{fresh, greedy, one_thread, path, with_engine};
+use crate::generate::rewritten::deep;
 
 fn arch(folder: &Path) -> Arc<ArchSpec> {
     Arc::new(ArchSpec::from_checkpoint(&*open_checkpoint(folder).unwrap()).unwrap())

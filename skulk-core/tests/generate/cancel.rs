@@ -9,7 +9,7 @@ use skulk::{
     Generation, Memory, Model, Result, SeqId, Session, Shard, TokenId, engines,
 };
 
-use crate::common::{OPENING, fresh, greedy, model, on, one_thread, path, reference_prompt};
+use crate::generate::common::{OPENING, fresh, greedy, model, on, one_thread, path, reference_prompt};
 
 fn expect_cancelled(generation: Generation) -> usize {
     let mut tokens = 0;

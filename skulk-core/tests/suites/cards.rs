@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use skulk::ModelCard;
 use skulk::card::{CardFault, FaultKind};
 
-use crate::{cases, each};
+use crate::suites::{cases, each};
 
 /// Fields of `runtime` that came after the reference.
 const LATER: &str = "served_spec_";
