@@ -134,7 +134,9 @@ fn every_checkpoint_that_is_tested_with_tells_its_card() {
         assert!(!card.family.is_empty() && card.capabilities.contains(&"text".to_owned()), "{name}");
         assert!(card.placement.compatible_backends.contains("mlx"), "{name}");
         // A card and its checkpoint agree on who runs it.
+        #[cfg(feature = "generate")]
         let runs = skulk::Model::open(&folder, &skulk::LoadOptions::default()).is_ok();
+        #[cfg(feature = "generate")]
         assert_eq!(card.placement.compatible_backends.contains("skulk-cpu"), runs, "{name}");
     }
 }

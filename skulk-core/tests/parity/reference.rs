@@ -153,7 +153,7 @@ fn hidden_states(precision: Precision, relative: f32) {
             use skulk::engine::{Logits, Segment};
             let tokens = ids(&prompt["ids"]);
             let segment =
-                Segment { seq: stages.open(i as u64), start: 0, rows: tokens.len(), logits: Logits::Last };
+                Segment::new(stages.open(i as u64), 0, tokens.len(), Logits::Last);
             let outputs = stages.batch(&[segment], &tokens);
             for (layer, out) in outputs[..outputs.len() - 1].iter().enumerate() {
                 let expected = &prompt["hidden"][format!("layer{layer}")];

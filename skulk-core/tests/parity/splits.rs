@@ -120,7 +120,7 @@ fn the_largest_logits_are_the_same() {
         let stages = Stages::load(&path, &Setup { screen_head, ..Setup::default() }).unwrap();
         let (prompt, vocab) = (&tokens[..tokens.len().min(40)], stages.arch.vocab_size);
         let mut segment =
-            Segment { seq: stages.open(0), start: 0, rows: prompt.len(), logits: Logits::Last };
+            Segment::new(stages.open(0), 0, prompt.len(), Logits::Last);
         let all = stages.batch(&[segment], prompt).pop().unwrap();
         assert!(all.ids().is_empty() && all.width() == vocab);
         let mut order: Vec<u32> = (0..vocab as u32).collect();
@@ -150,12 +150,7 @@ fn sequences_in_one_batch_do_not_see_each_other() {
         let mut segments = Vec::new();
         let mut batch = Vec::new();
         for (i, n) in [5, 9, 1].into_iter().enumerate() {
-            segments.push(Segment {
-                seq: stages.open(10 + i as u64),
-                start: 0,
-                rows: n,
-                logits: Logits::All,
-            });
+            segments.push(Segment::new(stages.open(10 + i as u64), 0, n, Logits::All));
             batch.extend_from_slice(&tokens[i..i + n]);
         }
         segments.swap(0, 2);

@@ -21,12 +21,12 @@ use crate::weights::{Memory, open_checkpoint};
 type Provider<B> = Box<dyn ExpertProvider<B>>;
 
 fn resident<B: Backend>(spec: &ShardSpec) -> Provider<B> {
-    Box::new(ResidentExperts::new(&spec.layers, FfnWork::default()))
+    Box::new(ResidentExperts::new(&spec.layers, FfnWork::whole()))
 }
 
 fn on_cpu<B: Backend>(spec: &ShardSpec) -> Provider<B> {
     let cpu = Arc::new(cpu::Cpu::new(2, Precision::Fast).unwrap());
-    Box::new(CpuExperts::new(cpu, spec, Memory::Mapped, FfnWork::default()))
+    Box::new(CpuExperts::new(cpu, spec, Memory::Mapped, FfnWork::whole()))
 }
 
 fn device() -> cpu::Cpu {
