@@ -17,9 +17,7 @@ pub(crate) use nearest::Nearest;
 use pool::Pool;
 
 use crate::arch::{Activation, ExpertsSpec};
-use crate::engine::backend::{
-    Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopFeatures, TopLogits,
-};
+use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopLogits};
 use crate::engine::{Precision, check_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
@@ -370,18 +368,6 @@ impl Backend for Cpu {
         out: &mut Buffer,
     ) -> Result<()> {
         experts::experts(self, stream, op, x, rows, out)
-    }
-
-    fn top_features(
-        &self,
-        stream: &mut Stream,
-        op: &TopFeatures<'_, Self>,
-        x: &Buffer,
-        rows: usize,
-        inner: &mut [Buffer; 2],
-        out: &mut Buffer,
-    ) -> Result<()> {
-        features::top_features(self, stream, op, x, rows, inner, out)
     }
 
     fn gated(
