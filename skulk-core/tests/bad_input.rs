@@ -1,14 +1,10 @@
 //! Is every bad input a typed error that says what is wrong, where, and what to do?
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, missing_docs)]
-
-#[path = "support/fixtures.rs"]
-mod fixtures;
-#[path = "support/mod.rs"]
-mod support;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::fixtures;
+use crate::support::gguf_writer::{GgufWriter, types};
 use serde_json::{Value, json};
 use skulk::arch::{ArchSpec, RopeScaling};
 use skulk::engine::{KvType, LoadCx, ShardSpec};
@@ -16,7 +12,6 @@ use skulk::{
     CancelToken, ContextDetail, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions,
     Model, Placement, Prompt, Sampling, ShapeDetail, Stage, TokenId, open_checkpoint,
 };
-use support::gguf_writer::{GgufWriter, types};
 
 fn fixture(name: &str) -> PathBuf {
     fixtures::root().join("tests/fixtures/models").join(name)

@@ -1,5 +1,4 @@
 //! Do plans count a checkpoint's own bytes, and does a model run as planned?
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

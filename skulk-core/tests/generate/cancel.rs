@@ -2,8 +2,8 @@
 
 use skulk::{CancelToken, ErrorKind, Generation, Model};
 
-use crate::common::{OPENING, expect_usable, fresh, greedy, long_prompt, model, one_thread, path};
-use crate::wrapped::Wrapped;
+use crate::generate::common::{OPENING, expect_usable, fresh, greedy, long_prompt, model, one_thread, path};
+use crate::generate::wrapped::Wrapped;
 
 fn expect_cancelled(generation: Generation) -> usize {
     let mut tokens = 0;

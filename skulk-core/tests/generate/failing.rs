@@ -2,8 +2,8 @@
 
 use skulk::{Error, ErrorKind, Model, Session, TokenId};
 
-use crate::common::{expect_usable, fresh, greedy, long_prompt, model, one_thread, path};
-use crate::wrapped::Wrapped;
+use crate::generate::common::{expect_usable, fresh, greedy, long_prompt, model, one_thread, path};
+use crate::generate::wrapped::Wrapped;
 
 fn failed(message: &'static str) -> Error {
     Error::new(ErrorKind::EngineFailed, message)

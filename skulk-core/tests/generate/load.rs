@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use skulk::{CancelToken, EngineOptions, ErrorKind, LoadOptions, Memory, Model, Placement};
 
-use crate::common::{NAMES, OPENING, fresh, greedy, model, one_thread, path, with_engine};
+use crate::generate::common::{NAMES, OPENING, fresh, greedy, model, one_thread, path, with_engine};
 
 #[test]
 fn progress_is_called_once_a_layer() {

@@ -1,5 +1,4 @@
 //! Does a generation do what it says? Through `Model`, `Session` and `Generation`, as callers see them.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
 mod budget;
 mod cancel;
@@ -8,8 +7,6 @@ mod ending;
 mod events;
 mod failing;
 mod features;
-#[path = "../support/fixtures.rs"]
-mod fixtures;
 mod load;
 mod rewritten;
 mod sampling;
