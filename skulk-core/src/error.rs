@@ -260,7 +260,7 @@ impl Error {
     }
 
     /// Typed facts, for callers that branch on them: a [`ContextDetail`], a [`ShapeDetail`], all that is wrong with a
-    /// card as `Vec<`[`CardFault`](crate::card::CardFault)`>`, or why there is no placement as
+    /// card as `Vec<`[`Fault`](crate::Fault)`>`, or why there is no placement as
     /// [`PlanReport`](crate::PlanReport).
     pub fn detail<T: Any>(&self) -> Option<&T> {
         self.0.detail.as_ref()?.downcast_ref()

@@ -4,7 +4,8 @@
 //! conversation with it, a [`Generation`] its running answer. Everything that can go wrong is an
 //! [`Error`] with a kind, the places it concerns and what to do.
 //!
-//! ```
+#![cfg_attr(feature = "generate", doc = "```")]
+#![cfg_attr(not(feature = "generate"), doc = "```ignore")]
 //! use skulk::{GenerateOptions, LoadOptions, Model, Sampling};
 //!
 //! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
@@ -55,6 +56,7 @@ mod math;
 #[cfg(feature = "generate")]
 mod model;
 pub mod plan;
+mod strict;
 #[cfg(feature = "generate")]
 pub mod tokenizer;
 pub mod vindex;
@@ -66,7 +68,7 @@ pub use bytes::ByteSize;
 pub use cancel::CancelToken;
 pub use card::{CardLibrary, ModelCard, Profile};
 #[cfg(feature = "generate")]
-pub use engine::{Activations, Batch, DeviceInfo, Engine, EngineId, FfnMemory, KvType, Precision, Shard};
+pub use engine::{Activations, Batch, DeviceInfo, Engine, FfnMemory, KvType, Precision, Shard};
 pub use error::{ContextDetail, Error, ErrorKind, Result, Retry, ShapeDetail};
 #[cfg(feature = "generate")]
 pub use extract::{ExtractOptions, VindexStorage, VindexWriter};
@@ -75,22 +77,23 @@ pub use generate::{
     Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output, Prompt,
     Sampling, Session, StageInfo, Timings, Token, TokenLogprob, Usage,
 };
-pub use ids::{ExpertIdx, LayerIdx, SeqId, TokenId};
+pub use ids::{EngineId, ExpertIdx, LayerIdx, SeqId, TokenId};
 #[cfg(feature = "generate")]
 pub use model::EngineOptions;
 pub use plan::{Cluster, Inventory, Node, NodeId, Placement, PlanReport, Planner, Request, Stage};
+pub use strict::{Fault, FaultKind};
 #[cfg(feature = "generate")]
 pub use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 pub use vindex::VindexReader;
 pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, TensorInfo, open_checkpoint};
 
 /// The guide's snippets, as tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "generate"))]
 #[doc = include_str!("../../docs/guide/rust.md")]
 struct RustGuide;
 
 /// Likewise.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "generate"))]
 #[doc = include_str!("../../docs/guide/placement.md")]
 struct PlacementGuide;
 
@@ -105,11 +108,11 @@ struct ProfilesGuide;
 struct CardsGuide;
 
 /// Likewise.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "generate"))]
 #[doc = include_str!("../../docs/guide/planning.md")]
 struct PlanningGuide;
 
 /// Likewise.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "generate"))]
 #[doc = include_str!("../../docs/guide/vindex.md")]
 struct VindexGuide;

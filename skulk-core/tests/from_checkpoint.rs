@@ -1,20 +1,15 @@
 //! Does a checkpoint tell its own card? Models of every kind, and damaged ones.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
-
-#[path = "support/fixtures.rs"]
-mod fixtures;
-#[path = "support/mod.rs"]
-mod support;
 
 use std::path::Path;
 
+use crate::fixtures;
+use crate::support::gguf_writer::{GgufWriter, types};
+use crate::support::safetensors_writer::{self, write};
 use serde_json::{Value, json};
 use skulk::card::{
     ModelTask, OutputParser, Profile, ReasoningCardConfig, ReasoningEffort, ReasoningFormat, ToolCallFormat,
 };
 use skulk::{ErrorKind, ModelCard};
-use support::gguf_writer::{GgufWriter, types};
-use support::safetensors_writer::{self, write};
 
 const OWN: [&str; 5] =
     ["skulk-candle-cuda", "skulk-candle-metal", "skulk-wgpu", "skulk-cpu", "skulk-candle-cpu"];
@@ -139,7 +134,9 @@ fn every_checkpoint_that_is_tested_with_tells_its_card() {
         assert!(!card.family.is_empty() && card.capabilities.contains(&"text".to_owned()), "{name}");
         assert!(card.placement.compatible_backends.contains("mlx"), "{name}");
         // A card and its checkpoint agree on who runs it.
+        #[cfg(feature = "generate")]
         let runs = skulk::Model::open(&folder, &skulk::LoadOptions::default()).is_ok();
+        #[cfg(feature = "generate")]
         assert_eq!(card.placement.compatible_backends.contains("skulk-cpu"), runs, "{name}");
     }
 }

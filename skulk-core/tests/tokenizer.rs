@@ -1,5 +1,4 @@
 //! Does the tokenizer agree with other people's software on real checkpoints?
-#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,9 +7,7 @@ use std::time::Instant;
 use serde_json::Value;
 use skulk::{Detokenizer, ErrorKind, TokenId, Tokenizer, open_checkpoint};
 
-#[path = "support/fixtures.rs"]
-mod fixtures;
-use fixtures::{checkpoints, gemma, ids, json, root, vocabularies};
+use crate::fixtures::{checkpoints, gemma, ids, json, root, vocabularies};
 
 fn load(path: &Path) -> Arc<Tokenizer> {
     let checkpoint = open_checkpoint(path).unwrap();

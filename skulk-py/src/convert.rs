@@ -4,8 +4,9 @@
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyRange, PyString, PyTuple};
+use skulk::Fault;
 use skulk::arch::ArchSpec;
-use skulk::card::{CardFault, GgufFacts};
+use skulk::card::GgufFacts;
 use skulk::plan::memory::Usable;
 use skulk::plan::{Budget, ExpertShard, Part};
 use skulk::{
@@ -187,7 +188,7 @@ pub(crate) fn gguf_facts<'py>(py: Python<'py>, facts: &GgufFacts) -> PyResult<Bo
     data(py, "GgufFacts", fields)
 }
 
-pub(crate) fn card_fault<'py>(py: Python<'py>, fault: &CardFault) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn card_fault<'py>(py: Python<'py>, fault: &Fault) -> PyResult<Bound<'py, PyAny>> {
     data(py, "CardFault", (&fault.field, fault.kind.as_str(), &fault.found, &fault.allowed))
 }
 

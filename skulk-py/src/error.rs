@@ -6,7 +6,7 @@ use pyo3::exceptions::{PyException, PyFileNotFoundError, PyMemoryError, PyOSErro
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple, PyType};
-use skulk::card::CardFault;
+use skulk::Fault;
 use skulk::{ContextDetail, ErrorKind, ShapeDetail};
 
 use crate::convert;
@@ -143,7 +143,7 @@ fn errno(py: Python<'_>, error: &skulk::Error) -> PyResult<Option<i32>> {
 }
 
 fn facts<'py>(py: Python<'py>, error: &skulk::Error) -> PyResult<Option<Bound<'py, PyDict>>> {
-    let facts = if let Some(faults) = error.detail::<Vec<CardFault>>() {
+    let facts = if let Some(faults) = error.detail::<Vec<Fault>>() {
         let faults = faults.iter().map(|fault| convert::card_fault(py, fault));
         [("faults", faults.collect::<PyResult<Vec<_>>>()?)].into_py_dict(py)?
     } else if let Some(report) = error.detail::<skulk::PlanReport>() {

@@ -6,18 +6,15 @@ mod folder;
 mod library;
 mod profile;
 mod read;
-mod reader;
 mod reasoning;
 mod rules;
 mod schema;
-mod tree;
 mod write;
 
 pub use checkpoint::{ConfigFacts, GgufChoice, GgufFacts, GgufFile, select_gguf};
 pub use families::is_gemma4_family;
 pub use library::CardLibrary;
 pub use profile::{Profile, ProfileHints, RequestHints};
-pub use read::{CardFault, FaultKind};
 pub use reasoning::ReasoningRequest;
 pub use schema::{
     BuiltinTool, ComponentInfo, ModalitiesCardConfig, ModelCard, ModelTask, MtpConcatOrder,

@@ -3,65 +3,19 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use super::reader::{Leaf, Reader};
 use super::schema::ModelCard;
-use super::tree::Tree;
 use crate::error::{Error, ErrorKind, Result};
-use crate::macros::closed_set;
+use crate::strict::{Document, Tree};
 use crate::weights::mmap::{io_error, open_regular};
 
 /// The largest file that is read as a card, in bytes; those that exist have some thousand.
 const MAX_BYTES: u64 = 1 << 20;
-/// Faults that a message spells out.
-const LISTED: usize = 5;
-/// Characters of a message about one fault; the list of a section's fields has some 400.
-const LONGEST_LINE: usize = 1000;
-
-/// Something wrong with a card.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CardFault {
-    /// The field, with its sections, as the card spells it: `runtime.mtp_heads`, `components.0.canShard`. A missing
-    /// field is spelled as in TOML.
-    pub field: String,
-    /// What is wrong.
-    pub kind: FaultKind,
-    /// What was found; empty for a missing field.
-    pub found: String,
-    /// What is allowed.
-    pub allowed: String,
-}
-
-impl std::fmt::Display for CardFault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if !self.field.is_empty() {
-            write!(f, "`{}`: ", self.field)?;
-        }
-        match self.kind {
-            FaultKind::Missing => write!(f, "missing, expected {}", self.allowed),
-            FaultKind::Unknown => write!(f, "unknown, expected {}", self.allowed),
-            _ => write!(f, "expected {}, found {}", self.allowed, self.found),
-        }
-    }
-}
-
-closed_set! {
-    /// What is wrong with a field.
-    pub enum FaultKind {
-        /// The card interface has no such field, or it is there twice: in both spellings, or in one.
-        Unknown = "unknown",
-        /// A required field is not there.
-        Missing = "missing",
-        /// A value of another type.
-        Type = "type",
-        /// A number outside its range.
-        Range = "range",
-        /// None of the values that the interface allows.
-        Value = "value",
-        /// Fields that exclude each other, or one that needs another.
-        Conflict = "conflict",
-    }
-}
+/// What is read here.
+const CARD: Document = Document {
+    error: ErrorKind::CardInvalid,
+    name: "a model card",
+    hint: "docs/guide/cards.md lists all fields and their values",
+};
 
 impl ModelCard {
     /// Reads a card in TOML. Fields may be spelled in snake_case or camelCase.
@@ -70,7 +24,7 @@ impl ModelCard {
     /// [`ErrorKind::CardInvalid`]: for a card that breaks the interface with all its faults as
     /// the [detail](Error::detail), for a text that is no TOML with `line` and `column`.
     pub fn from_toml(text: &str) -> Result<Self> {
-        Self::from_tree(&Tree::from_toml(text)?)
+        Self::from_tree(&CARD.toml(text)?)
     }
 
     /// Reads a card in JSON. Fields may be spelled in camelCase or snake_case.
@@ -78,7 +32,7 @@ impl ModelCard {
     /// # Errors
     /// As [`ModelCard::from_toml`].
     pub fn from_json(text: &str) -> Result<Self> {
-        Self::from_tree(&Tree::from_json(text)?)
+        Self::from_tree(&CARD.json(text)?)
     }
 
     /// Reads a card from JSON that was parsed before.
@@ -107,44 +61,16 @@ impl ModelCard {
         .map_err(|e| e.with("file", path.display()))
     }
 
-    fn from_tree(tree: &Tree) -> Result<Self> {
-        let mut reader = Reader::default();
-        let card = Self::read(tree, None, &mut reader);
-        let faults = reader.into_faults();
-        match card {
-            Some(mut card) if faults.is_empty() => {
-                if let Some(vision) = card.vision.as_mut().filter(|vision| vision.weights_repo.is_empty()) {
-                    vision.weights_repo.clone_from(&card.model_id);
-                }
-                Ok(card)
-            }
-            _ => Err(invalid(faults)),
-        }
+    pub(super) fn from_tree(tree: &Tree) -> Result<Self> {
+        CARD.read(tree, None).map(Self::complete)
     }
-}
 
-/// One error for all faults.
-fn invalid(faults: Vec<CardFault>) -> Error {
-    let listed: Vec<String> = faults.iter().take(LISTED).map(|fault| clip(&fault.to_string())).collect();
-    let more = match faults.len().saturating_sub(LISTED) {
-        0 => String::new(),
-        more => format!("; and {more} more"),
-    };
-    let count = match faults.len() {
-        1 => "one fault".to_owned(),
-        count => format!("{count} faults"),
-    };
-    let message = format!("expected a model card, found {count}: {}{more}", listed.join("; "));
-    Error::new(ErrorKind::CardInvalid, message)
-        .with_detail(faults)
-        .with_hint("docs/guide/cards.md lists all fields and their values")
-}
-
-/// Texts of foreign cards may be of any length; messages are not.
-fn clip(line: &str) -> String {
-    match line.char_indices().nth(LONGEST_LINE) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line.to_owned(),
+    /// The card with what follows from other fields.
+    pub(crate) fn complete(mut self) -> Self {
+        if let Some(vision) = self.vision.as_mut().filter(|vision| vision.weights_repo.is_empty()) {
+            vision.weights_repo.clone_from(&self.model_id);
+        }
+        self
     }
 }
 
@@ -188,12 +114,13 @@ fn read_text(path: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::strict::{Fault, FaultKind};
 
     const SMALL: &str = "model_id = 'acme/small'\nn_layers = 2\nhidden_size = 8\nsupports_tensor = true\n\
                          tasks = ['TextGeneration']\nstorage_size = { in_bytes = 100 }\n";
 
     fn faults(error: &Error) -> Vec<(&str, FaultKind)> {
-        let Some(faults) = error.detail::<Vec<CardFault>>() else { panic!("{error}") };
+        let Some(faults) = error.detail::<Vec<Fault>>() else { panic!("{error}") };
         faults.iter().map(|fault| (fault.field.as_str(), fault.kind)).collect()
     }
 
@@ -296,7 +223,7 @@ mod tests {
             assert_eq!(faults(&error), [("", FaultKind::Type)]);
             assert!(error.message().starts_with("expected a model card, found one fault: expected a table"));
         }
-        assert!(ModelCard::from_json("").unwrap_err().detail::<Vec<CardFault>>().is_none());
+        assert!(ModelCard::from_json("").unwrap_err().detail::<Vec<Fault>>().is_none());
         assert_eq!(faults(&ModelCard::from_toml("").unwrap_err()).len(), 6);
     }
 
@@ -304,7 +231,7 @@ mod tests {
     fn messages_stay_short() {
         let text = format!("\"{}\" = '{}'\n{SMALL}\n\"new\\nline\" = 1", "k".repeat(9999), "v".repeat(9999));
         let error = ModelCard::from_toml(&text).unwrap_err();
-        assert!(error.message().len() < 3 * LONGEST_LINE, "{}", error.message().len());
+        assert!(error.message().len() < 3000, "{}", error.message().len());
         assert!(!error.message().contains('\n'));
     }
 

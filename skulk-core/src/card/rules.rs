@@ -1,8 +1,6 @@
 //! Do a card's fields agree with each other? What no field shows by itself.
 
-use super::read::FaultKind;
-use super::reader::{Fields, Reader};
-use super::tree::Tree;
+use crate::strict::{FaultKind, Fields, Reader, Tree};
 
 /// The name is what libraries and plans know a model by; the reference makes up a random one.
 pub(super) fn card<'a>(fields: &Fields<'a>, reader: &mut Reader<'a>) {
@@ -42,10 +40,11 @@ pub(super) fn runtime<'a>(fields: &Fields<'a>, reader: &mut Reader<'a>) {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::card::{CardFault, FaultKind, ModelCard};
+    use crate::card::ModelCard;
+    use crate::strict::{Fault, FaultKind};
 
     /// The faults of a small card with one section or field set.
-    fn faults(field: &str, value: Value) -> Vec<CardFault> {
+    fn faults(field: &str, value: Value) -> Vec<Fault> {
         let mut card = json!({
             "model_id": "acme/small", "storage_size": {"in_bytes": 1}, "n_layers": 1, "hidden_size": 1,
             "supports_tensor": false, "tasks": [],
@@ -53,7 +52,7 @@ mod tests {
         card[field] = value;
         match ModelCard::from_value(&card) {
             Ok(_) => Vec::new(),
-            Err(error) => error.detail::<Vec<CardFault>>().unwrap_or_else(|| panic!("{error}")).clone(),
+            Err(error) => error.detail::<Vec<Fault>>().unwrap_or_else(|| panic!("{error}")).clone(),
         }
     }
 
@@ -90,7 +89,7 @@ mod tests {
                  placement.min_vram_gib = {value}\nstorage_size.in_bytes = 1"
             );
             let error = ModelCard::from_toml(&toml).unwrap_err();
-            let Some(faults) = error.detail::<Vec<CardFault>>() else { panic!("{error}") };
+            let Some(faults) = error.detail::<Vec<Fault>>() else { panic!("{error}") };
             assert_eq!(faults[0].kind, FaultKind::Range, "{value}");
         }
         // Unknown, not a size.

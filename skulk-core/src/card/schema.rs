@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::reader::{Leaf, Reader};
 use super::rules;
-use super::tree::Tree;
 use crate::macros::closed_set;
+use crate::strict::{Leaf, Reader, Tree, read_fields};
 
 /// A closed set of values that cards spell as strings.
 macro_rules! names {
@@ -60,27 +59,9 @@ macro_rules! section {
             )*
         }
 
-        impl Leaf for $name {
-            fn read<'a>(tree: &'a Tree, _: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
-                let fields = reader.fields(tree, &[$(stringify!($field)),*])?;
-                $(
-                    let $field: Option<$type> =
-                        fields.read(stringify!($field), option!($($min)?), option!($(|| $default)?), reader);
-                )*
-                $($rules(&fields, reader);)?
-                Some(Self { $($field: $field?,)* })
-            }
+        read_fields! {
+            $name $(where $rules)? { $($field: $type $(, min $min)? $(, or $default)?;)* }
         }
-    };
-}
-
-/// What may be left out of a macro's call.
-macro_rules! option {
-    () => {
-        None
-    };
-    ($value:expr) => {
-        Some($value)
     };
 }
 

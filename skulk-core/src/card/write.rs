@@ -3,11 +3,12 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::read::Format;
 use super::schema::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
+use crate::strict::Tree;
 
 /// Bytes of a file's name that every common file system takes.
 const LONGEST_NAME: usize = 255;
@@ -19,12 +20,12 @@ impl ModelCard {
     /// # Errors
     /// [`ErrorKind::CardInvalid`] for a number that TOML cannot hold.
     pub fn to_toml(&self) -> Result<String> {
-        let mut value = self.to_snake_value();
-        if let Value::Object(fields) = &mut value {
-            fields.shift_remove("is_custom");
+        let mut tree = self.to_tree();
+        if let Tree::Table(fields) = &mut tree {
+            fields.retain(|(name, _)| name != "is_custom");
         }
-        without_nulls(&mut value);
-        toml::to_string(&value).map_err(|e| {
+        without_nulls(&mut tree);
+        toml::to_string(&tree).map_err(|e| {
             Error::new(ErrorKind::CardInvalid, "expected numbers of at most 63 bits, found a larger one")
                 .with_source(e)
                 .with_hint("check the card's sizes")
@@ -33,17 +34,27 @@ impl ModelCard {
 
     /// The card as indented JSON, in camelCase, with every field: what is not known is `null`.
     pub fn to_json(&self) -> String {
-        format!("{:#}", self.to_value())
+        // Cannot fail: all keys are texts.
+        serde_json::to_string_pretty(&self.to_camel_tree()).unwrap_or_default()
     }
 
     /// The card as a JSON value, in camelCase, with every field: what is not known is `null`.
     pub fn to_value(&self) -> Value {
-        camel_case_keys(self.to_snake_value())
+        serde_json::to_value(self.to_camel_tree()).unwrap_or_default()
     }
 
-    fn to_snake_value(&self) -> Value {
+    /// The card in camelCase, in the order of its fields.
+    pub(crate) fn to_camel_tree(&self) -> Tree {
+        let mut tree = self.to_tree();
+        camel_case_keys(&mut tree);
+        tree
+    }
+
+    /// The card in snake_case.
+    fn to_tree(&self) -> Tree {
         // Cannot fail: all keys are names of fields, and no field's value writes itself.
-        serde_json::to_value(self).unwrap_or_default()
+        let text = serde_json::to_string(self).unwrap_or_default();
+        Tree::from_json(&text).unwrap_or(Tree::Null)
     }
 
     /// Checks a card that a program made, as reading does for a file.
@@ -51,7 +62,7 @@ impl ModelCard {
     /// # Errors
     /// [`ErrorKind::CardInvalid`] with all faults as its [detail](Error::detail).
     pub fn check(&self) -> Result<()> {
-        let read = Self::from_value(&self.to_value())?;
+        let read = Self::from_tree(&self.to_tree())?;
         // JSON has no number for what is not finite, and so would lose it.
         match self.placement.min_vram_gib {
             Some(_) if read.placement.min_vram_gib.is_none() => {
@@ -142,24 +153,27 @@ fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-fn without_nulls(value: &mut Value) {
-    if let Value::Object(fields) = value {
-        fields.retain(|_, value| !value.is_null());
-        fields.values_mut().for_each(without_nulls);
-    } else if let Value::Array(items) = value {
-        items.iter_mut().for_each(without_nulls);
+fn without_nulls(tree: &mut Tree) {
+    match tree {
+        Tree::Table(fields) => {
+            fields.retain(|(_, value)| *value != Tree::Null);
+            fields.iter_mut().for_each(|(_, value)| without_nulls(value));
+        }
+        Tree::List(items) => items.iter_mut().for_each(without_nulls),
+        _ => {}
     }
 }
 
-fn camel_case_keys(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let fields: Map<String, Value> =
-                fields.into_iter().map(|(key, value)| (camel_case(&key), camel_case_keys(value))).collect();
-            Value::Object(fields)
+fn camel_case_keys(tree: &mut Tree) {
+    match tree {
+        Tree::Table(fields) => {
+            for (key, value) in fields {
+                *key = camel_case(key);
+                camel_case_keys(value);
+            }
         }
-        Value::Array(items) => Value::Array(items.into_iter().map(camel_case_keys).collect()),
-        other => other,
+        Tree::List(items) => items.iter_mut().for_each(camel_case_keys),
+        _ => {}
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which token comes next? Penalties, temperature, truncation and the draw.
 
 use rand_chacha::ChaCha12Rng;
-use rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::TokenLogprob;

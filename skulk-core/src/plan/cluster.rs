@@ -34,6 +34,12 @@ impl fmt::Display for NodeId {
     }
 }
 
+impl From<String> for NodeId {
+    fn from(name: String) -> Self {
+        Self(name)
+    }
+}
+
 impl From<&str> for NodeId {
     fn from(name: &str) -> Self {
         Self::new(name)

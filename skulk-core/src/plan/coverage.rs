@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::placement::{ExpertShard, Part, Stage, invalid};
+use super::stage::{ExpertShard, Part, Stage, invalid};
 use crate::error::Result;
 
 /// Stages in order of rank must together be the model: layers one behind the other, or every tensor in all its

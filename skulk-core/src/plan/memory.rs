@@ -3,7 +3,7 @@
 
 use super::backend::has_gpu_offload;
 use super::cluster::{Accelerator, Node, NodeMemory, Vendor};
-use super::request::Strictness;
+use super::strictness::Strictness;
 use crate::card::ModelCard;
 
 /// Bytes taken for each byte of weights: MLX's buffers and its runtime.

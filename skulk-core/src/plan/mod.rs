@@ -19,6 +19,8 @@ mod report;
 mod request;
 mod ring;
 pub mod split;
+mod stage;
+mod strictness;
 
 pub use admission::{DEFAULT_MAX_TOKENS, admit_max_tokens, prefill_chunks};
 pub use cluster::{
@@ -27,11 +29,13 @@ pub use cluster::{
 };
 pub use instance::{Host, Instance};
 pub use inventory::{Inventory, LayerBytes};
-pub use placement::{Budget, ExpertShard, Part, Placement, Stage};
+pub use placement::Placement;
 pub use planner::Planner;
 pub use report::{
     Bytes, Candidate, ContextCeiling, ContextLimit, Estimate, NodeReport, PlanReport, Refusal, Rejection,
     Rule, RuleReport, Speculation,
 };
-pub use request::{Request, Sharding, Strictness, Transport};
+pub use request::{Request, Sharding, Transport};
 pub use ring::{is_vpn_address, leaves, rings};
+pub use stage::{Budget, ExpertShard, Part, Stage};
+pub use strictness::Strictness;

@@ -1,20 +1,16 @@
 //! What is a placement? Which node runs which layers and experts, every one of them exactly once.
 
 use std::fmt;
-use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-use super::backend::{own_engine, tag_of};
 use super::cluster::NodeId;
 use super::coverage;
 use super::instance::{Ids, Instance};
-use super::report::{Bytes, NodeReport, PlanReport};
-use super::request::Strictness;
+use super::report::PlanReport;
+use super::stage::{Budget, ExpertShard, Stage, invalid};
 use crate::card::ModelCard;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::ids::EngineId;
 
 /// Where each layer of a model runs: stages in the order a token passes them, and the feed-forward blocks
@@ -33,6 +29,7 @@ pub struct Placement {
     pub(super) stages: Vec<Stage>,
     pub(super) experts: Vec<ExpertShard>,
     pub(super) budgets: Vec<Budget>,
+    pub(super) context_tokens: Option<u64>,
     pub(super) context_limit: Option<u64>,
     pub(super) card: Option<Arc<ModelCard>>,
     pub(super) instance: Instance,
@@ -41,114 +38,11 @@ pub struct Placement {
     pub(super) ids: Option<Ids>,
 }
 
-/// A part of the model on one node: a contiguous range of layers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stage {
-    /// The node that runs it.
-    pub node: NodeId,
-    /// The backend that runs it there, as in `mlx-metal` or `skulk-cpu`; `None`: the node chooses.
-    pub backend: Option<String>,
-    /// The layers, by index within the model.
-    pub layers: Range<usize>,
-    /// What of these layers.
-    pub part: Part,
-}
-
-/// What of its layers a stage has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Part {
-    /// All of them.
-    #[default]
-    Whole,
-    /// Of each tensor its share, as rank of so many.
-    Tensor,
-    /// All of them, for one of the two halves of classifier-free guidance.
-    Cfg {
-        /// The half.
-        cfg_rank: usize,
-        /// Halves.
-        cfg_world_size: usize,
-        /// The stage within the half.
-        pipeline_rank: usize,
-        /// Stages of the half.
-        pipeline_world_size: usize,
-    },
-}
-
-/// Experts of a range of layers on one node, away from the layers' attention. A dense feed-forward
-/// block is expert 0.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ExpertShard {
-    /// The node that computes them.
-    pub node: NodeId,
-    /// The backend that computes them there.
-    pub backend: Option<String>,
-    /// The layers.
-    pub layers: Range<usize>,
-    /// The same experts of each of these layers.
-    pub experts: Range<usize>,
-    /// Experts that each of these layers has in all.
-    pub n_experts: usize,
-    /// Another node owns them; this one helps.
-    pub replica: bool,
-}
-
-/// What a device of a placement is to hold, and what it may hold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[non_exhaustive]
-pub struct Budget {
-    /// The node.
-    pub node: NodeId,
-    /// The backend that runs on the device.
-    pub backend: Option<String>,
-    /// Bytes by kind.
-    pub bytes: Bytes,
-    /// Bytes that it may hold; of plans under [`Strictness::Force`] no fewer than it is to hold.
-    pub usable: u64,
-}
-
-impl Budget {
-    /// Of a planned device. Where memory is no reason to refuse, it may hold all that it is to hold.
-    pub(super) fn new(report: &NodeReport, strictness: Strictness) -> Self {
-        let NodeReport { node, backend, bytes, usable, .. } = report.clone();
-        let least = if strictness == Strictness::Force { bytes.total() } else { 0 };
-        Self { node, backend, bytes, usable: usable.max(least) }
-    }
-}
-
-impl Stage {
-    /// Layers on an engine of this process.
-    pub fn new(engine: &EngineId, layers: Range<usize>) -> Self {
-        let backend = Some(tag_of(engine));
-        Self { node: NodeId::new(NodeId::LOCAL), backend, layers, part: Part::Whole }
-    }
-
-    /// The engine of this library that runs it; `None` for other software's backends.
-    pub fn engine(&self) -> Option<EngineId> {
-        own_engine(self.backend.as_deref()?)
-    }
-
-    pub(crate) fn set_engine(&mut self, engine: &EngineId) {
-        self.backend = Some(tag_of(engine));
-    }
-}
-
-impl ExpertShard {
-    /// The engine of this library that computes them; `None` for other software's backends.
-    pub fn engine(&self) -> Option<EngineId> {
-        own_engine(self.backend.as_deref()?)
-    }
-}
-
 impl Placement {
     /// A placement of these stages over a model of `n_layers` layers.
     ///
     /// # Errors
-    /// [`ErrorKind::PlacementInvalid`] unless the stages cover every layer exactly once, in order. Stages that
+    /// [`ErrorKind::PlacementInvalid`](crate::ErrorKind::PlacementInvalid) unless the stages cover every layer exactly once, in order. Stages that
     /// have parts of their layers must have all parts together, and be in order of rank.
     pub fn new(stages: Vec<Stage>, n_layers: usize) -> Result<Self> {
         coverage::check_stages(&stages, n_layers)?;
@@ -157,6 +51,7 @@ impl Placement {
             stages,
             experts: Vec::new(),
             budgets: Vec::new(),
+            context_tokens: None,
             context_limit: None,
             card: None,
             instance: Instance::Direct { coordinator: NodeId::new(NodeId::LOCAL) },
@@ -168,7 +63,7 @@ impl Placement {
     /// `stages` ranges of as equal length as possible, all on one engine.
     ///
     /// # Errors
-    /// [`ErrorKind::PlacementInvalid`] for zero stages, or more stages than layers.
+    /// [`ErrorKind::PlacementInvalid`](crate::ErrorKind::PlacementInvalid) for zero stages, or more stages than layers.
     pub fn even(n_layers: usize, stages: usize, engine: &EngineId) -> Result<Self> {
         if stages == 0 || stages > n_layers {
             return Err(invalid(format!(
@@ -198,7 +93,7 @@ impl Placement {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::PlacementInvalid`] for a stage without layers, or no stages.
+    /// [`ErrorKind::PlacementInvalid`](crate::ErrorKind::PlacementInvalid) for a stage without layers, or no stages.
     pub fn by_counts<E: AsRef<str>>(counts: impl IntoIterator<Item = (E, usize)>) -> Result<Self> {
         let mut end = 0usize;
         let stages = counts.into_iter().map(|(engine, layers)| {
@@ -238,6 +133,12 @@ impl Placement {
     /// What each device is to hold, where the placement came with that.
     pub fn budgets(&self) -> &[Budget] {
         &self.budgets
+    }
+
+    /// Tokens for which a plan reserves keys and values: the context that [`Model::load`](crate::Model::load) gives
+    /// sessions. `None`: it was made by hand, or came as an MLX instance, which does not say.
+    pub fn context_tokens(&self) -> Option<u64> {
+        self.context_tokens
     }
 
     /// Tokens that the context is limited to; `None`: nothing is known that limits it.
@@ -297,15 +198,10 @@ impl FromStr for Placement {
     }
 }
 
-pub(super) fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::PlacementInvalid, message).with_hint(
-        "give contiguous stages from layer 0 to the last, each on an engine the model is loaded with",
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn even_covers_every_layer_once() {

@@ -54,7 +54,8 @@ impl Planner {
     /// Places the checkpoint at a path: card and inventory are what it says about itself, of which only headers
     /// are read.
     ///
-    /// ```
+    #[cfg_attr(feature = "generate", doc = "```")]
+    #[cfg_attr(not(feature = "generate"), doc = "```ignore")]
     /// use skulk::{Cluster, LoadOptions, Model, Planner, Request, open_checkpoint};
     /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
     /// let placement = Planner::plan_checkpoint(path, &Cluster::local(), &Request::default().context_tokens(256))?;

@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::cluster::{NodeId, Role};
-use super::request::{Sharding, Strictness, Transport};
+use super::request::{Sharding, Transport};
+use super::strictness::Strictness;
 use crate::macros::closed_set;
 
 closed_set! {

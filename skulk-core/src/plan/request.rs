@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster::NodeId;
 use super::inventory::Inventory;
+use super::strictness::Strictness;
 use crate::macros::{closed_set, setters};
 
 closed_set! {
@@ -39,22 +40,6 @@ closed_set! {
         /// Each with each by RDMA, as MLX does.
         #[serde(alias = "MlxJaccl")]
         MlxJaccl = "mlx_jaccl",
-    }
-}
-
-closed_set! {
-    /// How careful a plan is with memory.
-    #[derive(Default, Serialize, Deserialize)]
-    #[serde(rename_all = "snake_case")]
-    pub enum Strictness {
-        /// With margins that were enough on every machine seen: weights count 1.3 times (GGUF 1.1 times), and
-        /// no more than 75 % of main memory or 90 % of an accelerator's is used.
-        #[default]
-        Safe = "safe",
-        /// Weights count once, and 90 % of main memory may be used even where other programs hold some.
-        Relaxed = "relaxed",
-        /// Memory is no reason to refuse. The report says what is over its budget, and by how much.
-        Force = "force",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use skulk::{FinishReason, GenerateOptions, LoadOptions, Model, Sampling};
 
-use crate::common::{NAMES, OPENING, fresh, greedy, model, one_thread, path, reference_prompt};
+use crate::generate::common::{NAMES, OPENING, fresh, greedy, model, one_thread, path, reference_prompt};
 
 #[test]
 fn stop_strings_end_the_text_wherever_they_lie() {

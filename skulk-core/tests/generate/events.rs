@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use skulk::{ErrorKind, Event, FinishReason, GenerateOptions};
 
-use crate::common::{NAMES, OPENING, fresh, greedy, model};
+use crate::generate::common::{NAMES, OPENING, fresh, greedy, model};
 
 #[test]
 fn texts_join_to_the_output_and_only_the_last_event_finishes() {

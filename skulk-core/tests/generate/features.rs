@@ -3,8 +3,8 @@
 
 use skulk::{CancelToken, Divergence, EngineOptions, ErrorKind, KvType, Model, TokenId};
 
-use crate::common::{fresh, greedy, path, reference_prompt, threads, with_engine};
-use crate::rewritten::{Tensor, rewritten};
+use crate::generate::common::{fresh, greedy, path, reference_prompt, threads, with_engine};
+use crate::generate::rewritten::{Tensor, rewritten};
 
 fn sparse(name: &str, k: Option<usize>, chunk: usize) -> Model {
     let mut engine = EngineOptions::default().threads(2);

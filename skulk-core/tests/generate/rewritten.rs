@@ -4,8 +4,8 @@ use std::path::Path;
 
 use skulk::{DType, open_checkpoint};
 
-use crate::common::path;
 use crate::fixtures::json;
+use crate::generate::common::path;
 
 /// A tensor to write: name, type, shape and bytes.
 pub(crate) struct Tensor {

@@ -2,7 +2,7 @@
 
 use skulk::{Model, Sampling};
 
-use crate::common::{self, NAMES, OPENING, fresh, greedy, one_thread, path};
+use crate::generate::common::{self, NAMES, OPENING, fresh, greedy, one_thread, path};
 
 #[test]
 fn a_seed_gives_the_same_tokens_over_threads_and_stages() {

@@ -2,7 +2,7 @@
 
 use skulk::{ErrorKind, Prompt, Sampling, TokenId};
 
-use crate::common::{NAMES, OPENING, fresh, greedy, model, on, reference_prompt};
+use crate::generate::common::{NAMES, OPENING, fresh, greedy, model, on, reference_prompt};
 
 #[test]
 fn a_second_turn_computes_only_what_is_new() {

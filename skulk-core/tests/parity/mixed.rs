@@ -1,9 +1,10 @@
-//! Do layers on a GPU and layers on the CPU make one model? Every split of every fixture.
+//! Do layers on a GPU and layers on the CPU make one model? Splits of every fixture.
 
 use skulk::{EngineOptions, KvType, TokenId};
 
-use crate::cpu::splits::runnable;
-use crate::cpu::stages::{Setup, Stages, engine};
+use crate::fixtures::chosen;
+use crate::parity::cpu::splits::runnable;
+use crate::parity::cpu::stages::{Setup, Stages, engine};
 
 /// Relative to the largest logit, against the CPU engine in `exact` precision: activations there keep 15
 /// bits, which is off by some 1e-4 where weights are quantised, and is f32 elsewhere.
@@ -32,7 +33,7 @@ fn every_split_between_gpu_and_cpu_is_one_model() {
         });
         let inside = (n > 2).then(|| (vec![1, n - 1], vec![cpu.clone(), gpu.clone(), cpu.clone()]));
         let all = [(vec![], vec![gpu.clone()])];
-        for (cuts, engines) in all.into_iter().chain(two).chain(inside) {
+        for (cuts, engines) in all.into_iter().chain(chosen(2, two)).chain(inside) {
             let what = format!("{} cut at {cuts:?}, from {:?} on", path.display(), engines[0].id());
             let stages = Stages::load_on(&path, &setup(cuts), &engines).unwrap();
             let (found, found_text) = run(&stages, &tokens);

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 use skulk::ModelCard;
-use skulk::card::{CardFault, FaultKind};
+use skulk::{Fault, FaultKind};
 
-use crate::{cases, each};
+use crate::suites::{cases, each};
 
 /// Fields of `runtime` that came after the reference.
 const LATER: &str = "served_spec_";
@@ -61,7 +61,7 @@ fn judge(expected: &Value, input: &Value, read: skulk::Result<ModelCard>) -> Res
         Ok(card) if accepted => return same(&without_later(card.to_value()), &expected["card"]),
         Ok(_) if !later.is_empty() && errors.is_empty() => return Ok(()),
         Ok(_) => return Err(format!("accepted; the reference has {expected}")),
-        Err(error) => match error.detail::<Vec<CardFault>>() {
+        Err(error) => match error.detail::<Vec<Fault>>() {
             Some(faults) => faults.clone(),
             None => return Err(format!("an error without faults: {error}")),
         },
@@ -70,7 +70,7 @@ fn judge(expected: &Value, input: &Value, read: skulk::Result<ModelCard>) -> Res
     if !accepted && errors.is_empty() && later.is_empty() {
         return Ok(());
     }
-    let (own, shared): (Vec<CardFault>, Vec<CardFault>) =
+    let (own, shared): (Vec<Fault>, Vec<Fault>) =
         faults.into_iter().partition(|fault| is_deliberate(fault, input));
     if accepted && own.is_empty() {
         return Err(format!("refused for {shared:?}; the reference accepts it"));
@@ -119,7 +119,7 @@ fn class_of(error: &Value) -> Result<&'static str, String> {
 
 /// Whether this library refuses here what the reference accepts, and for a documented reason that holds of the
 /// input's own values.
-fn is_deliberate(fault: &CardFault, input: &Value) -> bool {
+fn is_deliberate(fault: &Fault, input: &Value) -> bool {
     let path = snake(&fault.field);
     let value = path.split('.').try_fold(input, |at, step| match at {
         Value::Array(items) => items.get(step.parse::<usize>().ok()?),

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use skulk::{CardLibrary, ModelCard};
 
-use crate::cases;
+use crate::suites::cases;
 
 /// Only where this library's own engines run a model does its card say more than the reference's.
 #[test]
@@ -60,8 +60,7 @@ fn the_embedded_model_is_as_its_card_says() {
     let card = library.get("karpathy/stories260K").unwrap();
     let bytes: u64 = checkpoint.tensors().iter().map(|tensor| tensor.len).sum();
     assert_eq!(card.storage_size.in_bytes, bytes);
-    let model = skulk::Model::open(&folder, &skulk::LoadOptions::default()).unwrap();
-    let arch = model.arch();
+    let arch = skulk::arch::ArchSpec::from_checkpoint(&*checkpoint).unwrap();
     assert_eq!((card.n_layers, card.hidden_size), (arch.layers.len(), arch.hidden_size));
     assert_eq!(card.context_length, arch.context_length as i64);
     assert_eq!(card.num_key_value_heads, Some(arch.layers[0].attention.n_kv_heads));

@@ -8,7 +8,7 @@ use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Map, Value, json};
 use skulk::{CardLibrary, ModelCard};
 
-use crate::exercise;
+use crate::support::exercise;
 
 #[test]
 fn every_regression_file_is_refused() {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use skulk::card::{ConfigFacts, GgufFacts, GgufFile, select_gguf};
 use skulk::{Error, ErrorKind};
 
-use crate::{each, units};
+use crate::suites::{each, units};
 
 /// The model that the reference was told these configurations are of.
 const MODEL: &str = "acme/m";

@@ -9,8 +9,8 @@ use skulk::plan::{
 };
 use skulk::{Cluster, Error, ErrorKind, ModelCard, Node, NodeId, Placement, PlanReport, Planner, Request};
 
-use crate::cases::{expect, number, strings, text};
-use crate::{cases, each};
+use crate::suites::cases::{expect, number, strings, text};
+use crate::suites::{cases, each};
 
 /// The value of a closed set that a case names.
 fn parse<T: serde::de::DeserializeOwned>(value: &Value) -> T {

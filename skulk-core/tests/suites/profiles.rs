@@ -4,7 +4,7 @@ use serde_json::Value;
 use skulk::ModelCard;
 use skulk::card::{Profile, ProfileHints, ReasoningEffort, ReasoningRequest, RequestHints, is_gemma4_family};
 
-use crate::{cases, each, suites};
+use crate::suites::{cases, each, suites};
 
 #[test]
 fn cards_that_ship_with_the_reference_resolve_as_there() {

@@ -9,8 +9,8 @@ use skulk::plan::split::allocate_layers;
 use skulk::plan::{Link, Strictness, admit_max_tokens, is_vpn_address, leaves, prefill_chunks, rings};
 use skulk::{Cluster, ContextDetail, ErrorKind, Node, NodeId, Request};
 
-use crate::cases::{expect, number, size, strings, text};
-use crate::{each, suites, units};
+use crate::suites::cases::{expect, number, size, strings, text};
+use crate::suites::{each, suites, units};
 
 /// Sections that a test of this file runs.
 const HERE: [&str; 12] = [
@@ -105,7 +105,7 @@ fn some_backends_use_graphics_memory() {
 fn footprints() {
     each(&vectors("estimateShardFootprint"), |case| {
         let facts = &case["card"];
-        let card = crate::cases::card(
+        let card = crate::suites::cases::card(
             facts["storageBytes"].as_u64().unwrap(),
             size(&facts["nLayers"]),
             facts["kvHeads"].as_u64().map(|n| n as usize),
@@ -222,7 +222,7 @@ fn turned(mut ring: Vec<String>) -> Vec<String> {
 
 #[test]
 fn rings_are_among_the_references_cycles() {
-    let card = crate::cases::card(1 << 30, 8, None, false);
+    let card = crate::suites::cases::card(1 << 30, 8, None, false);
     each(&vectors("topologyCycles"), |case| {
         let link = |edge: &Value| Link::socket(text(&edge[0]), text(&edge[1]), "10.0.0.1");
         let nodes = strings(&case["nodes"]).into_iter().map(Node::new).collect();

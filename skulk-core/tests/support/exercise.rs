@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use skulk::card::CardFault;
+use skulk::Fault;
 use skulk::vindex::{DownMeta, LayerHeader, VindexIndex, read_quant_manifest, read_weight_manifest};
 use skulk::weights::gguf::{GgufHeader, GgufValue};
 use skulk::weights::safetensors::SafetensorsHeader;
@@ -55,7 +55,7 @@ pub fn card(bytes: &[u8]) -> skulk::Result<()> {
             Ok(card) => check_card(card),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::CardInvalid, "{error}");
-                match error.detail::<Vec<CardFault>>() {
+                match error.detail::<Vec<Fault>>() {
                     Some(faults) => assert!(!faults.is_empty()),
                     _ => assert!(error.context().iter().any(|(key, _)| *key == "line"), "{error}"),
                 }

@@ -39,6 +39,19 @@ pub fn checkpoints() -> Vec<PathBuf> {
     folders
 }
 
+/// Which of many like cases run: a few, spread over them, or those that `SKULK_CASES` asks for: `all`, or with `k/n`
+/// each n-th from the k-th on.
+pub fn chosen<T>(few: usize, cases: impl IntoIterator<Item = T>) -> Vec<T> {
+    let cases: Vec<T> = cases.into_iter().collect();
+    let (asked, len) = (std::env::var("SKULK_CASES").ok(), cases.len());
+    let runs = |at: usize| match asked.as_deref().map(|asked| asked.split_once('/')) {
+        None => (0..few.min(len)).any(|i| at == (2 * i + 1) * len / (2 * few.min(len))),
+        Some(None) => true,
+        Some(Some((k, n))) => at % n.parse::<usize>().unwrap() == k.parse::<usize>().unwrap(),
+    };
+    cases.into_iter().enumerate().filter(|(at, _)| runs(*at)).map(|(_, case)| case).collect()
+}
+
 /// The real model, Gemma 3 270M Q4_K_M, where `tests/run` put it.
 pub fn gemma() -> Option<PathBuf> {
     fetched("SKULK_GEMMA_GGUF", "gemma-3-270m-q4_k_m.gguf")

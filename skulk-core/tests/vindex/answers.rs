@@ -14,8 +14,8 @@ use skulk::vindex::VindexQuant;
 use skulk::{CancelToken, ErrorKind, TokenId, VindexReader};
 use tempfile::TempDir;
 
-use crate::extract::extracted;
 use crate::fixtures;
+use crate::vindex::extract::extracted;
 
 /// What a sum of some hundred products may be off by, in relation to it or to 1.
 const SLACK: f32 = 1e-5;

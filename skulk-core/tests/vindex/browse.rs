@@ -11,7 +11,7 @@ use skulk::browse::{
 use skulk::vindex::VindexPart;
 use skulk::{CancelToken, Checkpoint, Error, ErrorKind, TokenId, VindexReader, open_checkpoint};
 
-use crate::{copy, expert_names, fixtures, is_summary, pairs, values, write};
+use crate::vindex::{copy, expert_names, fixtures, is_summary, pairs, values, write};
 
 /// A folder of level browse that LARQL made.
 fn made() -> PathBuf {

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use skulk::vindex::{SliceOptions, SlicePreset, VindexPart, VindexQuant};
 use skulk::{Checkpoint, ErrorKind, VindexReader};
 
-use crate::mixture::{EXPERTS, LAYERS, mixture};
-use crate::slice::{bytes_of, files, options, slice, sound, tensors};
-use crate::{fixtures, is_summary, pairs, write};
+use crate::vindex::mixture::{EXPERTS, LAYERS, mixture};
+use crate::vindex::slice::{bytes_of, files, options, slice, sound, tensors};
+use crate::vindex::{fixtures, is_summary, pairs, write};
 
 fn layer_of(name: &str) -> Option<usize> {
     name.strip_prefix("layers.").and_then(|rest| rest.split('.').next()).map(|layer| layer.parse().unwrap())

@@ -2,7 +2,7 @@
 
 use skulk::{CancelToken, Checkpoint, EngineOptions, KvType, LoadOptions, Model, Precision, VindexReader};
 
-use crate::{copy, is_computed, pairs, values};
+use crate::vindex::{copy, is_computed, pairs, values};
 
 /// Rows of one file are columns of the other, each quantised for itself: LARQL's 4 bits lose about a fourteenth, along
 /// the row other bits than along the column. So predictions differ, but by less than half of what leaving out half of

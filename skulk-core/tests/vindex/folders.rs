@@ -5,7 +5,7 @@ use std::path::Path;
 
 use skulk::{Checkpoint, DType, ErrorKind, VindexReader, open_checkpoint};
 
-use crate::{copy, expert_names, fixtures, is_summary, pairs, values};
+use crate::vindex::{copy, expert_names, fixtures, is_summary, pairs, values};
 
 /// LARQL's rounding to f16: what is beyond 11 bits is cut off, and what is below the smallest normal number is zero.
 pub(crate) fn cut_to_f16(x: f32) -> f32 {

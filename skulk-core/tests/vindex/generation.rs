@@ -9,9 +9,9 @@ use skulk::{
     open_checkpoint,
 };
 
-use crate::folders::cut_to_f16;
-use crate::stages::{Setup, Stages};
-use crate::{copy, fixtures, is_computed, pairs, write};
+use crate::parity::cpu::stages::{Setup, Stages};
+use crate::vindex::folders::cut_to_f16;
+use crate::vindex::{copy, fixtures, is_computed, pairs, write};
 
 fn logits(path: &Path, prompt: &Path) -> Vec<f32> {
     logits_of(path, &fixtures::ids(&fixtures::json(&prompt.join("reference.json"))["ids"]))

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde_json::{Value, json};
 use skulk::vindex::{DownMeta, LayerHeader};
 use skulk::{Checkpoint, ErrorKind, VindexReader};
 
-use crate::mixture::mixture;
 use crate::support::exercise;
-use crate::{copy, fixtures};
+use crate::vindex::mixture::mixture;
+use crate::vindex::{copy, fixtures};
 
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();

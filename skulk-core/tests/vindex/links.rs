@@ -8,8 +8,8 @@ use skulk::extract::ExtractOptions;
 use skulk::{GenerateOptions, LoadOptions, Model, ModelCard, VindexReader, open_checkpoint};
 use tempfile::TempDir;
 
-use crate::extract::{difference, extracted, files, timeless};
 use crate::fixtures;
+use crate::vindex::extract::{difference, extracted, files, timeless};
 
 /// The files of `source` under `store`, and in the folder that is given back a link to each, by relative paths.
 fn linked(source: &Path, folder: &str, store: &str) -> (TempDir, PathBuf) {

@@ -9,8 +9,8 @@ use skulk::vindex::{
 };
 use skulk::{CancelToken, Checkpoint, ErrorKind, VindexReader};
 
-use crate::mixture::mixture;
-use crate::{copy, fixtures, pairs};
+use crate::vindex::mixture::mixture;
+use crate::vindex::{copy, fixtures, pairs};
 
 fn fixture() -> PathBuf {
     fixtures::root().join("tests/fixtures/vindex/made/tiny-llama320.q4k.vindex")
@@ -377,7 +377,7 @@ fn links_become_files() {
 fn hashes_and_checksums_are_those_of_the_slices_files() {
     let folder = tempfile::tempdir().unwrap();
     copy(&fixture(), folder.path());
-    crate::verify::write_hashes(folder.path());
+    crate::vindex::verify::write_hashes(folder.path());
     for options in [options(SlicePreset::Client), SliceOptions::default().layers(1..2)] {
         let target = slice(folder.path(), &options);
         sound(target.path());
@@ -391,7 +391,7 @@ fn hashes_and_checksums_are_those_of_the_slices_files() {
         for (name, sum) in index["checksums"].as_object().unwrap() {
             assert_eq!(
                 *sum,
-                crate::verify::sha256(&std::fs::read(target.path().join(name)).unwrap()),
+                crate::vindex::verify::sha256(&std::fs::read(target.path().join(name)).unwrap()),
                 "{name}"
             );
         }

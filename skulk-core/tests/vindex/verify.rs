@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 use skulk::vindex::{VerifyKind, VerifyOptions, VerifyReport, VerifyStatus, verify_vindex};
 use skulk::{ByteSize, CancelToken, ErrorKind, VindexReader};
 
-use crate::mixture::mixture;
-use crate::{copy, fixtures, pairs};
+use crate::vindex::mixture::mixture;
+use crate::vindex::{copy, fixtures, pairs};
 
 const CHUNK: usize = 16 << 20;
 

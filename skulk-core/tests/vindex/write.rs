@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use skulk::Checkpoint;
 
-use crate::{fixtures, values};
+use crate::vindex::{fixtures, values};
 
 /// All tensors of a checkpoint as f32, each number changed, in a safetensors folder of the source's configuration.
 /// `prefix` is put before names of the text model.

@@ -5,8 +5,8 @@ use std::path::Path;
 use skulk::weights::gguf::{GgufCheckpoint, GgufHeader, GgufValue};
 use skulk::{Checkpoint, DType, ErrorKind, Metadata};
 
-use crate::assert_error;
 use crate::support::gguf_writer::{GgufWriter, small, types};
+use crate::weights::assert_error;
 
 fn parse(bytes: &[u8]) -> skulk::Result<GgufHeader> {
     GgufHeader::parse(bytes, Path::new("model.gguf"))

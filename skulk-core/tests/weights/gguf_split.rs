@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use skulk::weights::gguf::GgufCheckpoint;
 use skulk::{Checkpoint, ErrorKind, Metadata};
 
-use crate::assert_error;
 use crate::support::gguf_writer::GgufWriter;
+use crate::weights::assert_error;
 
 fn path(folder: &Path, number: u16, count: u16) -> PathBuf {
     folder.join(format!("model-{number:05}-of-{count:05}.gguf"))

@@ -2,9 +2,9 @@
 
 use skulk::{ErrorKind, Metadata, open_checkpoint};
 
-use crate::assert_error;
 use crate::support::gguf_writer::{GgufWriter, small};
 use crate::support::safetensors_writer::{folder, small as small_safetensors, write, write_index};
+use crate::weights::assert_error;
 
 #[test]
 fn tells_formats_apart_by_content() {

@@ -3,8 +3,8 @@
 use skulk::weights::safetensors::HfCheckpoint;
 use skulk::{CancelToken, Checkpoint, ErrorKind, Memory, Region};
 
-use crate::assert_error;
 use crate::support::safetensors_writer::{file, folder, write};
+use crate::weights::assert_error;
 
 /// A folder with one tensor for each length in `lens`, of bytes that tell where they come from.
 fn tensors(lens: &[usize]) -> (tempfile::TempDir, HfCheckpoint) {

@@ -5,8 +5,8 @@ use std::path::Path;
 use skulk::weights::safetensors::{HfCheckpoint, SafetensorsHeader};
 use skulk::{Checkpoint, DType, ErrorKind, Metadata};
 
-use crate::assert_error;
 use crate::support::safetensors_writer::{file, file_with_header, folder, small, write, write_index};
+use crate::weights::assert_error;
 
 fn parse(bytes: &[u8]) -> skulk::Result<SafetensorsHeader> {
     SafetensorsHeader::parse(bytes, Path::new("model.safetensors"))

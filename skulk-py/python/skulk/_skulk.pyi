@@ -883,7 +883,7 @@ class Error(Exception):
     """The places the error concerns: file, tensor, field, …; several of one name are separated by commas."""
     detail: dict[str, Any] | None
     """Typed facts where callers may branch on them: `needed` and `available` tokens of a context,
-    the `expected` and `found` shape of a tensor, the `faults` of a card, or the `report` of a plan."""
+    the `expected` and `found` shape of a tensor, the `faults` of a card or placement, or the `report` of a plan."""
 
 class InvalidArgumentError(Error, ValueError):
     """An option or argument is outside its allowed values."""

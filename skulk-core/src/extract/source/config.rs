@@ -36,9 +36,7 @@ fn text_part(config: &Value) -> Value {
             }
         }
     }
-    for key in QUANTISATION {
-        fields.shift_remove(key);
-    }
+    fields.retain(|key, _| !QUANTISATION.contains(&key.as_str()));
     text
 }
 

@@ -17,9 +17,11 @@ use crate::plan::backend::engine_of;
 use crate::plan::ceiling::context_ceiling;
 use crate::plan::cluster::{Cluster, NodeId};
 use crate::plan::instance::Instance;
-use crate::plan::placement::{Budget, ExpertShard, Part, Placement, Stage};
+use crate::plan::placement::Placement;
 use crate::plan::report::{Candidate, ContextCeiling, NodeReport, PlanReport, Refusal, Rule};
-use crate::plan::request::{Request, Strictness};
+use crate::plan::request::Request;
+use crate::plan::stage::{Budget, ExpertShard, Part, Stage};
+use crate::plan::strictness::Strictness;
 
 /// Tokens beyond which no context is looked for.
 const MOST_TOKENS: u64 = 1 << 40;
@@ -217,6 +219,7 @@ pub(super) fn placement(
         stages,
         experts: expert_shards(problem, &best.owners, &replicas),
         budgets,
+        context_tokens: Some(problem.request.context_tokens),
         context_limit: report.context.tokens,
         card: Some(Arc::new(problem.card.clone())),
         instance: Instance::Direct { coordinator },

@@ -14,7 +14,8 @@ use crate::plan::inventory::Inventory;
 use crate::plan::links::Links;
 use crate::plan::memory;
 use crate::plan::report::{Bytes, Rejection, Rule};
-use crate::plan::request::{Request, Strictness};
+use crate::plan::request::Request;
+use crate::plan::strictness::Strictness;
 
 /// Rows that pass through the layers together, and buffers of the width of a row that it takes.
 const ACTIVATION_ROWS: u64 = 256;

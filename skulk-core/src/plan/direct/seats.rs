@@ -7,7 +7,7 @@ use crate::card::ModelCard;
 use crate::plan::backend::{engine_of, has_gpu_offload, resolve_backend};
 use crate::plan::cluster::{Node, Role, Vendor};
 use crate::plan::memory::{Usable, VRAM_SHARE, scale, usable_memory, usable_ram};
-use crate::plan::request::Strictness;
+use crate::plan::strictness::Strictness;
 
 /// Bytes a second that are assumed of main memory: two channels of DDR5, as read by programs.
 const MAIN_MEMORY: f64 = 3.0e10;

@@ -1,23 +1,18 @@
 //! How do placements travel? As JSON: the reference's instances for its transports, and an instance of this
 //! library's own.
 
-mod fields;
 mod read;
-mod shard;
+mod wire;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
-use std::hash::Hasher;
-
 use serde_json::Value;
 
+use super::instance::Instance;
 use super::placement::Placement;
 use crate::error::Result;
-
-/// Layers, ranks and experts that a placement may have when it comes from elsewhere.
-const LARGEST: u64 = 65_536;
 
 /// The tags of instances.
 const RING: &str = "MlxRingInstance";
@@ -49,7 +44,7 @@ impl Placement {
     ///
     /// Why the placement is as it is, its [`report`](Self::report), is not written.
     pub fn to_json(&self) -> String {
-        write::instance(self).to_string()
+        write::instance(self)
     }
 
     /// Reads what [`to_json`](Self::to_json) writes, and Skulk 1.3's instances. Instances and shards may be without
@@ -68,7 +63,7 @@ impl Placement {
     /// `TensorShardMetadata` or `CfgShardMetadata`, with the card. `None`: there is no such rank.
     pub fn shard_metadata(&self, rank: usize) -> Option<Value> {
         let stage = self.stages().get(rank)?;
-        Some(write::shard(self, rank, stage, Some(&write::card(self))))
+        serde_json::to_value(write::shard::<true>(self, rank, stage, Some(write::card(self)))).ok()
     }
 
     /// The name of this placement: the one that it came with, or the model's and a number that follows from nodes,
@@ -84,23 +79,28 @@ impl Placement {
     }
 }
 
-/// A name that follows from the placement's own content. FNV stays the same for ever; the standard library's hash
-/// may change with its version.
+/// A name that follows from the placement's own content.
 fn derived_id(placement: &Placement) -> String {
     let model = placement.card().map_or("model", |card| &card.model_id).replace('/', "--");
-    let mut hash = fnv::FnvHasher::default();
-    // A byte that no text has, so that neighbours never run together.
+    // FNV-1a: other software remembers the name, so it must stay the same for ever.
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    // With a byte that no text has, so that neighbours never run together.
     let mut add = |text: &str| {
-        hash.write(text.as_bytes());
-        hash.write(&[0xff]);
+        for byte in text.bytes().chain([0xff]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
     };
-    add(write::tag(placement.instance()));
+    add(match placement.instance() {
+        Instance::Direct { .. } => DIRECT,
+        Instance::MlxRing { .. } => RING,
+        Instance::MlxJaccl { .. } => JACCL,
+    });
     for (rank, stage) in placement.stages().iter().enumerate() {
         add(stage.node.as_str());
-        add(&write::shard(placement, rank, stage, None).to_string());
+        add(&write::text(&write::shard::<false>(placement, rank, stage, None)));
     }
     for shard in placement.experts() {
-        add(&write::experts(shard).to_string());
+        add(&write::text(&wire::Experts::from(shard)));
     }
-    format!("{model}@{:016x}", hash.finish())
+    format!("{model}@{hash:016x}")
 }

@@ -1,327 +1,259 @@
-//! Which placement is this JSON? Strict reading of the reference's instances and this library's own.
+//! Which placement is this JSON? What is read strictly, and whether its parts agree.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use super::fields::{Fields, Place};
-use super::shard::Shard;
-use super::{DIRECT, JACCL, LARGEST, RING};
-use crate::card::{CardFault, ModelCard};
+use super::wire::{Assignments, Card, Direct, Given, Jaccl, LARGEST, Name, Ring, Shard, Whole, tagged};
+use super::{DIRECT, JACCL, RING};
+use crate::card::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::cluster::NodeId;
 use crate::plan::coverage;
-use crate::plan::instance::{Host, Ids, Instance};
-use crate::plan::placement::{Budget, ExpertShard, Placement, Stage};
-use crate::plan::report::Bytes;
+use crate::plan::instance::{Ids, Instance};
+use crate::plan::placement::Placement;
+use crate::plan::stage::{Budget, ExpertShard, Stage};
+use crate::strict::{Document, Fault, Leaf, Tree, has_field};
+
+const PLACEMENT: Document = Document {
+    error: ErrorKind::PlacementInvalid,
+    name: "a placement",
+    hint: "give a placement as this library or Skulk 1.3 writes it",
+};
 
 pub(super) fn placement(text: &str) -> Result<Placement> {
-    let value: Value = serde_json::from_str(text).map_err(|e| {
-        let found = format!("expected JSON, found a fault in line {}, column {}", e.line(), e.column());
-        Error::new(ErrorKind::PlacementInvalid, found).with("field", "the whole").with_source(e)
-    })?;
-    let root = Place::root(&value);
-    let (tag, place) = match root.tagged(&[RING, JACCL, DIRECT]) {
-        Some(tagged) => tagged,
-        None if root.has("hostsByNode") || root.has("ephemeralPort") => (RING, root),
-        None if root.has("jacclDevices") || root.has("jacclCoordinators") => (JACCL, root),
-        None if root.has("stages") || root.has("coordinator") => (DIRECT, root),
-        None => return Err(root.wrong(&format!("a {DIRECT}, {RING} or {JACCL}"))),
+    let whole = |e: Error| e.with("field", "the whole");
+    let tree = PLACEMENT.json(text).map_err(whole)?;
+    let (tag, tree, within) = match tagged(&tree, &[RING, JACCL, DIRECT]) {
+        Some((tag, tree)) => (tag, tree, Within(Some(tag))),
+        None => {
+            let has = |names: [&str; 2]| names.iter().any(|name| has_field(&tree, name));
+            let tag = if has(["hosts_by_node", "ephemeral_port"]) {
+                RING
+            } else if has(["jaccl_devices", "jaccl_coordinators"]) {
+                JACCL
+            } else if has(["stages", "coordinator"]) {
+                DIRECT
+            } else {
+                let message = format!("expected a {DIRECT}, {RING} or {JACCL}, found {}", tree.show());
+                return Err(whole(Error::new(ErrorKind::PlacementInvalid, message)).with_hint(PLACEMENT.hint));
+            };
+            (tag, &tree, Within(None))
+        }
     };
     match tag {
-        RING => ring(&place),
-        JACCL => jaccl(&place),
-        _ => direct(&place),
+        RING => ring(within.read(tree)?, &within),
+        JACCL => jaccl(within.read(tree)?, &within),
+        _ => direct(within.read(tree)?, &within),
     }
 }
 
-fn ring(place: &Place<'_>) -> Result<Placement> {
-    let fields = place.fields(&[
-        "instanceId",
-        "shardAssignments",
-        "contextTokenLimit",
-        "hostsByNode",
-        "ephemeralPort",
-    ])?;
-    let assigned = Assigned::read(&fields)?;
-    let mut hosts_by_node = BTreeMap::new();
-    let by_node = fields.get("hostsByNode")?;
-    for (node, hosts) in by_node.entries()? {
-        let list = hosts.list()?.map(|host| {
-            let fields = host.fields(&["ip", "port"])?;
-            Ok(Host { ip: fields.get("ip")?.text()?.to_owned(), port: port(&fields.get("port")?)? })
-        });
-        let list = list.collect::<Result<Vec<_>>>()?;
-        if list.len() != assigned.ranks.len() {
-            return Err(hosts.wrong(&format!("a host for each of {} ranks", assigned.ranks.len())));
+/// The tag of the instance, where it has one, with which its fields' paths begin.
+struct Within(Option<&'static str>);
+
+impl Within {
+    fn read<T: Leaf>(&self, tree: &Tree) -> Result<T> {
+        PLACEMENT.read(tree, self.0).map_err(|e| {
+            let first = e.detail::<Vec<Fault>>().and_then(|faults| faults.first());
+            let field = first.map(|fault| fault.field.clone()).filter(|field| !field.is_empty());
+            e.with("field", field.as_deref().unwrap_or("the whole"))
+        })
+    }
+
+    /// Parts that do not agree.
+    fn wrong(&self, field: &str, message: String) -> Error {
+        Error::new(ErrorKind::PlacementInvalid, message)
+            .with("field", self.0.map_or_else(|| field.to_owned(), |tag| format!("{tag}.{field}")))
+            .with_hint(PLACEMENT.hint)
+    }
+
+    /// Every node must be told how it reaches others, and no other node.
+    fn check_nodes<'a>(
+        &self,
+        field: &str,
+        ranks: &[Stage],
+        told: impl ExactSizeIterator<Item = &'a NodeId>,
+    ) -> Result<()> {
+        let nodes: BTreeSet<_> = ranks.iter().map(|stage| &stage.node).collect();
+        let found = told.len();
+        if nodes.into_iter().eq(told) {
+            return Ok(());
         }
-        hosts_by_node.insert(NodeId::new(node), list);
+        let expected = "expected an entry for each node of the placement and no other";
+        Err(self.wrong(field, format!("{expected}, found {found} entries")))
     }
-    assigned.check_nodes(&by_node, hosts_by_node.keys())?;
-    let ephemeral_port = port(&fields.get("ephemeralPort")?)?;
-    assigned.placement(&fields, Instance::MlxRing { hosts_by_node, ephemeral_port })
+
+    /// The model's name stands beside its card, too.
+    fn check_model_id(&self, field: &str, id: &Given<Name>, card: Option<&ModelCard>) -> Result<()> {
+        let found = id.0.as_ref().map(|name| name.0.as_str());
+        let expected = card.map(|card| card.model_id.as_str());
+        if found == expected {
+            return Ok(());
+        }
+        Err(self.wrong(field, format!("expected {expected:?}, as in the card, found another name")))
+    }
 }
 
-fn jaccl(place: &Place<'_>) -> Result<Placement> {
-    let fields = place.fields(&[
-        "instanceId",
-        "shardAssignments",
-        "contextTokenLimit",
-        "jacclDevices",
-        "jacclCoordinators",
-    ])?;
-    let assigned = Assigned::read(&fields)?;
-    let square = |place: &Place<'_>, length: usize| match assigned.ranks.len() {
-        ranks if ranks == length => Ok(()),
-        ranks => Err(place.wrong(&format!("an entry for each of {ranks} ranks"))),
-    };
-    let mut jaccl_devices = Vec::new();
-    let rows = fields.get("jacclDevices")?;
-    for row in rows.list()? {
-        let interface = |cell: Place<'_>| cell.some().map(|cell| cell.text().map(str::to_owned)).transpose();
-        let cells = row.list()?.map(interface).collect::<Result<Vec<_>>>()?;
-        square(&row, cells.len())?;
-        jaccl_devices.push(cells);
+const ASSIGNED: &str = "shardAssignments";
+
+fn ring(read: Ring, within: &Within) -> Result<Placement> {
+    let assigned = Assigned::read(read.shard_assignments, within)?;
+    let ranks = assigned.ranks.len();
+    if let Some((_, hosts)) = read.hosts_by_node.iter().find(|(_, hosts)| hosts.len() != ranks) {
+        let message = format!("expected a host for each of {ranks} ranks, found {}", hosts.len());
+        return Err(within.wrong("hostsByNode", message));
     }
-    square(&rows, jaccl_devices.len())?;
-    let coordinators = fields.get("jacclCoordinators")?;
-    let addresses =
-        coordinators.entries()?.map(|(node, address)| Ok((NodeId::new(node), address.text()?.to_owned())));
-    let jaccl_coordinators = addresses.collect::<Result<BTreeMap<_, _>>>()?;
-    assigned.check_nodes(&coordinators, jaccl_coordinators.keys())?;
-    assigned.placement(&fields, Instance::MlxJaccl { jaccl_devices, jaccl_coordinators })
+    within.check_nodes("hostsByNode", &assigned.ranks, read.hosts_by_node.keys())?;
+    let (hosts_by_node, ephemeral_port) = (read.hosts_by_node, read.ephemeral_port);
+    let instance = Instance::MlxRing { hosts_by_node, ephemeral_port };
+    Ok(assigned.placement(read.instance_id, read.context_token_limit, instance))
 }
 
-fn direct(place: &Place<'_>) -> Result<Placement> {
-    let fields = place.fields(&[
-        "instanceId",
-        "modelId",
-        "modelCard",
-        "nLayers",
-        "coordinator",
-        "stages",
-        "experts",
-        "contextTokenLimit",
-        "budgets",
-    ])?;
-    let card = card(&fields.get("modelCard")?)?;
-    check_model_id(&fields.get("modelId")?, card.as_deref())?;
-    let list = fields.get("stages")?;
-    let stages = list.list()?.map(|stage| {
-        let fields = stage.fields(&["node", "shard"])?;
-        Ok((
-            String::new(),
-            NodeId::new(fields.get("node")?.name()?),
-            Shard::read(&fields.get("shard")?, false)?,
-        ))
-    });
-    let assigned = Assigned::new(&list, stages.collect::<Result<_>>()?, card)?;
-    let n_layers = fields.get("nLayers")?;
-    if n_layers.index()? != assigned.n_layers {
-        return Err(n_layers.wrong(&format!("{} layers, as the shards have", assigned.n_layers)));
+fn jaccl(read: Jaccl, within: &Within) -> Result<Placement> {
+    let assigned = Assigned::read(read.shard_assignments, within)?;
+    let ranks = assigned.ranks.len();
+    let lengths = read.jaccl_devices.iter().map(Vec::len).chain([read.jaccl_devices.len()]);
+    if let Some(found) = lengths.into_iter().find(|length| *length != ranks) {
+        let message = format!("expected an entry for each of {ranks} ranks, found {found}");
+        return Err(within.wrong("jacclDevices", message));
     }
-    let coordinator = NodeId::new(fields.get("coordinator")?.name()?);
-    let experts = fields.get("experts")?;
-    let shards = experts.list()?.map(|place| expert_shard(&place)).collect::<Result<Vec<_>>>()?;
-    coverage::check_experts(&shards, assigned.n_layers).map_err(|e| experts.fault(e.message().to_owned()))?;
-    let budgets = fields.get("budgets")?.list()?.map(|place| budget(&place)).collect::<Result<_>>()?;
-    let instance = Instance::Direct { coordinator };
-    assigned.placement_with(&fields, instance, shards, budgets)
+    within.check_nodes("jacclCoordinators", &assigned.ranks, read.jaccl_coordinators.keys())?;
+    let (jaccl_devices, jaccl_coordinators) = (read.jaccl_devices, read.jaccl_coordinators);
+    let instance = Instance::MlxJaccl { jaccl_devices, jaccl_coordinators };
+    Ok(assigned.placement(read.instance_id, read.context_token_limit, instance))
 }
 
-/// Ranks in order, as all instances give them.
+fn direct(read: Direct, within: &Within) -> Result<Placement> {
+    let card = read.model_card.0.map(|card| card.0);
+    within.check_model_id("modelId", &read.model_id, card.as_deref())?;
+    let stages = read.stages.into_iter().map(|stage| (String::new(), stage.node, stage.shard));
+    let mut assigned = Assigned::new(stages.collect(), card, "stages", within)?;
+    if read.n_layers.0 != assigned.n_layers {
+        let (expected, found) = (assigned.n_layers, read.n_layers.0);
+        let message = format!("expected {expected} layers, as the shards have, found {found}");
+        return Err(within.wrong("nLayers", message));
+    }
+    assigned.experts = read.experts.into_iter().map(ExpertShard::from).collect();
+    coverage::check_experts(&assigned.experts, assigned.n_layers)
+        .map_err(|e| within.wrong("experts", e.message().to_owned()))?;
+    assigned.budgets = read.budgets.into_iter().map(Budget::from).collect();
+    assigned.context_tokens = read.context_tokens.map(|tokens| tokens.0);
+    let instance = Instance::Direct { coordinator: read.coordinator };
+    Ok(assigned.placement(read.instance_id, read.context_token_limit, instance))
+}
+
+/// What all instances give: ranks in order; and what only this library's own has.
 struct Assigned {
     ranks: Vec<Stage>,
     runners: Vec<String>,
     n_layers: usize,
     card: Option<Arc<ModelCard>>,
+    experts: Vec<ExpertShard>,
+    budgets: Vec<Budget>,
+    context_tokens: Option<u64>,
 }
 
 impl Assigned {
     /// Of the reference's instances.
-    fn read(instance: &Fields<'_>) -> Result<Self> {
-        let fields =
-            instance.get("shardAssignments")?.fields(&["modelId", "runnerToShard", "nodeToRunner"])?;
-        let (shards, nodes) = (fields.get("runnerToShard")?, fields.get("nodeToRunner")?);
+    fn read(read: Assignments, within: &Within) -> Result<Self> {
+        let shards = format!("{ASSIGNED}.runnerToShard");
         let mut node_of = HashMap::new();
-        for (node, runner) in nodes.entries()? {
-            if node_of.insert(runner.name()?, node).is_some() {
-                return Err(runner.wrong("a runner for each node"));
+        for (node, runner) in read.node_to_runner {
+            if node_of.insert(runner.0, node).is_some() {
+                let message = "expected a runner for each node, found one twice".to_owned();
+                return Err(within.wrong(&format!("{ASSIGNED}.nodeToRunner"), message));
             }
         }
         let mut ranks = Vec::new();
-        // The card stands in every shard: it is read once, and others only where they are written otherwise.
-        let mut first: Option<(&Value, Option<Arc<ModelCard>>)> = None;
-        for (runner, place) in shards.entries()? {
-            let shard = Shard::read(&place, true)?;
-            let node = node_of
-                .remove(runner)
-                .ok_or_else(|| place.fault("expected a node for this runner, found none".to_owned()))?;
-            if let Some(own) = &shard.card {
-                match &first {
-                    None => first = Some((own.value(), card(own)?)),
-                    Some((value, _)) if *value == own.value() => {}
-                    Some((_, read)) if *read == card(own)? => {}
-                    Some(_) => {
-                        return Err(
-                            own.fault("expected the same card in all shards, found another".to_owned())
-                        );
-                    }
-                }
+        let mut first: Option<Option<Card>> = None;
+        for (runner, shard) in read.runner_to_shard {
+            let Some(node) = node_of.remove(&runner) else {
+                let message = "expected a node for each runner, found none for one".to_owned();
+                return Err(within.wrong(&shards, message));
+            };
+            let card = shard.fields().model_card.as_ref().and_then(|card| card.0.clone());
+            if *first.get_or_insert_with(|| card.clone()) != card {
+                let message = "expected the same card in all shards, found another".to_owned();
+                return Err(within.wrong(&shards, message));
             }
-            ranks.push((runner.to_owned(), NodeId::new(node), shard));
+            ranks.push((runner, node, shard));
         }
         if !node_of.is_empty() {
-            return Err(nodes.wrong(&format!("a node for each of {} shards", ranks.len())));
+            let (expected, more) = (ranks.len(), node_of.len());
+            let message = format!("expected a node for each of {expected} shards, found {more} more");
+            return Err(within.wrong(&format!("{ASSIGNED}.nodeToRunner"), message));
         }
-        let card = first.and_then(|(_, card)| card);
-        check_model_id(&fields.get("modelId")?, card.as_deref())?;
-        Self::new(&shards, ranks, card)
+        let card = first.flatten().map(|card| card.0);
+        within.check_model_id(&format!("{ASSIGNED}.modelId"), &read.model_id, card.as_deref())?;
+        Self::new(ranks, card, &shards, within)
     }
 
-    /// Puts shards in the order of their ranks. `place` is where they stand.
-    fn new(
-        place: &Place<'_>,
-        shards: Vec<(String, NodeId, Shard<'_>)>,
+    /// Puts shards in the order of their ranks. `field` is where they stand.
+    fn new<const WITH_CARD: bool>(
+        shards: Vec<(String, NodeId, Shard<WITH_CARD>)>,
         card: Option<Arc<ModelCard>>,
+        field: &str,
+        within: &Within,
     ) -> Result<Self> {
+        let wrong = |message: String| Err(within.wrong(field, message));
         let world = shards.len();
         if world == 0 || world as u64 > LARGEST {
-            return Err(place.wrong(&format!("1 to {LARGEST} shards")));
+            return wrong(format!("expected 1 to {LARGEST} shards, found {world}"));
         }
         let mut by_rank: BTreeMap<usize, (String, Stage)> = BTreeMap::new();
-        let n_layers = shards.first().map_or(0, |(.., shard)| shard.n_layers.1);
+        let n_layers = shards.first().map_or(0, |(.., shard)| shard.fields().n_layers.0);
         for (runner, node, shard) in shards {
-            if shard.world.1 != world {
-                return Err(shard.world.0.wrong(&format!("{world}, the number of shards")));
+            let fields = shard.fields();
+            let rank = fields.device_rank.0;
+            if fields.world_size.0 != world {
+                let found = fields.world_size.0;
+                return wrong(format!("expected worldSize {world}, the number of shards, found {found}"));
             }
-            if shard.n_layers.1 != n_layers {
-                return Err(shard.n_layers.0.wrong(&format!("{n_layers}, as in the first shard")));
+            if fields.n_layers.0 != n_layers {
+                let found = fields.n_layers.0;
+                return wrong(format!("expected nLayers {n_layers}, as in the first shard, found {found}"));
             }
-            let stage = Stage { node, backend: shard.backend, layers: shard.layers, part: shard.part };
-            if shard.rank.1 >= world || by_rank.insert(shard.rank.1, (runner, stage)).is_some() {
-                return Err(shard.rank.0.wrong(&format!("each rank from 0 to {} once", world - 1)));
+            let backend = fields.resolved_backend.as_ref().map(|name| name.0.clone());
+            let stage = Stage { node, backend, layers: fields.layers(), part: shard.part() };
+            if rank >= world || by_rank.insert(rank, (runner, stage)).is_some() {
+                return wrong(format!("expected each deviceRank from 0 to {} once, found {rank}", world - 1));
             }
         }
         let (runners, ranks): (Vec<_>, Vec<_>) = by_rank.into_values().unzip();
-        coverage::check_stages(&ranks, n_layers).map_err(|e| place.fault(e.message().to_owned()))?;
-        Ok(Self { ranks, runners, n_layers, card })
+        coverage::check_stages(&ranks, n_layers).map_err(|e| within.wrong(field, e.message().to_owned()))?;
+        Ok(Self {
+            ranks,
+            runners,
+            n_layers,
+            card,
+            experts: Vec::new(),
+            budgets: Vec::new(),
+            context_tokens: None,
+        })
     }
 
-    /// Every node must be told how it reaches others, and no other node.
-    fn check_nodes<'a>(&self, place: &Place<'_>, told: impl Iterator<Item = &'a NodeId>) -> Result<()> {
-        let nodes: BTreeSet<_> = self.ranks.iter().map(|stage| &stage.node).collect();
-        if nodes.into_iter().eq(told) {
-            return Ok(());
-        }
-        Err(place.wrong("an entry for each node of the placement and no other"))
-    }
-
-    fn placement(self, fields: &Fields<'_>, instance: Instance) -> Result<Placement> {
-        self.placement_with(fields, instance, Vec::new(), Vec::new())
-    }
-
-    fn placement_with(
-        self,
-        fields: &Fields<'_>,
-        instance: Instance,
-        experts: Vec<ExpertShard>,
-        budgets: Vec<Budget>,
-    ) -> Result<Placement> {
-        let given = fields.find_some("contextTokenLimit").map(|limit| limit.number(u64::MAX)).transpose()?;
+    fn placement(self, id: Name, given: Option<Whole>, instance: Instance) -> Placement {
         let trained = self.card.as_ref().and_then(|card| u64::try_from(card.context_length).ok());
+        let runners = match instance {
+            Instance::Direct { .. } => Vec::new(),
+            _ => self.runners,
+        };
         let mut placement = Placement {
             n_layers: self.n_layers,
             stages: self.ranks,
-            experts,
-            budgets,
-            context_limit: given.or(trained.filter(|tokens| *tokens > 0)),
+            experts: self.experts,
+            budgets: self.budgets,
+            context_tokens: self.context_tokens,
+            context_limit: given.map(|limit| limit.0).or(trained.filter(|tokens| *tokens > 0)),
             card: self.card,
             instance,
             report: None,
             ids: None,
         };
         // Names that would follow anyway are not kept, so that what was planned here comes back as it was.
-        let runners = match placement.instance {
-            Instance::Direct { .. } => Vec::new(),
-            _ => self.runners,
-        };
-        let given = Ids { instance: fields.get("instanceId")?.name()?.to_owned(), runners };
-        let follows = given.instance == placement.instance_id()
-            && given.runners.iter().enumerate().all(|(rank, runner)| *runner == placement.runner_id(rank));
-        placement.ids = (!follows).then_some(given);
-        Ok(placement)
-    }
-}
-
-fn expert_shard(place: &Place<'_>) -> Result<ExpertShard> {
-    let fields = place.fields(&[
-        "node",
-        "resolvedBackend",
-        "startLayer",
-        "endLayer",
-        "startExpert",
-        "endExpert",
-        "nExperts",
-        "replica",
-    ])?;
-    Ok(ExpertShard {
-        node: NodeId::new(fields.get("node")?.name()?),
-        backend: fields
-            .find_some("resolvedBackend")
-            .map(|place| place.name().map(str::to_owned))
-            .transpose()?,
-        layers: fields.get("startLayer")?.index()?..fields.get("endLayer")?.index()?,
-        experts: fields.get("startExpert")?.index()?..fields.get("endExpert")?.index()?,
-        n_experts: fields.get("nExperts")?.index()?,
-        replica: fields.get("replica")?.flag()?,
-    })
-}
-
-fn budget(place: &Place<'_>) -> Result<Budget> {
-    let fields = place.fields(&["node", "backend", "usable", "bytes"])?;
-    let kinds =
-        fields.get("bytes")?.fields(&["attention", "feedForward", "kvCache", "activations", "headroom"])?;
-    let bytes = |fields: &Fields<'_>, name| fields.get(name)?.number(u64::MAX);
-    Ok(Budget {
-        node: NodeId::new(fields.get("node")?.name()?),
-        backend: fields.find_some("backend").map(|place| place.name().map(str::to_owned)).transpose()?,
-        usable: bytes(&fields, "usable")?,
-        bytes: Bytes {
-            attention: bytes(&kinds, "attention")?,
-            feed_forward: bytes(&kinds, "feedForward")?,
-            kv_cache: bytes(&kinds, "kvCache")?,
-            activations: bytes(&kinds, "activations")?,
-            headroom: bytes(&kinds, "headroom")?,
-        },
-    })
-}
-
-fn port(place: &Place<'_>) -> Result<u16> {
-    u16::try_from(place.number(u64::from(u16::MAX))?).map_err(|_| place.wrong("a port"))
-}
-
-fn card(place: &Place<'_>) -> Result<Option<Arc<ModelCard>>> {
-    let Some(place) = place.clone().some() else { return Ok(None) };
-    match ModelCard::from_value(place.value()) {
-        Ok(card) => Ok(Some(Arc::new(card))),
-        Err(e) => {
-            let error = place.fault(format!("expected a model card, found faults in it: {}", e.message()));
-            Err(match e.detail::<Vec<CardFault>>() {
-                Some(detail) => error.with_detail(detail.clone()),
-                None => error,
-            })
-        }
-    }
-}
-
-/// The model's name stands beside its card, too.
-fn check_model_id(place: &Place<'_>, card: Option<&ModelCard>) -> Result<()> {
-    match (place.clone().some(), card) {
-        (None, None) => Ok(()),
-        (Some(id), Some(card)) if id.name()? == card.model_id => Ok(()),
-        (_, Some(card)) => Err(place.wrong(&format!("\"{}\", as in the card", card.model_id.escape_debug()))),
-        (Some(id), None) => Err(id.wrong("null, as there is no card")),
+        let mut named = runners.iter().enumerate();
+        let follows = id.0 == placement.instance_id()
+            && named.all(|(rank, runner)| *runner == placement.runner_id(rank));
+        placement.ids = (!follows).then_some(Ids { instance: id.0, runners });
+        placement
     }
 }

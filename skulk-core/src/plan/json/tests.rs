@@ -4,7 +4,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::card::CardFault;
+use crate::Fault;
 use crate::card::ModelCard;
 use crate::error::ErrorKind;
 use crate::plan::{Budget, Bytes, ExpertShard, Host, Instance, NodeId, Part, Placement, Stage};
@@ -302,8 +302,8 @@ fn faults_in_cards_are_told() {
     bad["SkulkInstance"]["modelCard"]["nLayers"] = json!(0);
     let error = read(&bad).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PlacementInvalid);
-    assert_eq!(error.context()[0], ("field", "SkulkInstance.modelCard".to_owned()));
-    assert!(error.detail::<Vec<CardFault>>().is_some_and(|faults| faults.len() == 1));
+    assert_eq!(error.context()[0], ("field", "SkulkInstance.modelCard.nLayers".to_owned()));
+    assert!(error.detail::<Vec<Fault>>().is_some_and(|faults| faults.len() == 1));
 }
 
 #[test]
@@ -427,7 +427,7 @@ fn tags_may_be_missing_and_keys_in_either_case() {
                 }
                 let snake = |key: &str| match key.contains(['/', '@', ' ']) {
                     true => key.to_owned(),
-                    false => super::fields::snake_case(key),
+                    false => crate::strict::snake_case(key).unwrap(),
                 };
                 Value::Object(map.iter().map(|(key, value)| (snake(key), relaxed(value))).collect())
             }

@@ -4,7 +4,8 @@ use crate::plan::report::{
     Bytes, Candidate, ContextCeiling, ContextLimit, Estimate, NodeReport, Refusal, Rejection, Rule,
     RuleReport, Speculation,
 };
-use crate::plan::request::{Sharding, Strictness, Transport};
+use crate::plan::request::{Sharding, Transport};
+use crate::plan::strictness::Strictness;
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;

@@ -6,9 +6,10 @@ use super::facts::Facts;
 use crate::card::ModelCard;
 use crate::error::Result;
 use crate::plan::memory::{GIB, RAM_SHARE, RAM_SHARE_RELAXED, shard_footprint};
-use crate::plan::placement::Part;
-use crate::plan::request::{Request, Sharding, Strictness};
+use crate::plan::request::{Request, Sharding};
 use crate::plan::split::allocate_layers;
+use crate::plan::stage::Part;
+use crate::plan::strictness::Strictness;
 
 /// Whose rules decide whether a split is good.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use super::solve::Problem;
 use crate::plan::backend::serves;
 use crate::plan::instance::Instance;
 use crate::plan::memory::GIB;
-use crate::plan::placement::Part;
 use crate::plan::report::{PlanReport, Rejection, Rule};
 use crate::plan::request::{Sharding, Transport};
+use crate::plan::stage::Part;
 
 /// A ring with all that its nodes must know.
 pub(super) struct Solution {

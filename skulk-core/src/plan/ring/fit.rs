@@ -5,7 +5,8 @@ use crate::card::ModelCard;
 use crate::plan::memory::{
     GIB, OVERHEAD_FLOOR, RAM_SHARE, RAM_SHARE_RELAXED, divide, kv_bytes, overhead, scale,
 };
-use crate::plan::request::{Request, Sharding, Strictness};
+use crate::plan::request::{Request, Sharding};
+use crate::plan::strictness::Strictness;
 
 /// What the rule asks of each node: its share of the weights · overhead + keys and values in proportion +
 /// [`OVERHEAD_FLOOR`]. Of a pipeline, nodes share by what they may use; of tensors, evenly.

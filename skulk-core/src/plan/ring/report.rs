@@ -13,11 +13,12 @@ use crate::plan::ceiling::{context_ceiling, tokens_that_fit};
 use crate::plan::cluster::Vendor;
 use crate::plan::inventory::Inventory;
 use crate::plan::memory::{OVERHEAD_FLOOR, kv_bytes, kv_bytes_per_token, overhead, scale, working_set};
-use crate::plan::placement::{Part, Stage};
 use crate::plan::report::{
     Bytes, Candidate, ContextCeiling, NodeReport, PlanReport, Refusal, Rule, RuleReport,
 };
-use crate::plan::request::{Request, Sharding, Strictness, Transport};
+use crate::plan::request::{Request, Sharding, Transport};
+use crate::plan::stage::{Part, Stage};
+use crate::plan::strictness::Strictness;
 
 impl<'a> Problem<'a> {
     fn empty_report(&self, rules: Vec<RuleReport>) -> PlanReport {

@@ -16,7 +16,8 @@ use crate::plan::cluster::{LinkKind, Role};
 use crate::plan::inventory::Inventory;
 use crate::plan::memory::{GIB, accelerator_memory};
 use crate::plan::report::{PlanReport, Rule};
-use crate::plan::request::{Request, Sharding, Strictness, Transport};
+use crate::plan::request::{Request, Sharding, Transport};
+use crate::plan::strictness::Strictness;
 
 /// The model of which Skulk 1.3 knows that it cannot be split by layers.
 const NO_PIPELINE: &str = "mlx-community/DeepSeek-V3.1-8bit";

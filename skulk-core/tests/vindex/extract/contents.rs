@@ -8,10 +8,10 @@ use skulk::vindex::{LayerHeader, SliceOptions, SlicePreset, VerifyOptions, verif
 use skulk::{Checkpoint, DType, ErrorKind, ModelCard, TokenId, VindexReader, open_checkpoint};
 
 use super::{extract, extracted, own, scratch};
-use crate::folders::source;
-use crate::generation::{apart, logits_of};
 use crate::support::gguf_writer::{GgufWriter, types};
-use crate::{copy, fixtures, values};
+use crate::vindex::folders::source;
+use crate::vindex::generation::{apart, logits_of};
+use crate::vindex::{copy, fixtures, values};
 
 fn q4k() -> ExtractOptions {
     ExtractOptions::default().storage(VindexStorage::Q4K).threads(2)
@@ -383,7 +383,10 @@ fn blocks_are_taken_as_they_are() {
             let expected = &stored[from][row * row_bytes..][..row_bytes];
             match region.dtype() {
                 DType::Q4_K => assert!(found == expected, "{name}, row {row}"),
-                _ => assert!(crate::decode(region.dtype(), found, N) == q6_k(expected), "{name}, row {row}"),
+                _ => assert!(
+                    crate::vindex::decode(region.dtype(), found, N) == q6_k(expected),
+                    "{name}, row {row}"
+                ),
             }
         }
     }

@@ -9,15 +9,15 @@ use skulk::extract::ExtractOptions;
 use skulk::{Checkpoint, DType, ErrorKind, VindexReader, open_checkpoint};
 
 use super::{extract, extracted, files, options_of};
-use crate::folders::source;
-use crate::{fixtures, pairs, values};
+use crate::vindex::folders::source;
+use crate::vindex::{fixtures, pairs, values};
 
 /// Each of LARQL's folders with ours of the same source and options.
 fn ours(mut each: impl FnMut(&Path, &Path, &Path)) {
     let mut compared = 0;
     for (made, origin) in pairs() {
         let name = fixtures::json(&made.join("index.json"))["model"].as_str().unwrap().to_owned();
-        if !crate::is_computed(&origin) {
+        if !crate::vindex::is_computed(&origin) {
             let folder = super::scratch();
             let error = extract(&origin, ExtractOptions::default(), &folder.path().join("v")).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{error}");

@@ -14,7 +14,7 @@ use skulk::vindex::{VindexIndex, VindexLevel, VindexQuant};
 use skulk::{DType, Result, open_checkpoint};
 
 use crate::support::safetensors_writer;
-use crate::{fixtures, is_summary};
+use crate::vindex::{fixtures, is_summary};
 
 /// A folder in memory, where there is one: what these tests wait for is mostly the disk.
 pub(crate) fn scratch() -> tempfile::TempDir {

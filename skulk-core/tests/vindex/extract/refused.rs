@@ -8,7 +8,7 @@ use skulk::vindex::VindexLevel;
 use skulk::{CancelToken, Error, ErrorKind, open_checkpoint};
 
 use super::{difference, extract, extracted, files, own, scratch, timeless};
-use crate::{copy, fixtures};
+use crate::vindex::{copy, fixtures};
 
 fn small() -> ExtractOptions {
     ExtractOptions::default().level(VindexLevel::Browse).feature_tokens(0).threads(2)

@@ -7,9 +7,9 @@ use skulk::extract::{ExtractOptions, VindexStorage};
 use skulk::{Checkpoint, DType, Region, TokenId, VindexReader, open_checkpoint};
 
 use super::{extracted, scratch};
-use crate::generation::{apart, logits_of};
 use crate::support::safetensors_writer;
-use crate::{fixtures, pairs, values, write};
+use crate::vindex::generation::{apart, logits_of};
+use crate::vindex::{fixtures, pairs, values, write};
 
 /// Checkpoints of the families that run: llama, gemma3, mixtral, and those of the suites.
 fn sources() -> Vec<PathBuf> {

@@ -26,6 +26,7 @@ use super::scratch::grow;
 use super::simd::{BLOCK, LANES};
 use super::top::{Largest, STRIP};
 use super::{Kernels, Matrix};
+use crate::cancel::CancelToken;
 use crate::engine::cpu::pool::Pool;
 use crate::engine::top::Top;
 use crate::error::{Error, ErrorKind, Result};
@@ -96,7 +97,12 @@ impl Screen {
     }
 
     /// Copies the head; `None` when it holds numbers that the copy cannot come near.
-    pub(crate) fn new(kernels: &Kernels, pool: &Pool, head: &Matrix) -> Result<Option<Self>> {
+    pub(crate) fn new(
+        kernels: &Kernels,
+        pool: &Pool,
+        head: &Matrix,
+        cancel: &CancelToken,
+    ) -> Result<Option<Self>> {
         let weight = head.weight();
         let exhausted = || {
             Error::new(ErrorKind::OutOfMemory, "cannot reserve memory for a compact copy of the head")
@@ -114,6 +120,9 @@ impl Screen {
         // Of weights that the copy's scales cannot hold, nothing is proven.
         let sound = AtomicBool::new(true);
         pool.rows(&mut copy, tile_bytes, 4, |tile, bytes, thread| {
+            if cancel.is_cancelled() {
+                return;
+            }
             let mut own = scratch[thread].lock().unwrap_or_else(PoisonError::into_inner);
             let (values, distances) = &mut *own;
             for lane in 0..LANES.min(weight.rows() - tile * LANES) {
@@ -125,6 +134,7 @@ impl Screen {
                 }
             }
         });
+        cancel.check()?;
         Ok(sound.into_inner().then_some(Self { copy }))
     }
 

@@ -1,13 +1,4 @@
 //! Are vindex folders read as LARQL wrote them, and refused when they are wrong?
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
-
-#[path = "../support/fixtures.rs"]
-mod fixtures;
-#[path = "../parity/stages.rs"]
-#[allow(dead_code)] // Other tests use the rest.
-mod stages;
-#[path = "../support/mod.rs"]
-mod support;
 
 mod answers;
 mod browse;
@@ -25,8 +16,7 @@ mod write;
 
 use std::path::{Path, PathBuf};
 
-/// The engine that `stages` loads on.
-const ENGINE: &str = "cpu";
+use crate::fixtures;
 
 /// Every folder that LARQL made, with the checkpoint that it was made from: fixtures, and those of
 /// `SKULK_EXTRA_SUITES`.

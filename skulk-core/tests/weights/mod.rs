@@ -1,8 +1,4 @@
 //! Do the readers accept what is right and refuse what is wrong, in so many words?
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-#[path = "../support/mod.rs"]
-mod support;
 
 mod gguf;
 mod gguf_split;

@@ -1,14 +1,10 @@
 //! Does this library agree with the software whose cards and plans it speaks? Cases as data.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod cards;
 mod cards_files;
 mod cards_hostile;
 mod cases;
 mod derived;
-#[path = "../support/exercise.rs"]
-#[allow(dead_code, unreachable_pub)] // Other tests use the rest.
-mod exercise;
 mod placements;
 mod profiles;
 mod units;

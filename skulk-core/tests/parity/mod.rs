@@ -2,18 +2,12 @@
 //!
 //! Every suite runs on engine `cpu`, with the feature `candle` on the oracle, and with `wgpu` on that engine
 //! with its software adapter.
-#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 #![allow(clippy::duplicate_mod, reason = "once for each engine")]
-
-#[path = "../support/fixtures.rs"]
-mod fixtures;
-#[path = "../support/mod.rs"]
-mod support;
 
 macro_rules! on {
     ($name:ident, $engine:literal) => {
         #[path = "."]
-        mod $name {
+        pub(crate) mod $name {
             const ENGINE: &str = $engine;
 
             #[path = "experts.rs"]
@@ -25,7 +19,7 @@ macro_rules! on {
             #[path = "splits.rs"]
             pub(super) mod splits;
             #[path = "stages.rs"]
-            pub(super) mod stages;
+            pub(crate) mod stages;
         }
     };
 }

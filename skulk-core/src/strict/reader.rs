@@ -1,12 +1,12 @@
-//! Where does reading stand in a card, which faults are known, and which values does each kind of field take?
+//! Where does reading stand in a document, which faults are known, and which values does each kind of field take?
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::read::{CardFault, FaultKind};
+use super::fault::{Fault, FaultKind};
 use super::tree::{Tree, clip};
 
 /// What a field's value is read with, one kind of value each.
-pub(super) trait Leaf: Sized {
+pub(crate) trait Leaf: Sized {
     /// Faults of a list's items name the item; otherwise the list.
     const NAMED_IN_LISTS: bool = true;
 
@@ -21,39 +21,41 @@ pub(super) trait Leaf: Sized {
 
 /// One step into a document: a field, and its place among its section's; or an item's place.
 #[derive(Clone, Copy)]
-enum Step<'a> {
+pub(crate) enum Step<'a> {
     Field(&'a str, usize),
     Item(usize),
 }
 
 /// Where reading stands in the document, and the faults so far.
 #[derive(Default)]
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     path: Vec<Step<'a>>,
     /// With their places in the document.
-    faults: Vec<(Vec<usize>, CardFault)>,
+    faults: Vec<(Vec<usize>, Fault)>,
 }
 
 impl<'a> Reader<'a> {
     /// Notes a fault of the value that is being read.
-    pub(super) fn fault(&mut self, kind: FaultKind, found: impl Into<String>, allowed: impl Into<String>) {
+    pub(crate) fn fault(&mut self, kind: FaultKind, found: impl Into<String>, allowed: impl Into<String>) {
         let names = self.path.iter().map(|step| match step {
-            Step::Field(name, _) => name.escape_debug().to_string(),
+            // Long names are cut: a text may have many faults below one.
+            Step::Field(name, _) => clip(name).escape_debug().to_string(),
             Step::Item(index) => index.to_string(),
         });
         let places = self.path.iter().map(|step| match step {
             Step::Field(_, index) | Step::Item(index) => *index,
         });
         let field = names.collect::<Vec<_>>().join(".");
-        let fault = CardFault { field, kind, found: found.into(), allowed: allowed.into() };
+        let fault = Fault { field, kind, found: found.into(), allowed: allowed.into() };
         self.faults.push((places.collect(), fault));
     }
 
-    fn mistyped(&mut self, tree: &Tree, allowed: &str) {
+    pub(crate) fn mistyped(&mut self, tree: &Tree, allowed: &str) {
         self.fault(FaultKind::Type, tree.show(), allowed);
     }
 
-    fn inside<T>(&mut self, step: Step<'a>, read: impl FnOnce(&mut Self) -> T) -> T {
+    /// Reads what is one step further in.
+    pub(crate) fn inside<T>(&mut self, step: Step<'a>, read: impl FnOnce(&mut Self) -> T) -> T {
         self.path.push(step);
         let value = read(self);
         self.path.pop();
@@ -61,7 +63,7 @@ impl<'a> Reader<'a> {
     }
 
     /// One of a closed set of values.
-    pub(super) fn name<T: Copy>(&mut self, tree: &Tree, all: &[T], name: fn(T) -> &'static str) -> Option<T> {
+    pub(crate) fn name<T: Copy>(&mut self, tree: &Tree, all: &[T], name: fn(T) -> &'static str) -> Option<T> {
         let found = match tree {
             Tree::Text(text) => all.iter().copied().find(|value| name(*value) == text),
             _ => None,
@@ -92,7 +94,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The given fields of a section, once unknown ones are noted. `names` are all fields it has, in snake_case.
-    pub(super) fn fields(&mut self, tree: &'a Tree, names: &'static [&'static str]) -> Option<Fields<'a>> {
+    pub(crate) fn fields(&mut self, tree: &'a Tree, names: &'static [&'static str]) -> Option<Fields<'a>> {
         let Tree::Table(entries) = tree else {
             self.mistyped(tree, "a table");
             return None;
@@ -121,14 +123,14 @@ impl<'a> Reader<'a> {
     }
 
     /// All faults, in the document's order.
-    pub(super) fn into_faults(mut self) -> Vec<CardFault> {
+    pub(crate) fn into_faults(mut self) -> Vec<Fault> {
         self.faults.sort_by(|(a, _), (b, _)| a.cmp(b));
         self.faults.into_iter().map(|(_, fault)| fault).collect()
     }
 }
 
 /// `nLayers` as `n_layers`; a key of neither spelling is none.
-fn snake_case(key: &str) -> Option<String> {
+pub(crate) fn snake_case(key: &str) -> Option<String> {
     let upper = key.contains(|c: char| c.is_ascii_uppercase());
     if upper && key.contains('_') {
         return None;
@@ -141,6 +143,12 @@ fn snake_case(key: &str) -> Option<String> {
         snake.push(c.to_ascii_lowercase());
     }
     Some(snake)
+}
+
+/// Whether a value has a field of this name, given in snake_case, in either spelling.
+pub(crate) fn has_field(tree: &Tree, name: &str) -> bool {
+    let is_it = |(key, _): &(String, Tree)| snake_case(key).is_some_and(|key| key == name);
+    matches!(tree, Tree::Table(entries) if entries.iter().any(is_it))
 }
 
 /// A field that the document gives.
@@ -158,7 +166,7 @@ impl<'a> Entry<'a> {
 }
 
 /// The fields that a section of the document gives.
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     names: &'static [&'static str],
     given: Vec<Option<Entry<'a>>>,
     /// Fields that the document has in this section, whatever they are.
@@ -172,12 +180,12 @@ impl<'a> Fields<'a> {
     }
 
     /// The value as it stands in the document.
-    pub(super) fn get(&self, name: &str) -> Option<&'a Tree> {
+    pub(crate) fn get(&self, name: &str) -> Option<&'a Tree> {
         self.entry(name).map(|entry| entry.value)
     }
 
     /// Reads one field. One that is not there has its default; without any it is noted as missing.
-    pub(super) fn read<T: Leaf>(
+    pub(crate) fn read<T: Leaf>(
         &self,
         name: &'static str,
         least: Option<i64>,
@@ -196,7 +204,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Notes a fault of a field that is there.
-    pub(super) fn fault(&self, name: &str, kind: FaultKind, allowed: &str, reader: &mut Reader<'a>) {
+    pub(crate) fn fault(&self, name: &str, kind: FaultKind, allowed: &str, reader: &mut Reader<'a>) {
         if let Some(entry) = self.entry(name) {
             reader.inside(entry.step(), |reader| reader.fault(kind, entry.value.show(), allowed));
         }
@@ -240,7 +248,7 @@ macro_rules! unsigned {
     )*};
 }
 
-unsigned!(u64, usize);
+unsigned!(u16, u64, usize);
 
 impl Leaf for f64 {
     fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
@@ -303,5 +311,28 @@ impl<T: Leaf> Leaf for Vec<T> {
 impl<T: Leaf + Ord> Leaf for BTreeSet<T> {
     fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
         Some(reader.items(tree, least)?.into_iter().collect())
+    }
+}
+
+/// Entries whose keys are names.
+impl<K: Ord + From<String>, T: Leaf> Leaf for BTreeMap<K, T> {
+    fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
+        let Tree::Table(entries) = tree else {
+            reader.mistyped(tree, "a table");
+            return None;
+        };
+        let mut seen = BTreeSet::new();
+        let read = |(index, (key, value)): (usize, &'a (String, Tree))| {
+            reader.inside(Step::Field(key, index), |reader| {
+                if key.is_empty() {
+                    reader.fault(FaultKind::Value, "an empty one", "names as keys");
+                } else if !seen.insert(key) {
+                    reader.fault(FaultKind::Unknown, value.show(), "it once");
+                }
+                T::read(value, least, reader).map(|value| (K::from(key.clone()), value))
+            })
+        };
+        let values: Vec<Option<(K, T)>> = entries.iter().enumerate().map(read).collect();
+        values.into_iter().collect()
     }
 }

@@ -4,20 +4,27 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
 use toml::de::{DeTable, DeValue};
 use toml_parser::Source;
 use toml_parser::lexer::TokenKind;
-
-use crate::error::{Error, ErrorKind};
 
 /// Levels that one statement of TOML may open; those of cards open three at most.
 const DEEPEST: usize = 32;
 /// Characters of a text that a fault shows.
 const SHOWN: usize = 60;
 
+/// Why a text is no document at all, and where.
+#[derive(Debug)]
+pub(crate) struct Syntax {
+    pub(crate) message: String,
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
 /// A value of a document.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Tree {
+pub(crate) enum Tree {
     Null,
     Bool(bool),
     Int(i64),
@@ -32,31 +39,31 @@ pub(super) enum Tree {
 }
 
 impl Tree {
-    pub(super) fn from_toml(text: &str) -> Result<Self, Error> {
+    pub(crate) fn from_toml(text: &str) -> Result<Self, Syntax> {
         if let Some(at) = too_deep(text) {
             let (line, column) = position(text, at);
-            return Err(syntax("TOML", "tables nested too deeply", line, column));
+            return Err(Syntax { message: "tables nested too deeply".to_owned(), line, column });
         }
         match DeTable::parse(text) {
             Ok(table) => Ok(of_toml(DeValue::Table(table.into_inner()))),
             Err(error) => {
                 let (line, column) = position(text, error.span().map_or(text.len(), |span| span.start));
-                Err(syntax("TOML", error.message().trim(), line, column))
+                Err(Syntax { message: error.message().trim().to_owned(), line, column })
             }
         }
     }
 
-    pub(super) fn from_json(text: &str) -> Result<Self, Error> {
+    pub(crate) fn from_json(text: &str) -> Result<Self, Syntax> {
         serde_json::from_str(text).map_err(|e| {
             let message = e.to_string();
             // The position follows in fields of its own.
             let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(start, _)| start);
-            syntax("JSON", message, e.line(), e.column())
+            Syntax { message: message.to_owned(), line: e.line(), column: e.column() }
         })
     }
 
     /// For messages: a value as it stands, or what kind of value it is.
-    pub(super) fn show(&self) -> String {
+    pub(crate) fn show(&self) -> String {
         match self {
             Tree::Null => "null".to_owned(),
             Tree::Bool(value) => value.to_string(),
@@ -72,18 +79,11 @@ impl Tree {
 }
 
 /// Long texts, cut for messages.
-pub(super) fn clip(text: &str) -> Cow<'_, str> {
+pub(crate) fn clip(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &text[..end]).into(),
         None => text.into(),
     }
-}
-
-fn syntax(format: &str, message: &str, line: usize, column: usize) -> Error {
-    Error::new(ErrorKind::CardInvalid, format!("expected a model card in {format}, found: {message}"))
-        .with("line", line)
-        .with("column", column)
-        .with_hint("correct the text at this place")
 }
 
 /// Line and column, both from 1, of a byte of the text.
@@ -150,6 +150,24 @@ fn of_toml(value: DeValue<'_>) -> Tree {
 impl<'de> Deserialize<'de> for Tree {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Values)
+    }
+}
+
+impl Serialize for Tree {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Tree::Null => serializer.serialize_unit(),
+            Tree::Bool(value) => serializer.serialize_bool(*value),
+            Tree::Int(value) => serializer.serialize_i64(*value),
+            Tree::Huge(digits) => match digits.parse() {
+                Ok(number) => serializer.serialize_u64(number),
+                Err(_) => serializer.serialize_str(digits),
+            },
+            Tree::Float(value) => serializer.serialize_f64(*value),
+            Tree::Text(text) | Tree::Date(text) => serializer.serialize_str(text),
+            Tree::List(items) => serializer.collect_seq(items),
+            Tree::Table(entries) => serializer.collect_map(entries.iter().map(|(key, value)| (key, value))),
+        }
     }
 }
 
@@ -238,14 +256,10 @@ mod tests {
     #[test]
     fn syntax_errors_say_where() {
         let toml = Tree::from_toml("a = 1\nb = = 2\n").unwrap_err();
-        assert_eq!(toml.kind(), ErrorKind::CardInvalid);
-        assert_eq!(toml.context()[0], ("line", "2".to_owned()), "{toml}");
-        assert_eq!(toml.context()[1], ("column", "5".to_owned()), "{toml}");
+        assert_eq!((toml.line, toml.column), (2, 5), "{toml:?}");
         let json = Tree::from_json("{\"a\": 1,\n  b}").unwrap_err();
-        assert_eq!(json.kind(), ErrorKind::CardInvalid);
-        assert_eq!(json.context()[0], ("line", "2".to_owned()), "{json}");
-        assert_eq!(json.context()[1], ("column", "3".to_owned()), "{json}");
-        assert!(!json.message().contains("at line"), "{json}");
+        assert_eq!((json.line, json.column), (2, 3), "{json:?}");
+        assert!(!json.message.contains("at line"), "{json:?}");
     }
 
     #[test]

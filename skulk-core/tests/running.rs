@@ -1,0 +1,13 @@
+//! Do models compute and say what they should, on every engine, from every kind of folder?
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
+#[path = "support/fixtures.rs"]
+mod fixtures;
+mod support;
+
+mod bad_input;
+mod generate;
+mod parity;
+mod plan;
+mod tokenizer;
+mod vindex;
