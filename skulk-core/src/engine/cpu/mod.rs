@@ -17,9 +17,8 @@ pub(crate) use nearest::Nearest;
 use pool::Pool;
 
 use crate::arch::{Activation, ExpertsSpec};
-use crate::engine::backend::{
-    Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopFeatures, TopLogits,
-};
+use crate::cancel::CancelToken;
+use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopLogits};
 use crate::engine::{Precision, check_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
@@ -340,8 +339,8 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn screen(&self, head: &mut Matrix) -> Result<u64> {
-        if self.screens { head.screen(self.kernels, &self.pool) } else { Ok(0) }
+    fn screen(&self, head: &mut Matrix, cancel: &CancelToken) -> Result<u64> {
+        if self.screens { head.screen(self.kernels, &self.pool, cancel) } else { Ok(0) }
     }
 
     fn route(
@@ -370,18 +369,6 @@ impl Backend for Cpu {
         out: &mut Buffer,
     ) -> Result<()> {
         experts::experts(self, stream, op, x, rows, out)
-    }
-
-    fn top_features(
-        &self,
-        stream: &mut Stream,
-        op: &TopFeatures<'_, Self>,
-        x: &Buffer,
-        rows: usize,
-        inner: &mut [Buffer; 2],
-        out: &mut Buffer,
-    ) -> Result<()> {
-        features::top_features(self, stream, op, x, rows, inner, out)
     }
 
     fn gated(

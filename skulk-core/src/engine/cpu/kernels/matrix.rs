@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::simd::LANES;
 use super::{Floats, Kernels, Quantised, Screen, product};
+use crate::cancel::CancelToken;
 use crate::engine::cpu::pool::Pool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Region;
@@ -47,9 +48,9 @@ impl Matrix {
     }
 
     /// Makes a [`Screen`] where one would save time; returns its bytes.
-    pub(crate) fn screen(&mut self, kernels: &Kernels, pool: &Pool) -> Result<u64> {
+    pub(crate) fn screen(&mut self, kernels: &Kernels, pool: &Pool, cancel: &CancelToken) -> Result<u64> {
         if self.bias.is_none() && !self.weight.is_padded() && Screen::pays(&self.weight) {
-            self.screen = Screen::new(kernels, pool, self)?.map(Box::new);
+            self.screen = Screen::new(kernels, pool, self, cancel)?.map(Box::new);
         }
         Ok(self.screen.as_ref().map_or(0, |screen| screen.bytes()))
     }

@@ -23,6 +23,7 @@ use super::compact::{Coarse, tile_bytes};
 use super::linear::{Addresses, Moved, Products, STRIP, Seen, above, grow};
 use super::simd::{BLOCK, LANES};
 use super::{Kernels, Matrix};
+use crate::cancel::CancelToken;
 use crate::engine::cpu::pool::Pool;
 use crate::engine::top::Top;
 use crate::error::{Error, ErrorKind, Result};
@@ -54,7 +55,12 @@ impl Screen {
     }
 
     /// Copies the head; `None` when it holds numbers that the copy cannot come near.
-    pub(crate) fn new(kernels: &Kernels, pool: &Pool, head: &Matrix) -> Result<Option<Self>> {
+    pub(crate) fn new(
+        kernels: &Kernels,
+        pool: &Pool,
+        head: &Matrix,
+        cancel: &CancelToken,
+    ) -> Result<Option<Self>> {
         let weight = head.weight();
         let exhausted = || {
             Error::new(ErrorKind::OutOfMemory, "cannot reserve memory for a compact copy of the head")
@@ -72,6 +78,9 @@ impl Screen {
         // Of weights that the copy's scales cannot hold, nothing is proven.
         let sound = AtomicBool::new(true);
         pool.rows(&mut copy, tile_bytes, 4, |tile, bytes, thread| {
+            if cancel.is_cancelled() {
+                return;
+            }
             let mut room = rooms[thread].lock().unwrap_or_else(PoisonError::into_inner);
             let (values, distances) = &mut *room;
             for lane in 0..LANES.min(weight.rows() - tile * LANES) {
@@ -83,6 +92,7 @@ impl Screen {
                 }
             }
         });
+        cancel.check()?;
         Ok(sound.into_inner().then_some(Self { copy }))
     }
 

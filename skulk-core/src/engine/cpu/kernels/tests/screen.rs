@@ -6,6 +6,7 @@ use half::{bf16, f16};
 
 use super::super::{Kernels, Matrix, ProductRoom};
 use super::{Numbers, assert_same};
+use crate::cancel::CancelToken;
 use crate::engine::Precision;
 use crate::engine::backend::TopLogits;
 use crate::engine::cpu::pool::Pool;
@@ -75,7 +76,7 @@ fn the_largest_logits_are_the_same_screened() {
                 for kernels in Kernels::all() {
                     let plain = Matrix::new(kernels, weight.clone(), None).unwrap();
                     let mut screened = Matrix::new(kernels, weight.clone(), None).unwrap();
-                    assert!(screened.screen(kernels, &pool).unwrap() > 0);
+                    assert!(screened.screen(kernels, &pool, &CancelToken::new()).unwrap() > 0);
                     for (i, x) in inputs.into_iter().enumerate() {
                         for k in [1, 40, 700] {
                             let expected = top(&pool, kernels, &plain, x, k);
