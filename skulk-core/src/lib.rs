@@ -29,6 +29,8 @@
     not(feature = "generate"),
     allow(dead_code, unused_imports, unused_macros, reason = "rooms below also serve those above")
 )]
+// Tests compare with the platform's functions.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod arch;
 #[cfg(feature = "generate")]
@@ -50,6 +52,7 @@ mod ids;
 #[doc(hidden)]
 pub mod internals;
 mod macros;
+mod math;
 #[cfg(feature = "generate")]
 mod model;
 pub mod plan;

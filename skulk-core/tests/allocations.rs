@@ -61,13 +61,13 @@ fn decode(model: &Path, options: &EngineOptions, logits: Logits, steps: usize) -
         .collect();
     let mut buffers = [Activations::new(), Activations::new()];
     let mut step = |start: usize, tokens: &[TokenId]| {
-        let segments = [Segment { seq: SeqId(0), start, rows: tokens.len(), logits }];
+        let segments = [Segment::new(SeqId(0), start, tokens.len(), logits)];
         let [hidden, out] = &mut buffers;
         let cx = StepCx::new(&cancel);
         let input = Input::Tokens(tokens);
-        shards[0].forward(&Batch { segments: &segments, input }, hidden, &cx).unwrap();
+        shards[0].forward(&Batch::new(&segments, input), hidden, &cx).unwrap();
         let input = Input::Hidden(hidden.data());
-        shards[1].forward(&Batch { segments: &segments, input }, out, &cx).unwrap();
+        shards[1].forward(&Batch::new(&segments, input), out, &cx).unwrap();
     };
     shards.iter().for_each(|shard| shard.open(SeqId(0)).unwrap());
     let prompt: Vec<_> = (0..40).map(TokenId).collect();

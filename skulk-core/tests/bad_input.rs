@@ -1,13 +1,16 @@
 //! Is every bad input a typed error that says what is wrong, where, and what to do?
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::fixtures;
 use crate::support::gguf_writer::{GgufWriter, types};
 use serde_json::{Value, json};
+use skulk::arch::{ArchSpec, RopeScaling};
+use skulk::engine::{KvType, LoadCx, ShardSpec};
 use skulk::{
-    ContextDetail, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model, Placement,
-    Prompt, Sampling, ShapeDetail, Stage, TokenId, open_checkpoint,
+    CancelToken, ContextDetail, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions,
+    Model, Placement, Prompt, Sampling, ShapeDetail, Stage, TokenId, open_checkpoint,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -113,6 +116,68 @@ fn placements() {
     let other_model = Placement::new(stages("cpu", &[0..5]), 5).unwrap();
     let error = Model::load(&*checkpoint, &other_model, &one_thread()).unwrap_err();
     expect("another model's placement", &error, ErrorKind::PlacementInvalid, &["4", "5"]);
+}
+
+/// Descriptions and parts of models have public fields: whatever they are changed to, loading says what is wrong.
+#[test]
+fn changed_descriptions() {
+    type Change = fn(&mut ArchSpec);
+    let changes: &[(&str, Change)] = &[
+        ("layers", |a| a.layers.clear()),
+        ("rotary", |a| a.ropes.clear()),
+        ("rotary", |a| a.layers[1].attention.rope = 7),
+        ("rotary", |a| a.ropes[0].dim = 3),
+        ("rotary", |a| a.ropes[0].dim = 1 << 20),
+        ("theta", |a| a.ropes[0].theta = f64::NAN),
+        ("rope_freqs", |a| a.ropes[0].scaling = RopeScaling::Factors(vec![])),
+        ("key/value heads", |a| a.layers[0].attention.n_kv_heads = 0),
+        ("key/value heads", |a| a.layers[0].attention.n_kv_heads = 3),
+        ("attention heads", |a| a.layers[0].attention.n_heads = usize::MAX),
+        ("head dimension", |a| a.layers[0].attention.head_dim = 0),
+        ("window", |a| a.layers[0].attention.window = Some(0)),
+        ("scale", |a| a.layers[0].attention.scale = f32::INFINITY),
+        ("soft-cap", |a| a.final_softcap = Some(0.0)),
+        ("hidden size", |a| a.hidden_size = 0),
+        ("hidden size", |a| a.hidden_size = usize::MAX),
+        ("vocabulary", |a| a.vocab_size = usize::MAX),
+        ("width", |a| a.layers[3].ffn.width = 0),
+        ("context length", |a| a.context_length = 0),
+        ("epsilon", |a| a.norm.eps = f32::NAN),
+        ("embedding scale", |a| a.embedding_scale = 0.0),
+    ];
+    let checkpoint = open_checkpoint(fixture("llama")).unwrap();
+    let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
+    let sound = ShardSpec::new(Arc::new(arch.clone()), 0..4, 64, 16, KvType::F16).unwrap();
+    let engine = skulk::engines::cpu(&EngineOptions::default().threads(1)).unwrap();
+    let refused = |spec: &ShardSpec| {
+        let cancel = CancelToken::new();
+        let loaded = engine.load(spec, &*checkpoint, &LoadCx::new(&cancel, &|| ()));
+        let estimated = engine.estimate(spec, &*checkpoint).unwrap_err();
+        assert_eq!(loaded.err().unwrap().kind(), estimated.kind());
+        estimated
+    };
+    for (name, change) in changes {
+        let mut changed = arch.clone();
+        change(&mut changed);
+        let mut spec = sound.clone();
+        spec.arch = Arc::new(changed);
+        let error = refused(&spec);
+        expect(name, &error, ErrorKind::ConfigInvalid, &[name, "expected", "found"]);
+        let made = ShardSpec::new(spec.arch, 0..4, 64, 16, KvType::F16).unwrap_err();
+        assert_eq!((made.kind(), made.message()), (error.kind(), error.message()));
+    }
+    let parts: &[(&str, fn(&mut ShardSpec), ErrorKind)] = &[
+        ("layers", |s| s.layers = 0..5, ErrorKind::PlacementInvalid),
+        ("layers", |s| s.layers = 5..6, ErrorKind::PlacementInvalid),
+        ("layers", |s| s.layers = 2..2, ErrorKind::PlacementInvalid),
+        ("context", |s| s.context = 0, ErrorKind::InvalidArgument),
+        ("prefill_chunk", |s| s.max_rows = 0, ErrorKind::InvalidArgument),
+    ];
+    for (name, change, kind) in parts {
+        let mut spec = sound.clone();
+        change(&mut spec);
+        expect(name, &refused(&spec), *kind, &[name, "expected", "found"]);
+    }
 }
 
 #[test]

@@ -142,6 +142,68 @@ fn feed_forward_is_where_it_was_planned() {
     assert!(partly > 0 && with_blocks > 0, "{partly} {with_blocks}");
 }
 
+/// The context that a plan reserves memory for is loaded, also after a trip through JSON; options may say otherwise, as
+/// far as the plan allows.
+#[test]
+fn the_planned_context_is_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(fixture("llama")).unwrap().map(|entry| entry.unwrap().path()) {
+        std::fs::copy(&file, folder.path().join(file.file_name().unwrap())).unwrap();
+    }
+    let config = folder.path().join("config.json");
+    let long = std::fs::read_to_string(&config).unwrap().replace(": 1024,", ": 65536,");
+    std::fs::write(config, long).unwrap();
+    let checkpoint = open_checkpoint(folder.path()).unwrap();
+    let mut card = ModelCard::from_checkpoint(folder.path()).unwrap();
+    assert_eq!(card.context_length, 65_536);
+    let cluster = machine("skulk-candle-cpu", 1 << 20);
+    for (planned, most, asked, expected) in [
+        (32_768, None, None, Some(32_768)),
+        (512, None, None, Some(512)),
+        (512, None, Some(256), Some(256)),
+        (512, None, Some(1024), Some(1024)),
+        (512, None, Some(65_537), None),
+        (512, Some(1000), Some(1000), Some(1000)),
+        (512, Some(1000), Some(1001), None),
+        (8192, Some(1000), None, Some(1000)),
+        (1 << 20, None, None, Some(65_536)),
+    ] {
+        card.placement.max_context_tokens = most;
+        let request = Request::default().context_tokens(planned);
+        let planned = Planner::plan(&card, &cluster, &request).unwrap();
+        let mut options = LoadOptions::default();
+        options.context = asked;
+        for placement in [&planned, &Placement::from_json(&planned.to_json()).unwrap()] {
+            match (Model::load(&*checkpoint, placement, &options), expected) {
+                (Ok(model), Some(expected)) => assert_eq!(model.context(), expected),
+                (Err(error), None) => {
+                    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+                    assert!(
+                        error.context().contains(&("field", "context".to_owned())) && error.hint().is_some()
+                    );
+                }
+                (found, _) => panic!("{expected:?}, found {found:?}"),
+            }
+        }
+    }
+}
+
+/// `Model::load` has its placement: options that say where layers run are refused, not forgotten.
+#[test]
+fn a_placement_and_options_that_place_do_not_go_together() {
+    let checkpoint = open_checkpoint(fixture("llama")).unwrap();
+    let placement: Placement = "cpu=4".parse().unwrap();
+    for (options, field) in [
+        (options().stages(2), "stages"),
+        (options().engine_name("cpu"), "engine_name"),
+        (options().placement(placement.clone()), "placement"),
+    ] {
+        let error = Model::load(&*checkpoint, &placement, &options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.context().contains(&("field", field.to_owned())), "{error}");
+    }
+}
+
 #[test]
 fn what_this_process_cannot_run_is_an_error() {
     let checkpoint = open_checkpoint(fixture("stories260K")).unwrap();

@@ -144,7 +144,7 @@ fn logits(
         if step == 0 {
             break;
         }
-        let segments = [Segment { seq: SeqId(0), start, rows: step, logits: Logits::All }];
+        let segments = [Segment::new(SeqId(0), start, step, Logits::All)];
         let mut last: Option<Activations> = None;
         for shard in &shards {
             let input = match &last {
@@ -152,7 +152,7 @@ fn logits(
                 Some(hidden) => Input::Hidden(hidden.data()),
             };
             let mut out = Activations::new();
-            shard.forward(&Batch { segments: &segments, input }, &mut out, &StepCx::new(cancel))?;
+            shard.forward(&Batch::new(&segments, input), &mut out, &StepCx::new(cancel))?;
             last = Some(out);
         }
         let last = last.ok_or("there are no layers")?;

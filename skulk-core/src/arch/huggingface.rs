@@ -21,29 +21,44 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
     let root = Config { file, at: "", value: config };
     let model_type = root.str("model_type")?;
     match model_type {
-        "llama" => llama(&root, prefix, &LLAMA),
-        "qwen3" => llama(&root, prefix, &QWEN3),
-        "qwen3_moe" => llama(&root, prefix, &QWEN3_MOE),
-        "mixtral" => llama(&root, prefix, &MIXTRAL),
-        "gemma3_text" => gemma3(&root, prefix),
+        "llama" => describe(&root, prefix, &LLAMA),
+        "qwen3" => describe(&root, prefix, &QWEN3),
+        "qwen3_moe" => describe(&root, prefix, &QWEN3_MOE),
+        "mixtral" => describe(&root, prefix, &MIXTRAL),
+        "gemma3_text" => describe(&root, prefix, &GEMMA3),
         // The multi-modal wrapper: its text half is a gemma3_text of its own.
-        "gemma3" => gemma3(&root.section("text_config")?, prefix),
+        "gemma3" => describe(&root.section("text_config")?, prefix, &GEMMA3),
         other => Err(unsupported("the architecture", other, SUPPORTED)
             .with("file", file.display())
             .with("field", "model_type")),
     }
 }
 
-/// Where a family differs from llama: details, and what its configurations may leave out.
+/// What a family is known to have, and what its configurations may leave out.
 struct Family {
     label: &'static str,
     spelling: &'static Spelling,
     qk_norm: bool,
+    /// Outputs of attention and feed-forward block are normed, too.
+    post_norms: bool,
+    /// Added to stored norm weights.
+    norm_offset: f32,
+    /// Scores and logits are capped where the configuration says.
+    softcaps: bool,
+    embedding_scale: fn(usize) -> f32,
+    tied_embeddings: bool,
     context: usize,
-    theta: f64,
     eps: f32,
     head_dim: fn(usize, usize) -> usize,
-    window: fn(&Config<'_>) -> Result<Option<usize>>,
+    /// What query·key products are divided by the root of: `query_pre_attn_scalar`, or this; `None`: the head dimension.
+    query_scalar: Option<f32>,
+    /// The field that names the activation, and the activation.
+    activation: (&'static str, Activation),
+    theta: f64,
+    /// The rope base of layers with a window, where it is another one.
+    local_theta: Option<f64>,
+    /// Each layer's window.
+    windows: fn(&Config<'_>, usize) -> Result<Vec<Option<usize>>>,
     mixture: fn(&Config<'_>) -> Result<Option<Mixture>>,
 }
 
@@ -61,11 +76,19 @@ const LLAMA: Family = Family {
     label: "llama",
     spelling: &HF_LLAMA,
     qk_norm: false,
+    post_norms: false,
+    norm_offset: 0.0,
+    softcaps: false,
+    embedding_scale: |_| 1.0,
+    tied_embeddings: false,
     context: 2048,
-    theta: 10_000.0,
     eps: 1e-6,
     head_dim: |hidden, heads| hidden / heads.max(1),
-    window: |_| Ok(None),
+    query_scalar: None,
+    activation: ("hidden_act", Activation::Silu),
+    theta: 10_000.0,
+    local_theta: None,
+    windows: |_, n_layers| Ok(vec![None; n_layers]),
     mixture: |_| Ok(None),
 };
 const QWEN3: Family = Family {
@@ -73,7 +96,7 @@ const QWEN3: Family = Family {
     qk_norm: true,
     context: 32_768,
     head_dim: |_, _| 128,
-    window: qwen3_window,
+    windows: qwen3_windows,
     ..LLAMA
 };
 const QWEN3_MOE: Family =
@@ -84,66 +107,101 @@ const MIXTRAL: Family = Family {
     context: 131_072,
     theta: 1_000_000.0,
     eps: 1e-5,
-    window: |config| config.opt_usize("sliding_window"),
+    windows: |config, n_layers| Ok(vec![config.opt_usize("sliding_window")?; n_layers]),
     mixture: mixtral,
     ..LLAMA
 };
+const GEMMA3: Family = Family {
+    label: "gemma3",
+    spelling: &HF_GEMMA3,
+    qk_norm: true,
+    post_norms: true,
+    norm_offset: 1.0,
+    softcaps: true,
+    embedding_scale: |hidden| (hidden as f32).sqrt(),
+    tied_embeddings: true,
+    context: 131_072,
+    head_dim: |_, _| 256,
+    query_scalar: Some(256.0),
+    activation: ("hidden_activation", Activation::GeluTanh),
+    theta: 1_000_000.0,
+    local_theta: Some(10_000.0),
+    windows: gemma3_windows,
+    ..LLAMA
+};
 
-fn llama(config: &Config<'_>, prefix: String, family: &Family) -> Result<ArchSpec> {
+fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<ArchSpec> {
     let common = Common::read(config, family.head_dim)?;
     let dim = rotary_dim(config, common.head_dim)?;
-    let rope = rope_spec(config, "full_attention", family.theta, true, dim)?;
+    let mut ropes = vec![rope_spec(config, "full_attention", family.theta, true, dim)?];
+    if let Some(theta) = family.local_theta {
+        ropes.push(rope_spec(config, "sliding_attention", theta, false, dim)?);
+    }
+    let softcap = |key| if family.softcaps { config.opt_f32(key) } else { Ok(None) };
     let attention_bias = config.bool_or("attention_bias", false)?;
     let attention = AttentionSpec {
         n_heads: common.n_heads,
         n_kv_heads: common.n_kv_heads,
         head_dim: common.head_dim,
-        window: (family.window)(config)?,
-        scale: (common.head_dim as f32).sqrt().recip(),
-        softcap: None,
+        window: None,
+        scale: match family.query_scalar {
+            Some(scalar) => config.f32_or("query_pre_attn_scalar", scalar)?,
+            None => common.head_dim as f32,
+        }
+        .sqrt()
+        .recip(),
+        softcap: softcap("attn_logit_softcapping")?,
         qk_norm: family.qk_norm,
         qkv_bias: attention_bias,
         output_bias: attention_bias,
         rope: 0,
     };
+    let (field, activation) = family.activation;
     let dense = FfnSpec {
         width: common.ffn_width,
-        activation: config.activation_or("hidden_act", Activation::Silu)?,
+        activation: config.activation_or(field, activation)?,
         bias: config.bool_or("mlp_bias", false)?,
         experts: None,
     };
     let mixture = (family.mixture)(config)?;
-    let layer = |layer: usize| {
+    let layer = |(layer, window): (usize, Option<usize>)| {
         let mixture =
             mixture.as_ref().filter(|m| (layer + 1).is_multiple_of(m.step) && !m.dense.contains(&layer));
         let ffn = match mixture {
             Some(m) => FfnSpec { width: m.width, bias: false, experts: Some(m.spec), ..dense.clone() },
             None => dense.clone(),
         };
-        LayerSpec { attention: attention.clone(), ffn, post_attention_norm: false, post_ffn_norm: false }
+        let rope = usize::from(window.is_some() && family.local_theta.is_some());
+        LayerSpec {
+            attention: AttentionSpec { window, rope, ..attention.clone() },
+            ffn,
+            post_attention_norm: family.post_norms,
+            post_ffn_norm: family.post_norms,
+        }
     };
+    let windows = (family.windows)(config, common.n_layers)?;
     Ok(ArchSpec {
         family: family.label.into(),
         hidden_size: common.hidden_size,
         vocab_size: common.vocab_size,
         context_length: config.usize_or("max_position_embeddings", family.context)?,
-        embedding_scale: 1.0,
-        norm: NormSpec { eps: config.f32_or("rms_norm_eps", family.eps)?, weight_offset: 0.0 },
-        tied_embeddings: config.bool_or("tie_word_embeddings", false)?,
-        final_softcap: None,
-        ropes: vec![rope],
-        layers: (0..common.n_layers).map(layer).collect(),
+        embedding_scale: (family.embedding_scale)(common.hidden_size),
+        norm: NormSpec { eps: config.f32_or("rms_norm_eps", family.eps)?, weight_offset: family.norm_offset },
+        tied_embeddings: config.bool_or("tie_word_embeddings", family.tied_embeddings)?,
+        final_softcap: softcap("final_logit_softcapping")?,
+        ropes,
+        layers: windows.into_iter().enumerate().map(layer).collect(),
         names: TensorNames { prefix, spelling: family.spelling },
     })
 }
 
 /// Published configurations name a window and switch it off.
-fn qwen3_window(config: &Config<'_>) -> Result<Option<usize>> {
+fn qwen3_windows(config: &Config<'_>, n_layers: usize) -> Result<Vec<Option<usize>>> {
     if config.bool_or("use_sliding_window", false)? {
         return Err(unsupported("the variant", "use_sliding_window", "attention to all positions")
             .with("file", config.file.display()));
     }
-    Ok(None)
+    Ok(vec![None; n_layers])
 }
 
 fn qwen3_moe(config: &Config<'_>) -> Result<Option<Mixture>> {
@@ -175,55 +233,14 @@ fn mixtral(config: &Config<'_>) -> Result<Option<Mixture>> {
     Ok(Some(Mixture { spec, width, step: 1, dense: BTreeSet::new() }))
 }
 
-fn gemma3(config: &Config<'_>, prefix: String) -> Result<ArchSpec> {
-    let common = Common::read(config, |_, _| 256)?;
+fn gemma3_windows(config: &Config<'_>, n_layers: usize) -> Result<Vec<Option<usize>>> {
     if config.bool_or("use_bidirectional_attention", false)? {
         return Err(unsupported("the variant", "use_bidirectional_attention", "causal attention")
             .with("file", config.file.display()));
     }
     let window = config.usize_or("sliding_window", 4096)?;
-    let attention_bias = config.bool_or("attention_bias", false)?;
-    let sliding = sliding_layers(config, common.n_layers)?;
-    let layer = |sliding: bool| -> Result<LayerSpec> {
-        Ok(LayerSpec {
-            attention: AttentionSpec {
-                n_heads: common.n_heads,
-                n_kv_heads: common.n_kv_heads,
-                head_dim: common.head_dim,
-                window: sliding.then_some(window),
-                scale: config.f32_or("query_pre_attn_scalar", 256.0)?.sqrt().recip(),
-                softcap: config.opt_f32("attn_logit_softcapping")?,
-                qk_norm: true,
-                qkv_bias: attention_bias,
-                output_bias: attention_bias,
-                rope: usize::from(sliding),
-            },
-            ffn: FfnSpec {
-                width: common.ffn_width,
-                activation: config.activation_or("hidden_activation", Activation::GeluTanh)?,
-                bias: false,
-                experts: None,
-            },
-            post_attention_norm: true,
-            post_ffn_norm: true,
-        })
-    };
-    Ok(ArchSpec {
-        family: "gemma3".into(),
-        hidden_size: common.hidden_size,
-        vocab_size: common.vocab_size,
-        context_length: config.usize_or("max_position_embeddings", 131_072)?,
-        embedding_scale: (common.hidden_size as f32).sqrt(),
-        norm: NormSpec { eps: config.f32_or("rms_norm_eps", 1e-6)?, weight_offset: 1.0 },
-        tied_embeddings: config.bool_or("tie_word_embeddings", true)?,
-        final_softcap: config.opt_f32("final_logit_softcapping")?,
-        ropes: vec![
-            rope_spec(config, "full_attention", 1_000_000.0, true, common.head_dim)?,
-            rope_spec(config, "sliding_attention", 10_000.0, false, common.head_dim)?,
-        ],
-        layers: sliding.into_iter().map(layer).collect::<Result<_>>()?,
-        names: TensorNames { prefix, spelling: &HF_GEMMA3 },
-    })
+    let sliding = sliding_layers(config, n_layers)?;
+    Ok(sliding.into_iter().map(|sliding| sliding.then_some(window)).collect())
 }
 
 /// Which layers slide: `layer_types`, or every layer but each `sliding_window_pattern`-th.

@@ -53,6 +53,7 @@ pub struct ArchSpec {
 
 /// Root-mean-square normalisation (Zhang & Sennrich 2019).
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct NormSpec {
     /// Added to the mean square.
     pub eps: f32,
@@ -117,6 +118,7 @@ pub struct FfnSpec {
 /// A sparse mixture of experts (Shazeer et al. 2017): a router gives each row probabilities over
 /// the experts, the most probable ones compute it, and their results are added, weighted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ExpertsSpec {
     /// Experts in the layer.
     pub n_experts: usize,
@@ -160,7 +162,7 @@ impl ArchSpec {
                 spec
             }
         };
-        spec.validate().map_err(|e| e.with("file", checkpoint.path().display()))?;
+        spec.check().map_err(|e| e.with("file", checkpoint.path().display()))?;
         Ok(spec)
     }
 
@@ -171,7 +173,7 @@ impl ArchSpec {
     /// As [`from_checkpoint`](Self::from_checkpoint).
     pub(crate) fn from_config(config: &serde_json::Value, file: &std::path::PathBuf) -> Result<Self> {
         let spec = huggingface::spec(config, file, String::new())?;
-        spec.validate().map_err(|e| e.with("file", file.display()))?;
+        spec.check().map_err(|e| e.with("file", file.display()))?;
         Ok(spec)
     }
 
@@ -180,8 +182,12 @@ impl ArchSpec {
         self.layers.len()
     }
 
-    /// Checks what the decoder's arithmetic relies on.
-    fn validate(&self) -> Result<()> {
+    /// Checks what the decoder's arithmetic relies on: what was read from a checkpoint, and again what is loaded, as
+    /// fields may have been changed since.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`] for impossible values.
+    pub fn check(&self) -> Result<()> {
         let size = |field: &'static str, value: usize, max: usize| {
             if (1..=max).contains(&value) {
                 return Ok(());
@@ -207,7 +213,7 @@ impl ArchSpec {
         finite("embedding scale", self.embedding_scale)?;
         self.final_softcap.map_or(Ok(()), |cap| finite("final logit soft-cap", cap))?;
         for rope in &self.ropes {
-            rope.validate()?;
+            rope.check()?;
         }
         for layer in &self.layers {
             let a = &layer.attention;
@@ -231,7 +237,8 @@ impl ArchSpec {
             finite("attention scale", a.scale)?;
             a.softcap.map_or(Ok(()), |cap| finite("attention soft-cap", cap))?;
             let rope = self.ropes.get(a.rope).ok_or_else(|| {
-                Error::new(ErrorKind::Internal, "a layer names a rotary embedding that is not described")
+                let message = format!("expected an index below {}, found {}", self.ropes.len(), a.rope);
+                invalid("rotary embedding", message)
             })?;
             if rope.dim > a.head_dim {
                 return Err(invalid(

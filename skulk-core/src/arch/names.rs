@@ -116,7 +116,16 @@ pub(super) struct Spelling {
     output_norm: &'static str,
     head: &'static str,
     layers: &'static str,
-    roles: &'static [(LayerTensor, &'static str)],
+    roles: Roles,
+}
+
+/// Each role's pattern, in groups that spellings share.
+type Roles = &'static [&'static [(LayerTensor, &'static str)]];
+
+impl Spelling {
+    fn roles(&self) -> impl Iterator<Item = (LayerTensor, &'static str)> {
+        self.roles.iter().copied().flatten().copied()
+    }
 }
 
 impl TensorNames {
@@ -172,7 +181,7 @@ impl TensorNames {
     /// Whether a layer's experts are stacked in one tensor, `[experts, out, in]`, rather than in
     /// tensors of their own.
     pub fn stacks_experts(&self) -> bool {
-        !self.spelling.roles.iter().any(|(_, name)| name.contains(EXPERT))
+        !self.spelling.roles().any(|(_, name)| name.contains(EXPERT))
     }
 
     /// Name of the tensor that holds an expert's weight, alone or among others.
@@ -207,7 +216,7 @@ impl TensorNames {
         let (layer, rest) = rest.split_once('.')?;
         let (word, kind) = rest.rsplit_once('.')?;
         let (layer, is_bias) = (layer.parse().ok()?, kind == "bias");
-        self.spelling.roles.iter().find_map(|&(tensor, pattern)| {
+        self.spelling.roles().find_map(|(tensor, pattern)| {
             let expert = match pattern.split_once(EXPERT) {
                 Some((before, after)) => {
                     Some(ExpertIdx(word.strip_prefix(before)?.strip_suffix(after)?.parse().ok()?))
@@ -232,7 +241,7 @@ impl TensorNames {
     }
 
     fn layer(&self, layer: usize, tensor: LayerTensor, kind: &str) -> String {
-        let role = self.spelling.roles.iter().find(|(t, _)| *t == tensor).map_or("?", |(_, name)| name);
+        let role = self.spelling.roles().find(|(t, _)| *t == tensor).map_or("?", |(_, name)| name);
         format!("{}{}.{layer}.{role}.{kind}", self.prefix, self.spelling.layers)
     }
 }
@@ -243,7 +252,7 @@ pub(super) static GGUF: Spelling = Spelling {
     output_norm: "output_norm",
     head: "output",
     layers: "blk",
-    roles: &[
+    roles: &[&[
         (AttentionNorm, "attn_norm"),
         (Query, "attn_q"),
         (Key, "attn_k"),
@@ -261,76 +270,62 @@ pub(super) static GGUF: Spelling = Spelling {
         (ExpertUp, "ffn_up_exps"),
         (ExpertDown, "ffn_down_exps"),
         (PostFfnNorm, "post_ffw_norm"),
-    ],
+    ]],
 };
 
+/// What Hugging Face's families have in common.
+const fn hugging_face(roles: Roles) -> Spelling {
+    Spelling { embedding: "embed_tokens", output_norm: "norm", head: "lm_head", layers: "layers", roles }
+}
+
+const HF_ATTENTION: &[(LayerTensor, &str)] = &[
+    (AttentionNorm, "input_layernorm"),
+    (Query, "self_attn.q_proj"),
+    (Key, "self_attn.k_proj"),
+    (Value, "self_attn.v_proj"),
+    (AttentionOutput, "self_attn.o_proj"),
+    (QueryNorm, "self_attn.q_norm"),
+    (KeyNorm, "self_attn.k_norm"),
+];
+
+const HF_DENSE: &[(LayerTensor, &str)] =
+    &[(FfnGate, "mlp.gate_proj"), (FfnUp, "mlp.up_proj"), (FfnDown, "mlp.down_proj")];
+
 /// Hugging Face llama, qwen3 and qwen3_moe.
-pub(super) static HF_LLAMA: Spelling = Spelling {
-    embedding: "embed_tokens",
-    output_norm: "norm",
-    head: "lm_head",
-    layers: "layers",
-    roles: &[
-        (AttentionNorm, "input_layernorm"),
-        (Query, "self_attn.q_proj"),
-        (Key, "self_attn.k_proj"),
-        (Value, "self_attn.v_proj"),
-        (AttentionOutput, "self_attn.o_proj"),
-        (QueryNorm, "self_attn.q_norm"),
-        (KeyNorm, "self_attn.k_norm"),
+pub(super) static HF_LLAMA: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    HF_DENSE,
+    &[
         (FfnNorm, "post_attention_layernorm"),
-        (FfnGate, "mlp.gate_proj"),
-        (FfnUp, "mlp.up_proj"),
-        (FfnDown, "mlp.down_proj"),
         (Router, "mlp.gate"),
         (ExpertGate, "mlp.experts.{}.gate_proj"),
         (ExpertUp, "mlp.experts.{}.up_proj"),
         (ExpertDown, "mlp.experts.{}.down_proj"),
     ],
-};
+]);
 
 /// Hugging Face mixtral.
-pub(super) static HF_MIXTRAL: Spelling = Spelling {
-    embedding: "embed_tokens",
-    output_norm: "norm",
-    head: "lm_head",
-    layers: "layers",
-    roles: &[
-        (AttentionNorm, "input_layernorm"),
-        (Query, "self_attn.q_proj"),
-        (Key, "self_attn.k_proj"),
-        (Value, "self_attn.v_proj"),
-        (AttentionOutput, "self_attn.o_proj"),
+pub(super) static HF_MIXTRAL: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    &[
         (FfnNorm, "post_attention_layernorm"),
         (Router, "block_sparse_moe.gate"),
         (ExpertGate, "block_sparse_moe.experts.{}.w1"),
         (ExpertUp, "block_sparse_moe.experts.{}.w3"),
         (ExpertDown, "block_sparse_moe.experts.{}.w2"),
     ],
-};
+]);
 
 /// Hugging Face gemma3: four norms a layer, so `post_attention_layernorm` means another one.
-pub(super) static HF_GEMMA3: Spelling = Spelling {
-    embedding: "embed_tokens",
-    output_norm: "norm",
-    head: "lm_head",
-    layers: "layers",
-    roles: &[
-        (AttentionNorm, "input_layernorm"),
-        (Query, "self_attn.q_proj"),
-        (Key, "self_attn.k_proj"),
-        (Value, "self_attn.v_proj"),
-        (AttentionOutput, "self_attn.o_proj"),
-        (QueryNorm, "self_attn.q_norm"),
-        (KeyNorm, "self_attn.k_norm"),
+pub(super) static HF_GEMMA3: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    HF_DENSE,
+    &[
         (PostAttentionNorm, "post_attention_layernorm"),
         (FfnNorm, "pre_feedforward_layernorm"),
-        (FfnGate, "mlp.gate_proj"),
-        (FfnUp, "mlp.up_proj"),
-        (FfnDown, "mlp.down_proj"),
         (PostFfnNorm, "post_feedforward_layernorm"),
     ],
-};
+]);
 
 #[cfg(test)]
 mod tests {
@@ -342,7 +337,7 @@ mod tests {
             for prefix in ["", "model.", "language_model.model."] {
                 let names = TensorNames { prefix: prefix.to_owned(), spelling };
                 let mut roles = vec![TensorRole::Embedding, TensorRole::OutputNorm, TensorRole::Head];
-                for &(tensor, pattern) in spelling.roles {
+                for (tensor, pattern) in spelling.roles() {
                     let expert = pattern.contains(EXPERT).then_some(ExpertIdx(12));
                     roles.extend([false, true].map(|is_bias| TensorRole::Layer {
                         layer: 3,

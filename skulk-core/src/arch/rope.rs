@@ -2,6 +2,7 @@
 
 use super::invalid;
 use crate::error::Result;
+use crate::math;
 
 /// Rotary position embedding (Su et al. 2021).
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +20,7 @@ pub struct RopeSpec {
 
 /// Which two elements of a head rotate together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RopeLayout {
     /// `i` and `i + dim / 2`: Hugging Face checkpoints, and GGUF families of the "neox" kind.
     Halves,
@@ -56,7 +58,7 @@ impl RopeSpec {
     pub fn inverse_frequencies(&self) -> Vec<f32> {
         (0..self.dim / 2)
             .map(|pair| {
-                let frequency = self.theta.powf(-((2 * pair) as f64) / self.dim as f64);
+                let frequency = math::pow(self.theta, -((2 * pair) as f64) / self.dim as f64);
                 (match &self.scaling {
                     RopeScaling::None => frequency,
                     RopeScaling::Linear(factor) => frequency / factor,
@@ -80,7 +82,7 @@ impl RopeSpec {
             .collect()
     }
 
-    pub(super) fn validate(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let positive = |field: &'static str, value: f64| {
             if value.is_finite() && value > 0.0 {
                 return Ok(());
@@ -156,9 +158,9 @@ mod tests {
 
     #[test]
     fn impossible_values_are_errors() {
-        assert!(spec(RopeScaling::Linear(0.0)).validate().is_err());
-        assert!(spec(RopeScaling::Factors(vec![1.0; 3])).validate().is_err());
-        assert!(spec(RopeScaling::Factors(vec![f32::NAN; 4])).validate().is_err());
-        assert!(RopeSpec { dim: 7, ..spec(RopeScaling::None) }.validate().is_err());
+        assert!(spec(RopeScaling::Linear(0.0)).check().is_err());
+        assert!(spec(RopeScaling::Factors(vec![1.0; 3])).check().is_err());
+        assert!(spec(RopeScaling::Factors(vec![f32::NAN; 4])).check().is_err());
+        assert!(RopeSpec { dim: 7, ..spec(RopeScaling::None) }.check().is_err());
     }
 }

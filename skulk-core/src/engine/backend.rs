@@ -14,7 +14,8 @@ use super::KvType;
 pub(crate) use super::routes::Routes;
 use super::top::Top;
 use crate::arch::{Activation, AttentionSpec, ExpertsSpec, RopeLayout};
-use crate::error::{Error, ErrorKind, Result};
+use crate::cancel::CancelToken;
+use crate::error::Result;
 use crate::ids::TokenId;
 use crate::weights::Region;
 
@@ -101,7 +102,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         rows: usize,
         out: &mut Self::Buffer,
     ) -> Result<()>;
-    /// `x += norm(y)`, see [`rms_norm`](Self::rms_norm); `room` may be used for the norm's result.
+    /// `x += norm(y)`, see [`rms_norm`](Self::rms_norm); `scratch` may be used for the norm's result.
     fn add_norm(
         &self,
         stream: &mut Self::Stream,
@@ -109,10 +110,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
         y: &Self::Buffer,
         norm: (&Self::Vector, f32),
         rows: usize,
-        room: &mut Self::Buffer,
+        scratch: &mut Self::Buffer,
     ) -> Result<()> {
-        self.rms_norm(stream, y, norm.0, norm.1, rows, room)?;
-        self.add(stream, x, room, rows)
+        self.rms_norm(stream, y, norm.0, norm.1, rows, scratch)?;
+        self.add(stream, x, scratch, rows)
     }
     /// `x += y`.
     fn add(
@@ -169,7 +170,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     }
     /// Prepares the head for [`top`](Self::top), where the backend has something to prepare; returns
     /// the bytes that takes.
-    fn screen(&self, _head: &mut Self::Matrix) -> Result<u64> {
+    fn screen(&self, _head: &mut Self::Matrix, _cancel: &CancelToken) -> Result<u64> {
         Ok(0)
     }
     /// The largest of each row's [`logits`](Self::logits).
@@ -232,19 +233,6 @@ pub(crate) trait Backend: Send + Sync + 'static {
         inner: &mut [Self::Buffer; 2],
         out: &mut Self::Buffer,
     ) -> Result<()>;
-    /// `out = down(activation(gate · x) · (up · x))` where of each row only the features with the largest
-    /// `|gate · x|` count, of equal ones those of lower index first. Only a backend that says so has it.
-    fn top_features(
-        &self,
-        _stream: &mut Self::Stream,
-        _op: &TopFeatures<'_, Self>,
-        _x: &Self::Buffer,
-        _rows: usize,
-        _inner: &mut [Self::Buffer; 2],
-        _out: &mut Self::Buffer,
-    ) -> Result<()> {
-        Err(Error::new(ErrorKind::Internal, "the backend computes whole blocks only"))
-    }
     /// `x = cap · tanh(x / cap)`.
     fn softcap(&self, stream: &mut Self::Stream, x: &mut Self::Buffer, cap: f32, rows: usize) -> Result<()>;
 
@@ -276,6 +264,21 @@ pub(crate) trait Backend: Send + Sync + 'static {
     ) -> Result<()>;
 }
 
+/// A device that can leave features of dense feed-forward blocks out.
+pub(crate) trait Features: Backend {
+    /// `out = down(activation(gate · x) · (up · x))` where of each row only the features with the largest
+    /// `|gate · x|` count, of equal ones those of lower index first.
+    fn top_features(
+        &self,
+        stream: &mut Self::Stream,
+        op: &TopFeatures<'_, Self>,
+        x: &Self::Buffer,
+        rows: usize,
+        inner: &mut [Self::Buffer; 2],
+        out: &mut Self::Buffer,
+    ) -> Result<()>;
+}
+
 /// What a layer's cache must hold.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CacheSpec {
@@ -300,7 +303,7 @@ impl CacheSpec {
         Self {
             n_kv_heads: attention.n_kv_heads,
             head_dim: attention.head_dim,
-            positions: positions.next_multiple_of(Self::GRANULE),
+            positions: positions.checked_next_multiple_of(Self::GRANULE).unwrap_or(usize::MAX),
             kv,
         }
     }

@@ -25,6 +25,7 @@ use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 pub use crate::ids::EngineId;
 use crate::ids::{SeqId, TokenId};
+use crate::macros::closed_set;
 use crate::plan::Vendor;
 use crate::weights::{Checkpoint, Memory};
 
@@ -77,15 +78,16 @@ pub struct DeviceInfo {
     pub shares_memory: bool,
 }
 
-/// How keys and values are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum KvType {
-    /// Half precision: 2 bytes an element.
-    #[default]
-    F16,
-    /// Single precision: 4 bytes an element.
-    F32,
+closed_set! {
+    /// How keys and values are kept.
+    #[derive(Default)]
+    pub enum KvType {
+        /// Half precision: 2 bytes an element.
+        #[default]
+        F16 = "f16",
+        /// Single precision: 4 bytes an element.
+        F32 = "f32",
+    }
 }
 
 impl KvType {
@@ -98,24 +100,25 @@ impl KvType {
     }
 }
 
-/// How precisely activations enter products with quantised weights, or with weights in BF16. Other
-/// products are in f32, and sums are everywhere. Engines `wgpu` and `candle-cpu` compute all in f32, whatever is asked
-/// for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Precision {
-    /// Rounded to 8 bits, each by at most 1/254 of the largest in its block of 32 or 256, as other
-    /// software does. Engine `cpu` keeps as much as [`Exact`](Self::Exact) of what enters the head.
-    #[default]
-    Fast,
-    /// What that rounding leaves over is rounded to 8 bits and multiplied too: each is off by at
-    /// most 1/64,516 of the largest. Takes about twice the arithmetic.
-    Exact,
-    /// Like [`Fast`](Self::Fast), and where weights are in BF16, engine `cpu` rounds activations to
-    /// BF16 too, each by at most 1/512 of itself, but for what enters the head. CPUs that multiply
-    /// BF16 (AVX-512 BF16) need about half the time for the products of a prompt. Other engines
-    /// compute as in `Fast`.
-    Bf16,
+closed_set! {
+    /// How precisely activations enter products with quantised weights, or with weights in BF16. Other
+    /// products are in f32, and sums are everywhere. Engines `wgpu` and `candle-cpu` compute all in f32, whatever is asked
+    /// for.
+    #[derive(Default)]
+    pub enum Precision {
+        /// Rounded to 8 bits, each by at most 1/254 of the largest in its block of 32 or 256, as other
+        /// software does. Engine `cpu` keeps as much as [`Exact`](Self::Exact) of what enters the head.
+        #[default]
+        Fast = "fast",
+        /// What that rounding leaves over is rounded to 8 bits and multiplied too: each is off by at
+        /// most 1/64,516 of the largest. Takes about twice the arithmetic.
+        Exact = "exact",
+        /// Like [`Fast`](Self::Fast), and where weights are in BF16, engine `cpu` rounds activations to
+        /// BF16 too, each by at most 1/512 of itself, but for what enters the head. CPUs that multiply
+        /// BF16 (AVX-512 BF16) need about half the time for the products of a prompt. Other engines
+        /// compute as in `Fast`.
+        Bf16 = "bf16",
+    }
 }
 
 /// Which part of a model a shard holds, and for what sizes it prepares.
@@ -142,8 +145,8 @@ impl ShardSpec {
     /// A shard of `layers` for sequences of up to `context` tokens, in chunks of up to `max_rows`.
     ///
     /// # Errors
-    /// [`ErrorKind::PlacementInvalid`] for an empty or out-of-range range of layers,
-    /// [`ErrorKind::InvalidArgument`] for zero sizes.
+    /// [`ErrorKind::ConfigInvalid`] for a description that cannot be, [`ErrorKind::PlacementInvalid`] for an empty or
+    /// out-of-range range of layers, [`ErrorKind::InvalidArgument`] for zero and absurd sizes.
     pub fn new(
         arch: Arc<ArchSpec>,
         layers: Range<usize>,
@@ -151,6 +154,21 @@ impl ShardSpec {
         max_rows: usize,
         kv: KvType,
     ) -> Result<Self> {
+        let spec = Self { arch, layers, context, max_rows, kv, ffn_on_cpu: None };
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// Checks what engines rely on. They ask again when they load, as fields may have been changed since
+    /// [`new`](Self::new).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn check(&self) -> Result<()> {
+        // Beyond, f32 numbers, which angles are computed from, skip positions.
+        const MOST: usize = 1 << 24;
+        let Self { arch, layers, .. } = self;
+        arch.check()?;
         if layers.is_empty() || layers.end > arch.n_layers() {
             return Err(Error::new(
                 ErrorKind::PlacementInvalid,
@@ -161,16 +179,20 @@ impl ShardSpec {
                     layers.end
                 ),
             )
-            .with("field", "layers"));
+            .with("field", "layers")
+            .with_hint("give a range of the model's layers that is not empty"));
         }
-        for (field, value) in [("context", context), ("prefill_chunk", max_rows)] {
-            if value == 0 {
-                return Err(Error::new(ErrorKind::InvalidArgument, "expected at least 1, found 0")
-                    .with("field", field)
-                    .with_hint("give a positive number of tokens, or leave the option out"));
+        for (field, value) in [("context", self.context), ("prefill_chunk", self.max_rows)] {
+            if !(1..=MOST).contains(&value) {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!("expected 1 to {MOST} tokens, found {value}"),
+                )
+                .with("field", field)
+                .with_hint("give a number in that range, or leave the option out"));
             }
         }
-        Ok(Self { arch, layers, context, max_rows, kv, ffn_on_cpu: None })
+        Ok(())
     }
 
     /// Leaves the feed-forward blocks of these layers to the CPU, and no others.
@@ -334,6 +356,7 @@ pub trait Shard: Send + Sync {
 
 /// Rows of one or several sequences for one forward call.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Batch<'a> {
     /// The sequences' parts, in row order; a sequence may occur once.
     pub segments: &'a [Segment],
@@ -341,8 +364,16 @@ pub struct Batch<'a> {
     pub input: Input<'a>,
 }
 
+impl<'a> Batch<'a> {
+    /// These rows of these sequences.
+    pub fn new(segments: &'a [Segment], input: Input<'a>) -> Self {
+        Self { segments, input }
+    }
+}
+
 /// Consecutive rows of one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Segment {
     /// The sequence.
     pub seq: SeqId,
@@ -356,6 +387,7 @@ pub struct Segment {
 
 /// Which rows of a segment need logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Logits {
     /// None: a prefill chunk that is not the last.
     None,
@@ -370,6 +402,11 @@ pub enum Logits {
 }
 
 impl Segment {
+    /// `rows` rows of a sequence that is `start` positions long.
+    pub fn new(seq: SeqId, start: usize, rows: usize, logits: Logits) -> Self {
+        Self { seq, start, rows, logits }
+    }
+
     /// Rows of logits this segment asks for.
     pub fn logit_rows(&self) -> usize {
         match self.logits {
@@ -382,6 +419,7 @@ impl Segment {
 
 /// What enters a shard.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub enum Input<'a> {
     /// One token per row.
     Tokens(&'a [TokenId]),
@@ -451,5 +489,37 @@ impl Activations {
         self.reshape(rows, k);
         self.ids.resize(self.data.len(), TokenId(0));
         (&mut self.ids, &mut self.data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::open_checkpoint;
+
+    #[test]
+    fn sizes_that_no_machine_has_are_refused() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/gemma3");
+        let checkpoint = open_checkpoint(folder).unwrap();
+        let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+        let spec = |context, rows| ShardSpec::new(Arc::clone(&arch), 0..2, context, rows, KvType::F16);
+        let engine = crate::engines::cpu(&crate::EngineOptions::default().threads(1)).unwrap();
+        for (field, context, rows) in [
+            ("context", usize::MAX, 16),
+            ("context", usize::MAX - 100, 16),
+            ("prefill_chunk", 64, usize::MAX),
+            ("prefill_chunk", 64, 0),
+        ] {
+            let error = spec(context, rows).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.context().iter().any(|(key, value)| *key == "field" && value == field), "{error}");
+            // Nor through the fields.
+            let mut changed = spec(64, 16).unwrap();
+            (changed.context, changed.max_rows) = (context, rows);
+            engine.estimate(&changed, &*checkpoint).unwrap();
+            let never = CancelToken::new();
+            let refused = engine.load(&changed, &*checkpoint, &LoadCx::new(&never, &|| ())).err().unwrap();
+            assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::backend::ExpertMemory;
 use crate::arch::ExpertsSpec;
+use crate::math;
 
 /// Which experts each row takes, and how much of each; `[rows, n_used]`.
 #[derive(Debug, Default)]
@@ -116,7 +117,7 @@ fn select(logits: &mut [f32], spec: &ExpertsSpec, routes: &mut Routes) {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut total = 0.0;
     for x in &mut *logits {
-        *x = (*x - most).exp();
+        *x = math::exp_f32(*x - most);
         total += *x;
     }
     logits.iter_mut().for_each(|x| *x /= total);

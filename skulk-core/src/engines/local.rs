@@ -13,7 +13,7 @@ impl Node {
     /// Available memory is what programs can get without swapping, a container's limit considered; on macOS
     /// all that is not wired, anonymous or compressed, as the GPU can have it. How fast memory is, nobody
     /// says: set [`bytes_per_second`](Node::bytes_per_second) where it is known. A GPU's own memory is known
-    /// of AMD's on Linux and of NVIDIA's; plans leave out GPUs of unknown memory.
+    /// of AMD's on Linux and of NVIDIA's on Linux and Windows; plans leave out GPUs of unknown memory.
     pub fn local() -> Self {
         let gpus =
             best(devices().into_iter().filter(|it| it.vendor != Vendor::Cpu && !it.software).collect());
@@ -65,29 +65,7 @@ fn best(devices: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
 
 fn memory() -> Option<NodeMemory> {
     let (available, total) = crate::weights::available_memory()?;
-    #[cfg(target_os = "macos")]
-    let available = vm_stat(total.bytes()).map_or(available, crate::ByteSize);
     Some(NodeMemory::new(available.bytes(), total.bytes()))
-}
-
-#[cfg(target_os = "macos")]
-fn vm_stat(total: u64) -> Option<u64> {
-    let output = std::process::Command::new("/usr/bin/vm_stat").output().ok()?;
-    not_taken(&String::from_utf8_lossy(&output.stdout), total)
-}
-
-/// Of macOS' page statistics: all memory but what is wired, anonymous or compressed.
-#[cfg(any(target_os = "macos", test))]
-fn not_taken(statistics: &str, total: u64) -> Option<u64> {
-    let page: u64 = statistics.split("page size of ").nth(1)?.split(' ').next()?.parse().ok()?;
-    let pages = |name: &str| -> Option<u64> {
-        let line = statistics.lines().find(|line| line.starts_with(name))?;
-        line.rsplit(' ').next()?.trim_end_matches('.').parse().ok()
-    };
-    let taken = pages("Pages wired down:")?
-        .checked_add(pages("Anonymous pages:")?)?
-        .checked_add(pages("Pages occupied by compressor:")?)?;
-    Some(total.saturating_sub(taken.checked_mul(page)?))
 }
 
 #[cfg(test)]
@@ -121,18 +99,5 @@ mod tests {
             kept.iter().map(|it| it.engine.as_str()).collect::<Vec<_>>(),
             ["wgpu-vulkan:0", "wgpu-vulkan:1", "wgpu-gl:0"]
         );
-    }
-
-    #[test]
-    fn macos_statistics() {
-        let text = "Mach Virtual Memory Statistics: (page size of 16384 bytes)\n\
-            Pages free:                               10000.\n\
-            Pages wired down:                        100000.\n\
-            Anonymous pages:                         200000.\n\
-            Pages occupied by compressor:             50000.\n";
-        assert_eq!(not_taken(text, 16 << 30), Some((16 << 30) - 350_000 * 16384));
-        assert_eq!(not_taken(text, 1 << 30), Some(0));
-        assert_eq!(not_taken("", 1), None);
-        assert_eq!(not_taken(&text.replace("Anonymous", "Other"), 1), None);
     }
 }

@@ -4,13 +4,12 @@ mod local;
 
 use std::sync::Arc;
 
-use crate::engine::cpu::Cpu;
 #[cfg(feature = "wgpu")]
 use crate::engine::wgpu::{Adapter, Gpu, Limits};
 use crate::engine::{DeviceInfo, Engine, EngineId};
 use crate::error::{Error, ErrorKind, Result};
+use crate::model::DecoderEngine;
 pub use crate::model::EngineOptions;
-use crate::model::{DecoderEngine, cpu_in_words};
 use crate::plan::Vendor;
 use crate::weights::total_memory;
 
@@ -47,8 +46,7 @@ pub fn by_name(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads, and for zero features.
 pub fn cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    let backend = Cpu::new(options.threads, options.precision)?.screening(options.screen_head);
-    DecoderEngine::in_place("cpu", cpu_in_words(&backend, options), options, backend)
+    DecoderEngine::cpu(options)
 }
 
 /// The CPU through candle's tensors: plain, slow, all in f32, and the oracle of the other engines. Weights are
@@ -57,6 +55,7 @@ pub fn cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 /// # Errors
 /// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `candle`;
 /// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads, and for options that it does not have.
+#[cfg_attr(docsrs, doc(cfg(feature = "candle")))]
 pub fn candle_cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     candle(Candle::Cpu, options)
 }
@@ -67,6 +66,7 @@ pub fn candle_cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 /// # Errors
 /// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `cuda`, and when there is
 /// no such device; [`ErrorKind::InvalidArgument`] for options that it does not have.
+#[cfg_attr(docsrs, doc(cfg(feature = "cuda")))]
 pub fn candle_cuda(ordinal: usize, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     candle(Candle::Cuda(ordinal), options)
 }
@@ -77,6 +77,7 @@ pub fn candle_cuda(ordinal: usize, options: &EngineOptions) -> Result<Arc<dyn En
 /// # Errors
 /// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `metal`, and when there
 /// is no such device; [`ErrorKind::InvalidArgument`] for options that it does not have.
+#[cfg_attr(docsrs, doc(cfg(feature = "metal")))]
 pub fn candle_metal(ordinal: usize, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     candle(Candle::Metal(ordinal), options)
 }
@@ -135,11 +136,12 @@ fn candle(device: Candle, _options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 /// [`ErrorKind::EngineUnavailable`] unless compiled with the cargo feature `wgpu`, and when there is no
 /// such device; [`ErrorKind::InvalidArgument`] for options that it does not have.
 #[cfg(feature = "wgpu")]
+#[cfg_attr(docsrs, doc(cfg(feature = "wgpu")))]
 pub fn wgpu(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     let adapter = Adapter::find(name)?;
     let limits = Limits { memory: options.device_memory, ..Limits::default() };
     let gpu = Gpu::open(&adapter, limits)?;
-    DecoderEngine::copying(&adapter.name(), adapter.info().name, options, gpu)
+    DecoderEngine::copying(&adapter.name(), adapter.device_name(), options, gpu)
 }
 
 /// Without the cargo feature `wgpu`: always an error.
@@ -171,7 +173,7 @@ pub fn devices() -> Vec<DeviceInfo> {
         shares_memory: true,
     };
     #[cfg(feature = "wgpu")]
-    let gpus = Adapter::all().iter().map(Adapter::info).collect();
+    let gpus = Adapter::devices();
     #[cfg(not(feature = "wgpu"))]
     let gpus = Vec::new();
     [vec![cpu], gpus].concat()

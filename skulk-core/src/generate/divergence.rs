@@ -6,6 +6,7 @@ use crate::engine::{Activations, Logits, Segment, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{Model, Prompt};
 use crate::ids::TokenId;
+use crate::math;
 
 /// Rows of logits that are compared together: bounds their memory, as a row can be a megabyte.
 const ROWS: usize = 16;
@@ -111,7 +112,8 @@ impl Divergence {
         let [log_p, log_q] = [exact, found].map(normaliser);
         let terms = exact.iter().zip(found).map(|(&p, &q)| {
             let (p, q) = (f64::from(p) - log_p, f64::from(q) - log_q);
-            if p.exp() > 0.0 { p.exp() * (p - q) } else { 0.0 }
+            let share = math::exp(p);
+            if share > 0.0 { share * (p - q) } else { 0.0 }
         });
         let kl: f64 = terms.sum();
         // It is never negative, its roundings may be.
@@ -127,7 +129,7 @@ impl Divergence {
 /// The logarithm of the sum of exponentials: what turns logits into log-probabilities.
 fn normaliser(logits: &[f32]) -> f64 {
     let most = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-    most + logits.iter().map(|&x| (f64::from(x) - most).exp()).sum::<f64>().ln()
+    most + math::ln(logits.iter().map(|&x| math::exp(f64::from(x) - most)).sum())
 }
 
 fn largest(logits: &[f32]) -> Option<usize> {

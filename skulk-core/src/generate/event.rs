@@ -1,9 +1,9 @@
 //! What does a running generation report?
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::ids::TokenId;
+use crate::macros::closed_set;
 
 /// One step of a generation.
 ///
@@ -35,6 +35,7 @@ pub struct Token {
 
 /// A token with its log-probability.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct TokenLogprob {
     /// Its id.
     pub id: TokenId,
@@ -54,32 +55,15 @@ pub struct Finish {
     pub timings: Timings,
 }
 
-/// Why a generation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum FinishReason {
-    /// The model produced an end-of-sequence token.
-    EndOfSequence,
-    /// A stop string occurred.
-    StopString,
-    /// `max_tokens` were generated, or the context is full.
-    Length,
-}
-
-impl FinishReason {
-    /// The stable name: `eos`, `stop` or `length`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            FinishReason::EndOfSequence => "eos",
-            FinishReason::StopString => "stop",
-            FinishReason::Length => "length",
-        }
-    }
-}
-
-impl fmt::Display for FinishReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+closed_set! {
+    /// Why a generation ended.
+    pub enum FinishReason {
+        /// The model produced an end-of-sequence token.
+        EndOfSequence = "eos",
+        /// A stop string occurred.
+        StopString = "stop",
+        /// `max_tokens` were generated, or the context is full.
+        Length = "length",
     }
 }
 

@@ -3,17 +3,22 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
 
 use super::model::{Inner, Model, StageInfo};
 use crate::arch::ArchSpec;
-use crate::engine::{Engine, EngineId, LoadCx, Progress, ShardSpec};
+use crate::cancel::CancelToken;
+use crate::engine::{Engine, EngineId, LoadCx, Progress, Shard, ShardSpec};
 use crate::engines::by_name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::LoadOptions;
 use crate::plan::{NodeId, Part, Placement, Stage};
 use crate::tokenizer::Tokenizer;
 use crate::weights::{Checkpoint, open_checkpoint};
+
+/// How often waiting for the tokenizer looks at the token.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 impl Model {
     /// Opens the checkpoint at `path` and loads it in [`LoadOptions::stages`] even stages, or as
@@ -25,140 +30,192 @@ impl Model {
         let started = Instant::now();
         let checkpoint = open_checkpoint(path)?;
         let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
-        let placement = placement(arch.n_layers(), options)?;
-        Self::assemble(started, &*checkpoint, arch, &placement, options)
+        let placement = match &options.placement {
+            None => even(arch.n_layers(), options)?,
+            Some(placement) => {
+                is_alone(options, false)?;
+                placement.clone()
+            }
+        };
+        assemble(started, &*checkpoint, arch, placement, options)
     }
 
-    /// Loads a checkpoint as placed: each stage maps its own tensors and no others.
+    /// Loads a checkpoint as placed: each stage maps its own tensors and no others. Sessions hold the context that
+    /// the placement was [planned](Placement::context_tokens) for, unless [`LoadOptions::context`] asks for less, or
+    /// for more within its [limit](Placement::context_limit).
     ///
     /// # Errors
     /// [`ErrorKind::ArchUnsupported`], [`ErrorKind::ConfigInvalid`], [`ErrorKind::TensorMissing`]
     /// and [`ErrorKind::TensorShape`] for what is wrong with the checkpoint;
     /// [`ErrorKind::TokenizerInvalid`]; [`ErrorKind::PlacementInvalid`] when the placement does not
     /// fit the model or names an engine that the options lack; [`ErrorKind::InvalidArgument`] for
-    /// impossible options; [`ErrorKind::Cancelled`].
+    /// impossible options, and for those that say, too, where layers run; [`ErrorKind::Cancelled`].
     pub fn load(checkpoint: &dyn Checkpoint, placement: &Placement, options: &LoadOptions) -> Result<Self> {
         let started = Instant::now();
+        is_alone(options, options.placement.is_some())?;
         let arch = Arc::new(ArchSpec::from_checkpoint(checkpoint)?);
-        Self::assemble(started, checkpoint, arch, placement, options)
-    }
-
-    fn assemble(
-        started: Instant,
-        checkpoint: &dyn Checkpoint,
-        arch: Arc<ArchSpec>,
-        placement: &Placement,
-        options: &LoadOptions,
-    ) -> Result<Self> {
-        let total = arch.n_layers();
-        let mut placement = placement.clone();
-        placement.covers(total)?;
-        is_local(&placement, &options.node)?;
-        let engines = engines(&mut placement, options)?;
-        let context = options.context.unwrap_or(arch.context_length.min(LoadOptions::DEFAULT_CONTEXT));
-        if context > arch.context_length {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!("expected a context of at most {} tokens, for which the model was trained, found {context}", arch.context_length),
-            )
-            .with("field", "context")
-            .with_hint("ask for a smaller context, or leave the option out"));
-        }
-        // Building the tokenizer takes as long as everything else: let it run beside.
-        let (tokenizer, shards) = std::thread::scope(|scope| {
-            let tokenizer = scope.spawn(|| Tokenizer::from_checkpoint(checkpoint));
-            let done = AtomicUsize::new(0);
-            let on_layer = || {
-                let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                if let Some(report) = &options.progress {
-                    report(Progress { done, total });
-                }
-            };
-            let cx = LoadCx::new(&options.cancel, &on_layer);
-            let shards = placement
-                .stages()
-                .iter()
-                .map(|stage| {
-                    let id = engine_of(stage)?;
-                    let engine = engines.iter().find(|e| *e.id() == id).ok_or_else(|| {
-                        Error::new(ErrorKind::PlacementInvalid, format!("the placement names engine `{id}`"))
-                            .with_hint("add that engine to the load options")
-                    })?;
-                    let prefill_chunk = options.prefill_chunk.min(context);
-                    let mut spec = ShardSpec::new(
-                        Arc::clone(&arch),
-                        stage.layers.clone(),
-                        context,
-                        prefill_chunk,
-                        options.kv,
-                    )?;
-                    if !placement.experts().is_empty() {
-                        let apart = placement.experts().iter().filter(|shard| !shard.replica);
-                        spec = spec.ffn_on_cpu(apart.flat_map(|shard| shard.layers.clone()).collect());
-                    }
-                    let estimate = engine.estimate(&spec, checkpoint)?;
-                    let shard = engine.load(&spec, checkpoint, &cx)?;
-                    let info = StageInfo {
-                        engine: engine.id().clone(),
-                        device: engine.capabilities().device.clone(),
-                        layers: stage.layers.clone(),
-                        weights: shard.weight_bytes(),
-                        memory: shard.memory(),
-                        kv_cache: estimate.kv_cache,
-                    };
-                    Ok((shard, info))
-                })
-                .collect::<Result<Vec<_>>>();
-            let tokenizer = tokenizer
-                .join()
-                .unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "building the tokenizer panicked")));
-            (tokenizer, shards)
-        });
-        let (shards, stages): (Vec<_>, Vec<_>) = shards?.into_iter().unzip();
-        let tokenizer = tokenizer?;
-        if tokenizer.vocab_size() > arch.vocab_size {
-            return Err(Error::new(
-                ErrorKind::TokenizerInvalid,
-                format!(
-                    "expected a tokenizer of at most {} tokens, the embedding table's rows, found {}",
-                    arch.vocab_size,
-                    tokenizer.vocab_size()
-                ),
-            )
-            .with("file", checkpoint.path().display())
-            .with_hint("the tokenizer belongs to another model"));
-        }
-        Ok(Self {
-            inner: Arc::new(Inner {
-                arch,
-                tokenizer: Arc::new(tokenizer),
-                context,
-                prefill_chunk: options.prefill_chunk.min(context),
-                load_time: started.elapsed(),
-                shards,
-                placement,
-                stages,
-                next_seq: AtomicU64::new(0),
-            }),
-        })
+        assemble(started, checkpoint, arch, placement.clone(), options)
     }
 }
 
-/// Where the options put a model of so many layers.
-fn placement(n_layers: usize, options: &LoadOptions) -> Result<Placement> {
-    let LoadOptions { stages, engine_name, engines, .. } = options;
-    match &options.placement {
-        None => {
-            let first = || engines.first().map_or_else(|| EngineId::new("cpu"), |first| first.id().clone());
-            Placement::even(n_layers, *stages, &engine_name.clone().unwrap_or_else(first))
+/// Loads what is placed.
+fn assemble(
+    started: Instant,
+    checkpoint: &dyn Checkpoint,
+    arch: Arc<ArchSpec>,
+    mut placement: Placement,
+    options: &LoadOptions,
+) -> Result<Model> {
+    placement.covers(arch.n_layers())?;
+    is_local(&placement, &options.node)?;
+    let engines = engines(&mut placement, options)?;
+    let context = context(&arch, &placement, options)?;
+    let prefill_chunk = options.prefill_chunk.min(context);
+    // Building the tokenizer takes as long as everything else: let it run beside.
+    let tokenizer = build_tokenizer(checkpoint)?;
+
+    let (done, total) = (AtomicUsize::new(0), arch.n_layers());
+    let on_layer = || {
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(report) = &options.progress {
+            report(Progress { done, total });
         }
-        Some(placement) if *stages == 1 && engine_name.is_none() => Ok(placement.clone()),
-        Some(_) => Err(Error::new(
-            ErrorKind::InvalidArgument,
-            "expected either a placement or a number of stages on one engine, found both",
+    };
+    let cx = LoadCx::new(&options.cancel, &on_layer);
+    let apart = placement.experts().iter().filter(|shard| !shard.replica);
+    let apart = (!placement.experts().is_empty())
+        .then(|| apart.flat_map(|shard| shard.layers.clone()).collect::<std::collections::BTreeSet<_>>());
+    let mut shards = Vec::new();
+    let mut stages = Vec::new();
+    for stage in placement.stages() {
+        let mut spec =
+            ShardSpec::new(Arc::clone(&arch), stage.layers.clone(), context, prefill_chunk, options.kv)?;
+        spec.ffn_on_cpu.clone_from(&apart);
+        let (shard, info) = load_stage(&engine_of(stage)?, &engines, &spec, checkpoint, &cx)?;
+        shards.push(shard);
+        stages.push(info);
+    }
+    let tokenizer = wait(&tokenizer, &options.cancel)?;
+    if tokenizer.vocab_size() > arch.vocab_size {
+        return Err(Error::new(
+            ErrorKind::TokenizerInvalid,
+            format!(
+                "expected a tokenizer of at most {} tokens, the embedding table's rows, found {}",
+                arch.vocab_size,
+                tokenizer.vocab_size()
+            ),
         )
-        .with("field", "placement")
-        .with_hint("leave out stages and engine: the placement says which layers run where")),
+        .with("file", checkpoint.path().display())
+        .with_hint("the tokenizer belongs to another model"));
+    }
+    Ok(Model {
+        inner: Arc::new(Inner {
+            arch,
+            tokenizer: Arc::new(tokenizer),
+            context,
+            prefill_chunk,
+            load_time: started.elapsed(),
+            shards,
+            placement,
+            stages,
+            next_seq: AtomicU64::new(0),
+        }),
+    })
+}
+
+fn load_stage(
+    id: &EngineId,
+    engines: &[Arc<dyn Engine>],
+    spec: &ShardSpec,
+    checkpoint: &dyn Checkpoint,
+    cx: &LoadCx<'_>,
+) -> Result<(Box<dyn Shard>, StageInfo)> {
+    let engine = engines.iter().find(|engine| engine.id() == id).ok_or_else(|| {
+        Error::new(ErrorKind::PlacementInvalid, format!("the placement names engine `{id}`"))
+            .with_hint("add that engine to the load options")
+    })?;
+    let estimate = engine.estimate(spec, checkpoint)?;
+    let shard = engine.load(spec, checkpoint, cx)?;
+    let info = StageInfo {
+        engine: engine.id().clone(),
+        device: engine.capabilities().device.clone(),
+        layers: spec.layers.clone(),
+        weights: shard.weight_bytes(),
+        memory: shard.memory(),
+        kv_cache: estimate.kv_cache,
+    };
+    Ok((shard, info))
+}
+
+/// Builds the tokenizer on a thread of its own. When nobody waits for it any more, the thread ends by itself.
+fn build_tokenizer(checkpoint: &dyn Checkpoint) -> Result<Receiver<Result<Tokenizer>>> {
+    let build = Tokenizer::builder(checkpoint);
+    let (sender, receiver) = sync_channel(1);
+    std::thread::Builder::new()
+        .name("skulk-tokenizer".into())
+        .spawn(move || {
+            // Loading may have ended before.
+            let _ = sender.send(build());
+        })
+        .map_err(|e| {
+            Error::new(ErrorKind::EngineFailed, "cannot start the tokenizer's thread").with_source(e)
+        })?;
+    Ok(receiver)
+}
+
+fn wait(tokenizer: &Receiver<Result<Tokenizer>>, cancel: &CancelToken) -> Result<Tokenizer> {
+    loop {
+        cancel.check()?;
+        match tokenizer.recv_timeout(PATIENCE) {
+            Ok(tokenizer) => return tokenizer,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Error::new(ErrorKind::Internal, "building the tokenizer panicked"));
+            }
+        }
+    }
+}
+
+/// Even stages on one engine.
+fn even(n_layers: usize, options: &LoadOptions) -> Result<Placement> {
+    let LoadOptions { stages, engine_name, engines, .. } = options;
+    let first = || engines.first().map_or_else(|| EngineId::new("cpu"), |first| first.id().clone());
+    Placement::even(n_layers, *stages, &engine_name.clone().unwrap_or_else(first))
+}
+
+/// `Ok` when no option says, beside a placement, where layers run. `placement`: there is another one.
+fn is_alone(options: &LoadOptions, placement: bool) -> Result<()> {
+    let LoadOptions { stages, engine_name, .. } = options;
+    let given = [("placement", placement), ("stages", *stages != 1), ("engine_name", engine_name.is_some())];
+    match given.into_iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((field, _)) => Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("expected a placement alone, found the option {field} beside it"),
+        )
+        .with("field", field)
+        .with_hint("leave the option out: the placement says which layers run where")),
+    }
+}
+
+/// Tokens of a session: what the options ask for, or else what the plan reserves memory for.
+fn context(arch: &ArchSpec, placement: &Placement, options: &LoadOptions) -> Result<usize> {
+    let tokens = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    let planned = placement.context_limit().map_or(usize::MAX, tokens);
+    let (most, whose) = if arch.context_length <= planned {
+        (arch.context_length, "for which the model was trained")
+    } else {
+        (planned, "which the placement allows")
+    };
+    match options.context {
+        None => Ok(placement.context_tokens().map_or(LoadOptions::DEFAULT_CONTEXT, tokens).min(most)),
+        Some(asked) if asked <= most => Ok(asked),
+        Some(asked) => Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("expected a context of at most {most} tokens, {whose}, found {asked}"),
+        )
+        .with("field", "context")
+        .with_hint("ask for a smaller context, or leave the option out")),
     }
 }
 

@@ -35,8 +35,9 @@ pub struct LoadOptions {
     pub engine_options: EngineOptions,
     /// The name that placements have for this process.
     pub node: NodeId,
-    /// Positions a session can hold, in tokens; `None`: what the model was trained for, at most
-    /// [`DEFAULT_CONTEXT`](Self::DEFAULT_CONTEXT).
+    /// Positions a session can hold, in tokens, at most what the placement [allows](Placement::context_limit); `None`:
+    /// what a plan [reserves](Placement::context_tokens), without a plan [`DEFAULT_CONTEXT`](Self::DEFAULT_CONTEXT), and
+    /// never more than the model was trained for.
     pub context: Option<usize>,
     /// Prompt tokens that pass through the layers together.
     pub prefill_chunk: usize,

@@ -1,5 +1,6 @@
 //! What is a loaded model? Its shards in order, its tokenizer, and how sequences pass through.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
 use crate::engine::{Activations, Batch, EngineId, FfnMemory, Input, Segment, Shard, StepCx};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{GenerateOptions, Generation, Prompt, Session};
 use crate::ids::{SeqId, TokenId};
 use crate::plan::Placement;
@@ -156,7 +157,7 @@ impl Inner {
         loop {
             let before = kept;
             for shard in &self.shards {
-                kept = kept.min(shard.truncate(seq, kept)?);
+                kept = kept.min(guarded(|| shard.truncate(seq, kept))?);
             }
             if kept == before {
                 return Ok(kept);
@@ -177,7 +178,7 @@ impl Inner {
         for shard in &self.shards {
             let [out, x] = buffers;
             let input = if input_is_tokens { Input::Tokens(tokens) } else { Input::Hidden(x.data()) };
-            shard.forward(&Batch { segments: &segments, input }, out, cx)?;
+            guarded(|| shard.forward(&Batch { segments: &segments, input }, out, cx))?;
             input_is_tokens = false;
             buffers.swap(0, 1);
         }
@@ -185,4 +186,15 @@ impl Inner {
         buffers.swap(0, 1);
         Ok(())
     }
+}
+
+/// What a shard does, with its panic as an error: shards may be anybody's.
+fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<&str>().copied();
+        let said =
+            said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+        Err(Error::new(ErrorKind::Internal, format!("a stage panicked: {said}"))
+            .with_hint("please report this to who made the stage's engine"))
+    })
 }

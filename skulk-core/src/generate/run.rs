@@ -106,10 +106,22 @@ impl Steps<'_> {
         let common = history.iter().zip(&*cached).take_while(|(a, b)| a == b).count();
         let wanted = common.min(history.len() - 1);
         if wanted < cached.len() {
-            let kept = self.shared.model.truncate(self.shared.seq, wanted)?;
-            cached.truncate(kept);
+            self.truncate(wanted)?;
         }
-        Ok(cached.len())
+        Ok(self.state.cached.len())
+    }
+
+    /// Brings the sequence to the same length in all stages, at most `len`. Where one cannot, its stages are at
+    /// different lengths: the session is closed.
+    fn truncate(&mut self, len: usize) -> Result<()> {
+        let Shared { model, seq, .. } = self.shared;
+        let kept = model.truncate(*seq, len);
+        if kept.is_err() {
+            self.state.closed = true;
+            model.close_sequence(*seq);
+        }
+        self.state.cached.truncate(kept?);
+        Ok(())
     }
 
     /// Computes the prompt's tokens from `from` on, in chunks.
@@ -132,7 +144,7 @@ impl Steps<'_> {
 
     fn forward(&mut self, range: std::ops::Range<usize>, logits: Logits) -> Result<()> {
         let Shared { model, seq, .. } = self.shared;
-        let State { history, cached, buffers } = &mut *self.state;
+        let State { history, cached, buffers, .. } = &mut *self.state;
         let segment = Segment { seq: *seq, start: range.start, rows: range.len(), logits };
         let tokens = &history[range];
         match model.forward(segment, tokens, buffers, &self.cx) {
@@ -141,9 +153,9 @@ impl Steps<'_> {
                 Ok(())
             }
             Err(error) => {
-                // Some shards may be a step ahead: bring all back to what every one has.
-                let kept = model.truncate(*seq, cached.len())?;
-                cached.truncate(kept);
+                // Some shards may be a step ahead. Whether they come back or not, this is what went wrong.
+                let len = cached.len();
+                let _ = self.truncate(len);
                 Err(error)
             }
         }

@@ -1,11 +1,12 @@
 //! Which token comes next? Penalties, temperature, truncation and the draw.
 
 use rand_chacha::ChaCha12Rng;
-use rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::TokenLogprob;
 use crate::ids::TokenId;
+use crate::math;
 
 /// How tokens are chosen. Steps run in this order: logit bias, repetition, presence and frequency
 /// penalties, temperature, min-p, top-k, top-p, draw; each truncation sees what the one before kept.
@@ -236,7 +237,7 @@ impl Sampler {
         // Candidates by falling logit, ties by id: a total order, so that the draw is reproducible.
         let order = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
         // Tokens this far below the likeliest have no share that f32 could represent.
-        let floor = max + s.temperature * s.min_p.max(1e-12).ln();
+        let floor = max + s.temperature * math::ln(f64::from(s.min_p.max(1e-12))) as f32;
         self.candidates.clear();
         self.candidates.extend((0..logits.len() as u32).filter(|&id| logits[id as usize] >= floor));
         if let Some(k) = s.top_k.filter(|&k| k < self.candidates.len()) {
@@ -244,7 +245,7 @@ impl Sampler {
             self.candidates.truncate(k);
             self.candidates.sort_unstable_by(order);
         }
-        let weight = |id: u32| f64::from((logits[id as usize] - max) / s.temperature).exp();
+        let weight = |id: u32| math::exp(f64::from((logits[id as usize] - max) / s.temperature));
         let mut total = self.candidates.iter().map(|&id| weight(id)).sum::<f64>();
         if s.top_p < 1.0 {
             // The set is nearly always a tiny part of the vocabulary: sort only as far as needed.
@@ -272,7 +273,7 @@ impl Sampler {
             }
         }
         // 53 random bits: the numbers in [0, 1) that f64 spaces evenly.
-        let mut left = (self.rng.next_u64() >> 11) as f64 * (-53f64).exp2() * total;
+        let mut left = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64 * total;
         for &id in &self.candidates {
             left -= weight(id);
             if left < 0.0 {
@@ -305,8 +306,8 @@ pub(super) fn argmax(logits: &[f32]) -> Option<TokenId> {
 /// log-probability. The `top` likeliest tokens go to `out`, most likely first.
 pub(super) fn top_logprobs(logits: &[f32], top: usize, out: &mut Vec<TokenLogprob>) -> f32 {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&l| f64::from(l - max).exp()).sum();
-    let normaliser = max + sum.ln() as f32;
+    let sum: f64 = logits.iter().map(|&l| math::exp(f64::from(l - max))).sum();
+    let normaliser = max + math::ln(sum) as f32;
     out.clear();
     for (id, &logit) in logits.iter().enumerate() {
         let entry = TokenLogprob { id: TokenId(id as u32), logprob: logit - normaliser };

@@ -45,6 +45,8 @@ pub(super) struct State {
     /// Tokens whose keys and values the shards hold.
     pub(super) cached: Vec<TokenId>,
     pub(super) buffers: [Activations; 2],
+    /// The shards hold it no more, see [`Session::generate`].
+    pub(super) closed: bool,
 }
 
 impl Shared {
@@ -73,7 +75,8 @@ impl Drop for Turn {
 impl Session {
     pub(super) fn open(model: Arc<Inner>) -> Result<Self> {
         let seq = model.open_sequence()?;
-        let state = State { history: Vec::new(), cached: Vec::new(), buffers: Default::default() };
+        let state =
+            State { history: Vec::new(), cached: Vec::new(), buffers: Default::default(), closed: false };
         Ok(Self {
             shared: Arc::new(Shared { model, seq, busy: AtomicBool::new(false), state: Mutex::new(state) }),
         })
@@ -84,9 +87,17 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for an empty prompt, unknown token ids or impossible options;
     /// [`ErrorKind::ContextOverflow`] when the prompt, or prompt plus `max_tokens`, does not fit;
-    /// [`ErrorKind::SessionBusy`] while another generation of this session runs.
+    /// [`ErrorKind::SessionBusy`] while another generation of this session runs; [`ErrorKind::EngineFailed`] when the
+    /// session is closed, because a step failed and not all stages could be brought back to where they were before it.
     pub fn generate(&self, prompt: impl Into<Prompt>, options: GenerateOptions) -> Result<Generation> {
         let turn = self.turn()?;
+        if self.shared.state().closed {
+            return Err(Error::new(
+                ErrorKind::EngineFailed,
+                "the session is closed since a step of its engine failed",
+            )
+            .with_hint("generate from its tokens in another session"));
+        }
         let model = &self.shared.model;
         options.validate(model.arch.vocab_size)?;
         let tokens = self.tokens_of(prompt.into())?;

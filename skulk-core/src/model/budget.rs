@@ -12,10 +12,8 @@
 //!
 //! While a dense block is computed, the next one is asked for, where both fit together; it counts too.
 //!
-//! A unit that a step computes with never goes. Steps of engine `cpu`, and those beside a device, run one after the
-//! other, so that there is always something that can go. Where steps run at the same time, as on `candle-cpu`, and what
-//! they compute with fills the budget, nobody waits for anybody: each further step may take one unit above it, which
-//! goes as soon as it can.
+//! A unit that is being computed with never goes. Steps of one engine run one after the other, and [`Budget::check`]
+//! sees to it that each unit fits alone, so that there is always something that can go.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -66,7 +64,7 @@ struct Unit {
     in_memory: bool,
     /// The step that computes its layer will take it.
     is_due: bool,
-    users: u32,
+    in_use: bool,
     /// The last of the layer's passes that took it.
     taken: u64,
 }
@@ -169,14 +167,14 @@ impl State {
         Some((block.units.get_mut(unit)?, block.passes))
     }
 
-    /// Brings a unit into memory, and asks the system for it where it is not there. Unless there `must` be room for
-    /// it, `false` and nothing else happens when what is in use leaves none.
-    fn bring(&mut self, most: u64, at: At, must: bool) -> bool {
+    /// Brings a unit into memory, and asks the system for it where it is not there. When what is in use leaves no room
+    /// for it, `false` and nothing else happens.
+    fn bring(&mut self, most: u64, at: At) -> bool {
         let Some((&mut Unit { bytes, in_memory, .. }, _)) = self.unit(at) else { return false };
         if in_memory {
             return true;
         }
-        if !must && self.in_use.saturating_add(bytes) > most {
+        if self.in_use.saturating_add(bytes) > most {
             return false;
         }
         let Some(layer) = self.blocks[at.0].as_ref().map(|block| block.layer) else { return false };
@@ -192,7 +190,7 @@ impl State {
         true
     }
 
-    /// Lets units go until no more than `most` bytes are in memory, or only such as are in use.
+    /// Lets units that are not in use go until no more than `most` bytes are in memory.
     fn make_room(&mut self, most: u64, layer: usize) {
         while self.in_memory > most {
             let Some(at) = self.needed_last(layer) else { return };
@@ -214,7 +212,7 @@ impl State {
             let Some(block) = block else { continue };
             let distance = 1 + block.distance(layer);
             for (j, unit) in block.units.iter().enumerate() {
-                if !unit.in_memory || unit.users > 0 {
+                if !unit.in_memory || unit.in_use {
                     continue;
                 }
                 let key = if unit.is_due { (0, 0) } else { (block.passes - unit.taken, distance) };
@@ -235,7 +233,7 @@ impl State {
         if let Some((next, Block { units, .. })) = others.min_by_key(|(_, other)| other.distance(layer))
             && units.len() == 1
         {
-            self.bring(most, (next, 0), false);
+            self.bring(most, (next, 0));
         }
     }
 }
@@ -259,7 +257,7 @@ impl Units {
     pub(super) fn take_block(&self) -> TakenBlock<'_> {
         let mut state = self.budget.state();
         state.begin(self.at, &mut std::iter::once(0));
-        state.take(self.budget.most, (self.at, 0), true);
+        state.take(self.budget.most, (self.at, 0));
         state.ask_ahead(self.budget.most, self.at);
         TakenBlock(self)
     }
@@ -287,17 +285,14 @@ impl State {
     }
 
     /// Brings a unit into memory for its use.
-    fn take(&mut self, most: u64, at: At, must: bool) -> bool {
-        if !self.bring(most, at, must) {
+    fn take(&mut self, most: u64, at: At) -> bool {
+        if !self.bring(most, at) {
             return false;
         }
         let Some((unit, passes)) = self.unit(at) else { return false };
-        (unit.is_due, unit.taken) = (false, passes);
-        unit.users += 1;
-        if unit.users == 1 {
-            let bytes = unit.bytes;
-            self.in_use += bytes;
-        }
+        (unit.is_due, unit.in_use, unit.taken) = (false, true, passes);
+        let bytes = unit.bytes;
+        self.in_use += bytes;
         true
     }
 }
@@ -311,7 +306,7 @@ impl ExpertMemory for Units {
         let mut state = self.budget.state();
         let mut n = 0;
         for expert in experts {
-            if !state.take(self.budget.most, (self.at, expert as usize), n == 0) {
+            if !state.take(self.budget.most, (self.at, expert as usize)) {
                 break;
             }
             n += 1;
@@ -323,14 +318,9 @@ impl ExpertMemory for Units {
         let mut state = self.budget.state();
         for expert in experts {
             let Some((unit, _)) = state.unit((self.at, expert as usize)) else { continue };
-            unit.users = unit.users.saturating_sub(1);
-            if unit.users == 0 {
-                let bytes = unit.bytes;
-                state.in_use = state.in_use.saturating_sub(bytes);
-            }
-        }
-        if let Some(layer) = state.blocks[self.at].as_ref().map(|block| block.layer) {
-            state.make_room(self.budget.most, layer);
+            unit.in_use = false;
+            let bytes = unit.bytes;
+            state.in_use = state.in_use.saturating_sub(bytes);
         }
     }
 }
@@ -463,22 +453,17 @@ mod tests {
         assert_eq!(numbers(&small)[2], 8, "1 and 2 were kept for this step");
     }
 
-    /// Steps at once never lose what they use: one unit each above the budget, which goes as soon as it can.
+    /// What has left takes nothing, and its place is taken again.
     #[test]
-    fn what_is_in_use_stays() {
-        let budget = Arc::new(Budget::new(ByteSize(8)));
+    fn blocks_that_are_gone_take_nothing() {
+        let budget = Arc::new(Budget::new(ByteSize(16)));
         let units = layers(&budget, &[&[8], &[8], &[8]]);
-        let all: Vec<_> = units.iter().map(Units::take_block).collect();
-        let again = units[1].take_block();
-        assert_eq!(numbers(&budget), [24, 24, 0]);
-        drop(all);
-        assert_eq!(in_memory(&budget), [(1, 0)]);
-        drop(again);
-        assert_eq!(numbers(&budget), [8, 24, 16]);
+        units.iter().for_each(|units| drop(units.take_block()));
+        assert_eq!(numbers(&budget)[..2], [16, 16]);
         let replaced = layers(&budget, &[&[4], &[4]]);
         drop(units);
         assert_eq!(numbers(&budget)[0], 0);
         drop(replaced[0].take_block());
-        assert_eq!(numbers(&budget), [8, 24, 16]);
+        assert_eq!(numbers(&budget)[0], 8);
     }
 }

@@ -34,13 +34,13 @@ struct Room {
 impl<B: Backend> CpuExperts<B> {
     /// Room for the blocks of a shard. Those that its `spec` leaves to the CPU shall lie in `memory`, and be
     /// computed as `work` says.
-    pub(super) fn new(cpu: Arc<Cpu>, spec: &ShardSpec, memory: Memory, work: FfnWork) -> Self {
+    pub(super) fn new(cpu: Arc<Cpu>, spec: &ShardSpec, memory: Memory, work: Arc<FfnWork<Cpu>>) -> Self {
         Self {
             cpu,
             memory,
             spec: spec.clone(),
             on_cpu: ResidentExperts::new(&spec.layers, work),
-            on_device: ResidentExperts::new(&spec.layers, FfnWork::default()),
+            on_device: ResidentExperts::new(&spec.layers, FfnWork::whole()),
             rooms: Mutex::default(),
         }
     }
@@ -138,7 +138,7 @@ mod tests {
         let layers = arch.n_layers() - 2..arch.n_layers();
         let spec = ShardSpec::new(Arc::clone(&arch), layers.clone(), 128, 64, KvType::F16).unwrap();
         let cpu = Arc::new(Cpu::new(2, Precision::Fast).unwrap());
-        let mut experts = CpuExperts::new(cpu, &spec, Memory::Resident, FfnWork::default());
+        let mut experts = CpuExperts::new(cpu, &spec, Memory::Resident, FfnWork::whole());
         let (checkpoint, cancel) = (&*checkpoint, &CancelToken::new());
         let (memory, on_demand) = (Memory::Mapped, false);
         let mut loader =

@@ -8,7 +8,7 @@ use crate::arch::{AttentionSpec, LayerSpec, LayerTensor};
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Attend, Backend, CacheSpec, Head, NormRope, TopLogits};
 use crate::engine::{Activations, Batch, FfnMemory, Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::ids::LayerIdx;
 use crate::weights::{Checkpoint, Memory};
 
@@ -132,7 +132,8 @@ impl<B: Backend> Decoder<B> {
         if let Some(output) = &mut output
             && let Some(head) = output.head.as_mut().or(embedding.as_mut())
         {
-            loader.bytes += loader.backend.screen(head)?;
+            cx.cancel.check()?;
+            loader.bytes += loader.backend.screen(head, cx.cancel)?;
         }
         let weight_bytes = ByteSize(loader.bytes);
         let frequencies = arch.ropes.iter().map(|rope| rope.inverse_frequencies()).collect();
@@ -221,7 +222,7 @@ impl<B: Backend> Decoder<B> {
                 b.embed(&mut work.stream, table, tokens, arch.embedding_scale, &mut work.x)?
             }
             (Input::Hidden(x), _) => b.write(&mut work.stream, x, &mut work.x)?,
-            (Input::Tokens(_), None) => return Err(super::shard::wrong_input()),
+            (Input::Tokens(_), None) => return Err(wrong_input()),
         }
         for (at, (layer, index)) in self.layers.iter().zip(self.spec.layers.clone()).enumerate() {
             cx.cancel.check()?;
@@ -323,7 +324,7 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<()> {
         let (b, arch) = (&*self.backend, &*self.spec.arch);
         let Some(head) = output.head.as_ref().or(self.embedding.as_ref()) else {
-            return Err(super::shard::wrong_input());
+            return Err(wrong_input());
         };
         let head = Head { matrix: head, n_vocab: arch.vocab_size, softcap: arch.final_softcap };
         let Workspace { stream, x, normed, added, asked, logits, .. } = work;
@@ -404,4 +405,14 @@ impl<B: Backend> Layer<B> {
             post_ffn_norm,
         })
     }
+}
+
+/// An error of the caller's about a batch.
+pub(super) fn malformed(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message).with("field", "batch")
+}
+
+/// Tokens reached a shard that has no embedding table.
+pub(super) fn wrong_input() -> Error {
+    malformed("tokens enter at the first shard, hidden states at the others".into())
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::budget::Budget;
 use super::cpu_experts::CpuExperts;
 use super::decoder::Decoder;
 use super::experts::{ExpertProvider, FfnWork, ResidentExperts};
@@ -19,18 +20,48 @@ pub(crate) struct DecoderEngine<B: Backend> {
     id: EngineId,
     capabilities: Capabilities,
     backend: Arc<B>,
-    /// Computes feed-forward blocks, where the backend shall not.
-    cpu: Option<Arc<Cpu>>,
+    make_experts: MakeExperts<B>,
+    /// Some layers' feed-forward blocks may be left to the CPU beside the device.
+    has_cpu_beside: bool,
     /// Where weights lie that are used in place; those that are copied are mapped for it.
     memory: Memory,
-    /// How feed-forward blocks are computed that are used in place.
-    work: FfnWork,
+    /// What of feed-forward weights that are used in place may be in memory.
+    budget: Option<Arc<Budget>>,
+}
+
+/// Who computes a shard's feed-forward blocks, whose weights lie there where they are used in place.
+type MakeExperts<B> = Box<dyn Fn(&ShardSpec, Memory) -> Box<dyn ExpertProvider<B>> + Send + Sync>;
+
+fn budget_of(options: &EngineOptions) -> Option<Arc<Budget>> {
+    options.ffn_budget.map(|most| Arc::new(Budget::new(most)))
 }
 
 /// The CPU with these options, for people.
-pub(crate) fn cpu_in_words(cpu: &Cpu, options: &EngineOptions) -> String {
+fn in_words(cpu: &Cpu, options: &EngineOptions) -> String {
     let threads = options.threads;
     format!("CPU, {threads} thread{}, {}", if threads == 1 { "" } else { "s" }, cpu.instruction_set())
+}
+
+impl DecoderEngine<Cpu> {
+    /// The CPU, which uses weights where they lie.
+    pub(crate) fn cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+        options.check(true)?;
+        let cpu = Cpu::new(options.threads, options.precision)?.screening(options.screen_head);
+        let device = in_words(&cpu, options);
+        let budget = budget_of(options);
+        let work = FfnWork::new(options, budget.clone());
+        Ok(Arc::new(Self {
+            id: EngineId::new("cpu"),
+            capabilities: Capabilities { device, in_place_weights: true, exact_rows: Cpu::EXACT_ROWS },
+            backend: Arc::new(cpu),
+            make_experts: Box::new(move |spec, _| {
+                Box::new(ResidentExperts::new(&spec.layers, Arc::clone(&work)))
+            }),
+            has_cpu_beside: false,
+            memory: options.memory,
+            budget,
+        }))
+    }
 }
 
 impl<B: Backend> DecoderEngine<B> {
@@ -42,34 +73,33 @@ impl<B: Backend> DecoderEngine<B> {
         backend: impl Into<Arc<B>>,
     ) -> Result<Arc<dyn Engine>> {
         options.check(options.ffn_on_cpu)?;
-        let mut cpu = None;
+        let budget = budget_of(options);
+        let mut memory = Memory::Mapped;
+        let mut make_experts: MakeExperts<B> =
+            Box::new(|spec, _| Box::new(ResidentExperts::new(&spec.layers, FfnWork::whole())));
         if options.ffn_on_cpu {
-            let beside = Cpu::new(options.threads, options.precision)?;
-            device = format!("{device}; feed-forward on {}", cpu_in_words(&beside, options));
-            cpu = Some(Arc::new(beside));
+            let cpu = Arc::new(Cpu::new(options.threads, options.precision)?);
+            device = format!("{device}; feed-forward on {}", in_words(&cpu, options));
+            memory = options.memory;
+            let work = FfnWork::new(options, budget.clone());
+            make_experts = Box::new(move |spec, memory| {
+                Box::new(CpuExperts::new(Arc::clone(&cpu), spec, memory, Arc::clone(&work)))
+            });
         }
-        let memory = if cpu.is_some() { options.memory } else { Memory::Mapped };
-        let capabilities = Capabilities { device, in_place_weights: false, exact_rows: B::EXACT_ROWS };
-        let (id, backend, work) = (EngineId::new(id), backend.into(), FfnWork::new(options));
-        Ok(Arc::new(Self { id, capabilities, backend, cpu, memory, work }))
-    }
-
-    /// The CPU, which uses weights where they lie.
-    pub(crate) fn in_place(
-        id: &str,
-        device: String,
-        options: &EngineOptions,
-        backend: B,
-    ) -> Result<Arc<dyn Engine>> {
-        options.check(true)?;
-        let capabilities = Capabilities { device, in_place_weights: true, exact_rows: B::EXACT_ROWS };
-        let (id, backend, memory) = (EngineId::new(id), Arc::new(backend), options.memory);
-        Ok(Arc::new(Self { id, capabilities, backend, cpu: None, memory, work: FfnWork::new(options) }))
+        Ok(Arc::new(Self {
+            id: EngineId::new(id),
+            capabilities: Capabilities { device, in_place_weights: false, exact_rows: B::EXACT_ROWS },
+            backend: backend.into(),
+            make_experts,
+            has_cpu_beside: options.ffn_on_cpu,
+            memory,
+            budget,
+        }))
     }
 
     /// The layers of a shard whose blocks are computed where their weights are stored.
     fn ffn_in_place<'a>(&'a self, spec: &'a ShardSpec) -> impl Iterator<Item = usize> + 'a {
-        spec.layers.clone().filter(|layer| self.cpu.is_none() || spec.is_ffn_on_cpu(*layer))
+        spec.layers.clone().filter(|layer| !self.has_cpu_beside || spec.is_ffn_on_cpu(*layer))
     }
 
     /// Where a shard's weights shall lie that are used in place: one answer for all of them, but for those that have
@@ -78,9 +108,9 @@ impl<B: Backend> DecoderEngine<B> {
         let names = &spec.arch.names;
         let blocks =
             self.ffn_in_place(spec).flat_map(|layer| names.feed_forward(layer, &spec.arch.layers[layer]));
-        match (self.memory, &self.cpu, &self.work.budget) {
-            (_, Some(_), Some(_)) => Ok(Memory::Mapped),
-            (Memory::Auto, None, budget) => {
+        match (self.memory, self.has_cpu_beside, &self.budget) {
+            (_, true, Some(_)) => Ok(Memory::Mapped),
+            (Memory::Auto, false, budget) => {
                 let ShardEstimate { weights, kv_cache } = self.estimate(spec, checkpoint)?;
                 let mut needed = weights + kv_cache;
                 if let Some(budget) = budget {
@@ -89,7 +119,7 @@ impl<B: Backend> DecoderEngine<B> {
                 }
                 Ok(Memory::for_shard(needed))
             }
-            (Memory::Auto, Some(_), None) => Ok(Memory::for_shard(bytes_of(checkpoint, blocks)?)),
+            (Memory::Auto, true, None) => Ok(Memory::for_shard(bytes_of(checkpoint, blocks)?)),
             (memory, _, _) => Ok(memory),
         }
     }
@@ -114,6 +144,7 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     }
 
     fn estimate(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<ShardEstimate> {
+        spec.check()?;
         let arch = &spec.arch;
         let mut ends = Vec::new();
         if spec.is_first() || spec.is_last() && arch.tied_embeddings {
@@ -137,8 +168,9 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     }
 
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>> {
+        spec.check()?;
         let apart = spec.ffn_on_cpu.as_ref().is_some_and(|layers| !layers.is_empty());
-        if apart && self.cpu.is_none() && !self.capabilities.in_place_weights {
+        if apart && !self.has_cpu_beside && !self.capabilities.in_place_weights {
             return Err(Error::new(
                 ErrorKind::PlacementInvalid,
                 format!(
@@ -148,14 +180,12 @@ impl<B: Backend> Engine for DecoderEngine<B> {
             )
             .with_hint("make the engine with the option ffn_on_cpu"));
         }
-        if let Some(budget) = &self.work.budget {
+        if let Some(budget) = &self.budget {
             budget.check(spec, self.ffn_in_place(spec), checkpoint)?;
         }
-        let (memory, work) = (self.resolve(spec, checkpoint)?, self.work.clone());
-        let (own, experts): (_, Box<dyn ExpertProvider<B>>) = match &self.cpu {
-            Some(cpu) => (Memory::Mapped, Box::new(CpuExperts::new(Arc::clone(cpu), spec, memory, work))),
-            None => (memory, Box::new(ResidentExperts::new(&spec.layers, work))),
-        };
+        let memory = self.resolve(spec, checkpoint)?;
+        let own = if self.has_cpu_beside { Memory::Mapped } else { memory };
+        let experts = (self.make_experts)(spec, memory);
         let decoder = Decoder::load(Arc::clone(&self.backend), experts, spec.clone(), checkpoint, own, cx)?;
         Ok(Box::new(DecoderShard::new(decoder, memory)))
     }

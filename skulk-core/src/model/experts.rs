@@ -10,7 +10,7 @@ use super::budget::{Budget, Units};
 use super::load::Loader;
 use super::options::EngineOptions;
 use crate::arch::{Activation, ExpertsSpec, LayerTensor as T};
-use crate::engine::backend::{Backend, ExpertMemory, Experts, FeatureDown, TopFeatures};
+use crate::engine::backend::{Backend, ExpertMemory, Experts, FeatureDown, Features, TopFeatures};
 use crate::engine::{FfnMemory, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::LayerIdx;
@@ -53,25 +53,37 @@ pub(super) trait ExpertProvider<B: Backend>: Send + Sync {
     fn forward(&self, call: ExpertCall<'_, B>, cx: &StepCx<'_>) -> Result<()>;
 }
 
-/// How feed-forward blocks are computed whose weights are used where they are stored.
-#[derive(Debug, Clone, Default)]
-pub(super) struct FfnWork {
-    /// What of their weights may be in memory; all, where there is none.
+/// How feed-forward blocks are computed.
+pub(super) struct FfnWork<B: Backend> {
+    /// What of their weights may be in memory, where they are used in place; all, where there is no budget.
     pub(super) budget: Option<Arc<Budget>>,
-    /// Features of a dense block that a row takes; all, where nothing is said.
-    top_features: Option<usize>,
+    /// Of a dense block a row takes only so many features, where the backend can do that.
+    features: Option<(usize, ComputeFeatures<B>)>,
 }
 
-impl FfnWork {
-    /// As an engine's options say.
-    pub(super) fn new(options: &EngineOptions) -> Self {
-        let budget = options.ffn_budget.map(|most| Arc::new(Budget::new(most)));
-        Self { budget, top_features: options.ffn_top_features }
-    }
+/// See [`Features::top_features`].
+type ComputeFeatures<B> = fn(
+    &B,
+    &mut <B as Backend>::Stream,
+    &TopFeatures<'_, B>,
+    &<B as Backend>::Buffer,
+    usize,
+    &mut [<B as Backend>::Buffer; 2],
+    &mut <B as Backend>::Buffer,
+) -> Result<()>;
 
-    /// Features that a row takes of a block of so many, when those are not all.
-    fn features(&self, width: usize) -> Option<usize> {
-        self.top_features.filter(|k| *k < width)
+impl<B: Backend> FfnWork<B> {
+    /// All of each block, all in memory.
+    pub(super) fn whole() -> Arc<Self> {
+        Arc::new(Self { budget: None, features: None })
+    }
+}
+
+impl<B: Features> FfnWork<B> {
+    /// As an engine's options say.
+    pub(super) fn new(options: &EngineOptions, budget: Option<Arc<Budget>>) -> Arc<Self> {
+        let features = options.ffn_top_features.map(|k| (k, B::top_features as ComputeFeatures<B>));
+        Arc::new(Self { budget, features })
     }
 }
 
@@ -80,7 +92,7 @@ pub(super) struct ResidentExperts<B: Backend> {
     first_layer: usize,
     /// `None` where somebody else has the layer's block.
     blocks: Vec<Option<Block<B>>>,
-    work: FfnWork,
+    work: Arc<FfnWork<B>>,
 }
 
 struct Block<B: Backend> {
@@ -93,13 +105,13 @@ struct Block<B: Backend> {
 /// Gate, up and down.
 enum Weights<B: Backend> {
     Dense([B::Matrix; 3]),
-    Features { k: usize, gate_up: [B::Matrix; 2], down: FeatureDown<B::Matrix> },
+    Features { k: usize, compute: ComputeFeatures<B>, gate_up: [B::Matrix; 2], down: FeatureDown<B::Matrix> },
     Experts([B::Stack; 3]),
 }
 
 impl<B: Backend> ResidentExperts<B> {
     /// Room for the blocks of a range of layers, which [`load_layer`](ExpertProvider::load_layer) fills.
-    pub(super) fn new(layers: &Range<usize>, work: FfnWork) -> Self {
+    pub(super) fn new(layers: &Range<usize>, work: Arc<FfnWork<B>>) -> Self {
         Self { first_layer: layers.start, blocks: Vec::with_capacity(layers.len()), work }
     }
 
@@ -120,19 +132,19 @@ impl<B: Backend> ResidentExperts<B> {
         let gate = loader.layer_matrix(layer, T::FfnGate, width, hidden, bias)?;
         let up = loader.layer_matrix(layer, T::FfnUp, width, hidden, bias)?;
         let mut names = [T::FfnGate, T::FfnUp, T::FfnDown].map(|tensor| arch.names.weight(layer, tensor));
-        let weights = match self.work.features(width) {
+        let weights = match self.work.features.filter(|(k, _)| *k < width) {
             None => Weights::Dense([gate, up, loader.layer_matrix(layer, T::FfnDown, hidden, width, bias)?]),
-            Some(k) => {
+            Some((k, compute)) => {
                 let by_feature = arch.names.down_features(layer);
                 let gate_up = [gate, up];
                 // Biases of outputs are no feature's.
                 if loader.checkpoint.tensor(&by_feature).is_some() && !bias {
                     names[2] = by_feature;
                     let down = FeatureDown::Rows(loader.features(&names[2], width, hidden)?);
-                    Weights::Features { k, gate_up, down }
+                    Weights::Features { k, compute, gate_up, down }
                 } else {
                     let down = loader.layer_matrix(layer, T::FfnDown, hidden, width, bias)?;
-                    Weights::Features { k, gate_up, down: FeatureDown::Columns(down) }
+                    Weights::Features { k, compute, gate_up, down: FeatureDown::Columns(down) }
                 }
             }
         };
@@ -147,7 +159,7 @@ impl<B: Backend> ResidentExperts<B> {
     ) -> Result<(Weights<B>, Vec<Vec<Region>>)> {
         let arch = loader.arch;
         let (hidden, width) = (arch.hidden_size, arch.layers[layer].ffn.width);
-        if self.work.top_features.is_some() {
+        if self.work.features.is_some() {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 "expected dense feed-forward blocks, of which to take the best features, found experts",
@@ -214,10 +226,10 @@ impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
                 backend.linear(stream, input, rows, &mut [(to_gate, gate), (to_up, up)])?;
                 backend.gated_linear(stream, activation, inner, rows, &mut [(down, output)])
             }
-            (Weights::Features { k, gate_up: [gate, up], down }, None) => {
+            (Weights::Features { k, compute, gate_up: [gate, up], down }, None) => {
                 let _taken = units.map(Units::take_block);
                 let op = TopFeatures { activation, k: *k, gate, up, down: down.as_ref() };
-                backend.top_features(stream, &op, input, rows, inner, output)
+                compute(backend, stream, &op, input, rows, inner, output)
             }
             _ => Err(absent()),
         }

@@ -11,5 +11,5 @@ mod shard;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use engine::{DecoderEngine, cpu_in_words};
+pub(crate) use engine::DecoderEngine;
 pub use options::EngineOptions;

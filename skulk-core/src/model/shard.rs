@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use super::decoder::{Caches, Decoder, Workspace};
+use super::decoder::{Caches, Decoder, Workspace, malformed, wrong_input};
 use crate::bytes::ByteSize;
 use crate::engine::backend::Backend;
 use crate::engine::{Activations, Batch, FfnMemory, Input, Logits, Segment, Shard, ShardSpec, StepCx};
@@ -238,13 +238,4 @@ impl<B: Backend> DecoderShard<B> {
             }
         }
     }
-}
-
-fn malformed(message: String) -> Error {
-    Error::new(ErrorKind::InvalidArgument, message).with("field", "batch")
-}
-
-/// Tokens reached a shard that has no embedding table.
-pub(super) fn wrong_input() -> Error {
-    malformed("tokens enter at the first shard, hidden states at the others".into())
 }

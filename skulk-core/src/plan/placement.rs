@@ -29,6 +29,7 @@ pub struct Placement {
     pub(super) stages: Vec<Stage>,
     pub(super) experts: Vec<ExpertShard>,
     pub(super) budgets: Vec<Budget>,
+    pub(super) context_tokens: Option<u64>,
     pub(super) context_limit: Option<u64>,
     pub(super) card: Option<Arc<ModelCard>>,
     pub(super) instance: Instance,
@@ -50,6 +51,7 @@ impl Placement {
             stages,
             experts: Vec::new(),
             budgets: Vec::new(),
+            context_tokens: None,
             context_limit: None,
             card: None,
             instance: Instance::Direct { coordinator: NodeId::new(NodeId::LOCAL) },
@@ -131,6 +133,12 @@ impl Placement {
     /// What each device is to hold, where the placement came with that.
     pub fn budgets(&self) -> &[Budget] {
         &self.budgets
+    }
+
+    /// Tokens for which a plan reserves keys and values: the context that [`Model::load`](crate::Model::load) gives
+    /// sessions. `None`: it was made by hand, or came as an MLX instance, which does not say.
+    pub fn context_tokens(&self) -> Option<u64> {
+        self.context_tokens
     }
 
     /// Tokens that the context is limited to; `None`: nothing is known that limits it.

@@ -64,11 +64,20 @@ impl Tokenizer {
     /// [`ErrorKind::TokenizerInvalid`] when it is missing, broken, of a kind that is not
     /// supported, or lacks tokens it needs.
     pub fn from_checkpoint(checkpoint: &dyn Checkpoint) -> Result<Self> {
-        match checkpoint.metadata() {
-            Metadata::Gguf(metadata) => gguf::load(metadata),
-            Metadata::HuggingFace(metadata) => hf::load(metadata, "config.json"),
-            Metadata::Vindex(metadata) => hf::load(metadata.configuration(), "index.json"),
-        }
+        Self::builder(checkpoint)()
+    }
+
+    /// What builds the same, on any thread and when the checkpoint is gone.
+    pub(crate) fn builder(checkpoint: &dyn Checkpoint) -> Box<dyn FnOnce() -> Result<Self> + Send> {
+        let (metadata, file) = match checkpoint.metadata() {
+            Metadata::Gguf(metadata) => {
+                let metadata = metadata.clone();
+                return Box::new(move || gguf::load(&metadata));
+            }
+            Metadata::HuggingFace(metadata) => (metadata.clone(), "config.json"),
+            Metadata::Vindex(metadata) => (metadata.configuration().clone(), "index.json"),
+        };
+        Box::new(move || hf::load(&metadata, file))
     }
 
     /// The tokens of `text`. Control tokens spelt out in it, such as `<|eot_id|>`, become those

@@ -48,6 +48,10 @@ pub(crate) fn available_memory() -> Option<(ByteSize, ByteSize)> {
     if total == 0 {
         return None;
     }
+    if cfg!(target_os = "macos") {
+        // What its library calls available has programs' own pages in it.
+        available = total.saturating_sub(system.used_memory());
+    }
     // A container's page cache counts against its limit, but makes room: only what its programs
     // have allocated does not.
     if let Some(limits) = system.cgroup_limits().filter(|limits| limits.total_memory < total) {

@@ -61,12 +61,12 @@ impl Staged {
     /// Bits of the logits behind every one of so many tokens.
     fn feed(&self, start: usize, n: usize) -> Vec<u32> {
         let tokens: Vec<_> = (start..start + n).map(|i| TokenId(3 + (i * i * 31 % 400) as u32)).collect();
-        let segments = [Segment { seq: SeqId(0), start, rows: n, logits: Logits::All }];
+        let segments = [Segment::new(SeqId(0), start, n, Logits::All)];
         let (mut hidden, mut out, cancel) = (Activations::new(), Activations::new(), CancelToken::new());
         let cx = StepCx::new(&cancel);
-        let batch = Batch { segments: &segments, input: Input::Tokens(&tokens) };
+        let batch = Batch::new(&segments, Input::Tokens(&tokens));
         self.shards[0].forward(&batch, &mut hidden, &cx).unwrap();
-        let batch = Batch { segments: &segments, input: Input::Hidden(hidden.data()) };
+        let batch = Batch::new(&segments, Input::Hidden(hidden.data()));
         self.shards[1].forward(&batch, &mut out, &cx).unwrap();
         out.data().iter().map(|x| x.to_bits()).collect()
     }

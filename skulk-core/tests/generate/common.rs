@@ -45,3 +45,16 @@ pub(crate) fn fresh(model: &Model, prompt: impl Into<Prompt>, options: &Generate
 pub(crate) fn on(session: &Session, prompt: impl Into<Prompt>, options: &GenerateOptions) -> Output {
     session.generate(prompt, options.clone()).unwrap().output().unwrap()
 }
+
+/// The session generates what a fresh one does.
+pub(crate) fn expect_usable(model: &Model, session: &Session, prompt: &[TokenId]) {
+    let expected = fresh(model, prompt.to_vec(), &greedy(6)).ids;
+    assert_eq!(on(session, prompt.to_vec(), &greedy(6)).ids, expected);
+    let other = reference_prompt("llama", 0);
+    let expected = fresh(model, other.clone(), &greedy(6)).ids;
+    assert_eq!(on(session, other, &greedy(6)).ids, expected);
+}
+
+pub(crate) fn long_prompt() -> Vec<TokenId> {
+    reference_prompt("llama", 2).into_iter().cycle().take(500).collect()
+}

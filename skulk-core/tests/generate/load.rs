@@ -38,6 +38,50 @@ fn cancelled_loading_says_so() {
     assert_eq!(Model::open(path("llama"), &options).unwrap_err().kind(), ErrorKind::Cancelled);
 }
 
+/// Neither the tokenizer, which is built beside, nor what follows the last layer is waited for: here the tokenizer's
+/// file is a pipe that nobody writes to.
+#[cfg(unix)]
+#[test]
+fn cancelled_loading_waits_for_no_tokenizer() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(path("llama").join(file), folder.path().join(file)).unwrap();
+    }
+    let pipe = folder.path().join("tokenizer.json");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for last in [0, 4] {
+        let token = CancelToken::new();
+        if last == 0 {
+            token.cancel();
+        }
+        let (folder, in_callback) = (folder.path().to_owned(), token.clone());
+        let options = one_thread().cancel(token).progress(move |p| {
+            if p.done == last {
+                in_callback.cancel();
+            }
+        });
+        let (done, loaded) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(Model::open(folder, &options).map(drop)));
+        let loaded = loaded.recv_timeout(std::time::Duration::from_secs(20));
+        // Ends whoever reads.
+        drop(std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap());
+        assert_eq!(loaded.expect("it waits").unwrap_err().kind(), ErrorKind::Cancelled);
+    }
+}
+
+#[test]
+fn cancelled_loading_keeps_no_compact_head() {
+    let token = CancelToken::new();
+    let in_callback = token.clone();
+    let engine = EngineOptions::default().threads(1).screen_head(true);
+    let options = with_engine(engine).cancel(token).progress(move |p| {
+        if p.done == p.total {
+            in_callback.cancel();
+        }
+    });
+    assert_eq!(Model::open(path("llama"), &options).unwrap_err().kind(), ErrorKind::Cancelled);
+}
+
 #[test]
 fn stages_say_where_their_weights_lie() {
     for name in NAMES {

@@ -88,7 +88,7 @@ impl Stages {
         for shard in &self.shards {
             let input = outputs.last().map_or(Input::Tokens(tokens), |x| Input::Hidden(x.data()));
             let mut out = Activations::new();
-            shard.forward(&Batch { segments, input }, &mut out, &StepCx::new(&cancel)).unwrap();
+            shard.forward(&Batch::new(segments, input), &mut out, &StepCx::new(&cancel)).unwrap();
             outputs.push(out);
         }
         outputs
@@ -99,7 +99,7 @@ impl Stages {
         let mut rows = Vec::new();
         for (i, chunk) in tokens.chunks(self.chunk).enumerate() {
             let start = start + i * self.chunk;
-            let segment = Segment { seq, start, rows: chunk.len(), logits: Logits::All };
+            let segment = Segment::new(seq, start, chunk.len(), Logits::All);
             let out = self.batch(&[segment], chunk).pop().unwrap();
             rows.extend(out.data().chunks_exact(out.width()).map(<[f32]>::to_vec));
         }
@@ -110,7 +110,7 @@ impl Stages {
     pub(crate) fn prompt(&self, seq: SeqId, tokens: &[TokenId], n: usize) -> Vec<Vec<f32>> {
         let (head, tail) = tokens.split_at(tokens.len() - n);
         for (i, chunk) in head.chunks(self.chunk).enumerate() {
-            let segment = Segment { seq, start: i * self.chunk, rows: chunk.len(), logits: Logits::None };
+            let segment = Segment::new(seq, i * self.chunk, chunk.len(), Logits::None);
             self.batch(&[segment], chunk);
         }
         self.feed(seq, head.len(), tail)
@@ -132,6 +132,12 @@ impl Stages {
         }
         steps
     }
+}
+
+/// Whether threads, precision, memory and the head's copy make a difference: the other engines would compute the
+/// same again.
+pub(crate) fn takes_options(name: &str) -> bool {
+    name == "cpu"
 }
 
 /// The engine of this name; `wgpu` is opened once, on the software adapter.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde_json::{Value, json};
 use skulk::vindex::{DownMeta, LayerHeader};
 use skulk::{Checkpoint, ErrorKind, VindexReader};

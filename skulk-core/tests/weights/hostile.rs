@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 use skulk::weights::gguf::GgufCheckpoint;
 use skulk::weights::safetensors::HfCheckpoint;
 use skulk::{Checkpoint, ErrorKind};

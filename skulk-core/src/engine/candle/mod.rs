@@ -22,6 +22,7 @@ use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, NormRope, Rout
 use crate::engine::{Precision, check_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
+use crate::math;
 use crate::weights::Region;
 
 /// A device that candle has kernels for.
@@ -296,8 +297,8 @@ impl Backend for Tensors {
         let mut values = Vec::with_capacity(2 * frequencies.len() * positions.len());
         for &position in positions {
             let angle = |frequency: &f32| position as f32 * frequency;
-            values.extend(frequencies.iter().map(|f| angle(f).cos()));
-            values.extend(frequencies.iter().map(|f| angle(f).sin()));
+            values.extend(frequencies.iter().map(|f| math::sin_cos(angle(f)).1));
+            values.extend(frequencies.iter().map(|f| math::sin_cos(angle(f)).0));
         }
         out.put(self.upload(values, (positions.len(), 2 * frequencies.len())))
     }

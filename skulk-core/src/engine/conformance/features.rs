@@ -4,10 +4,10 @@ use super::material::{Numbers, Weights, wide};
 use super::operations::Product;
 use super::{Rounds, check, check_same, filled, oracle, values};
 use crate::arch::Activation;
-use crate::engine::backend::{Backend, FeatureDown, TopFeatures};
+use crate::engine::backend::{FeatureDown, Features, TopFeatures};
 use crate::weights::DType;
 
-pub(in crate::engine) fn top_features<B: Rounds>(b: &B) {
+pub(in crate::engine) fn top_features<B: Rounds + Features>(b: &B) {
     let mut numbers = Numbers::new(20);
     for (case, dtype) in
         [DType::F32, DType::BF16, DType::Q8_0, DType::Q4_K, DType::Q6_K].into_iter().enumerate()
@@ -51,7 +51,7 @@ impl Block {
     }
 
     /// The gate scores, and the result, of rows in buffers that are made for more.
-    fn run<B: Backend>(&self, b: &B, k: usize, by_feature: bool, x: &[f32]) -> (Vec<f32>, Vec<f32>) {
+    fn run<B: Features>(&self, b: &B, k: usize, by_feature: bool, x: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let rows = x.len() / self.hidden;
         let room = self.hidden.max(self.width) + 8;
         let s = &mut b.stream(rows + 2, room).unwrap();

@@ -6,7 +6,7 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use half::{bf16, f16};
 use rand_chacha::ChaCha8Rng;
-use rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::weights::quant::from_interleaved;
 use crate::weights::{DType, MappedFile, Region, TensorInfo};

@@ -5,7 +5,7 @@ use super::{Buffer, Cpu, LEAST_ELEMENTS, Stream};
 use crate::engine::backend::{Experts, Routes};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Room for what experts compute. Its rows are places in the routes, ordered by expert.
+/// Scratch memory for what experts compute. Its rows are places in the routes, ordered by expert.
 #[derive(Default)]
 pub(super) struct Selected {
     /// Place by row, and row by place.
@@ -34,15 +34,15 @@ impl Selected {
     }
 }
 
-/// Grows to `len` elements; shorter steps keep the room of longer ones.
-fn reserve(room: &mut Vec<f32>, len: Option<usize>) -> Result<()> {
-    let more = len.unwrap_or(usize::MAX).saturating_sub(room.len());
-    room.try_reserve_exact(more).map_err(|e| {
+/// Grows to `len` elements; shorter steps keep the memory of longer ones.
+fn reserve(scratch: &mut Vec<f32>, len: Option<usize>) -> Result<()> {
+    let more = len.unwrap_or(usize::MAX).saturating_sub(scratch.len());
+    scratch.try_reserve_exact(more).map_err(|e| {
         Error::new(ErrorKind::OutOfMemory, "cannot reserve memory for the results of experts")
             .with_hint("use a smaller prefill chunk")
             .with_source(e)
     })?;
-    room.resize(room.len() + more, 0.0);
+    scratch.resize(scratch.len() + more, 0.0);
     Ok(())
 }
 
@@ -56,7 +56,7 @@ pub(super) fn experts(
     out: &mut Buffer,
 ) -> Result<()> {
     let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down, memory } = *op;
-    let Stream { room, selected, .. } = stream;
+    let Stream { products: scratch, selected, .. } = stream;
     let (Some(first_gate), Some(first_down)) = (to_gate.first(), to_down.first()) else {
         return Err(Error::new(ErrorKind::Internal, "a layer without experts"));
     };
@@ -78,7 +78,7 @@ pub(super) fn experts(
             });
             input
         };
-        let mut products = room.products(cpu.kernels, &cpu.pool, input, n_in, cpu.precision);
+        let mut products = scratch.products(cpu.kernels, &cpu.pool, input, n_in, cpu.precision);
         let (mut gates, mut ups, mut row) = (&mut *gate, &mut *up, 0);
         for same in routes.same_expert(places) {
             let expert = routes.expert(same[0]) as usize;
@@ -97,7 +97,7 @@ pub(super) fn experts(
             cpu.kernels.gated(activation, gate, &up[row * width..][..width]);
         });
 
-        let mut products = room.products(cpu.kernels, &cpu.pool, gate, width, cpu.precision);
+        let mut products = scratch.products(cpu.kernels, &cpu.pool, gate, width, cpu.precision);
         let (mut outputs, mut row) = (&mut output[range.start * n_out..range.end * n_out], 0);
         for same in routes.same_expert(places) {
             let output;

@@ -10,14 +10,14 @@ use std::sync::{Mutex, PoisonError};
 
 use super::kernels::TILE;
 use super::{Buffer, Cpu, LEAST_ELEMENTS, Stream, all};
-use crate::engine::backend::{FeatureDown, TopFeatures};
+use crate::engine::backend::{FeatureDown, Features, TopFeatures};
 use crate::error::Result;
 use crate::weights::quant;
 
 /// Features are summed up in as many parts, whatever the number of threads: it decides about bits.
 const PARTS: usize = 16;
 
-/// Room for what rows take.
+/// Scratch memory for what rows take.
 #[derive(Default)]
 pub(super) struct Chosen {
     /// The features of each row, ascending, `[rows, stride]`: of the stride, whole tiles of them, the first k count.
@@ -28,93 +28,108 @@ pub(super) struct Chosen {
     /// What parts of the features add to a row, `[PARTS, hidden]`.
     sums: Vec<f32>,
     /// A thread's own.
-    rooms: Vec<Mutex<Room>>,
+    workers: Vec<Mutex<Worker>>,
 }
 
 #[derive(Default)]
-struct Room {
+struct Worker {
     /// One row's features, to be ordered by their scores.
     keys: Vec<u64>,
     /// What one feature adds.
     values: Vec<f32>,
 }
 
-/// See [`Backend::top_features`](crate::engine::backend::Backend::top_features).
-pub(super) fn top_features(
-    cpu: &Cpu,
-    stream: &mut Stream,
-    op: &TopFeatures<'_, Cpu>,
-    x: &Buffer,
-    rows: usize,
-    inner: &mut [Buffer; 2],
-    out: &mut Buffer,
-) -> Result<()> {
-    let TopFeatures { activation, k, gate: to_gate, up: to_up, down } = *op;
-    let Stream { room, chosen, .. } = stream;
-    let [scores, all_up] = inner;
-    let (width, stride) = (to_gate.n_out(), k.next_multiple_of(TILE));
-    let x = &x.data[..rows * x.width];
-    let n_in = to_gate.n_in();
-    // One row's features are fewer than all; those of many rows soon are all.
-    let apart = rows * stride < width && !to_up.has_bias();
+impl Features for Cpu {
+    fn top_features(
+        &self,
+        stream: &mut Stream,
+        op: &TopFeatures<'_, Self>,
+        x: &Buffer,
+        rows: usize,
+        inner: &mut [Buffer; 2],
+        out: &mut Buffer,
+    ) -> Result<()> {
+        let TopFeatures { activation, k, gate: to_gate, up: to_up, down } = *op;
+        let Stream { products: scratch, chosen, .. } = stream;
+        let [scores, all_up] = inner;
+        let (width, stride) = (to_gate.n_out(), k.next_multiple_of(TILE));
+        let x = &x.data[..rows * x.width];
+        let n_in = to_gate.n_in();
+        // One row's features are fewer than all; those of many rows soon are all.
+        let apart = rows * stride < width && !to_up.has_bias();
 
-    let products = &mut [(to_gate, &mut *scores), (to_up, &mut *all_up)];
-    let first = if apart { 1 } else { 2 };
-    all(room.products(cpu.kernels, &cpu.pool, x, n_in, cpu.precision), rows, &mut products[..first]);
-    chosen.choose(cpu, scores, rows, k, stride);
-    if apart {
-        let up = &mut chosen.up[..rows * stride];
-        room.products(cpu.kernels, &cpu.pool, x, n_in, cpu.precision).rows(to_up, &chosen.ids, stride, up);
-    } else {
-        gather(cpu, all_up, &chosen.ids, stride, &mut chosen.up[..rows * stride]);
-    }
-    gather(cpu, scores, &chosen.ids, stride, &mut chosen.gate[..rows * stride]);
-    let Chosen { ids, gate, up, sums, rooms } = chosen;
-    let (ids, up) = (&ids[..rows * stride], &up[..rows * stride]);
-    cpu.pool.rows(&mut gate[..rows * stride], stride, LEAST_ELEMENTS.div_ceil(stride), |row, gate, _| {
-        cpu.kernels.gated(activation, gate, &up[row * stride..][..stride]);
-    });
-    let gate = &gate[..rows * stride];
-    match down {
-        FeatureDown::Columns(down) => {
-            cpu.rows(scores, rows, |row, values| {
-                values.fill(0.0);
-                let of_row = row * stride..row * stride + k;
-                for (id, activation) in ids[of_row.clone()].iter().zip(&gate[of_row]) {
-                    values[*id as usize] = *activation;
-                }
-            });
-            let values = &scores.data[..rows * width];
-            let list = room.products(cpu.kernels, &cpu.pool, values, width, cpu.precision);
-            all(list, rows, &mut [(down, out)]);
+        let products = &mut [(to_gate, &mut *scores), (to_up, &mut *all_up)];
+        let first = if apart { 1 } else { 2 };
+        all(
+            scratch.products(self.kernels, &self.pool, x, n_in, self.precision),
+            rows,
+            &mut products[..first],
+        );
+        chosen.choose(self, scores, rows, k, stride);
+        if apart {
+            let up = &mut chosen.up[..rows * stride];
+            scratch.products(self.kernels, &self.pool, x, n_in, self.precision).rows(
+                to_up,
+                &chosen.ids,
+                stride,
+                up,
+            );
+        } else {
+            gather(self, all_up, &chosen.ids, stride, &mut chosen.up[..rows * stride]);
         }
-        FeatureDown::Rows(down) => {
-            let hidden = down.n_in();
-            out.width = hidden;
-            sums.resize(sums.len().max(PARTS * hidden), 0.0);
-            for room in &mut *rooms {
-                room.get_mut().unwrap_or_else(PoisonError::into_inner).values.resize(hidden, 0.0);
-            }
-            for row in 0..rows {
-                let of_row = row * stride..row * stride + k;
-                let (ids, gate) = (&ids[of_row.clone()], &gate[of_row]);
-                let part = k.div_ceil(PARTS);
-                cpu.pool.rows(&mut sums[..PARTS * hidden], hidden, 1, |i, sum, thread| {
-                    let mut room = rooms[thread].lock().unwrap_or_else(PoisonError::into_inner);
-                    sum.fill(0.0);
-                    let of_part = (i * part).min(k)..((i + 1) * part).min(k);
-                    for (id, activation) in ids[of_part.clone()].iter().zip(&gate[of_part]) {
-                        quant::dequantise(down.weight().dtype(), down.row(*id as usize), &mut room.values);
-                        cpu.kernels.add_scaled(sum, *activation, &room.values);
+        gather(self, scores, &chosen.ids, stride, &mut chosen.gate[..rows * stride]);
+        let Chosen { ids, gate, up, sums, workers } = chosen;
+        let (ids, up) = (&ids[..rows * stride], &up[..rows * stride]);
+        self.pool.rows(
+            &mut gate[..rows * stride],
+            stride,
+            LEAST_ELEMENTS.div_ceil(stride),
+            |row, gate, _| {
+                self.kernels.gated(activation, gate, &up[row * stride..][..stride]);
+            },
+        );
+        let gate = &gate[..rows * stride];
+        match down {
+            FeatureDown::Columns(down) => {
+                self.rows(scores, rows, |row, values| {
+                    values.fill(0.0);
+                    let of_row = row * stride..row * stride + k;
+                    for (id, activation) in ids[of_row.clone()].iter().zip(&gate[of_row]) {
+                        values[*id as usize] = *activation;
                     }
                 });
-                let sum = &mut out.data[row * hidden..][..hidden];
-                sum.fill(0.0);
-                sums.chunks_exact(hidden).take(PARTS).for_each(|part| cpu.kernels.add(sum, part));
+                let values = &scores.data[..rows * width];
+                let list = scratch.products(self.kernels, &self.pool, values, width, self.precision);
+                all(list, rows, &mut [(down, out)]);
+            }
+            FeatureDown::Rows(down) => {
+                let hidden = down.n_in();
+                out.width = hidden;
+                sums.resize(sums.len().max(PARTS * hidden), 0.0);
+                for own in &mut *workers {
+                    own.get_mut().unwrap_or_else(PoisonError::into_inner).values.resize(hidden, 0.0);
+                }
+                for row in 0..rows {
+                    let of_row = row * stride..row * stride + k;
+                    let (ids, gate) = (&ids[of_row.clone()], &gate[of_row]);
+                    let part = k.div_ceil(PARTS);
+                    self.pool.rows(&mut sums[..PARTS * hidden], hidden, 1, |i, sum, thread| {
+                        let mut own = workers[thread].lock().unwrap_or_else(PoisonError::into_inner);
+                        sum.fill(0.0);
+                        let of_part = (i * part).min(k)..((i + 1) * part).min(k);
+                        for (id, activation) in ids[of_part.clone()].iter().zip(&gate[of_part]) {
+                            quant::dequantise(down.weight().dtype(), down.row(*id as usize), &mut own.values);
+                            self.kernels.add_scaled(sum, *activation, &own.values);
+                        }
+                    });
+                    let sum = &mut out.data[row * hidden..][..hidden];
+                    sum.fill(0.0);
+                    sums.chunks_exact(hidden).take(PARTS).for_each(|part| self.kernels.add(sum, part));
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Values of the features that rows take.
@@ -130,23 +145,23 @@ fn gather(cpu: &Cpu, from: &Buffer, ids: &[u32], stride: usize, to: &mut [f32]) 
 impl Chosen {
     /// Chooses each row's features.
     fn choose(&mut self, cpu: &Cpu, scores: &Buffer, rows: usize, k: usize, stride: usize) {
-        let Self { ids, gate, up, rooms, .. } = self;
-        if rooms.len() < cpu.pool.threads() {
-            rooms.resize_with(cpu.pool.threads(), Mutex::default);
+        let Self { ids, gate, up, workers, .. } = self;
+        if workers.len() < cpu.pool.threads() {
+            workers.resize_with(cpu.pool.threads(), Mutex::default);
         }
         // Of every thread, as any may get the next row.
-        for room in &mut *rooms {
-            let room = room.get_mut().unwrap_or_else(PoisonError::into_inner);
-            room.keys.clear();
-            room.keys.reserve(scores.width);
+        for own in &mut *workers {
+            let own = own.get_mut().unwrap_or_else(PoisonError::into_inner);
+            own.keys.clear();
+            own.keys.reserve(scores.width);
         }
         let len = rows * stride;
         ids.resize(len.max(ids.len()), 0);
         gate.resize(len.max(gate.len()), 0.0);
         up.resize(len.max(up.len()), 0.0);
         cpu.pool.rows(&mut ids[..len], stride, LEAST_ELEMENTS.div_ceil(scores.width), |row, ids, thread| {
-            let mut room = rooms[thread].lock().unwrap_or_else(PoisonError::into_inner);
-            top(scores.row(row), &mut room.keys, &mut ids[..k]);
+            let mut own = workers[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            top(scores.row(row), &mut own.keys, &mut ids[..k]);
             // Behind them the last one again: it is computed with its tile, and counts once.
             let last = ids[k - 1];
             ids[k..].fill(last);

@@ -12,17 +12,17 @@ mod pool;
 
 use experts::Selected;
 use features::Chosen;
-use kernels::{Kernels, Matrix, ProductRoom, Products};
+use kernels::{Kernels, Matrix, ProductScratch, Products};
 pub(crate) use nearest::Nearest;
 use pool::Pool;
 
 use crate::arch::{Activation, ExpertsSpec};
-use crate::engine::backend::{
-    Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopFeatures, TopLogits,
-};
+use crate::cancel::CancelToken;
+use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopLogits};
 use crate::engine::{Precision, check_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
+use crate::math;
 use crate::weights::{Region, quant};
 
 /// Elements below which another thread costs more than it saves.
@@ -77,7 +77,7 @@ impl Cpu {
         make: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Products<'a> {
         let (n_in, x) = (x.width, &mut x.data[..rows * x.width]);
-        stream.room.products_of(self.kernels, &self.pool, x, n_in, self.precision, make)
+        stream.products.products_of(self.kernels, &self.pool, x, n_in, self.precision, make)
     }
 
     /// Calls `each(row, elements)` for the first `rows` rows, over threads when it pays.
@@ -126,7 +126,7 @@ impl Buffer {
 
 /// See [`Backend::Stream`].
 pub(crate) struct Stream {
-    room: ProductRoom,
+    products: ProductScratch,
     selected: Selected,
     chosen: Chosen,
     attention: attention::Scratch,
@@ -164,7 +164,7 @@ impl Backend for Cpu {
         // Its memory is no more than two such buffers', and there is an error where that is too much.
         self.buffer(rows, width.saturating_mul(2))?;
         Ok(Stream {
-            room: ProductRoom::new(rows, width, self.precision),
+            products: ProductScratch::new(rows, width, self.precision),
             selected: Selected::default(),
             chosen: Chosen::default(),
             attention: Default::default(),
@@ -250,7 +250,7 @@ impl Backend for Cpu {
         y: &Buffer,
         (weight, eps): (&Vec<f32>, f32),
         rows: usize,
-        _room: &mut Buffer,
+        _scratch: &mut Buffer,
     ) -> Result<()> {
         self.rows(x, rows, |row, x| self.kernels.add_norm(x, y.row(row), (weight, eps)));
         Ok(())
@@ -270,7 +270,7 @@ impl Backend for Cpu {
     ) -> Result<()> {
         let n_in = x.width;
         let x = &x.data[..rows * n_in];
-        all(stream.room.products(self.kernels, &self.pool, x, n_in, self.precision), rows, products);
+        all(stream.products.products(self.kernels, &self.pool, x, n_in, self.precision), rows, products);
         Ok(())
     }
 
@@ -320,7 +320,7 @@ impl Backend for Cpu {
     ) -> Result<()> {
         out.width = op.matrix.n_out();
         let x = &x.data[..rows * x.width];
-        let mut list = stream.room.products(self.kernels, &self.pool, x, op.matrix.n_in(), HEAD);
+        let mut list = stream.products.products(self.kernels, &self.pool, x, op.matrix.n_in(), HEAD);
         list.push(op.matrix, 0..rows, &mut out.data);
         list.run();
         op.softcap.map_or(Ok(()), |cap| self.softcap(stream, out, cap, rows))
@@ -335,13 +335,13 @@ impl Backend for Cpu {
         out: TopLogits<'_>,
     ) -> Result<()> {
         let x = &x.data[..rows * x.width];
-        let products = stream.room.products(self.kernels, &self.pool, x, op.matrix.n_in(), HEAD);
+        let products = stream.products.products(self.kernels, &self.pool, x, op.matrix.n_in(), HEAD);
         products.top(op.matrix, op.softcap, out);
         Ok(())
     }
 
-    fn screen(&self, head: &mut Matrix) -> Result<u64> {
-        if self.screens { head.screen(self.kernels, &self.pool) } else { Ok(0) }
+    fn screen(&self, head: &mut Matrix, cancel: &CancelToken) -> Result<u64> {
+        if self.screens { head.screen(self.kernels, &self.pool, cancel) } else { Ok(0) }
     }
 
     fn route(
@@ -372,18 +372,6 @@ impl Backend for Cpu {
         experts::experts(self, stream, op, x, rows, out)
     }
 
-    fn top_features(
-        &self,
-        stream: &mut Stream,
-        op: &TopFeatures<'_, Self>,
-        x: &Buffer,
-        rows: usize,
-        inner: &mut [Buffer; 2],
-        out: &mut Buffer,
-    ) -> Result<()> {
-        features::top_features(self, stream, op, x, rows, inner, out)
-    }
-
     fn gated(
         &self,
         _: &mut Stream,
@@ -412,7 +400,7 @@ impl Backend for Cpu {
         self.rows(out, positions.len(), |row, x| {
             let (cos, sin) = x.split_at_mut(frequencies.len());
             for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(frequencies) {
-                (*sin, *cos) = (positions[row] as f32 * frequency).sin_cos();
+                (*sin, *cos) = math::sin_cos(positions[row] as f32 * frequency);
             }
         });
         Ok(())

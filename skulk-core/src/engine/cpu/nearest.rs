@@ -44,7 +44,7 @@ pub(crate) struct Nearest<'a> {
 }
 
 /// What a thread needs.
-struct Room {
+struct Worker {
     hits: Vec<Hit>,
     found: Vec<Found>,
     /// What was found before, and is on its way from memory.
@@ -104,7 +104,7 @@ impl<'a> Nearest<'a> {
             Tiles::new(rows, width).ok_or_else(exhausted)?.map_err(|e| exhausted().with_source(e))?;
         let (padded, tile_bytes) = (copy.width(), copy.tile_bytes());
         let weights = weights(table, padded);
-        let rooms: Vec<_> = (0..cpu.pool.threads())
+        let workers: Vec<_> = (0..cpu.pool.threads())
             .map(|_| Mutex::new((vec![0.0; ROWS * padded], vec![0; ROWS * padded])))
             .collect();
         let bad = AtomicUsize::new(usize::MAX);
@@ -112,8 +112,8 @@ impl<'a> Nearest<'a> {
             if cancel.is_cancelled() {
                 return;
             }
-            let mut room = rooms[thread].lock().unwrap_or_else(PoisonError::into_inner);
-            let (values, digits) = &mut *room;
+            let mut own = workers[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            let (values, digits) = &mut *own;
             for (lane, values) in values.chunks_exact_mut(padded).enumerate() {
                 match stored(table, tile * ROWS + lane) {
                     Some(stored) => {
@@ -253,37 +253,37 @@ impl<'a> Nearest<'a> {
         let pool = &self.cpu.pool;
         let strip = (STRIP / self.copy.tile_bytes()).clamp(1, TILES);
         let strips = self.copy.len().div_ceil(strip);
-        let rooms: Vec<_> = (0..pool.threads())
+        let workers: Vec<_> = (0..pool.threads())
             .map(|_| {
                 let hits = Vec::with_capacity(strip * GROUP);
                 let row = vec![0.0; self.table.row_len()];
-                Mutex::new(Room { hits, found: Vec::new(), waiting: Vec::new(), row })
+                Mutex::new(Worker { hits, found: Vec::new(), waiting: Vec::new(), row })
             })
             .collect();
         let tiles = |at: usize| at * strip..((at + 1) * strip).min(self.copy.len());
         // The first strips tell what is large, before threads go separate ways.
         let begin = (2 * batch.k).div_ceil(strip * ROWS).min(strips);
         pool.run(batch.groups.len(), 1, &|groups, thread| {
-            let mut room = rooms[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            let mut own = workers[thread].lock().unwrap_or_else(PoisonError::into_inner);
             for at in groups {
-                (0..begin).for_each(|strip| self.compare(batch, tiles(strip), at, &mut room));
+                (0..begin).for_each(|strip| self.compare(batch, tiles(strip), at, &mut own));
             }
-            self.compute(batch, &mut room);
+            self.compute(batch, &mut own);
         });
         let least = LEAST_ELEMENTS.div_ceil(strip * self.copy.tile_bytes());
         pool.run(strips - begin, least, &|strips, thread| {
-            let mut room = rooms[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            let mut own = workers[thread].lock().unwrap_or_else(PoisonError::into_inner);
             for at in strips {
                 for group in 0..batch.groups.len() {
-                    self.compare(batch, tiles(begin + at), group, &mut room);
+                    self.compare(batch, tiles(begin + at), group, &mut own);
                 }
             }
-            self.compute(batch, &mut room);
+            self.compute(batch, &mut own);
         });
     }
 
     /// Compares a group with some tiles, and computes what was found the last time.
-    fn compare(&self, batch: &Batch<'_>, tiles: Range<usize>, group: usize, room: &mut Room) {
+    fn compare(&self, batch: &Batch<'_>, tiles: Range<usize>, group: usize, own: &mut Worker) {
         if batch.cancel.is_cancelled() {
             return;
         }
@@ -292,26 +292,26 @@ impl<'a> Nearest<'a> {
         for (least, shared) in least.iter_mut().zip(&batch.least[first..first + group.queries()]) {
             *least = f32::from_bits(shared.load(Ordering::Relaxed));
         }
-        room.hits.clear();
-        self.cpu.kernels.near(&self.copy, tiles, group, &least, &mut room.hits);
-        for hit in &room.hits {
+        own.hits.clear();
+        self.cpu.kernels.near(&self.copy, tiles, group, &least, &mut own.hits);
+        for hit in &own.hits {
             let query = first + hit.query();
-            room.found.extend(hit.rows().map(|(row, upper)| Found { upper, row, query }));
+            own.found.extend(hit.rows().map(|(row, upper)| Found { upper, row, query }));
         }
         // Where there are many, the first ones make the others too small.
-        room.found.sort_unstable_by(|a, b| b.upper.total_cmp(&a.upper));
-        for found in room.found.iter().take(AHEAD) {
+        own.found.sort_unstable_by(|a, b| b.upper.total_cmp(&a.upper));
+        for found in own.found.iter().take(AHEAD) {
             stored(&self.table, found.row).into_iter().for_each(|row| self.cpu.kernels.prefetch(row));
             let query = &batch.queries[found.query * width..][..width];
             self.cpu.kernels.prefetch_floats(query);
         }
-        self.compute(batch, room);
-        std::mem::swap(&mut room.found, &mut room.waiting);
+        self.compute(batch, own);
+        std::mem::swap(&mut own.found, &mut own.waiting);
     }
 
     /// Computes what waits to be.
-    fn compute(&self, batch: &Batch<'_>, room: &mut Room) {
-        let Room { waiting, row, .. } = room;
+    fn compute(&self, batch: &Batch<'_>, own: &mut Worker) {
+        let Worker { waiting, row, .. } = own;
         for found in waiting.drain(..) {
             let shared = &batch.least[found.query];
             let Some(stored) = stored(&self.table, found.row) else { continue };

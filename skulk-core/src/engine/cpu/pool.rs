@@ -48,10 +48,10 @@ struct Shared {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-/// Where rows begin that are given out to different threads.
-struct Start<T>(*mut T);
+/// The first of rows that are given out to different threads.
+struct BasePtr<T>(*mut T);
 // SAFETY: threads get disjoint rows, and `T` may be sent to them.
-unsafe impl<T: Send> Sync for Start<T> {}
+unsafe impl<T: Send> Sync for BasePtr<T> {}
 
 const CLOSED: u64 = 1 << 31;
 const COUNT: u64 = CLOSED - 1;
@@ -131,13 +131,13 @@ impl Pool {
         work: impl Fn(usize, &mut [T], usize) + Sync,
     ) {
         let rows = data.len() / width.max(1);
-        let start = Start(data.as_mut_ptr());
+        let base = BasePtr(data.as_mut_ptr());
         self.run(rows, least, &|range, worker| {
-            let start = &start;
+            let base = &base;
             for row in range {
                 // SAFETY: the row lies within `data`, which is borrowed until all work is done, and
                 // no row is given out twice.
-                let row_data = unsafe { std::slice::from_raw_parts_mut(start.0.add(row * width), width) };
+                let row_data = unsafe { std::slice::from_raw_parts_mut(base.0.add(row * width), width) };
                 work(row, row_data, worker);
             }
         });

@@ -2,7 +2,7 @@
 
 use wgpu::{Backend, Backends, DeviceType, Instance, InstanceDescriptor, InstanceFlags};
 
-use super::vram::vram;
+use super::vram::{PciDevice, Vram, vram};
 use crate::bytes::ByteSize;
 use crate::engine::{DeviceInfo, EngineId};
 use crate::error::{Error, ErrorKind, Result};
@@ -75,16 +75,31 @@ impl Adapter {
         format!("{}:{}", self.kind, self.ordinal)
     }
 
+    /// The device's name.
+    pub(crate) fn device_name(&self) -> String {
+        self.adapter.get_info().name
+    }
+
     /// Whether it computes on the CPU.
     pub(crate) fn is_software(&self) -> bool {
         self.adapter.get_info().device_type == DeviceType::Cpu
     }
 
-    /// What users see of it.
-    pub(crate) fn info(&self) -> DeviceInfo {
+    /// What users see of all of them.
+    pub(crate) fn devices() -> Vec<DeviceInfo> {
+        let all = Self::all();
+        let on_pci = |adapter: &Self| {
+            let info = adapter.adapter.get_info();
+            PciDevice { vendor: info.vendor, address: info.device_pci_bus_id }
+        };
+        let memory = vram(all.iter().map(on_pci).collect());
+        all.iter().zip(memory).map(|(adapter, memory)| adapter.info(memory)).collect()
+    }
+
+    fn info(&self, own: Option<Vram>) -> DeviceInfo {
         let info = self.adapter.get_info();
         let shares_memory = matches!(info.device_type, DeviceType::IntegratedGpu | DeviceType::Cpu);
-        let own = if shares_memory { None } else { vram(info.vendor, &info.device_pci_bus_id) };
+        let own = own.filter(|_| !shares_memory);
         DeviceInfo {
             engine: EngineId::new(&self.name()),
             vendor: vendor(&info),
@@ -104,7 +119,7 @@ impl Adapter {
         format!(
             "{} ({}{})",
             self.name(),
-            self.adapter.get_info().name,
+            self.device_name(),
             if self.is_software() { ", software" } else { "" }
         )
     }

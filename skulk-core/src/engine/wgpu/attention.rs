@@ -5,17 +5,17 @@
 
 use super::device::{Block, Device};
 use super::kernels::{Op, attend_threads};
-use super::stream::{Room, Stream, storage};
-use super::{Buffer, Gpu};
+use super::stream::{Scratch, Stream, storage};
+use super::{Buffer, Gpu, params};
 use crate::engine::KvType;
 use crate::engine::backend::{Attend, CacheSpec};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Workgroups that keep a large device busy.
-const BUSY: usize = 256;
+const MIN_WORKGROUPS: usize = 256;
 
 /// Elements of a head, at most: wider ones' queries and scores may not fit a workgroup's memory.
-const WIDEST: usize = 256;
+const MAX_HEAD_DIM: usize = 256;
 
 /// One layer's keys and values of one sequence; a position lies in slot `position % capacity`.
 pub(crate) struct Cache {
@@ -28,11 +28,11 @@ pub(crate) struct Cache {
 impl Cache {
     pub(super) fn new(device: &Device, spec: &CacheSpec) -> Result<Self> {
         // A pair of elements is rotated together and, in half precision, is a word.
-        if !spec.head_dim.is_multiple_of(2) || spec.head_dim > WIDEST {
+        if !spec.head_dim.is_multiple_of(2) || spec.head_dim > MAX_HEAD_DIM {
             return Err(Error::new(
                 ErrorKind::ArchUnsupported,
                 format!(
-                    "expected heads of an even number of up to {WIDEST} elements, found {}",
+                    "expected heads of an even number of up to {MAX_HEAD_DIM} elements, found {}",
                     spec.head_dim
                 ),
             )
@@ -55,21 +55,8 @@ impl Cache {
         let attention = op.attention;
         let (n_heads, n_kv) = (attention.n_heads, attention.n_kv_heads);
         let (head_dim, half) = (attention.head_dim as u32, self.half);
-        let (rows, first_row) = (op.rows.len(), op.rows.start as u32);
+        let rows = op.rows.len();
         out.width = n_heads * attention.head_dim;
-
-        let params = [
-            rows as u32,
-            first_row,
-            op.start as u32,
-            n_kv as u32,
-            self.capacity as u32,
-            k.stride(),
-            v.stride(),
-        ];
-        let operands = [&k.block, &v.block, &self.keys, &self.values];
-        let groups = [(n_kv * attention.head_dim).div_ceil(16), rows.div_ceil(8), 1];
-        stream.dispatch(Op::CacheWrite { head_dim, half }, &operands, &params, groups)?;
 
         let threads = attend_threads(head_dim) as usize;
         let queries = rows * (n_heads / n_kv);
@@ -79,45 +66,43 @@ impl Cache {
         let oldest = if window == 0 { 0 } else { (op.start + 1).saturating_sub(window) };
         let span = op.start + rows - oldest / threads * threads;
         // As many as keep the device busy, of two blocks of keys at least.
-        let wanted = (BUSY / (n_kv * tiles)).clamp(1, span.div_ceil(2 * threads));
+        let wanted = (MIN_WORKGROUPS / (n_kv * tiles)).clamp(1, span.div_ceil(2 * threads));
         let split_len = span.div_ceil(wanted).next_multiple_of(threads);
         let n_splits = span.div_ceil(split_len);
         let partials = match n_splits {
             1 => None,
-            n => Some(stream.room(Room::Partials, rows * n_heads * n * (2 + attention.head_dim))?),
+            n => Some(stream.scratch(Scratch::Partials, rows * n_heads * n * (2 + attention.head_dim))?),
         };
-        let params = [
-            rows as u32,
-            first_row,
-            op.start as u32,
-            n_heads as u32,
-            n_kv as u32,
-            self.capacity as u32,
-            window as u32,
-            q.stride(),
-            out.stride(),
-            attention.scale.to_bits(),
-            attention.softcap.unwrap_or(1.0).to_bits(),
-            split_len as u32,
-            n_splits as u32,
-        ];
-        let kind = Op::Attend {
-            head_dim,
-            half,
-            queries: together as u32,
-            softcap: attention.softcap.is_some(),
-            sinks: op.sinks.is_some(),
+        let params = params::Attend {
+            rows: rows as u32,
+            first_row: op.rows.start as u32,
+            start: op.start as u32,
+            n_heads: n_heads as u32,
+            n_kv: n_kv as u32,
+            capacity: self.capacity as u32,
+            window: window as u32,
+            q_stride: q.stride(),
+            k_stride: k.stride(),
+            v_stride: v.stride(),
+            out_stride: out.stride(),
+            scale: attention.scale,
+            cap: attention.softcap.unwrap_or(1.0),
+            split_len: split_len as u32,
+            n_splits: n_splits as u32,
         };
-        let sinks = op.sinks.unwrap_or(&gpu.nothing);
-        let to = partials.as_deref().unwrap_or(&gpu.spare);
+        let operands = [&k.block, &v.block, &self.keys, &self.values];
+        let groups = [(n_kv * attention.head_dim).div_ceil(16), rows.div_ceil(8), 1];
+        stream.dispatch(Op::cache_write(head_dim, half), &operands, params, groups)?;
+        let has_sinks = op.sinks.is_some();
+        let kind = Op::attend(head_dim, half, together as u32, attention.softcap.is_some(), has_sinks);
+        let sinks = op.sinks.unwrap_or(&gpu.unread);
+        let to = partials.as_deref().unwrap_or(&gpu.unwritten);
         let operands = [&q.block, &self.keys, &self.values, sinks, &out.block, to];
         let groups = [n_kv * n_splits, tiles.min(32768), tiles.div_ceil(32768)];
-        stream.dispatch(kind, &operands, &params, groups)?;
+        stream.dispatch(kind, &operands, params, groups)?;
         if let Some(partials) = partials {
-            let params = [rows as u32, first_row, n_heads as u32, n_splits as u32, out.stride()];
-            let operands = [&*partials, sinks, &out.block];
-            let kind = Op::AttendCombine { head_dim, sinks: op.sinks.is_some() };
-            stream.dispatch(kind, &operands, &params, [n_heads, rows, 1])?;
+            let kind = Op::attend_combine(head_dim, has_sinks);
+            stream.dispatch(kind, &[&*partials, sinks, &out.block], params, [n_heads, rows, 1])?;
         }
         stream.weigh(2 * queries * n_kv * span * attention.head_dim)
     }

@@ -60,7 +60,8 @@ impl Fault {
     }
 }
 
-/// A buffer on the device; its bytes are free again when it is dropped.
+/// A buffer on the device; its bytes are free again when it is dropped, though bind groups may still name it.
+/// Nothing that is recorded may use it then and be sent.
 pub(crate) struct Block {
     pub(super) buffer: wgpu::Buffer,
     /// Which block this is, among all.
@@ -70,6 +71,7 @@ pub(crate) struct Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        self.buffer.destroy();
         self.reserved.fetch_sub(self.buffer.size(), Ordering::Relaxed);
     }
 }
@@ -156,15 +158,11 @@ impl Device {
         if reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_err() {
             return Err(exhausted().with("limit", ByteSize(self.memory.limit)));
         }
-        let scope = [wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Validation]
-            .map(|filter| self.device.push_error_scope(filter));
         let descriptor = wgpu::BufferDescriptor { label: Some(what), size, usage, mapped_at_creation: false };
-        let buffer = self.device.create_buffer(&descriptor);
+        let (buffer, error) = self.watched(|| self.device.create_buffer(&descriptor));
         let block =
             Block { buffer, id: NEXT.fetch_add(1, Ordering::Relaxed), reserved: Arc::clone(reserved) };
-        let [memory, validity] = scope;
-        let errors = [validity, memory].map(|scope| pollster::block_on(scope.pop()));
-        match errors.into_iter().flatten().next() {
+        match error {
             Some(error) => Err(exhausted().with_source(error)),
             None => self.check().map(|()| block),
         }
@@ -207,14 +205,20 @@ impl Device {
         self.check()
     }
 
+    /// Runs `make`, which makes objects of wgpu; returns what it made, and what it did wrong.
+    fn watched<T>(&self, make: impl FnOnce() -> T) -> (T, Option<wgpu::Error>) {
+        use wgpu::ErrorFilter::{Internal, OutOfMemory, Validation};
+        let scopes = [Internal, OutOfMemory, Validation].map(|filter| self.device.push_error_scope(filter));
+        let made = make();
+        // They end in the opposite order.
+        let errors = scopes.into_iter().rev().map(|scope| pollster::block_on(scope.pop()));
+        (made, errors.collect::<Vec<_>>().into_iter().flatten().next())
+    }
+
     /// Runs `make`, which makes objects of wgpu, and turns what it did wrong into an error.
     pub(super) fn scoped<T>(&self, what: &str, make: impl FnOnce() -> T) -> Result<T> {
-        let scopes = [wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::Validation]
-            .map(|filter| self.device.push_error_scope(filter));
-        let made = make();
-        let [internal, validation] = scopes;
-        let errors = [validation, internal].map(|scope| pollster::block_on(scope.pop()));
-        match errors.into_iter().flatten().next() {
+        let (made, error) = self.watched(make);
+        match error {
             Some(error) => Err(Error::new(ErrorKind::EngineFailed, format!("the device refuses {what}"))
                 .with_hint(
                     "update its driver, or use another device; if that does not help, please report it",

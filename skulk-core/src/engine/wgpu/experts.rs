@@ -5,28 +5,28 @@
 
 use super::device::{Block, Device};
 use super::kernels::{OUTPUTS, Op, TILE};
-use super::matrix::{Chunk, expect_whole_groups, plane, rows_in_a_chunk, upload};
-use super::stream::{Room, Stream, storage};
-use super::{Buffer, Gpu, number_of, stride};
+use super::matrix::{Chunk, expect_whole_groups, grid, rows_in_a_chunk};
+use super::stream::{Scratch, Stream, storage};
+use super::{Buffer, Gpu, elementwise, params, stride};
 use crate::arch::ExpertsSpec;
 use crate::engine::backend::{Experts, Routes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{DType, Region};
 
-/// Experts that the kernels have room for.
-const MOST: usize = 512;
+/// Experts of a layer that the kernels have workgroup memory for.
+const MAX_EXPERTS: usize = 512;
 
 /// Places up to which each is multiplied for itself.
-const FEW: usize = 32;
+const MATVEC_PLACES: usize = 32;
 
-/// Refuses more experts than the kernels have room for.
+/// Refuses more experts than that.
 fn few_enough(n_experts: usize) -> Result<()> {
-    if n_experts <= MOST {
+    if n_experts <= MAX_EXPERTS {
         return Ok(());
     }
     Err(Error::new(
         ErrorKind::EngineUnavailable,
-        format!("expected at most {MOST} experts in a layer, found {n_experts}"),
+        format!("expected at most {MAX_EXPERTS} experts in a layer, found {n_experts}"),
     )
     .with_hint("use engine `cpu`"))
 }
@@ -37,7 +37,6 @@ pub(crate) struct Stack {
     n_experts: usize,
     n_in: usize,
     n_out: usize,
-    row_bytes: usize,
     chunks: Vec<Chunk>,
 }
 
@@ -58,8 +57,8 @@ impl Stack {
             .with("tensor", other.name())
             .with_hint("leave feed-forward blocks to the CPU, or use engine `cpu`"));
         }
-        for op in [Op::ExpertsMatvec(dtype), Op::ExpertsMatmul(dtype)] {
-            gpu.kernels.get(&gpu.device, op)?;
+        for op in [Op::experts_matvec(dtype), Op::experts_matmul(dtype)] {
+            gpu.kernels.get(&gpu.device, &op)?;
         }
         let in_a_chunk = rows_in_a_chunk(&gpu.device, row_bytes * n_out)?;
         let chunks = weights
@@ -67,11 +66,11 @@ impl Stack {
             .enumerate()
             .map(|(i, weights)| {
                 let parts: Vec<&[u8]> = weights.iter().map(Region::bytes).collect();
-                let block = upload(&gpu.device, &parts).map_err(|e| e.with("tensor", weights[0].name()))?;
-                Ok(Chunk { block, first_row: i * in_a_chunk * n_out, rows: weights.len() * n_out })
+                Chunk::upload(&gpu.device, &weights[0], &parts, i * in_a_chunk * n_out)
+                    .map_err(|e| e.with("tensor", weights[0].name()))
             })
             .collect::<Result<_>>()?;
-        Ok(Self { dtype, n_experts: weights.len(), n_in: first.row_len(), n_out, row_bytes, chunks })
+        Ok(Self { dtype, n_experts: weights.len(), n_in: first.row_len(), n_out, chunks })
     }
 
     /// Each place's product: `out[place] = x[place / x_div] · Wᵀ` with its expert's matrix.
@@ -84,27 +83,20 @@ impl Stack {
         out: &Block,
     ) -> Result<()> {
         for chunk in &self.chunks {
-            let params = [
-                self.n_in as u32,
-                self.row_bytes as u32,
-                chunk.first_row as u32,
-                chunk.rows as u32,
-                stride(self.n_in) as u32 / 4,
-                stride(self.n_out) as u32,
-                self.n_out as u32,
-                x_div as u32,
-            ];
+            let (out_stride, n_out) = (stride(self.n_out) as u32, self.n_out as u32);
+            let params = params::Weights { out_stride, n_out, x_div: x_div as u32, ..chunk.params };
             match places {
                 Places::Few(routes, n) => {
-                    let [across, down] = plane(self.n_out.div_ceil(OUTPUTS as usize));
+                    let [across, down] = grid(self.n_out.div_ceil(OUTPUTS as usize));
                     let operands = [&chunk.block, x, *routes, out];
-                    stream.dispatch(Op::ExpertsMatvec(self.dtype), &operands, &params, [across, down, *n])?;
+                    let groups = [across, down, *n];
+                    stream.dispatch(Op::experts_matvec(self.dtype), &operands, params, groups)?;
                 }
                 Places::Sorted { order, starts, n } => {
                     let tiles = |n: usize| n.div_ceil(TILE as usize);
-                    let groups = [tiles(self.n_out), chunk.rows / self.n_out, tiles(*n)];
+                    let groups = [tiles(self.n_out), chunk.rows() / self.n_out, tiles(*n)];
                     let operands = [&chunk.block, x, *order, *starts, out];
-                    stream.dispatch(Op::ExpertsMatmul(self.dtype), &operands, &params, groups)?;
+                    stream.dispatch(Op::experts_matmul(self.dtype), &operands, params, groups)?;
                 }
             }
         }
@@ -151,8 +143,13 @@ impl DeviceRoutes {
     ) -> Result<()> {
         few_enough(spec.n_experts)?;
         self.n_used = spec.n_used;
-        let params = [spec.n_experts as u32, spec.n_used as u32, logits.stride(), spec.normalise.into()];
-        stream.dispatch(Op::Route, &[&logits.block, &self.ids, &self.weights], &params, [rows, 1, 1])
+        let params = params::Route {
+            n_experts: spec.n_experts as u32,
+            n_used: spec.n_used as u32,
+            stride: logits.stride(),
+            normalise: spec.normalise.into(),
+        };
+        stream.dispatch(Op::route(), &[&logits.block, &self.ids, &self.weights], params, [rows, 1, 1])
     }
 
     pub(super) fn read(&self, stream: &mut Stream, rows: usize, out: &mut Routes) -> Result<()> {
@@ -178,27 +175,31 @@ pub(super) fn experts(
 ) -> Result<()> {
     let (n_used, n_experts) = (op.routes.n_used, op.gate.n_experts);
     let (n, width, n_out) = (rows * n_used, op.gate.n_out, op.down.n_out);
-    let gate = stream.room(Room::Gate, n * stride(width))?;
-    let up = stream.room(Room::Up, n * stride(width))?;
-    let down = stream.room(Room::Down, n * stride(n_out))?;
+    let gate = stream.scratch(Scratch::Gate, n * stride(width))?;
+    let up = stream.scratch(Scratch::Up, n * stride(width))?;
+    let down = stream.scratch(Scratch::Down, n * stride(n_out))?;
     let (order, starts);
-    let places = if n <= FEW {
+    let places = if n <= MATVEC_PLACES {
         Places::Few(&op.routes.ids, n)
     } else {
-        (order, starts) = (stream.room(Room::Order, n)?, stream.room(Room::Starts, n_experts + 1)?);
-        let params = [n as u32, n_experts as u32];
-        stream.dispatch(Op::ExpertsSort, &[&op.routes.ids, &order, &starts], &params, [1, 1, 1])?;
+        (order, starts) =
+            (stream.scratch(Scratch::Order, n)?, stream.scratch(Scratch::Starts, n_experts + 1)?);
+        let params = params::ExpertsSort { n_places: n as u32, n_experts: n_experts as u32 };
+        stream.dispatch(Op::experts_sort(), &[&op.routes.ids, &order, &starts], params, [1, 1, 1])?;
         Places::Sorted { order: &order, starts: &starts, n }
     };
     op.gate.multiply(stream, &x.block, n_used, &places, &gate)?;
     op.up.multiply(stream, &x.block, n_used, &places, &up)?;
     let inner = stride(width) as u32;
-    let groups = [width.div_ceil(64), n, 1];
-    let params = [n as u32, width as u32, inner, inner];
-    stream.dispatch(Op::Gated(number_of(op.activation)), &[&up, &gate], &params, groups)?;
+    elementwise(stream, op.activation.into(), (&up, inner), (&gate, inner), [n, width], 0.0)?;
     op.down.multiply(stream, &gate, 1, &places, &down)?;
     out.width = n_out;
-    let params = [n_out as u32, stride(n_out) as u32 / 4, out.stride() / 4, n_used as u32];
+    let params = params::ExpertsSum {
+        n_in: n_out as u32,
+        y_stride: stride(n_out) as u32 / 4,
+        out_stride: out.stride() / 4,
+        n_used: n_used as u32,
+    };
     let groups = [n_out.div_ceil(256), rows, 1];
-    stream.dispatch(Op::ExpertsSum, &[&down, &op.routes.weights, &out.block], &params, groups)
+    stream.dispatch(Op::experts_sum(), &[&down, &op.routes.weights, &out.block], params, groups)
 }

@@ -1,14 +1,16 @@
 //! Which kernels are there, and how are they built? Sources put together, pipelines made once.
 //!
-//! An operation's shader is a file of `shaders/`, behind constants and the helpers it needs. Operands are
-//! storage buffers in group 0, read ones first; parameters are a uniform buffer in group 1, at a dynamic
-//! offset.
+//! An operation's shader is a file of `shaders/` with its parameters' declaration, constants and the helpers
+//! it needs. Operands are storage buffers in group 0, read ones first; parameters are a uniform buffer
+//! in group 1, at a dynamic offset.
 
 use std::collections::HashMap;
-use std::fmt::Write;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::device::Device;
+use super::params::{self, Params};
+use crate::arch::Activation;
 use crate::error::Result;
 use crate::weights::DType;
 
@@ -17,9 +19,6 @@ pub(super) const PARAMS: u64 = 64;
 
 /// Buffers that a kernel may have.
 pub(super) const OPERANDS: usize = 6;
-
-/// Threads that norm one row.
-const NORM_THREADS: u32 = 128;
 
 /// Outputs that a workgroup of a product of few rows computes.
 pub(super) const OUTPUTS: u32 = 4;
@@ -36,130 +35,106 @@ macro_rules! shader {
     };
 }
 
-/// An operation, as far as it decides the code.
+/// What becomes of an element; the shader knows it by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Op {
-    RmsNorm,
-    AddNorm,
-    Add,
-    /// The activation's number in the shader.
-    Gated(u32),
-    Softcap,
-    Gather,
-    Embed(DType),
-    /// Up to this many rows.
-    Matvec(DType, u32),
-    Matmul(DType),
-    NormRope {
-        norm: bool,
-        pairs: bool,
-    },
-    CacheWrite {
-        head_dim: u32,
-        half: bool,
-    },
-    Attend {
-        head_dim: u32,
-        half: bool,
-        queries: u32,
-        softcap: bool,
-        sinks: bool,
-    },
-    AttendCombine {
-        head_dim: u32,
-        sinks: bool,
-    },
-    Top {
-        stage: u32,
-    },
-    Route,
-    ExpertsSort,
-    ExpertsMatvec(DType),
-    ExpertsMatmul(DType),
-    ExpertsSum,
+pub(super) enum Elementwise {
+    /// Its activation times the other one.
+    Silu = 0,
+    GeluTanh = 1,
+    Gelu = 2,
+    /// The sum with the other one.
+    Add = 3,
+    Softcap = 4,
 }
 
-impl Op {
-    /// How many buffers it reads, and how many it writes.
-    fn operands(self) -> [usize; 2] {
-        match self {
-            Op::Softcap => [0, 1],
-            Op::Add | Op::Gated(_) => [1, 1],
-            Op::RmsNorm | Op::AddNorm | Op::Gather | Op::Embed(_) => [2, 1],
-            Op::NormRope { .. } | Op::AttendCombine { .. } | Op::ExpertsSum => [2, 1],
-            Op::Matvec(..) | Op::Matmul(_) | Op::ExpertsMatvec(_) => [3, 1],
-            Op::CacheWrite { .. } | Op::Top { .. } => [2, 2],
-            Op::Attend { .. } => [4, 2],
-            Op::Route | Op::ExpertsSort => [1, 2],
-            Op::ExpertsMatmul(_) => [4, 1],
+impl From<Activation> for Elementwise {
+    fn from(activation: Activation) -> Self {
+        match activation {
+            Activation::Silu => Self::Silu,
+            Activation::GeluTanh => Self::GeluTanh,
+            Activation::Gelu => Self::Gelu,
         }
     }
+}
 
-    /// Constants, then files, in the order in which the shader wants them.
-    fn parts(self, subgroups: bool) -> (Vec<(&'static str, u32)>, Vec<&'static str>) {
-        let reduce = if subgroups { shader!("reduce_subgroup") } else { shader!("reduce_shared") };
-        let bytes = shader!("formats/bytes");
-        match self {
-            Op::RmsNorm => (vec![("THREADS", NORM_THREADS)], vec![shader!("sum"), shader!("rms_norm")]),
-            Op::AddNorm => (vec![("THREADS", NORM_THREADS)], vec![shader!("sum"), shader!("add_norm")]),
-            Op::Add => (vec![], vec![shader!("add")]),
-            Op::Gated(activation) => {
-                (vec![("ACTIVATION", activation)], vec![shader!("math"), shader!("gated")])
-            }
-            Op::Softcap => (vec![], vec![shader!("math"), shader!("softcap")]),
-            Op::Gather => (vec![], vec![shader!("gather")]),
-            Op::Embed(dtype) => (vec![], vec![bytes, format(dtype), shader!("embed")]),
-            Op::Matvec(dtype, rows) => (
-                vec![("ROWS", rows), ("OUTPUTS", OUTPUTS), ("THREADS", 64)],
-                vec![shader!("product"), bytes, format(dtype), shader!("dots"), reduce, shader!("matvec")],
-            ),
-            Op::Matmul(dtype) => {
-                (vec![], vec![shader!("product"), bytes, format(dtype), shader!("tiles"), shader!("matmul")])
-            }
-            Op::NormRope { norm, pairs } => (
-                vec![("THREADS", 64), ("NORM", norm.into()), ("PAIRS", pairs.into())],
-                vec![shader!("sum"), shader!("norm_rope")],
-            ),
-            Op::CacheWrite { head_dim, half } => {
-                (vec![("HEAD_DIM", head_dim), ("HALF", half.into())], vec![shader!("cache_write")])
-            }
-            Op::Attend { head_dim, half, queries, softcap, sinks } => (
-                vec![
-                    ("HEAD_DIM", head_dim),
-                    ("HALF", half.into()),
-                    ("THREADS", attend_threads(head_dim)),
-                    ("T", queries),
-                    ("SOFTCAP", softcap.into()),
-                    ("SINKS", sinks.into()),
-                ],
-                vec![shader!("math"), shader!("attend")],
-            ),
-            Op::AttendCombine { head_dim, sinks } => {
-                (vec![("HEAD_DIM", head_dim), ("SINKS", sinks.into())], vec![shader!("attend_combine")])
-            }
-            Op::Top { stage } => (vec![("STAGE", stage), ("SLICE", SLICE)], vec![shader!("top")]),
-            Op::Route => (vec![], vec![shader!("route")]),
-            Op::ExpertsSort => (vec![], vec![shader!("experts_sort")]),
-            Op::ExpertsMatvec(dtype) => (
-                vec![("ROWS", 1), ("OUTPUTS", OUTPUTS), ("THREADS", 64)],
-                vec![bytes, format(dtype), shader!("dots"), reduce, shader!("experts_matvec")],
-            ),
-            Op::ExpertsMatmul(dtype) => {
-                (vec![], vec![bytes, format(dtype), shader!("tiles"), shader!("experts_matmul")])
-            }
-            Op::ExpertsSum => (vec![], vec![shader!("experts_sum")]),
-        }
-    }
+/// Constants that a kernel may have.
+const CONSTANTS: usize = 6;
 
-    fn source(self, subgroups: bool) -> String {
-        let (constants, files) = self.parts(subgroups);
-        let mut source = String::new();
-        for (name, value) in constants {
-            // Writing to a string cannot fail.
-            let _ = writeln!(source, "const {name}: u32 = {value}u;");
+/// What tells kernels apart: the operation, how weights are stored, and the values of constants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) name: &'static str,
+    weights: Option<DType>,
+    values: [u32; CONSTANTS],
+}
+
+/// An operation with the parameters that its shader declares.
+pub(super) struct Op<P> {
+    pub(super) key: Key,
+    constants: &'static [&'static str],
+    files: &'static [&'static str],
+    params: PhantomData<fn(P)>,
+}
+
+/// `name(arguments): Params; how weights are stored; constants; files of shaders/;`
+macro_rules! ops {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*): $params:ident; $weights:expr;
+        $($constant:ident = $value:expr),*; $($file:literal),*;)*) => {$(
+        impl Op<params::$params> {
+            $(#[$doc])*
+            pub(super) fn $name($($arg: $type),*) -> Self {
+                let mut values = [0; CONSTANTS];
+                values.iter_mut().zip([$(u32::from($value)),*]).for_each(|(to, value): (_, u32)| *to = value);
+                Self {
+                    key: Key { name: stringify!($name), weights: $weights, values },
+                    constants: &[$(stringify!($constant)),*],
+                    files: &[$(shader!($file)),*],
+                    params: PhantomData,
+                }
+            }
         }
-        source.extend(files.into_iter().flat_map(|file| [file, "\n"]));
-        source
+    )*};
+}
+
+ops! {
+    elementwise(what: Elementwise): Elementwise; None; OPERATION = what as u32; "math", "elementwise";
+    gather(): Gather; None; ; "gather";
+    norm(add: bool): Norm; None; THREADS = 128u32, ADD = add; "sum", "norm";
+    norm_rope(norm: bool, pairs: bool): NormRope; None; THREADS = 64u32, NORM = norm, PAIRS = pairs; "sum", "norm_rope";
+    embed(dtype: DType): Weights; Some(dtype); ; "embed";
+    /// Of up to so many rows.
+    matvec(dtype: DType, rows: u32): Weights; Some(dtype); ROWS = rows, OUTPUTS = OUTPUTS, THREADS = 64u32;
+        "product", "dots", "matvec";
+    matmul(dtype: DType): Weights; Some(dtype); ; "product", "tiles", "matmul";
+    cache_write(head_dim: u32, half: bool): Attend; None; HEAD_DIM = head_dim, HALF = half; "cache_write";
+    /// `queries` of a workgroup.
+    attend(head_dim: u32, half: bool, queries: u32, softcap: bool, sinks: bool): Attend; None;
+        HEAD_DIM = head_dim, HALF = half, THREADS = attend_threads(head_dim), T = queries, SOFTCAP = softcap,
+        SINKS = sinks; "math", "attend";
+    attend_combine(head_dim: u32, sinks: bool): Attend; None; HEAD_DIM = head_dim, SINKS = sinks;
+        "attend_combine";
+    top(stage: u32): Top; None; STAGE = stage, SLICE = SLICE; "top";
+    route(): Route; None; ; "route";
+    experts_sort(): ExpertsSort; None; ; "experts_sort";
+    experts_matvec(dtype: DType): Weights; Some(dtype); ROWS = 1u32, OUTPUTS = OUTPUTS, THREADS = 64u32;
+        "dots", "experts_matvec";
+    experts_matmul(dtype: DType): Weights; Some(dtype); ; "tiles", "experts_matmul";
+    experts_sum(): ExpertsSum; None; ; "experts_sum";
+}
+
+impl<P: Params> Op<P> {
+    fn source(&self, subgroups: bool) -> String {
+        let mut source = P::WGSL.to_owned();
+        for (name, value) in self.constants.iter().zip(self.key.values) {
+            source += &format!("const {name}: u32 = {value}u;\n");
+        }
+        let mut files = self.files.to_vec();
+        files.extend(self.key.weights.map(format).unwrap_or_default());
+        if self.constants.contains(&"ROWS") {
+            // Sums of each row are added up over threads.
+            files.push(if subgroups { shader!("reduce_subgroup") } else { shader!("reduce_shared") });
+        }
+        source + &files.join("\n")
     }
 }
 
@@ -168,8 +143,9 @@ pub(super) fn attend_threads(head_dim: u32) -> u32 {
     (head_dim / 2).next_power_of_two().clamp(64, 256)
 }
 
-fn format(dtype: DType) -> &'static str {
-    match dtype {
+/// The files that say how rows of weights are read.
+fn format(dtype: DType) -> Vec<&'static str> {
+    let own = match dtype {
         DType::F32 => shader!("formats/f32"),
         DType::F16 => shader!("formats/f16"),
         DType::BF16 => shader!("formats/bf16"),
@@ -185,7 +161,12 @@ fn format(dtype: DType) -> &'static str {
         DType::Q6_K => shader!("formats/q6_k"),
         DType::Q6_K_Linear => shader!("formats/q6_k_linear"),
         DType::Q8_K => shader!("formats/q8_k"),
+    };
+    let mut files = vec![shader!("formats/bytes"), own];
+    if !dtype.is_quantised() {
+        files.push(shader!("formats/plain"));
     }
+    files
 }
 
 /// A built kernel.
@@ -197,7 +178,7 @@ pub(super) struct Kernel {
 /// The kernels of a device, each built when it is first asked for.
 pub(super) struct Kernels {
     pub(super) params: wgpu::BindGroupLayout,
-    built: Mutex<HashMap<Op, Arc<Kernel>>>,
+    built: Mutex<HashMap<Key, Arc<Kernel>>>,
 }
 
 impl Kernels {
@@ -218,22 +199,21 @@ impl Kernels {
         Self { params, built: Mutex::default() }
     }
 
-    pub(super) fn get(&self, device: &Device, op: Op) -> Result<Arc<Kernel>> {
+    pub(super) fn get<P: Params>(&self, device: &Device, op: &Op<P>) -> Result<Arc<Kernel>> {
         let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kernel) = built.get(&op) {
+        if let Some(kernel) = built.get(&op.key) {
             return Ok(Arc::clone(kernel));
         }
-        let kernel = Arc::new(device.scoped(&format!("the kernel {op:?}"), || self.build(device, op))?);
-        built.insert(op, Arc::clone(&kernel));
+        let make = || self.build(&device.device, op.key.name, op.source(device.subgroups));
+        let kernel = Arc::new(device.scoped(&format!("the kernel {:?}", op.key), make)?);
+        built.insert(op.key, Arc::clone(&kernel));
         Ok(kernel)
     }
 
-    fn build(&self, device: &Device, op: Op) -> Kernel {
-        let subgroups = device.subgroups;
-        let device = &device.device;
-        let name = format!("{op:?}");
-        let label = Some(name.as_str());
-        let [reads, writes] = op.operands();
+    fn build(&self, device: &wgpu::Device, name: &str, source: String) -> Kernel {
+        let label = Some(name);
+        let [reads, writes] =
+            ["read", "read_write"].map(|access| source.matches(&format!("<storage, {access}>")).count());
         let entries: Vec<_> = (0..reads + writes)
             .map(|i| wgpu::BindGroupLayoutEntry {
                 binding: i as u32,
@@ -253,7 +233,7 @@ impl Kernels {
             bind_group_layouts: &[Some(&operands), Some(&self.params)],
             ..Default::default()
         });
-        let source = wgpu::ShaderSource::Wgsl(op.source(subgroups).into());
+        let source = wgpu::ShaderSource::Wgsl(source.into());
         let module = device.create_shader_module(wgpu::ShaderModuleDescriptor { label, source });
         let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label,

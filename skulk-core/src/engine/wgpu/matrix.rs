@@ -3,26 +3,25 @@
 use super::device::{Block, Device};
 use super::kernels::{OUTPUTS, Op, TILE};
 use super::stream::{Stream, storage};
-use super::{Buffer, Gpu, stride};
+use super::{Buffer, Gpu, params, stride};
 use crate::bytes::ByteSize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::{DType, Region};
 
 /// Kernels may read that far beyond a chunk.
-const SPARE: u64 = 16;
+const PADDING: u64 = 16;
 
 /// Bytes that are on their way to the device at a time, at most.
-const PIECE: usize = 16 << 20;
+const STAGED_BYTES: usize = 16 << 20;
 
 /// Rows up to which each is multiplied for itself.
-const FEW: usize = 8;
+const MATVEC_ROWS: usize = 8;
 
 /// A weight matrix `[out, in]`.
 pub(crate) struct Matrix {
     dtype: DType,
     n_in: usize,
-    row_bytes: usize,
     chunks: Vec<Chunk>,
     bias: Option<Block>,
 }
@@ -30,8 +29,28 @@ pub(crate) struct Matrix {
 /// Rows that one binding holds.
 pub(super) struct Chunk {
     pub(super) block: Block,
-    pub(super) first_row: usize,
-    pub(super) rows: usize,
+    /// What kernels are told of the weights.
+    pub(super) params: params::Weights,
+}
+
+impl Chunk {
+    /// Rows from `first_row` on, in one or several parts, stored as those of `like` are.
+    pub(super) fn upload(device: &Device, like: &Region, parts: &[&[u8]], first_row: usize) -> Result<Self> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let params = params::Weights {
+            n_in: like.row_len() as u32,
+            row_bytes: like.row_bytes() as u32,
+            first_row: first_row as u32,
+            n_rows: (bytes / like.row_bytes()) as u32,
+            x_stride: stride(like.row_len()) as u32 / 4,
+            ..Default::default()
+        };
+        Ok(Self { block: upload(device, parts)?, params })
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.params.n_rows as usize
+    }
 }
 
 impl Matrix {
@@ -41,26 +60,23 @@ impl Matrix {
         let row_bytes = weight.row_bytes();
         let most = rows_in_a_chunk(&gpu.device, row_bytes)?;
         // Built while the model loads, not in its first step.
-        for op in [Op::Matvec(weight.dtype(), 1), Op::Matmul(weight.dtype())] {
-            gpu.kernels.get(&gpu.device, op)?;
+        for op in [Op::matvec(weight.dtype(), 1), Op::matmul(weight.dtype())] {
+            gpu.kernels.get(&gpu.device, &op)?;
         }
         weight.will_need();
         let chunks = weight
             .bytes()
             .chunks(most * row_bytes)
             .enumerate()
-            .map(|(i, bytes)| {
-                let block = upload(&gpu.device, &[bytes])?;
-                Ok(Chunk { block, first_row: i * most, rows: bytes.len() / row_bytes })
-            })
+            .map(|(i, bytes)| Chunk::upload(&gpu.device, weight, &[bytes], i * most))
             .collect::<Result<_>>()?;
         let bias = bias.map(|bias| gpu.vector(bias)).transpose()?;
-        Ok(Self { dtype: weight.dtype(), n_in: weight.row_len(), row_bytes, chunks, bias })
+        Ok(Self { dtype: weight.dtype(), n_in: weight.row_len(), chunks, bias })
     }
 
     /// Elements of an output row.
     pub(super) fn n_out(&self) -> usize {
-        self.chunks.last().map_or(0, |chunk| chunk.first_row + chunk.rows)
+        self.chunks.iter().map(Chunk::rows).sum()
     }
 
     pub(super) fn embed(
@@ -73,18 +89,11 @@ impl Matrix {
         out.width = self.n_in;
         for chunk in &self.chunks {
             let (table, base) = stream.table(tokens.iter().map(|token| token.0))?;
-            let params = [
-                self.n_in as u32,
-                self.row_bytes as u32,
-                chunk.first_row as u32,
-                chunk.rows as u32,
-                tokens.len() as u32,
-                base,
-                out.stride(),
-                scale.to_bits(),
-            ];
+            let rows = tokens.len() as u32;
+            let params =
+                params::Weights { rows, token_base: base, out_stride: out.stride(), scale, ..chunk.params };
             let groups = [self.n_in.div_ceil(1024), tokens.len(), 1];
-            stream.dispatch(Op::Embed(self.dtype), &[&chunk.block, &table, &out.block], &params, groups)?;
+            stream.dispatch(Op::embed(self.dtype), &[&chunk.block, &table, &out.block], params, groups)?;
         }
         Ok(())
     }
@@ -98,30 +107,21 @@ impl Matrix {
         rows: usize,
         (out, out_stride): (&Block, u32),
     ) -> Result<()> {
-        let bias = self.bias.as_ref().unwrap_or(&gpu.nothing);
+        let bias = self.bias.as_ref().unwrap_or(&gpu.unread);
         for chunk in &self.chunks {
-            let params = [
-                self.n_in as u32,
-                self.row_bytes as u32,
-                chunk.first_row as u32,
-                chunk.rows as u32,
-                stride(self.n_in) as u32 / 4,
-                out_stride,
-                0,
-                rows as u32,
-                self.bias.is_some().into(),
-            ];
+            let has_bias = self.bias.is_some().into();
+            let params = params::Weights { out_stride, rows: rows as u32, has_bias, ..chunk.params };
             let operands = [&chunk.block, &x.block, bias, out];
-            if rows <= FEW {
+            if rows <= MATVEC_ROWS {
                 let together = rows.next_power_of_two();
-                let op = Op::Matvec(self.dtype, together as u32);
-                let [across, down] = plane(chunk.rows.div_ceil(OUTPUTS as usize));
-                stream.dispatch(op, &operands, &params, [across, down, rows.div_ceil(together)])?;
+                let op = Op::matvec(self.dtype, together as u32);
+                let [across, down] = grid(chunk.rows().div_ceil(OUTPUTS as usize));
+                stream.dispatch(op, &operands, params, [across, down, rows.div_ceil(together)])?;
             } else {
                 let tiles = |n: usize| n.div_ceil(TILE as usize);
-                let groups = [tiles(rows), tiles(chunk.rows), 1];
-                stream.dispatch(Op::Matmul(self.dtype), &operands, &params, groups)?;
-                stream.weigh(rows * chunk.rows * self.n_in)?;
+                let groups = [tiles(rows), tiles(chunk.rows()), 1];
+                stream.dispatch(Op::matmul(self.dtype), &operands, params, groups)?;
+                stream.weigh(rows * chunk.rows() * self.n_in)?;
             }
         }
         Ok(())
@@ -133,15 +133,15 @@ pub(super) fn expect_whole_groups(weight: &Region) -> Result<()> {
     if weight.row_len().is_multiple_of(16) { Ok(()) } else { weight.expect_plain() }
 }
 
-/// Two directions that together have room for `n` workgroups.
-pub(super) fn plane(n: usize) -> [usize; 2] {
+/// A grid of at least `n` workgroups, as one direction has a limit.
+pub(super) fn grid(n: usize) -> [usize; 2] {
     const WIDEST: usize = 32768;
     [n.min(WIDEST), n.div_ceil(WIDEST)]
 }
 
 /// Rows that fit one binding.
 pub(super) fn rows_in_a_chunk(device: &Device, row_bytes: usize) -> Result<usize> {
-    let rows = (device.chunk.saturating_sub(SPARE) as usize).checked_div(row_bytes).unwrap_or(0);
+    let rows = (device.chunk.saturating_sub(PADDING) as usize).checked_div(row_bytes).unwrap_or(0);
     if rows > 0 {
         return Ok(rows);
     }
@@ -157,12 +157,12 @@ pub(super) fn rows_in_a_chunk(device: &Device, row_bytes: usize) -> Result<usize
 }
 
 /// Bytes on the device, one part behind the other. They stream: no more than a piece is held twice.
-pub(super) fn upload(device: &Device, parts: &[&[u8]]) -> Result<Block> {
+fn upload(device: &Device, parts: &[&[u8]]) -> Result<Block> {
     let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
-    let block = device.block("weights", len + SPARE, storage())?;
+    let block = device.block("weights", len + PADDING, storage())?;
     let mut at = 0u64;
     let mut held: Vec<u8> = Vec::new();
-    for piece in parts.iter().flat_map(|part| part.chunks(PIECE)) {
+    for piece in parts.iter().flat_map(|part| part.chunks(STAGED_BYTES)) {
         // What is written begins and ends at multiples of four.
         let mut piece = piece;
         if !held.is_empty() {

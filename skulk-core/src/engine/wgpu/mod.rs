@@ -10,6 +10,7 @@ mod device;
 mod experts;
 mod kernels;
 mod matrix;
+mod params;
 mod stream;
 mod vram;
 
@@ -21,26 +22,27 @@ pub(crate) use device::Limits;
 use self::attention::Cache;
 use self::device::{Block, Device};
 use self::experts::{DeviceRoutes, Stack};
-use self::kernels::{Kernels, Op, SLICE};
+use self::kernels::{Elementwise, Kernels, Op, SLICE};
 use self::matrix::Matrix;
-use self::stream::{Room, Stream, storage};
+use self::stream::{Scratch, Stream, storage};
 use crate::arch::{Activation, ExpertsSpec, RopeLayout};
 use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopLogits};
 use crate::engine::top::Top;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
+use crate::math;
 use crate::weights::Region;
 
 /// The largest list of logits that the device makes; longer ones are made on the host.
-const LONGEST: usize = 64;
+const MAX_TOP: usize = 64;
 
 /// A GPU.
 pub(crate) struct Gpu {
     device: Arc<Device>,
     kernels: Arc<Kernels>,
-    /// In place of what an operation does not have to read, and to write.
-    nothing: Block,
-    spare: Block,
+    /// Bound in place of operands that an operation neither reads nor writes.
+    unread: Block,
+    unwritten: Block,
 }
 
 impl Gpu {
@@ -48,14 +50,28 @@ impl Gpu {
     pub(crate) fn open(adapter: &Adapter, limits: Limits) -> Result<Self> {
         let device = Arc::new(Device::open(adapter, limits)?);
         let kernels = Arc::new(Kernels::new(&device));
-        let nothing = || device.block("nothing", 16, storage());
-        Ok(Self { nothing: nothing()?, spare: nothing()?, device, kernels })
+        let unused = || device.block("unused operands", 16, storage());
+        Ok(Self { unread: unused()?, unwritten: unused()?, device, kernels })
+    }
+
+    /// The software adapter, which every machine can have: on Debian mesa-vulkan-drivers and libvulkan1.
+    #[cfg(test)]
+    pub(crate) fn software(limits: Limits) -> Self {
+        let adapter = Adapter::all().into_iter().find(Adapter::is_software);
+        Self::open(&adapter.expect("no software adapter: install Mesa's Vulkan drivers"), limits).unwrap()
     }
 
     /// Loses the device, as a driver's fault does.
     #[cfg(test)]
     pub(crate) fn destroy(&self) {
         self.device.device.destroy();
+    }
+
+    /// Bytes that buffers take on the device, as its backend counts them.
+    #[cfg(test)]
+    pub(crate) fn allocated(&self) -> u64 {
+        self.device.device.poll(wgpu::PollType::Poll).unwrap();
+        self.device.device.generate_allocator_report().unwrap().total_allocated_bytes
     }
 
     /// How often work was sent to the device so far.
@@ -71,20 +87,19 @@ impl Gpu {
         })?;
         self.device.block(what, len as u64, storage())
     }
+}
 
-    /// An operation that has a thread for each element.
-    fn elementwise(
-        &self,
-        stream: &mut Stream,
-        op: Op,
-        operands: &[&Block],
-        [rows, width]: [usize; 2],
-        params: &[u32],
-    ) -> Result<()> {
-        let mut all = [rows as u32, width as u32, 0, 0, 0];
-        all[2..2 + params.len()].copy_from_slice(params);
-        stream.dispatch(op, operands, &all, [width.div_ceil(64), rows, 1])
-    }
+/// `x = what(x, y)`, element by element; `x` and `y` come with their strides.
+fn elementwise(
+    stream: &mut Stream,
+    what: Elementwise,
+    (y, y_stride): (&Block, u32),
+    (x, x_stride): (&Block, u32),
+    [rows, width]: [usize; 2],
+    cap: f32,
+) -> Result<()> {
+    let params = params::Elementwise { width: width as u32, y_stride, x_stride, cap };
+    stream.dispatch(Op::elementwise(what), &[y, x], params, [width.div_ceil(64), rows, 1])
 }
 
 /// Floats from one row to the next.
@@ -101,6 +116,24 @@ pub(crate) struct Buffer {
 impl Buffer {
     fn stride(&self) -> u32 {
         stride(self.width) as u32
+    }
+
+    fn strided(&self) -> (&Block, u32) {
+        (&self.block, self.stride())
+    }
+
+    /// The RMS norm of the first rows, written to `out` or added to it.
+    fn norm(
+        &self,
+        stream: &mut Stream,
+        (weight, eps): (&Block, f32),
+        rows: usize,
+        out: &Buffer,
+        add: bool,
+    ) -> Result<()> {
+        let (width, x_stride, out_stride) = (self.width as u32, self.stride(), out.stride());
+        let params = params::Norm { width, x_stride, out_stride, eps };
+        stream.dispatch(Op::norm(add), &[&self.block, weight, &out.block], params, [rows, 1, 1])
     }
 }
 
@@ -132,6 +165,10 @@ impl Backend for Gpu {
 
     fn submit(&self, stream: &mut Stream) -> Result<()> {
         stream.send()
+    }
+
+    fn discard(&self, stream: &mut Stream) {
+        stream.discard();
     }
 
     fn cache(&self, spec: &CacheSpec) -> Result<Cache> {
@@ -176,8 +213,10 @@ impl Backend for Gpu {
     fn gather(&self, stream: &mut Stream, x: &Buffer, from: &[usize], out: &mut Buffer) -> Result<()> {
         out.width = x.width;
         let (table, base) = stream.table(from.iter().map(|&row| row as u32))?;
-        let params = [x.stride(), out.stride(), base];
-        self.elementwise(stream, Op::Gather, &[&x.block, &table, &out.block], [from.len(), x.width], &params)
+        let (x_stride, out_stride) = (x.stride(), out.stride());
+        let params = params::Gather { width: x.width as u32, x_stride, out_stride, base };
+        let groups = [x.width.div_ceil(64), from.len(), 1];
+        stream.dispatch(Op::gather(), &[&x.block, &table, &out.block], params, groups)
     }
 
     fn embed(
@@ -201,8 +240,7 @@ impl Backend for Gpu {
         out: &mut Buffer,
     ) -> Result<()> {
         out.width = x.width;
-        let params = [rows as u32, x.width as u32, x.stride(), out.stride(), eps.to_bits()];
-        stream.dispatch(Op::RmsNorm, &[&x.block, weight, &out.block], &params, [rows, 1, 1])
+        x.norm(stream, (weight, eps), rows, out, false)
     }
 
     fn add_norm(
@@ -210,17 +248,15 @@ impl Backend for Gpu {
         stream: &mut Stream,
         x: &mut Buffer,
         y: &Buffer,
-        (weight, eps): (&Block, f32),
+        norm: (&Block, f32),
         rows: usize,
         _room: &mut Buffer,
     ) -> Result<()> {
-        let params = [rows as u32, x.width as u32, y.stride(), x.stride(), eps.to_bits()];
-        stream.dispatch(Op::AddNorm, &[&y.block, weight, &x.block], &params, [rows, 1, 1])
+        y.norm(stream, norm, rows, x, true)
     }
 
     fn add(&self, stream: &mut Stream, x: &mut Buffer, y: &Buffer, rows: usize) -> Result<()> {
-        let params = [y.stride(), x.stride()];
-        self.elementwise(stream, Op::Add, &[&y.block, &x.block], [rows, x.width], &params)
+        elementwise(stream, Elementwise::Add, y.strided(), x.strided(), [rows, x.width], 0.0)
     }
 
     fn linear(
@@ -232,7 +268,7 @@ impl Backend for Gpu {
     ) -> Result<()> {
         products.iter_mut().try_for_each(|(matrix, out)| {
             out.width = matrix.n_out();
-            matrix.multiply(self, stream, x, rows, (&out.block, out.stride()))
+            matrix.multiply(self, stream, x, rows, out.strided())
         })
     }
 
@@ -246,13 +282,13 @@ impl Backend for Gpu {
     ) -> Result<()> {
         let TopLogits { k, ids, logits } = out;
         let (n, stride) = (op.n_vocab, stride(op.n_vocab));
-        let all = stream.room(Room::Logits, rows * stride)?;
+        let all = stream.scratch(Scratch::Logits, rows * stride)?;
         op.matrix.multiply(self, stream, x, rows, (&all, stride as u32))?;
         if let Some(cap) = op.softcap {
-            let params = [stride as u32, cap.to_bits()];
-            self.elementwise(stream, Op::Softcap, &[&all], [rows, n], &params)?;
+            let y = (&self.unread, 0);
+            elementwise(stream, Elementwise::Softcap, y, (&all, stride as u32), [rows, n], cap)?;
         }
-        if k > LONGEST {
+        if k > MAX_TOP {
             let mut host = vec![0.0; rows * stride];
             stream.read(&[(&all, rows * stride)], |_, i, word| host[i] = f32::from_bits(word))?;
             let mut top = Top::default();
@@ -265,14 +301,15 @@ impl Backend for Gpu {
             return Ok(());
         }
         let slices = n.div_ceil(SLICE as usize);
-        let sliced = [Room::SliceValues, Room::SliceIds].map(|room| stream.room(room, rows * slices * k));
-        let largest = [Room::TopValues, Room::TopIds].map(|room| stream.room(room, rows * k));
-        let ([slice_values, slice_ids], [values, found]) = (both(sliced)?, both(largest)?);
-        let params = [n as u32, stride as u32, k as u32, slices as u32];
-        let operands = [&*all, &self.nothing, &slice_values, &slice_ids];
-        stream.dispatch(Op::Top { stage: 0 }, &operands, &params, [slices, rows, 1])?;
+        let mut scratch = |which, lists| stream.scratch(which, rows * lists * k);
+        let (slice_values, slice_ids) =
+            (scratch(Scratch::SliceValues, slices)?, scratch(Scratch::SliceIds, slices)?);
+        let (values, found) = (scratch(Scratch::TopValues, 1)?, scratch(Scratch::TopIds, 1)?);
+        let params = params::Top { n: n as u32, stride: stride as u32, k: k as u32, n_slices: slices as u32 };
+        let operands = [&*all, &self.unread, &slice_values, &slice_ids];
+        stream.dispatch(Op::top(0), &operands, params, [slices, rows, 1])?;
         let operands = [&*slice_values, &slice_ids, &values, &found];
-        stream.dispatch(Op::Top { stage: 1 }, &operands, &params, [1, rows, 1])?;
+        stream.dispatch(Op::top(1), &operands, params, [1, rows, 1])?;
         stream.read(&[(&values, rows * k), (&found, rows * k)], |part, i, word| match part {
             0 => logits[i] = f32::from_bits(word),
             _ => ids[i] = TokenId(word),
@@ -287,9 +324,7 @@ impl Backend for Gpu {
         up: &Buffer,
         rows: usize,
     ) -> Result<()> {
-        let params = [up.stride(), gate.stride()];
-        let op = Op::Gated(number_of(activation));
-        self.elementwise(stream, op, &[&up.block, &gate.block], [rows, gate.width], &params)
+        elementwise(stream, activation.into(), up.strided(), gate.strided(), [rows, gate.width], 0.0)
     }
 
     fn route(
@@ -326,8 +361,8 @@ impl Backend for Gpu {
     }
 
     fn softcap(&self, stream: &mut Stream, x: &mut Buffer, cap: f32, rows: usize) -> Result<()> {
-        let params = [x.stride(), cap.to_bits()];
-        self.elementwise(stream, Op::Softcap, &[&x.block], [rows, x.width], &params)
+        let y = (&self.unread, 0);
+        elementwise(stream, Elementwise::Softcap, y, x.strided(), [rows, x.width], cap)
     }
 
     fn angles(
@@ -341,8 +376,8 @@ impl Backend for Gpu {
         out.width = 2 * frequencies.len();
         let angles = positions.iter().flat_map(|&position| {
             let angle = move |frequency: &f32| position as f32 * frequency;
-            let cosines = frequencies.iter().map(move |f| angle(f).cos());
-            cosines.chain(frequencies.iter().map(move |f| angle(f).sin()))
+            let cosines = frequencies.iter().map(move |f| math::sin_cos(angle(f)).1);
+            cosines.chain(frequencies.iter().map(move |f| math::sin_cos(angle(f)).0))
         });
         stream.write(&out.block, angles, out.width)
     }
@@ -355,20 +390,17 @@ impl Backend for Gpu {
         rows: usize,
         x: &mut Buffer,
     ) -> Result<()> {
-        let kind = Op::NormRope { norm: op.norm.is_some(), pairs: matches!(op.layout, RopeLayout::Pairs) };
-        let (weight, eps) = op.norm.unwrap_or((&self.nothing, 0.0));
-        let heads = x.width / op.head_dim;
-        let half = angles.width / 2;
-        let params = [
-            rows as u32,
-            heads as u32,
-            op.head_dim as u32,
-            half as u32,
-            angles.stride(),
-            x.stride(),
-            eps.to_bits(),
-        ];
-        stream.dispatch(kind, &[&angles.block, weight, &x.block], &params, [heads, rows, 1])
+        let kind = Op::norm_rope(op.norm.is_some(), op.layout == RopeLayout::Pairs);
+        let (weight, eps) = op.norm.unwrap_or((&self.unread, 0.0));
+        let params = params::NormRope {
+            head_dim: op.head_dim as u32,
+            half: angles.width as u32 / 2,
+            angles_stride: angles.stride(),
+            x_stride: x.stride(),
+            eps,
+        };
+        let groups = [x.width / op.head_dim, rows, 1];
+        stream.dispatch(kind, &[&angles.block, weight, &x.block], params, groups)
     }
 
     fn attend(
@@ -381,20 +413,6 @@ impl Backend for Gpu {
     ) -> Result<()> {
         cache.attend(self, stream, op, qkv, out)
     }
-}
-
-/// Its number in the shader.
-fn number_of(activation: Activation) -> u32 {
-    match activation {
-        Activation::Silu => 0,
-        Activation::GeluTanh => 1,
-        Activation::Gelu => 2,
-    }
-}
-
-/// Both results, or the first error.
-fn both<T>([a, b]: [Result<T>; 2]) -> Result<[T; 2]> {
-    Ok([a?, b?])
 }
 
 #[cfg(test)]

@@ -8,19 +8,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::device::{Block, Device};
-use super::kernels::{Kernels, OPERANDS, Op, PARAMS};
+use super::kernels::{Kernels, Key, OPERANDS, Op, PARAMS};
+use super::params::Params;
 use super::stride;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Multiplications after which recorded work is sent, so that cancelling never waits for much, and no
 /// system takes the device for hung.
-const MUCH: u64 = 25_000_000_000;
+const MAX_WORK: u64 = 25_000_000_000;
 
 /// Dispatches in one submission, at most.
-const MOST: u64 = 4096;
+const MAX_DISPATCHES: u64 = 4096;
 
 /// Words that operations may take from the host in one submission, to begin with.
-const TABLES: u64 = 4096;
+const TABLE_WORDS: u64 = 4096;
 
 /// See [`Backend::Stream`](crate::engine::backend::Backend::Stream).
 pub(crate) struct Stream {
@@ -37,19 +38,19 @@ pub(crate) struct Stream {
     /// What is being written.
     bytes: Vec<u8>,
     tables_block: Arc<Block>,
-    groups: HashMap<(Op, [u64; OPERANDS]), wgpu::BindGroup>,
-    /// What is read comes through here.
-    landing: Option<Block>,
+    groups: HashMap<(Key, [u64; OPERANDS]), wgpu::BindGroup>,
+    /// What is read back comes through here.
+    readback: Option<Block>,
     /// Multiplications recorded.
     work: u64,
     before: Option<wgpu::SubmissionIndex>,
-    /// Each as large as was needed so far.
-    rooms: HashMap<Room, Arc<Block>>,
+    /// Each as large as any operation needed so far.
+    scratch: HashMap<Scratch, Arc<Block>>,
 }
 
-/// What a buffer is for that operations need beside their operands.
+/// A buffer that operations need beside their operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Room {
+pub(super) enum Scratch {
     /// Partial results of attention.
     Partials,
     Logits,
@@ -75,7 +76,7 @@ struct Recording {
 impl Stream {
     pub(super) fn new(device: &Arc<Device>, kernels: &Arc<Kernels>) -> Result<Self> {
         let step = PARAMS.next_multiple_of(device.limits.min_uniform_buffer_offset_alignment.into());
-        let most = MOST.min(device.largest / step);
+        let most = MAX_DISPATCHES.min(device.largest / step);
         let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
         let params_block = device.block("parameters", most * step, usage)?;
         let params_group = device.device.create_bind_group(&wgpu::BindGroupDescriptor {
@@ -91,7 +92,7 @@ impl Stream {
             }],
         });
         Ok(Self {
-            tables_block: Arc::new(device.block("tables", 4 * TABLES, storage())?),
+            tables_block: Arc::new(device.block("tables", 4 * TABLE_WORDS, storage())?),
             device: Arc::clone(device),
             kernels: Arc::clone(kernels),
             recording: None,
@@ -102,19 +103,19 @@ impl Stream {
             tables: Vec::new(),
             bytes: Vec::new(),
             groups: HashMap::new(),
-            landing: None,
+            readback: None,
             work: 0,
             before: None,
-            rooms: HashMap::new(),
+            scratch: HashMap::new(),
         })
     }
 
     /// Records a dispatch. The same buffer must not be both read and written.
-    pub(super) fn dispatch(
+    pub(super) fn dispatch<P: Params>(
         &mut self,
-        op: Op,
+        op: Op<P>,
         operands: &[&Block],
-        params: &[u32],
+        params: P,
         groups: [usize; 3],
     ) -> Result<()> {
         if groups.contains(&0) {
@@ -124,19 +125,22 @@ impl Stream {
         if groups.iter().any(|&n| n > limit) {
             return Err(Error::new(
                 ErrorKind::EngineFailed,
-                format!("{op:?} needs {groups:?} workgroups, but the device runs {limit} in each direction"),
+                format!(
+                    "{:?} needs {groups:?} workgroups, but the device runs {limit} in each direction",
+                    op.key.name
+                ),
             )
             .with_hint("use a smaller prefill chunk"));
         }
-        self.make_room()?;
-        let kernel = self.kernels.get(&self.device, op)?;
-        if self.groups.len() > MOST as usize {
+        self.flush_if_full()?;
+        let kernel = self.kernels.get(&self.device, &op)?;
+        if self.groups.len() > MAX_DISPATCHES as usize {
             // Of sequences that were in a batch once.
             self.groups.clear();
         }
         let mut key = [0; OPERANDS];
         key.iter_mut().zip(operands).for_each(|(key, block)| *key = block.id);
-        let group = self.groups.entry((op, key)).or_insert_with(|| {
+        let group = self.groups.entry((op.key, key)).or_insert_with(|| {
             let entries: Vec<_> = operands
                 .iter()
                 .enumerate()
@@ -152,7 +156,7 @@ impl Stream {
             })
         });
         let offset = self.params.len() as u32;
-        self.params.extend(params.iter().flat_map(|word| word.to_le_bytes()));
+        params.write(&mut self.params);
         self.params.resize(offset as usize + self.step as usize, 0);
         let device = &self.device.device;
         let Recording { pass, .. } = self.recording.get_or_insert_with(|| {
@@ -171,11 +175,11 @@ impl Stream {
     /// Notes how many multiplications the last dispatches have, and sends them when there are many.
     pub(super) fn weigh(&mut self, multiplications: usize) -> Result<()> {
         self.work = self.work.saturating_add(multiplications as u64);
-        if self.work > MUCH { self.send() } else { Ok(()) }
+        if self.work > MAX_WORK { self.send() } else { Ok(()) }
     }
 
     /// Sends what is recorded when there is no room for another dispatch's parameters.
-    fn make_room(&mut self) -> Result<()> {
+    fn flush_if_full(&mut self) -> Result<()> {
         let needed = self.params.len() as u64 + self.step;
         if needed > self.params_block.buffer.size() { self.send() } else { Ok(()) }
     }
@@ -184,7 +188,7 @@ impl Stream {
     /// index.
     pub(super) fn table(&mut self, words: impl ExactSizeIterator<Item = u32>) -> Result<(Arc<Block>, u32)> {
         // The dispatch that takes them must not send them away.
-        self.make_room()?;
+        self.flush_if_full()?;
         let len = (self.tables.len() + 4 * words.len()) as u64;
         if len > self.tables_block.buffer.size() {
             self.send()?;
@@ -200,17 +204,18 @@ impl Stream {
     }
 
     /// A buffer of at least this many words.
-    pub(super) fn room(&mut self, room: Room, words: usize) -> Result<Arc<Block>> {
+    pub(super) fn scratch(&mut self, which: Scratch, words: usize) -> Result<Arc<Block>> {
         let bytes = (words as u64).saturating_mul(4);
-        if let Some(block) = self.rooms.get(&room).filter(|block| block.buffer.size() >= bytes) {
+        if let Some(block) = self.scratch.get(&which).filter(|block| block.buffer.size() >= bytes) {
             return Ok(Arc::clone(block));
         }
-        if self.rooms.remove(&room).is_some() {
-            // They would keep the smaller one.
-            self.groups.clear();
+        if self.scratch.contains_key(&which) {
+            // What is recorded may use the smaller one.
+            self.send()?;
+            self.scratch.remove(&which);
         }
         let block = Arc::new(self.device.block("intermediate results", bytes, storage())?);
-        self.rooms.insert(room, Arc::clone(&block));
+        self.scratch.insert(which, Arc::clone(&block));
         Ok(block)
     }
 
@@ -246,8 +251,8 @@ impl Stream {
         if total == 0 {
             return self.send();
         }
-        let landing = match self.landing.take().filter(|landing| landing.buffer.size() >= total) {
-            Some(landing) => landing,
+        let readback = match self.readback.take().filter(|readback| readback.buffer.size() >= total) {
+            Some(readback) => readback,
             None => {
                 let usage = wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::MAP_READ;
                 self.device.block("results", total, usage)?
@@ -257,14 +262,14 @@ impl Stream {
         let mut at = 0;
         for (block, words) in parts {
             let len = *words as u64 * 4;
-            encoder.copy_buffer_to_buffer(&block.buffer, 0, &landing.buffer, at, len);
+            encoder.copy_buffer_to_buffer(&block.buffer, 0, &readback.buffer, at, len);
             at += len;
         }
         let submission = self.submit(encoder);
-        landing.buffer.slice(..total).map_async(wgpu::MapMode::Read, |_| ());
+        readback.buffer.slice(..total).map_async(wgpu::MapMode::Read, |_| ());
         self.device.wait(submission)?;
         {
-            let view = landing.buffer.slice(..total).get_mapped_range().map_err(|e| {
+            let view = readback.buffer.slice(..total).get_mapped_range().map_err(|e| {
                 let message = format!("the device's results cannot be read: {e}");
                 Error::new(ErrorKind::EngineFailed, message)
                     .with_hint("load the model again, with a new engine")
@@ -276,8 +281,8 @@ impl Stream {
                 }
             }
         }
-        landing.buffer.unmap();
-        self.landing = Some(landing);
+        readback.buffer.unmap();
+        self.readback = Some(readback);
         self.device.check()
     }
 
@@ -292,6 +297,14 @@ impl Stream {
         }
         self.before = Some(self.submit(encoder));
         self.device.check()
+    }
+
+    /// Forgets what is recorded and was not sent.
+    pub(super) fn discard(&mut self) {
+        self.recording = None;
+        self.params.clear();
+        self.tables.clear();
+        self.work = 0;
     }
 
     /// An encoder behind everything recorded.

@@ -1,6 +1,14 @@
-//! How much memory has a GPU? wgpu does not say; drivers do.
+//! How much memory has a GPU? wgpu does not say; drivers do, through their library or the system's files.
 
-use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long drivers may take for their answers.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+const AMD: u32 = 0x1002;
+const NVIDIA: u32 = 0x10de;
 
 /// Bytes of a GPU's own memory, and how many are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,50 +17,89 @@ pub(super) struct Vram {
     pub(super) used: u64,
 }
 
-const AMD: u32 = 0x1002;
-const NVIDIA: u32 = 0x10de;
+/// A device, as PCI knows it.
+#[derive(Debug, Clone)]
+pub(super) struct PciDevice {
+    pub(super) vendor: u32,
+    /// Its address, as `0000:01:00.0`.
+    pub(super) address: String,
+}
 
-/// What the driver of the device at this PCI address says; `None` where there is none to ask.
-pub(super) fn vram(vendor: u32, pci_bus_id: &str) -> Option<Vram> {
-    match vendor {
-        AMD => amd(pci_bus_id),
-        NVIDIA => nvidia(pci_bus_id),
-        _ => None,
+/// What the drivers say of each device; `None` where there is none to ask, or where it does not answer.
+pub(super) fn vram(devices: Vec<PciDevice>) -> Vec<Option<Vram>> {
+    static ASKED: Question<Vec<Option<Vram>>> = Question(Mutex::new(None));
+    let n = devices.len();
+    let answers = ASKED.ask(PATIENCE, move || {
+        let nvidia = devices.iter().any(|device| device.vendor == NVIDIA).then(Nvidia::open).flatten();
+        let ask = |device: &PciDevice| match device.vendor {
+            AMD => amd(&device.address),
+            NVIDIA => nvidia.as_ref()?.vram(&device.address),
+            _ => None,
+        };
+        devices.iter().map(ask).collect()
+    });
+    answers.unwrap_or_else(|| vec![None; n])
+}
+
+/// What is asked in a thread of its own, as a driver may never answer. While one question waits, no other
+/// is asked, so that no more than one thread is lost to it.
+struct Question<T>(Mutex<Option<Receiver<T>>>);
+
+impl<T: Send + 'static> Question<T> {
+    fn ask(&self, patience: Duration, question: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.as_ref().is_some_and(|before| before.try_recv().err() == Some(TryRecvError::Empty)) {
+            return None;
+        }
+        let (answer, answered) = mpsc::channel();
+        std::thread::Builder::new().spawn(move || answer.send(question())).ok()?;
+        let found = answered.recv_timeout(patience).ok();
+        *waiting = found.is_none().then_some(answered);
+        found
     }
 }
 
 /// Linux' driver has files for it.
-fn amd(pci_bus_id: &str) -> Option<Vram> {
-    let is_id =
-        !pci_bus_id.is_empty() && pci_bus_id.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, ':' | '.'));
+fn amd(address: &str) -> Option<Vram> {
+    let is_address =
+        !address.is_empty() && address.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, ':' | '.'));
     let read = |name: &str| {
-        let path = format!("/sys/bus/pci/devices/{pci_bus_id}/mem_info_vram_{name}");
+        let path = format!("/sys/bus/pci/devices/{address}/mem_info_vram_{name}");
         std::fs::read_to_string(path).ok()?.trim().parse().ok()
     };
-    is_id.then(|| Some(Vram { total: read("total")?, used: read("used")? })).flatten()
+    is_address.then(|| Some(Vram { total: read("total")?, used: read("used")? })).flatten()
 }
 
-/// NVIDIA's driver comes with a program for it.
-fn nvidia(pci_bus_id: &str) -> Option<Vram> {
-    let output = Command::new("nvidia-smi")
-        .args(["--query-gpu=pci.bus_id,memory.total,memory.used", "--format=csv,noheader,nounits"])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    parse(&String::from_utf8_lossy(&output.stdout), pci_bus_id)
+/// The library that comes with NVIDIA's driver.
+#[cfg(any(target_os = "linux", windows))]
+struct Nvidia(nvml_wrapper::Nvml);
+
+#[cfg(any(target_os = "linux", windows))]
+impl Nvidia {
+    fn open() -> Option<Self> {
+        nvml_wrapper::Nvml::init().ok().map(Self)
+    }
+
+    fn vram(&self, address: &str) -> Option<Vram> {
+        let memory = self.0.device_by_pci_bus_id(address).ok()?.memory_info().ok()?;
+        // What the driver keeps for itself cannot be had either.
+        Some(Vram { total: memory.total, used: memory.total.saturating_sub(memory.free) })
+    }
 }
 
-/// Lines of `00000000:01:00.0, 24564, 312`: address, MiB in all, MiB in use.
-fn parse(lines: &str, pci_bus_id: &str) -> Option<Vram> {
-    // The domain has four digits in one place and eight in the other.
-    let short = |id: &str| id.trim().to_ascii_lowercase().trim_start_matches('0').to_owned();
-    lines.lines().find_map(|line| {
-        let mut fields = line.split(',');
-        let id = fields.next().filter(|id| short(id) == short(pci_bus_id))?;
-        let mut mib = || fields.next()?.trim().parse::<u64>().ok()?.checked_mul(1 << 20);
-        (!id.is_empty()).then_some(Vram { total: mib()?, used: mib()? })
-    })
+/// There is none for other systems.
+#[cfg(not(any(target_os = "linux", windows)))]
+enum Nvidia {}
+
+#[cfg(not(any(target_os = "linux", windows)))]
+impl Nvidia {
+    fn open() -> Option<Self> {
+        None
+    }
+
+    fn vram(&self, _address: &str) -> Option<Vram> {
+        match *self {}
+    }
 }
 
 #[cfg(test)]
@@ -60,21 +107,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nvidia_s_lines_are_found_by_address() {
-        let lines = "00000000:01:00.0, 24564, 312\n00000000:C1:00.0, 81559, 0\n";
-        let found = |id| parse(lines, id).map(|it| (it.total >> 20, it.used >> 20));
-        assert_eq!(found("0000:01:00.0"), Some((24564, 312)));
-        assert_eq!(found("0000:c1:00.0"), Some((81559, 0)));
-        assert_eq!(found("0000:02:00.0"), None);
-        for broken in ["", "a", "0000:01:00.0", "0000:01:00.0, x, 1", "0000:01:00.0, 99999999999999999999, 1"]
-        {
-            assert_eq!(parse(broken, "0000:01:00.0"), None, "{broken}");
-        }
+    fn drivers_that_hang_are_not_waited_for() {
+        static ASKED: Question<u32> = Question(Mutex::new(None));
+        let short = Duration::from_millis(20);
+        assert_eq!(ASKED.ask(Duration::from_secs(60), || 1), Some(1));
+        let (wake, hanging) = mpsc::channel::<()>();
+        let asked = ASKED.ask(short, move || {
+            let _ = hanging.recv();
+            2
+        });
+        assert_eq!(asked, None);
+        assert_eq!(ASKED.ask(Duration::from_secs(60), || unreachable!("nobody is asked meanwhile")), None);
+        drop(wake);
+        // Its late answer is nobody's.
+        let again = std::iter::repeat_with(|| ASKED.ask(Duration::from_secs(60), || 3)).find_map(|it| it);
+        assert_eq!(again, Some(3));
     }
 
     #[test]
     fn addresses_are_no_paths() {
         assert_eq!(amd("../../../../etc"), None);
         assert_eq!(amd(""), None);
+    }
+
+    /// Whatever lies in `PATH`: nothing of it is run.
+    #[test]
+    #[cfg(unix)]
+    fn no_program_is_run() {
+        use std::os::unix::fs::PermissionsExt;
+        const ASKED: &str = "SKULK_TEST_ASKED";
+        if std::env::var_os(ASKED).is_some() {
+            vram(vec![PciDevice { vendor: NVIDIA, address: "0000:01:00.0".to_owned() }]);
+            crate::Cluster::local();
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("nvidia-smi");
+        std::fs::write(&program, "#!/bin/sh\n: > \"$0.was-run\"\n").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let asked = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "engine::wgpu::vram::tests::no_program_is_run"])
+            .env(ASKED, "")
+            .env("PATH", folder.path())
+            .output()
+            .unwrap();
+        assert!(asked.status.success() && String::from_utf8_lossy(&asked.stdout).contains("1 passed"));
+        assert!(!folder.path().join("nvidia-smi.was-run").exists());
     }
 }

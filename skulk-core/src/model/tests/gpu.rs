@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::bytes::ByteSize;
-use crate::engine::wgpu::{Adapter, Gpu, Limits};
+use crate::engine::wgpu::{Gpu, Limits};
 use crate::engine::{Engine, KvType, Precision};
 use crate::engines::cpu;
 use crate::error::ErrorKind;
@@ -13,10 +13,7 @@ use crate::ids::TokenId;
 use crate::model::{DecoderEngine, EngineOptions};
 
 fn software(limits: Limits) -> Arc<Gpu> {
-    let adapter = Adapter::all().into_iter().find(Adapter::is_software);
-    Arc::new(
-        Gpu::open(&adapter.expect("no software adapter: install Mesa's Vulkan drivers"), limits).unwrap(),
-    )
+    Arc::new(Gpu::software(limits))
 }
 
 fn wgpu_on(gpu: Arc<Gpu>, options: &EngineOptions) -> Arc<dyn Engine> {

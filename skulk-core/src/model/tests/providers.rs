@@ -21,22 +21,30 @@ use crate::weights::{Memory, open_checkpoint};
 type Provider<B> = Box<dyn ExpertProvider<B>>;
 
 fn resident<B: Backend>(spec: &ShardSpec) -> Provider<B> {
-    Box::new(ResidentExperts::new(&spec.layers, FfnWork::default()))
+    Box::new(ResidentExperts::new(&spec.layers, FfnWork::whole()))
 }
 
 fn on_cpu<B: Backend>(spec: &ShardSpec) -> Provider<B> {
     let cpu = Arc::new(cpu::Cpu::new(2, Precision::Fast).unwrap());
-    Box::new(CpuExperts::new(cpu, spec, Memory::Mapped, FfnWork::default()))
+    Box::new(CpuExperts::new(cpu, spec, Memory::Mapped, FfnWork::whole()))
 }
 
 fn device() -> cpu::Cpu {
     cpu::Cpu::new(2, Precision::Fast).unwrap()
 }
 
-/// A whole fixture with sequences 0 and 1 opened.
 fn shard<B: Backend>(
     name: &str,
     backend: B,
+    make: impl FnOnce(&ShardSpec) -> Provider<B>,
+) -> DecoderShard<B> {
+    shard_on(Arc::new(backend), name, make)
+}
+
+/// A whole fixture with sequences 0 and 1 opened.
+fn shard_on<B: Backend>(
+    backend: Arc<B>,
+    name: &str,
     make: impl FnOnce(&ShardSpec) -> Provider<B>,
 ) -> DecoderShard<B> {
     let folder = format!("{}/../tests/fixtures/models/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -46,7 +54,7 @@ fn shard<B: Backend>(
     let never = CancelToken::new();
     let cx = LoadCx::new(&never, &|| ());
     let experts = make(&spec);
-    let decoder = Decoder::load(Arc::new(backend), experts, spec, &*checkpoint, Memory::Mapped, &cx).unwrap();
+    let decoder = Decoder::load(backend, experts, spec, &*checkpoint, Memory::Mapped, &cx).unwrap();
     let shard = DecoderShard::new(decoder, Memory::Mapped);
     shard.open(SeqId(0)).unwrap();
     shard.open(SeqId(1)).unwrap();
@@ -218,5 +226,57 @@ fn cancelling_ends_the_step(provider: fn(&ShardSpec) -> Provider<cpu::Cpu>) {
             let again = forward(&shard, start, rows, &never).unwrap();
             assert!(again == expected[usize::from(start > 0)], "layer {layer}, from {start}");
         }
+    }
+}
+
+#[cfg(feature = "wgpu")]
+mod on_wgpu {
+    use super::*;
+    use crate::engine::wgpu::{Gpu, Limits};
+
+    /// Eight tokens of each sequence, as one batch.
+    fn batch(shard: &dyn Shard, cancel: &CancelToken) -> Result<()> {
+        let segments = [0, 1].map(|seq| Segment { seq: SeqId(seq), start: 0, rows: 8, logits: Logits::Last });
+        let batch = Batch { segments: &segments, input: Input::Tokens(&[TokenId(7); 16]) };
+        shard.forward(&batch, &mut Activations::new(), &StepCx::new(cancel))
+    }
+
+    /// What the device was not sent of a cancelled batch is never computed: it would write to the caches of
+    /// both sequences, over what later steps put there.
+    #[test]
+    fn a_cancelled_batch_writes_nothing_later() {
+        let (cancel, computed) = (Arc::new(Mutex::new(CancelToken::new())), Arc::default());
+        let slot = Arc::clone(&cancel);
+        let shard = shard("gemma3", Gpu::software(Limits::default()), |spec| {
+            Box::new(CancelIn { layer: 5, cancel: slot, computed, inner: resident(spec) })
+        });
+        let [undisturbed, disturbed] = [false, true].map(|disturbed| {
+            [0, 1].iter().for_each(|&seq| assert_eq!(shard.truncate(SeqId(seq), 0).unwrap(), 0));
+            if disturbed {
+                let step = CancelToken::new();
+                *cancel.lock().unwrap() = step.clone();
+                assert_eq!(batch(&shard, &step).unwrap_err().kind(), ErrorKind::Cancelled);
+            }
+            let steps = [(1, 0, 12), (0, 0, 12), (1, 12, 1), (0, 12, 1)];
+            let never = CancelToken::new();
+            steps.map(|(seq, start, rows)| forward_of(SeqId(seq), &shard, start, rows, &never).unwrap())
+        });
+        assert!(undisturbed == disturbed);
+    }
+
+    /// Others that were in a batch with it keep nothing of it.
+    #[test]
+    fn the_memory_of_a_closed_sequence_is_free() {
+        let gpu = Arc::new(Gpu::software(Limits::default()));
+        let shard = shard_on(Arc::clone(&gpu), "gemma3", resident);
+        let [first, second] = [(); 2].map(|()| {
+            shard.truncate(SeqId(0), 0).unwrap();
+            batch(&shard, &CancelToken::new()).unwrap();
+            shard.close(SeqId(1));
+            let taken = gpu.allocated();
+            shard.open(SeqId(1)).unwrap();
+            taken
+        });
+        assert_eq!(first, second);
     }
 }

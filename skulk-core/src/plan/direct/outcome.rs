@@ -219,6 +219,7 @@ pub(super) fn placement(
         stages,
         experts: expert_shards(problem, &best.owners, &replicas),
         budgets,
+        context_tokens: Some(problem.request.context_tokens),
         context_limit: report.context.tokens,
         card: Some(Arc::new(problem.card.clone())),
         instance: Instance::Direct { coordinator },

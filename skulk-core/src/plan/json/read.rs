@@ -136,6 +136,7 @@ fn direct(read: Direct, within: &Within) -> Result<Placement> {
     coverage::check_experts(&assigned.experts, assigned.n_layers)
         .map_err(|e| within.wrong("experts", e.message().to_owned()))?;
     assigned.budgets = read.budgets.into_iter().map(Budget::from).collect();
+    assigned.context_tokens = read.context_tokens.map(|tokens| tokens.0);
     let instance = Instance::Direct { coordinator: read.coordinator };
     Ok(assigned.placement(read.instance_id, read.context_token_limit, instance))
 }
@@ -148,6 +149,7 @@ struct Assigned {
     card: Option<Arc<ModelCard>>,
     experts: Vec<ExpertShard>,
     budgets: Vec<Budget>,
+    context_tokens: Option<u64>,
 }
 
 impl Assigned {
@@ -218,7 +220,15 @@ impl Assigned {
         }
         let (runners, ranks): (Vec<_>, Vec<_>) = by_rank.into_values().unzip();
         coverage::check_stages(&ranks, n_layers).map_err(|e| within.wrong(field, e.message().to_owned()))?;
-        Ok(Self { ranks, runners, n_layers, card, experts: Vec::new(), budgets: Vec::new() })
+        Ok(Self {
+            ranks,
+            runners,
+            n_layers,
+            card,
+            experts: Vec::new(),
+            budgets: Vec::new(),
+            context_tokens: None,
+        })
     }
 
     fn placement(self, id: Name, given: Option<Whole>, instance: Instance) -> Placement {
@@ -232,6 +242,7 @@ impl Assigned {
             stages: self.ranks,
             experts: self.experts,
             budgets: self.budgets,
+            context_tokens: self.context_tokens,
             context_limit: given.map(|limit| limit.0).or(trained.filter(|tokens| *tokens > 0)),
             card: self.card,
             instance,

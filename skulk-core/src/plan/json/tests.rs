@@ -88,6 +88,7 @@ fn samples() -> Vec<Placement> {
         sample.context_limit = Some(4096);
     }
     let direct = &mut samples[0];
+    direct.context_tokens = Some(2048);
     direct.experts.push(ExpertShard {
         node: NodeId::new("memory"),
         backend: Some("skulk-cpu".to_owned()),
@@ -222,6 +223,7 @@ fn what_is_missing_of_another_type_or_too_much_is_an_error() {
     let optional = [
         "resolvedBackend",
         "backend",
+        "contextTokens",
         "contextTokenLimit",
         "immediateException",
         "shouldTimeout",
@@ -262,7 +264,7 @@ fn what_is_missing_of_another_type_or_too_much_is_an_error() {
             if was.is_boolean() {
                 wrong.retain(|value| !value.is_boolean());
             }
-            if was.is_number() && !pointer.contains("budgets") && !pointer.contains("contextTokenLimit") {
+            if was.is_number() && !pointer.contains("budgets") && !pointer.contains("contextToken") {
                 wrong.extend([json!(65_537), json!(u64::MAX)]);
             }
             if was.is_number() && pointer.contains("ort") {

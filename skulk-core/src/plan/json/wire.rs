@@ -51,6 +51,7 @@ wire! {
         coordinator: NodeId;
         stages: Vec<PlacedShard>;
         experts: Vec<Experts>;
+        context_tokens: Option<Whole>;
         context_token_limit: Option<Whole>;
         budgets: Vec<BudgetOf>;
     }

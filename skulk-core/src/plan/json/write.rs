@@ -39,6 +39,7 @@ pub(super) fn instance(placement: &Placement) -> String {
                 coordinator,
                 stages: stages.collect(),
                 experts: placement.experts().iter().map(Experts::from).collect(),
+                context_tokens: placement.context_tokens().map(Whole),
                 context_token_limit,
                 budgets: placement.budgets().iter().map(BudgetOf::from).collect(),
             })

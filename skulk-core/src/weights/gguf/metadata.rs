@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::checkpoint::SPLIT_NO;
 use super::cursor::Cursor;
@@ -31,10 +32,11 @@ const NESTING_MAX: usize = 4;
 /// }
 /// # Ok::<(), skulk::Error>(())
 /// ```
+#[derive(Clone)]
 pub struct GgufMetadata {
     file: PathBuf,
-    bytes: HeaderBytes,
-    entries: Vec<Entry>,
+    bytes: Arc<HeaderBytes>,
+    entries: Arc<[Entry]>,
 }
 
 /// The header's bytes: mapped from a file, or copied from a caller's buffer.
@@ -172,7 +174,7 @@ fn skip_elements(cursor: &mut Cursor<'_>, element: ValueType, len: usize, depth:
 
 impl GgufMetadata {
     pub(super) fn new(file: &Path, bytes: HeaderBytes, entries: Vec<Entry>) -> Self {
-        Self { file: file.to_owned(), bytes, entries }
+        Self { file: file.to_owned(), bytes: Arc::new(bytes), entries: entries.into() }
     }
 
     /// Reads the key-values of the GGUF file at `path` alone: also of one whose tensors skulk cannot read. Of a
@@ -205,7 +207,7 @@ impl GgufMetadata {
     pub fn get(&self, key: &str) -> Option<GgufValue<'_>> {
         let at = self.entries.binary_search_by(|e| e.key.as_str().cmp(key)).ok()?;
         let entry = self.entries.get(at)?;
-        let bytes = match &self.bytes {
+        let bytes = match &*self.bytes {
             HeaderBytes::Mapped(map) => map,
             HeaderBytes::Copied(copy) => &copy[..],
         };

@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) use cache::Cache;
 
 use super::Cpu;
-use super::kernels::{Cell, Cells, Kernels, PARTITION, Partition, Room, Softmax};
+use super::kernels::{Cell, Cells, Kernels, PARTITION, Partition, PartitionScratch, Softmax};
 use super::pool::Pool;
 use crate::arch::AttentionSpec;
 use crate::engine::backend::Attend;
@@ -42,7 +42,7 @@ pub(super) struct Scratch {
 
 #[derive(Default)]
 struct Worker {
-    room: Room,
+    partition: PartitionScratch,
     running: Vec<Softmax>,
 }
 
@@ -53,8 +53,8 @@ impl Scratch {
             self.workers.resize_with(threads, Mutex::default);
         }
         for worker in &mut self.workers {
-            let Worker { room, running } = worker.get_mut().unwrap_or_else(PoisonError::into_inner);
-            room.reserve(pairs, head_dim);
+            let Worker { partition, running } = worker.get_mut().unwrap_or_else(PoisonError::into_inner);
+            partition.reserve(pairs, head_dim);
             running.clear();
             running.reserve(pairs);
         }
@@ -131,7 +131,7 @@ impl<'a> Job<'a> {
     }
 
     /// One key/value head, partition after partition.
-    fn run(&self, kv_head: usize, Worker { room, running }: &mut Worker, out: &mut Cell<'_>) {
+    fn run(&self, kv_head: usize, Worker { partition: scratch, running }: &mut Worker, out: &mut Cell<'_>) {
         let (dim, group) = (self.spec.head_dim, self.group());
         running.clear();
         running.resize(self.rows * group, Softmax::EMPTY);
@@ -139,10 +139,10 @@ impl<'a> Job<'a> {
             out.row(row).fill(0.0);
         }
         for partition in self.partitions() {
-            self.kernels.partition(&self.partition(kv_head, partition), room);
+            self.kernels.partition(&self.partition(kv_head, partition), scratch);
             for (pair, row) in running.iter_mut().enumerate() {
                 let values = &mut out.row(pair / group)[pair % group * dim..][..dim];
-                self.kernels.merge((row, values), room.result(pair));
+                self.kernels.merge((row, values), scratch.result(pair));
             }
         }
         for (pair, row) in running.iter().enumerate() {
@@ -193,12 +193,12 @@ impl<'a> Job<'a> {
         let cells = Cells::new(partials, pairs * part, [1, pairs * part], taken);
         let each = 2 * dim * self.seen().len().div_ceil(n);
         pool.run(kv_heads * n, TASK.div_ceil(each), &|tasks, worker| {
-            let room = &mut lock(workers, worker).room;
+            let scratch = &mut lock(workers, worker).partition;
             for task in tasks {
                 let Some(mut cell) = cells.take(task, 0) else { continue };
-                self.kernels.partition(&self.partition(task / n, partitions.start + task % n), room);
+                self.kernels.partition(&self.partition(task / n, partitions.start + task % n), scratch);
                 for (pair, to) in cell.row(0).chunks_exact_mut(part).enumerate() {
-                    let (softmax, values) = room.result(pair);
+                    let (softmax, values) = scratch.result(pair);
                     (to[0], to[1]) = (softmax.max, softmax.sum);
                     to[2..].copy_from_slice(values);
                 }

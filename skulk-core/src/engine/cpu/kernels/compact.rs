@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use super::product::Activations;
+use super::rounding::Activations;
 use super::simd::{BLOCK, LANES, Simd};
 
 /// Bytes of 16 lanes.
@@ -119,9 +119,9 @@ pub(super) unsafe fn compress<S: Simd>(
         let high = S::iadd(integers[1], S::isplat(8));
         // Bytes as signed ones.
         let bytes = S::isar(S::ishl(S::ior(low, S::ishl(high, 4)), 24), 24);
-        let mut room = [0i8; LANES];
-        S::store_i8(room.as_mut_ptr(), bytes);
-        for (k, four) in room.chunks_exact(4).enumerate() {
+        let mut packed = [0i8; LANES];
+        S::store_i8(packed.as_mut_ptr(), bytes);
+        for (k, four) in packed.chunks_exact(4).enumerate() {
             let to = at.add(VECTOR * (1 + j % 2 * 4 + k));
             std::ptr::copy_nonoverlapping(four.as_ptr().cast(), to, 4);
         }

@@ -141,9 +141,9 @@ pub(super) struct Dense {
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "valid for n elements")]
 unsafe fn rest<S: Simd, W: Factors>(p: *const W::Weight, n: usize) -> W::Weights<S> {
-    let mut room = [0u32; LANES];
-    std::ptr::copy_nonoverlapping(p.cast::<u8>(), room.as_mut_ptr().cast(), n * size_of::<W::Weight>());
-    W::load::<S>(room.as_ptr().cast())
+    let mut filled = [0u32; LANES];
+    std::ptr::copy_nonoverlapping(p.cast::<u8>(), filled.as_mut_ptr().cast(), n * size_of::<W::Weight>());
+    W::load::<S>(filled.as_ptr().cast())
 }
 
 /// Adds `n` elements of `A` weight rows by `B` activation rows to their running sums.

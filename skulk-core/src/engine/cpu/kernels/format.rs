@@ -14,6 +14,30 @@ pub(super) struct Scales<S: Simd> {
 /// Up to 96 bytes of each row of a tile, as columns.
 pub(super) type Raw<S> = [<S as Simd>::I; 24];
 
+/// How a storage type's blocks lie in packed tiles: all that products need to know of it there.
+pub(super) trait Layout: 'static {
+    /// Integers are signed bytes, not unsigned ones below 64.
+    const SIGNED: bool = false;
+    /// Every 16 elements have scales of their own.
+    const HALVES: bool = false;
+    /// Weights have a minimum.
+    const MIN: bool = false;
+}
+
+macro_rules! layouts {
+    ($($name:ident: $($key:ident)*;)*) => {$(
+        pub(super) struct $name;
+        impl Layout for $name { $(const $key: bool = true;)* }
+    )*};
+}
+layouts! {
+    Unsigned: ;
+    Signed: SIGNED;
+    WithMin: MIN;
+    InHalves: HALVES;
+    InHalvesWithMin: HALVES MIN;
+}
+
 /// A storage type of blocks.
 ///
 /// # Safety
@@ -26,12 +50,7 @@ pub(super) trait Format: 'static {
     const BLOCKS: usize;
     /// The integer that means zero.
     const ZERO: i32 = 0;
-    /// Integers are signed bytes, not unsigned ones below 64.
-    const SIGNED: bool = false;
-    /// Every 16 elements have scales of their own.
-    const HALVES: bool = false;
-    /// Weights have a minimum.
-    const MIN: bool = false;
+    type Layout: Layout;
 
     /// Blocks that share bytes, and are read together.
     const TOGETHER: usize = 1;
@@ -144,7 +163,7 @@ unsafe fn five_bits<S: Simd>(raw: &Raw<S>) -> [S::I; 8] {
 
 macro_rules! format {
     (
-        $(#[$doc:meta])* $name:ident: $bytes:literal bytes, $blocks:literal blocks
+        $(#[$doc:meta])* $name:ident: $bytes:literal bytes, $blocks:literal blocks, $layout:ty
         $(, $key:ident = $value:expr)*;
         read<$S:ident>($rows:ident, $at:ident, $group:ident) $read:block
         columns($raw:ident, $j:ident) $columns:block
@@ -157,6 +176,7 @@ macro_rules! format {
         impl Format for $name {
             const BYTES: usize = $bytes;
             const BLOCKS: usize = $blocks;
+            type Layout = $layout;
             $(format! { @ $key = $value })*
 
             #[inline(always)]
@@ -168,15 +188,12 @@ macro_rules! format {
         }
     };
     (@ zero = $value:expr) => { const ZERO: i32 = $value; };
-    (@ signed = $value:expr) => { const SIGNED: bool = $value; };
-    (@ halves = $value:expr) => { const HALVES: bool = $value; };
-    (@ min = $value:expr) => { const MIN: bool = $value; };
     (@ together = $value:expr) => { const TOGETHER: usize = $value; };
 }
 
 format! {
     /// f16 scale; 16 bytes of nibbles, low ones first.
-    Q4_0: 18 bytes, 1 blocks, zero = 8;
+    Q4_0: 18 bytes, 1 blocks, Unsigned, zero = 8;
     read<S>(rows, at, _group) { raw!(S, rows, at + 2) }
     columns(raw, _j) { nibbles::<S>(raw) }
     scales(out) { out.scale[0] = halves::<S>(rows, at); }
@@ -184,7 +201,7 @@ format! {
 
 format! {
     /// f16 scale and minimum; nibbles as in [`Q4_0`].
-    Q4_1: 20 bytes, 1 blocks, min = true;
+    Q4_1: 20 bytes, 1 blocks, WithMin;
     read<S>(rows, at, _group) { raw!(S, rows, at + 4) }
     columns(raw, _j) { nibbles::<S>(raw) }
     scales(out) { (out.scale[0], out.min[0]) = half_pairs::<S>(S::gather(rows, at)); }
@@ -192,7 +209,7 @@ format! {
 
 format! {
     /// f16 scale; 32 fifth bits; nibbles as in [`Q4_0`].
-    Q5_0: 22 bytes, 1 blocks, zero = 16;
+    Q5_0: 22 bytes, 1 blocks, Unsigned, zero = 16;
     read<S>(rows, at, _group) {
         let mut raw = raw!(S, rows, at + 6);
         raw[4] = S::gather(rows, at + 2);
@@ -204,7 +221,7 @@ format! {
 
 format! {
     /// f16 scale and minimum; 32 fifth bits; nibbles as in [`Q4_0`].
-    Q5_1: 24 bytes, 1 blocks, min = true;
+    Q5_1: 24 bytes, 1 blocks, WithMin;
     read<S>(rows, at, _group) {
         let mut raw = raw!(S, rows, at + 8);
         raw[4] = S::gather(rows, at + 4);
@@ -216,7 +233,7 @@ format! {
 
 format! {
     /// f16 scale; 32 signed bytes.
-    Q8_0: 34 bytes, 1 blocks, signed = true;
+    Q8_0: 34 bytes, 1 blocks, Signed;
     read<S>(rows, at, _group) { raw!(S, rows, at + 2, at + 18) }
     columns(raw, _j) { eight!(|k| raw[k]) }
     scales(out) { out.scale[0] = halves::<S>(rows, at); }
@@ -224,7 +241,7 @@ format! {
 
 format! {
     /// f32 scale; 256 signed bytes; sums of each 16.
-    Q8K: 292 bytes, 8 blocks, signed = true;
+    Q8K: 292 bytes, 8 blocks, Signed;
     read<S>(rows, at, group) { raw!(S, rows, at + 4 + 32 * group, at + 20 + 32 * group) }
     columns(raw, _j) { eight!(|k| raw[k]) }
     scales(out) {
@@ -235,7 +252,7 @@ format! {
 
 format! {
     /// Sixteen 4-bit scales with 4-bit minima; 2-bit integers; f16 scale of scales and of minima.
-    Q2K: 84 bytes, 8 blocks, halves = true, min = true, together = 4;
+    Q2K: 84 bytes, 8 blocks, InHalvesWithMin, together = 4;
     read<S>(rows, at, group) { raw!(S, rows, at + 16 + 32 * group, at + 32 + 32 * group) }
     columns(raw, j) { eight!(|k| bits::<S>(raw[k], j % 4 * 2, 3)) }
     scales(out) {
@@ -253,7 +270,7 @@ format! {
 
 format! {
     /// 32 bytes of third bits; 2-bit integers; sixteen 6-bit scales; f16 scale of scales.
-    Q3K: 110 bytes, 8 blocks, zero = 4, halves = true, together = 4;
+    Q3K: 110 bytes, 8 blocks, InHalves, zero = 4, together = 4;
     read<S>(rows, at, group) {
         raw!(S, rows, at + 32 + 32 * group, at + 48 + 32 * group, at, at + 16)
     }
@@ -303,7 +320,7 @@ unsafe fn six_bits<S: Simd>(rows: &Rows, at: usize, out: &mut Scales<S>) {
 
 format! {
     /// f16 scales of scales and minima; eight of each in 6 bits; nibbles, 32 low ones then 32 high ones.
-    Q4K: 144 bytes, 8 blocks, min = true, together = 2;
+    Q4K: 144 bytes, 8 blocks, WithMin, together = 2;
     read<S>(rows, at, group) { raw!(S, rows, at + 16 + 32 * group, at + 32 + 32 * group) }
     columns(raw, j) { eight!(|k| bits::<S>(raw[k], j % 2 * 4, 15)) }
     scales(out) { six_bits::<S>(rows, at, out); }
@@ -311,7 +328,7 @@ format! {
 
 format! {
     /// As [`Q4K`], with 32 bytes of fifth bits, one of each for each block.
-    Q5K: 176 bytes, 8 blocks, min = true, together = 2;
+    Q5K: 176 bytes, 8 blocks, WithMin, together = 2;
     read<S>(rows, at, group) {
         raw!(S, rows, at + 48 + 32 * group, at + 64 + 32 * group, at + 16, at + 32)
     }
@@ -339,7 +356,7 @@ unsafe fn sixteen_bytes<S: Simd>(rows: &Rows, at: usize, out: &mut Scales<S>) {
 
 format! {
     /// 128 bytes of nibbles, 64 of pairs of upper bits, sixteen scales; interleaved by 128 elements.
-    Q6K: 210 bytes, 8 blocks, zero = 32, halves = true, together = 4;
+    Q6K: 210 bytes, 8 blocks, InHalves, zero = 32, together = 4;
     read<S>(rows, at, group) {
         let (low, high) = (at + 64 * group, at + 128 + 32 * group);
         raw!(S, rows, low, low + 16, low + 32, low + 48, high, high + 16)
@@ -356,7 +373,7 @@ format! {
 
 format! {
     /// LARQL's: the same parts as [`Q6K`], but all in the order of the elements.
-    Q6Linear: 210 bytes, 8 blocks, zero = 32, halves = true;
+    Q6Linear: 210 bytes, 8 blocks, InHalves, zero = 32;
     read<S>(rows, at, group) {
         let mut raw = raw!(S, rows, at + 16 * group);
         raw[4] = S::gather(rows, at + 128 + 8 * group);

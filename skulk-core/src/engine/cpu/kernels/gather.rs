@@ -4,7 +4,8 @@
 use std::sync::PoisonError;
 
 use super::Matrix;
-use super::linear::{Addresses, Products, grow};
+use super::linear::{Products, SharedWork};
+use super::scratch::grow;
 use super::simd::LANES;
 
 /// Rows that are put together.
@@ -20,30 +21,31 @@ impl<'a> Products<'a> {
         // Kilobytes of weights that are worth a thread.
         let least = (32usize << 10).div_ceil(LANES * row_bytes);
         for (row, (ids, out)) in ids.chunks_exact(stride).zip(out.chunks_exact_mut(stride)).enumerate() {
-            let work = Addresses(self.work(matrix, row..row + 1, LANES));
-            let (all, kernels) = (&self.room.seen, self.kernels);
+            // SAFETY: the row and the matrix stay where they are until this returns.
+            let work = unsafe { SharedWork::new(self.work(matrix, row..row + 1, LANES)) };
+            let (all, kernels) = (&self.scratch.largest, self.kernels);
             self.pool.rows(out, LANES, least, |tile, out, thread| {
-                let Addresses(work) = &work;
-                let mut seen = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
+                let mut own = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
                 let ids = &ids[tile * LANES..][..LANES];
                 ids.iter().for_each(|id| kernels.prefetch(matrix.row(*id as usize)));
-                for (to, id) in seen.gathered.chunks_exact_mut(row_bytes).zip(ids) {
+                for (to, id) in own.gathered.chunks_exact_mut(row_bytes).zip(ids) {
                     to.copy_from_slice(matrix.row(*id as usize));
                 }
                 // SAFETY: sixteen whole rows have just been put there, and there is room for their products.
                 unsafe {
-                    work.gathered(seen.gathered.as_ptr()).writing_to(out.as_mut_ptr(), 0).one_tile();
+                    let work = work.get().gathered(own.gathered.as_ptr()).writing_to(out.as_mut_ptr(), 0);
+                    work.tiles(0..1, std::ptr::null_mut());
                 }
             });
         }
     }
 
-    /// Room for each thread to put rows together in.
+    /// Makes room for each thread to put rows together in.
     fn prepare_gathering(&mut self, bytes: usize) {
-        let room = &mut *self.room;
-        room.seen.resize_with(self.pool.threads().max(room.seen.len()), Default::default);
-        for seen in &mut room.seen {
-            grow(&mut seen.get_mut().unwrap_or_else(PoisonError::into_inner).gathered, bytes);
+        let all = &mut self.scratch.largest;
+        all.resize_with(self.pool.threads().max(all.len()), Default::default);
+        for own in all {
+            grow(&mut own.get_mut().unwrap_or_else(PoisonError::into_inner).gathered, bytes);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::simd::LANES;
 use super::{Floats, Kernels, Quantised, Screen, product};
+use crate::cancel::CancelToken;
 use crate::engine::cpu::pool::Pool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Region;
@@ -30,7 +31,7 @@ impl Matrix {
     /// A matrix whose shape has been checked; a bias has as many elements as the matrix has rows.
     pub(crate) fn new(kernels: &Kernels, weight: Region, bias: Option<Vec<f32>>) -> Result<Self> {
         let row_bytes = weight.row_bytes();
-        let dense = |bf16| (kernels.dense)(weight.dtype(), bf16);
+        let dense = |bf16| kernels.floats(weight.dtype(), bf16);
         let dense = || Some(Kernel::Dense([dense(false)?, dense(true)?]));
         let of = |exact| (kernels.quantised)(weight.dtype(), exact);
         let quantised = || Some(Kernel::Quantised([of(false)?, of(true)?]));
@@ -47,9 +48,9 @@ impl Matrix {
     }
 
     /// Makes a [`Screen`] where one would save time; returns its bytes.
-    pub(crate) fn screen(&mut self, kernels: &Kernels, pool: &Pool) -> Result<u64> {
+    pub(crate) fn screen(&mut self, kernels: &Kernels, pool: &Pool, cancel: &CancelToken) -> Result<u64> {
         if self.bias.is_none() && !self.weight.is_padded() && Screen::pays(&self.weight) {
-            self.screen = Screen::new(kernels, pool, self)?.map(Box::new);
+            self.screen = Screen::new(kernels, pool, self, cancel)?.map(Box::new);
         }
         Ok(self.screen.as_ref().map_or(0, |screen| screen.bytes()))
     }

@@ -28,26 +28,29 @@ mod product;
 mod rounding;
 mod rows;
 mod scalar;
+mod scratch;
 mod screen;
 mod simd;
 #[cfg(test)]
 mod tests;
+mod top;
 
 use std::ops::Range;
 
 use dense::{BF16, Dense, F16, F32, Pairs};
-use format::Format;
-use product::Product;
+use format::{Format, Layout};
+use product::{Gemm, Product};
 #[cfg(test)]
 use simd::{BLOCK, LANES};
 
 pub(crate) use attention::{PARTITION, Softmax, WIDTH};
 pub(crate) use cells::{Cell, Cells};
 pub(crate) use gather::TILE;
-pub(crate) use linear::{ProductRoom, Products};
+pub(crate) use linear::Products;
 pub(crate) use matrix::Matrix;
 pub(crate) use nearest::{GROUP, Group, Hit, Tiles, WIDEST};
-pub(crate) use partition::{BEHIND, Partition, Room, Stored};
+pub(crate) use partition::{BEHIND, Partition, PartitionScratch, Stored};
+pub(crate) use scratch::ProductScratch;
 pub(crate) use screen::Screen;
 
 use crate::arch::{Activation, RopeLayout};
@@ -55,8 +58,9 @@ use crate::weights::DType;
 
 /// A norm's weights and epsilon.
 type Norm<'a> = (&'a [f32], f32);
-type One = unsafe fn(&Product, Range<usize>);
-type Many = unsafe fn(&Product, Range<usize>, *mut i32);
+type Gemv = unsafe fn(&Product, Range<usize>);
+type Multiply = unsafe fn(&Dense, Range<usize>);
+type Round = unsafe fn(*const f32, usize, rounding::Activations);
 type Compress = unsafe fn(&[f32], usize, &mut [f32], *mut u8) -> bool;
 type Rotate = unsafe fn(&mut [f32], Option<Norm<'_>>, RopeLayout, &[f32], &[f32]);
 
@@ -66,8 +70,10 @@ pub(crate) struct Kernels {
     pub(crate) name: &'static str,
     available: fn() -> bool,
     quantised: fn(DType, bool) -> Option<Quantised>,
-    dense: fn(DType, bool) -> Option<Floats>,
-    round: [unsafe fn(*const f32, usize, rounding::Rounded); 2],
+    dense: fn(DType) -> Option<Multiply>,
+    /// Of bfloat16 numbers by activations that are such, too.
+    pairs: Multiply,
+    round: [Round; 2],
     round_bf16: unsafe fn(&[f32], &mut [u32]),
     /// Words that a row of so many elements takes.
     bf16_words: fn(usize) -> usize,
@@ -90,46 +96,53 @@ pub(crate) struct Kernels {
 /// The kernels of one storage type.
 #[derive(Clone, Copy)]
 struct Quantised {
-    one: One,
-    many: Many,
-    packed_len: fn(usize) -> usize,
+    gemv: Gemv,
+    gemm: Gemm,
 }
 
 /// The kernel of a type of single floats.
 #[derive(Clone, Copy)]
 struct Floats {
-    multiply: unsafe fn(&Dense, Range<usize>),
+    multiply: Multiply,
     /// It takes activations in bfloat16.
     bf16: bool,
 }
 
+/// Compiles kernels for an instruction set. One that extends another names it, and what it has of its own.
 macro_rules! instruction_set {
-    ($name:ident, $simd:ty, $available:expr $(, #[$feature:meta])?) => {
+    ($name:ident, $simd:ty, $available:expr $(, #[$feature:meta])? $(; $like:ident but $($field:ident: $value:expr),*)?) => {
         mod $name {
             #![allow(unsafe_op_in_unsafe_fn, reason = "thin shells around kernels, which state their contracts")]
+            #![allow(dead_code, reason = "sets that extend another need only some of them")]
             use super::*;
             use simd::Simd;
 
             type S = $simd;
 
             $(#[$feature])?
-            unsafe fn one<F: Format, const EXACT: bool>(product: &Product, tiles: Range<usize>) {
-                product::one::<S, F, EXACT>(product, tiles);
+            unsafe fn gemv<F: Format, const EXACT: bool>(product: &Product, tiles: Range<usize>) {
+                product::gemv::<S, F, EXACT>(product, tiles);
             }
             $(#[$feature])?
-            unsafe fn many<F: Format, const EXACT: bool>(
+            unsafe fn pack_tile<F: Format>(product: &Product, tile: usize, to: *mut i32) {
+                product::pack::<S, F>(product, tile, to);
+            }
+            $(#[$feature])?
+            unsafe fn multiply_packed<L: Layout, const EXACT: bool, const N: usize>(
                 product: &Product,
-                tiles: Range<usize>,
-                packed: *mut i32,
+                tile: usize,
+                packed: *const i32,
+                row: usize,
+                shift: i32,
             ) {
-                product::many::<S, F, EXACT, { S::ROWS }, { S::FEW }>(product, tiles, packed);
+                product::multiply::<S, L, EXACT, N>(product, tile, packed, row, shift);
             }
             $(#[$feature])?
             unsafe fn multiply<W: dense::Factors>(product: &Dense, tiles: Range<usize>) {
                 dense::multiply::<S, W>(product, tiles);
             }
             $(#[$feature])?
-            unsafe fn round<const EXACT: bool>(x: *const f32, blocks: usize, to: rounding::Rounded) {
+            unsafe fn round<const EXACT: bool>(x: *const f32, blocks: usize, to: rounding::Activations) {
                 rounding::round::<S, EXACT>(x, blocks, to);
             }
             $(#[$feature])?
@@ -189,7 +202,7 @@ macro_rules! instruction_set {
             }
             $(#[$feature])?
             unsafe fn pass(work: &nearest::Pass, tiles: Range<usize>, found: &mut Vec<Hit>) {
-                nearest::pass::<S, { S::ROWS }, { S::FEW }>(work, tiles, found);
+                nearest::pass::<S, { S::ROWS }, { S::TAIL }>(work, tiles, found);
             }
             $(#[$feature])?
             unsafe fn dot<E: nearest::Element>(a: *const u8, b: &[f32]) -> f32 {
@@ -204,39 +217,54 @@ macro_rules! instruction_set {
 
             attention::instantiate!(S $(, #[$feature])?);
 
-            fn of<F: Format>(exact: bool) -> Quantised {
-                let (one, many): (One, Many) =
-                    if exact { (one::<F, true>, many::<F, true>) } else { (one::<F, false>, many::<F, false>) };
-                Quantised { one, many, packed_len: product::packed_len::<F> }
+            fn of<F: Format, const EXACT: bool>() -> Quantised {
+                let multiply: [(usize, unsafe fn(&Product, usize, *const i32, usize, i32)); 3] = [
+                    (S::ROWS, multiply_packed::<F::Layout, EXACT, { S::ROWS }>),
+                    (S::TAIL, multiply_packed::<F::Layout, EXACT, { S::TAIL }>),
+                    (1, multiply_packed::<F::Layout, EXACT, 1>),
+                ];
+                let shift = product::shift::<S, F>();
+                let packed_len = product::packed_len::<F::Layout>;
+                Quantised {
+                    gemv: gemv::<F, EXACT>,
+                    gemm: Gemm { pack: pack_tile::<F>, multiply, shift, packed_len },
+                }
             }
 
             fn quantised(dtype: DType, exact: bool) -> Option<Quantised> {
+                macro_rules! either {
+                    ($f:ident) => {
+                        if exact { of::<format::$f, true>() } else { of::<format::$f, false>() }
+                    };
+                }
                 Some(match dtype {
-                    DType::Q4_0 => of::<format::Q4_0>(exact),
-                    DType::Q4_1 => of::<format::Q4_1>(exact),
-                    DType::Q5_0 => of::<format::Q5_0>(exact),
-                    DType::Q5_1 => of::<format::Q5_1>(exact),
-                    DType::Q8_0 => of::<format::Q8_0>(exact),
-                    DType::Q2_K => of::<format::Q2K>(exact),
-                    DType::Q3_K => of::<format::Q3K>(exact),
-                    DType::Q4_K => of::<format::Q4K>(exact),
-                    DType::Q5_K => of::<format::Q5K>(exact),
-                    DType::Q6_K => of::<format::Q6K>(exact),
-                    DType::Q6_K_Linear => of::<format::Q6Linear>(exact),
-                    DType::Q8_K => of::<format::Q8K>(exact),
+                    DType::Q4_0 => either!(Q4_0),
+                    DType::Q4_1 => either!(Q4_1),
+                    DType::Q5_0 => either!(Q5_0),
+                    DType::Q5_1 => either!(Q5_1),
+                    DType::Q8_0 => either!(Q8_0),
+                    DType::Q2_K => either!(Q2K),
+                    DType::Q3_K => either!(Q3K),
+                    DType::Q4_K => either!(Q4K),
+                    DType::Q5_K => either!(Q5K),
+                    DType::Q6_K => either!(Q6K),
+                    DType::Q6_K_Linear => either!(Q6Linear),
+                    DType::Q8_K => either!(Q8K),
                     DType::F32 | DType::F16 | DType::BF16 => return None,
                 })
             }
 
-            fn dense(dtype: DType, bf16: bool) -> Option<Floats> {
-                let (multiply, bf16): (unsafe fn(&Dense, Range<usize>), _) = match dtype {
-                    DType::F32 => (multiply::<F32>, false),
-                    DType::F16 => (multiply::<F16>, false),
-                    DType::BF16 if bf16 => (multiply::<Pairs>, true),
-                    DType::BF16 => (multiply::<BF16>, false),
+            fn dense(dtype: DType) -> Option<Multiply> {
+                Some(match dtype {
+                    DType::F32 => multiply::<F32>,
+                    DType::F16 => multiply::<F16>,
+                    DType::BF16 => multiply::<BF16>,
                     _ => return None,
-                };
-                Some(Floats { multiply, bf16 })
+                })
+            }
+
+            fn bf16_words(n: usize) -> usize {
+                rounding::bf16_words::<S>(n)
             }
 
             #[cfg(test)]
@@ -250,34 +278,54 @@ macro_rules! instruction_set {
                 tests::operations::<S>(input)
             }
 
-            pub(super) static KERNELS: Kernels = Kernels {
-                name: stringify!($name),
-                available: $available,
-                quantised,
-                dense,
-                round: [round::<false>, round::<true>],
-                round_bf16,
-                bf16_words: rounding::bf16_words::<S>,
-                rms_norm,
-                add_norm,
-                add,
-                add_scaled,
-                softcap,
-                gated,
-                norm_rope,
-                attention: ATTENTION,
-                compress,
-                coarse,
-                nearest: nearest::Functions {
-                    round: round_row,
-                    pack,
-                    pass,
-                    dot: [dot::<nearest::F32>, dot::<nearest::F16>, dot::<nearest::BF16>],
-                },
-                prefetch,
-                #[cfg(test)]
-                tested: tests::Tested { exp, operations },
+            const NEAREST: nearest::Functions = nearest::Functions {
+                round: round_row,
+                pack,
+                pass,
+                dot: [dot::<nearest::F32>, dot::<nearest::F16>, dot::<nearest::BF16>],
             };
+            #[cfg(test)]
+            const TESTED: tests::Tested = tests::Tested { exp, operations };
+
+            pub(super) const SET: Kernels =
+                instruction_set!(@set $name, $available $(, $like, $($field: $value),*)?);
+            pub(super) static KERNELS: Kernels = SET;
+        }
+    };
+    (@set $name:ident, $available:expr) => {
+        Kernels {
+            name: stringify!($name),
+            available: $available,
+            quantised,
+            dense,
+            pairs: multiply::<Pairs>,
+            round: [round::<false>, round::<true>],
+            round_bf16,
+            bf16_words,
+            rms_norm,
+            add_norm,
+            add,
+            add_scaled,
+            softcap,
+            gated,
+            norm_rope,
+            attention: ATTENTION,
+            compress,
+            coarse,
+            nearest: NEAREST,
+            prefetch,
+            #[cfg(test)]
+            tested: TESTED,
+        }
+    };
+    (@set $name:ident, $available:expr, $like:ident, $($field:ident: $value:expr),*) => {
+        Kernels {
+            name: stringify!($name),
+            available: $available,
+            $($field: $value,)*
+            #[cfg(test)]
+            tested: TESTED,
+            ..super::$like::SET
         }
     };
 }
@@ -288,7 +336,8 @@ instruction_set!(
     avx512_bf16,
     crate::engine::cpu::kernels::avx512::Avx512<true>,
     || (avx512_vnni::KERNELS.available)() && is_x86_feature_detected!("avx512bf16"),
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma,f16c")];
+    avx512_vnni but pairs: multiply::<Pairs>, round_bf16: round_bf16, bf16_words: bf16_words
 );
 #[cfg(target_arch = "x86_64")]
 instruction_set!(
@@ -310,7 +359,8 @@ instruction_set!(
     avx2_vnni,
     crate::engine::cpu::kernels::avx2::Avx2<true>,
     || (avx2_fma::KERNELS.available)() && is_x86_feature_detected!("avxvnni"),
-    #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+    #[target_feature(enable = "avx2,fma,f16c,avxvnni")];
+    avx2_fma but quantised: quantised, coarse: coarse, nearest: NEAREST
 );
 #[cfg(target_arch = "x86_64")]
 instruction_set!(
@@ -326,14 +376,16 @@ instruction_set!(
     neon_i8mm,
     crate::engine::cpu::kernels::neon::Neon<true, true>,
     || (neon_dot::KERNELS.available)() && std::arch::is_aarch64_feature_detected!("i8mm"),
-    #[target_feature(enable = "neon,dotprod,i8mm")]
+    #[target_feature(enable = "neon,dotprod,i8mm")];
+    neon_dot but quantised: quantised, nearest: NEAREST
 );
 #[cfg(target_arch = "aarch64")]
 instruction_set!(
     neon_dot,
     crate::engine::cpu::kernels::neon::Neon<true, false>,
     || std::arch::is_aarch64_feature_detected!("neon") && std::arch::is_aarch64_feature_detected!("dotprod"),
-    #[target_feature(enable = "neon,dotprod")]
+    #[target_feature(enable = "neon,dotprod")];
+    neon_mul but quantised: quantised, coarse: coarse, nearest: NEAREST
 );
 #[cfg(target_arch = "aarch64")]
 instruction_set!(
@@ -371,6 +423,13 @@ impl Kernels {
     /// Those of every instruction set that this machine has, best first.
     pub(crate) fn all() -> impl Iterator<Item = &'static Kernels> {
         COMPILED.iter().copied().filter(|kernels| (kernels.available)())
+    }
+
+    /// The kernel of a type of single floats, with activations in bfloat16 where that is wanted and there is one.
+    fn floats(&self, dtype: DType, bf16: bool) -> Option<Floats> {
+        let multiply = (self.dense)(dtype)?;
+        let bf16 = bf16 && dtype == DType::BF16;
+        Some(Floats { multiply: if bf16 { self.pairs } else { multiply }, bf16 })
     }
 
     /// `y = x / sqrt(mean(x²) + eps) · weight`.

@@ -184,7 +184,7 @@ const fn tile_words(blocks: usize) -> usize {
 /// The addresses are valid and the machine has `S`'s instructions.
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
-pub(super) unsafe fn pass<S: Simd, const N: usize, const FEW: usize>(
+pub(super) unsafe fn pass<S: Simd, const N: usize, const TAIL: usize>(
     work: &Pass,
     tiles: Range<usize>,
     found: &mut Vec<Hit>,
@@ -194,9 +194,9 @@ pub(super) unsafe fn pass<S: Simd, const N: usize, const FEW: usize>(
         multiply::<S, N>(work, tiles.clone(), query, found);
         query += N;
     }
-    while query + FEW <= work.queries {
-        multiply::<S, FEW>(work, tiles.clone(), query, found);
-        query += FEW;
+    while query + TAIL <= work.queries {
+        multiply::<S, TAIL>(work, tiles.clone(), query, found);
+        query += TAIL;
     }
     while query < work.queries {
         multiply::<S, 1>(work, tiles.clone(), query, found);
@@ -450,15 +450,15 @@ impl Kernels {
         unsafe { (self.nearest.pass)(&pass, tiles, found) }
     }
 
-    /// The product of a stored row with a query, in f32 and one order; `room` has as many numbers as the query.
-    pub(crate) fn product(&self, dtype: DType, stored: &[u8], room: &mut [f32], query: &[f32]) -> f32 {
+    /// The product of a stored row with a query, in f32 and one order; `scratch` has as many numbers as the query.
+    pub(crate) fn product(&self, dtype: DType, stored: &[u8], scratch: &mut [f32], query: &[f32]) -> f32 {
         let (dot, bytes) = match dtype {
             DType::F32 => (self.nearest.dot[0], F32::BYTES),
             DType::F16 => (self.nearest.dot[1], F16::BYTES),
             DType::BF16 => (self.nearest.dot[2], BF16::BYTES),
             _ => {
-                quant::dequantise(dtype, stored, room);
-                return self.dot(room, query);
+                quant::dequantise(dtype, stored, scratch);
+                return self.dot(scratch, query);
             }
         };
         assert!(stored.len() >= query.len() * bytes);

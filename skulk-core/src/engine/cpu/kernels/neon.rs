@@ -200,7 +200,7 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
     /// As many as leave room for a column among 32 registers, and for what products need besides:
     /// partial ones, or sixteen bytes of every row.
     const ROWS: usize = if DOT && !MATRIX { 6 } else { 4 };
-    const FEW: usize = if MATRIX { 2 } else { 4 };
+    const TAIL: usize = if MATRIX { 2 } else { 4 };
 
     #[inline(always)]
     unsafe fn zero() -> F {
@@ -216,9 +216,9 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
     }
     #[inline(always)]
     unsafe fn load_part(p: *const f32, n: usize) -> F {
-        let mut room = [0.0; LANES];
-        std::ptr::copy_nonoverlapping(p, room.as_mut_ptr(), n.min(LANES));
-        Self::load(room.as_ptr())
+        let mut lanes = [0.0; LANES];
+        std::ptr::copy_nonoverlapping(p, lanes.as_mut_ptr(), n.min(LANES));
+        Self::load(lanes.as_ptr())
     }
     #[inline(always)]
     unsafe fn load_f16(p: *const u16) -> F {
@@ -238,9 +238,9 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
     }
     #[inline(always)]
     unsafe fn store_part(p: *mut f32, n: usize, x: F) {
-        let mut room = [0.0; LANES];
-        Self::store(room.as_mut_ptr(), x);
-        std::ptr::copy_nonoverlapping(room.as_ptr(), p, n.min(LANES));
+        let mut lanes = [0.0; LANES];
+        Self::store(lanes.as_mut_ptr(), x);
+        std::ptr::copy_nonoverlapping(lanes.as_ptr(), p, n.min(LANES));
     }
     #[inline(always)]
     unsafe fn store_f16(p: *mut u16, x: F) {
@@ -332,11 +332,11 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
     }
     #[inline(always)]
     unsafe fn gather(rows: &Rows, offset: usize) -> I {
-        let mut room = [0; LANES];
-        for (i, lane) in room.iter_mut().enumerate() {
-            *lane = rows.row(i).add(offset).cast::<i32>().read_unaligned();
+        let mut lanes = [0; LANES];
+        for (i, to) in lanes.iter_mut().enumerate() {
+            *to = rows.row(i).add(offset).cast::<i32>().read_unaligned();
         }
-        Self::iload(room.as_ptr())
+        Self::iload(lanes.as_ptr())
     }
     #[inline(always)]
     unsafe fn iadd(a: I, b: I) -> I {

@@ -92,7 +92,7 @@ impl Partition<'_> {
 
 /// Working memory of one task, and its result.
 #[derive(Default)]
-pub(crate) struct Room {
+pub(crate) struct PartitionScratch {
     scores: Vec<[f32; PARTITION]>,
     values: Vec<f32>,
     parts: Vec<Softmax>,
@@ -100,7 +100,7 @@ pub(crate) struct Room {
     head_dim: usize,
 }
 
-impl Room {
+impl PartitionScratch {
     /// Makes room for so many pairs.
     pub(crate) fn reserve(&mut self, pairs: usize, head_dim: usize) {
         let columns = head_dim.next_multiple_of(LANES);
@@ -158,7 +158,7 @@ impl Matrix {
 
 impl Kernels {
     /// Scores, weights and weighted values of the partition, for the pairs `row · heads + head`.
-    pub(crate) fn partition(&self, part: &Partition<'_>, room: &mut Room) {
+    pub(crate) fn partition(&self, part: &Partition<'_>, scratch: &mut PartitionScratch) {
         let (dim, pairs) = (part.head_dim, part.rows * part.heads);
         if pairs == 0 || dim == 0 {
             return;
@@ -166,29 +166,34 @@ impl Kernels {
         let n = PARTITION * dim + BEHIND;
         assert!(part.keys.len() >= n && part.values.len() >= n, "a partition's keys and values");
         assert!(part.q.len() >= part.query(pairs - 1) + dim, "all queries");
-        room.prepare(pairs, dim);
+        scratch.prepare(pairs, dim);
 
         for first in (0..PARTITION).step_by(WIDTH) {
-            self.score(part, room, first, part.keys.matrix(first * dim, WIDTH));
+            // SAFETY: lengths have been checked, and there is room for all pairs.
+            unsafe { self.score(part, scratch, first, part.keys.matrix(first * dim, WIDTH)) };
         }
         for pair in 0..pairs {
             let seen = part.seen(pair / part.heads);
-            room.parts[pair] = Softmax::EMPTY;
+            scratch.parts[pair] = Softmax::EMPTY;
             if !seen.is_empty() {
-                let scores = &mut room.scores[pair];
+                let scores = &mut scratch.scores[pair];
                 // SAFETY: the machine has the instructions.
-                room.parts[pair] =
+                scratch.parts[pair] =
                     unsafe { (self.attention.softmax)(scores, seen, part.scale, part.softcap) };
             }
         }
         for column in (0..dim).step_by(WIDTH) {
             let group = part.values.matrix(column * PARTITION, WIDTH.min(dim - column));
-            self.weigh(part, room, column, group);
+            // SAFETY: as above.
+            unsafe { self.weigh(part, scratch, column, group) };
         }
     }
 
     /// The products of queries with the block of keys from position `first` on.
-    fn score(&self, part: &Partition<'_>, room: &mut Room, first: usize, keys: Matrix) {
+    ///
+    /// # Safety
+    /// The scratch memory is prepared for all pairs, and `keys` is that block of the partition's.
+    unsafe fn score(&self, part: &Partition<'_>, scratch: &mut PartitionScratch, first: usize, keys: Matrix) {
         let (dim, pairs) = (part.head_dim, part.rows * part.heads);
         let within = |seen: Range<usize>| {
             seen.start.clamp(first, first + WIDTH) - first..seen.end.clamp(first, first + WIDTH) - first
@@ -200,7 +205,7 @@ impl Kernels {
         for from in (0..dim).step_by(depth) {
             let steps = depth.min(dim - from);
             // SAFETY: keys have a row for each element of the head.
-            let keys = unsafe { self.rows_of(keys, from..from + steps, part, &mut room.panel) };
+            let keys = unsafe { self.rows_of(keys, from..from + steps, part, &mut scratch.panel) };
             for pairs in tiles(pairs) {
                 let seen = within(part.seen_by(pairs.clone()));
                 if seen.is_empty() {
@@ -208,7 +213,7 @@ impl Kernels {
                 }
                 let pair = |i: usize| (pairs.start + i).min(pairs.end - 1);
                 let a = std::array::from_fn(|i| part.q[part.query(pair(i)) + from..][..steps].as_ptr());
-                let scores = room.scores.as_flattened_mut().as_mut_ptr();
+                let scores = scratch.scores.as_flattened_mut().as_mut_ptr();
                 let c = std::array::from_fn(|i| scores.wrapping_add(pair(i) * PARTITION + first));
                 let tile = Tile { steps, a, b: keys.from, stride: keys.stride, c, column: 0 };
                 let vectors = seen.start / LANES..seen.end.div_ceil(LANES);
@@ -220,14 +225,23 @@ impl Kernels {
     }
 
     /// Adds the weighted values of the group of columns from `column` on.
-    fn weigh(&self, part: &Partition<'_>, room: &mut Room, column: usize, group: Matrix) {
+    ///
+    /// # Safety
+    /// The scratch memory is prepared for all pairs, and `group` is that group of the partition's.
+    unsafe fn weigh(
+        &self,
+        part: &Partition<'_>,
+        scratch: &mut PartitionScratch,
+        column: usize,
+        group: Matrix,
+    ) {
         let pairs = part.rows * part.heads;
         let all = part.seen_by(0..pairs);
         let depth = if part.packed() { DEPTH } else { PARTITION };
         for from in (all.start / depth * depth..all.end).step_by(depth) {
             let sub = all.start.max(from)..all.end.min(from + depth);
             // SAFETY: a group has a row for each of the partition's positions.
-            let values = unsafe { self.rows_of(group, sub.clone(), part, &mut room.panel) };
+            let values = unsafe { self.rows_of(group, sub.clone(), part, &mut scratch.panel) };
             for pairs in tiles(pairs) {
                 let seen = |pair: usize| {
                     let seen = part.seen(pair / part.heads);
@@ -240,7 +254,7 @@ impl Kernels {
                     if !positions.is_empty() {
                         let at = positions.start - sub.start;
                         // SAFETY: `values` has these rows.
-                        unsafe { self.add_values(room, pairs, positions, column, values.skip(at)) };
+                        unsafe { self.add_values(scratch, pairs, positions, column, values.skip(at)) };
                     }
                 };
                 for pair in pairs.clone() {
@@ -261,15 +275,15 @@ impl Kernels {
     /// The matrix has a row for each position, and is of the columns from `column` on.
     unsafe fn add_values(
         &self,
-        room: &mut Room,
+        scratch: &mut PartitionScratch,
         pairs: Range<usize>,
         positions: Range<usize>,
         column: usize,
         values: Matrix,
     ) {
         let pair = |i: usize| (pairs.start + i).min(pairs.end - 1);
-        let a = std::array::from_fn(|i| room.scores[pair(i)][positions.clone()].as_ptr());
-        let (columns, sums) = (room.columns(), room.values.as_mut_ptr());
+        let a = std::array::from_fn(|i| scratch.scores[pair(i)][positions.clone()].as_ptr());
+        let (columns, sums) = (scratch.columns(), scratch.values.as_mut_ptr());
         let c = std::array::from_fn(|i| sums.wrapping_add(pair(i) * columns + column));
         let tile = Tile { steps: positions.len(), a, b: values.from, stride: values.stride, c, column: 0 };
         // SAFETY: pairs have a weight for each position, the matrix a row for each, and the pairs'

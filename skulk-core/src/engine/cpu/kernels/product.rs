@@ -12,23 +12,9 @@
 
 use std::ops::Range;
 
-use super::format::{Format, Raw, Scales};
+use super::format::{Format, Layout, Raw, Scales};
+use super::rounding::Activations;
 use super::simd::{BLOCK, LANES, Rows, Simd};
-
-/// Rows of activations as integers with a scale for each block; see [`super::Rounded`].
-#[derive(Clone, Copy)]
-pub(super) struct Activations {
-    /// `[rows, x_blocks, digits · 32]`: one digit, or an upper and a lower one.
-    pub(super) digits: *const i8,
-    /// `[rows, x_blocks]`.
-    pub(super) scale: *const f32,
-    /// Sums of integers and their products with the scale, of each block: `[rows, x_blocks]`.
-    pub(super) sum: *const i32,
-    pub(super) scaled_sum: *const f32,
-    /// The same of each half of a block: `[rows, x_blocks, 2]`.
-    pub(super) half_sum: *const i32,
-    pub(super) scaled_half_sum: *const f32,
-}
 
 /// A product under way. Threads may work on different tiles at the same time.
 #[derive(Clone, Copy)]
@@ -96,10 +82,10 @@ pub(super) const fn tiles(n_out: usize) -> usize {
 }
 
 /// What to subtract for each unit of activation, as weights went in shifted.
-const fn shift<S: Simd, F: Format>() -> i32 {
+pub(super) const fn shift<S: Simd, F: Format>() -> i32 {
     if S::SIGNED {
         0
-    } else if F::SIGNED {
+    } else if F::Layout::SIGNED {
         128
     } else {
         F::ZERO
@@ -112,9 +98,9 @@ const fn shift<S: Simd, F: Format>() -> i32 {
 unsafe fn columns<S: Simd, F: Format>(raw: &Raw<S>, j: usize) -> [S::I; 8] {
     let mut columns = F::columns::<S>(raw, j);
     for column in &mut columns {
-        if S::SIGNED && !F::SIGNED && F::ZERO != 0 {
+        if S::SIGNED && !F::Layout::SIGNED && F::ZERO != 0 {
             *column = S::bytes_sub(*column, F::ZERO as u8);
-        } else if !S::SIGNED && F::SIGNED {
+        } else if !S::SIGNED && F::Layout::SIGNED {
             *column = S::ixor(*column, S::isplat(i32::from_le_bytes([128; 4])));
         }
     }
@@ -158,19 +144,19 @@ unsafe fn dot<S: Simd, F: Format, const EXACT: bool, const FROM: usize, const TO
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
 unsafe fn dot4<S: Simd, F: Format>(sum: S::I, weights: S::I, x: *const i8) -> S::I {
-    if F::SIGNED { S::dot4::<true>(sum, weights, x) } else { S::dot4::<false>(sum, weights, x) }
+    if F::Layout::SIGNED { S::dot4::<true>(sum, weights, x) } else { S::dot4::<false>(sum, weights, x) }
 }
 
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
-unsafe fn dot_packed<S: Simd, F: Format, const N: usize>(
+unsafe fn dot_packed<S: Simd, L: Layout, const N: usize>(
     sums: &mut [S::I; N],
     packed: *const i32,
     columns: usize,
     x: *const i8,
     distance: usize,
 ) {
-    if F::SIGNED {
+    if L::SIGNED {
         S::dot_packed::<true, N>(sums, packed, columns, x, distance);
     } else {
         S::dot_packed::<false, N>(sums, packed, columns, x, distance);
@@ -190,27 +176,27 @@ unsafe fn add_block<S: Simd, F: Format, const EXACT: bool>(
 ) -> S::F {
     let Place { digits, at } = place;
     let d = S::splat(*x.scale.add(at));
-    if F::HALVES {
+    if F::Layout::HALVES {
         let sums = [*x.half_sum.add(2 * at), *x.half_sum.add(2 * at + 1)];
         let first = dot::<S, F, EXACT, 0, 4>(columns, digits, sums[0]);
         sum = S::fma(S::to_f32(first), S::mul(scale[0], d), sum);
         let second = dot::<S, F, EXACT, 4, 8>(columns, digits, sums[1]);
         sum = S::fma(S::to_f32(second), S::mul(scale[1], d), sum);
-        if F::MIN {
+        if F::Layout::MIN {
             sum = S::fma(min[0], S::splat(*x.scaled_half_sum.add(2 * at)), sum);
             sum = S::fma(min[1], S::splat(*x.scaled_half_sum.add(2 * at + 1)), sum);
         }
     } else {
         let total = dot::<S, F, EXACT, 0, 8>(columns, digits, *x.sum.add(at));
         sum = S::fma(S::to_f32(total), S::mul(scale[0], d), sum);
-        if F::MIN {
+        if F::Layout::MIN {
             sum = S::fma(min[0], S::splat(*x.scaled_sum.add(at)), sum);
         }
     }
     sum
 }
 
-/// Room for scales. To be made once: not all instruction sets can keep it in registers, and filling it
+/// Memory for scales. To be made once: not all instruction sets can keep it in registers, and filling it
 /// would cost as much as using it.
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
@@ -221,7 +207,7 @@ unsafe fn no_scales<S: Simd>() -> Scales<S> {
 /// Scales and minima of block `j`.
 #[inline(always)]
 fn of_block<S: Simd, F: Format>(scales: &Scales<S>, j: usize) -> ([S::F; 2], [S::F; 2]) {
-    if F::HALVES {
+    if F::Layout::HALVES {
         ([scales.scale[2 * j], scales.scale[2 * j + 1]], [scales.min[2 * j], scales.min[2 * j + 1]])
     } else {
         ([scales.scale[j]; 2], [scales.min[j]; 2])
@@ -234,7 +220,7 @@ fn of_block<S: Simd, F: Format>(scales: &Scales<S>, j: usize) -> ([S::F; 2], [S:
 /// The product's addresses are valid and the machine has `S`'s instructions.
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
-pub(super) unsafe fn one<S: Simd, F: Format, const EXACT: bool>(product: &Product, tiles: Range<usize>) {
+pub(super) unsafe fn gemv<S: Simd, F: Format, const EXACT: bool>(product: &Product, tiles: Range<usize>) {
     let digits = if EXACT { 2 * BLOCK } else { BLOCK };
     // Sixteen rows at once are no pattern that the hardware foresees, but their bytes are: as many as
     // were used are asked for, further on.
@@ -281,20 +267,23 @@ pub(super) unsafe fn one<S: Simd, F: Format, const EXACT: bool>(product: &Produc
 }
 
 /// f32 or i32 vectors that a packed block takes.
-const fn packed_vectors<F: Format>() -> usize {
-    let scales = if F::HALVES { 2 } else { 1 };
-    8 + scales + if F::MIN { scales } else { 0 }
+const fn packed_vectors<L: Layout>() -> usize {
+    let scales = if L::HALVES { 2 } else { 1 };
+    8 + scales + if L::MIN { scales } else { 0 }
 }
 
 /// Elements of scratch memory for a packed tile of rows of `blocks` blocks.
-pub(super) const fn packed_len<F: Format>(blocks: usize) -> usize {
-    blocks * packed_vectors::<F>() * LANES
+pub(super) const fn packed_len<L: Layout>(blocks: usize) -> usize {
+    blocks * packed_vectors::<L>() * LANES
 }
 
 /// Puts a tile into the order in which [`multiply`] reads it.
+///
+/// # Safety
+/// As [`gemv`], and there is room for [`packed_len`] elements.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "as `one`")]
-unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mut to: *mut i32) {
+#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
+pub(super) unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mut to: *mut i32) {
     let (_, rows) = product.tile(tile);
     let mut raw = [S::isplat(0); 24];
     let mut scales = no_scales::<S>();
@@ -311,10 +300,10 @@ unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mut to: *mut 
                 to = to.add(LANES);
             }
             let (scale, min) = of_block::<S, F>(&scales, j);
-            for i in 0..if F::HALVES { 2 } else { 1 } {
+            for i in 0..if F::Layout::HALVES { 2 } else { 1 } {
                 S::store(to.cast(), scale[i]);
                 to = to.add(LANES);
-                if F::MIN {
+                if F::Layout::MIN {
                     S::store(to.cast(), min[i]);
                     to = to.add(LANES);
                 }
@@ -324,56 +313,66 @@ unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mut to: *mut 
     }
 }
 
-/// `N` activation rows from `row` on by a packed tile.
+/// `N` activation rows from `row` on by a packed tile, from whose integers [`shift`] is to be subtracted.
+///
+/// # Safety
+/// As [`gemv`], and the tile has been packed.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "as `one`")]
-unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: usize>(
+#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
+pub(super) unsafe fn multiply<S: Simd, L: Layout, const EXACT: bool, const N: usize>(
     product: &Product,
     tile: usize,
     mut packed: *const i32,
     row: usize,
+    shift: i32,
 ) {
     let digits = if EXACT { 2 * BLOCK } else { BLOCK };
     let (x, blocks) = (&product.x, product.x_blocks);
+    // Where there is a minimum, zero is zero.
+    let shifted = !S::SIGNED && !L::MIN;
     let mut sums = [S::zero(); N];
     for block in 0..blocks {
         // Counts in elements from the first of the rows.
         let first = row * blocks + block;
         let of_row = |n: usize| first + n * blocks;
-        let parts = if F::HALVES { 2 } else { 1 };
+        let parts = if L::HALVES { 2 } else { 1 };
         let scales = packed.add(8 * LANES);
         for part in 0..parts {
             let columns = packed.add(part * 4 * LANES);
             let n_columns = 8 / parts;
-            let sum_of = |n: usize| {
-                if F::HALVES { *x.half_sum.add(2 * of_row(n) + part) } else { *x.sum.add(of_row(n)) }
+            let correction = |n: usize| {
+                let sum =
+                    if L::HALVES { *x.half_sum.add(2 * of_row(n) + part) } else { *x.sum.add(of_row(n)) };
+                sum.wrapping_mul(-shift)
             };
             let mut totals = [S::isplat(0); N];
-            if !EXACT && shift::<S, F>() != 0 {
+            if !EXACT && shifted {
                 for (n, total) in totals.iter_mut().enumerate() {
-                    *total = S::isplat(sum_of(n).wrapping_mul(-shift::<S, F>()));
+                    *total = S::isplat(correction(n));
                 }
             }
-            let base = x.digits.add(first * digits + part * 16);
-            dot_packed::<S, F, N>(&mut totals, columns, n_columns, base, blocks * digits);
+            let base = x.digits.add(first * digits + part * 16).cast_const();
+            dot_packed::<S, L, N>(&mut totals, columns, n_columns, base, blocks * digits);
             if EXACT {
                 for (n, total) in totals.iter_mut().enumerate() {
-                    let correction = S::isplat(sum_of(n).wrapping_mul(-shift::<S, F>()));
-                    *total = S::iadd(S::imul(*total, S::isplat(BASE)), correction);
+                    *total = S::imul(*total, S::isplat(BASE));
+                    if shifted {
+                        *total = S::iadd(*total, S::isplat(correction(n)));
+                    }
                 }
-                dot_packed::<S, F, N>(&mut totals, columns, n_columns, base.add(BLOCK), blocks * digits);
+                dot_packed::<S, L, N>(&mut totals, columns, n_columns, base.add(BLOCK), blocks * digits);
             }
-            let scale = S::load(scales.add(part * if F::MIN { 2 } else { 1 } * LANES).cast());
+            let scale = S::load(scales.add(part * if L::MIN { 2 } else { 1 } * LANES).cast());
             for (n, sum) in sums.iter_mut().enumerate() {
                 let d = S::splat(*x.scale.add(of_row(n)));
                 *sum = S::fma(S::to_f32(totals[n]), S::mul(scale, d), *sum);
             }
         }
-        if F::MIN {
+        if L::MIN {
             for part in 0..parts {
                 let min = S::load(scales.add((2 * part + 1) * LANES).cast());
                 for (n, sum) in sums.iter_mut().enumerate() {
-                    let of_block = if F::HALVES {
+                    let of_block = if L::HALVES {
                         *x.scaled_half_sum.add(2 * of_row(n) + part)
                     } else {
                         *x.scaled_sum.add(of_row(n))
@@ -382,7 +381,7 @@ unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: usize>(
                 }
             }
         }
-        packed = packed.add(const { packed_vectors::<F>() } * LANES);
+        packed = packed.add(const { packed_vectors::<L>() } * LANES);
     }
     let (first_out, _) = product.tile(tile);
     for (n, sum) in sums.into_iter().enumerate() {
@@ -390,31 +389,39 @@ unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: usize>(
     }
 }
 
-/// All activation rows by the weight rows of `tiles`; `packed` has room for [`packed_len`] elements.
-///
-/// # Safety
-/// As [`one`].
-#[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
-pub(super) unsafe fn many<S: Simd, F: Format, const EXACT: bool, const N: usize, const FEW: usize>(
-    product: &Product,
-    tiles: Range<usize>,
-    packed: *mut i32,
-) {
-    for tile in tiles {
-        pack::<S, F>(product, tile, packed);
-        let mut row = 0;
-        while row + N <= product.rows {
-            multiply::<S, F, EXACT, N>(product, tile, packed, row);
-            row += N;
-        }
-        while row + FEW <= product.rows {
-            multiply::<S, F, EXACT, FEW>(product, tile, packed, row);
-            row += FEW;
-        }
-        while row < product.rows {
-            multiply::<S, F, EXACT, 1>(product, tile, packed, row);
-            row += 1;
+/// [`pack`] of a storage type.
+type Pack = unsafe fn(&Product, usize, *mut i32);
+/// [`multiply`] of its layout.
+type Multiply = unsafe fn(&Product, usize, *const i32, usize, i32);
+
+/// The functions of a product of many rows.
+#[derive(Clone, Copy)]
+pub(super) struct Gemm {
+    pub(super) pack: Pack,
+    /// Each for so many rows at a time: most first, single ones last.
+    pub(super) multiply: [(usize, Multiply); 3],
+    pub(super) shift: i32,
+    /// Elements of a packed tile of rows of so many blocks.
+    pub(super) packed_len: fn(usize) -> usize,
+}
+
+impl Gemm {
+    /// All activation rows by the weight rows of `tiles`.
+    ///
+    /// # Safety
+    /// As [`gemv`]; `packed` has room for a packed tile.
+    pub(super) unsafe fn run(&self, product: &Product, tiles: Range<usize>, packed: *mut i32) {
+        for tile in tiles {
+            // SAFETY: the caller's promise.
+            unsafe { (self.pack)(product, tile, packed) };
+            let mut row = 0;
+            for (n, multiply) in self.multiply {
+                while row + n <= product.rows {
+                    // SAFETY: as above, and there are so many rows.
+                    unsafe { multiply(product, tile, packed, row, self.shift) };
+                    row += n;
+                }
+            }
         }
     }
 }

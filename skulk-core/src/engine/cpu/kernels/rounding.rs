@@ -9,15 +9,40 @@
 use super::product::BASE;
 use super::simd::{BLOCK, LANES, Simd};
 
-/// Where one row's integers go; see [`super::product::Activations`].
+/// Rows of activations as integers with a scale for each block: where they are written, and where products
+/// read them.
 #[derive(Clone, Copy)]
-pub(super) struct Rounded {
+pub(super) struct Activations {
+    /// `[rows, blocks, digits · 32]`: one digit, or an upper and a lower one.
     pub(super) digits: *mut i8,
+    /// `[rows, blocks]`.
     pub(super) scale: *mut f32,
+    /// Sums of integers and their products with the scale, of each block: `[rows, blocks]`.
     pub(super) sum: *mut i32,
     pub(super) scaled_sum: *mut f32,
+    /// The same of each half of a block: `[rows, blocks, 2]`.
     pub(super) half_sum: *mut i32,
     pub(super) scaled_half_sum: *mut f32,
+}
+
+impl Activations {
+    /// From a later block on.
+    ///
+    /// # Safety
+    /// There are so many blocks before it.
+    pub(super) unsafe fn skip(self, blocks: usize, exact: bool) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self {
+                digits: self.digits.add(blocks * BLOCK * if exact { 2 } else { 1 }),
+                scale: self.scale.add(blocks),
+                sum: self.sum.add(blocks),
+                scaled_sum: self.scaled_sum.add(blocks),
+                half_sum: self.half_sum.add(2 * blocks),
+                scaled_half_sum: self.scaled_half_sum.add(2 * blocks),
+            }
+        }
+    }
 }
 
 /// Below this a block counts as zeros: the reciprocal of its scale would overflow.
@@ -29,7 +54,7 @@ const SMALLEST: f32 = 1e-30;
 /// `x` and `to` are valid for the row and the machine has `S`'s instructions.
 #[inline(always)]
 #[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
-pub(super) unsafe fn round<S: Simd, const EXACT: bool>(x: *const f32, blocks: usize, to: Rounded) {
+pub(super) unsafe fn round<S: Simd, const EXACT: bool>(x: *const f32, blocks: usize, to: Activations) {
     let most = if EXACT { (127 * BASE + 127) as f32 } else { 127.0 };
     let digits = if EXACT { 2 * BLOCK } else { BLOCK };
     for block in 0..blocks {

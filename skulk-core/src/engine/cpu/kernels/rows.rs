@@ -5,6 +5,7 @@
 
 use super::simd::{LANES, Simd};
 use crate::arch::{Activation, RopeLayout};
+use crate::math;
 
 /// Calls `$body` with the offset and length of each vector of `$n` elements: 16, the last one fewer.
 macro_rules! vectors {
@@ -153,7 +154,7 @@ pub(super) unsafe fn gated<S: Simd>(activation: Activation, gate: &mut [f32], up
         Activation::Gelu => {
             for (g, u) in gate.iter_mut().zip(up) {
                 let x = f64::from(*g);
-                let erf = libm::erf(x * std::f64::consts::FRAC_1_SQRT_2);
+                let erf = math::erf(x * std::f64::consts::FRAC_1_SQRT_2);
                 *g = (0.5 * x * (1.0 + erf)) as f32 * u;
             }
         }

@@ -6,7 +6,8 @@ use half::{bf16, f16};
 
 use super::simd::{LANES, Rows, Simd};
 
-/// Portable code: the oracle, and the fallback.
+/// Portable code: the oracle, and the fallback. What takes many instructions is not inlined: kernels would be
+/// several times as large, and no faster.
 #[derive(Clone, Copy)]
 pub(super) struct Scalar;
 
@@ -46,6 +47,7 @@ impl Simd for Scalar {
     unsafe fn load_part(p: *const f32, n: usize) -> F {
         std::array::from_fn(|i| if i < n { p.add(i).read_unaligned() } else { 0.0 })
     }
+    #[inline(never)]
     unsafe fn load_f16(p: *const u16) -> F {
         each(p.cast::<[u16; LANES]>().read_unaligned(), |x| f16::from_bits(x).to_f32())
     }
@@ -60,6 +62,7 @@ impl Simd for Scalar {
             p.add(i).write_unaligned(*x);
         }
     }
+    #[inline(never)]
     unsafe fn store_f16(p: *mut u16, x: F) {
         p.cast::<[u16; LANES]>().write_unaligned(each(x, |x| f16::from_f32(x).to_bits()));
     }
@@ -75,6 +78,7 @@ impl Simd for Scalar {
     unsafe fn div(a: F, b: F) -> F {
         both(a, b, |a, b| a / b)
     }
+    #[inline(never)]
     unsafe fn fma(a: F, b: F, c: F) -> F {
         std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
     }
@@ -87,6 +91,7 @@ impl Simd for Scalar {
     unsafe fn abs(a: F) -> F {
         each(a, f32::abs)
     }
+    #[inline(never)]
     unsafe fn round(a: F) -> I {
         each(a, |a| {
             let a = a.round_ties_even();
@@ -96,6 +101,7 @@ impl Simd for Scalar {
     unsafe fn exp2i(n: I) -> F {
         each(n, |n| f32::from_bits((n.wrapping_add(127) << 23) as u32))
     }
+    #[inline(never)]
     unsafe fn sum(x: F) -> f32 {
         let mut x = x;
         let mut half = LANES / 2;
@@ -107,13 +113,16 @@ impl Simd for Scalar {
         }
         x[0]
     }
+    #[inline(never)]
     unsafe fn largest(a: F, b: F) -> f32 {
         // As integers, what is not a number is larger than all numbers.
         f32::from_bits(a.into_iter().chain(b).fold(0, |largest, x| largest.max(x.abs().to_bits())))
     }
+    #[inline(never)]
     unsafe fn sums(x: &[F; LANES]) -> F {
         std::array::from_fn(|i| Self::sum(x[i]))
     }
+    #[inline(never)]
     unsafe fn not_below(a: F, b: F) -> u32 {
         let lanes = both(a, b, |a, b| a.partial_cmp(&b) != Some(Ordering::Less));
         lanes.into_iter().rev().fold(0, |bits, lane| bits << 1 | u32::from(lane))
@@ -128,6 +137,7 @@ impl Simd for Scalar {
     unsafe fn istore(p: *mut i32, x: I) {
         p.cast::<I>().write_unaligned(x);
     }
+    #[inline(never)]
     unsafe fn gather(rows: &Rows, offset: usize) -> I {
         std::array::from_fn(|i| i32::from_le(rows.row(i).add(offset).cast::<i32>().read_unaligned()))
     }
@@ -155,25 +165,30 @@ impl Simd for Scalar {
     unsafe fn to_f32(a: I) -> F {
         each(a, |a| a as f32)
     }
+    #[inline(never)]
     unsafe fn half(a: I) -> F {
         each(a, |a| f16::from_bits(a as u16).to_f32())
     }
     unsafe fn as_f32(a: I) -> F {
         each(a, |a| f32::from_bits(a as u32))
     }
+    #[inline(never)]
     unsafe fn store_i8(p: *mut i8, a: I) {
         p.cast::<[i8; LANES]>().write_unaligned(each(a, |a| a as i8));
     }
 
+    #[inline(never)]
     unsafe fn bytes_sub(a: I, n: u8) -> I {
         each(a, |a| i32::from_le_bytes(a.to_le_bytes().map(|byte| byte.wrapping_sub(n))))
     }
     unsafe fn ixor(a: I, b: I) -> I {
         both(a, b, |a, b| a ^ b)
     }
+    #[inline(never)]
     unsafe fn columns(rows: &Rows, offset: usize) -> [I; 4] {
         [0, 4, 8, 12].map(|at| Self::gather(rows, offset + at))
     }
+    #[inline(never)]
     unsafe fn dot4<const WIDE: bool>(sum: I, weights: I, x: *const i8) -> I {
         let x = x.cast::<[i8; 4]>().read_unaligned();
         both(sum, weights, |sum, weights| {
@@ -181,6 +196,7 @@ impl Simd for Scalar {
             (0..4).fold(sum, |sum, i| sum.wrapping_add(i32::from(w[i] as i8) * i32::from(x[i])))
         })
     }
+    #[inline(never)]
     unsafe fn dot2(sum: F, weights: I, x: *const u32) -> F {
         let step = |sum: F, weights: I, x: F| -> F {
             let weights = each(Self::as_f32(weights), flushed);

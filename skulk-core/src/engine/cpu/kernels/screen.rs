@@ -20,9 +20,13 @@ use std::sync::{Mutex, PoisonError};
 use memmap2::MmapMut;
 
 use super::compact::{Coarse, tile_bytes};
-use super::linear::{Addresses, Moved, Products, STRIP, Seen, above, grow};
+use super::linear::{Products, SharedWork};
+use super::rounding::Activations;
+use super::scratch::grow;
 use super::simd::{BLOCK, LANES};
+use super::top::{Largest, STRIP};
 use super::{Kernels, Matrix};
+use crate::cancel::CancelToken;
 use crate::engine::cpu::pool::Pool;
 use crate::engine::top::Top;
 use crate::error::{Error, ErrorKind, Result};
@@ -34,6 +38,45 @@ const LEAST_ROWS: usize = 4096;
 const MANY: usize = LANES / 2;
 /// Activations that [`rounding`](super::rounding) takes for zero.
 const TINY: f64 = 1e-30;
+
+/// The norm of a row, and of what rounding to two digits takes from it at most, and to one did.
+struct Moved {
+    norm: f64,
+    fine: f64,
+    coarse: f64,
+}
+
+/// Rounded up, by more than sums of some thousand numbers lose to rounding.
+fn above(x: f64) -> f32 {
+    (x * (1.0 + 1e-3)) as f32
+}
+
+impl Products<'_> {
+    /// The one row rounded to one digit, whatever the precision, and how far that moves it. Also notes the
+    /// norms of what rounding to two digits can make of its blocks.
+    fn coarse(&mut self) -> (Activations, Moved) {
+        let scratch = &mut *self.scratch;
+        scratch.round(self.kernels, self.pool, self.x, self.n_in, false);
+        let mut norms = std::mem::take(&mut scratch.norms);
+        norms.clear();
+        let (mut norm, mut fine, mut coarse) = (0.0, 0.0, 0.0);
+        for (x, (digits, scale)) in self.x.chunks_exact(BLOCK).zip(scratch.coarse_blocks()) {
+            let scale = f64::from(*scale);
+            let (mut square, mut off) = (0.0, 0.0);
+            for (x, digit) in x.iter().zip(digits) {
+                square += f64::from(*x).powi(2);
+                off += (f64::from(*x) - scale * f64::from(*digit)).powi(2);
+            }
+            // Two digits have a scale 256 times as fine; an element is off by half of it.
+            let least = BLOCK as f64 * (scale / 255.0).powi(2);
+            norms.push(above(square.sqrt() + least.sqrt()));
+            (norm, fine, coarse) = (norm + square, fine + least, coarse + off);
+        }
+        scratch.norms = norms;
+        let moved = Moved { norm: norm.sqrt(), fine: fine.sqrt(), coarse: coarse.sqrt() };
+        (scratch.activations(0, self.n_in, false), moved)
+    }
+}
 
 /// A compact copy of a head.
 pub(crate) struct Screen {
@@ -54,7 +97,12 @@ impl Screen {
     }
 
     /// Copies the head; `None` when it holds numbers that the copy cannot come near.
-    pub(crate) fn new(kernels: &Kernels, pool: &Pool, head: &Matrix) -> Result<Option<Self>> {
+    pub(crate) fn new(
+        kernels: &Kernels,
+        pool: &Pool,
+        head: &Matrix,
+        cancel: &CancelToken,
+    ) -> Result<Option<Self>> {
         let weight = head.weight();
         let exhausted = || {
             Error::new(ErrorKind::OutOfMemory, "cannot reserve memory for a compact copy of the head")
@@ -67,13 +115,16 @@ impl Screen {
         #[cfg(target_os = "linux")]
         // Where the system has no huge pages, ordinary ones serve.
         let _ = copy.advise(memmap2::Advice::HugePage);
-        let rooms: Vec<_> =
+        let scratch: Vec<_> =
             (0..pool.threads()).map(|_| Mutex::new((vec![0.0; n_in], vec![0.0; n_in / BLOCK]))).collect();
         // Of weights that the copy's scales cannot hold, nothing is proven.
         let sound = AtomicBool::new(true);
         pool.rows(&mut copy, tile_bytes, 4, |tile, bytes, thread| {
-            let mut room = rooms[thread].lock().unwrap_or_else(PoisonError::into_inner);
-            let (values, distances) = &mut *room;
+            if cancel.is_cancelled() {
+                return;
+            }
+            let mut own = scratch[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            let (values, distances) = &mut *own;
             for lane in 0..LANES.min(weight.rows() - tile * LANES) {
                 quant::dequantise(weight.dtype(), head.row(tile * LANES + lane), values);
                 // SAFETY: there is room for a distance of each block, and the bytes are a tile's.
@@ -83,6 +134,7 @@ impl Screen {
                 }
             }
         });
+        cancel.check()?;
         Ok(sound.into_inner().then_some(Self { copy }))
     }
 
@@ -95,13 +147,15 @@ impl Screen {
     pub(super) fn top(&self, products: &mut Products<'_>, head: &Matrix, k: usize) -> Option<()> {
         let first = (k + LANES / 2).next_multiple_of(LANES).min(head.n_out());
         self.bounds(products, head, first)?;
-        let room = &mut *products.room;
-        let mut ids = std::mem::take(&mut room.first);
+        let scratch = &mut *products.scratch;
+        let mut ids = std::mem::take(&mut scratch.first);
         ids.clear();
-        ids.extend(room.merged(0).ids());
-        let exact = Exact { head, kernels: products.kernels, work: Addresses(products.exactly(head)) };
+        ids.extend(scratch.merged(0).ids());
+        // SAFETY: the row and the head stay where they are until this returns.
+        let work = unsafe { SharedWork::new(products.exactly(head)) };
+        let exact = Exact { head, kernels: products.kernels, work };
         let least = exact.kth(products, &ids, k);
-        products.room.first = ids;
+        products.scratch.first = ids;
         let least = least.filter(|least| least.is_finite())?;
         exact.all_above(products, least);
         Some(())
@@ -112,31 +166,30 @@ impl Screen {
     fn bounds(&self, products: &mut Products<'_>, head: &Matrix, first: usize) -> Option<()> {
         let (n_out, blocks) = (head.n_out(), blocks(head.weight()));
         let tiles = n_out.div_ceil(LANES);
-        let x = products.coarse();
-        let Moved { norm, fine, coarse } = products.moved();
+        let (x, Moved { norm, fine, coarse }) = products.coarse();
         let gamma = (8 * blocks + 64) as f64 / f64::from(1 << 24);
         let (fine, all) = (fine + TINY * (blocks * BLOCK) as f64, norm + coarse + fine);
         let apart = above(coarse + fine + 2.0 * gamma * all);
         if !apart.is_finite() {
             return None;
         }
-        let Products { room, pool, kernels, .. } = products;
-        room.prepare(pool, 1, STRIP * LANES, first);
-        grow(&mut room.upper, tiles * LANES);
+        let Products { scratch, pool, kernels, .. } = products;
+        scratch.prepare(pool, 1, STRIP * LANES, first);
+        grow(&mut scratch.upper, tiles * LANES);
         let product = Coarse {
             tiles: self.copy.as_ptr(),
             blocks,
             x,
-            norms: room.norms.as_ptr(),
+            norms: scratch.norms.as_ptr(),
             apart,
             out: std::ptr::null_mut(),
             from: 0,
-            upper: room.upper.as_mut_ptr(),
+            upper: scratch.upper.as_mut_ptr(),
         };
-        let (product, all) = (&product, &room.seen);
+        let (product, all) = (&product, &scratch.largest);
         pool.run(tiles.div_ceil(STRIP), 1, &|strips, thread| {
-            let mut seen = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
-            let Seen { logits, rows, .. } = &mut *seen;
+            let mut own = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            let Largest { logits, rows, .. } = &mut *own;
             for strip in strips {
                 let tiles = strip * STRIP..((strip + 1) * STRIP).min(tiles);
                 let product = Coarse { out: logits.as_mut_ptr(), from: tiles.start, ..*product };
@@ -155,37 +208,37 @@ impl Screen {
 struct Exact<'a> {
     head: &'a Matrix,
     kernels: &'a Kernels,
-    work: Addresses,
+    work: SharedWork,
 }
 
 impl Exact<'_> {
     /// The k-th largest of some rows' logits.
     fn kth(&self, products: &mut Products<'_>, ids: &[u32], k: usize) -> Option<f32> {
         let row_bytes = self.head.row(0).len();
-        products.room.prepare(products.pool, 1, STRIP * LANES, k);
-        for seen in &mut products.room.seen {
+        products.scratch.prepare(products.pool, 1, STRIP * LANES, k);
+        for own in &mut products.scratch.largest {
             // For every thread, as any may compute candidates.
-            let seen = seen.get_mut().unwrap_or_else(PoisonError::into_inner);
-            grow(&mut seen.gathered, LANES * row_bytes);
-            seen.candidates.clear();
-            seen.candidates.reserve(4 * LANES);
+            let own = own.get_mut().unwrap_or_else(PoisonError::into_inner);
+            grow(&mut own.gathered, LANES * row_bytes);
+            own.candidates.clear();
+            own.candidates.reserve(4 * LANES);
         }
-        let seen = products.room.seen.first_mut()?.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let own = products.scratch.largest.first_mut()?.get_mut().unwrap_or_else(PoisonError::into_inner);
         ids.iter().for_each(|id| self.will_need(*id));
-        ids.chunks(LANES).for_each(|ids| self.gather(ids, &mut seen.gathered, &mut seen.rows[0]));
-        let least = seen.rows[0].least();
-        seen.rows[0].reset(k);
+        ids.chunks(LANES).for_each(|ids| self.gather(ids, &mut own.gathered, &mut own.rows[0]));
+        let least = own.rows[0].least();
+        own.rows[0].reset(k);
         Some(least)
     }
 
     /// Lists the logits of all rows that may have one of `least` or more.
     fn all_above(&self, products: &Products<'_>, least: f32) {
-        let (n_out, room) = (self.head.n_out(), &*products.room);
-        let (upper, all) = (&room.upper[..n_out], &room.seen);
+        let (n_out, scratch) = (self.head.n_out(), &*products.scratch);
+        let (upper, all) = (&scratch.upper[..n_out], &scratch.largest);
         // A unit is a strip of tiles.
         products.pool.run(n_out.div_ceil(STRIP * LANES), 4, &|strips, thread| {
-            let mut seen = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
-            let Seen { gathered, candidates, rows, .. } = &mut *seen;
+            let mut own = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            let Largest { gathered, candidates, rows, .. } = &mut *own;
             let columns = strips.start * STRIP * LANES..(strips.end * STRIP * LANES).min(n_out);
             for from in columns.clone().step_by(LANES) {
                 let upper = &upper[from..(from + LANES).min(columns.end)];
@@ -221,14 +274,14 @@ impl Exact<'_> {
     }
 
     /// Up to sixteen rows, which are put together first.
-    fn gather(&self, ids: &[u32], room: &mut [u8], top: &mut Top) {
+    fn gather(&self, ids: &[u32], to: &mut [u8], top: &mut Top) {
         let row_bytes = self.head.row(0).len();
         // The last row fills the tile up.
-        for (lane, to) in room.chunks_exact_mut(row_bytes).enumerate().take(LANES) {
+        for (lane, to) in to.chunks_exact_mut(row_bytes).enumerate().take(LANES) {
             to.copy_from_slice(self.head.row(ids[lane.min(ids.len() - 1)] as usize));
         }
         // SAFETY: sixteen whole rows have just been put there.
-        let logits = unsafe { self.sixteen(room.as_ptr()) };
+        let logits = unsafe { self.sixteen(to.as_ptr()) };
         for (id, logit) in ids.iter().zip(logits) {
             top.see(*id as usize, &[logit]);
         }
@@ -245,10 +298,15 @@ impl Exact<'_> {
     /// # Safety
     /// Sixteen rows are there.
     unsafe fn sixteen(&self, rows: *const u8) -> [f32; LANES] {
-        let Addresses(work) = &self.work;
         let mut logits = [0.0; LANES];
         // SAFETY: the caller's promise; there is room for sixteen outputs.
-        unsafe { work.gathered(rows).writing_to(logits.as_mut_ptr(), 0).one_tile() };
+        unsafe {
+            self.work
+                .get()
+                .gathered(rows)
+                .writing_to(logits.as_mut_ptr(), 0)
+                .tiles(0..1, std::ptr::null_mut())
+        };
         logits
     }
 }

@@ -58,8 +58,8 @@ pub(super) trait Simd: Copy + 'static {
     const SIGNED: bool;
     /// Activation rows that one pass over a packed tile serves.
     const ROWS: usize;
-    /// The same for the rows that are then left; single ones are the last.
-    const FEW: usize = 4;
+    /// The same for the rows that are then left over; single ones are the last.
+    const TAIL: usize = 4;
     /// [`dot2`](Self::dot2) takes activations widened to f32, those that meet the weights in upper bits
     /// first; elsewhere in bfloat16, in their order.
     const WIDENED: bool = true;

@@ -14,29 +14,12 @@
 // attend_combine.wgsl.
 // Groups: (n_kv * n_splits, min(tiles, 32768), ceil(tiles / 32768)).
 
-struct Params {
-    rows: u32,
-    first_row: u32,
-    start: u32,
-    n_heads: u32,
-    n_kv: u32,
-    capacity: u32,
-    window: u32,
-    q_stride: u32,
-    out_stride: u32,
-    scale: f32,
-    cap: f32,
-    split_len: u32,
-    n_splits: u32,
-}
-
 @group(0) @binding(0) var<storage, read> q: array<f32>;
 @group(0) @binding(1) var<storage, read> keys: array<u32>;
 @group(0) @binding(2) var<storage, read> values: array<u32>;
 @group(0) @binding(3) var<storage, read> sinks: array<f32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 @group(0) @binding(5) var<storage, read_write> partials: array<f32>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 const QUADS = T / 4u;
 const PAIRS = HEAD_DIM / 2u;

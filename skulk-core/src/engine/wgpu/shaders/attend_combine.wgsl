@@ -2,12 +2,9 @@
 //
 // Constants: HEAD_DIM, SINKS. One workgroup a head of a row: groups (n_heads, rows, 1).
 
-struct Params { rows: u32, first_row: u32, n_heads: u32, n_splits: u32, out_stride: u32 }
-
 @group(0) @binding(0) var<storage, read> partials: array<f32>;
 @group(0) @binding(1) var<storage, read> sinks: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 const STRIDE = 2u + HEAD_DIM;
 

@@ -6,14 +6,11 @@
 // from first_row on, the first of them at position `start`.
 // A thread has a pair of a row's elements: groups (ceil(n_kv * HEAD_DIM / 16), ceil(rows / 8), 1).
 
-struct Params { rows: u32, first_row: u32, start: u32, n_kv: u32, capacity: u32, k_stride: u32, v_stride: u32 }
-
 // Bits of f32, as no arithmetic is to touch them.
 @group(0) @binding(0) var<storage, read> k: array<u32>;
 @group(0) @binding(1) var<storage, read> v: array<u32>;
 @group(0) @binding(2) var<storage, read_write> keys: array<u32>;
 @group(0) @binding(3) var<storage, read_write> values: array<u32>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 const PAIRS = HEAD_DIM / 2u;
 

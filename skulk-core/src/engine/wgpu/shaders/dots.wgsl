@@ -1,7 +1,7 @@
-// What are the products of up to ROWS rows of x with OUTPUTS (1, 2 or 4) neighbouring rows of weights?
+// What are the products of up to ROWS rows of x with OUTPUTS (4) neighbouring rows of weights?
 //
 // Thread t of THREADS takes the 16-element groups t, t + THREADS and so on; a reduce_*.wgsl adds the
-// threads' sums up. Used by matvec.wgsl and experts_matvec.wgsl.
+// threads' sums up. Used by matvec.wgsl and experts_matvec.wgsl, which say where an output goes (`put`).
 
 // 16 consecutive elements of a row of x that begins at vec4 `row`. No vec4 beyond the row is read: it
 // might hold what is not finite, and weights there are 0.
@@ -37,27 +37,20 @@ fn dots(
     let row3 = min(first + 3u, last) * p.row_bytes;
     for (var at = 16u * thread; at < p.n_in; at += 16u * THREADS) {
         let w0 = weights16(row0, at);
-        var w1: mat4x4<f32>;
-        var w2: mat4x4<f32>;
-        var w3: mat4x4<f32>;
-        if (OUTPUTS > 1u) {
-            w1 = weights16(row1, at);
-        }
-        if (OUTPUTS > 2u) {
-            w2 = weights16(row2, at);
-            w3 = weights16(row3, at);
-        }
+        let w1 = weights16(row1, at);
+        let w2 = weights16(row2, at);
+        let w3 = weights16(row3, at);
         for (var r = 0u; r < ROWS; r++) {
             let v = x16((x_first + min(r, x_rows - 1u)) * p.x_stride, at);
-            var s = vec4<f32>(dot16(w0, v), 0.0, 0.0, 0.0);
-            if (OUTPUTS > 1u) {
-                s.y = dot16(w1, v);
-            }
-            if (OUTPUTS > 2u) {
-                s.z = dot16(w2, v);
-                s.w = dot16(w3, v);
-            }
-            (*sums)[r] += s;
+            (*sums)[r] += vec4<f32>(dot16(w0, v), dot16(w1, v), dot16(w2, v), dot16(w3, v));
         }
     }
+}
+
+// Writes a row's four sums.
+fn put_all(row: u32, o: u32, s: vec4<f32>) {
+    put(row, o, s.x);
+    put(row, o + 1u, s.y);
+    put(row, o + 2u, s.z);
+    put(row, o + 3u, s.w);
 }

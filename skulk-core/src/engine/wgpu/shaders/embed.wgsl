@@ -1,25 +1,11 @@
 // Which rows of a table do tokens select? out[r] = scale * table[tokens[token_base + r]].
 //
-// After: formats/bytes.wgsl, a format. Groups of 64: x over the 16-element groups of a row, y over the
+// After: a format. Groups of 64: x over the 16-element groups of a row, y over the
 // tokens: dispatch (ceil(n_in / 1024), rows, 1). Tokens of other chunks are left alone.
-
-struct Params {
-    n_in: u32,
-    row_bytes: u32,
-    // The chunk's rows of the table.
-    first_row: u32,
-    n_rows: u32,
-    rows: u32,
-    token_base: u32,
-    // In floats.
-    out_stride: u32,
-    scale: f32,
-}
 
 @group(0) @binding(0) var<storage, read> weights: array<u32>;
 @group(0) @binding(1) var<storage, read> tokens: array<u32>;
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 fn put(at: u32, row: u32, v: vec4<f32>) {
     let to = row * p.out_stride + at;

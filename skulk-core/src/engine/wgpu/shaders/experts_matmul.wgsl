@@ -1,32 +1,15 @@
 // What are the products of each place's row of x with the matrix of its expert? For many places.
 //
 // out[place][o] = x[place / x_div] · W[expert * n_out + o], by expert: its places are
-// order[starts[expert]..starts[expert + 1]], from experts_sort.wgsl. After: formats/bytes.wgsl, a format,
+// order[starts[expert]..starts[expert + 1]], from experts_sort.wgsl. After: a format,
 // tiles.wgsl. A workgroup has 64 outputs of 64 places of an expert: dispatch (ceil(n_out / 64), experts
 // in the chunk, ceil(places / 64)); those beyond their expert's places end at once.
-
-struct Params {
-    n_in: u32,
-    row_bytes: u32,
-    // The chunk's rows of the stacked matrix: whole experts.
-    first_row: u32,
-    n_rows: u32,
-    // In vec4.
-    x_stride: u32,
-    // In floats.
-    out_stride: u32,
-    // Rows of one expert.
-    n_out: u32,
-    // Places that share a row of x.
-    x_div: u32,
-}
 
 @group(0) @binding(0) var<storage, read> weights: array<u32>;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> order: array<u32>;
 @group(0) @binding(3) var<storage, read> starts: array<u32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 // Rows are counted as they lie in `order`.
 fn x_row_of(row: u32) -> u32 {

@@ -1,31 +1,13 @@
 // What are the products of each place's row of x with the matrix of its expert? For a few places.
 //
 // out[place][o] = x[place / x_div] · W[routes[place] * n_out + o], a place being a row and a slot. After:
-// constants ROWS = 1, OUTPUTS (1, 2, 4), THREADS (32, 64, 128); formats/bytes.wgsl, a format, dots.wgsl,
-// a reduce_*.wgsl. With n = ceil(n_out / OUTPUTS), dispatch (any x, y with x * y >= n, places). Places
+// constants ROWS = 1, OUTPUTS (4), THREADS (32, 64, 128); a format, dots.wgsl, a reduce_*.wgsl. With n = ceil(n_out / OUTPUTS), dispatch (any x, y with x * y >= n, places). Places
 // whose expert is in another chunk are left alone.
-
-struct Params {
-    n_in: u32,
-    row_bytes: u32,
-    // The chunk's rows of the stacked matrix: whole experts.
-    first_row: u32,
-    n_rows: u32,
-    // In vec4.
-    x_stride: u32,
-    // In floats.
-    out_stride: u32,
-    // Rows of one expert.
-    n_out: u32,
-    // Places that share a row of x.
-    x_div: u32,
-}
 
 @group(0) @binding(0) var<storage, read> weights: array<u32>;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> routes: array<u32>;
 @group(0) @binding(3) var<storage, read_write> out: array<f32>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 fn put(place: u32, o: u32, sum: f32) {
     if (o < p.n_out) {
@@ -46,14 +28,6 @@ fn main(me: Place, @builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgro
     dots(me.thread, expert + o, expert + p.n_out - 1u, place / p.x_div, 1u, &sums);
     reduce(me, &sums);
     if (me.thread == 0u) {
-        let s = total(me, 0u);
-        put(place, o, s.x);
-        if (OUTPUTS > 1u) {
-            put(place, o + 1u, s.y);
-        }
-        if (OUTPUTS > 2u) {
-            put(place, o + 2u, s.z);
-            put(place, o + 3u, s.w);
-        }
+        put_all(place, o, total(me, 0u));
     }
 }

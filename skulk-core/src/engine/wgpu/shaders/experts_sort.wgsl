@@ -3,15 +3,9 @@
 //
 // One workgroup: dispatch (1, 1, 1). Up to 512 experts.
 
-struct Params {
-    n_places: u32,
-    n_experts: u32,
-}
-
 @group(0) @binding(0) var<storage, read> routes: array<u32>;
 @group(0) @binding(1) var<storage, read_write> order: array<u32>;
 @group(0) @binding(2) var<storage, read_write> starts: array<u32>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 const SORT_THREADS = 256u;
 // By expert: how many places it has, and where its next one goes.

@@ -3,19 +3,9 @@
 //
 // A thread has four elements: dispatch (ceil(n_in / 256), rows, 1).
 
-struct Params {
-    // Elements of a row of y and of out.
-    n_in: u32,
-    // In vec4.
-    y_stride: u32,
-    out_stride: u32,
-    n_used: u32,
-}
-
 @group(0) @binding(0) var<storage, read> y: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> weights: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out: array<vec4<f32>>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {

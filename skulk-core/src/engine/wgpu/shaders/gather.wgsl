@@ -2,12 +2,9 @@
 //
 // One thread an element: groups (ceil(width / 64), rows, 1).
 
-struct Params { rows: u32, width: u32, x_stride: u32, out_stride: u32, base: u32 }
-
 @group(0) @binding(0) var<storage, read> x: array<u32>;
 @group(0) @binding(1) var<storage, read> rows_from: array<u32>;
 @group(0) @binding(2) var<storage, read_write> out: array<u32>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3u) {

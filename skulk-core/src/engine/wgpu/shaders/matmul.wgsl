@@ -1,14 +1,14 @@
 // What are the products of many rows of x with a matrix? out[r][first_row + o] = x[r] · W[o] + bias.
 //
-// After: product.wgsl, formats/bytes.wgsl, a format, tiles.wgsl. A workgroup has 64 rows by 64 outputs:
+// After: product.wgsl, a format, tiles.wgsl. A workgroup has 64 rows by 64 outputs:
 // dispatch (ceil(rows / 64), ceil(n_rows / 64), 1).
 
 fn x_row_of(row: u32) -> u32 {
-    return p.x_row + row;
+    return row;
 }
 
 fn out_row_of(row: u32) -> u32 {
-    return p.x_row + row;
+    return row;
 }
 
 fn bias_of(tile: Tile, o: u32) -> f32 {

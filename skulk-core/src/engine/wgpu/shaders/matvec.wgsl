@@ -1,7 +1,7 @@
 // What are the products of a few rows of x with a matrix? out[r][first_row + o] = x[r] · W[o] + bias.
 //
-// After: constants ROWS (1, 2, 4, 8), OUTPUTS (1, 2, 4), THREADS (32, 64, 128); product.wgsl,
-// formats/bytes.wgsl, a format, dots.wgsl, a reduce_*.wgsl. A workgroup has OUTPUTS outputs of ROWS rows. With
+// After: constants ROWS (1, 2, 4, 8), OUTPUTS (4), THREADS (32, 64, 128); product.wgsl, a format, dots.wgsl, a
+// reduce_*.wgsl. A workgroup has OUTPUTS outputs of ROWS rows. With
 // n = ceil(n_rows / OUTPUTS), dispatch (any x, y with x * y >= n, ceil(rows / ROWS)).
 
 // Writes an output of the chunk.
@@ -22,20 +22,12 @@ fn main(me: Place, @builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgro
     if (first >= p.n_rows) {
         return;
     }
-    let row = p.x_row + ROWS * group.z;
+    let row = ROWS * group.z;
     let rows = min(ROWS, p.rows - ROWS * group.z);
     var sums: array<vec4<f32>, ROWS>;
     dots(me.thread, first, p.n_rows - 1u, row, rows, &sums);
     reduce(me, &sums);
     if (me.thread < rows) {
-        let s = total(me, me.thread);
-        put(row + me.thread, first, s.x);
-        if (OUTPUTS > 1u) {
-            put(row + me.thread, first + 1u, s.y);
-        }
-        if (OUTPUTS > 2u) {
-            put(row + me.thread, first + 2u, s.z);
-            put(row + me.thread, first + 3u, s.w);
-        }
+        put_all(row + me.thread, first, total(me, me.thread));
     }
 }

@@ -5,12 +5,9 @@
 // x is [row, head, head_dim]; a row of angles has `half` cosines, then `half` sines.
 // One workgroup a head of a row: groups (n_heads, rows, 1).
 
-struct Params { rows: u32, n_heads: u32, head_dim: u32, half: u32, angles_stride: u32, x_stride: u32, eps: f32 }
-
 @group(0) @binding(0) var<storage, read> angles: array<f32>;
 @group(0) @binding(1) var<storage, read> norm_weight: array<f32>;
 @group(0) @binding(2) var<storage, read_write> x: array<f32>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 // The two elements of pair i; those after the rotated ones go in pairs of neighbours.
 fn pair(i: u32) -> vec2u {

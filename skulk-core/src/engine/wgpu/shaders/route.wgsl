@@ -3,19 +3,9 @@
 //
 // A workgroup a row: dispatch (rows, 1, 1). Up to 512 experts.
 
-struct Params {
-    n_experts: u32,
-    n_used: u32,
-    // Floats from one row of logits to the next.
-    stride: u32,
-    // Whether the weights of a row are divided by their sum.
-    normalise: u32,
-}
-
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read_write> routes: array<u32>;
 @group(0) @binding(2) var<storage, read_write> shares: array<f32>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 const ROUTE_THREADS = 64u;
 // Experts this far behind the first have probability 0, and are equal.

@@ -5,21 +5,12 @@
 // dispatch (n_slices, rows, 1), results [row][slice][k]. STAGE = 1: a workgroup a row merges these lists:
 // dispatch (1, rows, 1), results [row][k].
 
-struct Params {
-    // Logits of a row, and floats from one row to the next.
-    n: u32,
-    stride: u32,
-    k: u32,
-    n_slices: u32,
-}
-
 // The logits, or those of the slices' lists; the indices of these (of no use to the first stage). Logits
 // are handled as their bits: compilers take every number for one, and may flush small ones.
 @group(0) @binding(0) var<storage, read> from_values: array<u32>;
 @group(0) @binding(1) var<storage, read> from_ids: array<u32>;
 @group(0) @binding(2) var<storage, read_write> values: array<u32>;
 @group(0) @binding(3) var<storage, read_write> ids: array<u32>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 const TOP_THREADS = 256u;
 // The second stage keeps 64 entries and merges 448 at a time.

@@ -61,7 +61,7 @@ impl Matrix<'_> {
         let [n_out, n_in] = self.shape;
         let (rows, stride) = (x.len() / n_in, n_out + 2);
         let mut out = vec![7.0; (rows - 1) * stride + n_out].into_boxed_slice();
-        let kernel = (kernels.dense)(self.dtype, bf16).unwrap();
+        let kernel = kernels.floats(self.dtype, bf16).unwrap();
         assert_eq!(kernel.bf16, self.dtype == DType::BF16 && bf16);
         let x = activations(kernels, x, n_in, kernel.bf16);
         let product = Dense {

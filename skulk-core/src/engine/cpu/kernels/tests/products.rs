@@ -41,15 +41,15 @@ impl Matrix<'_> {
             from: 0,
         };
         let tiles = super::super::product::tiles(n_out);
-        let mut packed = vec![0; (quantised.packed_len)(x.blocks)].into_boxed_slice();
+        let mut packed = vec![0; (quantised.gemm.packed_len)(x.blocks)].into_boxed_slice();
         // SAFETY: all addresses are of arrays as long as the product says, and the machine has the
         // instructions.
         unsafe {
             for tiles in [0..tiles / 2, tiles / 2..tiles] {
                 if one {
-                    (quantised.one)(&product, tiles);
+                    (quantised.gemv)(&product, tiles);
                 } else {
-                    (quantised.many)(&product, tiles, packed.as_mut_ptr());
+                    quantised.gemm.run(&product, tiles, packed.as_mut_ptr());
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Are activations rounded as stated, and the same way everywhere?
 
-use super::super::product::{Activations, BASE};
-use super::super::rounding::Rounded;
+use super::super::product::BASE;
+use super::super::rounding::Activations;
 use super::super::{BLOCK, Kernels, portable};
 use super::{Numbers, assert_near, assert_same, others};
 
@@ -10,60 +10,46 @@ pub(super) struct Rows {
     pub(super) rows: usize,
     pub(super) blocks: usize,
     exact: bool,
-    digits: Box<[i8]>,
-    scale: Box<[f32]>,
-    sum: Box<[i32]>,
-    scaled_sum: Box<[f32]>,
-    half_sum: Box<[i32]>,
-    scaled_half_sum: Box<[f32]>,
-}
-
-fn array<T: Clone>(value: T, n: usize) -> Box<[T]> {
-    vec![value; n].into_boxed_slice()
+    digits: Vec<i8>,
+    scale: Vec<f32>,
+    sum: Vec<i32>,
+    scaled_sum: Vec<f32>,
+    half_sum: Vec<i32>,
+    scaled_half_sum: Vec<f32>,
+    start: Activations,
 }
 
 impl Rows {
     pub(super) fn new(kernels: &Kernels, x: &[f32], rows: usize, exact: bool) -> Self {
         let blocks = x.len() / rows / BLOCK;
         let (n, width) = (rows * blocks, if exact { 2 * BLOCK } else { BLOCK });
-        let mut rounded = Self {
-            rows,
-            blocks,
-            exact,
-            digits: array(-128, n * width),
-            scale: array(f32::NAN, n),
-            sum: array(0, n),
-            scaled_sum: array(f32::NAN, n),
-            half_sum: array(0, 2 * n),
-            scaled_half_sum: array(f32::NAN, 2 * n),
+        let (mut digits, mut sum, mut half_sum) = (vec![-128; n * width], vec![0; n], vec![0; 2 * n]);
+        let [mut scale, mut scaled_sum, mut scaled_half_sum] = [n, n, 2 * n].map(|n| vec![f32::NAN; n]);
+        let start = Activations {
+            digits: digits.as_mut_ptr(),
+            scale: scale.as_mut_ptr(),
+            sum: sum.as_mut_ptr(),
+            scaled_sum: scaled_sum.as_mut_ptr(),
+            half_sum: half_sum.as_mut_ptr(),
+            scaled_half_sum: scaled_half_sum.as_mut_ptr(),
         };
+        let rounded =
+            Self { rows, blocks, exact, digits, scale, sum, scaled_sum, half_sum, scaled_half_sum, start };
         for row in 0..rows {
-            let at = row * blocks;
-            let to = Rounded {
-                digits: rounded.digits[at * width..].as_mut_ptr(),
-                scale: rounded.scale[at..].as_mut_ptr(),
-                sum: rounded.sum[at..].as_mut_ptr(),
-                scaled_sum: rounded.scaled_sum[at..].as_mut_ptr(),
-                half_sum: rounded.half_sum[2 * at..].as_mut_ptr(),
-                scaled_half_sum: rounded.scaled_half_sum[2 * at..].as_mut_ptr(),
-            };
             // SAFETY: all arrays have room for the row, and the machine has the instructions.
-            unsafe { (kernels.round[usize::from(exact)])(x[at * BLOCK..].as_ptr(), blocks, to) };
+            unsafe {
+                let x = x[row * blocks * BLOCK..].as_ptr();
+                (kernels.round[usize::from(exact)])(x, blocks, rounded.from(row));
+            }
         }
         rounded
     }
 
     /// The rows from `row` on.
     pub(super) fn from(&self, row: usize) -> Activations {
-        let at = row * self.blocks;
-        Activations {
-            digits: self.digits[at * if self.exact { 2 * BLOCK } else { BLOCK }..].as_ptr(),
-            scale: self.scale[at..].as_ptr(),
-            sum: self.sum[at..].as_ptr(),
-            scaled_sum: self.scaled_sum[at..].as_ptr(),
-            half_sum: self.half_sum[2 * at..].as_ptr(),
-            scaled_half_sum: self.scaled_half_sum[2 * at..].as_ptr(),
-        }
+        assert!(row <= self.rows);
+        // SAFETY: there are so many rows.
+        unsafe { self.start.skip(row * self.blocks, self.exact) }
     }
 
     fn integers(&self) -> Vec<i32> {

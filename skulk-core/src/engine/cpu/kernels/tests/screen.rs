@@ -4,8 +4,9 @@ use std::io::Write;
 
 use half::{bf16, f16};
 
-use super::super::{Kernels, Matrix, ProductRoom};
+use super::super::{Kernels, Matrix, ProductScratch};
 use super::{Numbers, assert_same};
+use crate::cancel::CancelToken;
 use crate::engine::Precision;
 use crate::engine::backend::TopLogits;
 use crate::engine::cpu::pool::Pool;
@@ -47,9 +48,9 @@ fn head(dtype: DType, mut element: impl FnMut(usize, usize) -> f32) -> Region {
 }
 
 fn top(pool: &Pool, kernels: &Kernels, matrix: &Matrix, x: &[f32], k: usize) -> (Vec<TokenId>, Vec<f32>) {
-    let mut room = ProductRoom::new(1, N_IN, Precision::Exact);
+    let mut scratch = ProductScratch::new(1, N_IN, Precision::Exact);
     let (mut ids, mut logits) = (vec![TokenId(0); k], vec![0.0; k]);
-    let products = room.products(kernels, pool, x, N_IN, Precision::Exact);
+    let products = scratch.products(kernels, pool, x, N_IN, Precision::Exact);
     products.top(matrix, None, TopLogits { k, ids: &mut ids, logits: &mut logits });
     (ids, logits)
 }
@@ -75,7 +76,7 @@ fn the_largest_logits_are_the_same_screened() {
                 for kernels in Kernels::all() {
                     let plain = Matrix::new(kernels, weight.clone(), None).unwrap();
                     let mut screened = Matrix::new(kernels, weight.clone(), None).unwrap();
-                    assert!(screened.screen(kernels, &pool).unwrap() > 0);
+                    assert!(screened.screen(kernels, &pool, &CancelToken::new()).unwrap() > 0);
                     for (i, x) in inputs.into_iter().enumerate() {
                         for k in [1, 40, 700] {
                             let expected = top(&pool, kernels, &plain, x, k);

@@ -85,3 +85,13 @@ fn signed_weights(q: vec4<u32>, scale: f32) -> mat4x4<f32> {
         signed_bytes(q.w) * scale,
     );
 }
+
+// Of a Q4_K or Q5_K block, the scale and the minimum of its j-th 32 elements.
+fn scale_and_minimum(block: u32, j: u32) -> vec2<f32> {
+    let head = aligned_words(block);
+    // Byte i of the three words has scale i, minimum i, and the lower bits of both i + 4.
+    let i = head.yzw >> vec3<u32>(8u * (j & 3u));
+    let few = i.xy & vec2<u32>(63u);
+    let many = (vec2<u32>(i.z, i.z >> 4u) & vec2<u32>(15u)) | ((i.xy >> vec2<u32>(2u)) & vec2<u32>(48u));
+    return unpack2x16float(head.x) * vec2<f32>(select(few, many, j > 3u));
+}

@@ -1,19 +1,10 @@
 // Which weights do F16 rows hold? Half-precision numbers, at even positions.
 
-// 0 beyond the row.
-fn element(row: u32, i: u32) -> f32 {
-    let v = half_at(row + 2u * min(i, p.n_in - 1u));
-    return select(0.0, v, i < p.n_in);
+fn number(row: u32, i: u32) -> f32 {
+    return half_at(row + 2u * i);
 }
 
-fn four(row: u32, i: u32) -> vec4<f32> {
-    return vec4<f32>(element(row, i), element(row, i + 1u), element(row, i + 2u), element(row, i + 3u));
-}
-
-fn weights16(row: u32, at: u32) -> mat4x4<f32> {
-    if (at + 16u > p.n_in) {
-        return mat4x4<f32>(four(row, at), four(row, at + 4u), four(row, at + 8u), four(row, at + 12u));
-    }
+fn whole16(row: u32, at: u32) -> mat4x4<f32> {
     let a = words_at(row + 2u * at);
     let b = words_at(row + 2u * at + 16u);
     return mat4x4<f32>(

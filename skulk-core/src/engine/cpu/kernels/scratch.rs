@@ -1,0 +1,231 @@
+//! What memory do products work in? One sequence's, which grows to what its steps need and is used again.
+
+use std::sync::Mutex;
+
+use super::linear::{Item, Products};
+use super::rounding::Activations;
+use super::simd::BLOCK;
+use super::top::Largest;
+use super::{Kernels, Round};
+use crate::engine::Precision;
+use crate::engine::cpu::pool::Pool;
+
+/// Activations below which another thread costs more than it saves.
+const LEAST_ELEMENTS: usize = 16 << 10;
+
+/// Rounded activations, packed tiles and what threads find; one per sequence.
+pub(crate) struct ProductScratch {
+    integers: Integers,
+    /// From [`aligned`] on.
+    bf16: Vec<u32>,
+    pub(super) packed: Vec<i32>,
+    pub(super) list: Vec<Item>,
+    /// Each thread's.
+    pub(super) largest: Vec<Mutex<Largest>>,
+    /// What [`Screen`](super::Screen) keeps between its passes.
+    pub(super) norms: Vec<f32>,
+    pub(super) upper: Vec<f32>,
+    pub(super) first: Vec<u32>,
+}
+
+// SAFETY: addresses in `list` are used only by the `Products` that put them there.
+unsafe impl Send for ProductScratch {}
+
+/// Rows as integers; see [`Activations`].
+#[derive(Default)]
+struct Integers {
+    digits: Vec<i8>,
+    scale: Vec<f32>,
+    sum: Vec<i32>,
+    scaled_sum: Vec<f32>,
+    half_sum: Vec<i32>,
+    scaled_half_sum: Vec<f32>,
+}
+
+impl Integers {
+    /// Makes room for so many blocks.
+    fn reserve(&mut self, blocks: usize, exact: bool) {
+        grow(&mut self.digits, blocks * BLOCK * if exact { 2 } else { 1 });
+        grow(&mut self.scale, blocks);
+        grow(&mut self.sum, blocks);
+        grow(&mut self.scaled_sum, blocks);
+        grow(&mut self.half_sum, 2 * blocks);
+        grow(&mut self.scaled_half_sum, 2 * blocks);
+    }
+
+    fn start(&mut self) -> Activations {
+        Activations {
+            digits: self.digits.as_mut_ptr(),
+            scale: self.scale.as_mut_ptr(),
+            sum: self.sum.as_mut_ptr(),
+            scaled_sum: self.scaled_sum.as_mut_ptr(),
+            half_sum: self.half_sum.as_mut_ptr(),
+            scaled_half_sum: self.scaled_half_sum.as_mut_ptr(),
+        }
+    }
+}
+
+/// Rows of one length on their way to integers.
+struct Rounding {
+    to: Activations,
+    n_in: usize,
+    exact: bool,
+    kernel: Round,
+}
+
+// SAFETY: threads write different rows.
+unsafe impl Sync for Rounding {}
+
+impl Rounding {
+    /// Rounds one row. Zeros fill up its last block, as they may only for matrices whose rows are padded.
+    ///
+    /// # Safety
+    /// There is room for row number `i`, which nobody else writes or reads now.
+    unsafe fn row(&self, i: usize, x: &[f32]) {
+        assert_eq!(x.len(), self.n_in);
+        let (blocks, (whole, rest)) = (self.n_in.div_ceil(BLOCK), x.as_chunks::<BLOCK>());
+        // SAFETY: the caller's promise; a table of kernels exists only on machines that have its
+        // instructions.
+        unsafe {
+            let to = self.to.skip(i * blocks, self.exact);
+            (self.kernel)(x.as_ptr(), whole.len(), to);
+            if !rest.is_empty() {
+                let mut last = [0.0; BLOCK];
+                last[..rest.len()].copy_from_slice(rest);
+                (self.kernel)(last.as_ptr(), 1, to.skip(whole.len(), self.exact));
+            }
+        }
+    }
+
+    /// Rows that are worth another thread.
+    fn least(&self) -> usize {
+        LEAST_ELEMENTS.div_ceil(self.n_in.next_multiple_of(BLOCK).max(1))
+    }
+}
+
+/// Grows to `len` elements; shorter steps keep the memory of longer ones.
+pub(super) fn grow<T: Copy + Default>(scratch: &mut Vec<T>, len: usize) {
+    if scratch.len() < len {
+        scratch.resize(len, T::default());
+    }
+}
+
+/// Words of a cache line.
+const LINE: usize = 16;
+
+/// Where the first cache line begins, below [`LINE`]: vectors that lie across two take twice as long to
+/// load.
+fn aligned(words: &[u32]) -> usize {
+    words.as_ptr().align_offset(4 * LINE).min(LINE)
+}
+
+impl ProductScratch {
+    /// For up to `rows` rows of up to `width` elements.
+    pub(crate) fn new(rows: usize, width: usize, precision: Precision) -> Self {
+        let blocks = rows * width.div_ceil(BLOCK);
+        // Zeroed memory exists only from its first use on: short prompts need little.
+        let mut integers = Integers::default();
+        integers.reserve(blocks, precision == Precision::Exact);
+        Self {
+            integers,
+            bf16: vec![0; if precision == Precision::Bf16 { blocks * BLOCK + LINE } else { 0 }],
+            packed: Vec::new(),
+            list: Vec::new(),
+            largest: Vec::new(),
+            norms: Vec::new(),
+            upper: Vec::new(),
+            first: Vec::new(),
+        }
+    }
+
+    /// Products of rows of `x`, `[rows, n_in]`, that will run together.
+    pub(crate) fn products<'a>(
+        &'a mut self,
+        kernels: &'a Kernels,
+        pool: &'a Pool,
+        x: &'a [f32],
+        n_in: usize,
+        precision: Precision,
+    ) -> Products<'a> {
+        self.list.clear();
+        Products {
+            scratch: self,
+            kernels,
+            pool,
+            x,
+            n_in,
+            precision,
+            rounded: false,
+            rounded_bf16: false,
+            total: 0,
+            packed_len: 0,
+            tile_bytes: usize::MAX,
+        }
+    }
+
+    /// Products of rows that `make` makes, one after the other, which rounds each while it is at hand.
+    pub(crate) fn products_of<'a>(
+        &'a mut self,
+        kernels: &'a Kernels,
+        pool: &'a Pool,
+        x: &'a mut [f32],
+        n_in: usize,
+        precision: Precision,
+        make: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Products<'a> {
+        let to = self.rounding(kernels, x.len(), n_in, precision == Precision::Exact);
+        pool.rows(x, n_in, to.least(), |i, row, _| {
+            make(i, row);
+            // SAFETY: there is room for all rows, and each is given out once.
+            unsafe { to.row(i, row) };
+        });
+        Products { rounded: true, ..self.products(kernels, pool, x, n_in, precision) }
+    }
+
+    /// Rounds rows of `n_in` elements.
+    pub(super) fn round(&mut self, kernels: &Kernels, pool: &Pool, x: &[f32], n_in: usize, exact: bool) {
+        let to = self.rounding(kernels, x.len(), n_in, exact);
+        pool.run(x.len() / n_in, to.least(), &|range, _| {
+            for i in range {
+                // SAFETY: there is room for all rows, and each is given out once.
+                unsafe { to.row(i, &x[i * n_in..][..n_in]) };
+            }
+        });
+    }
+
+    /// Makes room for rows of so many elements in all.
+    fn rounding(&mut self, kernels: &Kernels, len: usize, n_in: usize, exact: bool) -> Rounding {
+        self.integers.reserve(len / n_in.max(1) * n_in.div_ceil(BLOCK), exact);
+        Rounding { to: self.integers.start(), n_in, exact, kernel: kernels.round[usize::from(exact)] }
+    }
+
+    /// The rounded rows of `n_in` elements from `row` on.
+    pub(super) fn activations(&mut self, row: usize, n_in: usize, exact: bool) -> Activations {
+        let at = row * n_in.div_ceil(BLOCK);
+        assert!(at <= self.integers.scale.len());
+        // SAFETY: there are so many blocks, and rows as exact as these.
+        unsafe { self.integers.start().skip(at, exact) }
+    }
+
+    /// What one row was rounded to with one digit: blocks' digits and scales.
+    pub(super) fn coarse_blocks(&self) -> impl Iterator<Item = (&[i8; BLOCK], &f32)> {
+        self.integers.digits.as_chunks().0.iter().zip(&self.integers.scale)
+    }
+
+    /// Rounds rows of `n_in` elements to bfloat16.
+    pub(super) fn round_bf16(&mut self, kernels: &Kernels, pool: &Pool, x: &[f32], n_in: usize) {
+        let words = (kernels.bf16_words)(n_in);
+        let len = x.len() / n_in * words;
+        grow(&mut self.bf16, len + LINE);
+        let first = aligned(&self.bf16);
+        pool.rows(&mut self.bf16[first..][..len], words, LEAST_ELEMENTS.div_ceil(n_in), |row, to, _| {
+            // SAFETY: a table of kernels exists only on machines that have its instructions.
+            unsafe { (kernels.round_bf16)(&x[row * n_in..][..n_in], to) };
+        });
+    }
+
+    /// Rows in bfloat16, from some word on.
+    pub(super) fn bf16(&self, word: usize) -> *const u32 {
+        self.bf16[aligned(&self.bf16) + word..].as_ptr()
+    }
+}

@@ -1,0 +1,93 @@
+//! Which numbers does a kernel take? Structs that Rust fills in and shaders read, declared once.
+
+/// What a dispatch hands to its kernel beside the operands.
+pub(super) trait Params {
+    /// The declaration of `Params`, and of `p`, which holds them.
+    const WGSL: &'static str;
+
+    /// Appends them as the shader reads them.
+    fn write(&self, out: &mut Vec<u8>);
+}
+
+macro_rules! params {
+    ($($name:ident { $($field:ident: $type:ident),* $(,)? })*) => {$(
+        #[derive(Debug, Clone, Copy, Default)]
+        pub(super) struct $name {
+            $(pub(super) $field: $type,)*
+        }
+
+        impl Params for $name {
+            const WGSL: &'static str = concat!(
+                "struct Params {\n",
+                $("    ", stringify!($field), ": ", stringify!($type), ",\n",)*
+                "}\n@group(1) @binding(0) var<uniform> p: Params;\n",
+            );
+
+            fn write(&self, out: &mut Vec<u8>) {
+                // All are words, so that neither language leaves gaps.
+                $(out.extend(self.$field.to_le_bytes());)*
+            }
+        }
+
+        const _: () = assert!(size_of::<$name>() <= super::kernels::PARAMS as usize);
+    )*};
+}
+
+// Strides are in floats, from one row to the next; those in vec4 are divided by four.
+params! {
+    Elementwise { width: u32, y_stride: u32, x_stride: u32, cap: f32 }
+    // The table of rows begins at `base`.
+    Gather { width: u32, x_stride: u32, out_stride: u32, base: u32 }
+    Norm { width: u32, x_stride: u32, out_stride: u32, eps: f32 }
+    // Pairs of elements up to `half` are rotated.
+    NormRope { head_dim: u32, half: u32, angles_stride: u32, x_stride: u32, eps: f32 }
+    // Of all that read weights; each uses some.
+    Weights {
+        n_in: u32,
+        row_bytes: u32,
+        // The chunk's rows of the matrix, of experts whole ones.
+        first_row: u32,
+        n_rows: u32,
+        // In vec4.
+        x_stride: u32,
+        out_stride: u32,
+        // Rows of x and of the result.
+        rows: u32,
+        has_bias: u32,
+        // Rows of one expert, and places that share a row of x.
+        n_out: u32,
+        x_div: u32,
+        // Where the tokens begin whose rows are taken, and by what these are multiplied.
+        token_base: u32,
+        scale: f32,
+    }
+    ExpertsSort { n_places: u32, n_experts: u32 }
+    // Rows of `n_in` elements; strides in vec4.
+    ExpertsSum { n_in: u32, y_stride: u32, out_stride: u32, n_used: u32 }
+    // The weights of a row are divided by their sum if `normalise`.
+    Route { n_experts: u32, n_used: u32, stride: u32, normalise: u32 }
+    // Of `n` logits a row.
+    Top { n: u32, stride: u32, k: u32, n_slices: u32 }
+    // Of all that read or write a cache.
+    Attend {
+        rows: u32,
+        first_row: u32,
+        // The first row's position.
+        start: u32,
+        n_heads: u32,
+        n_kv: u32,
+        // Slots of the cache.
+        capacity: u32,
+        // Positions that a row sees; 0 where it sees all.
+        window: u32,
+        q_stride: u32,
+        k_stride: u32,
+        v_stride: u32,
+        out_stride: u32,
+        scale: f32,
+        cap: f32,
+        // Positions of a split.
+        split_len: u32,
+        n_splits: u32,
+    }
+}
