@@ -166,7 +166,8 @@ fn changed_descriptions() {
         let made = ShardSpec::new(spec.arch, 0..4, 64, 16, KvType::F16).unwrap_err();
         assert_eq!((made.kind(), made.message()), (error.kind(), error.message()));
     }
-    let parts: &[(&str, fn(&mut ShardSpec), ErrorKind)] = &[
+    type Part = (&'static str, fn(&mut ShardSpec), ErrorKind);
+    let parts: &[Part] = &[
         ("layers", |s| s.layers = 0..5, ErrorKind::PlacementInvalid),
         ("layers", |s| s.layers = 5..6, ErrorKind::PlacementInvalid),
         ("layers", |s| s.layers = 2..2, ErrorKind::PlacementInvalid),
