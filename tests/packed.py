@@ -60,8 +60,16 @@ def unpack() -> None:
     run("cargo", "package", "--package=skulk-core", "--no-verify", "--allow-dirty", "--quiet", cwd=ROOT)
     packed = max(TARGET.glob("package/skulk-core-*.crate"), key=lambda path: path.stat().st_mtime)
     seen = HOST / "unpacked.crate"
-    if seen.exists() and seen.read_bytes() == packed.read_bytes():
-        return
+    if not seen.exists() or seen.read_bytes() != packed.read_bytes():
+        unpack(packed)
+        shutil.copy(packed, seen)
+    for name, text in {"Cargo.toml": MANIFEST, "src/main.rs": PROGRAM}.items():
+        if not (HOST / name).exists() or (HOST / name).read_text() != text:
+            (HOST / name).write_text(text)
+    shutil.copy(ROOT / "Cargo.lock", HOST / "Cargo.lock")
+
+
+def unpack(packed: Path) -> None:
     shutil.rmtree(HOST, ignore_errors=True)
     (HOST / "src").mkdir(parents=True)
     with tarfile.open(packed) as archive:
@@ -69,10 +77,6 @@ def unpack() -> None:
             name = Path(*Path(member.name).parts[1:])
             (HOST / "skulk-core" / name).parent.mkdir(parents=True, exist_ok=True)
             (HOST / "skulk-core" / name).write_bytes(archive.extractfile(member).read())
-    (HOST / "Cargo.toml").write_text(MANIFEST)
-    (HOST / "src/main.rs").write_text(PROGRAM)
-    shutil.copy(ROOT / "Cargo.lock", HOST / "Cargo.lock")
-    shutil.copy(packed, seen)
 
 
 def build() -> None:

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
             if let Some(report) = error.detail::<skulk::PlanReport>() {
                 show(&printed(&args, report, None));
             }
-            eprintln!("error: {error}");
+            eprintln!("error: {error:?}");
             ExitCode::FAILURE
         }
     }

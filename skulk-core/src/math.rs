@@ -12,9 +12,10 @@ pub(crate) fn exp_f32(x: f32) -> f32 {
     libm::exp(f64::from(x)) as f32
 }
 
-/// Sine and cosine of an angle in radians.
+/// Sine and cosine of an angle in radians, computed in f64 and rounded: nearly always the nearest numbers.
 pub(crate) fn sin_cos(x: f32) -> (f32, f32) {
-    libm::sincosf(x)
+    let (sin, cos) = libm::sincos(f64::from(x));
+    (sin as f32, cos as f32)
 }
 
 #[cfg(test)]

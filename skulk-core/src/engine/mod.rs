@@ -516,10 +516,11 @@ mod tests {
             // Nor through the fields.
             let mut changed = spec(64, 16).unwrap();
             (changed.context, changed.max_rows) = (context, rows);
-            engine.estimate(&changed, &*checkpoint).unwrap();
             let never = CancelToken::new();
-            let refused = engine.load(&changed, &*checkpoint, &LoadCx::new(&never, &|| ())).err().unwrap();
-            assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+            let load = engine.load(&changed, &*checkpoint, &LoadCx::new(&never, &|| ())).err().unwrap();
+            for refused in [engine.estimate(&changed, &*checkpoint).unwrap_err(), load] {
+                assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+            }
         }
     }
 }

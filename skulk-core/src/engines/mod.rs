@@ -44,9 +44,20 @@ pub fn by_name(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
 /// Weights stay in their map or in memory of their own, as [`EngineOptions::memory`] says.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads, and for zero features.
+/// [`ErrorKind::InvalidArgument`] for zero or absurdly many threads, for zero features and for
+/// [`EngineOptions::device_memory`].
 pub fn cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
+    refuse_device_memory(options)?;
     DecoderEngine::cpu(options)
+}
+
+fn refuse_device_memory(options: &EngineOptions) -> Result<()> {
+    match options.device_memory {
+        None => Ok(()),
+        Some(_) => Err(Error::new(ErrorKind::InvalidArgument, "expected engine wgpu, found another one")
+            .with("field", "device_memory")
+            .with_hint("leave the option out: this engine cannot limit what it reserves")),
+    }
 }
 
 /// The CPU through candle's tensors: plain, slow, all in f32, and the oracle of the other engines. Weights are
@@ -93,11 +104,7 @@ enum Candle {
 #[cfg(feature = "candle")]
 fn candle(device: Candle, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     use crate::engine::candle::Tensors;
-    if options.device_memory.is_some() {
-        return Err(Error::new(ErrorKind::InvalidArgument, "expected engine wgpu, found another one")
-            .with("field", "device_memory")
-            .with_hint("leave the option out: this engine cannot limit what it reserves"));
-    }
+    refuse_device_memory(options)?;
     let id_of =
         |kind: &str, ordinal| if ordinal == 0 { kind.to_owned() } else { format!("{kind}:{ordinal}") };
     let (id, name, tensors) = match device {

@@ -83,7 +83,7 @@ impl<'a> VindexWriter<'a> {
         };
         let mut plan = layout::plan(&source, keys, &options, empty_tokens.is_some())?;
         if let Some(e) = lacking {
-            plan.warnings.push(format!("no tokens of features, for want of a tokenizer: {e}"));
+            plan.warnings.push(format!("no tokens of features, for want of a tokenizer: {e:?}"));
         }
         let name = options.name.clone().unwrap_or_else(|| name_of(checkpoint.path()));
         Ok(Self { checkpoint, source, options, name, keys, empty_tokens, plan })

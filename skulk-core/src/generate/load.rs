@@ -270,6 +270,9 @@ fn engines(placement: &mut Placement, options: &LoadOptions) -> Result<Vec<Arc<d
     }
     let mut engine_options = options.engine_options.clone();
     engine_options.ffn_on_cpu |= placement.experts().iter().any(|shard| !shard.replica);
+    // Beside a device that limits what is reserved there, others do not need to.
+    let limits = |engine: &EngineId| engine.as_str().starts_with("wgpu");
+    let limited = placement.stages().iter().filter_map(Stage::engine).any(|engine| limits(&engine));
     // A name may mean an engine of a more precise id: `wgpu` the best GPU there is.
     let mut made: Vec<(EngineId, Arc<dyn Engine>)> = Vec::new();
     for stage in placement.stages_mut() {
@@ -277,7 +280,13 @@ fn engines(placement: &mut Placement, options: &LoadOptions) -> Result<Vec<Arc<d
         let known = made.iter().find(|(name, engine)| *name == id || *engine.id() == id);
         let engine = match known {
             Some((_, engine)) => Arc::clone(engine),
-            None => by_name(id.as_str(), &engine_options)?,
+            None => {
+                let mut options = engine_options.clone();
+                if limited && !limits(&id) {
+                    options.device_memory = None;
+                }
+                by_name(id.as_str(), &options)?
+            }
         };
         stage.set_engine(engine.id());
         made.push((id, engine));

@@ -138,7 +138,7 @@ impl Inner {
     pub(super) fn open_sequence(&self) -> Result<SeqId> {
         let seq = SeqId(self.next_seq.fetch_add(1, Ordering::Relaxed));
         for shard in &self.shards {
-            if let Err(error) = shard.open(seq) {
+            if let Err(error) = guarded(|| shard.open(seq)) {
                 self.close_sequence(seq);
                 return Err(error);
             }
@@ -147,7 +147,13 @@ impl Inner {
     }
 
     pub(super) fn close_sequence(&self, seq: SeqId) {
-        self.shards.iter().for_each(|shard| shard.close(seq));
+        for shard in &self.shards {
+            // One that panics does not keep the others' caches.
+            let _ = guarded(|| {
+                shard.close(seq);
+                Ok(())
+            });
+        }
     }
 
     /// Shortens the sequence on every shard to the same length: `len`, or less when one has lost

@@ -1,6 +1,6 @@
 //! What was expected, and what was found? Faults of a document, and the error that has all of them.
 
-use super::reader::{Leaf, Reader, Step};
+use super::reader::{Leaf, MOST_FAULTS, Reader, Step};
 use super::tree::Tree;
 use crate::error::{Error, ErrorKind, Result};
 use crate::macros::closed_set;
@@ -104,6 +104,7 @@ impl Document {
         };
         let count = match faults.len() {
             1 => "one fault".to_owned(),
+            MOST_FAULTS => format!("{MOST_FAULTS} faults or more"),
             count => format!("{count} faults"),
         };
         let message = format!("expected {}, found {count}: {}{more}", self.name, listed.join("; "));

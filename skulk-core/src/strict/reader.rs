@@ -26,6 +26,9 @@ pub(crate) enum Step<'a> {
     Item(usize),
 }
 
+/// Faults that are kept: a document of any length has no more of them in memory.
+pub(super) const MOST_FAULTS: usize = 1000;
+
 /// Where reading stands in the document, and the faults so far.
 #[derive(Default)]
 pub(crate) struct Reader<'a> {
@@ -37,6 +40,9 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// Notes a fault of the value that is being read.
     pub(crate) fn fault(&mut self, kind: FaultKind, found: impl Into<String>, allowed: impl Into<String>) {
+        if self.faults.len() == MOST_FAULTS {
+            return;
+        }
         let names = self.path.iter().map(|step| match step {
             // Long names are cut: a text may have many faults below one.
             Step::Field(name, _) => clip(name).escape_debug().to_string(),
@@ -122,7 +128,7 @@ impl<'a> Reader<'a> {
         Some(Fields { names, given, len: entries.len() })
     }
 
-    /// All faults, in the document's order.
+    /// The faults, the first [`MOST_FAULTS`] at most, in the document's order.
     pub(crate) fn into_faults(mut self) -> Vec<Fault> {
         self.faults.sort_by(|(a, _), (b, _)| a.cmp(b));
         self.faults.into_iter().map(|(_, fault)| fault).collect()

@@ -66,9 +66,11 @@ pub(in crate::engine) fn rms_norm<B: Backend>(b: &B) {
     for width in [1, 9, 64, 640] {
         for rows in ROWS {
             let (x, weight) = (numbers.floats(rows * width), numbers.floats(width));
+            // Operands live until they are sent.
+            let weights = b.vector(weight.clone()).unwrap();
             let mut norm = |x: &[f32], rows: usize| {
                 let (x, mut out) = (filled(b, s, width, x), b.buffer(rows, width).unwrap());
-                b.rms_norm(s, &x, &b.vector(weight.clone()).unwrap(), 1e-6, rows, &mut out).unwrap();
+                b.rms_norm(s, &x, &weights, 1e-6, rows, &mut out).unwrap();
                 values(b, s, &out, rows * width)
             };
             let found = norm(&x, rows);

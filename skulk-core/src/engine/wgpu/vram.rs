@@ -28,17 +28,19 @@ pub(super) struct PciDevice {
 /// What the drivers say of each device; `None` where there is none to ask, or where it does not answer.
 pub(super) fn vram(devices: Vec<PciDevice>) -> Vec<Option<Vram>> {
     static ASKED: Question<Vec<Option<Vram>>> = Question(Mutex::new(None));
-    let n = devices.len();
-    let answers = ASKED.ask(PATIENCE, move || {
-        let nvidia = devices.iter().any(|device| device.vendor == NVIDIA).then(Nvidia::open).flatten();
-        let ask = |device: &PciDevice| match device.vendor {
-            AMD => amd(&device.address),
-            NVIDIA => nvidia.as_ref()?.vram(&device.address),
-            _ => None,
-        };
-        devices.iter().map(ask).collect()
-    });
-    answers.unwrap_or_else(|| vec![None; n])
+    let from_files = |device: &PciDevice| (device.vendor == AMD).then(|| amd(&device.address)).flatten();
+    let mut answers: Vec<Option<Vram>> = devices.iter().map(from_files).collect();
+    if devices.iter().any(|device| device.vendor == NVIDIA) {
+        let of_nvidia = ASKED.ask(PATIENCE, move || {
+            let nvidia = Nvidia::open();
+            let ask = |device: &PciDevice| nvidia.as_ref()?.vram(&device.address);
+            devices.iter().map(|device| (device.vendor == NVIDIA).then(|| ask(device)).flatten()).collect()
+        });
+        for (answer, found) in answers.iter_mut().zip(of_nvidia.unwrap_or_default()) {
+            *answer = answer.or(found);
+        }
+    }
+    answers
 }
 
 /// What is asked in a thread of its own, as a driver may never answer. While one question waits, no other

@@ -217,7 +217,7 @@ fn has_bias(layer: &LayerSpec, tensor: LayerTensor) -> bool {
     }
 }
 
-/// Whether checkpoints have it as a vector.
+/// Whether it is the weight of a norm.
 fn is_norm(tensor: LayerTensor) -> bool {
     use LayerTensor as T;
     matches!(
@@ -226,6 +226,7 @@ fn is_norm(tensor: LayerTensor) -> bool {
     )
 }
 
+/// Whether checkpoints have it as a vector.
 fn is_vector(role: TensorRole) -> bool {
     match role {
         TensorRole::OutputNorm => true,

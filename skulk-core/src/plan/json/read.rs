@@ -136,7 +136,7 @@ fn direct(read: Direct, within: &Within) -> Result<Placement> {
     coverage::check_experts(&assigned.experts, assigned.n_layers)
         .map_err(|e| within.wrong("experts", e.message().to_owned()))?;
     assigned.budgets = read.budgets.into_iter().map(Budget::from).collect();
-    assigned.context_tokens = read.context_tokens.map(|tokens| tokens.0);
+    assigned.context_tokens = read.context_tokens.map(|tokens| tokens.0).filter(|tokens| *tokens > 0);
     let instance = Instance::Direct { coordinator: read.coordinator };
     Ok(assigned.placement(read.instance_id, read.context_token_limit, instance))
 }
@@ -243,7 +243,7 @@ impl Assigned {
             experts: self.experts,
             budgets: self.budgets,
             context_tokens: self.context_tokens,
-            context_limit: given.map(|limit| limit.0).or(trained.filter(|tokens| *tokens > 0)),
+            context_limit: given.map(|limit| limit.0).or(trained).filter(|tokens| *tokens > 0),
             card: self.card,
             instance,
             report: None,
