@@ -55,7 +55,7 @@ def run(*command: str, **options) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, **options).stdout
 
 
-def unpack() -> None:
+def prepare() -> None:
     """Leaves what did not change as it was, so that cargo sees what did."""
     run("cargo", "package", "--package=skulk-core", "--no-verify", "--allow-dirty", "--quiet", cwd=ROOT)
     packed = max(TARGET.glob("package/skulk-core-*.crate"), key=lambda path: path.stat().st_mtime)
@@ -110,6 +110,6 @@ def counted() -> None:
         assert not names & unwanted, names & unwanted
 
 
-unpack()
+prepare()
 build()
 counted()
