@@ -21,6 +21,10 @@ struct Bounds {
 /// half of it now and then.
 const GAP: f64 = 0.5;
 
+/// Closer ones do so by chance in any arithmetic of 8 bits: this is a third of what llama.cpp's logits are off by
+/// at the median, so that its modes and float32 may agree on them where another rounding does not.
+const TIE: f64 = 0.05;
+
 /// llama.cpp's own spread, rounded up a little.
 const FAST: Bounds = Bounds { median: 0.2, p95: 0.65, most: 1.2 };
 /// The second rounding leaves 1/254 of the first's error, and the f16 cache remains.
@@ -99,7 +103,7 @@ fn against_llama_cpp(stages: &Stages, golden: &Value, precision: Precision) -> V
                     "{name}: parts at step {step} by {gap}, own {own}"
                 );
                 // So far llama.cpp's modes and float32 agree.
-                assert!(step >= agreed, "{name}: parts at step {step}, agreed {agreed}");
+                assert!(step >= agreed || gap < TIE, "{name}: parts at step {step} by {gap}, agreed {agreed}");
                 println!("{name}: parts at step {step}, gap {gap}, own {own}");
                 break;
             }

@@ -188,7 +188,7 @@ fn child() {
 #[cfg(unix)]
 fn run_child(source: &Path, target: &Path, shell: &str, kill_at: Option<usize>) -> std::process::Output {
     let mut command = std::process::Command::new("sh");
-    command.args(["-c", &format!("{shell} exec \"$0\" --exact extract::resume::child --nocapture")]);
+    command.args(["-c", &format!("{shell} exec \"$0\" --exact vindex::extract::resume::child --nocapture")]);
     command.arg(std::env::current_exe().unwrap()).env("SKULK_TEST_EXTRACT_TO", target);
     command.env("SKULK_TEST_EXTRACT_FROM", source);
     if let Some(at) = kill_at {
