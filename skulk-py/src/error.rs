@@ -127,12 +127,21 @@ pub(crate) fn exception<'py>(py: Python<'py>, error: &skulk::Error) -> PyResult<
 
 /// The system's number of a failure, as Python's `errno` has it.
 fn errno(py: Python<'_>, error: &skulk::Error) -> PyResult<Option<i32>> {
+    let named = |name: &str| py.import("errno")?.getattr(name)?.extract().map(Some);
     if error.kind() == ErrorKind::FileNotFound {
-        return py.import("errno")?.getattr("ENOENT")?.extract().map(Some);
+        return named("ENOENT");
     }
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-    let Some(code) = causes.filter_map(|e| e.downcast_ref::<io::Error>()?.raw_os_error()).next() else {
-        return Ok(None);
+    let causes: Vec<_> = causes.filter_map(|e| e.downcast_ref::<io::Error>()).collect();
+    let Some(code) = causes.iter().find_map(|e| e.raw_os_error()) else {
+        // Errors that a library added a path to have no number, but a kind.
+        return match causes.first().map(|e| e.kind()) {
+            Some(io::ErrorKind::NotADirectory) => named("ENOTDIR"),
+            Some(io::ErrorKind::PermissionDenied) => named("EACCES"),
+            Some(io::ErrorKind::ReadOnlyFilesystem) => named("EROFS"),
+            Some(io::ErrorKind::StorageFull) => named("ENOSPC"),
+            _ => Ok(None),
+        };
     };
     // On Windows the system has numbers of its own, which Python translates.
     if cfg!(windows) {

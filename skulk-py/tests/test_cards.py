@@ -230,7 +230,7 @@ def test_requests_for_reasoning_are_read_by_profiles() -> None:
     assert profile.reasoning("high", False) == skulk.Reasoning("none", False)
     assert profile.reasoning() == skulk.Reasoning(None, None)
     assert skulk.Profile.permissive().reasoning("xhigh").effort == "xhigh"
-    with pytest.raises(skulk.InvalidArgumentError, match="one of none, minimal"):
+    with pytest.raises(skulk.InvalidArgumentError, match="one of `none`, `minimal`"):
         profile.reasoning("enormous")  # type: ignore[arg-type]
 
 

@@ -140,6 +140,7 @@ fn check_target(target: &Path) -> Result<&Path> {
             "expected a folder that does not exist or is empty, found something else",
         )
         .with("file", target.display())
+        .with("field", "target")
         .with_hint("give another name, or remove what is there"));
     }
     Ok(target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))

@@ -76,6 +76,7 @@ impl Selection {
                     "expected experts of a mixture of experts only, found a model without",
                 )
                 .with("file", reader.path().display())
+                .with("field", "experts")
                 .with_hint("choose layers instead"));
             }
         };
