@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, final
+from typing import Any, Final, Literal, final
 
 from ._cards import ModelCard
 from ._cluster import Cluster, Inventory, Node
@@ -189,43 +189,26 @@ class Placement:
         Raises `PlacementInvalidError` for a stage without layers, or no stages.
         """
 
-    @property
-    def n_layers(self) -> int:
-        """Layers of the model."""
-
-    @property
-    def stages(self) -> list[PlacedStage]:
-        """The stages, by rank: of a pipeline, in the order a token passes them."""
-
-    @property
-    def experts(self) -> list[ExpertShard]:
-        """Feed-forward blocks and experts that are elsewhere than their layer's attention."""
-
-    @property
-    def budgets(self) -> list[Budget]:
-        """What each device is to hold, where the placement came with that."""
-
-    @property
-    def context_tokens(self) -> int | None:
-        """Tokens for which a plan reserves keys and values: the context that `Model.load` gives sessions. None: it was
-        made by hand, or came as an MLX instance, which does not say.
-        """
-
-    @property
-    def context_limit(self) -> int | None:
-        """Tokens that the context is limited to; None: nothing is known that limits it."""
-
-    @property
-    def card(self) -> ModelCard | None:
-        """The model's card; placements made by hand have none."""
-
-    @property
-    def report(self) -> PlanReport | None:
-        """Why it is as it is; placements that were not planned here have none."""
-
-    @property
-    def instance_id(self) -> str:
-        """Its name: the one that it came with, or one that follows from what it says."""
+    n_layers: Final[int]
+    """Layers of the model."""
+    stages: Final[list[PlacedStage]]
+    """The stages, by rank: of a pipeline, in the order a token passes them."""
+    experts: Final[list[ExpertShard]]
+    """Feed-forward blocks and experts that are elsewhere than their layer's attention."""
+    budgets: Final[list[Budget]]
+    """What each device is to hold, where the placement came with that."""
+    context_tokens: Final[int | None]
+    """Tokens for which a plan reserves keys and values: the context that `Model.load` gives sessions. None: it was
+    made by hand, or came as an MLX instance, which does not say.
+    """
+    context_limit: Final[int | None]
+    """Tokens that the context is limited to; None: nothing is known that limits it."""
+    card: Final[ModelCard | None]
+    """The model's card; placements made by hand have none."""
+    report: Final[PlanReport | None]
+    """Why it is as it is; placements that were not planned here have none."""
+    instance_id: Final[str]
+    """Its name: the one that it came with, or one that follows from what it says."""
 
     def to_json(self) -> str:
         """The placement as JSON on one line, in camelCase, as Skulk 1.3 has it for its transports."""
@@ -402,37 +385,22 @@ class GgufFile:
     """One GGUF file of a folder or repository: its name, with folders before it, and its size in bytes."""
 
     def __new__(cls, name: str, bytes: int = 0) -> GgufFile: ...
-    @property
-    def name(self) -> str:
-        """Its path in the repository, with `/` between folders."""
-
-    @property
-    def bytes(self) -> int:
-        """Its size in bytes."""
-
-    @property
-    def holds_a_model(self) -> bool:
-        """It is called a GGUF file, and not a multi-modal projector's."""
-
-    @property
-    def holds_a_projector(self) -> bool:
-        """It is called the GGUF file of a multi-modal projector."""
-
-    @property
-    def quant_rank(self) -> int:
-        """How much its quantisation is wanted: the lower, the more."""
-
-    @property
-    def quant_label(self) -> str:
-        """Its quantisation as people write it, as in `Q4_K_M`; empty where the name does not tell."""
-
-    @property
-    def shard_base(self) -> str | None:
-        """What all files of its split set share; None for a file of its own."""
-
-    @property
-    def download_patterns(self) -> list[str]:
-        """What to download for it: the file or its set, and projectors."""
+    name: Final[str]
+    """Its path in the repository, with `/` between folders."""
+    bytes: Final[int]
+    """Its size in bytes."""
+    holds_a_model: Final[bool]
+    """It is called a GGUF file, and not a multi-modal projector's."""
+    holds_a_projector: Final[bool]
+    """It is called the GGUF file of a multi-modal projector."""
+    quant_rank: Final[int]
+    """How much its quantisation is wanted: the lower, the more."""
+    quant_label: Final[str]
+    """Its quantisation as people write it, as in `Q4_K_M`; empty where the name does not tell."""
+    shard_base: Final[str | None]
+    """What all files of its split set share; None for a file of its own."""
+    download_patterns: Final[list[str]]
+    """What to download for it: the file or its set, and projectors."""
 
     def __eq__(self, value: object, /) -> bool: ...
 
@@ -481,17 +449,12 @@ class Tokenizer:
         Raises `InvalidArgumentError` for ids that are no unsigned 32-bit numbers.
         """
 
-    @property
-    def bos(self) -> int | None:
-        """The beginning-of-sequence token, if the model has one."""
-
-    @property
-    def eos_ids(self) -> list[int]:
-        """The tokens that end a generation."""
-
-    @property
-    def vocab_size(self) -> int:
-        """One past the highest token id."""
+    bos: Final[int | None]
+    """The beginning-of-sequence token, if the model has one."""
+    eos_ids: Final[list[int]]
+    """The tokens that end a generation."""
+    vocab_size: Final[int]
+    """One past the highest token id."""
 
 @final
 class Model:
@@ -542,29 +505,18 @@ class Model:
         argument.
         """
 
-    @property
-    def placement(self) -> str:
-        """Which engine runs which layers, in words."""
-
-    @property
-    def stages(self) -> list[Stage]:
-        """What each stage holds, in the order a token passes them."""
-
-    @property
-    def arch(self) -> Arch:
-        """Facts about the architecture."""
-
-    @property
-    def context(self) -> int:
-        """Positions a session can hold, in tokens."""
-
-    @property
-    def load_seconds(self) -> float:
-        """How long loading took, in seconds."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer."""
+    placement: Final[str]
+    """Which engine runs which layers, in words."""
+    stages: Final[list[Stage]]
+    """What each stage holds, in the order a token passes them."""
+    arch: Final[Arch]
+    """Facts about the architecture."""
+    context: Final[int]
+    """Positions a session can hold, in tokens."""
+    load_seconds: Final[float]
+    """How long loading took, in seconds."""
+    tokenizer: Final[Tokenizer]
+    """The model's tokenizer."""
 
     @property
     def ffn_memory(self) -> FfnMemory | None:
@@ -709,9 +661,8 @@ class Generation:
     def close(self) -> None:
         """Cancels what is still running and waits until it has ended; the session is free then."""
 
-    @property
-    def prompt_ids(self) -> list[int]:
-        """The prompt's tokens, special ones included."""
+    prompt_ids: Final[list[int]]
+    """The prompt's tokens, special ones included."""
 
 def extract(
     source: str | PathLike[str],
