@@ -1,4 +1,7 @@
-"""Native part of `skulk`: handles on models, sessions and running generations, and exceptions."""
+"""Native part of `skulk`: handles on models, sessions and running generations, and exceptions.
+
+What is not public has no docstring here: the native module has.
+"""
 
 import builtins
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -73,26 +76,13 @@ def devices() -> list[Device]:
 def error_kinds() -> list[tuple[str, str]]:
     """Every kind of error as `(name, code)`; the class of kind `Name` is `skulk.NameError`."""
 
-def card_read(text: str, toml: bool) -> str:
-    """The card that a text in TOML or JSON is."""
-
-def card_open(path: str | PathLike[str]) -> str:
-    """The card in a file."""
-
-def card_from_checkpoint(path: str | PathLike[str]) -> str:
-    """The card of a local checkpoint."""
-
-def card_text(card: ModelCard, toml: bool) -> str:
-    """The canonical text of a card."""
-
-def card_save(card: ModelCard, path: str | PathLike[str]) -> None:
-    """Writes a card to a file."""
-
-def card_file_name(card: ModelCard) -> str:
-    """The name of a card's file."""
-
-def card_schema() -> str:
-    """The JSON Schema of cards."""
+def card_read(text: str, toml: bool) -> str: ...
+def card_open(path: str | PathLike[str]) -> str: ...
+def card_from_checkpoint(path: str | PathLike[str]) -> str: ...
+def card_text(card: ModelCard, toml: bool) -> str: ...
+def card_save(card: ModelCard, path: str | PathLike[str]) -> None: ...
+def card_file_name(card: ModelCard) -> str: ...
+def card_schema() -> str: ...
 
 def profile_resolve(
     model_id: str,
@@ -101,12 +91,8 @@ def profile_resolve(
     tokenizer_thinking: bool,
     has_messages: bool | None,
     has_tools: bool | None,
-) -> str:
-    """What a card and an id resolve to, as JSON."""
-
-def profile_permissive() -> str:
-    """The profile to read requests by while nothing is known of the model, as JSON."""
-
+) -> str: ...
+def profile_permissive() -> str: ...
 def profile_reasoning(
     supports_thinking: bool,
     supports_thinking_toggle: bool,
@@ -114,24 +100,15 @@ def profile_reasoning(
     disabled_effort: str,
     effort: str | None,
     enable_thinking: bool | None,
-) -> tuple[Any, bool | None]:
-    """What a request for reasoning means: its effort, and whether it is on."""
+) -> tuple[Any, bool | None]: ...
 
 def is_gemma4_family(model_id: str, card: ModelCard | None = None) -> bool:
     """Whether a model is to be run as Gemma 4, by its id, its family or anything that its card says."""
 
-def node_local() -> str:
-    """This machine, as JSON."""
-
-def cluster_json(text: str) -> str:
-    """A cluster's JSON, read and written."""
-
-def inventory_from_checkpoint(path: str | PathLike[str]) -> str:
-    """What a checkpoint's tensors weigh, as JSON."""
-
-def inventory_from_card(card: ModelCard) -> str:
-    """What a card's model should weigh, as JSON."""
-
+def node_local() -> str: ...
+def cluster_json(text: str) -> str: ...
+def inventory_from_checkpoint(path: str | PathLike[str]) -> str: ...
+def inventory_from_card(card: ModelCard) -> str: ...
 def inventory_of_experts(
     n_layers: int,
     attention: int,
@@ -140,40 +117,22 @@ def inventory_of_experts(
     n_used: int,
     expert: int,
     kv_per_token: int,
-) -> str:
-    """What a mixture of experts weighs, every layer alike, as JSON."""
+) -> str: ...
 
 @final
 class Library:
     """What is behind a `skulk.CardLibrary`."""
 
     def __new__(cls, builtin: bool, folders: Sequence[str | PathLike[str]]) -> Library: ...
-    def ids(self) -> list[str]:
-        """The ids of all cards, in order."""
-
-    def get(self, model_id: str) -> str | None:
-        """The card of a model, as JSON."""
-
-    def file(self, model_id: str) -> Path | None:
-        """The file of a model's card."""
-
-    def folders(self) -> list[Path]:
-        """The user's folders."""
-
-    def problems(self) -> list[Error]:
-        """One exception for each file that is no card."""
-
-    def reload(self) -> None:
-        """Searches the folders again."""
-
-    def add_folder(self, path: str | PathLike[str]) -> None:
-        """Searches one more folder."""
-
-    def save(self, folder: str | PathLike[str], card: ModelCard) -> Path:
-        """Writes a card into one of the folders."""
-
-    def remove(self, model_id: str) -> bool:
-        """Deletes the file of a user's card."""
+    def ids(self) -> list[str]: ...
+    def get(self, model_id: str) -> str | None: ...
+    def file(self, model_id: str) -> Path | None: ...
+    def folders(self) -> list[Path]: ...
+    def problems(self) -> list[Error]: ...
+    def reload(self) -> None: ...
+    def add_folder(self, path: str | PathLike[str]) -> None: ...
+    def save(self, folder: str | PathLike[str], card: ModelCard) -> Path: ...
+    def remove(self, model_id: str) -> bool: ...
 
 def plan(
     card: ModelCard | str | PathLike[str],
@@ -245,6 +204,12 @@ class Placement:
     @property
     def budgets(self) -> list[Budget]:
         """What each device is to hold, where the placement came with that."""
+
+    @property
+    def context_tokens(self) -> int | None:
+        """Tokens for which a plan reserves keys and values: the context that `Model.load` gives sessions. None: it was
+        made by hand, or came as an MLX instance, which does not say.
+        """
 
     @property
     def context_limit(self) -> int | None:
@@ -476,8 +441,7 @@ def select_gguf(files: Sequence[GgufFile]) -> tuple[GgufFile, int] | None:
     set. None when there are no files.
     """
 
-def config_facts(config: str, model_id: str) -> str:
-    """What a parsed `config.json`, given as text, says that a card needs, as JSON."""
+def config_facts(config: str, model_id: str) -> str: ...
 
 def gguf_facts(start: builtins.bytes) -> GgufFacts:
     """What the start of a GGUF file says that a card needs.
@@ -565,8 +529,8 @@ class Model:
         its device. Of feed-forward weights that are used where they are stored, `ffn_budget` keeps at most so many
         bytes in memory at a time, with the same results; `ffn_top_features` computes only so many features of each
         dense block, which changes results. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
-        `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
-        through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
+        `context` is how many tokens a session can hold: by default what a placement was planned for, else 4096 or less
+        where the model has less; `prefill_chunk` how many prompt tokens pass through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
         "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
         them to BF16 where weights are of that type, for faster prompts; `memory` leaves weights
         "mapped", reads them ("resident"), or does what free memory suggests ("auto"); `screen_head` keeps a
@@ -805,9 +769,7 @@ class Vindex:
 
     def __new__(cls, path: str | PathLike[str], threads: int | None) -> Vindex: ...
     def path(self) -> Path: ...
-    def index(self) -> str:
-        """`index.json`, with what it leaves out."""
-
+    def index(self) -> str: ...
     def lacks(self) -> list[str]: ...
     def parts(self) -> list[PartInfo]: ...
     def tensors(self) -> list[TensorInfo]: ...
@@ -828,9 +790,7 @@ class Vindex:
     def tokenizer(self) -> Tokenizer: ...
     def layers(self) -> list[int]: ...
     def bands(self) -> VindexBands: ...
-    def embed(self, tokens: Sequence[int]) -> bytes:
-        """The embeddings of some tokens, behind each other."""
-
+    def embed(self, tokens: Sequence[int]) -> bytes: ...
     def nearest(
         self, query: Sequence[float], k: int, layers: Sequence[int] | None, cancel: CancelToken | None
     ) -> list[FeatureHit]: ...
@@ -861,12 +821,10 @@ class Region:
     """One tensor's place and numbers, for `skulk.VindexReader`."""
 
     @property
-    def __array_interface__(self) -> dict[str, Any]:
-        """NumPy's view of the stored numbers, which keeps this alive; for types that NumPy has, too."""
+    def __array_interface__(self) -> dict[str, Any]: ...
     def dtype(self) -> str: ...
     def shape(self) -> tuple[int, ...]: ...
-    def rows(self, start: int, stop: int) -> bytes:
-        """Some rows as little-endian f32, behind each other."""
+    def rows(self, start: int, stop: int) -> bytes: ...
 
 class Error(Exception):
     """Base class of everything skulk raises on its own account."""
