@@ -182,18 +182,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
         rows: usize,
         out: TopLogits<'_>,
     ) -> Result<()> {
-        let TopLogits { k, ids, logits } = out;
         let mut all = self.buffer(rows, op.n_vocab)?;
         self.logits(stream, op, x, rows, &mut all)?;
         let mut host = vec![0.0; rows * op.n_vocab];
         self.read(stream, &all, &mut host)?;
-        let mut top = Top::default();
-        let rows = host.chunks_exact(op.n_vocab);
-        for ((row, ids), logits) in rows.zip(ids.chunks_exact_mut(k)).zip(logits.chunks_exact_mut(k)) {
-            top.reset(k);
-            top.see(0, row);
-            top.write(ids, logits);
-        }
+        out.list(host.chunks_exact(op.n_vocab));
         Ok(())
     }
     /// `gate = activation(gate) · up`.
@@ -333,6 +326,19 @@ pub(crate) struct TopLogits<'a> {
     pub(crate) k: usize,
     pub(crate) ids: &'a mut [TokenId],
     pub(crate) logits: &'a mut [f32],
+}
+
+impl TopLogits<'_> {
+    /// Lists the largest of rows of logits that the host has.
+    pub(crate) fn list<'r>(self, rows: impl Iterator<Item = &'r [f32]>) {
+        let Self { k, ids, logits } = self;
+        let mut top = Top::default();
+        for ((row, ids), logits) in rows.zip(ids.chunks_exact_mut(k)).zip(logits.chunks_exact_mut(k)) {
+            top.reset(k);
+            top.see(0, row);
+            top.write(ids, logits);
+        }
+    }
 }
 
 /// One layer's experts, and which of them each row takes.

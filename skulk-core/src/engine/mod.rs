@@ -111,7 +111,8 @@ closed_set! {
         #[default]
         Fast = "fast",
         /// What that rounding leaves over is rounded to 8 bits and multiplied too: each is off by at
-        /// most 1/64,516 of the largest. Takes about twice the arithmetic.
+        /// most 1/64,516 of the largest. Takes about twice the arithmetic. Engines `candle-cuda` and
+        /// `candle-metal` round nothing: they expand quantised weights to f32 for each product.
         Exact = "exact",
         /// Like [`Fast`](Self::Fast), and where weights are in BF16, engine `cpu` rounds activations to
         /// BF16 too, each by at most 1/512 of itself, but for what enters the head. CPUs that multiply

@@ -1,7 +1,7 @@
 //! How does a stored weight matrix live on a device? In its stored type, copied once.
 //!
 //! Quantised products run in the device's integer kernels, which round activations to 8 bits as
-//! every GGML kernel does; where that is not precise enough, weights become f32 for the product.
+//! every GGML kernel does; where that is not precise enough, whole matrices become f32 for the product.
 //! Half-float weights are widened to f32 a part at a time, because the device's half-float products
 //! would round activations and results to 11 or 8 bits.
 
@@ -27,7 +27,7 @@ pub(crate) struct Matrix {
 enum Weight {
     /// Multiplied as blocks.
     Blocks(QTensor),
-    /// Multiplied in f32.
+    /// Multiplied in f32: each product expands the whole matrix, which takes four bytes a weight meanwhile.
     Precise(QTensor),
     Dense(Tensor),
 }

@@ -1,8 +1,6 @@
 //! Do rows attend as the oracle does, however the sequence was cut?
 
-use half::f16;
-
-use super::material::{Numbers, wide};
+use super::material::{Numbers, attention_spec, kept, wide};
 use super::{check, check_same, filled, oracle, values};
 use crate::arch::AttentionSpec;
 use crate::engine::KvType;
@@ -14,26 +12,14 @@ const LEN: usize = 600;
 const MOST: usize = 150;
 
 pub(in crate::engine) fn attention<B: Backend>(b: &B) {
-    let spec = |heads: [usize; 2], head_dim: usize, window, softcap| AttentionSpec {
-        n_heads: heads[0],
-        n_kv_heads: heads[1],
-        head_dim,
-        window,
-        scale: 2.0 / (head_dim as f32).sqrt(),
-        softcap,
-        qk_norm: false,
-        qkv_bias: false,
-        output_bias: false,
-        rope: 0,
-    };
     let cases = [
-        spec([1, 1], 8, None, None),
-        spec([4, 2], 64, None, None),
-        spec([6, 1], 16, Some(100), Some(1.5)),
-        spec([3, 3], 20, Some(5), None),
-        spec([4, 2], 32, Some(1), None),
-        spec([2, 1], 256, Some(97), None),
-        spec([8, 2], 24, None, Some(3.0)),
+        attention_spec([1, 1], 8, None, None),
+        attention_spec([4, 2], 64, None, None),
+        attention_spec([6, 1], 16, Some(100), Some(1.5)),
+        attention_spec([3, 3], 20, Some(5), None),
+        attention_spec([4, 2], 32, Some(1), None),
+        attention_spec([2, 1], 256, Some(97), None),
+        attention_spec([8, 2], 24, None, Some(3.0)),
     ];
     for (seed, spec) in cases.iter().enumerate() {
         for kv in [KvType::F16, KvType::F32] {
@@ -59,11 +45,7 @@ fn case<B: Backend>(b: &B, spec: &AttentionSpec, kv: KvType, with_sinks: bool, s
 
     let expected = pair.each_ref().map(|sequence| {
         let [q, k, v] = &sequence.qkv;
-        let kept = |x: &[f32]| match kv {
-            KvType::F16 => wide(&x.iter().map(|&x| f16::from_f32(x).to_f32()).collect::<Vec<_>>()),
-            KvType::F32 => wide(x),
-        };
-        oracle::attention(spec, sinks.as_deref().map(wide).as_deref(), [&wide(q), &kept(k), &kept(v)])
+        oracle::attention(spec, sinks.as_deref().map(wide).as_deref(), [&wide(q), &kept(kv, k), &kept(kv, v)])
     });
     // Prefill in long, ragged and short chunks, then decode row by row.
     let long = [vec![MOST; 3], vec![1; 150]].concat();

@@ -8,6 +8,8 @@ use half::{bf16, f16};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use crate::arch::AttentionSpec;
+use crate::engine::KvType;
 use crate::weights::quant::from_interleaved;
 use crate::weights::{DType, MappedFile, Region, TensorInfo};
 
@@ -56,20 +58,36 @@ impl Weights {
         let floats = numbers.floats(n_out * stored_in);
         let (bytes, values) = stored(dtype, &floats, [n_out, stored_in]);
         let values: Vec<f32> = values.chunks(stored_in).flat_map(|row| row[..n_in].to_vec()).collect();
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(&vec![0; shift]).unwrap();
-        file.write_all(&bytes).unwrap();
-        let info = TensorInfo {
-            name: format!("{dtype} weights"),
-            dtype,
-            shape: vec![n_out, n_in],
-            file: 0,
-            offset: shift as u64,
-            len: bytes.len() as u64,
-        };
-        let region = Region::map(&MappedFile::open(file.path()).unwrap(), &info).unwrap();
+        let region = region(&format!("{dtype} weights"), dtype, [n_out, n_in], &bytes, shift);
         Self { region, values: wide(&values) }
     }
+}
+
+/// A mapped tensor; `shift`: bytes before it in its file, hence its alignment.
+pub(in crate::engine) fn region(
+    name: &str,
+    dtype: DType,
+    shape: [usize; 2],
+    bytes: &[u8],
+    shift: usize,
+) -> Region {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&vec![0; shift]).unwrap();
+    file.write_all(bytes).unwrap();
+    let (name, shape, offset, len) = (name.into(), shape.into(), shift as u64, bytes.len() as u64);
+    let info = TensorInfo { name, dtype, shape, file: 0, offset, len };
+    Region::map(&MappedFile::open(file.path()).unwrap(), &info).unwrap()
+}
+
+/// Numbers as a type of floats stores them, and the numbers that it stores.
+pub(in crate::engine) fn stored_floats(dtype: DType, floats: &[f32]) -> (Vec<u8>, Vec<f32>) {
+    let one = |&x: &f32| match dtype {
+        DType::F32 => (x.to_le_bytes().to_vec(), x),
+        DType::F16 => (f16::from_f32(x).to_le_bytes().to_vec(), f16::from_f32(x).to_f32()),
+        _ => (bf16::from_f32(x).to_le_bytes().to_vec(), bf16::from_f32(x).to_f32()),
+    };
+    let (bytes, values): (Vec<_>, _) = floats.iter().map(one).unzip();
+    (bytes.concat(), values)
 }
 
 /// Bytes of a type that come closest to the numbers, and the numbers that those bytes are.
@@ -81,15 +99,7 @@ fn stored(dtype: DType, floats: &[f32], shape: [usize; 2]) -> (Vec<u8>, Vec<f32>
         (blocks.data().unwrap().into_owned(), values)
     };
     match dtype {
-        DType::F32 => (floats.iter().flat_map(|x| x.to_le_bytes()).collect(), floats.to_vec()),
-        DType::F16 => (
-            floats.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect(),
-            floats.iter().map(|&x| f16::from_f32(x).to_f32()).collect(),
-        ),
-        DType::BF16 => (
-            floats.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect(),
-            floats.iter().map(|&x| bf16::from_f32(x).to_f32()).collect(),
-        ),
+        DType::F32 | DType::F16 | DType::BF16 => stored_floats(dtype, floats),
         DType::Q4_0 => blocks(GgmlDType::Q4_0),
         DType::Q4_1 => blocks(GgmlDType::Q4_1),
         DType::Q5_0 => blocks(GgmlDType::Q5_0),
@@ -110,6 +120,34 @@ fn stored(dtype: DType, floats: &[f32], shape: [usize; 2]) -> (Vec<u8>, Vec<f32>
     }
 }
 
-pub(super) fn wide(values: &[f32]) -> Vec<f64> {
+pub(in crate::engine) fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&x| f64::from(x)).collect()
+}
+
+/// Keys or values as a cache keeps them.
+pub(in crate::engine) fn kept(kv: KvType, x: &[f32]) -> Vec<f64> {
+    match kv {
+        KvType::F16 => wide(&stored_floats(DType::F16, x).1),
+        KvType::F32 => wide(x),
+    }
+}
+
+pub(in crate::engine) fn attention_spec(
+    [n_heads, n_kv_heads]: [usize; 2],
+    head_dim: usize,
+    window: Option<usize>,
+    softcap: Option<f32>,
+) -> AttentionSpec {
+    AttentionSpec {
+        n_heads,
+        n_kv_heads,
+        head_dim,
+        window,
+        scale: 2.0 / (head_dim as f32).sqrt(),
+        softcap,
+        qk_norm: false,
+        qkv_bias: false,
+        output_bias: false,
+        rope: 0,
+    }
 }

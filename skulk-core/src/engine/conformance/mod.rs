@@ -16,13 +16,14 @@ mod experts;
 mod features;
 mod material;
 mod operations;
-mod oracle;
+pub(super) mod oracle;
 
 pub(super) use attention::attention;
 pub(super) use experts::experts;
 pub(super) use features::top_features;
 #[cfg(feature = "wgpu")]
-pub(super) use material::{Numbers, Weights};
+pub(super) use material::Weights;
+pub(super) use material::{Numbers, attention_spec, kept, region, stored_floats, wide};
 pub(super) use operations::{
     elementwise, embed, linear, moves_rows, norm_rope, padded_rows, products_of_results,
     results_narrower_than_buffers, rms_norm,

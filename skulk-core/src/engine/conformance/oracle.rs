@@ -3,16 +3,16 @@
 use crate::arch::{Activation, AttentionSpec, RopeLayout};
 
 /// `x / sqrt(mean(x²) + eps) · weight`.
-pub(super) fn rms_norm(x: &[f64], weight: &[f64], eps: f64) -> Vec<f64> {
+pub(in crate::engine) fn rms_norm(x: &[f64], weight: &[f64], eps: f64) -> Vec<f64> {
     let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
     x.iter().zip(weight).map(|(x, w)| x / (mean + eps).sqrt() * w).collect()
 }
 
-pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub(in crate::engine) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-pub(super) fn activation(activation: Activation, x: f64) -> f64 {
+pub(in crate::engine) fn activation(activation: Activation, x: f64) -> f64 {
     match activation {
         Activation::Silu => x / (1.0 + (-x).exp()),
         Activation::GeluTanh => {
@@ -35,12 +35,12 @@ fn erf(x: f64) -> f64 {
     std::f64::consts::FRAC_2_SQRT_PI * sum * h / 3.0
 }
 
-pub(super) fn softcap(x: f64, cap: f64) -> f64 {
+pub(in crate::engine) fn softcap(x: f64, cap: f64) -> f64 {
     cap * (x / cap).tanh()
 }
 
 /// Rotates the first `2 · frequencies` elements of a head.
-pub(super) fn rotate(head: &mut [f64], layout: RopeLayout, frequencies: &[f32], position: usize) {
+pub(in crate::engine) fn rotate(head: &mut [f64], layout: RopeLayout, frequencies: &[f32], position: usize) {
     for (i, &frequency) in frequencies.iter().enumerate() {
         let (a, b) = match layout {
             RopeLayout::Halves => (i, i + frequencies.len()),
@@ -52,7 +52,11 @@ pub(super) fn rotate(head: &mut [f64], layout: RopeLayout, frequencies: &[f32], 
 }
 
 /// The whole sequence's attention; `q`, `k`, `v` are `[position, heads · head dim]`.
-pub(super) fn attention(spec: &AttentionSpec, sinks: Option<&[f64]>, [q, k, v]: [&[f64]; 3]) -> Vec<f64> {
+pub(in crate::engine) fn attention(
+    spec: &AttentionSpec,
+    sinks: Option<&[f64]>,
+    [q, k, v]: [&[f64]; 3],
+) -> Vec<f64> {
     let (dim, group) = (spec.head_dim, spec.n_heads / spec.n_kv_heads);
     let part = |x: &[f64], heads: usize, position: usize, head: usize| {
         x[(position * heads + head) * dim..][..dim].to_vec()
@@ -63,18 +67,20 @@ pub(super) fn attention(spec: &AttentionSpec, sinks: Option<&[f64]>, [q, k, v]: 
             let query = part(q, spec.n_heads, position, head);
             let seen = |other: &usize| spec.window.is_none_or(|window| other + window > position);
             let seen: Vec<usize> = (0..=position).filter(seen).collect();
-            let weights: Vec<f64> = seen
+            let scores: Vec<f64> = seen
                 .iter()
                 .map(|&other| {
                     let key = part(k, spec.n_kv_heads, other, head / group);
                     let score = dot(&query, &key) * f64::from(spec.scale);
-                    spec.softcap.map_or(score, |cap| softcap(score, f64::from(cap))).exp()
+                    spec.softcap.map_or(score, |cap| softcap(score, f64::from(cap)))
                 })
                 .collect();
-            let sink = sinks.map_or(0.0, |sinks| sinks[head].exp());
-            let total = weights.iter().sum::<f64>() + sink;
+            let sink = sinks.map_or(f64::NEG_INFINITY, |sinks| sinks[head]);
+            let most = scores.iter().copied().fold(sink, f64::max);
+            let weights = || scores.iter().map(|score| (score - most).exp());
+            let total = weights().sum::<f64>() + (sink - most).exp();
             let mut sum = vec![0.0; dim];
-            for (&other, weight) in seen.iter().zip(&weights) {
+            for (&other, weight) in seen.iter().zip(weights()) {
                 let value = part(v, spec.n_kv_heads, other, head / group);
                 sum.iter_mut().zip(value).for_each(|(sum, v)| *sum += weight / total * v);
             }

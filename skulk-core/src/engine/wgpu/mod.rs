@@ -27,7 +27,6 @@ use self::matrix::Matrix;
 use self::stream::{Scratch, Stream, storage};
 use crate::arch::{Activation, ExpertsSpec, RopeLayout};
 use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopLogits};
-use crate::engine::top::Top;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::math;
@@ -280,8 +279,7 @@ impl Backend for Gpu {
         rows: usize,
         out: TopLogits<'_>,
     ) -> Result<()> {
-        let TopLogits { k, ids, logits } = out;
-        let (n, stride) = (op.n_vocab, stride(op.n_vocab));
+        let (n, k, stride) = (op.n_vocab, out.k, stride(op.n_vocab));
         let all = stream.scratch(Scratch::Logits, rows * stride)?;
         op.matrix.multiply(self, stream, x, rows, (&all, stride as u32))?;
         if let Some(cap) = op.softcap {
@@ -291,13 +289,7 @@ impl Backend for Gpu {
         if k > MAX_TOP {
             let mut host = vec![0.0; rows * stride];
             stream.read(&[(&all, rows * stride)], |_, i, word| host[i] = f32::from_bits(word))?;
-            let mut top = Top::default();
-            let lists = ids.chunks_exact_mut(k).zip(logits.chunks_exact_mut(k));
-            for (row, (ids, logits)) in host.chunks_exact(stride).zip(lists) {
-                top.reset(k);
-                top.see(0, &row[..n]);
-                top.write(ids, logits);
-            }
+            out.list(host.chunks_exact(stride).map(|row| &row[..n]));
             return Ok(());
         }
         let slices = n.div_ceil(SLICE as usize);
@@ -311,8 +303,8 @@ impl Backend for Gpu {
         let operands = [&*slice_values, &slice_ids, &values, &found];
         stream.dispatch(Op::top(1), &operands, params, [1, rows, 1])?;
         stream.read(&[(&values, rows * k), (&found, rows * k)], |part, i, word| match part {
-            0 => logits[i] = f32::from_bits(word),
-            _ => ids[i] = TokenId(word),
+            0 => out.logits[i] = f32::from_bits(word),
+            _ => out.ids[i] = TokenId(word),
         })
     }
 

@@ -1,13 +1,11 @@
 //! Does a GPU compute what its operations promise, and fail as it should? On the software adapter.
 
-use std::io::Write;
-
 use super::*;
 use crate::bytes::ByteSize;
 use crate::engine::KvType;
-use crate::engine::conformance::{Numbers, Rounds, Weights, conformance};
+use crate::engine::conformance::{Numbers, Rounds, Weights, conformance, region, stored_floats};
 use crate::error::Retry;
-use crate::weights::{DType, MappedFile, TensorInfo};
+use crate::weights::DType;
 
 impl Rounds for Gpu {}
 
@@ -158,15 +156,10 @@ fn the_largest_logits_of_any_kind() {
                 let (mut ids, mut logits) = (vec![TokenId(7); 3 * k], vec![0.0; 3 * k]);
                 let out = TopLogits { k, ids: &mut ids, logits: &mut logits };
                 gpu.top(&mut stream, &head, &x, 3, out).unwrap();
-                let mut top = Top::default();
-                for (row, host) in host.chunks(n).enumerate() {
-                    let (mut ids_of_row, mut logits_of_row) = (vec![TokenId(0); k], vec![0.0; k]);
-                    top.reset(k);
-                    top.see(0, host);
-                    top.write(&mut ids_of_row, &mut logits_of_row);
-                    assert_eq!(ids[row * k..][..k], ids_of_row, "{k} of {n}, {softcap:?}");
-                    assert_eq!(logits[row * k..][..k], logits_of_row, "{k} of {n}, {softcap:?}");
-                }
+                let (mut ids_of_host, mut logits_of_host) = (vec![TokenId(0); 3 * k], vec![0.0; 3 * k]);
+                TopLogits { k, ids: &mut ids_of_host, logits: &mut logits_of_host }.list(host.chunks(n));
+                assert_eq!(ids, ids_of_host, "{k} of {n}, {softcap:?}");
+                assert_eq!(logits, logits_of_host, "{k} of {n}, {softcap:?}");
             }
         }
     }
@@ -211,19 +204,7 @@ fn long_recordings_are_sent_in_parts() {
 }
 
 fn f32_region(values: &[f32], shape: [usize; 2]) -> Region {
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    for value in values {
-        file.write_all(&value.to_le_bytes()).unwrap();
-    }
-    let info = TensorInfo {
-        name: "table".to_owned(),
-        dtype: DType::F32,
-        shape: shape.to_vec(),
-        file: 0,
-        offset: 0,
-        len: 4 * values.len() as u64,
-    };
-    Region::map(&MappedFile::open(file.path()).unwrap(), &info).unwrap()
+    region("table", DType::F32, shape, &stored_floats(DType::F32, values).0, 0)
 }
 
 #[test]

@@ -1,38 +1,12 @@
 //! Do rows attend as the formula says, in the same bits however they are computed?
 
-use half::f16;
-
 use super::*;
 use crate::engine::KvType;
 use crate::engine::backend::CacheSpec;
-
-struct Numbers(u64);
-
-impl Numbers {
-    /// From -1 to 1.
-    fn next(&mut self) -> f32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 40) as f32 / (1u64 << 23) as f32) - 1.0
-    }
-
-    fn many(&mut self, n: usize) -> Vec<f32> {
-        (0..n).map(|_| self.next()).collect()
-    }
-}
+use crate::engine::conformance::{Numbers, attention_spec, kept, oracle, wide};
 
 fn spec(n_heads: usize, n_kv_heads: usize, head_dim: usize, window: Option<usize>) -> AttentionSpec {
-    AttentionSpec {
-        n_heads,
-        n_kv_heads,
-        head_dim,
-        window,
-        scale: 2.0 / (head_dim as f32).sqrt(),
-        softcap: None,
-        qk_norm: false,
-        qkv_bias: false,
-        output_bias: false,
-        rope: 0,
-    }
+    attention_spec([n_heads, n_kv_heads], head_dim, window, None)
 }
 
 /// A sequence, and how it is attended to.
@@ -48,9 +22,9 @@ struct Case {
 
 impl Case {
     fn new(spec: AttentionSpec, kv: KvType, len: usize, most: usize) -> Self {
-        let mut numbers = Numbers(spec.head_dim as u64 * 31 + spec.n_heads as u64);
+        let mut numbers = Numbers::new(spec.head_dim as u64 * 31 + spec.n_heads as u64);
         let of = |heads: usize| len * heads * spec.head_dim;
-        let qkv = [spec.n_heads, spec.n_kv_heads, spec.n_kv_heads].map(|heads| numbers.many(of(heads)));
+        let qkv = [spec.n_heads, spec.n_kv_heads, spec.n_kv_heads].map(|heads| numbers.floats(of(heads)));
         Self { spec, kv, sinks: None, len, most, qkv }
     }
 
@@ -86,50 +60,17 @@ impl Case {
         self.run_from((kernels, pool), &mut self.cache(), 0, vec![chunk; self.len.div_ceil(chunk)])
     }
 
-    fn kept(&self, x: f32) -> f64 {
-        match self.kv {
-            KvType::F16 => f16::from_f32(x).to_f64(),
-            KvType::F32 => f64::from(x),
-        }
-    }
-
-    /// A row and head, by the formula.
-    fn expected(&self, row: usize, head: usize) -> Vec<f64> {
-        let AttentionSpec { n_heads, n_kv_heads, head_dim: dim, .. } = self.spec;
-        let kv_head = head / (n_heads / n_kv_heads);
-        let q = &self.qkv[0][(row * n_heads + head) * dim..][..dim];
-        let of = |x: &[f32], position: usize| -> Vec<f64> {
-            x[(position * n_kv_heads + kv_head) * dim..][..dim].iter().map(|x| self.kept(*x)).collect()
-        };
-        let from = self.spec.window.map_or(0, |window| (row + 1).saturating_sub(window));
-        let scores: Vec<f64> = (from..=row)
-            .map(|position| {
-                let key = of(&self.qkv[1], position);
-                let dot: f64 = q.iter().zip(key).map(|(q, k)| f64::from(*q) * k).sum();
-                let score = dot * f64::from(self.spec.scale);
-                self.spec.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
-            })
-            .collect();
-        let sink = self.sinks.as_ref().map_or(f64::NEG_INFINITY, |sinks| f64::from(sinks[head]));
-        let max = scores.iter().copied().fold(sink, f64::max);
-        let total = (sink - max).exp() + scores.iter().map(|score| (score - max).exp()).sum::<f64>();
-        let mut values = vec![0.0; dim];
-        for (score, position) in scores.iter().zip(from..) {
-            for (sum, v) in values.iter_mut().zip(of(&self.qkv[2], position)) {
-                *sum += (score - max).exp() / total * v;
-            }
-        }
-        values
-    }
-
+    /// Compares with the formula.
     fn check(&self, found: &[f32], tolerance: f64) {
-        let dim = self.spec.head_dim;
-        for (at, found) in found.chunks_exact(dim).enumerate() {
-            let expected = self.expected(at / self.spec.n_heads, at % self.spec.n_heads);
-            for (found, expected) in found.iter().zip(expected) {
-                let off = (f64::from(*found) - expected).abs();
-                assert!(off <= tolerance, "{found} for {expected} at {at} of {:?}", self.spec);
-            }
+        let [q, k, v] = &self.qkv;
+        let sinks = self.sinks.as_deref().map(wide);
+        let qkv = [&wide(q)[..], &kept(self.kv, k), &kept(self.kv, v)];
+        let expected = oracle::attention(&self.spec, sinks.as_deref(), qkv);
+        assert_eq!(found.len(), expected.len());
+        for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+            let off = (f64::from(*found) - expected).abs();
+            let row = at / self.spec.head_dim;
+            assert!(off <= tolerance, "{found} for {expected} at {row} of {:?}", self.spec);
         }
     }
 }

@@ -136,6 +136,18 @@ pub(super) struct Dense {
     pub(super) from: usize,
 }
 
+impl Dense {
+    /// Stores outputs of a row, from a column on.
+    #[inline(always)]
+    unsafe fn store(&self, row: usize, column: usize, sums: &[f32]) {
+        let out = self.out.add(row * self.stride + column - self.from);
+        for (i, sum) in sums.iter().enumerate() {
+            let bias = if self.bias.is_null() { 0.0 } else { *self.bias.add(column + i) };
+            *out.add(i) = sum + bias;
+        }
+    }
+}
+
 /// The last `n` weights of a row, too few for a step, filled up with zeros.
 #[inline(always)]
 unsafe fn rest<S: Simd, W: Factors>(p: *const W::Weight, n: usize) -> W::Weights<S> {
@@ -233,12 +245,7 @@ pub(super) unsafe fn multiply<S: Simd, W: Factors>(product: &Dense, tiles: Range
                 let mut lanes = [0.0; LANES];
                 S::store(lanes.as_mut_ptr(), sums);
                 for (b, sums) in lanes.chunks_exact(4).enumerate() {
-                    for (a, sum) in sums.iter().enumerate().take(columns - four) {
-                        let bias =
-                            if product.bias.is_null() { 0.0 } else { *product.bias.add(first + four + a) };
-                        *product.out.add((row + b) * product.stride + first - product.from + four + a) =
-                            sum + bias;
-                    }
+                    product.store(row + b, first + four, &sums[..(columns - four).min(4)]);
                 }
             }
             row += 4;
@@ -253,10 +260,7 @@ pub(super) unsafe fn multiply<S: Simd, W: Factors>(product: &Dense, tiles: Range
             };
             let mut lanes = [0.0; LANES];
             S::store(lanes.as_mut_ptr(), sums);
-            for (a, sum) in lanes.iter().enumerate().take(columns) {
-                let bias = if product.bias.is_null() { 0.0 } else { *product.bias.add(first + a) };
-                *product.out.add(row * product.stride + first - product.from + a) = sum + bias;
-            }
+            product.store(row, first, &lanes[..columns]);
             row += 1;
         }
     }

@@ -68,11 +68,17 @@ impl Product {
             }
             let mut lanes = [0.0; LANES];
             S::store(lanes.as_mut_ptr(), sum);
-            let own = if self.n_out < LANES { first..first + 1 } else { tile * LANES..self.n_out };
-            for at in own {
-                let bias = if self.bias.is_null() { 0.0 } else { *self.bias.add(at) };
-                *out.add(at - self.from) = lanes[at - first] + bias;
-            }
+            self.store_part(out, tile, first, &lanes);
+        }
+    }
+
+    /// Stores outputs of a tile that is not whole, in a row of outputs. Not inlined: kernels need it once a matrix.
+    #[inline(never)]
+    unsafe fn store_part(&self, out: *mut f32, tile: usize, first: usize, lanes: &[f32; LANES]) {
+        let own = if self.n_out < LANES { first..first + 1 } else { tile * LANES..self.n_out };
+        for at in own {
+            let bias = if self.bias.is_null() { 0.0 } else { *self.bias.add(at) };
+            *out.add(at - self.from) = lanes[at - first] + bias;
         }
     }
 }

@@ -1,24 +1,12 @@
 //! Are products with matrices of floats the same everywhere, and what a formula in f64 says?
 
-use half::{bf16, f16};
+use half::bf16;
 
 use super::super::dense::Dense;
 use super::super::{BLOCK, Kernels, LANES, portable};
-use super::{Bytes, EPSILON, Numbers, assert_near, assert_same};
+use super::{Bytes, EPSILON, GAP, Numbers, assert_near, assert_same, without_gaps};
+use crate::engine::conformance::stored_floats;
 use crate::weights::DType;
-
-/// Numbers as a type stores them, and what it stores.
-fn stored(dtype: DType, values: &[f32]) -> (Vec<u8>, Vec<f64>) {
-    let one = |&x: &f32| -> (Vec<u8>, f64) {
-        match dtype {
-            DType::F32 => (x.to_le_bytes().to_vec(), x.into()),
-            DType::F16 => (f16::from_f32(x).to_le_bytes().to_vec(), f16::from_f32(x).into()),
-            _ => (bf16::from_f32(x).to_le_bytes().to_vec(), bf16::from_f32(x).into()),
-        }
-    };
-    let (bytes, values): (Vec<_>, Vec<_>) = values.iter().map(one).unzip();
-    (bytes.concat(), values)
-}
 
 /// Rounded to bfloat16, and zero where that is no normal number.
 fn rounded(x: f32) -> f32 {
@@ -60,7 +48,7 @@ impl Matrix<'_> {
     fn multiply(&self, kernels: &Kernels, x: &[f32], bf16: bool) -> Vec<f32> {
         let [n_out, n_in] = self.shape;
         let (rows, stride) = (x.len() / n_in, n_out + 2);
-        let mut out = vec![7.0; (rows - 1) * stride + n_out].into_boxed_slice();
+        let mut out = vec![GAP; (rows - 1) * stride + n_out].into_boxed_slice();
         let kernel = kernels.floats(self.dtype, bf16).unwrap();
         assert_eq!(kernel.bf16, self.dtype == DType::BF16 && bf16);
         let x = activations(kernels, x, n_in, kernel.bf16);
@@ -82,10 +70,7 @@ impl Matrix<'_> {
             (kernel.multiply)(&product, 0..tiles / 2);
             (kernel.multiply)(&product, tiles / 2..tiles);
         }
-        let (results, gaps): (Vec<_>, Vec<_>) =
-            out.into_iter().enumerate().partition(|(i, _)| i % stride < n_out);
-        assert!(gaps.into_iter().all(|(_, gap)| gap == 7.0), "written between rows");
-        results.into_iter().map(|(_, result)| result).collect()
+        without_gaps(&out, n_out, stride)
     }
 }
 
@@ -100,7 +85,7 @@ fn products_are_the_same_everywhere_and_near_the_formula() {
     for (dtype, bf16) in KINDS {
         for n_in in [1, 2, 7, 15, 16, 17, 31, 32, 33, 63, 64, 100, 1100] {
             for (case, n_out) in [1, 3, 4, 5, 16, 17, 35].into_iter().enumerate() {
-                let (bytes, values) = stored(dtype, &numbers.floats(n_out * n_in));
+                let (bytes, values) = stored_floats(dtype, &numbers.floats(n_out * n_in));
                 let bytes = Bytes::new(&bytes, case % 4);
                 let bias = numbers.floats(n_out);
                 let bias = (case % 2 == 1).then_some(&*bias);
@@ -124,7 +109,7 @@ fn products_are_the_same_everywhere_and_near_the_formula() {
                     let (x, weights) = (row(i / n_out), &values[i % n_out * n_in..][..n_in]);
                     let x = x.iter().map(|&x| if dtype == DType::BF16 && bf16 { rounded(x) } else { x });
                     let bias = bias.map_or(0.0, |bias| f64::from(bias[i % n_out]));
-                    let terms = || weights.iter().zip(x.clone()).map(|(w, x)| w * f64::from(x));
+                    let terms = || weights.iter().zip(x.clone()).map(|(w, x)| f64::from(*w) * f64::from(x));
                     let all: f64 = bias.abs() + terms().map(f64::abs).sum::<f64>();
                     // Steps of one lane's sum, of the sum of the lanes, and the bias.
                     let steps = (n_in.div_ceil(BLOCK) * 2 + 4 + 1) as f64;
@@ -150,7 +135,7 @@ fn numbers_of_every_kind() {
                 }
                 let mut weights = Numbers(8).floats(5 * n_in);
                 weights[2 * n_in + i % n_in] = value;
-                let (bytes, stored) = stored(dtype, &weights);
+                let (bytes, stored) = stored_floats(dtype, &weights);
                 let bytes = Bytes::new(&bytes, 1);
                 let matrix = Matrix { dtype, bytes: &bytes, shape: [5, n_in], bias: None };
                 let x = Numbers(9).floats(6 * n_in);
@@ -182,7 +167,7 @@ fn bfloat16_products_below_the_smallest_normal_number() {
                 numbers.floats(n).iter().map(|x| x * scale).collect()
             };
             let (of_weights, of_x) = if small_weights { (scale, 1.0) } else { (1e-19, scale * 1e19) };
-            let (bytes, values) = stored(DType::BF16, &scaled(&mut numbers, N_OUT * N_IN, of_weights));
+            let (bytes, values) = stored_floats(DType::BF16, &scaled(&mut numbers, N_OUT * N_IN, of_weights));
             let bytes = Bytes::new(&bytes, 0);
             let matrix = Matrix { dtype: DType::BF16, bytes: &bytes, shape: [N_OUT, N_IN], bias: None };
             let x = scaled(&mut numbers, 9 * N_IN, of_x);
@@ -194,7 +179,7 @@ fn bfloat16_products_below_the_smallest_normal_number() {
                 }
                 for (i, &result) in results.iter().enumerate() {
                     let (x, weights) = (&x[i / N_OUT * N_IN..], &values[i % N_OUT * N_IN..][..N_IN]);
-                    let terms = weights.iter().zip(x).map(|(w, &x)| w * f64::from(rounded(x)));
+                    let terms = weights.iter().zip(x).map(|(w, &x)| f64::from(*w) * f64::from(rounded(x)));
                     // A weight and a step of the sum are each off by less than that number, at most.
                     let bound = 2.0 * N_IN as f64 * f64::from(f32::MIN_POSITIVE);
                     assert_near(result, terms.sum(), bound, kernels.name);

@@ -1,38 +1,22 @@
 //! Does screening a table find the rows with the largest products, and no others?
 
-use std::io::Write;
-
-use half::{bf16, f16};
+use half::f16;
 
 use super::super::Kernels;
 use super::Numbers;
 use crate::cancel::CancelToken;
 use crate::engine::Precision;
+use crate::engine::conformance::{self, stored_floats};
 use crate::engine::cpu::{Cpu, Nearest};
 use crate::error::ErrorKind;
-use crate::weights::{DType, MappedFile, Region, TensorInfo, quant};
+use crate::weights::{DType, Region, quant};
 
 fn region(dtype: DType, shape: [usize; 2], bytes: &[u8]) -> Region {
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(bytes).unwrap();
-    let info = TensorInfo {
-        name: "table".into(),
-        dtype,
-        shape: shape.to_vec(),
-        file: 0,
-        offset: 0,
-        len: bytes.len() as u64,
-    };
-    Region::map(&MappedFile::open(file.path()).unwrap(), &info).unwrap()
+    conformance::region("table", dtype, shape, bytes, 0)
 }
 
 fn floats(dtype: DType, values: &[f32], width: usize) -> Region {
-    let bytes: Vec<u8> = match dtype {
-        DType::F16 => values.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect(),
-        DType::BF16 => values.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect(),
-        _ => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
-    };
-    region(dtype, [values.len() / width, width], &bytes)
+    region(dtype, [values.len() / width, width], &stored_floats(dtype, values).0)
 }
 
 /// All rows' products, largest first, each as one plain loop in f64 and as it is to be in f32.

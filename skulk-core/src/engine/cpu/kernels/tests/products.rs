@@ -4,7 +4,7 @@ use super::super::product::Product;
 use super::super::{BLOCK, Kernels, portable};
 use super::rounding::{Rows, activations};
 use super::stored::{Element, Stored, all};
-use super::{Bytes, EPSILON, Numbers, assert_near, assert_same, others};
+use super::{Bytes, EPSILON, GAP, Numbers, assert_near, assert_same, others, without_gaps};
 
 /// A matrix of `n_out` rows, and what is added to its products.
 pub(super) struct Matrix<'a> {
@@ -26,7 +26,7 @@ impl Matrix<'_> {
     ) -> Vec<f32> {
         let quantised = (self.stored.kernels)(kernels, exact);
         let (n_out, stride) = (self.n_out, self.n_out + 3);
-        let mut out = vec![7.0; (rows - 1) * stride + n_out].into_boxed_slice();
+        let mut out = vec![GAP; (rows - 1) * stride + n_out].into_boxed_slice();
         let product = Product {
             weights: self.bytes.as_ptr(),
             row_bytes: x.blocks * BLOCK / self.stored.len * self.stored.bytes,
@@ -53,10 +53,7 @@ impl Matrix<'_> {
                 }
             }
         }
-        let (results, gaps): (Vec<_>, Vec<_>) =
-            out.into_iter().enumerate().partition(|(i, _)| i % stride < n_out);
-        assert!(gaps.into_iter().all(|(_, gap)| gap == 7.0), "written between rows");
-        results.into_iter().map(|(_, result)| result).collect()
+        without_gaps(&out, n_out, stride)
     }
 
     /// What the portable code says, one row after the other.

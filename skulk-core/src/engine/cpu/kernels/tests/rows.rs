@@ -3,13 +3,10 @@
 use super::super::{Kernels, LANES, portable};
 use super::{EPSILON, Numbers, assert_near, assert_same, others};
 use crate::arch::{Activation, RopeLayout};
+use crate::engine::conformance::{oracle, wide};
 
 const LENGTHS: [usize; 11] = [1, 2, 7, 15, 16, 17, 31, 32, 48, 100, 259];
 const EPS: f32 = 1e-6;
-
-fn wide(x: &[f32]) -> Vec<f64> {
-    x.iter().map(|&x| x.into()).collect()
-}
 
 /// Runs all kernels on copies of `x`; the result, which is the same of all.
 fn all(x: &[f32], what: &str, run: impl Fn(&Kernels, &mut [f32])) -> Box<[f32]> {
@@ -25,13 +22,11 @@ fn all(x: &[f32], what: &str, run: impl Fn(&Kernels, &mut [f32])) -> Box<[f32]> 
     oracle
 }
 
-/// `x / sqrt(mean(x²) + eps) · weight`, and how far off a norm may be, relative to its result: the
-/// sum has a step for every 16 elements and four for the lanes, and the root halves what it is off.
+/// A norm by its formula, and how far off one may be, relative to its result: the sum has a step for every
+/// 16 elements and four for the lanes, and the root halves what it is off.
 fn norm(x: &[f64], weight: &[f32]) -> (Vec<f64>, f64) {
-    let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
-    let scale = 1.0 / (mean + f64::from(EPS)).sqrt();
     let steps = (x.len().div_ceil(LANES) + 4) as f64 / 2.0 + 6.0;
-    (x.iter().zip(weight).map(|(x, w)| x * scale * f64::from(*w)).collect(), steps * EPSILON)
+    (oracle::rms_norm(x, &wide(weight), EPS.into()), steps * EPSILON)
 }
 
 #[test]
@@ -126,7 +121,7 @@ fn softcap() {
         let x = arguments(&mut numbers, n);
         let out = all(&x, "softcap", |kernels, x| kernels.softcap(x, 30.0));
         for (x, out) in x.iter().zip(out) {
-            let expected = 30.0 * (f64::from(*x) / 30.0).tanh();
+            let expected = oracle::softcap(f64::from(*x), 30.0);
             assert_near(out, expected, 30.0 * 6.0 * EPSILON, "softcap");
             assert!(out.abs() <= 30.0);
         }
@@ -141,24 +136,19 @@ fn gated() {
     let mut numbers = Numbers(13);
     for n in LENGTHS {
         let (gate, up) = (arguments(&mut numbers, n), numbers.floats(n));
-        let check = |activation: Activation, expected: fn(f64) -> f64, off: f64| {
+        // The argument of the second one's exponential is itself off by some units.
+        for (activation, off) in
+            [(Activation::Silu, 8.0), (Activation::GeluTanh, 12.0), (Activation::Gelu, 2.1)]
+        {
             let out = all(&gate, "gated", |kernels, gate| kernels.gated(activation, gate, &up));
             for ((out, gate), up) in out.iter().zip(&gate).zip(&up) {
                 let (gate, up) = (f64::from(*gate), f64::from(*up));
                 // Far out the sigmoid stays at e^-88 instead of vanishing.
                 let bound = off * EPSILON * (gate * up).abs() + 1e-36;
-                assert_near(*out, expected(gate) * up, bound, &format!("{activation:?} of {gate}"));
+                let expected = oracle::activation(activation, gate) * up;
+                assert_near(*out, expected, bound, &format!("{activation:?} of {gate}"));
             }
-        };
-        check(Activation::Silu, |x| x / (1.0 + (-x).exp()), 8.0);
-        let tanh = |x: f64| {
-            let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-            0.5 * x * (1.0 + u.tanh())
-        };
-        // The argument of the exponential is itself off by some units.
-        check(Activation::GeluTanh, tanh, 12.0);
-        let erf = |x: f64| 0.5 * x * (1.0 + crate::math::erf(x * std::f64::consts::FRAC_1_SQRT_2));
-        check(Activation::Gelu, erf, 2.1);
+        }
     }
     for activation in [Activation::Silu, Activation::GeluTanh, Activation::Gelu] {
         let gate = [f32::NAN, f32::INFINITY];

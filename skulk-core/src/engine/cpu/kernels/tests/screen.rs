@@ -1,17 +1,16 @@
 //! Does screening leave the largest logits as they are?
 
-use std::io::Write;
-
-use half::{bf16, f16};
+use half::f16;
 
 use super::super::{Kernels, Matrix, ProductScratch};
 use super::{Numbers, assert_same};
 use crate::cancel::CancelToken;
 use crate::engine::Precision;
 use crate::engine::backend::TopLogits;
+use crate::engine::conformance::{region, stored_floats};
 use crate::engine::cpu::pool::Pool;
 use crate::ids::TokenId;
-use crate::weights::{DType, MappedFile, Region, TensorInfo};
+use crate::weights::{DType, Region};
 
 const N_IN: usize = 128;
 /// No whole number of tiles.
@@ -30,21 +29,10 @@ fn head(dtype: DType, mut element: impl FnMut(usize, usize) -> f32) -> Region {
                     bytes.extend(block.iter().map(|x| (x / d.to_f32().max(1e-9)).round() as i8 as u8));
                 }
             }
-            DType::BF16 => bytes.extend(row.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes())),
-            _ => bytes.extend(row.iter().flat_map(|x| x.to_le_bytes())),
+            _ => bytes.extend(stored_floats(dtype, &row).0),
         }
     }
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(&bytes).unwrap();
-    let info = TensorInfo {
-        name: "head".into(),
-        dtype,
-        shape: vec![N_OUT, N_IN],
-        file: 0,
-        offset: 0,
-        len: bytes.len() as u64,
-    };
-    Region::map(&MappedFile::open(file.path()).unwrap(), &info).unwrap()
+    region("head", dtype, [N_OUT, N_IN], &bytes, 0)
 }
 
 fn top(pool: &Pool, kernels: &Kernels, matrix: &Matrix, x: &[f32], k: usize) -> (Vec<TokenId>, Vec<f32>) {
