@@ -223,7 +223,6 @@ pub(crate) trait Backend: Send + Sync + 'static {
         op: &Experts<'_, Self>,
         x: &Self::Buffer,
         rows: usize,
-        inner: &mut [Self::Buffer; 2],
         out: &mut Self::Buffer,
     ) -> Result<()>;
     /// `x = cap · tanh(x / cap)`.

@@ -218,7 +218,7 @@ impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
             (Weights::Experts([gate, up, down]), Some(routes)) => {
                 let memory = units.map(|units| units as &dyn ExpertMemory);
                 let op = Experts { activation, routes, gate, up, down, memory };
-                backend.experts(stream, &op, input, rows, inner, output)
+                backend.experts(stream, &op, input, rows, output)
             }
             (Weights::Dense([to_gate, to_up, down]), None) => {
                 let _taken = units.map(Units::take_block);

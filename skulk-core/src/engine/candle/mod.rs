@@ -283,7 +283,6 @@ impl Backend for Tensors {
         op: &Experts<'_, Self>,
         x: &Buffer,
         rows: usize,
-        _inner: &mut [Buffer; 2],
         out: &mut Buffer,
     ) -> Result<()> {
         out.put(x.rows(0, rows).and_then(|x| experts::experts(&self.device, op, &x)))

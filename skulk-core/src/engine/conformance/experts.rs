@@ -138,14 +138,13 @@ fn run<B: Backend>(
     let rows = x.len() / layer.hidden;
     let room = layer.hidden.max(layer.width) + 8;
     let s = &mut b.stream(rows + 2, room).unwrap();
-    let mut inner = [0, 1].map(|_| b.buffer(rows + 2, room).unwrap());
     let mut out = b.buffer(rows + 2, room).unwrap();
     let mut routes = b.routes(rows + 2, spec.n_used).unwrap();
     let logits = filled(b, s, spec.n_experts, logits);
     b.route(s, spec, &logits, rows, &mut routes).unwrap();
     let op = Experts { activation: layer.activation, routes: &routes, gate, up, down, memory: None };
     let x = filled(b, s, layer.hidden, x);
-    b.experts(s, &op, &x, rows, &mut inner, &mut out).unwrap();
+    b.experts(s, &op, &x, rows, &mut out).unwrap();
     let mut chosen = Routes::default();
     b.read_routes(s, &routes, rows, &mut chosen).unwrap();
     (chosen, values(b, s, &out, rows * layer.hidden))

@@ -366,7 +366,6 @@ impl Backend for Cpu {
         op: &Experts<'_, Self>,
         x: &Buffer,
         rows: usize,
-        _inner: &mut [Buffer; 2],
         out: &mut Buffer,
     ) -> Result<()> {
         experts::experts(self, stream, op, x, rows, out)

@@ -346,7 +346,6 @@ impl Backend for Gpu {
         op: &Experts<'_, Self>,
         x: &Buffer,
         rows: usize,
-        _inner: &mut [Buffer; 2],
         out: &mut Buffer,
     ) -> Result<()> {
         experts::experts(stream, op, x, rows, out)

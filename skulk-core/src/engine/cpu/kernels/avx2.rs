@@ -45,12 +45,6 @@ unsafe fn first(n: usize) -> I {
     [_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(8).cast())]
 }
 
-/// Eight numbers.
-#[inline(always)]
-unsafe fn eight_bf16(p: *const u16) -> __m256 {
-    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()))))
-}
-
 /// Sums of eight vectors.
 #[inline(always)]
 unsafe fn eight_sums(x: &[F]) -> __m256 {
@@ -95,6 +89,13 @@ unsafe fn eight_columns<const FIRST: usize>(rows: &Rows, offset: usize) -> [__m2
         _mm256_unpacklo_epi64(ef, gh),
         _mm256_unpackhi_epi64(ef, gh),
     ]
+}
+
+operations! {
+    inline(always):
+    /// Eight numbers.
+    eight_bf16(p: *const u16) -> __m256 =
+        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()))));
 }
 
 impl<const VNNI: bool> Simd for Avx2<VNNI> {

@@ -18,16 +18,16 @@ fn mask(n: usize) -> __mmask16 {
     ((1u32 << n) - 1) as __mmask16
 }
 
-#[inline(always)]
-unsafe fn joined([a, b]: [__m256i; 2]) -> I {
-    _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b)
-}
-
 /// The bits as bfloat16 numbers.
 #[inline(always)]
 fn pairs(x: I) -> __m512bh {
     // SAFETY: both are 512 bits, any of which are numbers.
     unsafe { std::mem::transmute::<I, __m512bh>(x) }
+}
+
+operations! {
+    inline(always):
+    joined([a, b]: [__m256i; 2]) -> I = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b);
 }
 
 impl<const BF16: bool> Simd for Avx512<BF16> {

@@ -108,9 +108,28 @@ struct Floats {
     bf16: bool,
 }
 
-/// Compiles kernels for an instruction set. One that extends another names it, and what it has of its own.
+/// Compiles kernels for an instruction set, by the features of processors that it needs. One that extends another
+/// names it, and what it has of its own.
 macro_rules! instruction_set {
-    ($name:ident, $simd:ty, $available:expr, #[$feature:meta] $(; $like:ident but $($field:ident: $value:expr),*)?) => {
+    ($name:ident, $simd:ty) => {
+        instruction_set!(@compile $name, $simd, || true, inline);
+    };
+    (
+        $name:ident, $simd:ty, $detect:ident($($feature:tt)+)
+        $(; $like:ident but $($field:ident: $value:expr),*)?
+    ) => {
+        instruction_set!(
+            @compile $name,
+            $simd,
+            || ![$(std::arch::$detect!($feature)),+].contains(&false),
+            target_feature($(enable = $feature),+)
+            $(; $like but $($field: $value),*)?
+        );
+    };
+    (
+        @compile $name:ident, $simd:ty, $available:expr, $feature:meta
+        $(; $like:ident but $($field:ident: $value:expr),*)?
+    ) => {
         mod $name {
             #![allow(unsafe_op_in_unsafe_fn, reason = "thin shells around kernels, which state their contracts")]
             #![allow(dead_code, reason = "sets that extend another need only some of them")]
@@ -168,7 +187,7 @@ macro_rules! instruction_set {
                     nearest::pass::<S, { S::ROWS }, { S::TAIL }>(work, tiles, found);
             }
             #[$feature]
-            unsafe fn dot<E: nearest::Element>(a: *const u8, b: &[f32]) -> f32 {
+            unsafe fn dot<E: dense::Float>(a: *const u8, b: &[f32]) -> f32 {
                 nearest::dot::<S, E>(a, b)
             }
             #[$feature]
@@ -241,7 +260,7 @@ macro_rules! instruction_set {
                 round: round_row,
                 pack,
                 pass,
-                dot: [dot::<nearest::F32>, dot::<nearest::F16>, dot::<nearest::BF16>],
+                dot: [dot::<F32>, dot::<F16>, dot::<BF16>],
             };
             #[cfg(test)]
             const TESTED: tests::Tested = tests::Tested { exp, operations };
@@ -289,70 +308,45 @@ macro_rules! instruction_set {
     };
 }
 
-instruction_set!(portable, crate::engine::cpu::kernels::scalar::Scalar, || true, #[inline]);
+instruction_set!(portable, scalar::Scalar);
 #[cfg(target_arch = "x86_64")]
 instruction_set!(
     avx512_bf16,
-    crate::engine::cpu::kernels::avx512::Avx512<true>,
-    || (avx512_vnni::KERNELS.available)() && is_x86_feature_detected!("avx512bf16"),
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma,f16c")];
+    avx512::Avx512<true>,
+    is_x86_feature_detected("avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512vnni" "avx512bf16" "avx2" "fma" "f16c");
     avx512_vnni but pairs: multiply::<Pairs>, round_bf16: round_bf16, bf16_words: bf16_words
 );
 #[cfg(target_arch = "x86_64")]
 instruction_set!(
     avx512_vnni,
-    crate::engine::cpu::kernels::avx512::Avx512<false>,
-    || {
-        is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512vnni")
-            && is_x86_feature_detected!("f16c")
-            && is_x86_feature_detected!("fma")
-    },
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+    avx512::Avx512<false>,
+    is_x86_feature_detected("avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512vnni" "avx2" "fma" "f16c")
 );
 #[cfg(target_arch = "x86_64")]
 instruction_set!(
     avx2_vnni,
-    crate::engine::cpu::kernels::avx2::Avx2<true>,
-    || (avx2_fma::KERNELS.available)() && is_x86_feature_detected!("avxvnni"),
-    #[target_feature(enable = "avx2,fma,f16c,avxvnni")];
+    avx2::Avx2<true>,
+    is_x86_feature_detected("avx2" "fma" "f16c" "avxvnni");
     avx2_fma but quantised: quantised, coarse: coarse, nearest: NEAREST
 );
 #[cfg(target_arch = "x86_64")]
-instruction_set!(
-    avx2_fma,
-    crate::engine::cpu::kernels::avx2::Avx2<false>,
-    || {
-        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
-    },
-    #[target_feature(enable = "avx2,fma,f16c")]
-);
+instruction_set!(avx2_fma, avx2::Avx2<false>, is_x86_feature_detected("avx2" "fma" "f16c"));
 #[cfg(target_arch = "aarch64")]
 instruction_set!(
     neon_i8mm,
-    crate::engine::cpu::kernels::neon::Neon<true, true>,
-    || (neon_dot::KERNELS.available)() && std::arch::is_aarch64_feature_detected!("i8mm"),
-    #[target_feature(enable = "neon,dotprod,i8mm")];
+    neon::Neon<true, true>,
+    is_aarch64_feature_detected("neon" "dotprod" "i8mm");
     neon_dot but quantised: quantised, nearest: NEAREST
 );
 #[cfg(target_arch = "aarch64")]
 instruction_set!(
     neon_dot,
-    crate::engine::cpu::kernels::neon::Neon<true, false>,
-    || std::arch::is_aarch64_feature_detected!("neon") && std::arch::is_aarch64_feature_detected!("dotprod"),
-    #[target_feature(enable = "neon,dotprod")];
+    neon::Neon<true, false>,
+    is_aarch64_feature_detected("neon" "dotprod");
     neon_mul but quantised: quantised, coarse: coarse, nearest: NEAREST
 );
 #[cfg(target_arch = "aarch64")]
-instruction_set!(
-    neon_mul,
-    crate::engine::cpu::kernels::neon::Neon<false, false>,
-    || std::arch::is_aarch64_feature_detected!("neon"),
-    #[target_feature(enable = "neon")]
-);
+instruction_set!(neon_mul, neon::Neon<false, false>, is_aarch64_feature_detected("neon"));
 
 /// Every instruction set this library is compiled for, best first.
 static COMPILED: &[&Kernels] = &[

@@ -25,6 +25,7 @@ use std::ops::Range;
 use memmap2::MmapMut;
 
 use super::Kernels;
+use super::dense::{BF16, F16, F32, Float};
 use super::simd::{BLOCK, LANES, Rows, Simd};
 use crate::weights::{DType, quant};
 
@@ -242,42 +243,13 @@ unsafe fn multiply<S: Simd, const N: usize>(
     }
 }
 
-/// Numbers that are multiplied where they are stored.
-pub(super) trait Element {
-    const BYTES: usize;
-    /// # Safety
-    /// Sixteen are there, and the machine has `S`'s instructions.
-    unsafe fn load<S: Simd>(p: *const u8) -> S::F;
-}
-
-macro_rules! elements {
-    ($($name:ident, $bytes:literal, $load:ident;)*) => {$(
-        pub(super) struct $name;
-
-        impl Element for $name {
-            const BYTES: usize = $bytes;
-
-            #[inline(always)]
-            unsafe fn load<S: Simd>(p: *const u8) -> S::F {
-                // SAFETY: the contract is the same.
-                unsafe { S::$load(p.cast()) }
-            }
-        }
-    )*};
-}
-elements! {
-    F32, 4, load;
-    F16, 2, load_f16;
-    BF16, 2, load_bf16;
-}
-
 /// The product in f32 of a stored row with as many numbers as `b` has: four sums of sixteen lanes, each of every
 /// fourth sixteen elements, added in one order on every machine.
 ///
 /// # Safety
 /// The row is there, and the machine has `S`'s instructions.
 #[inline(always)]
-pub(super) unsafe fn dot<S: Simd, E: Element>(a: *const u8, b: &[f32]) -> f32 {
+pub(super) unsafe fn dot<S: Simd, E: Float>(a: *const u8, b: &[f32]) -> f32 {
     let (n, b) = (b.len(), b.as_ptr());
     let mut sums = [S::zero(); 4];
     let mut at = 0;

@@ -58,11 +58,6 @@ unsafe fn narrow(x: float32x4_t) -> uint16x4_t {
     half
 }
 
-#[inline(always)]
-unsafe fn bf16(x: uint16x4_t) -> float32x4_t {
-    vreinterpretq_f32_u32(vshll_n_u16::<16>(x))
-}
-
 /// Adds the products of four bytes each.
 #[inline(always)]
 unsafe fn dot(sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x4_t {
@@ -108,16 +103,6 @@ unsafe fn by_pairs<const N: usize>(sums: &mut [I; N], x: &[int32x4_t; N], weight
     }
 }
 
-#[inline(always)]
-unsafe fn lower_halves(a: int32x4_t, b: int32x4_t) -> int32x4_t {
-    vreinterpretq_s32_s64(vtrn1q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)))
-}
-
-#[inline(always)]
-unsafe fn upper_halves(a: int32x4_t, b: int32x4_t) -> int32x4_t {
-    vreinterpretq_s32_s64(vtrn2q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)))
-}
-
 /// Columns of four rows' 16 bytes: row r in lane r.
 #[inline(always)]
 unsafe fn four_columns([a, b, c, d]: [uint8x16_t; 4]) -> I {
@@ -133,34 +118,11 @@ unsafe fn four_columns([a, b, c, d]: [uint8x16_t; 4]) -> I {
     ]
 }
 
-/// Lanes i and i + 8, then i + 4.
-#[inline(always)]
-unsafe fn quarter(x: F) -> float32x4_t {
-    vaddq_f32(vaddq_f32(x[0], x[2]), vaddq_f32(x[1], x[3]))
-}
-
 /// Lanes i and i + 2 of two vectors.
 #[inline(always)]
 unsafe fn halves(a: float32x4_t, b: float32x4_t) -> float32x4_t {
     let (a, b) = (vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b));
     vaddq_f32(vreinterpretq_f32_f64(vtrn1q_f64(a, b)), vreinterpretq_f32_f64(vtrn2q_f64(a, b)))
-}
-
-/// Sums of four vectors.
-#[inline(always)]
-unsafe fn four_sums(x: &[F]) -> float32x4_t {
-    vpaddq_f32(halves(quarter(x[0]), quarter(x[1])), halves(quarter(x[2]), quarter(x[3])))
-}
-
-/// The larger of each pair; `b` where `a` is not a number.
-#[inline(always)]
-unsafe fn larger(a: float32x4_t, b: float32x4_t) -> float32x4_t {
-    vbslq_f32(vcgtq_f32(a, b), a, b)
-}
-
-#[inline(always)]
-unsafe fn smaller(a: float32x4_t, b: float32x4_t) -> float32x4_t {
-    vbslq_f32(vcltq_f32(a, b), a, b)
 }
 
 /// To the nearest integer; conversion itself would stop at the largest one.
@@ -170,9 +132,22 @@ unsafe fn nearest(x: float32x4_t) -> int32x4_t {
     vbslq_s32(fits, vcvtnq_s32_f32(x), vdupq_n_s32(i32::MIN))
 }
 
-#[inline(always)]
-unsafe fn to_bytes(a: int32x4_t, b: int32x4_t) -> int8x8_t {
-    vmovn_s16(vcombine_s16(vmovn_s32(a), vmovn_s32(b)))
+operations! {
+    inline(always):
+    bf16(x: uint16x4_t) -> float32x4_t = vreinterpretq_f32_u32(vshll_n_u16::<16>(x));
+    lower_halves(a: int32x4_t, b: int32x4_t) -> int32x4_t =
+        vreinterpretq_s32_s64(vtrn1q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
+    upper_halves(a: int32x4_t, b: int32x4_t) -> int32x4_t =
+        vreinterpretq_s32_s64(vtrn2q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
+    /// Lanes i and i + 8, then i + 4.
+    quarter(x: F) -> float32x4_t = vaddq_f32(vaddq_f32(x[0], x[2]), vaddq_f32(x[1], x[3]));
+    /// Sums of four vectors.
+    four_sums(x: &[F]) -> float32x4_t =
+        vpaddq_f32(halves(quarter(x[0]), quarter(x[1])), halves(quarter(x[2]), quarter(x[3])));
+    /// The larger of each pair; `b` where `a` is not a number.
+    larger(a: float32x4_t, b: float32x4_t) -> float32x4_t = vbslq_f32(vcgtq_f32(a, b), a, b);
+    smaller(a: float32x4_t, b: float32x4_t) -> float32x4_t = vbslq_f32(vcltq_f32(a, b), a, b);
+    to_bytes(a: int32x4_t, b: int32x4_t) -> int8x8_t = vmovn_s16(vcombine_s16(vmovn_s32(a), vmovn_s32(b)));
 }
 
 impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {

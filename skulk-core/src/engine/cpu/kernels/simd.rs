@@ -27,7 +27,8 @@ pub(super) unsafe fn two_steps<S: Simd>(sum: S::F, weights: S::I, x: *const u32)
 
 /// Operations of an expression each: how they are inlined, then `name(arguments) -> result = expression;`.
 macro_rules! operations {
-    ($inline:meta: $($name:ident($($arg:tt: $type:ty),*) $(-> $result:ty)? = $value:expr;)*) => {$(
+    ($inline:meta: $($(#[$doc:meta])* $name:ident($($arg:tt: $type:ty),*) $(-> $result:ty)? = $value:expr;)*) => {$(
+        $(#[$doc])*
         #[$inline]
         unsafe fn $name($($arg: $type),*) $(-> $result)? {
             $value
