@@ -14,7 +14,7 @@ mod index;
 mod layer_file;
 mod manifest;
 pub(crate) mod parts;
-mod pieces;
+pub(crate) mod pieces;
 mod place;
 mod progress;
 mod ranges;

@@ -44,7 +44,7 @@ pub(super) fn tasks<'a>(
     for listed in files.iter().filter(|file| file.part.is_some()) {
         let (file, path) = (listed.name.as_str(), listed.path.as_path());
         let sum = sums.and_then(|sums| sums.get(file));
-        let Some(known) = hashes.and_then(|hashes| hashes.get(file)) else {
+        let Some(known) = hashes.and_then(|hashes| hashes.files.get(file)) else {
             if let Some(expected) = sum {
                 verified.insert(file.to_owned());
                 all.tasks.push(Task { file, path, range: 0..listed.len, expected });

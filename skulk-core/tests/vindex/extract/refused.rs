@@ -71,6 +71,27 @@ fn planted_links_are_not_followed() {
     }
 }
 
+/// Nor are those that are planted behind the first look.
+#[cfg(unix)]
+#[test]
+fn links_planted_meanwhile_are_not_followed() {
+    for planted in ["vindex/gate_vectors.bin", "vindex/layers", "vindex/index.json", "state.new"] {
+        let (folder, foreign) = (scratch(), scratch());
+        let theirs = foreign.path().join("theirs");
+        match planted {
+            "vindex/layers" => std::fs::create_dir(&theirs).unwrap(),
+            _ => std::fs::write(&theirs, "theirs").unwrap(),
+        }
+        let before = files(foreign.path());
+        let link = folder.path().join(".model.vindex.partial").join(planted);
+        let options = small().storage(VindexStorage::Q4K);
+        let options = options.progress(move |_| drop(std::os::unix::fs::symlink(&theirs, &link)));
+        let error = extract(&own(), options, &folder.path().join("model.vindex")).unwrap_err();
+        expect(&error, ErrorKind::InvalidArgument, &["a link", planted]);
+        assert_eq!(files(foreign.path()), before, "{planted}");
+    }
+}
+
 #[test]
 fn targets_are_new_or_empty_folders() {
     let folder = scratch();
