@@ -12,7 +12,7 @@ use super::tensors::Tensors;
 use super::{INDEX, VindexIndex, VindexPart, config, no_index};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::safetensors::{HfMetadata, read_object};
-use crate::weights::{Checkpoint, MappedFile, Metadata, Region, TensorInfo, map_region};
+use crate::weights::{Checkpoint, MappedFile, Region, TensorInfo, checkpoint_fields, map_region};
 
 /// What a vindex says about its model.
 #[derive(Debug, Clone)]
@@ -258,21 +258,7 @@ fn why_not(index: &VindexIndex, name: &str, part: VindexPart, file: &str) -> Opt
 }
 
 impl Checkpoint for VindexReader {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn metadata(&self) -> Metadata<'_> {
-        Metadata::Vindex(&self.metadata)
-    }
-
-    fn files(&self) -> &[MappedFile] {
-        &self.files
-    }
-
-    fn tensors(&self) -> &[TensorInfo] {
-        &self.tensors
-    }
+    checkpoint_fields!(Vindex);
 
     fn region(&self, name: &str) -> Result<Region> {
         match self.tensor(name) {

@@ -103,6 +103,29 @@ pub trait Checkpoint: Send + Sync {
     }
 }
 
+/// What all checkpoints answer from fields of these names: `checkpoint_fields!(Kind)` of those whose metadata are
+/// `Metadata::Kind`.
+macro_rules! checkpoint_fields {
+    ($kind:ident) => {
+        fn path(&self) -> &std::path::Path {
+            &self.path
+        }
+
+        fn metadata(&self) -> $crate::weights::Metadata<'_> {
+            $crate::weights::Metadata::$kind(&self.metadata)
+        }
+
+        fn files(&self) -> &[$crate::weights::MappedFile] {
+            &self.files
+        }
+
+        fn tensors(&self) -> &[$crate::weights::TensorInfo] {
+            &self.tensors
+        }
+    };
+}
+pub(crate) use checkpoint_fields;
+
 /// Maps one of the tensors that a checkpoint lists.
 pub(crate) fn map_region<C: Checkpoint + ?Sized>(checkpoint: &C, name: &str) -> Result<Region> {
     let info = checkpoint.tensor(name).ok_or_else(|| {

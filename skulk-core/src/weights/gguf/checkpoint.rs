@@ -6,7 +6,7 @@ use super::header::GgufHeader;
 use super::metadata::GgufMetadata;
 use super::split::ShardName;
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::{Checkpoint, MappedFile, Metadata, TensorInfo};
+use crate::weights::{Checkpoint, MappedFile, TensorInfo, checkpoint_fields};
 
 pub(super) const SPLIT_NO: &str = "split.no";
 const SPLIT_COUNT: &str = "split.count";
@@ -132,19 +132,5 @@ fn invalid(message: String, path: &Path) -> Error {
 }
 
 impl Checkpoint for GgufCheckpoint {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn metadata(&self) -> Metadata<'_> {
-        Metadata::Gguf(&self.metadata)
-    }
-
-    fn files(&self) -> &[MappedFile] {
-        &self.files
-    }
-
-    fn tensors(&self) -> &[TensorInfo] {
-        &self.tensors
-    }
+    checkpoint_fields!(Gguf);
 }

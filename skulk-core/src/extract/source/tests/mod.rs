@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::*;
 use crate::engine::{Activations, Batch, Input, LoadCx, Logits, Precision, Segment, ShardSpec, StepCx};
 use crate::weights::safetensors::HfMetadata;
-use crate::weights::{DType, MappedFile, TensorInfo, open_checkpoint};
+use crate::weights::{DType, MappedFile, TensorInfo, checkpoint_fields, open_checkpoint};
 use crate::{CancelToken, EngineOptions, KvType, SeqId, TokenId};
 
 fn fixture(path: &str) -> PathBuf {
@@ -55,6 +55,7 @@ fn values(source: &Source<'_>, key: &str) -> Vec<f32> {
 /// A Hugging Face folder with what a source says: the checkpoint that it pretends to be.
 struct Written {
     folder: tempfile::TempDir,
+    path: PathBuf,
     metadata: HfMetadata,
     files: Vec<MappedFile>,
     tensors: Vec<TensorInfo>,
@@ -99,7 +100,7 @@ impl Written {
         std::fs::write(folder.path().join("config.json"), source.config().to_string()).unwrap();
         let files = vec![MappedFile::open(path).unwrap()];
         let metadata = HfMetadata::read(folder.path()).unwrap();
-        Self { folder, metadata, files, tensors }
+        Self { path: folder.path().to_owned(), folder, metadata, files, tensors }
     }
 
     /// The tokenizer's files too.
@@ -117,21 +118,7 @@ impl Written {
 }
 
 impl Checkpoint for Written {
-    fn path(&self) -> &Path {
-        self.folder.path()
-    }
-
-    fn metadata(&self) -> Metadata<'_> {
-        Metadata::HuggingFace(&self.metadata)
-    }
-
-    fn files(&self) -> &[MappedFile] {
-        &self.files
-    }
-
-    fn tensors(&self) -> &[TensorInfo] {
-        &self.tensors
-    }
+    checkpoint_fields!(HuggingFace);
 }
 
 /// Logits at every position, in exact precision.
