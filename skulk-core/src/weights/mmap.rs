@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use memmap2::{Mmap, MmapOptions};
 
+use super::incomplete;
 use super::resident::{Image, Piece, read_at};
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
@@ -236,13 +237,8 @@ pub(crate) fn open_regular(path: &Path) -> Result<File> {
 }
 
 /// The file ends before the range does.
-pub(super) fn truncated(path: &Path, offset: u64, len: u64, size: u64) -> Error {
-    Error::new(
-        ErrorKind::CheckpointTruncated,
-        format!("expected {len} bytes at offset {offset}, but the file has {size} bytes"),
-    )
-    .with("file", path.display())
-    .with_hint("the file is incomplete: fetch it again")
+pub(crate) fn truncated(path: &Path, offset: u64, len: u64, size: u64) -> Error {
+    incomplete(format!("expected {len} bytes at offset {offset}, but the file has {size} bytes"), path)
 }
 
 /// A system error on a file, as the library's own.

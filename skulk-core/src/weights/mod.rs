@@ -126,6 +126,20 @@ macro_rules! checkpoint_fields {
 }
 pub(crate) use checkpoint_fields;
 
+/// A checkpoint's file breaks its format.
+fn damaged(message: String, path: &Path) -> Error {
+    Error::new(ErrorKind::CheckpointInvalid, message)
+        .with("file", path.display())
+        .with_hint("the file is damaged or hostile: fetch it again from a source you trust")
+}
+
+/// A checkpoint's file ends too soon.
+fn incomplete(message: String, path: &Path) -> Error {
+    Error::new(ErrorKind::CheckpointTruncated, message)
+        .with("file", path.display())
+        .with_hint("the file is incomplete: fetch it again")
+}
+
 /// Maps one of the tensors that a checkpoint lists.
 pub(crate) fn map_region<C: Checkpoint + ?Sized>(checkpoint: &C, name: &str) -> Result<Region> {
     let info = checkpoint.tensor(name).ok_or_else(|| {

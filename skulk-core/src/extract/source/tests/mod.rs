@@ -1,7 +1,7 @@
 mod mlx;
 mod refused;
 mod tokens;
-mod twins;
+pub(in crate::extract) mod twins;
 
 #[path = "../../../../tests/support/gguf_writer.rs"]
 #[allow(dead_code, unreachable_pub)] // Other tests use the rest.
@@ -20,6 +20,23 @@ use crate::{CancelToken, EngineOptions, KvType, SeqId, TokenId};
 
 fn fixture(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(path)
+}
+
+fn json_of(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// A copy of a folder's model with some of its configuration replaced.
+fn with_config(folder: &str, change: impl Fn(&mut Value)) -> tempfile::TempDir {
+    let (from, to) = (fixture(folder), tempfile::tempdir().unwrap());
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        std::fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
+    }
+    let path = to.path().join("config.json");
+    let mut config = json_of(&path);
+    change(&mut config);
+    std::fs::write(path, config.to_string()).unwrap();
+    to
 }
 
 fn open(path: &Path) -> Arc<dyn Checkpoint> {
