@@ -191,7 +191,7 @@ pub struct VindexLayer {
 }
 
 /// `model_config`: what LARQL keeps of a `config.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct VindexModel {
     /// Family in Hugging Face's spelling.
@@ -344,6 +344,11 @@ impl VindexIndex {
     pub(super) fn is_summary(&self, layer: &VindexLayer) -> bool {
         let width = self.moe().map(|moe| moe.moe_intermediate_size.unwrap_or(self.intermediate_size));
         layer.num_features_per_expert.is_some_and(|each| width.is_some_and(|width| each != width))
+    }
+
+    /// What the model's configuration says of its head: whether that is the embedding table.
+    pub(super) fn ties_embeddings(&self) -> Option<bool> {
+        self.skulk.as_ref()?.config.as_ref()?.get("tie_word_embeddings")?.as_bool()
     }
 
     /// What of a whole folder this one is, where it is a slice.

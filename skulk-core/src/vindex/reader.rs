@@ -172,12 +172,6 @@ impl VindexReader {
             .with_hint(hint)
     }
 
-    /// Whether the head is known to be the embedding table: LARQL does not say.
-    fn has_tied_head(&self) -> bool {
-        let config = self.index().skulk.as_ref().and_then(|extra| extra.config.as_ref());
-        config.and_then(|config| config.get("tie_word_embeddings")) == Some(&true.into())
-    }
-
     /// Why there is no such tensor.
     fn missing(&self, name: &str) -> Error {
         let index = self.index();
@@ -208,7 +202,8 @@ impl VindexReader {
                 let message = "expected the name of a tensor, found one that this vindex does not have";
                 (message.to_owned(), "names have no `model.` before them: list the tensors".to_owned())
             }
-            None if part == VindexPart::Head && self.has_tied_head() => {
+            // LARQL does not say.
+            None if part == VindexPart::Head && index.ties_embeddings() == Some(true) => {
                 let message = "expected a tensor of this vindex, but it has no head of its own";
                 (message.to_owned(), "the head is the embedding table, `embed_tokens.weight`".to_owned())
             }

@@ -214,6 +214,23 @@ impl Deref for Mapping {
     }
 }
 
+/// What a file holds: mapped, or in memory of a caller's.
+#[derive(Debug)]
+pub(crate) enum Bytes {
+    Mapped(Arc<Mapping>),
+    Owned(Vec<u8>),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(mapping) => mapping,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
 /// Opens a regular file for reading. The kind is that of the file that was opened; a pipe is opened without waiting for
 /// a writer.
 pub(crate) fn open_regular(path: &Path) -> Result<File> {

@@ -126,6 +126,12 @@ macro_rules! checkpoint_fields {
 }
 pub(crate) use checkpoint_fields;
 
+/// The first two neighbours of a sorted list that are as they must not be.
+pub(crate) fn neighbours<T>(sorted: &[T], is_wrong: impl Fn(&T, &T) -> bool) -> Option<(&T, &T)> {
+    let mut pairs = sorted.iter().zip(sorted.iter().skip(1));
+    pairs.find(|(a, b)| is_wrong(a, b))
+}
+
 /// A checkpoint's file breaks its format.
 fn damaged(message: String, path: &Path) -> Error {
     Error::new(ErrorKind::CheckpointInvalid, message)

@@ -219,7 +219,7 @@ fn what_a_slice_lacks_is_named() {
     for preset in SlicePreset::ALL {
         let target = slice(folder.path(), &options(preset));
         let reader = VindexReader::open(target.path()).unwrap();
-        assert_eq!(reader.metadata_tied(), Some(false), "{preset}");
+        assert_eq!(is_tied(&reader), Some(false), "{preset}");
         // What is stored twice has the usual name where only one of both is there.
         for tensor in whole.tensors().iter().filter(|tensor| !tensor.name.contains("router_weights")) {
             match reader.region(&tensor.name) {
@@ -240,20 +240,10 @@ fn what_a_slice_lacks_is_named() {
     }
 }
 
-trait Tied {
-    fn metadata_tied(&self) -> Option<bool>;
-}
-
-impl Tied for VindexReader {
-    /// Whether its configuration says that the head is the embedding table.
-    fn metadata_tied(&self) -> Option<bool> {
-        match self.metadata() {
-            skulk::Metadata::Vindex(metadata) => {
-                metadata.configuration().config["tie_word_embeddings"].as_bool()
-            }
-            _ => None,
-        }
-    }
+/// What a folder's configuration says of its head: whether it is the embedding table.
+fn is_tied(reader: &VindexReader) -> Option<bool> {
+    let skulk::Metadata::Vindex(metadata) = reader.metadata() else { return None };
+    metadata.configuration().config["tie_word_embeddings"].as_bool()
 }
 
 #[test]

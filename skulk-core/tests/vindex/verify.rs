@@ -167,8 +167,8 @@ fn files_that_are_missing_are_found() {
 
 #[test]
 fn what_a_level_or_a_slice_lacks_is_not_missing() {
-    let folder = folder();
-    for name in ["attn_weights_q4k.bin", "attn_weights_q4k_manifest.json", "skulk_hashes.json"] {
+    let folder = copied(&made());
+    for name in ["attn_weights_q4k.bin", "attn_weights_q4k_manifest.json"] {
         std::fs::remove_file(folder.path().join(name)).unwrap();
     }
     problem(&verify(folder.path()), "attn_weights_q4k.bin", VerifyKind::Missing);
@@ -179,10 +179,8 @@ fn what_a_level_or_a_slice_lacks_is_not_missing() {
 
 #[test]
 fn tokens_of_features_that_were_not_asked_for_are_not_missing() {
-    let folder = folder();
-    for name in ["down_meta.bin", "skulk_hashes.json"] {
-        std::fs::remove_file(folder.path().join(name)).unwrap();
-    }
+    let folder = copied(&made());
+    std::fs::remove_file(folder.path().join("down_meta.bin")).unwrap();
     problem(&verify(folder.path()), "down_meta.bin", VerifyKind::Missing);
     change_json(folder.path(), "index.json", |index| {
         index["down_top_k"] = 0.into();
@@ -234,8 +232,7 @@ fn the_bad_chunk_is_told() {
 
 #[test]
 fn damage_without_hashes_is_found_by_the_indexs_checksums() {
-    let folder = folder();
-    std::fs::remove_file(folder.path().join("skulk_hashes.json")).unwrap();
+    let folder = copied(&made());
     change(folder.path(), "gate_vectors.bin", |bytes| bytes[7] ^= 1);
     let (range, ..) = problem(&verify(folder.path()), "gate_vectors.bin", VerifyKind::Hash);
     assert_eq!(range, Some(0..491520));
@@ -357,8 +354,7 @@ fn numbers_are_found_in_every_piece_of_a_large_tensor() {
 
 #[test]
 fn tensors_over_each_other_and_bytes_of_none_are_found() {
-    let folder = folder();
-    std::fs::remove_file(folder.path().join("skulk_hashes.json")).unwrap();
+    let folder = copied(&made());
     let quant = "attn_weights_q4k_manifest.json";
     let original = std::fs::read(folder.path().join(quant)).unwrap();
     // Offsets of two tensors of different sizes, swapped.
@@ -393,8 +389,7 @@ fn broken_structure_is_told_with_its_place() {
         ("norms.bin", &|b| b.truncate(6000), VerifyKind::Size, 5120),
     ];
     for (file, break_it, kind, offset) in cases {
-        let folder = folder();
-        std::fs::remove_file(folder.path().join("skulk_hashes.json")).unwrap();
+        let folder = copied(&made());
         change(folder.path(), file, break_it);
         let (range, ..) = problem(&verify(folder.path()), file, kind);
         assert_eq!(range.unwrap().start, offset, "{file}");

@@ -11,8 +11,8 @@ use super::header::GgufHeader;
 use super::split::ShardName;
 use super::value::{GgufArray, GgufValue, ValueType};
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::MappedFile;
-use crate::weights::mmap::Mapping;
+use crate::weights::mmap::Bytes;
+use crate::weights::{MappedFile, neighbours};
 
 /// The format's limit on keys; tensor names share it.
 pub(super) const KEY_MAX: usize = 65_535;
@@ -35,14 +35,9 @@ const NESTING_MAX: usize = 4;
 #[derive(Clone)]
 pub struct GgufMetadata {
     file: PathBuf,
-    bytes: Arc<HeaderBytes>,
+    /// The header.
+    bytes: Arc<Bytes>,
     entries: Arc<[Entry]>,
-}
-
-/// The header's bytes: mapped from a file, or copied from a caller's buffer.
-pub(super) enum HeaderBytes {
-    Mapped(Mapping),
-    Copied(Box<[u8]>),
 }
 
 /// A key and where its value lies in the header.
@@ -88,16 +83,12 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Vec<Entry>> {
     let count = cursor.count(Entry::MIN_SIZE, "metadata count")?;
     let mut entries = (0..count).map(|_| Entry::read(cursor)).collect::<Result<Vec<_>>>()?;
     entries.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-    for pair in entries.windows(2) {
-        if let [a, b] = pair
-            && a.key == b.key
-        {
-            return Err(cursor
-                .invalid("expected each metadata key once, found it twice".to_owned())
-                .with("field", &a.key));
-        }
+    match neighbours(&entries, |a, b| a.key == b.key) {
+        Some((twice, _)) => Err(cursor
+            .invalid("expected each metadata key once, found it twice".to_owned())
+            .with("field", &twice.key)),
+        None => Ok(entries),
     }
-    Ok(entries)
 }
 
 /// The next value, as far as it is no array; whatever it is, it is checked and passed.
@@ -194,7 +185,7 @@ macro_rules! typed {
 }
 
 impl GgufMetadata {
-    pub(super) fn new(file: &Path, bytes: HeaderBytes, entries: Vec<Entry>) -> Self {
+    pub(super) fn new(file: &Path, bytes: Bytes, entries: Vec<Entry>) -> Self {
         Self { file: file.to_owned(), bytes: Arc::new(bytes), entries: entries.into() }
     }
 
@@ -228,11 +219,7 @@ impl GgufMetadata {
     pub fn get(&self, key: &str) -> Option<GgufValue<'_>> {
         let at = self.entries.binary_search_by(|e| e.key.as_str().cmp(key)).ok()?;
         let entry = self.entries.get(at)?;
-        let bytes = match &*self.bytes {
-            HeaderBytes::Mapped(map) => map,
-            HeaderBytes::Copied(copy) => &copy[..],
-        };
-        let bytes = bytes.get(entry.span.clone())?;
+        let bytes = self.bytes.get(entry.span.clone())?;
         match entry.slot {
             Slot::Array { element, len } => {
                 Some(GgufValue::Array(GgufArray { file: &self.file, key: &entry.key, element, len, bytes }))

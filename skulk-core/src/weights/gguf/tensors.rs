@@ -5,7 +5,7 @@ use std::path::Path;
 use super::cursor::Cursor;
 use super::metadata::KEY_MAX;
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::{DType, TensorInfo, damaged, incomplete};
+use crate::weights::{DType, TensorInfo, damaged, incomplete, neighbours};
 
 /// The format's limit on dimensions (`GGML_MAX_DIMS`).
 const DIMS_MAX: u32 = 4;
@@ -87,23 +87,15 @@ pub(super) fn place(
         .collect::<Result<Vec<_>>>()?;
 
     tensors.sort_unstable_by_key(|t| t.offset);
-    for pair in tensors.windows(2) {
-        if let [a, b] = pair
-            && a.offset + a.len > b.offset
-        {
-            let message = format!("expected tensors apart from each other, found it inside {}", a.name);
-            return Err(damaged(message, path).with("tensor", &b.name));
-        }
+    if let Some((a, b)) = neighbours(&tensors, |a, b| a.offset + a.len > b.offset) {
+        let message = format!("expected tensors apart from each other, found it inside {}", a.name);
+        return Err(damaged(message, path).with("tensor", &b.name));
     }
 
     tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    for pair in tensors.windows(2) {
-        if let [a, b] = pair
-            && a.name == b.name
-        {
-            let message = "expected each tensor once, found it twice".to_owned();
-            return Err(damaged(message, path).with("tensor", &a.name));
-        }
+    if let Some((twice, _)) = neighbours(&tensors, |a, b| a.name == b.name) {
+        let message = "expected each tensor once, found it twice".to_owned();
+        return Err(damaged(message, path).with("tensor", &twice.name));
     }
     Ok(tensors)
 }
