@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::arrange::Arrangement;
-use super::cost::{Owner, seconds};
+use super::cost::Owner;
 use super::problem::Problem;
 use super::replicas::more_owners;
 use super::rules::Rules;
@@ -48,12 +48,11 @@ fn loads(problem: &Problem<'_>, arrangement: &Arrangement, replicas: &[Owner]) -
         let device = &problem.seats[*seat];
         for (layer, away) in layers[range.clone()].iter().zip(&away[range.clone()]) {
             load.seconds += costs.attention(device, layer) + costs.shared(device, layer);
-            let shared = if layer.n_experts == 0 { 0 } else { layer.ffn };
             if *away {
-                load.feed_forward = load.feed_forward.saturating_add(shared);
+                load.feed_forward = load.feed_forward.saturating_add(layer.shared());
             } else {
                 load.feed_forward = load.feed_forward.saturating_add(layer.feed_forward());
-                load.experts += layer.n_experts.max(1);
+                load.experts += layer.blocks().0;
                 load.seconds += costs.experts(device, layer, layer.n_experts);
             }
         }
@@ -61,19 +60,11 @@ fn loads(problem: &Problem<'_>, arrangement: &Arrangement, replicas: &[Owner]) -
             load.seconds += costs.head(device);
         }
     }
-    for (owner, is_replica) in arrangement
-        .owners
-        .iter()
-        .map(|owner| (owner, false))
-        .chain(replicas.iter().map(|owner| (owner, true)))
-    {
+    let owners = arrangement.owners.iter().map(|owner| (owner, false));
+    for (owner, is_replica) in owners.chain(replicas.iter().map(|owner| (owner, true))) {
         let load = loads.entry(owner.seat).or_insert_with(|| empty(owner.seat));
         let layer = &layers[owner.layer];
-        let weights = match layer.n_experts {
-            0 => layer.ffn,
-            _ => layer.expert.saturating_mul(owner.experts.len() as u64),
-        };
-        load.feed_forward = load.feed_forward.saturating_add(weights);
+        load.feed_forward = load.feed_forward.saturating_add(owner.weights(layer));
         load.experts += owner.experts.len();
         if !is_replica {
             load.seconds += costs.experts(&problem.seats[owner.seat], layer, owner.experts.len());
@@ -135,23 +126,12 @@ fn ceiling(problem: &Problem<'_>, reports: &[NodeReport]) -> ContextCeiling {
 }
 
 fn report(problem: &Problem<'_>, rules: Rules, nodes: Vec<NodeReport>) -> PlanReport {
+    let ceiling = ceiling(problem, &nodes);
     PlanReport {
-        model_id: problem.card.model_id.clone(),
         weights: problem.inventory.weights(),
         exact: problem.inventory.exact,
-        sharding: problem.request.sharding,
-        transport: problem.request.transport,
-        strictness: problem.request.strictness,
-        context_tokens: problem.request.context_tokens,
-        cluster_nodes: problem.ids.len(),
-        rules: rules.0,
-        candidates: Vec::new(),
-        context: ceiling(problem, &nodes),
         nodes,
-        estimate: None,
-        speculation: None,
-        refused: None,
-        would_fit: Vec::new(),
+        ..PlanReport::new(problem.card, problem.request, problem.ids.len(), rules.0, ceiling)
     }
 }
 
@@ -171,7 +151,7 @@ fn candidates(problem: &Problem<'_>, best: &Arrangement, others: &[Arrangement])
         n => format!("the fastest of {} that fit", n + 1),
     };
     let slower = others.iter().take(PlanReport::LISTED - 1).map(|other| {
-        let ratio = seconds(&other.estimate) / seconds(&best.estimate).max(f64::MIN_POSITIVE);
+        let ratio = other.estimate.seconds() / best.estimate.seconds().max(f64::MIN_POSITIVE);
         let reason = match ratio {
             ratio if ratio > 1.0 => format!("takes {ratio:.2} times as long"),
             _ => "as fast, on more devices or tried later".to_owned(),
@@ -235,7 +215,7 @@ fn expert_shards(problem: &Problem<'_>, owners: &[Owner], replicas: &[Owner]) ->
         // Per device, experts and their number: the shard that may go on with the next layer.
         let mut open: BTreeMap<(usize, usize, usize, usize), ExpertShard> = BTreeMap::new();
         for owner in owners {
-            let n_experts = problem.inventory.layers[owner.layer].n_experts.max(1);
+            let n_experts = problem.inventory.layers[owner.layer].blocks().0;
             let seat = &problem.seats[owner.seat];
             let new = ExpertShard {
                 node: problem.ids[seat.node].clone(),

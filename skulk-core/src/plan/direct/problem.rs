@@ -182,10 +182,7 @@ impl<'a> Problem<'a> {
     /// Layers without their feed-forward blocks, with embedding and head. What every token reads of a
     /// mixture's block beside its experts stays.
     pub(super) fn attention_only(&self) -> Parts {
-        self.parts(|at| {
-            let layer = &self.inventory.layers[at];
-            if layer.n_experts == 0 { 0 } else { layer.ffn }
-        })
+        self.parts(|at| self.inventory.layers[at].shared())
     }
 
     fn parts(&self, feed_forward: impl Fn(usize) -> u64) -> Parts {
@@ -210,9 +207,9 @@ impl<'a> Problem<'a> {
 
     /// Every expert, or dense block, one by one.
     pub(super) fn every_expert(&self) -> Parts {
-        let sizes = self.inventory.layers.iter().flat_map(|layer| match layer.n_experts {
-            0 => std::iter::repeat_n(self.charged(layer.ffn), 1),
-            n => std::iter::repeat_n(self.charged(layer.expert), n),
+        let sizes = self.inventory.layers.iter().flat_map(|layer| {
+            let (n, each) = layer.blocks();
+            std::iter::repeat_n(self.charged(each), n)
         });
         Parts::new(sizes, 0)
     }
