@@ -202,29 +202,19 @@ mod tests {
     };
 
     fn named(model_id: &str) -> ModelCard {
-        let text = "model_id = 'a'\nn_layers = 2\nhidden_size = 8\nsupports_tensor = true\ntasks = []\n\
-                    storage_size.in_bytes = 100";
-        ModelCard { model_id: model_id.to_owned(), ..ModelCard::from_toml(text).unwrap() }
+        ModelCard { supports_tensor: true, ..ModelCard::new(model_id, 100, 2, 8) }
     }
 
     #[test]
     fn toml_is_snake_case_with_defaults_and_without_what_is_not_known() {
         let mut card = named("acme/small");
         card.is_custom = true;
-        card.tasks = vec![ModelTask::TextGeneration];
         card.reasoning = Some(ReasoningCardConfig::default());
         card.tooling = Some(ToolingCardConfig {
             builtin_tools: Some(vec![BuiltinTool::WebSearch]),
             ..Default::default()
         });
-        card.components = Some(vec![ComponentInfo {
-            component_name: "t".into(),
-            component_path: "t/".into(),
-            storage_size: StorageSize { in_bytes: 1 },
-            n_layers: None,
-            can_shard: false,
-            safetensors_index_filename: None,
-        }]);
+        card.components = Some(vec![ComponentInfo::new("t", "t/", 1)]);
         let expected = r#"model_id = "acme/small"
 n_layers = 2
 hidden_size = 8
