@@ -62,6 +62,15 @@ pub struct RuleReport {
     pub rejected: Vec<Rejection>,
 }
 
+impl RuleReport {
+    /// A rule with all that it turned down of so many.
+    pub(super) fn new(rule: Rule, before: usize, mut rejected: Vec<Rejection>) -> Self {
+        let after = before.saturating_sub(rejected.len());
+        rejected.truncate(PlanReport::LISTED);
+        Self { rule, before, after, rejected }
+    }
+}
+
 /// A candidate that was turned down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

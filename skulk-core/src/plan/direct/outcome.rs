@@ -8,7 +8,6 @@ use super::arrange::Arrangement;
 use super::cost::Owner;
 use super::problem::Problem;
 use super::replicas::more_owners;
-use super::rules::Rules;
 use super::seats::Seat;
 use super::{fits, search, search_forced, speculation};
 use crate::bytes::ByteSize;
@@ -18,7 +17,7 @@ use crate::plan::ceiling::context_ceiling;
 use crate::plan::cluster::{Cluster, NodeId};
 use crate::plan::instance::Instance;
 use crate::plan::placement::Placement;
-use crate::plan::report::{Candidate, ContextCeiling, NodeReport, PlanReport, Refusal, Rule};
+use crate::plan::report::{Candidate, ContextCeiling, NodeReport, PlanReport, Refusal, Rule, RuleReport};
 use crate::plan::request::Request;
 use crate::plan::stage::{Budget, ExpertShard, Part, Stage};
 use crate::plan::strictness::Strictness;
@@ -125,13 +124,13 @@ fn ceiling(problem: &Problem<'_>, reports: &[NodeReport]) -> ContextCeiling {
     context_ceiling(problem.card, engine, memory.as_ref().map(|(tokens, node)| (*tokens, node)))
 }
 
-fn report(problem: &Problem<'_>, rules: Rules, nodes: Vec<NodeReport>) -> PlanReport {
+fn report(problem: &Problem<'_>, rules: Vec<RuleReport>, nodes: Vec<NodeReport>) -> PlanReport {
     let ceiling = ceiling(problem, &nodes);
     PlanReport {
         weights: problem.inventory.weights(),
         exact: problem.inventory.exact,
         nodes,
-        ..PlanReport::new(problem.card, problem.request, problem.ids.len(), rules.0, ceiling)
+        ..PlanReport::new(problem.card, problem.request, problem.ids.len(), rules, ceiling)
     }
 }
 
@@ -164,12 +163,11 @@ fn candidates(problem: &Problem<'_>, best: &Arrangement, others: &[Arrangement])
 /// The placement that an arrangement means.
 pub(super) fn placement(
     problem: &Problem<'_>,
-    mut rules: Rules,
+    mut rules: Vec<RuleReport>,
     best: &Arrangement,
     others: &[Arrangement],
 ) -> Placement {
-    let before = 1 + others.len();
-    rules.record(Rule::Best, before, Vec::new());
+    rules.push(RuleReport::new(Rule::Best, 1 + others.len(), Vec::new()));
     let loads_alone = loads(problem, best, &[]);
     let mut free = vec![0; problem.seats.len()];
     for (seat, free) in free.iter_mut().enumerate() {
@@ -244,7 +242,7 @@ fn expert_shards(problem: &Problem<'_>, owners: &[Owner], replicas: &[Owner]) ->
 pub(super) fn refusal(
     problem: &Problem<'_>,
     cluster: &Cluster,
-    rules: Rules,
+    rules: Vec<RuleReport>,
     (rule, message): (Rule, String),
     pending: &[NodeId],
 ) -> Error {
@@ -340,7 +338,7 @@ fn what_would_fit(problem: &Problem<'_>, cluster: &Cluster, closest: &[NodeRepor
 
 /// Whether there is a placement once these devices have what they lack.
 fn fits_with_more(problem: &Problem<'_>, cluster: &Cluster, over: &[&NodeReport]) -> bool {
-    let (mut richer, _) = Problem::new(problem.card, cluster, problem.request, &mut Rules::default());
+    let (mut richer, _) = Problem::new(problem.card, cluster, problem.request, &mut Vec::new());
     // Margins are rounded up for each part, in all only once.
     let rounding = (richer.every_expert().len() + richer.whole_layers().len()) as u64;
     for device in over {

@@ -6,14 +6,13 @@ use std::ops::Range;
 
 use super::cost::Costs;
 use super::fill::{Parts, Room};
-use super::rules::Rules;
 use super::seats::{self, Seat};
 use crate::card::ModelCard;
 use crate::plan::cluster::{Cluster, NodeId, Role};
 use crate::plan::inventory::Inventory;
 use crate::plan::links::Links;
 use crate::plan::memory;
-use crate::plan::report::{Bytes, Rejection, Rule};
+use crate::plan::report::{Bytes, Rejection, Rule, RuleReport};
 use crate::plan::request::Request;
 use crate::plan::strictness::Strictness;
 
@@ -49,7 +48,7 @@ impl<'a> Problem<'a> {
         card: &'a ModelCard,
         cluster: &'a Cluster,
         request: &'a Request,
-        rules: &mut Rules,
+        rules: &mut Vec<RuleReport>,
     ) -> (Self, Vec<NodeId>) {
         let mut nodes: Vec<_> = cluster.nodes.iter().collect();
         nodes.sort_by(|a, b| a.id.cmp(&b.id));
@@ -58,13 +57,14 @@ impl<'a> Problem<'a> {
 
         let reject = |at: usize, reason: String| Rejection { nodes: vec![nodes[at].id.clone()], reason };
         let mut left: Vec<usize> = (0..nodes.len()).collect();
-        let mut apply = |rules: &mut Rules, rule: Rule, reason: &dyn Fn(usize) -> Option<String>| {
-            let before = left.len();
-            let mut rejected = Vec::new();
-            left.retain(|&at| reason(at).map(|why| rejected.push(reject(at, why))).is_none());
-            rules.record(rule, before, rejected);
-            left.clone()
-        };
+        let mut apply =
+            |rules: &mut Vec<RuleReport>, rule: Rule, reason: &dyn Fn(usize) -> Option<String>| {
+                let before = left.len();
+                let mut rejected = Vec::new();
+                left.retain(|&at| reason(at).map(|why| rejected.push(reject(at, why))).is_none());
+                rules.push(RuleReport::new(rule, before, rejected));
+                left.clone()
+            };
         apply(rules, Rule::Excluded, &|at| {
             request.excluded_nodes.contains(&nodes[at].id).then(|| "excluded by the request".to_owned())
         });
