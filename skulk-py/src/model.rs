@@ -24,22 +24,21 @@ pub(crate) struct Model(skulk::Model);
 impl Model {
     /// Loads the checkpoint at `path`: a GGUF file or a Hugging Face folder of safetensors.
     ///
-    /// `stages` splits the layers evenly on one `engine`: "cpu" (the default), "wgpu" (the best
-    /// GPU), an engine of `devices()`, "candle-cpu", "candle-cuda" or "candle-metal". `placement` instead gives
-    /// engines their numbers of layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`, or is what
-    /// `skulk.plan` made of it; `node` is the name that such a placement has for this machine.
-    /// `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where an engine would copy them to
-    /// its device. Of feed-forward weights that are used where they are stored, `ffn_budget` keeps at most so many bytes in
-    /// memory at a time, with the same results; `ffn_top_features` computes only so many features of each dense block,
-    /// which changes results. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
-    /// `context` is how many tokens a session can hold: by default what a placement was planned for, else 4096 or less
-    /// where the model has less; `prefill_chunk` how many prompt tokens pass through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
-    /// "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
-    /// them to BF16 where weights are of that type, for faster prompts; `memory` leaves weights
-    /// "mapped", reads them ("resident"), or does what free memory suggests ("auto"); `screen_head` keeps a
-    /// compact copy of the head, so that most of it need not be read, with the same results.
-    /// `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
-    /// one layer.
+    /// `stages` splits the layers evenly on one `engine`: "cpu" (the default), "wgpu" (the best GPU), an engine of
+    /// `devices()`, "candle-cpu", "candle-cuda" or "candle-metal". `placement` instead gives engines their numbers of
+    /// layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`, or is what `skulk.plan` made of it; `node` is the name
+    /// that such a placement has for this machine. `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where
+    /// an engine would copy them to its device. Of feed-forward weights that are used where they are stored,
+    /// `ffn_budget` keeps at most so many bytes in memory at a time, with the same results; `ffn_top_features` computes
+    /// only so many features of each dense block, which changes results. `device_memory` is how many bytes "wgpu" may
+    /// reserve there. `threads` are those of computing on the CPU (all by default); `context` is how many tokens a
+    /// session can hold: by default what a placement was planned for, else 4096 or less where the model has less;
+    /// `prefill_chunk` how many prompt tokens pass through the layers together; `kv` keeps keys and values as "f16" or
+    /// "f32"; `precision` "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
+    /// them to BF16 where weights are of that type, for faster prompts; `memory` leaves weights "mapped", reads them
+    /// ("resident"), or does what free memory suggests ("auto"); `screen_head` keeps a compact copy of the head, so
+    /// that most of it need not be read, with the same results. `progress` is called with the layers loaded so far and
+    /// their total. `cancel` and Ctrl-C end loading within one layer.
     #[staticmethod]
     #[pyo3(signature = (path, *, stages=1, engine=None, placement=None, node="local", ffn_on_cpu=false, ffn_budget=None, ffn_top_features=None, device_memory=None, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", memory="auto", screen_head=false, progress=None, cancel=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
