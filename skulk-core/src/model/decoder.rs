@@ -8,7 +8,7 @@ use crate::arch::{AttentionSpec, LayerSpec, LayerTensor};
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Attend, Backend, CacheSpec, Head, NormRope, TopLogits};
 use crate::engine::{Activations, Batch, FfnMemory, Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::ids::LayerIdx;
 use crate::weights::{Checkpoint, Memory};
 
@@ -409,7 +409,7 @@ impl<B: Backend> Layer<B> {
 
 /// An error of the caller's about a batch.
 pub(super) fn malformed(message: String) -> Error {
-    Error::new(ErrorKind::InvalidArgument, message).with("field", "batch")
+    Error::argument("batch", message)
 }
 
 /// Tokens reached a shard that has no embedding table.

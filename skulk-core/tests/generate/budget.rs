@@ -1,39 +1,26 @@
 //! Does a model compute the same when only some of its feed-forward weights may be in memory, and are no more of them
 //! there?
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use skulk::arch::{ArchSpec, LayerTensor};
+use skulk::arch::ArchSpec;
 use skulk::engine::{Logits, Segment};
 use skulk::{
     ByteSize, Engine, EngineOptions, ErrorKind, FfnMemory, Memory, Model, SeqId, TokenId, engines,
     open_checkpoint,
 };
 
+use crate::fixtures::feed_forward;
+#[cfg(target_os = "linux")]
+use crate::fixtures::resident_kib;
 use crate::generate::common::{fresh, greedy, one_thread, path, with_engine};
 use crate::generate::rewritten::deep;
 use crate::parity::cpu::stages::{Setup, Stages};
 
 /// Bytes of all feed-forward weights, and of the largest block or expert.
 fn sizes(folder: &Path) -> (u64, u64) {
-    let checkpoint = open_checkpoint(folder).unwrap();
-    let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
-    let mut units = Vec::new();
-    for (at, layer) in arch.layers.iter().enumerate() {
-        let bytes = |name: String| checkpoint.tensor(&name).unwrap().len;
-        match layer.ffn.experts {
-            None => {
-                let names = [LayerTensor::FfnGate, LayerTensor::FfnUp, LayerTensor::FfnDown];
-                units.push(names.map(|tensor| bytes(arch.names.weight(at, tensor))).iter().sum::<u64>());
-            }
-            Some(experts) => units.extend((0..experts.n_experts).map(|expert| {
-                let names = [LayerTensor::ExpertGate, LayerTensor::ExpertUp, LayerTensor::ExpertDown];
-                let name = |tensor| arch.names.expert_weight(at, tensor, skulk::ExpertIdx(expert));
-                names.map(|tensor| bytes(name(tensor))).iter().sum::<u64>()
-            })),
-        }
-    }
+    let units = feed_forward(folder);
     (units.iter().sum(), *units.iter().max().unwrap())
 }
 
@@ -175,6 +162,7 @@ fn pages_in_memory_are_no_more_than_the_budget() {
         // What is not feed-forward is read into memory, so that the map has nothing else.
         let options = EngineOptions::default().threads(2).memory(Memory::Resident);
         let file = folder.join("model.safetensors").canonicalize().unwrap();
+        let file = file.to_str().unwrap();
         for most in [Some(unit), Some(all / 4), None] {
             let options = match most {
                 Some(most) => options.clone().ffn_budget(ByteSize(most)),
@@ -183,7 +171,7 @@ fn pages_in_memory_are_no_more_than_the_budget() {
             let staged = staged(folder, engines::cpu(&options).unwrap());
             for (start, n) in STEPS {
                 feed(&staged, start, n);
-                let found = resident(&file);
+                let found = 1024 * resident_kib(|mapping| mapping.ends_with(file));
                 match most {
                     Some(most) => {
                         let tensors = 3 * most.div_ceil(unit);
@@ -197,21 +185,4 @@ fn pages_in_memory_are_no_more_than_the_budget() {
             }
         }
     }
-}
-
-/// Bytes of a file's pages that this process has mapped and that are in memory.
-#[cfg(target_os = "linux")]
-fn resident(file: &PathBuf) -> u64 {
-    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let mut inside = false;
-    let mut kib = 0;
-    for line in maps.lines() {
-        let words: Vec<_> = line.split_whitespace().collect();
-        if words[0].contains('-') && !words[0].ends_with(':') {
-            inside = words.get(5).is_some_and(|path| Path::new(path) == file);
-        } else if inside && words[0] == "Rss:" {
-            kib += words[1].parse::<u64>().unwrap();
-        }
-    }
-    kib * 1024
 }

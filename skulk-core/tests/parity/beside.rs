@@ -111,6 +111,27 @@ fn feed_forward_of_some_layers_on_the_cpu_agrees_with_the_cpu_engine() {
     }
 }
 
+#[test]
+fn engines_beside_which_the_cpu_computes_say_so() {
+    let checkpoint = open_checkpoint(path("mixtral")).unwrap();
+    let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+    let layers = 0..arch.n_layers();
+    let spec = ShardSpec::new(arch, layers, 64, 8, KvType::F16).unwrap();
+    let copying = candle_cpu(&options()).unwrap();
+    assert_eq!(copying.capabilities().device, "CPU");
+    for memory in [Memory::Mapped, Memory::Resident, Memory::Auto] {
+        let beside = candle_cpu(&options().memory(memory).ffn_on_cpu(true)).unwrap();
+        let device = &beside.capabilities().device;
+        assert!(device.starts_with("CPU; feed-forward on CPU, 2 threads, "), "{device}");
+        assert!(!beside.capabilities().in_place_weights);
+        let estimate = beside.estimate(&spec, &*checkpoint).unwrap();
+        assert_eq!(estimate, copying.estimate(&spec, &*checkpoint).unwrap());
+        let shard = load_shard(&*beside, &spec, &*checkpoint).unwrap();
+        assert_eq!(shard.weight_bytes(), estimate.weights);
+        assert_eq!(shard.memory() == memory, memory != Memory::Auto);
+    }
+}
+
 /// The same bits with a budget for what the CPU has beside a device, of all layers or of some, and no more in memory.
 #[test]
 fn feed_forward_on_the_cpu_keeps_its_budget() {

@@ -10,7 +10,7 @@ use skulk::plan::{Link, Strictness, admit_max_tokens, is_vpn_address, leaves, pr
 use skulk::{Cluster, ContextDetail, ErrorKind, Node, NodeId, Request};
 
 use crate::suites::cases::{expect, number, size, strings, text};
-use crate::suites::{each, suites, units};
+use crate::suites::{each, suites, units, vectors};
 
 /// Sections that a test of this file runs.
 const HERE: [&str; 12] = [
@@ -34,14 +34,6 @@ const ELSEWHERE: [&str; 2] = ["configJson", "gguf"];
 /// Those that this library does not speak, for the reasons in the suites' README.
 const NOT_SPOKEN: [&str; 1] = ["memoryDisplay"];
 
-/// The vectors of a section that is a list.
-fn vectors(section: &str) -> Vec<Value> {
-    let vectors: Vec<Value> =
-        units(section).iter().flat_map(|list| list.as_array().unwrap().clone()).collect();
-    assert!(!vectors.is_empty(), "{section} has no vectors");
-    vectors
-}
-
 fn tags(list: &Value) -> BTreeSet<String> {
     strings(list).into_iter().collect()
 }
@@ -58,7 +50,7 @@ fn every_section_has_a_runner() {
 
 #[test]
 fn layers_are_shared_out() {
-    each(&vectors("allocateLayersProportionally"), |case| {
+    each(&vectors("allocateLayersProportionally", ""), |case| {
         let fractions: Vec<f64> = case["fractions"].as_array().unwrap().iter().map(number).collect();
         match (allocate_layers(size(&case["totalLayers"]), &fractions), case.get("error")) {
             (Ok(layers), None) => {
@@ -77,7 +69,7 @@ fn layers_are_shared_out() {
 
 #[test]
 fn tags_name_engines() {
-    each(&vectors("engineOf"), |case| {
+    each(&vectors("engineOf", ""), |case| {
         let engine = engine_of(case["tag"].as_str().unwrap());
         expect("engine", &case["engine"].as_str(), &engine)?;
         expect("multiNode", &case["multiNode"].as_bool(), &engine.map(is_multi_node))
@@ -86,7 +78,7 @@ fn tags_name_engines() {
 
 #[test]
 fn backends_are_resolved() {
-    each(&vectors("resolveNodeBackend"), |case| {
+    each(&vectors("resolveNodeBackend", ""), |case| {
         let node = tags(&case["node"]);
         let backend = resolve_backend(&tags(&case["compatible"]), &strings(&case["preference"]), &node);
         expect("backend", &case["backend"].as_str(), &backend)?;
@@ -96,14 +88,14 @@ fn backends_are_resolved() {
 
 #[test]
 fn some_backends_use_graphics_memory() {
-    each(&vectors("hasGpuOffloadBackend"), |case| {
+    each(&vectors("hasGpuOffloadBackend", ""), |case| {
         expect("result", &case["result"].as_bool(), &Some(has_gpu_offload(&tags(&case["backends"]))))
     });
 }
 
 #[test]
 fn footprints() {
-    each(&vectors("estimateShardFootprint"), |case| {
+    each(&vectors("estimateShardFootprint", ""), |case| {
         let facts = &case["card"];
         let card = crate::suites::cases::card(
             facts["storageBytes"].as_u64().unwrap(),
@@ -142,7 +134,7 @@ fn constants() {
 
 #[test]
 fn bytes_are_rounded() {
-    each(&vectors("memoryArithmetic"), |case| {
+    each(&vectors("memoryArithmetic", ""), |case| {
         let (bytes, times) = (case["bytes"].as_i64().unwrap(), number(&case["times"]));
         // Bytes are never negative here; halves are rounded to even numbers on both sides of 0.
         let signed = |n: u64| Some(n as i64 * bytes.signum());
@@ -154,7 +146,7 @@ fn bytes_are_rounded() {
 
 #[test]
 fn requests_are_admitted() {
-    each(&vectors("admitMaxTokens"), |case| {
+    each(&vectors("admitMaxTokens", ""), |case| {
         let (prompt, requested) = (size(&case["promptTokens"]), case["requested"].as_u64());
         let requested = requested.map(|n| n as usize);
         let limit = case["limit"].as_u64();
@@ -183,7 +175,7 @@ fn requests_are_admitted() {
 
 #[test]
 fn footprints_may_exceed_a_little() {
-    each(&vectors("footprintExceedsUsable"), |case| {
+    each(&vectors("footprintExceedsUsable", ""), |case| {
         let (footprint, usable) = (case["footprint"].as_u64().unwrap(), case["usable"].as_u64().unwrap());
         let exceeds = footprint_exceeds(footprint, usable, number(&case["tolerance"]));
         expect("exceeds", &case["exceeds"].as_bool(), &Some(exceeds))
@@ -192,7 +184,7 @@ fn footprints_may_exceed_a_little() {
 
 #[test]
 fn prompts_are_cut_around_images() {
-    each(&vectors("prefillChunkSizes"), |case| {
+    each(&vectors("prefillChunkSizes", ""), |case| {
         let regions = case["mediaRegions"].as_array().cloned().unwrap_or_default();
         let media: Vec<_> = regions.iter().map(|region| size(&region[0])..size(&region[1])).collect();
         let chunks = prefill_chunks(
@@ -208,7 +200,7 @@ fn prompts_are_cut_around_images() {
 
 #[test]
 fn addresses_of_private_networks() {
-    each(&vectors("isVpnAddress"), |case| {
+    each(&vectors("isVpnAddress", ""), |case| {
         expect("vpn", &case["vpn"].as_bool(), &Some(is_vpn_address(text(&case["ip"]))))
     });
 }
@@ -223,7 +215,7 @@ fn turned(mut ring: Vec<String>) -> Vec<String> {
 #[test]
 fn rings_are_among_the_references_cycles() {
     let card = crate::suites::cases::card(1 << 30, 8, None, false);
-    each(&vectors("topologyCycles"), |case| {
+    each(&vectors("topologyCycles", ""), |case| {
         let link = |edge: &Value| Link::socket(text(&edge[0]), text(&edge[1]), "10.0.0.1");
         let nodes = strings(&case["nodes"]).into_iter().map(Node::new).collect();
         let cluster = Cluster::new(nodes, case["edges"].as_array().unwrap().iter().map(link).collect());
