@@ -392,14 +392,15 @@ fn damaged_folders_are_typed_errors() {
     let (_parent, path) = folder("m", json!({}));
     std::fs::remove_file(path.join("config.json")).unwrap();
     assert_error(&path, ErrorKind::FileNotFound, &["config.json"]);
-    write(&path, "config.json", b"{ no JSON");
-    assert_error(&path, ErrorKind::ConfigInvalid, &["config.json"]);
-    write(&path, "config.json", b"{}");
-    assert_error(&path, ErrorKind::ConfigInvalid, &["num_hidden_layers", "config.json"]);
-    write(&path, "config.json", br#"{ "n_layers": 1 }"#);
-    assert_error(&path, ErrorKind::ConfigInvalid, &["hidden_size", "config.json"]);
-    write(&path, "config.json", br#"{ "n_layers": -1, "hidden_size": 1 }"#);
-    assert_error(&path, ErrorKind::ConfigInvalid, &["n_layers", "found -1"]);
+    for (text, parts) in [
+        ("{ no JSON", &["config.json"][..]),
+        ("{}", &["num_hidden_layers", "config.json"]),
+        (r#"{ "n_layers": 1 }"#, &["hidden_size", "config.json"]),
+        (r#"{ "n_layers": -1, "hidden_size": 1 }"#, &["n_layers", "found -1"]),
+    ] {
+        write(&path, "config.json", text.as_bytes());
+        assert_error(&path, ErrorKind::ConfigInvalid, parts);
+    }
     write(&path, "config.json", br#"{ "n_layers": 1, "hidden_size": 1 }"#);
     card(&path);
     write(&path, "model.safetensors", &safetensors_writer::small()[..20]);
@@ -424,16 +425,14 @@ fn damaged_files_are_typed_errors() {
     }
     std::fs::write(&path, b"no model at all").unwrap();
     assert_error(&path, ErrorKind::CheckpointInvalid, &["m.gguf"]);
-    let nameless = GgufWriter::new().u32("llama.block_count", 1);
-    std::fs::write(&path, nameless.build()).unwrap();
-    assert_error(&path, ErrorKind::ConfigInvalid, &["general.architecture", "m.gguf"]);
-    let sizeless = GgufWriter::new().str("general.architecture", "llama").u32("llama.block_count", 0);
-    std::fs::write(&path, sizeless.build()).unwrap();
-    assert_error(&path, ErrorKind::ConfigInvalid, &["llama.block_count"]);
-    let negative = GgufWriter::new()
-        .str("general.architecture", "llama")
-        .i32("llama.block_count", -3)
-        .u32("llama.embedding_length", 4);
-    std::fs::write(&path, negative.build()).unwrap();
-    assert_error(&path, ErrorKind::ConfigInvalid, &["llama.block_count", "-3"]);
+    let llama = || GgufWriter::new().str("general.architecture", "llama");
+    let negative = llama().i32("llama.block_count", -3).u32("llama.embedding_length", 4);
+    for (damaged, parts) in [
+        (GgufWriter::new().u32("llama.block_count", 1), &["general.architecture", "m.gguf"][..]),
+        (llama().u32("llama.block_count", 0), &["llama.block_count"]),
+        (negative, &["llama.block_count", "-3"]),
+    ] {
+        std::fs::write(&path, damaged.build()).unwrap();
+        assert_error(&path, ErrorKind::ConfigInvalid, parts);
+    }
 }

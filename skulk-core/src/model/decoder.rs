@@ -340,11 +340,8 @@ impl<B: Backend> Decoder<B> {
         });
         if let Some(k) = top {
             let (ids, host) = out.reshape_top(asked.len(), k);
-            for ((asked, ids), host) in asked
-                .chunks(LOGIT_ROWS)
-                .zip(ids.chunks_mut(LOGIT_ROWS * k))
-                .zip(host.chunks_mut(LOGIT_ROWS * k))
-            {
+            let parts = ids.chunks_mut(LOGIT_ROWS * k).zip(host.chunks_mut(LOGIT_ROWS * k));
+            for (asked, (ids, host)) in asked.chunks(LOGIT_ROWS).zip(parts) {
                 b.gather(stream, x, asked, added)?;
                 b.rms_norm(stream, added, &output.norm, arch.norm.eps, asked.len(), normed)?;
                 b.top(stream, &head, normed, asked.len(), TopLogits { k, ids, logits: host })?;

@@ -87,8 +87,7 @@ fn in_block(name: &str, block: &str) -> String {
 
 fn write_gguf(path: &Path, weights: &[Weight], experts: Option<[usize; 2]>) {
     let family = if experts.is_some() { "qwen3moe" } else { "qwen3" };
-    let mut gguf = GgufWriter::new().str("general.architecture", family);
-    for (key, value) in [
+    let mut sizes = vec![
         ("embedding_length", HIDDEN),
         ("block_count", LAYERS),
         ("context_length", 64),
@@ -96,16 +95,14 @@ fn write_gguf(path: &Path, weights: &[Weight], experts: Option<[usize; 2]>) {
         ("attention.head_count", 2),
         ("attention.head_count_kv", 1),
         ("attention.key_length", KV_WIDTH),
-    ] {
-        gguf = gguf.u32(&format!("{family}.{key}"), value as u32);
-    }
+    ];
     if let Some([n_experts, n_used]) = experts {
-        gguf = gguf
-            .u32("qwen3moe.expert_feed_forward_length", WIDTH as u32)
-            .u32("qwen3moe.expert_count", n_experts as u32)
-            .u32("qwen3moe.expert_used_count", n_used as u32);
+        sizes.push(("expert_feed_forward_length", WIDTH));
+        sizes.extend([("expert_count", n_experts), ("expert_used_count", n_used)]);
     }
-    gguf = gguf
+    let mut gguf = GgufWriter::new()
+        .str("general.architecture", family)
+        .sizes(family, &sizes)
         .f32(&format!("{family}.rope.freq_base"), 1e6)
         .f32(&format!("{family}.attention.layer_norm_rms_epsilon"), 1e-6);
     for (name, _, shape, values) in weights {
@@ -203,8 +200,7 @@ fn mixtral_in_a_gguf_file_is_the_fixture() {
     let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
     let spec = &arch.layers[0];
     let (heads, n_experts) = (&spec.attention, spec.ffn.experts.unwrap().n_experts);
-    let mut gguf = GgufWriter::new().str("general.architecture", "llama");
-    for (key, value) in [
+    let sizes = [
         ("embedding_length", arch.hidden_size),
         ("block_count", arch.n_layers()),
         ("context_length", arch.context_length),
@@ -214,10 +210,10 @@ fn mixtral_in_a_gguf_file_is_the_fixture() {
         ("attention.head_count", heads.n_heads),
         ("attention.head_count_kv", heads.n_kv_heads),
         ("attention.key_length", heads.head_dim),
-    ] {
-        gguf = gguf.u32(&format!("llama.{key}"), value as u32);
-    }
-    gguf = gguf
+    ];
+    let mut gguf = GgufWriter::new()
+        .str("general.architecture", "llama")
+        .sizes("llama", &sizes)
         .f32("llama.rope.freq_base", arch.ropes[0].theta as f32)
         .f32("llama.attention.layer_norm_rms_epsilon", arch.norm.eps);
     let mut put = |name: String, shape: &[usize], bytes: &[u8]| {
