@@ -1,12 +1,10 @@
 //! How do answers about a vindex cross? Into the dataclasses of `skulk.vindex`.
 
 use pyo3::prelude::*;
-use skulk::browse::{
-    Description, Edge, Feature, FeatureHit, Label, Probe, Relation, Relations, Selected, Selection, WalkHit,
-};
+use skulk::browse::{Description, Feature, FeatureHit, Label, Relations, Selection, WalkHit};
 use skulk::vindex::VindexBands;
 
-use crate::convert::range;
+use crate::convert::{list, range};
 use crate::vindex::data;
 
 type Any<'py> = PyResult<Bound<'py, PyAny>>;
@@ -25,22 +23,29 @@ pub(crate) fn walk_hit<'py>(py: Python<'py>, hit: &WalkHit) -> Any<'py> {
 }
 
 pub(crate) fn description<'py>(py: Python<'py>, found: &Description) -> Any<'py> {
-    let edge = |edge: &Edge| {
-        let Edge { target, relation, also, .. } = edge;
-        let (place, source) = ((edge.layer, edge.feature), edge.source.map(|source| source.as_str()));
+    let edges = list(&found.edges, |edge| {
+        let source = edge.source.map(|source| source.as_str());
         let (first, last) = (edge.layer_min, edge.layer_max);
-        let fields =
-            (target, edge.gate_score, place.0, place.1, relation, source, first, last, edge.count, also);
+        let fields = (
+            &edge.target,
+            edge.gate_score,
+            edge.layer,
+            edge.feature,
+            &edge.relation,
+            source,
+            first,
+            last,
+            edge.count,
+            &edge.also,
+        );
         data(py, "Edge", fields)
-    };
-    let edges = found.edges.iter().map(edge).collect::<PyResult<Vec<_>>>()?;
+    })?;
     data(py, "Description", (&found.entity, &found.model, edges))
 }
 
 pub(crate) fn feature<'py>(py: Python<'py>, feature: &Feature) -> Any<'py> {
-    let token =
-        feature.tokens.iter().map(|token| data(py, "FeatureToken", (token.id.0, &token.text, token.logit)));
-    let tokens = token.collect::<PyResult<Vec<_>>>()?;
+    let tokens =
+        list(&feature.tokens, |token| data(py, "FeatureToken", (token.id.0, &token.text, token.logit)))?;
     let label = |label: &Label| data(py, "Label", (&label.name, label.source.as_str()));
     let label = feature.label.as_ref().map(label).transpose()?;
     let Feature { layer, feature, top_token, top_token_id, c_score, .. } = feature;
@@ -48,20 +53,17 @@ pub(crate) fn feature<'py>(py: Python<'py>, feature: &Feature) -> Any<'py> {
 }
 
 pub(crate) fn selection<'py>(py: Python<'py>, found: &Selection) -> Any<'py> {
-    let one = |one: &Selected| {
+    let features = list(&found.features, |one| {
         data(py, "Selected", (one.layer, one.feature, &one.target, one.c_score, &one.relation))
-    };
-    let features = found.features.iter().map(one).collect::<PyResult<Vec<_>>>()?;
+    })?;
     data(py, "Selection", (features, found.total))
 }
 
 pub(crate) fn relations<'py>(py: Python<'py>, found: &Relations) -> Any<'py> {
-    let relation = |relation: &Relation| {
-        let Relation { name, count, max_score, min_layer, max_layer, examples, .. } = relation;
-        data(py, "Relation", (name, *count, *max_score, *min_layer, *max_layer, examples))
-    };
-    let probe = |probe: &Probe| data(py, "Probe", (&probe.name, probe.count));
-    let relations = found.relations.iter().map(relation).collect::<PyResult<Vec<_>>>()?;
-    let probes = found.probes.iter().map(probe).collect::<PyResult<Vec<_>>>()?;
+    let relations = list(&found.relations, |word| {
+        let (first, last) = (word.min_layer, word.max_layer);
+        data(py, "Relation", (&word.name, word.count, word.max_score, first, last, &word.examples))
+    })?;
+    let probes = list(&found.probes, |probe| data(py, "Probe", (&probe.name, probe.count)))?;
     data(py, "Relations", (relations, found.total, probes, found.probe_count))
 }

@@ -1,6 +1,9 @@
 //! How do values cross? Numbers into the library's types, results into the dataclasses of
 //! `skulk._data`.
 
+use std::fmt::Display;
+use std::ops::Range;
+
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyRange, PyString, PyTuple};
@@ -24,6 +27,16 @@ pub(crate) fn unsigned<T: TryFrom<i128>>(field: &'static str, value: i128) -> Py
     })
 }
 
+/// The same of an argument that may be left out.
+pub(crate) fn optional<T: TryFrom<i128>>(field: &'static str, value: Option<i128>) -> PyResult<Option<T>> {
+    value.map(|value| unsigned(field, value)).transpose()
+}
+
+/// Ranges of an argument, each as its first number and the one behind its last.
+pub(crate) fn ranges(field: &'static str, pairs: Vec<(i128, i128)>) -> PyResult<Vec<Range<usize>>> {
+    pairs.into_iter().map(|(start, end)| Ok(unsigned(field, start)?..unsigned(field, end)?)).collect()
+}
+
 /// Token ids of an argument.
 pub(crate) fn token_ids(field: &'static str, ids: Vec<i128>) -> PyResult<Vec<TokenId>> {
     ids.into_iter().map(|id| unsigned(field, id).map(TokenId)).collect()
@@ -44,18 +57,11 @@ impl<'py> FromPyObject<'_, 'py> for Names {
 }
 
 /// The member of a closed set that has this name.
-pub(crate) fn choice<T>(
-    field: &'static str,
-    name: &str,
-    all: impl IntoIterator<Item = (&'static str, T)>,
-) -> PyResult<T> {
-    let mut names = Vec::new();
-    for (known, value) in all {
-        if known == name {
-            return Ok(value);
-        }
-        names.push(format!("`{known}`"));
+pub(crate) fn choice<T: Copy + Display>(field: &'static str, name: &str, all: &[T]) -> PyResult<T> {
+    if let Some(value) = all.iter().find(|value| value.to_string() == name) {
+        return Ok(*value);
     }
+    let mut names: Vec<_> = all.iter().map(|value| format!("`{value}`")).collect();
     let last = names.pop().unwrap_or_default();
     let message = format!("expected {} or {last}, found `{name}`", names.join(", "));
     Err(raise(Error::new(ErrorKind::InvalidArgument, message).with("field", field)))
@@ -64,6 +70,14 @@ pub(crate) fn choice<T>(
 /// Token ids as Python's numbers.
 pub(crate) fn numbers(ids: &[TokenId]) -> Vec<u32> {
     ids.iter().map(|id| id.0).collect()
+}
+
+/// A list of what each item becomes.
+pub(crate) fn list<'py, T>(
+    items: impl IntoIterator<Item = T>,
+    convert: impl FnMut(T) -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    items.into_iter().map(convert).collect()
 }
 
 /// An instance of a dataclass, its fields in order.
@@ -107,8 +121,8 @@ pub(crate) fn device<'py>(py: Python<'py>, device: &DeviceInfo) -> PyResult<Boun
 
 pub(crate) fn event<'py>(py: Python<'py>, event: &Event) -> PyResult<Bound<'py, PyAny>> {
     let token = event.token.as_ref().map(|token| {
-        let top = token.top_logprobs.iter().map(|t| data(py, "TokenLogprob", (t.id.0, t.logprob)));
-        data(py, "Token", (token.id.0, token.logprob, top.collect::<PyResult<Vec<_>>>()?))
+        let top = list(&token.top_logprobs, |t| data(py, "TokenLogprob", (t.id.0, t.logprob)))?;
+        data(py, "Token", (token.id.0, token.logprob, top))
     });
     let finish = event.finish.as_ref().map(|f| finish(py, f)).transpose()?;
     data(py, "Event", (token.transpose()?, &event.text, finish))
@@ -192,6 +206,6 @@ pub(crate) fn card_fault<'py>(py: Python<'py>, fault: &Fault) -> PyResult<Bound<
     data(py, "CardFault", (&fault.field, fault.kind.as_str(), &fault.found, &fault.allowed))
 }
 
-pub(crate) fn range<'py>(py: Python<'py>, range: &std::ops::Range<usize>) -> PyResult<Bound<'py, PyRange>> {
+pub(crate) fn range<'py>(py: Python<'py>, range: &Range<usize>) -> PyResult<Bound<'py, PyRange>> {
     PyRange::new(py, range.start as isize, range.end as isize)
 }

@@ -153,8 +153,8 @@ fn errno(py: Python<'_>, error: &skulk::Error) -> PyResult<Option<i32>> {
 
 fn facts<'py>(py: Python<'py>, error: &skulk::Error) -> PyResult<Option<Bound<'py, PyDict>>> {
     let facts = if let Some(faults) = error.detail::<Vec<Fault>>() {
-        let faults = faults.iter().map(|fault| convert::card_fault(py, fault));
-        [("faults", faults.collect::<PyResult<Vec<_>>>()?)].into_py_dict(py)?
+        let faults = convert::list(faults, |fault| convert::card_fault(py, fault))?;
+        [("faults", faults)].into_py_dict(py)?
     } else if let Some(report) = error.detail::<skulk::PlanReport>() {
         [("report", Bound::new(py, PlanReport(report.clone()))?)].into_py_dict(py)?
     } else if let Some(tokens) = error.detail::<ContextDetail>() {

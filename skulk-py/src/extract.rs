@@ -1,15 +1,14 @@
 //! How does Python write vindex folders? `skulk.extract`.
 
 use std::path::PathBuf;
-use std::sync::mpsc::Sender;
 
 use pyo3::prelude::*;
 use skulk::extract::{ExtractOptions, VindexStorage, VindexWriter};
-use skulk::vindex::{VindexLevel, VindexProgress};
+use skulk::vindex::VindexLevel;
 
 use crate::cancel::CancelToken;
-use crate::convert::{choice, unsigned};
-use crate::vindex::{data, tell};
+use crate::convert::{choice, list, optional, unsigned};
+use crate::vindex::{data, send, tell};
 use crate::wait::run;
 
 /// Writes the model of a checkpoint as a vindex folder, which LARQL reads too.
@@ -42,34 +41,24 @@ pub(crate) fn extract<'py>(
     cancel: Option<&Bound<'_, CancelToken>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut options = ExtractOptions::default()
-        .level(choice("level", level, VindexLevel::ALL.iter().map(|level| (level.as_str(), *level)))?)
-        .storage(choice(
-            "storage",
-            storage,
-            VindexStorage::ALL.iter().map(|storage| (storage.as_str(), *storage)),
-        )?)
+        .level(choice("level", level, VindexLevel::ALL)?)
+        .storage(choice("storage", storage, VindexStorage::ALL)?)
         .down_q4k(down_q4k)
         .feature_major_down(feature_major_down)
         .gate_vectors(gate_vectors)
         .feature_tokens(unsigned("feature_tokens", feature_tokens)?)
         .restart(restart);
     options.name = name;
-    if let Some(threads) = threads {
-        options.threads = unsigned("threads", threads)?;
-    }
-    let work = |cancel, steps: Sender<VindexProgress>| {
-        let options = options.cancel(cancel).progress(move |step| {
-            let _ = steps.send(step.clone());
-        });
+    options.threads = optional("threads", threads)?.unwrap_or(options.threads);
+    let work = |cancel, steps| {
+        let options = options.cancel(cancel).progress(send(steps));
         let checkpoint = skulk::open_checkpoint(source)?;
         VindexWriter::new(&*checkpoint, options)?.write(target)
     };
     let report = run(py, cancel, work, |step| tell(py, progress.as_ref(), &step))?;
-    let files = report
-        .files
-        .iter()
-        .map(|file| data(py, "ExtractFile", (&file.name, file.part.as_str(), file.bytes.bytes())));
-    let files = files.collect::<PyResult<Vec<_>>>()?;
+    let files = list(&report.files, |file| {
+        data(py, "ExtractFile", (&file.name, file.part.as_str(), file.bytes.bytes()))
+    })?;
     let (bytes, resumed) = (report.bytes.bytes(), report.resumed.bytes());
     let seconds = report.elapsed.as_secs_f64();
     data(py, "ExtractReport", (&report.path, files, bytes, resumed, seconds, &report.warnings))

@@ -17,6 +17,8 @@ use crate::wait::{receive, wait};
 pub(crate) struct Generation {
     running: Arc<Mutex<skulk::Generation>>,
     cancel: CancelToken,
+    /// The prompt's tokens, special ones included.
+    #[pyo3(get)]
     prompt_ids: Vec<u32>,
     /// Who waits for events on behalf of an event loop.
     waiting: PyOnceLock<Py<PyAny>>,
@@ -91,12 +93,6 @@ impl Generation {
     fn close(&self, py: Python<'_>) {
         self.cancel.cancel();
         py.detach(|| lock(&self.running).by_ref().for_each(drop));
-    }
-
-    /// The prompt's tokens, special ones included.
-    #[getter]
-    fn prompt_ids(&self) -> Vec<u32> {
-        self.prompt_ids.clone()
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

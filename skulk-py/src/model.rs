@@ -9,7 +9,7 @@ use skulk::engine::Progress;
 use skulk::{ByteSize, EngineId, KvType, LoadOptions, Memory, NodeId, Precision};
 
 use crate::cancel::CancelToken;
-use crate::convert::{self, choice, unsigned};
+use crate::convert::{self, choice, list, optional, unsigned};
 use crate::error::raise;
 use crate::plan::Placement;
 use crate::session::{Session, prompt_of};
@@ -24,22 +24,21 @@ pub(crate) struct Model(skulk::Model);
 impl Model {
     /// Loads the checkpoint at `path`: a GGUF file or a Hugging Face folder of safetensors.
     ///
-    /// `stages` splits the layers evenly on one `engine`: "cpu" (the default), "wgpu" (the best
-    /// GPU), an engine of `devices()`, "candle-cpu", "candle-cuda" or "candle-metal". `placement` instead gives
-    /// engines their numbers of layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`, or is what
-    /// `skulk.plan` made of it; `node` is the name that such a placement has for this machine.
-    /// `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where an engine would copy them to
-    /// its device. Of feed-forward weights that are used where they are stored, `ffn_budget` keeps at most so many bytes in
-    /// memory at a time, with the same results; `ffn_top_features` computes only so many features of each dense block,
-    /// which changes results. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
-    /// `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
-    /// through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
-    /// "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
-    /// them to BF16 where weights are of that type, for faster prompts; `memory` leaves weights
-    /// "mapped", reads them ("resident"), or does what free memory suggests ("auto"); `screen_head` keeps a
-    /// compact copy of the head, so that most of it need not be read, with the same results.
-    /// `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
-    /// one layer.
+    /// `stages` splits the layers evenly on one `engine`: "cpu" (the default), "wgpu" (the best GPU), an engine of
+    /// `devices()`, "candle-cpu", "candle-cuda" or "candle-metal". `placement` instead gives engines their numbers of
+    /// layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`, or is what `skulk.plan` made of it; `node` is the name
+    /// that such a placement has for this machine. `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where
+    /// an engine would copy them to its device. Of feed-forward weights that are used where they are stored,
+    /// `ffn_budget` keeps at most so many bytes in memory at a time, with the same results; `ffn_top_features` computes
+    /// only so many features of each dense block, which changes results. `device_memory` is how many bytes "wgpu" may
+    /// reserve there. `threads` are those of computing on the CPU (all by default); `context` is how many tokens a
+    /// session can hold: by default what a placement was planned for, else 4096 or less where the model has less;
+    /// `prefill_chunk` how many prompt tokens pass through the layers together; `kv` keeps keys and values as "f16" or
+    /// "f32"; `precision` "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
+    /// them to BF16 where weights are of that type, for faster prompts; `memory` leaves weights "mapped", reads them
+    /// ("resident"), or does what free memory suggests ("auto"); `screen_head` keeps a compact copy of the head, so
+    /// that most of it need not be read, with the same results. `progress` is called with the layers loaded so far and
+    /// their total. `cancel` and Ctrl-C end loading within one layer.
     #[staticmethod]
     #[pyo3(signature = (path, *, stages=1, engine=None, placement=None, node="local", ffn_on_cpu=false, ffn_budget=None, ffn_top_features=None, device_memory=None, threads=None, context=None, prefill_chunk=256, kv="f16", precision="fast", memory="auto", screen_head=false, progress=None, cancel=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
@@ -69,24 +68,18 @@ impl Model {
         options.engine_name = engine.map(EngineId::new);
         options.placement = placement.map(placement_of).transpose()?;
         options.node = NodeId::new(node);
-        options.engine_options.ffn_on_cpu = ffn_on_cpu;
-        options.engine_options.ffn_budget =
-            ffn_budget.map(|bytes| unsigned("ffn_budget", bytes)).transpose()?.map(ByteSize);
-        options.engine_options.ffn_top_features =
-            ffn_top_features.map(|k| unsigned("ffn_top_features", k)).transpose()?;
-        options.engine_options.device_memory =
-            device_memory.map(|bytes| unsigned("device_memory", bytes)).transpose()?.map(ByteSize);
-        if let Some(threads) = threads {
-            options.engine_options.threads = unsigned("threads", threads)?;
-        }
-        options.context = context.map(|n| unsigned("context", n)).transpose()?;
+        let engines = &mut options.engine_options;
+        engines.ffn_on_cpu = ffn_on_cpu;
+        engines.ffn_budget = optional("ffn_budget", ffn_budget)?.map(ByteSize);
+        engines.ffn_top_features = optional("ffn_top_features", ffn_top_features)?;
+        engines.device_memory = optional("device_memory", device_memory)?.map(ByteSize);
+        engines.threads = optional("threads", threads)?.unwrap_or(engines.threads);
+        engines.precision = choice("precision", precision, Precision::ALL)?;
+        engines.memory = choice("memory", memory, Memory::ALL)?;
+        engines.screen_head = screen_head;
+        options.context = optional("context", context)?;
         options.prefill_chunk = unsigned("prefill_chunk", prefill_chunk)?;
-        options.kv = choice("kv", kv, [("f16", KvType::F16), ("f32", KvType::F32)])?;
-        let precisions = [("fast", Precision::Fast), ("exact", Precision::Exact), ("bf16", Precision::Bf16)];
-        options.engine_options.precision = choice("precision", precision, precisions)?;
-        let memories = [("auto", Memory::Auto), ("mapped", Memory::Mapped), ("resident", Memory::Resident)];
-        options.engine_options.memory = choice("memory", memory, memories)?;
-        options.engine_options.screen_head = screen_head;
+        options.kv = choice("kv", kv, KvType::ALL)?;
         let load = |cancel, layers: Sender<_>| {
             options.cancel = cancel;
             // Nobody listens any more once the wait has ended with an exception.
@@ -111,7 +104,7 @@ impl Model {
     /// What each stage holds, in the order a token passes them.
     #[getter]
     fn stages<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        self.0.stages().iter().map(|stage| convert::stage(py, stage)).collect()
+        list(self.0.stages(), |stage| convert::stage(py, stage))
     }
 
     /// Facts about the architecture.
@@ -201,6 +194,5 @@ fn placement_of(placement: &Bound<'_, PyAny>) -> PyResult<skulk::Placement> {
 /// reaches it.
 #[pyfunction]
 pub(crate) fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
-    let devices = py.detach(skulk::engines::devices);
-    devices.iter().map(|device| convert::device(py, device)).collect()
+    list(&py.detach(skulk::engines::devices), |device| convert::device(py, device))
 }

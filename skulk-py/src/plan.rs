@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use skulk::plan::{Cluster, Inventory, Node, NodeId, Planner, Request};
 
-use crate::convert::{self, Names, unsigned};
+use crate::convert::{self, Names, list, unsigned};
 use crate::error::raise;
 use crate::json;
 
@@ -43,19 +43,26 @@ impl Placement {
     /// The stages, by rank: of a pipeline, in the order a token passes them.
     #[getter]
     fn stages<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        self.0.stages().iter().map(|stage| convert::placed_stage(py, stage)).collect()
+        list(self.0.stages(), |stage| convert::placed_stage(py, stage))
     }
 
     /// Feed-forward blocks and experts that are elsewhere than their layer's attention.
     #[getter]
     fn experts<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        self.0.experts().iter().map(|shard| convert::expert_shard(py, shard)).collect()
+        list(self.0.experts(), |shard| convert::expert_shard(py, shard))
     }
 
     /// What each device is to hold, where the placement came with that.
     #[getter]
     fn budgets<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        self.0.budgets().iter().map(|budget| convert::budget(py, budget)).collect()
+        list(self.0.budgets(), |budget| convert::budget(py, budget))
+    }
+
+    /// Tokens for which a plan reserves keys and values: the context that `Model.load` gives sessions. None: it was
+    /// made by hand, or came as an MLX instance, which does not say.
+    #[getter]
+    fn context_tokens(&self) -> Option<u64> {
+        self.0.context_tokens()
     }
 
     /// Tokens that the context is limited to; None: nothing is known that limits it.

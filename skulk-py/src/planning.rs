@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use skulk::card::{self, ConfigFacts, GgufFacts};
 use skulk::plan::{NodeId, Request, backend, memory, split};
 
-use crate::convert::{self, Names, unsigned};
+use crate::convert::{self, Names, optional, ranges, unsigned};
 use crate::error::raise;
 use crate::json;
 use crate::plan::{cluster_of, node_of};
@@ -142,8 +142,7 @@ pub(crate) fn admit_max_tokens(
     default: i128,
     limit: Option<i128>,
 ) -> PyResult<usize> {
-    let requested = requested.map(|n| unsigned("requested", n)).transpose()?;
-    let limit = limit.map(|n| unsigned("limit", n)).transpose()?;
+    let (requested, limit) = (optional("requested", requested)?, optional("limit", limit)?);
     let (prompt, default) = (unsigned("prompt", prompt)?, unsigned("default", default)?);
     skulk::plan::admit_max_tokens(prompt, requested, default, limit).map_err(raise)
 }
@@ -175,8 +174,7 @@ pub(crate) fn prefill_chunks(
     media: Vec<(i128, i128)>,
     offset: i128,
 ) -> PyResult<PrefillChunks> {
-    let range = |(start, end)| Ok(unsigned("media", start)?..unsigned("media", end)?);
-    let media = media.into_iter().map(range).collect::<PyResult<Vec<_>>>()?;
+    let media = ranges("media", media)?;
     let (tokens, max) = (unsigned("tokens", tokens)?, unsigned("max", max)?);
     let chunks = skulk::plan::prefill_chunks(tokens, max, &media, unsigned("offset", offset)?);
     Ok(PrefillChunks(Mutex::new(Box::new(chunks))))

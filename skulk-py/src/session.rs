@@ -8,7 +8,7 @@ use pyo3::types::PyString;
 use skulk::{GenerateOptions, Prompt, TokenId};
 
 use crate::cancel::CancelToken;
-use crate::convert::{numbers, token_ids, unsigned};
+use crate::convert::{numbers, optional, token_ids, unsigned};
 use crate::error::raise;
 use crate::generation::Generation;
 
@@ -65,19 +65,19 @@ impl Session {
             prompt => prompt,
         };
         let mut options = GenerateOptions::default().stop(stop).ignore_eos(ignore_eos);
-        options.max_tokens = max_tokens.map(|n| unsigned("max_tokens", n)).transpose()?;
-        options.logprobs = logprobs.map(|n| unsigned("logprobs", n)).transpose()?;
+        options.max_tokens = optional("max_tokens", max_tokens)?;
+        options.logprobs = optional("logprobs", logprobs)?;
         options.cancel = CancelToken::child(cancel);
         let sampling = &mut options.sampling;
         sampling.temperature = temperature;
-        sampling.top_k = top_k.map(|n| unsigned("top_k", n)).transpose()?;
+        sampling.top_k = optional("top_k", top_k)?;
         sampling.top_p = top_p;
         sampling.min_p = min_p;
         sampling.repetition_penalty = repetition_penalty;
         sampling.presence_penalty = presence_penalty;
         sampling.frequency_penalty = frequency_penalty;
         sampling.penalty_window = unsigned("penalty_window", penalty_window)?;
-        sampling.seed = seed.map(|n| unsigned("seed", n)).transpose()?;
+        sampling.seed = optional("seed", seed)?;
         for (id, bias) in logit_bias.unwrap_or_default() {
             sampling.logit_bias.push((TokenId(unsigned("logit_bias", id)?), bias));
         }

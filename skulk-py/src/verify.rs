@@ -1,14 +1,13 @@
 //! How does Python check vindex folders? `skulk.verify_vindex`.
 
 use std::path::PathBuf;
-use std::sync::mpsc::Sender;
 
 use pyo3::prelude::*;
-use skulk::vindex::{VerifyOptions, VerifyReport, VindexPart, VindexProgress, verify_vindex as verify};
+use skulk::vindex::{VerifyOptions, VindexPart, verify_vindex as verify};
 
 use crate::cancel::CancelToken;
-use crate::convert::unsigned;
-use crate::vindex::{data, tell};
+use crate::convert::{list, optional};
+use crate::vindex::{data, send, tell};
 use crate::wait::run;
 
 /// Verifies a vindex folder, which need not be one that opens: what keeps it from that is a problem of the report.
@@ -28,32 +27,18 @@ pub(crate) fn verify_vindex<'py>(
     cancel: Option<&Bound<'_, CancelToken>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut options = VerifyOptions::default().hashes(hashes).values(values);
-    if let Some(threads) = threads {
-        options.threads = unsigned("threads", threads)?;
-    }
-    let work = |cancel, steps: Sender<VindexProgress>| {
-        verify(
-            path,
-            &options.cancel(cancel).progress(move |step| {
-                let _ = steps.send(step.clone());
-            }),
-        )
-    };
+    options.threads = optional("threads", threads)?.unwrap_or(options.threads);
+    let work = |cancel, steps| verify(path, &options.cancel(cancel).progress(send(steps)));
     let report = run(py, cancel, work, |step| tell(py, progress.as_ref(), &step))?;
-    verify_report(py, &report)
-}
-
-fn verify_report<'py>(py: Python<'py>, report: &VerifyReport) -> PyResult<Bound<'py, PyAny>> {
-    let files = report.files.iter().map(|file| {
+    let files = list(&report.files, |file| {
         let part = file.part.map(VindexPart::as_str);
         data(py, "VerifiedFile", (&file.name, part, file.bytes.bytes(), file.status.as_str()))
-    });
-    let problems = report.problems.iter().map(|problem| {
+    })?;
+    let problems = list(&report.problems, |problem| {
         let range = problem.range.as_ref().map(|range| (range.start, range.end));
         let (kind, text) = (problem.kind.as_str(), problem.to_string());
         data(py, "VerifyProblem", (&problem.file, range, kind, &problem.tensor, &problem.message, text))
-    });
-    let (files, problems) = (files.collect::<PyResult<Vec<_>>>()?, problems.collect::<PyResult<Vec<_>>>()?);
+    })?;
     let (read, text) = (report.bytes_read.bytes(), report.to_string());
     data(py, "VerifyReport", (&report.path, files, problems, read, text))
 }

@@ -16,7 +16,7 @@ use skulk::{Checkpoint, DType, EngineOptions, VindexReader};
 
 use crate::browse;
 use crate::cancel::CancelToken;
-use crate::convert::{self, Names, choice, token_ids, unsigned};
+use crate::convert::{self, Names, choice, list, optional, ranges, token_ids, unsigned};
 use crate::error::raise;
 use crate::json;
 use crate::tokenizer::{Owner, Tokenizer};
@@ -53,7 +53,7 @@ impl Vindex {
 impl Vindex {
     #[new]
     fn new(py: Python<'_>, path: PathBuf, threads: Option<i128>) -> PyResult<Self> {
-        let threads = threads.map(|n| unsigned("threads", n)).transpose()?;
+        let threads = optional("threads", threads)?;
         let reader = py.detach(|| VindexReader::open(path)).map_err(raise)?;
         let threads = threads.unwrap_or_else(|| EngineOptions::default().threads);
         Ok(Self { reader: Arc::new(reader), threads, browser: PyOnceLock::new() })
@@ -75,28 +75,19 @@ impl Vindex {
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let parts = py.detach(|| self.reader.parts()).map_err(raise)?;
         let file = |file: &PartFile| data(py, "PartFile", (&file.name, file.bytes.bytes(), file.tensors));
-        let part = parts.iter().map(|part| {
-            let files = part.files.iter().map(file).collect::<PyResult<Vec<_>>>()?;
+        list(&parts, |part| {
+            let files = list(&part.files, file)?;
             data(py, "PartInfo", (part.part.as_str(), files, part.bytes.bytes(), part.tensors))
-        });
-        part.collect()
+        })
     }
 
     fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let files = self.reader.files();
-        let tensor = self.reader.tensors().iter().map(|tensor| {
+        list(self.reader.tensors(), |tensor| {
             let file = files.get(tensor.file).map(|file| file.path());
-            let fields = (
-                &tensor.name,
-                tensor.dtype.label(),
-                tuple(py, &tensor.shape)?,
-                file,
-                tensor.offset,
-                tensor.len,
-            );
-            data(py, "TensorInfo", fields)
-        });
-        tensor.collect()
+            let (dtype, shape) = (tensor.dtype.label(), tuple(py, &tensor.shape)?);
+            data(py, "TensorInfo", (&tensor.name, dtype, shape, file, tensor.offset, tensor.len))
+        })
     }
 
     fn region(&self, py: Python<'_>, name: &str) -> PyResult<Region> {
@@ -123,30 +114,17 @@ impl Vindex {
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut options = SliceOptions::default().preset(preset.parse::<SlicePreset>().map_err(raise)?);
-        let part = |name: String| choice("parts", &name, VindexPart::ALL.iter().map(|p| (p.as_str(), *p)));
+        let part = |name: String| choice("parts", &name, VindexPart::ALL);
         options.parts = parts.map(|parts| parts.0.into_iter().map(part).collect()).transpose()?;
-        let ranges = |field: &'static str, ranges: Option<Vec<(i128, i128)>>| {
-            let range = |(start, end)| Ok(unsigned(field, start)?..unsigned(field, end)?);
-            ranges.map(|ranges| ranges.into_iter().map(range).collect::<PyResult<_>>()).transpose()
-        };
-        options.layers = ranges("layers", layers)?;
-        options.experts = ranges("experts", experts)?;
-        options.copy = choice("copy", copy, [("auto", SliceCopy::Auto), ("copy", SliceCopy::Copy)])?;
-        if let Some(threads) = threads {
-            options.threads = unsigned("threads", threads)?;
-        }
-        let work = |cancel, steps: Sender<VindexProgress>| {
-            let options = options.cancel(cancel).progress(move |step| {
-                let _ = steps.send(step.clone());
-            });
-            self.reader.slice(target, &options)
-        };
+        options.layers = layers.map(|pairs| ranges("layers", pairs)).transpose()?;
+        options.experts = experts.map(|pairs| ranges("experts", pairs)).transpose()?;
+        options.copy = choice("copy", copy, SliceCopy::ALL)?;
+        options.threads = optional("threads", threads)?.unwrap_or(options.threads);
+        let work = |cancel, steps| self.reader.slice(target, &options.cancel(cancel).progress(send(steps)));
         let report = run(py, cancel, work, |step| tell(py, progress.as_ref(), &step))?;
-        let files = report
-            .files
-            .iter()
-            .map(|file| data(py, "SlicedFile", (&file.name, file.bytes.bytes(), file.method.as_str())));
-        let files = files.collect::<PyResult<Vec<_>>>()?;
+        let files = list(&report.files, |file| {
+            data(py, "SlicedFile", (&file.name, file.bytes.bytes(), file.method.as_str()))
+        })?;
         let lacks: Vec<_> = report.lacks.iter().map(|part| part.as_str()).collect();
         let (bytes, written, text) = (report.bytes().bytes(), report.written().bytes(), report.to_string());
         data(py, "SliceReport", (&report.target, files, &report.left_out, lacks, bytes, written, text))
@@ -186,7 +164,7 @@ impl Vindex {
         let hits = self.search(py, cancel, |browser, cancel| {
             browser.nearest_in(layers.unwrap_or_else(|| browser.layers()), &query, k, &cancel)
         })?;
-        hits.iter().map(|hit| browse::hit(py, hit)).collect()
+        list(&hits, |hit| browse::hit(py, hit))
     }
 
     fn scores<'py>(&self, py: Python<'py>, layer: i128, query: Vec<f32>) -> PyResult<Bound<'py, PyBytes>> {
@@ -210,7 +188,7 @@ impl Vindex {
         options.layers = layers.map(numbers).transpose()?;
         let hits =
             self.search(py, cancel, |browser, cancel| browser.walk(prompt, &options.cancel(cancel)))?;
-        hits.iter().map(|hit| browse::walk_hit(py, hit)).collect()
+        list(&hits, |hit| browse::walk_hit(py, hit))
     }
 
     fn describe<'py>(
@@ -223,7 +201,7 @@ impl Vindex {
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let options = DescribeOptions::default()
-            .band(choice("band", band, Band::ALL.iter().map(|band| (band.as_str(), *band)))?)
+            .band(choice("band", band, Band::ALL)?)
             .limit(unsigned("limit", limit)?)
             .min_score(min_score);
         let found =
@@ -253,7 +231,7 @@ impl Vindex {
             let features = browser.features(layer)?;
             features.map(|feature| cancel.check().and(feature)).collect::<skulk::Result<Vec<_>>>()
         })?;
-        found.iter().map(|feature| browse::feature(py, feature)).collect()
+        list(&found, |feature| browse::feature(py, feature))
     }
 
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
@@ -269,13 +247,12 @@ impl Vindex {
         limit: i128,
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let orders = [("score", SelectOrder::Score), ("layer", SelectOrder::Layer)];
         let mut options = SelectOptions::default()
-            .order(choice("order", order, orders)?)
+            .order(choice("order", order, SelectOrder::ALL)?)
             .ascending(ascending)
             .limit(unsigned("limit", limit)?);
         (options.entity, options.relation, options.min_score) = (entity, relation, min_score);
-        options.layer = layer.map(|layer| unsigned("layer", layer)).transpose()?;
+        options.layer = optional("layer", layer)?;
         let found = self.search(py, cancel, |browser, cancel| browser.select(&options.cancel(cancel)))?;
         browse::selection(py, &found)
     }
@@ -337,6 +314,14 @@ impl Region {
             self.0.read_rows(start..stop, &mut values).map(|()| values)
         };
         Ok(floats(py, &py.detach(read).map_err(raise)?))
+    }
+}
+
+/// Hands progress over to the thread that tells it.
+pub(crate) fn send(steps: Sender<VindexProgress>) -> impl Fn(&VindexProgress) + Send + Sync {
+    move |step| {
+        // Nobody listens any more once the wait has ended with an exception.
+        let _ = steps.send(step.clone());
     }
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -38,6 +38,11 @@ def test_kv_in_single_precision_takes_twice_the_memory(checkpoint: Path) -> None
         skulk.Model.load(checkpoint, threads=1, kv=kv).stages[0].kv_cache_bytes for kv in ("f16", "f32")
     )
     assert single == 2 * half
+
+
+@pytest.mark.parametrize("precision", ["exact", "bf16"])
+def test_models_run_in_every_precision(precision: Literal["exact", "bf16"]) -> None:
+    assert skulk.Model.load(FIXTURES / "llama", precision=precision).generate("Once", max_tokens=4).text()
 
 
 def test_weights_lie_where_they_are_asked_to(checkpoint: Path) -> None:

@@ -689,15 +689,10 @@ def test_names_from_files_are_escaped(folder: Path) -> None:
         assert "&lt;b&gt;" in html
 
 
-def test_data_are_documented_and_exported() -> None:
+def test_data_are_exported() -> None:
     made = {name for name, kind in vars(vindex).items() if inspect.isclass(kind) and kind.__module__ == vindex.__name__}
     assert made == set(vindex.__all__)
-    for name in vindex.__all__:
-        kind = getattr(vindex, name)
-        assert dataclasses.is_dataclass(kind) and inspect.getdoc(kind)
-        assert kind.__doc__ and not kind.__doc__.startswith(f"{name}("), name
-    for name, member in inspect.getmembers(skulk.VindexReader):
-        assert name.startswith("_") or inspect.getdoc(member), name
+    assert all(dataclasses.is_dataclass(getattr(vindex, name)) for name in vindex.__all__)
 
 
 def test_answers_can_be_pickled(browsed: skulk.VindexReader) -> None:

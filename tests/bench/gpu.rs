@@ -15,11 +15,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use clap::builder::RangedU64ValueParser;
 use serde_json::Value;
 use skulk::{CancelToken, Engine, EngineOptions, ErrorKind};
 
-use gpu_check::{Compared, PROMPT};
-use gpu_model::{LARGE, Shape, TINY};
+use gpu_check::{Compared, PROMPT, Subject};
+use gpu_model::{Shape, TINY};
 use gpu_report::{Report, giga};
 use gpu_times::{Arm, Workload};
 
@@ -47,68 +48,18 @@ struct Args {
     /// Rounds to measure at most; 5 unless given, of the tiny model 2.
     #[arg(long)]
     rounds: Option<usize>,
-    /// Tokens of a prompt that pass through the layers together.
-    #[arg(long)]
-    chunk: Option<usize>,
-    /// Tokens of the shorter prompt.
-    #[arg(long)]
-    prompt: Option<usize>,
-    /// Tokens of the longer prompt, after which is decoded too.
-    #[arg(long)]
-    depth: Option<usize>,
-    /// Tokens to decode.
-    #[arg(long)]
-    decoded: Option<usize>,
-    /// The model's layers. Unless told otherwise, its sizes are those of Llama 7B.
-    #[arg(long)]
-    layers: Option<usize>,
-    /// Its width.
-    #[arg(long)]
-    width: Option<usize>,
-    /// Its heads.
-    #[arg(long)]
-    heads: Option<usize>,
-    /// Its heads of keys and values; unless given, as many as heads.
-    #[arg(long)]
-    kv_heads: Option<usize>,
-    /// Elements of a head.
-    #[arg(long)]
-    head_dim: Option<usize>,
-    /// Width of its feed-forward blocks.
-    #[arg(long)]
-    feed_forward: Option<usize>,
-    /// Tokens of its vocabulary.
-    #[arg(long)]
-    vocabulary: Option<usize>,
+    #[command(flatten)]
+    workload: Workload,
+    #[command(flatten)]
+    shape: Shape,
     /// Also write everything to this file.
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
-impl Args {
-    fn shape(&self) -> Shape {
-        let base = if self.tiny { TINY } else { LARGE };
-        Shape {
-            layers: self.layers.unwrap_or(base.layers).max(1),
-            width: self.width.unwrap_or(base.width),
-            heads: self.heads.unwrap_or(base.heads),
-            kv_heads: self.kv_heads.or(self.heads).unwrap_or(base.kv_heads),
-            head_dim: self.head_dim.unwrap_or(base.head_dim),
-            feed_forward: self.feed_forward.unwrap_or(base.feed_forward),
-            vocabulary: self.vocabulary.unwrap_or(base.vocabulary),
-        }
-    }
-
-    fn workload(&self) -> Workload {
-        let [prompt, depth, decoded] = if self.tiny { [64, 160, 16] } else { [512, 2048, 128] };
-        let default = skulk::LoadOptions::default().prefill_chunk;
-        Workload {
-            prompt: self.prompt.unwrap_or(prompt).max(1),
-            depth: self.depth.unwrap_or(depth).max(1),
-            decoded: self.decoded.unwrap_or(decoded).max(1),
-            chunk: self.chunk.unwrap_or(default),
-        }
-    }
+/// Reads a number that is no smaller.
+fn at_least(least: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(least..)
 }
 
 /// When everything has to be done.
@@ -210,9 +161,8 @@ impl Bench {
         let device = devices.iter().find(|device| device.engine == *engine.id());
         let device = device.ok_or_else(|| format!("expected an engine on wgpu, found `{name}`"))?.clone();
         note(&format!("{}: {}, {}", device.engine, device.name, device.driver));
-        let shape = args.shape();
-        shape.check()?;
-        Ok(Self { engine, report: Report::new(device, shape, args.workload()) })
+        args.shape.check()?;
+        Ok(Self { engine, report: Report::new(device, args.shape, args.workload) })
     }
 
     fn fail(&mut self, what: &str, error: &AnyError) {
@@ -231,8 +181,8 @@ impl Bench {
         let Report { shape, workload, .. } = self.report;
         let tiny = TINY.file(folder)?;
         let engine = Arc::clone(&self.engine);
-        let checked = gpu_check::whole(&tiny, &engine, &TINY.prompt(PROMPT, 1), &deadline.cancel);
-        self.checked("tiny model", checked);
+        let on_engine = |path| Subject { path, engine: &engine, cancel: &deadline.cancel };
+        self.checked("tiny model", on_engine(&tiny).whole(&TINY.prompt(PROMPT, 1)));
 
         let bytes = if args.tiny { 32 << 20 } else { 512 << 20 };
         match gpu_limits::measure(self.report.device.engine.as_str(), bytes) {
@@ -247,36 +197,28 @@ impl Bench {
         self.report.bytes_per_token = bytes_per_token(&path)?;
         note(&format!("the model is there: {}", path.display()));
         if shape != TINY {
-            let prompt = shape.prompt(PROMPT, 1);
-            let checked = gpu_check::ends(&path, &engine, shape.layers, &prompt, &deadline.cancel);
+            let checked = on_engine(&path).ends(shape.layers, &shape.prompt(PROMPT, 1));
             self.checked("first and last layer of the model", checked);
         }
 
-        self.report.arms.push(Arm::load(
-            self.report.device.engine.as_str(),
-            engine,
-            &path,
-            &workload,
-            &shape,
-            deadline,
-        )?);
+        let load =
+            |name: &str, engine| Arm::load(name, engine, &path, workload, shape, deadline.cancel.clone());
         let own = self.report.device.engine.as_str().to_owned();
-        let split = (format!("{own}, feed-forward on CPU"), own, true);
+        self.report.arms.push(load(&own, Arc::clone(&engine))?);
+        let split = (format!("{own}, feed-forward on CPU"), own.clone(), true);
         let others = args.against.iter().map(|name| (name.clone(), name.clone(), false));
         for (label, name, on_cpu) in std::iter::once(split).chain(others) {
-            let arm = skulk::engines::by_name(&name, &EngineOptions::default().ffn_on_cpu(on_cpu))
-                .map_err(AnyError::from)
-                .and_then(|engine| Arm::load(&label, engine, &path, &workload, &shape, deadline));
-            match arm {
+            let engine = skulk::engines::by_name(&name, &EngineOptions::default().ffn_on_cpu(on_cpu));
+            match engine.map_err(AnyError::from).and_then(|engine| load(&label, engine)) {
                 Ok(arm) => self.report.arms.push(arm),
                 Err(error) => self.leave_out(&label, &error),
             }
         }
         let most = args.rounds.unwrap_or(if args.tiny { 2 } else { 5 }).max(1);
-        let (rounds, failed) = gpu_times::rounds(&mut self.report.arms, most, &workload, &shape, deadline);
+        let (rounds, failed) = gpu_times::rounds(&mut self.report.arms, most, &workload, deadline);
         self.report.rounds = rounds;
         for (name, error) in failed {
-            match name == self.report.device.engine.as_str() {
+            match name == own {
                 true => self.fail(&name, &error),
                 false => self.leave_out(&name, &error),
             }

@@ -56,44 +56,85 @@ impl Compared {
     }
 }
 
-/// Compares all logits of a prompt and a generated text.
-pub(crate) fn whole(
-    path: &Path,
-    engine: &Arc<dyn Engine>,
-    prompt: &[TokenId],
-    cancel: &CancelToken,
-) -> Result<Compared, AnyError> {
-    let options = LoadOptions::default().engine(Arc::clone(engine)).kv(KvType::F32).prefill_chunk(STEPS[0]);
-    let options = options.context(PROMPT + TEXT).cancel(cancel.clone());
-    let model = Model::open(path, &options)?;
-    let greedy = GenerateOptions::default().max_tokens(TEXT).ignore_eos(true).cancel(cancel.clone());
-    let text = model.generate(prompt.to_vec(), greedy)?.output()?.ids;
-    let layers = 0..model.arch().n_layers();
-    drop(model);
-    let tokens: Vec<TokenId> = prompt.iter().chain(&text).copied().collect();
-    let [found, expected] = both(path, engine, std::slice::from_ref(&layers), &tokens, cancel)?;
-    let preferred = |(i, token): (usize, &TokenId)| {
-        let row = &expected[prompt.len() - 1 + i];
-        let likeliest = row.iter().fold(f32::NEG_INFINITY, |a, &x| a.max(x));
-        let by = (likeliest - row[token.0 as usize]) / largest(row);
-        (by > 0.0).then_some(Parting { at: i + 1, by })
-    };
-    // Beyond it, texts may be as different as they like: only the first is looked at.
-    let parting = text.iter().enumerate().find_map(preferred);
-    Ok(Compared { off: off(&found, &expected), text: Some(parting) })
+/// A model on an engine, to be compared with the CPU.
+pub(crate) struct Subject<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) engine: &'a Arc<dyn Engine>,
+    pub(crate) cancel: &'a CancelToken,
 }
 
-/// Compares logits of the first layer and the last, as if there were no others.
-pub(crate) fn ends(
-    path: &Path,
-    engine: &Arc<dyn Engine>,
-    n_layers: usize,
-    prompt: &[TokenId],
-    cancel: &CancelToken,
-) -> Result<Compared, AnyError> {
-    let layers: Vec<_> = [0, n_layers - 1].into_iter().take(n_layers).map(|layer| layer..layer + 1).collect();
-    let [found, expected] = both(path, engine, &layers, prompt, cancel)?;
-    Ok(Compared { off: off(&found, &expected), text: None })
+impl Subject<'_> {
+    /// Compares all logits of a prompt and a generated text.
+    pub(crate) fn whole(&self, prompt: &[TokenId]) -> Result<Compared, AnyError> {
+        let Self { path, engine, cancel } = *self;
+        let options = LoadOptions::default().engine(Arc::clone(engine)).kv(KvType::F32);
+        let options = options.prefill_chunk(STEPS[0]).context(PROMPT + TEXT).cancel(cancel.clone());
+        let model = Model::open(path, &options)?;
+        let greedy = GenerateOptions::default().max_tokens(TEXT).ignore_eos(true).cancel(cancel.clone());
+        let text = model.generate(prompt.to_vec(), greedy)?.output()?.ids;
+        let layers = 0..model.arch().n_layers();
+        drop(model);
+        let tokens: Vec<TokenId> = prompt.iter().chain(&text).copied().collect();
+        let [found, expected] = self.both(std::slice::from_ref(&layers), &tokens)?;
+        let preferred = |(i, token): (usize, &TokenId)| {
+            let row = &expected[prompt.len() - 1 + i];
+            let likeliest = row.iter().fold(f32::NEG_INFINITY, |a, &x| a.max(x));
+            let by = (likeliest - row[token.0 as usize]) / largest(row);
+            (by > 0.0).then_some(Parting { at: i + 1, by })
+        };
+        // Beyond it, texts may be as different as they like: only the first is looked at.
+        let parting = text.iter().enumerate().find_map(preferred);
+        Ok(Compared { off: off(&found, &expected), text: Some(parting) })
+    }
+
+    /// Compares logits of the first layer and the last, as if there were no others.
+    pub(crate) fn ends(&self, n_layers: usize, prompt: &[TokenId]) -> Result<Compared, AnyError> {
+        let ends = [0, n_layers - 1].into_iter().take(n_layers);
+        let [found, expected] = self.both(&ends.map(|layer| layer..layer + 1).collect::<Vec<_>>(), prompt)?;
+        Ok(Compared { off: off(&found, &expected), text: None })
+    }
+
+    /// Logits of the engine, and of the CPU at its most precise.
+    fn both(&self, layers: &[Range<usize>], tokens: &[TokenId]) -> Result<[Vec<Vec<f32>>; 2], AnyError> {
+        let cpu = skulk::engines::cpu(&EngineOptions::default().precision(Precision::Exact))?;
+        let on_cpu = Subject { engine: &cpu, ..*self };
+        Ok([self.logits(layers, tokens)?, on_cpu.logits(layers, tokens)?])
+    }
+
+    fn logits(&self, layers: &[Range<usize>], tokens: &[TokenId]) -> Result<Vec<Vec<f32>>, AnyError> {
+        let Self { path, engine, cancel } = *self;
+        let checkpoint = skulk::open_checkpoint(path)?;
+        let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
+        let load = |range: &Range<usize>| {
+            let spec = ShardSpec::new(Arc::clone(&arch), range.clone(), tokens.len(), STEPS[0], KvType::F32)?;
+            let shard = engine.load(&spec, &*checkpoint, &LoadCx::new(cancel, &|| ()))?;
+            shard.open(SeqId(0)).map(|()| shard)
+        };
+        let shards: Vec<Box<dyn Shard>> = layers.iter().map(load).collect::<skulk::Result<_>>()?;
+        let mut rows = Vec::new();
+        let mut start = 0;
+        for step in STEPS.into_iter().chain(std::iter::repeat(1)) {
+            let step = step.min(tokens.len() - start);
+            if step == 0 {
+                break;
+            }
+            let segments = [Segment::new(SeqId(0), start, step, Logits::All)];
+            let mut last: Option<Activations> = None;
+            for shard in &shards {
+                let input = match &last {
+                    None => Input::Tokens(&tokens[start..start + step]),
+                    Some(hidden) => Input::Hidden(hidden.data()),
+                };
+                let mut out = Activations::new();
+                shard.forward(&Batch::new(&segments, input), &mut out, &StepCx::new(cancel))?;
+                last = Some(out);
+            }
+            let last = last.ok_or("there are no layers")?;
+            rows.extend(last.data().chunks_exact(last.width()).map(<[f32]>::to_vec));
+            start += step;
+        }
+        Ok(rows)
+    }
 }
 
 fn largest(row: &[f32]) -> f32 {
@@ -108,56 +149,4 @@ fn off(found: &[Vec<f32>], expected: &[Vec<f32>]) -> f32 {
     };
     let same_rows = found.len() == expected.len();
     found.iter().zip(expected).map(of_row).fold(if same_rows { 0.0 } else { f32::INFINITY }, f32::max)
-}
-
-/// Logits of the engine, and of the CPU at its most precise.
-fn both(
-    path: &Path,
-    engine: &Arc<dyn Engine>,
-    layers: &[Range<usize>],
-    tokens: &[TokenId],
-    cancel: &CancelToken,
-) -> Result<[Vec<Vec<f32>>; 2], AnyError> {
-    let cpu = skulk::engines::cpu(&EngineOptions::default().precision(Precision::Exact))?;
-    Ok([logits(path, engine, layers, tokens, cancel)?, logits(path, &cpu, layers, tokens, cancel)?])
-}
-
-fn logits(
-    path: &Path,
-    engine: &Arc<dyn Engine>,
-    layers: &[Range<usize>],
-    tokens: &[TokenId],
-    cancel: &CancelToken,
-) -> Result<Vec<Vec<f32>>, AnyError> {
-    let checkpoint = skulk::open_checkpoint(path)?;
-    let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
-    let load = |range: &Range<usize>| {
-        let spec = ShardSpec::new(Arc::clone(&arch), range.clone(), tokens.len(), STEPS[0], KvType::F32)?;
-        let shard = engine.load(&spec, &*checkpoint, &LoadCx::new(cancel, &|| ()))?;
-        shard.open(SeqId(0)).map(|()| shard)
-    };
-    let shards: Vec<Box<dyn Shard>> = layers.iter().map(load).collect::<skulk::Result<_>>()?;
-    let mut rows = Vec::new();
-    let mut start = 0;
-    for step in STEPS.into_iter().chain(std::iter::repeat(1)) {
-        let step = step.min(tokens.len() - start);
-        if step == 0 {
-            break;
-        }
-        let segments = [Segment::new(SeqId(0), start, step, Logits::All)];
-        let mut last: Option<Activations> = None;
-        for shard in &shards {
-            let input = match &last {
-                None => Input::Tokens(&tokens[start..start + step]),
-                Some(hidden) => Input::Hidden(hidden.data()),
-            };
-            let mut out = Activations::new();
-            shard.forward(&Batch::new(&segments, input), &mut out, &StepCx::new(cancel))?;
-            last = Some(out);
-        }
-        let last = last.ok_or("there are no layers")?;
-        rows.extend(last.data().chunks_exact(last.width()).map(<[f32]>::to_vec));
-        start += step;
-    }
-    Ok(rows)
 }

@@ -8,7 +8,7 @@ use half::f16;
 use skulk::TokenId;
 
 use self::gguf_writer::{GgufWriter, types};
-use crate::AnyError;
+use crate::{AnyError, at_least};
 
 #[allow(dead_code, unreachable_pub, reason = "the tests use more of it")]
 #[path = "../../skulk-core/tests/support/gguf_writer.rs"]
@@ -19,35 +19,38 @@ const ALIGNMENT: u64 = 32;
 /// Tokens before those that stand for nothing: three special ones and the bytes.
 const PLAIN: usize = 3 + 256;
 
-/// Sizes of a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Sizes of a model; unless told otherwise, of the first Llama of seven billion weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args)]
 pub(crate) struct Shape {
+    /// The model's layers. Unless told otherwise, its sizes are those of Llama 7B.
+    #[arg(long, default_value = "32", default_value_if("tiny", "true", "2"), value_parser = at_least(1))]
     pub(crate) layers: usize,
+    /// Its width.
+    #[arg(long, default_value = "4096", default_value_if("tiny", "true", "512"))]
     pub(crate) width: usize,
+    /// Its heads.
+    #[arg(long, default_value = "32", default_value_if("tiny", "true", "4"))]
     pub(crate) heads: usize,
-    pub(crate) kv_heads: usize,
+    /// Its heads of keys and values; unless given, as many as heads.
+    #[arg(long)]
+    pub(crate) kv_heads: Option<usize>,
+    /// Elements of a head.
+    #[arg(long, default_value = "128")]
     pub(crate) head_dim: usize,
+    /// Width of its feed-forward blocks.
+    #[arg(long, default_value = "11008", default_value_if("tiny", "true", "1280"))]
     pub(crate) feed_forward: usize,
+    /// Tokens of its vocabulary.
+    #[arg(long, default_value = "32000", default_value_if("tiny", "true", "4096"))]
     pub(crate) vocabulary: usize,
 }
-
-/// The first Llama of seven billion weights.
-pub(crate) const LARGE: Shape = Shape {
-    layers: 32,
-    width: 4096,
-    heads: 32,
-    kv_heads: 32,
-    head_dim: 128,
-    feed_forward: 11008,
-    vocabulary: 32000,
-};
 
 /// Small enough for the slowest device, with heads and storage types of the large one.
 pub(crate) const TINY: Shape = Shape {
     layers: 2,
     width: 512,
     heads: 4,
-    kv_heads: 4,
+    kv_heads: None,
     head_dim: 128,
     feed_forward: 1280,
     vocabulary: 4096,
@@ -84,9 +87,14 @@ fn block(kind: u32) -> Option<Block> {
 }
 
 impl Shape {
+    pub(crate) fn kv_heads(&self) -> usize {
+        self.kv_heads.unwrap_or(self.heads)
+    }
+
     /// In words.
     pub(crate) fn described(&self) -> String {
-        let Self { layers, width, heads, kv_heads, head_dim, feed_forward, vocabulary } = self;
+        let Self { layers, width, heads, head_dim, feed_forward, vocabulary, .. } = self;
+        let kv_heads = self.kv_heads();
         format!(
             "llama with random weights, {layers} layers, width {width}, {heads} heads and {kv_heads} of keys of \
              {head_dim}, feed-forward {feed_forward}, vocabulary {vocabulary}, Q4_K with a Q6_K head"
@@ -95,7 +103,7 @@ impl Shape {
 
     /// Operations of the layers' products for a token, and of the head's: two for each weight.
     pub(crate) fn operations(&self) -> [f64; 2] {
-        let attention = 2 * self.width * (self.heads + self.kv_heads) * self.head_dim;
+        let attention = 2 * self.width * (self.heads + self.kv_heads()) * self.head_dim;
         let layer = attention + 3 * self.width * self.feed_forward;
         [self.layers * layer, self.vocabulary * self.width].map(|weights| 2.0 * weights as f64)
     }
@@ -107,7 +115,7 @@ impl Shape {
             shape: shape.iter().map(|&n| n as u64).collect(),
         };
         let (width, ffn) = (self.width, self.feed_forward);
-        let [q, kv] = [self.heads, self.kv_heads].map(|heads| heads * self.head_dim);
+        let [q, kv] = [self.heads, self.kv_heads()].map(|heads| heads * self.head_dim);
         let mut tensors = vec![tensor("token_embd".into(), types::Q4_K, &[self.vocabulary, width])];
         for layer in 0..self.layers {
             let name = |name: &str| format!("blk.{layer}.{name}");
@@ -154,7 +162,7 @@ impl Shape {
             ("embedding_length", self.width),
             ("feed_forward_length", self.feed_forward),
             ("attention.head_count", self.heads),
-            ("attention.head_count_kv", self.kv_heads),
+            ("attention.head_count_kv", self.kv_heads()),
             ("attention.key_length", self.head_dim),
             ("attention.value_length", self.head_dim),
             ("rope.dimension_count", self.head_dim),
@@ -198,7 +206,8 @@ impl Shape {
 
     /// The model's file in this folder; made unless it is there.
     pub(crate) fn file(&self, folder: &Path) -> Result<PathBuf, AnyError> {
-        let Self { layers, width, heads, kv_heads, head_dim, feed_forward, vocabulary } = self;
+        let Self { layers, width, heads, head_dim, feed_forward, vocabulary, .. } = self;
+        let kv_heads = self.kv_heads();
         let name =
             format!("llama-{layers}x{width}-{heads}-{kv_heads}x{head_dim}-{feed_forward}-{vocabulary}.gguf");
         let path = folder.join(name);

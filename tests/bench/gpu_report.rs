@@ -128,7 +128,7 @@ impl Report {
     /// All of it.
     pub(crate) fn json(&self) -> Value {
         let DeviceInfo { engine, name, driver, software, .. } = &self.device;
-        let Shape { layers, width, heads, kv_heads, head_dim, feed_forward, vocabulary } = self.shape;
+        let Shape { layers, width, heads, head_dim, feed_forward, vocabulary, .. } = self.shape;
         let Workload { prompt, depth, decoded, chunk } = self.workload;
         let [layer_operations, head_operations] = self.shape.operations();
         let checks = self.checks.iter().map(|(what, compared)| {
@@ -147,7 +147,7 @@ impl Report {
             "device": { "engine": engine.as_str(), "name": name, "driver": driver, "software": software },
             "built_with_cuda": cfg!(feature = "cuda"),
             "model": {
-                "layers": layers, "width": width, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim,
+                "layers": layers, "width": width, "heads": heads, "kv_heads": self.shape.kv_heads(), "head_dim": head_dim,
                 "feed_forward": feed_forward, "vocabulary": vocabulary,
                 "bytes_per_token": self.bytes_per_token,
                 "operations_per_token": layer_operations,

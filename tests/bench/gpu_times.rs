@@ -5,22 +5,26 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use skulk::{Engine, GenerateOptions, LoadOptions, Model};
+use skulk::{CancelToken, Engine, GenerateOptions, LoadOptions, Model};
 
 use crate::gpu_model::Shape;
 use crate::gpu_report::digits;
-use crate::{AnyError, Deadline, is_cancelled, note};
+use crate::{AnyError, Deadline, at_least, is_cancelled, note};
 
-/// Sizes of what is measured, in tokens.
-#[derive(Debug, Clone, Copy)]
+/// Sizes of what is measured.
+#[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Workload {
-    /// A prompt.
+    /// Tokens of the shorter prompt.
+    #[arg(long, default_value = "512", default_value_if("tiny", "true", "64"), value_parser = at_least(1))]
     pub(crate) prompt: usize,
-    /// A longer one, after which is decoded too.
+    /// Tokens of the longer prompt, after which is decoded too.
+    #[arg(long, default_value = "2048", default_value_if("tiny", "true", "160"), value_parser = at_least(1))]
     pub(crate) depth: usize,
-    /// Tokens that are decoded.
+    /// Tokens to decode.
+    #[arg(long, default_value = "128", default_value_if("tiny", "true", "16"), value_parser = at_least(1))]
     pub(crate) decoded: usize,
     /// Tokens of a prompt that pass through the layers together.
+    #[arg(long, default_value_t = LoadOptions::default().prefill_chunk)]
     pub(crate) chunk: usize,
 }
 
@@ -74,6 +78,9 @@ pub(crate) struct Arm {
     /// Tokens a second, of each round.
     pub(crate) speeds: BTreeMap<Metric, Vec<f64>>,
     model: Model,
+    workload: Workload,
+    shape: Shape,
+    cancel: CancelToken,
 }
 
 impl Arm {
@@ -82,63 +89,49 @@ impl Arm {
         name: &str,
         engine: Arc<dyn Engine>,
         path: &Path,
-        workload: &Workload,
-        shape: &Shape,
-        deadline: &Deadline,
+        workload: Workload,
+        shape: Shape,
+        cancel: CancelToken,
     ) -> Result<Self, AnyError> {
         let options = LoadOptions::default().engine(engine).prefill_chunk(workload.chunk);
         let options = options.context(workload.depth.max(workload.prompt) + workload.decoded + 1);
-        let model = Model::open(path, &options.cancel(deadline.cancel.clone()))?;
+        let model = Model::open(path, &options.cancel(cancel.clone()))?;
         let load = model.load_time().as_secs_f64();
         note(&format!("{name}: loaded in {load:.2} s"));
-        let arm = Self { name: name.to_owned(), load, speeds: BTreeMap::new(), model };
-        let few = Workload { decoded: 1, ..*workload };
-        for tokens in [1, few.prompt.min(few.depth)] {
-            arm.run(tokens, &few, shape, 0, deadline)?;
+        let arm =
+            Self { name: name.to_owned(), load, speeds: BTreeMap::new(), model, workload, shape, cancel };
+        for tokens in [1, workload.prompt.min(workload.depth)] {
+            arm.run(tokens, 1, 0)?;
         }
         Ok(arm)
     }
 
     /// Tokens a second of a prompt, and of decoding after it.
-    fn run(
-        &self,
-        tokens: usize,
-        workload: &Workload,
-        shape: &Shape,
-        seed: u64,
-        deadline: &Deadline,
-    ) -> Result<[f64; 2], AnyError> {
+    fn run(&self, tokens: usize, decoded: usize, seed: u64) -> Result<[f64; 2], AnyError> {
         // The first token belongs to the prompt.
-        let options = GenerateOptions::default().max_tokens(workload.decoded + 1).ignore_eos(true);
-        let options = options.cancel(deadline.cancel.clone());
-        let output = self.model.generate(shape.prompt(tokens, seed), options)?.output()?;
+        let options = GenerateOptions::default().max_tokens(decoded + 1).ignore_eos(true);
+        let options = options.cancel(self.cancel.clone());
+        let output = self.model.generate(self.shape.prompt(tokens, seed), options)?.output()?;
         let timings = output.finish.timings;
         Ok([timings.prefill_tokens_per_second, timings.decode_tokens_per_second])
     }
 
     /// Measures one thing.
-    fn measure(
-        &mut self,
-        step: Step,
-        workload: &Workload,
-        shape: &Shape,
-        seed: u64,
-        deadline: &Deadline,
-    ) -> Result<(), AnyError> {
+    fn measure(&mut self, step: Step, seed: u64) -> Result<(), AnyError> {
+        let Workload { prompt, depth, decoded, .. } = self.workload;
         match step {
             Step::First => {
-                let [_, decode] = self.run(1, workload, shape, seed, deadline)?;
+                let [_, decode] = self.run(1, decoded, seed)?;
                 self.add(Metric::Decode(0), decode);
             }
             Step::Prompt => {
-                let only = Workload { decoded: 0, ..*workload };
-                let [prefill, _] = self.run(workload.prompt, &only, shape, seed, deadline)?;
-                self.add(Metric::Prefill(workload.prompt), prefill);
+                let [prefill, _] = self.run(prompt, 0, seed)?;
+                self.add(Metric::Prefill(prompt), prefill);
             }
             Step::Depth => {
-                let [prefill, decode] = self.run(workload.depth, workload, shape, seed, deadline)?;
-                self.add(Metric::Prefill(workload.depth), prefill);
-                self.add(Metric::Decode(workload.depth), decode);
+                let [prefill, decode] = self.run(depth, decoded, seed)?;
+                self.add(Metric::Prefill(depth), prefill);
+                self.add(Metric::Decode(depth), decode);
             }
         }
         Ok(())
@@ -164,7 +157,6 @@ pub(crate) fn rounds(
     arms: &mut [Arm],
     most: usize,
     workload: &Workload,
-    shape: &Shape,
     deadline: &Deadline,
 ) -> (usize, Vec<(String, AnyError)>) {
     let mut failed: Vec<(String, AnyError)> = Vec::new();
@@ -186,7 +178,7 @@ pub(crate) fn rounds(
                 if failed.iter().any(|(name, _)| *name == arm.name) {
                     continue;
                 }
-                match arm.measure(step, workload, shape, (3 * round + i + 1) as u64, deadline) {
+                match arm.measure(step, (3 * round + i + 1) as u64) {
                     Ok(()) => (),
                     Err(error) if is_cancelled(&error) => return (round, failed),
                     Err(error) => failed.push((arm.name.clone(), error)),

@@ -7,7 +7,7 @@ use super::VindexBrowser;
 use crate::cancel::CancelToken;
 use crate::error::Result;
 use crate::ids::TokenId;
-use crate::macros::setters;
+use crate::macros::{closed_set, setters};
 
 /// Features that are looked at between two looks at whether to stop.
 const STRIDE: usize = 4096;
@@ -34,15 +34,16 @@ pub struct SelectOptions {
     pub cancel: CancelToken,
 }
 
-/// What a list of features is ordered by; equal ones are in order of layer and feature.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum SelectOrder {
-    /// How much a feature writes its token: `c_score`.
-    #[default]
-    Score,
-    /// The layer.
-    Layer,
+closed_set! {
+    /// What a list of features is ordered by; equal ones are in order of layer and feature.
+    #[derive(Default)]
+    pub enum SelectOrder {
+        /// How much a feature writes its token: `c_score`.
+        #[default]
+        Score = "score",
+        /// The layer.
+        Layer = "layer",
+    }
 }
 
 impl Default for SelectOptions {

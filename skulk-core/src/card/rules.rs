@@ -2,13 +2,6 @@
 
 use crate::strict::{FaultKind, Fields, Reader, Tree};
 
-/// The name is what libraries and plans know a model by; the reference makes up a random one.
-pub(super) fn card<'a>(fields: &Fields<'a>, reader: &mut Reader<'a>) {
-    if matches!(fields.get("model_id"), Some(Tree::Text(id)) if id.is_empty()) {
-        fields.fault("model_id", FaultKind::Value, "a name", reader);
-    }
-}
-
 /// One drafter at most, and each with all it needs. `mtp_max_depth` bounds a drafter of any kind, and
 /// `mtp_heads = false` is none.
 pub(super) fn runtime<'a>(fields: &Fields<'a>, reader: &mut Reader<'a>) {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::rules;
 use crate::macros::closed_set;
-use crate::strict::{Leaf, Reader, Tree, read_fields};
+use crate::strict::{Bounds, Leaf, Reader, Tree, read_fields};
 
 /// A closed set of values that cards spell as strings.
 macro_rules! names {
@@ -22,7 +22,7 @@ macro_rules! names {
             // As the reference does.
             const NAMED_IN_LISTS: bool = false;
 
-            fn read<'a>(tree: &'a Tree, _: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
+            fn read<'a>(tree: &'a Tree, _: Bounds, reader: &mut Reader<'a>) -> Option<Self> {
                 reader.name(tree, Self::ALL, Self::as_str)
             }
         }
@@ -30,7 +30,7 @@ macro_rules! names {
 }
 
 /// A section of cards: its fields, and how they are read. A field is required unless it has a default or is an
-/// `Option`; `#[min]` is the least number allowed, `#[schema]` what the JSON Schema shall say besides, and `where`
+/// `Option`; `#[min]` is the least number allowed, `#[length]` of 1 says that a text must not be empty, and `where`
 /// names the rules between fields.
 macro_rules! section {
     (
@@ -40,7 +40,7 @@ macro_rules! section {
             $(
                 $(#[doc = $field_doc:literal])*
                 $(#[min($min:literal)])?
-                $(#[schema($($schema:tt)*)])?
+                $(#[length($length:literal)])?
                 pub $field:ident: $type:ty $(= $default:expr)?,
             )*
         }
@@ -53,14 +53,14 @@ macro_rules! section {
             $(
                 $(#[doc = $field_doc])*
                 $(#[cfg_attr(feature = "schema", schemars(range(min = $min)))])?
-                $(#[cfg_attr(feature = "schema", schemars($($schema)*))])?
+                $(#[cfg_attr(feature = "schema", schemars(length(min = $length)))])?
                 $(#[cfg_attr(feature = "schema", schemars(default, extend("default" = $default)))])?
                 pub $field: $type,
             )*
         }
 
         read_fields! {
-            $name $(where $rules)? { $($field: $type $(, min $min)? $(, or $default)?;)* }
+            $name $(where $rules)? { $($field: $type $(, min $min)? $(, min $length)? $(, or $default)?;)* }
         }
     };
 }
@@ -210,9 +210,9 @@ section! {
     /// Facts about one model, declared rather than measured. The only required ones are its identity,
     /// size, layers, width, tasks, and whether its tensors can be split.
     #[derive(Debug, Clone, PartialEq, Serialize)]
-    pub struct ModelCard where rules::card {
+    pub struct ModelCard {
         /// The model's name, as in `org/name`.
-        #[schema(length(min = 1))]
+        #[length(1)]
         pub model_id: String,
         /// Bytes of all weights.
         pub storage_size: StorageSize,

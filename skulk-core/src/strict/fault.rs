@@ -1,6 +1,6 @@
 //! What was expected, and what was found? Faults of a document, and the error that has all of them.
 
-use super::reader::{Leaf, MOST_FAULTS, Reader, Step};
+use super::reader::{Bounds, Leaf, MOST_FAULTS, Reader, Step};
 use super::tree::Tree;
 use crate::error::{Error, ErrorKind, Result};
 use crate::macros::closed_set;
@@ -88,8 +88,10 @@ impl Document {
     pub(crate) fn read<T: Leaf>(&self, tree: &Tree, within: Option<&str>) -> Result<T> {
         let mut reader = Reader::default();
         let value = match within {
-            Some(tag) => reader.inside(Step::Field(tag, 0), |reader| T::read(tree, None, reader)),
-            None => T::read(tree, None, &mut reader),
+            Some(tag) => {
+                reader.inside(Step::Field(tag, 0), |reader| T::read(tree, Bounds::default(), reader))
+            }
+            None => T::read(tree, Bounds::default(), &mut reader),
         };
         let faults = reader.into_faults();
         value.filter(|_| faults.is_empty()).ok_or_else(|| self.invalid(faults))

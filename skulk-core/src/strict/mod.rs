@@ -10,31 +10,31 @@ pub use fault::{Fault, FaultKind};
 pub(crate) use fault::Document;
 #[cfg(test)]
 pub(crate) use reader::snake_case;
-pub(crate) use reader::{Fields, Leaf, Reader, Step, has_field};
+pub(crate) use reader::{Bounds, Fields, Leaf, Reader, Section, Step, has_field};
 pub(crate) use tree::Tree;
 
-/// Reads a type field by field. A field is required unless it has a default or its type says otherwise; `min` is the
-/// least number allowed, and `where` names the rules between fields.
+/// Reads a type field by field. A field is required unless it has a default or its type says otherwise; `min` and
+/// `max` are its [`Bounds`], and `where` names the rules between fields.
 macro_rules! read_fields {
     ($name:ident $(where $rules:path)? {
-        $($field:ident: $type:ty $(, min $min:literal)? $(, or $default:expr)?;)*
+        $($field:ident: $type:ty $(, min $min:literal)? $(, max $max:expr)? $(, or $default:expr)?;)*
     }) => {
-        impl $crate::strict::Leaf for $name {
-            fn read<'a>(
-                tree: &'a $crate::strict::Tree,
-                _: Option<i64>,
+        impl $crate::strict::Section for $name {
+            const FIELDS: &'static [&'static str] = &[$(stringify!($field)),*];
+
+            fn of<'a>(
+                fields: &$crate::strict::Fields<'a>,
                 reader: &mut $crate::strict::Reader<'a>,
             ) -> Option<Self> {
-                let fields = reader.fields(tree, &[$(stringify!($field)),*])?;
                 $(
-                    let $field: Option<$type> = fields.read(
-                        stringify!($field),
-                        $crate::strict::option!($($min)?),
-                        $crate::strict::option!($(|| $default)?),
-                        reader,
-                    );
+                    let bounds = $crate::strict::Bounds {
+                        least: $crate::strict::option!($($min)?),
+                        most: $crate::strict::option!($($max)?),
+                    };
+                    let $field: Option<$type> =
+                        fields.read(stringify!($field), bounds, $crate::strict::option!($(|| $default)?), reader);
                 )*
-                $($rules(&fields, reader);)?
+                $($rules(fields, reader);)?
                 Some(Self { $($field: $field?,)* })
             }
         }

@@ -10,13 +10,38 @@ pub(crate) trait Leaf: Sized {
     /// Faults of a list's items name the item; otherwise the list.
     const NAMED_IN_LISTS: bool = true;
 
-    /// The value, or `None` once its faults are noted. `least` bounds numbers.
-    fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self>;
+    /// The value, or `None` once its faults are noted.
+    fn read<'a>(tree: &'a Tree, bounds: Bounds, reader: &mut Reader<'a>) -> Option<Self>;
 
     /// The value of a field without a default that is not there.
     fn absent() -> Option<Self> {
         None
     }
+}
+
+/// A type that is read field by field.
+pub(crate) trait Section: Sized {
+    /// All fields it has, in snake_case.
+    const FIELDS: &'static [&'static str];
+
+    /// The section with these fields, or `None` once their faults are noted.
+    fn of<'a>(fields: &Fields<'a>, reader: &mut Reader<'a>) -> Option<Self>;
+}
+
+impl<T: Section> Leaf for T {
+    fn read<'a>(tree: &'a Tree, _: Bounds, reader: &mut Reader<'a>) -> Option<Self> {
+        let fields = reader.fields(tree, Self::FIELDS)?;
+        Self::of(&fields, reader)
+    }
+}
+
+/// Which values a field may have.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Bounds {
+    /// The least number. 1: a text must not be empty.
+    pub(crate) least: Option<i64>,
+    /// The largest whole number. All of [`u64`] are read only where that is said, as TOML has no more than [`i64`].
+    pub(crate) most: Option<u64>,
 }
 
 /// One step into a document: a field, and its place among its section's; or an item's place.
@@ -82,7 +107,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    fn items<T: Leaf>(&mut self, tree: &'a Tree, least: Option<i64>) -> Option<Vec<T>> {
+    fn items<T: Leaf>(&mut self, tree: &'a Tree, bounds: Bounds) -> Option<Vec<T>> {
         let Tree::List(items) = tree else {
             self.mistyped(tree, "a list");
             return None;
@@ -92,15 +117,15 @@ impl<'a> Reader<'a> {
             .iter()
             .enumerate()
             .map(|(index, item)| match T::NAMED_IN_LISTS {
-                true => self.inside(Step::Item(index), |reader| T::read(item, least, reader)),
-                false => T::read(item, least, self),
+                true => self.inside(Step::Item(index), |reader| T::read(item, bounds, reader)),
+                false => T::read(item, bounds, self),
             })
             .collect();
         values.into_iter().collect()
     }
 
     /// The given fields of a section, once unknown ones are noted. `names` are all fields it has, in snake_case.
-    pub(crate) fn fields(&mut self, tree: &'a Tree, names: &'static [&'static str]) -> Option<Fields<'a>> {
+    pub(crate) fn fields(&mut self, tree: &'a Tree, names: &[&'static str]) -> Option<Fields<'a>> {
         let Tree::Table(entries) = tree else {
             self.mistyped(tree, "a table");
             return None;
@@ -125,7 +150,7 @@ impl<'a> Reader<'a> {
             self.inside(extra.step(), |r| r.fault(FaultKind::Unknown, extra.value.show(), allowed));
             given[slot] = Some(kept);
         }
-        Some(Fields { names, given, len: entries.len() })
+        Some(Fields { names: names.to_vec(), given, len: entries.len() })
     }
 
     /// The faults, the first [`MOST_FAULTS`] at most, in the document's order.
@@ -173,7 +198,7 @@ impl<'a> Entry<'a> {
 
 /// The fields that a section of the document gives.
 pub(crate) struct Fields<'a> {
-    names: &'static [&'static str],
+    names: Vec<&'static str>,
     given: Vec<Option<Entry<'a>>>,
     /// Fields that the document has in this section, whatever they are.
     len: usize,
@@ -194,12 +219,12 @@ impl<'a> Fields<'a> {
     pub(crate) fn read<T: Leaf>(
         &self,
         name: &'static str,
-        least: Option<i64>,
+        bounds: Bounds,
         default: Option<fn() -> T>,
         reader: &mut Reader<'a>,
     ) -> Option<T> {
         if let Some(entry) = self.entry(name) {
-            return reader.inside(entry.step(), |reader| T::read(entry.value, least, reader));
+            return reader.inside(entry.step(), |reader| T::read(entry.value, bounds, reader));
         }
         let value = default.map(|default| default()).or_else(T::absent);
         if value.is_none() {
@@ -233,22 +258,29 @@ fn integer<'a>(tree: &'a Tree, least: i64, reader: &mut Reader<'a>) -> Option<i6
 }
 
 impl Leaf for i64 {
-    fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
-        integer(tree, least.unwrap_or(i64::MIN), reader)
+    fn read<'a>(tree: &'a Tree, bounds: Bounds, reader: &mut Reader<'a>) -> Option<Self> {
+        integer(tree, bounds.least.unwrap_or(i64::MIN), reader)
     }
 }
 
 macro_rules! unsigned {
     ($($type:ty),*) => {$(
         impl Leaf for $type {
-            fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
-                let value = integer(tree, least.unwrap_or(0), reader)?;
-                <$type>::try_from(value)
-                    .map_err(|_| {
-                        let allowed = format!("a whole number of at most {}", <$type>::MAX);
-                        reader.fault(FaultKind::Range, tree.show(), allowed)
-                    })
-                    .ok()
+            fn read<'a>(tree: &'a Tree, bounds: Bounds, reader: &mut Reader<'a>) -> Option<Self> {
+                let value = match tree {
+                    Tree::Huge(digits) if bounds.most == Some(u64::MAX) => digits.parse().ok(),
+                    _ => None,
+                };
+                let value = value.or_else(|| {
+                    u64::try_from(integer(tree, bounds.least.unwrap_or(0), reader)?).ok()
+                })?;
+                let most = bounds.most.unwrap_or(u64::MAX).min(<$type>::MAX as u64);
+                if value > most {
+                    let allowed = format!("a whole number of at most {most}");
+                    reader.fault(FaultKind::Range, tree.show(), allowed);
+                    return None;
+                }
+                <$type>::try_from(value).ok()
             }
         }
     )*};
@@ -257,8 +289,8 @@ macro_rules! unsigned {
 unsigned!(u16, u64, usize);
 
 impl Leaf for f64 {
-    fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
-        let least = least.map_or(f64::NEG_INFINITY, |least| least as f64);
+    fn read<'a>(tree: &'a Tree, bounds: Bounds, reader: &mut Reader<'a>) -> Option<Self> {
+        let least = bounds.least.map_or(f64::NEG_INFINITY, |least| least as f64);
         let value = match tree {
             Tree::Float(value) => *value,
             Tree::Int(value) => *value as f64,
@@ -276,7 +308,7 @@ impl Leaf for f64 {
 }
 
 impl Leaf for bool {
-    fn read<'a>(tree: &'a Tree, _: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
+    fn read<'a>(tree: &'a Tree, _: Bounds, reader: &mut Reader<'a>) -> Option<Self> {
         if let Tree::Bool(value) = tree {
             return Some(*value);
         }
@@ -286,20 +318,23 @@ impl Leaf for bool {
 }
 
 impl Leaf for String {
-    fn read<'a>(tree: &'a Tree, _: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
-        if let Tree::Text(text) = tree {
-            return Some(text.clone());
+    fn read<'a>(tree: &'a Tree, bounds: Bounds, reader: &mut Reader<'a>) -> Option<Self> {
+        match tree {
+            Tree::Text(text) if text.is_empty() && bounds.least == Some(1) => {
+                reader.fault(FaultKind::Value, tree.show(), "a name");
+            }
+            Tree::Text(text) => return Some(text.clone()),
+            _ => reader.mistyped(tree, "text"),
         }
-        reader.mistyped(tree, "text");
         None
     }
 }
 
 impl<T: Leaf> Leaf for Option<T> {
-    fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
+    fn read<'a>(tree: &'a Tree, bounds: Bounds, reader: &mut Reader<'a>) -> Option<Self> {
         match tree {
             Tree::Null => Some(None),
-            _ => T::read(tree, least, reader).map(Some),
+            _ => T::read(tree, bounds, reader).map(Some),
         }
     }
 
@@ -309,20 +344,20 @@ impl<T: Leaf> Leaf for Option<T> {
 }
 
 impl<T: Leaf> Leaf for Vec<T> {
-    fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
-        reader.items(tree, least)
+    fn read<'a>(tree: &'a Tree, bounds: Bounds, reader: &mut Reader<'a>) -> Option<Self> {
+        reader.items(tree, bounds)
     }
 }
 
 impl<T: Leaf + Ord> Leaf for BTreeSet<T> {
-    fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
-        Some(reader.items(tree, least)?.into_iter().collect())
+    fn read<'a>(tree: &'a Tree, bounds: Bounds, reader: &mut Reader<'a>) -> Option<Self> {
+        Some(reader.items(tree, bounds)?.into_iter().collect())
     }
 }
 
 /// Entries whose keys are names.
 impl<K: Ord + From<String>, T: Leaf> Leaf for BTreeMap<K, T> {
-    fn read<'a>(tree: &'a Tree, least: Option<i64>, reader: &mut Reader<'a>) -> Option<Self> {
+    fn read<'a>(tree: &'a Tree, bounds: Bounds, reader: &mut Reader<'a>) -> Option<Self> {
         let Tree::Table(entries) = tree else {
             reader.mistyped(tree, "a table");
             return None;
@@ -335,7 +370,7 @@ impl<K: Ord + From<String>, T: Leaf> Leaf for BTreeMap<K, T> {
                 } else if !seen.insert(key) {
                     reader.fault(FaultKind::Unknown, value.show(), "it once");
                 }
-                T::read(value, least, reader).map(|value| (K::from(key.clone()), value))
+                T::read(value, bounds, reader).map(|value| (K::from(key.clone()), value))
             })
         };
         let values: Vec<Option<(K, T)>> = entries.iter().enumerate().map(read).collect();

@@ -1,4 +1,4 @@
-"""How do models, cards, placements and vindex folders look in a notebook? As tables, with everything from files escaped."""
+"""How do models, cards, placements and vindex folders look in a notebook? As tables, with what files say escaped."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from .vindex import ExtractReport, SliceReport, VerifyReport
 
 
 def table(model: Model) -> str:
-    """The model's stages as an HTML table; names from the checkpoint are escaped."""
-    rows = "".join(
-        f"<tr><td>{i}</td><td>{stage.layers.start}–{stage.layers.stop - 1}</td>"
-        f"<td>{escape(stage.engine)}</td><td>{escape(stage.device)}</td>"
-        f"<td>{_mebibytes(stage.weight_bytes)}</td><td>{_mebibytes(stage.kv_cache_bytes)}</td></tr>"
-        for i, stage in enumerate(model.stages)
-    )
+    """The model's stages."""
+    rows: list[tuple[object, ...]] = []
+    for i, stage in enumerate(model.stages):
+        memory = _mebibytes(stage.weight_bytes), _mebibytes(stage.kv_cache_bytes)
+        rows.append((i, _span(stage.layers), stage.engine, stage.device, *memory))
     arch = model.arch
-    return (
-        f"<table><caption>{escape(arch.family)}: {arch.n_layers} layers, width {arch.hidden_size}, "
-        f"context {model.context}</caption><tr><th>stage</th><th>layers</th><th>engine</th>"
-        f"<th>device</th><th>weights</th><th>KV cache</th></tr>{rows}</table>"
-    )
+    caption = f"{arch.family}: {arch.n_layers} layers, width {arch.hidden_size}, context {model.context}"
+    return _listing(caption, ("stage", "layers", "engine", "device", "weights", "KV cache"), rows)
+
+
+def _span(layers: range) -> str:
+    return f"{layers.start}–{layers.stop - 1}"
 
 
 def _mebibytes(size: int) -> str:
@@ -33,11 +32,8 @@ def _mebibytes(size: int) -> str:
 
 
 def card(card: ModelCard) -> str:
-    """The card's fields that say something, as an HTML table."""
-    rows = "".join(
-        f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in _facts("", card)
-    )
-    return f"<table><caption>{escape(card.model_id)}</caption><tr><th>field</th><th>value</th></tr>{rows}</table>"
+    """The card's fields that say something."""
+    return _listing(card.model_id, ("field", "value"), _facts("", card))
 
 
 def _facts(prefix: str, section: object) -> Iterator[tuple[str, str]]:
@@ -64,29 +60,24 @@ def _text(value: object) -> str:
 
 
 def placement(placement: Placement) -> str:
-    """Why a placement is as it is; of one that does not know, its stages as an HTML table."""
+    """Why a placement is as it is; of one that does not know, its stages."""
     report = placement.report
     if report is not None:
         return report.to_html()
-    rows = "".join(
-        f"<tr><td>{rank}</td><td>{escape(stage.node)}</td><td>{escape(stage.backend or '')}</td>"
-        f"<td>{stage.layers.start}–{stage.layers.stop - 1}</td><td>{stage.part}</td></tr>"
+    rows = [
+        (rank, stage.node, stage.backend or "", _span(stage.layers), stage.part)
         for rank, stage in enumerate(placement.stages)
-    )
+    ]
     name = placement.card.model_id if placement.card else "placement"
-    return (
-        f"<table><caption>{escape(name)}: {placement.n_layers} layers</caption><tr><th>rank</th><th>node</th>"
-        f"<th>backend</th><th>layers</th><th>part</th></tr>{rows}</table>"
-    )
+    return _listing(f"{name}: {placement.n_layers} layers", ("rank", "node", "backend", "layers", "part"), rows)
 
 
-def vindex(reader: VindexReader) -> str:
+def folder(reader: VindexReader) -> str:
     """The folder's parts and their files, with their sizes."""
     parts = reader.parts()
     rows = [(part.part, ", ".join(file.name for file in part.files), part.tensors, _size(part.bytes)) for part in parts]
     rows.append(("all", "", sum(part.tensors for part in parts), _size(sum(part.bytes for part in parts))))
-    storage = reader.dtype if reader.quant == "none" else reader.quant
-    facts = [f"{reader.num_layers} layers", f"width {reader.hidden_size}", f"level {reader.level}", storage]
+    facts = [f"{reader.num_layers} layers", f"width {reader.hidden_size}", f"level {reader.level}", reader._storage]
     if reader._slice:
         facts.append(reader._slice)
     if reader.lacks:

@@ -1,12 +1,16 @@
-"""Native part of `skulk`: handles on models, sessions and running generations, and exceptions."""
+"""Native part of `skulk`: handles on models, sessions and running generations, and exceptions.
+
+What is not public has no docstring here: the native module has.
+"""
 
 import builtins
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, final
+from typing import Any, Final, Literal, final
 
+from . import vindex
 from ._cards import ModelCard
 from ._cluster import Cluster, Inventory, Node
 from ._data import (
@@ -24,21 +28,6 @@ from ._data import (
     PlacedStage,
     Stage,
     Usable,
-)
-from .vindex import (
-    Description,
-    ExtractReport,
-    Feature,
-    FeatureHit,
-    PartInfo,
-    Relations,
-    Selection,
-    SliceReport,
-    TensorInfo,
-    VerifyReport,
-    VindexBands,
-    VindexProgress,
-    WalkHit,
 )
 
 __version__: str
@@ -73,26 +62,13 @@ def devices() -> list[Device]:
 def error_kinds() -> list[tuple[str, str]]:
     """Every kind of error as `(name, code)`; the class of kind `Name` is `skulk.NameError`."""
 
-def card_read(text: str, toml: bool) -> str:
-    """The card that a text in TOML or JSON is."""
-
-def card_open(path: str | PathLike[str]) -> str:
-    """The card in a file."""
-
-def card_from_checkpoint(path: str | PathLike[str]) -> str:
-    """The card of a local checkpoint."""
-
-def card_text(card: ModelCard, toml: bool) -> str:
-    """The canonical text of a card."""
-
-def card_save(card: ModelCard, path: str | PathLike[str]) -> None:
-    """Writes a card to a file."""
-
-def card_file_name(card: ModelCard) -> str:
-    """The name of a card's file."""
-
-def card_schema() -> str:
-    """The JSON Schema of cards."""
+def card_read(text: str, toml: bool) -> str: ...
+def card_open(path: str | PathLike[str]) -> str: ...
+def card_from_checkpoint(path: str | PathLike[str]) -> str: ...
+def card_text(card: ModelCard, toml: bool) -> str: ...
+def card_save(card: ModelCard, path: str | PathLike[str]) -> None: ...
+def card_file_name(card: ModelCard) -> str: ...
+def card_schema() -> str: ...
 
 def profile_resolve(
     model_id: str,
@@ -101,12 +77,8 @@ def profile_resolve(
     tokenizer_thinking: bool,
     has_messages: bool | None,
     has_tools: bool | None,
-) -> str:
-    """What a card and an id resolve to, as JSON."""
-
-def profile_permissive() -> str:
-    """The profile to read requests by while nothing is known of the model, as JSON."""
-
+) -> str: ...
+def profile_permissive() -> str: ...
 def profile_reasoning(
     supports_thinking: bool,
     supports_thinking_toggle: bool,
@@ -114,24 +86,15 @@ def profile_reasoning(
     disabled_effort: str,
     effort: str | None,
     enable_thinking: bool | None,
-) -> tuple[Any, bool | None]:
-    """What a request for reasoning means: its effort, and whether it is on."""
+) -> tuple[Any, bool | None]: ...
 
 def is_gemma4_family(model_id: str, card: ModelCard | None = None) -> bool:
     """Whether a model is to be run as Gemma 4, by its id, its family or anything that its card says."""
 
-def node_local() -> str:
-    """This machine, as JSON."""
-
-def cluster_json(text: str) -> str:
-    """A cluster's JSON, read and written."""
-
-def inventory_from_checkpoint(path: str | PathLike[str]) -> str:
-    """What a checkpoint's tensors weigh, as JSON."""
-
-def inventory_from_card(card: ModelCard) -> str:
-    """What a card's model should weigh, as JSON."""
-
+def node_local() -> str: ...
+def cluster_json(text: str) -> str: ...
+def inventory_from_checkpoint(path: str | PathLike[str]) -> str: ...
+def inventory_from_card(card: ModelCard) -> str: ...
 def inventory_of_experts(
     n_layers: int,
     attention: int,
@@ -140,40 +103,22 @@ def inventory_of_experts(
     n_used: int,
     expert: int,
     kv_per_token: int,
-) -> str:
-    """What a mixture of experts weighs, every layer alike, as JSON."""
+) -> str: ...
 
 @final
 class Library:
     """What is behind a `skulk.CardLibrary`."""
 
     def __new__(cls, builtin: bool, folders: Sequence[str | PathLike[str]]) -> Library: ...
-    def ids(self) -> list[str]:
-        """The ids of all cards, in order."""
-
-    def get(self, model_id: str) -> str | None:
-        """The card of a model, as JSON."""
-
-    def file(self, model_id: str) -> Path | None:
-        """The file of a model's card."""
-
-    def folders(self) -> list[Path]:
-        """The user's folders."""
-
-    def problems(self) -> list[Error]:
-        """One exception for each file that is no card."""
-
-    def reload(self) -> None:
-        """Searches the folders again."""
-
-    def add_folder(self, path: str | PathLike[str]) -> None:
-        """Searches one more folder."""
-
-    def save(self, folder: str | PathLike[str], card: ModelCard) -> Path:
-        """Writes a card into one of the folders."""
-
-    def remove(self, model_id: str) -> bool:
-        """Deletes the file of a user's card."""
+    def ids(self) -> list[str]: ...
+    def get(self, model_id: str) -> str | None: ...
+    def file(self, model_id: str) -> Path | None: ...
+    def folders(self) -> list[Path]: ...
+    def problems(self) -> list[Error]: ...
+    def reload(self) -> None: ...
+    def add_folder(self, path: str | PathLike[str]) -> None: ...
+    def save(self, folder: str | PathLike[str], card: ModelCard) -> Path: ...
+    def remove(self, model_id: str) -> bool: ...
 
 def plan(
     card: ModelCard | str | PathLike[str],
@@ -230,37 +175,26 @@ class Placement:
         Raises `PlacementInvalidError` for a stage without layers, or no stages.
         """
 
-    @property
-    def n_layers(self) -> int:
-        """Layers of the model."""
-
-    @property
-    def stages(self) -> list[PlacedStage]:
-        """The stages, by rank: of a pipeline, in the order a token passes them."""
-
-    @property
-    def experts(self) -> list[ExpertShard]:
-        """Feed-forward blocks and experts that are elsewhere than their layer's attention."""
-
-    @property
-    def budgets(self) -> list[Budget]:
-        """What each device is to hold, where the placement came with that."""
-
-    @property
-    def context_limit(self) -> int | None:
-        """Tokens that the context is limited to; None: nothing is known that limits it."""
-
-    @property
-    def card(self) -> ModelCard | None:
-        """The model's card; placements made by hand have none."""
-
-    @property
-    def report(self) -> PlanReport | None:
-        """Why it is as it is; placements that were not planned here have none."""
-
-    @property
-    def instance_id(self) -> str:
-        """Its name: the one that it came with, or one that follows from what it says."""
+    n_layers: Final[int]
+    """Layers of the model."""
+    stages: Final[list[PlacedStage]]
+    """The stages, by rank: of a pipeline, in the order a token passes them."""
+    experts: Final[list[ExpertShard]]
+    """Feed-forward blocks and experts that are elsewhere than their layer's attention."""
+    budgets: Final[list[Budget]]
+    """What each device is to hold, where the placement came with that."""
+    context_tokens: Final[int | None]
+    """Tokens for which a plan reserves keys and values: the context that `Model.load` gives sessions. None: it was
+    made by hand, or came as an MLX instance, which does not say.
+    """
+    context_limit: Final[int | None]
+    """Tokens that the context is limited to; None: nothing is known that limits it."""
+    card: Final[ModelCard | None]
+    """The model's card; placements made by hand have none."""
+    report: Final[PlanReport | None]
+    """Why it is as it is; placements that were not planned here have none."""
+    instance_id: Final[str]
+    """Its name: the one that it came with, or one that follows from what it says."""
 
     def to_json(self) -> str:
         """The placement as JSON on one line, in camelCase, as Skulk 1.3 has it for its transports."""
@@ -437,37 +371,22 @@ class GgufFile:
     """One GGUF file of a folder or repository: its name, with folders before it, and its size in bytes."""
 
     def __new__(cls, name: str, bytes: int = 0) -> GgufFile: ...
-    @property
-    def name(self) -> str:
-        """Its path in the repository, with `/` between folders."""
-
-    @property
-    def bytes(self) -> int:
-        """Its size in bytes."""
-
-    @property
-    def holds_a_model(self) -> bool:
-        """It is called a GGUF file, and not a multi-modal projector's."""
-
-    @property
-    def holds_a_projector(self) -> bool:
-        """It is called the GGUF file of a multi-modal projector."""
-
-    @property
-    def quant_rank(self) -> int:
-        """How much its quantisation is wanted: the lower, the more."""
-
-    @property
-    def quant_label(self) -> str:
-        """Its quantisation as people write it, as in `Q4_K_M`; empty where the name does not tell."""
-
-    @property
-    def shard_base(self) -> str | None:
-        """What all files of its split set share; None for a file of its own."""
-
-    @property
-    def download_patterns(self) -> list[str]:
-        """What to download for it: the file or its set, and projectors."""
+    name: Final[str]
+    """Its path in the repository, with `/` between folders."""
+    bytes: Final[int]
+    """Its size in bytes."""
+    holds_a_model: Final[bool]
+    """It is called a GGUF file, and not a multi-modal projector's."""
+    holds_a_projector: Final[bool]
+    """It is called the GGUF file of a multi-modal projector."""
+    quant_rank: Final[int]
+    """How much its quantisation is wanted: the lower, the more."""
+    quant_label: Final[str]
+    """Its quantisation as people write it, as in `Q4_K_M`; empty where the name does not tell."""
+    shard_base: Final[str | None]
+    """What all files of its split set share; None for a file of its own."""
+    download_patterns: Final[list[str]]
+    """What to download for it: the file or its set, and projectors."""
 
     def __eq__(self, value: object, /) -> bool: ...
 
@@ -476,8 +395,7 @@ def select_gguf(files: Sequence[GgufFile]) -> tuple[GgufFile, int] | None:
     set. None when there are no files.
     """
 
-def config_facts(config: str, model_id: str) -> str:
-    """What a parsed `config.json`, given as text, says that a card needs, as JSON."""
+def config_facts(config: str, model_id: str) -> str: ...
 
 def gguf_facts(start: builtins.bytes) -> GgufFacts:
     """What the start of a GGUF file says that a card needs.
@@ -517,17 +435,12 @@ class Tokenizer:
         Raises `InvalidArgumentError` for ids that are no unsigned 32-bit numbers.
         """
 
-    @property
-    def bos(self) -> int | None:
-        """The beginning-of-sequence token, if the model has one."""
-
-    @property
-    def eos_ids(self) -> list[int]:
-        """The tokens that end a generation."""
-
-    @property
-    def vocab_size(self) -> int:
-        """One past the highest token id."""
+    bos: Final[int | None]
+    """The beginning-of-sequence token, if the model has one."""
+    eos_ids: Final[list[int]]
+    """The tokens that end a generation."""
+    vocab_size: Final[int]
+    """One past the highest token id."""
 
 @final
 class Model:
@@ -557,50 +470,37 @@ class Model:
     ) -> Model:
         """Loads the checkpoint at `path`: a GGUF file or a Hugging Face folder of safetensors.
 
-        `stages` splits the layers evenly on one `engine`: "cpu" (the default), "wgpu" (the best
-        GPU), an engine of `devices()`, "candle-cpu", "candle-cuda" or "candle-metal". `placement` instead gives
-        engines their numbers of layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`, or is what
-        `skulk.plan` made of it; `node` is the name that such a placement has for this machine.
-        `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where an engine would copy them to
-        its device. Of feed-forward weights that are used where they are stored, `ffn_budget` keeps at most so many
-        bytes in memory at a time, with the same results; `ffn_top_features` computes only so many features of each
-        dense block, which changes results. `device_memory` is how many bytes "wgpu" may reserve there. `threads` are those of computing on the CPU (all by default);
-        `context` is how many tokens a session can hold; `prefill_chunk` how many prompt tokens pass
-        through the layers together; `kv` keeps keys and values as "f16" or "f32"; `precision`
-        "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
-        them to BF16 where weights are of that type, for faster prompts; `memory` leaves weights
-        "mapped", reads them ("resident"), or does what free memory suggests ("auto"); `screen_head` keeps a
-        compact copy of the head, so that most of it need not be read, with the same results.
-        `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within
-        one layer.
+        `stages` splits the layers evenly on one `engine`: "cpu" (the default), "wgpu" (the best GPU), an engine of
+        `devices()`, "candle-cpu", "candle-cuda" or "candle-metal". `placement` instead gives engines their numbers of
+        layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`, or is what `skulk.plan` made of it; `node` is the name
+        that such a placement has for this machine. `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where
+        an engine would copy them to its device. Of feed-forward weights that are used where they are stored,
+        `ffn_budget` keeps at most so many bytes in memory at a time, with the same results; `ffn_top_features` computes
+        only so many features of each dense block, which changes results. `device_memory` is how many bytes "wgpu" may
+        reserve there. `threads` are those of computing on the CPU (all by default); `context` is how many tokens a
+        session can hold: by default what a placement was planned for, else 4096 or less where the model has less;
+        `prefill_chunk` how many prompt tokens pass through the layers together; `kv` keeps keys and values as "f16" or
+        "f32"; `precision` "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
+        them to BF16 where weights are of that type, for faster prompts; `memory` leaves weights "mapped", reads them
+        ("resident"), or does what free memory suggests ("auto"); `screen_head` keeps a compact copy of the head, so
+        that most of it need not be read, with the same results. `progress` is called with the layers loaded so far and
+        their total. `cancel` and Ctrl-C end loading within one layer.
 
-        Raises a subclass of `Error` for whatever is wrong with the path, the checkpoint or an
-        argument.
+        Raises a subclass of `Error` for whatever is wrong with the path, the checkpoint or an argument.
         """
 
-    @property
-    def placement(self) -> str:
-        """Which engine runs which layers, in words."""
-
-    @property
-    def stages(self) -> list[Stage]:
-        """What each stage holds, in the order a token passes them."""
-
-    @property
-    def arch(self) -> Arch:
-        """Facts about the architecture."""
-
-    @property
-    def context(self) -> int:
-        """Positions a session can hold, in tokens."""
-
-    @property
-    def load_seconds(self) -> float:
-        """How long loading took, in seconds."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer."""
+    placement: Final[str]
+    """Which engine runs which layers, in words."""
+    stages: Final[list[Stage]]
+    """What each stage holds, in the order a token passes them."""
+    arch: Final[Arch]
+    """Facts about the architecture."""
+    context: Final[int]
+    """Positions a session can hold, in tokens."""
+    load_seconds: Final[float]
+    """How long loading took, in seconds."""
+    tokenizer: Final[Tokenizer]
+    """The model's tokenizer."""
 
     @property
     def ffn_memory(self) -> FfnMemory | None:
@@ -745,9 +645,8 @@ class Generation:
     def close(self) -> None:
         """Cancels what is still running and waits until it has ended; the session is free then."""
 
-    @property
-    def prompt_ids(self) -> list[int]:
-        """The prompt's tokens, special ones included."""
+    prompt_ids: Final[list[int]]
+    """The prompt's tokens, special ones included."""
 
 def extract(
     source: str | PathLike[str],
@@ -762,9 +661,9 @@ def extract(
     name: str | None = None,
     threads: int | None = None,
     restart: bool = False,
-    progress: Callable[[VindexProgress], object] | None = None,
+    progress: Callable[[vindex.VindexProgress], object] | None = None,
     cancel: CancelToken | None = None,
-) -> ExtractReport:
+) -> vindex.ExtractReport:
     """Writes the model of a checkpoint as a vindex folder, which LARQL reads too.
 
     `source` is whatever `Model.load` takes; `target` must not exist or be empty. `level` is how much of the model:
@@ -787,9 +686,9 @@ def verify_vindex(
     hashes: bool = True,
     values: bool = False,
     threads: int | None = None,
-    progress: Callable[[VindexProgress], object] | None = None,
+    progress: Callable[[vindex.VindexProgress], object] | None = None,
     cancel: CancelToken | None = None,
-) -> VerifyReport:
+) -> vindex.VerifyReport:
     """Verifies a vindex folder, which need not be one that opens: what keeps it from that is a problem of the report.
 
     Sizes, structure and, with `hashes`, all hashes that the folder has; `values` looks for numbers that are infinite or
@@ -805,12 +704,10 @@ class Vindex:
 
     def __new__(cls, path: str | PathLike[str], threads: int | None) -> Vindex: ...
     def path(self) -> Path: ...
-    def index(self) -> str:
-        """`index.json`, with what it leaves out."""
-
+    def index(self) -> str: ...
     def lacks(self) -> list[str]: ...
-    def parts(self) -> list[PartInfo]: ...
-    def tensors(self) -> list[TensorInfo]: ...
+    def parts(self) -> list[vindex.PartInfo]: ...
+    def tensors(self) -> list[vindex.TensorInfo]: ...
     def region(self, name: str) -> Region: ...
     def gates(self, layer: int) -> Region: ...
     def slice(
@@ -822,27 +719,25 @@ class Vindex:
         experts: Sequence[tuple[int, int]] | None,
         copy: str,
         threads: int | None,
-        progress: Callable[[VindexProgress], object] | None,
+        progress: Callable[[vindex.VindexProgress], object] | None,
         cancel: CancelToken | None,
-    ) -> SliceReport: ...
+    ) -> vindex.SliceReport: ...
     def tokenizer(self) -> Tokenizer: ...
     def layers(self) -> list[int]: ...
-    def bands(self) -> VindexBands: ...
-    def embed(self, tokens: Sequence[int]) -> bytes:
-        """The embeddings of some tokens, behind each other."""
-
+    def bands(self) -> vindex.VindexBands: ...
+    def embed(self, tokens: Sequence[int]) -> bytes: ...
     def nearest(
         self, query: Sequence[float], k: int, layers: Sequence[int] | None, cancel: CancelToken | None
-    ) -> list[FeatureHit]: ...
+    ) -> list[vindex.FeatureHit]: ...
     def scores(self, layer: int, query: Sequence[float]) -> bytes: ...
     def walk(
         self, prompt: str, top: int, layers: Sequence[int] | None, cancel: CancelToken | None
-    ) -> list[WalkHit]: ...
+    ) -> list[vindex.WalkHit]: ...
     def describe(
         self, entity: str, band: str, limit: int, min_score: float, cancel: CancelToken | None
-    ) -> Description: ...
-    def feature(self, layer: int, feature: int) -> Feature | None: ...
-    def features(self, layer: int, cancel: CancelToken | None) -> list[Feature]: ...
+    ) -> vindex.Description: ...
+    def feature(self, layer: int, feature: int) -> vindex.Feature | None: ...
+    def features(self, layer: int, cancel: CancelToken | None) -> list[vindex.Feature]: ...
     def select(
         self,
         entity: str | None,
@@ -853,20 +748,18 @@ class Vindex:
         ascending: bool,
         limit: int,
         cancel: CancelToken | None,
-    ) -> Selection: ...
-    def relations(self, limit: int, min_score: float, cancel: CancelToken | None) -> Relations: ...
+    ) -> vindex.Selection: ...
+    def relations(self, limit: int, min_score: float, cancel: CancelToken | None) -> vindex.Relations: ...
 
 @final
 class Region:
     """One tensor's place and numbers, for `skulk.VindexReader`."""
 
     @property
-    def __array_interface__(self) -> dict[str, Any]:
-        """NumPy's view of the stored numbers, which keeps this alive; for types that NumPy has, too."""
+    def __array_interface__(self) -> dict[str, Any]: ...
     def dtype(self) -> str: ...
     def shape(self) -> tuple[int, ...]: ...
-    def rows(self, start: int, stop: int) -> bytes:
-        """Some rows as little-endian f32, behind each other."""
+    def rows(self, start: int, stop: int) -> bytes: ...
 
 class Error(Exception):
     """Base class of everything skulk raises on its own account."""

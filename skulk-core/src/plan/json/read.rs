@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::wire::{Assignments, Card, Direct, Given, Jaccl, LARGEST, Name, Ring, Shard, Whole, tagged};
+use super::wire::{Assignments, Card, Direct, Given, Jaccl, LARGEST, Ring, Shard, tagged};
 use super::{DIRECT, JACCL, RING};
 use crate::card::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
@@ -83,10 +83,9 @@ impl Within {
     }
 
     /// The model's name stands beside its card, too.
-    fn check_model_id(&self, field: &str, id: &Given<Name>, card: Option<&ModelCard>) -> Result<()> {
-        let found = id.0.as_ref().map(|name| name.0.as_str());
+    fn check_model_id(&self, field: &str, id: &Given<String>, card: Option<&ModelCard>) -> Result<()> {
         let expected = card.map(|card| card.model_id.as_str());
-        if found == expected {
+        if id.0.as_deref() == expected {
             return Ok(());
         }
         Err(self.wrong(field, format!("expected {expected:?}, as in the card, found another name")))
@@ -97,29 +96,29 @@ const ASSIGNED: &str = "shardAssignments";
 
 fn ring(read: Ring, within: &Within) -> Result<Placement> {
     let assigned = Assigned::read(read.shard_assignments, within)?;
-    let ranks = assigned.ranks.len();
+    let ranks = assigned.placement.stages.len();
     if let Some((_, hosts)) = read.hosts_by_node.iter().find(|(_, hosts)| hosts.len() != ranks) {
         let message = format!("expected a host for each of {ranks} ranks, found {}", hosts.len());
         return Err(within.wrong("hostsByNode", message));
     }
-    within.check_nodes("hostsByNode", &assigned.ranks, read.hosts_by_node.keys())?;
+    within.check_nodes("hostsByNode", &assigned.placement.stages, read.hosts_by_node.keys())?;
     let (hosts_by_node, ephemeral_port) = (read.hosts_by_node, read.ephemeral_port);
     let instance = Instance::MlxRing { hosts_by_node, ephemeral_port };
-    Ok(assigned.placement(read.instance_id, read.context_token_limit, instance))
+    Ok(assigned.named(read.instance_id, read.context_token_limit, instance))
 }
 
 fn jaccl(read: Jaccl, within: &Within) -> Result<Placement> {
     let assigned = Assigned::read(read.shard_assignments, within)?;
-    let ranks = assigned.ranks.len();
+    let ranks = assigned.placement.stages.len();
     let lengths = read.jaccl_devices.iter().map(Vec::len).chain([read.jaccl_devices.len()]);
     if let Some(found) = lengths.into_iter().find(|length| *length != ranks) {
         let message = format!("expected an entry for each of {ranks} ranks, found {found}");
         return Err(within.wrong("jacclDevices", message));
     }
-    within.check_nodes("jacclCoordinators", &assigned.ranks, read.jaccl_coordinators.keys())?;
+    within.check_nodes("jacclCoordinators", &assigned.placement.stages, read.jaccl_coordinators.keys())?;
     let (jaccl_devices, jaccl_coordinators) = (read.jaccl_devices, read.jaccl_coordinators);
     let instance = Instance::MlxJaccl { jaccl_devices, jaccl_coordinators };
-    Ok(assigned.placement(read.instance_id, read.context_token_limit, instance))
+    Ok(assigned.named(read.instance_id, read.context_token_limit, instance))
 }
 
 fn direct(read: Direct, within: &Within) -> Result<Placement> {
@@ -127,29 +126,27 @@ fn direct(read: Direct, within: &Within) -> Result<Placement> {
     within.check_model_id("modelId", &read.model_id, card.as_deref())?;
     let stages = read.stages.into_iter().map(|stage| (String::new(), stage.node, stage.shard));
     let mut assigned = Assigned::new(stages.collect(), card, "stages", within)?;
-    if read.n_layers.0 != assigned.n_layers {
-        let (expected, found) = (assigned.n_layers, read.n_layers.0);
+    // Its ranks have no names of their own.
+    assigned.runners.clear();
+    let placement = &mut assigned.placement;
+    if read.n_layers != placement.n_layers {
+        let (expected, found) = (placement.n_layers, read.n_layers);
         let message = format!("expected {expected} layers, as the shards have, found {found}");
         return Err(within.wrong("nLayers", message));
     }
-    assigned.experts = read.experts.into_iter().map(ExpertShard::from).collect();
-    coverage::check_experts(&assigned.experts, assigned.n_layers)
+    placement.experts = read.experts.into_iter().map(ExpertShard::from).collect();
+    coverage::check_experts(&placement.experts, placement.n_layers)
         .map_err(|e| within.wrong("experts", e.message().to_owned()))?;
-    assigned.budgets = read.budgets.into_iter().map(Budget::from).collect();
-    assigned.context_tokens = read.context_tokens.map(|tokens| tokens.0).filter(|tokens| *tokens > 0);
+    placement.budgets = read.budgets.into_iter().map(Budget::from).collect();
+    placement.context_tokens = read.context_tokens.filter(|tokens| *tokens > 0);
     let instance = Instance::Direct { coordinator: read.coordinator };
-    Ok(assigned.placement(read.instance_id, read.context_token_limit, instance))
+    Ok(assigned.named(read.instance_id, read.context_token_limit, instance))
 }
 
-/// What all instances give: ranks in order; and what only this library's own has.
+/// What all instances give: a placement with its ranks in order, and the names of their runners.
 struct Assigned {
-    ranks: Vec<Stage>,
+    placement: Placement,
     runners: Vec<String>,
-    n_layers: usize,
-    card: Option<Arc<ModelCard>>,
-    experts: Vec<ExpertShard>,
-    budgets: Vec<Budget>,
-    context_tokens: Option<u64>,
 }
 
 impl Assigned {
@@ -158,7 +155,7 @@ impl Assigned {
         let shards = format!("{ASSIGNED}.runnerToShard");
         let mut node_of = HashMap::new();
         for (node, runner) in read.node_to_runner {
-            if node_of.insert(runner.0, node).is_some() {
+            if node_of.insert(runner, node).is_some() {
                 let message = "expected a runner for each node, found one twice".to_owned();
                 return Err(within.wrong(&format!("{ASSIGNED}.nodeToRunner"), message));
             }
@@ -200,60 +197,41 @@ impl Assigned {
             return wrong(format!("expected 1 to {LARGEST} shards, found {world}"));
         }
         let mut by_rank: BTreeMap<usize, (String, Stage)> = BTreeMap::new();
-        let n_layers = shards.first().map_or(0, |(.., shard)| shard.fields().n_layers.0);
+        let n_layers = shards.first().map_or(0, |(.., shard)| shard.fields().rank.n_layers);
         for (runner, node, shard) in shards {
-            let fields = shard.fields();
-            let rank = fields.device_rank.0;
-            if fields.world_size.0 != world {
-                let found = fields.world_size.0;
+            let fields = &shard.fields().rank;
+            let rank = fields.device_rank;
+            if fields.world_size != world {
+                let found = fields.world_size;
                 return wrong(format!("expected worldSize {world}, the number of shards, found {found}"));
             }
-            if fields.n_layers.0 != n_layers {
-                let found = fields.n_layers.0;
+            if fields.n_layers != n_layers {
+                let found = fields.n_layers;
                 return wrong(format!("expected nLayers {n_layers}, as in the first shard, found {found}"));
             }
-            let backend = fields.resolved_backend.as_ref().map(|name| name.0.clone());
-            let stage = Stage { node, backend, layers: fields.layers(), part: shard.part() };
+            let (backend, layers) = (fields.resolved_backend.clone(), fields.layers());
+            let stage = Stage { node, backend, layers, part: shard.part() };
             if rank >= world || by_rank.insert(rank, (runner, stage)).is_some() {
                 return wrong(format!("expected each deviceRank from 0 to {} once, found {rank}", world - 1));
             }
         }
-        let (runners, ranks): (Vec<_>, Vec<_>) = by_rank.into_values().unzip();
-        coverage::check_stages(&ranks, n_layers).map_err(|e| within.wrong(field, e.message().to_owned()))?;
-        Ok(Self {
-            ranks,
-            runners,
-            n_layers,
-            card,
-            experts: Vec::new(),
-            budgets: Vec::new(),
-            context_tokens: None,
-        })
+        let (runners, stages): (Vec<_>, Vec<_>) = by_rank.into_values().unzip();
+        let placement = Placement::new(stages, n_layers);
+        let placement = placement.map_err(|e| within.wrong(field, e.message().to_owned()))?;
+        Ok(Self { placement: Placement { card, ..placement }, runners })
     }
 
-    fn placement(self, id: Name, given: Option<Whole>, instance: Instance) -> Placement {
-        let trained = self.card.as_ref().and_then(|card| u64::try_from(card.context_length).ok());
-        let runners = match instance {
-            Instance::Direct { .. } => Vec::new(),
-            _ => self.runners,
-        };
-        let mut placement = Placement {
-            n_layers: self.n_layers,
-            stages: self.ranks,
-            experts: self.experts,
-            budgets: self.budgets,
-            context_tokens: self.context_tokens,
-            context_limit: given.map(|limit| limit.0).or(trained).filter(|tokens| *tokens > 0),
-            card: self.card,
-            instance,
-            report: None,
-            ids: None,
-        };
+    /// The placement with its name, and the limit that was given.
+    fn named(self, id: String, given: Option<u64>, instance: Instance) -> Placement {
+        let Self { mut placement, runners } = self;
+        placement.instance = instance;
+        let trained = placement.card.as_ref().and_then(|card| u64::try_from(card.context_length).ok());
+        placement.context_limit = given.or(trained).filter(|tokens| *tokens > 0);
         // Names that would follow anyway are not kept, so that what was planned here comes back as it was.
         let mut named = runners.iter().enumerate();
-        let follows = id.0 == placement.instance_id()
-            && named.all(|(rank, runner)| *runner == placement.runner_id(rank));
-        placement.ids = (!follows).then_some(Ids { instance: id.0, runners });
+        let follows =
+            id == placement.instance_id() && named.all(|(rank, runner)| *runner == placement.runner_id(rank));
+        placement.ids = (!follows).then_some(Ids { instance: id, runners });
         placement
     }
 }

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::wire::{
-    Assignments, BudgetOf, Card, CfgRanks, Direct, Experts, Given, Index, Jaccl, Name, No, PlacedShard, Ring,
-    Shard, ShardFields, Whole,
+    Assignments, BudgetOf, Card, CfgRank, Direct, Experts, Given, Jaccl, PlacedShard, Rank, Ring, Shard,
+    ShardFields,
 };
 use crate::plan::instance::Instance;
 use crate::plan::placement::Placement;
@@ -22,8 +22,8 @@ enum Tagged {
 }
 
 pub(super) fn instance(placement: &Placement) -> String {
-    let instance_id = Name(placement.instance_id());
-    let context_token_limit = placement.context_limit().map(Whole);
+    let instance_id = placement.instance_id();
+    let context_token_limit = placement.context_limit();
     text(&match placement.instance().clone() {
         Instance::Direct { coordinator } => {
             let stages = placement.stages().iter().enumerate();
@@ -35,11 +35,11 @@ pub(super) fn instance(placement: &Placement) -> String {
                 instance_id,
                 model_id: model_id(placement),
                 model_card: card(placement),
-                n_layers: Index(placement.n_layers()),
+                n_layers: placement.n_layers(),
                 coordinator,
                 stages: stages.collect(),
                 experts: placement.experts().iter().map(Experts::from).collect(),
-                context_tokens: placement.context_tokens().map(Whole),
+                context_tokens: placement.context_tokens(),
                 context_token_limit,
                 budgets: placement.budgets().iter().map(BudgetOf::from).collect(),
             })
@@ -77,9 +77,7 @@ fn assignments(placement: &Placement) -> Assignments {
                 (runner.clone(), shard(placement, rank, stage, Some(Given(card.clone()))))
             })
             .collect(),
-        node_to_runner: ranks()
-            .map(|((_, stage), runner)| (stage.node.clone(), Name(runner.clone())))
-            .collect(),
+        node_to_runner: ranks().map(|((_, stage), runner)| (stage.node.clone(), runner.clone())).collect(),
     }
 }
 
@@ -90,35 +88,29 @@ pub(super) fn shard<const WITH_CARD: bool>(
     stage: &Stage,
     model_card: Option<Given<Card>>,
 ) -> Shard<WITH_CARD> {
-    let mut fields = ShardFields {
-        model_card,
-        device_rank: Index(rank),
-        world_size: Index(placement.stages().len()),
-        resolved_backend: stage.backend.clone().map(Name),
-        immediate_exception: Some(No),
+    let rank = Rank {
+        device_rank: rank,
+        world_size: placement.stages().len(),
+        resolved_backend: stage.backend.clone(),
+        immediate_exception: Some(false),
         should_timeout: None,
-        start_layer: Index(stage.layers.start),
-        end_layer: Index(stage.layers.end),
-        n_layers: Index(placement.n_layers()),
-        cfg: None,
+        start_layer: stage.layers.start,
+        end_layer: stage.layers.end,
+        n_layers: placement.n_layers(),
     };
     match stage.part {
-        Part::Whole => Shard::Pipeline(fields),
-        Part::Tensor => Shard::Tensor(fields),
+        Part::Whole => Shard::Pipeline(ShardFields { model_card, rank, cfg: None }),
+        Part::Tensor => Shard::Tensor(ShardFields { model_card, rank, cfg: None }),
         Part::Cfg { cfg_rank, cfg_world_size, pipeline_rank, pipeline_world_size } => {
-            fields.cfg = Some(CfgRanks {
-                cfg_rank: Index(cfg_rank),
-                cfg_world_size: Index(cfg_world_size),
-                pipeline_rank: Index(pipeline_rank),
-                pipeline_world_size: Index(pipeline_world_size),
-            });
-            Shard::Cfg(fields)
+            let cfg_world_size = Some(cfg_world_size);
+            let cfg = Some(CfgRank { cfg_rank, cfg_world_size, pipeline_rank, pipeline_world_size });
+            Shard::Cfg(ShardFields { model_card, rank, cfg })
         }
     }
 }
 
-fn model_id(placement: &Placement) -> Given<Name> {
-    Given(placement.card().map(|card| Name(card.model_id.clone())))
+fn model_id(placement: &Placement) -> Given<String> {
+    Given(placement.card().map(|card| card.model_id.clone()))
 }
 
 pub(super) fn card(placement: &Placement) -> Given<Card> {

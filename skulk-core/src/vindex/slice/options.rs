@@ -36,15 +36,16 @@ pub struct SliceOptions {
     pub cancel: CancelToken,
 }
 
-/// How files that a slice takes whole come into it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum SliceCopy {
-    /// As links, else copy-on-write, else as copies. A linked file is the same in both folders, changes included.
-    #[default]
-    Auto,
-    /// As files of their own, copy-on-write where the file system can.
-    Copy,
+closed_set! {
+    /// How files that a slice takes whole come into it.
+    #[derive(Default)]
+    pub enum SliceCopy {
+        /// As links, else copy-on-write, else as copies. A linked file is the same in both folders, changes included.
+        #[default]
+        Auto = "auto",
+        /// As files of their own, copy-on-write where the file system can.
+        Copy = "copy",
+    }
 }
 
 impl Default for SliceOptions {

@@ -7,6 +7,7 @@
 //! lanes, and every output is one chain of fused multiply-adds in the order of elements or
 //! positions: the same in every tile, whatever else is in it. Positions that a row does not see are
 //! not in its chains.
+#![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
 use super::dense::Float;
 use super::rows::{cap, exp};
@@ -79,38 +80,25 @@ pub(super) struct Functions {
 
 /// Compiles the functions for an instruction set.
 macro_rules! instantiate {
-    ($s:ty $(, #[$feature:meta])?) => {
+    ($s:ty, #[$feature:meta]) => {
         const ATTENTION: attention::Functions = {
             use attention::{PARTITION, Pack, Softmax, Tile};
 
-            $(#[$feature])?
+            #[$feature]
             unsafe fn tile<W: dense::Float, const N: usize, const P: usize>(tile: &Tile) {
                 attention::tile::<$s, W, N, P>(tile);
             }
-            $(#[$feature])?
+            #[$feature]
             unsafe fn pack<W: dense::Float>(pack: &Pack) {
                 attention::pack::<$s, W>(pack);
             }
-            $(#[$feature])?
-            unsafe fn softmax(
-                scores: &mut [f32; PARTITION],
-                seen: Range<usize>,
-                scale: f32,
-                softcap: Option<f32>,
-            ) -> Softmax {
-                attention::softmax::<$s>(scores, seen, scale, softcap)
-            }
-            $(#[$feature])?
-            unsafe fn merge(row: (&mut Softmax, &mut [f32]), part: (Softmax, &[f32])) {
-                attention::merge::<$s>(row, part);
-            }
-            $(#[$feature])?
-            unsafe fn mean(row: Softmax, sink: Option<f32>, values: &mut [f32]) {
-                attention::mean::<$s>(row, sink, values);
-            }
-            $(#[$feature])?
-            unsafe fn halve(x: &[f32], bits: &mut [u16]) {
-                attention::halve::<$s>(x, bits);
+            operations! {
+                $feature:
+                softmax(x: &mut [f32; PARTITION], seen: Range<usize>, scale: f32, cap: Option<f32>) -> Softmax =
+                    attention::softmax::<$s>(x, seen, scale, cap);
+                merge(row: (&mut Softmax, &mut [f32]), part: (Softmax, &[f32])) = attention::merge::<$s>(row, part);
+                mean(row: Softmax, sink: Option<f32>, values: &mut [f32]) = attention::mean::<$s>(row, sink, values);
+                halve(x: &[f32], bits: &mut [u16]) = attention::halve::<$s>(x, bits);
             }
 
             const fn tiles<W: dense::Float>() -> [[unsafe fn(&Tile); 3]; attention::MOST] {
@@ -148,7 +136,6 @@ pub(super) const fn registers<S: Simd>() -> usize {
 /// The tile's addresses are valid for `N` rows and `P` vectors, and the machine has `S`'s
 /// instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn tile<S: Simd, W: Float, const N: usize, const P: usize>(tile: &Tile) {
     let mut sums = [[S::zero(); P]; N];
     for (sums, c) in sums.iter_mut().zip(tile.c) {
@@ -182,7 +169,6 @@ pub(super) unsafe fn tile<S: Simd, W: Float, const N: usize, const P: usize>(til
 /// # Safety
 /// The addresses are valid, and the machine has `S`'s instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn pack<S: Simd, W: Float>(pack: &Pack) {
     for row in 0..pack.rows {
         let (from, to) = (pack.from.add(row * pack.stride), pack.to.add(row * WIDTH));
@@ -197,7 +183,6 @@ pub(super) unsafe fn pack<S: Simd, W: Float>(pack: &Pack) {
 /// # Safety
 /// The machine has `S`'s instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn softmax<S: Simd>(
     scores: &mut [f32; PARTITION],
     seen: Range,
@@ -244,7 +229,6 @@ pub(super) unsafe fn softmax<S: Simd>(
 /// # Safety
 /// The machine has `S`'s instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn merge<S: Simd>(
     (row, values): (&mut Softmax, &mut [f32]),
     (part, part_values): (Softmax, &[f32]),
@@ -275,7 +259,6 @@ pub(super) unsafe fn merge<S: Simd>(
 /// # Safety
 /// The machine has `S`'s instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn mean<S: Simd>(row: Softmax, sink: Option<f32>, values: &mut [f32]) {
     let mut sum = S::splat(row.sum);
     if let Some(sink) = sink {
@@ -298,7 +281,6 @@ pub(super) unsafe fn mean<S: Simd>(row: Softmax, sink: Option<f32>, values: &mut
 /// # Safety
 /// The machine has `S`'s instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn halve<S: Simd>(x: &[f32], bits: &mut [u16]) {
     let mut rest = [0; LANES];
     for (x, bits) in x.chunks(LANES).zip(bits.chunks_mut(LANES)) {

@@ -1,8 +1,9 @@
 //! What are the vector operations in AVX2? Two registers each.
+#![allow(unsafe_op_in_unsafe_fn, reason = "`Simd` states the contract of all these functions")]
 
 use std::arch::x86_64::*;
 
-use super::simd::{LANES, Rows, Simd};
+use super::simd::{LANES, Rows, Simd, operations};
 
 /// AVX2, FMA and F16C. `VNNI`: AVX-VNNI too.
 #[derive(Clone, Copy)]
@@ -38,7 +39,6 @@ macro_rules! both {
 // caller's instructions.
 
 /// Which of 16 lanes are among the first `n`.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn first(n: usize) -> I {
     let from = MASKS.as_ptr().add(LANES - n.min(LANES));
@@ -46,14 +46,12 @@ unsafe fn first(n: usize) -> I {
 }
 
 /// Eight numbers.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn eight_bf16(p: *const u16) -> __m256 {
     _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()))))
 }
 
 /// Sums of eight vectors.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn eight_sums(x: &[F]) -> __m256 {
     // 16 lanes of two vectors to four of each: lanes i and i + 8, then i + 4.
@@ -78,7 +76,6 @@ unsafe fn eight_sums(x: &[F]) -> __m256 {
 }
 
 /// 16 bytes from `offset` of eight rows, from row `FIRST` on, as columns.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn eight_columns<const FIRST: usize>(rows: &Rows, offset: usize) -> [__m256i; 4] {
     macro_rules! two {
@@ -100,7 +97,6 @@ unsafe fn eight_columns<const FIRST: usize>(rows: &Rows, offset: usize) -> [__m2
     ]
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type F = F;
     type I = I;
@@ -110,30 +106,42 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     /// need it.
     const ROWS: usize = if VNNI { 6 } else { 4 };
 
-    #[inline(always)]
-    unsafe fn zero() -> F {
-        [_mm256_setzero_ps(); 2]
+    operations! {
+        inline(always):
+        zero() -> F = [_mm256_setzero_ps(); 2];
+        splat(x: f32) -> F = [_mm256_set1_ps(x); 2];
+        load(p: *const f32) -> F = [_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8))];
+        load_f16(p: *const u16) -> F =
+            [_mm256_cvtph_ps(_mm_loadu_si128(p.cast())), _mm256_cvtph_ps(_mm_loadu_si128(p.add(8).cast()))];
+        load_bf16(p: *const u16) -> F = [eight_bf16(p), eight_bf16(p.add(8))];
+        add(a: F, b: F) -> F = both!(_mm256_add_ps, a, b);
+        sub(a: F, b: F) -> F = both!(_mm256_sub_ps, a, b);
+        mul(a: F, b: F) -> F = both!(_mm256_mul_ps, a, b);
+        div(a: F, b: F) -> F = both!(_mm256_div_ps, a, b);
+        fma(a: F, b: F, c: F) -> F = [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])];
+        max(a: F, b: F) -> F = both!(_mm256_max_ps, a, b);
+        min(a: F, b: F) -> F = both!(_mm256_min_ps, a, b);
+        round(a: F) -> I = both!(_mm256_cvtps_epi32, a);
+        exp2i(n: I) -> F = Self::as_f32(Self::ishl(Self::iadd(n, Self::isplat(127)), 23));
+        sums(x: &[F; LANES]) -> F = [eight_sums(&x[..8]), eight_sums(&x[8..])];
+        prefetch(p: *const u8) = _mm_prefetch::<_MM_HINT_T1>(p.cast());
+
+        isplat(x: i32) -> I = [_mm256_set1_epi32(x); 2];
+        iload(p: *const i32) -> I = [_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(8).cast())];
+        iadd(a: I, b: I) -> I = both!(_mm256_add_epi32, a, b);
+        imul(a: I, b: I) -> I = both!(_mm256_mullo_epi32, a, b);
+        iand(a: I, b: I) -> I = both!(_mm256_and_si256, a, b);
+        ior(a: I, b: I) -> I = both!(_mm256_or_si256, a, b);
+        to_f32(a: I) -> F = both!(_mm256_cvtepi32_ps, a);
+        as_f32(a: I) -> F = both!(_mm256_castsi256_ps, a);
+        bytes_sub(a: I, n: u8) -> I = both!(_mm256_sub_epi8, a, [_mm256_set1_epi8(n as i8); 2]);
+        ixor(a: I, b: I) -> I = both!(_mm256_xor_si256, a, b);
     }
-    #[inline(always)]
-    unsafe fn splat(x: f32) -> F {
-        [_mm256_set1_ps(x); 2]
-    }
-    #[inline(always)]
-    unsafe fn load(p: *const f32) -> F {
-        [_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8))]
-    }
+
     #[inline(always)]
     unsafe fn load_part(p: *const f32, n: usize) -> F {
         let mask = first(n);
         [_mm256_maskload_ps(p, mask[0]), _mm256_maskload_ps(p.wrapping_add(8), mask[1])]
-    }
-    #[inline(always)]
-    unsafe fn load_f16(p: *const u16) -> F {
-        [_mm256_cvtph_ps(_mm_loadu_si128(p.cast())), _mm256_cvtph_ps(_mm_loadu_si128(p.add(8).cast()))]
-    }
-    #[inline(always)]
-    unsafe fn load_bf16(p: *const u16) -> F {
-        [eight_bf16(p), eight_bf16(p.add(8))]
     }
     #[inline(always)]
     unsafe fn store(p: *mut f32, x: F) {
@@ -152,45 +160,9 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         _mm_storeu_si128(p.add(8).cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x[1]));
     }
     #[inline(always)]
-    unsafe fn add(a: F, b: F) -> F {
-        both!(_mm256_add_ps, a, b)
-    }
-    #[inline(always)]
-    unsafe fn sub(a: F, b: F) -> F {
-        both!(_mm256_sub_ps, a, b)
-    }
-    #[inline(always)]
-    unsafe fn mul(a: F, b: F) -> F {
-        both!(_mm256_mul_ps, a, b)
-    }
-    #[inline(always)]
-    unsafe fn div(a: F, b: F) -> F {
-        both!(_mm256_div_ps, a, b)
-    }
-    #[inline(always)]
-    unsafe fn fma(a: F, b: F, c: F) -> F {
-        [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])]
-    }
-    #[inline(always)]
-    unsafe fn max(a: F, b: F) -> F {
-        both!(_mm256_max_ps, a, b)
-    }
-    #[inline(always)]
-    unsafe fn min(a: F, b: F) -> F {
-        both!(_mm256_min_ps, a, b)
-    }
-    #[inline(always)]
     unsafe fn abs(a: F) -> F {
         let sign = _mm256_set1_ps(-0.0);
         [_mm256_andnot_ps(sign, a[0]), _mm256_andnot_ps(sign, a[1])]
-    }
-    #[inline(always)]
-    unsafe fn round(a: F) -> I {
-        both!(_mm256_cvtps_epi32, a)
-    }
-    #[inline(always)]
-    unsafe fn exp2i(n: I) -> F {
-        Self::as_f32(Self::ishl(Self::iadd(n, Self::isplat(127)), 23))
     }
     #[inline(always)]
     unsafe fn sum(x: F) -> f32 {
@@ -212,23 +184,11 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         f32::from_bits(_mm_cvtsi128_si32(x) as u32)
     }
     #[inline(always)]
-    unsafe fn sums(x: &[F; LANES]) -> F {
-        [eight_sums(&x[..8]), eight_sums(&x[8..])]
-    }
-    #[inline(always)]
     unsafe fn not_below(a: F, b: F) -> u32 {
         let [a, b] = both!(_mm256_cmp_ps::<_CMP_NLT_UQ>, a, b);
         (_mm256_movemask_ps(a) | _mm256_movemask_ps(b) << 8) as u32
     }
 
-    #[inline(always)]
-    unsafe fn isplat(x: i32) -> I {
-        [_mm256_set1_epi32(x); 2]
-    }
-    #[inline(always)]
-    unsafe fn iload(p: *const i32) -> I {
-        [_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(8).cast())]
-    }
     #[inline(always)]
     unsafe fn istore(p: *mut i32, x: I) {
         _mm256_storeu_si256(p.cast(), x[0]);
@@ -250,22 +210,6 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         ]
     }
     #[inline(always)]
-    unsafe fn iadd(a: I, b: I) -> I {
-        both!(_mm256_add_epi32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn imul(a: I, b: I) -> I {
-        both!(_mm256_mullo_epi32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn iand(a: I, b: I) -> I {
-        both!(_mm256_and_si256, a, b)
-    }
-    #[inline(always)]
-    unsafe fn ior(a: I, b: I) -> I {
-        both!(_mm256_or_si256, a, b)
-    }
-    #[inline(always)]
     unsafe fn ishl(a: I, n: u32) -> I {
         let n = _mm_cvtsi32_si128(n as i32);
         [_mm256_sll_epi32(a[0], n), _mm256_sll_epi32(a[1], n)]
@@ -281,19 +225,11 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         [_mm256_sra_epi32(a[0], n), _mm256_sra_epi32(a[1], n)]
     }
     #[inline(always)]
-    unsafe fn to_f32(a: I) -> F {
-        both!(_mm256_cvtepi32_ps, a)
-    }
-    #[inline(always)]
     unsafe fn half(a: I) -> F {
         // Packing takes the halves of both registers in turns.
         let a = Self::iand(a, Self::isplat(0xffff));
         let a = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(a[0], a[1]));
         [_mm256_cvtph_ps(_mm256_castsi256_si128(a)), _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(a))]
-    }
-    #[inline(always)]
-    unsafe fn as_f32(a: I) -> F {
-        both!(_mm256_castsi256_ps, a)
     }
     #[inline(always)]
     unsafe fn store_i8(p: *mut i8, a: I) {
@@ -308,14 +244,6 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
-    #[inline(always)]
-    unsafe fn bytes_sub(a: I, n: u8) -> I {
-        both!(_mm256_sub_epi8, a, [_mm256_set1_epi8(n as i8); 2])
-    }
-    #[inline(always)]
-    unsafe fn ixor(a: I, b: I) -> I {
-        both!(_mm256_xor_si256, a, b)
-    }
     #[inline(always)]
     unsafe fn columns(rows: &Rows, offset: usize) -> [I; 4] {
         let low = eight_columns::<0>(rows, offset);
@@ -339,9 +267,5 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             let pairs = both!(_mm256_maddubs_epi16, weights, [x; 2]);
             Self::iadd(sum, both!(_mm256_madd_epi16, pairs, Self::isplat(0x0001_0001)))
         }
-    }
-    #[inline(always)]
-    unsafe fn prefetch(p: *const u8) {
-        _mm_prefetch::<_MM_HINT_T1>(p.cast());
     }
 }

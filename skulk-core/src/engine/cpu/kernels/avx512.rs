@@ -1,135 +1,103 @@
 //! What are the vector operations in AVX-512 with VNNI? One register each.
+#![allow(unsafe_op_in_unsafe_fn, reason = "`Simd` states the contract of all these functions")]
 
 use std::arch::x86_64::*;
 
-use super::simd::{LANES, Rows, Simd, two_steps};
+use super::avx2::Avx2;
+use super::simd::{LANES, Rows, Simd, operations, two_steps};
 
 /// AVX-512 F, BW, DQ, VL and VNNI. `BF16`: with products of bfloat16 numbers too.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512<const BF16: bool>;
+
+type F = __m512;
+type I = __m512i;
 
 #[inline(always)]
 fn mask(n: usize) -> __mmask16 {
     ((1u32 << n) - 1) as __mmask16
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
-unsafe fn two_rows(a: __m256i, b: __m256i) -> __m512i {
+unsafe fn joined([a, b]: [__m256i; 2]) -> I {
     _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b)
 }
 
 /// The bits as bfloat16 numbers.
 #[inline(always)]
-fn pairs(x: __m512i) -> __m512bh {
+fn pairs(x: I) -> __m512bh {
     // SAFETY: both are 512 bits, any of which are numbers.
-    unsafe { std::mem::transmute::<__m512i, __m512bh>(x) }
+    unsafe { std::mem::transmute::<I, __m512bh>(x) }
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 impl<const BF16: bool> Simd for Avx512<BF16> {
-    type F = __m512;
-    type I = __m512i;
+    type F = F;
+    type I = I;
 
     const SIGNED: bool = false;
     const ROWS: usize = 12;
     const WIDENED: bool = !BF16;
     const SUMS: usize = 16;
 
-    #[inline(always)]
-    unsafe fn zero() -> __m512 {
-        _mm512_setzero_ps()
+    operations! {
+        inline(always):
+        zero() -> F = _mm512_setzero_ps();
+        splat(x: f32) -> F = _mm512_set1_ps(x);
+        load(p: *const f32) -> F = _mm512_loadu_ps(p);
+        load_part(p: *const f32, n: usize) -> F = _mm512_maskz_loadu_ps(mask(n), p);
+        load_f16(p: *const u16) -> F = _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()));
+        load_bf16(p: *const u16) -> F =
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))));
+        store(p: *mut f32, x: F) = _mm512_storeu_ps(p, x);
+        store_part(p: *mut f32, n: usize, x: F) = _mm512_mask_storeu_ps(p, mask(n), x);
+        store_f16(p: *mut u16, x: F) =
+            _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x));
+        add(a: F, b: F) -> F = _mm512_add_ps(a, b);
+        sub(a: F, b: F) -> F = _mm512_sub_ps(a, b);
+        mul(a: F, b: F) -> F = _mm512_mul_ps(a, b);
+        div(a: F, b: F) -> F = _mm512_div_ps(a, b);
+        fma(a: F, b: F, c: F) -> F = _mm512_fmadd_ps(a, b, c);
+        max(a: F, b: F) -> F = _mm512_max_ps(a, b);
+        min(a: F, b: F) -> F = _mm512_min_ps(a, b);
+        abs(a: F) -> F = _mm512_abs_ps(a);
+        round(a: F) -> I = _mm512_cvtps_epi32(a);
+        exp2i(n: I) -> F =
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_add_epi32(n, _mm512_set1_epi32(127))));
+        sum(x: F) -> f32 =
+            Avx2::<false>::sum([_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x)]);
+        not_below(a: F, b: F) -> u32 = u32::from(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(a, b));
+        prefetch(p: *const u8) = _mm_prefetch::<_MM_HINT_T1>(p.cast());
+
+        isplat(x: i32) -> I = _mm512_set1_epi32(x);
+        iload(p: *const i32) -> I = _mm512_loadu_si512(p.cast());
+        istore(p: *mut i32, x: I) = _mm512_storeu_si512(p.cast(), x);
+        gather(rows: &Rows, offset: usize) -> I = joined(Avx2::<false>::gather(rows, offset));
+        iadd(a: I, b: I) -> I = _mm512_add_epi32(a, b);
+        imul(a: I, b: I) -> I = _mm512_mullo_epi32(a, b);
+        iand(a: I, b: I) -> I = _mm512_and_si512(a, b);
+        ior(a: I, b: I) -> I = _mm512_or_si512(a, b);
+        ishl(a: I, n: u32) -> I = _mm512_sll_epi32(a, _mm_cvtsi32_si128(n as i32));
+        ishr(a: I, n: u32) -> I = _mm512_srl_epi32(a, _mm_cvtsi32_si128(n as i32));
+        isar(a: I, n: u32) -> I = _mm512_sra_epi32(a, _mm_cvtsi32_si128(n as i32));
+        to_f32(a: I) -> F = _mm512_cvtepi32_ps(a);
+        half(a: I) -> F = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a));
+        as_f32(a: I) -> F = _mm512_castsi512_ps(a);
+        store_i8(p: *mut i8, a: I) = _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(a));
+        bytes_sub(a: I, n: u8) -> I = _mm512_sub_epi8(a, _mm512_set1_epi8(n as i8));
+        ixor(a: I, b: I) -> I = _mm512_xor_si512(a, b);
     }
+
     #[inline(always)]
-    unsafe fn splat(x: f32) -> __m512 {
-        _mm512_set1_ps(x)
-    }
-    #[inline(always)]
-    unsafe fn load(p: *const f32) -> __m512 {
-        _mm512_loadu_ps(p)
-    }
-    #[inline(always)]
-    unsafe fn load_part(p: *const f32, n: usize) -> __m512 {
-        _mm512_maskz_loadu_ps(mask(n), p)
-    }
-    #[inline(always)]
-    unsafe fn load_f16(p: *const u16) -> __m512 {
-        _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()))
-    }
-    #[inline(always)]
-    unsafe fn load_bf16(p: *const u16) -> __m512 {
-        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))))
-    }
-    #[inline(always)]
-    unsafe fn store(p: *mut f32, x: __m512) {
-        _mm512_storeu_ps(p, x);
-    }
-    #[inline(always)]
-    unsafe fn store_part(p: *mut f32, n: usize, x: __m512) {
-        _mm512_mask_storeu_ps(p, mask(n), x);
-    }
-    #[inline(always)]
-    unsafe fn store_f16(p: *mut u16, x: __m512) {
-        _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x));
-    }
-    #[inline(always)]
-    unsafe fn add(a: __m512, b: __m512) -> __m512 {
-        _mm512_add_ps(a, b)
-    }
-    #[inline(always)]
-    unsafe fn sub(a: __m512, b: __m512) -> __m512 {
-        _mm512_sub_ps(a, b)
-    }
-    #[inline(always)]
-    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
-        _mm512_mul_ps(a, b)
-    }
-    #[inline(always)]
-    unsafe fn div(a: __m512, b: __m512) -> __m512 {
-        _mm512_div_ps(a, b)
-    }
-    #[inline(always)]
-    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
-        _mm512_fmadd_ps(a, b, c)
-    }
-    #[inline(always)]
-    unsafe fn max(a: __m512, b: __m512) -> __m512 {
-        _mm512_max_ps(a, b)
-    }
-    #[inline(always)]
-    unsafe fn min(a: __m512, b: __m512) -> __m512 {
-        _mm512_min_ps(a, b)
-    }
-    #[inline(always)]
-    unsafe fn abs(a: __m512) -> __m512 {
-        _mm512_abs_ps(a)
-    }
-    #[inline(always)]
-    unsafe fn round(a: __m512) -> __m512i {
-        _mm512_cvtps_epi32(a)
-    }
-    #[inline(always)]
-    unsafe fn exp2i(n: __m512i) -> __m512 {
-        _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_add_epi32(n, _mm512_set1_epi32(127))))
-    }
-    #[inline(always)]
-    unsafe fn sum(x: __m512) -> f32 {
-        let x = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
-        let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
-        let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
-        _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
-    }
-    #[inline(always)]
-    unsafe fn largest(a: __m512, b: __m512) -> f32 {
+    unsafe fn largest(a: F, b: F) -> f32 {
         // As integers, what is not a number is larger than all numbers.
         let (a, b) = (_mm512_castps_si512(Self::abs(a)), _mm512_castps_si512(Self::abs(b)));
         f32::from_bits(_mm512_reduce_max_epi32(_mm512_max_epi32(a, b)) as u32)
     }
     #[inline(always)]
-    unsafe fn sums(x: &[__m512; LANES]) -> __m512 {
+    unsafe fn sums(x: &[F; LANES]) -> F {
         // 16 lanes of one vector to 8 lanes each of two: v, and v + 8 beside it.
         #[inline(always)]
-        unsafe fn eighths(a: __m512, b: __m512) -> __m512 {
+        unsafe fn eighths(a: F, b: F) -> F {
             _mm512_add_ps(
                 _mm512_shuffle_f32x4::<0b01_00_01_00>(a, b),
                 _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b),
@@ -137,7 +105,7 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
         }
         // 8 lanes each to 4 lanes each: [a0 a1 b0 b1], [c0 c1 d0 d1] to [a b c d].
         #[inline(always)]
-        unsafe fn quarters(a: __m512, b: __m512) -> __m512 {
+        unsafe fn quarters(a: F, b: F) -> F {
             _mm512_add_ps(
                 _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b),
                 _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b),
@@ -145,11 +113,11 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
         }
         // Lanes of 128 bits: i and i + 2 of both, then 0 and 1.
         #[inline(always)]
-        unsafe fn halves(a: __m512, b: __m512) -> __m512 {
+        unsafe fn halves(a: F, b: F) -> F {
             _mm512_add_ps(_mm512_shuffle_ps::<0b01_00_01_00>(a, b), _mm512_shuffle_ps::<0b11_10_11_10>(a, b))
         }
         #[inline(always)]
-        unsafe fn ones(a: __m512, b: __m512) -> __m512 {
+        unsafe fn ones(a: F, b: F) -> F {
             _mm512_add_ps(_mm512_shuffle_ps::<0b10_00_10_00>(a, b), _mm512_shuffle_ps::<0b11_01_11_01>(a, b))
         }
         // Register j of four takes vectors j, j + 4, j + 8, j + 12 into its four 128-bit lanes.
@@ -161,93 +129,9 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
         ];
         ones(halves(a, b), halves(c, d))
     }
-    #[inline(always)]
-    unsafe fn not_below(a: __m512, b: __m512) -> u32 {
-        u32::from(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(a, b))
-    }
 
     #[inline(always)]
-    unsafe fn isplat(x: i32) -> __m512i {
-        _mm512_set1_epi32(x)
-    }
-    #[inline(always)]
-    unsafe fn iload(p: *const i32) -> __m512i {
-        _mm512_loadu_si512(p.cast())
-    }
-    #[inline(always)]
-    unsafe fn istore(p: *mut i32, x: __m512i) {
-        _mm512_storeu_si512(p.cast(), x);
-    }
-    #[inline(always)]
-    unsafe fn gather(rows: &Rows, offset: usize) -> __m512i {
-        macro_rules! four {
-            ($a:literal, $b:literal, $c:literal, $d:literal) => {{
-                let x = _mm_loadu_si32(rows.row($a).add(offset));
-                let x = _mm_insert_epi32::<1>(x, rows.row($b).add(offset).cast::<i32>().read_unaligned());
-                let x = _mm_insert_epi32::<2>(x, rows.row($c).add(offset).cast::<i32>().read_unaligned());
-                _mm_insert_epi32::<3>(x, rows.row($d).add(offset).cast::<i32>().read_unaligned())
-            }};
-        }
-        two_rows(
-            _mm256_set_m128i(four!(4, 5, 6, 7), four!(0, 1, 2, 3)),
-            _mm256_set_m128i(four!(12, 13, 14, 15), four!(8, 9, 10, 11)),
-        )
-    }
-    #[inline(always)]
-    unsafe fn iadd(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_add_epi32(a, b)
-    }
-    #[inline(always)]
-    unsafe fn imul(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_mullo_epi32(a, b)
-    }
-    #[inline(always)]
-    unsafe fn iand(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_and_si512(a, b)
-    }
-    #[inline(always)]
-    unsafe fn ior(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_or_si512(a, b)
-    }
-    #[inline(always)]
-    unsafe fn ishl(a: __m512i, n: u32) -> __m512i {
-        _mm512_sll_epi32(a, _mm_cvtsi32_si128(n as i32))
-    }
-    #[inline(always)]
-    unsafe fn ishr(a: __m512i, n: u32) -> __m512i {
-        _mm512_srl_epi32(a, _mm_cvtsi32_si128(n as i32))
-    }
-    #[inline(always)]
-    unsafe fn isar(a: __m512i, n: u32) -> __m512i {
-        _mm512_sra_epi32(a, _mm_cvtsi32_si128(n as i32))
-    }
-    #[inline(always)]
-    unsafe fn to_f32(a: __m512i) -> __m512 {
-        _mm512_cvtepi32_ps(a)
-    }
-    #[inline(always)]
-    unsafe fn half(a: __m512i) -> __m512 {
-        _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a))
-    }
-    #[inline(always)]
-    unsafe fn as_f32(a: __m512i) -> __m512 {
-        _mm512_castsi512_ps(a)
-    }
-    #[inline(always)]
-    unsafe fn store_i8(p: *mut i8, a: __m512i) {
-        _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(a));
-    }
-
-    #[inline(always)]
-    unsafe fn bytes_sub(a: __m512i, n: u8) -> __m512i {
-        _mm512_sub_epi8(a, _mm512_set1_epi8(n as i8))
-    }
-    #[inline(always)]
-    unsafe fn ixor(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_xor_si512(a, b)
-    }
-    #[inline(always)]
-    unsafe fn columns(rows: &Rows, offset: usize) -> [__m512i; 4] {
+    unsafe fn columns(rows: &Rows, offset: usize) -> [I; 4] {
         // Rows i, i + 4, i + 8, i + 12 into the four lanes of 128 bits. Masked loads, unlike
         // insertions, leave the shuffle units to the transposition.
         macro_rules! four {
@@ -270,7 +154,7 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
         ]
     }
     #[inline(always)]
-    unsafe fn add_fifth_bits(columns: [__m512i; 8], bits: __m512i) -> [__m512i; 8] {
+    unsafe fn add_fifth_bits(columns: [I; 8], bits: I) -> [I; 8] {
         // The byte with a column's bits in all bytes of the lane, and one of its bits for each.
         macro_rules! two {
             ($byte:literal) => {{
@@ -289,19 +173,15 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
         [a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]]
     }
     #[inline(always)]
-    unsafe fn dot4<const WIDE: bool>(sum: __m512i, weights: __m512i, x: *const i8) -> __m512i {
+    unsafe fn dot4<const WIDE: bool>(sum: I, weights: I, x: *const i8) -> I {
         _mm512_dpbusd_epi32(sum, weights, _mm512_set1_epi32(x.cast::<i32>().read_unaligned()))
     }
     #[inline(always)]
-    unsafe fn dot2(sum: __m512, weights: __m512i, x: *const u32) -> __m512 {
+    unsafe fn dot2(sum: F, weights: I, x: *const u32) -> F {
         if BF16 {
             _mm512_dpbf16_ps(sum, pairs(weights), pairs(_mm512_loadu_si512(x.cast())))
         } else {
             two_steps::<Self>(sum, weights, x)
         }
-    }
-    #[inline(always)]
-    unsafe fn prefetch(p: *const u8) {
-        _mm_prefetch::<_MM_HINT_T1>(p.cast());
     }
 }

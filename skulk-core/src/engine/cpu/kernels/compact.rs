@@ -13,6 +13,7 @@
 //! 8-bit numbers are floats with four bits of exponent and four of mantissa, the largest being 31/16,
 //! and are multiplied by the row's. A block's distance is the norm of what the copy leaves out of it,
 //! or more; a row's length is the norm of its copy plus that of what the copy leaves out, or more.
+#![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
 use std::ops::Range;
 
@@ -68,7 +69,6 @@ const DIVISORS: [f32; 5] = [7.0, 7.5, 8.0, 8.6, 9.3];
 /// # Safety
 /// The tile has [`tile_bytes`], and the machine has `S`'s instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn compress<S: Simd>(
     row: &[f32],
     lane: usize,
@@ -163,7 +163,6 @@ unsafe impl Sync for Coarse {}
 
 /// The 8-bit numbers in a byte of each lane.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
 unsafe fn number<S: Simd>(lanes: S::I, byte: usize) -> S::F {
     let at = 8 * byte as u32;
     let bits = if at < SHIFT { S::ishl(lanes, SHIFT - at) } else { S::ishr(lanes, at - SHIFT) };
@@ -176,7 +175,6 @@ unsafe fn number<S: Simd>(lanes: S::I, byte: usize) -> S::F {
 /// # Safety
 /// The addresses are valid and the machine has `S`'s instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn multiply<S: Simd>(product: &Coarse, tiles: Range<usize>) {
     let Coarse { blocks, x, .. } = product;
     for tile in tiles {

@@ -8,6 +8,7 @@
 //! Where activations are in bfloat16 as the weights are, lane i takes the pairs of elements 2i and
 //! 2i + 1, 2i + 32 and 2i + 33, …, of each the second element first: that is the order of the
 //! instruction for it, and such products being exact in f32, any machine can follow it.
+#![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
 use std::ops::Range;
 
@@ -62,7 +63,6 @@ pub(super) trait Factors: 'static {
 }
 
 /// Activations in f32.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the caller's promises")]
 impl<W: Float> Factors for W {
     type Weight = W::Element;
     const STEP: usize = LANES;
@@ -91,7 +91,6 @@ impl<W: Float> Factors for W {
 /// Weights and activations in bfloat16; rows of activations are filled up with zeros.
 pub(super) struct Pairs;
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the caller's promises")]
 impl Factors for Pairs {
     type Weight = u16;
     const STEP: usize = 2 * LANES;
@@ -139,7 +138,6 @@ pub(super) struct Dense {
 
 /// The last `n` weights of a row, too few for a step, filled up with zeros.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "valid for n elements")]
 unsafe fn rest<S: Simd, W: Factors>(p: *const W::Weight, n: usize) -> W::Weights<S> {
     let mut filled = [0u32; LANES];
     std::ptr::copy_nonoverlapping(p.cast::<u8>(), filled.as_mut_ptr().cast(), n * size_of::<W::Weight>());
@@ -148,7 +146,6 @@ unsafe fn rest<S: Simd, W: Factors>(p: *const W::Weight, n: usize) -> W::Weights
 
 /// Adds `n` elements of `A` weight rows by `B` activation rows to their running sums.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "addresses are valid for n elements")]
 unsafe fn running<S: Simd, W: Factors, const A: usize, const B: usize>(
     weights: [*const W::Weight; A],
     x: [*const u32; B],
@@ -182,7 +179,6 @@ unsafe fn running<S: Simd, W: Factors, const A: usize, const B: usize>(
 /// `A` weight rows by `B` activation rows, A · B = 16: the product of weight row a and activation
 /// row b in lane `b · A + a`. Those of `PA` by `PB` rows are under way at a time.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "addresses are valid for n elements")]
 unsafe fn sixteen<S: Simd, W: Factors, const A: usize, const B: usize, const PA: usize, const PB: usize>(
     weights: [*const W::Weight; A],
     x: [*const u32; B],
@@ -214,7 +210,6 @@ unsafe fn sixteen<S: Simd, W: Factors, const A: usize, const B: usize, const PA:
 /// # Safety
 /// The product's addresses are valid and the machine has `S`'s instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn multiply<S: Simd, W: Factors>(product: &Dense, tiles: Range<usize>) {
     let (n, last) = (product.n_in, product.n_out - 1);
     let row_of_x = |row: usize| product.x.add(row * W::row_words::<S>(n));

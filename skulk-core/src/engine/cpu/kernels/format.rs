@@ -2,6 +2,7 @@
 //!
 //! A weight is `scale · (integer - ZERO) + min`. Layouts are those of ggml (`ggml-common.h`,
 //! `dequantize_row_*`), but for [`Q6Linear`], which is LARQL's.
+#![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
 use super::simd::{Rows, Simd};
 
@@ -66,21 +67,18 @@ pub(super) trait Format: 'static {
 
 /// 16 bits at `offset` as half-precision numbers.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
 unsafe fn halves<S: Simd>(rows: &Rows, offset: usize) -> S::F {
     S::half(S::gather(rows, offset))
 }
 
 /// The two half-precision numbers in each lane.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
 unsafe fn half_pairs<S: Simd>(both: S::I) -> (S::F, S::F) {
     (S::half(both), S::half(S::ishr(both, 16)))
 }
 
 /// Byte `i` of four, as an unsigned integer.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
 unsafe fn byte<S: Simd>(x: S::I, i: usize) -> S::I {
     S::iand(S::ishr(x, 8 * i as u32), S::isplat(0xff))
 }
@@ -103,60 +101,30 @@ macro_rules! raw {
 /// Eight columns, each from its number.
 macro_rules! eight {
     (|$k:ident| $column:expr) => {
-        [
-            {
-                let $k = 0;
-                $column
-            },
-            {
-                let $k = 1;
-                $column
-            },
-            {
-                let $k = 2;
-                $column
-            },
-            {
-                let $k = 3;
-                $column
-            },
-            {
-                let $k = 4;
-                $column
-            },
-            {
-                let $k = 5;
-                $column
-            },
-            {
-                let $k = 6;
-                $column
-            },
-            {
-                let $k = 7;
-                $column
-            },
-        ]
+        eight!(|$k| $column, 0 1 2 3 4 5 6 7)
+    };
+    (|$k:ident| $column:expr, $($n:literal)*) => {
+        [$({
+            let $k = $n;
+            $column
+        }),*]
     };
 }
 
 /// Shifts every byte right by `n` and keeps the bits of `mask`.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
 unsafe fn bits<S: Simd>(x: S::I, n: usize, mask: u8) -> S::I {
     S::iand(S::ishr(x, n as u32), S::isplat(i32::from_le_bytes([mask; 4])))
 }
 
 /// Integer k + 4 of 16 bytes' nibbles is in the upper half of the bytes of integer k.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
 unsafe fn nibbles<S: Simd>(raw: &Raw<S>) -> [S::I; 8] {
     eight!(|k| bits::<S>(raw[k % 4], k / 4 * 4, 15))
 }
 
 /// Adds the fifth bits, which are in column 4: an integer a bit.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
 unsafe fn five_bits<S: Simd>(raw: &Raw<S>) -> [S::I; 8] {
     S::add_fifth_bits(nibbles::<S>(raw), raw[4])
 }
@@ -172,7 +140,6 @@ macro_rules! format {
         $(#[$doc])*
         pub(super) struct $name;
 
-        #[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
         impl Format for $name {
             const BYTES: usize = $bytes;
             const BLOCKS: usize = $blocks;
@@ -302,7 +269,6 @@ format! {
 
 /// The eight 6-bit scales and minima of a Q4_K or Q5_K block, with their f16 scales before them.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
 unsafe fn six_bits<S: Simd>(rows: &Rows, at: usize, out: &mut Scales<S>) {
     let [both, a, b, c] = S::columns(rows, at);
     let (d, m) = half_pairs::<S>(both);
@@ -343,7 +309,6 @@ format! {
 
 /// Sixteen signed 8-bit scales at 192 and their f16 scale at 208.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
 unsafe fn sixteen_bytes<S: Simd>(rows: &Rows, at: usize, out: &mut Scales<S>) {
     let d = S::half(S::ishr(S::gather(rows, at + 206), 16));
     for (four, packed) in S::columns(rows, at + 192).into_iter().enumerate() {

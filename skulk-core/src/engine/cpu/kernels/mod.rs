@@ -110,24 +110,24 @@ struct Floats {
 
 /// Compiles kernels for an instruction set. One that extends another names it, and what it has of its own.
 macro_rules! instruction_set {
-    ($name:ident, $simd:ty, $available:expr $(, #[$feature:meta])? $(; $like:ident but $($field:ident: $value:expr),*)?) => {
+    ($name:ident, $simd:ty, $available:expr, #[$feature:meta] $(; $like:ident but $($field:ident: $value:expr),*)?) => {
         mod $name {
             #![allow(unsafe_op_in_unsafe_fn, reason = "thin shells around kernels, which state their contracts")]
             #![allow(dead_code, reason = "sets that extend another need only some of them")]
             use super::*;
-            use simd::Simd;
+            use simd::{Simd, operations};
 
             type S = $simd;
 
-            $(#[$feature])?
+            #[$feature]
             unsafe fn gemv<F: Format, const EXACT: bool>(product: &Product, tiles: Range<usize>) {
                 product::gemv::<S, F, EXACT>(product, tiles);
             }
-            $(#[$feature])?
+            #[$feature]
             unsafe fn pack_tile<F: Format>(product: &Product, tile: usize, to: *mut i32) {
                 product::pack::<S, F>(product, tile, to);
             }
-            $(#[$feature])?
+            #[$feature]
             unsafe fn multiply_packed<L: Layout, const EXACT: bool, const N: usize>(
                 product: &Product,
                 tile: usize,
@@ -137,85 +137,48 @@ macro_rules! instruction_set {
             ) {
                 product::multiply::<S, L, EXACT, N>(product, tile, packed, row, shift);
             }
-            $(#[$feature])?
+            #[$feature]
             unsafe fn multiply<W: dense::Factors>(product: &Dense, tiles: Range<usize>) {
                 dense::multiply::<S, W>(product, tiles);
             }
-            $(#[$feature])?
+            #[$feature]
             unsafe fn round<const EXACT: bool>(x: *const f32, blocks: usize, to: rounding::Activations) {
                 rounding::round::<S, EXACT>(x, blocks, to);
             }
-            $(#[$feature])?
-            unsafe fn round_bf16(x: &[f32], to: &mut [u32]) {
-                rounding::round_bf16::<S>(x, to);
+            operations! {
+                $feature:
+                round_bf16(x: &[f32], to: &mut [u32]) = rounding::round_bf16::<S>(x, to);
+                rms_norm(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) =
+                    rows::rms_norm::<S>(x, weight, eps, y);
+                add_norm(x: &mut [f32], y: &[f32], weight: &[f32], eps: f32) =
+                    rows::add_norm::<S>(x, y, weight, eps);
+                add(x: &mut [f32], y: &[f32]) = rows::add::<S>(x, y);
+                add_scaled(x: &mut [f32], factor: f32, y: &[f32]) = rows::add_scaled::<S>(x, factor, y);
+                softcap(x: &mut [f32], limit: f32) = rows::softcap::<S>(x, limit);
+                gated(activation: Activation, gate: &mut [f32], up: &[f32]) =
+                    rows::gated::<S>(activation, gate, up);
+                norm_rope(head: &mut [f32], norm: Option<Norm<'_>>, layout: RopeLayout, cos: &[f32], sin: &[f32]) =
+                    rows::norm_rope::<S>(head, norm, layout, cos, sin);
+                compress(row: &[f32], lane: usize, distances: &mut [f32], tile: *mut u8) -> bool =
+                    compact::compress::<S>(row, lane, distances, tile);
+                coarse(product: &compact::Coarse, tiles: Range<usize>) = compact::multiply::<S>(product, tiles);
+                round_row(x: &[f32], to: &mut [i8]) -> nearest::Rounded = nearest::round::<S>(x, to);
+                pack(rows: *const i8, blocks: usize, to: *mut i32) = nearest::pack::<S>(rows, blocks, to);
+                pass(work: &nearest::Pass, tiles: Range<usize>, found: &mut Vec<Hit>) =
+                    nearest::pass::<S, { S::ROWS }, { S::TAIL }>(work, tiles, found);
             }
-            $(#[$feature])?
-            unsafe fn rms_norm(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
-                rows::rms_norm::<S>(x, weight, eps, y);
-            }
-            $(#[$feature])?
-            unsafe fn add_norm(x: &mut [f32], y: &[f32], weight: &[f32], eps: f32) {
-                rows::add_norm::<S>(x, y, weight, eps);
-            }
-            $(#[$feature])?
-            unsafe fn add(x: &mut [f32], y: &[f32]) {
-                rows::add::<S>(x, y);
-            }
-            $(#[$feature])?
-            unsafe fn add_scaled(x: &mut [f32], factor: f32, y: &[f32]) {
-                rows::add_scaled::<S>(x, factor, y);
-            }
-            $(#[$feature])?
-            unsafe fn softcap(x: &mut [f32], limit: f32) {
-                rows::softcap::<S>(x, limit);
-            }
-            $(#[$feature])?
-            unsafe fn gated(activation: Activation, gate: &mut [f32], up: &[f32]) {
-                rows::gated::<S>(activation, gate, up);
-            }
-            $(#[$feature])?
-            unsafe fn norm_rope(
-                head: &mut [f32],
-                norm: Option<Norm<'_>>,
-                layout: RopeLayout,
-                cos: &[f32],
-                sin: &[f32],
-            ) {
-                rows::norm_rope::<S>(head, norm, layout, cos, sin);
-            }
-
-            $(#[$feature])?
-            unsafe fn compress(row: &[f32], lane: usize, distances: &mut [f32], tile: *mut u8) -> bool {
-                compact::compress::<S>(row, lane, distances, tile)
-            }
-            $(#[$feature])?
-            unsafe fn coarse(product: &compact::Coarse, tiles: Range<usize>) {
-                compact::multiply::<S>(product, tiles);
-            }
-            $(#[$feature])?
-            unsafe fn round_row(x: &[f32], to: &mut [i8]) -> nearest::Rounded {
-                nearest::round::<S>(x, to)
-            }
-            $(#[$feature])?
-            unsafe fn pack(rows: *const i8, blocks: usize, to: *mut i32) {
-                nearest::pack::<S>(rows, blocks, to);
-            }
-            $(#[$feature])?
-            unsafe fn pass(work: &nearest::Pass, tiles: Range<usize>, found: &mut Vec<Hit>) {
-                nearest::pass::<S, { S::ROWS }, { S::TAIL }>(work, tiles, found);
-            }
-            $(#[$feature])?
+            #[$feature]
             unsafe fn dot<E: nearest::Element>(a: *const u8, b: &[f32]) -> f32 {
                 nearest::dot::<S, E>(a, b)
             }
-            $(#[$feature])?
+            #[$feature]
             unsafe fn prefetch(from: *const u8, bytes: usize) {
                 for at in (0..bytes).step_by(64) {
                     S::prefetch(from.wrapping_add(at));
                 }
             }
 
-            attention::instantiate!(S $(, #[$feature])?);
+            attention::instantiate!(S, #[$feature]);
 
             fn of<F: Format, const EXACT: bool>() -> Quantised {
                 let multiply: [(usize, unsafe fn(&Product, usize, *const i32, usize, i32)); 3] = [
@@ -268,14 +231,10 @@ macro_rules! instruction_set {
             }
 
             #[cfg(test)]
-            $(#[$feature])?
-            unsafe fn exp(x: &mut [f32; LANES]) {
-                S::store(x.as_mut_ptr(), rows::exp::<S>(S::load(x.as_ptr())));
-            }
-            #[cfg(test)]
-            $(#[$feature])?
-            unsafe fn operations(input: &tests::Operands) -> Vec<u32> {
-                tests::operations::<S>(input)
+            operations! {
+                $feature:
+                exp(x: &mut [f32; LANES]) = S::store(x.as_mut_ptr(), rows::exp::<S>(S::load(x.as_ptr())));
+                operations(input: &tests::Operands) -> Vec<u32> = tests::operations::<S>(input);
             }
 
             const NEAREST: nearest::Functions = nearest::Functions {
@@ -330,7 +289,7 @@ macro_rules! instruction_set {
     };
 }
 
-instruction_set!(portable, crate::engine::cpu::kernels::scalar::Scalar, || true);
+instruction_set!(portable, crate::engine::cpu::kernels::scalar::Scalar, || true, #[inline]);
 #[cfg(target_arch = "x86_64")]
 instruction_set!(
     avx512_bf16,

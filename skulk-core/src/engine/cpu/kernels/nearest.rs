@@ -18,6 +18,7 @@
 //! 16 bounds for each unit of a query's length, and 16 lengths. Twelve queries make a group, which
 //! is whole passes of any instruction set: 32 bytes of each lie side by side, so that all addresses are
 //! fixed distances from one.
+#![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
 use std::ops::Range;
 
@@ -87,7 +88,6 @@ impl Rounded {
 /// # Safety
 /// The machine has `S`'s instructions, and both slices have the same length.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn round<S: Simd>(x: &[f32], to: &mut [i8]) -> Rounded {
     let (x, n) = (x.as_ptr(), to.len());
     let mut largest = 0.0f32;
@@ -121,7 +121,6 @@ pub(super) unsafe fn round<S: Simd>(x: &[f32], to: &mut [i8]) -> Rounded {
 /// # Safety
 /// Rows have `blocks` blocks, there is room for as many integers, and the machine has `S`'s instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn pack<S: Simd>(rows: *const i8, blocks: usize, mut to: *mut i32) {
     let rows = Rows::new(rows.cast(), blocks * BLOCK);
     for block in 0..blocks {
@@ -183,7 +182,6 @@ const fn tile_words(blocks: usize) -> usize {
 /// # Safety
 /// The addresses are valid and the machine has `S`'s instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn pass<S: Simd, const N: usize, const TAIL: usize>(
     work: &Pass,
     tiles: Range<usize>,
@@ -206,7 +204,6 @@ pub(super) unsafe fn pass<S: Simd, const N: usize, const TAIL: usize>(
 
 /// `N` queries from `query` on.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "as `pass`")]
 unsafe fn multiply<S: Simd, const N: usize>(
     work: &Pass,
     tiles: Range<usize>,
@@ -280,7 +277,6 @@ elements! {
 /// # Safety
 /// The row is there, and the machine has `S`'s instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn dot<S: Simd, E: Element>(a: *const u8, b: &[f32]) -> f32 {
     let (n, b) = (b.len(), b.as_ptr());
     let mut sums = [S::zero(); 4];

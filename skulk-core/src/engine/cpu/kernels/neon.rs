@@ -1,9 +1,10 @@
 //! What are the vector operations in NEON? Four registers each.
+#![allow(unsafe_op_in_unsafe_fn, reason = "`Simd` states the contract of all these functions")]
 
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::simd::{LANES, Rows, Simd, dot_columns};
+use super::simd::{LANES, Rows, Simd, dot_columns, operations};
 
 /// NEON. `DOT`: with the products of the `dotprod` extension; `MATRIX`: and those of `i8mm`.
 #[derive(Clone, Copy)]
@@ -32,7 +33,6 @@ macro_rules! four {
 }
 
 /// Half-precision numbers widened.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn widen(x: uint16x4_t) -> float32x4_t {
     let wide: float32x4_t;
@@ -46,7 +46,6 @@ unsafe fn widen(x: uint16x4_t) -> float32x4_t {
 }
 
 /// Numbers narrowed to half precision, to nearest even.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn narrow(x: float32x4_t) -> uint16x4_t {
     let half: uint16x4_t;
@@ -59,14 +58,12 @@ unsafe fn narrow(x: float32x4_t) -> uint16x4_t {
     half
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn bf16(x: uint16x4_t) -> float32x4_t {
     vreinterpretq_f32_u32(vshll_n_u16::<16>(x))
 }
 
 /// Adds the products of four bytes each.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn dot(sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x4_t {
     let mut sum = sum;
@@ -81,7 +78,6 @@ unsafe fn dot(sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x4_t {
 }
 
 /// As [`dot`], without its instruction. Products of bytes other than -128 by -128 fit 16 bits.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn multiplied(sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x4_t {
     let lower = vpaddlq_s16(vmull_s8(vget_low_s8(weights), vget_low_s8(x)));
@@ -91,7 +87,6 @@ unsafe fn multiplied(sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x
 
 /// Adds the products of two rows of eight bytes with two others: of the first of `x` with both of
 /// `weights`, then of the second.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn matrix(sum: int32x4_t, x: int32x4_t, weights: int32x4_t) -> int32x4_t {
     let mut sum = sum;
@@ -106,7 +101,6 @@ unsafe fn matrix(sum: int32x4_t, x: int32x4_t, weights: int32x4_t) -> int32x4_t 
 }
 
 /// The same for eight weight rows and each pair of `N` activation rows, at its first row's number.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn by_pairs<const N: usize>(sums: &mut [I; N], x: &[int32x4_t; N], weights: I) {
     for n in (0..N).step_by(2) {
@@ -114,20 +108,17 @@ unsafe fn by_pairs<const N: usize>(sums: &mut [I; N], x: &[int32x4_t; N], weight
     }
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn lower_halves(a: int32x4_t, b: int32x4_t) -> int32x4_t {
     vreinterpretq_s32_s64(vtrn1q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)))
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn upper_halves(a: int32x4_t, b: int32x4_t) -> int32x4_t {
     vreinterpretq_s32_s64(vtrn2q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)))
 }
 
 /// Columns of four rows' 16 bytes: row r in lane r.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn four_columns([a, b, c, d]: [uint8x16_t; 4]) -> I {
     let (a, b) = (vreinterpretq_s32_u8(a), vreinterpretq_s32_u8(b));
@@ -143,14 +134,12 @@ unsafe fn four_columns([a, b, c, d]: [uint8x16_t; 4]) -> I {
 }
 
 /// Lanes i and i + 8, then i + 4.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn quarter(x: F) -> float32x4_t {
     vaddq_f32(vaddq_f32(x[0], x[2]), vaddq_f32(x[1], x[3]))
 }
 
 /// Lanes i and i + 2 of two vectors.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn halves(a: float32x4_t, b: float32x4_t) -> float32x4_t {
     let (a, b) = (vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b));
@@ -158,40 +147,34 @@ unsafe fn halves(a: float32x4_t, b: float32x4_t) -> float32x4_t {
 }
 
 /// Sums of four vectors.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn four_sums(x: &[F]) -> float32x4_t {
     vpaddq_f32(halves(quarter(x[0]), quarter(x[1])), halves(quarter(x[2]), quarter(x[3])))
 }
 
 /// The larger of each pair; `b` where `a` is not a number.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn larger(a: float32x4_t, b: float32x4_t) -> float32x4_t {
     vbslq_f32(vcgtq_f32(a, b), a, b)
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn smaller(a: float32x4_t, b: float32x4_t) -> float32x4_t {
     vbslq_f32(vcltq_f32(a, b), a, b)
 }
 
 /// To the nearest integer; conversion itself would stop at the largest one.
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn nearest(x: float32x4_t) -> int32x4_t {
     let fits = vcltq_f32(vabsq_f32(x), vdupq_n_f32(2147483648.0));
     vbslq_s32(fits, vcvtnq_s32_f32(x), vdupq_n_s32(i32::MIN))
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 #[inline(always)]
 unsafe fn to_bytes(a: int32x4_t, b: int32x4_t) -> int8x8_t {
     vmovn_s16(vcombine_s16(vmovn_s32(a), vmovn_s32(b)))
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
     type F = F;
     type I = I;
@@ -202,18 +185,43 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
     const ROWS: usize = if DOT && !MATRIX { 6 } else { 4 };
     const TAIL: usize = if MATRIX { 2 } else { 4 };
 
-    #[inline(always)]
-    unsafe fn zero() -> F {
-        [vdupq_n_f32(0.0); 4]
+    operations! {
+        inline(always):
+        zero() -> F = [vdupq_n_f32(0.0); 4];
+        splat(x: f32) -> F = [vdupq_n_f32(x); 4];
+        load(p: *const f32) -> F =
+            [vld1q_f32(p), vld1q_f32(p.add(4)), vld1q_f32(p.add(8)), vld1q_f32(p.add(12))];
+        add(a: F, b: F) -> F = four!(vaddq_f32, a, b);
+        sub(a: F, b: F) -> F = four!(vsubq_f32, a, b);
+        mul(a: F, b: F) -> F = four!(vmulq_f32, a, b);
+        div(a: F, b: F) -> F = four!(vdivq_f32, a, b);
+        fma(a: F, b: F, c: F) -> F = four!(vfmaq_f32, c, a, b);
+        max(a: F, b: F) -> F = four!(larger, a, b);
+        min(a: F, b: F) -> F = four!(smaller, a, b);
+        abs(a: F) -> F = four!(vabsq_f32, a);
+        round(a: F) -> I = four!(nearest, a);
+        exp2i(n: I) -> F = Self::as_f32(Self::ishl(Self::iadd(n, Self::isplat(127)), 23));
+        sums(x: &[F; LANES]) -> F =
+            [four_sums(&x[..4]), four_sums(&x[4..8]), four_sums(&x[8..12]), four_sums(&x[12..])];
+        prefetch(p: *const u8) =
+            asm!("prfm pldl2keep, [{p}]", p = in(reg) p, options(readonly, nostack, preserves_flags));
+
+        isplat(x: i32) -> I = [vdupq_n_s32(x); 4];
+        iload(p: *const i32) -> I =
+            [vld1q_s32(p), vld1q_s32(p.add(4)), vld1q_s32(p.add(8)), vld1q_s32(p.add(12))];
+        iadd(a: I, b: I) -> I = four!(vaddq_s32, a, b);
+        imul(a: I, b: I) -> I = four!(vmulq_s32, a, b);
+        iand(a: I, b: I) -> I = four!(vandq_s32, a, b);
+        ior(a: I, b: I) -> I = four!(vorrq_s32, a, b);
+        ishl(a: I, n: u32) -> I = four!(vshlq_s32, a, Self::isplat(n as i32));
+        isar(a: I, n: u32) -> I = four!(vshlq_s32, a, Self::isplat(-(n as i32)));
+        to_f32(a: I) -> F = four!(vcvtq_f32_s32, a);
+        half(a: I) -> F = four!(widen, four!(vmovn_u32, four!(vreinterpretq_u32_s32, a)));
+        as_f32(a: I) -> F = four!(vreinterpretq_f32_s32, a);
+        store_i8(p: *mut i8, a: I) = vst1q_s8(p, vcombine_s8(to_bytes(a[0], a[1]), to_bytes(a[2], a[3])));
+        ixor(a: I, b: I) -> I = four!(veorq_s32, a, b);
     }
-    #[inline(always)]
-    unsafe fn splat(x: f32) -> F {
-        [vdupq_n_f32(x); 4]
-    }
-    #[inline(always)]
-    unsafe fn load(p: *const f32) -> F {
-        [vld1q_f32(p), vld1q_f32(p.add(4)), vld1q_f32(p.add(8)), vld1q_f32(p.add(12))]
-    }
+
     #[inline(always)]
     unsafe fn load_part(p: *const f32, n: usize) -> F {
         let mut lanes = [0.0; LANES];
@@ -249,46 +257,6 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
         }
     }
     #[inline(always)]
-    unsafe fn add(a: F, b: F) -> F {
-        four!(vaddq_f32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn sub(a: F, b: F) -> F {
-        four!(vsubq_f32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn mul(a: F, b: F) -> F {
-        four!(vmulq_f32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn div(a: F, b: F) -> F {
-        four!(vdivq_f32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn fma(a: F, b: F, c: F) -> F {
-        four!(vfmaq_f32, c, a, b)
-    }
-    #[inline(always)]
-    unsafe fn max(a: F, b: F) -> F {
-        four!(larger, a, b)
-    }
-    #[inline(always)]
-    unsafe fn min(a: F, b: F) -> F {
-        four!(smaller, a, b)
-    }
-    #[inline(always)]
-    unsafe fn abs(a: F) -> F {
-        four!(vabsq_f32, a)
-    }
-    #[inline(always)]
-    unsafe fn round(a: F) -> I {
-        four!(nearest, a)
-    }
-    #[inline(always)]
-    unsafe fn exp2i(n: I) -> F {
-        Self::as_f32(Self::ishl(Self::iadd(n, Self::isplat(127)), 23))
-    }
-    #[inline(always)]
     unsafe fn sum(x: F) -> f32 {
         let x = quarter(x);
         let x = vadd_f32(vget_low_f32(x), vget_high_f32(x));
@@ -303,10 +271,6 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
         f32::from_bits(vmaxvq_u32(vmaxq_u32(vmaxq_u32(a, b), vmaxq_u32(c, d))))
     }
     #[inline(always)]
-    unsafe fn sums(x: &[F; LANES]) -> F {
-        [four_sums(&x[..4]), four_sums(&x[4..8]), four_sums(&x[8..12]), four_sums(&x[12..])]
-    }
-    #[inline(always)]
     unsafe fn not_below(a: F, b: F) -> u32 {
         let bits = vld1q_u32([1, 2, 4, 8].as_ptr());
         let mut all = 0;
@@ -316,14 +280,6 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
         all
     }
 
-    #[inline(always)]
-    unsafe fn isplat(x: i32) -> I {
-        [vdupq_n_s32(x); 4]
-    }
-    #[inline(always)]
-    unsafe fn iload(p: *const i32) -> I {
-        [vld1q_s32(p), vld1q_s32(p.add(4)), vld1q_s32(p.add(8)), vld1q_s32(p.add(12))]
-    }
     #[inline(always)]
     unsafe fn istore(p: *mut i32, x: I) {
         for (i, x) in x.into_iter().enumerate() {
@@ -339,59 +295,15 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
         Self::iload(lanes.as_ptr())
     }
     #[inline(always)]
-    unsafe fn iadd(a: I, b: I) -> I {
-        four!(vaddq_s32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn imul(a: I, b: I) -> I {
-        four!(vmulq_s32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn iand(a: I, b: I) -> I {
-        four!(vandq_s32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn ior(a: I, b: I) -> I {
-        four!(vorrq_s32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn ishl(a: I, n: u32) -> I {
-        four!(vshlq_s32, a, Self::isplat(n as i32))
-    }
-    #[inline(always)]
     unsafe fn ishr(a: I, n: u32) -> I {
         let a = four!(vreinterpretq_u32_s32, a);
         four!(vreinterpretq_s32_u32, four!(vshlq_u32, a, Self::isplat(-(n as i32))))
-    }
-    #[inline(always)]
-    unsafe fn isar(a: I, n: u32) -> I {
-        four!(vshlq_s32, a, Self::isplat(-(n as i32)))
-    }
-    #[inline(always)]
-    unsafe fn to_f32(a: I) -> F {
-        four!(vcvtq_f32_s32, a)
-    }
-    #[inline(always)]
-    unsafe fn half(a: I) -> F {
-        four!(widen, four!(vmovn_u32, four!(vreinterpretq_u32_s32, a)))
-    }
-    #[inline(always)]
-    unsafe fn as_f32(a: I) -> F {
-        four!(vreinterpretq_f32_s32, a)
-    }
-    #[inline(always)]
-    unsafe fn store_i8(p: *mut i8, a: I) {
-        vst1q_s8(p, vcombine_s8(to_bytes(a[0], a[1]), to_bytes(a[2], a[3])));
     }
 
     #[inline(always)]
     unsafe fn bytes_sub(a: I, n: u8) -> I {
         let a = four!(vreinterpretq_s8_s32, a);
         four!(vreinterpretq_s32_s8, four!(vsubq_s8, a, [vdupq_n_s8(n as i8); 4]))
-    }
-    #[inline(always)]
-    unsafe fn ixor(a: I, b: I) -> I {
-        four!(veorq_s32, a, b)
     }
     #[inline(always)]
     unsafe fn columns(rows: &Rows, offset: usize) -> [I; 4] {
@@ -466,9 +378,5 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
             sums[n] = four!(lower_halves, a, b);
             sums[(n + 1).min(N - 1)] = four!(upper_halves, a, b);
         }
-    }
-    #[inline(always)]
-    unsafe fn prefetch(p: *const u8) {
-        asm!("prfm pldl2keep, [{p}]", p = in(reg) p, options(readonly, nostack, preserves_flags));
     }
 }

@@ -9,6 +9,7 @@
 //! Sixteen weight rows are worked on together, one in each lane. One activation row multiplies the
 //! bytes as they come out of memory. For more rows a tile is first packed into scratch memory that
 //! stays in the cache, and then serves them all.
+#![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
 use std::ops::Range;
 
@@ -94,7 +95,6 @@ pub(super) const fn shift<S: Simd, F: Format>() -> i32 {
 
 /// The integers of block `j` as columns of what [`Simd::dot4`] takes.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "Format states the contract")]
 unsafe fn columns<S: Simd, F: Format>(raw: &Raw<S>, j: usize) -> [S::I; 8] {
     let mut columns = F::columns::<S>(raw, j);
     for column in &mut columns {
@@ -117,7 +117,6 @@ struct Place {
 
 /// `Σ w·x` of columns `from..to`, where `sum` is of the same activations.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
 unsafe fn dot<S: Simd, F: Format, const EXACT: bool, const FROM: usize, const TO: usize>(
     columns: &[S::I; 8],
     digits: *const i8,
@@ -142,13 +141,11 @@ unsafe fn dot<S: Simd, F: Format, const EXACT: bool, const FROM: usize, const TO
 }
 
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
 unsafe fn dot4<S: Simd, F: Format>(sum: S::I, weights: S::I, x: *const i8) -> S::I {
     if F::Layout::SIGNED { S::dot4::<true>(sum, weights, x) } else { S::dot4::<false>(sum, weights, x) }
 }
 
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
 unsafe fn dot_packed<S: Simd, L: Layout, const N: usize>(
     sums: &mut [S::I; N],
     packed: *const i32,
@@ -165,7 +162,6 @@ unsafe fn dot_packed<S: Simd, L: Layout, const N: usize>(
 
 /// Adds a block's contribution to 16 outputs.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
 unsafe fn add_block<S: Simd, F: Format, const EXACT: bool>(
     x: &Activations,
     place: Place,
@@ -199,7 +195,6 @@ unsafe fn add_block<S: Simd, F: Format, const EXACT: bool>(
 /// Memory for scales. To be made once: not all instruction sets can keep it in registers, and filling it
 /// would cost as much as using it.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
 unsafe fn no_scales<S: Simd>() -> Scales<S> {
     Scales { scale: [S::zero(); 16], min: [S::zero(); 16] }
 }
@@ -219,7 +214,6 @@ fn of_block<S: Simd, F: Format>(scales: &Scales<S>, j: usize) -> ([S::F; 2], [S:
 /// # Safety
 /// The product's addresses are valid and the machine has `S`'s instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn gemv<S: Simd, F: Format, const EXACT: bool>(product: &Product, tiles: Range<usize>) {
     let digits = if EXACT { 2 * BLOCK } else { BLOCK };
     // Sixteen rows at once are no pattern that the hardware foresees, but their bytes are: as many as
@@ -282,7 +276,6 @@ pub(super) const fn packed_len<L: Layout>(blocks: usize) -> usize {
 /// # Safety
 /// As [`gemv`], and there is room for [`packed_len`] elements.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mut to: *mut i32) {
     let (_, rows) = product.tile(tile);
     let mut raw = [S::isplat(0); 24];
@@ -318,7 +311,6 @@ pub(super) unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mu
 /// # Safety
 /// As [`gemv`], and the tile has been packed.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn multiply<S: Simd, L: Layout, const EXACT: bool, const N: usize>(
     product: &Product,
     tile: usize,

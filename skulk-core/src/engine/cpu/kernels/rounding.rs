@@ -5,6 +5,7 @@
 //! `scale = largest / 32512`; off by at most 1/65,024 of the largest.
 //!
 //! Fast with weights in bfloat16: the nearest of these numbers, off by at most 1/512 of itself.
+#![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
 use super::product::BASE;
 use super::simd::{BLOCK, LANES, Simd};
@@ -53,7 +54,6 @@ const SMALLEST: f32 = 1e-30;
 /// # Safety
 /// `x` and `to` are valid for the row and the machine has `S`'s instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn round<S: Simd, const EXACT: bool>(x: *const f32, blocks: usize, to: Activations) {
     let most = if EXACT { (127 * BASE + 127) as f32 } else { 127.0 };
     let digits = if EXACT { 2 * BLOCK } else { BLOCK };
@@ -99,7 +99,6 @@ pub(super) fn bf16_words<S: Simd>(n: usize) -> usize {
 /// # Safety
 /// The machine has `S`'s instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(super) unsafe fn round_bf16<S: Simd>(x: &[f32], to: &mut [u32]) {
     let mut to = to.chunks_exact_mut(bf16_words::<S>(BLOCK));
     let (blocks, rest) = x.as_chunks::<BLOCK>();
@@ -115,7 +114,6 @@ pub(super) unsafe fn round_bf16<S: Simd>(x: &[f32], to: &mut [u32]) {
 
 /// Rounds a block, for [`Simd::dot2`].
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "the machine has the instructions")]
 unsafe fn block_bf16<S: Simd>(x: &[f32; BLOCK], to: &mut [u32]) {
     let mut rounded = [0u32; BLOCK];
     for half in [0, LANES] {

@@ -2,6 +2,7 @@
 //!
 //! # Safety
 //! Every function here needs `S`'s instructions; lengths are checked by slices.
+#![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
 use super::simd::{LANES, Simd};
 use crate::arch::{Activation, RopeLayout};
@@ -50,7 +51,6 @@ macro_rules! vectors {
 ///
 /// Range reduction by powers of two and the polynomial of Cephes' `expf`.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated by the module")]
 pub(super) unsafe fn exp<S: Simd>(x: S::F) -> S::F {
     // In this order what is not a number stays so.
     let x = S::min(S::splat(88.0), S::max(S::splat(-87.0), x));
@@ -68,7 +68,6 @@ pub(super) unsafe fn exp<S: Simd>(x: S::F) -> S::F {
 
 /// `cap · tanh(x / cap)`.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated by the module")]
 pub(super) unsafe fn cap<S: Simd>(x: S::F, cap: f32) -> S::F {
     let e = exp::<S>(S::mul(x, S::splat(2.0 / cap)));
     let tanh = S::sub(S::splat(1.0), S::div(S::splat(2.0), S::add(e, S::splat(1.0))));
@@ -77,21 +76,18 @@ pub(super) unsafe fn cap<S: Simd>(x: S::F, cap: f32) -> S::F {
 
 /// `x = cap · tanh(x / cap)`.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated by the module")]
 pub(super) unsafe fn softcap<S: Simd>(x: &mut [f32], limit: f32) {
     vectors!(x.len(), |at, load, store| { store!(x, cap::<S>(load!(x), limit)) });
 }
 
 /// `x += y`.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated by the module")]
 pub(super) unsafe fn add<S: Simd>(x: &mut [f32], y: &[f32]) {
     vectors!(x.len().min(y.len()), |at, load, store| { store!(x, S::add(load!(x), load!(y))) });
 }
 
 /// `x += factor · y`, rounded once.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated by the module")]
 pub(super) unsafe fn add_scaled<S: Simd>(x: &mut [f32], factor: f32, y: &[f32]) {
     let factor = S::splat(factor);
     vectors!(x.len().min(y.len()), |at, load, store| { store!(x, S::fma(factor, load!(y), load!(x))) });
@@ -99,7 +95,6 @@ pub(super) unsafe fn add_scaled<S: Simd>(x: &mut [f32], factor: f32, y: &[f32]) 
 
 /// `1 / sqrt(mean(x²) + eps)`.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated by the module")]
 unsafe fn norm_scale<S: Simd>(x: &[f32], eps: f32) -> f32 {
     let mut sums = S::zero();
     #[allow(unused_macros, reason = "a sum stores nothing")]
@@ -114,7 +109,6 @@ unsafe fn norm_scale<S: Simd>(x: &[f32], eps: f32) -> f32 {
 
 /// `y = x / sqrt(mean(x²) + eps) · weight`.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated by the module")]
 pub(super) unsafe fn rms_norm<S: Simd>(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
     let scale = S::splat(norm_scale::<S>(x, eps));
     let n = x.len().min(weight.len()).min(y.len());
@@ -123,7 +117,6 @@ pub(super) unsafe fn rms_norm<S: Simd>(x: &[f32], weight: &[f32], eps: f32, y: &
 
 /// `x += norm(y)`.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated by the module")]
 pub(super) unsafe fn add_norm<S: Simd>(x: &mut [f32], y: &[f32], weight: &[f32], eps: f32) {
     let scale = S::splat(norm_scale::<S>(y, eps));
     let n = x.len().min(weight.len()).min(y.len());
@@ -134,7 +127,6 @@ pub(super) unsafe fn add_norm<S: Simd>(x: &mut [f32], y: &[f32], weight: &[f32],
 
 /// `gate = activation(gate) · up`; the activation is `x · sigmoid(…)`.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated by the module")]
 pub(super) unsafe fn gated<S: Simd>(activation: Activation, gate: &mut [f32], up: &[f32]) {
     let n = gate.len().min(up.len());
     match activation {
@@ -163,7 +155,6 @@ pub(super) unsafe fn gated<S: Simd>(activation: Activation, gate: &mut [f32], up
 
 /// Norms a head where there is a norm, then rotates its first `2 · cos.len()` elements.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated by the module")]
 pub(super) unsafe fn norm_rope<S: Simd>(
     head: &mut [f32],
     norm: Option<(&[f32], f32)>,

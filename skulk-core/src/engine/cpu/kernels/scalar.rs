@@ -1,10 +1,11 @@
 //! What should every vector operation give? One lane after the other, on any machine.
+#![allow(unsafe_op_in_unsafe_fn, reason = "`Simd` states the contract of all these functions")]
 
 use std::cmp::Ordering;
 
 use half::{bf16, f16};
 
-use super::simd::{LANES, Rows, Simd};
+use super::simd::{LANES, Rows, Simd, operations};
 
 /// Portable code: the oracle, and the fallback. What takes many instructions is not inlined: kernels would be
 /// several times as large, and no faster.
@@ -27,7 +28,6 @@ fn flushed(x: f32) -> f32 {
     if x.abs() < f32::MIN_POSITIVE { 0f32.copysign(x) } else { x }
 }
 
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract of all these functions")]
 impl Simd for Scalar {
     type F = F;
     type I = I;
@@ -35,61 +35,63 @@ impl Simd for Scalar {
     const SIGNED: bool = true;
     const ROWS: usize = 4;
 
-    unsafe fn zero() -> F {
-        [0.0; LANES]
+    operations! {
+        inline:
+        zero() -> F = [0.0; LANES];
+        splat(x: f32) -> F = [x; LANES];
+        load(p: *const f32) -> F = p.cast::<F>().read_unaligned();
+        load_part(p: *const f32, n: usize) -> F =
+            std::array::from_fn(|i| if i < n { p.add(i).read_unaligned() } else { 0.0 });
+        load_bf16(p: *const u16) -> F =
+            each(p.cast::<[u16; LANES]>().read_unaligned(), |x| bf16::from_bits(x).to_f32());
+        store(p: *mut f32, x: F) = p.cast::<F>().write_unaligned(x);
+        add(a: F, b: F) -> F = both(a, b, |a, b| a + b);
+        sub(a: F, b: F) -> F = both(a, b, |a, b| a - b);
+        mul(a: F, b: F) -> F = both(a, b, |a, b| a * b);
+        div(a: F, b: F) -> F = both(a, b, |a, b| a / b);
+        max(a: F, b: F) -> F = both(a, b, |a, b| if a > b { a } else { b });
+        min(a: F, b: F) -> F = both(a, b, |a, b| if a < b { a } else { b });
+        abs(a: F) -> F = each(a, f32::abs);
+        exp2i(n: I) -> F = each(n, |n| f32::from_bits((n.wrapping_add(127) << 23) as u32));
+        prefetch(_: *const u8) = {};
+
+        isplat(x: i32) -> I = [x; LANES];
+        iload(p: *const i32) -> I = p.cast::<I>().read_unaligned();
+        istore(p: *mut i32, x: I) = p.cast::<I>().write_unaligned(x);
+        iadd(a: I, b: I) -> I = both(a, b, i32::wrapping_add);
+        imul(a: I, b: I) -> I = both(a, b, i32::wrapping_mul);
+        iand(a: I, b: I) -> I = both(a, b, |a, b| a & b);
+        ior(a: I, b: I) -> I = both(a, b, |a, b| a | b);
+        ishl(a: I, n: u32) -> I = each(a, |a| a << n);
+        ishr(a: I, n: u32) -> I = each(a, |a| (a as u32 >> n) as i32);
+        isar(a: I, n: u32) -> I = each(a, |a| a >> n);
+        to_f32(a: I) -> F = each(a, |a| a as f32);
+        as_f32(a: I) -> F = each(a, |a| f32::from_bits(a as u32));
+        ixor(a: I, b: I) -> I = both(a, b, |a, b| a ^ b);
     }
-    unsafe fn splat(x: f32) -> F {
-        [x; LANES]
+
+    operations! {
+        inline(never):
+        load_f16(p: *const u16) -> F =
+            each(p.cast::<[u16; LANES]>().read_unaligned(), |x| f16::from_bits(x).to_f32());
+        store_f16(p: *mut u16, x: F) =
+            p.cast::<[u16; LANES]>().write_unaligned(each(x, |x| f16::from_f32(x).to_bits()));
+        fma(a: F, b: F, c: F) -> F = std::array::from_fn(|i| a[i].mul_add(b[i], c[i]));
+        sums(x: &[F; LANES]) -> F = std::array::from_fn(|i| Self::sum(x[i]));
+        gather(rows: &Rows, offset: usize) -> I =
+            std::array::from_fn(|i| i32::from_le(rows.row(i).add(offset).cast::<i32>().read_unaligned()));
+        half(a: I) -> F = each(a, |a| f16::from_bits(a as u16).to_f32());
+        store_i8(p: *mut i8, a: I) = p.cast::<[i8; LANES]>().write_unaligned(each(a, |a| a as i8));
+        bytes_sub(a: I, n: u8) -> I =
+            each(a, |a| i32::from_le_bytes(a.to_le_bytes().map(|byte| byte.wrapping_sub(n))));
+        columns(rows: &Rows, offset: usize) -> [I; 4] =
+            [0, 4, 8, 12].map(|at| Self::gather(rows, offset + at));
     }
-    unsafe fn load(p: *const f32) -> F {
-        p.cast::<F>().read_unaligned()
-    }
-    unsafe fn load_part(p: *const f32, n: usize) -> F {
-        std::array::from_fn(|i| if i < n { p.add(i).read_unaligned() } else { 0.0 })
-    }
-    #[inline(never)]
-    unsafe fn load_f16(p: *const u16) -> F {
-        each(p.cast::<[u16; LANES]>().read_unaligned(), |x| f16::from_bits(x).to_f32())
-    }
-    unsafe fn load_bf16(p: *const u16) -> F {
-        each(p.cast::<[u16; LANES]>().read_unaligned(), |x| bf16::from_bits(x).to_f32())
-    }
-    unsafe fn store(p: *mut f32, x: F) {
-        p.cast::<F>().write_unaligned(x);
-    }
+
     unsafe fn store_part(p: *mut f32, n: usize, x: F) {
         for (i, x) in x[..n].iter().enumerate() {
             p.add(i).write_unaligned(*x);
         }
-    }
-    #[inline(never)]
-    unsafe fn store_f16(p: *mut u16, x: F) {
-        p.cast::<[u16; LANES]>().write_unaligned(each(x, |x| f16::from_f32(x).to_bits()));
-    }
-    unsafe fn add(a: F, b: F) -> F {
-        both(a, b, |a, b| a + b)
-    }
-    unsafe fn sub(a: F, b: F) -> F {
-        both(a, b, |a, b| a - b)
-    }
-    unsafe fn mul(a: F, b: F) -> F {
-        both(a, b, |a, b| a * b)
-    }
-    unsafe fn div(a: F, b: F) -> F {
-        both(a, b, |a, b| a / b)
-    }
-    #[inline(never)]
-    unsafe fn fma(a: F, b: F, c: F) -> F {
-        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
-    }
-    unsafe fn max(a: F, b: F) -> F {
-        both(a, b, |a, b| if a > b { a } else { b })
-    }
-    unsafe fn min(a: F, b: F) -> F {
-        both(a, b, |a, b| if a < b { a } else { b })
-    }
-    unsafe fn abs(a: F) -> F {
-        each(a, f32::abs)
     }
     #[inline(never)]
     unsafe fn round(a: F) -> I {
@@ -97,9 +99,6 @@ impl Simd for Scalar {
             let a = a.round_ties_even();
             if (-2147483648.0..2147483648.0).contains(&a) { a as i32 } else { i32::MIN }
         })
-    }
-    unsafe fn exp2i(n: I) -> F {
-        each(n, |n| f32::from_bits((n.wrapping_add(127) << 23) as u32))
     }
     #[inline(never)]
     unsafe fn sum(x: F) -> f32 {
@@ -119,75 +118,11 @@ impl Simd for Scalar {
         f32::from_bits(a.into_iter().chain(b).fold(0, |largest, x| largest.max(x.abs().to_bits())))
     }
     #[inline(never)]
-    unsafe fn sums(x: &[F; LANES]) -> F {
-        std::array::from_fn(|i| Self::sum(x[i]))
-    }
-    #[inline(never)]
     unsafe fn not_below(a: F, b: F) -> u32 {
         let lanes = both(a, b, |a, b| a.partial_cmp(&b) != Some(Ordering::Less));
         lanes.into_iter().rev().fold(0, |bits, lane| bits << 1 | u32::from(lane))
     }
 
-    unsafe fn isplat(x: i32) -> I {
-        [x; LANES]
-    }
-    unsafe fn iload(p: *const i32) -> I {
-        p.cast::<I>().read_unaligned()
-    }
-    unsafe fn istore(p: *mut i32, x: I) {
-        p.cast::<I>().write_unaligned(x);
-    }
-    #[inline(never)]
-    unsafe fn gather(rows: &Rows, offset: usize) -> I {
-        std::array::from_fn(|i| i32::from_le(rows.row(i).add(offset).cast::<i32>().read_unaligned()))
-    }
-    unsafe fn iadd(a: I, b: I) -> I {
-        both(a, b, i32::wrapping_add)
-    }
-    unsafe fn imul(a: I, b: I) -> I {
-        both(a, b, i32::wrapping_mul)
-    }
-    unsafe fn iand(a: I, b: I) -> I {
-        both(a, b, |a, b| a & b)
-    }
-    unsafe fn ior(a: I, b: I) -> I {
-        both(a, b, |a, b| a | b)
-    }
-    unsafe fn ishl(a: I, n: u32) -> I {
-        each(a, |a| a << n)
-    }
-    unsafe fn ishr(a: I, n: u32) -> I {
-        each(a, |a| (a as u32 >> n) as i32)
-    }
-    unsafe fn isar(a: I, n: u32) -> I {
-        each(a, |a| a >> n)
-    }
-    unsafe fn to_f32(a: I) -> F {
-        each(a, |a| a as f32)
-    }
-    #[inline(never)]
-    unsafe fn half(a: I) -> F {
-        each(a, |a| f16::from_bits(a as u16).to_f32())
-    }
-    unsafe fn as_f32(a: I) -> F {
-        each(a, |a| f32::from_bits(a as u32))
-    }
-    #[inline(never)]
-    unsafe fn store_i8(p: *mut i8, a: I) {
-        p.cast::<[i8; LANES]>().write_unaligned(each(a, |a| a as i8));
-    }
-
-    #[inline(never)]
-    unsafe fn bytes_sub(a: I, n: u8) -> I {
-        each(a, |a| i32::from_le_bytes(a.to_le_bytes().map(|byte| byte.wrapping_sub(n))))
-    }
-    unsafe fn ixor(a: I, b: I) -> I {
-        both(a, b, |a, b| a ^ b)
-    }
-    #[inline(never)]
-    unsafe fn columns(rows: &Rows, offset: usize) -> [I; 4] {
-        [0, 4, 8, 12].map(|at| Self::gather(rows, offset + at))
-    }
     #[inline(never)]
     unsafe fn dot4<const WIDE: bool>(sum: I, weights: I, x: *const i8) -> I {
         let x = x.cast::<[i8; 4]>().read_unaligned();
@@ -206,5 +141,4 @@ impl Simd for Scalar {
         let sum = step(sum, upper, Self::load(x.cast()));
         step(sum, Self::ishl(weights, 16), Self::load(x.add(LANES).cast()))
     }
-    unsafe fn prefetch(_: *const u8) {}
 }

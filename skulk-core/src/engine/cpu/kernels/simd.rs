@@ -10,6 +10,7 @@
 //! Every function may be called only on a machine that has the implementation's instructions, and
 //! with pointers that are valid for what the function says it reads or writes; alignment is not
 //! required of any.
+#![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
 /// Lanes of a vector, and weight rows that are worked on together.
 pub(crate) const LANES: usize = 16;
@@ -18,12 +19,22 @@ pub(crate) const BLOCK: usize = 32;
 
 /// [`Simd::dot2`] with widened activations.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "the trait states the contract")]
 pub(super) unsafe fn two_steps<S: Simd>(sum: S::F, weights: S::I, x: *const u32) -> S::F {
     let upper = S::as_f32(S::iand(weights, S::isplat(0xffff_0000_u32 as i32)));
     let sum = S::fma(upper, S::load(x.cast()), sum);
     S::fma(S::as_f32(S::ishl(weights, 16)), S::load(x.add(LANES).cast()), sum)
 }
+
+/// Operations of an expression each: how they are inlined, then `name(arguments) -> result = expression;`.
+macro_rules! operations {
+    ($inline:meta: $($name:ident($($arg:tt: $type:ty),*) $(-> $result:ty)? = $value:expr;)*) => {$(
+        #[$inline]
+        unsafe fn $name($($arg: $type),*) $(-> $result)? {
+            $value
+        }
+    )*};
+}
+pub(super) use operations;
 
 /// Where a tile's 16 rows begin: four addresses and a distance, as machines can add them up in an
 /// instruction's operand, where sixteen addresses would not fit into registers.
@@ -186,7 +197,6 @@ pub(super) trait Simd: Copy + 'static {
 
 /// [`Simd::dot_packed`], a column at a time.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "Simd states the contract")]
 pub(super) unsafe fn dot_columns<S: Simd, const WIDE: bool, const N: usize>(
     sums: &mut [S::I; N],
     packed: *const i32,

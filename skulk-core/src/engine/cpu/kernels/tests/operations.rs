@@ -1,4 +1,5 @@
 //! Does every single operation give the portable one's bits?
+#![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
 use std::ops::Range;
 
@@ -28,7 +29,6 @@ pub(in super::super) struct Operands {
 /// # Safety
 /// The machine has `S`'s instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 unsafe fn multiplied<S: Simd, const N: usize>(
     sum: S::I,
     packed: &[i32; 8 * LANES],
@@ -51,7 +51,6 @@ unsafe fn multiplied<S: Simd, const N: usize>(
 /// # Safety
 /// The machine has `S`'s instructions.
 #[inline(always)]
-#[allow(unsafe_op_in_unsafe_fn, reason = "stated above")]
 pub(in super::super) unsafe fn operations<S: Simd>(input: &Operands) -> Vec<u32> {
     let mut out = Vec::new();
     macro_rules! numbers {
