@@ -392,14 +392,14 @@ fn damaged_folders_are_typed_errors() {
     let (_parent, path) = folder("m", json!({}));
     std::fs::remove_file(path.join("config.json")).unwrap();
     assert_error(&path, ErrorKind::FileNotFound, &["config.json"]);
-    for (text, parts) in [
-        ("{ no JSON", &["config.json"][..]),
-        ("{}", &["num_hidden_layers", "config.json"]),
-        (r#"{ "n_layers": 1 }"#, &["hidden_size", "config.json"]),
-        (r#"{ "n_layers": -1, "hidden_size": 1 }"#, &["n_layers", "found -1"]),
+    for (config, parts) in [
+        ("{ no JSON", ["config.json", ""]),
+        ("{}", ["num_hidden_layers", "config.json"]),
+        (r#"{ "n_layers": 1 }"#, ["hidden_size", "config.json"]),
+        (r#"{ "n_layers": -1, "hidden_size": 1 }"#, ["n_layers", "found -1"]),
     ] {
-        write(&path, "config.json", text.as_bytes());
-        assert_error(&path, ErrorKind::ConfigInvalid, parts);
+        write(&path, "config.json", config.as_bytes());
+        assert_error(&path, ErrorKind::ConfigInvalid, &parts);
     }
     write(&path, "config.json", br#"{ "n_layers": 1, "hidden_size": 1 }"#);
     card(&path);
@@ -426,13 +426,12 @@ fn damaged_files_are_typed_errors() {
     std::fs::write(&path, b"no model at all").unwrap();
     assert_error(&path, ErrorKind::CheckpointInvalid, &["m.gguf"]);
     let llama = || GgufWriter::new().str("general.architecture", "llama");
-    let negative = llama().i32("llama.block_count", -3).u32("llama.embedding_length", 4);
-    for (damaged, parts) in [
-        (GgufWriter::new().u32("llama.block_count", 1), &["general.architecture", "m.gguf"][..]),
-        (llama().u32("llama.block_count", 0), &["llama.block_count"]),
-        (negative, &["llama.block_count", "-3"]),
+    for (header, parts) in [
+        (GgufWriter::new().u32("llama.block_count", 1), ["general.architecture", "m.gguf"]),
+        (llama().u32("llama.block_count", 0), ["llama.block_count", "m.gguf"]),
+        (llama().i32("llama.block_count", -3).u32("llama.embedding_length", 4), ["llama.block_count", "-3"]),
     ] {
-        std::fs::write(&path, damaged.build()).unwrap();
-        assert_error(&path, ErrorKind::ConfigInvalid, parts);
+        std::fs::write(&path, header.build()).unwrap();
+        assert_error(&path, ErrorKind::ConfigInvalid, &parts);
     }
 }
