@@ -41,15 +41,15 @@ struct Args {
     /// Threads to compute with; all cores unless given.
     #[arg(long)]
     threads: Option<usize>,
-    /// How activations are rounded: to 8 bits, to 15, or, for BF16 weights, to BF16.
-    #[arg(long, default_value = "fast", value_parser = ["fast", "exact", "bf16"])]
-    precision: String,
+    /// How activations are rounded: to 8 bits (fast), to 15 (exact), or, for BF16 weights, to BF16 (bf16).
+    #[arg(long, default_value_t)]
+    precision: Precision,
     /// Keep a compact copy of the head and read only those of its rows that can matter: same results
     #[arg(long)]
     screen_head: bool,
-    /// Where weights lie: mapped, resident, or whichever the free memory suggests.
-    #[arg(long, default_value = "auto", value_parser = ["auto", "mapped", "resident"])]
-    memory: String,
+    /// Where weights lie: mapped, resident, or whichever the free memory suggests (auto).
+    #[arg(long, default_value_t)]
+    memory: Memory,
     /// Engine to run on.
     #[arg(long, default_value = "cpu")]
     engine: String,
@@ -104,16 +104,8 @@ fn load(args: &Args) -> Result<Model, Error> {
     let mut engine = EngineOptions::default()
         .screen_head(args.screen_head)
         .ffn_on_cpu(args.ffn_on_cpu)
-        .memory(match args.memory.as_str() {
-            "mapped" => Memory::Mapped,
-            "resident" => Memory::Resident,
-            _ => Memory::Auto,
-        })
-        .precision(match args.precision.as_str() {
-            "exact" => Precision::Exact,
-            "bf16" => Precision::Bf16,
-            _ => Precision::Fast,
-        });
+        .memory(args.memory)
+        .precision(args.precision);
     if let Some(threads) = args.threads {
         engine = engine.threads(threads);
     }

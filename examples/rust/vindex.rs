@@ -24,9 +24,9 @@ struct Args {
     /// Folder to write; a temporary one unless given.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// How weights are stored.
-    #[arg(long, default_value = "q4k", value_parser = ["f32", "f16", "q4k"])]
-    storage: String,
+    /// How weights are stored: f32, f16 or q4k.
+    #[arg(long, default_value_t = VindexStorage::Q4K)]
+    storage: VindexStorage,
     /// Tokens kept for each feature; 0 for none, which is faster.
     #[arg(long, default_value_t = 10)]
     feature_tokens: usize,
@@ -58,11 +58,7 @@ fn run(args: &Args) -> skulk::Result<()> {
     let temporary = tempfile::tempdir().map_err(|e| Error::new(ErrorKind::FileIo, e.to_string()))?;
     let vindex = args.out.clone().unwrap_or_else(|| temporary.path().join("model.vindex"));
     let mut options = ExtractOptions::default().feature_tokens(args.feature_tokens);
-    options.storage = match args.storage.as_str() {
-        "f32" => VindexStorage::F32,
-        "f16" => VindexStorage::F16,
-        _ => VindexStorage::Q4K,
-    };
+    options.storage = args.storage;
     options.threads = args.threads.unwrap_or(options.threads);
     let threads = options.threads;
     extract(&args.model, &vindex, options)?;

@@ -186,6 +186,11 @@ impl Error {
         }))
     }
 
+    /// An argument or option is not what it may be; its name is the `field`.
+    pub(crate) fn argument(field: impl fmt::Display, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::InvalidArgument, message).with("field", field)
+    }
+
     /// Adds a place the error concerns (`file`, `tensor`, `field`, `layer`, …).
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl fmt::Display) -> Self {

@@ -21,9 +21,6 @@ pub struct Operations(Cpu);
 pub type Run<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
 /// The first bytes of a file as a matrix `[out, in]`.
-///
-/// # Errors
-/// As for any tensor, e.g. when the file is too short.
 pub fn matrix(file: &MappedFile, dtype: DType, [n_out, n_in]: [usize; 2]) -> Result<Region> {
     let len = dtype.row_bytes(n_in).unwrap_or(0) * n_out;
     let name = format!("{dtype} matrix");
@@ -39,9 +36,6 @@ fn numbers(n: usize) -> Vec<f32> {
 
 impl Operations {
     /// Those of an engine with `threads` threads.
-    ///
-    /// # Errors
-    /// As of [`crate::cpu`].
     pub fn new(threads: usize, precision: Precision) -> Result<Self> {
         Cpu::new(threads, precision).map(Self)
     }
@@ -66,9 +60,6 @@ impl Operations {
     }
 
     /// `rows` rows of activations by a matrix.
-    ///
-    /// # Errors
-    /// When memory is short; so below.
     pub fn linear(&self, weight: Region, rows: usize) -> Result<Run<'_>> {
         let (n_in, n_out) = (weight.row_len(), weight.rows());
         let (x, mut out) = (self.filled(rows, n_in)?, self.0.buffer(rows, n_out)?);
@@ -78,9 +69,6 @@ impl Operations {
     }
 
     /// Attention of `rows` rows that follow on `start` others, cache in f16.
-    ///
-    /// # Errors
-    /// See above.
     pub fn attention(
         &self,
         [n_heads, n_kv_heads, head_dim]: [usize; 3],
@@ -118,9 +106,6 @@ impl Operations {
     }
 
     /// Norms of `rows` rows.
-    ///
-    /// # Errors
-    /// See above.
     pub fn rms_norm(&self, rows: usize, width: usize) -> Result<Run<'_>> {
         let (x, mut out) = (self.filled(rows, width)?, self.0.buffer(rows, width)?);
         let weight = self.0.vector(numbers(width))?;
@@ -129,9 +114,6 @@ impl Operations {
     }
 
     /// Sums of `rows` pairs of rows.
-    ///
-    /// # Errors
-    /// See above.
     pub fn add(&self, rows: usize, width: usize) -> Result<Run<'_>> {
         // Zeros: numbers stay what they are, however often it runs.
         let (mut x, y) = (self.filled(rows, width)?, self.0.buffer(rows, width)?);
@@ -140,9 +122,6 @@ impl Operations {
     }
 
     /// The gated feed-forward block's inner step, GELU with tanh.
-    ///
-    /// # Errors
-    /// See above.
     pub fn gated(&self, rows: usize, width: usize) -> Result<Run<'_>> {
         // A stable fixed point: GELU is least at -0.752.
         let (mut gate, mut up) = (self.0.buffer(rows, width)?, self.0.buffer(rows, width)?);
@@ -153,9 +132,6 @@ impl Operations {
     }
 
     /// Norm and rotation of `rows` rows of heads.
-    ///
-    /// # Errors
-    /// See above.
     pub fn norm_rope(&self, rows: usize, [n_heads, head_dim]: [usize; 2]) -> Result<Run<'_>> {
         let mut x = self.filled(rows, n_heads * head_dim)?;
         let weight = self.0.vector(vec![1.0; head_dim])?;
@@ -171,9 +147,6 @@ impl Operations {
 
     /// The `k` rows of a table with the largest products with each query, all of which are of the table's width.
     /// Made ready here: the table's copy. Each run adds to `computed` how many products were computed exactly.
-    ///
-    /// # Errors
-    /// See above.
     pub fn nearest(
         &self,
         table: &Region,

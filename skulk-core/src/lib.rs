@@ -67,57 +67,38 @@ pub mod tokenizer;
 pub mod vindex;
 pub mod weights;
 
-#[cfg(feature = "generate")]
-pub use browse::VindexBrowser;
 pub use bytes::ByteSize;
 pub use cancel::CancelToken;
 pub use card::{CardLibrary, ModelCard, Profile};
-#[cfg(feature = "generate")]
-pub use engine::{Activations, Batch, DeviceInfo, Engine, FfnMemory, KvType, Precision, Shard};
 pub use error::{ContextDetail, Error, ErrorKind, Result, Retry, ShapeDetail};
-#[cfg(feature = "generate")]
-pub use extract::{ExtractOptions, VindexStorage, VindexWriter};
-#[cfg(feature = "generate")]
-pub use generate::{
-    Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output, Prompt,
-    Sampling, Session, StageInfo, Timings, Token, TokenLogprob, Usage,
-};
 pub use ids::{EngineId, ExpertIdx, LayerIdx, SeqId, TokenId};
-#[cfg(feature = "generate")]
-pub use model::EngineOptions;
 pub use plan::{Cluster, Inventory, Node, NodeId, Placement, PlanReport, Planner, Request, Stage};
 pub use strict::{Fault, FaultKind};
-#[cfg(feature = "generate")]
-pub use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 pub use vindex::VindexReader;
 pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, TensorInfo, open_checkpoint};
+#[cfg(feature = "generate")]
+pub use {
+    browse::VindexBrowser,
+    engine::{Activations, Batch, DeviceInfo, Engine, FfnMemory, KvType, Precision, Shard},
+    extract::{ExtractOptions, VindexStorage, VindexWriter},
+    generate::{
+        Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output,
+        Prompt, Sampling, Session, StageInfo, Timings, Token, TokenLogprob, Usage,
+    },
+    model::EngineOptions,
+    tokenizer::{Detokenizer, StopMatcher, Tokenizer},
+};
 
 /// The guide's snippets, as tests.
-#[cfg(all(doctest, feature = "generate"))]
-#[doc = include_str!("../../docs/guide/rust.md")]
-struct RustGuide;
-
-/// Likewise.
-#[cfg(all(doctest, feature = "generate"))]
-#[doc = include_str!("../../docs/guide/placement.md")]
-struct PlacementGuide;
-
-/// Likewise.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/profiles.md")]
-struct ProfilesGuide;
-
-/// Likewise.
-#[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/cards.md")]
-struct CardsGuide;
+struct Guide;
 
 /// Likewise.
 #[cfg(all(doctest, feature = "generate"))]
+#[doc = include_str!("../../docs/guide/rust.md")]
+#[doc = include_str!("../../docs/guide/placement.md")]
 #[doc = include_str!("../../docs/guide/planning.md")]
-struct PlanningGuide;
-
-/// Likewise.
-#[cfg(all(doctest, feature = "generate"))]
 #[doc = include_str!("../../docs/guide/vindex.md")]
-struct VindexGuide;
+struct GenerationGuide;

@@ -32,6 +32,7 @@ macro_rules! closed_set {
         #[non_exhaustive]
         $vis enum $type { $($(#[$doc])* $name,)* }
 
+        #[allow(unreachable_pub)] // Some sets are their module's own.
         impl $type {
             /// Every value, in the order of their declaration.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];

@@ -83,17 +83,6 @@ fn decode(model: &Path, options: &EngineOptions, logits: Logits, steps: usize) -
         .collect()
 }
 
-/// Bytes of a model's largest feed-forward block or expert.
-fn largest_unit(model: &Path) -> u64 {
-    let checkpoint = skulk::open_checkpoint(model).unwrap();
-    let experts =
-        ["w1", "w2", "w3"].map(|word| format!("model.layers.0.block_sparse_moe.experts.0.{word}.weight"));
-    let block = ["gate", "up", "down"].map(|word| format!("model.layers.0.mlp.{word}_proj.weight"));
-    let bytes =
-        |names: [String; 3]| names.iter().map(|name| Some(checkpoint.tensor(name)?.len)).sum::<Option<u64>>();
-    bytes(experts).or_else(|| bytes(block)).unwrap()
-}
-
 fn check(model: &Path, options: &EngineOptions, logits: Logits, steps: usize) {
     let counts = decode(model, options, logits, steps);
     let found = counts.iter().position(|&n| n > 0);
@@ -102,11 +91,10 @@ fn check(model: &Path, options: &EngineOptions, logits: Logits, steps: usize) {
 
 #[test]
 fn a_decoded_token_allocates_nothing() {
-    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
     let options = EngineOptions::default().threads(2);
     let [exact, bf16] = [Precision::Exact, Precision::Bf16].map(|p| options.clone().precision(p));
     let mut tried = 0;
-    for entry in std::fs::read_dir(models).unwrap() {
+    for entry in std::fs::read_dir(fixtures::path("")).unwrap() {
         let model = entry.unwrap().path();
         let checkpoint = skulk::open_checkpoint(&model).unwrap();
         if ArchSpec::from_checkpoint(&*checkpoint).is_err() {
@@ -125,7 +113,8 @@ fn a_decoded_token_allocates_nothing() {
             tried += 1;
         }
         // As little in memory as can be, and some features only.
-        check(&model, &options.clone().ffn_budget(ByteSize(largest_unit(&model))), Logits::Top(1), 60);
+        let largest = fixtures::feed_forward(&model).into_iter().max().unwrap();
+        check(&model, &options.clone().ffn_budget(ByteSize(largest)), Logits::Top(1), 60);
         if !model.ends_with("mixtral") {
             check(&model, &options.clone().ffn_top_features(50), Logits::Top(1), 60);
         }

@@ -1,39 +1,35 @@
 //! Is every bad input a typed error that says what is wrong, where, and what to do?
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use crate::fixtures;
-use crate::support::gguf_writer::{GgufWriter, types};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use skulk::ErrorKind::{
+    ArchUnsupported, CheckpointInvalid, CheckpointTruncated, ConfigInvalid, ContextOverflow,
+    DTypeUnsupported, FileNotFound, InvalidArgument, PlacementInvalid, TensorMissing, TensorShape,
+    TokenizerInvalid,
+};
 use skulk::arch::{ArchSpec, RopeScaling};
-use skulk::engine::{KvType, LoadCx, ShardSpec};
+use skulk::engine::{KvType, ShardSpec};
 use skulk::{
-    CancelToken, ContextDetail, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions,
-    Model, Placement, Prompt, Sampling, ShapeDetail, Stage, TokenId, open_checkpoint,
+    ContextDetail, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model, Placement,
+    Prompt, Sampling, ShapeDetail, Stage, TokenId, open_checkpoint,
 };
 
-fn fixture(name: &str) -> PathBuf {
-    fixtures::root().join("tests/fixtures/models").join(name)
-}
-
-fn one_thread() -> LoadOptions {
-    threads(1)
-}
-
-fn threads(n: usize) -> LoadOptions {
-    LoadOptions::default().engine_options(EngineOptions::default().threads(n))
-}
+use crate::fixtures::copied;
+use crate::generate::common::{model, one_thread, path, threads};
+use crate::parity::cpu::stages::load_shard;
+use crate::support::gguf_writer::{GgufWriter, types};
 
 /// Of this kind, with all `names` in its message or context, and with something to do about it.
-fn expect(what: &str, error: &Error, kind: ErrorKind, names: &[&str]) {
+pub(crate) fn expect(what: &str, error: &Error, kind: ErrorKind, names: &[&str]) {
     assert_eq!(error.kind(), kind, "{what}: {error}");
     let context: String = error.context().iter().map(|(key, value)| format!(" {key}: {value}")).collect();
     let said = format!("{}{context}", error.message());
     for name in names {
         assert!(said.contains(name), "{what}: no `{name}` in {error}");
     }
-    if kind != ErrorKind::InvalidArgument {
+    if kind != InvalidArgument {
         assert!(error.hint().is_some_and(|h| !h.is_empty()), "{what}: no hint in {error}");
     }
 }
@@ -43,57 +39,29 @@ fn load_options() {
     let huge = 1_000_000_000;
     let counts = |text: &str| text.parse::<Placement>().unwrap();
     let cpu = skulk::engines::cpu(&EngineOptions::default().threads(1)).unwrap();
-    let cases: &[(&str, LoadOptions, ErrorKind, &[&str])] = &[
-        ("no threads", threads(0), ErrorKind::InvalidArgument, &["threads", "found 0"]),
-        ("many threads", threads(huge), ErrorKind::InvalidArgument, &["threads", "1000000000"]),
-        ("no stages", one_thread().stages(0), ErrorKind::PlacementInvalid, &["stages", "found 0"]),
-        ("more stages than layers", one_thread().stages(5), ErrorKind::PlacementInvalid, &["4", "found 5"]),
-        ("endless stages", one_thread().stages(usize::MAX), ErrorKind::PlacementInvalid, &["stages"]),
-        (
-            "a placement and stages",
-            one_thread().stages(2).placement(counts("cpu=4")),
-            ErrorKind::InvalidArgument,
-            &["placement", "stages"],
-        ),
-        (
-            "a placement and an engine",
-            one_thread().engine_name("cpu").placement(counts("cpu=4")),
-            ErrorKind::InvalidArgument,
-            &["placement", "engine"],
-        ),
-        (
-            "too many layers placed",
-            one_thread().placement(counts("cpu=3,candle-cpu=2")),
-            ErrorKind::PlacementInvalid,
-            &["4", "found 5"],
-        ),
-        (
-            "an unknown engine placed",
-            one_thread().placement(counts("cpu=3,abacus=1")),
-            ErrorKind::PlacementInvalid,
-            &["engine", "abacus"],
-        ),
-        (
-            "an engine that the options lack",
-            one_thread().engine(cpu).placement(counts("cpu=3,candle-cpu=1")),
-            ErrorKind::PlacementInvalid,
-            &["candle-cpu"],
-        ),
-        ("unknown engine", one_thread().engine_name("abacus"), ErrorKind::PlacementInvalid, &["abacus"]),
-        ("no context", one_thread().context(0), ErrorKind::InvalidArgument, &["context", "found 0"]),
-        (
-            "long context",
-            one_thread().context(1025),
-            ErrorKind::InvalidArgument,
-            &["context", "1024", "1025"],
-        ),
-        ("no chunk", one_thread().prefill_chunk(0), ErrorKind::InvalidArgument, &["prefill", "found 0"]),
+    let with = one_thread;
+    let cases: &[(LoadOptions, ErrorKind, &[&str])] = &[
+        (threads(0), InvalidArgument, &["threads", "found 0"]),
+        (threads(huge), InvalidArgument, &["threads", "1000000000"]),
+        (with().stages(0), PlacementInvalid, &["stages", "found 0"]),
+        (with().stages(5), PlacementInvalid, &["4", "found 5"]),
+        (with().stages(usize::MAX), PlacementInvalid, &["stages"]),
+        (with().stages(2).placement(counts("cpu=4")), InvalidArgument, &["placement", "stages"]),
+        (with().engine_name("cpu").placement(counts("cpu=4")), InvalidArgument, &["placement", "engine"]),
+        (with().placement(counts("cpu=3,candle-cpu=2")), PlacementInvalid, &["4", "found 5"]),
+        (with().placement(counts("cpu=3,abacus=1")), PlacementInvalid, &["engine", "abacus"]),
+        // An engine that the options lack.
+        (with().engine(cpu).placement(counts("cpu=3,candle-cpu=1")), PlacementInvalid, &["candle-cpu"]),
+        (with().engine_name("abacus"), PlacementInvalid, &["abacus"]),
+        (with().context(0), InvalidArgument, &["context", "found 0"]),
+        (with().context(1025), InvalidArgument, &["context", "1024", "1025"]),
+        (with().prefill_chunk(0), InvalidArgument, &["prefill", "found 0"]),
     ];
-    for (what, options, kind, names) in cases {
-        expect(what, &Model::open(fixture("llama"), options).unwrap_err(), *kind, names);
+    for (options, kind, names) in cases {
+        expect(&names.join(", "), &Model::open(path("llama"), options).unwrap_err(), *kind, names);
     }
     // Larger than any prompt is no harm.
-    Model::open(fixture("llama"), &one_thread().prefill_chunk(usize::MAX)).unwrap();
+    Model::open(path("llama"), &with().prefill_chunk(usize::MAX)).unwrap();
 }
 
 #[test]
@@ -107,15 +75,17 @@ fn placements() {
         [("gap", vec![0..1, 2..4]), ("overlap", vec![0..3, 2..4]), ("short", vec![0..3]), ("none", vec![])]
     {
         let error = Placement::new(stages("cpu", &layers), 4).unwrap_err();
-        expect(what, &error, ErrorKind::PlacementInvalid, &["expected", "found"]);
+        expect(what, &error, PlacementInvalid, &["expected", "found"]);
     }
-    let checkpoint = open_checkpoint(fixture("llama")).unwrap();
-    let unknown = Placement::new(stages("abacus", &[0..4]), 4).unwrap();
-    let error = Model::load(&*checkpoint, &unknown, &one_thread()).unwrap_err();
-    expect("unknown engine", &error, ErrorKind::PlacementInvalid, &["abacus"]);
-    let other_model = Placement::new(stages("cpu", &[0..5]), 5).unwrap();
-    let error = Model::load(&*checkpoint, &other_model, &one_thread()).unwrap_err();
-    expect("another model's placement", &error, ErrorKind::PlacementInvalid, &["4", "5"]);
+    let checkpoint = open_checkpoint(path("llama")).unwrap();
+    for (what, engine, n_layers, names) in [
+        ("unknown engine", "abacus", 4, &["abacus"][..]),
+        ("another model's placement", "cpu", 5, &["4", "5"]),
+    ] {
+        let placement = Placement::new(stages(engine, &[0..n_layers]), n_layers).unwrap();
+        let error = Model::load(&*checkpoint, &placement, &one_thread()).unwrap_err();
+        expect(what, &error, PlacementInvalid, names);
+    }
 }
 
 /// Descriptions and parts of models have public fields: whatever they are changed to, loading says what is wrong.
@@ -145,13 +115,12 @@ fn changed_descriptions() {
         ("epsilon", |a| a.norm.eps = f32::NAN),
         ("embedding scale", |a| a.embedding_scale = 0.0),
     ];
-    let checkpoint = open_checkpoint(fixture("llama")).unwrap();
+    let checkpoint = open_checkpoint(path("llama")).unwrap();
     let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
     let sound = ShardSpec::new(Arc::new(arch.clone()), 0..4, 64, 16, KvType::F16).unwrap();
     let engine = skulk::engines::cpu(&EngineOptions::default().threads(1)).unwrap();
     let refused = |spec: &ShardSpec| {
-        let cancel = CancelToken::new();
-        let loaded = engine.load(spec, &*checkpoint, &LoadCx::new(&cancel, &|| ()));
+        let loaded = load_shard(&*engine, spec, &*checkpoint);
         let estimated = engine.estimate(spec, &*checkpoint).unwrap_err();
         assert_eq!(loaded.err().unwrap().kind(), estimated.kind());
         estimated
@@ -162,17 +131,17 @@ fn changed_descriptions() {
         let mut spec = sound.clone();
         spec.arch = Arc::new(changed);
         let error = refused(&spec);
-        expect(name, &error, ErrorKind::ConfigInvalid, &[name, "expected", "found"]);
+        expect(name, &error, ConfigInvalid, &[name, "expected", "found"]);
         let made = ShardSpec::new(spec.arch, 0..4, 64, 16, KvType::F16).unwrap_err();
         assert_eq!((made.kind(), made.message()), (error.kind(), error.message()));
     }
     type Part = (&'static str, fn(&mut ShardSpec), ErrorKind);
     let parts: &[Part] = &[
-        ("layers", |s| s.layers = 0..5, ErrorKind::PlacementInvalid),
-        ("layers", |s| s.layers = 5..6, ErrorKind::PlacementInvalid),
-        ("layers", |s| s.layers = 2..2, ErrorKind::PlacementInvalid),
-        ("context", |s| s.context = 0, ErrorKind::InvalidArgument),
-        ("prefill_chunk", |s| s.max_rows = 0, ErrorKind::InvalidArgument),
+        ("layers", |s| s.layers = 0..5, PlacementInvalid),
+        ("layers", |s| s.layers = 5..6, PlacementInvalid),
+        ("layers", |s| s.layers = 2..2, PlacementInvalid),
+        ("context", |s| s.context = 0, InvalidArgument),
+        ("prefill_chunk", |s| s.max_rows = 0, InvalidArgument),
     ];
     for (name, change, kind) in parts {
         let mut spec = sound.clone();
@@ -183,7 +152,7 @@ fn changed_descriptions() {
 
 #[test]
 fn generate_options() {
-    let model = Model::open(fixture("llama"), &one_thread()).unwrap();
+    let model = model("llama");
     let base = GenerateOptions::default;
     let sampled = |change: fn(Sampling) -> Sampling| base().sampling(change(Sampling::default()));
     let cases: Vec<(&str, GenerateOptions)> = vec![
@@ -210,7 +179,7 @@ fn generate_options() {
     ];
     for (field, options) in cases {
         let error = model.generate("Once", options).err().unwrap();
-        expect(field, &error, ErrorKind::InvalidArgument, &[&format!("field: {field}"), "expected", "found"]);
+        expect(field, &error, InvalidArgument, &[&format!("field: {field}"), "expected", "found"]);
     }
     // At the edge of what is allowed.
     for options in [base().logprobs(64), sampled(|s| s.top_k(usize::MAX).temperature(f32::MAX))] {
@@ -222,7 +191,7 @@ fn generate_options() {
 
 #[test]
 fn prompts() {
-    let model = Model::open(fixture("llama"), &one_thread().context(16)).unwrap();
+    let model = Model::open(path("llama"), &one_thread().context(16)).unwrap();
     let session = model.session().unwrap();
     let token = |id| Prompt::Tokens(vec![TokenId(id)]);
     for (prompt, names) in [
@@ -233,7 +202,7 @@ fn prompts() {
         (token(u32::MAX), ["prompt", "2048"]),
     ] {
         let error = session.generate(prompt, GenerateOptions::default()).err().unwrap();
-        expect("prompt", &error, ErrorKind::InvalidArgument, &names);
+        expect("prompt", &error, InvalidArgument, &names);
     }
     for (len, max_tokens, needed) in
         [(16, None, 17), (40, None, 41), (10, Some(7), 17), (10, Some(usize::MAX), usize::MAX)]
@@ -241,7 +210,7 @@ fn prompts() {
         let mut options = GenerateOptions::default();
         options.max_tokens = max_tokens;
         let error = session.generate(vec![TokenId(256); len], options).err().unwrap();
-        expect("too long", &error, ErrorKind::ContextOverflow, &["16", &len.to_string()]);
+        expect("too long", &error, ContextOverflow, &["16", &len.to_string()]);
         let detail = error.detail::<ContextDetail>().unwrap();
         assert_eq!((detail.needed, detail.available), (needed, 16));
     }
@@ -254,26 +223,18 @@ fn paths() {
     let folder = tempfile::tempdir().unwrap();
     let open = |path: &Path| Model::open(path, &one_thread()).unwrap_err();
     let missing = folder.path().join("missing.gguf");
-    expect("missing file", &open(&missing), ErrorKind::FileNotFound, &["missing.gguf"]);
+    expect("missing file", &open(&missing), FileNotFound, &["missing.gguf"]);
     let at = folder.path().display().to_string();
-    expect("empty folder", &open(folder.path()), ErrorKind::FileNotFound, &[&at, "nothing"]);
-    std::fs::write(folder.path().join("notes.txt"), "no model").unwrap();
-    expect("other folder", &open(folder.path()), ErrorKind::FileNotFound, &["notes.txt"]);
-    expect(
-        "other file",
-        &open(&folder.path().join("notes.txt")),
-        ErrorKind::CheckpointInvalid,
-        &["notes.txt"],
-    );
+    expect("empty folder", &open(folder.path()), FileNotFound, &[&at, "nothing"]);
+    let notes = folder.path().join("notes.txt");
+    std::fs::write(&notes, "no model").unwrap();
+    expect("other folder", &open(folder.path()), FileNotFound, &["notes.txt"]);
+    expect("other file", &open(&notes), CheckpointInvalid, &["notes.txt"]);
 }
 
 /// A copy of a fixture with one file changed.
 fn broken(name: &str, file: &str, change: impl FnOnce(Vec<u8>) -> Option<Vec<u8>>) -> Error {
-    let folder = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(fixture(name)).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
-    }
+    let folder = copied(&path(name));
     let path = folder.path().join(file);
     match change(std::fs::read(&path).unwrap()) {
         Some(bytes) => std::fs::write(&path, bytes).unwrap(),
@@ -283,23 +244,25 @@ fn broken(name: &str, file: &str, change: impl FnOnce(Vec<u8>) -> Option<Vec<u8>
     loaded.err().unwrap_or_else(|| panic!("{name} with a broken {file} loads"))
 }
 
+/// A file of JSON, changed.
+fn json_changed(bytes: &[u8], change: impl FnOnce(&mut Map<String, Value>)) -> Vec<u8> {
+    let mut file: Map<String, Value> = serde_json::from_slice(bytes).unwrap();
+    change(&mut file);
+    serde_json::to_vec(&file).unwrap()
+}
+
 /// A copy of a fixture with one field of its config.json set; `null` removes it.
 fn configured(name: &str, field: &str, value: &Value) -> Error {
     broken(name, "config.json", |bytes| {
-        let mut config: Value = serde_json::from_slice(&bytes).unwrap();
-        let fields = config.as_object_mut().unwrap();
-        if value.is_null() {
-            fields.remove(field).unwrap();
-        } else {
-            fields.insert(field.into(), value.clone());
-        }
-        Some(serde_json::to_vec(&config).unwrap())
+        Some(json_changed(&bytes, |config| match value {
+            Value::Null => drop(config.remove(field).unwrap()),
+            value => drop(config.insert(field.into(), value.clone())),
+        }))
     })
 }
 
 #[test]
 fn configurations() {
-    use ErrorKind::{ArchUnsupported, ConfigInvalid, TensorShape};
     let rope = |kind: &str| json!({"rope_theta": 1e4, "rope_type": kind});
     let cases = [
         ("model_type", Value::Null, ConfigInvalid, "model_type"),
@@ -318,7 +281,7 @@ fn configurations() {
         ("hidden_size", json!(255), TensorShape, "embed_tokens"),
         ("num_hidden_layers", json!(1_000_000_000), ConfigInvalid, "num_hidden_layers"),
         ("num_hidden_layers", json!(0), ConfigInvalid, "layers"),
-        ("num_hidden_layers", json!(5), ErrorKind::TensorMissing, "layers.4."),
+        ("num_hidden_layers", json!(5), TensorMissing, "layers.4."),
         ("num_attention_heads", json!(0), ConfigInvalid, "attention heads"),
         ("num_attention_heads", json!(3), ConfigInvalid, "key/value heads"),
         ("num_key_value_heads", json!(3), ConfigInvalid, "key/value heads"),
@@ -331,79 +294,63 @@ fn configurations() {
         ("vocab_size", json!(1024), TensorShape, "embed_tokens"),
         ("max_position_embeddings", json!(0), ConfigInvalid, "context"),
         ("rms_norm_eps", json!(-1.0), ConfigInvalid, "norm"),
-        ("tie_word_embeddings", json!(false), ErrorKind::TensorMissing, "lm_head"),
-        ("attention_bias", json!(true), ErrorKind::TensorMissing, "bias"),
+        ("tie_word_embeddings", json!(false), TensorMissing, "lm_head"),
+        ("attention_bias", json!(true), TensorMissing, "bias"),
     ];
     for (field, value, kind, name) in cases {
         let error = configured("llama", field, &value);
         expect(&format!("{field} = {value}"), &error, kind, &[name]);
         assert!(error.context().iter().any(|(key, _)| *key == "file"), "{field} = {value}: {error}");
     }
-    let error = configured("gemma3", "layer_types", &json!(["sliding_attention"]));
-    expect("layer_types", &error, ConfigInvalid, &["layer_types", "config.json"]);
-    let error = configured("gemma3", "sliding_window", &json!(0));
-    expect("sliding_window", &error, ConfigInvalid, &["window"]);
+    for (field, value, names) in [
+        ("layer_types", json!(["sliding_attention"]), &["layer_types", "config.json"][..]),
+        ("sliding_window", json!(0), &["window"]),
+    ] {
+        expect(field, &configured("gemma3", field, &value), ConfigInvalid, names);
+    }
     for (what, text) in [("no JSON", "{"), ("no object", "[]"), ("empty", "")] {
         let error = broken("llama", "config.json", |_| Some(text.into()));
         expect(what, &error, ConfigInvalid, &["config.json"]);
     }
     let error = broken("llama", "config.json", |_| None);
-    expect("no config.json", &error, ErrorKind::FileNotFound, &["config.json"]);
+    expect("no config.json", &error, FileNotFound, &["config.json"]);
 }
 
 /// Changes the entry of one tensor in a safetensors header; its data stays.
-fn with_entry(
-    bytes: &[u8],
-    tensor: &str,
-    change: impl FnOnce(&mut serde_json::Map<String, Value>),
-) -> Vec<u8> {
-    let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let mut header: Value = serde_json::from_slice(&bytes[8..8 + len]).unwrap();
-    let entries = header.as_object_mut().unwrap();
-    let mut entry = entries.remove(tensor).unwrap();
-    let mut named = serde_json::Map::new();
-    change(entry.as_object_mut().unwrap());
-    named.insert(if entry["name"].is_null() { tensor } else { "elsewhere" }.to_owned(), entry.clone());
-    named.values_mut().for_each(|e| drop(e.as_object_mut().unwrap().remove("name")));
-    entries.extend(named);
-    let header = serde_json::to_vec(&header).unwrap();
-    [&(header.len() as u64).to_le_bytes()[..], &header, &bytes[8 + len..]].concat()
+fn with_entry(tensor: &str, change: impl FnOnce(&mut String, &mut Value, u64)) -> Error {
+    broken("llama", WEIGHTS, |bytes| {
+        let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        let header = json_changed(&bytes[8..8 + len], |entries| {
+            let (mut name, mut entry) = entries.remove_entry(tensor).unwrap();
+            let elements = entry["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).product();
+            change(&mut name, &mut entry, elements);
+            entries.insert(name, entry);
+        });
+        Some([&(header.len() as u64).to_le_bytes()[..], &header, &bytes[8 + len..]].concat())
+    })
 }
+
+const WEIGHTS: &str = "model.safetensors";
 
 #[test]
 fn tensors() {
-    const FILE: &str = "model.safetensors";
     for tensor in ["model.embed_tokens.weight", "model.layers.2.mlp.up_proj.weight", "model.norm.weight"] {
-        let renamed = |bytes: Vec<u8>| {
-            Some(with_entry(&bytes, tensor, |e| drop(e.insert("name".into(), json!("elsewhere")))))
-        };
-        expect("missing", &broken("llama", FILE, renamed), ErrorKind::TensorMissing, &[tensor, "file"]);
+        let error = with_entry(tensor, |name, _, _| *name = "elsewhere".into());
+        expect("missing", &error, TensorMissing, &[tensor, "file"]);
 
-        let flat = |bytes: Vec<u8>| {
-            Some(with_entry(&bytes, tensor, |e| {
-                let len: u64 = e["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).product();
-                e.insert("shape".into(), json!([1, len]));
-            }))
-        };
-        let error = broken("llama", FILE, flat);
-        expect("flat", &error, ErrorKind::TensorShape, &[tensor, "expected", "found"]);
+        let error = with_entry(tensor, |_, entry, elements| entry["shape"] = json!([1, elements]));
+        expect("flat", &error, TensorShape, &[tensor, "expected", "found"]);
         assert!(error.detail::<ShapeDetail>().is_some(), "{error}");
 
         // Four halves are one integer of eight bytes.
-        let integers = |bytes: Vec<u8>| {
-            Some(with_entry(&bytes, tensor, |e| {
-                let len: u64 = e["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).product();
-                e.insert("shape".into(), json!([len / 4]));
-                e.insert("dtype".into(), json!("I64"));
-            }))
-        };
-        expect("I64", &broken("llama", FILE, integers), ErrorKind::DTypeUnsupported, &[tensor, "I64"]);
+        let error = with_entry(tensor, |_, entry, elements| {
+            entry["shape"] = json!([elements / 4]);
+            entry["dtype"] = json!("I64");
+        });
+        expect("I64", &error, DTypeUnsupported, &[tensor, "I64"]);
     }
-    let cut = |mut bytes: Vec<u8>| {
-        bytes.truncate(bytes.len() - 100);
-        Some(bytes)
-    };
-    expect("cut off", &broken("llama", FILE, cut), ErrorKind::CheckpointTruncated, &[FILE]);
+    let error = broken("llama", WEIGHTS, |bytes| Some(bytes[..bytes.len() - 100].to_vec()));
+    expect("cut off", &error, CheckpointTruncated, &[WEIGHTS]);
 }
 
 #[test]
@@ -413,18 +360,18 @@ fn tokenizers() {
         [("missing", None), ("empty", Some("")), ("broken", Some("{\"model\":")), ("other", Some("{}"))]
     {
         let error = broken("llama", FILE, |_| text.map(Into::into));
-        expect(what, &error, ErrorKind::TokenizerInvalid, &[FILE]);
+        expect(what, &error, TokenizerInvalid, &[FILE]);
     }
-    let more = |bytes: Vec<u8>| {
-        let mut tokenizer: Value = serde_json::from_slice(&bytes).unwrap();
-        let added = tokenizer["added_tokens"].as_array_mut().unwrap();
-        let mut last = added.last().unwrap().clone();
-        last["id"] = json!(5000);
-        last["content"] = json!("<|more|>");
-        added.push(last);
-        Some(serde_json::to_vec(&tokenizer).unwrap())
-    };
-    expect("larger", &broken("llama", FILE, more), ErrorKind::TokenizerInvalid, &["2048", "file"]);
+    let error = broken("llama", FILE, |bytes| {
+        Some(json_changed(&bytes, |tokenizer| {
+            let added = tokenizer["added_tokens"].as_array_mut().unwrap();
+            let mut last = added.last().unwrap().clone();
+            last["id"] = json!(5000);
+            last["content"] = json!("<|more|>");
+            added.push(last);
+        }))
+    });
+    expect("larger", &error, TokenizerInvalid, &["2048", "file"]);
 }
 
 #[test]
@@ -435,8 +382,9 @@ fn gguf_files() {
         std::fs::write(&path, gguf.build()).unwrap();
         Model::open(&path, &one_thread()).unwrap_err()
     };
-    let sizes = |gguf: GgufWriter| {
-        gguf.str("general.architecture", "llama")
+    let sizes = || {
+        GgufWriter::new()
+            .str("general.architecture", "llama")
             .u32("llama.embedding_length", 32)
             .u32("llama.block_count", 1)
             .u32("llama.attention.head_count", 2)
@@ -444,47 +392,18 @@ fn gguf_files() {
             .f32("llama.attention.layer_norm_rms_epsilon", 1e-5)
     };
     let embedded = |gguf: GgufWriter| gguf.tensor("token_embd.weight", types::F16, &[4, 32], &[0; 256]);
-    let ffn = |gguf: GgufWriter| gguf.u32("llama.feed_forward_length", 64);
+    let (new, arch, ffn) = (GgufWriter::new, "general.architecture", "llama.feed_forward_length");
+    let whole = || sizes().u32(ffn, 64);
     let cases: [(&str, GgufWriter, ErrorKind, &str); 9] = [
-        ("no metadata", GgufWriter::new(), ErrorKind::ConfigInvalid, "general.architecture"),
-        (
-            "unknown",
-            GgufWriter::new().str("general.architecture", "rwkv9"),
-            ErrorKind::ArchUnsupported,
-            "rwkv9",
-        ),
-        (
-            "no name",
-            GgufWriter::new().u32("general.architecture", 1),
-            ErrorKind::ConfigInvalid,
-            "general.architecture",
-        ),
-        (
-            "no sizes",
-            GgufWriter::new().str("general.architecture", "llama"),
-            ErrorKind::ConfigInvalid,
-            "llama.embedding_length",
-        ),
-        ("no width", sizes(GgufWriter::new()), ErrorKind::ConfigInvalid, "llama.feed_forward_length"),
-        ("no tensors", ffn(sizes(GgufWriter::new())), ErrorKind::ConfigInvalid, "llama.vocab_size"),
-        (
-            "one tensor",
-            embedded(ffn(sizes(GgufWriter::new()))),
-            ErrorKind::TensorMissing,
-            "output_norm.weight",
-        ),
-        (
-            "experts that nothing uses",
-            ffn(sizes(GgufWriter::new())).u32("llama.expert_count", 8),
-            ErrorKind::ConfigInvalid,
-            "llama.expert_used_count",
-        ),
-        (
-            "widths of other layers",
-            sizes(GgufWriter::new()).i32s("llama.feed_forward_length", &[64, 64]),
-            ErrorKind::ConfigInvalid,
-            "llama.feed_forward_length",
-        ),
+        ("no metadata", new(), ConfigInvalid, arch),
+        ("unknown", new().str(arch, "rwkv9"), ArchUnsupported, "rwkv9"),
+        ("no name", new().u32(arch, 1), ConfigInvalid, arch),
+        ("no sizes", new().str(arch, "llama"), ConfigInvalid, "llama.embedding_length"),
+        ("no width", sizes(), ConfigInvalid, ffn),
+        ("no tensors", whole(), ConfigInvalid, "llama.vocab_size"),
+        ("one tensor", embedded(whole()), TensorMissing, "output_norm.weight"),
+        ("unused experts", whole().u32("llama.expert_count", 8), ConfigInvalid, "llama.expert_used_count"),
+        ("widths of other layers", sizes().i32s(ffn, &[64, 64]), ConfigInvalid, ffn),
     ];
     for (what, gguf, kind, name) in cases {
         expect(what, &open(gguf), kind, &[name, "made.gguf"]);

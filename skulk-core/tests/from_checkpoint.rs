@@ -26,13 +26,7 @@ fn card(path: impl AsRef<Path>) -> ModelCard {
 
 #[track_caller]
 fn assert_error(path: &Path, kind: ErrorKind, parts: &[&str]) {
-    let error = ModelCard::from_checkpoint(path).unwrap_err();
-    let text = error.to_string();
-    assert_eq!(error.kind(), kind, "{text}");
-    assert!(error.hint().is_some(), "no hint: {text}");
-    for part in parts {
-        assert!(text.contains(part), "expected {part:?} in {text:?}");
-    }
+    crate::weights::assert_error(ModelCard::from_checkpoint(path), kind, parts);
 }
 
 fn json_file(folder: &Path, name: &str, value: &Value) {
@@ -97,7 +91,7 @@ fn gguf_unreadable() -> GgufWriter {
 
 #[test]
 fn trained_models_tell_their_cards() {
-    let llama = card(fixtures::root().join("tests/fixtures/models/llama"));
+    let llama = card(fixtures::path("llama"));
     assert_eq!(llama.model_id, "llama");
     assert_eq!((llama.n_layers, llama.hidden_size, llama.num_key_value_heads), (4, 256, Some(2)));
     assert_eq!((llama.context_length, llama.supports_tensor), (1024, true));
@@ -109,18 +103,18 @@ fn trained_models_tell_their_cards() {
     assert_eq!(llama.placement.backend_preference, [&OWN[..], &["mlx"]].concat());
     assert!(llama.reasoning.is_none() && llama.tooling.is_none() && llama.vision.is_none());
 
-    let gemma = card(fixtures::root().join("tests/fixtures/models/gemma3"));
+    let gemma = card(fixtures::path("gemma3"));
     assert_eq!((gemma.family.as_str(), gemma.n_layers, gemma.num_key_value_heads), ("gemma", 6, Some(1)));
     assert!(!gemma.supports_tensor);
     assert!(gemma.placement.compatible_backends.contains("skulk-wgpu"));
 
-    let mixtral = card(fixtures::root().join("tests/fixtures/models/mixtral"));
+    let mixtral = card(fixtures::path("mixtral"));
     assert_eq!((mixtral.family.as_str(), mixtral.n_layers), ("mixtral", 3));
-    let index = fixtures::root().join("tests/fixtures/models/mixtral/model.safetensors.index.json");
+    let index = fixtures::path("mixtral").join("model.safetensors.index.json");
     assert_eq!(mixtral.storage_size.in_bytes, fixtures::json(&index)["metadata"]["total_size"]);
     assert!(mixtral.placement.compatible_backends.contains("skulk-cpu"));
 
-    let mut file = card(fixtures::root().join("tests/fixtures/models/llama/model.safetensors"));
+    let mut file = card(fixtures::path("llama").join("model.safetensors"));
     file.model_id.clone_from(&llama.model_id);
     assert_eq!(file, llama);
 }
@@ -143,9 +137,7 @@ fn every_checkpoint_that_is_tested_with_tells_its_card() {
 
 #[test]
 fn the_real_model_tells_its_card() {
-    let Some(path) = fixtures::gemma() else {
-        return;
-    };
+    let Some(path) = fixtures::gemma() else { return };
     let card = card(path);
     assert_eq!((card.family.as_str(), card.quantization.as_str()), ("gemma", "Q4_K_M"));
     assert_eq!((card.n_layers, card.hidden_size, card.num_key_value_heads), (18, 640, Some(1)));
@@ -400,14 +392,15 @@ fn damaged_folders_are_typed_errors() {
     let (_parent, path) = folder("m", json!({}));
     std::fs::remove_file(path.join("config.json")).unwrap();
     assert_error(&path, ErrorKind::FileNotFound, &["config.json"]);
-    write(&path, "config.json", b"{ no JSON");
-    assert_error(&path, ErrorKind::ConfigInvalid, &["config.json"]);
-    write(&path, "config.json", b"{}");
-    assert_error(&path, ErrorKind::ConfigInvalid, &["num_hidden_layers", "config.json"]);
-    write(&path, "config.json", br#"{ "n_layers": 1 }"#);
-    assert_error(&path, ErrorKind::ConfigInvalid, &["hidden_size", "config.json"]);
-    write(&path, "config.json", br#"{ "n_layers": -1, "hidden_size": 1 }"#);
-    assert_error(&path, ErrorKind::ConfigInvalid, &["n_layers", "found -1"]);
+    for (config, parts) in [
+        ("{ no JSON", ["config.json", ""]),
+        ("{}", ["num_hidden_layers", "config.json"]),
+        (r#"{ "n_layers": 1 }"#, ["hidden_size", "config.json"]),
+        (r#"{ "n_layers": -1, "hidden_size": 1 }"#, ["n_layers", "found -1"]),
+    ] {
+        write(&path, "config.json", config.as_bytes());
+        assert_error(&path, ErrorKind::ConfigInvalid, &parts);
+    }
     write(&path, "config.json", br#"{ "n_layers": 1, "hidden_size": 1 }"#);
     card(&path);
     write(&path, "model.safetensors", &safetensors_writer::small()[..20]);
@@ -432,16 +425,13 @@ fn damaged_files_are_typed_errors() {
     }
     std::fs::write(&path, b"no model at all").unwrap();
     assert_error(&path, ErrorKind::CheckpointInvalid, &["m.gguf"]);
-    let nameless = GgufWriter::new().u32("llama.block_count", 1);
-    std::fs::write(&path, nameless.build()).unwrap();
-    assert_error(&path, ErrorKind::ConfigInvalid, &["general.architecture", "m.gguf"]);
-    let sizeless = GgufWriter::new().str("general.architecture", "llama").u32("llama.block_count", 0);
-    std::fs::write(&path, sizeless.build()).unwrap();
-    assert_error(&path, ErrorKind::ConfigInvalid, &["llama.block_count"]);
-    let negative = GgufWriter::new()
-        .str("general.architecture", "llama")
-        .i32("llama.block_count", -3)
-        .u32("llama.embedding_length", 4);
-    std::fs::write(&path, negative.build()).unwrap();
-    assert_error(&path, ErrorKind::ConfigInvalid, &["llama.block_count", "-3"]);
+    let llama = || GgufWriter::new().str("general.architecture", "llama");
+    for (header, parts) in [
+        (GgufWriter::new().u32("llama.block_count", 1), ["general.architecture", "m.gguf"]),
+        (llama().u32("llama.block_count", 0), ["llama.block_count", "m.gguf"]),
+        (llama().i32("llama.block_count", -3).u32("llama.embedding_length", 4), ["llama.block_count", "-3"]),
+    ] {
+        std::fs::write(&path, header.build()).unwrap();
+        assert_error(&path, ErrorKind::ConfigInvalid, &parts);
+    }
 }

@@ -1,6 +1,5 @@
 //! Do plans count a checkpoint's own bytes, and does a model run as planned?
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use skulk::arch::ArchSpec;
@@ -11,11 +10,10 @@ use skulk::{
     Request, Stage, open_checkpoint,
 };
 
-const MODELS: [&str; 4] = ["gemma3", "llama", "mixtral", "stories260K"];
+use crate::fixtures::{copied, gemma, path};
+use crate::parity::cpu::stages::load_shard;
 
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models").join(name)
-}
+const MODELS: [&str; 4] = ["gemma3", "llama", "mixtral", "stories260K"];
 
 /// The bytes of the weights of a range of layers.
 fn held(inventory: &Inventory, layers: std::ops::Range<usize>) -> u64 {
@@ -33,8 +31,7 @@ fn held(inventory: &Inventory, layers: std::ops::Range<usize>) -> u64 {
 #[test]
 fn inventories_count_what_shards_hold() {
     let engine = skulk::engines::cpu(&skulk::EngineOptions::default().threads(1)).unwrap();
-    let gemma = std::env::var_os("SKULK_GEMMA_GGUF").map(PathBuf::from).filter(|file| file.exists());
-    for path in MODELS.map(fixture).into_iter().chain(gemma) {
+    for path in MODELS.map(path).into_iter().chain(gemma()) {
         let checkpoint = open_checkpoint(&path).unwrap();
         let name = path.display().to_string();
         let inventory = Inventory::from_checkpoint(&*checkpoint).unwrap();
@@ -43,8 +40,7 @@ fn inventories_count_what_shards_hold() {
         assert!(inventory.exact && inventory.layers.len() == n);
         for layers in [0..n, 0..1, n - 1..n, 1..n] {
             let spec = ShardSpec::new(Arc::clone(&arch), layers.clone(), 16, 16, KvType::F16).unwrap();
-            let cx = skulk::CancelToken::new();
-            let shard = engine.load(&spec, &*checkpoint, &skulk::engine::LoadCx::new(&cx, &|| ())).unwrap();
+            let shard = load_shard(&*engine, &spec, &*checkpoint).unwrap();
             assert_eq!(held(&inventory, layers.clone()), shard.weight_bytes().bytes(), "{name} {layers:?}");
             let kv: u64 = inventory.layers[layers].iter().map(|layer| layer.kv_per_token * 16).sum();
             assert!(engine.estimate(&spec, &*checkpoint).unwrap().kv_cache.bytes() >= kv, "{name}");
@@ -67,12 +63,8 @@ fn machine(backend: &str, vram: u64) -> Cluster {
 }
 
 fn text(model: &Model) -> String {
-    model
-        .generate("Once upon a time", GenerateOptions::default().max_tokens(24))
-        .unwrap()
-        .output()
-        .unwrap()
-        .text
+    let options = GenerateOptions::default().max_tokens(24);
+    model.generate("Once upon a time", options).unwrap().text().unwrap()
 }
 
 fn options() -> LoadOptions {
@@ -81,7 +73,7 @@ fn options() -> LoadOptions {
 
 /// Plans for devices of this size, loads as planned and as it came back from JSON, and compares texts.
 fn runs_as_planned(backend: &str, vram: u64) -> Placement {
-    let path = fixture("stories260K");
+    let path = path("stories260K");
     let expected = text(&Model::open(&path, &options()).unwrap());
     let request = Request::default().context_tokens(256);
     let placement = Planner::plan_checkpoint(&path, &machine(backend, vram), &request).unwrap();
@@ -125,7 +117,7 @@ fn feed_forward_is_where_it_was_planned() {
     for more in (0..24).map(|at| at * 80_000) {
         let request = Request::default().context_tokens(256);
         let cluster = machine(&backend, (FLOOR + more) * 10 / 9);
-        let Ok(placement) = Planner::plan_checkpoint(fixture("stories260K"), &cluster, &request) else {
+        let Ok(placement) = Planner::plan_checkpoint(path("stories260K"), &cluster, &request) else {
             continue;
         };
         if placement.stages()[0].engine() != Some(device.engine.clone()) || placement.stages().len() > 1 {
@@ -146,10 +138,7 @@ fn feed_forward_is_where_it_was_planned() {
 /// far as the plan allows.
 #[test]
 fn the_planned_context_is_loaded() {
-    let folder = tempfile::tempdir().unwrap();
-    for file in std::fs::read_dir(fixture("llama")).unwrap().map(|entry| entry.unwrap().path()) {
-        std::fs::copy(&file, folder.path().join(file.file_name().unwrap())).unwrap();
-    }
+    let folder = copied(&path("llama"));
     let config = folder.path().join("config.json");
     let long = std::fs::read_to_string(&config).unwrap().replace(": 1024,", ": 65536,");
     std::fs::write(config, long).unwrap();
@@ -191,7 +180,7 @@ fn the_planned_context_is_loaded() {
 /// `Model::load` has its placement: options that say where layers run are refused, not forgotten.
 #[test]
 fn a_placement_and_options_that_place_do_not_go_together() {
-    let checkpoint = open_checkpoint(fixture("llama")).unwrap();
+    let checkpoint = open_checkpoint(path("llama")).unwrap();
     let placement: Placement = "cpu=4".parse().unwrap();
     for (options, field) in [
         (options().stages(2), "stages"),
@@ -206,8 +195,8 @@ fn a_placement_and_options_that_place_do_not_go_together() {
 
 #[test]
 fn what_this_process_cannot_run_is_an_error() {
-    let checkpoint = open_checkpoint(fixture("stories260K")).unwrap();
-    let card = ModelCard::from_checkpoint(fixture("stories260K")).unwrap();
+    let checkpoint = open_checkpoint(path("stories260K")).unwrap();
+    let card = ModelCard::from_checkpoint(path("stories260K")).unwrap();
     let load = |placement: &Placement, options: &LoadOptions| Model::load(&*checkpoint, placement, options);
     let n = card.n_layers;
     let node = |id: &str| Node::new(id).backends(["skulk-cpu"]).memory(8 << 30, 16 << 30);

@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::Value;
 use skulk::{Detokenizer, ErrorKind, TokenId, Tokenizer, open_checkpoint};
 
-use crate::fixtures::{checkpoints, gemma, ids, json, root, vocabularies};
+use crate::fixtures::{checkpoints, copied, gemma, ids, json, path, root, vocabularies};
 
 fn load(path: &Path) -> Arc<Tokenizer> {
     let checkpoint = open_checkpoint(path).unwrap();
@@ -163,7 +163,7 @@ fn streaming_is_decoding() {
 
 #[test]
 fn half_characters_are_held_back() {
-    let tokenizer = load(&root().join("tests/fixtures/models/stories260K"));
+    let tokenizer = load(&path("stories260K"));
     let fox = tokenizer.encode("🦊", false).unwrap();
     let mut detokenizer = Detokenizer::new(tokenizer.clone(), &[], false);
     let texts: Vec<_> = fox.iter().map(|&id| detokenizer.push(id).to_owned()).collect();
@@ -176,7 +176,7 @@ fn half_characters_are_held_back() {
 
 #[test]
 fn text_continues_the_prompt() {
-    let tokenizer = load(&root().join("tests/fixtures/models/stories260K"));
+    let tokenizer = load(&path("stories260K"));
     let prompt = tokenizer.encode("Once upon a", true).unwrap();
     let next = tokenizer.encode("time", false).unwrap();
     assert_eq!(stream(&tokenizer, &prompt, &next), " time");
@@ -189,11 +189,7 @@ fn text_continues_the_prompt() {
 
 /// The tokenizer of a fixture with these files replaced, or removed.
 fn changed(files: &[(&str, Option<&str>)]) -> skulk::Result<Tokenizer> {
-    let folder = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(root().join("tests/fixtures/models/stories260K")).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
-    }
+    let folder = copied(&path("stories260K"));
     for (file, content) in files {
         match content {
             Some(content) => std::fs::write(folder.path().join(file), content).unwrap(),
@@ -206,7 +202,7 @@ fn changed(files: &[(&str, Option<&str>)]) -> skulk::Result<Tokenizer> {
 
 /// The fixture's `tokenizer.json` with another value at `place`.
 fn with(place: &str, value: Value) -> String {
-    let mut json = json(&root().join("tests/fixtures/models/stories260K/tokenizer.json"));
+    let mut json = json(&path("stories260K").join("tokenizer.json"));
     *json.pointer_mut(place).unwrap() = value;
     json.to_string()
 }

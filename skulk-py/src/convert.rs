@@ -4,16 +4,17 @@
 use std::fmt::Display;
 use std::ops::Range;
 
+use pyo3::call::PyCallArgs;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyRange, PyString, PyTuple};
-use skulk::Fault;
+use pyo3::types::{PyRange, PyString};
 use skulk::arch::ArchSpec;
 use skulk::card::GgufFacts;
 use skulk::plan::memory::Usable;
 use skulk::plan::{Budget, ExpertShard, Part};
 use skulk::{
-    DeviceInfo, Divergence, EngineId, Error, ErrorKind, Event, FfnMemory, Finish, Output, StageInfo, TokenId,
+    DeviceInfo, Divergence, EngineId, Error, ErrorKind, Event, Fault, FfnMemory, Finish, Output, StageInfo,
+    TokenId,
 };
 
 use crate::error::raise;
@@ -43,9 +44,9 @@ pub(crate) fn token_ids(field: &'static str, ids: Vec<i128>) -> PyResult<Vec<Tok
 }
 
 /// Names of an argument: any iterable of texts, but not one text.
-pub(crate) struct Names(pub(crate) Vec<String>);
+pub(crate) struct Names<C = Vec<String>>(pub(crate) C);
 
-impl<'py> FromPyObject<'_, 'py> for Names {
+impl<'py, C: FromIterator<String>> FromPyObject<'_, 'py> for Names<C> {
     type Error = PyErr;
 
     fn extract(names: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
@@ -81,22 +82,8 @@ pub(crate) fn list<'py, T>(
 }
 
 /// An instance of a dataclass, its fields in order.
-fn data<'py>(
-    py: Python<'py>,
-    class: &str,
-    fields: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
-) -> PyResult<Bound<'py, PyAny>> {
-    instance(py, "skulk._data", class, fields)
-}
-
-/// The same of another module.
-pub(crate) fn instance<'py>(
-    py: Python<'py>,
-    module: &str,
-    class: &str,
-    fields: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
-) -> PyResult<Bound<'py, PyAny>> {
-    py.import(module)?.getattr(class)?.call1(fields.into_pyobject(py)?)
+fn data<'py>(py: Python<'py>, class: &str, fields: impl PyCallArgs<'py>) -> PyResult<Bound<'py, PyAny>> {
+    py.import("skulk._data")?.getattr(class)?.call1(fields)
 }
 
 pub(crate) fn arch<'py>(py: Python<'py>, arch: &ArchSpec) -> PyResult<Bound<'py, PyAny>> {

@@ -6,8 +6,7 @@ use pyo3::exceptions::{PyException, PyFileNotFoundError, PyMemoryError, PyOSErro
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple, PyType};
-use skulk::Fault;
-use skulk::{ContextDetail, ErrorKind, ShapeDetail};
+use skulk::{ContextDetail, ErrorKind, Fault, ShapeDetail};
 
 use crate::convert;
 use crate::plan::PlanReport;

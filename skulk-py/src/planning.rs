@@ -12,6 +12,9 @@ use crate::error::raise;
 use crate::json;
 use crate::plan::{cluster_of, node_of};
 
+/// Tags of backends, in any order.
+type Tags = Names<BTreeSet<String>>;
+
 /// The engine that a backend's tag names; None: one that nobody knows.
 #[pyfunction]
 pub(crate) fn engine_of(tag: &str) -> Option<&'static str> {
@@ -34,19 +37,14 @@ pub(crate) fn serves(node_tag: &str, card_tag: &str) -> bool {
 /// first by `preference`; without any preferred, the first by name. None: the node cannot run it.
 #[pyfunction]
 #[pyo3(signature = (compatible, preference, node_tags), text_signature = "(compatible, preference, node_tags)")]
-pub(crate) fn resolve_backend(compatible: Names, preference: Names, node_tags: Names) -> Option<String> {
-    let node_tags = set(node_tags);
-    backend::resolve_backend(&set(compatible), &preference.0, &node_tags).map(str::to_owned)
+pub(crate) fn resolve_backend(compatible: Tags, preference: Names, node_tags: Tags) -> Option<String> {
+    backend::resolve_backend(&compatible.0, &preference.0, &node_tags.0).map(str::to_owned)
 }
 
 /// Whether one of these backends keeps weights in the memory of a graphics card.
 #[pyfunction]
-pub(crate) fn has_gpu_offload(tags: Names) -> bool {
-    backend::has_gpu_offload(&set(tags))
-}
-
-fn set(tags: Names) -> BTreeSet<String> {
-    tags.0.into_iter().collect()
+pub(crate) fn has_gpu_offload(tags: Tags) -> bool {
+    backend::has_gpu_offload(&tags.0)
 }
 
 /// Whether an address belongs to Tailscale. What is no address does not.

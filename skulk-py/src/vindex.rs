@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use pyo3::call::PyCallArgs;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -16,7 +17,7 @@ use skulk::{Checkpoint, DType, EngineOptions, VindexReader};
 
 use crate::browse;
 use crate::cancel::CancelToken;
-use crate::convert::{self, Names, choice, list, optional, ranges, token_ids, unsigned};
+use crate::convert::{Names, choice, list, optional, ranges, token_ids, unsigned};
 use crate::error::raise;
 use crate::json;
 use crate::tokenizer::{Owner, Tokenizer};
@@ -341,9 +342,9 @@ pub(crate) fn tell(
 pub(crate) fn data<'py>(
     py: Python<'py>,
     class: &str,
-    fields: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
+    fields: impl PyCallArgs<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    convert::instance(py, "skulk.vindex", class, fields)
+    py.import("skulk.vindex")?.getattr(class)?.call1(fields)
 }
 
 fn tuple<'py>(py: Python<'py>, shape: &[usize]) -> PyResult<Bound<'py, PyTuple>> {

@@ -28,7 +28,7 @@ fn llama(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
     let layout = if qwen3 { RopeLayout::Halves } else { RopeLayout::Pairs };
     let sizes = Sizes::read(keys)?;
     let experts = experts(keys)?;
-    let expert_width = keys.opt_usize("expert_feed_forward_length")?;
+    let expert_width = keys.opt_usize("expert_feed_forward_length")?.filter(|_| experts.is_some());
     let dim = keys.opt_usize("rope.dimension_count")?.unwrap_or(sizes.head_dim);
     // The converter stores Llama 3's scaling as divisors in a tensor, other scalings as key-values.
     let scaling = match checkpoint.tensor("rope_freqs.weight") {
@@ -36,44 +36,15 @@ fn llama(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
         None => keys.rope_scaling()?,
     };
     let theta = keys.opt_f64("rope.freq_base")?.unwrap_or(10_000.0);
-    let layers = sizes
-        .per_layer()
-        .enumerate()
-        .map(|(layer, (n_kv_heads, width))| LayerSpec {
-            attention: AttentionSpec {
-                n_heads: sizes.n_heads,
-                n_kv_heads,
-                head_dim: sizes.head_dim,
-                window: None,
-                scale: (sizes.head_dim as f32).sqrt().recip(),
-                softcap: None,
-                qk_norm: qwen3,
-                qkv_bias: checkpoint.tensor(&format!("blk.{layer}.attn_q.bias")).is_some(),
-                output_bias: checkpoint.tensor(&format!("blk.{layer}.attn_output.bias")).is_some(),
-                rope: 0,
-            },
-            ffn: FfnSpec {
-                width: if experts.is_some() { expert_width.unwrap_or(width) } else { width },
-                activation: Activation::Silu,
-                bias: experts.is_none() && checkpoint.tensor(&format!("blk.{layer}.ffn_gate.bias")).is_some(),
-                experts,
-            },
-            post_attention_norm: false,
-            post_ffn_norm: false,
-        })
-        .collect();
-    Ok(ArchSpec {
-        family: keys.arch.into(),
-        hidden_size: sizes.hidden_size,
-        vocab_size: keys.vocab_size(checkpoint)?,
-        context_length: sizes.context_length,
-        embedding_scale: 1.0,
-        norm: NormSpec { eps: keys.f64("attention.layer_norm_rms_epsilon")? as f32, weight_offset: 0.0 },
-        tied_embeddings: checkpoint.tensor("output.weight").is_none(),
-        final_softcap: None,
-        ropes: vec![RopeSpec { theta, dim, layout, scaling }],
-        layers,
-        names: TensorNames { prefix: String::new(), spelling: &GGUF },
+    let ropes = vec![RopeSpec { theta, dim, layout, scaling }];
+    plain(keys, checkpoint, &sizes, ropes, |at, layer| {
+        let has_bias = |tensor: &str| checkpoint.tensor(&format!("blk.{at}.{tensor}.bias")).is_some();
+        layer.attention.qk_norm = qwen3;
+        layer.attention.qkv_bias = has_bias("attn_q");
+        layer.attention.output_bias = has_bias("attn_output");
+        layer.ffn.width = expert_width.unwrap_or(layer.ffn.width);
+        layer.ffn.bias = experts.is_none() && has_bias("ffn_gate");
+        layer.ffn.experts = experts;
     })
 }
 
@@ -100,45 +71,68 @@ fn gemma3(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
     // llama.cpp tells it by its 62 layers, as files do not carry the scalar.
     let scalar = if sizes.n_layers == 62 { sizes.hidden_size / sizes.n_heads.max(1) } else { sizes.head_dim };
     let softcap = keys.opt_f64("attn_logit_softcapping")?.map(|v| v as f32);
-    let layers = sizes
-        .per_layer()
-        .enumerate()
-        .map(|(layer, (n_kv_heads, width))| {
-            let sliding = window.is_some() && !(layer + 1).is_multiple_of(pattern);
-            LayerSpec {
-                attention: AttentionSpec {
-                    n_heads: sizes.n_heads,
-                    n_kv_heads,
-                    head_dim: sizes.head_dim,
-                    window: window.filter(|_| sliding),
-                    scale: (scalar as f32).sqrt().recip(),
-                    softcap,
-                    qk_norm: true,
-                    qkv_bias: false,
-                    output_bias: false,
-                    rope: usize::from(sliding),
-                },
-                ffn: FfnSpec { width, activation: Activation::GeluTanh, bias: false, experts: None },
-                post_attention_norm: true,
-                post_ffn_norm: true,
-            }
-        })
-        .collect();
     let rope = |theta, scaling| RopeSpec { theta, dim: sizes.head_dim, layout: RopeLayout::Halves, scaling };
+    let theta = keys.opt_f64("rope.freq_base")?.unwrap_or(1_000_000.0);
+    let ropes = vec![rope(theta, keys.rope_scaling()?), rope(local_theta, RopeScaling::None)];
+    let spec = plain(keys, checkpoint, &sizes, ropes, |at, layer| {
+        let window = window.filter(|_| !(at + 1).is_multiple_of(pattern));
+        layer.attention.window = window;
+        layer.attention.rope = usize::from(window.is_some());
+        layer.attention.scale = (scalar as f32).sqrt().recip();
+        layer.attention.softcap = softcap;
+        layer.attention.qk_norm = true;
+        layer.ffn.activation = Activation::GeluTanh;
+        layer.post_attention_norm = true;
+        layer.post_ffn_norm = true;
+    })?;
     Ok(ArchSpec {
-        family: "gemma3".into(),
+        embedding_scale: (sizes.hidden_size as f32).sqrt(),
+        final_softcap: keys.opt_f64("final_logit_softcapping")?.map(|v| v as f32),
+        ..spec
+    })
+}
+
+/// What families have in common; `own` adds to each layer what its family has beside.
+fn plain(
+    keys: &Keys<'_>,
+    checkpoint: &dyn Checkpoint,
+    sizes: &Sizes,
+    ropes: Vec<RopeSpec>,
+    own: impl Fn(usize, &mut LayerSpec),
+) -> Result<ArchSpec> {
+    let attention = AttentionSpec {
+        n_heads: sizes.n_heads,
+        n_kv_heads: 0,
+        head_dim: sizes.head_dim,
+        window: None,
+        scale: (sizes.head_dim as f32).sqrt().recip(),
+        softcap: None,
+        qk_norm: false,
+        qkv_bias: false,
+        output_bias: false,
+        rope: 0,
+    };
+    let layer = |(at, (&n_kv_heads, &width))| {
+        let mut layer = LayerSpec {
+            attention: AttentionSpec { n_kv_heads, ..attention.clone() },
+            ffn: FfnSpec { width, activation: Activation::Silu, bias: false, experts: None },
+            post_attention_norm: false,
+            post_ffn_norm: false,
+        };
+        own(at, &mut layer);
+        layer
+    };
+    Ok(ArchSpec {
+        family: keys.arch.into(),
         hidden_size: sizes.hidden_size,
         vocab_size: keys.vocab_size(checkpoint)?,
         context_length: sizes.context_length,
-        embedding_scale: (sizes.hidden_size as f32).sqrt(),
+        embedding_scale: 1.0,
         norm: NormSpec { eps: keys.f64("attention.layer_norm_rms_epsilon")? as f32, weight_offset: 0.0 },
         tied_embeddings: checkpoint.tensor("output.weight").is_none(),
-        final_softcap: keys.opt_f64("final_logit_softcapping")?.map(|v| v as f32),
-        ropes: vec![
-            rope(keys.opt_f64("rope.freq_base")?.unwrap_or(1_000_000.0), keys.rope_scaling()?),
-            rope(local_theta, RopeScaling::None),
-        ],
-        layers,
+        final_softcap: None,
+        ropes,
+        layers: sizes.n_kv_heads.iter().zip(&sizes.ffn_width).enumerate().map(layer).collect(),
         names: TensorNames { prefix: String::new(), spelling: &GGUF },
     })
 }
@@ -183,10 +177,6 @@ impl Sizes {
                 .per_layer("feed_forward_length", n_layers)?
                 .ok_or_else(|| keys.error("feed_forward_length", "expected the field, found none".into()))?,
         })
-    }
-
-    fn per_layer(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.n_kv_heads.iter().copied().zip(self.ffn_width.iter().copied())
     }
 }
 

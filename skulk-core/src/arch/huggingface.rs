@@ -47,6 +47,9 @@ struct Family {
     softcaps: bool,
     embedding_scale: fn(usize) -> f32,
     tied_embeddings: bool,
+    /// Feed-forward blocks may have biases (`mlp_bias`), and heads parts that are not rotated
+    /// (`partial_rotary_factor`). Elsewhere these fields count for nothing.
+    has_variants: bool,
     context: usize,
     eps: f32,
     head_dim: fn(usize, usize) -> usize,
@@ -81,6 +84,7 @@ const LLAMA: Family = Family {
     softcaps: false,
     embedding_scale: |_| 1.0,
     tied_embeddings: false,
+    has_variants: true,
     context: 2048,
     eps: 1e-6,
     head_dim: |hidden, heads| hidden / heads.max(1),
@@ -120,6 +124,7 @@ const GEMMA3: Family = Family {
     softcaps: true,
     embedding_scale: |hidden| (hidden as f32).sqrt(),
     tied_embeddings: true,
+    has_variants: false,
     context: 131_072,
     head_dim: |_, _| 256,
     query_scalar: Some(256.0),
@@ -132,7 +137,7 @@ const GEMMA3: Family = Family {
 
 fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<ArchSpec> {
     let common = Common::read(config, family.head_dim)?;
-    let dim = rotary_dim(config, common.head_dim)?;
+    let dim = if family.has_variants { rotary_dim(config, common.head_dim)? } else { common.head_dim };
     let mut ropes = vec![rope_spec(config, "full_attention", family.theta, true, dim)?];
     if let Some(theta) = family.local_theta {
         ropes.push(rope_spec(config, "sliding_attention", theta, false, dim)?);
@@ -160,7 +165,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
     let dense = FfnSpec {
         width: common.ffn_width,
         activation: config.activation_or(field, activation)?,
-        bias: config.bool_or("mlp_bias", false)?,
+        bias: family.has_variants && config.bool_or("mlp_bias", false)?,
         experts: None,
     };
     let mixture = (family.mixture)(config)?;
@@ -363,5 +368,27 @@ impl Common {
             head_dim: config.usize_or("head_dim", default_head_dim(hidden_size, n_heads))?,
             ffn_width: config.usize("intermediate_size")?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As in transformers, whose Gemma 3 has neither biases in feed-forward blocks nor heads that are rotated in part.
+    #[test]
+    fn gemma_3_has_no_variants() {
+        let described = |model: &str, field: &str, value: Value| {
+            let file = format!("{}/../tests/fixtures/models/{model}/config.json", env!("CARGO_MANIFEST_DIR"));
+            let mut config: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+            config[field] = value;
+            spec(&config, &file.into(), String::new()).unwrap()
+        };
+        for (field, value) in [("mlp_bias", true.into()), ("partial_rotary_factor", 0.5.into())] {
+            for (model, counts) in [("gemma3", false), ("llama", true)] {
+                let plain = described(model, field, Value::Null);
+                assert_eq!(described(model, field, Value::clone(&value)) != plain, counts, "{model} {field}");
+            }
+        }
     }
 }

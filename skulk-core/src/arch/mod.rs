@@ -13,6 +13,8 @@ pub(crate) use names::TensorRole;
 pub use names::{LayerTensor, TensorNames};
 pub use rope::{RopeLayout, RopeScaling, RopeSpec};
 
+use std::fmt::Display;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{Checkpoint, Metadata};
 
@@ -198,20 +200,14 @@ impl ArchSpec {
         size("vocabulary size", self.vocab_size, MAX_SIZE)?;
         size("context length", self.context_length, MAX_SIZE)?;
         size("number of layers", self.layers.len(), MAX_LAYERS)?;
-        let finite = |field: &'static str, value: f32| {
-            if value.is_finite() && value > 0.0 {
-                return Ok(());
-            }
-            Err(invalid(field, format!("expected a positive number, found {value}")))
-        };
         if !(self.norm.eps.is_finite() && self.norm.eps >= 0.0) {
             return Err(invalid(
                 "norm epsilon",
                 format!("expected a number of at least 0, found {}", self.norm.eps),
             ));
         }
-        finite("embedding scale", self.embedding_scale)?;
-        self.final_softcap.map_or(Ok(()), |cap| finite("final logit soft-cap", cap))?;
+        positive("embedding scale", self.embedding_scale)?;
+        self.final_softcap.map_or(Ok(()), |cap| positive("final logit soft-cap", cap))?;
         for rope in &self.ropes {
             rope.check()?;
         }
@@ -234,8 +230,8 @@ impl ArchSpec {
             if let Some(window) = a.window {
                 size("sliding window", window, MAX_SIZE)?;
             }
-            finite("attention scale", a.scale)?;
-            a.softcap.map_or(Ok(()), |cap| finite("attention soft-cap", cap))?;
+            positive("attention scale", a.scale)?;
+            a.softcap.map_or(Ok(()), |cap| positive("attention soft-cap", cap))?;
             let rope = self.ropes.get(a.rope).ok_or_else(|| {
                 let message = format!("expected an index below {}, found {}", self.ropes.len(), a.rope);
                 invalid("rotary embedding", message)
@@ -256,6 +252,15 @@ fn invalid(field: &'static str, message: String) -> Error {
     Error::new(ErrorKind::ConfigInvalid, message)
         .with("field", field)
         .with_hint("the model's configuration is broken or of a newer kind: fetch it again, or update skulk")
+}
+
+/// `Ok` when a number is finite and more than 0.
+fn positive(field: &'static str, value: impl Into<f64> + Copy + Display) -> Result<()> {
+    let number: f64 = value.into();
+    if number.is_finite() && number > 0.0 {
+        return Ok(());
+    }
+    Err(invalid(field, format!("expected a positive number, found {value}")))
 }
 
 /// A family or variant this version cannot run.

@@ -1,6 +1,6 @@
 //! How are positions rotated into queries and keys? RoPE bases, layouts and scalings.
 
-use super::invalid;
+use super::{invalid, positive};
 use crate::error::Result;
 use crate::math;
 
@@ -83,12 +83,6 @@ impl RopeSpec {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        let positive = |field: &'static str, value: f64| {
-            if value.is_finite() && value > 0.0 {
-                return Ok(());
-            }
-            Err(invalid(field, format!("expected a positive number, found {value}")))
-        };
         positive("rope theta", self.theta)?;
         if self.dim == 0 || !self.dim.is_multiple_of(2) {
             return Err(invalid(

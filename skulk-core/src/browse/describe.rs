@@ -7,10 +7,7 @@ use super::{LabelSource, VindexBrowser};
 use crate::cancel::CancelToken;
 use crate::error::Result;
 use crate::macros::{closed_set, setters};
-use crate::vindex::down_meta::FeatureTokens;
 
-/// Tokens that an edge names beside its target.
-const ALSO: usize = 3;
 /// Bytes that a target has at least: shorter ones say nothing.
 const LEAST_BYTES: usize = 2;
 
@@ -134,8 +131,12 @@ impl VindexBrowser {
             let at = match by_target.entry(key) {
                 Entry::Occupied(entry) => *entry.get(),
                 Entry::Vacant(entry) => {
+                    let is_other = |text: &str, logit: f32| {
+                        let key = text.to_lowercase();
+                        logit > 0.0 && key != *entry.key() && key != entity && text.len() >= LEAST_BYTES
+                    };
                     found.edges.push(Edge {
-                        also: self.also(&tokens, entry.key(), &entity)?,
+                        also: self.other_tokens(&tokens, is_other)?,
                         target,
                         gate_score: 0.0,
                         layer: hit.layer,
@@ -166,24 +167,6 @@ impl VindexBrowser {
             edge.source = edge.relation.is_some().then_some(LabelSource::Probe);
         }
         Ok(found)
-    }
-
-    /// Other tokens that a feature writes beside its target.
-    fn also(&self, tokens: &FeatureTokens, target: &str, entity: &str) -> Result<Vec<String>> {
-        let mut also = Vec::new();
-        for &(token, logit) in &tokens.tokens {
-            if also.len() == ALSO {
-                break;
-            }
-            if logit > 0.0 {
-                let text = self.text(token)?;
-                let key = text.to_lowercase();
-                if key != target && key != entity && text.len() >= LEAST_BYTES {
-                    also.push(text);
-                }
-            }
-        }
-        Ok(also)
     }
 
     /// The layers of a band that have features.

@@ -10,6 +10,9 @@ use crate::vindex::parts::found_in;
 use crate::vindex::{VindexPart, VindexReader};
 use crate::weights::Checkpoint;
 
+/// Tokens that name a feature beside the one that it writes most.
+const OTHER_TOKENS: usize = 3;
+
 /// A feature, and what its down column writes.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -84,6 +87,21 @@ impl VindexBrowser {
     /// A token as features name it: special ones have no text, and spaces around it are left out.
     pub(super) fn text(&self, token: TokenId) -> Result<String> {
         Ok(self.tokenizer()?.decode(&[token], true).trim().to_owned())
+    }
+
+    /// The first few tokens that a feature writes, as text, of those that `is_other` than what names it; it gets a
+    /// token's logit too.
+    pub(super) fn other_tokens(
+        &self,
+        tokens: &FeatureTokens,
+        is_other: impl Fn(&str, f32) -> bool,
+    ) -> Result<Vec<String>> {
+        let texts = tokens.tokens.iter().map(|&(token, logit)| Ok((self.text(token)?, logit)));
+        let others = texts.filter_map(|found| match found {
+            Ok((text, logit)) => is_other(&text, logit).then_some(Ok(text)),
+            Err(e) => Some(Err(e)),
+        });
+        others.take(OTHER_TOKENS).collect()
     }
 
     pub(super) fn expect_layer(&self, layer: usize) -> Result<()> {

@@ -1,11 +1,11 @@
 //! What are features said to mean? Labels that probes confirmed, and names of the clusters that features fall into.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use super::map_file;
 use crate::error::{Error, ErrorKind, Result};
@@ -48,7 +48,10 @@ impl Labels {
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let mut labels = Self::default();
         if let Some(text) = map_file(folder, LABELS)? {
-            labels.probes = json::<Probes>(&text, &folder.join(LABELS))?.0;
+            // Other keys, and values that are no text, are no labels.
+            let label = |(key, value): (String, Value)| Some((place(&key)?, value.as_str()?.to_owned()));
+            let all: Map<String, Value> = json(&text, &folder.join(LABELS))?;
+            labels.probes = all.into_iter().filter_map(label).collect();
         }
         if let Some(text) = map_file(folder, CLUSTERS)? {
             labels.clusters = json::<Clusters>(&text, &folder.join(CLUSTERS))?.labels;
@@ -119,41 +122,6 @@ struct Assigned {
     feature: usize,
     #[serde(rename = "c")]
     cluster: usize,
-}
-
-/// `feature_labels.json`: an object of labels by place. Other keys, and values that are no text, are no labels.
-struct Probes(BTreeMap<Place, String>);
-
-impl<'de> Deserialize<'de> for Probes {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        deserializer.deserialize_map(Places)
-    }
-}
-
-struct Places;
-
-impl<'de> Visitor<'de> for Places {
-    type Value = Probes;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of labels by feature")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Probes, A::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Name {
-            Text(String),
-            Other(IgnoredAny),
-        }
-        let mut probes = BTreeMap::new();
-        while let Some(key) = map.next_key::<String>()? {
-            if let (Name::Text(name), Some(place)) = (map.next_value()?, place(&key)) {
-                probes.insert(place, name);
-            }
-        }
-        Ok(Probes(probes))
-    }
 }
 
 /// `L26_F9515`: layer and feature.

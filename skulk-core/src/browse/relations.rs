@@ -10,8 +10,6 @@ use crate::error::Result;
 use crate::ids::TokenId;
 use crate::macros::setters;
 
-/// Other words that a relation names.
-const EXAMPLES: usize = 3;
 /// Features that are looked at between two looks at whether to stop.
 const STRIDE: usize = 4096;
 
@@ -118,7 +116,8 @@ impl VindexBrowser {
                             None => None,
                             Some(Entry::Occupied(entry)) => Some(*entry.get()),
                             Some(Entry::Vacant(entry)) => {
-                                let examples = self.examples(layer, feature, &name)?;
+                                let is_other = |text: &str, _: f32| text != name && is_word(text);
+                                let examples = self.other_tokens(&tokens, is_other)?;
                                 let (min_layer, max_layer) = (layer, layer);
                                 relations.push(Relation {
                                     name,
@@ -148,22 +147,6 @@ impl VindexBrowser {
         relations.truncate(options.limit);
         let (probes, probe_count) = self.probes()?;
         Ok(Relations { relations, total, probes, probe_count })
-    }
-
-    /// Other words that a feature writes.
-    fn examples(&self, layer: usize, feature: usize, name: &str) -> Result<Vec<String>> {
-        let mut examples = Vec::new();
-        let tokens = self.meta()?.feature(layer, feature);
-        for (token, _) in tokens.iter().flat_map(|tokens| &tokens.tokens) {
-            if examples.len() == EXAMPLES {
-                break;
-            }
-            let text = self.text(*token)?;
-            if text != name && is_word(&text) {
-                examples.push(text);
-            }
-        }
-        Ok(examples)
     }
 
     /// Labels that probes confirmed, and how many features have one.

@@ -206,10 +206,7 @@ mod tests {
     use crate::card::folder::DEEPEST;
 
     fn card(model_id: &str, n_layers: usize) -> String {
-        format!(
-            "model_id = '{model_id}'\nn_layers = {n_layers}\nhidden_size = 8\nsupports_tensor = true\n\
-             tasks = ['TextGeneration']\nstorage_size.in_bytes = 100\n"
-        )
+        ModelCard::new(model_id, 100, n_layers, 8).to_toml().unwrap()
     }
 
     fn write(folder: &Path, name: &str, text: &str) -> PathBuf {

@@ -24,7 +24,7 @@ impl ModelCard {
         if let Tree::Table(fields) = &mut tree {
             fields.retain(|(name, _)| name != "is_custom");
         }
-        without_nulls(&mut tree);
+        change_tables(&mut tree, |fields| fields.retain(|(_, value)| *value != Tree::Null));
         toml::to_string(&tree).map_err(|e| {
             Error::new(ErrorKind::CardInvalid, "expected numbers of at most 63 bits, found a larger one")
                 .with_source(e)
@@ -46,7 +46,7 @@ impl ModelCard {
     /// The card in camelCase, in the order of its fields.
     pub(crate) fn to_camel_tree(&self) -> Tree {
         let mut tree = self.to_tree();
-        camel_case_keys(&mut tree);
+        change_tables(&mut tree, |fields| fields.iter_mut().for_each(|(key, _)| *key = camel_case(key)));
         tree
     }
 
@@ -153,26 +153,14 @@ fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-fn without_nulls(tree: &mut Tree) {
+/// Changes every table, those within others after these.
+fn change_tables(tree: &mut Tree, change: fn(&mut Vec<(String, Tree)>)) {
     match tree {
         Tree::Table(fields) => {
-            fields.retain(|(_, value)| *value != Tree::Null);
-            fields.iter_mut().for_each(|(_, value)| without_nulls(value));
+            change(fields);
+            fields.iter_mut().for_each(|(_, value)| change_tables(value, change));
         }
-        Tree::List(items) => items.iter_mut().for_each(without_nulls),
-        _ => {}
-    }
-}
-
-fn camel_case_keys(tree: &mut Tree) {
-    match tree {
-        Tree::Table(fields) => {
-            for (key, value) in fields {
-                *key = camel_case(key);
-                camel_case_keys(value);
-            }
-        }
-        Tree::List(items) => items.iter_mut().for_each(camel_case_keys),
+        Tree::List(items) => items.iter_mut().for_each(|item| change_tables(item, change)),
         _ => {}
     }
 }
@@ -202,29 +190,19 @@ mod tests {
     };
 
     fn named(model_id: &str) -> ModelCard {
-        let text = "model_id = 'a'\nn_layers = 2\nhidden_size = 8\nsupports_tensor = true\ntasks = []\n\
-                    storage_size.in_bytes = 100";
-        ModelCard { model_id: model_id.to_owned(), ..ModelCard::from_toml(text).unwrap() }
+        ModelCard { supports_tensor: true, ..ModelCard::new(model_id, 100, 2, 8) }
     }
 
     #[test]
     fn toml_is_snake_case_with_defaults_and_without_what_is_not_known() {
         let mut card = named("acme/small");
         card.is_custom = true;
-        card.tasks = vec![ModelTask::TextGeneration];
         card.reasoning = Some(ReasoningCardConfig::default());
         card.tooling = Some(ToolingCardConfig {
             builtin_tools: Some(vec![BuiltinTool::WebSearch]),
             ..Default::default()
         });
-        card.components = Some(vec![ComponentInfo {
-            component_name: "t".into(),
-            component_path: "t/".into(),
-            storage_size: StorageSize { in_bytes: 1 },
-            n_layers: None,
-            can_shard: false,
-            safetensors_index_filename: None,
-        }]);
+        card.components = Some(vec![ComponentInfo::new("t", "t/", 1)]);
         let expected = r#"model_id = "acme/small"
 n_layers = 2
 hidden_size = 8

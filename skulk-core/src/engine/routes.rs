@@ -74,7 +74,8 @@ impl Routes {
         let mut from = 0;
         while from < places.len() {
             let rest = &places[from..];
-            let n = memory.take(&mut self.experts(rest));
+            // Where there is room for none, one is used all the same.
+            let n = memory.take(&mut self.experts(rest)).max(1);
             let to = from + self.same_expert(rest).take(n).map(<[u32]>::len).sum::<usize>();
             let _taken = Taken { memory, routes: self, places: &places[from..to] };
             work(from..to)?;
@@ -220,6 +221,8 @@ mod tests {
             ('r', vec![9]),
         ];
         assert_eq!(*few.1.lock().unwrap(), expected);
+        // Whatever the memory says, it comes to an end.
+        assert_eq!(parts(&Few(0, Default::default()), 99), (vec![0..3, 3..4, 4..6, 6..8], Ok(())));
         // An error ends it, and nothing stays taken.
         let few = Few(1, Default::default());
         assert_eq!(parts(&few, 3), (vec![0..3, 3..4], Err(())));

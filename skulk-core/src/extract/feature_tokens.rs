@@ -80,29 +80,12 @@ impl<'a> LayerTokens<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
-
     use super::*;
     use crate::engine::Precision;
     use crate::engine::cpu::Cpu;
+    use crate::extract::source::tests::twins::vindexes;
     use crate::vindex::DownMeta;
     use crate::weights::{Checkpoint, MappedFile, open_checkpoint, quant};
-
-    /// LARQL's folders, each with the checkpoint that it was made from: fixtures, and those of
-    /// `SKULK_EXTRA_SUITES`.
-    fn pairs() -> Vec<(PathBuf, PathBuf)> {
-        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/vindex");
-        let extra = std::env::var_os("SKULK_EXTRA_SUITES").map(|folder| PathBuf::from(folder).join("vindex"));
-        let mut pairs = Vec::new();
-        for root in [Some(own), extra].into_iter().flatten().filter(|root| root.join("made").exists()) {
-            for entry in std::fs::read_dir(root.join("made")).unwrap() {
-                let made = entry.unwrap().path();
-                let name = made.file_name().unwrap().to_str().unwrap().split('.').next().unwrap().to_owned();
-                pairs.push((made, root.join("source").join(name)));
-            }
-        }
-        pairs
-    }
 
     /// A layer's down projections, of all experts in their order, as columns.
     fn columns(source: &dyn Checkpoint, layer: usize) -> Vec<f32> {
@@ -117,8 +100,7 @@ mod tests {
         for name in names {
             let region = source.region(name).unwrap();
             let (rows, width) = (region.rows(), region.row_len());
-            let mut values = vec![0.0; rows * width];
-            quant::dequantise(region.dtype(), region.bytes(), &mut values);
+            let values = quant::to_f32(&region).unwrap();
             all.extend(
                 (0..width)
                     .flat_map(|i| (0..rows).map(move |row| (row, i)))
@@ -133,7 +115,7 @@ mod tests {
         let cpu = Cpu::new(2, Precision::Exact).unwrap();
         let cancel = CancelToken::new();
         let (mut features, mut dropped) = (0, 0);
-        for (made, source) in pairs() {
+        for (made, source) in vindexes() {
             let path = made.join("down_meta.bin");
             let larql = DownMeta::open(&MappedFile::open(&path).unwrap()).unwrap();
             let source = open_checkpoint(&source).unwrap();
@@ -185,7 +167,7 @@ mod tests {
     #[test]
     fn features_come_in_bounded_batches() {
         let (cpu, cancel) = (Cpu::new(1, Precision::Exact).unwrap(), CancelToken::new());
-        let (_, source) = pairs().into_iter().next().unwrap();
+        let (_, source) = vindexes().into_iter().next().unwrap();
         let embeddings = open_checkpoint(source).unwrap().region("model.embed_tokens.weight").unwrap();
         let nearest = Nearest::new(&cpu, &embeddings, &cancel).unwrap();
         let width = embeddings.row_len();

@@ -37,10 +37,9 @@ pub(super) fn index_json(
         family,
         source: Some(VindexSource {
             huggingface_repo: Some(name.to_owned()),
-            huggingface_revision: None,
-            safetensors_sha256: None,
             extracted_at: format!("{}Z", rfc3339(now)),
             larql_version: format!("skulk {}", env!("CARGO_PKG_VERSION")),
+            ..VindexSource::default()
         }),
         checksums: Some(hashes.iter().map(|(name, file)| (name.clone(), file.sha256.clone())).collect()),
         num_layers: arch.n_layers(),
@@ -115,19 +114,15 @@ fn model(source: &Source<'_>) -> Result<VindexModel> {
             moe_intermediate_size: (model_type != "mixtral").then_some(width),
             hybrid: false,
         }),
-        global_head_dim: None,
-        num_global_kv_heads: None,
         partial_rotary_factor: float("partial_rotary_factor"),
         sliding_window_pattern: number(config, "sliding_window_pattern"),
         layer_types: types
             .map(|types| types.iter().filter_map(|kind| Some(kind.as_str()?.to_owned())).collect()),
-        attention_k_eq_v: false,
-        num_kv_shared_layers: None,
-        per_layer_embed_dim: None,
         // The second rotary embedding is that of sliding layers.
         rope_local_base: arch.ropes.get(1).map(|rope| rope.theta),
         query_pre_attn_scalar: float("query_pre_attn_scalar"),
         final_logit_softcapping: float("final_logit_softcapping"),
+        ..VindexModel::default()
     })
 }
 

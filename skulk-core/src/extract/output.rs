@@ -1,16 +1,17 @@
 //! How do bytes become a file that may be continued? Written in order, hashed as they pass, marked where they are safe.
 
 use std::fs::File;
-use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::plan::PlanFile;
 use super::state::{Mark, State};
-use super::target::{Work, write_error};
+use super::target::{self, Work, make_folder, write_error};
 use crate::cancel::CancelToken;
 use crate::error::Result;
 use crate::vindex::hashes::{FileHasher, FileHashes};
+use crate::vindex::pieces::read_pieces;
 use crate::weights::io_error;
 
 /// What an interruption may cost: bytes that are written again, and time.
@@ -18,8 +19,6 @@ const MARK_BYTES: u64 = 64 << 20;
 const MARK_TIME: Duration = Duration::from_secs(1);
 /// Small pieces are written together.
 const BUFFER: usize = 256 << 10;
-/// Bytes that are hashed again at a time.
-const READ: usize = 1 << 20;
 
 /// A file that is being written.
 pub(super) struct Output<'a> {
@@ -40,10 +39,9 @@ impl<'a> Output<'a> {
         let name = &plan.name;
         let path = work.folder().join(name);
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|e| io_error(e, folder, "make"))?;
+            make_folder(folder)?;
         }
-        let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
-        let mut file = file.map_err(|e| write_error(e, &path))?;
+        let mut file = target::open(&path)?;
         let len = file.metadata().map_err(|e| io_error(e, &path, "inspect"))?.len();
         let is_of_it = |mark: &Mark| {
             let sections = plan.sections.get(..mark.sections);
@@ -53,7 +51,10 @@ impl<'a> Output<'a> {
         let mark = state.current.clone().filter(is_of_it);
         let mark = mark.unwrap_or(Mark { file: name.clone(), sections: 0, bytes: 0 });
         let mut hasher = FileHasher::new();
-        read(&mut file, mark.bytes, &mut hasher, cancel, &path)?;
+        read_pieces(&file, &path, &(0..mark.bytes), &mut Vec::new(), |piece| {
+            hasher.update(piece);
+            cancel.check()
+        })?;
         file.set_len(mark.bytes).map_err(|e| write_error(e, &path))?;
         file.seek(SeekFrom::Start(mark.bytes)).map_err(|e| io_error(e, &path, "read"))?;
         Ok(Self {
@@ -126,26 +127,6 @@ impl<'a> Output<'a> {
 
 /// Whether a file that was whole is there as it was left.
 pub(super) fn is_whole(folder: &Path, name: &str, hashes: &FileHashes) -> bool {
-    std::fs::metadata(folder.join(name)).is_ok_and(|meta| meta.is_file() && meta.len() == hashes.bytes)
-}
-
-/// Hashes a file's first bytes.
-fn read(
-    file: &mut File,
-    bytes: u64,
-    hasher: &mut FileHasher,
-    cancel: &CancelToken,
-    path: &Path,
-) -> Result<()> {
-    let mut buffer = vec![0; READ.min(usize::try_from(bytes).unwrap_or(READ))];
-    let mut left = bytes;
-    while left > 0 {
-        cancel.check()?;
-        let now = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        let now = &mut buffer[..now];
-        file.read_exact(now).map_err(|e| io_error(e, path, "read"))?;
-        hasher.update(now);
-        left -= now.len() as u64;
-    }
-    Ok(())
+    let found = std::fs::symlink_metadata(folder.join(name));
+    found.is_ok_and(|meta| meta.is_file() && meta.len() == hashes.bytes)
 }

@@ -1,7 +1,7 @@
 //! How is a plan carried out? File by file; while one batch is written and hashed, the next one is encoded.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,14 +14,15 @@ use super::output::{Output, is_whole};
 use super::plan::{Content, PlanFile, Section};
 use super::source::{Source, SourceTensor};
 use super::state::{State, identity};
-use super::target::{Work, write_error};
-use super::tokens::{Tokens, cpu, table};
+use super::target::{self, Work};
+use super::tokens::{Tokens, table};
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
-use crate::engine::cpu::Nearest;
+use crate::engine::Precision;
+use crate::engine::cpu::{Cpu, Nearest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::vindex::files::{EMBEDDINGS, HASHES, INDEX};
-use crate::vindex::hashes::{FileHasher, Hashes};
+use crate::vindex::hashes::{FileHashes, Hashes};
 use crate::vindex::{VindexPart, VindexProgress, check_threads};
 use crate::weights::io_error;
 
@@ -158,7 +159,7 @@ impl<'a> Run<'a> {
         })?;
         let written = self.work.folder().join(EMBEDDINGS);
         let embeddings = table(&writer.source, &written, options.storage.floats())?;
-        let cpu = cpu(options.threads)?;
+        let cpu = Cpu::new(options.threads, Precision::Exact)?;
         let nearest = Nearest::new(&cpu, &embeddings, self.cancel())?;
         let pool = Arc::clone(&self.pool);
         let (source, top_k) = (&writer.source, options.feature_tokens);
@@ -226,21 +227,11 @@ impl<'a> Run<'a> {
     fn finish(&mut self) -> Result<[ExtractFile; 2]> {
         let (writer, known) = (self.writer, &self.state.done);
         let index = index_json(&writer.source, &writer.options, &writer.name, &writer.plan, known)?;
-        let mut all = Hashes::default();
-        for (name, hashes) in known {
-            all.insert(name.clone(), hashes.clone());
-        }
-        let mut hasher = FileHasher::new();
-        hasher.update(&index);
-        all.insert(INDEX, hasher.finish());
-        let text = all.to_json();
+        let mut hashes = Hashes::new(known.clone());
+        hashes.files.insert(INDEX.to_owned(), FileHashes::of(&index));
+        let text = hashes.to_json();
         let file = |name: &str, bytes: &[u8]| {
-            let path = self.work.folder().join(name);
-            let written = File::create(&path).and_then(|mut file| {
-                file.write_all(bytes)?;
-                file.sync_data()
-            });
-            written.map_err(|e| write_error(e, &path))?;
+            target::write(&self.work.folder().join(name), bytes)?;
             let bytes = ByteSize(bytes.len() as u64);
             Ok(ExtractFile { name: name.to_owned(), part: VindexPart::Index, bytes })
         };

@@ -13,6 +13,7 @@ use super::plan::Plan;
 use super::source::Source;
 use crate::error::{Error, ErrorKind, Result};
 use crate::vindex::hashes::{FileHashes, hex};
+use crate::weights::safetensors::read_bytes;
 use crate::weights::{Checkpoint, io_error};
 
 /// What bytes depend on, each with a name for messages; what says most comes first.
@@ -43,11 +44,7 @@ impl State {
 
     /// `None` where nothing, or nothing legible, is left of an interrupted extraction.
     pub(super) fn read(path: &Path) -> Result<Option<Self>> {
-        match std::fs::read(path) {
-            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(io_error(e, path, "read")),
-        }
+        Ok(read_bytes(path, ErrorKind::FileIo)?.and_then(|text| serde_json::from_slice(&text).ok()))
     }
 
     pub(super) fn to_json(&self) -> Vec<u8> {

@@ -7,6 +7,9 @@ use std::fs::{File, TryLockError};
 use std::io::{ErrorKind as Io, Write};
 use std::path::{Component, Path, PathBuf};
 
+#[cfg(unix)]
+use rustix::fs::OFlags;
+
 use super::state::State;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::io_error;
@@ -80,8 +83,7 @@ impl Work {
             expect_no_link(&path)?;
         }
         let path = partial.join("lock");
-        let lock = File::options().create(true).truncate(false).write(true).open(&path);
-        let lock = lock.map_err(|e| io_error(e, &path, "open"))?;
+        let lock = open(&path)?;
         match lock.try_lock() {
             Ok(()) => {}
             // Where the file system has no locks, it is up to the caller.
@@ -144,11 +146,7 @@ impl Work {
     pub(super) fn save(&self, state: &State) -> Result<()> {
         let path = self.state();
         let beside = path.with_extension("new");
-        let written = File::create(&beside).and_then(|mut file| {
-            file.write_all(&state.to_json())?;
-            file.sync_data()
-        });
-        written.map_err(|e| write_error(e, &beside))?;
+        write(&beside, &state.to_json())?;
         std::fs::rename(&beside, &path).map_err(|e| io_error(e, &path, "replace"))
     }
 
@@ -183,8 +181,37 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     listed.map_err(|e| io_error(e, folder, "list"))
 }
 
+/// Opens a file of the working folder to be written, made where there is none. Whoever may write there may have planted
+/// a link meanwhile, to what is not theirs: it is not followed.
+pub(super) fn open(path: &Path) -> Result<File> {
+    let mut options = File::options();
+    options.create(true).truncate(false).read(true).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(
+        &mut options,
+        (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed(),
+    );
+    // `FILE_FLAG_OPEN_REPARSE_POINT`: a link itself is opened.
+    #[cfg(windows)]
+    std::os::windows::fs::OpenOptionsExt::custom_flags(&mut options, 0x0020_0000);
+    let opened = options.open(path);
+    expect_no_link(path)?;
+    let file = opened.map_err(|e| write_error(e, path))?;
+    match file.metadata().map_err(|e| io_error(e, path, "inspect"))?.is_file() {
+        true => Ok(file),
+        false => Err(foreign(path, "something else than a file")),
+    }
+}
+
+/// Writes a file of the working folder anew.
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = open(path)?;
+    let written = file.set_len(0).and_then(|()| file.write_all(bytes)).and_then(|()| file.sync_data());
+    written.map_err(|e| write_error(e, path))
+}
+
 /// Makes a folder, unless it is there; a link to one is another's.
-fn make_folder(path: &Path) -> Result<()> {
+pub(super) fn make_folder(path: &Path) -> Result<()> {
     match std::fs::create_dir(path) {
         Err(e) if e.kind() != Io::AlreadyExists => Err(io_error(e, path, "make")),
         _ => expect_no_link(path),
@@ -192,12 +219,14 @@ fn make_folder(path: &Path) -> Result<()> {
 }
 
 fn expect_no_link(path: &Path) -> Result<()> {
-    if !path.is_symlink() {
-        return Ok(());
-    }
-    Err(Error::new(ErrorKind::InvalidArgument, "expected what an interrupted extraction left, found a link")
+    if path.is_symlink() { Err(foreign(path, "a link")) } else { Ok(()) }
+}
+
+fn foreign(path: &Path, found: &str) -> Error {
+    let message = format!("expected what an interrupted extraction left, found {found}");
+    Error::new(ErrorKind::InvalidArgument, message)
         .with("file", path.display())
-        .with_hint("remove the link, or give another target"))
+        .with_hint("remove it, or give another target")
 }
 
 /// A folder and those in it.

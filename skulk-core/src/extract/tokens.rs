@@ -8,8 +8,7 @@ use super::keys::{Keys, Projection};
 use super::plan::Stored;
 use super::source::{Source, SourceTensor};
 use crate::cancel::CancelToken;
-use crate::engine::Precision;
-use crate::engine::cpu::{Cpu, Nearest};
+use crate::engine::cpu::Nearest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::vindex::down_meta::DownMetaWriter;
 use crate::weights::{DType, MappedFile, Region, TensorInfo};
@@ -50,11 +49,6 @@ pub(super) struct Tokens<'a> {
     pub(super) is_empty: &'a [bool],
     pub(super) pool: &'a rayon::ThreadPool,
     pub(super) top_k: usize,
-}
-
-/// Threads that compare.
-pub(super) fn cpu(threads: usize) -> Result<Cpu> {
-    Cpu::new(threads, Precision::Exact)
 }
 
 impl Tokens<'_> {

@@ -57,11 +57,10 @@ impl Model {
     ) -> Result<Divergence> {
         let [own, other] = [self, exact].map(|model| model.arch().vocab_size);
         if own != other {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
+            return Err(Error::argument(
+                "exact",
                 format!("expected models of one vocabulary, found {own} and {other} tokens"),
             )
-            .with("field", "exact")
             .with_hint("compare a model with another form of itself"));
         }
         let sessions = [self.session()?, exact.session()?];

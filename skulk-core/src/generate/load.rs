@@ -189,11 +189,10 @@ fn is_alone(options: &LoadOptions, placement: bool) -> Result<()> {
     let given = [("placement", placement), ("stages", *stages != 1), ("engine_name", engine_name.is_some())];
     match given.into_iter().find(|(_, given)| *given) {
         None => Ok(()),
-        Some((field, _)) => Err(Error::new(
-            ErrorKind::InvalidArgument,
+        Some((field, _)) => Err(Error::argument(
+            field,
             format!("expected a placement alone, found the option {field} beside it"),
         )
-        .with("field", field)
         .with_hint("leave the option out: the placement says which layers run where")),
     }
 }
@@ -210,11 +209,10 @@ fn context(arch: &ArchSpec, placement: &Placement, options: &LoadOptions) -> Res
     match options.context {
         None => Ok(placement.context_tokens().map_or(LoadOptions::DEFAULT_CONTEXT, tokens).min(most)),
         Some(asked) if asked <= most => Ok(asked),
-        Some(asked) => Err(Error::new(
-            ErrorKind::InvalidArgument,
+        Some(asked) => Err(Error::argument(
+            "context",
             format!("expected a context of at most {most} tokens, {whose}, found {asked}"),
         )
-        .with("field", "context")
         .with_hint("ask for a smaller context, or leave the option out")),
     }
 }

@@ -1,7 +1,7 @@
 //! What may a caller ask of a generation?
 
 use crate::cancel::CancelToken;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::generate::Sampling;
 use crate::ids::TokenId;
 use crate::macros::setters;
@@ -98,8 +98,7 @@ impl GenerateOptions {
 
     pub(super) fn validate(&self, vocab_size: usize) -> Result<()> {
         let invalid = |field: &'static str, message: String| {
-            Err(Error::new(ErrorKind::InvalidArgument, message)
-                .with("field", field)
+            Err(Error::argument(field, message)
                 .with_hint("correct the option, or leave it out for its default"))
         };
         if self.max_tokens == Some(0) {
@@ -112,5 +111,21 @@ impl GenerateOptions {
             return invalid("stop", "expected texts of at least one character, found an empty one".into());
         }
         self.sampling.validate(vocab_size)
+    }
+}
+
+/// `Ok` when all of these tokens are in the vocabulary.
+pub(super) fn expect_known<'a>(
+    field: &'static str,
+    mut tokens: impl Iterator<Item = &'a TokenId>,
+    vocab_size: usize,
+) -> Result<()> {
+    match tokens.find(|token| token.0 as usize >= vocab_size) {
+        None => Ok(()),
+        Some(token) => Err(Error::argument(
+            field,
+            format!("expected token ids below the vocabulary size {vocab_size}, found {token}"),
+        )
+        .with_hint("take ids from the model's own tokenizer")),
     }
 }

@@ -5,7 +5,9 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::TokenLogprob;
+use crate::generate::options::expect_known;
 use crate::ids::TokenId;
+use crate::macros::setters;
 use crate::math;
 
 /// How tokens are chosen. Steps run in this order: logit bias, repetition, presence and frequency
@@ -57,26 +59,11 @@ impl Default for Sampling {
     }
 }
 
-macro_rules! setters {
-    ($($(#[$doc:meta])* $name:ident: $ty:ty $(=> $wrap:path)?;)*) => {
-        impl Sampling {$(
-            $(#[$doc])*
-            #[must_use]
-            pub fn $name(mut self, value: $ty) -> Self {
-                self.$name = setters!(@ value $(, $wrap)?);
-                self
-            }
-        )*}
-    };
-    (@ $value:ident) => { $value };
-    (@ $value:ident, $wrap:path) => { $wrap($value) };
-}
-
-setters! {
+setters!(Sampling {
     /// Divides logits by this; 0 is greedy.
     temperature: f32;
     /// Keeps this many likeliest tokens.
-    top_k: usize => Some;
+    top_k: usize => Some(top_k);
     /// Keeps the smallest likeliest set that reaches this probability.
     top_p: f32;
     /// Keeps tokens at least this fraction as likely as the likeliest.
@@ -92,8 +79,8 @@ setters! {
     /// Adds to the logits of single tokens.
     logit_bias: Vec<(TokenId, f32)>;
     /// Seeds the draw.
-    seed: u64 => Some;
-}
+    seed: u64 => Some(seed);
+});
 
 impl Sampling {
     pub(super) fn validate(&self, vocab_size: usize) -> Result<()> {
@@ -101,8 +88,7 @@ impl Sampling {
             if ok && !value.is_nan() {
                 return Ok(());
             }
-            Err(Error::new(ErrorKind::InvalidArgument, format!("expected {expected}, found {value}"))
-                .with("field", field)
+            Err(Error::argument(field, format!("expected {expected}, found {value}"))
                 .with_hint("correct the option, or leave it out for its default"))
         };
         let t = self.temperature;
@@ -116,20 +102,12 @@ impl Sampling {
         let f = self.frequency_penalty;
         check("frequency_penalty", f, f.is_finite(), "a finite number")?;
         if self.top_k == Some(0) {
-            return Err(Error::new(ErrorKind::InvalidArgument, "expected at least 1, found 0")
-                .with("field", "top_k")
+            return Err(Error::argument("top_k", "expected at least 1, found 0")
                 .with_hint("leave top_k out to keep all tokens"));
         }
         for (token, bias) in &self.logit_bias {
             check("logit_bias", *bias, *bias < f32::INFINITY, "a number or negative infinity")?;
-            if token.0 as usize >= vocab_size {
-                return Err(Error::new(
-                    ErrorKind::InvalidArgument,
-                    format!("expected token ids below the vocabulary size {vocab_size}, found {token}"),
-                )
-                .with("field", "logit_bias")
-                .with_hint("take ids from the model's own tokenizer"));
-            }
+            expect_known("logit_bias", std::iter::once(token), vocab_size)?;
         }
         Ok(())
     }

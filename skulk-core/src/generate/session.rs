@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::model::Inner;
+use super::options::expect_known;
 use crate::engine::Activations;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{GenerateOptions, Generation, Prompt};
@@ -124,11 +125,10 @@ impl Session {
         let turn = self.turn()?;
         let mut state = turn.shared.state();
         if len > state.history.len() {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
+            return Err(Error::argument(
+                "len",
                 format!("expected at most the session's {} tokens, found {len}", state.history.len()),
             )
-            .with("field", "len")
             .with_hint("truncating only shortens: generate to grow the session"));
         }
         state.history.truncate(len);
@@ -146,12 +146,8 @@ impl Session {
     /// A prompt's tokens, checked.
     pub(super) fn tokens_of(&self, prompt: Prompt) -> Result<Vec<TokenId>> {
         let empty = || {
-            Error::new(
-                ErrorKind::InvalidArgument,
-                "expected a prompt of at least one token, found an empty one",
-            )
-            .with("field", "prompt")
-            .with_hint("to generate from nothing, give the beginning-of-sequence token as the prompt")
+            Error::argument("prompt", "expected a prompt of at least one token, found an empty one")
+                .with_hint("to generate from nothing, give the beginning-of-sequence token as the prompt")
         };
         let model = &self.shared.model;
         let tokens = match prompt {
@@ -165,15 +161,7 @@ impl Session {
                 tokens
             }
         };
-        let vocab = model.arch.vocab_size;
-        if let Some(token) = tokens.iter().find(|t| t.0 as usize >= vocab) {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!("expected token ids below the vocabulary size {vocab}, found {token}"),
-            )
-            .with("field", "prompt")
-            .with_hint("take ids from the model's own tokenizer"));
-        }
+        expect_known("prompt", tokens.iter(), model.arch.vocab_size)?;
         if tokens.is_empty() { Err(empty()) } else { Ok(tokens) }
     }
 }

@@ -17,11 +17,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::load::bytes_of;
 use crate::arch::{ArchSpec, LayerTensor as T};
 use crate::bytes::ByteSize;
 use crate::engine::backend::ExpertMemory;
 use crate::engine::{FfnMemory, ShardSpec};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::ids::ExpertIdx;
 use crate::weights::{Checkpoint, Region};
 
@@ -113,7 +114,7 @@ impl Budget {
     /// `Ok` when the budget is enough for each unit of these layers of a shard, by the checkpoint's headers.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] that tells how much is needed; what is wrong with the checkpoint.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) that tells how much is needed; what is wrong with the checkpoint.
     pub(super) fn check(
         &self,
         spec: &ShardSpec,
@@ -127,14 +128,10 @@ impl Budget {
         if needed <= self.most {
             return Ok(());
         }
-        Err(Error::new(
-            ErrorKind::InvalidArgument,
-            format!(
+        Err(Error::argument("ffn_budget", format!(
                 "expected room for at least {needed} bytes of feed-forward weights, the largest block or expert, found {}",
                 self.most
-            ),
-        )
-        .with("field", "ffn_budget")
+            ))
         .with_hint("give at least that much, better twice: the next block is then read while one is computed"))
     }
 }
@@ -142,22 +139,15 @@ impl Budget {
 /// Bytes of a layer's largest unit.
 fn largest_unit(spec: &ShardSpec, layer: usize, checkpoint: &dyn Checkpoint) -> Result<u64> {
     let (names, spec) = (&spec.arch.names, &spec.arch.layers[layer]);
-    let bytes = |name: String| match checkpoint.tensor(&name) {
-        Some(info) => Ok(info.len),
-        // Absent: mapping it says so.
-        None => checkpoint.region(&name).map(|region| region.bytes().len() as u64),
-    };
     let n = spec.ffn.experts.map_or(1, |experts| experts.n_experts);
     if n == 1 || names.stacks_experts() {
-        let total =
-            names.feed_forward(layer, spec).try_fold(0, |sum, name| Ok::<u64, Error>(sum + bytes(name)?))?;
-        return Ok(total / n.max(1) as u64);
+        let all = bytes_of(checkpoint, names.feed_forward(layer, spec))?;
+        return Ok(all.bytes() / n.max(1) as u64);
     }
     (0..n).map(ExpertIdx).try_fold(0, |largest, expert| {
-        let tensors = [T::ExpertGate, T::ExpertUp, T::ExpertDown];
-        let sizes = tensors.map(|tensor| bytes(names.expert_weight(layer, tensor, expert)));
-        let unit = sizes.into_iter().sum::<Result<u64>>()?;
-        Ok(largest.max(unit))
+        let tensors = [T::ExpertGate, T::ExpertUp, T::ExpertDown].into_iter();
+        let unit = bytes_of(checkpoint, tensors.map(|tensor| names.expert_weight(layer, tensor, expert)))?;
+        Ok(largest.max(unit.bytes()))
     })
 }
 
@@ -318,9 +308,10 @@ impl ExpertMemory for Units {
         let mut state = self.budget.state();
         for expert in experts {
             let Some((unit, _)) = state.unit((self.at, expert as usize)) else { continue };
-            unit.in_use = false;
-            let bytes = unit.bytes;
-            state.in_use = state.in_use.saturating_sub(bytes);
+            if std::mem::take(&mut unit.in_use) {
+                let bytes = unit.bytes;
+                state.in_use -= bytes;
+            }
         }
     }
 }

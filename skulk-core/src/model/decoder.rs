@@ -8,7 +8,7 @@ use crate::arch::{AttentionSpec, LayerSpec, LayerTensor};
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Attend, Backend, CacheSpec, Head, NormRope, TopLogits};
 use crate::engine::{Activations, Batch, FfnMemory, Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::ids::LayerIdx;
 use crate::weights::{Checkpoint, Memory};
 
@@ -340,11 +340,8 @@ impl<B: Backend> Decoder<B> {
         });
         if let Some(k) = top {
             let (ids, host) = out.reshape_top(asked.len(), k);
-            for ((asked, ids), host) in asked
-                .chunks(LOGIT_ROWS)
-                .zip(ids.chunks_mut(LOGIT_ROWS * k))
-                .zip(host.chunks_mut(LOGIT_ROWS * k))
-            {
+            let parts = ids.chunks_mut(LOGIT_ROWS * k).zip(host.chunks_mut(LOGIT_ROWS * k));
+            for (asked, (ids, host)) in asked.chunks(LOGIT_ROWS).zip(parts) {
                 b.gather(stream, x, asked, added)?;
                 b.rms_norm(stream, added, &output.norm, arch.norm.eps, asked.len(), normed)?;
                 b.top(stream, &head, normed, asked.len(), TopLogits { k, ids, logits: host })?;
@@ -409,7 +406,7 @@ impl<B: Backend> Layer<B> {
 
 /// An error of the caller's about a batch.
 pub(super) fn malformed(message: String) -> Error {
-    Error::new(ErrorKind::InvalidArgument, message).with("field", "batch")
+    Error::argument("batch", message)
 }
 
 /// Tokens reached a shard that has no embedding table.

@@ -160,11 +160,10 @@ impl<B: Backend> ResidentExperts<B> {
         let arch = loader.arch;
         let (hidden, width) = (arch.hidden_size, arch.layers[layer].ffn.width);
         if self.work.features.is_some() {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
+            return Err(Error::argument(
+                "ffn_top_features",
                 "expected dense feed-forward blocks, of which to take the best features, found experts",
             )
-            .with("field", "ffn_top_features")
             .with("layer", layer)
             .with_hint("leave the option out: of experts a row takes only a few anyway"));
         }

@@ -1,11 +1,24 @@
 //! How do tensors become a backend's weights? Names, shapes and biases checked on the way.
 
 use crate::arch::{ArchSpec, LayerTensor};
+use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::backend::Backend;
 use crate::error::Result;
 use crate::ids::ExpertIdx;
 use crate::weights::{Checkpoint, Memory, Region, quant};
+
+/// Bytes of these tensors, from the checkpoint's headers alone.
+pub(super) fn bytes_of(
+    checkpoint: &dyn Checkpoint,
+    mut names: impl Iterator<Item = String>,
+) -> Result<ByteSize> {
+    names.try_fold(ByteSize(0), |sum, name| match checkpoint.tensor(&name) {
+        Some(info) => Ok(sum + ByteSize(info.len)),
+        // Absent, or of a type that cannot be read: mapping it says which.
+        None => checkpoint.region(&name).map(|_| sum),
+    })
+}
 
 /// Takes a shard's tensors out of a checkpoint, counting their bytes.
 pub(super) struct Loader<'a, B: Backend> {
@@ -39,13 +52,11 @@ impl<B: Backend> Loader<'_, B> {
         n_in: usize,
         bias: Option<&str>,
     ) -> Result<B::Matrix> {
-        let region = self.checkpoint.region(name)?;
-        self.in_file(region.expect_shape(&[n_out, n_in]))?;
+        let region = self.region(name, &[n_out, n_in])?;
         self.stored(region, bias)
     }
 
-    /// A matrix of any shape.
-    pub(super) fn stored(&mut self, region: Region, bias: Option<&str>) -> Result<B::Matrix> {
+    fn stored(&mut self, region: Region, bias: Option<&str>) -> Result<B::Matrix> {
         self.bytes += region.bytes().len() as u64;
         let bias = bias.map(|name| self.values(name, region.rows())).transpose()?;
         let region = self.placed(region)?;
@@ -93,16 +104,14 @@ impl<B: Backend> Loader<'_, B> {
     ) -> Result<B::Stack> {
         let names = &self.arch.names;
         if names.stacks_experts() {
-            let region = self.checkpoint.region(&names.weight(layer, tensor))?;
-            self.in_file(region.expect_shape(&[n, n_out, n_in]))?;
+            let region = self.region(&names.weight(layer, tensor), &[n, n_out, n_in])?;
             self.bytes += region.bytes().len() as u64;
             let region = self.placed(region)?.on_demand();
             return self.backend.stack(region.parts().collect());
         }
         let mut regions = Vec::with_capacity(n);
         for expert in (0..n).map(ExpertIdx) {
-            let region = self.checkpoint.region(&names.expert_weight(layer, tensor, expert))?;
-            self.in_file(region.expect_shape(&[n_out, n_in]))?;
+            let region = self.region(&names.expert_weight(layer, tensor, expert), &[n_out, n_in])?;
             self.bytes += region.bytes().len() as u64;
             regions.push(self.placed(region)?.on_demand());
         }
@@ -127,10 +136,16 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     fn values(&mut self, name: &str, width: usize) -> Result<Vec<f32>> {
-        let region = self.checkpoint.region(name)?;
-        self.in_file(region.expect_shape(&[width]))?;
+        let region = self.region(name, &[width])?;
         self.bytes += region.bytes().len() as u64;
         self.in_file(quant::to_f32(&region))
+    }
+
+    /// A tensor of this shape, mapped.
+    fn region(&self, name: &str, shape: &[usize]) -> Result<Region> {
+        let region = self.checkpoint.region(name)?;
+        self.in_file(region.expect_shape(shape))?;
+        Ok(region)
     }
 
     fn in_file<T>(&self, result: Result<T>) -> Result<T> {

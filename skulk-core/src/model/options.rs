@@ -2,7 +2,7 @@
 
 use crate::bytes::ByteSize;
 use crate::engine::Precision;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::macros::setters;
 use crate::weights::Memory;
 
@@ -82,10 +82,10 @@ impl EngineOptions {
     /// the kernels of engine `cpu` compute them.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] that names the option.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) that names the option.
     pub(super) fn check(&self, in_place: bool) -> Result<()> {
         let invalid = |field: &'static str, message: &'static str, hint: &'static str| {
-            Err(Error::new(ErrorKind::InvalidArgument, message).with("field", field).with_hint(hint))
+            Err(Error::argument(field, message).with_hint(hint))
         };
         if self.ffn_budget.is_some() && !in_place {
             return invalid(

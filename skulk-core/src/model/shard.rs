@@ -108,7 +108,8 @@ impl<B: Backend> Shard for DecoderShard<B> {
         let mut sequence = lock(&handle);
         sequence.admit(segment)?;
         let Sequence { caches, work, len, .. } = &mut *sequence;
-        self.run(work, &mut [caches], batch, out, cx)?;
+        let decoder = &self.decoder;
+        decoder.backend().run(|| decoder.forward(work, &mut [caches], batch, out, cx))?;
         *len += segment.rows;
         Ok(())
     }
@@ -159,22 +160,12 @@ impl<B: Backend> DecoderShard<B> {
             work.get_or_insert(room);
         }
         let Some(work) = work else { return Err(malformed("the batch has no segments".into())) };
-        self.run(work, &mut caches, batch, out, cx)?;
+        let decoder = &self.decoder;
+        decoder.backend().run(|| decoder.forward(work, &mut caches, batch, out, cx))?;
         for (len, rows) in lengths {
             *len += rows;
         }
         Ok(())
-    }
-
-    fn run(
-        &self,
-        work: &mut Workspace<B>,
-        caches: &mut [&mut Caches<B>],
-        batch: &Batch<'_>,
-        out: &mut Activations,
-        cx: &StepCx<'_>,
-    ) -> Result<()> {
-        self.decoder.backend().run(|| self.decoder.forward(work, caches, batch, out, cx))
     }
 
     /// Checks everything about a batch that the decoder's arithmetic relies on.

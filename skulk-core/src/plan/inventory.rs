@@ -57,6 +57,16 @@ impl LayerBytes {
         self.ffn.saturating_add(self.expert.saturating_mul(self.n_experts as u64))
     }
 
+    /// The parts of its feed-forward block that can be placed apart, experts or all of a dense one, and bytes of each.
+    pub(super) fn blocks(&self) -> (usize, u64) {
+        if self.n_experts == 0 { (1, self.ffn) } else { (self.n_experts, self.expert) }
+    }
+
+    /// The rest of its feed-forward block, which stays with attention.
+    pub(super) fn shared(&self) -> u64 {
+        if self.n_experts == 0 { 0 } else { self.ffn }
+    }
+
     /// Keys and values of `tokens` tokens.
     pub fn kv(&self, tokens: u64) -> u64 {
         self.kv_per_token.saturating_mul(self.window.map_or(tokens, |window| window.min(tokens)))

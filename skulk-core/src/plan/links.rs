@@ -20,14 +20,10 @@ impl Links {
                 continue;
             };
             let speed = link.speed.or(cluster.mesh).unwrap_or(LinkSpeed::DEFAULT);
-            between
-                .entry((source, sink))
-                .and_modify(|known| {
-                    if speed.round_trip_seconds < known.round_trip_seconds {
-                        *known = speed;
-                    }
-                })
-                .or_insert(speed);
+            let known = between.entry((source, sink)).or_insert(speed);
+            if speed.round_trip_seconds < known.round_trip_seconds {
+                *known = speed;
+            }
         }
         Self { mesh: cluster.mesh, between }
     }

@@ -136,7 +136,8 @@ impl Placement {
     }
 
     /// Tokens for which a plan reserves keys and values: the context that [`Model::load`](crate::Model::load) gives
-    /// sessions. `None`: it was made by hand, or came as an MLX instance, which does not say.
+    /// sessions, as far as the model and the [limit](Self::context_limit) allow, unless its options say otherwise.
+    /// `None`: nobody planned it, or it was read from an MLX instance, which does not say.
     pub fn context_tokens(&self) -> Option<u64> {
         self.context_tokens
     }

@@ -139,11 +139,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_by_name() {
-        let card = ModelCard::from_json(
-            r#"{"modelId": "m", "storageSize": {"inBytes": 1}, "nLayers": 2, "hiddenSize": 8, "supportsTensor": false,
-                "tasks": [], "placement": {"compatibleBackends": ["skulk-cpu"]}}"#,
-        )
-        .unwrap();
+        let mut card = ModelCard::new("m", 1, 2, 8);
+        card.placement.compatible_backends = ["skulk-cpu".to_owned()].into();
         let node = |id: &str| Node::new(id).backends(["skulk-cpu"]).memory(1 << 40, 1 << 41);
         let fine = Cluster::mesh(vec![node("a"), node("b")], LinkSpeed::DEFAULT);
         let request = Request::default;

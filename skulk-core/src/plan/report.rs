@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::cluster::{NodeId, Role};
-use super::request::{Sharding, Transport};
+use super::request::{Request, Sharding, Transport};
 use super::strictness::Strictness;
+use crate::card::ModelCard;
 use crate::macros::closed_set;
 
 closed_set! {
@@ -59,6 +60,15 @@ pub struct RuleReport {
     pub after: usize,
     /// Those that it turned down, the first [`PlanReport::LISTED`] of them.
     pub rejected: Vec<Rejection>,
+}
+
+impl RuleReport {
+    /// A rule with all that it turned down of so many.
+    pub(super) fn new(rule: Rule, before: usize, mut rejected: Vec<Rejection>) -> Self {
+        let after = before.saturating_sub(rejected.len());
+        rejected.truncate(PlanReport::LISTED);
+        Self { rule, before, after, rejected }
+    }
 }
 
 /// A candidate that was turned down.
@@ -175,6 +185,14 @@ pub struct Estimate {
     pub fan_out_seconds: f64,
 }
 
+impl Estimate {
+    /// Seconds a token.
+    pub(super) fn seconds(&self) -> f64 {
+        let Self { attention_seconds, feed_forward_seconds, hop_seconds, fan_out_seconds, .. } = self;
+        attention_seconds + feed_forward_seconds + hop_seconds + fan_out_seconds
+    }
+}
+
 /// Whether drafting tokens ahead should pay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -256,6 +274,34 @@ pub struct Refusal {
 }
 
 impl PlanReport {
+    /// What a card and a request say, before anything is planned.
+    pub(super) fn new(
+        card: &ModelCard,
+        request: &Request,
+        cluster_nodes: usize,
+        rules: Vec<RuleReport>,
+        context: ContextCeiling,
+    ) -> Self {
+        Self {
+            model_id: card.model_id.clone(),
+            weights: card.storage_size.in_bytes,
+            exact: false,
+            sharding: request.sharding,
+            transport: request.transport,
+            strictness: request.strictness,
+            context_tokens: request.context_tokens,
+            cluster_nodes,
+            rules,
+            candidates: Vec::new(),
+            nodes: Vec::new(),
+            context,
+            estimate: None,
+            speculation: None,
+            refused: None,
+            would_fit: Vec::new(),
+        }
+    }
+
     /// Rejections and candidates that a report lists at most, for each rule.
     pub const LISTED: usize = 16;
 }

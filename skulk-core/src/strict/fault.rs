@@ -1,7 +1,7 @@
 //! What was expected, and what was found? Faults of a document, and the error that has all of them.
 
 use super::reader::{Bounds, Leaf, MOST_FAULTS, Reader, Step};
-use super::tree::Tree;
+use super::tree::{Tree, clip};
 use crate::error::{Error, ErrorKind, Result};
 use crate::macros::closed_set;
 
@@ -99,7 +99,9 @@ impl Document {
 
     /// One error for all faults.
     fn invalid(&self, faults: Vec<Fault>) -> Error {
-        let listed: Vec<String> = faults.iter().take(LISTED).map(|fault| clip(&fault.to_string())).collect();
+        let listed = faults.iter().take(LISTED);
+        let listed: Vec<String> =
+            listed.map(|fault| clip(&fault.to_string(), LONGEST_LINE).into_owned()).collect();
         let more = match faults.len().saturating_sub(LISTED) {
             0 => String::new(),
             more => format!("; and {more} more"),
@@ -111,13 +113,5 @@ impl Document {
         };
         let message = format!("expected {}, found {count}: {}{more}", self.name, listed.join("; "));
         Error::new(self.error, message).with_detail(faults).with_hint(self.hint)
-    }
-}
-
-/// Texts of foreign documents may be of any length; messages are not.
-fn clip(line: &str) -> String {
-    match line.char_indices().nth(LONGEST_LINE) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line.to_owned(),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fault::{Fault, FaultKind};
-use super::tree::{Tree, clip};
+use super::tree::{SHOWN, Tree, clip};
 
 /// What a field's value is read with, one kind of value each.
 pub(crate) trait Leaf: Sized {
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         }
         let names = self.path.iter().map(|step| match step {
             // Long names are cut: a text may have many faults below one.
-            Step::Field(name, _) => clip(name).escape_debug().to_string(),
+            Step::Field(name, _) => clip(name, SHOWN).escape_debug().to_string(),
             Step::Item(index) => index.to_string(),
         });
         let places = self.path.iter().map(|step| match step {
@@ -136,7 +136,7 @@ impl<'a> Reader<'a> {
             let Some(slot) = snake_case(key).and_then(|key| names.iter().position(|name| *name == key))
             else {
                 let allowed = format!("one of {}", names.join(", "));
-                self.inside(entry.step(), |r| r.fault(FaultKind::Unknown, clip(key), allowed));
+                self.inside(entry.step(), |r| r.fault(FaultKind::Unknown, clip(key, SHOWN), allowed));
                 continue;
             };
             let Some(first) = given[slot] else {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 use toml::de::{DeTable, DeValue};
@@ -12,7 +13,7 @@ use toml_parser::lexer::TokenKind;
 /// Levels that one statement of TOML may open; those of cards open three at most.
 const DEEPEST: usize = 32;
 /// Characters of a text that a fault shows.
-const SHOWN: usize = 60;
+pub(super) const SHOWN: usize = 60;
 
 /// Why a text is no document at all, and where.
 #[derive(Debug)]
@@ -68,9 +69,9 @@ impl Tree {
             Tree::Null => "null".to_owned(),
             Tree::Bool(value) => value.to_string(),
             Tree::Int(value) => value.to_string(),
-            Tree::Huge(digits) => clip(digits).into_owned(),
+            Tree::Huge(digits) => clip(digits, SHOWN).into_owned(),
             Tree::Float(value) => format!("{value:?}"),
-            Tree::Text(text) => format!("{:?}", clip(text)),
+            Tree::Text(text) => format!("{:?}", clip(text, SHOWN)),
             Tree::Date(text) => format!("the date {text}"),
             Tree::List(items) => format!("a list of {}", items.len()),
             Tree::Table(_) => "a table".to_owned(),
@@ -78,9 +79,9 @@ impl Tree {
     }
 }
 
-/// Long texts, cut for messages.
-pub(crate) fn clip(text: &str) -> Cow<'_, str> {
-    match text.char_indices().nth(SHOWN) {
+/// Texts of foreign documents may be of any length; messages are not.
+pub(super) fn clip(text: &str, most: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]).into(),
         None => text.into(),
     }
@@ -204,16 +205,8 @@ impl<'de> Visitor<'de> for Values {
         Ok(Tree::Text(text.to_owned()))
     }
 
-    fn visit_string<E>(self, text: String) -> Result<Tree, E> {
-        Ok(Tree::Text(text))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Tree, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
-            list.push(item);
-        }
-        Ok(Tree::List(list))
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Tree, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(items)).map(Tree::List)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Tree, A::Error> {

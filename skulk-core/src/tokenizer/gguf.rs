@@ -160,7 +160,7 @@ fn ends(parts: &Parts) -> Vec<TokenId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Error, ErrorKind};
+    use crate::error::ErrorKind;
 
     const CHARS: [&str; 3] = ["a", "b", "▁"];
 
@@ -189,13 +189,6 @@ mod tests {
         let ids = tokenizer.encode(text, add_special).unwrap();
         let texts = ids.iter().map(|&id| tokenizer.token_text(id).unwrap());
         texts.collect()
-    }
-
-    fn refused(parts: &Parts) -> Error {
-        let error = build(parts).err().unwrap();
-        assert_eq!(error.kind(), ErrorKind::TokenizerInvalid);
-        assert!(error.hint().is_some());
-        error
     }
 
     #[test]
@@ -248,30 +241,27 @@ mod tests {
         let bytes = bytes();
         let good = || spm(&bytes, &[]);
         assert!(build(&good()).is_ok());
-        let field = |error: Error| error.context()[0].1.clone();
-        assert_eq!(field(refused(&Parts::default())), "tokenizer.ggml.tokens");
+        let refuses = |parts: Parts, field: &str| {
+            let error = build(&parts).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::TokenizerInvalid);
+            assert!(error.hint().is_some());
+            assert_eq!(error.context()[0].1, format!("tokenizer.ggml.{field}"));
+        };
+        refuses(Parts::default(), "tokens");
         for model in ["", "bert", "t5", "rwkv", "plamo2"] {
-            let error = refused(&Parts { model, ..good() });
-            assert_eq!(field(error), "tokenizer.ggml.model");
+            refuses(Parts { model, ..good() }, "model");
         }
-        let error = refused(&Parts { scores: vec![0.0; 7], ..good() });
-        assert_eq!(field(error), "tokenizer.ggml.scores");
-        let error = refused(&Parts { kinds: vec![Kind::Other], ..good() });
-        assert_eq!(field(error), "tokenizer.ggml.token_type");
+        refuses(Parts { scores: vec![0.0; 7], ..good() }, "scores");
+        refuses(Parts { kinds: vec![Kind::Other], ..good() }, "token_type");
         for bos in [262, u64::MAX] {
-            let error = refused(&Parts { bos: Some(bos), ..good() });
-            assert_eq!(field(error), "tokenizer.ggml.bos_token_id");
+            refuses(Parts { bos: Some(bos), ..good() }, "bos_token_id");
         }
-        let error = refused(&Parts { unknown: Some(9999), ..spm(&[], &[]) });
-        assert_eq!(field(error), "tokenizer.ggml.unknown_token_id");
-        let gpt2 = Parts { model: "gpt2", ..good() };
-        assert_eq!(field(refused(&gpt2)), "tokenizer.ggml.merges");
-        let error = refused(&Parts { pre: Some("new"), ..gpt2 });
-        assert_eq!(field(error), "tokenizer.ggml.pre");
-        let gpt2 = Parts { model: "gpt2", merges: Some(vec!["a b", "ab"]), ..good() };
-        assert_eq!(field(refused(&gpt2)), "tokenizer.ggml.merges");
-        let gpt2 = Parts { merges: Some(vec!["x y", "a b"]), add_bos: Some(true), ..gpt2 };
-        assert_eq!(field(refused(&gpt2)), "tokenizer.ggml.bos_token_id");
+        refuses(Parts { unknown: Some(9999), ..spm(&[], &[]) }, "unknown_token_id");
+        let gpt2 = |merges: Option<Vec<&'static str>>| Parts { model: "gpt2", merges, ..good() };
+        refuses(gpt2(None), "merges");
+        refuses(Parts { pre: Some("new"), ..gpt2(None) }, "pre");
+        refuses(gpt2(Some(vec!["a b", "ab"])), "merges");
+        refuses(Parts { add_bos: Some(true), ..gpt2(Some(vec!["x y", "a b"])) }, "bos_token_id");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! `tokenizer.json` holds the rules; which tokens begin and end a text is spread over
 //! `tokenizer_config.json`, `generation_config.json` and `config.json`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use serde_json::Value;
@@ -67,16 +67,12 @@ fn special(metadata: &HfMetadata, config: &'static str, inner: &tokenizers::Toke
     begins.extend(configured(metadata, config, "bos_token_id")?);
     let mut ends = configured(metadata, config, "eos_token_id")?;
     ends.extend(named("eos_token"));
-    let mut unique = Vec::new();
-    for id in ends {
-        if !unique.contains(&id) {
-            unique.push(id);
-        }
-    }
+    let mut seen = HashSet::new();
+    ends.retain(|&id| seen.insert(id));
     let special = Special {
         bos: begins.first().copied(),
-        eos: named("eos_token").or(unique.first().copied()),
-        ends: unique,
+        eos: named("eos_token").or(ends.first().copied()),
+        ends,
         add_bos: flag("add_bos_token"),
         add_eos: flag("add_eos_token"),
     };

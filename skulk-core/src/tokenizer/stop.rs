@@ -1,6 +1,6 @@
 //! Where must the text end? Stop strings, found across the borders of whatever pieces text arrives in.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// Watches a stream of text for stop strings.
 ///
@@ -39,7 +39,7 @@ impl StopMatcher {
     /// A matcher for these stop strings; with none of them all text passes.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for an empty stop string.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an empty stop string.
     pub fn new<S: Into<String>>(stops: impl IntoIterator<Item = S>) -> Result<Self> {
         let patterns = stops
             .into_iter()
@@ -100,11 +100,10 @@ impl StopMatcher {
 impl Pattern {
     fn new(index: usize, text: String) -> Result<Self> {
         if text.is_empty() {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
+            return Err(Error::argument(
+                format!("stop[{index}]"),
                 "expected stop strings of at least one character, found an empty one",
             )
-            .with("field", format!("stop[{index}]"))
             .with_hint("leave the empty string out: it would stop before the first token"));
         }
         let bytes = text.as_bytes();
@@ -132,6 +131,7 @@ impl Pattern {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     /// The definition: the shortest prefix of `text` that ends with a stop string decides.
     fn naive(text: &str, stops: &[&str]) -> (String, Option<String>) {

@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -26,7 +25,7 @@ use crate::arch::MAX_LAYERS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::MappedFile;
-use crate::weights::mmap::Mapping;
+use crate::weights::mmap::Bytes;
 
 /// What files start with, and what some did once.
 const MAGIC: [&[u8; 4]; 2] = [b"TEMD", b"DMET"];
@@ -63,21 +62,6 @@ enum Records {
     Text(BTreeMap<(u32, u32), FeatureTokens>),
 }
 
-#[derive(Debug)]
-enum Bytes {
-    Mapped(Arc<Mapping>),
-    Owned(Vec<u8>),
-}
-
-impl Bytes {
-    fn get(&self) -> &[u8] {
-        match self {
-            Self::Mapped(mapping) => mapping,
-            Self::Owned(bytes) => bytes,
-        }
-    }
-}
-
 impl DownMeta {
     /// Maps a `down_meta.bin`. Reads only how many features each layer has; records are read when asked for.
     ///
@@ -98,7 +82,7 @@ impl DownMeta {
     }
 
     fn binary(bytes: Bytes, path: &Path) -> Result<Self> {
-        let (top_k, layers) = layers(bytes.get(), path)?;
+        let (top_k, layers) = layers(&bytes, path)?;
         Ok(Self { top_k, records: Records::Binary { bytes, layers } })
     }
 
@@ -167,7 +151,7 @@ impl DownMeta {
     pub fn feature(&self, layer: usize, feature: usize) -> Option<FeatureTokens> {
         match &self.records {
             Records::Binary { bytes, layers } => {
-                let of_layer = bytes.get().get(layers.get(layer)?.clone())?;
+                let of_layer = bytes.get(layers.get(layer)?.clone())?;
                 let record = of_layer.chunks_exact(record_bytes(self.top_k)).nth(feature)?;
                 let (pairs, _) = record.as_chunks::<PAIR>();
                 let mut pairs = pairs.iter().map(pair);

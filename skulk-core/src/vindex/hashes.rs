@@ -19,10 +19,14 @@ const ALGORITHM: &str = "sha256";
 /// Digits of a hash.
 const DIGITS: usize = 64;
 
-/// The contents of `skulk_hashes.json`: hashes by path in the folder, with `/` between its parts.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The contents of `skulk_hashes.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Hashes {
-    files: BTreeMap<String, FileHashes>,
+    algorithm: String,
+    chunk_bytes: u64,
+    /// By path in the folder, with `/` between its parts.
+    pub(crate) files: BTreeMap<String, FileHashes>,
 }
 
 /// Hashes of one file, in lower-case hexadecimal digits.
@@ -37,22 +41,12 @@ pub(crate) struct FileHashes {
     pub(crate) chunks: Vec<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Stored {
-    algorithm: String,
-    chunk_bytes: u64,
-    files: BTreeMap<String, FileHashes>,
-}
-
-#[derive(Serialize)]
-struct Storing<'a> {
-    algorithm: &'a str,
-    chunk_bytes: u64,
-    files: &'a BTreeMap<String, FileHashes>,
-}
-
 impl Hashes {
+    /// Those of some files, by path in the folder.
+    pub(crate) fn new(files: BTreeMap<String, FileHashes>) -> Self {
+        Self { algorithm: ALGORITHM.to_owned(), chunk_bytes: CHUNK, files }
+    }
+
     /// Reads the folder's `skulk_hashes.json`; `None` where there is none.
     ///
     /// # Errors
@@ -71,52 +65,43 @@ impl Hashes {
     /// [`ErrorKind::CheckpointInvalid`] when it is none, is of another algorithm, names files outside the folder, or
     /// has hashes that are none or not as many as the file's length takes.
     pub(crate) fn parse(text: &[u8], path: &Path) -> Result<Self> {
-        let stored: Stored = serde_json::from_slice(text).map_err(|e| {
+        let hashes: Self = serde_json::from_slice(text).map_err(|e| {
             invalid("expected the hashes of files, with bytes, sha256 and chunks", path).with_source(e)
         })?;
-        if stored.algorithm != ALGORITHM || stored.chunk_bytes != CHUNK {
+        if hashes.algorithm != ALGORITHM || hashes.chunk_bytes != CHUNK {
             return Err(invalid(
                 format!(
                     "expected {ALGORITHM} of every {CHUNK} bytes, found `{}` of {}",
-                    stored.algorithm, stored.chunk_bytes
+                    hashes.algorithm, hashes.chunk_bytes
                 ),
                 path,
             ));
         }
-        for (name, file) in &stored.files {
+        for (name, file) in &hashes.files {
             if let Some(message) = wrong_name(name).or_else(|| file.fault()) {
                 return Err(invalid(message, path).with("name", name));
             }
         }
-        Ok(Self { files: stored.files })
+        Ok(hashes)
     }
 
     /// The text of a `skulk_hashes.json`.
     pub(crate) fn to_json(&self) -> String {
-        let storing = Storing { algorithm: ALGORITHM, chunk_bytes: CHUNK, files: &self.files };
         // Strings, numbers and maps by strings always serialise.
-        let mut text = serde_json::to_string(&storing).unwrap_or_default();
+        let mut text = serde_json::to_string(self).unwrap_or_default();
         text.push('\n');
         text
-    }
-
-    /// Sets what is known of a file, by its path in the folder with `/` between its parts.
-    pub(crate) fn insert(&mut self, name: impl Into<String>, file: FileHashes) {
-        self.files.insert(name.into(), file);
-    }
-
-    /// What is known of a file.
-    pub(crate) fn get(&self, name: &str) -> Option<&FileHashes> {
-        self.files.get(name)
-    }
-
-    /// Every file with its hashes, by name.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &FileHashes)> {
-        self.files.iter().map(|(name, file)| (name.as_str(), file))
     }
 }
 
 impl FileHashes {
+    /// Those of a file of these bytes.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        let mut hasher = FileHasher::new();
+        hasher.update(bytes);
+        hasher.finish()
+    }
+
     /// What is wrong in itself, without a look at the file.
     fn fault(&self) -> Option<String> {
         let is_hash = |text: &String| {
@@ -247,24 +232,19 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let mut hashes = Hashes::default();
-        hashes.insert("layers/layer_00.weights", hashed(&[b"abc"]));
-        hashes.insert("empty", hashed(&[]));
+        let names = ["empty", "layers/layer_00.weights"];
+        let hashes =
+            Hashes::new(names.map(str::to_owned).into_iter().zip([hashed(&[]), hashed(&[b"abc"])]).collect());
         let text = hashes.to_json();
         let read = Hashes::parse(text.as_bytes(), Path::new("h")).unwrap();
         assert_eq!(read, hashes);
-        assert_eq!(
-            read.iter().map(|(name, _)| name).collect::<Vec<_>>(),
-            ["empty", "layers/layer_00.weights"]
-        );
-        assert_eq!(read.get("layers/layer_00.weights").unwrap().sha256, ABC);
+        assert!(read.files.keys().eq(&names));
+        assert_eq!(read.files["layers/layer_00.weights"].sha256, ABC);
     }
 
     #[test]
     fn what_breaks_the_format_is_refused() {
-        let mut hashes = Hashes::default();
-        hashes.insert("norms.bin", hashed(&[b"abc"]));
-        let text = hashes.to_json();
+        let text = Hashes::new([("norms.bin".to_owned(), FileHashes::of(b"abc"))].into()).to_json();
         let other = ABC.replacen('b', "c", 1);
         for (from, to) in [
             ("sha256\",\"chunk", "md5\",\"chunk"),

@@ -29,10 +29,8 @@ pub struct VindexIndex {
     /// LARQL's name of the family.
     pub family: String,
     /// Where the model came from, and who extracted it.
-    #[serde(default)]
     pub source: Option<VindexSource>,
     /// SHA-256 of files in hexadecimal digits, by name. Slices that LARQL made keep those of files that they lack.
-    #[serde(default)]
     pub checksums: Option<BTreeMap<String, String>>,
     /// Decoder layers of the model.
     pub num_layers: usize,
@@ -54,7 +52,6 @@ pub struct VindexIndex {
     #[serde(default = "no_quant")]
     pub(crate) quant: String,
     /// Layers that are thought to hold syntax, knowledge and output, for families where that is known.
-    #[serde(default)]
     pub layer_bands: Option<VindexBands>,
     /// One entry for each layer that has gate vectors.
     pub layers: Vec<VindexLayer>,
@@ -64,16 +61,15 @@ pub struct VindexIndex {
     #[serde(default)]
     pub has_model_weights: bool,
     /// What LARQL keeps of the model's configuration.
-    #[serde(default)]
     pub model_config: Option<VindexModel>,
     /// How feed-forward weights in FP4 or FP8 are stored, where there are such.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub fp4: Option<Value>,
     /// `per_layer` where experts are in `layers/`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ffn_layout: Option<String>,
     /// What this library adds, and LARQL ignores.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub skulk: Option<SkulkExtra>,
     /// What else was there, kept for writing it again.
     #[serde(flatten)]
@@ -86,10 +82,10 @@ pub struct VindexIndex {
 pub struct SkulkExtra {
     /// The model's whole `config.json`, in Hugging Face's spelling: norm epsilon, rope scaling, tied embeddings,
     /// biases, stop tokens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
     /// What of the model this folder is, where it is a slice.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub slice: Option<SliceExtra>,
 }
 
@@ -100,10 +96,10 @@ pub struct SliceExtra {
     /// The preset that it was made with.
     pub preset: String,
     /// Layers whose weights it holds, as ranges `[first, behind]`; absent: all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub layers: Option<Vec<[usize; 2]>>,
     /// Experts of each layer that it holds, as ranges `[first, behind]`; absent: all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub experts: Option<Vec<[usize; 2]>>,
     /// Parts of the whole folder that it lacks, by [name](super::VindexPart::as_str).
     pub lacks: Vec<String>,
@@ -124,13 +120,10 @@ impl SliceExtra {
 #[non_exhaustive]
 pub struct VindexSource {
     /// A repository, or whatever name the model was given.
-    #[serde(default)]
     pub huggingface_repo: Option<String>,
     /// Its revision.
-    #[serde(default)]
     pub huggingface_revision: Option<String>,
     /// SHA-256 of the checkpoint.
-    #[serde(default)]
     pub safetensors_sha256: Option<String>,
     /// When it was extracted, as in RFC 3339.
     pub extracted_at: String,
@@ -190,15 +183,15 @@ pub struct VindexLayer {
     /// Length in bytes.
     pub length: u64,
     /// Experts, whose rows lie behind each other.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub num_experts: Option<usize>,
     /// Rows of each expert.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub num_features_per_expert: Option<usize>,
 }
 
 /// `model_config`: what LARQL keeps of a `config.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct VindexModel {
     /// Family in Hugging Face's spelling.
@@ -212,43 +205,41 @@ pub struct VindexModel {
     /// Base of the rotary embedding.
     pub rope_base: f64,
     /// Positions that sliding layers see.
-    #[serde(default)]
     pub sliding_window: Option<usize>,
     /// The mixture of experts.
-    #[serde(default)]
     pub moe: Option<VindexMoe>,
     /// Elements in a head of layers that do not slide, where it is another number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub global_head_dim: Option<usize>,
     /// Key/value heads of layers that do not slide, where it is another number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub num_global_kv_heads: Option<usize>,
     /// Share of a head that is rotated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub partial_rotary_factor: Option<f64>,
     /// Every so many layers, one does not slide.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sliding_window_pattern: Option<usize>,
     /// `sliding_attention` or `full_attention`, by layer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub layer_types: Option<Vec<String>>,
     /// Values are the keys.
     #[serde(default)]
     pub attention_k_eq_v: bool,
     /// Layers at the end that use the keys and values of earlier ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub num_kv_shared_layers: Option<usize>,
     /// Width of the embeddings that each layer has of its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub per_layer_embed_dim: Option<usize>,
     /// Base of the rotary embedding in sliding layers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rope_local_base: Option<f64>,
     /// What attention scores are divided by the root of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub query_pre_attn_scalar: Option<f64>,
     /// Squashes logits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub final_logit_softcapping: Option<f64>,
 }
 
@@ -267,7 +258,7 @@ pub struct VindexMoe {
     #[serde(default = "top_k_softmax")]
     pub router_type: String,
     /// Width of an expert, where it is not the dense one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub moe_intermediate_size: Option<usize>,
     /// Layers have a dense block beside the experts.
     #[serde(default)]
@@ -353,6 +344,11 @@ impl VindexIndex {
     pub(super) fn is_summary(&self, layer: &VindexLayer) -> bool {
         let width = self.moe().map(|moe| moe.moe_intermediate_size.unwrap_or(self.intermediate_size));
         layer.num_features_per_expert.is_some_and(|each| width.is_some_and(|width| each != width))
+    }
+
+    /// What the model's configuration says of its head: whether that is the embedding table.
+    pub(super) fn ties_embeddings(&self) -> Option<bool> {
+        self.skulk.as_ref()?.config.as_ref()?.get("tie_word_embeddings")?.as_bool()
     }
 
     /// What of a whole folder this one is, where it is a slice.

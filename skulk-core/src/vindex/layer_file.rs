@@ -62,19 +62,23 @@ impl LayerHeader {
     /// The header as it is written.
     ///
     /// # Errors
-    /// [`ErrorKind::TensorShape`] for counts and sizes that it has no room for, [`ErrorKind::DTypeUnsupported`] for
-    /// types that it has no number of.
+    /// [`ErrorKind::TensorShape`] for more entries and larger sizes than [`parse`](Self::parse) takes,
+    /// [`ErrorKind::DTypeUnsupported`] for types that it has no number of.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = MAGIC.to_vec();
-        for size in [1, id(self.dtype)?, self.entries.len(), self.intermediate, self.hidden] {
-            let number = u32::try_from(size).map_err(|_| {
-                Error::new(
-                    ErrorKind::TensorShape,
-                    format!("expected a size of at most 2^32 - 1, found {size}"),
-                )
-                .with_hint("the source is damaged or hostile: fetch it again")
-            })?;
-            bytes.extend(number.to_le_bytes());
+        for (number, most) in [
+            (1, 1),
+            (id(self.dtype)?, DTYPES.len()),
+            (self.entries.len(), MAX_ENTRIES),
+            (self.intermediate, MAX_SIZE as usize),
+            (self.hidden, MAX_SIZE as usize),
+        ] {
+            if number > most {
+                let message = format!("expected a count or size of at most {most}, found {number}");
+                return Err(Error::new(ErrorKind::TensorShape, message)
+                    .with_hint("the source is damaged or hostile: fetch it again"));
+            }
+            bytes.extend((number as u32).to_le_bytes());
         }
         for entry in &self.entries {
             for number in [entry.gate_up_offset, entry.gate_up_len, entry.down_offset, entry.down_len] {
@@ -235,4 +239,24 @@ fn id(dtype: DType) -> Result<usize> {
             format!("expected a type that layer files have, found {dtype}"),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let entry = LayerEntry { gate_up_offset: 0, gate_up_len: 0, down_offset: 0, down_len: 0 };
+        let written = |entries: usize, hidden: usize| {
+            LayerHeader { dtype: DType::F32, intermediate: 1, hidden, entries: vec![entry; entries] }
+                .to_bytes()
+        };
+        let bytes = written(MAX_ENTRIES, MAX_SIZE as usize).unwrap();
+        let read = LayerHeader::parse(&bytes, bytes.len() as u64, Path::new("layer_00.weights")).unwrap();
+        assert_eq!(read.entries.len(), MAX_ENTRIES);
+        for (entries, hidden) in [(MAX_ENTRIES + 1, 1), (1, MAX_SIZE as usize + 1)] {
+            assert_eq!(written(entries, hidden).unwrap_err().kind(), ErrorKind::TensorShape);
+        }
+    }
 }

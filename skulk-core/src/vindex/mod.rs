@@ -14,7 +14,7 @@ mod index;
 mod layer_file;
 mod manifest;
 pub(crate) mod parts;
-mod pieces;
+pub(crate) mod pieces;
 mod place;
 mod progress;
 mod ranges;
@@ -46,6 +46,7 @@ use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
 pub(crate) use crate::weights::PADDED;
+use crate::weights::mmap;
 
 /// `Ok` for a number of threads that can be had.
 pub(crate) fn check_threads(threads: usize) -> Result<()> {
@@ -79,11 +80,5 @@ fn invalid(message: impl Into<String>, path: &Path) -> Error {
 
 /// A file ends before what it is to hold.
 fn truncated(offset: u64, len: u64, size: u64, path: &Path) -> Error {
-    Error::new(
-        ErrorKind::CheckpointTruncated,
-        format!("expected {len} bytes at offset {offset}, but the file has {size} bytes"),
-    )
-    .with("file", path.display())
-    .with("offset", offset)
-    .with_hint("the file is incomplete: fetch it again")
+    mmap::truncated(path, offset, len, size).with("offset", offset)
 }

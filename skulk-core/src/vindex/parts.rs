@@ -137,8 +137,6 @@ pub(super) fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
 pub(super) fn usual_parts(index: &VindexIndex) -> BTreeSet<VindexPart> {
     let moe = index.moe();
     let is_hybrid = moe.is_some_and(|moe| moe.hybrid);
-    let config = index.skulk.as_ref().and_then(|extra| extra.config.as_ref());
-    let is_untied = config.and_then(|config| config.get("tie_word_embeddings")) == Some(&false.into());
     let has_ple = index.model_config.as_ref().is_some_and(|model| model.per_layer_embed_dim > Some(0));
     let is_there = |part: VindexPart| match part {
         VindexPart::Embeddings
@@ -151,7 +149,7 @@ pub(super) fn usual_parts(index: &VindexIndex) -> BTreeSet<VindexPart> {
         VindexPart::Ffn => !index.is_per_layer() || is_hybrid,
         VindexPart::ExpertLayers => index.is_per_layer(),
         VindexPart::Router => moe.is_some(),
-        VindexPart::Head => is_untied,
+        VindexPart::Head => index.ties_embeddings() == Some(false),
         VindexPart::PerLayerEmbeddings => has_ple,
         _ => false,
     };

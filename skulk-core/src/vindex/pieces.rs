@@ -17,7 +17,7 @@ pub(super) const PIECE: usize = 1 << 20;
 /// # Errors
 /// [`CheckpointTruncated`](crate::ErrorKind::CheckpointTruncated) when the file ends before the range does,
 /// [`FileIo`](crate::ErrorKind::FileIo), and those of `each`.
-pub(super) fn read_pieces(
+pub(crate) fn read_pieces(
     mut file: &File,
     path: &Path,
     range: &Range<u64>,

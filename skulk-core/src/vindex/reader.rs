@@ -12,7 +12,7 @@ use super::tensors::Tensors;
 use super::{INDEX, VindexIndex, VindexPart, config, no_index};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::safetensors::{HfMetadata, read_object};
-use crate::weights::{Checkpoint, MappedFile, Metadata, Region, TensorInfo, map_region};
+use crate::weights::{Checkpoint, MappedFile, Region, TensorInfo, checkpoint_fields, map_region};
 
 /// What a vindex says about its model.
 #[derive(Debug, Clone)]
@@ -172,12 +172,6 @@ impl VindexReader {
             .with_hint(hint)
     }
 
-    /// Whether the head is known to be the embedding table: LARQL does not say.
-    fn has_tied_head(&self) -> bool {
-        let config = self.index().skulk.as_ref().and_then(|extra| extra.config.as_ref());
-        config.and_then(|config| config.get("tie_word_embeddings")) == Some(&true.into())
-    }
-
     /// Why there is no such tensor.
     fn missing(&self, name: &str) -> Error {
         let index = self.index();
@@ -208,7 +202,8 @@ impl VindexReader {
                 let message = "expected the name of a tensor, found one that this vindex does not have";
                 (message.to_owned(), "names have no `model.` before them: list the tensors".to_owned())
             }
-            None if part == VindexPart::Head && self.has_tied_head() => {
+            // LARQL does not say.
+            None if part == VindexPart::Head && index.ties_embeddings() == Some(true) => {
                 let message = "expected a tensor of this vindex, but it has no head of its own";
                 (message.to_owned(), "the head is the embedding table, `embed_tokens.weight`".to_owned())
             }
@@ -258,21 +253,7 @@ fn why_not(index: &VindexIndex, name: &str, part: VindexPart, file: &str) -> Opt
 }
 
 impl Checkpoint for VindexReader {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn metadata(&self) -> Metadata<'_> {
-        Metadata::Vindex(&self.metadata)
-    }
-
-    fn files(&self) -> &[MappedFile] {
-        &self.files
-    }
-
-    fn tensors(&self) -> &[TensorInfo] {
-        &self.tensors
-    }
+    checkpoint_fields!(Vindex);
 
     fn region(&self, name: &str) -> Result<Region> {
         match self.tensor(name) {

@@ -11,7 +11,7 @@ use super::folder::Folder;
 use super::manifest::{QuantEntry, WeightKind, read_quant_manifest, read_weight_manifest};
 use super::{PADDED, VindexIndex, invalid, truncated};
 use crate::error::{Error, Result};
-use crate::weights::{DType, TensorInfo};
+use crate::weights::{DType, TensorInfo, neighbours};
 
 /// Quantised files with manifests of their own, and whether their rows are features.
 pub(super) const QUANTISED: [(&str, bool); 3] =
@@ -215,23 +215,15 @@ impl<'a> Tensors<'a> {
     fn check_overlaps(&self) -> Result<()> {
         let mut ranges: Vec<&TensorInfo> = self.found.values().filter(|t| t.len > 0).collect();
         ranges.sort_unstable_by_key(|t| (t.file, t.offset));
-        for pair in ranges.windows(2) {
-            let [first, second] = pair else { continue };
-            if first.file == second.file && first.offset + first.len > second.offset {
-                let (_, path) = self.file(first.file)?;
-                return Err(invalid(
-                    format!(
-                        "expected tensors beside each other, found `{}` within `{}`",
-                        second.name, first.name
-                    ),
-                    &path,
-                )
-                .with("within", &first.name)
-                .with("offset", second.offset)
-                .with("bytes", (first.offset + first.len).min(second.offset + second.len) - second.offset));
-            }
-        }
-        Ok(())
+        let overlaps = |a: &&TensorInfo, b: &&TensorInfo| a.file == b.file && a.offset + a.len > b.offset;
+        let Some((first, second)) = neighbours(&ranges, overlaps) else { return Ok(()) };
+        let (_, path) = self.file(first.file)?;
+        let message =
+            format!("expected tensors beside each other, found `{}` within `{}`", second.name, first.name);
+        Err(invalid(message, &path)
+            .with("within", &first.name)
+            .with("offset", second.offset)
+            .with("bytes", (first.offset + first.len).min(second.offset + second.len) - second.offset))
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use memmap2::{Mmap, MmapOptions};
 
+use super::incomplete;
 use super::resident::{Image, Piece, read_at};
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
@@ -213,36 +214,48 @@ impl Deref for Mapping {
     }
 }
 
+/// What a file holds: mapped, or in memory of a caller's.
+#[derive(Debug)]
+pub(crate) enum Bytes {
+    Mapped(Arc<Mapping>),
+    Owned(Vec<u8>),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(mapping) => mapping,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
 /// Opens a regular file for reading. The kind is that of the file that was opened; a pipe is opened without waiting for
 /// a writer.
 pub(crate) fn open_regular(path: &Path) -> Result<File> {
     let mut options = File::options();
     options.read(true);
+    // Means nothing to regular files.
     #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, NO_WAIT);
-    let file = options.open(path).map_err(|e| io_error(e, path, "open"))?;
-    if !file.metadata().map_err(|e| io_error(e, path, "inspect"))?.is_file() {
-        return Err(Error::new(ErrorKind::FileIo, "expected a regular file, found something else")
+    std::os::unix::fs::OpenOptionsExt::custom_flags(
+        &mut options,
+        rustix::fs::OFlags::NONBLOCK.bits().cast_signed(),
+    );
+    let is_file = |file: &File| Ok(file.metadata().map_err(|e| io_error(e, path, "inspect"))?.is_file());
+    match options.open(path) {
+        Ok(file) if is_file(&file)? => Ok(file),
+        // Windows does not open folders.
+        Err(e) if !(cfg!(windows) && path.is_dir()) => Err(io_error(e, path, "open")),
+        _ => Err(Error::new(ErrorKind::FileIo, "expected a regular file, found something else")
             .with("file", path.display())
-            .with_hint("give the path of the weight file itself, or of the folder that holds it"));
+            .with_hint("give the path of the weight file itself, or of the folder that holds it")),
     }
-    Ok(file)
 }
 
-/// `O_NONBLOCK`, which means nothing to regular files.
-#[cfg(target_os = "linux")]
-const NO_WAIT: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-#[cfg(all(unix, not(target_os = "linux")))]
-const NO_WAIT: i32 = 4;
-
 /// The file ends before the range does.
-pub(super) fn truncated(path: &Path, offset: u64, len: u64, size: u64) -> Error {
-    Error::new(
-        ErrorKind::CheckpointTruncated,
-        format!("expected {len} bytes at offset {offset}, but the file has {size} bytes"),
-    )
-    .with("file", path.display())
-    .with_hint("the file is incomplete: fetch it again")
+pub(crate) fn truncated(path: &Path, offset: u64, len: u64, size: u64) -> Error {
+    incomplete(format!("expected {len} bytes at offset {offset}, but the file has {size} bytes"), path)
 }
 
 /// A system error on a file, as the library's own.

@@ -103,6 +103,49 @@ pub trait Checkpoint: Send + Sync {
     }
 }
 
+/// What all checkpoints answer from fields of these names: `checkpoint_fields!(Kind)` of those whose metadata are
+/// `Metadata::Kind`.
+macro_rules! checkpoint_fields {
+    ($kind:ident) => {
+        fn path(&self) -> &std::path::Path {
+            &self.path
+        }
+
+        fn metadata(&self) -> $crate::weights::Metadata<'_> {
+            $crate::weights::Metadata::$kind(&self.metadata)
+        }
+
+        fn files(&self) -> &[$crate::weights::MappedFile] {
+            &self.files
+        }
+
+        fn tensors(&self) -> &[$crate::weights::TensorInfo] {
+            &self.tensors
+        }
+    };
+}
+pub(crate) use checkpoint_fields;
+
+/// The first two neighbours of a sorted list that are as they must not be.
+pub(crate) fn neighbours<T>(sorted: &[T], is_wrong: impl Fn(&T, &T) -> bool) -> Option<(&T, &T)> {
+    let mut pairs = sorted.iter().zip(sorted.iter().skip(1));
+    pairs.find(|(a, b)| is_wrong(a, b))
+}
+
+/// A checkpoint's file breaks its format.
+fn damaged(message: String, path: &Path) -> Error {
+    Error::new(ErrorKind::CheckpointInvalid, message)
+        .with("file", path.display())
+        .with_hint("the file is damaged or hostile: fetch it again from a source you trust")
+}
+
+/// A checkpoint's file ends too soon.
+fn incomplete(message: String, path: &Path) -> Error {
+    Error::new(ErrorKind::CheckpointTruncated, message)
+        .with("file", path.display())
+        .with_hint("the file is incomplete: fetch it again")
+}
+
 /// Maps one of the tensors that a checkpoint lists.
 pub(crate) fn map_region<C: Checkpoint + ?Sized>(checkpoint: &C, name: &str) -> Result<Region> {
     let info = checkpoint.tensor(name).ok_or_else(|| {

@@ -1,81 +1,49 @@
 //! Does a model compute the same when only some of its feed-forward weights may be in memory, and are no more of them
 //! there?
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use skulk::arch::{ArchSpec, LayerTensor};
-use skulk::engine::{Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
+use skulk::arch::ArchSpec;
+use skulk::engine::{Logits, Segment};
 use skulk::{
-    Activations, Batch, ByteSize, CancelToken, Engine, EngineOptions, ErrorKind, FfnMemory, KvType, Memory,
-    Model, SeqId, Shard, TokenId, engines, open_checkpoint,
+    ByteSize, Engine, EngineOptions, ErrorKind, FfnMemory, Memory, Model, SeqId, TokenId, engines,
+    open_checkpoint,
 };
 
+use crate::fixtures::feed_forward;
+#[cfg(target_os = "linux")]
+use crate::fixtures::resident_kib;
 use crate::generate::common::{fresh, greedy, one_thread, path, with_engine};
 use crate::generate::rewritten::deep;
-
-fn arch(folder: &Path) -> Arc<ArchSpec> {
-    Arc::new(ArchSpec::from_checkpoint(&*open_checkpoint(folder).unwrap()).unwrap())
-}
+use crate::parity::cpu::stages::{Setup, Stages};
 
 /// Bytes of all feed-forward weights, and of the largest block or expert.
 fn sizes(folder: &Path) -> (u64, u64) {
-    let checkpoint = open_checkpoint(folder).unwrap();
-    let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
-    let mut units = Vec::new();
-    for (at, layer) in arch.layers.iter().enumerate() {
-        let bytes = |name: String| checkpoint.tensor(&name).unwrap().len;
-        match layer.ffn.experts {
-            None => {
-                let names = [LayerTensor::FfnGate, LayerTensor::FfnUp, LayerTensor::FfnDown];
-                units.push(names.map(|tensor| bytes(arch.names.weight(at, tensor))).iter().sum::<u64>());
-            }
-            Some(experts) => units.extend((0..experts.n_experts).map(|expert| {
-                let names = [LayerTensor::ExpertGate, LayerTensor::ExpertUp, LayerTensor::ExpertDown];
-                let name = |tensor| arch.names.expert_weight(at, tensor, skulk::ExpertIdx(expert));
-                names.map(|tensor| bytes(name(tensor))).iter().sum::<u64>()
-            })),
-        }
-    }
+    let units = feed_forward(folder);
     (units.iter().sum(), *units.iter().max().unwrap())
 }
 
-/// A model in two stages on one engine.
-struct Staged {
-    shards: Vec<Box<dyn Shard>>,
+/// A model in two stages on one engine, with sequence 0 opened.
+fn staged(folder: &Path, engine: Arc<dyn Engine>) -> Stages {
+    let arch = ArchSpec::from_checkpoint(&*open_checkpoint(folder).unwrap()).unwrap();
+    let setup = Setup { cuts: vec![arch.n_layers() / 2], context: 256, chunk: 64, ..Setup::default() };
+    let stages = Stages::load_on(folder, &setup, &[Arc::clone(&engine), engine]).unwrap();
+    stages.open(0);
+    stages
 }
 
-impl Staged {
-    fn load(folder: &Path, engine: &dyn Engine) -> Self {
-        let (checkpoint, arch) = (open_checkpoint(folder).unwrap(), arch(folder));
-        let (n, cancel) = (arch.n_layers(), CancelToken::new());
-        let shard = |layers| {
-            let spec = ShardSpec::new(Arc::clone(&arch), layers, 256, 64, KvType::F16).unwrap();
-            engine.load(&spec, &*checkpoint, &LoadCx::new(&cancel, &|| ())).unwrap()
-        };
-        let shards = vec![shard(0..n / 2), shard(n / 2..n)];
-        shards.iter().for_each(|shard| shard.open(SeqId(0)).unwrap());
-        Self { shards }
-    }
+/// Bits of the logits behind every one of so many tokens.
+fn feed(stages: &Stages, start: usize, n: usize) -> Vec<u32> {
+    let tokens: Vec<_> = (start..start + n).map(|i| TokenId(3 + (i * i * 31 % 400) as u32)).collect();
+    let out = stages.batch(&[Segment::new(SeqId(0), start, n, Logits::All)], &tokens).pop().unwrap();
+    out.data().iter().map(|x| x.to_bits()).collect()
+}
 
-    /// Bits of the logits behind every one of so many tokens.
-    fn feed(&self, start: usize, n: usize) -> Vec<u32> {
-        let tokens: Vec<_> = (start..start + n).map(|i| TokenId(3 + (i * i * 31 % 400) as u32)).collect();
-        let segments = [Segment::new(SeqId(0), start, n, Logits::All)];
-        let (mut hidden, mut out, cancel) = (Activations::new(), Activations::new(), CancelToken::new());
-        let cx = StepCx::new(&cancel);
-        let batch = Batch::new(&segments, Input::Tokens(&tokens));
-        self.shards[0].forward(&batch, &mut hidden, &cx).unwrap();
-        let batch = Batch::new(&segments, Input::Hidden(hidden.data()));
-        self.shards[1].forward(&batch, &mut out, &cx).unwrap();
-        out.data().iter().map(|x| x.to_bits()).collect()
-    }
-
-    fn memory(&self) -> FfnMemory {
-        let [first, second] = [0, 1].map(|i| self.shards[i].ffn_memory().unwrap());
-        assert_eq!(first, second, "stages of one engine share its budget");
-        first
-    }
+fn memory(stages: &Stages) -> FfnMemory {
+    let [first, second] = [0, 1].map(|i| stages.shards[i].ffn_memory().unwrap());
+    assert_eq!(first, second, "stages of one engine share its budget");
+    first
 }
 
 /// A prompt in two chunks, then token by token.
@@ -91,9 +59,9 @@ fn no_budget_changes_a_bit_or_is_exceeded() {
     let folders = [path("gemma3"), path("mixtral"), path("stories260K"), long.path().to_owned()];
     for folder in &folders {
         let plain = engines::cpu(&EngineOptions::default().threads(2)).unwrap();
-        let plain = Staged::load(folder, &*plain);
+        let plain = staged(folder, plain);
         assert!(plain.shards.iter().all(|shard| shard.ffn_memory().is_none()));
-        let expected = STEPS.map(|(start, n)| plain.feed(start, n));
+        let expected = STEPS.map(|(start, n)| feed(&plain, start, n));
         let (all, unit) = sizes(folder);
         let mut tried = 0;
         for most in [all / 8, all / 4, unit, 2 * unit, all - 1, all] {
@@ -101,17 +69,17 @@ fn no_budget_changes_a_bit_or_is_exceeded() {
                 continue;
             }
             tried += 1;
-            let staged = Staged::load(folder, &*engines::cpu(&with_budget(most)).unwrap());
-            assert_eq!(staged.memory().in_memory, ByteSize(0), "nothing was computed");
+            let staged = staged(folder, engines::cpu(&with_budget(most)).unwrap());
+            assert_eq!(memory(&staged).in_memory, ByteSize(0), "nothing was computed");
             for ((start, n), expected) in STEPS.into_iter().zip(&expected) {
                 let what = format!("{}, {most} of {all}, from {start}", folder.display());
-                assert!(staged.feed(start, n) == *expected, "{what}");
-                let memory = staged.memory();
+                assert!(feed(&staged, start, n) == *expected, "{what}");
+                let memory = memory(&staged);
                 assert_eq!(memory.budget, ByteSize(most));
                 assert!(memory.in_memory <= memory.peak && memory.peak.bytes() <= most, "{what}: {memory:?}");
             }
             // Something had to go, unless all fitted; what could stay did. Not all experts are taken.
-            let memory = staged.memory();
+            let memory = memory(&staged);
             let tight = if folder.ends_with("mixtral") { most <= all / 2 } else { most < all };
             assert!(memory.let_go.bytes() > 0 || !tight, "{most} of {all}: {memory:?}");
             assert!(
@@ -171,15 +139,15 @@ fn sessions_at_once_stay_bounded() {
 fn a_model_that_is_gone_takes_nothing() {
     let (all, _) = sizes(&path("llama"));
     let engine = engines::cpu(&with_budget(all)).unwrap();
-    let one = Staged::load(&path("llama"), &*engine);
-    one.feed(0, 2);
-    assert_eq!(one.memory().in_memory, ByteSize(all));
-    let two = Staged::load(&path("llama"), &*engine);
-    assert_eq!(two.memory().in_memory, ByteSize(all));
+    let one = staged(&path("llama"), Arc::clone(&engine));
+    feed(&one, 0, 2);
+    assert_eq!(memory(&one).in_memory, ByteSize(all));
+    let two = staged(&path("llama"), Arc::clone(&engine));
+    assert_eq!(memory(&two).in_memory, ByteSize(all));
     drop(one);
-    assert_eq!(two.memory().in_memory, ByteSize(0));
-    two.feed(0, 2);
-    assert_eq!((two.memory().in_memory, two.memory().let_go), (ByteSize(all), ByteSize(0)));
+    assert_eq!(memory(&two).in_memory, ByteSize(0));
+    feed(&two, 0, 2);
+    assert_eq!((memory(&two).in_memory, memory(&two).let_go), (ByteSize(all), ByteSize(0)));
 }
 
 /// Pages of the file that this process has, by what the system says: no more than the budget and the pages at both
@@ -194,21 +162,22 @@ fn pages_in_memory_are_no_more_than_the_budget() {
         // What is not feed-forward is read into memory, so that the map has nothing else.
         let options = EngineOptions::default().threads(2).memory(Memory::Resident);
         let file = folder.join("model.safetensors").canonicalize().unwrap();
+        let file = file.to_str().unwrap();
         for most in [Some(unit), Some(all / 4), None] {
             let options = match most {
                 Some(most) => options.clone().ffn_budget(ByteSize(most)),
                 None => options.clone().memory(Memory::Mapped),
             };
-            let staged = Staged::load(folder, &*engines::cpu(&options).unwrap());
+            let staged = staged(folder, engines::cpu(&options).unwrap());
             for (start, n) in STEPS {
-                staged.feed(start, n);
-                let found = resident(&file);
+                feed(&staged, start, n);
+                let found = 1024 * resident_kib(|mapping| mapping.ends_with(file));
                 match most {
                     Some(most) => {
                         let tensors = 3 * most.div_ceil(unit);
                         let slack = 2 * PAGES * tensors;
                         assert!(found <= most + slack, "{found} bytes of a budget of {most}");
-                        assert!(found > 0 && staged.memory().in_memory.bytes() <= most);
+                        assert!(found > 0 && memory(&staged).in_memory.bytes() <= most);
                     }
                     // The prompt takes them all: what is counted here is what is there.
                     None => assert!(found >= all, "{found} of {all}"),
@@ -216,21 +185,4 @@ fn pages_in_memory_are_no_more_than_the_budget() {
             }
         }
     }
-}
-
-/// Bytes of a file's pages that this process has mapped and that are in memory.
-#[cfg(target_os = "linux")]
-fn resident(file: &PathBuf) -> u64 {
-    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let mut inside = false;
-    let mut kib = 0;
-    for line in maps.lines() {
-        let words: Vec<_> = line.split_whitespace().collect();
-        if words[0].contains('-') && !words[0].ends_with(':') {
-            inside = words.get(5).is_some_and(|path| Path::new(path) == file);
-        } else if inside && words[0] == "Rss:" {
-            kib += words[1].parse::<u64>().unwrap();
-        }
-    }
-    kib * 1024
 }

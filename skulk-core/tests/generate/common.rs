@@ -2,14 +2,11 @@
 
 use skulk::{EngineOptions, GenerateOptions, LoadOptions, Model, Output, Prompt, Session, TokenId};
 
-use crate::fixtures::{ids, json, root};
+pub(crate) use crate::fixtures::path;
+use crate::fixtures::{ids, json};
 
 pub(crate) const NAMES: [&str; 3] = ["stories260K", "llama", "gemma3"];
 pub(crate) const OPENING: &str = "Once upon a time, there was a";
-
-pub(crate) fn path(name: &str) -> std::path::PathBuf {
-    root().join("tests/fixtures/models").join(name)
-}
 
 pub(crate) fn one_thread() -> LoadOptions {
     threads(1)

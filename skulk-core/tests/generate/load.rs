@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use skulk::{CancelToken, EngineOptions, ErrorKind, LoadOptions, Memory, Model, Placement};
 
+use crate::fixtures::copied;
 use crate::generate::common::{NAMES, OPENING, fresh, greedy, model, one_thread, path, with_engine};
 
 #[test]
@@ -43,11 +44,9 @@ fn cancelled_loading_says_so() {
 #[cfg(unix)]
 #[test]
 fn cancelled_loading_waits_for_no_tokenizer() {
-    let folder = tempfile::tempdir().unwrap();
-    for file in ["config.json", "model.safetensors"] {
-        std::fs::copy(path("llama").join(file), folder.path().join(file)).unwrap();
-    }
+    let folder = copied(&path("llama"));
     let pipe = folder.path().join("tokenizer.json");
+    std::fs::remove_file(&pipe).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for last in [0, 4] {
         let token = CancelToken::new();

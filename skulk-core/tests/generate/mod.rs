@@ -2,7 +2,7 @@
 
 mod budget;
 mod cancel;
-mod common;
+pub(crate) mod common;
 mod ending;
 mod events;
 mod failing;

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use skulk::arch::ArchSpec;
 use skulk::{EngineOptions, ErrorKind, KvType, TokenId, open_checkpoint};
 
-use super::stages::{Setup, Stages};
+use super::stages::{Setup, Stages, assert_near};
+use crate::bad_input::expect;
 use crate::support::gguf_writer::GgufWriter;
 use crate::support::safetensors_writer as safetensors;
 
@@ -73,16 +74,20 @@ fn dense(weights: Vec<Weight>) -> Vec<Weight> {
         }
         values.truncate(WIDTH * HIDDEN);
         shape.remove(0);
-        let (layer, role) = folder.rsplit_once(".weight").unwrap().0.rsplit_once('.').unwrap();
-        (gguf.replace("_exps", ""), format!("{layer}.mlp.{role}.weight"), shape, values)
+        (gguf.replace("_exps", ""), in_block(&folder, "mlp"), shape, values)
     })
     .collect()
 }
 
+/// The name of a layer's projection when it lies in this part of the layer.
+fn in_block(name: &str, block: &str) -> String {
+    let (layer, role) = name.strip_suffix(".weight").unwrap().rsplit_once('.').unwrap();
+    format!("{layer}.{block}.{role}.weight")
+}
+
 fn write_gguf(path: &Path, weights: &[Weight], experts: Option<[usize; 2]>) {
     let family = if experts.is_some() { "qwen3moe" } else { "qwen3" };
-    let mut gguf = GgufWriter::new().str("general.architecture", family);
-    for (key, value) in [
+    let mut sizes = vec![
         ("embedding_length", HIDDEN),
         ("block_count", LAYERS),
         ("context_length", 64),
@@ -90,16 +95,14 @@ fn write_gguf(path: &Path, weights: &[Weight], experts: Option<[usize; 2]>) {
         ("attention.head_count", 2),
         ("attention.head_count_kv", 1),
         ("attention.key_length", KV_WIDTH),
-    ] {
-        gguf = gguf.u32(&format!("{family}.{key}"), value as u32);
-    }
+    ];
     if let Some([n_experts, n_used]) = experts {
-        gguf = gguf
-            .u32("qwen3moe.expert_feed_forward_length", WIDTH as u32)
-            .u32("qwen3moe.expert_count", n_experts as u32)
-            .u32("qwen3moe.expert_used_count", n_used as u32);
+        sizes.push(("expert_feed_forward_length", WIDTH));
+        sizes.extend([("expert_count", n_experts), ("expert_used_count", n_used)]);
     }
-    gguf = gguf
+    let mut gguf = GgufWriter::new()
+        .str("general.architecture", family)
+        .sizes(family, &sizes)
         .f32(&format!("{family}.rope.freq_base"), 1e6)
         .f32(&format!("{family}.attention.layer_norm_rms_epsilon"), 1e-6);
     for (name, _, shape, values) in weights {
@@ -114,15 +117,13 @@ fn apart(weights: &[Weight]) -> Vec<(String, Vec<usize>, Vec<u8>)> {
     let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
     let mut tensors = Vec::new();
     for (_, name, shape, values) in weights {
-        match shape[..] {
-            [n, n_out, n_in] => {
-                for (expert, values) in (0..n).zip(values.chunks(n_out * n_in)) {
-                    let (layer, role) = name.rsplit_once(".weight").unwrap().0.rsplit_once('.').unwrap();
-                    let name = format!("{layer}.mlp.experts.{expert}.{role}.weight");
-                    tensors.push((name, vec![n_out, n_in], bytes(values)));
-                }
-            }
-            _ => tensors.push((name.clone(), shape.clone(), bytes(values))),
+        let [_, n_out, n_in] = shape[..] else {
+            tensors.push((name.clone(), shape.clone(), bytes(values)));
+            continue;
+        };
+        for (expert, values) in values.chunks(n_out * n_in).enumerate() {
+            let name = in_block(name, &format!("mlp.experts.{expert}"));
+            tensors.push((name, vec![n_out, n_in], bytes(values)));
         }
     }
     tensors
@@ -144,6 +145,11 @@ fn write_folder(folder: &Path, tensors: &[(String, Vec<usize>, Vec<u8>)], change
     safetensors::write(folder, "model.safetensors", &safetensors::file(&tensors));
 }
 
+fn logits(path: &Path, tokens: &[TokenId]) -> Vec<f32> {
+    let stages = Stages::load(path, &Setup { kv: KvType::F32, ..Setup::default() }).unwrap();
+    stages.feed(stages.open(0), 0, tokens).concat()
+}
+
 #[test]
 fn stacked_and_single_experts_give_the_same() {
     let (folder, weights) = (tempfile::tempdir().unwrap(), weights());
@@ -160,10 +166,7 @@ fn stacked_and_single_experts_give_the_same() {
     });
     assert!(stacked.iter().all(|x| x.is_finite()) && stacked.iter().any(|x| x.abs() > 0.5));
     // The same numbers, but not at the same alignment, so not always summed in the same order.
-    let most = stacked.iter().fold(0.0f32, |a, x| a.max(x.abs()));
-    for (a, b) in stacked.iter().zip(&single) {
-        assert!((a - b).abs() <= 1e-5 * most, "{a} in the GGUF file, {b} in the folder");
-    }
+    assert_near(&single, &stacked, 1e-5, "the folder");
 }
 
 /// Dense Qwen3 is Qwen3-MoE whose layers are all dense, in both formats.
@@ -171,10 +174,7 @@ fn stacked_and_single_experts_give_the_same() {
 fn dense_qwen3_is_the_other_without_experts() {
     let weights = dense(weights());
     let tokens: Vec<_> = (0..40).map(|i| TokenId(i * 17 % VOCAB as u32)).collect();
-    let logits = |path: &Path| {
-        let stages = Stages::load(path, &Setup { kv: KvType::F32, ..Setup::default() }).unwrap();
-        stages.feed(stages.open(0), 0, &tokens).concat()
-    };
+    let logits = |path: &Path| logits(path, &tokens);
     let width = ("intermediate_size", json!(WIDTH));
     let folder = |change: &[(&str, Value)]| {
         let folder = tempfile::tempdir().unwrap();
@@ -185,11 +185,9 @@ fn dense_qwen3_is_the_other_without_experts() {
     let qwen3 = folder(&[width, ("model_type", json!("qwen3"))]);
     let file = tempfile::NamedTempFile::new().unwrap();
     write_gguf(file.path(), &weights, None);
-    let most = qwen3.iter().fold(0.0f32, |a, x| a.max(x.abs()));
-    assert!(most > 0.5 && most.is_finite());
-    for other in [without, logits(file.path())] {
-        assert!(other.iter().zip(&qwen3).all(|(a, b)| (a - b).abs() <= 1e-5 * most));
-    }
+    assert!(qwen3.iter().all(|x| x.is_finite()) && qwen3.iter().any(|x| x.abs() > 0.5));
+    assert_near(&without, &qwen3, 1e-5, "layers without experts");
+    assert_near(&logits(file.path()), &qwen3, 1e-5, "the GGUF file");
 }
 
 /// Mixtral as converters store it: a llama with stacked experts, the rows of query and key heads
@@ -197,13 +195,12 @@ fn dense_qwen3_is_the_other_without_experts() {
 #[test]
 fn mixtral_in_a_gguf_file_is_the_fixture() {
     const BF16: u32 = 30;
-    let fixture = crate::fixtures::root().join("tests/fixtures/models/mixtral");
+    let fixture = crate::fixtures::path("mixtral");
     let checkpoint = open_checkpoint(&fixture).unwrap();
     let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
     let spec = &arch.layers[0];
     let (heads, n_experts) = (&spec.attention, spec.ffn.experts.unwrap().n_experts);
-    let mut gguf = GgufWriter::new().str("general.architecture", "llama");
-    for (key, value) in [
+    let sizes = [
         ("embedding_length", arch.hidden_size),
         ("block_count", arch.n_layers()),
         ("context_length", arch.context_length),
@@ -213,10 +210,10 @@ fn mixtral_in_a_gguf_file_is_the_fixture() {
         ("attention.head_count", heads.n_heads),
         ("attention.head_count_kv", heads.n_kv_heads),
         ("attention.key_length", heads.head_dim),
-    ] {
-        gguf = gguf.u32(&format!("llama.{key}"), value as u32);
-    }
-    gguf = gguf
+    ];
+    let mut gguf = GgufWriter::new()
+        .str("general.architecture", "llama")
+        .sizes("llama", &sizes)
         .f32("llama.rope.freq_base", arch.ropes[0].theta as f32)
         .f32("llama.attention.layer_norm_rms_epsilon", arch.norm.eps);
     let mut put = |name: String, shape: &[usize], bytes: &[u8]| {
@@ -268,21 +265,14 @@ fn mixtral_in_a_gguf_file_is_the_fixture() {
     let path = folder.path().join("mixtral.gguf");
     std::fs::write(&path, gguf.build()).unwrap();
     let tokens: Vec<_> = (0..60).map(|i| TokenId(i * 37 % 2000)).collect();
-    let [converted, original] = [path.as_path(), &fixture].map(|path| {
-        let stages = Stages::load(path, &Setup { kv: KvType::F32, ..Setup::default() }).unwrap();
-        stages.feed(stages.open(0), 0, &tokens).concat()
-    });
     // Permuted heads are summed in another order.
-    let most = original.iter().fold(0.0f32, |a, x| a.max(x.abs()));
-    for (a, b) in converted.iter().zip(&original) {
-        assert!((a - b).abs() <= 1e-5 * most, "{a} in the GGUF file, {b} in the folder");
-    }
+    assert_near(&logits(&path, &tokens), &logits(&fixture, &tokens), 1e-5, "the GGUF file");
 }
 
 /// What a shard will take is what it takes, experts included.
 #[test]
 fn estimates_count_experts() {
-    use skulk::engine::{LoadCx, ShardSpec};
+    use skulk::engine::ShardSpec;
     let (folder, weights) = (tempfile::tempdir().unwrap(), weights());
     write_folder(folder.path(), &apart(&weights), &[]);
     let gguf = folder.path().join("stacked.gguf");
@@ -295,8 +285,7 @@ fn estimates_count_experts() {
         for layers in [0..1, 1..2] {
             let spec = ShardSpec::new(arch.clone(), layers, 64, 16, KvType::F16).unwrap();
             let estimate = engine.estimate(&spec, &*checkpoint).unwrap();
-            let cancel = skulk::CancelToken::new();
-            let shard = engine.load(&spec, &*checkpoint, &LoadCx::new(&cancel, &|| ())).unwrap();
+            let shard = super::stages::load_shard(&*engine, &spec, &*checkpoint).unwrap();
             assert_eq!(estimate.weights, shard.weight_bytes());
             total += estimate.weights.0;
         }
@@ -332,10 +321,7 @@ fn what_cannot_be_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let expect = |what: &str, path: &Path, kind: ErrorKind, name: &str| {
         let error = Stages::load(path, &Setup::default()).err().unwrap();
-        assert_eq!(error.kind(), kind, "{what}: {error}");
-        let said = format!("{} {:?}", error.message(), error.context());
-        assert!(said.contains(name) && said.contains("file"), "{what}: no `{name}` in {error}");
-        assert!(error.hint().is_some(), "{what}: {error}");
+        expect(what, &error, kind, &[name, "file"]);
     };
     let tensors = apart(&weights());
     for (field, value, kind, name) in [

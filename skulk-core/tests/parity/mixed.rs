@@ -4,7 +4,7 @@ use skulk::{EngineOptions, KvType, TokenId};
 
 use crate::fixtures::chosen;
 use crate::parity::cpu::splits::runnable;
-use crate::parity::cpu::stages::{Setup, Stages, engine};
+use crate::parity::cpu::stages::{Setup, Stages, assert_near, engine};
 
 /// Relative to the largest logit, against the CPU engine in `exact` precision: activations there keep 15
 /// bits, which is off by some 1e-4 where weights are quantised, and is f32 elsewhere.
@@ -39,9 +39,7 @@ fn every_split_between_gpu_and_cpu_is_one_model() {
             let (found, found_text) = run(&stages, &tokens);
             assert_eq!(found_text, text, "{what}");
             for (found, expected) in found.iter().zip(&expected) {
-                let most = expected.iter().fold(0.0f32, |a, x| a.max(x.abs()));
-                let worst = found.iter().zip(expected).fold(0.0f32, |a, (x, y)| a.max((x - y).abs()));
-                assert!(worst <= TOLERANCE * most, "{what}: {worst} of {most}");
+                assert_near(found, expected, TOLERANCE, &what);
             }
         }
     }

@@ -29,5 +29,7 @@ on!(cpu, "cpu");
 on!(candle_cpu, "candle-cpu");
 #[cfg(feature = "wgpu")]
 on!(wgpu, "wgpu");
+#[cfg(feature = "candle")]
+mod beside;
 #[cfg(feature = "wgpu")]
 mod mixed;

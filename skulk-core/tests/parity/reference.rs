@@ -15,7 +15,7 @@ use std::path::Path;
 use serde_json::Value;
 use skulk::{DType, ErrorKind, KvType, Precision, open_checkpoint};
 
-use crate::fixtures::{checkpoints, ids, json};
+use crate::fixtures::{checkpoints, copied, ids, json};
 use super::stages::{Setup, Stages, takes_options};
 
 /// Relative to the largest magnitude among what is compared.
@@ -184,13 +184,7 @@ fn hidden_states(precision: Precision, relative: f32) {
 fn hub_spelling_means_the_same() {
     for path in checkpoints().iter().filter(|p| p.join("config.hub.json").exists()) {
         let Ok(first) = Stages::load(path, &Setup::default()) else { continue };
-        let folder = tempfile::tempdir().unwrap();
-        for entry in std::fs::read_dir(path).unwrap() {
-            let entry = entry.unwrap();
-            if entry.file_name() != "config.json" {
-                std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
-            }
-        }
+        let folder = copied(path);
         std::fs::rename(folder.path().join("config.hub.json"), folder.path().join("config.json")).unwrap();
         let second = Stages::load(folder.path(), &Setup::default()).unwrap();
         assert_eq!(first.arch, second.arch, "{}", path.display());

@@ -1,13 +1,14 @@
 //! A model as bare stages, so that tests see every stage's output.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use skulk::arch::ArchSpec;
 use skulk::engine::{Capabilities, Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
 use skulk::{
-    Activations, Batch, CancelToken, Engine, EngineOptions, KvType, Memory, Precision, Result, SeqId, Shard,
-    TokenId,
+    Activations, Batch, CancelToken, Checkpoint, Engine, EngineOptions, KvType, Memory, Precision, Result,
+    SeqId, Shard, TokenId,
 };
 
 /// How a model is cut up and run.
@@ -22,6 +23,8 @@ pub(crate) struct Setup {
     pub(crate) precision: Precision,
     pub(crate) memory: Memory,
     pub(crate) screen_head: bool,
+    /// Layers whose feed-forward blocks are on the CPU beside the device; `None`: all.
+    pub(crate) ffn_on_cpu: Option<BTreeSet<usize>>,
 }
 
 impl Default for Setup {
@@ -35,6 +38,7 @@ impl Default for Setup {
             precision: Precision::Fast,
             memory: Memory::Mapped,
             screen_head: false,
+            ffn_on_cpu: None,
         }
     }
 }
@@ -56,20 +60,27 @@ impl Stages {
 
     /// Each stage on an engine of its own.
     pub(crate) fn load_on(path: &Path, setup: &Setup, engines: &[Arc<dyn Engine>]) -> Result<Self> {
-        let checkpoint = skulk::open_checkpoint(path)?;
-        let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
+        Self::load_from(&*skulk::open_checkpoint(path)?, setup, engines)
+    }
+
+    pub(crate) fn load_from(
+        checkpoint: &dyn Checkpoint,
+        setup: &Setup,
+        engines: &[Arc<dyn Engine>],
+    ) -> Result<Self> {
+        let arch = Arc::new(ArchSpec::from_checkpoint(checkpoint)?);
         let mut borders = vec![0];
         borders.extend(&setup.cuts);
         borders.push(arch.n_layers());
         let context = setup.context.min(arch.context_length);
-        let cancel = CancelToken::new();
         let shards = borders
             .windows(2)
             .zip(engines)
             .map(|(pair, engine)| {
-                let spec =
-                    ShardSpec::new(Arc::clone(&arch), pair[0]..pair[1], context, setup.chunk, setup.kv)?;
-                engine.load(&spec, &*checkpoint, &LoadCx::new(&cancel, &|| ()))
+                let layers = pair[0]..pair[1];
+                let mut spec = ShardSpec::new(Arc::clone(&arch), layers, context, setup.chunk, setup.kv)?;
+                spec.ffn_on_cpu.clone_from(&setup.ffn_on_cpu);
+                load_shard(&**engine, &spec, checkpoint)
             })
             .collect::<Result<_>>()?;
         let capabilities = engines[0].capabilities().clone();
@@ -134,6 +145,15 @@ impl Stages {
     }
 }
 
+/// A shard, loaded.
+pub(crate) fn load_shard(
+    engine: &dyn Engine,
+    spec: &ShardSpec,
+    checkpoint: &dyn Checkpoint,
+) -> Result<Box<dyn Shard>> {
+    engine.load(spec, checkpoint, &LoadCx::new(&CancelToken::new(), &|| ()))
+}
+
 /// Whether threads, precision, memory and the head's copy make a difference: the other engines would compute the
 /// same again.
 pub(crate) fn takes_options(name: &str) -> bool {
@@ -157,4 +177,15 @@ pub(crate) fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engi
 pub(crate) fn argmax(logits: &[f32]) -> TokenId {
     let best = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b]).then(b.cmp(&a)));
     TokenId(best.unwrap() as u32)
+}
+
+/// The same numbers, to within so many parts of the largest.
+#[track_caller]
+pub(crate) fn assert_near(found: &[f32], expected: &[f32], relative: f32, what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let most = expected.iter().fold(0.0f32, |a, x| a.max(x.abs()));
+    for (found, expected) in found.iter().zip(expected) {
+        let near = (found - expected).abs() <= relative * most;
+        assert!(near, "{what}: {found} instead of {expected}, where the largest is {most}");
+    }
 }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use skulk::ModelCard;
 use skulk::{Fault, FaultKind};
 
+use crate::suites::cases::expect;
 use crate::suites::{cases, each};
 
 /// Fields of `runtime` that came after the reference.
@@ -16,7 +17,7 @@ fn shipped_cards_are_written_as_the_reference_writes_them() {
     each(&cases("cards.json"), |case| {
         let given = &case["card"];
         let card = ModelCard::from_value(given).map_err(|e| e.to_string())?;
-        same(&without_later(card.to_value()), given)?;
+        expect("card", given, &without_later(card.to_value()))?;
         let text = card.to_toml().map_err(|e| e.to_string())?;
         for (what, again) in [
             ("TOML", ModelCard::from_toml(&text)),
@@ -58,7 +59,7 @@ fn judge(expected: &Value, input: &Value, read: skulk::Result<ModelCard>) -> Res
     let accepted = expected["accepted"].as_bool().ok_or("no verdict")?;
 
     let faults = match read {
-        Ok(card) if accepted => return same(&without_later(card.to_value()), &expected["card"]),
+        Ok(card) if accepted => return expect("card", &expected["card"], &without_later(card.to_value())),
         Ok(_) if !later.is_empty() && errors.is_empty() => return Ok(()),
         Ok(_) => return Err(format!("accepted; the reference has {expected}")),
         Err(error) => match error.detail::<Vec<Fault>>() {
@@ -79,7 +80,7 @@ fn judge(expected: &Value, input: &Value, read: skulk::Result<ModelCard>) -> Res
         shared.iter().map(|fault| (snake(&fault.field), class(fault.kind))).collect();
     let expected: BTreeSet<(String, &str)> =
         errors.iter().map(|error| Ok((field(error), class_of(error)?))).collect::<Result<_, String>>()?;
-    if found == expected { Ok(()) } else { Err(format!("found {found:?}, the reference has {expected:?}")) }
+    expect("faults", &expected, &found)
 }
 
 fn field(error: &Value) -> String {
@@ -154,10 +155,6 @@ fn is_deliberate(fault: &Fault, input: &Value) -> bool {
 /// A field in either spelling.
 fn lookup<'a>(table: &'a Value, name: &str) -> Option<&'a Value> {
     table.as_object()?.iter().find(|(key, _)| snake(key) == name).map(|(_, value)| value)
-}
-
-fn same(found: &Value, expected: &Value) -> Result<(), String> {
-    if found == expected { Ok(()) } else { Err(format!("found {found}\nexpected {expected}")) }
 }
 
 /// Without the fields that the reference lacks, which must be empty.

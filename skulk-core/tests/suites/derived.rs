@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use skulk::card::{ConfigFacts, GgufFacts, GgufFile, select_gguf};
 use skulk::{Error, ErrorKind};
 
-use crate::suites::{each, units};
+use crate::suites::{each, vectors};
 
 /// The model that the reference was told these configurations are of.
 const MODEL: &str = "acme/m";
@@ -82,15 +82,6 @@ fn headers_are_read_as_the_reference_does() {
         });
         same(case, "fields", found)
     });
-}
-
-/// The vectors of a unit, or of a part of it.
-fn vectors(unit: &str, part: &str) -> Vec<Value> {
-    let of = |unit: Value| if part.is_empty() { unit } else { unit[part].clone() };
-    let all: Vec<Value> =
-        units(unit).into_iter().flat_map(|unit| of(unit).as_array().cloned().unwrap_or_default()).collect();
-    assert!(!all.is_empty(), "{unit}.{part} has no vectors");
-    all
 }
 
 fn same(case: &Value, key: &str, found: Value) -> Result<(), String> {

@@ -41,6 +41,15 @@ fn units(name: &str) -> Vec<Value> {
     suites("planner_units.json").iter().filter_map(of).collect()
 }
 
+/// The vectors of a unit, or of a part of it.
+fn vectors(unit: &str, part: &str) -> Vec<Value> {
+    let of = |unit: Value| if part.is_empty() { unit } else { unit[part].clone() };
+    let all: Vec<Value> =
+        units(unit).into_iter().flat_map(|unit| of(unit).as_array().cloned().unwrap_or_default()).collect();
+    assert!(!all.is_empty(), "{unit}.{part} has no vectors");
+    all
+}
+
 /// Runs each case, and fails with the list of those that differ.
 fn each(cases: &[Value], run: impl Fn(&Value) -> Result<(), String>) {
     let name = |case: &Value| {

@@ -1,9 +1,10 @@
 //! Do cards resolve to the profiles of the reference?
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use skulk::ModelCard;
 use skulk::card::{Profile, ProfileHints, ReasoningEffort, ReasoningRequest, RequestHints, is_gemma4_family};
 
+use crate::suites::cases::expect;
 use crate::suites::{cases, each, suites};
 
 #[test]
@@ -22,10 +23,10 @@ fn cards_that_ship_with_the_reference_resolve_as_there() {
             ("profileWithToolsRequest", request),
         ];
         for (name, hints) in variants {
-            same(name, &Profile::resolve(&id, Some(&card), &hints), &case[name])?;
+            expect(name, &case[name], &json!(Profile::resolve(&id, Some(&card), &hints)))?;
         }
-        same("profile", &card.profile(), &case["profile"])?;
-        same("isGemma4Family", &is_gemma4_family(&id, Some(&card)), &case["isGemma4Family"])
+        expect("profile", &case["profile"], &json!(card.profile()))?;
+        expect("isGemma4Family", &case["isGemma4Family"], &json!(is_gemma4_family(&id, Some(&card))))
     });
 }
 
@@ -45,8 +46,8 @@ fn every_rule_resolves_as_in_the_reference() {
                 .has_tools(flag("taskParams", "toolsPresent"));
             hints = hints.request(request);
         }
-        same("profile", &Profile::resolve(&id, card.as_ref(), &hints), &case["profile"])?;
-        same("isGemma4Family", &is_gemma4_family(&id, card.as_ref()), &case["isGemma4Family"])
+        expect("profile", &case["profile"], &json!(Profile::resolve(&id, card.as_ref(), &hints)))?;
+        expect("isGemma4Family", &case["isGemma4Family"], &json!(is_gemma4_family(&id, card.as_ref())))
     });
 }
 
@@ -61,15 +62,10 @@ fn requests_are_normalised_as_in_the_reference() {
             request.effort = named(&case["reasoningEffort"], ReasoningEffort::ALL);
             request.enable_thinking = case["enableThinking"].as_bool();
             let result = profile.reasoning(request);
-            same("outEffort", &result.effort, &case["outEffort"])?;
-            same("outEnableThinking", &result.enable_thinking, &case["outEnableThinking"])
+            expect("outEffort", &case["outEffort"], &json!(result.effort))?;
+            expect("outEnableThinking", &case["outEnableThinking"], &json!(result.enable_thinking))
         });
     }
-}
-
-fn same(what: &str, found: &impl serde::Serialize, expected: &Value) -> Result<(), String> {
-    let found = serde_json::to_value(found).unwrap();
-    if found == *expected { Ok(()) } else { Err(format!("{what}: expected {expected}, found {found}")) }
 }
 
 /// The part of a profile that requests are read by.

@@ -5,11 +5,66 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use skulk::TokenId;
+use skulk::arch::{ArchSpec, LayerTensor};
+use skulk::{ExpertIdx, TokenId, open_checkpoint};
 
 /// The repository's root.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The folder of a small model.
+pub fn path(name: &str) -> PathBuf {
+    root().join("tests/fixtures/models").join(name)
+}
+
+/// A copy of a model's folder, to be changed.
+pub fn copied(folder: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    copy
+}
+
+/// Bytes of a model's feed-forward weights: of each layer's block, or each of its experts.
+pub fn feed_forward(folder: &Path) -> Vec<u64> {
+    let checkpoint = open_checkpoint(folder).unwrap();
+    let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
+    let bytes = |names: [String; 3]| names.iter().map(|name| checkpoint.tensor(name).unwrap().len).sum();
+    let block = |at| {
+        bytes(
+            [LayerTensor::FfnGate, LayerTensor::FfnUp, LayerTensor::FfnDown]
+                .map(|t| arch.names.weight(at, t)),
+        )
+    };
+    let expert = |at, expert| {
+        let tensors = [LayerTensor::ExpertGate, LayerTensor::ExpertUp, LayerTensor::ExpertDown];
+        bytes(tensors.map(|tensor| arch.names.expert_weight(at, tensor, ExpertIdx(expert))))
+    };
+    let layers = arch.layers.iter().enumerate();
+    layers
+        .flat_map(|(at, layer)| match layer.ffn.experts {
+            None => vec![block(at)],
+            Some(experts) => (0..experts.n_experts).map(|n| expert(at, n)).collect(),
+        })
+        .collect()
+}
+
+/// Kibibytes of this process' mappings that are in memory, of those whose line in the system's list is `wanted`.
+#[cfg(target_os = "linux")]
+pub fn resident_kib(wanted: impl Fn(&str) -> bool) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let (mut counts, mut kib) = (false, 0);
+    for line in maps.lines() {
+        match line.split_whitespace().collect::<Vec<_>>()[..] {
+            ["Rss:", number, _] if counts => kib += number.parse::<u64>().unwrap(),
+            [first, ..] if !first.ends_with(':') => counts = wanted(line),
+            _ => {}
+        }
+    }
+    kib
 }
 
 /// A file of JSON.

@@ -74,6 +74,11 @@ impl GgufWriter {
         self.raw(key, 4, &value.to_le_bytes())
     }
 
+    /// Numbers of the family: their keys follow its name.
+    pub fn sizes(self, family: &str, sizes: &[(&str, usize)]) -> Self {
+        sizes.iter().fold(self, |file, (key, size)| file.u32(&format!("{family}.{key}"), *size as u32))
+    }
+
     pub fn i32(self, key: &str, value: i32) -> Self {
         self.raw(key, 5, &value.to_le_bytes())
     }

@@ -9,24 +9,24 @@ use skulk::browse::{
     VindexBrowser, WalkOptions,
 };
 use skulk::vindex::VindexPart;
-use skulk::{CancelToken, Checkpoint, Error, ErrorKind, TokenId, VindexReader, open_checkpoint};
+use skulk::{CancelToken, Checkpoint, ErrorKind, TokenId, VindexReader};
 
-use crate::vindex::{copy, expert_names, fixtures, is_summary, pairs, values, write};
+use crate::vindex::{
+    change, change_json, copied, expert_names, fixtures, is_summary, pairs, refused, values, write,
+};
 
 /// A folder of level browse that LARQL made.
-fn made() -> PathBuf {
+fn served() -> PathBuf {
     fixtures::root().join("tests/fixtures/vindex/served/tiny-llama.browse.vindex")
 }
 
 /// A copy of it.
 fn folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    copy(&made(), folder.path());
-    folder
+    copied(&served())
 }
 
 fn browser() -> VindexBrowser {
-    VindexBrowser::open(made(), 2).unwrap()
+    VindexBrowser::open(served(), 2).unwrap()
 }
 
 /// Numbers that look random, between -1 and 1.
@@ -36,13 +36,6 @@ fn query(width: usize) -> Vec<f32> {
 
 fn places(hits: &[FeatureHit]) -> Vec<(usize, usize)> {
     hits.iter().map(|hit| (hit.layer, hit.feature)).collect()
-}
-
-#[track_caller]
-fn refused<T>(result: Result<T, Error>, kind: ErrorKind, words: &str) {
-    let error = result.err().unwrap();
-    assert_eq!(error.kind(), kind, "{error}");
-    assert!(error.to_string().contains(words) && error.hint().is_some(), "{error}");
 }
 
 /// Scores are sums of products that are exact in f64. Ours are added in f32, in whatever order; and where gates are
@@ -213,10 +206,7 @@ fn files_may_be_missing_one_by_one() {
 #[test]
 fn layers_that_a_slice_lacks_are_named() {
     let folder = folder();
-    let index = folder.path().join("index.json");
-    let mut value = fixtures::json(&index);
-    value["layers"].as_array_mut().unwrap().remove(1);
-    std::fs::write(&index, value.to_string()).unwrap();
+    change_json(folder.path(), "index.json", |index| drop(index["layers"].as_array_mut().unwrap().remove(1)));
     let browser = VindexBrowser::open(folder.path(), 1).unwrap();
     assert_eq!(browser.layers(), [0, 2, 3]);
     refused(browser.nearest(1, &query(256), 1), ErrorKind::TensorMissing, "(0..1, 2..4)");
@@ -248,10 +238,7 @@ fn truncated_files_are_refused() {
 #[test]
 fn gates_that_are_no_numbers_are_no_hits() {
     let folder = folder();
-    let path = folder.path().join("gate_vectors.bin");
-    let mut gates = std::fs::read(&path).unwrap();
-    gates[3 * 512..4 * 512].fill(0xff);
-    std::fs::write(&path, gates).unwrap();
+    change(folder.path(), "gate_vectors.bin", |gates| gates[3 * 512..4 * 512].fill(0xff));
     let browser = VindexBrowser::open(folder.path(), 1).unwrap();
     let hits = browser.nearest(0, &query(256), usize::MAX).unwrap();
     assert_eq!(hits.len(), 383);
@@ -332,21 +319,13 @@ fn lists_are_in_order() {
 
 #[test]
 fn version_1_is_browsed_too() {
-    let source = fixtures::root().join("tests/fixtures/vindex/source/tiny-llama320");
-    let folder = tempfile::tempdir().unwrap();
-    write::float_vindex(&*open_checkpoint(&source).unwrap(), &source, true, 1, folder.path());
+    let folder = write::float_vindex(true, 1);
     let browser = VindexBrowser::open(folder.path(), 1).unwrap();
     let walk = |browser: &VindexBrowser| browser.walk("The model", &WalkOptions::default().top(2));
     refused(walk(&browser), ErrorKind::FileNotFound, "down_meta.bin");
-    let hits = browser
-        .nearest(
-            1,
-            &browser
-                .embed(*browser.tokenizer().unwrap().encode("The model", true).unwrap().last().unwrap())
-                .unwrap(),
-            2,
-        )
-        .unwrap();
+    let tokens = browser.tokenizer().unwrap().encode("The model", true).unwrap();
+    let query = browser.embed(*tokens.last().unwrap()).unwrap();
+    let hits = browser.nearest(1, &query, 2).unwrap();
     let line = json!({ "layer": 1, "feature": hits[1].feature, "top_token": "x", "top_token_id": 421, "c_score": 0.5 });
     std::fs::write(folder.path().join("down_meta.jsonl"), format!("{{\"_header\":true}}\n{line}\n")).unwrap();
     let browser = VindexBrowser::open(folder.path(), 1).unwrap();

@@ -2,7 +2,7 @@
 
 use skulk::{CancelToken, Checkpoint, EngineOptions, KvType, LoadOptions, Model, Precision, VindexReader};
 
-use crate::vindex::{copy, is_computed, pairs, values};
+use crate::vindex::{copied, is_computed, pairs, values};
 
 /// Rows of one file are columns of the other, each quantised for itself: LARQL's 4 bits lose about a fourteenth, along
 /// the row other bits than along the column. So predictions differ, but by less than half of what leaving out half of
@@ -32,8 +32,7 @@ fn rows_by_features_are_columns_of_down() {
         if !(0..vindex.index().num_layers).all(|layer| has_rows(&layer)) {
             continue;
         }
-        let without = tempfile::tempdir().unwrap();
-        copy(&made, without.path());
+        let without = copied(&made);
         for name in ["down_features_q4k.bin", "down_features_q4k_manifest.json"] {
             std::fs::remove_file(without.path().join(name)).unwrap();
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use skulk::{Checkpoint, DType, ErrorKind, VindexReader, open_checkpoint};
 
-use crate::vindex::{copy, expert_names, fixtures, is_summary, pairs, values};
+use crate::vindex::{copied, expert_names, is_summary, made, pairs, values};
 
 /// LARQL's rounding to f16: what is beyond 11 bits is cut off, and what is below the smallest normal number is zero.
 pub(crate) fn cut_to_f16(x: f32) -> f32 {
@@ -215,11 +215,10 @@ fn slices_say_what_they_lack() {
         ),
         (&server, &[embedding, gate, up, norm], &[(q, "attn_weights_q4k.bin", "attn")]),
     ];
-    let whole = fixtures::root().join("tests/fixtures/vindex/made/tiny-llama320.q4k.vindex");
     for (files, has, lacks) in cases {
         let slice = tempfile::tempdir().unwrap();
         for file in files.iter().chain(&["index.json"]) {
-            std::fs::write(slice.path().join(file), std::fs::read(whole.join(file)).unwrap()).unwrap();
+            std::fs::write(slice.path().join(file), std::fs::read(made().join(file)).unwrap()).unwrap();
         }
         let vindex = VindexReader::open(slice.path()).unwrap();
         for name in has {
@@ -239,9 +238,7 @@ fn slices_say_what_they_lack() {
 /// A head that a slice lacks is missing, not tied; gate vectors stand in where nothing else is the gate.
 #[test]
 fn a_missing_head_is_not_a_tied_one() {
-    let whole = fixtures::root().join("tests/fixtures/vindex/made/tiny-llama320.q4k.vindex");
-    let slice = tempfile::tempdir().unwrap();
-    copy(&whole, slice.path());
+    let slice = copied(&made());
     std::fs::remove_file(slice.path().join("lm_head_q4.bin")).unwrap();
     let vindex = open_checkpoint(slice.path()).unwrap();
     assert!(!skulk::arch::ArchSpec::from_checkpoint(&*vindex).unwrap().tied_embeddings);

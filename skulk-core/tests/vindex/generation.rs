@@ -11,7 +11,7 @@ use skulk::{
 
 use crate::parity::cpu::stages::{Setup, Stages};
 use crate::vindex::folders::cut_to_f16;
-use crate::vindex::{copy, fixtures, is_computed, pairs, write};
+use crate::vindex::{change_json, copied, fixtures, is_computed, made, origin, pairs, write};
 
 fn logits(path: &Path, prompt: &Path) -> Vec<f32> {
     logits_of(path, &fixtures::ids(&fixtures::json(&prompt.join("reference.json"))["ids"]))
@@ -30,22 +30,14 @@ pub(crate) fn apart(a: &[f32], b: &[f32]) -> f32 {
     (square(&mut a.iter().zip(b).map(|(a, b)| a - b)) / square(&mut b.iter().copied())).sqrt()
 }
 
-fn own() -> (std::path::PathBuf, std::path::PathBuf) {
-    let root = fixtures::root().join("tests/fixtures/vindex");
-    (root.join("made/tiny-llama320.q4k.vindex"), root.join("source/tiny-llama320"))
-}
-
 /// At f32 bit for bit, in both versions; f16 within what its 11 bits lose.
 #[test]
 fn a_float_folder_is_its_source() {
-    let (_, source) = own();
-    let checkpoint = open_checkpoint(&source).unwrap();
-    let wide = tempfile::tempdir().unwrap();
-    write::safetensors(&*checkpoint, &source, "", |x| x, wide.path());
+    let source = origin();
+    let wide = write::safetensors(&*open_checkpoint(&source).unwrap(), &source, "", |x| x);
     let expected = logits(wide.path(), &source);
     for (is_f16, version) in [(false, 2), (false, 1), (true, 2)] {
-        let folder = tempfile::tempdir().unwrap();
-        write::float_vindex(&*checkpoint, &source, is_f16, version, folder.path());
+        let folder = write::float_vindex(is_f16, version);
         let found = logits(folder.path(), &source);
         if is_f16 {
             assert!(apart(&found, &expected) < 2e-3);
@@ -63,12 +55,11 @@ fn a_float_folder_is_its_source() {
 
 /// LARQL 0.1 does not read `rope_parameters`, and writes its own default where a configuration has nothing else.
 fn rope_as_in(vindex: &VindexReader, folder: &Path) {
-    let file = folder.join("config.json");
-    let mut config = fixtures::json(&file);
-    if let Some(theta) = config["rope_parameters"].get_mut("rope_theta") {
-        *theta = vindex.index().model_config.as_ref().unwrap().rope_base.into();
-    }
-    std::fs::write(file, config.to_string()).unwrap();
+    change_json(folder, "config.json", |config| {
+        if let Some(theta) = config["rope_parameters"].get_mut("rope_theta") {
+            *theta = vindex.index().model_config.as_ref().unwrap().rope_base.into();
+        }
+    });
 }
 
 /// A folder generates what its own decoded weights do: quantised products, padded rows among them, are within 2e-3
@@ -93,22 +84,16 @@ fn folders_generate_what_their_sources_do() {
         }
         generated += 1;
         let found = logits(&made, &source);
-        let wide = tempfile::tempdir().unwrap();
-        write::safetensors(&vindex, &source, "model.", |x| x, wide.path());
+        let wide = write::safetensors(&vindex, &source, "model.", |x| x);
         rope_as_in(&vindex, wide.path());
         let decoded = apart(&found, &logits(wide.path(), &source));
         assert!(decoded < 2e-3, "{}: {decoded} from its own weights", made.display());
-        let original = tempfile::tempdir().unwrap();
-        let limit = match (vindex.index().quant(), vindex.index().dtype()) {
+        let (original, limit) = match (vindex.index().quant(), vindex.index().dtype()) {
             (VindexQuant::None, DType::F16) => {
                 let checkpoint = open_checkpoint(&source).unwrap();
-                write::safetensors(&*checkpoint, &source, "", cut_to_f16, original.path());
-                2e-3
+                (write::safetensors(&*checkpoint, &source, "", cut_to_f16), 2e-3)
             }
-            (quant, _) => {
-                copy(&source, original.path());
-                if quant == VindexQuant::None { 2e-3 } else { 0.45 }
-            }
+            (quant, _) => (copied(&source), if quant == VindexQuant::None { 2e-3 } else { 0.45 }),
         };
         rope_as_in(&vindex, original.path());
         let of_source = apart(&found, &logits(original.path(), &source));
@@ -120,17 +105,14 @@ fn folders_generate_what_their_sources_do() {
 /// What LARQL's schema loses comes from the object `skulk`, where there is one.
 #[test]
 fn the_index_may_hold_the_whole_configuration() {
-    let (made, source) = own();
-    let folder = tempfile::tempdir().unwrap();
-    copy(&made, folder.path());
-    let mut index = fixtures::json(&made.join("index.json"));
-    let mut config = fixtures::json(&source.join("config.json"));
+    let folder = copied(&made());
+    let mut config = fixtures::json(&origin().join("config.json"));
     config["rms_norm_eps"] = 1e-3.into();
     config["eos_token_id"] = 7.into();
     config["rope_parameters"] =
         serde_json::json!({ "rope_type": "linear", "factor": 4.0, "rope_theta": 5e5 });
-    index["skulk"] = serde_json::json!({ "config": config });
-    std::fs::write(folder.path().join("index.json"), index.to_string()).unwrap();
+    let extra = serde_json::json!({ "config": config });
+    change_json(folder.path(), "index.json", |index| index["skulk"] = extra);
     let checkpoint = open_checkpoint(folder.path()).unwrap();
     let spec = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
     assert_eq!((spec.norm.eps, spec.context_length), (1e-3, 512));
@@ -138,8 +120,8 @@ fn the_index_may_hold_the_whole_configuration() {
     let tokenizer = skulk::Tokenizer::from_checkpoint(&*checkpoint).unwrap();
     assert!(tokenizer.eos_ids().contains(&skulk::TokenId(7)));
 
-    let plain = ArchSpec::from_checkpoint(&*open_checkpoint(&made).unwrap()).unwrap();
+    let plain = ArchSpec::from_checkpoint(&*open_checkpoint(made()).unwrap()).unwrap();
     assert_eq!((plain.norm.eps, plain.context_length, plain.tied_embeddings), (1e-6, 2048, false));
-    let card = skulk::ModelCard::from_checkpoint(&made).unwrap();
+    let card = skulk::ModelCard::from_checkpoint(made()).unwrap();
     assert!(card.placement.compatible_backends.contains("skulk-cpu"));
 }

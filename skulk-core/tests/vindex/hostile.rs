@@ -9,25 +9,10 @@ use skulk::{Checkpoint, ErrorKind, VindexReader};
 
 use crate::support::exercise;
 use crate::vindex::mixture::mixture;
-use crate::vindex::{copy, fixtures};
+use crate::vindex::{change_json, copied, fixtures, made, refused};
 
 fn folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    copy(&fixtures::root().join("tests/fixtures/vindex/made/tiny-llama320.q4k.vindex"), folder.path());
-    folder
-}
-
-#[track_caller]
-fn refused(path: &Path, kind: ErrorKind, file: &str) {
-    let error = VindexReader::open(path).unwrap_err();
-    assert_eq!(error.kind(), kind, "{error}");
-    assert!(error.to_string().contains(file) && error.hint().is_some(), "{error}");
-}
-
-fn change(folder: &Path, file: &str, change: impl Fn(&mut Value)) {
-    let mut value = fixtures::json(&folder.join(file));
-    change(&mut value);
-    std::fs::write(folder.join(file), value.to_string()).unwrap();
+    copied(&made())
 }
 
 #[test]
@@ -103,10 +88,10 @@ fn wrong_indices_are_refused() {
     ];
     for (field, value, kind) in cases {
         let folder = folder();
-        change(folder.path(), "index.json", |index| index[field] = value.clone());
+        change_json(folder.path(), "index.json", |index| index[field] = value.clone());
         let file =
             if kind == ErrorKind::CheckpointInvalid && field != "version" { ".bin" } else { "index.json" };
-        refused(folder.path(), kind, file);
+        refused(VindexReader::open(folder.path()), kind, file);
     }
 }
 
@@ -131,8 +116,8 @@ fn wrong_manifests_are_refused() {
     ];
     for (file, field, value, kind) in cases {
         let folder = folder();
-        change(folder.path(), file, |manifest| manifest[0][field] = value.clone());
-        refused(folder.path(), kind, folder.path().to_str().unwrap());
+        change_json(folder.path(), file, |manifest| manifest[0][field] = value.clone());
+        refused(VindexReader::open(folder.path()), kind, folder.path().to_str().unwrap());
     }
 }
 
@@ -149,11 +134,10 @@ fn what_only_a_files_size_bounds_is_not_believed() {
     let numbers = |magic: &[u8; 4], numbers: &[u32]| {
         [magic.to_vec(), numbers.iter().flat_map(|n| n.to_le_bytes()).collect()].concat()
     };
-    let folder = tempfile::tempdir().unwrap();
-    mixture(true, folder.path());
+    let folder = mixture(true);
     let layer = folder.path().join("layers/layer_00.weights");
     sparse(&layer, &numbers(b"LYRW", &[1, 0, MANY, 4, 8]), 24 + 32 * u64::from(MANY));
-    refused(folder.path(), ErrorKind::CheckpointInvalid, "entries");
+    refused(VindexReader::open(folder.path()), ErrorKind::CheckpointInvalid, "entries");
 
     let meta = folder.path().join("down_meta.bin");
     sparse(&meta, &numbers(b"TEMD", &[1, MANY, 2]), 16 + 4 * u64::from(MANY));
@@ -166,12 +150,11 @@ fn what_only_a_files_size_bounds_is_not_believed() {
 #[test]
 fn products_of_sizes_do_not_overflow() {
     const LARGE: usize = 1 << 28;
-    let folder = tempfile::tempdir().unwrap();
-    mixture(false, folder.path());
+    let folder = mixture(false);
     for name in ["gate_vectors.bin", "embeddings.bin", "weight_manifest.json"] {
         std::fs::remove_file(folder.path().join(name)).unwrap();
     }
-    change(folder.path(), "index.json", |index| {
+    change_json(folder.path(), "index.json", |index| {
         index["num_layers"] = json!(1024);
         index["hidden_size"] = json!(LARGE);
         index["model_config"]["moe"]["num_experts"] = json!(LARGE);
@@ -181,7 +164,7 @@ fn products_of_sizes_do_not_overflow() {
         };
         index["layers"] = (0..1024).map(layer).collect();
     });
-    refused(folder.path(), ErrorKind::CheckpointTruncated, "router_weights.bin");
+    refused(VindexReader::open(folder.path()), ErrorKind::CheckpointTruncated, "router_weights.bin");
 }
 
 #[test]
@@ -228,14 +211,14 @@ type Exercise = fn(&[u8]) -> skulk::Result<()>;
 /// The files that attack one assumption each, and random changes of good ones.
 #[test]
 fn no_bytes_break_the_parsers() {
-    let made = fixtures::root().join("tests/fixtures/vindex");
-    let index = std::fs::read(made.join("tiny-gemma4moe.q4k/index.json")).unwrap();
-    let manifest = std::fs::read(made.join("made/tiny-llama320.q4k.vindex/weight_manifest.json")).unwrap();
+    let gemma = fixtures::root().join("tests/fixtures/vindex/tiny-gemma4moe.q4k");
+    let index = std::fs::read(gemma.join("index.json")).unwrap();
+    let manifest = std::fs::read(made().join("weight_manifest.json")).unwrap();
     let mut layer = b"LYRW".to_vec();
     [1u32, 0, 1, 1, 1].into_iter().for_each(|n| layer.extend(n.to_le_bytes()));
     [56u64, 8, 64, 1024].into_iter().for_each(|n| layer.extend(n.to_le_bytes()));
     layer.resize(64 + 1024, 0);
-    let down_meta = std::fs::read(made.join("made/tiny-llama320.q4k.vindex/down_meta.bin")).unwrap();
+    let down_meta = std::fs::read(made().join("down_meta.bin")).unwrap();
     let mut lines = "{\"_header\": true}\n".to_owned();
     lines += r#"{"layer": 0, "feature": 1, "top_token_id": 9, "c_score": 1.5, "top_k": [{"token_id": 9, "logit": 1.5}]}"#;
     let targets: [(&str, Exercise, Vec<u8>); 5] = [

@@ -1,7 +1,5 @@
 //! How does a test get mixtures of experts without files from elsewhere? This makes small ones, of numbers that differ.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 pub(crate) const LAYERS: usize = 3;
@@ -13,7 +11,9 @@ const TOP_K: usize = 2;
 
 /// A Mixtral folder as LARQL lays one out: experts as floats by manifest, or, as this library does where LARQL cannot,
 /// in files of their own.
-pub(crate) fn mixture(has_layer_files: bool, to: &Path) {
+pub(crate) fn mixture(has_layer_files: bool) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path();
     let mut files = std::collections::BTreeMap::<&str, Vec<u8>>::new();
     let mut manifest = Vec::new();
     let mut next = 0f32;
@@ -124,4 +124,5 @@ pub(crate) fn mixture(has_layer_files: bool, to: &Path) {
     std::fs::write(to.join("tokenizer.json"), "{}").unwrap();
     std::fs::write(to.join("tokenizer_config.json"), "{\"chat_template\":\"{{ messages }}\"}").unwrap();
     std::fs::write(to.join("feature_labels.json"), "{\"0:0\":\"capital\"}").unwrap();
+    folder
 }

@@ -16,7 +16,21 @@ mod write;
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+use skulk::{Error, ErrorKind};
+use tempfile::TempDir;
+
 use crate::fixtures;
+
+/// The folder of the repository that LARQL made whole.
+fn made() -> PathBuf {
+    fixtures::root().join("tests/fixtures/vindex/made/tiny-llama320.q4k.vindex")
+}
+
+/// The checkpoint that it was made from.
+fn origin() -> PathBuf {
+    fixtures::root().join("tests/fixtures/vindex/source/tiny-llama320")
+}
 
 /// Every folder that LARQL made, with the checkpoint that it was made from: fixtures, and those of
 /// `SKULK_EXTRA_SUITES`.
@@ -104,6 +118,34 @@ fn q6_k(block: &[u8], i: usize) -> f32 {
     let d = half::f16::from_le_bytes([block[208], block[209]]).to_f32();
     let integer = block[i / 2] >> (i % 2 * 4) & 15 | (block[128 + i / 4] >> (i % 4 * 2) & 3) << 4;
     d * f32::from(block[192 + i / 16] as i8) * (f32::from(integer) - 32.0)
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T, Error>, kind: ErrorKind, words: &str) {
+    let error = result.err().unwrap();
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.to_string().contains(words) && error.hint().is_some(), "{error}");
+}
+
+/// Changes bytes of a file.
+fn change(folder: &Path, file: &str, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = std::fs::read(folder.join(file)).unwrap();
+    change(&mut bytes);
+    std::fs::write(folder.join(file), bytes).unwrap();
+}
+
+/// Changes what a file of JSON says.
+fn change_json(folder: &Path, file: &str, change: impl FnOnce(&mut Value)) {
+    let mut value = fixtures::json(&folder.join(file));
+    change(&mut value);
+    std::fs::write(folder.join(file), value.to_string()).unwrap();
+}
+
+/// A copy of a folder.
+fn copied(from: &Path) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    copy(from, folder.path());
+    folder
 }
 
 /// Copies a folder and the folders in it.

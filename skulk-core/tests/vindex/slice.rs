@@ -9,12 +9,9 @@ use skulk::vindex::{
 };
 use skulk::{CancelToken, Checkpoint, ErrorKind, VindexReader};
 
+use crate::vindex::extract::files as bytes_of;
 use crate::vindex::mixture::mixture;
-use crate::vindex::{copy, fixtures, pairs};
-
-fn fixture() -> PathBuf {
-    fixtures::root().join("tests/fixtures/vindex/made/tiny-llama320.q4k.vindex")
-}
+use crate::vindex::{copied, fixtures, made, pairs, refused};
 
 pub(crate) fn options(preset: SlicePreset) -> SliceOptions {
     SliceOptions::default().preset(preset)
@@ -29,19 +26,7 @@ pub(crate) fn slice(source: &Path, options: &SliceOptions) -> tempfile::TempDir 
 
 /// Lengths of all files, by name.
 pub(crate) fn files(folder: &Path) -> BTreeMap<String, u64> {
-    let mut found = BTreeMap::new();
-    for sub in ["", "layers/"] {
-        let Ok(entries) = std::fs::read_dir(folder.join(sub)) else { continue };
-        for entry in entries.map(Result::unwrap).filter(|entry| entry.path().is_file()) {
-            let name = format!("{sub}{}", entry.file_name().to_str().unwrap());
-            found.insert(name, entry.metadata().unwrap().len());
-        }
-    }
-    found
-}
-
-pub(crate) fn bytes_of(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    files(folder).into_keys().map(|name| (name.clone(), std::fs::read(folder.join(&name)).unwrap())).collect()
+    bytes_of(folder).into_iter().map(|(name, bytes)| (name, bytes.len() as u64)).collect()
 }
 
 /// Every tensor: type, shape and bytes.
@@ -59,43 +44,29 @@ pub(crate) fn sound(folder: &Path) {
     assert!(report.is_sound(), "{report}");
 }
 
-/// The files that LARQL's presets take, as its slices show. It takes no others.
+/// Whether LARQL's preset takes a file, by how its name begins, as LARQL's slices show. It takes no others.
 fn larqls(preset: &str, name: &str) -> bool {
-    let embed = name == "embeddings.bin";
-    let norms = name == "norms.bin";
-    let attn = name.starts_with("attn_weights");
-    let gate = name == "gate_vectors.bin";
-    let meta = name == "down_meta.bin";
-    let ffn = name.starts_with("interleaved") || ["up_weights.bin", "down_weights.bin"].contains(&name);
-    let experts = name.starts_with("layers/");
-    let head = name.starts_with("lm_head");
-    let router = name == "router_weights.bin";
-    let tokenizer = name == "tokenizer.json";
-    let manifest = name == "weight_manifest.json";
-    name == "index.json"
-        || match preset {
-            "client" => embed || norms || attn || tokenizer || manifest,
-            "attn" => norms || attn || manifest,
-            "embed" => embed || tokenizer,
-            "server" => embed || norms || gate || meta || ffn || tokenizer || manifest,
-            "browse" => embed || gate || meta || tokenizer,
-            "router" => router || tokenizer || manifest,
-            "expert-server" => embed || norms || ffn || experts || tokenizer || manifest,
-            "all" => {
-                embed
-                    || norms
-                    || attn
-                    || gate
-                    || meta
-                    || ffn
-                    || experts
-                    || head
-                    || router
-                    || tokenizer
-                    || manifest
-            }
-            other => panic!("{other}"),
+    let taken = match preset {
+        "client" => "embeddings.bin norms.bin attn_weights tokenizer.json weight_manifest.json",
+        "attn" => "norms.bin attn_weights weight_manifest.json",
+        "embed" => "embeddings.bin tokenizer.json",
+        "server" => {
+            "embeddings.bin norms.bin gate_vectors.bin down_meta.bin interleaved up_weights.bin down_weights.bin \
+             tokenizer.json weight_manifest.json"
         }
+        "browse" => "embeddings.bin gate_vectors.bin down_meta.bin tokenizer.json",
+        "router" => "router_weights.bin tokenizer.json weight_manifest.json",
+        "expert-server" => {
+            "embeddings.bin norms.bin interleaved up_weights.bin down_weights.bin layers/ tokenizer.json \
+             weight_manifest.json"
+        }
+        "all" => {
+            "embeddings.bin norms.bin attn_weights gate_vectors.bin down_meta.bin interleaved up_weights.bin \
+             down_weights.bin layers/ lm_head router_weights.bin tokenizer.json weight_manifest.json"
+        }
+        other => panic!("{other}"),
+    };
+    name == "index.json" || taken.split(' ').any(|start| name.starts_with(start))
 }
 
 /// What each preset takes of a float folder beyond that, in files that LARQL 0.1 writes.
@@ -181,8 +152,7 @@ fn larqls_slices_are_in_ours() {
 #[test]
 fn levels_are_those_of_larqls_slices() {
     use VindexLevel::{All, Attention, Browse};
-    let folder = tempfile::tempdir().unwrap();
-    mixture(false, folder.path());
+    let folder = mixture(false);
     let levels = [All, Attention, Attention, Browse, Browse, Browse, Browse, Browse];
     for (preset, level) in SlicePreset::ALL.into_iter().zip(levels) {
         let target = slice(folder.path(), &options(preset));
@@ -199,8 +169,7 @@ fn levels_are_those_of_larqls_slices() {
 
 #[test]
 fn the_index_keeps_everything_else() {
-    let folder = tempfile::tempdir().unwrap();
-    mixture(false, folder.path());
+    let folder = mixture(false);
     let target = slice(folder.path(), &options(SlicePreset::Attn).layers(1..2));
     let (mut before, mut after) = (
         fixtures::json(&folder.path().join("index.json")),
@@ -244,14 +213,13 @@ fn the_index_keeps_everything_else() {
 
 #[test]
 fn what_a_slice_lacks_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    mixture(false, folder.path());
+    let folder = mixture(false);
     let whole = VindexReader::open(folder.path()).unwrap();
     assert!(whole.lacks().is_empty());
     for preset in SlicePreset::ALL {
         let target = slice(folder.path(), &options(preset));
         let reader = VindexReader::open(target.path()).unwrap();
-        assert_eq!(reader.metadata_tied(), Some(false), "{preset}");
+        assert_eq!(is_tied(&reader), Some(false), "{preset}");
         // What is stored twice has the usual name where only one of both is there.
         for tensor in whole.tensors().iter().filter(|tensor| !tensor.name.contains("router_weights")) {
             match reader.region(&tensor.name) {
@@ -272,20 +240,10 @@ fn what_a_slice_lacks_is_named() {
     }
 }
 
-trait Tied {
-    fn metadata_tied(&self) -> Option<bool>;
-}
-
-impl Tied for VindexReader {
-    /// Whether its configuration says that the head is the embedding table.
-    fn metadata_tied(&self) -> Option<bool> {
-        match self.metadata() {
-            skulk::Metadata::Vindex(metadata) => {
-                metadata.configuration().config["tie_word_embeddings"].as_bool()
-            }
-            _ => None,
-        }
-    }
+/// What a folder's configuration says of its head: whether it is the embedding table.
+fn is_tied(reader: &VindexReader) -> Option<bool> {
+    let skulk::Metadata::Vindex(metadata) = reader.metadata() else { return None };
+    metadata.configuration().config["tie_word_embeddings"].as_bool()
 }
 
 #[test]
@@ -311,8 +269,7 @@ fn client_and_server_hold_everything_together() {
 
 #[test]
 fn parts_may_be_chosen_one_by_one() {
-    let folder = tempfile::tempdir().unwrap();
-    mixture(false, folder.path());
+    let folder = mixture(false);
     let target =
         slice(folder.path(), &SliceOptions::default().parts([VindexPart::Norms, VindexPart::Readme]));
     assert_eq!(
@@ -327,8 +284,7 @@ fn parts_may_be_chosen_one_by_one() {
 #[test]
 fn weights_are_linked_and_texts_are_copied() {
     use std::os::unix::fs::MetadataExt;
-    let folder = tempfile::tempdir().unwrap();
-    copy(&fixture(), folder.path());
+    let folder = copied(&made());
     let inode = |folder: &Path, name: &str| std::fs::metadata(folder.join(name)).unwrap().ino();
     for (how, is_linked) in [(SliceCopy::Auto, true), (SliceCopy::Copy, false)] {
         // Beside each other: on one file system.
@@ -356,8 +312,7 @@ fn weights_are_linked_and_texts_are_copied() {
 #[cfg(unix)]
 #[test]
 fn links_become_files() {
-    let folder = tempfile::tempdir().unwrap();
-    copy(&fixture(), folder.path());
+    let folder = copied(&made());
     std::fs::rename(folder.path().join("norms.bin"), folder.path().join("kept")).unwrap();
     std::os::unix::fs::symlink("kept", folder.path().join("norms.bin")).unwrap();
     let other = tempfile::NamedTempFile::new().unwrap();
@@ -375,8 +330,7 @@ fn links_become_files() {
 
 #[test]
 fn hashes_and_checksums_are_those_of_the_slices_files() {
-    let folder = tempfile::tempdir().unwrap();
-    copy(&fixture(), folder.path());
+    let folder = copied(&made());
     crate::vindex::verify::write_hashes(folder.path());
     for options in [options(SlicePreset::Client), SliceOptions::default().layers(1..2)] {
         let target = slice(folder.path(), &options);
@@ -399,6 +353,7 @@ fn hashes_and_checksums_are_those_of_the_slices_files() {
         let norms = target.path().join("norms.bin");
         let mut bytes = std::fs::read(&norms).unwrap();
         bytes[0] ^= 1;
+        // It may be a link, by which the whole folder would change too.
         std::fs::remove_file(&norms).unwrap();
         std::fs::write(&norms, bytes).unwrap();
         assert!(!skulk::vindex::verify_vindex(target.path(), &VerifyOptions::default()).unwrap().is_sound());
@@ -408,7 +363,7 @@ fn hashes_and_checksums_are_those_of_the_slices_files() {
 #[test]
 fn nothing_is_left_of_what_was_not_finished() {
     let parent = tempfile::tempdir().unwrap();
-    let reader = VindexReader::open(fixture()).unwrap();
+    let reader = VindexReader::open(made()).unwrap();
     let target = parent.path().join("part");
     let empty = || std::fs::read_dir(parent.path()).unwrap().count() == 0;
 
@@ -430,8 +385,7 @@ fn nothing_is_left_of_what_was_not_finished() {
     assert_eq!(reader.slice(&target, &halfway).unwrap_err().kind(), ErrorKind::Cancelled);
     assert!(empty());
     // A file that is no longer what was opened.
-    let broken = tempfile::tempdir().unwrap();
-    copy(&fixture(), broken.path());
+    let broken = copied(&made());
     let opened = VindexReader::open(broken.path()).unwrap();
     std::fs::write(broken.path().join("norms.bin"), "short").unwrap();
     let error = opened.slice(&target, &SliceOptions::default().layers(0..1)).unwrap_err();
@@ -442,20 +396,14 @@ fn nothing_is_left_of_what_was_not_finished() {
 #[test]
 fn what_is_there_is_not_written_over() {
     let parent = tempfile::tempdir().unwrap();
-    let reader = VindexReader::open(fixture()).unwrap();
-    let refused = |target: &Path, kind: ErrorKind| {
-        let error = reader.slice(target, &SliceOptions::default()).unwrap_err();
-        assert_eq!(error.kind(), kind, "{error}");
-        assert!(error.hint().is_some());
-    };
+    let reader = VindexReader::open(made()).unwrap();
     let (file, folder) = (parent.path().join("file"), parent.path().join("folder"));
     std::fs::write(&file, "mine").unwrap();
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("file"), "mine").unwrap();
-    refused(&file, ErrorKind::InvalidArgument);
-    refused(&folder, ErrorKind::InvalidArgument);
-    refused(&fixture(), ErrorKind::InvalidArgument);
-    refused(Path::new("/"), ErrorKind::InvalidArgument);
+    for target in [&*file, &folder, &made(), Path::new("/")] {
+        refused(reader.slice(target, &SliceOptions::default()), ErrorKind::InvalidArgument, "a folder");
+    }
     assert_eq!(std::fs::read_to_string(folder.join("file")).unwrap(), "mine");
     assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 2);
     #[cfg(unix)]

@@ -9,7 +9,7 @@ use skulk::vindex::{VerifyKind, VerifyOptions, VerifyReport, VerifyStatus, verif
 use skulk::{ByteSize, CancelToken, ErrorKind, VindexReader};
 
 use crate::vindex::mixture::mixture;
-use crate::vindex::{copy, fixtures, pairs};
+use crate::vindex::{change, change_json, copied, made, pairs};
 
 const CHUNK: usize = 16 << 20;
 
@@ -37,8 +37,7 @@ pub(crate) fn write_hashes(folder: &Path) {
 
 /// The folder of the repository, with hashes.
 fn folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    copy(&fixtures::root().join("tests/fixtures/vindex/made/tiny-llama320.q4k.vindex"), folder.path());
+    let folder = copied(&made());
     write_hashes(folder.path());
     folder
 }
@@ -49,19 +48,6 @@ fn all() -> VerifyOptions {
 
 fn verify(folder: &Path) -> VerifyReport {
     verify_vindex(folder, &all()).unwrap()
-}
-
-/// Bytes of a file, changed.
-fn change(folder: &Path, file: &str, change: impl FnOnce(&mut Vec<u8>)) {
-    let mut bytes = std::fs::read(folder.join(file)).unwrap();
-    change(&mut bytes);
-    std::fs::write(folder.join(file), bytes).unwrap();
-}
-
-fn change_json(folder: &Path, file: &str, change: impl FnOnce(&mut Value)) {
-    let mut value = fixtures::json(&folder.join(file));
-    change(&mut value);
-    std::fs::write(folder.join(file), value.to_string()).unwrap();
 }
 
 /// The problem of a kind in a file.
@@ -181,8 +167,8 @@ fn files_that_are_missing_are_found() {
 
 #[test]
 fn what_a_level_or_a_slice_lacks_is_not_missing() {
-    let folder = folder();
-    for name in ["attn_weights_q4k.bin", "attn_weights_q4k_manifest.json", "skulk_hashes.json"] {
+    let folder = copied(&made());
+    for name in ["attn_weights_q4k.bin", "attn_weights_q4k_manifest.json"] {
         std::fs::remove_file(folder.path().join(name)).unwrap();
     }
     problem(&verify(folder.path()), "attn_weights_q4k.bin", VerifyKind::Missing);
@@ -193,10 +179,8 @@ fn what_a_level_or_a_slice_lacks_is_not_missing() {
 
 #[test]
 fn tokens_of_features_that_were_not_asked_for_are_not_missing() {
-    let folder = folder();
-    for name in ["down_meta.bin", "skulk_hashes.json"] {
-        std::fs::remove_file(folder.path().join(name)).unwrap();
-    }
+    let folder = copied(&made());
+    std::fs::remove_file(folder.path().join("down_meta.bin")).unwrap();
     problem(&verify(folder.path()), "down_meta.bin", VerifyKind::Missing);
     change_json(folder.path(), "index.json", |index| {
         index["down_top_k"] = 0.into();
@@ -206,23 +190,29 @@ fn tokens_of_features_that_were_not_asked_for_are_not_missing() {
     assert_eq!(skulk::VindexReader::open(folder.path()).unwrap().lacks(), []);
 }
 
+/// The index of a folder of one layer, of level browse.
+fn small_index(hidden: usize, width: usize, vocab: usize, quant: &str) -> Value {
+    json!({
+        "version": 2, "model": "test", "family": "llama", "num_layers": 1, "hidden_size": hidden,
+        "intermediate_size": width, "vocab_size": vocab, "embed_scale": 1.0, "layers": [], "down_top_k": 1,
+        "quant": quant,
+    })
+}
+
 #[test]
 fn the_bad_chunk_is_told() {
     // Embeddings of two chunks and a bit.
     let (vocab, hidden) = (CHUNK / 256 + 3, 256);
     let folder = tempfile::tempdir().unwrap();
-    let index = json!({
-        "version": 2, "model": "test", "family": "llama", "num_layers": 1, "hidden_size": hidden,
-        "intermediate_size": 1, "vocab_size": vocab, "embed_scale": 1.0, "layers": [], "down_top_k": 1,
-    });
-    std::fs::write(folder.path().join("index.json"), index.to_string()).unwrap();
-    std::fs::write(folder.path().join("tokenizer.json"), "{}").unwrap();
-    std::fs::write(folder.path().join("gate_vectors.bin"), "").unwrap();
+    let put = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    put("index.json", small_index(hidden, 1, vocab, "none").to_string().as_bytes());
+    put("tokenizer.json", b"{}");
+    put("gate_vectors.bin", b"");
     let meta: Vec<u8> = [0x444d4554u32, 1, 1, 1, 0].iter().flat_map(|n| n.to_le_bytes()).collect();
-    std::fs::write(folder.path().join("down_meta.bin"), meta).unwrap();
+    put("down_meta.bin", &meta);
     let bytes: Vec<u8> = (0..vocab * hidden / 4).flat_map(|i| (i as u32 % 1000).to_le_bytes()).collect();
     let bytes = [&bytes[..], &bytes].concat();
-    std::fs::write(folder.path().join("embeddings.bin"), &bytes).unwrap();
+    put("embeddings.bin", &bytes);
     assert_eq!(bytes.len(), 2 * CHUNK + 3 * 512);
     write_hashes(folder.path());
     let flip = |at: usize| change(folder.path(), "embeddings.bin", |bytes| bytes[at] ^= 1);
@@ -242,8 +232,7 @@ fn the_bad_chunk_is_told() {
 
 #[test]
 fn damage_without_hashes_is_found_by_the_indexs_checksums() {
-    let folder = folder();
-    std::fs::remove_file(folder.path().join("skulk_hashes.json")).unwrap();
+    let folder = copied(&made());
     change(folder.path(), "gate_vectors.bin", |bytes| bytes[7] ^= 1);
     let (range, ..) = problem(&verify(folder.path()), "gate_vectors.bin", VerifyKind::Hash);
     assert_eq!(range, Some(0..491520));
@@ -326,8 +315,7 @@ fn numbers_that_are_none_are_found() {
         assert!(message.contains(&format!("row {row};")), "{message}");
         assert_eq!(report.problems.len(), 1, "{report}");
     }
-    let meta = fixtures::root().join("tests/fixtures/vindex/made/tiny-llama320.q4k.vindex/down_meta.bin");
-    assert_eq!(std::fs::metadata(meta).unwrap().len(), 16 + 2 * (4 + 384 * 88));
+    assert_eq!(std::fs::metadata(made().join("down_meta.bin")).unwrap().len(), 16 + 2 * (4 + 384 * 88));
     // Feature 2 of layer 0: its score, then a token.
     let (record, report) = (20 + 2 * 88, planted("down_meta.bin", 20 + 2 * 88 + 4, &nan));
     let (range, _, message) = problem(&report, "down_meta.bin", VerifyKind::NotFinite);
@@ -345,17 +333,12 @@ fn numbers_are_found_in_every_piece_of_a_large_tensor() {
     let folder = tempfile::tempdir().unwrap();
     // Q6_K blocks of 210 bytes: 17 MiB of them.
     let (rows, hidden) = (85_000, 256);
-    let index = json!({
-        "version": 2, "model": "test", "family": "llama", "num_layers": 1, "hidden_size": hidden,
-        "intermediate_size": rows, "vocab_size": 1, "embed_scale": 1.0, "layers": [], "down_top_k": 1,
-        "quant": "q4k", "extract_level": "browse",
-    });
     let entry = json!([{
         "key": "layers.0.mlp.up_proj.weight", "shape": [rows, hidden], "format": "Q6_K", "offset": 0,
         "length": rows * 210,
     }]);
     let put = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
-    put("index.json", index.to_string().as_bytes());
+    put("index.json", small_index(hidden, rows, 1, "q4k").to_string().as_bytes());
     put("interleaved_q4k_manifest.json", entry.to_string().as_bytes());
     let mut bytes = vec![0u8; rows * 210];
     let bad = [4_993, 4_994, 79_890, 84_999]; // About the borders of pieces of 1 MiB and 16 MiB, and the end.
@@ -371,8 +354,7 @@ fn numbers_are_found_in_every_piece_of_a_large_tensor() {
 
 #[test]
 fn tensors_over_each_other_and_bytes_of_none_are_found() {
-    let folder = folder();
-    std::fs::remove_file(folder.path().join("skulk_hashes.json")).unwrap();
+    let folder = copied(&made());
     let quant = "attn_weights_q4k_manifest.json";
     let original = std::fs::read(folder.path().join(quant)).unwrap();
     // Offsets of two tensors of different sizes, swapped.
@@ -407,15 +389,13 @@ fn broken_structure_is_told_with_its_place() {
         ("norms.bin", &|b| b.truncate(6000), VerifyKind::Size, 5120),
     ];
     for (file, break_it, kind, offset) in cases {
-        let folder = folder();
-        std::fs::remove_file(folder.path().join("skulk_hashes.json")).unwrap();
+        let folder = copied(&made());
         change(folder.path(), file, break_it);
         let (range, ..) = problem(&verify(folder.path()), file, kind);
         assert_eq!(range.unwrap().start, offset, "{file}");
     }
     // Counts that are possible, but others than the index has.
-    let folder = tempfile::tempdir().unwrap();
-    mixture(false, folder.path());
+    let folder = mixture(false);
     change(folder.path(), "down_meta.bin", |bytes| {
         bytes[8] = 1;
         bytes.truncate(20 + 16 * 24);

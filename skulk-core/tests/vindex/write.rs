@@ -3,9 +3,31 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use skulk::Checkpoint;
+use skulk::{Checkpoint, open_checkpoint};
+use tempfile::TempDir;
 
-use crate::vindex::{fixtures, values};
+use crate::support::safetensors_writer;
+use crate::vindex::extract::scratch;
+use crate::vindex::{fixtures, origin, values};
+
+/// A tensor: name, shape and numbers.
+pub(crate) type Tensor = (String, Vec<usize>, Vec<f32>);
+
+/// A Hugging Face folder of tensors as f32, with this configuration, and the tokenizer of `source`.
+pub(crate) fn checkpoint(tensors: &[Tensor], config: &Value, source: &Path) -> TempDir {
+    let folder = scratch();
+    let bytes = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let bytes: Vec<_> = tensors.iter().map(|(.., values)| bytes(values)).collect();
+    let stored =
+        tensors.iter().zip(&bytes).map(|((name, shape, _), bytes)| (&**name, "F32", &**shape, &**bytes));
+    let file = safetensors_writer::file(&stored.collect::<Vec<_>>());
+    std::fs::write(folder.path().join("model.safetensors"), file).unwrap();
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    for name in ["tokenizer.json", "generation_config.json"] {
+        std::fs::copy(source.join(name), folder.path().join(name)).unwrap();
+    }
+    folder
+}
 
 /// All tensors of a checkpoint as f32, each number changed, in a safetensors folder of the source's configuration.
 /// `prefix` is put before names of the text model.
@@ -14,40 +36,21 @@ pub(crate) fn safetensors(
     source: &Path,
     prefix: &str,
     change: impl Fn(f32) -> f32,
-    to: &Path,
-) {
-    let mut header = serde_json::Map::new();
-    let mut data = Vec::new();
-    for tensor in checkpoint.tensors() {
-        let region = checkpoint.region(&tensor.name).unwrap();
-        let start = data.len();
-        data.extend(values(&region).iter().flat_map(|&x| change(x).to_le_bytes()));
-        let name = if tensor.name.starts_with("lm_head") {
-            tensor.name.clone()
-        } else {
-            format!("{prefix}{}", tensor.name)
-        };
-        header.insert(
-            name,
-            json!({ "dtype": "F32", "shape": region.shape(), "data_offsets": [start, data.len()] }),
-        );
-    }
-    let header = Value::Object(header).to_string();
-    let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat();
-    std::fs::write(to.join("model.safetensors"), file).unwrap();
-    for name in ["config.json", "tokenizer.json", "generation_config.json"] {
-        std::fs::copy(source.join(name), to.join(name)).unwrap();
-    }
+) -> TempDir {
+    let changed = |name: &String| {
+        let region = checkpoint.region(name).unwrap();
+        let prefix = if name.starts_with("lm_head") { "" } else { prefix };
+        let numbers = values(&region).into_iter().map(&change).collect();
+        (format!("{prefix}{name}"), region.shape().to_vec(), numbers)
+    };
+    let tensors: Vec<Tensor> = checkpoint.tensors().iter().map(|tensor| changed(&tensor.name)).collect();
+    self::checkpoint(&tensors, &fixtures::json(&source.join("config.json")), source)
 }
 
-/// A float vindex of a llama checkpoint, laid out as LARQL does at level inference.
-pub(crate) fn float_vindex(
-    checkpoint: &dyn Checkpoint,
-    source: &Path,
-    is_f16: bool,
-    version: u32,
-    to: &Path,
-) {
+/// A float vindex of the llama in the repository, laid out as LARQL does at level inference.
+pub(crate) fn float_vindex(is_f16: bool, version: u32) -> TempDir {
+    let (folder, source) = (tempfile::tempdir().unwrap(), origin());
+    let (to, checkpoint) = (folder.path(), open_checkpoint(&source).unwrap());
     let config = fixtures::json(&source.join("config.json"));
     let size = |key: &str| config[key].as_u64().unwrap() as usize;
     let (layers, hidden, inter) = (size("num_hidden_layers"), size("hidden_size"), size("intermediate_size"));
@@ -115,4 +118,5 @@ pub(crate) fn float_vindex(
     for name in ["tokenizer.json", "generation_config.json"] {
         std::fs::copy(source.join(name), to.join(name)).unwrap();
     }
+    folder
 }

@@ -11,7 +11,7 @@ use skulk::{Error, ErrorKind};
 
 /// The error says what class it is, which file it concerns, and everything in `parts`.
 #[track_caller]
-fn assert_error<T>(result: skulk::Result<T>, kind: ErrorKind, parts: &[&str]) {
+pub(crate) fn assert_error<T>(result: skulk::Result<T>, kind: ErrorKind, parts: &[&str]) {
     let error: Error = result.err().expect("expected an error, found success");
     let text = format!("{error:?}");
     assert_eq!(error.kind(), kind, "{text}");

@@ -141,18 +141,12 @@ fn reading_can_be_cancelled() {
 /// Resident kibibytes of the mapping that holds an address.
 #[cfg(target_os = "linux")]
 fn resident_kib(address: usize) -> usize {
-    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let number = |text: &str| usize::from_str_radix(text, 16).ok();
-    let mut inside = false;
-    for line in maps.lines() {
-        let first = line.split_whitespace().next().unwrap_or_default();
-        if let Some((Some(start), Some(end))) = first.split_once('-').map(|(a, b)| (number(a), number(b))) {
-            inside = (start..end).contains(&address);
-        } else if inside && first == "Rss:" {
-            return line.split_whitespace().nth(1).unwrap().parse().unwrap();
-        }
-    }
-    0
+    let number = |text: &str| usize::from_str_radix(text, 16).unwrap();
+    let holds = |mapping: &str| {
+        let (start, end) = mapping.split_once(' ').unwrap().0.split_once('-').unwrap();
+        (number(start)..number(end)).contains(&address)
+    };
+    crate::fixtures::resident_kib(holds) as usize
 }
 
 #[cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-"""How do models, cards, placements and vindex folders look in a notebook? As tables, with everything from files escaped."""
+"""How do models, cards, placements and vindex folders look in a notebook? As tables, with what files say escaped."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def placement(placement: Placement) -> str:
     return _listing(f"{name}: {placement.n_layers} layers", ("rank", "node", "backend", "layers", "part"), rows)
 
 
-def vindex(reader: VindexReader) -> str:
+def folder(reader: VindexReader) -> str:
     """The folder's parts and their files, with their sizes."""
     parts = reader.parts()
     rows = [(part.part, ", ".join(file.name for file in part.files), part.tensors, _size(part.bytes)) for part in parts]

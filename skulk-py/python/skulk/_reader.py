@@ -9,22 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
-from . import _arrays, _skulk
+from . import _arrays, _skulk, vindex
 from ._skulk import CancelToken, Tokenizer
-from .vindex import (
-    Description,
-    Feature,
-    FeatureHit,
-    PartInfo,
-    Relations,
-    Selection,
-    SliceReport,
-    TensorInfo,
-    VerifyReport,
-    VindexBands,
-    VindexProgress,
-    WalkHit,
-)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +39,7 @@ class VindexReader:
         self._vindex = _skulk.Vindex(path, threads)
         self._threads = threads
         self._index: dict[str, Any] = json.loads(self._vindex.index())
-        self._tensors: dict[str, TensorInfo] | None = None
+        self._tensors: dict[str, vindex.TensorInfo] | None = None
 
     def __repr__(self) -> str:
         kind = "".join(f", {word}" for word in (self._storage, self._slice) if word)
@@ -63,9 +49,9 @@ class VindexReader:
         return _open, (self.path, self._threads)
 
     def _repr_html_(self) -> str:
-        from ._notebook import vindex
+        from ._notebook import folder
 
-        return vindex(self)
+        return folder(self)
 
     @property
     def _storage(self) -> str:
@@ -146,7 +132,7 @@ class VindexReader:
         return self._vindex.layers()
 
     @property
-    def bands(self) -> VindexBands:
+    def bands(self) -> vindex.VindexBands:
         """Which layers count as syntax, knowledge and output."""
         return self._vindex.bands()
 
@@ -155,18 +141,18 @@ class VindexReader:
         """The folder's tokenizer. Raises `TokenizerInvalidError` in a slice without one."""
         return self._vindex.tokenizer()
 
-    def parts(self) -> list[PartInfo]:
+    def parts(self) -> list[vindex.PartInfo]:
         """The parts that the folder holds, and the files of each, as they are now."""
         return self._vindex.parts()
 
     @property
-    def _by_name(self) -> dict[str, TensorInfo]:
+    def _by_name(self) -> dict[str, vindex.TensorInfo]:
         if self._tensors is None:
             self._tensors = {tensor.name: tensor for tensor in self._vindex.tensors()}
         return self._tensors
 
     @property
-    def tensors(self) -> list[TensorInfo]:
+    def tensors(self) -> list[vindex.TensorInfo]:
         """Every tensor that the folder's files hold, by name."""
         return list(self._by_name.values())
 
@@ -182,7 +168,7 @@ class VindexReader:
         """Tensors."""
         return len(self._by_name)
 
-    def tensor(self, name: str) -> TensorInfo:
+    def tensor(self, name: str) -> vindex.TensorInfo:
         """Where a tensor lies, and what it is. Raises `TensorMissingError`, which says what the folder lacks."""
         if name not in self._by_name:
             # The native module knows why.
@@ -233,7 +219,7 @@ class VindexReader:
         *,
         layers: Iterable[int] | None = None,
         cancel: CancelToken | None = None,
-    ) -> list[FeatureHit]:
+    ) -> list[vindex.FeatureHit]:
         """The ``k`` features of each layer whose gate rows have products of the largest magnitude with ``query``,
         ``hidden_size`` numbers: the largest of the first layer first. ``layers`` are all that have features by default.
 
@@ -254,7 +240,7 @@ class VindexReader:
         top: int = 5,
         layers: Iterable[int] | None = None,
         cancel: CancelToken | None = None,
-    ) -> list[WalkHit]:
+    ) -> list[vindex.WalkHit]:
         """The features that a prompt's last token wakes: of each layer the ``top`` ones of largest product.
 
         Raises `InvalidArgumentError` for an empty prompt; `FileNotFoundError` in a slice without ``down_meta.bin``;
@@ -270,7 +256,7 @@ class VindexReader:
         limit: int = 20,
         min_score: float = 5.0,
         cancel: CancelToken | None = None,
-    ) -> Description:
+    ) -> vindex.Description:
         """What the model associates with an entity: the tokens that features write whose gate rows answer to it with
         ``min_score`` or more, of ``limit`` features in each layer of a band, and ``limit`` tokens at most.
 
@@ -278,7 +264,7 @@ class VindexReader:
         """
         return self._vindex.describe(entity, band, limit, min_score, cancel)
 
-    def feature(self, layer: int, feature: int) -> Feature | None:
+    def feature(self, layer: int, feature: int) -> vindex.Feature | None:
         """A feature and what it writes; ``None`` where nothing is written down of it.
 
         Raises `InvalidArgumentError` for a layer that the model does not have, `FileNotFoundError` in a slice without
@@ -286,7 +272,7 @@ class VindexReader:
         """
         return self._vindex.feature(layer, feature)
 
-    def features(self, layer: int, *, cancel: CancelToken | None = None) -> list[Feature]:
+    def features(self, layer: int, *, cancel: CancelToken | None = None) -> list[vindex.Feature]:
         """The features of a layer of which anything is written down, in order. Raises as `feature`."""
         return self._vindex.features(layer, cancel)
 
@@ -301,7 +287,7 @@ class VindexReader:
         ascending: bool = False,
         limit: int = 20,
         cancel: CancelToken | None = None,
-    ) -> Selection:
+    ) -> vindex.Selection:
         """Features in order: those that write a token with ``entity`` in it, have ``relation`` in their label, are in a
         ``layer``, and write their token with ``min_score`` or more. The largest score, or the last layer, comes first
         unless ``ascending``. Raises as `feature`.
@@ -310,7 +296,7 @@ class VindexReader:
 
     def relations(
         self, *, limit: int = 50, min_score: float = 0.2, cancel: CancelToken | None = None
-    ) -> Relations:
+    ) -> vindex.Relations:
         """The words that features of the layers of facts write most, ``min_score`` or more each, and the labels that
         probes confirmed. Raises as `feature`.
         """
@@ -326,9 +312,9 @@ class VindexReader:
         experts: Ranges | None = None,
         copy: Literal["auto", "copy"] = "auto",
         threads: int | None = None,
-        progress: Callable[[VindexProgress], object] | None = None,
+        progress: Callable[[vindex.VindexProgress], object] | None = None,
         cancel: CancelToken | None = None,
-    ) -> SliceReport:
+    ) -> vindex.SliceReport:
         """Makes a folder at ``target`` of what a role takes of this one, of ``parts`` instead, or of some ``layers`` or
         ``experts``: a range, several, or pairs of the first and the one behind the last.
 
@@ -349,9 +335,9 @@ class VindexReader:
         hashes: bool = True,
         values: bool = False,
         threads: int | None = None,
-        progress: Callable[[VindexProgress], object] | None = None,
+        progress: Callable[[vindex.VindexProgress], object] | None = None,
         cancel: CancelToken | None = None,
-    ) -> VerifyReport:
+    ) -> vindex.VerifyReport:
         """Verifies the folder as it is now. Arguments as those of `skulk.verify_vindex`."""
         return _skulk.verify_vindex(
             self.path, hashes=hashes, values=values, threads=threads, progress=progress, cancel=cancel

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, final
 
+from . import vindex
 from ._cards import ModelCard
 from ._cluster import Cluster, Inventory, Node
 from ._data import (
@@ -27,21 +28,6 @@ from ._data import (
     PlacedStage,
     Stage,
     Usable,
-)
-from .vindex import (
-    Description,
-    ExtractReport,
-    Feature,
-    FeatureHit,
-    PartInfo,
-    Relations,
-    Selection,
-    SliceReport,
-    TensorInfo,
-    VerifyReport,
-    VindexBands,
-    VindexProgress,
-    WalkHit,
 )
 
 __version__: str
@@ -675,9 +661,9 @@ def extract(
     name: str | None = None,
     threads: int | None = None,
     restart: bool = False,
-    progress: Callable[[VindexProgress], object] | None = None,
+    progress: Callable[[vindex.VindexProgress], object] | None = None,
     cancel: CancelToken | None = None,
-) -> ExtractReport:
+) -> vindex.ExtractReport:
     """Writes the model of a checkpoint as a vindex folder, which LARQL reads too.
 
     `source` is whatever `Model.load` takes; `target` must not exist or be empty. `level` is how much of the model:
@@ -700,9 +686,9 @@ def verify_vindex(
     hashes: bool = True,
     values: bool = False,
     threads: int | None = None,
-    progress: Callable[[VindexProgress], object] | None = None,
+    progress: Callable[[vindex.VindexProgress], object] | None = None,
     cancel: CancelToken | None = None,
-) -> VerifyReport:
+) -> vindex.VerifyReport:
     """Verifies a vindex folder, which need not be one that opens: what keeps it from that is a problem of the report.
 
     Sizes, structure and, with `hashes`, all hashes that the folder has; `values` looks for numbers that are infinite or
@@ -720,8 +706,8 @@ class Vindex:
     def path(self) -> Path: ...
     def index(self) -> str: ...
     def lacks(self) -> list[str]: ...
-    def parts(self) -> list[PartInfo]: ...
-    def tensors(self) -> list[TensorInfo]: ...
+    def parts(self) -> list[vindex.PartInfo]: ...
+    def tensors(self) -> list[vindex.TensorInfo]: ...
     def region(self, name: str) -> Region: ...
     def gates(self, layer: int) -> Region: ...
     def slice(
@@ -733,25 +719,25 @@ class Vindex:
         experts: Sequence[tuple[int, int]] | None,
         copy: str,
         threads: int | None,
-        progress: Callable[[VindexProgress], object] | None,
+        progress: Callable[[vindex.VindexProgress], object] | None,
         cancel: CancelToken | None,
-    ) -> SliceReport: ...
+    ) -> vindex.SliceReport: ...
     def tokenizer(self) -> Tokenizer: ...
     def layers(self) -> list[int]: ...
-    def bands(self) -> VindexBands: ...
+    def bands(self) -> vindex.VindexBands: ...
     def embed(self, tokens: Sequence[int]) -> bytes: ...
     def nearest(
         self, query: Sequence[float], k: int, layers: Sequence[int] | None, cancel: CancelToken | None
-    ) -> list[FeatureHit]: ...
+    ) -> list[vindex.FeatureHit]: ...
     def scores(self, layer: int, query: Sequence[float]) -> bytes: ...
     def walk(
         self, prompt: str, top: int, layers: Sequence[int] | None, cancel: CancelToken | None
-    ) -> list[WalkHit]: ...
+    ) -> list[vindex.WalkHit]: ...
     def describe(
         self, entity: str, band: str, limit: int, min_score: float, cancel: CancelToken | None
-    ) -> Description: ...
-    def feature(self, layer: int, feature: int) -> Feature | None: ...
-    def features(self, layer: int, cancel: CancelToken | None) -> list[Feature]: ...
+    ) -> vindex.Description: ...
+    def feature(self, layer: int, feature: int) -> vindex.Feature | None: ...
+    def features(self, layer: int, cancel: CancelToken | None) -> list[vindex.Feature]: ...
     def select(
         self,
         entity: str | None,
@@ -762,8 +748,8 @@ class Vindex:
         ascending: bool,
         limit: int,
         cancel: CancelToken | None,
-    ) -> Selection: ...
-    def relations(self, limit: int, min_score: float, cancel: CancelToken | None) -> Relations: ...
+    ) -> vindex.Selection: ...
+    def relations(self, limit: int, min_score: float, cancel: CancelToken | None) -> vindex.Relations: ...
 
 @final
 class Region:

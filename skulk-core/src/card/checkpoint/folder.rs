@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::config::{ConfigFacts, whole};
-use super::{Facts, TemplateFacts, backends, labels, name};
+use super::{TemplateFacts, backends, labels, name, sections};
 use crate::card::ModelCard;
 use crate::error::Result;
 use crate::weights::safetensors::{INDEX, read_object, read_text};
@@ -26,24 +26,20 @@ pub(super) fn card(path: &Path, checkpoint: &dyn Checkpoint) -> Result<ModelCard
     let model_id = name::model_id(path);
     let facts = ConfigFacts::from_config(config, &model_id).map_err(in_config)?;
     let source = config.get("_name_or_path").and_then(Value::as_str).unwrap_or_default();
-    let facts = Facts {
-        storage: storage(folder, path, checkpoint)?,
-        n_layers: facts.n_layers,
-        hidden_size: facts.hidden_size.unwrap_or(0),
-        num_key_value_heads: facts.num_key_value_heads,
+    let (bytes, template) = (storage(folder, path, checkpoint)?, template(folder)?);
+    let (hidden_size, heads) = (facts.hidden_size.unwrap_or(0), facts.num_key_value_heads);
+    let sized = super::sized(model_id, bytes, facts.n_layers, hidden_size, heads).map_err(in_config)?;
+    let mut card = ModelCard {
         context_length: facts.max_position_embeddings.unwrap_or(0),
         supports_tensor: facts.supports_tensor(),
         quantization: labels::huggingface(config, checkpoint),
         base_model: name::in_repository(source).unwrap_or_default().to_owned(),
-        gguf_file: None,
-        trust_remote_code: true,
-        template: template(folder)?,
-        placement: backends::placement(Some(checkpoint), OTHERS),
-        model_type: facts.model_type,
         vision: facts.vision,
-        model_id,
+        placement: backends::placement(Some(checkpoint), OTHERS),
+        ..sized
     };
-    facts.card().map_err(in_config)
+    sections::fill(&mut card, &facts.model_type, template);
+    Ok(card)
 }
 
 /// What the folder's index says, as the reference reads it; else the size of the weight files.

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::config::ConfigFacts;
 use super::header::GgufFacts;
 use super::quants::{GgufChoice, GgufFile, select_gguf};
-use super::{Facts, TemplateFacts, backends, folder, labels, name};
+use super::{TemplateFacts, backends, folder, labels, name, sections};
 use crate::card::{ModelCard, VisionCardConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::gguf::{GgufMetadata, GgufValue};
@@ -145,31 +145,26 @@ impl Source<'_> {
         };
         let named = self.file.quant_label();
         let in_config = self.config.as_ref().map(|config| config.model_type.clone());
-        let facts = Facts {
-            storage: self.storage,
-            n_layers,
-            hidden_size,
-            num_key_value_heads: heads,
+        let model_type = in_config.filter(|name| !name.is_empty()).unwrap_or(header.architecture);
+        let base_model = text("general.base_model.0.name").or(text("general.name")).unwrap_or_default();
+        let sized = super::sized(self.model_id.clone(), self.storage, n_layers, hidden_size, heads)
+            .map_err(|e| e.with("file", path.display()))?;
+        let mut card = ModelCard {
             context_length: context,
-            supports_tensor: false,
-            model_type: in_config.filter(|name| !name.is_empty()).unwrap_or(header.architecture),
             quantization: if named.is_empty() { labels::gguf(metadata) } else { named },
-            base_model: text("general.base_model.0.name")
-                .or(text("general.name"))
-                .unwrap_or_default()
-                .trim()
-                .to_owned(),
+            base_model: base_model.trim().to_owned(),
             gguf_file: Some(self.file.name.clone()),
             trust_remote_code: false,
-            vision: self.config.and_then(|config| config.vision).or_else(projector),
-            template: match templates.as_slice() {
-                [] => self.template,
-                templates => Some(TemplateFacts::read(&templates.join("\n"))),
-            },
             placement: backends::placement(checkpoint, backends::LLAMA_CPP),
-            model_id: self.model_id.clone(),
+            vision: self.config.and_then(|config| config.vision).or_else(projector),
+            ..sized
         };
-        facts.card().map_err(|e| e.with("file", path.display()))
+        let template = match templates.as_slice() {
+            [] => self.template,
+            templates => Some(TemplateFacts::read(&templates.join("\n"))),
+        };
+        sections::fill(&mut card, &model_type, template);
+        Ok(card)
     }
 }
 

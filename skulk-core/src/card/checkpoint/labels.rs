@@ -51,45 +51,19 @@ fn most_bytes(checkpoint: &dyn Checkpoint) -> &'static str {
     most.filter(|&(dtype, _)| bytes(dtype) > 0).map_or("", |(_, label)| label)
 }
 
-/// What a GGUF file calls its own quantisation: `general.file_type`, which llama.cpp numbers as `llama_ftype`.
+/// What llama.cpp numbers as `llama_ftype`; empty: a number that is not in use.
+const FILE_TYPES: [&str; 39] = [
+    "F32", "F16", "Q4_0", "Q4_1", "", "", "", "Q8_0", "Q5_0", "Q5_1", "Q2_K", "Q3_K_S", "Q3_K_M", "Q3_K_L",
+    "Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M", "Q6_K", "IQ2_XXS", "IQ2_XS", "Q2_K_S", "IQ3_XS", "IQ3_XXS",
+    "IQ1_S", "IQ4_NL", "IQ3_S", "IQ3_M", "IQ2_S", "IQ2_M", "IQ4_XS", "IQ1_M", "BF16", "", "", "", "TQ1_0",
+    "TQ2_0", "MXFP4",
+];
+
+/// What a GGUF file calls its own quantisation: `general.file_type`.
 pub(super) fn gguf(metadata: &GgufMetadata) -> String {
-    let label = match metadata.opt_u64("general.file_type").ok().flatten() {
-        Some(0) => "F32",
-        Some(1) => "F16",
-        Some(2) => "Q4_0",
-        Some(3) => "Q4_1",
-        Some(7) => "Q8_0",
-        Some(8) => "Q5_0",
-        Some(9) => "Q5_1",
-        Some(10) => "Q2_K",
-        Some(11) => "Q3_K_S",
-        Some(12) => "Q3_K_M",
-        Some(13) => "Q3_K_L",
-        Some(14) => "Q4_K_S",
-        Some(15) => "Q4_K_M",
-        Some(16) => "Q5_K_S",
-        Some(17) => "Q5_K_M",
-        Some(18) => "Q6_K",
-        Some(19) => "IQ2_XXS",
-        Some(20) => "IQ2_XS",
-        Some(21) => "Q2_K_S",
-        Some(22) => "IQ3_XS",
-        Some(23) => "IQ3_XXS",
-        Some(24) => "IQ1_S",
-        Some(25) => "IQ4_NL",
-        Some(26) => "IQ3_S",
-        Some(27) => "IQ3_M",
-        Some(28) => "IQ2_S",
-        Some(29) => "IQ2_M",
-        Some(30) => "IQ4_XS",
-        Some(31) => "IQ1_M",
-        Some(32) => "BF16",
-        Some(36) => "TQ1_0",
-        Some(37) => "TQ2_0",
-        Some(38) => "MXFP4",
-        _ => "",
-    };
-    label.to_owned()
+    let number = metadata.opt_u64("general.file_type").ok().flatten();
+    let label = number.and_then(|number| FILE_TYPES.get(usize::try_from(number).ok()?));
+    label.copied().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub use header::GgufFacts;
 pub use quants::{GgufChoice, GgufFile, select_gguf};
 
 use self::template::TemplateFacts;
-use super::schema::{ModelCard, PlacementCardConfig, VisionCardConfig};
+use super::schema::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::safetensors::{INDEX, SINGLE};
 use crate::weights::{Metadata, io_error, open_checkpoint};
@@ -71,57 +71,26 @@ fn from_file(path: &Path) -> Result<ModelCard> {
     }
 }
 
-/// What every kind of checkpoint tells, each in its own way.
-struct Facts {
+/// The card of a model of these sizes, of which nothing else is known yet.
+fn sized(
     model_id: String,
-    /// Bytes of all weights.
-    storage: u64,
+    bytes: u64,
     n_layers: i64,
     hidden_size: u64,
     num_key_value_heads: Option<u64>,
-    context_length: i64,
-    supports_tensor: bool,
-    /// What the checkpoint calls the family.
-    model_type: String,
-    quantization: String,
-    base_model: String,
-    gguf_file: Option<String>,
-    /// Other software runs code that comes with it.
-    trust_remote_code: bool,
-    vision: Option<VisionCardConfig>,
-    template: Option<TemplateFacts>,
-    placement: PlacementCardConfig,
-}
-
-impl Facts {
-    fn card(self) -> Result<ModelCard> {
-        let at_least_1 = |field: &'static str, value: i128| match usize::try_from(value) {
-            Ok(size @ 1..) => Ok(size),
-            _ => Err(Error::new(ErrorKind::ConfigInvalid, format!("expected at least 1, found {value}"))
-                .with("field", field)
-                .with_hint("the model's configuration is broken: fetch it again")),
-        };
-        let mut card = ModelCard::new(
-            self.model_id,
-            self.storage,
-            at_least_1("n_layers", self.n_layers.into())?,
-            at_least_1("hidden_size", self.hidden_size.into())?,
-        );
-        card.supports_tensor = self.supports_tensor;
-        card.num_key_value_heads = self
-            .num_key_value_heads
-            .map(|heads| at_least_1("num_key_value_heads", heads.into()))
-            .transpose()?;
-        card.family = labels::family(&self.model_type);
-        card.quantization = self.quantization;
-        card.base_model = self.base_model;
-        card.gguf_file = self.gguf_file;
-        card.context_length = self.context_length;
-        card.trust_remote_code = self.trust_remote_code;
-        card.is_custom = true;
-        card.vision = self.vision;
-        card.placement = self.placement;
-        sections::fill(&mut card, &self.model_type, self.template);
-        Ok(card)
-    }
+) -> Result<ModelCard> {
+    let at_least_1 = |field: &'static str, value: i128| match usize::try_from(value) {
+        Ok(size @ 1..) => Ok(size),
+        _ => Err(Error::new(ErrorKind::ConfigInvalid, format!("expected at least 1, found {value}"))
+            .with("field", field)
+            .with_hint("the model's configuration is broken: fetch it again")),
+    };
+    let n_layers = at_least_1("n_layers", n_layers.into())?;
+    let hidden_size = at_least_1("hidden_size", hidden_size.into())?;
+    let heads = num_key_value_heads.map(|heads| at_least_1("num_key_value_heads", heads.into()));
+    Ok(ModelCard {
+        num_key_value_heads: heads.transpose()?,
+        is_custom: true,
+        ..ModelCard::new(model_id, bytes, n_layers, hidden_size)
+    })
 }

@@ -1,15 +1,17 @@
 //! Which sections does a card of this model need? From its chat template, and for a few families from their name
 //! alone.
 
+use super::labels;
 use super::template::TemplateFacts;
 use crate::card::{
     BuiltinTool, ModalitiesCardConfig, ModelCard, OutputParser, PromptRenderer, ReasoningCardConfig,
     ReasoningEffort, ReasoningFormat, RuntimeCardConfig, ToolCallFormat, ToolingCardConfig,
 };
 
-/// Fills capabilities and sections. `model_type` is what the checkpoint calls the family; `template` is `None`
+/// Fills family, capabilities and sections. `model_type` is what the checkpoint calls the family; `template` is `None`
 /// where it has no chat template.
 pub(super) fn fill(card: &mut ModelCard, model_type: &str, template: Option<TemplateFacts>) {
+    card.family = labels::family(model_type);
     match model_type {
         "gemma4" | "gemma4_text" => gemma4(card),
         "gpt_oss" | "gpt-oss" => gpt_oss(card),

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::config::whole;
-use super::{Facts, backends, folder, name};
+use super::{backends, folder, name, sections};
 use crate::card::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::safetensors::read_object;
@@ -32,28 +32,26 @@ pub(super) fn card(path: &Path) -> Result<ModelCard> {
     let family = text(&index, "family").ok_or_else(|| invalid("family", "the model's family"))?;
     let repository = text(source, "huggingface_repo").filter(|id| name::in_repository(id).is_some());
     let base_model = repository.as_deref().and_then(name::in_repository).unwrap_or_default().to_owned();
-    let facts = Facts {
-        model_id: repository.unwrap_or_else(|| name::model_id(path)),
-        storage: weights(path, 1)?,
-        n_layers: number(&index, "num_layers").ok_or_else(|| invalid("num_layers", "a whole number"))?,
-        hidden_size: number(&index, "hidden_size")
-            .and_then(|n| u64::try_from(n).ok())
-            .ok_or_else(|| invalid("hidden_size", "a whole number"))?,
-        num_key_value_heads: number(model, "num_kv_heads").and_then(|n| u64::try_from(n).ok()),
+    let bytes = weights(path, 1)?;
+    let size = |at: &Value, key: &str| number(at, key).and_then(|n| u64::try_from(n).ok());
+    let n_layers = number(&index, "num_layers").ok_or_else(|| invalid("num_layers", "a whole number"))?;
+    let hidden_size = size(&index, "hidden_size").ok_or_else(|| invalid("hidden_size", "a whole number"))?;
+    let template = folder::template(path)?;
+    let model_id = repository.unwrap_or_else(|| name::model_id(path));
+    let sized = super::sized(model_id, bytes, n_layers, hidden_size, size(model, "num_kv_heads"))
+        .map_err(|e| e.with("file", file.display()))?;
+    let mut card = ModelCard {
         // LARQL does not keep it.
         context_length: number(config, "max_position_embeddings").unwrap_or(0),
-        supports_tensor: false,
-        model_type: text(model, "model_type").unwrap_or(family),
         quantization: quantization(&index).to_owned(),
         base_model,
-        gguf_file: None,
         trust_remote_code: false,
-        vision: None,
-        template: folder::template(path)?,
         // The software that cards are shared with runs none. A damaged one has a card, but runs nowhere.
         placement: backends::placement(open_checkpoint(path).ok().as_deref(), &[]),
+        ..sized
     };
-    facts.card().map_err(|e| e.with("file", file.display()))
+    sections::fill(&mut card, &text(model, "model_type").unwrap_or(family), template);
+    Ok(card)
 }
 
 /// How the weights are stored: quantised, or the plain type.

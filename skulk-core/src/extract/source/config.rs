@@ -40,18 +40,6 @@ fn text_part(config: &Value) -> Value {
     text
 }
 
-/// A configuration in the making; what is null is left out.
-#[derive(Default)]
-struct Fields(Map<String, Value>);
-
-impl Fields {
-    fn put(&mut self, key: &str, value: Value) {
-        if !value.is_null() {
-            self.0.insert(key.to_owned(), value);
-        }
-    }
-}
-
 /// The shortest decimals that are this number again.
 fn shortest(value: f32) -> Value {
     value.to_string().parse().map_or(Value::Null, |value: f64| json!(value))
@@ -71,8 +59,12 @@ fn of_gguf(metadata: &GgufMetadata, arch: &ArchSpec) -> Result<Value> {
         (_, Some(_)) => ("mixtral", "MixtralForCausalLM"),
         (_, None) => ("llama", "LlamaForCausalLM"),
     };
-    let mut config = Fields::default();
-    let mut put = |key: &str, value: Value| config.put(key, value);
+    let mut config = Map::new();
+    let mut put = |key: &str, value: Value| {
+        if !value.is_null() {
+            config.insert(key.to_owned(), value);
+        }
+    };
     put("architectures", json!([class]));
     put("model_type", json!(model_type));
     put("hidden_size", json!(arch.hidden_size));
@@ -129,7 +121,7 @@ fn of_gguf(metadata: &GgufMetadata, arch: &ArchSpec) -> Result<Value> {
     for (key, field) in [("bos_token_id", "bos"), ("eos_token_id", "eos"), ("pad_token_id", "padding")] {
         put(key, json!(metadata.opt_u64(&format!("tokenizer.ggml.{field}_token_id"))?));
     }
-    Ok(Value::Object(config.0))
+    Ok(Value::Object(config))
 }
 
 /// The width of blocks that are no experts, where it is the same in all layers.

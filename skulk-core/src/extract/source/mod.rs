@@ -11,7 +11,7 @@ mod mlx;
 mod rope;
 mod tensor;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use serde_json::Value;
 

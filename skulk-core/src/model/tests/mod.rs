@@ -2,6 +2,4 @@
 
 #[cfg(feature = "wgpu")]
 mod gpu;
-#[cfg(feature = "candle")]
-mod mixed;
 mod providers;

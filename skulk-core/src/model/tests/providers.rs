@@ -33,18 +33,10 @@ fn device() -> cpu::Cpu {
     cpu::Cpu::new(2, Precision::Fast).unwrap()
 }
 
+/// A whole fixture with sequences 0 and 1 opened.
 fn shard<B: Backend>(
     name: &str,
-    backend: B,
-    make: impl FnOnce(&ShardSpec) -> Provider<B>,
-) -> DecoderShard<B> {
-    shard_on(Arc::new(backend), name, make)
-}
-
-/// A whole fixture with sequences 0 and 1 opened.
-fn shard_on<B: Backend>(
-    backend: Arc<B>,
-    name: &str,
+    backend: impl Into<Arc<B>>,
     make: impl FnOnce(&ShardSpec) -> Provider<B>,
 ) -> DecoderShard<B> {
     let folder = format!("{}/../tests/fixtures/models/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -54,7 +46,7 @@ fn shard_on<B: Backend>(
     let never = CancelToken::new();
     let cx = LoadCx::new(&never, &|| ());
     let experts = make(&spec);
-    let decoder = Decoder::load(backend, experts, spec, &*checkpoint, Memory::Mapped, &cx).unwrap();
+    let decoder = Decoder::load(backend.into(), experts, spec, &*checkpoint, Memory::Mapped, &cx).unwrap();
     let shard = DecoderShard::new(decoder, Memory::Mapped);
     shard.open(SeqId(0)).unwrap();
     shard.open(SeqId(1)).unwrap();
@@ -268,7 +260,7 @@ mod on_wgpu {
     #[test]
     fn the_memory_of_a_closed_sequence_is_free() {
         let gpu = Arc::new(Gpu::software(Limits::default()));
-        let shard = shard_on(Arc::clone(&gpu), "gemma3", resident);
+        let shard = shard::<Gpu>("gemma3", Arc::clone(&gpu), resident);
         let [first, second] = [(); 2].map(|()| {
             shard.truncate(SeqId(0), 0).unwrap();
             batch(&shard, &CancelToken::new()).unwrap();

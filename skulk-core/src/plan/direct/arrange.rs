@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use super::cost::{Owner, seconds};
+use super::cost::Owner;
 use super::fill::{Parts, Room};
 use super::problem::Problem;
 use crate::plan::report::Estimate;
@@ -32,7 +32,7 @@ pub(super) struct Arrangement {
 impl Arrangement {
     /// Less is better: faster, and of equally fast ones that of fewer devices.
     pub(super) fn rank(&self) -> (f64, usize) {
-        (seconds(&self.estimate), self.stages.len() + self.owners.len())
+        (self.estimate.seconds(), self.stages.len() + self.owners.len())
     }
 
     /// Whether everything is at the same place.
@@ -82,7 +82,7 @@ impl<'a> Group<'a> {
         seats.sort_by(|a, b| rate(b).total_cmp(&rate(a)).then(a.cmp(b)));
         let (whole, attention, experts) =
             (problem.whole_layers(), problem.attention_only(), problem.every_expert());
-        let counts = problem.inventory.layers.iter().map(|layer| layer.n_experts.max(1));
+        let counts = problem.inventory.layers.iter().map(|layer| layer.blocks().0);
         let blocks = counts.scan(0, |end, n| {
             *end += n;
             Some(*end)
@@ -220,10 +220,8 @@ impl<'a> Group<'a> {
         let rate = |at: usize| self.problem.seats[order[at]].rate;
         let mut owners = Vec::new();
         for (at, layer) in layers.iter().enumerate() {
-            let (n, each) = match layer.n_experts {
-                0 => (1, self.problem.charged(layer.ffn)),
-                n => (n, self.problem.charged(layer.expert)),
-            };
+            let (n, each) = layer.blocks();
+            let each = self.problem.charged(each);
             let slots = |room: &Room| {
                 usize::try_from(room.bytes.checked_div(each).unwrap_or(u64::MAX)).unwrap_or(n).min(n)
             };
@@ -304,7 +302,7 @@ impl<'a> Group<'a> {
         for (&seat, range) in order.iter().zip(ranges) {
             let mut at = range.start;
             while at < range.end {
-                let n = layers[layer].n_experts.max(1);
+                let n = layers[layer].blocks().0;
                 let end = range.end.min(first + n);
                 owners.push(Owner { seat, layer, experts: at - first..end - first });
                 at = end;

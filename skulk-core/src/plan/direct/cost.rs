@@ -45,6 +45,13 @@ pub(super) struct Owner {
     pub(super) experts: Range<usize>,
 }
 
+impl Owner {
+    /// Bytes of these experts, or of this dense block.
+    pub(super) fn weights(&self, layer: &LayerBytes) -> u64 {
+        layer.blocks().1.saturating_mul(self.experts.len() as u64)
+    }
+}
+
 impl Costs<'_> {
     /// Seconds for a row there and back; `None` when they do not reach each other.
     pub(super) fn trip(&self, from: &Seat, to: &Seat) -> Option<f64> {
@@ -70,7 +77,7 @@ impl Costs<'_> {
 
     /// Seconds of what every token reads of a layer's feed-forward block beside routed experts.
     pub(super) fn shared(&self, seat: &Seat, layer: &LayerBytes) -> f64 {
-        if layer.n_experts == 0 { 0.0 } else { layer.ffn as f64 / seat.rate }
+        layer.shared() as f64 / seat.rate
     }
 
     /// Seconds of the head.
@@ -119,15 +126,9 @@ impl Costs<'_> {
             }
         }
         estimate.attention_seconds += self.head(&seats[stages.last()?.0]);
-        estimate.tokens_per_second = 1.0 / seconds(&estimate).max(1e-9);
+        estimate.tokens_per_second = 1.0 / estimate.seconds().max(1e-9);
         Some(estimate)
     }
-}
-
-/// Seconds a token.
-pub(super) fn seconds(estimate: &Estimate) -> f64 {
-    let Estimate { attention_seconds, feed_forward_seconds, hop_seconds, fan_out_seconds, .. } = estimate;
-    attention_seconds + feed_forward_seconds + hop_seconds + fan_out_seconds
 }
 
 /// Bytes that a token is expected to read of so many of a layer's experts, or of its dense block.

@@ -1,10 +1,10 @@
 //! How far does memory reach? Consecutive parts of a model, given to devices in order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// States of ways to fill devices that are compared at most. With nodes whose devices are not next to each other, to
-/// find one with enough nodes is NP-hard.
+/// States of ways to fill devices that are compared at most: to use enough nodes is NP-hard where nodes have several
+/// devices with others between them.
 const STATES: usize = 1 << 15;
 
 /// Parts of a model in order, by the bytes that each takes.
@@ -68,10 +68,11 @@ impl Parts {
     }
 
     /// Gives consecutive parts to devices in turn, so that at least `nodes` nodes have some; nodes that were `used`
-    /// before count. `None` when there is no way in this order of devices. So more bytes anywhere never end it.
+    /// before count. `None` when parts are left over, or there were too few nodes.
     ///
-    /// The first devices get as much as fits. Where they leave too few nodes what these can hold, all ways are
-    /// compared, unless these are more than [`STATES`].
+    /// The first devices get as much as fits. Where that leaves nothing that the others can hold, all ways are
+    /// compared. So this finds a way if there is one in this order of devices, and more bytes anywhere never end it,
+    /// up to [`STATES`].
     pub(super) fn fill(
         &self,
         rooms: impl IntoIterator<Item = Room>,
@@ -113,11 +114,16 @@ impl Parts {
     /// Compares all ways by how far they get, how many nodes are still missing, and which nodes with several devices
     /// have some. Where [`STATES`] allow for too few of these, the others count with the last of their devices.
     fn fill_exactly(&self, rooms: &[Room], used: &[usize], missing: usize) -> Option<Vec<Range<usize>>> {
-        let states = rooms.len().saturating_mul(missing + 1);
+        let states = rooms.len().saturating_mul(missing.saturating_add(1));
         if missing > self.len() || states > STATES {
             return None;
         }
         self.fill_greedily(rooms, Vec::new(), 0)?;
+        let least = self.before.windows(2).map(|pair| pair[1] - pair[0]).min()?;
+        let able = rooms.iter().filter(|room| room.bytes >= least && !used.contains(&room.node));
+        if able.map(|room| room.node).collect::<BTreeSet<_>>().len() < missing {
+            return None;
+        }
         let is_last = |at: usize| rooms[at + 1..].iter().all(|later| later.node != rooms[at].node);
         let mut several: Vec<usize> =
             (0..rooms.len()).filter(|&at| !is_last(at)).map(|at| rooms[at].node).collect();
@@ -155,7 +161,8 @@ impl Parts {
         reached.last()?.get(&state)?.last().filter(|last| last.end > end)?;
         let mut ranges = Vec::new();
         for (at, room) in rooms.iter().enumerate().rev() {
-            let fits = |start: &usize| *start == end || self.bytes(&(*start..end)) <= room.bytes;
+            let fits =
+                |&start: &usize| start == end || start < end && self.bytes(&(start..end)) <= room.bytes;
             let starts = reached[at].iter().flat_map(|(&before, starts)| {
                 let most = if before == state { end + 1 } else { end };
                 let last = starts.iter().rev().find(|range| range.start < most);
@@ -165,7 +172,7 @@ impl Parts {
             });
             let leads_here = |&(start, before): &(usize, State)| {
                 let after = if start == end { before } else { with(at, before) };
-                start <= end && after == state
+                after == state
             };
             let (start, before) = starts.filter(leads_here).max()?;
             ranges.push(start..end);
@@ -207,8 +214,6 @@ fn union(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use proptest::prelude::*;
 

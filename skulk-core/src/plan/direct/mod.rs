@@ -12,14 +12,12 @@ mod fill;
 mod outcome;
 mod problem;
 mod replicas;
-mod rules;
 pub(super) mod seats;
 mod speculation;
 
 use self::arrange::{Arrangement, Group};
 use self::problem::Problem;
-use self::rules::Rules;
-use super::report::Rule;
+use super::report::{Rule, RuleReport};
 use super::request::Sharding;
 use super::strictness::Strictness;
 use super::{Cluster, Placement, Request};
@@ -32,7 +30,7 @@ const COORDINATORS: usize = 8;
 const FORCED: i32 = 60;
 
 pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<Placement> {
-    let mut rules = Rules::default();
+    let mut rules = Vec::new();
     let (problem, pending) = Problem::new(card, cluster, request, &mut rules);
     let refused = refused(&problem, &rules);
     let found = match refused.0 {
@@ -114,12 +112,12 @@ fn search_as_asked(problem: &Problem<'_>) -> Found {
 
 /// Whether there is a placement for a request.
 fn fits(card: &ModelCard, cluster: &Cluster, request: &Request) -> bool {
-    let (problem, _) = Problem::new(card, cluster, request, &mut Rules::default());
+    let (problem, _) = Problem::new(card, cluster, request, &mut Vec::new());
     search(&problem, 1.0, usize::MAX).best.is_some()
 }
 
 /// Which rule leaves nothing, and what it found; [`Rule::Memory`] where only a search can say.
-fn refused(problem: &Problem<'_>, rules: &Rules) -> (Rule, String) {
+fn refused(problem: &Problem<'_>, rules: &[RuleReport]) -> (Rule, String) {
     let request = problem.request;
     if request.sharding == Sharding::Tensor {
         let message = "expected sharding by layers, found tensor, which this transport does not have";
@@ -128,7 +126,7 @@ fn refused(problem: &Problem<'_>, rules: &Rules) -> (Rule, String) {
     if problem.ids.is_empty() {
         return (Rule::Connected, "expected at least one node, found none".to_owned());
     }
-    if let Some(rule) = rules.0.iter().find(|rule| rule.after == 0) {
+    if let Some(rule) = rules.iter().find(|rule| rule.after == 0) {
         let reasons: Vec<_> =
             rule.rejected.iter().take(3).map(|it| format!("{}: {}", it.nodes[0], it.reason)).collect();
         let message = format!("none of {} nodes is left: {}", rule.before, reasons.join("; "));

@@ -5,10 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::arrange::Arrangement;
-use super::cost::{Owner, seconds};
+use super::cost::Owner;
 use super::problem::Problem;
 use super::replicas::more_owners;
-use super::rules::Rules;
 use super::seats::Seat;
 use super::{fits, search, search_forced, speculation};
 use crate::bytes::ByteSize;
@@ -18,7 +17,7 @@ use crate::plan::ceiling::context_ceiling;
 use crate::plan::cluster::{Cluster, NodeId};
 use crate::plan::instance::Instance;
 use crate::plan::placement::Placement;
-use crate::plan::report::{Candidate, ContextCeiling, NodeReport, PlanReport, Refusal, Rule};
+use crate::plan::report::{Candidate, ContextCeiling, NodeReport, PlanReport, Refusal, Rule, RuleReport};
 use crate::plan::request::Request;
 use crate::plan::stage::{Budget, ExpertShard, Part, Stage};
 use crate::plan::strictness::Strictness;
@@ -48,12 +47,11 @@ fn loads(problem: &Problem<'_>, arrangement: &Arrangement, replicas: &[Owner]) -
         let device = &problem.seats[*seat];
         for (layer, away) in layers[range.clone()].iter().zip(&away[range.clone()]) {
             load.seconds += costs.attention(device, layer) + costs.shared(device, layer);
-            let shared = if layer.n_experts == 0 { 0 } else { layer.ffn };
             if *away {
-                load.feed_forward = load.feed_forward.saturating_add(shared);
+                load.feed_forward = load.feed_forward.saturating_add(layer.shared());
             } else {
                 load.feed_forward = load.feed_forward.saturating_add(layer.feed_forward());
-                load.experts += layer.n_experts.max(1);
+                load.experts += layer.blocks().0;
                 load.seconds += costs.experts(device, layer, layer.n_experts);
             }
         }
@@ -61,19 +59,11 @@ fn loads(problem: &Problem<'_>, arrangement: &Arrangement, replicas: &[Owner]) -
             load.seconds += costs.head(device);
         }
     }
-    for (owner, is_replica) in arrangement
-        .owners
-        .iter()
-        .map(|owner| (owner, false))
-        .chain(replicas.iter().map(|owner| (owner, true)))
-    {
+    let owners = arrangement.owners.iter().map(|owner| (owner, false));
+    for (owner, is_replica) in owners.chain(replicas.iter().map(|owner| (owner, true))) {
         let load = loads.entry(owner.seat).or_insert_with(|| empty(owner.seat));
         let layer = &layers[owner.layer];
-        let weights = match layer.n_experts {
-            0 => layer.ffn,
-            _ => layer.expert.saturating_mul(owner.experts.len() as u64),
-        };
-        load.feed_forward = load.feed_forward.saturating_add(weights);
+        load.feed_forward = load.feed_forward.saturating_add(owner.weights(layer));
         load.experts += owner.experts.len();
         if !is_replica {
             load.seconds += costs.experts(&problem.seats[owner.seat], layer, owner.experts.len());
@@ -134,24 +124,13 @@ fn ceiling(problem: &Problem<'_>, reports: &[NodeReport]) -> ContextCeiling {
     context_ceiling(problem.card, engine, memory.as_ref().map(|(tokens, node)| (*tokens, node)))
 }
 
-fn report(problem: &Problem<'_>, rules: Rules, nodes: Vec<NodeReport>) -> PlanReport {
+fn report(problem: &Problem<'_>, rules: Vec<RuleReport>, nodes: Vec<NodeReport>) -> PlanReport {
+    let ceiling = ceiling(problem, &nodes);
     PlanReport {
-        model_id: problem.card.model_id.clone(),
         weights: problem.inventory.weights(),
         exact: problem.inventory.exact,
-        sharding: problem.request.sharding,
-        transport: problem.request.transport,
-        strictness: problem.request.strictness,
-        context_tokens: problem.request.context_tokens,
-        cluster_nodes: problem.ids.len(),
-        rules: rules.0,
-        candidates: Vec::new(),
-        context: ceiling(problem, &nodes),
         nodes,
-        estimate: None,
-        speculation: None,
-        refused: None,
-        would_fit: Vec::new(),
+        ..PlanReport::new(problem.card, problem.request, problem.ids.len(), rules, ceiling)
     }
 }
 
@@ -171,7 +150,7 @@ fn candidates(problem: &Problem<'_>, best: &Arrangement, others: &[Arrangement])
         n => format!("the fastest of {} that fit", n + 1),
     };
     let slower = others.iter().take(PlanReport::LISTED - 1).map(|other| {
-        let ratio = seconds(&other.estimate) / seconds(&best.estimate).max(f64::MIN_POSITIVE);
+        let ratio = other.estimate.seconds() / best.estimate.seconds().max(f64::MIN_POSITIVE);
         let reason = match ratio {
             ratio if ratio > 1.0 => format!("takes {ratio:.2} times as long"),
             _ => "as fast, on more devices or tried later".to_owned(),
@@ -184,12 +163,11 @@ fn candidates(problem: &Problem<'_>, best: &Arrangement, others: &[Arrangement])
 /// The placement that an arrangement means.
 pub(super) fn placement(
     problem: &Problem<'_>,
-    mut rules: Rules,
+    mut rules: Vec<RuleReport>,
     best: &Arrangement,
     others: &[Arrangement],
 ) -> Placement {
-    let before = 1 + others.len();
-    rules.record(Rule::Best, before, Vec::new());
+    rules.push(RuleReport::new(Rule::Best, 1 + others.len(), Vec::new()));
     let loads_alone = loads(problem, best, &[]);
     let mut free = vec![0; problem.seats.len()];
     for (seat, free) in free.iter_mut().enumerate() {
@@ -235,7 +213,7 @@ fn expert_shards(problem: &Problem<'_>, owners: &[Owner], replicas: &[Owner]) ->
         // Per device, experts and their number: the shard that may go on with the next layer.
         let mut open: BTreeMap<(usize, usize, usize, usize), ExpertShard> = BTreeMap::new();
         for owner in owners {
-            let n_experts = problem.inventory.layers[owner.layer].n_experts.max(1);
+            let n_experts = problem.inventory.layers[owner.layer].blocks().0;
             let seat = &problem.seats[owner.seat];
             let new = ExpertShard {
                 node: problem.ids[seat.node].clone(),
@@ -264,7 +242,7 @@ fn expert_shards(problem: &Problem<'_>, owners: &[Owner], replicas: &[Owner]) ->
 pub(super) fn refusal(
     problem: &Problem<'_>,
     cluster: &Cluster,
-    rules: Rules,
+    rules: Vec<RuleReport>,
     (rule, message): (Rule, String),
     pending: &[NodeId],
 ) -> Error {
@@ -360,7 +338,7 @@ fn what_would_fit(problem: &Problem<'_>, cluster: &Cluster, closest: &[NodeRepor
 
 /// Whether there is a placement once these devices have what they lack.
 fn fits_with_more(problem: &Problem<'_>, cluster: &Cluster, over: &[&NodeReport]) -> bool {
-    let (mut richer, _) = Problem::new(problem.card, cluster, problem.request, &mut Rules::default());
+    let (mut richer, _) = Problem::new(problem.card, cluster, problem.request, &mut Vec::new());
     // Margins are rounded up for each part, in all only once.
     let rounding = (richer.every_expert().len() + richer.whole_layers().len()) as u64;
     for device in over {

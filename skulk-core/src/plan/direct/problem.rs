@@ -6,14 +6,13 @@ use std::ops::Range;
 
 use super::cost::Costs;
 use super::fill::{Parts, Room};
-use super::rules::Rules;
 use super::seats::{self, Seat};
 use crate::card::ModelCard;
 use crate::plan::cluster::{Cluster, NodeId, Role};
 use crate::plan::inventory::Inventory;
 use crate::plan::links::Links;
 use crate::plan::memory;
-use crate::plan::report::{Bytes, Rejection, Rule};
+use crate::plan::report::{Bytes, Rejection, Rule, RuleReport};
 use crate::plan::request::Request;
 use crate::plan::strictness::Strictness;
 
@@ -49,7 +48,7 @@ impl<'a> Problem<'a> {
         card: &'a ModelCard,
         cluster: &'a Cluster,
         request: &'a Request,
-        rules: &mut Rules,
+        rules: &mut Vec<RuleReport>,
     ) -> (Self, Vec<NodeId>) {
         let mut nodes: Vec<_> = cluster.nodes.iter().collect();
         nodes.sort_by(|a, b| a.id.cmp(&b.id));
@@ -58,13 +57,14 @@ impl<'a> Problem<'a> {
 
         let reject = |at: usize, reason: String| Rejection { nodes: vec![nodes[at].id.clone()], reason };
         let mut left: Vec<usize> = (0..nodes.len()).collect();
-        let mut apply = |rules: &mut Rules, rule: Rule, reason: &dyn Fn(usize) -> Option<String>| {
-            let before = left.len();
-            let mut rejected = Vec::new();
-            left.retain(|&at| reason(at).map(|why| rejected.push(reject(at, why))).is_none());
-            rules.record(rule, before, rejected);
-            left.clone()
-        };
+        let mut apply =
+            |rules: &mut Vec<RuleReport>, rule: Rule, reason: &dyn Fn(usize) -> Option<String>| {
+                let before = left.len();
+                let mut rejected = Vec::new();
+                left.retain(|&at| reason(at).map(|why| rejected.push(reject(at, why))).is_none());
+                rules.push(RuleReport::new(rule, before, rejected));
+                left.clone()
+            };
         apply(rules, Rule::Excluded, &|at| {
             request.excluded_nodes.contains(&nodes[at].id).then(|| "excluded by the request".to_owned())
         });
@@ -182,10 +182,7 @@ impl<'a> Problem<'a> {
     /// Layers without their feed-forward blocks, with embedding and head. What every token reads of a
     /// mixture's block beside its experts stays.
     pub(super) fn attention_only(&self) -> Parts {
-        self.parts(|at| {
-            let layer = &self.inventory.layers[at];
-            if layer.n_experts == 0 { 0 } else { layer.ffn }
-        })
+        self.parts(|at| self.inventory.layers[at].shared())
     }
 
     fn parts(&self, feed_forward: impl Fn(usize) -> u64) -> Parts {
@@ -210,9 +207,9 @@ impl<'a> Problem<'a> {
 
     /// Every expert, or dense block, one by one.
     pub(super) fn every_expert(&self) -> Parts {
-        let sizes = self.inventory.layers.iter().flat_map(|layer| match layer.n_experts {
-            0 => std::iter::repeat_n(self.charged(layer.ffn), 1),
-            n => std::iter::repeat_n(self.charged(layer.expert), n),
+        let sizes = self.inventory.layers.iter().flat_map(|layer| {
+            let (n, each) = layer.blocks();
+            std::iter::repeat_n(self.charged(each), n)
         });
         Parts::new(sizes, 0)
     }

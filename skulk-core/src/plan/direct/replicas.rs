@@ -16,12 +16,7 @@ pub(super) fn more_owners(
     let mut added: Vec<Owner> = Vec::new();
     let mut turn = 0;
     for owner in owners {
-        let layer = &problem.inventory.layers[owner.layer];
-        let weights = match layer.n_experts {
-            0 => layer.ffn,
-            _ => layer.expert.saturating_mul(owner.experts.len() as u64),
-        };
-        let bytes = problem.charged(weights);
+        let bytes = problem.charged(owner.weights(&problem.inventory.layers[owner.layer]));
         let Some((home, _)) = stages.iter().find(|(_, layers)| layers.contains(&owner.layer)) else {
             continue;
         };

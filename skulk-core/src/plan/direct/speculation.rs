@@ -4,7 +4,6 @@
 //! `1 + 0.7 + … + 0.7^d` tokens. It reads attention and dense blocks once (5 % more for each draft), but other
 //! experts for each token, goes over the links once, and drafting takes 10 % of a token's reading for each draft.
 
-use super::cost::seconds;
 use super::problem::Problem;
 use crate::card::ServedSpecType;
 use crate::plan::report::{Estimate, Speculation};
@@ -40,7 +39,7 @@ pub(super) fn decide(problem: &Problem<'_>, estimate: &Estimate, nodes: usize) -
         + estimate.hop_seconds
         + estimate.fan_out_seconds
         + DRAFT * rows * reading;
-    let gain = if round > 0.0 { tokens * seconds(estimate) / round } else { 1.0 };
+    let gain = if round > 0.0 { tokens * estimate.seconds() / round } else { 1.0 };
     let reason = format!(
         "{drafts} drafted token{} should give {:.0} % of the speed without",
         if drafts == 1 { "" } else { "s" },

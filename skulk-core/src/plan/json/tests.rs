@@ -5,17 +5,18 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::Fault;
-use crate::card::ModelCard;
+use crate::card::{ModelCard, RuntimeCardConfig};
 use crate::error::ErrorKind;
 use crate::plan::{Budget, Bytes, ExpertShard, Host, Instance, NodeId, Part, Placement, Stage};
 
 fn card(context_length: i64) -> ModelCard {
-    let json = json!({
-        "modelId": "org/model", "storageSize": { "inBytes": 1000 }, "nLayers": 6, "hiddenSize": 8,
-        "supportsTensor": true, "tasks": ["TextGeneration"], "contextLength": context_length,
-        "runtime": { "mtpMaxDepth": 3 },
-    });
-    ModelCard::from_value(&json).unwrap()
+    let runtime = RuntimeCardConfig { mtp_max_depth: Some(3), ..RuntimeCardConfig::default() };
+    ModelCard {
+        supports_tensor: true,
+        context_length,
+        runtime: Some(runtime),
+        ..ModelCard::new("org/model", 1000, 6, 8)
+    }
 }
 
 /// Stages of one kind over 6 layers, or as many as a pipeline needs.

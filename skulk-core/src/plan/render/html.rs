@@ -49,7 +49,8 @@ fn bars(devices: &[Device<'_>], out: &mut String) {
         .collect();
     *out += &format!("<p>{}</p>\n<table style=\"border-collapse:collapse\">\n", legend.join(" &#160; "));
     for device in devices.iter().take(BARS) {
-        let style = if device.over { format!(";color:{ALERT};font-weight:bold") } else { String::new() };
+        let style =
+            if device.report.over() > 0 { format!(";color:{ALERT};font-weight:bold") } else { String::new() };
         *out += &format!(
             "<tr><td style=\"{CELL};text-align:left\">{} ({})</td><td style=\"{CELL};width:360px\">{}</td>\
              <td style=\"{CELL};text-align:left{style}\">{}</td></tr>\n",

@@ -6,6 +6,7 @@ use super::markup::{ALERT, Bar, KINDS, escape};
 use super::view::{Device, View};
 use super::words::{bytes, clip, count, layers, width};
 use crate::plan::cluster::NodeId;
+use crate::plan::report::NodeReport;
 use crate::plan::request::{Sharding, Transport};
 
 /// Boxes that are drawn at most.
@@ -91,13 +92,13 @@ fn nodes<'a>(view: &'a View<'a>) -> (Vec<Frame<'a>>, Vec<Frame<'a>>) {
     let mut places: HashMap<&NodeId, usize> = HashMap::new();
     let mut stage = 0;
     for device in &view.devices {
-        let place = *places.entry(device.id).or_insert_with(|| {
+        let place = *places.entry(&device.report.node).or_insert_with(|| {
             order.push((Vec::new(), Frame::new(device.node.clone())));
             order.len() - 1
         });
         let Some((numbers, it)) = order.get_mut(place) else { continue };
         it.devices.push(device);
-        if !device.layers.is_empty() {
+        if !device.report.layers.is_empty() {
             stage += 1;
             numbers.push(stage);
         }
@@ -108,7 +109,7 @@ fn nodes<'a>(view: &'a View<'a>) -> (Vec<Frame<'a>>, Vec<Frame<'a>>) {
     };
     let (mut stages, mut owners) = (Vec::new(), Vec::new());
     for (numbers, mut it) in order {
-        let role = it.devices.first().map_or("", |device| device.role);
+        let role = it.devices.first().map_or("", |device| device.report.role.as_str());
         let own = match (numbers.as_slice(), view.transport) {
             ([], _) => "experts".to_owned(),
             ([1, ..], Transport::Direct) => format!("coordinator, {noun} 1 of {stage}"),
@@ -130,10 +131,10 @@ fn boxes<'a>(mut all: Vec<Frame<'a>>, drawn: usize, noun: &str) -> Vec<Frame<'a>
         return all;
     }
     let rest = all.split_off(drawn.saturating_sub(1));
-    let devices: Vec<_> = rest.iter().flat_map(|it| &it.devices).collect();
-    let held = devices.iter().fold(0u64, |sum, device| sum.saturating_add(device.total));
+    let devices: Vec<_> = rest.iter().flat_map(|it| &it.devices).map(|device| device.report).collect();
+    let held = devices.iter().fold(0u64, |sum, device| sum.saturating_add(device.bytes.total()));
     let usable = devices.iter().fold(0u64, |sum, device| sum.saturating_add(device.usable));
-    let over = devices.iter().filter(|device| device.over).count();
+    let over = devices.iter().filter(|device| device.over() > 0).count();
     let staged = || devices.iter().map(|device| &device.layers).filter(|layers| !layers.is_empty());
     let start = staged().map(|layers| layers.start).min().unwrap_or(0);
     let range = start..staged().map(|layers| layers.end).max().unwrap_or(0);
@@ -160,7 +161,7 @@ impl Frame<'_> {
     }
 
     fn draw(&self, out: &mut String) {
-        let over = self.devices.iter().any(|device| device.over);
+        let over = self.devices.iter().any(|device| device.report.over() > 0);
         *out += &format!(
             "<rect x=\"{}\" y=\"{}\" width=\"{BOX}\" height=\"{}\" rx=\"6\" fill=\"#f6f8fa\" stroke=\"{}\"/>\n",
             self.x,
@@ -178,11 +179,12 @@ impl Frame<'_> {
         line(out, &self.part, &format!("fill=\"{FAINT}\""));
         for device in self.devices.iter().take(DEVICES) {
             line(out, &format!("{} · {}", device.name, device.backend), "");
-            line(out, &shard(device), "");
+            line(out, &shard(device.report), "");
             line(out, "", "");
-            let amount = format!("{} of {}, {}", bytes(device.total), bytes(device.usable), device.balance);
+            let (total, usable) = (bytes(device.report.bytes.total()), bytes(device.report.usable));
             let alert = format!("fill=\"{ALERT}\"");
-            line(out, &amount, if device.over { &alert } else { "" });
+            let style = if device.report.over() > 0 { &alert } else { "" };
+            line(out, &format!("{total} of {usable}, {}", device.balance), style);
         }
         if let Some(more) = self.devices.len().checked_sub(DEVICES).filter(|more| *more > 0) {
             line(out, &format!("and {} more", count(more, "device")), "");
@@ -197,7 +199,7 @@ impl Frame<'_> {
 }
 
 /// What of the model a device has.
-fn shard(device: &Device<'_>) -> String {
+fn shard(device: &NodeReport) -> String {
     let attention = (!device.layers.is_empty()).then(|| format!("layers {}", layers(&device.layers)));
     let experts = (device.experts > 0).then(|| count(device.experts, "expert"));
     attention.into_iter().chain(experts).collect::<Vec<_>>().join(" · ")

@@ -1,35 +1,16 @@
 use super::*;
+use crate::card::ModelCard;
 use crate::plan::cluster::{NodeId, Role};
 use crate::plan::report::{
-    Bytes, Candidate, ContextCeiling, ContextLimit, Estimate, NodeReport, Refusal, Rejection, Rule,
-    RuleReport, Speculation,
+    Bytes, ContextCeiling, ContextLimit, Estimate, NodeReport, Rejection, Rule, RuleReport, Speculation,
 };
-use crate::plan::request::{Sharding, Transport};
-use crate::plan::strictness::Strictness;
+use crate::plan::request::{Request, Transport};
 use proptest::prelude::*;
 
-const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
-
 fn report(model_id: &str) -> PlanReport {
-    PlanReport {
-        model_id: model_id.to_owned(),
-        weights: 0,
-        exact: false,
-        sharding: Sharding::Pipeline,
-        transport: Transport::Direct,
-        strictness: Strictness::Safe,
-        context_tokens: 8192,
-        cluster_nodes: 1,
-        rules: Vec::new(),
-        candidates: Vec::new(),
-        nodes: Vec::new(),
-        context: ContextCeiling { tokens: None, limited_by: ContextLimit::Nothing },
-        estimate: None,
-        speculation: None,
-        refused: None,
-        would_fit: Vec::new(),
-    }
+    let card = ModelCard::new(model_id, 0, 1, 1);
+    let context = ContextCeiling { tokens: None, limited_by: ContextLimit::Nothing };
+    PlanReport::new(&card, &Request::default(), 1, Vec::new(), context)
 }
 
 fn device(node: &str, role: Role, layers: std::ops::Range<usize>, experts: usize) -> NodeReport {
@@ -46,142 +27,24 @@ fn device(node: &str, role: Role, layers: std::ops::Range<usize>, experts: usize
     }
 }
 
-fn rule(rule: Rule, before: usize, after: usize, rejected: &[(&[&str], &str)]) -> RuleReport {
-    let rejection = |(nodes, reason): &(&[&str], &str)| Rejection {
-        nodes: nodes.iter().map(|node| NodeId::new(*node)).collect(),
-        reason: (*reason).to_owned(),
-    };
-    RuleReport { rule, before, after, rejected: rejected.iter().map(rejection).collect() }
+/// The report of a snapshot in JSON.
+fn of_json(json: &str) -> PlanReport {
+    serde_json::from_str(json).unwrap()
 }
 
 /// A small model on the only node there is.
 fn one_node() -> PlanReport {
-    let mut report = report("mlx-community/gemma-3-270m-it");
-    report.weights = 512 * MIB;
-    report.exact = true;
-    let mut node = device("local", Role::Full, 0..18, 18);
-    node.bytes = Bytes {
-        attention: 300 * MIB,
-        feed_forward: 212 * MIB,
-        kv_cache: 36 * MIB,
-        activations: 2 * MIB,
-        headroom: 256 * MIB,
-    };
-    node.usable = 12 * GIB;
-    node.seconds_per_token = Some(0.0125);
-    report.nodes.push(node);
-    report.context = ContextCeiling { tokens: Some(32_768), limited_by: ContextLimit::Model };
-    report.estimate = Some(Estimate {
-        tokens_per_second: 80.0,
-        attention_seconds: 0.0075,
-        feed_forward_seconds: 0.005,
-        hop_seconds: 0.0,
-        fan_out_seconds: 0.0,
-    });
-    report.rules = vec![rule(Rule::Connected, 1, 1, &[]), rule(Rule::Memory, 1, 1, &[])];
-    report
+    of_json(include_str!("snapshots/one_node.json"))
 }
 
 /// Attention on a GPU, experts on two memory nodes, one of which is asked for more than it has.
 fn experts() -> PlanReport {
-    let mut report = report("deepseek-ai/DeepSeek-V3.2");
-    report.weights = 404 * GIB;
-    report.exact = true;
-    report.strictness = Strictness::Force;
-    report.cluster_nodes = 5;
-    let mut gpu = device("gpu", Role::Full, 0..61, 3);
-    gpu.backend = Some("skulk-wgpu-vulkan".to_owned());
-    gpu.device = "NVIDIA RTX 5090".to_owned();
-    gpu.bytes = Bytes {
-        attention: 14 * GIB,
-        feed_forward: 2 * GIB,
-        kv_cache: 4 * GIB,
-        activations: 512 * MIB,
-        headroom: GIB,
-    };
-    gpu.usable = 28 * GIB;
-    gpu.seconds_per_token = Some(0.0091);
-    let mut large = device("memory-1", Role::FfnOnly, 0..0, 7424);
-    large.bytes = Bytes { feed_forward: 190 * GIB, activations: 64 * MIB, headroom: GIB, ..Bytes::default() };
-    large.usable = 220 * GIB;
-    large.seconds_per_token = Some(0.021);
-    let mut small = device("memory-2", Role::FfnOnly, 0..0, 7424);
-    small.bytes = Bytes { feed_forward: 198 * GIB, activations: 64 * MIB, headroom: GIB, ..Bytes::default() };
-    small.usable = 192 * GIB;
-    report.nodes = vec![gpu, large, small];
-    report.context =
-        ContextCeiling { tokens: Some(16_384), limited_by: ContextLimit::Memory(NodeId::new("gpu")) };
-    let estimate = Estimate {
-        tokens_per_second: 12.5,
-        attention_seconds: 0.0091,
-        feed_forward_seconds: 0.0421,
-        hop_seconds: 0.0,
-        fan_out_seconds: 0.0288,
-    };
-    report.estimate = Some(estimate);
-    report.speculation =
-        Some(Speculation { on: false, reason: "the card has no draft that works over several nodes".into() });
-    report.rules = vec![
-        rule(Rule::Connected, 5, 5, &[]),
-        rule(
-            Rule::Eligible,
-            5,
-            3,
-            &[(&["laptop"], "its role is management"), (&["phone"], "it has none of skulk-cpu")],
-        ),
-        rule(Rule::Memory, 3, 3, &[]),
-    ];
-    let nodes: Vec<_> = ["gpu", "memory-1", "memory-2"].map(NodeId::new).to_vec();
-    report.candidates = vec![
-        Candidate {
-            nodes: nodes.clone(),
-            arrangement: "attention on gpu, experts on 2 nodes".to_owned(),
-            estimate: Some(estimate),
-            chosen: true,
-            reason: "the fastest".to_owned(),
-        },
-        Candidate {
-            nodes: nodes[..1].to_vec(),
-            arrangement: "all on gpu".to_owned(),
-            estimate: None,
-            chosen: false,
-            reason: "404.0 GiB of weights, 28.0 GiB usable".to_owned(),
-        },
-    ];
-    report
+    of_json(include_str!("snapshots/experts.json"))
 }
 
 /// What no node of a ring can hold.
 fn refusal() -> PlanReport {
-    let mut report = report("mlx-community/Kimi-K2");
-    report.weights = 540 * GIB;
-    report.transport = Transport::MlxRing;
-    report.cluster_nodes = 4;
-    let mut node = device("studio", Role::Full, 0..61, 61);
-    node.backend = None;
-    node.bytes = Bytes { attention: 100 * GIB, feed_forward: 602 * GIB, headroom: GIB, ..Bytes::default() };
-    node.usable = 384 * GIB;
-    report.nodes.push(node);
-    report.rules = vec![
-        rule(Rule::Connected, 40, 40, &[]),
-        rule(
-            Rule::Memory,
-            40,
-            0,
-            &[
-                (&["studio"], "studio needs 703.0 GiB, may use 384.0 GiB"),
-                (&["a", "b", "c", "d", "e", "f", "g", "h"], "h needs 88.0 GiB, may use 12.0 GiB"),
-            ],
-        ),
-    ];
-    report.refused = Some(Refusal {
-        rule: Rule::Memory,
-        message: "expected at least 703.0 GiB of usable memory, found 384.0 GiB on the largest ring".into(),
-        pending: false,
-    });
-    report.would_fit =
-        vec!["one more node had 319.0 GiB".to_owned(), "the model was stored in 2 bits".to_owned()];
-    report
+    of_json(include_str!("snapshots/refusal.json"))
 }
 
 type Form = (&'static str, fn(&PlanReport) -> String);
@@ -408,7 +271,8 @@ fn long_tables_say_what_they_leave_out() {
         node.bytes.attention = u64::from(i >= 68);
         report.nodes.push(node);
     }
-    report.rules.push(rule(Rule::Memory, 100, 0, &[(&["a"], "too small")]));
+    let rejected = vec![Rejection { nodes: vec![NodeId::new("a")], reason: "too small".to_owned() }];
+    report.rules.push(RuleReport { rule: Rule::Memory, before: 100, after: 0, rejected });
     let text = report.to_string();
     assert!(text.contains("and 6 devices more, 2 of them over budget; the JSON has all"), "{text}");
     assert!(text.contains("and 99 more"), "{text}");

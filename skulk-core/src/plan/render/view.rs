@@ -4,12 +4,14 @@ use super::markup::Bar;
 use super::words::{
     NOTHING, bytes, count, layers, millis, name, names, number, prose, rate, some_bytes, words,
 };
-use crate::plan::cluster::NodeId;
-use crate::plan::report::{ContextLimit, Estimate, NodeReport, PlanReport, Speculation};
+use crate::plan::report::{
+    Candidate, ContextLimit, Estimate, NodeReport, PlanReport, RuleReport, Speculation,
+};
 use crate::plan::request::{Sharding, Transport};
 
 /// Devices that tables list at most.
 const DEVICES: usize = 64;
+
 /// What a report says. No text in it holds control characters.
 pub(super) struct View<'a> {
     pub(super) refused: bool,
@@ -51,16 +53,10 @@ pub(super) enum Mark {
 
 /// A device and what it is to hold.
 pub(super) struct Device<'a> {
-    pub(super) id: &'a NodeId,
+    pub(super) report: &'a NodeReport,
     pub(super) node: String,
-    pub(super) role: &'static str,
     pub(super) backend: String,
     pub(super) name: String,
-    pub(super) layers: std::ops::Range<usize>,
-    pub(super) experts: usize,
-    pub(super) total: u64,
-    pub(super) usable: u64,
-    pub(super) over: bool,
     pub(super) balance: String,
     pub(super) bar: Bar,
 }
@@ -151,10 +147,8 @@ fn context(report: &PlanReport) -> String {
         ContextLimit::Card => ", what its card allows",
         ContextLimit::LlamaCpp => ", what llama.cpp is started with",
         ContextLimit::Memory(node) => {
-            return {
-                let node = name(node.as_str());
-                format!("{reserved}; at most {tokens}, what the memory of {node} allows")
-            };
+            let node = name(node.as_str());
+            return format!("{reserved}; at most {tokens}, what the memory of {node} allows");
         }
     };
     format!("{reserved}; at most {tokens}{by}")
@@ -167,56 +161,61 @@ fn breakdown(estimate: &Estimate) -> String {
         ("hops", estimate.hop_seconds),
         ("fan-out", estimate.fan_out_seconds),
     ];
-    let total = millis(parts.iter().map(|(_, seconds)| seconds).sum());
+    let total = millis(estimate.seconds());
     let parts: Vec<_> = parts.iter().map(|(part, seconds)| format!("{part} {}", millis(*seconds))).collect();
     format!("{} tok/s, {total} a token: {}", rate(estimate.tokens_per_second), parts.join(", "))
 }
 
 fn device(report: &NodeReport) -> Device<'_> {
-    let total = report.bytes.total();
-    let balance = match report.over() {
-        0 => format!("{} free", bytes(report.usable.saturating_sub(total))),
-        over => format!("OVER by {}", bytes(over)),
-    };
     Device {
-        id: &report.node,
+        report,
         node: name(report.node.as_str()),
-        role: report.role.as_str(),
-        backend: report.backend.as_deref().map_or_else(|| NOTHING.to_owned(), name),
+        backend: backend(report),
         name: name(&report.device),
-        layers: report.layers.clone(),
-        experts: report.experts,
-        total,
-        usable: report.usable,
-        over: report.over() > 0,
-        balance,
+        balance: balance(report),
         bar: Bar::new(&report.bytes, report.usable),
     }
 }
 
+fn backend(report: &NodeReport) -> String {
+    report.backend.as_deref().map_or_else(|| NOTHING.to_owned(), name)
+}
+
+fn balance(report: &NodeReport) -> String {
+    match report.over() {
+        0 => format!("{} free", bytes(report.usable.saturating_sub(report.bytes.total()))),
+        over => format!("OVER by {}", bytes(over)),
+    }
+}
+
+/// A column: its name, whether it holds numbers, and what it says of each row's `T`.
+type Cells<'a, T> = (&'static str, bool, &'a dyn Fn(&T) -> String);
+
 /// Devices are listed twice, as one table of all would be too wide for terminals: by what they do, and by
 /// what their bytes are.
 fn devices_tables(report: &PlanReport) -> [Table; 2] {
-    let what = [
-        ("node", false),
-        ("role", false),
-        ("backend", false),
-        ("device", false),
-        ("layers", true),
-        ("experts", true),
-        ("a token", true),
-        ("total", true),
-        ("usable", true),
-        ("balance", false),
+    let node: Cells<'_, NodeReport> = ("node", false, &|it| name(it.node.as_str()));
+    let device: Cells<'_, NodeReport> = ("device", false, &|it| name(&it.device));
+    let what: [Cells<'_, NodeReport>; 10] = [
+        node,
+        ("role", false, &|it| it.role.to_string()),
+        ("backend", false, &backend),
+        device,
+        ("layers", true, &|it| layers(&it.layers)),
+        ("experts", true, &|it| number(it.experts)),
+        ("a token", true, &|it| it.seconds_per_token.map_or_else(|| NOTHING.to_owned(), millis)),
+        ("total", true, &|it| bytes(it.bytes.total())),
+        ("usable", true, &|it| bytes(it.usable)),
+        ("balance", false, &balance),
     ];
-    let kinds = [
-        ("node", false),
-        ("device", false),
-        ("attention", true),
-        ("feed-forward", true),
-        ("KV cache", true),
-        ("activations", true),
-        ("headroom", true),
+    let kinds: [Cells<'_, NodeReport>; 7] = [
+        node,
+        device,
+        ("attention", true, &|it| some_bytes(it.bytes.attention)),
+        ("feed-forward", true, &|it| some_bytes(it.bytes.feed_forward)),
+        ("KV cache", true, &|it| some_bytes(it.bytes.kv_cache)),
+        ("activations", true, &|it| some_bytes(it.bytes.activations)),
+        ("headroom", true, &|it| some_bytes(it.bytes.headroom)),
     ];
     let hidden = report.nodes.get(DEVICES..).unwrap_or_default();
     let over = hidden.iter().filter(|device| device.over() > 0).count();
@@ -224,51 +223,24 @@ fn devices_tables(report: &PlanReport) -> [Table; 2] {
         format!("and {} more, {over} of them over budget; the JSON has all", count(hidden.len(), "device"))
     });
     let title = if report.refused.is_some() { "Came closest" } else { "Devices" };
-    let table = |title, columns, cells: &dyn Fn(&NodeReport) -> Vec<String>| {
-        let row = |report: &NodeReport| Row {
-            cells: cells(report),
-            mark: if report.over() > 0 { Mark::Over } else { Mark::None },
-        };
-        let rows = report.nodes.iter().take(DEVICES).map(row).collect();
-        Table { title, columns, rows, note: note.clone() }.without_empty_columns()
+    let table = |title, columns: &[Cells<'_, NodeReport>]| {
+        let mark = |it: &NodeReport| if it.over() > 0 { Mark::Over } else { Mark::None };
+        Table { note: note.clone(), ..Table::of(title, report.nodes.iter().take(DEVICES), columns, mark) }
     };
-    [table(title, columns(&what), &what_cells), table("Bytes by kind", columns(&kinds), &kinds_cells)]
-}
-
-fn what_cells(report: &NodeReport) -> Vec<String> {
-    let device = device(report);
-    vec![
-        device.node,
-        device.role.to_owned(),
-        device.backend,
-        device.name,
-        layers(&device.layers),
-        number(device.experts),
-        report.seconds_per_token.map_or_else(|| NOTHING.to_owned(), millis),
-        bytes(device.total),
-        bytes(device.usable),
-        device.balance,
-    ]
-}
-
-fn kinds_cells(report: &NodeReport) -> Vec<String> {
-    let kinds = &report.bytes;
-    let amounts = [kinds.attention, kinds.feed_forward, kinds.kv_cache, kinds.activations, kinds.headroom];
-    let names = [name(report.node.as_str()), name(&report.device)];
-    names.into_iter().chain(amounts.map(some_bytes)).collect()
+    [table(title, &what), table("Bytes by kind", &kinds)]
 }
 
 fn rules(report: &PlanReport) -> Table {
-    let columns = columns(&[("rule", false), ("before", true), ("after", true)]);
-    let row = |rule: &crate::plan::report::RuleReport| Row {
-        cells: vec![words(rule.rule).to_owned(), rule.before.to_string(), rule.after.to_string()],
-        mark: Mark::None,
-    };
-    Table { title: "Candidates by rule", columns, rows: report.rules.iter().map(row).collect(), note: None }
+    let columns: [Cells<'_, RuleReport>; 3] = [
+        ("rule", false, &|it| words(it.rule).to_owned()),
+        ("before", true, &|it| it.before.to_string()),
+        ("after", true, &|it| it.after.to_string()),
+    ];
+    Table::of("Candidates by rule", report.rules.iter(), &columns, |_| Mark::None)
 }
 
 fn rejections(report: &PlanReport) -> Table {
-    let columns = columns(&[("rule", false), ("nodes", false), ("reason", false)]);
+    let columns = ["rule", "nodes", "reason"].map(|name| Column { name, number: false });
     let mut rows = Vec::new();
     for rule in &report.rules {
         let label = words(rule.rule);
@@ -284,35 +256,38 @@ fn rejections(report: &PlanReport) -> Table {
             rows.push(Row { cells, mark: Mark::None });
         }
     }
-    Table { title: "Turned down", columns, rows, note: None }
+    Table { title: "Turned down", columns: columns.to_vec(), rows, note: None }
 }
 
 fn candidates(report: &PlanReport) -> Table {
-    let columns = columns(&[
-        ("", false),
-        ("nodes", false),
-        ("arrangement", false),
-        ("tok/s", true),
-        ("a token", true),
-        ("reason", false),
-    ]);
-    let row = |candidate: &crate::plan::report::Candidate| {
-        let estimate = candidate.estimate.as_ref();
-        let cells = vec![
-            if candidate.chosen { "→" } else { " " }.to_owned(),
-            names(&candidate.nodes),
-            prose(&candidate.arrangement),
-            estimate.map_or_else(|| NOTHING.to_owned(), |estimate| rate(estimate.tokens_per_second)),
-            estimate.map_or_else(|| NOTHING.to_owned(), |estimate| millis(seconds(estimate))),
-            prose(&candidate.reason),
-        ];
-        Row { cells, mark: if candidate.chosen { Mark::Chosen } else { Mark::None } }
+    let estimated = |it: &Candidate, text: fn(&Estimate) -> String| {
+        it.estimate.as_ref().map_or_else(|| NOTHING.to_owned(), text)
     };
-    let rows = report.candidates.iter().take(PlanReport::LISTED).map(row).collect();
-    Table { title: "Compared", columns, rows, note: None }.without_empty_columns()
+    let columns: [Cells<'_, Candidate>; 6] = [
+        ("", false, &|it| if it.chosen { "→" } else { " " }.to_owned()),
+        ("nodes", false, &|it| names(&it.nodes)),
+        ("arrangement", false, &|it| prose(&it.arrangement)),
+        ("tok/s", true, &|it| estimated(it, |estimate| rate(estimate.tokens_per_second))),
+        ("a token", true, &|it| estimated(it, |estimate| millis(estimate.seconds()))),
+        ("reason", false, &|it| prose(&it.reason)),
+    ];
+    let mark = |it: &Candidate| if it.chosen { Mark::Chosen } else { Mark::None };
+    Table::of("Compared", report.candidates.iter().take(PlanReport::LISTED), &columns, mark)
 }
 
 impl Table {
+    fn of<'a, T: 'a>(
+        title: &'static str,
+        items: impl Iterator<Item = &'a T>,
+        columns: &[Cells<'_, T>],
+        mark: impl Fn(&T) -> Mark,
+    ) -> Self {
+        let cells = |item: &T| columns.iter().map(|(.., cell)| cell(item)).collect();
+        let rows = items.map(|item| Row { cells: cells(item), mark: mark(item) }).collect();
+        let columns = columns.iter().map(|&(name, number, _)| Column { name, number }).collect();
+        Self { title, columns, rows, note: None }.without_empty_columns()
+    }
+
     /// Columns that hold nothing in any row are not worth their width.
     fn without_empty_columns(mut self) -> Self {
         let kept: Vec<bool> = (0..self.columns.len())
@@ -327,15 +302,4 @@ impl Table {
         }
         self
     }
-}
-
-fn columns(columns: &[(&'static str, bool)]) -> Vec<Column> {
-    columns.iter().map(|&(name, number)| Column { name, number }).collect()
-}
-
-fn seconds(estimate: &Estimate) -> f64 {
-    estimate.attention_seconds
-        + estimate.feed_forward_seconds
-        + estimate.hop_seconds
-        + estimate.fan_out_seconds
 }

@@ -292,11 +292,11 @@ fn cycle_of(out: &[u16], ends: &[u16], set: u16) -> Option<Vec<usize>> {
 mod tests {
     use super::*;
 
-    fn search(n: usize, links: &[(usize, usize)]) -> Vec<Vec<usize>> {
+    fn search(n: usize, links: &[(usize, usize)], shape: Shape) -> Vec<Vec<usize>> {
         let nodes: Vec<usize> = (0..n).collect();
         let orders = [Orders { by_usable: nodes.clone(), others: Vec::new() }];
         let mut search = Search::new(&nodes, &orders, 1, n);
-        search.add(&Graph::new(n, links.iter().copied()), Shape::Cycle);
+        search.add(&Graph::new(n, links.iter().copied()), shape);
         search.finish().iter().map(|ring| ring.to_vec()).collect()
     }
 
@@ -308,7 +308,7 @@ mod tests {
 
     /// Rings that are none, and widths that are missing.
     fn check(n: usize, links: &[(usize, usize)], widths: &[usize]) {
-        let rings = search(n, links);
+        let rings = search(n, links, Shape::Cycle);
         for ring in rings.iter().filter(|ring| ring.len() > 1) {
             for (i, a) in ring.iter().enumerate() {
                 assert!(links.contains(&(*a, ring[(i + 1) % ring.len()])), "{ring:?}");
@@ -340,7 +340,7 @@ mod tests {
     fn the_best_ring_of_a_mesh_is_a_prefix() {
         let n = 20;
         let all: Vec<_> = (0..n).flat_map(|a| (0..n).map(move |b| (a, b))).filter(|(a, b)| a != b).collect();
-        let rings = search(n, &all);
+        let rings = search(n, &all, Shape::Cycle);
         for width in 1..=n {
             let first = rings.iter().find(|ring| ring.len() == width).unwrap();
             assert_eq!(*first, (0..width).collect::<Vec<_>>());
@@ -356,13 +356,10 @@ mod tests {
             let inside = links.filter(|&(a, b)| {
                 a != b && (half(a) == half(b) || (a, b) == (0, n - 1) || (b, a) == (0, n - 1))
             });
-            let graph = Graph::new(n, inside);
-            let nodes: Vec<usize> = (0..n).collect();
-            let orders = [Orders { by_usable: nodes.clone(), others: Vec::new() }];
-            let mut search = Search::new(&nodes, &orders, 1, n);
-            search.add(&graph, Shape::Clique);
-            let rings = search.finish();
-            assert_eq!(rings.iter().map(|ring| ring.len()).max(), Some(n / 2));
+            let inside: Vec<_> = inside.collect();
+            let rings = search(n, &inside, Shape::Clique);
+            let graph = Graph::new(n, inside.into_iter());
+            assert_eq!(rings.iter().map(Vec::len).max(), Some(n / 2));
             assert!(rings.iter().all(|ring| graph.is_complete(ring)));
         }
     }

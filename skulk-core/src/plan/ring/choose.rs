@@ -228,11 +228,11 @@ impl Problem<'_> {
     /// The reference's rule: wherever a node of the ring is linked to another, one of the links is RDMA.
     fn linked_are_rdma(&self, ring: &[usize]) -> bool {
         let pairs = ring.iter().flat_map(|&a| ring.iter().map(move |&b| (a, b)));
-        pairs.into_iter().all(|(a, b)| !self.topology.is_linked(a, b) || self.topology.rdma(a, b).is_some())
+        pairs.into_iter().all(|(a, b)| !self.topology.is_linked(a, b) || self.topology.has_rdma(a, b))
     }
 
     fn all_are_rdma(&self, ring: &[usize]) -> bool {
-        ring.iter().all(|&a| ring.iter().all(|&b| a == b || self.topology.rdma(a, b).is_some()))
+        ring.iter().all(|&a| ring.iter().all(|&b| a == b || self.topology.has_rdma(a, b)))
     }
 }
 fn no_rdma() -> Refused {

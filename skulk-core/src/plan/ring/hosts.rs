@@ -113,7 +113,8 @@ pub(super) fn jaccl(
     canonical: bool,
 ) -> Result<Instance, String> {
     let device = |from: usize, to: usize| {
-        let found = if canonical { topology.first_rdma(from, to) } else { topology.rdma(from, to) };
+        let mut interfaces = topology.rdma(from, to);
+        let found = if canonical { interfaces.min() } else { interfaces.next() };
         match found {
             _ if from == to => Ok(None),
             Some(interface) => Ok(Some(interface.to_owned())),

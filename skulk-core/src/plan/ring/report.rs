@@ -22,25 +22,8 @@ use crate::plan::strictness::Strictness;
 
 impl<'a> Problem<'a> {
     fn empty_report(&self, rules: Vec<RuleReport>) -> PlanReport {
-        let (card, request) = (self.card, self.request);
-        PlanReport {
-            model_id: card.model_id.clone(),
-            weights: card.storage_size.in_bytes,
-            exact: false,
-            sharding: request.sharding,
-            transport: request.transport,
-            strictness: request.strictness,
-            context_tokens: request.context_tokens,
-            cluster_nodes: self.topology.len(),
-            rules,
-            candidates: Vec::new(),
-            nodes: Vec::new(),
-            context: context_ceiling(card, None, None),
-            estimate: None,
-            speculation: None,
-            refused: None,
-            would_fit: Vec::new(),
-        }
+        let ceiling = context_ceiling(self.card, None, None);
+        PlanReport::new(self.card, self.request, self.topology.len(), rules, ceiling)
     }
 
     /// The report of a placement.

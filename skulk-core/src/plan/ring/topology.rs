@@ -106,21 +106,17 @@ impl<'a> Topology<'a> {
         sinks.next().is_none_or(|first| sinks.all(|sink| sink == first))
     }
 
-    /// The interface by which a node reaches another by RDMA.
-    pub(super) fn rdma(&self, source: usize, sink: usize) -> Option<&'a str> {
-        self.links(source, sink).find_map(|kind| match kind {
+    /// The interfaces by which a node reaches another by RDMA, the last stored first.
+    pub(super) fn rdma(&self, source: usize, sink: usize) -> impl Iterator<Item = &'a str> + use<'a, '_> {
+        self.links(source, sink).filter_map(|kind| match kind {
             LinkKind::Rdma { source_iface, .. } => Some(source_iface.as_str()),
             LinkKind::Socket { .. } => None,
         })
     }
 
-    /// The interface by which a node reaches another by RDMA, whatever the order of links.
-    pub(super) fn first_rdma(&self, source: usize, sink: usize) -> Option<&'a str> {
-        let interfaces = self.links(source, sink).filter_map(|kind| match kind {
-            LinkKind::Rdma { source_iface, .. } => Some(source_iface.as_str()),
-            LinkKind::Socket { .. } => None,
-        });
-        interfaces.min()
+    /// Whether a node reaches another by RDMA.
+    pub(super) fn has_rdma(&self, source: usize, sink: usize) -> bool {
+        self.rdma(source, sink).next().is_some()
     }
 
     /// The addresses at which a node reached another, the last stored first.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use super::plan::Piece;
+use super::plan::{Content, Piece};
 use super::select::Selection;
 use crate::error::Result;
 use crate::vindex::down_meta::DownMetaLayout;
@@ -102,9 +102,8 @@ pub(super) fn manifest(
     serde_json::to_vec_pretty(&entries).map_err(|e| broken().with_source(e))
 }
 
-/// A layer's file with only some experts; `None`: the whole file. The table keeps an entry for each of the others,
-/// of length 0.
-pub(super) fn layer_file(file: &MappedFile, selection: &Selection) -> Result<Option<Vec<Piece>>> {
+/// A layer's file with only some experts. The table keeps an entry for each of the others, of length 0.
+pub(super) fn layer_file(file: &MappedFile, selection: &Selection) -> Result<Content> {
     let header = LayerHeader::read(file)?;
     // A single entry is a dense block, or an expert that is never chosen among others.
     let takes = |(i, entry): (usize, &LayerEntry)| {
@@ -112,7 +111,7 @@ pub(super) fn layer_file(file: &MappedFile, selection: &Selection) -> Result<Opt
     };
     let is_whole = header.entries.iter().enumerate().all(|entry| entry.1.is_absent() || takes(entry));
     if is_whole {
-        return Ok(None);
+        return Ok(Content::Whole);
     }
     let mut table = file.read_start(FIXED as u64)?;
     let mut pieces = Vec::new();
@@ -131,7 +130,7 @@ pub(super) fn layer_file(file: &MappedFile, selection: &Selection) -> Result<Opt
         }
     }
     pieces.insert(0, Piece::Bytes(table));
-    Ok(Some(pieces))
+    Ok(Content::Pieces(pieces))
 }
 
 /// Which of the `n` blocks of a layer's gate vectors a slice has.
@@ -146,13 +145,9 @@ pub(super) fn gate_blocks(
     (0..n).filter(|i| expert(*i).is_some_and(|expert| selection.has_expert(expert))).collect()
 }
 
-/// `down_meta.bin` with only some layers and, where gate vectors are cut, experts; `None`: the whole file. Layers that
-/// are left out have no features.
-pub(super) fn down_meta(
-    reader: &VindexReader,
-    file: &Listed,
-    selection: &Selection,
-) -> Result<Option<Vec<Piece>>> {
+/// `down_meta.bin` with only some layers and, where gate vectors are cut, experts. Layers that are left out have no
+/// features.
+pub(super) fn down_meta(reader: &VindexReader, file: &Listed, selection: &Selection) -> Result<Content> {
     let index = reader.index();
     let meta = DownMetaLayout::read(&file.path)?;
     let mut pieces = vec![Piece::Range(0..DownMetaLayout::HEADER)];
@@ -178,5 +173,5 @@ pub(super) fn down_meta(
         let at = |feature: u64| layer.start + feature * meta.record;
         pieces.extend(kept.into_iter().map(|range| Piece::Range(at(range.start)..at(range.end))));
     }
-    Ok((!is_whole).then_some(pieces))
+    Ok(if is_whole { Content::Whole } else { Content::Pieces(pieces) })
 }

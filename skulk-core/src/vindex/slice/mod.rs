@@ -11,6 +11,7 @@ mod transfer;
 pub use options::{SliceCopy, SliceMethod, SliceOptions, SliceReport, SlicedFile};
 pub use preset::SlicePreset;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +20,7 @@ use self::select::Selection;
 use self::transfer::Transfer;
 use super::files::HASHES;
 use super::folder::Folder;
-use super::hashes::{FileHasher, FileHashes, Hashes};
+use super::hashes::{FileHashes, Hashes};
 use super::workers::share_out;
 use super::{INDEX, VindexProgress, VindexReader, check_threads};
 use crate::bytes::ByteSize;
@@ -85,16 +86,16 @@ impl VindexReader {
             lacks: selection.lacks.clone(),
         };
         let mut index = plan.index;
-        let mut kept = Hashes::default();
-        let mut sums = std::collections::BTreeMap::new();
+        let mut kept = Hashes::new(BTreeMap::new());
+        let mut sums = BTreeMap::new();
         for (file, rewritten) in brought {
             if let Some(hash) = index.checksums.as_ref().and_then(|sums| sums.get(&file.name)) {
                 let hash = rewritten.as_ref().map_or(hash, |new| &new.sha256);
                 sums.insert(file.name.clone(), hash.clone());
             }
-            let known = hashes.as_ref().and_then(|hashes| hashes.get(&file.name)).cloned();
+            let known = hashes.as_ref().and_then(|hashes| hashes.files.get(&file.name)).cloned();
             if let Some(hashes) = rewritten.or(known) {
-                kept.insert(&file.name, hashes);
+                kept.files.insert(file.name.clone(), hashes);
             }
             report.files.push(file);
         }
@@ -109,10 +110,8 @@ impl VindexReader {
             Ok(())
         };
         if let Some(hashes) = hashes {
-            if hashes.get(INDEX).is_some() {
-                let mut hasher = FileHasher::new();
-                hasher.update(&text);
-                kept.insert(INDEX, hasher.finish());
+            if hashes.files.contains_key(INDEX) {
+                kept.files.insert(INDEX.to_owned(), FileHashes::of(&text));
             }
             put(HASHES, kept.to_json().as_bytes())?;
         }

@@ -108,7 +108,7 @@ fn is_manifest(name: &str) -> bool {
 }
 
 /// What of a file a slice takes.
-enum Content {
+pub(super) enum Content {
     None,
     Whole,
     Pieces(Vec<Piece>),
@@ -127,7 +127,7 @@ fn content(
         return Ok(Content::Whole);
     }
     if file.name == DOWN_META {
-        return cut::down_meta(reader, file, selection).map(|p| p.map_or(Content::Whole, Content::Pieces));
+        return cut::down_meta(reader, file, selection);
     }
     if file.name == "down_meta.jsonl" && selection.cuts_gates {
         return Ok(Content::None);
@@ -139,9 +139,7 @@ fn content(
             opened.and_then(|i| reader.files().get(i)),
         ) {
             (Some(layer), _) if !selection.has_layer(layer) => Ok(Content::None),
-            (Some(_), Some(opened)) => {
-                cut::layer_file(opened, selection).map(|p| p.map_or(Content::Whole, Content::Pieces))
-            }
+            (Some(_), Some(opened)) => cut::layer_file(opened, selection),
             _ => Ok(Content::Whole),
         };
     }

@@ -34,7 +34,6 @@ pub enum SlicePreset {
 
 /// The parts that a role takes.
 struct Role {
-    preset: SlicePreset,
     name: &'static str,
     /// LARQL's other names for it.
     aliases: &'static [&'static str],
@@ -45,73 +44,6 @@ struct Role {
     /// Brought where they are there.
     takes: &'static [VindexPart],
 }
-
-const ROLES: [Role; 8] = [
-    Role {
-        preset: SlicePreset::Full,
-        name: "full",
-        aliases: &["all"],
-        needs: &[],
-        needs_of_floats: &[],
-        takes: VindexPart::ALL,
-    },
-    Role {
-        preset: SlicePreset::Client,
-        name: "client",
-        aliases: &[],
-        needs: &[Embeddings, Norms, Attention, Head, PerLayerEmbeddings, Router, Tokenizer, Manifest],
-        needs_of_floats: &[],
-        takes: &[Labels],
-    },
-    Role {
-        preset: SlicePreset::Attn,
-        name: "attn",
-        aliases: &["attention"],
-        needs: &[Norms, Attention, PerLayerEmbeddings, Router, Manifest],
-        needs_of_floats: &[],
-        takes: &[Labels],
-    },
-    Role {
-        preset: SlicePreset::Embed,
-        name: "embed",
-        aliases: &["embed-server"],
-        needs: &[Embeddings, Tokenizer],
-        needs_of_floats: &[],
-        takes: &[Head, Labels, Manifest],
-    },
-    Role {
-        preset: SlicePreset::Server,
-        name: "server",
-        aliases: &["ffn", "ffn-service"],
-        needs: &[Norms, Ffn, ExpertLayers, Router, Manifest],
-        needs_of_floats: &[Gate],
-        takes: &[Embeddings, Gate, DownMeta, DownFeatures, Tokenizer, Labels],
-    },
-    Role {
-        preset: SlicePreset::Browse,
-        name: "browse",
-        aliases: &[],
-        needs: &[Embeddings, Gate, DownMeta, Tokenizer],
-        needs_of_floats: &[],
-        takes: &[Labels, Knn, Readme],
-    },
-    Role {
-        preset: SlicePreset::Router,
-        name: "router",
-        aliases: &[],
-        needs: &[Router, Tokenizer],
-        needs_of_floats: &[],
-        takes: &[Norms, Manifest, Labels, Readme],
-    },
-    Role {
-        preset: SlicePreset::ExpertServer,
-        name: "expert-server",
-        aliases: &["expert_server", "moe-server"],
-        needs: &[Norms, Ffn, ExpertLayers, Manifest],
-        needs_of_floats: &[Gate],
-        takes: &[Embeddings, DownFeatures, Tokenizer],
-    },
-];
 
 impl SlicePreset {
     /// Every preset.
@@ -150,9 +82,65 @@ impl SlicePreset {
         matches!(self, Self::Server | Self::ExpertServer)
     }
 
-    fn role(self) -> &'static Role {
-        // The variants' order is the table's, which a test makes sure of.
-        &ROLES[self as usize]
+    fn role(self) -> Role {
+        match self {
+            Self::Full => Role {
+                name: "full",
+                aliases: &["all"],
+                needs: &[],
+                needs_of_floats: &[],
+                takes: VindexPart::ALL,
+            },
+            Self::Client => Role {
+                name: "client",
+                aliases: &[],
+                needs: &[Embeddings, Norms, Attention, Head, PerLayerEmbeddings, Router, Tokenizer, Manifest],
+                needs_of_floats: &[],
+                takes: &[Labels],
+            },
+            Self::Attn => Role {
+                name: "attn",
+                aliases: &["attention"],
+                needs: &[Norms, Attention, PerLayerEmbeddings, Router, Manifest],
+                needs_of_floats: &[],
+                takes: &[Labels],
+            },
+            Self::Embed => Role {
+                name: "embed",
+                aliases: &["embed-server"],
+                needs: &[Embeddings, Tokenizer],
+                needs_of_floats: &[],
+                takes: &[Head, Labels, Manifest],
+            },
+            Self::Server => Role {
+                name: "server",
+                aliases: &["ffn", "ffn-service"],
+                needs: &[Norms, Ffn, ExpertLayers, Router, Manifest],
+                needs_of_floats: &[Gate],
+                takes: &[Embeddings, Gate, DownMeta, DownFeatures, Tokenizer, Labels],
+            },
+            Self::Browse => Role {
+                name: "browse",
+                aliases: &[],
+                needs: &[Embeddings, Gate, DownMeta, Tokenizer],
+                needs_of_floats: &[],
+                takes: &[Labels, Knn, Readme],
+            },
+            Self::Router => Role {
+                name: "router",
+                aliases: &[],
+                needs: &[Router, Tokenizer],
+                needs_of_floats: &[],
+                takes: &[Norms, Manifest, Labels, Readme],
+            },
+            Self::ExpertServer => Role {
+                name: "expert-server",
+                aliases: &["expert_server", "moe-server"],
+                needs: &[Norms, Ffn, ExpertLayers, Manifest],
+                needs_of_floats: &[Gate],
+                takes: &[Embeddings, DownFeatures, Tokenizer],
+            },
+        }
     }
 }
 
@@ -168,8 +156,8 @@ impl FromStr for SlicePreset {
     /// Reads a name, or one of LARQL's other names for it.
     fn from_str(name: &str) -> Result<Self, Error> {
         let wanted = name.trim().to_ascii_lowercase();
-        let role = ROLES.iter().find(|role| role.name == wanted || role.aliases.contains(&wanted.as_str()));
-        role.map(|role| role.preset).ok_or_else(|| {
+        let is_called = |role: Role| role.name == wanted || role.aliases.contains(&wanted.as_str());
+        Self::ALL.into_iter().find(|preset| is_called(preset.role())).ok_or_else(|| {
             let names = Self::ALL.map(Self::as_str).join(", ");
             Error::new(ErrorKind::InvalidArgument, format!("expected a preset ({names}), found `{name:.80}`"))
                 .with("field", "preset")
@@ -184,8 +172,7 @@ mod tests {
 
     #[test]
     fn names_lead_back() {
-        for (i, preset) in SlicePreset::ALL.into_iter().enumerate() {
-            assert_eq!((ROLES[i].preset, preset as usize), (preset, i));
+        for preset in SlicePreset::ALL {
             assert_eq!(preset.as_str().parse::<SlicePreset>().unwrap(), preset);
             assert!(preset.parts(true).any(|part| part == VindexPart::Index));
         }

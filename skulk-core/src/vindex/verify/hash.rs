@@ -44,7 +44,7 @@ pub(super) fn tasks<'a>(
     for listed in files.iter().filter(|file| file.part.is_some()) {
         let (file, path) = (listed.name.as_str(), listed.path.as_path());
         let sum = sums.and_then(|sums| sums.get(file));
-        let Some(known) = hashes.and_then(|hashes| hashes.get(file)) else {
+        let Some(known) = hashes.and_then(|hashes| hashes.files.get(file)) else {
             if let Some(expected) = sum {
                 verified.insert(file.to_owned());
                 all.tasks.push(Task { file, path, range: 0..listed.len, expected });
@@ -99,19 +99,18 @@ impl Task<'_> {
 }
 
 /// One problem for all bad chunks that lie beside each other.
-pub(super) fn joined<'a>(all: impl Iterator<Item = &'a Bad>) -> Vec<VerifyProblem> {
-    let mut runs: Vec<(&str, Range<u64>)> = Vec::new();
+pub(super) fn joined(all: Vec<Bad>) -> impl Iterator<Item = VerifyProblem> {
+    let mut runs: Vec<Bad> = Vec::new();
     for bad in all {
         match runs.last_mut() {
-            Some((file, range)) if *file == bad.file && range.end == bad.range.start => {
-                range.end = bad.range.end
+            Some(last) if last.file == bad.file && last.range.end == bad.range.start => {
+                last.range.end = bad.range.end;
             }
-            _ => runs.push((&bad.file, bad.range.clone())),
+            _ => runs.push(bad),
         }
     }
-    let problem = |(file, range): (&str, Range<u64>)| {
+    runs.into_iter().map(|bad| {
         let message = "expected bytes of the hash that they had, found others";
-        VerifyProblem::new(file, VerifyKind::Hash, message).at(range)
-    };
-    runs.into_iter().map(problem).collect()
+        VerifyProblem::new(&bad.file, VerifyKind::Hash, message).at(bad.range)
+    })
 }

@@ -16,10 +16,10 @@ pub(super) fn missing(
     names: &BTreeSet<&str>,
 ) -> Vec<VerifyProblem> {
     let mut found: BTreeMap<String, String> = BTreeMap::new();
-    for (name, file) in hashes.into_iter().flat_map(Hashes::iter) {
-        if !names.contains(name) {
+    for (name, file) in hashes.into_iter().flat_map(|hashes| &hashes.files) {
+        if !names.contains(name.as_str()) {
             found.insert(
-                name.to_owned(),
+                name.clone(),
                 format!("expected {} bytes that have a hash, found no file", file.bytes),
             );
         }
@@ -87,7 +87,7 @@ pub(super) fn unlisted(files: &[Listed], hashes: &Hashes) -> Vec<VerifyProblem> 
         // Facts are inserted later.
         is_binary && !matches!(file.part, None | Some(VindexPart::Knn))
     };
-    let unknown = files.iter().filter(is_weights).filter(|file| hashes.get(&file.name).is_none());
+    let unknown = files.iter().filter(is_weights).filter(|file| !hashes.files.contains_key(&file.name));
     unknown
         .map(|file| {
             VerifyProblem::new(

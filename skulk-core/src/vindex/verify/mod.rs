@@ -93,18 +93,17 @@ pub fn verify_vindex(path: impl AsRef<Path>, options: &VerifyOptions) -> Result<
     let work =
         Work { options, folder: path, done: AtomicU64::new(0), total: tasks.iter().map(Task::bytes).sum() };
     let results = work.run(&tasks)?;
-    problems.found.extend(hash::joined(results.iter().filter_map(|result| match result {
-        Found::Hash(bad) => bad.as_ref(),
-        _ => None,
-    })));
-    problems.found.extend(values::joined(results.iter().filter_map(|result| match result {
-        Found::Values(bad) => bad.as_ref(),
-        _ => None,
-    })));
-    problems.found.extend(results.into_iter().filter_map(|result| match result {
-        Found::Problem(problem) => Some(*problem),
-        _ => None,
-    }));
+    let (mut bad_hashes, mut bad_values, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    for found in results.into_iter().flatten() {
+        match found {
+            Found::Hash(bad) => bad_hashes.push(bad),
+            Found::Values(bad) => bad_values.push(bad),
+            Found::Problem(problem) => others.push(*problem),
+        }
+    }
+    problems.found.extend(hash::joined(bad_hashes));
+    problems.found.extend(values::joined(bad_values));
+    problems.found.extend(others);
     problems.found.extend(missing);
     let files = report::files(&files, &problems.found, &verified);
     Ok(VerifyReport::new(path, files, problems.found, work.done.into_inner()))
@@ -146,10 +145,9 @@ enum Task<'a> {
 
 /// What a task found.
 enum Found {
-    Hash(Option<hash::Bad>),
-    Values(Option<values::Bad>),
+    Hash(hash::Bad),
+    Values(values::Bad),
     Problem(Box<VerifyProblem>),
-    Nothing,
 }
 
 impl Task<'_> {
@@ -171,11 +169,11 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn run(&self, tasks: &[Task<'_>]) -> Result<Vec<Found>> {
+    fn run(&self, tasks: &[Task<'_>]) -> Result<Vec<Option<Found>>> {
         share_out(self.options.threads, tasks, |buffer, task| self.one(task, buffer))
     }
 
-    fn one(&self, task: &Task<'_>, buffer: &mut Vec<u8>) -> Result<Found> {
+    fn one(&self, task: &Task<'_>, buffer: &mut Vec<u8>) -> Result<Option<Found>> {
         let file = match task {
             Task::Hash(task) => task.file,
             Task::Values(task) => task.file,
@@ -189,19 +187,17 @@ impl Work<'_> {
             self.options.cancel.check()
         };
         let found = match task {
-            Task::Hash(task) => task.run(buffer, &mut step).map(Found::Hash),
-            Task::Values(task) => task.run(buffer, &mut step).map(Found::Values),
-            Task::Meta(task) => task.run(buffer, &mut step).map(|problem| match problem {
-                Some(problem) => Found::Problem(Box::new(problem)),
-                None => Found::Nothing,
-            }),
+            Task::Hash(task) => task.run(buffer, &mut step).map(|bad| bad.map(Found::Hash)),
+            Task::Values(task) => task.run(buffer, &mut step).map(|bad| bad.map(Found::Values)),
+            Task::Meta(task) => {
+                task.run(buffer, &mut step).map(|problem| problem.map(Box::new).map(Found::Problem))
+            }
         };
-        match found {
-            Err(e) if e.kind() == ErrorKind::Cancelled => Err(e),
-            // A disk that cannot be read is what one verifies for.
-            Err(e) => Ok(Found::Problem(Box::new(VerifyProblem::of(&e, self.folder)))),
-            Ok(found) => Ok(found),
-        }
+        // A disk that cannot be read is what one verifies for.
+        found.or_else(|e| match e.kind() {
+            ErrorKind::Cancelled => Err(e),
+            _ => Ok(Some(Found::Problem(Box::new(VerifyProblem::of(&e, self.folder))))),
+        })
     }
 }
 

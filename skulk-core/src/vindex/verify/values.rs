@@ -124,29 +124,22 @@ impl Task<'_> {
 }
 
 /// One problem for each tensor, with the first place.
-pub(super) fn joined<'a>(all: impl Iterator<Item = &'a Bad>) -> Vec<VerifyProblem> {
+pub(super) fn joined(all: Vec<Bad>) -> impl Iterator<Item = VerifyProblem> {
     let mut tensors: Vec<Bad> = Vec::new();
     for bad in all {
         match tensors.last_mut() {
             // The pieces of a tensor lie behind each other.
             Some(last) if last.tensor == bad.tensor && last.file == bad.file => last.blocks += bad.blocks,
-            _ => tensors.push(Bad {
-                file: bad.file.clone(),
-                tensor: bad.tensor.clone(),
-                range: bad.range.clone(),
-                row: bad.row,
-                blocks: bad.blocks,
-            }),
+            _ => tensors.push(bad),
         }
     }
-    let problem = |bad: Bad| {
+    tensors.into_iter().map(|bad| {
         let message = format!(
             "expected finite numbers, found others in row {}; {} blocks or elements have some in all",
             bad.row, bad.blocks
         );
         VerifyProblem::new(&bad.file, VerifyKind::NotFinite, message).at(bad.range).of_tensor(&bad.tensor)
-    };
-    tensors.into_iter().map(problem).collect()
+    })
 }
 
 /// The records of `down_meta.bin`.

@@ -6,7 +6,7 @@ use super::header::GgufHeader;
 use super::metadata::GgufMetadata;
 use super::split::ShardName;
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::{Checkpoint, MappedFile, Metadata, TensorInfo};
+use crate::weights::{Checkpoint, MappedFile, TensorInfo, checkpoint_fields, neighbours};
 
 pub(super) const SPLIT_NO: &str = "split.no";
 const SPLIT_COUNT: &str = "split.count";
@@ -85,21 +85,13 @@ impl GgufCheckpoint {
             .with_hint("the shards are not of one set: fetch them all again"));
         }
         tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name).then(a.file.cmp(&b.file)));
-        for pair in tensors.windows(2) {
-            if let [a, b] = pair
-                && a.name == b.name
-            {
-                return Err(invalid(
-                    format!(
-                        "expected each tensor in one shard, found it in shards {} and {}",
-                        a.file + 1,
-                        b.file + 1
-                    ),
-                    &first_path,
-                )
+        if let Some((a, b)) = neighbours(&tensors, |a, b| a.name == b.name) {
+            let (first, second) = (a.file + 1, b.file + 1);
+            let message =
+                format!("expected each tensor in one shard, found it in shards {first} and {second}");
+            return Err(invalid(message, &first_path)
                 .with("tensor", &a.name)
                 .with_hint("the shards are not of one set: fetch them all again"));
-            }
         }
         Ok(Self { path: path.to_owned(), metadata: first.metadata, files, tensors })
     }
@@ -132,19 +124,5 @@ fn invalid(message: String, path: &Path) -> Error {
 }
 
 impl Checkpoint for GgufCheckpoint {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn metadata(&self) -> Metadata<'_> {
-        Metadata::Gguf(&self.metadata)
-    }
-
-    fn files(&self) -> &[MappedFile] {
-        &self.files
-    }
-
-    fn tensors(&self) -> &[TensorInfo] {
-        &self.tensors
-    }
+    checkpoint_fields!(Gguf);
 }

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::weights::{damaged, incomplete};
 
 /// Longer lengths and counts than this are no sign of a cut-off file: nobody wrote them.
 const PLAUSIBLE: u64 = u32::MAX as u64;
@@ -44,9 +45,7 @@ impl<'a> Cursor<'a> {
 
     /// A format violation in this file.
     pub(super) fn invalid(&self, message: String) -> Error {
-        Error::new(ErrorKind::CheckpointInvalid, message)
-            .with("file", self.path.display())
-            .with_hint("the file is damaged or hostile: fetch it again from a source you trust")
+        damaged(message, self.path)
     }
 
     /// The next `len` bytes, which hold `what`.
@@ -103,15 +102,11 @@ impl<'a> Cursor<'a> {
     }
 
     fn beyond(&self, len: u64, what: &str) -> Error {
-        Error::new(
-            ErrorKind::CheckpointTruncated,
-            format!(
-                "expected {len} bytes for the {what} at offset {}, but the file has {} bytes",
-                self.at,
-                self.bytes.len()
-            ),
-        )
-        .with("file", self.path.display())
-        .with_hint("the file is incomplete: fetch it again")
+        let have = self.bytes.len();
+        let message = format!(
+            "expected {len} bytes for the {what} at offset {}, but the file has {have} bytes",
+            self.at
+        );
+        incomplete(message, self.path)
     }
 }

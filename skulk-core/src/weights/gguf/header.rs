@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use super::cursor::Cursor;
-use super::metadata::{self, GgufMetadata, HeaderBytes};
+use super::metadata::{self, GgufMetadata};
 use super::tensors::{self, TensorEntry};
 use crate::error::{Error, ErrorKind, Result};
+use crate::weights::mmap::Bytes;
 use crate::weights::{MappedFile, TensorInfo};
 
 /// The first bytes of every GGUF file.
@@ -28,13 +29,13 @@ impl GgufHeader {
     /// [`ErrorKind::ConfigInvalid`] for a bad `general.alignment`, and
     /// [`ErrorKind::DTypeUnsupported`] for a tensor stored in a type that skulk does not read.
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Self> {
-        Self::read(bytes, path, |len| Ok(HeaderBytes::Copied(bytes.get(..len).unwrap_or_default().into())))
+        Self::read(bytes, path, |len| Ok(Bytes::Owned(bytes.get(..len).unwrap_or_default().to_vec())))
     }
 
     /// Reads the header of `file` and keeps nothing but the header mapped.
     pub(super) fn map(file: &MappedFile) -> Result<Self> {
         let whole = file.map_all()?;
-        Self::read(&whole, file.path(), |len| Ok(HeaderBytes::Mapped(file.map(0, len as u64)?)))
+        Self::read(&whole, file.path(), |len| Ok(Bytes::Mapped(file.map(0, len as u64)?.into())))
     }
 
     /// Reads the key-values of `file` alone, whatever its tensors are like.
@@ -44,7 +45,7 @@ impl GgufHeader {
         check_version(&mut cursor)?;
         cursor.u64("tensor count")?;
         let entries = metadata::read(&mut cursor)?;
-        let bytes = HeaderBytes::Mapped(file.map(0, cursor.position() as u64)?);
+        let bytes = Bytes::Mapped(file.map(0, cursor.position() as u64)?.into());
         Ok(GgufMetadata::new(file.path(), bytes, entries))
     }
 
@@ -58,7 +59,7 @@ impl GgufHeader {
         &self.tensors
     }
 
-    fn read(bytes: &[u8], path: &Path, keep: impl FnOnce(usize) -> Result<HeaderBytes>) -> Result<Self> {
+    fn read(bytes: &[u8], path: &Path, keep: impl FnOnce(usize) -> Result<Bytes>) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, path);
         check_version(&mut cursor)?;
         let tensor_count = cursor.count(TensorEntry::MIN_SIZE, "tensor count")?;

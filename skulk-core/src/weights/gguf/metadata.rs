@@ -11,8 +11,8 @@ use super::header::GgufHeader;
 use super::split::ShardName;
 use super::value::{GgufArray, GgufValue, ValueType};
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::MappedFile;
-use crate::weights::mmap::Mapping;
+use crate::weights::mmap::Bytes;
+use crate::weights::{MappedFile, neighbours};
 
 /// The format's limit on keys; tensor names share it.
 pub(super) const KEY_MAX: usize = 65_535;
@@ -35,14 +35,9 @@ const NESTING_MAX: usize = 4;
 #[derive(Clone)]
 pub struct GgufMetadata {
     file: PathBuf,
-    bytes: Arc<HeaderBytes>,
+    /// The header.
+    bytes: Arc<Bytes>,
     entries: Arc<[Entry]>,
-}
-
-/// The header's bytes: mapped from a file, or copied from a caller's buffer.
-pub(super) enum HeaderBytes {
-    Mapped(Mapping),
-    Copied(Box<[u8]>),
 }
 
 /// A key and where its value lies in the header.
@@ -88,16 +83,12 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Vec<Entry>> {
     let count = cursor.count(Entry::MIN_SIZE, "metadata count")?;
     let mut entries = (0..count).map(|_| Entry::read(cursor)).collect::<Result<Vec<_>>>()?;
     entries.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-    for pair in entries.windows(2) {
-        if let [a, b] = pair
-            && a.key == b.key
-        {
-            return Err(cursor
-                .invalid("expected each metadata key once, found it twice".to_owned())
-                .with("field", &a.key));
-        }
+    match neighbours(&entries, |a, b| a.key == b.key) {
+        Some((twice, _)) => Err(cursor
+            .invalid("expected each metadata key once, found it twice".to_owned())
+            .with("field", &twice.key)),
+        None => Ok(entries),
     }
-    Ok(entries)
 }
 
 /// The next value, as far as it is no array; whatever it is, it is checked and passed.
@@ -172,8 +163,29 @@ fn skip_elements(cursor: &mut Cursor<'_>, element: ValueType, len: usize, depth:
     Ok(())
 }
 
+/// Look-ups of one type each: of a key that must be there, and of one that may be.
+macro_rules! typed {
+    ($($(#[$doc:meta])* $name:ident, $opt_name:ident: $type:ty = $expected:literal, $convert:expr;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// [`ErrorKind::ConfigInvalid`] when the key is absent or of another type.
+        pub fn $name(&self, key: &str) -> Result<$type> {
+            self.$opt_name(key)?.ok_or_else(|| self.invalid(key, $expected, "nothing"))
+        }
+
+        #[doc = concat!("Like [`", stringify!($name), "`](Self::", stringify!($name), "), `None` when the key is absent.")]
+        ///
+        /// # Errors
+        /// [`ErrorKind::ConfigInvalid`] when it is of another type.
+        pub fn $opt_name(&self, key: &str) -> Result<Option<$type>> {
+            self.typed(key, $expected, $convert)
+        }
+    )*};
+}
+
 impl GgufMetadata {
-    pub(super) fn new(file: &Path, bytes: HeaderBytes, entries: Vec<Entry>) -> Self {
+    pub(super) fn new(file: &Path, bytes: Bytes, entries: Vec<Entry>) -> Self {
         Self { file: file.to_owned(), bytes: Arc::new(bytes), entries: entries.into() }
     }
 
@@ -207,11 +219,7 @@ impl GgufMetadata {
     pub fn get(&self, key: &str) -> Option<GgufValue<'_>> {
         let at = self.entries.binary_search_by(|e| e.key.as_str().cmp(key)).ok()?;
         let entry = self.entries.get(at)?;
-        let bytes = match &*self.bytes {
-            HeaderBytes::Mapped(map) => map,
-            HeaderBytes::Copied(copy) => &copy[..],
-        };
-        let bytes = bytes.get(entry.span.clone())?;
+        let bytes = self.bytes.get(entry.span.clone())?;
         match entry.slot {
             Slot::Array { element, len } => {
                 Some(GgufValue::Array(GgufArray { file: &self.file, key: &entry.key, element, len, bytes }))
@@ -220,100 +228,33 @@ impl GgufMetadata {
         }
     }
 
-    /// An unsigned integer, from an integer of any width that is not negative.
-    ///
-    /// # Errors
-    /// [`ErrorKind::ConfigInvalid`] when the key is absent or of another type.
-    pub fn u64(&self, key: &str) -> Result<u64> {
-        self.required(key, "an unsigned integer", self.opt_u64(key)?)
-    }
-
-    /// Like [`u64`](Self::u64), `None` when the key is absent.
-    ///
-    /// # Errors
-    /// [`ErrorKind::ConfigInvalid`] when it is of another type.
-    pub fn opt_u64(&self, key: &str) -> Result<Option<u64>> {
-        self.typed(key, "an unsigned integer", |value| match value {
+    typed! {
+        /// An unsigned integer, from an integer of any width that is not negative.
+        u64, opt_u64: u64 = "an unsigned integer", |value| match value {
             GgufValue::U64(v) => Some(v),
             GgufValue::I64(v) => u64::try_from(v).ok(),
             _ => None,
-        })
-    }
-
-    /// A float, from a float of either width.
-    ///
-    /// # Errors
-    /// [`ErrorKind::ConfigInvalid`] when the key is absent or of another type.
-    pub fn f64(&self, key: &str) -> Result<f64> {
-        self.required(key, "a float", self.opt_f64(key)?)
-    }
-
-    /// Like [`f64`](Self::f64), `None` when the key is absent.
-    ///
-    /// # Errors
-    /// [`ErrorKind::ConfigInvalid`] when it is of another type.
-    pub fn opt_f64(&self, key: &str) -> Result<Option<f64>> {
-        self.typed(key, "a float", |value| match value {
+        };
+        /// A float, from a float of either width.
+        f64, opt_f64: f64 = "a float", |value| match value {
             GgufValue::F64(v) => Some(v),
             _ => None,
-        })
-    }
-
-    /// A boolean.
-    ///
-    /// # Errors
-    /// [`ErrorKind::ConfigInvalid`] when the key is absent or of another type.
-    pub fn bool(&self, key: &str) -> Result<bool> {
-        self.required(key, "a boolean", self.opt_bool(key)?)
-    }
-
-    /// Like [`bool`](Self::bool), `None` when the key is absent.
-    ///
-    /// # Errors
-    /// [`ErrorKind::ConfigInvalid`] when it is of another type.
-    pub fn opt_bool(&self, key: &str) -> Result<Option<bool>> {
-        self.typed(key, "a boolean", |value| match value {
+        };
+        /// A boolean.
+        bool, opt_bool: bool = "a boolean", |value| match value {
             GgufValue::Bool(v) => Some(v),
             _ => None,
-        })
-    }
-
-    /// A string.
-    ///
-    /// # Errors
-    /// [`ErrorKind::ConfigInvalid`] when the key is absent or of another type.
-    pub fn str(&self, key: &str) -> Result<&str> {
-        self.required(key, "a string", self.opt_str(key)?)
-    }
-
-    /// Like [`str`](Self::str), `None` when the key is absent.
-    ///
-    /// # Errors
-    /// [`ErrorKind::ConfigInvalid`] when it is of another type.
-    pub fn opt_str(&self, key: &str) -> Result<Option<&str>> {
-        self.typed(key, "a string", |value| match value {
+        };
+        /// A string.
+        str, opt_str: &str = "a string", |value| match value {
             GgufValue::Str(v) => Some(v),
             _ => None,
-        })
-    }
-
-    /// An array.
-    ///
-    /// # Errors
-    /// [`ErrorKind::ConfigInvalid`] when the key is absent or of another type.
-    pub fn array(&self, key: &str) -> Result<GgufArray<'_>> {
-        self.required(key, "an array", self.opt_array(key)?)
-    }
-
-    /// Like [`array`](Self::array), `None` when the key is absent.
-    ///
-    /// # Errors
-    /// [`ErrorKind::ConfigInvalid`] when it is of another type.
-    pub fn opt_array(&self, key: &str) -> Result<Option<GgufArray<'_>>> {
-        self.typed(key, "an array", |value| match value {
+        };
+        /// An array.
+        array, opt_array: GgufArray<'_> = "an array", |value| match value {
             GgufValue::Array(v) => Some(v),
             _ => None,
-        })
+        };
     }
 
     fn typed<'a, T>(
@@ -329,10 +270,6 @@ impl GgufMetadata {
             Some(converted) => Ok(Some(converted)),
             None => Err(self.invalid(key, expected, &value.describe())),
         }
-    }
-
-    fn required<T>(&self, key: &str, expected: &'static str, value: Option<T>) -> Result<T> {
-        value.ok_or_else(|| self.invalid(key, expected, "nothing"))
     }
 
     fn invalid(&self, key: &str, expected: &str, found: &str) -> Error {

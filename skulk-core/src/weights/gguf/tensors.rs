@@ -5,7 +5,7 @@ use std::path::Path;
 use super::cursor::Cursor;
 use super::metadata::KEY_MAX;
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::{DType, TensorInfo};
+use crate::weights::{DType, TensorInfo, damaged, incomplete, neighbours};
 
 /// The format's limit on dimensions (`GGML_MAX_DIMS`).
 const DIMS_MAX: u32 = 4;
@@ -87,23 +87,15 @@ pub(super) fn place(
         .collect::<Result<Vec<_>>>()?;
 
     tensors.sort_unstable_by_key(|t| t.offset);
-    for pair in tensors.windows(2) {
-        if let [a, b] = pair
-            && a.offset + a.len > b.offset
-        {
-            let message = format!("expected tensors apart from each other, found it inside {}", a.name);
-            return Err(invalid(message, path, &b.name));
-        }
+    if let Some((a, b)) = neighbours(&tensors, |a, b| a.offset + a.len > b.offset) {
+        let message = format!("expected tensors apart from each other, found it inside {}", a.name);
+        return Err(damaged(message, path).with("tensor", &b.name));
     }
 
     tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    for pair in tensors.windows(2) {
-        if let [a, b] = pair
-            && a.name == b.name
-        {
-            let message = "expected each tensor once, found it twice".to_owned();
-            return Err(invalid(message, path, &a.name));
-        }
+    if let Some((twice, _)) = neighbours(&tensors, |a, b| a.name == b.name) {
+        let message = "expected each tensor once, found it twice".to_owned();
+        return Err(damaged(message, path).with("tensor", &twice.name));
     }
     Ok(tensors)
 }
@@ -117,7 +109,7 @@ fn place_one(
 ) -> Result<TensorInfo> {
     if !entry.offset.is_multiple_of(alignment) {
         let message = format!("expected an offset that is a multiple of {alignment}, found {}", entry.offset);
-        return Err(invalid(message, path, &entry.name));
+        return Err(damaged(message, path).with("tensor", &entry.name));
     }
     let offset = data_start.checked_add(entry.offset);
     match offset.and_then(|offset| Some((offset, offset.checked_add(entry.len)?))) {
@@ -129,24 +121,14 @@ fn place_one(
             offset,
             len: entry.len,
         }),
-        _ => Err(Error::new(
-            ErrorKind::CheckpointTruncated,
-            format!(
+        _ => {
+            let message = format!(
                 "expected {} bytes at {} past offset {data_start}, but the file has {file_len} bytes",
                 entry.len, entry.offset
-            ),
-        )
-        .with("file", path.display())
-        .with("tensor", entry.name)
-        .with_hint("the file is incomplete: fetch it again")),
+            );
+            Err(incomplete(message, path).with("tensor", entry.name))
+        }
     }
-}
-
-fn invalid(message: String, path: &Path, tensor: &str) -> Error {
-    Error::new(ErrorKind::CheckpointInvalid, message)
-        .with("file", path.display())
-        .with("tensor", tensor)
-        .with_hint("the file is damaged or hostile: fetch it again from a source you trust")
 }
 
 /// The storage type that ggml numbers `id`, or what to call it in a message.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::macros::closed_set;
 
 /// One metadata value. Integers and floats of every width share one variant each.
 #[derive(Debug, Clone, Copy)]
@@ -32,52 +33,33 @@ impl GgufValue<'_> {
             GgufValue::F64(v) => format!("the float {v}"),
             GgufValue::Bool(v) => format!("the boolean {v}"),
             GgufValue::Str(_) => "a string".to_owned(),
-            GgufValue::Array(a) => format!("an array of {} {} elements", a.len, a.element.label()),
+            GgufValue::Array(a) => format!("an array of {} {} elements", a.len, a.element),
         }
     }
 }
 
-/// A value type as the format numbers it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ValueType {
-    U8,
-    I8,
-    U16,
-    I16,
-    U32,
-    I32,
-    F32,
-    Bool,
-    Str,
-    Array,
-    U64,
-    I64,
-    F64,
+closed_set! {
+    /// A value type, in the order of the format's numbers.
+    pub(super) enum ValueType {
+        U8 = "u8",
+        I8 = "i8",
+        U16 = "u16",
+        I16 = "i16",
+        U32 = "u32",
+        I32 = "i32",
+        F32 = "f32",
+        Bool = "bool",
+        Str = "string",
+        Array = "array",
+        U64 = "u64",
+        I64 = "i64",
+        F64 = "f64",
+    }
 }
 
 impl ValueType {
     pub(super) fn from_id(id: u32) -> Option<Self> {
-        use ValueType::{Array, Bool, F32, F64, I8, I16, I32, I64, Str, U8, U16, U32, U64};
-        const TYPES: [ValueType; 13] = [U8, I8, U16, I16, U32, I32, F32, Bool, Str, Array, U64, I64, F64];
-        TYPES.get(usize::try_from(id).ok()?).copied()
-    }
-
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            ValueType::U8 => "u8",
-            ValueType::I8 => "i8",
-            ValueType::U16 => "u16",
-            ValueType::I16 => "i16",
-            ValueType::U32 => "u32",
-            ValueType::I32 => "i32",
-            ValueType::F32 => "f32",
-            ValueType::Bool => "bool",
-            ValueType::Str => "string",
-            ValueType::Array => "array",
-            ValueType::U64 => "u64",
-            ValueType::I64 => "i64",
-            ValueType::F64 => "f64",
-        }
+        Self::ALL.get(usize::try_from(id).ok()?).copied()
     }
 
     /// Bytes a value takes; `None` where that depends on the value.
@@ -148,7 +130,7 @@ impl<'a> GgufArray<'a> {
 
     /// The elements' type as the format spells it, e.g. `string` or `f32`.
     pub fn element_type(&self) -> &'static str {
-        self.element.label()
+        self.element.as_str()
     }
 
     /// The elements as strings. They were checked to be UTF-8 when the file was opened.
@@ -225,7 +207,7 @@ impl<'a> GgufArray<'a> {
 
 impl fmt::Debug for GgufArray<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "[{}; {}]", self.element.label(), self.len)
+        write!(f, "[{}; {}]", self.element, self.len)
     }
 }
 

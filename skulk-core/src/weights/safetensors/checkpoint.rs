@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::folder::{HfMetadata, INDEX, SINGLE, ShardIndex, open_shard};
 use super::header::{SafetensorsHeader, UnreadableTensor};
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::{Checkpoint, MappedFile, Metadata, Region, TensorInfo, map_region};
+use crate::weights::{Checkpoint, MappedFile, Region, TensorInfo, checkpoint_fields, map_region};
 
 /// An opened Hugging Face folder, or one safetensors file of such a folder. F32, F16 and BF16
 /// tensors can be mapped; asking for one of another type is an error, its presence is none.
@@ -125,21 +125,7 @@ fn labels(tensors: Vec<UnreadableTensor>) -> impl Iterator<Item = (String, Strin
 }
 
 impl Checkpoint for HfCheckpoint {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn metadata(&self) -> Metadata<'_> {
-        Metadata::HuggingFace(&self.metadata)
-    }
-
-    fn files(&self) -> &[MappedFile] {
-        &self.files
-    }
-
-    fn tensors(&self) -> &[TensorInfo] {
-        &self.tensors
-    }
+    checkpoint_fields!(HuggingFace);
 
     fn region(&self, name: &str) -> Result<Region> {
         if let Some(dtype) = self.unreadable.get(name) {

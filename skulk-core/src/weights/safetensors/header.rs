@@ -5,8 +5,8 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, Metadata};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::weights::{DType, MappedFile, TensorInfo};
+use crate::error::Result;
+use crate::weights::{DType, MappedFile, TensorInfo, damaged, incomplete};
 
 /// Bytes of the length field that every file starts with.
 const LENGTH_BYTES: u64 = 8;
@@ -77,7 +77,7 @@ impl SafetensorsHeader {
         // Not `SafeTensors::read_metadata`, whose last sum overflows on offsets near 2^64. The
         // metadata itself is checked here: shapes against sizes, no holes, no overlaps.
         let metadata: Metadata = serde_json::from_slice(json).map_err(|e| {
-            invalid(
+            damaged(
                 "expected a header in JSON that lists each tensor's type, shape and place, without gaps or overlaps".into(),
                 path,
             )
@@ -89,10 +89,10 @@ impl SafetensorsHeader {
         match data_start.checked_add(data_len) {
             Some(end) if end == file_len => {}
             Some(end) if end < file_len => {
-                return Err(invalid(format!("expected a file of {end} bytes, found {file_len}"), path));
+                return Err(damaged(format!("expected a file of {end} bytes, found {file_len}"), path));
             }
             _ => {
-                return Err(truncated(
+                return Err(incomplete(
                     format!(
                         "expected {data_len} bytes of tensors from offset {data_start}, but the file has {file_len} bytes"
                     ),
@@ -123,20 +123,20 @@ impl SafetensorsHeader {
 /// The length field, checked against the file.
 fn header_len(start: &[u8], file_len: u64, path: &Path) -> Result<u64> {
     let Some((length, _)) = start.split_first_chunk() else {
-        return Err(truncated(
+        return Err(incomplete(
             format!("expected a file of at least {LENGTH_BYTES} bytes, found {file_len}"),
             path,
         ));
     };
     let length = u64::from_le_bytes(*length);
     if length > HEADER_MAX {
-        return Err(invalid(
+        return Err(damaged(
             format!("expected a header of at most {HEADER_MAX} bytes, found {length}"),
             path,
         ));
     }
     if LENGTH_BYTES + length > file_len {
-        return Err(truncated(
+        return Err(incomplete(
             format!("expected a header of {length} bytes, but the file has {file_len} bytes"),
             path,
         ));
@@ -151,16 +151,4 @@ fn dtype(dtype: Dtype) -> Option<DType> {
         Dtype::BF16 => Some(DType::BF16),
         _ => None,
     }
-}
-
-fn invalid(message: String, path: &Path) -> Error {
-    Error::new(ErrorKind::CheckpointInvalid, message)
-        .with("file", path.display())
-        .with_hint("the file is damaged or hostile: fetch it again from a source you trust")
-}
-
-fn truncated(message: String, path: &Path) -> Error {
-    Error::new(ErrorKind::CheckpointTruncated, message)
-        .with("file", path.display())
-        .with_hint("the file is incomplete: fetch it again")
 }

@@ -7,11 +7,11 @@ use skulk::extract::{ExtractOptions, VindexStorage};
 use skulk::vindex::{LayerHeader, SliceOptions, SlicePreset, VerifyOptions, verify_vindex};
 use skulk::{Checkpoint, DType, ErrorKind, ModelCard, TokenId, VindexReader, open_checkpoint};
 
-use super::{extract, extracted, own, scratch};
+use super::{extract, extracted, scratch};
 use crate::support::gguf_writer::{GgufWriter, types};
 use crate::vindex::folders::source;
 use crate::vindex::generation::{apart, logits_of};
-use crate::vindex::{copy, fixtures, values};
+use crate::vindex::{change, copied, fixtures, origin, values};
 
 fn q4k() -> ExtractOptions {
     ExtractOptions::default().storage(VindexStorage::Q4K).threads(2)
@@ -26,8 +26,8 @@ fn fixture(path: &str) -> PathBuf {
 #[test]
 fn tensors_are_the_sources() {
     for (from, options) in [
-        (own(), q4k().feature_major_down(true)),
-        (own(), q4k().feature_major_down(true).down_q4k(true).gate_vectors(false)),
+        (origin(), q4k().feature_major_down(true)),
+        (origin(), q4k().feature_major_down(true).down_q4k(true).gate_vectors(false)),
         (fixture("models/mixtral"), q4k()),
     ] {
         let origin = open_checkpoint(&from).unwrap();
@@ -62,7 +62,7 @@ fn tensors_are_the_sources() {
 #[test]
 fn folders_are_sound() {
     let checks = VerifyOptions::default().hashes(true).values(true).threads(2);
-    for from in [own(), fixture("models/mixtral"), fixture("models/gemma3")] {
+    for from in [origin(), fixture("models/mixtral"), fixture("models/gemma3")] {
         for &storage in VindexStorage::ALL {
             let (_folder, folder) = extracted(&from, ExtractOptions::default().storage(storage).threads(2));
             let report = verify_vindex(&folder, &checks).unwrap();
@@ -78,7 +78,7 @@ fn folders_are_sound() {
 /// The index says how the model is computed: its hash is beside the others'.
 #[test]
 fn an_edited_index_is_found() {
-    let (_folder, folder) = extracted(&own(), ExtractOptions::default().threads(2));
+    let (_folder, folder) = extracted(&origin(), ExtractOptions::default().threads(2));
     let path = folder.join("index.json");
     let mut index = fixtures::json(&path);
     index["skulk"]["config"]["rms_norm_eps"] = 0.5.into();
@@ -91,7 +91,7 @@ fn an_edited_index_is_found() {
 /// Who asks for what is not there is told why not.
 #[test]
 fn what_is_not_there_is_explained() {
-    let (_folder, folder) = extracted(&own(), ExtractOptions::default().feature_tokens(0).threads(2));
+    let (_folder, folder) = extracted(&origin(), ExtractOptions::default().feature_tokens(0).threads(2));
     let (_tied, tied) = extracted(&fixture("models/gemma3"), ExtractOptions::default().threads(2));
     let (_mixture, mixture) = extracted(&fixture("models/mixtral"), q4k());
     let expect = |error: skulk::Error, kind: ErrorKind, words: &[&str]| {
@@ -148,8 +148,8 @@ fn what_is_not_there_is_explained() {
 #[test]
 fn gates_are_one_matrix() {
     for (from, options, prefix) in [
-        (own(), q4k(), "mlp.gate_proj"),
-        (own(), q4k().gate_vectors(false), "mlp.gate_proj"),
+        (origin(), q4k(), "mlp.gate_proj"),
+        (origin(), q4k().gate_vectors(false), "mlp.gate_proj"),
         (fixture("models/mixtral"), ExtractOptions::default(), "block_sparse_moe.experts.E.w1"),
         (fixture("models/mixtral"), q4k(), "block_sparse_moe.experts.E.w1"),
     ] {
@@ -183,13 +183,10 @@ fn layer_files_may_be_missing() {
         let absent = vindex.absent().filter(|(_, file)| *file == "layers/layer_01.weights");
         absent.map(|(name, _)| name.to_owned()).collect::<Vec<_>>()
     };
-    let slice = scratch();
-    copy(&whole, slice.path());
+    let slice = copied(&whole);
     let path = slice.path().join("layers/layer_01.weights");
-    let mut bytes = std::fs::read(&path).unwrap();
     // The table's entry of expert 1.
-    bytes[24 + 32..24 + 64].fill(0);
-    std::fs::write(&path, &bytes).unwrap();
+    change(slice.path(), "layers/layer_01.weights", |bytes| bytes[24 + 32..24 + 64].fill(0));
     let vindex = VindexReader::open(slice.path()).unwrap();
     assert_eq!(of_layer(&vindex).len(), 3);
     vindex.region("layers.1.block_sparse_moe.experts.0.w2.weight").unwrap();
@@ -228,7 +225,7 @@ fn padded_rows_are_told_by_their_length() {
 /// A layer without experts has one block in its file.
 #[test]
 fn dense_layers_have_one_entry() {
-    let (_folder, whole) = extracted(&own(), q4k());
+    let (_folder, whole) = extracted(&origin(), q4k());
     let path = whole.join("layers/layer_00.weights");
     let mut bytes = std::fs::read(&path).unwrap();
     let entry = bytes[24..56].to_vec();

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use sha2::Digest;
 use skulk::extract::ExtractOptions;
 use skulk::{Checkpoint, DType, ErrorKind, VindexReader, open_checkpoint};
 
 use super::{extract, extracted, files, options_of};
 use crate::vindex::folders::source;
+use crate::vindex::verify::sha256;
 use crate::vindex::{fixtures, pairs, values};
 
 /// Each of LARQL's folders with ours of the same source and options.
@@ -108,13 +108,10 @@ fn files_and_manifests_are_larqls() {
 fn checksums_are_of_every_file() {
     ours(|_, own, _| {
         let index = fixtures::json(&own.join("index.json"));
-        let hex = |bytes: &[u8]| {
-            sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>()
-        };
         let mut files = files(own);
         files.remove("skulk_hashes.json");
         let mut expected: BTreeMap<_, _> =
-            files.iter().map(|(name, bytes)| (name.clone(), hex(bytes))).collect();
+            files.iter().map(|(name, bytes)| (name.clone(), sha256(bytes))).collect();
         let stored = fixtures::json(&own.join("skulk_hashes.json"));
         assert_eq!(stored["files"]["index.json"]["sha256"], expected["index.json"]);
         let of_index = expected.remove("index.json").unwrap();

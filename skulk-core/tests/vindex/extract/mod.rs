@@ -13,8 +13,7 @@ use skulk::extract::{ExtractOptions, ExtractReport, VindexStorage, VindexWriter}
 use skulk::vindex::{VindexIndex, VindexLevel, VindexQuant};
 use skulk::{DType, Result, open_checkpoint};
 
-use crate::support::safetensors_writer;
-use crate::vindex::{fixtures, is_summary};
+use crate::vindex::{fixtures, is_summary, origin, write};
 
 /// A folder in memory, where there is one: what these tests wait for is mostly the disk.
 pub(crate) fn scratch() -> tempfile::TempDir {
@@ -38,26 +37,20 @@ fn extract(source: &Path, options: ExtractOptions, target: &Path) -> Result<Extr
     VindexWriter::new(&*checkpoint, options)?.write(target)
 }
 
-/// The fixture that is in the repository.
-fn own() -> PathBuf {
-    fixtures::root().join("tests/fixtures/vindex/source/tiny-llama320")
-}
-
 /// A llama of 2 layers so small that it can be extracted hundreds of times: rows are no whole blocks, the head is not
 /// the embedding table, and numbers are of f32.
 pub(crate) fn tiny() -> tempfile::TempDir {
     const HIDDEN: usize = 64;
     const WIDTH: usize = 96;
     const VOCAB: usize = 512;
-    let folder = scratch();
     let mut state = 1u64;
-    let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
+    let mut tensors = Vec::new();
     let mut put = |name: String, shape: &[usize]| {
-        let bytes = (0..shape.iter().product()).flat_map(|_| {
+        let values = (0..shape.iter().product()).map(|_| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            ((state >> 40) as f32 / (1 << 24) as f32 - 0.5).to_le_bytes()
+            (state >> 40) as f32 / (1 << 24) as f32 - 0.5
         });
-        tensors.push((name, shape.to_vec(), bytes.collect()));
+        tensors.push((name, shape.to_vec(), values.collect()));
     };
     for name in ["model.embed_tokens", "lm_head"] {
         put(format!("{name}.weight"), &[VOCAB, HIDDEN]);
@@ -78,9 +71,7 @@ pub(crate) fn tiny() -> tempfile::TempDir {
             put(format!("model.layers.{layer}.{name}.weight"), shape);
         }
     }
-    let tensors: Vec<_> = tensors.iter().map(|(n, s, b)| (n.as_str(), "F32", &s[..], &b[..])).collect();
-    std::fs::write(folder.path().join("model.safetensors"), safetensors_writer::file(&tensors)).unwrap();
-    let mut config = fixtures::json(&own().join("config.json"));
+    let mut config = fixtures::json(&origin().join("config.json"));
     for (field, value) in [
         ("hidden_size", HIDDEN),
         ("intermediate_size", WIDTH),
@@ -90,11 +81,7 @@ pub(crate) fn tiny() -> tempfile::TempDir {
     ] {
         config[field] = value.into();
     }
-    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
-    for name in ["tokenizer.json", "generation_config.json"] {
-        std::fs::copy(own().join(name), folder.path().join(name)).unwrap();
-    }
-    folder
+    write::checkpoint(&tensors, &config, &origin())
 }
 
 /// What LARQL was asked for when it made a folder, as its files tell; `None` for what only LARQL makes: folders with a
@@ -126,6 +113,12 @@ fn options_of(made: &Path) -> Option<ExtractOptions> {
         .feature_major_down(has("down_features_q4k.bin"))
         .gate_vectors(has("gate_vectors.bin"));
     Some(options)
+}
+
+/// Extracts where nothing disturbs it; the folder's files, but for the time.
+fn undisturbed(source: &Path, options: ExtractOptions) -> BTreeMap<String, Vec<u8>> {
+    let (_folder, target) = extracted(source, options);
+    timeless(&target)
 }
 
 /// Every file of a folder, by its path in it.

@@ -7,8 +7,8 @@ use skulk::extract::{ExtractOptions, VindexStorage, VindexWriter};
 use skulk::vindex::VindexLevel;
 use skulk::{CancelToken, Error, ErrorKind, open_checkpoint};
 
-use super::{difference, extract, extracted, files, own, scratch, timeless};
-use crate::vindex::{copy, fixtures};
+use super::{difference, extract, files, scratch, timeless, undisturbed};
+use crate::vindex::{change, change_json, copied, fixtures, made, origin};
 
 fn small() -> ExtractOptions {
     ExtractOptions::default().level(VindexLevel::Browse).feature_tokens(0).threads(2)
@@ -25,7 +25,7 @@ fn expect(error: &Error, kind: ErrorKind, words: &[&str]) {
 
 #[test]
 fn options_are_checked() {
-    let checkpoint = open_checkpoint(own()).unwrap();
+    let checkpoint = open_checkpoint(origin()).unwrap();
     for (options, field) in [
         (small().down_q4k(true), "down_q4k"),
         (small().feature_major_down(true), "feature_major_down"),
@@ -65,8 +65,29 @@ fn planted_links_are_not_followed() {
             leads_to.push(planted);
         }
         std::os::unix::fs::symlink(leads_to, link).unwrap();
-        let error = extract(&own(), small(), &folder.path().join("model.vindex")).unwrap_err();
+        let error = extract(&origin(), small(), &folder.path().join("model.vindex")).unwrap_err();
         expect(&error, ErrorKind::InvalidArgument, &["a link"]);
+        assert_eq!(files(foreign.path()), before, "{planted}");
+    }
+}
+
+/// Nor are those that are planted behind the first look.
+#[cfg(unix)]
+#[test]
+fn links_planted_meanwhile_are_not_followed() {
+    for planted in ["vindex/gate_vectors.bin", "vindex/layers", "vindex/index.json", "state.new"] {
+        let (folder, foreign) = (scratch(), scratch());
+        let theirs = foreign.path().join("theirs");
+        match planted {
+            "vindex/layers" => std::fs::create_dir(&theirs).unwrap(),
+            _ => std::fs::write(&theirs, "theirs").unwrap(),
+        }
+        let before = files(foreign.path());
+        let link = folder.path().join(".model.vindex.partial").join(planted);
+        let options = small().storage(VindexStorage::Q4K);
+        let options = options.progress(move |_| drop(std::os::unix::fs::symlink(&theirs, &link)));
+        let error = extract(&origin(), options, &folder.path().join("model.vindex")).unwrap_err();
+        expect(&error, ErrorKind::InvalidArgument, &["a link", planted]);
         assert_eq!(files(foreign.path()), before, "{planted}");
     }
 }
@@ -79,21 +100,20 @@ fn targets_are_new_or_empty_folders() {
     std::fs::write(at("full/file"), "").unwrap();
     std::fs::write(at("file"), "").unwrap();
     for target in ["full", "file", "full/.."] {
-        let error = extract(&own(), small(), &at(target)).unwrap_err();
+        let error = extract(&origin(), small(), &at(target)).unwrap_err();
         expect(&error, ErrorKind::InvalidArgument, &[target]);
     }
-    let source = scratch();
-    copy(&own(), source.path());
+    let source = copied(&origin());
     for target in [source.path(), source.path().parent().unwrap()] {
         let error = extract(source.path(), small(), target).unwrap_err();
         expect(&error, ErrorKind::InvalidArgument, &["source"]);
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     std::fs::create_dir(at("empty")).unwrap();
-    extract(&own(), small(), &at("empty")).unwrap();
-    extract(&own(), small(), &at("new/and/deeper")).unwrap();
+    extract(&origin(), small(), &at("empty")).unwrap();
+    extract(&origin(), small(), &at("new/and/deeper")).unwrap();
     // A second time it is not empty any more.
-    expect(&extract(&own(), small(), &at("empty")).unwrap_err(), ErrorKind::InvalidArgument, &["empty"]);
+    expect(&extract(&origin(), small(), &at("empty")).unwrap_err(), ErrorKind::InvalidArgument, &["empty"]);
 }
 
 /// Cancelled after its first file.
@@ -108,39 +128,35 @@ fn interrupted(source: &Path, options: ExtractOptions, target: &Path) {
 fn other_options_do_not_continue() {
     let folder = scratch();
     let target = folder.path().join("v");
-    interrupted(&own(), small(), &target);
+    interrupted(&origin(), small(), &target);
     for (options, words) in [
         (small().storage(VindexStorage::F32), ["storage", "`f16`", "`f32`"]),
         (small().name("other"), ["name", "`tiny-llama320`", "`other`"]),
         (small().level(VindexLevel::All), ["level", "`browse`", "`all`"]),
     ] {
-        let error = extract(&own(), options, &target).unwrap_err();
+        let error = extract(&origin(), options, &target).unwrap_err();
         expect(&error, ErrorKind::InvalidArgument, &words);
     }
     // Threads are nobody's business; `restart` forgets what was there.
-    let report = extract(&own(), small().threads(1), &target).unwrap();
+    let report = extract(&origin(), small().threads(1), &target).unwrap();
     assert!(report.resumed.bytes() > 0);
     let other = folder.path().join("w");
-    interrupted(&own(), small(), &other);
-    let report = extract(&own(), small().storage(VindexStorage::F32).restart(true), &other).unwrap();
+    interrupted(&origin(), small(), &other);
+    let report = extract(&origin(), small().storage(VindexStorage::F32).restart(true), &other).unwrap();
     assert_eq!(report.resumed.bytes(), 0);
-    let (_folder, direct) = extracted(&own(), small().storage(VindexStorage::F32));
-    assert_eq!(difference(&timeless(&other), &timeless(&direct)), None);
+    let direct = undisturbed(&origin(), small().storage(VindexStorage::F32));
+    assert_eq!(difference(&timeless(&other), &direct), None);
 }
 
 #[test]
 fn a_changed_source_does_not_continue() {
-    let (folder, source) = (scratch(), scratch());
-    copy(&own(), source.path());
+    let (folder, source) = (scratch(), copied(&origin()));
     let target = folder.path().join("v");
     interrupted(source.path(), small(), &target);
-    let config = source.path().join("config.json");
-    let mut other = fixtures::json(&config);
-    other["rms_norm_eps"] = json!(1e-3);
-    std::fs::write(&config, other.to_string()).unwrap();
+    change_json(source.path(), "config.json", |config| config["rms_norm_eps"] = json!(1e-3));
     let error = extract(source.path(), small(), &target).unwrap_err();
     expect(&error, ErrorKind::InvalidArgument, &["configuration", "restart"]);
-    std::fs::copy(own().join("config.json"), &config).unwrap();
+    std::fs::copy(origin().join("config.json"), source.path().join("config.json")).unwrap();
 
     let weights = source.path().join("model.safetensors");
     let bytes = std::fs::read(&weights).unwrap();
@@ -155,8 +171,7 @@ fn a_changed_source_does_not_continue() {
 /// What lies in the working folder is trusted only as far as it can be what was written.
 #[test]
 fn broken_leftovers_are_written_again() {
-    let (_direct, undisturbed) = extracted(&own(), small().name("n"));
-    let undisturbed = timeless(&undisturbed);
+    let undisturbed = undisturbed(&origin(), small().name("n"));
     for (file, bytes) in [
         ("state.json", &b"{"[..]),
         ("state.json", b""),
@@ -165,9 +180,9 @@ fn broken_leftovers_are_written_again() {
     ] {
         let folder = scratch();
         let target = folder.path().join("v");
-        interrupted(&own(), small().name("n"), &target);
+        interrupted(&origin(), small().name("n"), &target);
         std::fs::write(folder.path().join(".v.partial").join(file), bytes).unwrap();
-        extract(&own(), small().name("n"), &target).unwrap();
+        extract(&origin(), small().name("n"), &target).unwrap();
         assert_eq!(difference(&timeless(&target), &undisturbed), None, "{file}");
     }
 }
@@ -175,19 +190,17 @@ fn broken_leftovers_are_written_again() {
 /// A mark that cannot be one of the file's is none: the file is written from its start.
 #[test]
 fn marks_that_cannot_be_are_none() {
-    let (_direct, undisturbed) = extracted(&own(), small().name("n"));
-    let undisturbed = timeless(&undisturbed);
+    let undisturbed = undisturbed(&origin(), small().name("n"));
     let bytes = undisturbed["gate_vectors.bin"].len() as u64;
     for (sections, bytes) in [(1, 7), (1, bytes), (0, 4), (999, bytes), (999, 0), (2, bytes + 1)] {
         let folder = scratch();
         let target = folder.path().join("v");
-        interrupted(&own(), small().name("n"), &target);
+        interrupted(&origin(), small().name("n"), &target);
         let partial = folder.path().join(".v.partial");
-        let mut state = fixtures::json(&partial.join("state.json"));
-        state["current"] = json!({ "file": "gate_vectors.bin", "sections": sections, "bytes": bytes });
-        std::fs::write(partial.join("state.json"), state.to_string()).unwrap();
+        let mark = json!({ "file": "gate_vectors.bin", "sections": sections, "bytes": bytes });
+        change_json(&partial, "state.json", |state| state["current"] = mark);
         std::fs::write(partial.join("vindex/gate_vectors.bin"), vec![1; bytes as usize + 9]).unwrap();
-        extract(&own(), small().name("n"), &target).unwrap();
+        extract(&origin(), small().name("n"), &target).unwrap();
         assert_eq!(difference(&timeless(&target), &undisturbed), None, "{sections} {bytes}");
     }
 }
@@ -200,24 +213,21 @@ fn only_one_works_at_a_target() {
     let options = small().progress(move |_| {
         let mut seen = seen.lock().unwrap();
         if !std::mem::replace(&mut *seen, true) {
-            let error = extract(&own(), small(), &inner).unwrap_err();
+            let error = extract(&origin(), small(), &inner).unwrap_err();
             expect(&error, ErrorKind::FileIo, &["another"]);
         }
     });
-    extract(&own(), options, &target).unwrap();
+    extract(&origin(), options, &target).unwrap();
 }
 
 /// A llama whose embedding table has this number in row 3, column 5.
 fn with_number(number: half::bf16) -> tempfile::TempDir {
-    let folder = scratch();
-    copy(&own(), folder.path());
-    let path = folder.path().join("model.safetensors");
-    let mut bytes = std::fs::read(&path).unwrap();
-    let checkpoint = open_checkpoint(own()).unwrap();
+    let folder = copied(&origin());
+    let checkpoint = open_checkpoint(origin()).unwrap();
     let tensor = checkpoint.tensor("model.embed_tokens.weight").unwrap();
     let at = tensor.offset as usize + (3 * tensor.shape[1] + 5) * 2;
-    bytes[at..at + 2].copy_from_slice(&number.to_le_bytes());
-    std::fs::write(path, bytes).unwrap();
+    let put = |bytes: &mut Vec<u8>| bytes[at..at + 2].copy_from_slice(&number.to_le_bytes());
+    change(folder.path(), "model.safetensors", put);
     folder
 }
 
@@ -245,8 +255,7 @@ fn numbers_that_do_not_fit_are_named() {
 /// A slice of another vindex lacks what a folder takes.
 #[test]
 fn what_the_source_lacks_is_named_before_anything_is_written() {
-    let slice = scratch();
-    copy(&fixtures::root().join("tests/fixtures/vindex/made/tiny-llama320.q4k.vindex"), slice.path());
+    let slice = copied(&made());
     std::fs::remove_file(slice.path().join("attn_weights_q4k.bin")).unwrap();
     let checkpoint = open_checkpoint(slice.path()).unwrap();
     let error = VindexWriter::new(&*checkpoint, ExtractOptions::default()).err().unwrap();
@@ -259,6 +268,6 @@ fn a_folder_that_cannot_be_made_is_an_error() {
     let folder = scratch();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let error = extract(&own(), small(), &file.join("v")).unwrap_err();
+    let error = extract(&origin(), small(), &file.join("v")).unwrap_err();
     expect(&error, ErrorKind::FileIo, &["file"]);
 }

@@ -8,7 +8,8 @@ use skulk::extract::{ExtractOptions, VindexStorage, VindexWriter};
 use skulk::vindex::VindexLevel;
 use skulk::{CancelToken, ErrorKind, open_checkpoint};
 
-use super::{difference, extract, extracted, scratch, timeless, tiny};
+use super::{difference, extract, extracted, scratch, timeless, tiny, undisturbed};
+use crate::vindex::origin;
 
 fn whole() -> ExtractOptions {
     ExtractOptions::default().storage(VindexStorage::Q4K).down_q4k(true).feature_major_down(true).threads(2)
@@ -43,9 +44,8 @@ fn a_cancelled_extraction_goes_on_where_it_was() {
     let source = tiny();
     let source = source.path();
     for options in [whole(), ExtractOptions::default().level(VindexLevel::Inference).threads(2)] {
-        let (_folder, undisturbed) = extracted(source, options.clone().name("n"));
-        let undisturbed = timeless(&undisturbed);
         let options = options.name("n");
+        let undisturbed = undisturbed(source, options.clone());
         for at in 0..steps(source, options.clone()) {
             let folder = scratch();
             let target = folder.path().join("model.vindex");
@@ -65,7 +65,6 @@ fn a_cancelled_extraction_goes_on_where_it_was() {
 fn many_interruptions_come_to_an_end() {
     let source = tiny();
     let source = source.path();
-    let (_folder, undisturbed) = extracted(source, whole().name("n"));
     let folder = scratch();
     let target = folder.path().join("model.vindex");
     let mut before = 0;
@@ -96,18 +95,14 @@ fn many_interruptions_come_to_an_end() {
         .iter()
         .sum();
     assert_eq!(total.resumed.bytes() + small, total.bytes.bytes());
-    assert_eq!(difference(&timeless(&target), &timeless(&undisturbed)), None);
+    assert_eq!(difference(&timeless(&target), &undisturbed(source, whole().name("n"))), None);
 }
 
 #[test]
 fn threads_do_not_change_bytes() {
-    let source = super::own();
     for &storage in VindexStorage::ALL {
-        let of = |threads| {
-            let options = ExtractOptions::default().storage(storage).threads(threads).name("n");
-            let (_folder, target) = extracted(&source, options);
-            timeless(&target)
-        };
+        let options = ExtractOptions::default().storage(storage).name("n");
+        let of = |threads| undisturbed(&origin(), options.clone().threads(threads));
         let one = of(1);
         for threads in [2, 5] {
             assert_eq!(difference(&of(threads), &one), None, "{storage}, {threads} threads");
@@ -119,7 +114,7 @@ fn threads_do_not_change_bytes() {
 /// features are compared with.
 #[test]
 fn few_tensors_are_mapped_at_a_time() {
-    let checkpoint = open_checkpoint(super::own()).unwrap();
+    let checkpoint = open_checkpoint(origin()).unwrap();
     let largest = checkpoint.tensors().iter().map(|tensor| tensor.len).max().unwrap();
     let table = checkpoint.tensor("model.embed_tokens.weight").unwrap().len;
     let most = Arc::new(AtomicUsize::new(0));
@@ -143,7 +138,7 @@ fn steps_add_up() {
     let list = Arc::clone(&seen);
     let options = whole().progress(move |step| list.lock().unwrap().push(step.clone()));
     let folder = scratch();
-    let checkpoint = open_checkpoint(super::own()).unwrap();
+    let checkpoint = open_checkpoint(origin()).unwrap();
     let writer = VindexWriter::new(&*checkpoint, options).unwrap();
     let planned = writer.files();
     let report = writer.write(folder.path().join("v")).unwrap();
@@ -202,8 +197,7 @@ fn run_child(source: &Path, target: &Path, shell: &str, kill_at: Option<usize>) 
 fn a_killed_extraction_goes_on() {
     let source = tiny();
     let source = source.path();
-    let (_folder, undisturbed) = extracted(source, whole().name("n"));
-    let undisturbed = timeless(&undisturbed);
+    let undisturbed = undisturbed(source, whole().name("n"));
     let steps = steps(source, whole());
     for at in [0, steps / 3, steps / 2, steps - 1] {
         let folder = scratch();
@@ -234,6 +228,5 @@ fn a_full_disk_is_an_error_that_says_so() {
     assert!(!target.exists());
     let report = extract(source, whole().name("n"), &target).unwrap();
     assert!(report.resumed.bytes() > 0 || said.contains("embeddings.bin"), "{said}");
-    let (_folder, undisturbed) = extracted(source, whole().name("n"));
-    assert_eq!(difference(&timeless(&target), &timeless(&undisturbed)), None);
+    assert_eq!(difference(&timeless(&target), &undisturbed(source, whole().name("n"))), None);
 }

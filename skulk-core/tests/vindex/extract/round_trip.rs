@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use skulk::extract::{ExtractOptions, VindexStorage};
-use skulk::{Checkpoint, DType, Region, TokenId, VindexReader, open_checkpoint};
+use skulk::{Checkpoint, DType, TokenId, VindexReader, open_checkpoint};
 
-use super::{extracted, scratch};
-use crate::support::safetensors_writer;
+use super::extracted;
 use crate::vindex::generation::{apart, logits_of};
-use crate::vindex::{fixtures, pairs, values, write};
+use crate::vindex::{fixtures, origin, pairs, values, write};
 
 /// Checkpoints of the families that run: llama, gemma3, mixtral, and those of the suites.
 fn sources() -> Vec<PathBuf> {
@@ -34,10 +33,7 @@ fn options(storage: VindexStorage) -> ExtractOptions {
 
 /// The source with all numbers as f32, in which engines add in the order that they have for f32.
 fn wide(source: &Path) -> tempfile::TempDir {
-    let wide = scratch();
-    let checkpoint = open_checkpoint(source).unwrap();
-    write::safetensors(&*checkpoint, source, "", |x| x, wide.path());
-    wide
+    write::safetensors(&*open_checkpoint(source).unwrap(), source, "", |x| x)
 }
 
 #[test]
@@ -62,9 +58,8 @@ fn smaller_folders_generate_what_their_sources_do() {
 
         let (_folder, q4k) = extracted(&source, options(VindexStorage::Q4K));
         let found = logits(&q4k);
-        let decoded = scratch();
         let vindex = VindexReader::open(&q4k).unwrap();
-        write::safetensors(&vindex, &source, "model.", |x| x, decoded.path());
+        let decoded = write::safetensors(&vindex, &source, "model.", |x| x);
         let off = apart(&found, &logits(decoded.path()));
         assert!(off < 2e-3, "{}: {off} from its own weights", source.display());
         let off = apart(&found, &expected);
@@ -75,7 +70,7 @@ fn smaller_folders_generate_what_their_sources_do() {
 /// A vindex is a checkpoint too: extracted again, at the same or another storage, it is the same.
 #[test]
 fn folders_are_sources() {
-    let source = super::own();
+    let source = origin();
     let (_first, f32) = extracted(&source, options(VindexStorage::F32).name("n"));
     for &storage in VindexStorage::ALL {
         let (_a, direct) = extracted(&source, options(storage).name("n"));
@@ -95,38 +90,30 @@ fn folders_are_sources() {
 /// A llama with biases on all projections.
 fn with_biases(source: &Path) -> tempfile::TempDir {
     let checkpoint = open_checkpoint(source).unwrap();
-    let folder = scratch();
-    let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
-    let bytes = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let mut tensors = Vec::new();
     for tensor in checkpoint.tensors() {
-        let region: Region = checkpoint.region(&tensor.name).unwrap();
-        tensors.push((tensor.name.clone(), region.shape().to_vec(), bytes(&values(&region))));
+        let region = checkpoint.region(&tensor.name).unwrap();
+        tensors.push((tensor.name.clone(), region.shape().to_vec(), values(&region)));
         if let Some(projection) = tensor.name.strip_suffix("_proj.weight") {
             let n = region.rows();
-            let bias: Vec<f32> = (0..n).map(|i| ((i * 7 % 31) as f32 - 15.0) / 64.0).collect();
-            tensors.push((format!("{projection}_proj.bias"), vec![n], bytes(&bias)));
+            let bias = (0..n).map(|i| ((i * 7 % 31) as f32 - 15.0) / 64.0).collect();
+            tensors.push((format!("{projection}_proj.bias"), vec![n], bias));
         }
     }
-    let tensors: Vec<_> = tensors.iter().map(|(n, s, b)| (n.as_str(), "F32", &s[..], &b[..])).collect();
-    std::fs::write(folder.path().join("model.safetensors"), safetensors_writer::file(&tensors)).unwrap();
     let mut config: Value = fixtures::json(&source.join("config.json"));
     config["attention_bias"] = json!(true);
     config["mlp_bias"] = json!(true);
     config["rms_norm_eps"] = json!(1e-3);
     config["rope_parameters"] = json!({ "rope_type": "linear", "factor": 4.0, "rope_theta": 5e5 });
-    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
-    for name in ["tokenizer.json", "generation_config.json", "reference.json"] {
-        std::fs::copy(source.join(name), folder.path().join(name)).unwrap();
-    }
-    folder
+    write::checkpoint(&tensors, &config, source)
 }
 
 /// What LARQL's schema loses is kept: biases, norm epsilon, rope scaling, the context's length, stop tokens.
 #[test]
 fn nothing_of_the_model_is_lost() {
-    let source = with_biases(&super::own());
+    let source = with_biases(&origin());
     let expected = logits(source.path());
-    let plain = wide(&super::own());
+    let plain = wide(&origin());
     assert!(apart(&logits(plain.path()), &expected) > 0.1);
     for (storage, limit) in
         [(VindexStorage::F32, 0.0), (VindexStorage::F16, 2e-3), (VindexStorage::Q4K, 0.45)]

@@ -30,8 +30,7 @@ fn rows_are_those_of_mlx() {
         let mut widths = std::collections::BTreeSet::new();
         for info in rows.tensors() {
             let region = rows.region(&info.name).unwrap();
-            let mut expected = vec![0.0; region.rows() * region.row_len()];
-            crate::weights::quant::dequantise(region.dtype(), region.bytes(), &mut expected);
+            let expected = crate::weights::quant::to_f32(&region).unwrap();
             let module = info.name.strip_suffix(".weight").unwrap();
             widths.insert(source.mlx.scheme_bits(module));
             let (key, word) = golden(&info.name).unwrap();
@@ -59,8 +58,7 @@ fn what_they_compute_is_what_mlx_computes() {
     for folder in FOLDERS {
         let checkpoint = open(&fixture(folder));
         let source = Source::open(&*checkpoint).unwrap();
-        let golden: Value =
-            serde_json::from_slice(&std::fs::read(fixture(folder).join("logits.json")).unwrap()).unwrap();
+        let golden = json_of(&fixture(folder).join("logits.json"));
         let tokens: Vec<TokenId> = serde_json::from_value::<Vec<u32>>(golden["tokens"].clone())
             .unwrap()
             .into_iter()
@@ -78,13 +76,7 @@ fn what_they_compute_is_what_mlx_computes() {
 
 /// The tiny llama with its configuration changed; what asking for a tensor says.
 fn changed(change: impl Fn(&mut Value), key: &str) -> Error {
-    let folder = tempfile::tempdir().unwrap();
-    let from = fixture(FOLDERS[0]);
-    std::fs::copy(from.join("model.safetensors"), folder.path().join("model.safetensors")).unwrap();
-    let mut config: Value =
-        serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
-    change(&mut config);
-    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    let folder = with_config(FOLDERS[0], change);
     let checkpoint = open(folder.path());
     let source = Source::open(&*checkpoint).unwrap();
     source.tensor(key).err().unwrap()

@@ -1,7 +1,7 @@
 mod mlx;
 mod refused;
 mod tokens;
-mod twins;
+pub(in crate::extract) mod twins;
 
 #[path = "../../../../tests/support/gguf_writer.rs"]
 #[allow(dead_code, unreachable_pub)] // Other tests use the rest.
@@ -15,11 +15,28 @@ use std::sync::Arc;
 use super::*;
 use crate::engine::{Activations, Batch, Input, LoadCx, Logits, Precision, Segment, ShardSpec, StepCx};
 use crate::weights::safetensors::HfMetadata;
-use crate::weights::{DType, MappedFile, TensorInfo, open_checkpoint};
+use crate::weights::{DType, MappedFile, TensorInfo, checkpoint_fields, open_checkpoint};
 use crate::{CancelToken, EngineOptions, KvType, SeqId, TokenId};
 
 fn fixture(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(path)
+}
+
+fn json_of(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// A copy of a folder's model with some of its configuration replaced.
+fn with_config(folder: &str, change: impl Fn(&mut Value)) -> tempfile::TempDir {
+    let (from, to) = (fixture(folder), tempfile::tempdir().unwrap());
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        std::fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
+    }
+    let path = to.path().join("config.json");
+    let mut config = json_of(&path);
+    change(&mut config);
+    std::fs::write(path, config.to_string()).unwrap();
+    to
 }
 
 fn open(path: &Path) -> Arc<dyn Checkpoint> {
@@ -55,6 +72,7 @@ fn values(source: &Source<'_>, key: &str) -> Vec<f32> {
 /// A Hugging Face folder with what a source says: the checkpoint that it pretends to be.
 struct Written {
     folder: tempfile::TempDir,
+    path: PathBuf,
     metadata: HfMetadata,
     files: Vec<MappedFile>,
     tensors: Vec<TensorInfo>,
@@ -99,7 +117,7 @@ impl Written {
         std::fs::write(folder.path().join("config.json"), source.config().to_string()).unwrap();
         let files = vec![MappedFile::open(path).unwrap()];
         let metadata = HfMetadata::read(folder.path()).unwrap();
-        Self { folder, metadata, files, tensors }
+        Self { path: folder.path().to_owned(), folder, metadata, files, tensors }
     }
 
     /// The tokenizer's files too.
@@ -117,21 +135,7 @@ impl Written {
 }
 
 impl Checkpoint for Written {
-    fn path(&self) -> &Path {
-        self.folder.path()
-    }
-
-    fn metadata(&self) -> Metadata<'_> {
-        Metadata::HuggingFace(&self.metadata)
-    }
-
-    fn files(&self) -> &[MappedFile] {
-        &self.files
-    }
-
-    fn tensors(&self) -> &[TensorInfo] {
-        &self.tensors
-    }
+    checkpoint_fields!(HuggingFace);
 }
 
 /// Logits at every position, in exact precision.

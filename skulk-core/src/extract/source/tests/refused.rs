@@ -131,15 +131,13 @@ fn configurations_say_what_the_file_says() {
 
 #[test]
 fn of_wrappers_only_the_text_part_is_kept() {
-    let folder = tempfile::tempdir().unwrap();
-    let from = fixture("models/gemma3");
-    let text: Value = serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
-    let mut inner = text.clone();
-    inner.as_object_mut().unwrap().remove("eos_token_id");
-    let config = json!({"model_type": "gemma3", "text_config": inner, "vision_config": {"hidden_size": 7},
-        "eos_token_id": [1, 106], "quantization_config": {"group_size": 64, "bits": 4}});
-    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
-    std::fs::copy(from.join("model.safetensors"), folder.path().join("model.safetensors")).unwrap();
+    let text = json_of(&fixture("models/gemma3/config.json"));
+    let folder = with_config("models/gemma3", |config| {
+        let mut inner = config.take();
+        inner.as_object_mut().unwrap().remove("eos_token_id");
+        *config = json!({"model_type": "gemma3", "text_config": inner, "vision_config": {"hidden_size": 7},
+            "eos_token_id": [1, 106], "quantization_config": {"group_size": 64, "bits": 4}});
+    });
     let checkpoint = open(folder.path());
     let source = Source::open(&*checkpoint).unwrap();
     assert_eq!(source.config()["model_type"], "gemma3_text");

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::gguf_writer::GgufWriter;
 use super::*;
 use crate::arch::RopeScaling;
+use crate::weights::quant::to_f32;
 
 /// Names in GGUF files, and what Hugging Face's end with in the families that are converted here.
 const ROLES: [(&str, &[&str]); 13] = [
@@ -64,8 +65,7 @@ fn converted(folder: &Path) -> Vec<u8> {
         .f32(&format!("{family}.attention.layer_norm_rms_epsilon"), arch.norm.eps);
     let read = |name: &str| {
         let region = checkpoint.region(name).ok()?;
-        let mut values = vec![0.0; region.rows() * region.row_len()];
-        crate::weights::quant::dequantise(region.dtype(), region.bytes(), &mut values);
+        let mut values = to_f32(&region).unwrap();
         let shape: Vec<u64> = region.shape().iter().map(|&n| n as u64).collect();
         if is_gemma && name.ends_with("norm.weight") {
             values.iter_mut().for_each(|value| *value += 1.0);
@@ -136,19 +136,6 @@ fn factors(rope: &crate::arch::RopeSpec) -> Vec<f32> {
     plain.iter().zip(&scaled).map(|(a, b)| a / b).collect()
 }
 
-/// A copy of a folder's model with some of its configuration replaced.
-fn with_config(folder: &str, change: impl Fn(&mut Value)) -> tempfile::TempDir {
-    let (from, to) = (fixture(folder), tempfile::tempdir().unwrap());
-    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
-        std::fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
-    }
-    let path = to.path().join("config.json");
-    let mut config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    change(&mut config);
-    std::fs::write(path, config.to_string()).unwrap();
-    to
-}
-
 /// The description of the written vindex, but for names and family.
 fn plain(arch: &ArchSpec) -> ArchSpec {
     let described = ArchSpec::from_config(
@@ -172,9 +159,7 @@ fn a_source_says_what_the_folder_says() {
         for key in keys {
             let name = if key.starts_with("lm_head") { key.clone() } else { format!("model.{key}") };
             let region = checkpoint.region(&name).unwrap();
-            let mut expected = vec![0.0; region.rows() * region.row_len()];
-            crate::weights::quant::dequantise(region.dtype(), region.bytes(), &mut expected);
-            assert_eq!(values(&source, &key), expected, "{folder} {key}");
+            assert_eq!(values(&source, &key), to_f32(&region).unwrap(), "{folder} {key}");
         }
     }
 }
@@ -293,9 +278,7 @@ fn the_real_gguf_is_seen_as_it_computes() {
         let tensor = source.tensor(key).unwrap();
         assert_eq!(tensor.stored_row(0), Some((region.dtype(), &region.bytes()[..region.row_bytes()])));
     }
-    let expected = checkpoint.region("blk.0.post_ffw_norm.weight").unwrap();
-    let mut norm = vec![0.0; 640];
-    crate::weights::quant::dequantise(expected.dtype(), expected.bytes(), &mut norm);
+    let norm = to_f32(&checkpoint.region("blk.0.post_ffw_norm.weight").unwrap()).unwrap();
     let found = values(&source, "layers.0.post_feedforward_layernorm.weight");
     assert!(found.iter().zip(&norm).all(|(a, b)| a + 1.0 == *b));
     let tokens = tokens(12, 2000);
@@ -306,7 +289,7 @@ fn the_real_gguf_is_seen_as_it_computes() {
 }
 
 /// Folders that LARQL made, with what they were made from: the fixture, and those of `SKULK_EXTRA_SUITES`.
-fn vindexes() -> Vec<(PathBuf, PathBuf)> {
+pub(in crate::extract) fn vindexes() -> Vec<(PathBuf, PathBuf)> {
     let extra = std::env::var_os("SKULK_EXTRA_SUITES").map(|folder| PathBuf::from(folder).join("vindex"));
     let mut pairs = Vec::new();
     for root in [Some(fixture("vindex")), extra].into_iter().flatten() {
