@@ -7,7 +7,8 @@
 use serde_json::Value;
 use skulk::Precision;
 
-use crate::fixtures::{gemma, ids, json, root};
+use crate::fixtures::{chosen, gemma, ids, json, root};
+use super::splits::few;
 use super::stages::{Setup, Stages};
 
 /// Bounds on how far top-10 logits are from float32.
@@ -31,12 +32,17 @@ fn check(precision: Precision, bounds: &Bounds) {
     let setup = Setup { cuts: vec![9], context: 2048, precision, ..Setup::default() };
     let stages = Stages::load(&path, &setup).unwrap();
     let folder = root().join("tests/fixtures/gemma3-270m");
-    // The oracle takes its time with a model of this size: two short prompts.
-    let (mut differences, prompts, least) = match super::ENGINE {
-        "candle-cpu" => (Vec::new(), 2, 80),
-        _ => (against_llama_cpp(&stages, &json(&folder.join("llamacpp.json")), precision), usize::MAX, 500),
+    let [llama_cpp, transformers] = ["llamacpp.json", "reference.json"].map(|name| {
+        let golden = json(&folder.join(name));
+        chosen(few(1), golden["prompts"].as_array().unwrap().clone())
+    });
+    let least = match llama_cpp.len() + transformers.len() {
+        0 => return,
+        10 => 500,
+        n => 30 * n,
     };
-    differences.extend(against_transformers(&stages, &json(&folder.join("reference.json")), prompts));
+    let mut differences = against_llama_cpp(&stages, &llama_cpp, precision);
+    differences.extend(against_transformers(&stages, &transformers));
     differences.sort_by(f32::total_cmp);
     let at = |share: f64| differences[((differences.len() - 1) as f64 * share) as usize];
     let (median, p95, most) = (at(0.5), at(0.95), at(1.0));
@@ -61,9 +67,9 @@ fn exact_is_float32_to_a_hundredth() {
 
 /// Greedy texts part from llama.cpp's only where that is legal. Returns how far top-10 logits are
 /// from the float32 pass, wherever that pass is on the same text.
-fn against_llama_cpp(stages: &Stages, golden: &Value, precision: Precision) -> Vec<f32> {
+fn against_llama_cpp(stages: &Stages, prompts: &[Value], precision: Precision) -> Vec<f32> {
     let mut differences = Vec::new();
-    for (i, prompt) in golden["prompts"].as_array().unwrap().iter().enumerate() {
+    for (i, prompt) in prompts.iter().enumerate() {
         let name = &prompt["prompt"];
         let tokens = ids(&prompt["prompt_ids"]);
         let expected = ids(&prompt["greedy_ids"]);
@@ -109,9 +115,9 @@ fn against_llama_cpp(stages: &Stages, golden: &Value, precision: Precision) -> V
 }
 
 /// How far top-10 logits are from transformers' in float32.
-fn against_transformers(stages: &Stages, reference: &Value, most: usize) -> Vec<f32> {
+fn against_transformers(stages: &Stages, prompts: &[Value]) -> Vec<f32> {
     let mut differences = Vec::new();
-    for (i, prompt) in reference["prompts"].as_array().unwrap().iter().take(most).enumerate() {
+    for (i, prompt) in prompts.iter().enumerate() {
         let rows = stages.prompt(stages.open(100 + i as u64), &ids(&prompt["ids"]), 4);
         for (row, expected) in rows.iter().zip(prompt["logits"].as_array().unwrap()) {
             for pair in &expected["top20"].as_array().unwrap()[..10] {

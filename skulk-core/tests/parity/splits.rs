@@ -27,7 +27,7 @@ fn same(stages: &Stages, kv: KvType, found: &[u32], expected: &[u32]) -> bool {
 }
 
 /// How many of many like cases the quick suite runs. Other engines are far slower than the library's own.
-fn few(others: usize) -> usize {
+pub(super) fn few(others: usize) -> usize {
     if super::ENGINE == "cpu" { usize::MAX } else { others }
 }
 
