@@ -145,7 +145,8 @@ impl Parts {
             }
         };
         // Before each device, the positions that ways of each state get to.
-        let mut reached = vec![BTreeMap::from([((missing, 0), vec![0..1])])];
+        let start: Vec<Range<usize>> = std::iter::once(0..1).collect();
+        let mut reached = vec![BTreeMap::from([((missing, 0), start)])];
         for (at, room) in rooms.iter().enumerate() {
             let fitting = (0..self.len()).filter(|&part| self.bytes(&(part..part + 1)) <= room.bytes);
             let fitting = union(fitting.map(|part| part..part + 1).collect());
