@@ -12,8 +12,10 @@ use skulk::{Cluster, ContextDetail, ErrorKind, Node, NodeId, Request};
 use crate::suites::cases::{expect, number, size, strings, text};
 use crate::suites::{each, suites, units, vectors};
 
+type Check = fn(&Value) -> Result<(), String>;
+
 /// Sections that are lists of vectors, and what each vector must show.
-const HERE: [(&str, fn(&Value) -> Result<(), String>); 11] = [
+const HERE: [(&str, Check); 11] = [
     ("allocateLayersProportionally", layers_are_shared_out),
     ("engineOf", tags_name_engines),
     ("resolveNodeBackend", backends_are_resolved),
