@@ -100,14 +100,17 @@ fn feed_forward_of_some_layers_on_the_cpu_agrees_with_the_cpu_engine() {
             let setup = Setup { ffn_on_cpu, ..setup(&*checkpoint, engines, KvType::F32) };
             Stages::load_from(&*checkpoint, &setup, engines)
         };
-        let expected = logits(&load(&[cpu.clone()], &[]).unwrap());
+        let expected = logits(&load(std::slice::from_ref(&cpu), &[]).unwrap());
         for layers in [&[][..], &[0], &[1, 2], &[0, 2]] {
             for engines in [vec![beside.clone()], vec![beside.clone(); 2]] {
                 let what = format!("{name} {layers:?}");
                 assert_near(&logits(&load(&engines, layers).unwrap()), &expected, 1e-5, &what);
             }
         }
-        assert_eq!(load(&[alone.clone()], &[0]).err().unwrap().kind(), ErrorKind::PlacementInvalid);
+        assert_eq!(
+            load(std::slice::from_ref(&alone), &[0]).err().unwrap().kind(),
+            ErrorKind::PlacementInvalid
+        );
     }
 }
 
