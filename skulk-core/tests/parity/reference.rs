@@ -15,7 +15,8 @@ use std::path::Path;
 use serde_json::Value;
 use skulk::{DType, ErrorKind, KvType, Precision, open_checkpoint};
 
-use crate::fixtures::{checkpoints, copied, ids, json};
+use crate::fixtures::{checkpoints, chosen, copied, ids, json};
+use super::splits::few;
 use super::stages::{Setup, Stages, takes_options};
 
 /// Relative to the largest magnitude among what is compared.
@@ -54,7 +55,7 @@ fn supported(path: &Path, setup: &Setup) -> Option<Stages> {
 fn compare(path: &Path, reference: &Value, setup: &Setup, relative: f32) {
     let Some(stages) = supported(path, setup) else { return };
     let quantised = is_quantised(path);
-    for (i, prompt) in reference["prompts"].as_array().unwrap().iter().enumerate() {
+    for (i, prompt) in chosen(few(1), reference["prompts"].as_array().unwrap().iter().enumerate()) {
         let name = format!("{} {}", path.display(), prompt["name"]);
         let tokens = ids(&prompt["ids"]);
         let seq = stages.open(i as u64);
@@ -150,7 +151,7 @@ fn hidden_states(precision: Precision, relative: f32) {
         let cuts = (1..whole.arch.n_layers()).collect();
         let setup = Setup { cuts, kv: KvType::F32, chunk: 1024, precision, ..Setup::default() };
         let stages = Stages::load(&path, &setup).unwrap();
-        for (i, prompt) in reference["prompts"].as_array().unwrap().iter().enumerate() {
+        for (i, prompt) in chosen(few(1), reference["prompts"].as_array().unwrap().iter().enumerate()) {
             use skulk::engine::{Logits, Segment};
             let tokens = ids(&prompt["ids"]);
             let segment =
