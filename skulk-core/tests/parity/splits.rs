@@ -182,25 +182,20 @@ fn truncation_is_exact() {
         let whole = stages.feed(stages.open(0), 0, &tokens);
         let seq = stages.open(1);
         stages.feed(seq, 0, &tokens);
-        let mut forgotten = 0;
-        for len in [399, 390, 256, 255, 100, 17, 1, 0] {
+        let windowed = stages.arch.layers.iter().any(|l| l.attention.window.is_some_and(|w| w < 100));
+        for len in chosen(few(2), [399, 390, 256, 255, 100, 17, 1, 0]) {
             let mut kept = len;
             for _ in 0..2 {
                 kept = stages.shards.iter().map(|s| s.truncate(seq, kept).unwrap()).min().unwrap();
             }
             stages.shards.iter().for_each(|s| assert_eq!(s.truncate(seq, kept).unwrap(), kept));
             assert!(kept == len || kept == 0);
-            forgotten += usize::from(kept < len);
+            // A lost window must be reported, and nothing else; a short way back may still be there.
+            assert!(windowed || kept == len, "{}: {len}", path.display());
+            assert!(!windowed || len > 256 || kept == 0, "{}: {len}", path.display());
             let again = bits(&stages.feed(seq, kept, &tokens[kept..]));
             assert!(same(&stages, KvType::F16, &again, &bits(&whole[kept..])), "{}: {len}", path.display());
         }
-        let windowed = stages.arch.layers.iter().any(|l| l.attention.window.is_some_and(|w| w < 100));
-        assert_eq!(
-            forgotten > 0,
-            windowed,
-            "{}: a lost window must be reported, and nothing else",
-            path.display()
-        );
     }
 }
 
