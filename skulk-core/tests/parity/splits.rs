@@ -190,9 +190,9 @@ fn truncation_is_exact() {
             }
             stages.shards.iter().for_each(|s| assert_eq!(s.truncate(seq, kept).unwrap(), kept));
             assert!(kept == len || kept == 0);
-            // A lost window must be reported, and nothing else; a short way back may still be there.
+            // A lost window must be reported, and nothing else; not many more positions than it has are kept.
             assert!(windowed || kept == len, "{}: {len}", path.display());
-            assert!(!windowed || len > 256 || kept == 0, "{}: {len}", path.display());
+            assert!(!windowed || len > 100 || kept == 0, "{}: {len}", path.display());
             let again = bits(&stages.feed(seq, kept, &tokens[kept..]));
             assert!(same(&stages, KvType::F16, &again, &bits(&whole[kept..])), "{}: {len}", path.display());
         }
