@@ -7,8 +7,8 @@
 
 pub(crate) use libm::{erf, log as ln, pow};
 
-/// `e^x`, less than a unit in the last place off; 0 where that is subnormal. A whole vocabulary's weights are
-/// computed with it: a third of the time of `libm`'s.
+/// `e^x`, less than a unit in the last place off; 0 below -708. A whole vocabulary's weights are computed with it: a
+/// third of the time of `libm`'s.
 pub(crate) fn exp(x: f64) -> f64 {
     /// Adding and subtracting it rounds to a whole number.
     const ROUND: f64 = 6_755_399_441_055_744.0;
@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn exponentials_are_close_everywhere() {
-        for i in -7_090_000..7_090_000 {
-            let x = f64::from(i) * 1e-4 + 1e-6;
+        for i in -70_900..70_900 {
+            let x = f64::from(i) * 1e-2 + 1e-6;
             let (found, near) = (exp(x), libm::exp(x));
             let place = near.next_up() - near;
             // libm's is off by less than one, too.

@@ -151,3 +151,37 @@ def is_refused_here(case: Case) -> bool:
         (limits.get("maxContextTokens"), 1),
     ]
     return card["modelId"] == "" or any(value is not None and value < least for value, least in below)
+
+
+def is_over(card: skulk.ModelCard, cluster: skulk.Cluster, expected: dict[str, Any]) -> bool:
+    """Whether the reference gives a node more than its own memory rule, which does not know of whole layers, allows."""
+    nodes = {node.id: node for node in cluster.nodes}
+    for shard in expected["shards"]:
+        share = (shard["endLayer"] - shard["startLayer"]) / card.n_layers
+        usable = planning.usable_memory(nodes[shard["node"]])
+        assert usable is not None
+        if planning.shard_footprint(card, share) > usable.bytes:
+            return True
+    return False
+
+
+def is_valid(card: skulk.ModelCard, cluster: skulk.Cluster, placement: skulk.Placement) -> None:
+    """A ring whose neighbours reach each other, all layers once, and no node over what it may use."""
+    stages = placement.stages
+    names = [stage.node for stage in stages]
+    assert len(set(names)) == len(names)
+    linked = {(link.source, link.sink) for link in cluster.links}
+    for i, name in enumerate(names if len(names) > 1 else []):
+        to = names[(i + 1) % len(names)]
+        assert {(name, to), (to, name)} <= linked
+    layers = [layer for stage in stages for layer in stage.layers]
+    if stages[0].part == "whole":
+        assert layers == list(range(card.n_layers))
+    if stages[0].part == "tensor":
+        assert all(stage.layers == range(card.n_layers) for stage in stages)
+    assert placement.report is not None
+    for stage, device in zip(stages, placement.report.to_dict()["nodes"]):
+        share = 1 / len(stages) if stage.part == "tensor" else len(stage.layers) / card.n_layers
+        total = sum(device["bytes"].values())
+        assert total == planning.shard_footprint(card, share, 8192)
+        assert total <= device["usable"]

@@ -209,13 +209,26 @@ def test_folders_lie_over_the_built_in_cards(tmp_path: Path) -> None:
     assert isinstance(library.problems[0], FileNotFoundError)
 
 
-def test_profiles_are_data() -> None:
-    # What they say, the suites compare.
-    profile = LIBRARY[GEMMA].profile()
-    assert profile == skulk.Profile.resolve(GEMMA, LIBRARY[GEMMA])
-    assert len(profile.to_dict()) == len(dataclasses.fields(profile)) == 15
+def test_profiles_say_what_a_model_can_do() -> None:
+    profile = skulk.Profile.resolve("mlx-community/gemma-4-12B-it-4bit")
+    assert profile.prompt_renderer == profile.output_parser == "gemma4"
+    asked = skulk.Profile.resolve("mlx-community/gemma-4-12B-it-4bit", has_messages=True, has_tools=True)
+    assert asked.prompt_renderer == "tokenizer"
     assert skulk.is_gemma4_family("google/gemma-4-e2b") and not skulk.is_gemma4_family(GEMMA)
-    assert skulk.Profile.resolve("Qwen/Qwen3-8B").reasoning(enable_thinking=True) == skulk.Reasoning("medium", True)
+    hinted = skulk.Profile.resolve("acme/m", tokenizer_tools=True, tokenizer_thinking=True)
+    assert hinted.supports_tool_calling and hinted.thinking_format == "token_delimited"
+    assert LIBRARY[GEMMA].profile() == skulk.Profile.resolve(GEMMA, LIBRARY[GEMMA])
+    assert len(profile.to_dict()) == len(dataclasses.fields(profile)) == 15
+    assert profile.to_dict()["supportsThinkingToggle"] is True
+
+
+def test_requests_for_reasoning_are_read_by_profiles() -> None:
+    profile = skulk.Profile.resolve("Qwen/Qwen3-8B")
+    assert profile.reasoning("low") == skulk.Reasoning("low", True)
+    assert profile.reasoning(enable_thinking=True) == skulk.Reasoning("medium", True)
+    assert profile.reasoning("high", False) == skulk.Reasoning("none", False)
+    assert profile.reasoning() == skulk.Reasoning(None, None)
+    assert skulk.Profile.permissive().reasoning("xhigh").effort == "xhigh"
     with pytest.raises(skulk.InvalidArgumentError, match="one of `none`, `minimal`"):
         profile.reasoning("enormous")  # type: ignore[arg-type]
 

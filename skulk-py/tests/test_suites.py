@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 import skulk
 from skulk import planning
 from suites import SECTIONS, Case, card_of, each, parametrise, same, suites, unit
 from suites_cards import camel_keys, judge, snake, without_later
-from suites_placements import ARRANGING, LATE, described, have_vram, is_refused_here, planned, problem, rule
+from suites_placements import (
+    ARRANGING,
+    LATE,
+    described,
+    is_refused_here,
+    have_vram,
+    is_over,
+    is_valid,
+    planned,
+    problem,
+    rule,
+)
 
 NOT_SPOKEN = {"memoryDisplay"}
 """Sections that this library does not speak: it has its own way to write sizes."""
@@ -29,9 +38,9 @@ def test_shipped_cards_are_written_as_the_reference_writes_them(case: Case) -> N
 def test_cards_are_accepted_and_refused_as_by_the_reference(case: Case) -> None:
     # Some cases cannot be written as TOML, and the reference was not run on some.
     if case.get("toml") is not None and case.get("viaToml") is not None:
-        judge(case["viaToml"], lambda: skulk.ModelCard.from_toml(case["toml"]))
+        judge(case["viaToml"], case["input"], lambda: skulk.ModelCard.from_toml(case["toml"]))
     if case.get("viaCamelJson") is not None:
-        judge(case["viaCamelJson"], lambda: card_of(camel_keys(case["input"])))
+        judge(case["viaCamelJson"], case["input"], lambda: card_of(camel_keys(case["input"])))
 
 
 CARDS: dict[str, Case] = {}
@@ -83,12 +92,22 @@ def test_requests_are_normalised_as_in_the_reference(case: Case) -> None:
     profile = skulk.Profile.permissive()
     if facts is not None:
         # The part of a profile that requests are read by.
-        profile = dataclasses.replace(
-            profile,
+        profile = skulk.Profile(
+            family="generic",
             supports_thinking=facts["supportsThinking"],
             supports_thinking_toggle=facts["supportsThinkingToggle"],
+            supports_thinking_budget=False,
             default_reasoning_effort=facts["defaultReasoningEffort"],
             disabled_reasoning_effort=facts["disabledReasoningEffort"],
+            thinking_format="none",
+            supports_image_input=False,
+            supports_audio_input=False,
+            supports_tool_calling=False,
+            builtin_tools=(),
+            tool_call_format="generic",
+            prompt_renderer="tokenizer",
+            output_parser="generic",
+            supports_native_multimodal=False,
         )
     result = profile.reasoning(case.get("reasoningEffort"), case.get("enableThinking"))
     assert result == skulk.Reasoning(case["outEffort"], case["outEnableThinking"])
@@ -337,6 +356,39 @@ def test_nodes_that_only_links_name_are_nodes() -> None:
     case = next(case for case in cases if len(case["expected"]["nodeOrder"]) > 1)
     unnamed = case | {"input": case["input"] | {"nodes": []}}
     assert planned(*problem(unnamed)) == planned(*problem(case))
+
+
+@each("placements")
+def test_the_planners_own_rings_are_as_good(case: Case) -> None:
+    if is_refused_here(case):
+        return
+    card, cluster, request = problem(case)
+    result = planned(card, cluster, request)
+    turned = planned(card, skulk.Cluster(cluster.nodes[::-1], cluster.links[::-1]), request)
+    if isinstance(result, skulk.Placement):
+        assert result == turned
+    else:
+        assert str(result) == str(turned)
+
+    expected = case["expected"]
+    # Rings that pass the rule of memory are there for the reference if it placed the model, or failed later.
+    late = expected.get("errorType") == LATE
+    order = expected.get("nodeOrder")
+    if isinstance(result, skulk.Placement):
+        assert expected["ok"] or late, f"expected {expected['errorType']}, found {result}"
+        is_valid(card, cluster, result)
+        if order is not None and have_vram(card, cluster, order):
+            assert len(result.stages) == len(order)
+    elif late:
+        assert rule(result) in ARRANGING
+    elif expected["ok"]:
+        if rule(result) == "layers":
+            assert is_over(card, cluster, expected)
+        else:
+            assert rule(result) == "min_vram" and not have_vram(card, cluster, order), str(result)
+    else:
+        pending = expected["errorType"] == "PlacementInfoPendingError"
+        assert isinstance(result, skulk.PlanPendingError) is pending
 
 
 def test_every_section_has_a_test() -> None:

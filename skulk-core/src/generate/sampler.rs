@@ -123,6 +123,8 @@ pub(super) struct Sampler {
     rng: ChaCha12Rng,
     /// Candidate tokens by id.
     candidates: Vec<u32>,
+    /// Their shares, before they are divided by their sum.
+    weights: Vec<f64>,
     /// The last tokens, sorted, for penalties.
     recent: Vec<TokenId>,
     /// The largest logits by id, when only they were asked for.
@@ -140,6 +142,7 @@ impl Sampler {
             sampling,
             rng,
             candidates: Vec::new(),
+            weights: Vec::new(),
             recent: Vec::new(),
             top: Vec::new(),
             top_logits: Vec::new(),
@@ -224,7 +227,9 @@ impl Sampler {
             self.candidates.sort_unstable_by(order);
         }
         let weight = |id: u32| math::exp(f64::from((logits[id as usize] - max) / s.temperature));
-        let mut total = self.candidates.iter().map(|&id| weight(id)).sum::<f64>();
+        self.weights.clear();
+        self.weights.extend(self.candidates.iter().map(|&id| weight(id)));
+        let mut total = self.weights.iter().sum::<f64>();
         if s.top_p < 1.0 {
             // The set is nearly always a tiny part of the vocabulary: sort only as far as needed.
             let mut sorted = 128;
@@ -236,8 +241,11 @@ impl Sampler {
                 let end = sorted.min(self.candidates.len());
                 self.candidates[..end].sort_unstable_by(order);
                 let mut sum = 0.0;
+                self.weights.clear();
                 let last = self.candidates[..end].iter().position(|&id| {
-                    sum += weight(id);
+                    let weight = weight(id);
+                    self.weights.push(weight);
+                    sum += weight;
                     sum >= f64::from(s.top_p) * total
                 });
                 if let Some(last) = last {
@@ -252,8 +260,8 @@ impl Sampler {
         }
         // 53 random bits: the numbers in [0, 1) that f64 spaces evenly.
         let mut left = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64 * total;
-        for &id in &self.candidates {
-            left -= weight(id);
+        for (&id, weight) in self.candidates.iter().zip(&self.weights) {
+            left -= weight;
             if left < 0.0 {
                 return Ok(TokenId(id));
             }
