@@ -1,53 +1,56 @@
 //! How does Python follow a running generation? `skulk.Generation`.
 
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 
+use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use skulk::CancelToken;
 
 use crate::convert::{self, numbers};
 use crate::error::raise;
-use crate::wait::{receive, wait};
+use crate::waking::{Readers, calling, park};
 
 /// A running generation: iterate it with `for` or `async for`, or collect it with `text()` or
 /// `output()`. Leaving its `with` block, or dropping it, cancels what is still running.
 #[pyclass(frozen, module = "skulk")]
 pub(crate) struct Generation {
-    running: Arc<Mutex<skulk::Generation>>,
+    running: Mutex<skulk::Generation>,
+    readers: Arc<Readers>,
     cancel: CancelToken,
     /// The prompt's tokens, special ones included.
     #[pyo3(get)]
     prompt_ids: Vec<u32>,
-    /// Who waits for events on behalf of an event loop.
-    waiting: PyOnceLock<Py<PyAny>>,
-}
-
-/// Locks only without the GIL: whoever holds the lock may be waiting for an event.
-fn lock(running: &Mutex<skulk::Generation>) -> MutexGuard<'_, skulk::Generation> {
-    running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Generation {
     /// `cancel` must stop `running`.
     pub(crate) fn new(running: skulk::Generation, cancel: CancelToken) -> Self {
         let prompt_ids = numbers(running.prompt_ids());
-        Self { running: Arc::new(Mutex::new(running)), cancel, prompt_ids, waiting: PyOnceLock::new() }
+        Self { running: Mutex::new(running), readers: Arc::default(), cancel, prompt_ids }
     }
 
-    fn collect(&self, py: Python<'_>) -> PyResult<skulk::Output> {
-        let (sender, mut result) = channel();
-        let running = Arc::clone(&self.running);
-        std::thread::Builder::new().spawn(move || {
-            // Nobody listens any more once the wait has ended with an exception.
-            let _ = sender.send(lock(&running).output());
-        })?;
-        let output = wait(py, &self.cancel, |timeout| receive(&mut result, timeout))
-            .inspect_err(|_| self.close(py))?;
-        let lost = || Err(skulk::Error::new(skulk::ErrorKind::Internal, "collecting the output panicked"));
-        output.unwrap_or_else(lost).map_err(raise)
+    /// Not with the GIL: at its end this waits for the generation's thread, which may be waking an event loop.
+    fn poll<T>(
+        &self,
+        reader: &Waker,
+        poll: impl FnOnce(&mut skulk::Generation, &mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        self.readers.poll(reader, |cx| poll(&mut lock(&self.running), cx))
     }
+
+    /// Waits for what `poll` is for.
+    fn wait<T: Send>(
+        &self,
+        py: Python<'_>,
+        poll: impl Fn(&mut skulk::Generation, &mut Context<'_>) -> Poll<T> + Sync,
+    ) -> PyResult<T> {
+        park(py, &self.cancel, |reader| self.poll(reader, &poll)).inspect_err(|_| self.close(py))
+    }
+}
+
+fn lock(running: &Mutex<skulk::Generation>) -> MutexGuard<'_, skulk::Generation> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[pymethods]
@@ -57,8 +60,7 @@ impl Generation {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let event = wait(py, &self.cancel, |timeout| lock(&self.running).poll(timeout))
-            .inspect_err(|_| self.close(py))?;
+        let event = self.wait(py, skulk::Generation::poll_event)?;
         event.map(|event| convert::event(py, &event.map_err(raise)?)).transpose()
     }
 
@@ -67,20 +69,37 @@ impl Generation {
     }
 
     fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let aio = slf.py().import("skulk._aio")?;
-        let start = || aio.call_method0("waiting_thread").map(Bound::unbind);
-        let waiting = slf.get().waiting.get_or_try_init(slf.py(), start)?;
-        aio.call_method1("next_event", (slf, waiting))
+        slf.py().import("skulk._aio")?.call_method1("next_event", (slf,))
+    }
+
+    /// The next event for an event loop; when there is none yet, `None`, and `wake` is called later on another thread.
+    fn _poll<'py>(&self, py: Python<'py>, wake: Py<PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let reader = calling(wake)?;
+        match py.detach(|| self.poll(&reader, skulk::Generation::poll_event)) {
+            Poll::Pending => Ok(None),
+            Poll::Ready(None) => Err(PyStopAsyncIteration::new_err(())),
+            Poll::Ready(Some(event)) => convert::event(py, &event.map_err(raise)?).map(Some),
+        }
+    }
+
+    /// Drops what is left to read. Whether that was all; when not, `wake` is called later on another thread.
+    fn _ended(&self, py: Python<'_>, wake: Py<PyAny>) -> PyResult<bool> {
+        let reader = calling(wake)?;
+        let skip = |running: &mut skulk::Generation, cx: &mut Context<'_>| {
+            while ready!(running.poll_event(cx)).is_some() {}
+            Poll::Ready(())
+        };
+        Ok(py.detach(|| self.poll(&reader, skip)).is_ready())
     }
 
     /// Runs to the end and returns the text that was not read yet.
     fn text(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.collect(py)?.text)
+        Ok(self.wait(py, skulk::Generation::poll_output)?.map_err(raise)?.text)
     }
 
     /// Runs to the end and returns text, tokens and finish of what was not read yet.
     fn output<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        convert::output(py, &self.collect(py)?)
+        convert::output(py, &self.wait(py, skulk::Generation::poll_output)?.map_err(raise)?)
     }
 
     /// Asks the generation to end: iterating raises `skulk.CancelledError` within one layer's work,
@@ -91,8 +110,9 @@ impl Generation {
 
     /// Cancels what is still running and waits until it has ended; the session is free then.
     fn close(&self, py: Python<'_>) {
+        // First, so that whoever holds the lock soon gives it back.
         self.cancel.cancel();
-        py.detach(|| lock(&self.running).by_ref().for_each(drop));
+        py.detach(|| lock(&self.running).close());
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

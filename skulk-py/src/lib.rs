@@ -17,6 +17,7 @@ mod tokenizer;
 mod verify;
 mod vindex;
 mod wait;
+mod waking;
 
 use pyo3::prelude::*;
 
@@ -50,6 +51,7 @@ mod _skulk {
         tokenizer::Tokenizer,
         verify::verify_vindex,
         vindex::{Region, Vindex},
+        waking::stop_waking,
     };
 
     #[pymodule_init]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import skulk
-from conftest import PROMPT
+from conftest import FIXTURES, PROMPT
 
 
 async def text(generation: skulk.Generation) -> str:
@@ -80,13 +81,74 @@ def test_leaving_early_ends_the_generation(stories: skulk.Model) -> None:
     asyncio.run(main())
 
 
-def test_waiting_threads_end_with_their_generations(stories: skulk.Model) -> None:
-    assert asyncio.run(text(stories.generate(PROMPT, max_tokens=2)))
-    gc.collect()
-    for thread in threading.enumerate():
-        if thread.name.startswith("skulk-events"):
-            thread.join(5)
-            assert not thread.is_alive()
+def test_no_thread_waits_for_events(slow_checkpoint: Path) -> None:
+    model = skulk.Model.load(slow_checkpoint, threads=1, context=8192, prefill_chunk=64)
+
+    async def main() -> None:
+        before = threading.active_count()
+        tasks = [asyncio.create_task(text(model.generate([5] * 512, max_tokens=1))) for _ in range(8)]
+        await asyncio.sleep(0.1)
+        assert threading.active_count() == before
+        for task in tasks:
+            task.cancel()
+        assert all(isinstance(e, asyncio.CancelledError) for e in await asyncio.gather(*tasks, return_exceptions=True))
+
+    asyncio.run(main())
+
+
+def test_readers_share_the_events(stories: skulk.Model) -> None:
+    expected = [event.text for event in stories.generate(PROMPT, max_tokens=100)]
+
+    async def read(generation: skulk.Generation) -> list[str]:
+        return [event.text async for event in generation]
+
+    async def main() -> list[str]:
+        generation = stories.generate(PROMPT, max_tokens=100)
+        blocking = asyncio.to_thread(lambda: [event.text for event in generation])
+        texts = await asyncio.gather(read(generation), read(generation), blocking)
+        return [text for some in texts for text in some]
+
+    for _ in range(20):
+        assert sorted(asyncio.run(main())) == sorted(expected)
+
+
+def test_a_reader_waits_while_another_collects(stories: skulk.Model) -> None:
+    async def main() -> str:
+        generation = stories.generate(PROMPT, max_tokens=100)
+        waiting = asyncio.create_task(text(generation))
+        collected = asyncio.to_thread(generation.text)
+        results = await asyncio.gather(waiting, collected, return_exceptions=True)
+        assert not isinstance(results[0], BaseException)
+        # Whichever of the two reads the last event: for the other there is nothing left.
+        assert not isinstance(results[1], BaseException) or isinstance(results[1], skulk.InvalidArgumentError)
+        return results[0]
+
+    for _ in range(20):
+        asyncio.run(main())
+
+
+LEAVING = """
+import asyncio, sys, threading, skulk
+model = skulk.Model.load(sys.argv[1])
+
+async def read():
+    while True:
+        async for event in model.generate("Once", ignore_eos=True):
+            reading.set()
+
+reading = threading.Event()
+threading.Thread(target=lambda: asyncio.run(read()), daemon=True).start()
+reading.wait()
+"""
+
+
+def test_python_may_exit_while_a_loop_reads() -> None:
+    for _ in range(5):
+        done = subprocess.run(
+            [sys.executable, "-c", LEAVING, str(FIXTURES / "stories260K")], capture_output=True, text=True, timeout=100, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert not done.stderr
 
 
 def test_errors_arrive(stories: skulk.Model) -> None:

@@ -1,10 +1,9 @@
-//! How does a caller follow a running generation? A thread, a bounded channel, an iterator.
+//! How does a caller follow a running generation? A thread, a channel, and an iterator or a poll with a waker.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
+use super::channel::{Receiver, channel};
 use super::run;
 use super::session::Turn;
 use crate::cancel::CancelToken;
@@ -12,14 +11,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{Event, Finish, GenerateOptions};
 use crate::ids::TokenId;
 
-/// Events that may wait for a slow reader before the generation waits for it.
-const BACKLOG: usize = 32;
-
-/// A running generation: an iterator over its events. Dropping it cancels.
+/// A running generation: an iterator over its events, or a stream of them by [`poll_event`](Self::poll_event).
+/// Dropping it cancels.
 ///
 /// After an error, or after the event with [`Event::finish`], the iterator ends.
 pub struct Generation {
-    events: Option<Receiver<Result<Event>>>,
+    events: Option<Receiver>,
+    /// What [`poll_output`](Self::poll_output) has read so far.
+    read: (String, Vec<TokenId>),
     prompt_ids: Vec<TokenId>,
     cancel: CancelToken,
     thread: Option<JoinHandle<()>>,
@@ -39,7 +38,7 @@ pub struct Output {
 
 impl Generation {
     pub(super) fn start(turn: Turn, prompt: Vec<TokenId>, mut options: GenerateOptions) -> Result<Self> {
-        let (sender, events) = sync_channel(BACKLOG);
+        let (sender, events) = channel();
         // Dropping this handle must not cancel whatever else the caller's token is for.
         let cancel = options.cancel.child();
         options.cancel = cancel.clone();
@@ -47,18 +46,18 @@ impl Generation {
         let thread = std::thread::Builder::new()
             .name("skulk-generate".into())
             .spawn(move || {
-                let result = run::run(&turn.shared, prompt, &options, |event| sender.send(Ok(event)).is_ok());
-                // The session must be free by the time the reader sees the stream end.
+                // Dropped in reverse: the session must be free by the time the reader sees the stream end.
+                let (sender, turn) = (sender, turn);
+                let result = run::run(&turn.shared, prompt, &options, |event| sender.send(Ok(event)));
                 drop(turn);
                 if let Err(error) = result {
-                    // Nobody listens any more: nobody needs to know.
-                    let _ = sender.send(Err(error));
+                    sender.send(Err(error));
                 }
             })
             .map_err(|e| {
                 Error::new(ErrorKind::EngineFailed, "cannot start the generation's thread").with_source(e)
             })?;
-        Ok(Self { events: Some(events), prompt_ids, cancel, thread: Some(thread) })
+        Ok(Self { events: Some(events), read: Default::default(), prompt_ids, cancel, thread: Some(thread) })
     }
 
     /// The prompt's tokens, special ones included.
@@ -72,14 +71,49 @@ impl Generation {
         self.cancel.cancel();
     }
 
-    /// The next event if it comes within `timeout`; `Ready(None)` after the last.
-    pub fn poll(&mut self, timeout: Duration) -> Poll<Option<Result<Event>>> {
+    /// Cancels what is still running and waits until it has ended, at most one layer's work. The session is free
+    /// then, and the iterator at its end.
+    ///
+    /// A waker that calls this, or drops the generation, does so on the generation's own thread, which cannot wait
+    /// for itself: there the session is free soon after.
+    pub fn close(&mut self) {
+        self.cancel.cancel();
+        self.stop();
+    }
+
+    /// The next event if there is one, without waiting; `Ready(None)` after the last. While it is pending, the waker
+    /// of the last call is woken once: by the next event, an error, cancellation or the end. It is called on the
+    /// generation's own thread, which generates no further before it returns.
+    ///
+    /// So no thread has to wait for each generation. This makes it a stream for an async runtime:
+    ///
+    /// ```
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
+    /// # use skulk::{GenerateOptions, LoadOptions, Model};
+    /// # let model = Model::open(path, &LoadOptions::default())?;
+    /// let mut generation = model.generate("Once", GenerateOptions::default().max_tokens(8))?;
+    /// let tell = async move {
+    ///     let mut text = String::new();
+    ///     while let Some(event) = std::future::poll_fn(|cx| generation.poll_event(cx)).await {
+    ///         text.push_str(&event?.text);
+    ///     }
+    ///     skulk::Result::Ok(text)
+    /// };
+    /// # assert!(!pollster::block_on(tell)?.is_empty());
+    /// # Ok::<(), skulk::Error>(())
+    /// ```
+    pub fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Event>>> {
         let Some(events) = &self.events else { return Poll::Ready(None) };
-        match events.recv_timeout(timeout) {
-            Ok(event) => Poll::Ready(Some(self.seen(event))),
-            Err(RecvTimeoutError::Timeout) => Poll::Pending,
-            Err(RecvTimeoutError::Disconnected) => Poll::Ready(Some(self.seen(Err(lost())))),
-        }
+        let event = ready!(events.poll(cx)).unwrap_or_else(|| Err(lost()));
+        Poll::Ready(Some(self.seen(event)))
+    }
+
+    /// [`output`](Self::output) without waiting: wakes as [`poll_event`](Self::poll_event) does.
+    ///
+    /// # Errors
+    /// As [`output`](Self::output).
+    pub fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<Result<Output>> {
+        self.collect(|this| this.poll_event(cx))
     }
 
     /// Runs to the end and returns the text that was not read yet.
@@ -96,24 +130,32 @@ impl Generation {
     /// Whatever ends the generation early; [`ErrorKind::InvalidArgument`] when it was already read
     /// to its end.
     pub fn output(&mut self) -> Result<Output> {
-        if self.events.is_none() {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "expected a generation with events left to read, found one at its end",
-            )
-            .with_hint("keep what was read first, or start another generation"));
+        match self.collect(|this| Poll::Ready(this.next())) {
+            Poll::Ready(output) => output,
+            Poll::Pending => Err(lost()),
         }
-        let mut text = String::new();
-        let mut ids = Vec::new();
-        for event in self {
+    }
+
+    /// Reads on until the end, or until there is nothing to read.
+    fn collect(
+        &mut self,
+        mut next: impl FnMut(&mut Self) -> Poll<Option<Result<Event>>>,
+    ) -> Poll<Result<Output>> {
+        while let Some(event) = ready!(next(self)) {
             let event = event?;
+            let (text, ids) = &mut self.read;
             text.push_str(&event.text);
             ids.extend(event.token.map(|t| t.id));
             if let Some(finish) = event.finish {
-                return Ok(Output { text, ids, finish });
+                let (text, ids) = std::mem::take(&mut self.read);
+                return Poll::Ready(Ok(Output { text, ids, finish }));
             }
         }
-        Err(lost())
+        Poll::Ready(Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "expected a generation with events left to read, found one at its end",
+        )
+        .with_hint("keep what was read first, or start another generation")))
     }
 
     /// Notes the stream's end.
@@ -128,7 +170,9 @@ impl Generation {
     fn stop(&mut self) {
         // Without a receiver a thread that waits to send goes on, and then finds the token.
         self.events = None;
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
             // A panic in it has already been reported as a lost stream.
             let _ = thread.join();
         }
@@ -139,7 +183,7 @@ impl Iterator for Generation {
     type Item = Result<Event>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let event = self.events.as_ref()?.recv().unwrap_or_else(|_| Err(lost()));
+        let event = self.events.as_ref()?.recv().unwrap_or_else(|| Err(lost()));
         Some(self.seen(event))
     }
 }
@@ -147,8 +191,7 @@ impl Iterator for Generation {
 impl Drop for Generation {
     fn drop(&mut self) {
         if self.thread.is_some() {
-            self.cancel.cancel();
-            self.stop();
+            self.close();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! How does a model write text? Loaded models, sessions, running generations and sampling.
 
+mod channel;
 mod divergence;
 mod event;
 mod generation;

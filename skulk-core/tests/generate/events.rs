@@ -1,9 +1,6 @@
 //! Do the events tell the whole story, once?
 #![allow(clippy::disallowed_methods, reason = "nothing here depends on last bits")]
 
-use std::task::Poll;
-use std::time::Duration;
-
 use skulk::{ErrorKind, Event, FinishReason, GenerateOptions};
 
 use crate::generate::common::{NAMES, OPENING, fresh, greedy, model};
@@ -45,22 +42,7 @@ fn a_generation_read_to_its_end_has_no_output_left() {
     let error = generation.output().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.hint().is_some());
-    assert!(matches!(generation.poll(Duration::ZERO), Poll::Ready(None)));
-}
-
-#[test]
-fn polling_gives_the_same_events_as_iterating() {
-    let model = model("stories260K");
-    let mut generation = model.generate(OPENING, greedy(12)).unwrap();
-    let mut ids = Vec::new();
-    loop {
-        match generation.poll(Duration::from_millis(1)) {
-            Poll::Pending => {}
-            Poll::Ready(Some(event)) => ids.extend(event.unwrap().token.map(|t| t.id)),
-            Poll::Ready(None) => break,
-        }
-    }
-    assert_eq!(ids, fresh(&model, OPENING, &greedy(12)).ids);
+    assert!(generation.next().is_none());
 }
 
 #[test]

@@ -11,4 +11,5 @@ mod load;
 mod rewritten;
 mod sampling;
 mod sessions;
+mod waking;
 mod wrapped;

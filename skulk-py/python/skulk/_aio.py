@@ -1,39 +1,30 @@
-"""How does an event loop follow a generation? One waiting thread each, so that none starves another."""
+"""How does an event loop follow a generation? It is woken for each event; nobody waits meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+import atexit
+from functools import partial
 
 from ._data import Event
-from ._skulk import Generation
+from ._skulk import Generation, stop_waking
+
+atexit.register(stop_waking)
 
 
-def waiting_thread() -> ThreadPoolExecutor:
-    """The thread that waits for one generation's events. It ends when the generation is dropped."""
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="skulk-events")
-
-
-def _step(cell: list[Generation]) -> Event | None:
-    # The thread's queue still holds its arguments when the loop goes on: not the generation among
-    # them, whose drop is what frees the session.
-    return next(cell.pop(), None)
-
-
-def _close(cell: list[Generation]) -> None:
-    cell.pop().close()
-
-
-async def next_event(generation: Generation, waiting: ThreadPoolExecutor) -> Event:
+async def next_event(generation: Generation) -> Event:
     """The generation's next event. A task that is cancelled meanwhile ends the generation."""
-    loop = asyncio.get_running_loop()
+    woken = asyncio.Event()
+    wake = partial(asyncio.get_running_loop().call_soon_threadsafe, woken.set)
     try:
-        event = await loop.run_in_executor(waiting, _step, [generation])
+        while (event := generation._poll(wake)) is None:
+            await woken.wait()
+            woken.clear()
+        return event
     except asyncio.CancelledError:
         generation.cancel()
         # The session must be free by the time the caller goes on.
-        await loop.run_in_executor(waiting, _close, [generation])
+        while not generation._ended(wake):
+            await woken.wait()
+            woken.clear()
         raise
-    if event is None:
-        raise StopAsyncIteration
-    return event

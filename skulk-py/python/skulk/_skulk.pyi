@@ -616,6 +616,14 @@ class Generation:
     def __next__(self) -> Event: ...
     def __aiter__(self) -> Generation: ...
     def __anext__(self) -> Awaitable[Event]: ...
+    def _poll(self, wake: Callable[[], object]) -> Event | None:
+        """The next event for an event loop; when there is none yet, `None`, and `wake` is called later on another
+        thread.
+        """
+
+    def _ended(self, wake: Callable[[], object]) -> bool:
+        """Drops what is left to read. Whether that was all; when not, `wake` is called later on another thread."""
+
     def __enter__(self) -> Generation: ...
     def __exit__(
         self,
@@ -853,3 +861,6 @@ class CancelledError(Error):
 
 class InternalError(Error):
     """A broken invariant inside the library: please report it."""
+
+def stop_waking() -> None:
+    """Called when Python exits: no waker calls it from then on, and none is still at it."""
