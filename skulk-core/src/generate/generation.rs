@@ -5,6 +5,8 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::run;
 use super::session::Turn;
 use crate::cancel::CancelToken;
@@ -26,7 +28,9 @@ pub struct Generation {
 }
 
 /// A whole generation, collected.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Output {
     /// The generated text.
