@@ -2,8 +2,12 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 /// A number of bytes. Displays with a binary unit: `241.4 MiB`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+#[serde(transparent)]
 pub struct ByteSize(pub u64);
 
 impl ByteSize {

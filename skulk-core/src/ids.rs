@@ -3,10 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
+
 macro_rules! index {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+        #[serde(transparent)]
         pub struct $name(pub $inner);
 
         impl fmt::Display for $name {
@@ -42,6 +46,7 @@ index!(
 
 /// Names an engine, e.g. `cpu`. Placements refer to engines by it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(with = "String", inline))]
 pub struct EngineId(Arc<str>);
 
 impl EngineId {
@@ -53,6 +58,12 @@ impl EngineId {
     /// The id's spelling.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl Serialize for EngineId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
     }
 }
 

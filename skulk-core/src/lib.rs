@@ -66,6 +66,7 @@ mod strict;
 pub mod tokenizer;
 pub mod vindex;
 pub mod weights;
+mod wire;
 
 pub use bytes::ByteSize;
 pub use cancel::CancelToken;

@@ -21,7 +21,8 @@ macro_rules! setters {
     (@value $field:ident $value:expr) => { $value };
 }
 
-/// An enum whose values have names, the same in every language and file: `ALL`, `as_str`, `Display`, `FromStr`.
+/// An enum whose values have names, the same in every language and file: `ALL`, `as_str`, `Display`, `FromStr`,
+/// `Serialize`.
 macro_rules! closed_set {
     (
         $(#[$meta:meta])*
@@ -29,8 +30,9 @@ macro_rules! closed_set {
     ) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[non_exhaustive]
-        $vis enum $type { $($(#[$doc])* $name,)* }
+        $vis enum $type { $($(#[$doc])* #[cfg_attr(feature = "schema", schemars(rename = $text))] $name,)* }
 
         #[allow(unreachable_pub)] // Some sets are their module's own.
         impl $type {
@@ -40,6 +42,12 @@ macro_rules! closed_set {
             /// The name in files, messages and other languages.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
+            }
+        }
+
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
             }
         }
 

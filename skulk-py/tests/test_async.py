@@ -91,7 +91,8 @@ def test_no_thread_waits_for_events(slow_checkpoint: Path) -> None:
         assert threading.active_count() == before
         for task in tasks:
             task.cancel()
-        assert all(isinstance(e, asyncio.CancelledError) for e in await asyncio.gather(*tasks, return_exceptions=True))
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ends)
 
     asyncio.run(main())
 
@@ -144,9 +145,8 @@ reading.wait()
 
 def test_python_may_exit_while_a_loop_reads() -> None:
     for _ in range(5):
-        done = subprocess.run(
-            [sys.executable, "-c", LEAVING, str(FIXTURES / "stories260K")], capture_output=True, text=True, timeout=100, check=False
-        )
+        command = [sys.executable, "-c", LEAVING, str(FIXTURES / "stories260K")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
         assert done.returncode == 0, done.stderr
         assert not done.stderr
 

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use serde::Serialize;
+
 use super::{LabelSource, VindexBrowser};
 use crate::cancel::CancelToken;
 use crate::error::Result;
@@ -60,7 +62,9 @@ setters!(DescribeOptions {
 });
 
 /// What a model associates with an entity.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Description {
     /// The entity, as it was asked for.
@@ -72,12 +76,15 @@ pub struct Description {
 }
 
 /// A token that features write which answer to an entity.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Edge {
     /// The token, without spaces around it, as the first of the features spells it.
     pub target: String,
     /// The largest gate score among these features; 0 where all are below.
+    #[serde(serialize_with = "crate::wire::wide")]
     pub gate_score: f32,
     /// The layer of that feature.
     pub layer: usize,

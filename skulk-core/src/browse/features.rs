@@ -1,5 +1,7 @@
 //! What does a feature write? Its tokens as text, and its label.
 
+use serde::Serialize;
+
 use super::{Label, VindexBrowser, get, map_file};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
@@ -14,7 +16,9 @@ use crate::weights::Checkpoint;
 const OTHER_TOKENS: usize = 3;
 
 /// A feature, and what its down column writes.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Feature {
     /// The layer.
@@ -26,6 +30,7 @@ pub struct Feature {
     /// That token.
     pub top_token_id: TokenId,
     /// That token's logit.
+    #[serde(serialize_with = "crate::wire::wide")]
     pub c_score: f32,
     /// The tokens that it writes most, the most first.
     pub tokens: Vec<FeatureToken>,
@@ -34,7 +39,9 @@ pub struct Feature {
 }
 
 /// A token that a feature writes.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct FeatureToken {
     /// The token.
@@ -42,6 +49,7 @@ pub struct FeatureToken {
     /// Its text, without spaces around it.
     pub text: String,
     /// The product of its embedding with the feature's down column.
+    #[serde(serialize_with = "crate::wire::wide")]
     pub logit: f32,
 }
 

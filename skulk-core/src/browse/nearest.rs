@@ -2,6 +2,8 @@
 
 use std::sync::PoisonError;
 
+use serde::Serialize;
+
 use super::top::Top;
 use super::{VindexBrowser, get};
 use crate::cancel::CancelToken;
@@ -14,7 +16,9 @@ type Matrix = <Cpu as Backend>::Matrix;
 type Buffer = <Cpu as Backend>::Buffer;
 
 /// A feature, and the product of its gate row with a query.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct FeatureHit {
     /// The layer.
@@ -22,6 +26,7 @@ pub struct FeatureHit {
     /// The feature's number in its layer; those of a mixture are numbered over all experts in their order.
     pub feature: usize,
     /// The product, before any activation.
+    #[serde(serialize_with = "crate::wire::wide")]
     pub score: f32,
 }
 

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use serde::Serialize;
+
 use super::words::is_word;
 use super::{Band, VindexBrowser};
 use crate::cancel::CancelToken;
@@ -42,7 +44,9 @@ setters!(RelationsOptions {
 });
 
 /// What a model's layers of facts write about.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Relations {
     /// Words that features write most, by how many do; of equal ones the one that was found in an earlier layer first.
@@ -56,7 +60,9 @@ pub struct Relations {
 }
 
 /// A word that features write.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Relation {
     /// The word, as the first of the features spells it.
@@ -64,6 +70,7 @@ pub struct Relation {
     /// Features that write it most.
     pub count: usize,
     /// The largest of their scores.
+    #[serde(serialize_with = "crate::wire::wide")]
     pub max_score: f32,
     /// The first layer with such a feature.
     pub min_layer: usize,
@@ -74,7 +81,9 @@ pub struct Relation {
 }
 
 /// A label that probes confirmed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Probe {
     /// The label.

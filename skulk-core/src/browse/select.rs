@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
+use serde::Serialize;
+
 use super::VindexBrowser;
 use crate::cancel::CancelToken;
 use crate::error::Result;
@@ -82,7 +84,9 @@ setters!(SelectOptions {
 });
 
 /// Features, as [`VindexBrowser::select`] found them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Selection {
     /// The first of them.
@@ -92,7 +96,9 @@ pub struct Selection {
 }
 
 /// A feature of a list.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Selected {
     /// The layer.
@@ -102,6 +108,7 @@ pub struct Selected {
     /// The token that it writes most, without spaces around it.
     pub target: String,
     /// That token's logit.
+    #[serde(serialize_with = "crate::wire::wide")]
     pub c_score: f32,
     /// Its label, where a probe confirmed one.
     pub relation: Option<String>,

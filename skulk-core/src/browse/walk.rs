@@ -1,5 +1,7 @@
 //! Which features does a prompt's last token wake, layer by layer?
 
+use serde::Serialize;
+
 use super::VindexBrowser;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
@@ -34,7 +36,9 @@ setters!(WalkOptions {
 });
 
 /// A feature that a prompt wakes.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct WalkHit {
     /// The layer.
@@ -42,6 +46,7 @@ pub struct WalkHit {
     /// The feature in its layer.
     pub feature: usize,
     /// The product of its gate row with the query.
+    #[serde(serialize_with = "crate::wire::wide")]
     pub gate_score: f32,
     /// The token that it writes most, without spaces around it; empty where nothing else is left of it.
     pub target: String,

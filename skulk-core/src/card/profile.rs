@@ -23,6 +23,7 @@ const GENERIC: &str = "generic";
 /// assert_eq!(profile.output_parser, OutputParser::GptOss);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Profile {

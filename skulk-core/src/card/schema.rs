@@ -13,9 +13,8 @@ macro_rules! names {
     ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal,)* }) => {
         closed_set! {
             $(#[$doc])*
-            #[derive(PartialOrd, Ord, Serialize)]
-            #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-            pub enum $name { $($(#[$value_doc])* #[serde(rename = $text)] $value = $text,)* }
+            #[derive(PartialOrd, Ord)]
+            pub enum $name { $($(#[$value_doc])* $value = $text,)* }
         }
 
         impl Leaf for $name {

@@ -19,6 +19,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
@@ -57,7 +59,9 @@ pub struct Capabilities {
 }
 
 /// A device that engines run on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct DeviceInfo {
     /// The engine that runs on it: what [`by_name`](crate::engines::by_name) takes.
@@ -71,8 +75,10 @@ pub struct DeviceInfo {
     /// It is a GPU in name only, and computes on the CPU: no engine chooses it by itself.
     pub software: bool,
     /// Its memory, where the system tells.
+    #[serde(rename = "memoryBytes")]
     pub memory: Option<ByteSize>,
     /// How much of a GPU's own memory is in use, where the system tells.
+    #[serde(rename = "memoryUsedBytes")]
     pub memory_used: Option<ByteSize>,
     /// Its memory is the CPU's.
     pub shares_memory: bool,
@@ -235,16 +241,22 @@ pub struct ShardEstimate {
 /// a system without that, as Windows, keeps them until it needs the memory. Beside what counts, up to 64 KiB of pages
 /// stay at each end of an expert whose neighbours in the file are stacked with it. What was let go stays in the
 /// system's cache for as long as nobody needs the memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct FfnMemory {
     /// What may be in memory.
+    #[serde(rename = "budgetBytes")]
     pub budget: ByteSize,
     /// What is.
+    #[serde(rename = "inMemoryBytes")]
     pub in_memory: ByteSize,
     /// The most that ever was.
+    #[serde(rename = "peakBytes")]
     pub peak: ByteSize,
     /// What was let go, all in all.
+    #[serde(rename = "letGoBytes")]
     pub let_go: ByteSize,
 }
 

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
@@ -160,7 +162,9 @@ impl ExtractOptions {
 }
 
 /// A file of a vindex.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ExtractFile {
     /// Its path in the folder.
@@ -172,18 +176,25 @@ pub struct ExtractFile {
 }
 
 /// What was extracted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ExtractReport {
     /// The folder.
+    #[cfg_attr(feature = "schema", schemars(extend("format" = "path")))]
     pub path: PathBuf,
     /// Its files.
     pub files: Vec<ExtractFile>,
     /// Bytes of all files.
     pub bytes: ByteSize,
     /// Bytes that an interrupted run had written, and this one took over.
+    #[serde(rename = "resumedBytes")]
     pub resumed: ByteSize,
     /// What this run took.
+    #[serde(rename = "seconds")]
+    #[serde(serialize_with = "crate::wire::seconds")]
+    #[cfg_attr(feature = "schema", schemars(with = "f64"))]
     pub elapsed: Duration,
     /// What somebody who uses the folder should know: what is left out, and what LARQL does not see of it.
     pub warnings: Vec<String>,

@@ -1,5 +1,7 @@
 //! How far are a model's predictions from another's? Their distributions of each next token of a text, compared.
 
+use serde::Serialize;
+
 use super::session::Shared;
 use crate::cancel::CancelToken;
 use crate::engine::{Activations, Logits, Segment, StepCx};
@@ -12,7 +14,9 @@ use crate::math;
 const ROWS: usize = 16;
 
 /// How far a model's predictions are from an exact one's, over a text.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Divergence {
     /// Tokens of the text. Behind each of them the next one is predicted.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::ids::TokenId;
 use crate::macros::closed_set;
 
@@ -10,7 +12,9 @@ use crate::macros::closed_set;
 /// `text` of all events, joined, is the generated text. Most events carry one token; text that had
 /// to wait (an unfinished character, the beginning of a stop string) comes with a later one. The
 /// last event, and only it, has `finish`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Event {
     /// The token sampled in this step; none in a last event that only ends the stream.
@@ -22,29 +26,37 @@ pub struct Event {
 }
 
 /// A sampled token.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Token {
     /// Its id.
     pub id: TokenId,
     /// Natural logarithm of its probability under the model's raw logits, when asked for.
+    #[serde(serialize_with = "crate::wire::wide_option")]
     pub logprob: Option<f32>,
     /// The likeliest tokens at this position, most likely first, as many as asked for.
     pub top_logprobs: Vec<TokenLogprob>,
 }
 
 /// A token with its log-probability.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct TokenLogprob {
     /// Its id.
     pub id: TokenId,
     /// Natural logarithm of its probability under the model's raw logits.
+    #[serde(serialize_with = "crate::wire::wide")]
     pub logprob: f32,
 }
 
 /// How a generation ended.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Finish {
     /// Why it ended.
@@ -68,7 +80,9 @@ closed_set! {
 }
 
 /// Token counts of a generation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Usage {
     /// Tokens of the prompt.
@@ -80,16 +94,26 @@ pub struct Usage {
 }
 
 /// Durations of a generation.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Timings {
     /// Opening the checkpoint, building the tokenizer and loading all stages.
+    #[serde(serialize_with = "crate::wire::seconds")]
+    #[cfg_attr(feature = "schema", schemars(with = "f64"))]
     pub load: Duration,
     /// From the start of the generation to its first token.
+    #[serde(serialize_with = "crate::wire::seconds")]
+    #[cfg_attr(feature = "schema", schemars(with = "f64"))]
     pub time_to_first_token: Duration,
     /// Computing the prompt's tokens that were not cached.
+    #[serde(serialize_with = "crate::wire::seconds")]
+    #[cfg_attr(feature = "schema", schemars(with = "f64"))]
     pub prefill: Duration,
     /// From the first token to the last.
+    #[serde(serialize_with = "crate::wire::seconds")]
+    #[cfg_attr(feature = "schema", schemars(with = "f64"))]
     pub decode: Duration,
     /// Prompt tokens computed per second.
     pub prefill_tokens_per_second: f64,

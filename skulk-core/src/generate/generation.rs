@@ -3,6 +3,8 @@
 use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
 
+use serde::Serialize;
+
 use super::channel::{Receiver, channel};
 use super::run;
 use super::session::Turn;
@@ -25,7 +27,9 @@ pub struct Generation {
 }
 
 /// A whole generation, collected.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Output {
     /// The generated text.

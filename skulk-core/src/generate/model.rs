@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
 use crate::engine::{Activations, Batch, EngineId, FfnMemory, Input, Segment, Shard, StepCx};
@@ -16,7 +18,9 @@ use crate::tokenizer::Tokenizer;
 use crate::weights::Memory;
 
 /// What one stage of a loaded model holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct StageInfo {
     /// The engine that runs it.
@@ -27,10 +31,12 @@ pub struct StageInfo {
     pub layers: std::ops::Range<usize>,
     /// Weight bytes it has mapped, read or copied. Stages that share a tied embedding table both
     /// count it, though it exists once.
+    #[serde(rename = "weightBytes")]
     pub weights: ByteSize,
     /// Where they lie, as [`Shard::memory`] says; with a [budget](crate::EngineOptions::ffn_budget), those that it is not for.
     pub memory: Memory,
     /// Keys and values of one full-length session.
+    #[serde(rename = "kvCacheBytes")]
     pub kv_cache: ByteSize,
 }
 

@@ -10,6 +10,7 @@ use crate::macros::{closed_set, setters};
 
 /// The name of a node, unique in its cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 #[serde(transparent)]
 pub struct NodeId(String);
 
@@ -48,7 +49,7 @@ impl From<&str> for NodeId {
 
 closed_set! {
     /// What a node does.
-    #[derive(PartialOrd, Ord, Default, Serialize, Deserialize)]
+    #[derive(PartialOrd, Ord, Default, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Role {
         /// Any part of a model.
@@ -63,6 +64,7 @@ closed_set! {
 
 /// A node's main memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct NodeMemory {
@@ -81,7 +83,7 @@ impl NodeMemory {
 
 closed_set! {
     /// Who made an accelerator.
-    #[derive(Default, Serialize, Deserialize)]
+    #[derive(Default, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum Vendor {
         /// Apple.
@@ -102,6 +104,7 @@ closed_set! {
 
 /// A device of a node that computes. What is not known is `None`, which is not 0.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Accelerator {
@@ -157,7 +160,7 @@ setters!(Accelerator {
 
 closed_set! {
     /// What kind of network an interface belongs to.
-    #[derive(Default, Serialize, Deserialize)]
+    #[derive(Default, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum InterfaceType {
         /// Wireless.
@@ -176,6 +179,7 @@ closed_set! {
 
 /// A network interface of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct NetworkInterface {
@@ -201,6 +205,7 @@ impl NetworkInterface {
 
 /// A machine. What it has not reported yet is `None`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Node {
@@ -279,6 +284,7 @@ setters!(Node {
 
 /// How fast a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LinkSpeed {
@@ -300,6 +306,7 @@ impl LinkSpeed {
 
 /// What a link goes over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", tag = "type", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum LinkKind {
@@ -321,6 +328,7 @@ pub enum LinkKind {
 
 /// A connection that a node has to another, in one direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Link {
@@ -366,6 +374,7 @@ setters!(Link {
 /// The nodes of a host and how they are connected. The order of nodes never changes what is planned,
 /// but for the names in it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Cluster {

@@ -10,6 +10,7 @@ use crate::weights::Checkpoint;
 
 /// The weight bytes of a model's parts, and what a token costs each layer's cache.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Inventory {
@@ -27,6 +28,7 @@ pub struct Inventory {
 
 /// The bytes of one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LayerBytes {

@@ -1,6 +1,8 @@
 //! How much memory does a part of a model need, and how much may a node give it? The formulas of Skulk 1.3,
 //! in bytes.
 
+use serde::Serialize;
+
 use super::backend::has_gpu_offload;
 use super::cluster::{Accelerator, Node, NodeMemory, Vendor};
 use super::strictness::Strictness;
@@ -85,7 +87,9 @@ pub fn footprint_exceeds(footprint: u64, usable: u64, tolerance: f64) -> bool {
 }
 
 /// Memory of a node that a model may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Usable {
     /// So many bytes.

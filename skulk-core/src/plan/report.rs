@@ -11,7 +11,7 @@ use crate::macros::closed_set;
 
 closed_set! {
     /// A step of planning that can turn candidates down, in the order in which they are taken.
-    #[derive(Serialize, Deserialize)]
+    #[derive(Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Rule {
         /// Enough nodes are connected.
@@ -84,6 +84,7 @@ pub struct Rejection {
 
 /// Where the bytes of a node or device go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Bytes {

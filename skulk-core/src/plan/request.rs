@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::cluster::NodeId;
 use super::inventory::Inventory;
@@ -12,7 +12,7 @@ use crate::macros::{closed_set, setters};
 
 closed_set! {
     /// How a model is split.
-    #[derive(Default, Serialize, Deserialize)]
+    #[derive(Default, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Sharding {
         /// By layers: each node has some.
@@ -27,7 +27,7 @@ closed_set! {
 
 closed_set! {
     /// How the nodes of a placement talk. JSON may have Skulk 1.3's spelling, as in `MlxRing`.
-    #[derive(Default, Serialize, Deserialize)]
+    #[derive(Default, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Transport {
         /// The coordinator, which has the first stage, talks to each of the others: this library's own way.

@@ -68,6 +68,7 @@ pub struct ExpertShard {
 
 /// What a device of a placement is to hold, and what it may hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Budget {

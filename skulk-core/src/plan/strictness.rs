@@ -1,12 +1,12 @@
 //! How careful is a plan with memory?
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::macros::closed_set;
 
 closed_set! {
     /// How careful a plan is with memory.
-    #[derive(Default, Serialize, Deserialize)]
+    #[derive(Default, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Strictness {
         /// With margins that were enough on every machine seen: weights count 1.3 times (GGUF 1.1 times), and

@@ -1,5 +1,7 @@
 //! What was expected, and what was found? Faults of a document, and the error that has all of them.
 
+use serde::Serialize;
+
 use super::reader::{Bounds, Leaf, MOST_FAULTS, Reader, Step};
 use super::tree::{Tree, clip};
 use crate::error::{Error, ErrorKind, Result};
@@ -11,7 +13,9 @@ const LISTED: usize = 5;
 const LONGEST_LINE: usize = 1000;
 
 /// Something wrong with a card or placement.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Fault {
     /// The field, with its sections, as the document spells it: `runtime.mtp_heads`, `components.0.canShard`. A

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use super::folder::{Folder, Listed};
 use super::{VindexPart, VindexReader};
 use crate::bytes::ByteSize;
@@ -9,7 +11,9 @@ use crate::error::Result;
 use crate::weights::Checkpoint;
 
 /// A part of a vindex that its folder holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct PartInfo {
     /// The part.
@@ -23,7 +27,9 @@ pub struct PartInfo {
 }
 
 /// A file of a vindex.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct PartFile {
     /// Its path in the folder.

@@ -145,7 +145,7 @@ pub struct VindexBands {
 
 closed_set! {
     /// How much of a model was extracted, each level being a part of the next.
-    #[derive(PartialOrd, Ord, Default, Serialize, Deserialize)]
+    #[derive(PartialOrd, Ord, Default, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum VindexLevel {
         /// Gate vectors, embeddings, and what features mean.

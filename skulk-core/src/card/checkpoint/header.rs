@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde::Serialize;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::gguf::{GgufMetadata, GgufValue, HeaderScan};
 
@@ -16,7 +18,9 @@ const CONTEXT: &str = "context_length";
 /// What the first key-values of a GGUF file say that a card needs.
 ///
 /// As `read_gguf_structural_fields` of Skulk 1.3.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct GgufFacts {
     /// The family as the file spells it.

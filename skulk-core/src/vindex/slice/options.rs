@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use serde::Serialize;
+
 use super::SlicePreset;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
@@ -110,7 +112,9 @@ closed_set! {
 }
 
 /// A file of a slice.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct SlicedFile {
     /// Its path in the folder, with `/` between its parts.
@@ -122,10 +126,14 @@ pub struct SlicedFile {
 }
 
 /// What a slice is made of. As text, a line for each file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct SliceReport {
     /// The slice's folder.
+    #[serde(rename = "path")]
+    #[cfg_attr(feature = "schema", schemars(extend("format" = "path")))]
     pub target: PathBuf,
     /// Its files, by name.
     pub files: Vec<SlicedFile>,

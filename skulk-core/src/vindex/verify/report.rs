@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use crate::bytes::ByteSize;
 use crate::error::{Error, ErrorKind};
 use crate::macros::closed_set;
@@ -36,12 +38,15 @@ closed_set! {
 }
 
 /// Something that is wrong with a folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct VerifyProblem {
     /// The file, by its path in the folder.
     pub file: String,
     /// The bytes that it concerns, the first ones where there are more; `None`: no certain ones.
+    #[serde(rename = "bytes")]
     pub range: Option<Range<u64>>,
     /// What kind it is.
     pub kind: VerifyKind,
@@ -128,7 +133,9 @@ closed_set! {
 }
 
 /// A file of a folder that was verified.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct VerifiedFile {
     /// Its path in the folder, with `/` between its parts.
@@ -142,10 +149,13 @@ pub struct VerifiedFile {
 }
 
 /// What a verification found. As text, a line of summary and one for each problem.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct VerifyReport {
     /// The folder.
+    #[cfg_attr(feature = "schema", schemars(extend("format" = "path")))]
     pub path: PathBuf,
     /// Its files, by name, those included that are missing.
     pub files: Vec<VerifiedFile>,
