@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
-from ._data import Event
+from ._contract import Event
 from ._skulk import Generation
 
 
