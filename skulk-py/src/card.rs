@@ -6,32 +6,32 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use skulk::ModelCard;
-use skulk::card::{self, Profile, ProfileHints, ReasoningEffort, ReasoningRequest, RequestHints};
+use skulk::card::{self, Profile, ProfileHints, ReasoningRequest, RequestHints};
 
 use crate::error::{exception, raise};
-use crate::json;
+use crate::json::{self, CONTRACT};
 
 /// What a text or file is read as.
-fn of(card: skulk::Result<ModelCard>) -> PyResult<String> {
-    json::write(&card.map_err(raise)?)
+fn of<'py>(py: Python<'py>, card: skulk::Result<ModelCard>) -> PyResult<Bound<'py, PyAny>> {
+    json::card_data(py, &card.map_err(raise)?)
 }
 
 /// The card that a text in TOML or JSON is.
 #[pyfunction]
-pub(crate) fn card_read(text: &str, toml: bool) -> PyResult<String> {
-    of(if toml { ModelCard::from_toml(text) } else { ModelCard::from_json(text) })
+pub(crate) fn card_read<'py>(py: Python<'py>, text: &str, toml: bool) -> PyResult<Bound<'py, PyAny>> {
+    of(py, if toml { ModelCard::from_toml(text) } else { ModelCard::from_json(text) })
 }
 
 /// The card in a file.
 #[pyfunction]
-pub(crate) fn card_open(py: Python<'_>, path: PathBuf) -> PyResult<String> {
-    of(py.detach(|| ModelCard::open(path)))
+pub(crate) fn card_open(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyAny>> {
+    of(py, py.detach(|| ModelCard::open(path)))
 }
 
 /// The card of a local checkpoint.
 #[pyfunction]
-pub(crate) fn card_from_checkpoint(py: Python<'_>, path: PathBuf) -> PyResult<String> {
-    of(py.detach(|| ModelCard::from_checkpoint(path)))
+pub(crate) fn card_from_checkpoint(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyAny>> {
+    of(py, py.detach(|| ModelCard::from_checkpoint(path)))
 }
 
 /// The canonical text of a card.
@@ -60,16 +60,17 @@ pub(crate) fn card_schema() -> &'static str {
     ModelCard::schema()
 }
 
-/// What a card and an id resolve to, as JSON.
+/// What a card and an id resolve to.
 #[pyfunction]
-pub(crate) fn profile_resolve(
+pub(crate) fn profile_resolve<'py>(
+    py: Python<'py>,
     model_id: &str,
     card: Option<&Bound<'_, PyAny>>,
     tokenizer_tools: bool,
     tokenizer_thinking: bool,
     has_messages: Option<bool>,
     has_tools: Option<bool>,
-) -> PyResult<String> {
+) -> PyResult<Bound<'py, PyAny>> {
     let card = card.map(json::card).transpose()?;
     let mut hints =
         ProfileHints::default().tokenizer_tools(tokenizer_tools).tokenizer_thinking(tokenizer_thinking);
@@ -77,25 +78,26 @@ pub(crate) fn profile_resolve(
         let request = RequestHints::default().has_messages(has_messages.unwrap_or_default());
         hints = hints.request(request.has_tools(has_tools.unwrap_or_default()));
     }
-    json::write(&Profile::resolve(model_id, card.as_ref(), &hints))
+    CONTRACT.one(py, "Profile", &Profile::resolve(model_id, card.as_ref(), &hints))
 }
 
-/// The profile to read requests by while nothing is known of the model, as JSON.
+/// The profile to read requests by while nothing is known of the model.
 #[pyfunction]
-pub(crate) fn profile_permissive() -> PyResult<String> {
-    json::write(&Profile::permissive())
+pub(crate) fn profile_permissive(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    CONTRACT.one(py, "Profile", &Profile::permissive())
 }
 
 /// What a request for reasoning means: its effort, and whether it is on.
 #[pyfunction]
-pub(crate) fn profile_reasoning(
+pub(crate) fn profile_reasoning<'py>(
+    py: Python<'py>,
     supports_thinking: bool,
     supports_thinking_toggle: bool,
     default_effort: &str,
     disabled_effort: &str,
     effort: Option<&str>,
     enable_thinking: Option<bool>,
-) -> PyResult<(Option<&'static str>, Option<bool>)> {
+) -> PyResult<Bound<'py, PyAny>> {
     let mut profile = Profile::default();
     profile.supports_thinking = supports_thinking;
     profile.supports_thinking_toggle = supports_thinking_toggle;
@@ -104,8 +106,7 @@ pub(crate) fn profile_reasoning(
     let mut request = ReasoningRequest::default();
     request.effort = effort.map(|effort| json::named("effort", effort)).transpose()?;
     request.enable_thinking = enable_thinking;
-    let result = profile.reasoning(request);
-    Ok((result.effort.map(ReasoningEffort::as_str), result.enable_thinking))
+    CONTRACT.one(py, "Reasoning", &profile.reasoning(request))
 }
 
 /// Whether a model is to be run as Gemma 4, by its id, its family or anything that its card says. Of a card, its own
@@ -143,9 +144,10 @@ impl Library {
         py.detach(|| self.lock().iter().map(|card| card.model_id.clone()).collect())
     }
 
-    /// The card of a model, as JSON.
-    fn get(&self, py: Python<'_>, model_id: &str) -> PyResult<Option<String>> {
-        py.detach(|| self.lock().get(model_id).cloned()).map(|card| json::write(&card)).transpose()
+    /// The card of a model.
+    fn get<'py>(&self, py: Python<'py>, model_id: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let card = py.detach(|| self.lock().get(model_id).cloned());
+        card.map(|card| json::card_data(py, &card)).transpose()
     }
 
     /// The file of a model's card.

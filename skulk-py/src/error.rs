@@ -8,7 +8,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple, PyType};
 use skulk::{ContextDetail, ErrorKind, Fault, ShapeDetail};
 
-use crate::convert;
+use crate::json::CONTRACT;
 use crate::plan::PlanReport;
 
 /// The base class and, in the order of [`ErrorKind::ALL`], each kind's.
@@ -152,7 +152,7 @@ fn errno(py: Python<'_>, error: &skulk::Error) -> PyResult<Option<i32>> {
 
 fn facts<'py>(py: Python<'py>, error: &skulk::Error) -> PyResult<Option<Bound<'py, PyDict>>> {
     let facts = if let Some(faults) = error.detail::<Vec<Fault>>() {
-        let faults = convert::list(faults, |fault| convert::card_fault(py, fault))?;
+        let faults = CONTRACT.many(py, "CardFault", faults)?;
         [("faults", faults)].into_py_dict(py)?
     } else if let Some(report) = error.detail::<skulk::PlanReport>() {
         [("report", Bound::new(py, PlanReport(report.clone()))?)].into_py_dict(py)?

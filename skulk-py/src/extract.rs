@@ -7,8 +7,9 @@ use skulk::extract::{ExtractOptions, VindexStorage, VindexWriter};
 use skulk::vindex::VindexLevel;
 
 use crate::cancel::CancelToken;
-use crate::convert::{choice, list, optional, unsigned};
-use crate::vindex::{data, send, tell};
+use crate::convert::{choice, optional, unsigned};
+use crate::json::VINDEX;
+use crate::vindex::{send, tell};
 use crate::wait::run;
 
 /// Writes the model of a checkpoint as a vindex folder, which LARQL reads too.
@@ -56,10 +57,5 @@ pub(crate) fn extract<'py>(
         VindexWriter::new(&*checkpoint, options)?.write(target)
     };
     let report = run(py, cancel, work, |step| tell(py, progress.as_ref(), &step))?;
-    let files = list(&report.files, |file| {
-        data(py, "ExtractFile", (&file.name, file.part.as_str(), file.bytes.bytes()))
-    })?;
-    let (bytes, resumed) = (report.bytes.bytes(), report.resumed.bytes());
-    let seconds = report.elapsed.as_secs_f64();
-    data(py, "ExtractReport", (&report.path, files, bytes, resumed, seconds, &report.warnings))
+    VINDEX.one(py, "ExtractReport", &report)
 }

@@ -9,6 +9,7 @@ use skulk::CancelToken;
 
 use crate::convert::{self, numbers};
 use crate::error::raise;
+use crate::json::CONTRACT;
 use crate::waking::{Readers, calling, park};
 
 /// A running generation: iterate it with `for` or `async for`, or collect it with `text()` or
@@ -99,7 +100,7 @@ impl Generation {
 
     /// Runs to the end and returns text, tokens and finish of what was not read yet.
     fn output<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        convert::output(py, &self.wait(py, skulk::Generation::poll_output)?.map_err(raise)?)
+        CONTRACT.one(py, "Output", &self.wait(py, skulk::Generation::poll_output)?.map_err(raise)?)
     }
 
     /// Asks the generation to end: iterating raises `skulk.CancelledError` within one layer's work,

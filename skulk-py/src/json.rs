@@ -1,22 +1,33 @@
-//! How do cards, clusters and other trees of values cross? As JSON, between the library's types and
-//! dataclasses.
+//! How does plain data cross? As JSON, between the library's types and the dataclasses of `skulk._contract` and
+//! `skulk.vindex`.
 
 use std::str::FromStr;
 
+use pyo3::call::PyCallArgs;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use skulk::{Error, ErrorKind, ModelCard};
 
 use crate::error::raise;
 
-/// What an argument, which must be an instance of `skulk.<class>`, says of itself.
+/// An argument, which must be an instance of `skulk.<class>`, as JSON.
 pub(crate) fn text(value: &Bound<'_, PyAny>, class: &str) -> PyResult<String> {
+    dumps(&fields(value, class)?)
+}
+
+fn fields<'py>(value: &Bound<'py, PyAny>, class: &str) -> PyResult<Bound<'py, PyAny>> {
     if !value.is_instance(&value.py().import("skulk")?.getattr(class)?)? {
         let found = value.get_type().name()?;
         return Err(PyTypeError::new_err(format!("expected a skulk.{class}, found {found}")));
     }
-    value.call_method0("_wire")?.extract()
+    value.call_method0("to_dict")
+}
+
+/// Python's own dictionaries, lists and numbers as JSON.
+pub(crate) fn dumps(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    value.py().import("json")?.call_method1("dumps", (value,))?.extract()
 }
 
 /// The value that an argument's JSON stands for.
@@ -36,12 +47,66 @@ fn invalid(field: &'static str, cause: &serde_json::Error) -> Error {
 
 /// A `skulk.ModelCard`, checked as if it came from a file.
 pub(crate) fn card(value: &Bound<'_, PyAny>) -> PyResult<ModelCard> {
-    ModelCard::from_json(&text(value, "ModelCard")?).map_err(raise)
+    let fields = fields(value, "ModelCard")?;
+    let fields = value.py().import("skulk._methods")?.call_method1("snake", (fields,))?;
+    ModelCard::from_json(&dumps(&fields)?).map_err(raise)
 }
 
-/// An instance of a dataclass of `skulk` from its JSON.
-pub(crate) fn data<'py>(py: Python<'py>, class: &str, json: &str) -> PyResult<Bound<'py, PyAny>> {
-    py.import("skulk")?.getattr(class)?.call_method1("_of", (json,))
+/// A module of dataclasses.
+#[derive(Clone, Copy)]
+pub(crate) struct Data(&'static str);
+
+/// What `skulk` and `skulk.planning` have.
+pub(crate) const CONTRACT: Data = Data("skulk._contract");
+/// What `skulk.vindex` has.
+pub(crate) const VINDEX: Data = Data("skulk.vindex");
+
+impl Data {
+    fn class<'py>(self, py: Python<'py>, class: &str) -> PyResult<Bound<'py, PyAny>> {
+        py.import(self.0)?.getattr(class)
+    }
+
+    /// An instance from its JSON.
+    pub(crate) fn read<'py>(self, py: Python<'py>, class: &str, json: &str) -> PyResult<Bound<'py, PyAny>> {
+        self.class(py, class)?.call_method1("_of", (plain(py, json)?,))
+    }
+
+    /// An instance from what it is in the library.
+    pub(crate) fn one<'py>(
+        self,
+        py: Python<'py>,
+        class: &str,
+        value: &impl Serialize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.read(py, class, &write(value)?)
+    }
+
+    /// The same of many.
+    pub(crate) fn many<'py, T: Serialize>(
+        self,
+        py: Python<'py>,
+        class: &str,
+        values: impl IntoIterator<Item = T>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let of = self.class(py, class)?.getattr("_of")?;
+        let values: Vec<T> = values.into_iter().collect();
+        plain(py, &write(&values)?)?.try_iter()?.map(|value| of.call1((value?,))).collect()
+    }
+
+    /// An instance of these fields, for what is made often.
+    pub(crate) fn of<'py>(
+        self,
+        py: Python<'py>,
+        class: &str,
+        fields: impl PyCallArgs<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.class(py, class)?.call1(fields)
+    }
+}
+
+/// A card as `skulk.ModelCard`.
+pub(crate) fn card_data<'py>(py: Python<'py>, card: &ModelCard) -> PyResult<Bound<'py, PyAny>> {
+    CONTRACT.read(py, "ModelCard", &card.to_json())
 }
 
 /// JSON as Python's own dictionaries, lists and numbers.
@@ -50,7 +115,7 @@ pub(crate) fn plain<'py>(py: Python<'py>, json: &str) -> PyResult<Bound<'py, PyA
 }
 
 /// What a value is in JSON.
-pub(crate) fn write(value: &impl serde::Serialize) -> PyResult<String> {
+pub(crate) fn write(value: &impl Serialize) -> PyResult<String> {
     serde_json::to_string(value).map_err(|e| {
         let error = Error::new(ErrorKind::Internal, "expected a value that JSON can hold").with_source(e);
         raise(error.with_hint("please report this"))

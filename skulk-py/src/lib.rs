@@ -1,7 +1,6 @@
 //! How does Python reach the library? The native module `skulk._skulk`: handles, conversions and
 //! exceptions; everything that decides anything is in `skulk-core`.
 
-mod browse;
 mod cancel;
 mod card;
 mod convert;

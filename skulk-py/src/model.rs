@@ -7,10 +7,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use skulk::engine::Progress;
 use skulk::{ByteSize, EngineId, KvType, LoadOptions, Memory, NodeId, Precision};
+use skulk_contract::Arch;
 
 use crate::cancel::CancelToken;
-use crate::convert::{self, choice, list, optional, unsigned};
+use crate::convert::{self, choice, optional, unsigned};
 use crate::error::raise;
+use crate::json::CONTRACT;
 use crate::plan::Placement;
 use crate::session::{Session, prompt_of};
 use crate::tokenizer::{Owner, Tokenizer};
@@ -104,13 +106,13 @@ impl Model {
     /// What each stage holds, in the order a token passes them.
     #[getter]
     fn stages<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        list(self.0.stages(), |stage| convert::stage(py, stage))
+        CONTRACT.many(py, "Stage", self.0.stages())
     }
 
     /// Facts about the architecture.
     #[getter]
     fn arch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        convert::arch(py, self.0.arch())
+        CONTRACT.one(py, "Arch", &Arch::from(self.0.arch()))
     }
 
     /// Positions a session can hold, in tokens.
@@ -134,7 +136,7 @@ impl Model {
     /// What is in memory of feed-forward weights, where `ffn_budget` bounds that.
     #[getter]
     fn ffn_memory<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.0.ffn_memory().map(|memory| convert::ffn_memory(py, &memory)).transpose()
+        self.0.ffn_memory().map(|memory| CONTRACT.one(py, "FfnMemory", &memory)).transpose()
     }
 
     /// How far this model's predictions are from an `exact` one's, behind every token of a text or of
@@ -194,5 +196,5 @@ fn placement_of(placement: &Bound<'_, PyAny>) -> PyResult<skulk::Placement> {
 /// reaches it.
 #[pyfunction]
 pub(crate) fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
-    list(&py.detach(skulk::engines::devices), |device| convert::device(py, device))
+    CONTRACT.many(py, "Device", py.detach(skulk::engines::devices))
 }

@@ -7,10 +7,11 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use skulk::plan::{Cluster, Inventory, Node, NodeId, Planner, Request};
+use skulk_contract::{ExpertShard, PlacedStage};
 
-use crate::convert::{self, Names, list, unsigned};
+use crate::convert::{Names, unsigned};
 use crate::error::raise;
-use crate::json;
+use crate::json::{self, CONTRACT};
 
 /// Which node runs which layers and experts. Made by `skulk.plan`, read by `Placement.from_json`.
 #[pyclass(frozen, eq, module = "skulk")]
@@ -43,19 +44,19 @@ impl Placement {
     /// The stages, by rank: of a pipeline, in the order a token passes them.
     #[getter]
     fn stages<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        list(self.0.stages(), |stage| convert::placed_stage(py, stage))
+        CONTRACT.many(py, "PlacedStage", self.0.stages().iter().map(PlacedStage::from))
     }
 
     /// Feed-forward blocks and experts that are elsewhere than their layer's attention.
     #[getter]
     fn experts<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        list(self.0.experts(), |shard| convert::expert_shard(py, shard))
+        CONTRACT.many(py, "ExpertShard", self.0.experts().iter().map(ExpertShard::from))
     }
 
     /// What each device is to hold, where the placement came with that.
     #[getter]
     fn budgets<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        list(self.0.budgets(), |budget| convert::budget(py, budget))
+        CONTRACT.many(py, "Budget", self.0.budgets())
     }
 
     /// Tokens for which a plan reserves keys and values: the context that `Model.load` gives sessions. None: it was
@@ -74,7 +75,7 @@ impl Placement {
     /// The model's card; placements made by hand have none.
     #[getter]
     fn card<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.0.card().map(|card| json::data(py, "ModelCard", &json::write(card)?)).transpose()
+        self.0.card().map(|card| json::card_data(py, card)).transpose()
     }
 
     /// Why it is as it is; placements that were not planned here have none.
@@ -186,7 +187,7 @@ impl PlanReport {
     /// The picture, as notebooks show it.
     #[getter]
     fn picture<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        convert::picture(py, &self.to_svg(py))
+        py.import("skulk._notebook")?.getattr("Picture")?.call1((self.to_svg(py),))
     }
 
     fn __str__(&self, py: Python<'_>) -> String {
@@ -283,10 +284,10 @@ pub(crate) fn node_of(value: &Bound<'_, PyAny>) -> PyResult<Node> {
     json::read("node", &json::text(value, "Node")?)
 }
 
-/// This machine, as JSON.
+/// This machine.
 #[pyfunction]
-pub(crate) fn node_local(py: Python<'_>) -> PyResult<String> {
-    json::write(&py.detach(Node::local))
+pub(crate) fn node_local(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    CONTRACT.one(py, "Node", &py.detach(Node::local))
 }
 
 /// A cluster's JSON, read and written.
@@ -295,22 +296,24 @@ pub(crate) fn cluster_json(text: &str) -> PyResult<String> {
     json::write(&json::read::<Cluster>("cluster", text)?)
 }
 
-/// What a checkpoint's tensors weigh, as JSON.
+/// What a checkpoint's tensors weigh.
 #[pyfunction]
-pub(crate) fn inventory_from_checkpoint(py: Python<'_>, path: PathBuf) -> PyResult<String> {
+pub(crate) fn inventory_from_checkpoint(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyAny>> {
     let counted = py.detach(|| Inventory::from_checkpoint(&*skulk::open_checkpoint(path)?));
-    json::write(&counted.map_err(raise)?)
+    CONTRACT.one(py, "Inventory", &counted.map_err(raise)?)
 }
 
-/// What a card's model should weigh, as JSON.
+/// What a card's model should weigh.
 #[pyfunction]
-pub(crate) fn inventory_from_card(card: &Bound<'_, PyAny>) -> PyResult<String> {
-    json::write(&Inventory::from_card(&json::card(card)?))
+pub(crate) fn inventory_from_card<'py>(card: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    CONTRACT.one(card.py(), "Inventory", &Inventory::from_card(&json::card(card)?))
 }
 
-/// What a mixture of experts weighs, every layer alike, as JSON.
+/// What a mixture of experts weighs, every layer alike.
 #[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn inventory_of_experts(
+    py: Python<'_>,
     n_layers: i128,
     attention: i128,
     shared: i128,
@@ -318,13 +321,14 @@ pub(crate) fn inventory_of_experts(
     n_used: i128,
     expert: i128,
     kv_per_token: i128,
-) -> PyResult<String> {
-    json::write(&Inventory::of_experts(
+) -> PyResult<Bound<'_, PyAny>> {
+    let inventory = Inventory::of_experts(
         unsigned("n_layers", n_layers)?,
         unsigned("attention", attention)?,
         unsigned("shared", shared)?,
         (unsigned("n_experts", n_experts)?, unsigned("n_used", n_used)?),
         unsigned("expert", expert)?,
         unsigned("kv_per_token", kv_per_token)?,
-    ))
+    );
+    CONTRACT.one(py, "Inventory", &inventory)
 }

@@ -7,9 +7,9 @@ use pyo3::prelude::*;
 use skulk::card::{self, ConfigFacts, GgufFacts};
 use skulk::plan::{NodeId, Request, backend, memory, split};
 
-use crate::convert::{self, Names, optional, ranges, unsigned};
+use crate::convert::{Names, optional, ranges, unsigned};
 use crate::error::raise;
-use crate::json;
+use crate::json::{self, CONTRACT};
 use crate::plan::{cluster_of, node_of};
 
 /// Tags of backends, in any order.
@@ -106,7 +106,7 @@ pub(crate) fn usable_memory<'py>(
     strictness: &str,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let usable = memory::usable_memory(&node_of(node)?, json::named("strictness", strictness)?);
-    usable.map(|usable| convert::usable(node.py(), usable)).transpose()
+    usable.map(|usable| CONTRACT.one(node.py(), "Usable", &usable)).transpose()
 }
 
 /// Memory of graphics cards by AMD and NVIDIA that a model may use, of a node with a backend that uses
@@ -285,26 +285,19 @@ pub(crate) fn select_gguf(files: Vec<GgufFile>) -> Option<(GgufFile, u64)> {
     Some((GgufFile(choice.file.clone()), choice.size.bytes()))
 }
 
-/// What a parsed `config.json`, given as text, says that a card needs, as JSON.
+/// Reads a parsed `config.json` of a model, whose own repository holds its vision weights.
 #[pyfunction]
-pub(crate) fn config_facts(config: &str, model_id: &str) -> PyResult<String> {
-    let facts = ConfigFacts::from_config(&json::read("config", config)?, model_id).map_err(raise)?;
-    json::write(&serde_json::json!({
-        "n_layers": facts.n_layers,
-        "hidden_size": facts.hidden_size,
-        "num_key_value_heads": facts.num_key_value_heads,
-        "max_position_embeddings": facts.max_position_embeddings,
-        "supports_tensor": facts.supports_tensor(),
-        "architectures": facts.architectures,
-        "model_type": facts.model_type,
-        "vision": facts.vision,
-    }))
+pub(crate) fn config_facts<'py>(config: &Bound<'py, PyAny>, model_id: &str) -> PyResult<Bound<'py, PyAny>> {
+    let py = config.py();
+    let config = json::read("config", &json::dumps(config)?)?;
+    let facts = ConfigFacts::from_config(&config, model_id).map_err(raise)?;
+    CONTRACT.one(py, "ConfigFacts", &skulk_contract::ConfigFacts::from(&facts))
 }
 
 /// What the start of a GGUF file says that a card needs.
 #[pyfunction]
 pub(crate) fn gguf_facts<'py>(py: Python<'py>, start: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-    convert::gguf_facts(py, &GgufFacts::read(start).map_err(raise)?)
+    CONTRACT.one(py, "GgufFacts", &GgufFacts::read(start).map_err(raise)?)
 }
 
 /// Adds the constants of the memory model.

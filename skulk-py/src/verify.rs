@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use skulk::vindex::{VerifyOptions, VindexPart, verify_vindex as verify};
+use skulk::vindex::{VerifyOptions, verify_vindex as verify};
+use skulk_contract::VerifyReport;
 
 use crate::cancel::CancelToken;
-use crate::convert::{list, optional};
-use crate::vindex::{data, send, tell};
+use crate::convert::optional;
+use crate::json::VINDEX;
+use crate::vindex::{send, tell};
 use crate::wait::run;
 
 /// Verifies a vindex folder, which need not be one that opens: what keeps it from that is a problem of the report.
@@ -30,15 +32,5 @@ pub(crate) fn verify_vindex<'py>(
     options.threads = optional("threads", threads)?.unwrap_or(options.threads);
     let work = |cancel, steps| verify(path, &options.cancel(cancel).progress(send(steps)));
     let report = run(py, cancel, work, |step| tell(py, progress.as_ref(), &step))?;
-    let files = list(&report.files, |file| {
-        let part = file.part.map(VindexPart::as_str);
-        data(py, "VerifiedFile", (&file.name, part, file.bytes.bytes(), file.status.as_str()))
-    })?;
-    let problems = list(&report.problems, |problem| {
-        let range = problem.range.as_ref().map(|range| (range.start, range.end));
-        let (kind, text) = (problem.kind.as_str(), problem.to_string());
-        data(py, "VerifyProblem", (&problem.file, range, kind, &problem.tensor, &problem.message, text))
-    })?;
-    let (read, text) = (report.bytes_read.bytes(), report.to_string());
-    data(py, "VerifyReport", (&report.path, files, problems, read, text))
+    VINDEX.one(py, "VerifyReport", &VerifyReport::from(&report))
 }

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use pyo3::call::PyCallArgs;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -12,14 +11,14 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use skulk::browse::{
     Band, DescribeOptions, RelationsOptions, SelectOptions, SelectOrder, VindexBrowser, WalkOptions,
 };
-use skulk::vindex::{PartFile, SliceCopy, SliceOptions, SlicePreset, VindexPart, VindexProgress};
+use skulk::vindex::{SliceCopy, SliceOptions, SlicePreset, VindexPart, VindexProgress};
 use skulk::{Checkpoint, DType, EngineOptions, VindexReader};
+use skulk_contract::{SliceReport, TensorInfo, VindexBands};
 
-use crate::browse;
 use crate::cancel::CancelToken;
-use crate::convert::{Names, choice, list, optional, ranges, token_ids, unsigned};
+use crate::convert::{Names, choice, optional, ranges, token_ids, unsigned};
 use crate::error::raise;
-use crate::json;
+use crate::json::{self, VINDEX};
 use crate::tokenizer::{Owner, Tokenizer};
 use crate::wait::run;
 
@@ -75,20 +74,11 @@ impl Vindex {
 
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let parts = py.detach(|| self.reader.parts()).map_err(raise)?;
-        let file = |file: &PartFile| data(py, "PartFile", (&file.name, file.bytes.bytes(), file.tensors));
-        list(&parts, |part| {
-            let files = list(&part.files, file)?;
-            data(py, "PartInfo", (part.part.as_str(), files, part.bytes.bytes(), part.tensors))
-        })
+        VINDEX.many(py, "PartInfo", parts)
     }
 
     fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let files = self.reader.files();
-        list(self.reader.tensors(), |tensor| {
-            let file = files.get(tensor.file).map(|file| file.path());
-            let (dtype, shape) = (tensor.dtype.label(), tuple(py, &tensor.shape)?);
-            data(py, "TensorInfo", (&tensor.name, dtype, shape, file, tensor.offset, tensor.len))
-        })
+        VINDEX.many(py, "TensorInfo", TensorInfo::all(&self.reader))
     }
 
     fn region(&self, py: Python<'_>, name: &str) -> PyResult<Region> {
@@ -123,12 +113,7 @@ impl Vindex {
         options.threads = optional("threads", threads)?.unwrap_or(options.threads);
         let work = |cancel, steps| self.reader.slice(target, &options.cancel(cancel).progress(send(steps)));
         let report = run(py, cancel, work, |step| tell(py, progress.as_ref(), &step))?;
-        let files = list(&report.files, |file| {
-            data(py, "SlicedFile", (&file.name, file.bytes.bytes(), file.method.as_str()))
-        })?;
-        let lacks: Vec<_> = report.lacks.iter().map(|part| part.as_str()).collect();
-        let (bytes, written, text) = (report.bytes().bytes(), report.written().bytes(), report.to_string());
-        data(py, "SliceReport", (&report.target, files, &report.left_out, lacks, bytes, written, text))
+        VINDEX.one(py, "SliceReport", &SliceReport::from(&report))
     }
 
     fn tokenizer(&self, py: Python<'_>) -> PyResult<Tokenizer> {
@@ -142,7 +127,7 @@ impl Vindex {
     }
 
     fn bands<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        browse::bands(py, self.reader.index().bands())
+        VINDEX.one(py, "VindexBands", &VindexBands::from(self.reader.index().bands()))
     }
 
     /// The embeddings of some tokens, behind each other.
@@ -165,7 +150,7 @@ impl Vindex {
         let hits = self.search(py, cancel, |browser, cancel| {
             browser.nearest_in(layers.unwrap_or_else(|| browser.layers()), &query, k, &cancel)
         })?;
-        list(&hits, |hit| browse::hit(py, hit))
+        VINDEX.many(py, "FeatureHit", hits)
     }
 
     fn scores<'py>(&self, py: Python<'py>, layer: i128, query: Vec<f32>) -> PyResult<Bound<'py, PyBytes>> {
@@ -189,7 +174,7 @@ impl Vindex {
         options.layers = layers.map(numbers).transpose()?;
         let hits =
             self.search(py, cancel, |browser, cancel| browser.walk(prompt, &options.cancel(cancel)))?;
-        list(&hits, |hit| browse::walk_hit(py, hit))
+        VINDEX.many(py, "WalkHit", hits)
     }
 
     fn describe<'py>(
@@ -207,7 +192,7 @@ impl Vindex {
             .min_score(min_score);
         let found =
             self.search(py, cancel, |browser, cancel| browser.describe(entity, &options.cancel(cancel)))?;
-        browse::description(py, &found)
+        VINDEX.one(py, "Description", &found)
     }
 
     fn feature<'py>(
@@ -218,7 +203,7 @@ impl Vindex {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (layer, feature) = (unsigned("layer", layer)?, unsigned("feature", feature)?);
         let found = self.search(py, None, |browser, _| browser.feature(layer, feature))?;
-        found.map(|feature| browse::feature(py, &feature)).transpose()
+        found.map(|feature| VINDEX.one(py, "Feature", &feature)).transpose()
     }
 
     fn features<'py>(
@@ -232,7 +217,7 @@ impl Vindex {
             let features = browser.features(layer)?;
             features.map(|feature| cancel.check().and(feature)).collect::<skulk::Result<Vec<_>>>()
         })?;
-        list(&found, |feature| browse::feature(py, feature))
+        VINDEX.many(py, "Feature", found)
     }
 
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
@@ -255,7 +240,7 @@ impl Vindex {
         (options.entity, options.relation, options.min_score) = (entity, relation, min_score);
         options.layer = optional("layer", layer)?;
         let found = self.search(py, cancel, |browser, cancel| browser.select(&options.cancel(cancel)))?;
-        browse::selection(py, &found)
+        VINDEX.one(py, "Selection", &found)
     }
 
     fn relations<'py>(
@@ -267,7 +252,7 @@ impl Vindex {
     ) -> PyResult<Bound<'py, PyAny>> {
         let options = RelationsOptions::default().limit(unsigned("limit", limit)?).min_score(min_score);
         let found = self.search(py, cancel, |browser, cancel| browser.relations(&options.cancel(cancel)))?;
-        browse::relations(py, &found)
+        VINDEX.one(py, "Relations", &found)
     }
 }
 
@@ -333,18 +318,9 @@ pub(crate) fn tell(
     step: &VindexProgress,
 ) -> PyResult<()> {
     let Some(progress) = progress else { return Ok(()) };
-    let part = step.part().map(VindexPart::as_str);
-    let fields = (&step.file, part, step.layer, step.bytes_done.bytes(), step.bytes_total.bytes());
-    progress.call1((data(py, "VindexProgress", fields)?,)).map(drop)
-}
-
-/// An instance of a dataclass of `skulk.vindex`.
-pub(crate) fn data<'py>(
-    py: Python<'py>,
-    class: &str,
-    fields: impl PyCallArgs<'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    py.import("skulk.vindex")?.getattr(class)?.call1(fields)
+    progress
+        .call1((VINDEX.one(py, "VindexProgress", &skulk_contract::VindexProgress::from(step))?,))
+        .map(drop)
 }
 
 fn tuple<'py>(py: Python<'py>, shape: &[usize]) -> PyResult<Bound<'py, PyTuple>> {

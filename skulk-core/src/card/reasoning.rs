@@ -6,7 +6,9 @@ use super::profile::Profile;
 use super::schema::ReasoningEffort;
 use crate::macros::setters;
 
-/// What a request says about reasoning; also what is left of it for a given model. `Default`: nothing.
+/// What a request says about reasoning; also what is left of it for a given model.
+///
+/// `Default`: nothing.
 ///
 /// ```
 /// use skulk::card::{Profile, ProfileHints, ReasoningEffort, ReasoningRequest};
@@ -15,6 +17,8 @@ use crate::macros::setters;
 /// assert_eq!(profile.reasoning(asked).effort, Some(ReasoningEffort::Medium));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ReasoningRequest {
     /// How much.

@@ -64,7 +64,7 @@ pub struct Capabilities {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// The engine that runs on it: what [`by_name`](crate::engines::by_name) takes.
+    /// The engine that runs on it, by the name that loading takes, e.g. `wgpu-vulkan:0`.
     pub engine: EngineId,
     /// The device's name.
     pub name: String,
@@ -235,12 +235,14 @@ pub struct ShardEstimate {
     pub kv_cache: ByteSize,
 }
 
-/// What an engine with [`EngineOptions::ffn_budget`](crate::EngineOptions::ffn_budget) keeps in memory of feed-forward
-/// weights, of all shards it has loaded. The unit is the block of a dense layer, or one expert. It counts with its
-/// stored bytes from when it is asked for, whether its pages were in memory before or not, until its pages are let go;
-/// a system without that, as Windows, keeps them until it needs the memory. Beside what counts, up to 64 KiB of pages
-/// stay at each end of an expert whose neighbours in the file are stacked with it. What was let go stays in the
-/// system's cache for as long as nobody needs the memory.
+/// What is in memory of feed-forward weights that a budget bounds.
+///
+/// It is that of an engine with [`EngineOptions::ffn_budget`](crate::EngineOptions::ffn_budget), of all shards it has
+/// loaded. The unit is the block of a dense layer, or one expert. It counts with its stored bytes from when it is asked
+/// for, whether its pages were in memory before or not, until its pages are let go; a system without that, as Windows,
+/// keeps them until it needs the memory. Beside what counts, up to 64 KiB of pages stay at each end of an expert whose
+/// neighbours in the file are stacked with it. What was let go stays in the system's cache for as long as nobody needs
+/// the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

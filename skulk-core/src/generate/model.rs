@@ -33,11 +33,12 @@ pub struct StageInfo {
     /// count it, though it exists once.
     #[serde(rename = "weightBytes")]
     pub weights: ByteSize,
-    /// Where they lie, as [`Shard::memory`] says; with a [budget](crate::EngineOptions::ffn_budget), those that it is not for.
-    pub memory: Memory,
     /// Keys and values of one full-length session.
     #[serde(rename = "kvCacheBytes")]
     pub kv_cache: ByteSize,
+    /// Where its weights lie: in the file's map, or read into memory of their own; with a
+    /// [budget](crate::EngineOptions::ffn_budget), those that it is not for.
+    pub memory: Memory,
 }
 
 /// A model ready to generate. Cloning is cheap and shares the weights.

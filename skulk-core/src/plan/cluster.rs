@@ -109,6 +109,7 @@ closed_set! {
 #[non_exhaustive]
 pub struct Accelerator {
     /// Who made it.
+    #[cfg_attr(feature = "schema", schemars(extend("default" = "unknown")))]
     pub vendor: Vendor,
     /// Its name.
     #[serde(default)]
@@ -289,8 +290,10 @@ setters!(Node {
 #[non_exhaustive]
 pub struct LinkSpeed {
     /// Seconds for a message there and an answer back.
+    #[cfg_attr(feature = "schema", schemars(extend("default" = 5e-4)))]
     pub round_trip_seconds: f64,
     /// Bytes a second.
+    #[cfg_attr(feature = "schema", schemars(extend("default" = 1.17e8)))]
     pub bytes_per_second: f64,
 }
 

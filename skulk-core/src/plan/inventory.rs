@@ -17,18 +17,22 @@ pub struct Inventory {
     /// One entry a layer.
     pub layers: Vec<LayerBytes>,
     /// The embedding table: in the first stage, and in the last one too where it is the head as well.
+    #[cfg_attr(feature = "schema", schemars(default))]
     pub embedding: u64,
     /// The head is the embedding table.
+    #[cfg_attr(feature = "schema", schemars(default))]
     pub tied_embeddings: bool,
     /// The last stage's: final norm, and head unless that is the embedding table.
+    #[cfg_attr(feature = "schema", schemars(default))]
     pub head: u64,
     /// They were counted in a checkpoint; else estimated from a card.
+    #[cfg_attr(feature = "schema", schemars(default))]
     pub exact: bool,
 }
 
 /// The bytes of one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(default))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LayerBytes {

@@ -14,54 +14,50 @@ as arrays; `vindex` has what they report.
 """
 
 from . import planning, vindex
-from ._cards import (
-    CardLibrary,
-    ComponentInfo,
-    ModalitiesCardConfig,
-    ModelCard,
-    PlacementCardConfig,
-    Profile,
-    Reasoning,
-    ReasoningCardConfig,
-    RuntimeCardConfig,
-    StorageSize,
-    ToolingCardConfig,
-    VisionCardConfig,
-)
-from ._cluster import (
+from ._contract import (
     Accelerator,
-    Cluster,
-    Inventory,
-    LayerBytes,
-    Link,
-    LinkSpeed,
-    NetworkInterface,
-    Node,
-    NodeMemory,
-    Rdma,
-    Socket,
-)
-from ._data import (
     Arch,
     Budget,
     Bytes,
     CardFault,
     CfgPart,
+    Cluster,
+    ComponentInfo,
     Device,
     Divergence,
     Event,
     ExpertShard,
     FfnMemory,
     Finish,
+    Inventory,
+    LayerBytes,
+    Link,
+    LinkSpeed,
+    ModalitiesCardConfig,
+    ModelCard,
+    NetworkInterface,
+    Node,
+    NodeMemory,
     Output,
-    Picture,
     PlacedStage,
+    PlacementCardConfig,
+    Profile,
+    Rdma,
+    Reasoning,
+    ReasoningCardConfig,
+    RuntimeCardConfig,
+    Socket,
     Stage,
+    StorageSize,
     Timings,
     Token,
     TokenLogprob,
+    ToolingCardConfig,
     Usage,
+    VisionCardConfig,
 )
+from ._library import CardLibrary
+from ._notebook import Picture
 from ._reader import VindexReader
 from ._skulk import (
     ArchUnsupportedError,

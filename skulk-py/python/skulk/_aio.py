@@ -6,7 +6,7 @@ import asyncio
 import atexit
 from functools import partial
 
-from ._data import Event
+from ._contract import Event
 from ._skulk import Generation, stop_waking
 
 atexit.register(stop_waking)

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from html import escape
 
-from ._cards import ModelCard
+from ._contract import ModelCard
 from ._reader import VindexReader
 from ._skulk import Model, Placement
 from .vindex import ExtractReport, SliceReport, VerifyReport
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Picture:
+    """A picture that notebooks show."""
+
+    svg: str
+    """The picture as a whole SVG file."""
+
+    def __str__(self) -> str:
+        """The SVG file."""
+        return self.svg
+
+    def __repr__(self) -> str:
+        return "<skulk.Picture>"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
 
 
 def table(model: Model) -> str:
@@ -75,7 +93,9 @@ def placement(placement: Placement) -> str:
 def folder(reader: VindexReader) -> str:
     """The folder's parts and their files, with their sizes."""
     parts = reader.parts()
-    rows = [(part.part, ", ".join(file.name for file in part.files), part.tensors, _size(part.bytes)) for part in parts]
+    rows: list[tuple[object, ...]] = [
+        (part.part, ", ".join(file.name for file in part.files), part.tensors, _size(part.bytes)) for part in parts
+    ]
     rows.append(("all", "", sum(part.tensors for part in parts), _size(sum(part.bytes for part in parts))))
     facts = [f"{reader.num_layers} layers", f"width {reader.hidden_size}", f"level {reader.level}", reader._storage]
     if reader._slice:

@@ -5,14 +5,7 @@ Bytes and formulas are those of Skulk 1.3; see the guide's page on planning.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from . import _skulk, _wire
-from ._cards import VisionCardConfig
-from ._data import GgufFacts, Usable
+from ._contract import ConfigFacts, GgufFacts, Usable
 from ._skulk import (
     CONTEXT_TOKENS,
     DEFAULT_MAX_TOKENS,
@@ -29,6 +22,7 @@ from ._skulk import (
     accelerator_memory,
     admit_max_tokens,
     allocate_layers,
+    config_facts,
     divide,
     engine_of,
     footprint_exceeds,
@@ -90,33 +84,3 @@ __all__ = [
     "usable_memory",
     "usable_vram",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigFacts:
-    """What a Hugging Face configuration says that a card needs."""
-
-    n_layers: int
-    """Decoder layers, as the configuration says; a card needs at least 1."""
-    hidden_size: int | None
-    """Width of the residual stream."""
-    num_key_value_heads: int | None
-    """Key/value heads."""
-    max_position_embeddings: int | None
-    """Positions it was trained for, in tokens."""
-    supports_tensor: bool
-    """Skulk 1.3 can split the model's tensors over nodes."""
-    architectures: tuple[str, ...]
-    """Classes that implement the model."""
-    model_type: str
-    """What it is called."""
-    vision: VisionCardConfig | None
-    """How it sees, where the configuration has both a vision tower and an image token."""
-
-
-def config_facts(config: Mapping[str, Any], model_id: str) -> ConfigFacts:
-    """Reads a parsed `config.json` of a model, whose own repository holds its vision weights.
-
-    Raises `ConfigInvalidError` with the field: no number of layers, or a value of another type or range.
-    """
-    return _wire.loads(ConfigFacts, _skulk.config_facts(json.dumps(config), model_id), str)

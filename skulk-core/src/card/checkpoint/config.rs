@@ -1,8 +1,6 @@
 //! Which facts of a card does a config.json hold? Read as the reference reads it: under several names, and with
 //! numbers that may be written as strings.
 
-use serde::Serialize;
-
 use serde_json::Value;
 
 use crate::card::VisionCardConfig;
@@ -42,9 +40,7 @@ const TENSOR_PARALLEL: &[&str] = &[
 /// assert_eq!((facts.n_layers, facts.hidden_size), (12, Some(768)));
 /// # Ok::<(), skulk::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ConfigFacts {
     /// Decoder layers, as the configuration says; a card needs at least 1.

@@ -1,0 +1,1033 @@
+// What crosses between JavaScript and the library? Plain data.
+//
+// Written by `cargo run -p skulk-contract-generate` from the library's own declarations.
+
+/** Whole numbers from `start` to `end`, which is not among them. */
+export interface Range {
+  start: number;
+  end: number;
+}
+
+/** A number of bytes, as cards write it. */
+export interface StorageSize {
+  /** Bytes. */
+  inBytes?: number;
+}
+
+/** A part of a model that is made of several, as of an image generator. */
+export interface ComponentInfo {
+  /** Its name. */
+  componentName: string;
+  /** Its folder in the model's. */
+  componentPath: string;
+  /** Bytes of its weights. */
+  storageSize: StorageSize;
+  /** Its layers, where it has any; at least 1. */
+  nLayers?: number | null;
+  /** It can be split over nodes. */
+  canShard: boolean;
+  /** The name of its index of weight files. */
+  safetensorsIndexFilename?: string | null;
+}
+
+/** How a model sees. */
+export interface VisionCardConfig {
+  /** The token that stands for an image. */
+  imageTokenId?: number | null;
+  /** The vision tower's kind. */
+  modelType?: string;
+  /** Where its weights are; the card's own `model_id` unless it says otherwise. */
+  weightsRepo?: string;
+  /** The text of the image token. */
+  imageToken?: string | null;
+  /** Where its image processor is. */
+  processorRepo?: string | null;
+  /** The token that begins an image. */
+  boiTokenId?: number | null;
+  /** The token that ends an image. */
+  eoiTokenId?: number | null;
+}
+
+/** How a model reasons. */
+export interface ReasoningCardConfig {
+  /** Requests can turn it on and off. */
+  supportsToggle?: boolean | null;
+  /** Requests can bound it. */
+  supportsBudget?: boolean | null;
+  /**
+   * How it is marked. `none`: Not at all; `token_delimited`: Between two markers, as `<think>` and `</think>`;
+   * `channel_delimited`: On a channel of its own.
+   */
+  format?: "none" | "token_delimited" | "channel_delimited" | null;
+  /**
+   * How much, unless a request says. `none`: Not at all; `minimal`: Hardly; `low`: Little; `medium`: Some; `high`:
+   * Much; `xhigh`: As much as it can.
+   */
+  defaultEffort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | null;
+  /**
+   * What turning it off means. `none`: Not at all; `minimal`: Hardly; `low`: Little; `medium`: Some; `high`: Much;
+   * `xhigh`: As much as it can.
+   */
+  disabledEffort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | null;
+}
+
+/** What else than text a model takes. */
+export interface ModalitiesCardConfig {
+  /** It hears. */
+  supportsAudioInput?: boolean | null;
+  /** Its other inputs are part of the model itself. */
+  supportsNativeMultimodal?: boolean | null;
+}
+
+/** How a model calls tools. */
+export interface ToolingCardConfig {
+  /** It does. */
+  supportsToolCalling?: boolean | null;
+  /**
+   * How it writes calls. `generic`: As its tokenizer's chat template says; `gemma4`: Gemma 4's; `gpt_oss`: Harmony, of
+   * gpt-oss; `dsml`: DeepSeek V3.2's markup.
+   */
+  toolCallFormat?: "generic" | "gemma4" | "gpt_oss" | "dsml" | null;
+  /** Tools that it was trained with. */
+  builtinTools?: ("web_search" | "open_url" | "extract_page")[] | null;
+}
+
+/** How a model is run. */
+export interface RuntimeCardConfig {
+  /**
+   * What turns messages into a prompt. `tokenizer`: The chat template of the tokenizer; `gemma4`: Gemma 4's; `dsml`:
+   * DeepSeek V3.2's.
+   */
+  promptRenderer?: "tokenizer" | "gemma4" | "dsml" | null;
+  /**
+   * What takes an answer apart. `generic`: By the thinking format and the tool-call format; `gemma4`: Gemma 4's;
+   * `gpt_oss`: Harmony, of gpt-oss; `deepseek_v32`: DeepSeek V3.2's.
+   */
+  outputParser?: "generic" | "gemma4" | "gpt_oss" | "deepseek_v32" | null;
+  /** Whether MLX waits for the GPU by polling. */
+  metalFastSynch?: boolean | null;
+  /** It has multi-token-prediction heads, in a sidecar. */
+  mtpHeads?: boolean | null;
+  /** Tokens that these heads, or the assistant, draft at most. */
+  mtpMaxDepth?: number | null;
+  /** Where the sidecar is. */
+  mtpSidecarRepo?: string | null;
+  /**
+   * What the sidecar's norm weights are relative to. `zero_centered`: 1 is to be added; `actual_scale`: They are the
+   * factors themselves.
+   */
+  mtpNormConvention?: "zero_centered" | "actual_scale" | null;
+  /**
+   * How the heads join their inputs. `embed_first`: The token's embedding, then the hidden state; `hidden_first`: The
+   * hidden state, then the token's embedding.
+   */
+  mtpConcatOrder?: "embed_first" | "hidden_first" | null;
+  /** Speculation pays over several nodes, too. */
+  speculativeMultiNode?: boolean | null;
+  /** Where a model that drafts for this one is. */
+  assistantModelRepo?: string | null;
+  /**
+   * How it speculates where a server runs it. `none`: Not at all; `draft_mtp`: With its own multi-token-prediction
+   * heads; `draft_eagle3`: With an EAGLE-3 draft; `draft_simple`: With a smaller model; `ngram`: With n-grams of the
+   * text so far.
+   */
+  servedSpecType?: "none" | "draft_mtp" | "draft_eagle3" | "draft_simple" | "ngram" | null;
+  /** Tokens that the server drafts at most; at least 1. */
+  servedSpecNMax?: number | null;
+  /** Where the server's draft is. */
+  servedSpecDraftRepo?: string | null;
+  /** The file of that draft; must be given with the repository. */
+  servedSpecDraftFile?: string | null;
+}
+
+/** Where a model can run. */
+export interface PlacementCardConfig {
+  /** Tags of backends that can run it: `<engine>-<compute>`, as in `mlx-metal`, or an engine alone. */
+  compatibleBackends?: string[];
+  /** Accelerator memory that a node must have, in GiB. */
+  minVramGib?: number | null;
+  /** Tokens that its context is limited to, whatever it was trained for. */
+  maxContextTokens?: number | null;
+  /** The backends by preference, best first. */
+  backendPreference?: string[];
+}
+
+/**
+ * Facts about one model, declared rather than measured. The only required ones are its identity, size, layers, width,
+ * tasks, and whether its tensors can be split.
+ */
+export interface ModelCard {
+  /** The model's name, as in `org/name`. */
+  modelId: string;
+  /** Bytes of all weights. */
+  storageSize: StorageSize;
+  /** Decoder layers; at least 1. */
+  nLayers: number;
+  /** Width of the residual stream; at least 1. */
+  hiddenSize: number;
+  /** Its tensors can be split over nodes. */
+  supportsTensor: boolean;
+  /** Key/value heads. Where they are unknown, keys and values count for nothing in plans. */
+  numKeyValueHeads?: number | null;
+  /** What it does. */
+  tasks: ("TextGeneration" | "TextEmbedding" | "TextToImage" | "ImageToImage")[];
+  /** Parts of a model that is made of several. */
+  components?: ComponentInfo[] | null;
+  /** Its family, as in `qwen`. */
+  family?: string;
+  /** How its weights are stored, as in `4bit` or `Q4_K_M`; for people. */
+  quantization?: string;
+  /** What it was made from; for people. */
+  baseModel?: string;
+  /** The GGUF file that holds it. Any name but an empty one makes it a GGUF model. */
+  ggufFile?: string | null;
+  /** Free words; `vision`, `thinking` and `thinking_toggle` mean something to profiles. */
+  capabilities?: string[];
+  /** Positions it was trained for, in tokens; 0 or less: unknown. */
+  contextLength?: number;
+  /** It runs twice for each step, for classifier-free guidance. */
+  usesCfg?: boolean;
+  /** Code that comes with the checkpoint may run, in software that runs such code. */
+  trustRemoteCode?: boolean;
+  /** The card is the user's. Never written to files. */
+  isCustom?: boolean;
+  /** How it sees. */
+  vision?: VisionCardConfig | null;
+  /** How it reasons. */
+  reasoning?: ReasoningCardConfig | null;
+  /** What else than text it takes. */
+  modalities?: ModalitiesCardConfig | null;
+  /** How it calls tools. */
+  tooling?: ToolingCardConfig | null;
+  /** How it is run. */
+  runtime?: RuntimeCardConfig | null;
+  /** Where it can run. */
+  placement?: PlacementCardConfig;
+}
+
+/** What a request says about reasoning; also what is left of it for a given model. */
+export interface Reasoning {
+  /**
+   * How much. `none`: Not at all; `minimal`: Hardly; `low`: Little; `medium`: Some; `high`: Much; `xhigh`: As much as
+   * it can.
+   */
+  effort: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | null;
+  /** Whether at all. */
+  enableThinking: boolean | null;
+}
+
+/**
+ * What a card resolves to: the facts that running a model is decided by. `Default` is a model of which nothing is
+ * known.
+ */
+export interface Profile {
+  /** The card's family, else the id's first word. */
+  family: string;
+  /** It reasons before it answers. */
+  supportsThinking: boolean;
+  /** Requests can turn that on and off. */
+  supportsThinkingToggle: boolean;
+  /** Requests can bound it. */
+  supportsThinkingBudget: boolean;
+  /**
+   * How much it reasons where a request turns reasoning on without saying. `none`: Not at all; `minimal`: Hardly;
+   * `low`: Little; `medium`: Some; `high`: Much; `xhigh`: As much as it can.
+   */
+  defaultReasoningEffort: "none" | "minimal" | "low" | "medium" | "high" | "xhigh";
+  /**
+   * What turning it off means. `none`: Not at all; `minimal`: Hardly; `low`: Little; `medium`: Some; `high`: Much;
+   * `xhigh`: As much as it can.
+   */
+  disabledReasoningEffort: "none" | "minimal" | "low" | "medium" | "high" | "xhigh";
+  /**
+   * How reasoning is marked. `none`: Not at all; `token_delimited`: Between two markers, as `<think>` and `</think>`;
+   * `channel_delimited`: On a channel of its own.
+   */
+  thinkingFormat: "none" | "token_delimited" | "channel_delimited";
+  /** It sees. */
+  supportsImageInput: boolean;
+  /** It hears. */
+  supportsAudioInput: boolean;
+  /** It calls tools. */
+  supportsToolCalling: boolean;
+  /** Tools that it was trained with. */
+  builtinTools: ("web_search" | "open_url" | "extract_page")[];
+  /**
+   * How it writes calls. `generic`: As its tokenizer's chat template says; `gemma4`: Gemma 4's; `gpt_oss`: Harmony, of
+   * gpt-oss; `dsml`: DeepSeek V3.2's markup.
+   */
+  toolCallFormat: "generic" | "gemma4" | "gpt_oss" | "dsml";
+  /**
+   * What turns messages into a prompt. `tokenizer`: The chat template of the tokenizer; `gemma4`: Gemma 4's; `dsml`:
+   * DeepSeek V3.2's.
+   */
+  promptRenderer: "tokenizer" | "gemma4" | "dsml";
+  /**
+   * What takes an answer apart. `generic`: By the thinking format and the tool-call format; `gemma4`: Gemma 4's;
+   * `gpt_oss`: Harmony, of gpt-oss; `deepseek_v32`: DeepSeek V3.2's.
+   */
+  outputParser: "generic" | "gemma4" | "gpt_oss" | "deepseek_v32";
+  /** Its other inputs are part of the model itself. */
+  supportsNativeMultimodal: boolean;
+}
+
+/** A node's main memory, in bytes. */
+export interface NodeMemory {
+  /** All there is. */
+  ramTotal: number;
+  /** What programs can still get. */
+  ramAvailable: number;
+}
+
+/** A device of a node that computes. What is not known is `null`, which is not 0. */
+export interface Accelerator {
+  /** Who made it. `cpu`: The CPU itself; `unknown`: Somebody else. */
+  vendor?: "apple" | "amd" | "nvidia" | "intel" | "cpu" | "unknown";
+  /** Its name. */
+  name?: string;
+  /** Its own memory, in bytes. */
+  vramTotalBytes?: number | null;
+  /** How much of that is in use. */
+  vramUsedBytes?: number | null;
+  /** Main memory that it can reach, in bytes. */
+  gttTotalBytes?: number | null;
+  /**
+   * Its memory is main memory. Plans then leave work to the processor, which reads as fast, unless Apple made it or
+   * `bytes_per_second` says otherwise.
+   */
+  sharesMemory?: boolean;
+  /** The backend of this library that drives it, as in `skulk-wgpu-vulkan`. */
+  backend?: string | null;
+  /** Bytes a second that it reads from its memory. */
+  bytesPerSecond?: number | null;
+}
+
+/** A network interface of a node. */
+export interface NetworkInterface {
+  /** Its name, as in `en0`. */
+  name: string;
+  /** Its address. */
+  ipAddress: string;
+  /** What it is. `wifi`: Wireless; `maybe_ethernet`: Probably Ethernet; `unknown`: Nobody knows. */
+  interfaceType?: "wifi" | "ethernet" | "maybe_ethernet" | "thunderbolt" | "unknown";
+}
+
+/** A machine. What it has not reported yet is `null`. */
+export interface Node {
+  /** Its name. */
+  id: string;
+  /**
+   * What it does. `full`: Any part of a model; `management`: None: it only coordinates; `ffn_only`: Feed-forward blocks
+   * and experts, never attention.
+   */
+  role?: "full" | "management" | "ffn_only";
+  /** Tags of the backends it has, as in `mlx-metal` or `skulk-cpu`. */
+  backends?: string[] | null;
+  /** Its main memory. */
+  memory?: NodeMemory | null;
+  /** Bytes a second that it reads from main memory. */
+  bytesPerSecond?: number | null;
+  /** Its processor cores. */
+  cores?: number | null;
+  /** Its accelerators. */
+  accelerators?: Accelerator[];
+  /** Its network interfaces. */
+  interfaces?: NetworkInterface[];
+  /** Which share of a model's bytes lies on its disk, by model: 0 to 1. */
+  downloads?: Record<string, number>;
+}
+
+/** How fast a link is. */
+export interface LinkSpeed {
+  /** Seconds for a message there and an answer back. */
+  roundTripSeconds?: number;
+  /** Bytes a second. */
+  bytesPerSecond?: number;
+}
+
+/** Sockets: the address at which the sink was reached. */
+export interface Socket {
+  type: "socket";
+  /** A host name or address, without port. */
+  address: string;
+}
+
+/** Remote direct memory access. */
+export interface Rdma {
+  type: "rdma";
+  /** The source's interface. */
+  sourceIface: string;
+  /** The sink's interface. */
+  sinkIface: string;
+}
+
+/** A connection that a node has to another, in one direction. */
+export type Link = (Socket | Rdma) & {
+  /** Who connects. */
+  source: string;
+  /** To whom. */
+  sink: string;
+  /** How fast, where that was measured. */
+  speed?: LinkSpeed | null;
+};
+
+/**
+ * The nodes of a host and how they are connected. The order of nodes never changes what is planned, but for the names
+ * in it.
+ */
+export interface Cluster {
+  /** The machines. */
+  nodes: Node[];
+  /** Connections, in one direction each. */
+  links?: Link[];
+  /** Every two nodes are connected in both directions, like this where no link says otherwise. */
+  mesh?: LinkSpeed | null;
+}
+
+/** The bytes of one layer. */
+export interface LayerBytes {
+  /** Attention, norms and router: what stays with the layer's keys and values. */
+  attention?: number;
+  /** What every token reads of the feed-forward block: all of a dense one, a mixture's shared experts. */
+  ffn?: number;
+  /** Routed experts; 0: a dense block. */
+  nExperts?: number;
+  /** Experts that a token takes. */
+  nUsed?: number;
+  /** Bytes of one routed expert. */
+  expert?: number;
+  /** Keys and values of one token. */
+  kvPerToken?: number;
+  /** Tokens that the cache holds at most, where attention looks through a window. */
+  window?: number | null;
+}
+
+/** The weight bytes of a model's parts, and what a token costs each layer's cache. */
+export interface Inventory {
+  /** One entry a layer. */
+  layers: LayerBytes[];
+  /** The embedding table: in the first stage, and in the last one too where it is the head as well. */
+  embedding?: number;
+  /** The head is the embedding table. */
+  tiedEmbeddings?: boolean;
+  /** The last stage's: final norm, and head unless that is the embedding table. */
+  head?: number;
+  /** They were counted in a checkpoint; else estimated from a card. */
+  exact?: boolean;
+}
+
+/** Facts about a model's architecture. */
+export interface Arch {
+  /** Family label as the checkpoint spells it, e.g. `llama`. */
+  family: string;
+  /** Number of decoder layers. */
+  nLayers: number;
+  /** Width of the residual stream. */
+  hiddenSize: number;
+  /** Rows of the embedding table. */
+  vocabSize: number;
+  /** Positions the model was trained for, in tokens. */
+  contextLength: number;
+}
+
+/** A device that engines run on. */
+export interface Device {
+  /** The engine that runs on it, by the name that loading takes, e.g. `wgpu-vulkan:0`. */
+  engine: string;
+  /** The device's name. */
+  name: string;
+  /** Who made it. `cpu`: The CPU itself; `unknown`: Somebody else. */
+  vendor: "apple" | "amd" | "nvidia" | "intel" | "cpu" | "unknown";
+  /** Its driver and the driver's version; empty for the CPU. */
+  driver: string;
+  /** It is a GPU in name only, and computes on the CPU: no engine chooses it by itself. */
+  software: boolean;
+  /** Its memory, where the system tells. */
+  memoryBytes: number | null;
+  /** How much of a GPU's own memory is in use, where the system tells. */
+  memoryUsedBytes: number | null;
+  /** Its memory is the CPU's. */
+  sharesMemory: boolean;
+}
+
+/** What one stage of a loaded model holds. */
+export interface Stage {
+  /** The engine that runs it. */
+  engine: string;
+  /** The engine's device in words. */
+  device: string;
+  /** Its layers. */
+  layers: Range;
+  /**
+   * Weight bytes it has mapped, read or copied. Stages that share a tied embedding table both count it, though it
+   * exists once.
+   */
+  weightBytes: number;
+  /** Keys and values of one full-length session. */
+  kvCacheBytes: number;
+  /**
+   * Where its weights lie: in the file's map, or read into memory of their own; with a budget, those that it is not
+   * for.
+   */
+  memory: "auto" | "mapped" | "resident";
+}
+
+/** What is in memory of feed-forward weights that a budget bounds. */
+export interface FfnMemory {
+  /** What may be in memory. */
+  budgetBytes: number;
+  /** What is. */
+  inMemoryBytes: number;
+  /** The most that ever was. */
+  peakBytes: number;
+  /** What was let go, all in all. */
+  letGoBytes: number;
+}
+
+/** How far a model's predictions are from an exact one's, over a text. */
+export interface Divergence {
+  /** Tokens of the text. Behind each of them the next one is predicted. */
+  tokens: number;
+  /**
+   * Mean of the Kullback-Leibler divergences `Σ p ln(p / q)` of the model's probabilities q from the exact ones p, in
+   * nats.
+   */
+  meanKl: number;
+  /** The largest of them. */
+  maxKl: number;
+  /**
+   * Part of the predictions in which both find the same token most probable, 0 to 1; of equally probable ones the lower
+   * id counts.
+   */
+  top1Agreement: number;
+}
+
+/** A token with its log-probability. */
+export interface TokenLogprob {
+  /** Its id. */
+  id: number;
+  /** Natural logarithm of its probability under the model's raw logits. */
+  logprob: number;
+}
+
+/** A sampled token. */
+export interface Token {
+  /** Its id. */
+  id: number;
+  /** Natural logarithm of its probability under the model's raw logits, when asked for. */
+  logprob: number | null;
+  /** The likeliest tokens at this position, most likely first, as many as asked for. */
+  topLogprobs: TokenLogprob[];
+}
+
+/** Token counts of a generation. */
+export interface Usage {
+  /** Tokens of the prompt. */
+  promptTokens: number;
+  /** How many of them were still in the session's cache. */
+  cachedTokens: number;
+  /** Tokens sampled, an end-of-sequence token included. */
+  completionTokens: number;
+}
+
+/** Durations of a generation. */
+export interface Timings {
+  /** Opening the checkpoint, building the tokenizer and loading all stages. */
+  load: number;
+  /** From the start of the generation to its first token. */
+  timeToFirstToken: number;
+  /** Computing the prompt's tokens that were not cached. */
+  prefill: number;
+  /** From the first token to the last. */
+  decode: number;
+  /** Prompt tokens computed per second. */
+  prefillTokensPerSecond: number;
+  /** Tokens per second after the first; 0 when there was only one. */
+  decodeTokensPerSecond: number;
+}
+
+/** How a generation ended. */
+export interface Finish {
+  /**
+   * Why it ended. `eos`: The model produced an end-of-sequence token; `stop`: A stop string occurred; `length`:
+   * `max_tokens` were generated, or the context is full.
+   */
+  reason: "eos" | "stop" | "length";
+  /** Token counts. */
+  usage: Usage;
+  /** Durations. */
+  timings: Timings;
+}
+
+/** One step of a generation. */
+export interface Event {
+  /** The token sampled in this step; none in a last event that only ends the stream. */
+  token: Token | null;
+  /** Text that became certain with this step; may be empty. */
+  text: string;
+  /** Why and how the generation ended. */
+  finish: Finish | null;
+}
+
+/** A whole generation, collected. */
+export interface Output {
+  /** The generated text. */
+  text: string;
+  /** The sampled tokens, an end-of-sequence token included. */
+  ids: number[];
+  /** Why and how it ended. */
+  finish: Finish;
+}
+
+/** Something wrong with a card or placement. */
+export interface CardFault {
+  /**
+   * The field, with its sections, as the document spells it: `runtime.mtp_heads`, `components.0.canShard`. A missing
+   * field is spelled as in TOML; long names are cut.
+   */
+  field: string;
+  /** What is wrong. */
+  kind: "unknown" | "missing" | "type" | "range" | "value" | "conflict";
+  /** What was found; empty for a missing field. */
+  found: string;
+  /** What is allowed. */
+  allowed: string;
+}
+
+/** Which part of classifier-free guidance a stage has: the layers of one of its two halves. */
+export interface CfgPart {
+  /** The half. */
+  cfgRank: number;
+  /** Halves. */
+  cfgWorldSize: number;
+  /** The stage within the half. */
+  pipelineRank: number;
+  /** Stages of the half. */
+  pipelineWorldSize: number;
+}
+
+/** A part of a model on one node: a contiguous range of layers. */
+export interface PlacedStage {
+  /** The node that runs it. */
+  node: string;
+  /** The backend that runs it there, as in `skulk-cpu`; `null`: the node chooses. */
+  backend: string | null;
+  /** This library's engine of that backend, as in `cpu`; `null` for other software's. */
+  engine: string | null;
+  /** Its layers, by index within the model. */
+  layers: Range;
+  /**
+   * What of these layers: all, of each tensor a share, or all for one half of guidance. `whole`: All of them; `tensor`:
+   * Of each tensor its share; `cfg`: All of them, for one half of guidance.
+   */
+  part: "whole" | "tensor" | "cfg";
+  /** Which part of guidance, where it is one. */
+  cfg: CfgPart | null;
+}
+
+/** Experts of a range of layers on one node, away from the layers' attention. A dense block is expert 0. */
+export interface ExpertShard {
+  /** The node that computes them. */
+  node: string;
+  /** The backend that computes them there. */
+  backend: string | null;
+  /** This library's engine of that backend; `null` for other software's. */
+  engine: string | null;
+  /** The layers. */
+  layers: Range;
+  /** The same experts of each of these layers. */
+  experts: Range;
+  /** Experts that each of these layers has in all. */
+  nExperts: number;
+  /** Another node owns them; this one helps. */
+  replica: boolean;
+}
+
+/** Where the bytes of a node or device go. */
+export interface Bytes {
+  /** Weights of attention, norms, embedding and head. */
+  attention: number;
+  /** Weights of feed-forward blocks and experts. */
+  feedForward: number;
+  /** Keys and values. */
+  kvCache: number;
+  /** Rows between layers, and what computing them takes. */
+  activations: number;
+  /** Kept free on top, as the strictness asks. */
+  headroom: number;
+}
+
+/** What a device of a placement is to hold, and what it may hold. */
+export interface Budget {
+  /** The node. */
+  node: string;
+  /** The backend that runs on the device. */
+  backend: string | null;
+  /** Bytes by kind. */
+  bytes: Bytes;
+  /** Bytes that it may hold; of plans under `Strictness::Force` no fewer than it is to hold. */
+  usable: number;
+}
+
+/** Memory of a node that a model may use. */
+export interface Usable {
+  /** So many bytes. */
+  bytes: number;
+  /** Of a graphics card; else of main memory. */
+  vram: boolean;
+}
+
+/** What the first key-values of a GGUF file say that a card needs. */
+export interface GgufFacts {
+  /** The family as the file spells it. */
+  architecture: string;
+  /** Decoder layers; at least 1. */
+  nLayers: number;
+  /** Width of the residual stream; at least 1. */
+  hiddenSize: number;
+  /** Key/value heads; `null` where the file gives none, or one for each layer. */
+  numKeyValueHeads: number | null;
+  /** Positions it was trained for, in tokens; 0: unknown. */
+  contextLength: number;
+}
+
+/** What a Hugging Face configuration says that a card needs. */
+export interface ConfigFacts {
+  /** Decoder layers, as the configuration says; a card needs at least 1. */
+  nLayers: number;
+  /** Width of the residual stream. */
+  hiddenSize: number | null;
+  /** Key/value heads; at least 1. */
+  numKeyValueHeads: number | null;
+  /** Positions it was trained for, in tokens. */
+  maxPositionEmbeddings: number | null;
+  /** Skulk 1.3 can split the model's tensors over nodes. */
+  supportsTensor: boolean;
+  /** Classes that implement the model. */
+  architectures: string[];
+  /** What it is called: `model_type`. */
+  modelType: string;
+  /** How it sees, where the configuration has both a vision tower and an image token. */
+  vision: VisionCardConfig | null;
+}
+
+/** A tensor as the folder describes it. */
+export interface TensorInfo {
+  /** Its name, as in Hugging Face checkpoints without `model.` before it. */
+  name: string;
+  /** How its elements are stored, e.g. `F16` or `Q4_K`; `Q6_K_Linear` is what LARQL calls Q6_K. */
+  dtype: string;
+  /** Its dimensions, outermost first: a matrix is rows and row length. */
+  shape: number[];
+  /** The file that holds it. */
+  file: string;
+  /** Where it begins in that file, in bytes. */
+  offset: number;
+  /** Its length in bytes, with what rows are padded with. */
+  length: number;
+}
+
+/** A file of a vindex. */
+export interface PartFile {
+  /** Its path in the folder. */
+  name: string;
+  /** Its size. */
+  bytes: number;
+  /** Tensors in it. */
+  tensors: number;
+}
+
+/** A part of a vindex that its folder holds. */
+export interface PartInfo {
+  /** The part. */
+  part: "index" | "embed" | "norms" | "attn" | "gate" | "down_meta" | "ffn" | "down_features" | "expert_layers" | "lm_head" | "router" | "ple" | "tokenizer" | "manifest" | "labels" | "knn" | "readme";
+  /** Its files, by name. */
+  files: PartFile[];
+  /** What they take together. */
+  bytes: number;
+  /** Tensors in them. */
+  tensors: number;
+}
+
+/** Layers that are thought to do one thing. */
+export interface VindexBands {
+  /** Layers that deal with syntax. */
+  syntax: Range;
+  /** Layers in which facts are found. */
+  knowledge: Range;
+  /** Layers that form the output. */
+  output: Range;
+}
+
+/** How far an extraction, a slice or a verification is. */
+export interface VindexProgress {
+  /** The file that is worked on, by its path in the folder. */
+  file: string;
+  /** The part that it belongs to. */
+  part: "index" | "embed" | "norms" | "attn" | "gate" | "down_meta" | "ffn" | "down_features" | "expert_layers" | "lm_head" | "router" | "ple" | "tokenizer" | "manifest" | "labels" | "knn" | "readme" | null;
+  /** The layer that is written, where an extraction writes one. */
+  layer: number | null;
+  /** Bytes that are done, of all files together. */
+  bytesDone: number;
+  /** Bytes that will be. */
+  bytesTotal: number;
+}
+
+/** A file of a vindex. */
+export interface ExtractFile {
+  /** Its path in the folder. */
+  name: string;
+  /** The part of the model that it belongs to. */
+  part: "index" | "embed" | "norms" | "attn" | "gate" | "down_meta" | "ffn" | "down_features" | "expert_layers" | "lm_head" | "router" | "ple" | "tokenizer" | "manifest" | "labels" | "knn" | "readme";
+  /** Its length. */
+  bytes: number;
+}
+
+/** What was extracted. */
+export interface ExtractReport {
+  /** The folder. */
+  path: string;
+  /** Its files. */
+  files: ExtractFile[];
+  /** Bytes of all files. */
+  bytes: number;
+  /** Bytes that an interrupted run had written, and this one took over. */
+  resumedBytes: number;
+  /** What this run took. */
+  seconds: number;
+  /** What somebody who uses the folder should know: what is left out, and what LARQL does not see of it. */
+  warnings: string[];
+}
+
+/** A file of a slice. */
+export interface SlicedFile {
+  /** Its path in the folder, with `/` between its parts. */
+  name: string;
+  /** Its length. */
+  bytes: number;
+  /**
+   * How it came there. `linked`: It is the same file; `cloned`: It has the same blocks until one of both is written to;
+   * `copied`: Its bytes were copied; `rewritten`: It was written anew, with what the slice takes of it.
+   */
+  method: "linked" | "cloned" | "copied" | "rewritten";
+}
+
+/** What a slice is made of. Its text is a line for each file. */
+export interface SliceReport {
+  /** The slice's folder. */
+  path: string;
+  /** Its files, by name. */
+  files: SlicedFile[];
+  /** Files of the source that it does not have. */
+  leftOut: string[];
+  /** Parts that the whole vindex has and the slice lacks. */
+  lacks: ("index" | "embed" | "norms" | "attn" | "gate" | "down_meta" | "ffn" | "down_features" | "expert_layers" | "lm_head" | "router" | "ple" | "tokenizer" | "manifest" | "labels" | "knn" | "readme")[];
+  /** Bytes of all its files. */
+  bytes: number;
+  /** Bytes of files that are neither linked nor cloned. */
+  writtenBytes: number;
+  /** The report as text. */
+  text: string;
+}
+
+/** A file of a folder that was verified. */
+export interface VerifiedFile {
+  /** Its path in the folder, with `/` between its parts. */
+  name: string;
+  /** The part that it belongs to; `null` for files that are not a vindex's, which are not looked at. */
+  part: "index" | "embed" | "norms" | "attn" | "gate" | "down_meta" | "ffn" | "down_features" | "expert_layers" | "lm_head" | "router" | "ple" | "tokenizer" | "manifest" | "labels" | "knn" | "readme" | null;
+  /** Its length; 0 for one that is missing. */
+  bytes: number;
+  /** How it was found. */
+  status: "verified" | "checked" | "missing" | "damaged";
+}
+
+/** Something that is wrong with a folder. */
+export interface VerifyProblem {
+  /** The file, by its path in the folder. */
+  file: string;
+  /** The bytes that it concerns; `null`: no certain ones. */
+  bytes: Range | null;
+  /** What kind of damage it is. */
+  kind: "missing" | "size" | "hash" | "overlap" | "gap" | "not_finite" | "unlisted" | "format" | "unreadable";
+  /** The tensor that it concerns. */
+  tensor: string | null;
+  /** What was expected, and what found. */
+  message: string;
+  /** The problem as text. */
+  text: string;
+}
+
+/** What a verification found. Its text is a summary and a line for each problem. */
+export interface VerifyReport {
+  /** The folder. */
+  path: string;
+  /** Its files, those included that are missing. */
+  files: VerifiedFile[];
+  /** What is wrong, by file and place. */
+  problems: VerifyProblem[];
+  /** Bytes that were read for hashes and numbers. */
+  bytesRead: number;
+  /** The report as text. */
+  text: string;
+}
+
+/** A feature, and the product of its gate row with a query. */
+export interface FeatureHit {
+  /** The layer. */
+  layer: number;
+  /** The feature's number in its layer; those of a mixture are numbered over all experts in their order. */
+  feature: number;
+  /** The product, before any activation. */
+  score: number;
+}
+
+/** A feature that a prompt wakes. */
+export interface WalkHit {
+  /** The layer. */
+  layer: number;
+  /** The feature in its layer. */
+  feature: number;
+  /** The product of its gate row with the query. */
+  gateScore: number;
+  /** The token that it writes most, without spaces around it; empty where nothing else is left of it. */
+  target: string;
+  /** Its label, where probes have confirmed one. */
+  relation: string | null;
+}
+
+/** A token that features write which answer to an entity. */
+export interface Edge {
+  /** The token, without spaces around it, as the first of the features spells it. */
+  target: string;
+  /** The largest gate score among these features; 0 where all are below. */
+  gateScore: number;
+  /** The layer of that feature. */
+  layer: number;
+  /** That feature. */
+  feature: number;
+  /** Its label, where probes have confirmed one. */
+  relation: string | null;
+  /**
+   * Where the label comes from. `probe`: A probe of the model confirmed it: `feature_labels.json`; `cluster`: It is the
+   * name of the feature's cluster: `relation_clusters.json` and `feature_clusters.jsonl`.
+   */
+  source: "probe" | "cluster" | null;
+  /** The first layer with such a feature. */
+  layerMin: number;
+  /** The last. */
+  layerMax: number;
+  /** Such features. */
+  count: number;
+  /** Up to three other tokens that the first of the features writes. */
+  also: string[];
+}
+
+/** What a model associates with an entity. */
+export interface Description {
+  /** The entity, as it was asked for. */
+  entity: string;
+  /** The model's name in the index. */
+  model: string;
+  /** The largest gate scores first; of equal ones the one that was found in an earlier layer. */
+  edges: Edge[];
+}
+
+/** A token that a feature writes. */
+export interface FeatureToken {
+  /** The token. */
+  id: number;
+  /** Its text, without spaces around it. */
+  text: string;
+  /** The product of its embedding with the feature's down column. */
+  logit: number;
+}
+
+/** What a feature is said to mean. */
+export interface Label {
+  /** A relation, e.g. `capital`. */
+  name: string;
+  /**
+   * Who says so. `probe`: A probe of the model confirmed it: `feature_labels.json`; `cluster`: It is the name of the
+   * feature's cluster: `relation_clusters.json` and `feature_clusters.jsonl`.
+   */
+  source: "probe" | "cluster";
+}
+
+/** A feature, and what its down column writes. */
+export interface Feature {
+  /** The layer. */
+  layer: number;
+  /** The feature in its layer. */
+  feature: number;
+  /** The token that it writes most, without spaces around it. */
+  topToken: string;
+  /** That token. */
+  topTokenId: number;
+  /** That token's logit. */
+  cScore: number;
+  /** The tokens that it writes most, the most first. */
+  tokens: FeatureToken[];
+  /** What it is said to mean, where anything is. */
+  label: Label | null;
+}
+
+/** A feature of a list. */
+export interface Selected {
+  /** The layer. */
+  layer: number;
+  /** The feature in its layer. */
+  feature: number;
+  /** The token that it writes most, without spaces around it. */
+  target: string;
+  /** That token's logit. */
+  cScore: number;
+  /** Its label, where a probe confirmed one. */
+  relation: string | null;
+}
+
+/** Features, as `VindexBrowser::select` found them. */
+export interface Selection {
+  /** The first of them. */
+  features: Selected[];
+  /** How many there are. */
+  total: number;
+}
+
+/** A word that features write. */
+export interface Relation {
+  /** The word, as the first of the features spells it. */
+  name: string;
+  /** Features that write it most. */
+  count: number;
+  /** The largest of their scores. */
+  maxScore: number;
+  /** The first layer with such a feature. */
+  minLayer: number;
+  /** The last. */
+  maxLayer: number;
+  /** Up to three other words that the first of the features writes. */
+  examples: string[];
+}
+
+/** A label that probes confirmed. */
+export interface Probe {
+  /** The label. */
+  name: string;
+  /** Features that have it. */
+  count: number;
+}
+
+/** What a model's layers of facts write about. */
+export interface Relations {
+  /**
+   * Words that features write most, by how many do; of equal ones the one that was found in an earlier layer first.
+   */
+  relations: Relation[];
+  /** How many words there are. */
+  total: number;
+  /** Labels that probes confirmed, by how many features have them; of equal ones the one of an earlier layer first. */
+  probes: Probe[];
+  /** Features with such labels. */
+  probeCount: number;
+}

@@ -1,0 +1,357 @@
+"""What can plain data do? Methods of dataclasses that are declared elsewhere, which have the fields named here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from . import _contract, _skulk
+
+if TYPE_CHECKING:
+    from . import vindex
+
+_Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+
+def plain(value: Any) -> Any:
+    """What a field is in JSON. What it cannot be stays as it is: the library says what is wrong."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, range):
+        return {"start": value.start, "end": value.stop}
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def tagged(value: Any) -> dict[str, Any]:
+    """One of several kinds, whose fields stand among its owner's."""
+    fields = plain(value)
+    return fields if isinstance(fields, dict) else {"type": fields}
+
+
+class ModelCard:
+    """Facts about one model, declared rather than measured.
+
+    Read one with `open`, `from_toml` or `from_json`, let `from_checkpoint` write one, or make one of its
+    fields; `dataclasses.replace` changes some. A card that is made is checked when it is used.
+    """
+
+    __slots__ = ()
+    model_id: str
+    n_layers: int
+    storage_size: _contract.StorageSize
+
+    @staticmethod
+    def open(path: str | PathLike[str]) -> _contract.ModelCard:
+        """Reads the card in a ``.toml`` or ``.json`` file.
+
+        Raises `CardInvalidError`, with all that is wrong as ``faults``.
+        """
+        return _skulk.card_open(path)
+
+    @staticmethod
+    def from_toml(text: str) -> _contract.ModelCard:
+        """Reads a card in TOML. Raises `CardInvalidError`, with all that is wrong as ``faults``."""
+        return _skulk.card_read(text, True)
+
+    @staticmethod
+    def from_json(text: str) -> _contract.ModelCard:
+        """Reads a card in JSON. Raises `CardInvalidError`, with all that is wrong as ``faults``."""
+        return _skulk.card_read(text, False)
+
+    @staticmethod
+    def from_checkpoint(path: str | PathLike[str]) -> _contract.ModelCard:
+        """The card of a local checkpoint, of which only headers and configurations are read.
+
+        Raises a subclass of `Error` for whatever is wrong with the path or the checkpoint.
+        """
+        return _skulk.card_from_checkpoint(path)
+
+    @staticmethod
+    def schema() -> dict[str, Any]:
+        """The JSON Schema (draft 2020-12) of cards in TOML, for editors."""
+        schema: dict[str, Any] = json.loads(_skulk.card_schema())
+        return schema
+
+    def to_json(self) -> str:
+        """The card as indented JSON, in camelCase, with every field."""
+        return _skulk.card_text(self, False)
+
+    def to_toml(self) -> str:
+        """The card as TOML: without what is not known, and without ``is_custom``."""
+        return _skulk.card_text(self, True)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the card to a ``.toml`` or ``.json`` file, as a whole or not at all.
+
+        Raises `CardInvalidError` and `FileIoError`.
+        """
+        _skulk.card_save(self, path)
+
+    @property
+    def file_name(self) -> str:
+        """The name of the card's file: the id with ``/`` as ``--``, and ``.toml``.
+
+        Raises `InvalidArgumentError` when that is no file name on every system.
+        """
+        return _skulk.card_file_name(self)
+
+    def profile(
+        self,
+        *,
+        tokenizer_tools: bool = False,
+        tokenizer_thinking: bool = False,
+        has_messages: bool | None = None,
+        has_tools: bool | None = None,
+    ) -> _contract.Profile:
+        """What the model can do, and how it is spoken to. Hints as in `Profile.resolve`."""
+        return Profile.resolve(
+            self.model_id,
+            cast(_contract.ModelCard, self),
+            tokenizer_tools=tokenizer_tools,
+            tokenizer_thinking=tokenizer_thinking,
+            has_messages=has_messages,
+            has_tools=has_tools,
+        )
+
+    def __repr__(self) -> str:
+        return f"<skulk.ModelCard {self.model_id}: {self.n_layers} layers, {self.storage_size.in_bytes} bytes>"
+
+    def _repr_html_(self) -> str:
+        from ._notebook import card
+
+        return card(cast(_contract.ModelCard, self))
+
+
+def snake(value: Any) -> Any:
+    """A card's JSON with keys in snake_case, as messages about it are to have them."""
+    if isinstance(value, dict):
+        return {re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", key): snake(item) for key, item in value.items()}
+    return [snake(item) for item in value] if isinstance(value, list) else value
+
+
+class Profile:
+    """What a card resolves to. The first that says anything wins: the card's sections, the rule of its family, the
+    generic profile."""
+
+    __slots__ = ()
+    supports_thinking: bool
+    supports_thinking_toggle: bool
+    default_reasoning_effort: _Effort
+    disabled_reasoning_effort: _Effort
+
+    @staticmethod
+    def resolve(
+        model_id: str,
+        card: _contract.ModelCard | None = None,
+        *,
+        tokenizer_tools: bool = False,
+        tokenizer_thinking: bool = False,
+        has_messages: bool | None = None,
+        has_tools: bool | None = None,
+    ) -> _contract.Profile:
+        """What a model can do, from its id and its card, where there is one.
+
+        Hints: whether the tokenizer's chat template knows tools, whether it has markers for reasoning, and
+        of the request whether it consists of chat messages and whether it offers tools; both ``None``: it
+        is not known yet.
+        """
+        return _skulk.profile_resolve(
+            model_id, card, tokenizer_tools, tokenizer_thinking, has_messages, has_tools
+        )
+
+    @staticmethod
+    def permissive() -> _contract.Profile:
+        """The profile to read requests by while nothing is known of the model: all is kept."""
+        return _skulk.profile_permissive()
+
+    def reasoning(
+        self, effort: _Effort | None = None, enable_thinking: bool | None = None
+    ) -> _contract.Reasoning:
+        """What a request for reasoning means for this model.
+
+        Raises `InvalidArgumentError` for an effort that there is not.
+        """
+        return _skulk.profile_reasoning(
+            self.supports_thinking,
+            self.supports_thinking_toggle,
+            self.default_reasoning_effort,
+            self.disabled_reasoning_effort,
+            effort,
+            enable_thinking,
+        )
+
+
+class Node:
+    """A machine."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def local() -> _contract.Node:
+        """This machine, named ``local``: memory, cores, and GPUs with the backends that reach them.
+
+        Available memory is what programs can get without swapping; how fast memory is, nobody says.
+        """
+        return _skulk.node_local()
+
+
+class Cluster:
+    """Machines and what connects them."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def local() -> _contract.Cluster:
+        """This machine alone: what `Model` can run by itself."""
+        return _contract.Cluster([Node.local()])
+
+    @staticmethod
+    def mesh(
+        nodes: Iterable[_contract.Node], speed: _contract.LinkSpeed | None = None
+    ) -> _contract.Cluster:
+        """Nodes that are all connected with each other; unless said otherwise, by gigabit Ethernet."""
+        return _contract.Cluster(list(nodes), mesh_speed=_contract.LinkSpeed() if speed is None else speed)
+
+    @staticmethod
+    def from_json(text: str) -> _contract.Cluster:
+        """Reads what `to_json` writes. Raises `InvalidArgumentError` for anything else."""
+        return _contract.Cluster._of(json.loads(_skulk.cluster_json(text)))
+
+    def to_json(self) -> str:
+        """The cluster as JSON on one line, in camelCase.
+
+        Raises `InvalidArgumentError` for values that a cluster cannot have.
+        """
+        return _skulk.cluster_json(json.dumps(cast(_contract.Cluster, self).to_dict()))
+
+
+class Inventory:
+    """What a model weighs, part by part."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def from_checkpoint(path: str | PathLike[str]) -> _contract.Inventory:
+        """Counts a checkpoint's tensors; only its headers are read.
+
+        Raises a subclass of `Error` for whatever is wrong with the path or the checkpoint.
+        """
+        return _skulk.inventory_from_checkpoint(path)
+
+    @staticmethod
+    def from_card(card: _contract.ModelCard) -> _contract.Inventory:
+        """What follows from a card: its size divided by its layers, a third of each for attention."""
+        return _skulk.inventory_from_card(card)
+
+    @staticmethod
+    def of_experts(
+        n_layers: int,
+        *,
+        attention: int,
+        shared: int = 0,
+        n_experts: int,
+        n_used: int,
+        expert: int,
+        kv_per_token: int = 0,
+    ) -> _contract.Inventory:
+        """A mixture of experts, every layer alike: for models whose checkpoint is not at hand.
+
+        `attention`, `shared` and `expert` are bytes of one layer, `n_experts` how many it has and `n_used`
+        how many of them a token takes.
+        """
+        return _skulk.inventory_of_experts(
+            n_layers, attention, shared, n_experts, n_used, expert, kv_per_token
+        )
+
+
+class _Text:
+    """What is text above all: ``print(event, end="")`` prints the stream."""
+
+    __slots__ = ()
+    text: str
+
+    def __str__(self) -> str:
+        """The text."""
+        return self.text
+
+
+class Event(_Text):
+    """One step of a generation."""
+
+    __slots__ = ()
+
+
+class Output(_Text):
+    """A whole generation."""
+
+    __slots__ = ()
+
+
+class VerifyProblem(_Text):
+    """Something that is wrong with a folder."""
+
+    __slots__ = ()
+
+
+class ExtractReport:
+    """What was extracted."""
+
+    __slots__ = ()
+    path: Path
+    files: list[vindex.ExtractFile]
+    bytes: int
+
+    def __repr__(self) -> str:
+        return f"<skulk.vindex.ExtractReport {self.path.name}: {len(self.files)} files, {self.bytes:,} bytes>"
+
+    def _repr_html_(self) -> str:
+        from ._notebook import extracted
+
+        return extracted(cast("vindex.ExtractReport", self))
+
+
+class SliceReport(_Text):
+    """What a slice is made of."""
+
+    __slots__ = ()
+    path: Path
+    files: list[vindex.SlicedFile]
+    bytes: int
+
+    def __repr__(self) -> str:
+        return f"<skulk.vindex.SliceReport {self.path.name}: {len(self.files)} files, {self.bytes:,} bytes>"
+
+    def _repr_html_(self) -> str:
+        from ._notebook import sliced
+
+        return sliced(cast("vindex.SliceReport", self))
+
+
+class VerifyReport(_Text):
+    """What a verification found."""
+
+    __slots__ = ()
+    path: Path
+    files: list[vindex.VerifiedFile]
+    problems: list[vindex.VerifyProblem]
+
+    @property
+    def is_sound(self) -> bool:
+        """Nothing is wrong."""
+        return not self.problems
+
+    def __repr__(self) -> str:
+        return f"<skulk.vindex.VerifyReport {self.path.name}: {len(self.files)} files, {len(self.problems)} problems>"
+
+    def _repr_html_(self) -> str:
+        from ._notebook import verified
+
+        return verified(cast("vindex.VerifyReport", self))
