@@ -14,8 +14,6 @@ from . import _contract, _skulk
 if TYPE_CHECKING:
     from . import vindex
 
-_Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
-
 
 def plain(value: Any) -> Any:
     """What a field is in JSON. What it cannot be stays as it is: the library says what is wrong."""
@@ -144,8 +142,8 @@ class Profile:
     __slots__ = ()
     supports_thinking: bool
     supports_thinking_toggle: bool
-    default_reasoning_effort: _Effort
-    disabled_reasoning_effort: _Effort
+    default_reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+    disabled_reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
     @staticmethod
     def resolve(
@@ -173,7 +171,9 @@ class Profile:
         return _skulk.profile_permissive()
 
     def reasoning(
-        self, effort: _Effort | None = None, enable_thinking: bool | None = None
+        self,
+        effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None,
+        enable_thinking: bool | None = None,
     ) -> _contract.Reasoning:
         """What a request for reasoning means for this model.
 
