@@ -2,16 +2,12 @@
 
 use serde::Serialize;
 
-use super::session::Shared;
+use super::logits::{ROWS, forward, text_of};
 use crate::cancel::CancelToken;
-use crate::engine::{Activations, Logits, Segment, StepCx};
-use crate::error::{Error, ErrorKind, Result};
+use crate::engine::{Activations, StepCx};
+use crate::error::{Error, Result};
 use crate::generate::{Model, Prompt};
-use crate::ids::TokenId;
 use crate::math;
-
-/// Rows of logits that are compared together: bounds their memory, as a row can be a megabyte.
-const ROWS: usize = 16;
 
 /// How far a model's predictions are from an exact one's, over a text.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -68,14 +64,7 @@ impl Model {
             .with_hint("compare a model with another form of itself"));
         }
         let sessions = [self.session()?, exact.session()?];
-        let tokens = sessions[1].tokens_of(text.into())?;
-        let available = self.context().min(exact.context());
-        if tokens.len() > available {
-            let message = format!("expected a text of at most {available} tokens, found {}", tokens.len());
-            return Err(Error::new(ErrorKind::ContextOverflow, message)
-                .with_tokens(tokens.len(), available)
-                .with_hint("compare a shorter text, or load both models with a larger context"));
-        }
+        let tokens = text_of(&sessions[1], text.into(), self.context().min(exact.context()))?;
         let [model, exact] = sessions.each_ref().map(|session| &*session.shared);
         let rows = ROWS.min(model.model.prefill_chunk).min(exact.model.prefill_chunk);
         let mut buffers: [[Activations; 2]; 2] = Default::default();
@@ -95,18 +84,6 @@ impl Model {
         let n = tokens.len() as f64;
         Ok(Divergence { mean_kl: sums.mean_kl / n, top1_agreement: sums.top1_agreement / n, ..sums })
     }
-}
-
-/// Logits behind each token of a part of the text.
-fn forward(
-    shared: &Shared,
-    start: usize,
-    tokens: &[TokenId],
-    buffers: &mut [Activations; 2],
-    cx: &StepCx<'_>,
-) -> Result<()> {
-    let segment = Segment { seq: shared.seq, start, rows: tokens.len(), logits: Logits::All };
-    shared.model.forward(segment, tokens, buffers, cx)
 }
 
 impl Divergence {

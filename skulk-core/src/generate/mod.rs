@@ -6,6 +6,7 @@ mod event;
 mod generation;
 mod load;
 mod load_options;
+mod logits;
 mod model;
 mod options;
 mod run;

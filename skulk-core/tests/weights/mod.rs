@@ -13,7 +13,7 @@ use skulk::{Error, ErrorKind};
 #[track_caller]
 pub(crate) fn assert_error<T>(result: skulk::Result<T>, kind: ErrorKind, parts: &[&str]) {
     let error: Error = result.err().expect("expected an error, found success");
-    let text = error.to_string();
+    let text = format!("{error:?}");
     assert_eq!(error.kind(), kind, "{text}");
     assert!(error.hint().is_some(), "no hint: {text}");
     assert!(error.context().iter().any(|(key, _)| *key == "file"), "no file: {text}");
