@@ -1,0 +1,20 @@
+//! How does Swift reach the library? Handles, conversions and errors for the Swift package `Skulk`; everything that
+//! decides anything is in `skulk-core`.
+//!
+//! Names begin with `Raw`: what Swift programs use has these names without it, and is written in `Sources/Skulk`.
+#![allow(unsafe_code, unreachable_pub, reason = "what UniFFI's macros export")]
+
+mod browse;
+mod card;
+mod convert;
+mod error;
+mod extract;
+mod generation;
+mod model;
+mod plan;
+mod planning;
+mod session;
+mod vindex;
+mod work;
+
+uniffi::setup_scaffolding!();
