@@ -129,9 +129,9 @@ options! {
 options! {
     /// Options of a plan.
     PlanOptions of (request: Request) {
-        /// How the model is split: by layers (`pipeline`, the default), or every tensor (`tensor`).
+        /// How the model is split; `pipeline` by default.
         sharding: Sharding => request.sharding = sharding,
-        /// How nodes talk: this library's own way (`direct`, the default), or one of MLX's.
+        /// How nodes talk; `direct` by default.
         transport: Transport => request.transport = transport,
         /// Nodes to use at least; 1 by default.
         min_nodes: usize => request.min_nodes = min_nodes,
@@ -170,7 +170,7 @@ impl Default for Rings {
 options! {
     /// Which rings are asked for.
     RingsOptions of (rings: Rings) {
-        /// How the model is split: by layers (`pipeline`, the default), or every tensor (`tensor`).
+        /// How the model is split; `pipeline` by default.
         sharding: Sharding => rings.0.sharding = sharding,
         /// How nodes talk: one of MLX's ways; `mlx_ring` by default.
         transport: Transport => rings.0.transport = transport,
@@ -228,8 +228,7 @@ options! {
         layers: Vec<Range<usize>> => options.layers = Some(layers),
         /// Experts of each layer whose weights it holds; by default all.
         experts: Vec<Range<usize>> => options.experts = Some(experts),
-        /// How files that are taken whole come into it: as links where the file system can (`auto`, the default), or as
-        /// files of their own (`copy`).
+        /// How files that are taken whole come into it; `auto` by default.
         copy: SliceCopy => options.copy = copy,
         /// Files that are worked on at a time; all of the hardware's threads by default.
         threads: usize => options.threads = threads,

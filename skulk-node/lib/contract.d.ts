@@ -1157,14 +1157,14 @@ export interface GenerateOptions {
 /** Options of a plan. */
 export interface PlanOptions {
   /**
-   * How the model is split: by layers (`pipeline`, the default), or every tensor (`tensor`). `pipeline`: By layers:
-   * each node has some; `tensor`: By tensors: each node has a part of every layer.
+   * How the model is split; `pipeline` by default. `pipeline`: By layers: each node has some; `tensor`: By tensors:
+   * each node has a part of every layer.
    */
   sharding?: "pipeline" | "tensor" | null;
   /**
-   * How nodes talk: this library's own way (`direct`, the default), or one of MLX's. `direct`: The coordinator, which
-   * has the first stage, talks to each of the others: this library's own way; `mlx_ring`: In a ring of sockets, as MLX
-   * does; `mlx_jaccl`: Each with each by RDMA, as MLX does.
+   * How nodes talk; `direct` by default. `direct`: The coordinator, which has the first stage, talks to each of the
+   * others: this library's own way; `mlx_ring`: In a ring of sockets, as MLX does; `mlx_jaccl`: Each with each by RDMA,
+   * as MLX does.
    */
   transport?: "direct" | "mlx_ring" | "mlx_jaccl" | null;
   /** Nodes to use at least; 1 by default. */
@@ -1195,8 +1195,8 @@ export interface PlanOptions {
 /** Which rings are asked for. */
 export interface RingsOptions {
   /**
-   * How the model is split: by layers (`pipeline`, the default), or every tensor (`tensor`). `pipeline`: By layers:
-   * each node has some; `tensor`: By tensors: each node has a part of every layer.
+   * How the model is split; `pipeline` by default. `pipeline`: By layers: each node has some; `tensor`: By tensors:
+   * each node has a part of every layer.
    */
   sharding?: "pipeline" | "tensor" | null;
   /**
@@ -1257,9 +1257,9 @@ export interface SliceOptions {
   /** Experts of each layer whose weights it holds; by default all. */
   experts?: Range[] | null;
   /**
-   * How files that are taken whole come into it: as links where the file system can (`auto`, the default), or as files
-   * of their own (`copy`). `auto`: As links, else copy-on-write, else as copies. A linked file is the same in both
-   * folders, changes included; `copy`: As files of their own, copy-on-write where the file system can.
+   * How files that are taken whole come into it; `auto` by default. `auto`: As links, else copy-on-write, else as
+   * copies. A linked file is the same in both folders, changes included; `copy`: As files of their own, copy-on-write
+   * where the file system can.
    */
   copy?: "auto" | "copy" | null;
   /** Files that are worked on at a time; all of the hardware's threads by default. */

@@ -123,7 +123,9 @@ def main() -> None:
         suite = json.loads(path.read_text(encoding="utf-8"))
         for case in suite["cases"]:
             case["expected"] = observe(case)
-        path.write_text(json.dumps(suite, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        cases = ",\n".join(json.dumps(case, ensure_ascii=False) for case in suite["cases"])
+        about = json.dumps(suite["about"], ensure_ascii=False)
+        path.write_text(f'{{"about": {about},\n"cases": [\n{cases}\n]}}\n', encoding="utf-8")
 
 
 if __name__ == "__main__":

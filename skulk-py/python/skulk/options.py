@@ -108,12 +108,12 @@ class PlanOptions(TypedDict, total=False):
     """Options of a plan."""
 
     sharding: Literal["pipeline", "tensor"] | None
-    """How the model is split: by layers (``pipeline``, the default), or every tensor (``tensor``). ``pipeline``: By
-    layers: each node has some; ``tensor``: By tensors: each node has a part of every layer."""
+    """How the model is split; ``pipeline`` by default. ``pipeline``: By layers: each node has some; ``tensor``: By
+    tensors: each node has a part of every layer."""
     transport: Literal["direct", "mlx_ring", "mlx_jaccl"] | None
-    """How nodes talk: this library's own way (``direct``, the default), or one of MLX's. ``direct``: The
-    coordinator, which has the first stage, talks to each of the others: this library's own way; ``mlx_ring``: In a
-    ring of sockets, as MLX does; ``mlx_jaccl``: Each with each by RDMA, as MLX does."""
+    """How nodes talk; ``direct`` by default. ``direct``: The coordinator, which has the first stage, talks to each
+    of the others: this library's own way; ``mlx_ring``: In a ring of sockets, as MLX does; ``mlx_jaccl``: Each with
+    each by RDMA, as MLX does."""
     min_nodes: int | None
     """Nodes to use at least; 1 by default."""
     required_nodes: Iterable[str] | None
@@ -141,8 +141,8 @@ class RingsOptions(TypedDict, total=False):
     """Which rings are asked for."""
 
     sharding: Literal["pipeline", "tensor"] | None
-    """How the model is split: by layers (``pipeline``, the default), or every tensor (``tensor``). ``pipeline``: By
-    layers: each node has some; ``tensor``: By tensors: each node has a part of every layer."""
+    """How the model is split; ``pipeline`` by default. ``pipeline``: By layers: each node has some; ``tensor``: By
+    tensors: each node has a part of every layer."""
     transport: Literal["direct", "mlx_ring", "mlx_jaccl"] | None
     """How nodes talk: one of MLX's ways; ``mlx_ring`` by default. ``direct``: The coordinator, which has the first
     stage, talks to each of the others: this library's own way; ``mlx_ring``: In a ring of sockets, as MLX does;
@@ -203,9 +203,9 @@ class SliceOptions(TypedDict, total=False):
     experts: Ranges | None
     """Experts of each layer whose weights it holds; by default all."""
     copy: Literal["auto", "copy"] | None
-    """How files that are taken whole come into it: as links where the file system can (``auto``, the default), or as
-    files of their own (``copy``). ``auto``: As links, else copy-on-write, else as copies. A linked file is the same
-    in both folders, changes included; ``copy``: As files of their own, copy-on-write where the file system can."""
+    """How files that are taken whole come into it; ``auto`` by default. ``auto``: As links, else copy-on-write, else
+    as copies. A linked file is the same in both folders, changes included; ``copy``: As files of their own,
+    copy-on-write where the file system can."""
     threads: int | None
     """Files that are worked on at a time; all of the hardware's threads by default."""
 
