@@ -46,6 +46,8 @@ pub(crate) enum Kind {
     Set(Box<Kind>),
     /// By text.
     Map(Box<Kind>),
+    /// By whole number.
+    Numbered(Box<Kind>),
     Option(Box<Kind>),
     /// One of these classes, whose fields stand among the owner's, with their tag.
     OneOf(Vec<String>),
@@ -86,7 +88,11 @@ impl Definitions {
             .iter()
             .filter(|(key, _)| *key != "type" || tag(schema).is_none())
             .map(|(key, schema)| {
-                let kind = self.kind(schema);
+                let kind = match self.kind(schema) {
+                    // Of options nothing else is said where they may be left out.
+                    Kind::Option(kind) if maker == Maker::Options => *kind,
+                    kind => kind,
+                };
                 let missing = matches!(kind, Kind::Option(_)).then_some(Value::Null);
                 let default = schema.get("default").cloned().or(missing);
                 let default = default.filter(|_| maker != Maker::Library);
@@ -161,6 +167,10 @@ impl Definitions {
                 Kind::Set(Box::new(self.kind(&schema["items"])))
             }
             "array" => Kind::List(Box::new(self.kind(&schema["items"]))),
+            "object" if schema.get("patternProperties").is_some() => {
+                let items = schema["patternProperties"].as_object().unwrap();
+                Kind::Numbered(Box::new(self.kind(items.values().next().unwrap())))
+            }
             "object" => Kind::Map(Box::new(self.kind(&schema["additionalProperties"]))),
             other => panic!("expected a kind that is known: {other}"),
         }
