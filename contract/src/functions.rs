@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use skulk::card::{self, ConfigFacts, GgufFacts, GgufFile, ReasoningRequest};
 use skulk::extract::VindexWriter;
-use skulk::plan::{Cluster, Inventory, LinkSpeed, Node, PlanReport, backend, memory, split};
+use skulk::plan::{Cluster, Inventory, Node, PlanReport, backend, memory, split};
 use skulk::vindex::{VindexProgress, verify_vindex};
 use skulk::{CancelToken, Error, ErrorKind, ModelCard, Profile};
 
@@ -179,7 +179,6 @@ functions! { given, work:
 
     "nodeLocal" () => write(&Node::local());
     "clusterLocal" () => write(&Cluster::local());
-    "linkSpeed" () => write(&LinkSpeed::default());
     "cluster" (cluster: Cluster) => write(&cluster);
     "inventoryFromCheckpoint" (path: PathBuf) =>
         write(&Inventory::from_checkpoint(&*skulk::open_checkpoint(path)?)?);

@@ -2,6 +2,8 @@
 //! the library computes on demand, as data. What there is in all, `contract/generate` lists.
 
 mod failure;
+pub mod folders;
+pub mod functions;
 mod given;
 pub mod options;
 

@@ -1,28 +1,93 @@
-// How is the provider for the Vercel AI SDK typed? By `@ai-sdk/provider` 4, whose types a project that uses it has.
+// How is the provider for the Vercel AI SDK typed? By what the models here do, which fits `LanguageModelV4` and
+// `LanguageModelV3` of `@ai-sdk/provider`, whatever its version.
 
-import type { LanguageModelV3, LanguageModelV3Prompt, LanguageModelV4, LanguageModelV4Prompt } from "@ai-sdk/provider";
 import type { Model } from "../lib/index.js";
 
-/** What a language model is made with. */
-export interface SkulkOptions<Messages> {
-  /** What the AI SDK calls it; the model's family by default. */
-  modelId?: string;
-  /** Makes a text of a prompt's messages; by default their texts with empty lines between them. */
-  prompt?: (messages: Messages) => string | PromiseLike<string>;
+/** A part of a message: its text, or something that is not read. */
+export interface Part {
+  type: string;
+  text?: string;
 }
 
-/**
- * A loaded model as a language model of the AI SDK: `v4`, the default, is for `ai` 7, `v3` for `ai` 6. What it cannot
- * honour, tools and JSON among it, it warns of. `providerOptions.skulk` takes options of `Model.generate`.
- */
-export function skulk(
+/** A message of a prompt, as the AI SDK hands it to models. */
+export interface Message {
+  role: "system" | "user" | "assistant" | "tool";
+  content: string | Part[];
+}
+
+/** What a call asks for. */
+export interface Call {
+  prompt: Message[];
+  maxOutputTokens?: number;
+  temperature?: number;
+  topP?: number;
+  topK?: number;
+  presencePenalty?: number;
+  frequencyPenalty?: number;
+  seed?: number;
+  stopSequences?: string[];
+  abortSignal?: AbortSignal;
+  includeRawChunks?: boolean;
+  /** `providerOptions.skulk` takes options of `Model.generate`. */
+  providerOptions?: Record<string, any>;
+}
+
+export interface Ending {
+  finishReason: { unified: "stop" | "length"; raw: string };
+  usage: {
+    inputTokens: { total: number; noCache: number; cacheRead: number; cacheWrite: undefined };
+    outputTokens: { total: number; text: number; reasoning: undefined };
+  };
+  providerMetadata: { skulk: { timings: Record<string, number> } };
+}
+
+export interface Warning {
+  type: "unsupported";
+  feature: string;
+  details: string;
+}
+
+export interface Response {
+  modelId: string;
+  timestamp: Date;
+}
+
+export type StreamPart =
+  | { type: "stream-start"; warnings: Warning[] }
+  | ({ type: "response-metadata" } & Response)
+  | { type: "text-start"; id: string }
+  | { type: "text-delta"; id: string; delta: string }
+  | { type: "text-end"; id: string }
+  | ({ type: "finish" } & Ending)
+  | { type: "raw"; rawValue: unknown };
+
+/** A language model of the AI SDK. What it cannot honour, tools and JSON among it, it warns of. */
+export interface LanguageModel<Version extends "v3" | "v4"> {
+  readonly specificationVersion: Version;
+  readonly provider: "skulk";
+  readonly modelId: string;
+  readonly supportedUrls: Record<string, RegExp[]>;
+  doGenerate(
+    call: Call,
+  ): Promise<Ending & { content: { type: "text"; text: string }[]; warnings: Warning[]; response: Response }>;
+  doStream(call: Call): Promise<{ stream: ReadableStream<StreamPart> }>;
+}
+
+/** What a language model is made with. */
+export interface SkulkOptions<Version> {
+  /** What the AI SDK calls it; the model's family by default. */
+  modelId?: string;
+  /** `v4`, the default, is for `ai` 7, `v3` for `ai` 6. */
+  specificationVersion?: Version;
+  /** Makes a text of a prompt's messages; by default their texts with empty lines between them. */
+  prompt?: (messages: Message[]) => string | PromiseLike<string>;
+}
+
+/** A loaded model as a language model of the AI SDK. */
+export function skulk<Version extends "v3" | "v4" = "v4">(
   model: Model,
-  options?: SkulkOptions<LanguageModelV4Prompt> & { specificationVersion?: "v4" },
-): LanguageModelV4;
-export function skulk(
-  model: Model,
-  options: SkulkOptions<LanguageModelV3Prompt> & { specificationVersion: "v3" },
-): LanguageModelV3;
+  options?: SkulkOptions<Version>,
+): LanguageModel<Version>;
 
 /** The texts of all messages, with an empty line between them. */
-export function plainPrompt(messages: LanguageModelV3Prompt | LanguageModelV4Prompt): string;
+export function plainPrompt(messages: Message[]): string;

@@ -31,11 +31,11 @@ function raise(error) {
 
 /** The error that the library describes. */
 function failed(failure, options) {
-  if (failure.detail?.report) {
-    const { PlanReport } = require("./plans.js");
-    failure.detail.report = PlanReport.of(failure.detail.report);
-  }
-  return new SkulkError(failure, options);
+  const facts = Object.entries(failure.detail ?? {}).filter(([, fact]) => fact !== null);
+  const { PlanReport } = require("./plans.js");
+  const read = ([name, fact]) => [name, name === "report" ? PlanReport.of(fact) : fact];
+  const detail = facts.length > 0 ? Object.fromEntries(facts.map(read)) : null;
+  return new SkulkError({ ...failure, detail }, options);
 }
 
 /** An argument that cannot be. */

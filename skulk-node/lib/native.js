@@ -19,7 +19,7 @@ function load() {
   if (platform === undefined) {
     throw new Error(`skulk-node runs on ${Object.keys(PLATFORMS).join(", ")}, found ${here}`);
   }
-  const built = path.join(__dirname, "..", `skulk-node.${platform}.node`);
+  const built = path.join(__dirname, "..", "skulk-node.node");
   try {
     return require(existsSync(built) ? built : `skulk-node-${platform}`);
   } catch (cause) {

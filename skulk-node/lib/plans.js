@@ -170,7 +170,7 @@ const Node = {
 
 const Cluster = {
   local: () => begin("clusterLocal"),
-  mesh: (nodes, speed = {}) => call("cluster", { cluster: { nodes, mesh: { ...call("linkSpeed"), ...speed } } }),
+  mesh: (nodes, speed = {}) => call("cluster", { cluster: { nodes, mesh: speed } }),
   fromJson: (text) => JSON.parse(native.call("cluster", `{"cluster":${textOf(text, "text")}}`)),
   toJson: (cluster) => native.call("cluster", json({ cluster })),
 };

@@ -80,16 +80,18 @@ export function slowCheckpoint() {
 
 /** Runs a program of its own: how it ended, and what it said. */
 export function run(source, { flags = [], env = {} } = {}) {
-  const program = spawn(process.execPath, [...flags, "--input-type=module", "--eval", source], {
-    cwd: PACKAGE,
-    env: { ...process.env, STORIES, ...env },
-  });
+  return program([...flags, "--input-type=module", "--eval", source], { cwd: PACKAGE, env: { STORIES, ...env } });
+}
+
+/** Runs Node. What drivers say about a system without a desktop does not count. */
+export function program(args, { cwd, env = {} }) {
+  const child = spawn(process.execPath, args, { cwd, env: { XDG_RUNTIME_DIR: tmpdir(), ...process.env, ...env } });
   const [out, err] = [[], []];
-  program.stdout.on("data", (data) => out.push(data));
-  program.stderr.on("data", (data) => err.push(data));
+  child.stdout.on("data", (data) => out.push(data));
+  child.stderr.on("data", (data) => err.push(data));
   return new Promise((resolve, reject) => {
-    program.on("error", reject);
-    program.on("close", (code, signal) => {
+    child.on("error", reject);
+    child.on("close", (code, signal) => {
       resolve({ code, signal, out: Buffer.concat(out).toString(), err: Buffer.concat(err).toString() });
     });
   });

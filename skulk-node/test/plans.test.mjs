@@ -50,6 +50,7 @@ test("a model is planned on this machine and loaded so", async () => {
 });
 
 test("reports say why, in every form", async () => {
+  const card = await ModelCard.fromCheckpoint(STORIES);
   const placement = await plan(card, Cluster.mesh(nodes), { minNodes: 2 });
   assert.deepEqual(new Set(placement.stages.map((stage) => stage.node)), new Set(["a", "b"]));
   assert.ok(placement.budgets.length >= 2);
