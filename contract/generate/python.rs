@@ -33,6 +33,9 @@ const TUPLES: [(&str, &str); 3] =
 /// Fields that are too long to be shown, or say again what the others do.
 const HIDDEN: [(&str, &str); 2] = [("Inventory", "layers"), ("VerifyProblem", "text")];
 
+/// What exceptions stand for.
+const RAISED: [&str; 2] = ["Failure", "FailureDetail"];
+
 /// The modules, with their text.
 pub(crate) fn files(classes: &[Class]) -> Vec<(&'static str, String)> {
     let package = |room| room != Room::Vindex;
@@ -49,11 +52,13 @@ pub(crate) fn files(classes: &[Class]) -> Vec<(&'static str, String)> {
                 |room| !package(room),
             ),
         ),
+        ("skulk-py/python/skulk/options.py", options(classes)),
     ]
 }
 
 fn module(doc: &str, classes: &[Class], here: impl Fn(Room) -> bool) -> String {
-    let classes: Vec<_> = classes.iter().filter(|class| here(class.room)).collect();
+    let data = |class: &&Class| class.maker != Maker::Options && !RAISED.contains(&class.name.as_str());
+    let classes: Vec<_> = classes.iter().filter(|class| here(class.room)).filter(data).collect();
     let body: String = classes.iter().map(|class| declaration(class)).collect();
     let mut names: Vec<_> = classes.iter().map(|class| format!("    \"{}\",\n", class.name)).collect();
     names.sort();
@@ -75,6 +80,46 @@ fn module(doc: &str, classes: &[Class], here: impl Fn(Room) -> bool) -> String {
          from __future__ import annotations\n\nfrom dataclasses import {field}\n{imports}\n__all__ = [\n{}]\n{infinite}{body}",
         names.concat()
     )
+}
+
+/// Dictionaries of keyword arguments.
+fn options(classes: &[Class]) -> String {
+    let classes: Vec<_> = classes.iter().filter(|class| class.maker == Maker::Options).collect();
+    let mut names: Vec<_> = classes.iter().map(|class| format!("    \"{}\",\n", class.name)).collect();
+    names.sort();
+    let body: String = classes
+        .iter()
+        .map(|class| {
+            let field = |field: &Field| {
+                let hint = format!("{} | None", given(class, field, &field.kind));
+                let name = snake(&field.key);
+                let hint = if 4 + name.len() + 2 + hint.len() > 120 { split(&hint) } else { hint };
+                format!("    {name}: {hint}\n    \"\"\"{}\"\"\"\n", wrapped(&field.doc, 4))
+            };
+            let fields: String = class.fields.iter().map(field).collect();
+            let doc = wrapped(&class.doc, 4);
+            format!("\n\nclass {}(TypedDict, total=False):\n    \"\"\"{doc}\"\"\"\n\n{fields}", class.name)
+        })
+        .collect();
+    format!(
+        "\"\"\"What may be asked for? Keyword arguments of functions and methods, as dictionaries.\n\n\
+         Written by ``cargo run -p skulk-contract-generate`` from the library's own declarations.\n\"\"\"\n\n\
+         from __future__ import annotations\n\nfrom collections.abc import Iterable, Mapping\n\
+         from typing import Literal, TypedDict\n\nfrom ._contract import Inventory\n\n__all__ = [\n{}]\n\n\
+         Ranges = range | Iterable[range | tuple[int, int]]\n\
+         \"\"\"A range, several, or pairs of the first number and the one behind the last.\"\"\"\n{body}",
+        names.concat()
+    )
+}
+
+/// What hosts may give for a field.
+fn given(class: &Class, field: &Field, kind: &Kind) -> String {
+    match kind {
+        Kind::List(item) if matches!(**item, Kind::Range) => "Ranges".to_owned(),
+        Kind::List(item) | Kind::Set(item) => format!("Iterable[{}]", given(class, field, item)),
+        Kind::Numbered(item) => format!("Mapping[int, {}]", given(class, field, item)),
+        kind => hint(class, field, kind),
+    }
 }
 
 fn declaration(class: &Class) -> String {
@@ -167,6 +212,7 @@ fn made(class: &Class, field: &Field, kind: &Kind, data: &str) -> String {
         | Kind::Text
         | Kind::Choice(_)
         | Kind::Map(_)
+        | Kind::Numbered(_)
         | Kind::OneOf(_) => data.to_owned(),
         Kind::Path => format!("Path({data})"),
         Kind::Range => format!("range({data}[\"start\"], {data}[\"end\"])"),
@@ -224,16 +270,14 @@ fn hint(class: &Class, field: &Field, kind: &Kind) -> String {
         Kind::Text => "str".to_owned(),
         Kind::Path => "Path".to_owned(),
         Kind::Range => "range".to_owned(),
-        Kind::Choice(names) => {
-            let names: Vec<_> = names.iter().map(|name| format!("\"{name}\"")).collect();
-            format!("Literal[{}]", names.join(", "))
-        }
+        Kind::Choice(set) => format!("Literal[{}]", set.quoted().join(", ")),
         Kind::Class(name) => name.clone(),
         Kind::List(item) if is_tuple(class, field) => format!("tuple[{}, ...]", hint(class, field, item)),
         Kind::List(item) => format!("list[{}]", hint(class, field, item)),
         Kind::Set(item) if is_tuple(class, field) => format!("tuple[{}, ...]", hint(class, field, item)),
         Kind::Set(item) => format!("set[{}]", hint(class, field, item)),
         Kind::Map(item) => format!("dict[str, {}]", hint(class, field, item)),
+        Kind::Numbered(item) => format!("dict[int, {}]", hint(class, field, item)),
         Kind::Option(kind) => format!("{} | None", hint(class, field, kind)),
         Kind::OneOf(names) => names.join(" | "),
     }

@@ -3,7 +3,7 @@
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use skulk::{browse, card, extract, plan, vindex};
-use skulk_contract as contract;
+use skulk_contract::{self as contract, options};
 
 use crate::types::{Class, Definitions};
 
@@ -24,6 +24,8 @@ pub(crate) enum Maker {
     Hosts,
     /// Hosts, too, and they change it.
     HostsInSteps,
+    /// Hosts alone, who leave out what they do not care about.
+    Options,
 }
 
 struct Table {
@@ -125,6 +127,25 @@ pub(crate) fn classes() -> Vec<Class> {
         Relation = browse::Relation,
         Probe = browse::Probe,
         Relations = browse::Relations,
+    }
+    add! { Package, Library:
+        FailureDetail = contract::FailureDetail<'static>,
+        Failure = contract::Failure<'static>,
+    }
+    add! { Package, Options:
+        LoadOptions = options::LoadOptions,
+        GenerateOptions = options::GenerateOptions,
+        PlanOptions = options::PlanOptions,
+        RingsOptions = options::RingsOptions,
+        ProfileOptions = options::ProfileOptions,
+        ExtractOptions = options::ExtractOptions,
+        SliceOptions = options::SliceOptions,
+        VerifyOptions = options::VerifyOptions,
+        NearestOptions = options::NearestOptions,
+        WalkOptions = options::WalkOptions,
+        DescribeOptions = options::DescribeOptions,
+        SelectOptions = options::SelectOptions,
+        RelationsOptions = options::RelationsOptions,
     }
     let definitions = Definitions::new(
         table.generator.take_definitions(true),

@@ -29,8 +29,10 @@ fn declaration(class: &Class) -> String {
 
 fn declared(class: &Class, field: &Field) -> String {
     // What hosts may leave out, they may; what the library makes has every field.
-    let mark = if field.default.is_some() && class.maker != Maker::Library { "?" } else { "" };
-    format!("{}  {}{mark}: {};\n", comment(&field.doc, "  "), field.key, hint(&field.kind))
+    let may = class.maker == Maker::Options || (field.default.is_some() && class.maker != Maker::Library);
+    let mark = if may { "?" } else { "" };
+    let null = if class.maker == Maker::Options { " | null" } else { "" };
+    format!("{}  {}{mark}: {}{null};\n", comment(&field.doc, "  "), field.key, hint(&field.kind))
 }
 
 fn hint(kind: &Kind) -> String {
@@ -39,16 +41,14 @@ fn hint(kind: &Kind) -> String {
         Kind::Int | Kind::Float => "number".to_owned(),
         Kind::Text | Kind::Path => "string".to_owned(),
         Kind::Range => "Range".to_owned(),
-        Kind::Choice(names) => {
-            let names: Vec<_> = names.iter().map(|name| format!("\"{name}\"")).collect();
-            names.join(" | ")
-        }
+        Kind::Choice(set) => set.quoted().join(" | "),
         Kind::Class(name) => name.clone(),
         Kind::List(item) | Kind::Set(item) => match hint(item) {
             one if one.contains('|') => format!("({one})[]"),
             one => format!("{one}[]"),
         },
         Kind::Map(item) => format!("Record<string, {}>", hint(item)),
+        Kind::Numbered(item) => format!("Record<number, {}>", hint(item)),
         Kind::Option(kind) => format!("{} | null", hint(kind)),
         Kind::OneOf(names) => names.join(" | "),
     }

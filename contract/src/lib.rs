@@ -1,6 +1,12 @@
 //! What do all language packages hand over? Plain data. Most of it is the library's own, which serialises; here is what
 //! the library computes on demand, as data. What there is in all, `contract/generate` lists.
 
+mod failure;
+pub mod folders;
+pub mod functions;
+mod given;
+pub mod options;
+
 use std::ops::Range;
 use std::path::Path;
 
@@ -11,6 +17,8 @@ use skulk::card;
 use skulk::plan::Part;
 use skulk::vindex::{self, VerifiedFile, VindexPart};
 use skulk::{ByteSize, Checkpoint, EngineId, NodeId, VindexReader};
+
+pub use failure::{Failure, FailureDetail, kinds};
 
 /// Data that are made from `$source`: their fields, each with its value.
 macro_rules! view {

@@ -1031,3 +1031,305 @@ export interface Relations {
   /** Features with such labels. */
   probeCount: number;
 }
+
+/** Facts of an error; those of other kinds are not there. */
+export interface FailureDetail {
+  /** All that is wrong with a card, by place in it. */
+  faults: CardFault[] | null;
+  /** Why there is no plan: the report as JSON. */
+  report: string | null;
+  /** Tokens that a context needs. */
+  needed: number | null;
+  /** Tokens that it has. */
+  available: number | null;
+  /** Dimensions that a tensor should have. */
+  expected: number[] | null;
+  /** Dimensions that it has. */
+  found: number[] | null;
+}
+
+/** An error. Its text is all of it. */
+export interface Failure {
+  /** What kind of error it is, as a name, as in `FileNotFound`. */
+  kind: string;
+  /** The kind's code, as in `file.not_found`: the same in every language, and it does not change. */
+  code: string;
+  /** What happened. */
+  message: string;
+  /** What to do. */
+  hint: string | null;
+  /**
+   * Whether trying again can help. `never`: The same call will fail again; `now`: The same call may succeed;
+   * `after_replan`: The call may succeed on another placement.
+   */
+  retry: "never" | "now" | "after_replan";
+  /** What it concerns, by name, as `file` and `field`. Several of one name are one text. */
+  context: Record<string, string>;
+  /** Facts, for the kinds that have any. */
+  detail: FailureDetail | null;
+  /** All of it as text, with the errors behind it. */
+  text: string;
+}
+
+/** Options of loading a model. */
+export interface LoadOptions {
+  /** Stages that the layers are split into evenly, on one engine; 1 by default. */
+  stages?: number | null;
+  /**
+   * That engine: `cpu` (the default), `wgpu` (the best GPU), one of those that devices name, `candle-cpu`,
+   * `candle-cuda` or `candle-metal`.
+   */
+  engine?: string | null;
+  /** The name that a placement has for this machine; `local` by default. */
+  node?: string | null;
+  /** Leaves feed-forward blocks and experts to the CPU where an engine would copy them to its device. */
+  ffnOnCpu?: boolean | null;
+  /**
+   * Bytes that are kept in memory at a time of feed-forward weights that are used where they are stored, with the same
+   * results; no limit by default.
+   */
+  ffnBudget?: number | null;
+  /** Features that are computed of each dense block, which changes results; by default all. */
+  ffnTopFeatures?: number | null;
+  /** Bytes that `wgpu` may reserve on its device; by default what its driver gives. */
+  deviceMemory?: number | null;
+  /** Threads that compute on the CPU; all of the hardware's by default. */
+  threads?: number | null;
+  /**
+   * Tokens that a session can hold: by default what a placement was planned for, else 4096, and never more than the
+   * model has.
+   */
+  context?: number | null;
+  /** Prompt tokens that pass through the layers together; 256 by default. */
+  prefillChunk?: number | null;
+  /**
+   * How keys and values are kept; `f16` by default. `f16`: Half precision: 2 bytes an element; `f32`: Single precision:
+   * 4 bytes an element.
+   */
+  kv?: "f16" | "f32" | null;
+  /**
+   * How products are rounded: `fast` (the default) rounds activations to 8 bits where weights are quantised, `exact`
+   * multiplies what that leaves over, too, and `bf16` rounds to BF16 where weights are of that type.
+   */
+  precision?: "fast" | "exact" | "bf16" | null;
+  /**
+   * Where weights lie: `mapped`, as the file is; `resident`, read once; `auto` (the default), as free memory suggests.
+   */
+  memory?: "auto" | "mapped" | "resident" | null;
+  /** Keeps a compact copy of the head, so that most of it need not be read, with the same results. */
+  screenHead?: boolean | null;
+}
+
+/** Options of one generation. */
+export interface GenerateOptions {
+  /** The prompt follows what the session holds; by default it is everything so far. */
+  append?: boolean | null;
+  /** Tokens to generate at most; by default until the model ends or the context is full. */
+  maxTokens?: number | null;
+  /** 0, the default, takes the likeliest token; more makes others likelier. */
+  temperature?: number | null;
+  /** Draws from so many likeliest tokens; by default all. */
+  topK?: number | null;
+  /** Draws from the likeliest tokens that have this probability together; 1 by default. */
+  topP?: number | null;
+  /** Leaves out tokens that are less likely than this part of the likeliest; 0 by default. */
+  minP?: number | null;
+  /** Divides logits of tokens that were there already; 1, the default, does not. */
+  repetitionPenalty?: number | null;
+  /** Is taken from logits of tokens that were there already; 0 by default. */
+  presencePenalty?: number | null;
+  /** Is taken from a token's logit for each time it was there; 0 by default. */
+  frequencyPenalty?: number | null;
+  /** Tokens that penalties look back at; 64 by default. */
+  penaltyWindow?: number | null;
+  /** What is added to logits, by token id. */
+  logitBias?: Record<number, number> | null;
+  /** The same seed draws the same tokens; 0 by default. */
+  seed?: number | null;
+  /** Texts that end the generation; they are not part of its text. */
+  stop?: string[] | null;
+  /** Goes on past end-of-sequence tokens. */
+  ignoreEos?: boolean | null;
+  /** Reports each token's log-probability, and those of so many likeliest, 0 to 64. */
+  logprobs?: number | null;
+}
+
+/** Options of a plan. */
+export interface PlanOptions {
+  /**
+   * How the model is split; `pipeline` by default. `pipeline`: By layers: each node has some; `tensor`: By tensors:
+   * each node has a part of every layer.
+   */
+  sharding?: "pipeline" | "tensor" | null;
+  /**
+   * How nodes talk; `direct` by default. `direct`: The coordinator, which has the first stage, talks to each of the
+   * others: this library's own way; `mlx_ring`: In a ring of sockets, as MLX does; `mlx_jaccl`: Each with each by RDMA,
+   * as MLX does.
+   */
+  transport?: "direct" | "mlx_ring" | "mlx_jaccl" | null;
+  /** Nodes to use at least; 1 by default. */
+  minNodes?: number | null;
+  /** Nodes that must be used. */
+  requiredNodes?: string[] | null;
+  /** Nodes that must not. */
+  excludedNodes?: string[] | null;
+  /** The node that has the conversation and the first stage; by default the planner chooses. Only for `direct`. */
+  coordinator?: string | null;
+  /** Tokens for which keys and values are reserved; 8192 by default. */
+  contextTokens?: number | null;
+  /**
+   * How careful it is with memory: `safe` (the default); `relaxed`, without margins; `force` refuses nothing for its
+   * sake, and says what is over.
+   */
+  strictness?: "safe" | "relaxed" | "force" | null;
+  /** Owners that each expert gets beside its first, where there is room; 0 by default. */
+  replicas?: number | null;
+  /** What each part of the model weighs; by default the card's size is divided. */
+  inventory?: Inventory | null;
+  /** Rings to consider, and no others, as nodes by rank; not for `direct`. */
+  rings?: string[][] | null;
+  /** The port on which nodes listen; 50000 by default. */
+  port?: number | null;
+}
+
+/** Which rings are asked for. */
+export interface RingsOptions {
+  /**
+   * How the model is split; `pipeline` by default. `pipeline`: By layers: each node has some; `tensor`: By tensors:
+   * each node has a part of every layer.
+   */
+  sharding?: "pipeline" | "tensor" | null;
+  /**
+   * How nodes talk: one of MLX's ways; `mlx_ring` by default. `direct`: The coordinator, which has the first stage,
+   * talks to each of the others: this library's own way; `mlx_ring`: In a ring of sockets, as MLX does; `mlx_jaccl`:
+   * Each with each by RDMA, as MLX does.
+   */
+  transport?: "direct" | "mlx_ring" | "mlx_jaccl" | null;
+  /** Nodes to use at least; 1 by default. */
+  minNodes?: number | null;
+}
+
+/** What else than its card is known of a model. */
+export interface ProfileOptions {
+  /** Its tokenizer's chat template knows tools. */
+  tokenizerTools?: boolean | null;
+  /** Its tokenizer has markers for reasoning. */
+  tokenizerThinking?: boolean | null;
+  /** The request consists of chat messages. Left out, with the next: nothing is known of it yet. */
+  hasMessages?: boolean | null;
+  /** The request offers tools. */
+  hasTools?: boolean | null;
+}
+
+/** Options of an extraction. */
+export interface ExtractOptions {
+  /**
+   * How much of the model; `all` by default. `browse`: Gate vectors, embeddings, and what features mean; `attention`:
+   * Attention and norms too; `inference`: All that generation takes; `all`: Everything.
+   */
+  level?: "browse" | "attention" | "inference" | "all" | null;
+  /** How weights are kept: `f32`, `f16` (the default) or `q4k`, with which all that generation takes is written. */
+  storage?: "f32" | "f16" | "q4k" | null;
+  /** Down projections as Q4_K rather than Q6_K. Only with `q4k`. */
+  downQ4k?: boolean | null;
+  /** Down projections once more, transposed. Only with `q4k`. */
+  featureMajorDown?: boolean | null;
+  /** Gate vectors as floats (the default). With `q4k` quantised gate projections can stand for them. */
+  gateVectors?: boolean | null;
+  /** Tokens that are kept for each feature, 10 by default; 0: none. */
+  featureTokens?: number | null;
+  /** The model's name in the index; by default its file's or folder's. */
+  name?: string | null;
+  /** Threads that compute; all of the hardware's by default. */
+  threads?: number | null;
+  /** Begins anew where an extraction was interrupted; by default it continues. */
+  restart?: boolean | null;
+}
+
+/** Options of a slice. */
+export interface SliceOptions {
+  /** The role that it is for; `full` by default. */
+  preset?: "full" | "client" | "attn" | "embed" | "server" | "browse" | "router" | "expert-server" | null;
+  /** Parts to take instead of those of the preset. */
+  parts?: ("index" | "embed" | "norms" | "attn" | "gate" | "down_meta" | "ffn" | "down_features" | "expert_layers" | "lm_head" | "router" | "ple" | "tokenizer" | "manifest" | "labels" | "knn" | "readme")[] | null;
+  /** Layers whose weights it holds; by default all. */
+  layers?: Range[] | null;
+  /** Experts of each layer whose weights it holds; by default all. */
+  experts?: Range[] | null;
+  /**
+   * How files that are taken whole come into it; `auto` by default. `auto`: As links, else copy-on-write, else as
+   * copies. A linked file is the same in both folders, changes included; `copy`: As files of their own, copy-on-write
+   * where the file system can.
+   */
+  copy?: "auto" | "copy" | null;
+  /** Files that are worked on at a time; all of the hardware's threads by default. */
+  threads?: number | null;
+}
+
+/** Options of a verification. */
+export interface VerifyOptions {
+  /** Compares hashes (the default), which reads all files that have any. */
+  hashes?: boolean | null;
+  /** Looks for numbers that are infinite or none, which reads all weights. */
+  values?: boolean | null;
+  /** Pieces of files that are looked at at a time; all of the hardware's threads by default. */
+  threads?: number | null;
+}
+
+/** Options of a search for the features nearest to a query. */
+export interface NearestOptions {
+  /** Features of each layer; 10 by default. */
+  k?: number | null;
+  /** The layers; by default all that have features. */
+  layers?: number[] | null;
+}
+
+/** Options of a walk through the features that a prompt wakes. */
+export interface WalkOptions {
+  /** Features of each layer; 5 by default. */
+  top?: number | null;
+  /** The layers, in the order in which they are walked; by default all that have features. */
+  layers?: number[] | null;
+}
+
+/** Options of a description. */
+export interface DescribeOptions {
+  /**
+   * Layers that are searched; those of facts (`knowledge`) by default. `all`: Every layer; `syntax`: Those of syntax;
+   * `knowledge`: Those of facts; `output`: Those that form the output.
+   */
+  band?: "all" | "syntax" | "knowledge" | "output" | null;
+  /** Features that are looked at in each layer, and edges at most; 20 by default. */
+  limit?: number | null;
+  /** Gate scores below this do not count; 5 by default. */
+  minScore?: number | null;
+}
+
+/** Options of a selection of features. */
+export interface SelectOptions {
+  /** Part of the token that a feature writes most, regardless of case. */
+  entity?: string | null;
+  /** Part of the label that a probe confirmed, regardless of case. */
+  relation?: string | null;
+  /** The layer; by default all. */
+  layer?: number | null;
+  /** Scores below this do not count. */
+  minScore?: number | null;
+  /**
+   * What the list is ordered by; `score` by default. `score`: How much a feature writes its token: `c_score`; `layer`:
+   * The layer.
+   */
+  order?: "score" | "layer" | null;
+  /** The smallest first. */
+  ascending?: boolean | null;
+  /** Features at most; 20 by default. */
+  limit?: number | null;
+}
+
+/** Options of a list of relations. */
+export interface RelationsOptions {
+  /** Words at most; 50 by default. */
+  limit?: number | null;
+  /** Features that write their token less than this do not count; 0.2 by default. */
+  minScore?: number | null;
+}

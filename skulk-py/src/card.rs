@@ -5,10 +5,13 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use skulk::ModelCard;
-use skulk::card::{self, Profile, ProfileHints, ReasoningRequest, RequestHints};
+use skulk::card::{self, Profile, ReasoningRequest};
+use skulk_contract::options::ProfileOptions;
 
 use crate::error::{exception, raise};
+use crate::given;
 use crate::json::{self, CONTRACT};
 
 /// What a text or file is read as.
@@ -66,18 +69,10 @@ pub(crate) fn profile_resolve<'py>(
     py: Python<'py>,
     model_id: &str,
     card: Option<&Bound<'_, PyAny>>,
-    tokenizer_tools: bool,
-    tokenizer_thinking: bool,
-    has_messages: Option<bool>,
-    has_tools: Option<bool>,
+    hints: &Bound<'_, PyDict>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let card = card.map(json::card).transpose()?;
-    let mut hints =
-        ProfileHints::default().tokenizer_tools(tokenizer_tools).tokenizer_thinking(tokenizer_thinking);
-    if has_messages.is_some() || has_tools.is_some() {
-        let request = RequestHints::default().has_messages(has_messages.unwrap_or_default());
-        hints = hints.request(request.has_tools(has_tools.unwrap_or_default()));
-    }
+    let hints = given::options(Some(hints), ProfileOptions::read)?;
     CONTRACT.one(py, "Profile", &Profile::resolve(model_id, card.as_ref(), &hints))
 }
 

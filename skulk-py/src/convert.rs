@@ -1,11 +1,10 @@
 //! How do arguments and tokens cross? Numbers and names into the library's types, events into dataclasses.
 
-use std::fmt::Display;
 use std::ops::Range;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyBytes, PyString};
 use skulk::{Divergence, Error, ErrorKind, Event, TokenId, TokenLogprob};
 
 use crate::error::raise;
@@ -49,17 +48,6 @@ impl<'py, C: FromIterator<String>> FromPyObject<'_, 'py> for Names<C> {
     }
 }
 
-/// The member of a closed set that has this name.
-pub(crate) fn choice<T: Copy + Display>(field: &'static str, name: &str, all: &[T]) -> PyResult<T> {
-    if let Some(value) = all.iter().find(|value| value.to_string() == name) {
-        return Ok(*value);
-    }
-    let mut names: Vec<_> = all.iter().map(|value| format!("`{value}`")).collect();
-    let last = names.pop().unwrap_or_default();
-    let message = format!("expected {} or {last}, found `{name}`", names.join(", "));
-    Err(raise(Error::new(ErrorKind::InvalidArgument, message).with("field", field)))
-}
-
 /// Token ids as Python's numbers.
 pub(crate) fn numbers(ids: &[TokenId]) -> Vec<u32> {
     ids.iter().map(|id| id.0).collect()
@@ -79,4 +67,13 @@ pub(crate) fn event<'py>(py: Python<'py>, event: &Event) -> PyResult<Bound<'py, 
 /// Divergences may be infinite, which JSON cannot say.
 pub(crate) fn divergence<'py>(py: Python<'py>, found: &Divergence) -> PyResult<Bound<'py, PyAny>> {
     CONTRACT.of(py, "Divergence", (found.tokens, found.mean_kl, found.max_kl, found.top1_agreement))
+}
+
+/// Little-endian f32.
+pub(crate) fn floats<'py>(py: Python<'py>, values: &[f32]) -> Bound<'py, PyBytes> {
+    let mut bytes = vec![0; size_of_val(values)];
+    for (bytes, value) in bytes.chunks_exact_mut(size_of::<f32>()).zip(values) {
+        bytes.copy_from_slice(&value.to_le_bytes());
+    }
+    PyBytes::new(py, &bytes)
 }

@@ -1,16 +1,17 @@
 //! How does Python plan where a model runs? `skulk.plan`, `skulk.Placement` and `skulk.PlanReport`.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
-use skulk::plan::{Cluster, Inventory, Node, NodeId, Planner, Request};
+use pyo3::types::{PyDict, PyTuple};
+use skulk::plan::{Cluster, Inventory, Node, Planner};
+use skulk_contract::options::PlanOptions;
 use skulk_contract::{ExpertShard, PlacedStage};
 
-use crate::convert::{Names, unsigned};
+use crate::convert::unsigned;
 use crate::error::raise;
+use crate::given;
 use crate::json::{self, CONTRACT};
 
 /// Which node runs which layers and experts. Made by `skulk.plan`, read by `Placement.from_json`.
@@ -215,54 +216,16 @@ impl PlanReport {
 /// same for the same arguments. Nothing is loaded.
 ///
 /// `card` is a `skulk.ModelCard`, or the path of a checkpoint, whose own tensors are counted then.
-/// `cluster` is this machine unless given. `sharding` splits by layers ("pipeline") or every tensor
-/// ("tensor"); `transport` is this library's own ("direct"), "mlx_ring" or "mlx_jaccl". `min_nodes`,
-/// `required_nodes`, `excluded_nodes` and `coordinator`, which has the conversation and the first
-/// stage, restrict which nodes are used. `context_tokens` is for how many tokens keys and values are
-/// reserved. `strictness` "relaxed" does without margins of memory, "force" refuses nothing for its
-/// sake, and says what is over. Experts get `replicas` more owners. `inventory` says what each part
-/// weighs; else the card's size is divided. `rings` are the rings to consider, of MLX's transports
-/// alone, and `port` is where nodes listen.
+/// `cluster` is this machine unless given. `options` are those of `skulk.options.PlanOptions`.
 #[pyfunction]
-#[pyo3(
-    signature = (card, cluster=None, *, sharding="pipeline", transport="direct", min_nodes=1, required_nodes=Names(vec![]), excluded_nodes=Names(vec![]), coordinator=None, context_tokens=8192, strictness="safe", replicas=0, inventory=None, rings=None, port=50_000),
-    text_signature = "(card, cluster=None, *, sharding='pipeline', transport='direct', min_nodes=1, required_nodes=(), excluded_nodes=(), coordinator=None, context_tokens=8192, strictness='safe', replicas=0, inventory=None, rings=None, port=50000)"
-)]
-#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+#[pyo3(signature = (card, cluster=None, **options))]
 pub(crate) fn plan(
     py: Python<'_>,
     card: &Bound<'_, PyAny>,
     cluster: Option<&Bound<'_, PyAny>>,
-    sharding: &str,
-    transport: &str,
-    min_nodes: i128,
-    required_nodes: Names,
-    excluded_nodes: Names,
-    coordinator: Option<String>,
-    context_tokens: i128,
-    strictness: &str,
-    replicas: i128,
-    inventory: Option<&Bound<'_, PyAny>>,
-    rings: Option<Vec<Names>>,
-    port: i128,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Placement> {
-    let mut request = Request::default();
-    request.sharding = json::named("sharding", sharding)?;
-    request.transport = json::named("transport", transport)?;
-    request.min_nodes = unsigned("min_nodes", min_nodes)?;
-    request.required_nodes = required_nodes.0.into_iter().map(NodeId::new).collect();
-    request.excluded_nodes = excluded_nodes.0.into_iter().map(NodeId::new).collect();
-    request.coordinator = coordinator.map(NodeId::new);
-    request.context_tokens = unsigned("context_tokens", context_tokens)?;
-    request.strictness = json::named("strictness", strictness)?;
-    request.replicas = unsigned("replicas", replicas)?;
-    request.inventory = inventory
-        .map(|inventory| json::read::<Inventory>("inventory", &json::text(inventory, "Inventory")?))
-        .transpose()?
-        .map(Arc::new);
-    let ring = |ring: Names| ring.0.into_iter().map(NodeId::new).collect();
-    request.rings = rings.map(|rings| rings.into_iter().map(ring).collect());
-    request.port = unsigned("port", port)?;
+    let request = given::options(options, PlanOptions::read)?;
     let cluster = cluster.map(cluster_of).transpose()?;
     let here = || cluster.unwrap_or_else(Cluster::local);
     let placement = if let Ok(path) = card.extract::<PathBuf>() {

@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use skulk::card::{self, ConfigFacts, GgufFacts};
-use skulk::plan::{NodeId, Request, backend, memory, split};
+use skulk::plan::{NodeId, backend, memory, split};
+use skulk_contract::options::{Rings, RingsOptions};
 
 use crate::convert::{Names, optional, ranges, unsigned};
 use crate::error::raise;
+use crate::given;
 use crate::json::{self, CONTRACT};
 use crate::plan::{cluster_of, node_of};
 
@@ -181,20 +184,15 @@ pub(crate) fn prefill_chunks(
 /// The rings that a plan for MLX's transports considers unless it is given some: nodes by rank, narrow
 /// ones first.
 #[pyfunction]
-#[pyo3(signature = (card, cluster, *, sharding="pipeline", transport="mlx_ring", min_nodes=1))]
+#[pyo3(signature = (card, cluster, **options))]
 pub(crate) fn rings(
     py: Python<'_>,
     card: &Bound<'_, PyAny>,
     cluster: &Bound<'_, PyAny>,
-    sharding: &str,
-    transport: &str,
-    min_nodes: i128,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Vec<Vec<String>>> {
     let (card, cluster) = (json::card(card)?, cluster_of(cluster)?);
-    let request = Request::default()
-        .sharding(json::named("sharding", sharding)?)
-        .transport(json::named("transport", transport)?)
-        .min_nodes(unsigned("min_nodes", min_nodes)?);
+    let Rings(request) = given::options(options, RingsOptions::read)?;
     let rings = py.detach(|| skulk::plan::rings(&card, &cluster, &request)).map_err(raise)?;
     Ok(rings.into_iter().map(names).collect())
 }

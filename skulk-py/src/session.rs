@@ -1,23 +1,26 @@
 //! How does Python hold a conversation? `skulk.Session`.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
-use skulk::{GenerateOptions, Prompt, TokenId};
+use pyo3::types::{PyDict, PyString, PyTuple};
+use skulk::Prompt;
+use skulk_contract::options::GenerateOptions;
 
 use crate::cancel::CancelToken;
-use crate::convert::{numbers, optional, token_ids, unsigned};
+use crate::convert::{numbers, token_ids, unsigned};
 use crate::error::raise;
 use crate::generation::Generation;
+use crate::given;
+use crate::handle::Handle;
 
 /// One conversation with a model: prompts that begin like the tokens it holds are computed only
 /// from where they differ. Made by `Model.session`.
 ///
 /// Sessions are independent; one session runs one generation at a time.
 #[pyclass(frozen, module = "skulk")]
-pub(crate) struct Session(pub(crate) skulk::Session);
+pub(crate) struct Session(pub(crate) Handle<Arc<skulk::Session>>);
 
 #[pymethods]
 impl Session {
@@ -27,80 +30,58 @@ impl Session {
     /// the session holds; without, the prompt is everything so far, of which what the session
     /// already computed is not computed again.
     ///
-    /// `temperature` 0 takes the likeliest token; `top_k`, `top_p` and `min_p` leave out unlikely
-    /// ones; the penalties look at the last `penalty_window` tokens; `logit_bias` maps token ids to
-    /// what is added to their logits; the same `seed` (0 by default) draws the same tokens. `stop`
-    /// texts end the generation and are not part of its text. `logprobs` reports each token's
-    /// log-probability, and those of this many likeliest (0 to 64).
-    #[pyo3(signature = (
-        prompt, *, append=false, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0,
-        repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64,
-        logit_bias=None, seed=None, stop=vec![], ignore_eos=false, logprobs=None, cancel=None
-    ), text_signature = "($self, prompt, *, append=False, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, stop=(), ignore_eos=False, logprobs=None, cancel=None)")]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
-    fn generate(
+    /// `options` are those of `skulk.options.GenerateOptions`. `cancel` ends the generation within one layer.
+    #[pyo3(signature = (prompt, *, cancel=None, **options))]
+    pub(crate) fn generate(
         &self,
         py: Python<'_>,
         prompt: &Bound<'_, PyAny>,
-        append: bool,
-        max_tokens: Option<i128>,
-        temperature: f32,
-        top_k: Option<i128>,
-        top_p: f32,
-        min_p: f32,
-        repetition_penalty: f32,
-        presence_penalty: f32,
-        frequency_penalty: f32,
-        penalty_window: i128,
-        logit_bias: Option<HashMap<i128, f32>>,
-        seed: Option<i128>,
-        stop: Vec<String>,
-        ignore_eos: bool,
-        logprobs: Option<i128>,
         cancel: Option<&Bound<'_, CancelToken>>,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Generation> {
+        let (mut options, append) = given::options(options, GenerateOptions::read)?;
+        options.cancel = CancelToken::child(cancel);
         let prompt = match prompt_of(prompt)? {
             Prompt::Text(text) if append => Prompt::Append(text),
             _ if append => return Err(PyTypeError::new_err("append takes a prompt of text")),
             prompt => prompt,
         };
-        let mut options = GenerateOptions::default().stop(stop).ignore_eos(ignore_eos);
-        options.max_tokens = optional("max_tokens", max_tokens)?;
-        options.logprobs = optional("logprobs", logprobs)?;
-        options.cancel = CancelToken::child(cancel);
-        let sampling = &mut options.sampling;
-        sampling.temperature = temperature;
-        sampling.top_k = optional("top_k", top_k)?;
-        sampling.top_p = top_p;
-        sampling.min_p = min_p;
-        sampling.repetition_penalty = repetition_penalty;
-        sampling.presence_penalty = presence_penalty;
-        sampling.frequency_penalty = frequency_penalty;
-        sampling.penalty_window = unsigned("penalty_window", penalty_window)?;
-        sampling.seed = optional("seed", seed)?;
-        for (id, bias) in logit_bias.unwrap_or_default() {
-            sampling.logit_bias.push((TokenId(unsigned("logit_bias", id)?), bias));
-        }
         let cancel = options.cancel.clone();
-        let running = py.detach(|| self.0.generate(prompt, options)).map_err(raise)?;
+        let session = self.0.get()?;
+        let running = py.detach(|| session.generate(prompt, options)).map_err(raise)?;
         Ok(Generation::new(running, cancel))
     }
 
     /// All tokens of the conversation: prompts and what was generated.
     #[getter]
     fn tokens(&self) -> PyResult<Vec<u32>> {
-        self.0.tokens().map(|tokens| numbers(&tokens)).map_err(raise)
+        self.0.get()?.tokens().map(|tokens| numbers(&tokens)).map_err(raise)
     }
 
     /// Forgets all tokens but the first `len`. Later prompts reuse what remains.
     fn truncate(&self, len: i128) -> PyResult<()> {
-        self.0.truncate(unsigned("len", len)?).map_err(raise)
+        self.0.get()?.truncate(unsigned("len", len)?).map_err(raise)
+    }
+
+    /// Lets go of the session; used afterwards, it raises `InvalidArgumentError`. A generation that runs goes on.
+    fn close(&self, py: Python<'_>) {
+        self.0.close(py);
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyTuple>) {
+        self.0.close(py);
     }
 
     fn __repr__(&self) -> String {
-        match self.0.tokens() {
-            Ok(tokens) => format!("<skulk.Session: {} tokens>", tokens.len()),
-            Err(_) => "<skulk.Session: generating>".into(),
+        match self.0.get().map(|session| session.tokens()) {
+            Ok(Ok(tokens)) => format!("<skulk.Session: {} tokens>", tokens.len()),
+            Ok(Err(_)) => "<skulk.Session: generating>".into(),
+            Err(_) => "<skulk.Session: closed>".into(),
         }
     }
 }

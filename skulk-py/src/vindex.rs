@@ -1,6 +1,6 @@
 //! How does Python read, browse and slice vindex folders? What is behind `skulk.VindexReader`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -8,23 +8,30 @@ use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use skulk::browse::{
-    Band, DescribeOptions, RelationsOptions, SelectOptions, SelectOrder, VindexBrowser, WalkOptions,
-};
-use skulk::vindex::{SliceCopy, SliceOptions, SlicePreset, VindexPart, VindexProgress};
+use skulk::browse::VindexBrowser;
+use skulk::vindex::{VindexPart, VindexProgress};
 use skulk::{Checkpoint, DType, EngineOptions, VindexReader};
+use skulk_contract::options::{
+    DescribeOptions, Nearest, NearestOptions, RelationsOptions, SelectOptions, SliceOptions, WalkOptions,
+};
 use skulk_contract::{SliceReport, TensorInfo, VindexBands};
 
 use crate::cancel::CancelToken;
-use crate::convert::{Names, choice, optional, ranges, token_ids, unsigned};
+use crate::convert::{floats, optional, token_ids, unsigned};
 use crate::error::raise;
+use crate::given;
+use crate::handle::Handle;
 use crate::json::{self, VINDEX};
+use crate::progress;
 use crate::tokenizer::{Owner, Tokenizer};
 use crate::wait::run;
 
 /// What is behind a `skulk.VindexReader`.
 #[pyclass(frozen, module = "skulk")]
-pub(crate) struct Vindex {
+pub(crate) struct Vindex(Handle<Arc<Open>>);
+
+/// An open folder.
+struct Open {
     reader: Arc<VindexReader>,
     threads: usize,
     /// Made for the first search, since it starts threads.
@@ -32,9 +39,14 @@ pub(crate) struct Vindex {
 }
 
 impl Vindex {
-    fn browser(&self, py: Python<'_>) -> PyResult<&Arc<VindexBrowser>> {
-        let start = || self.reader.browse(self.threads).map(Arc::new).map_err(raise);
-        self.browser.get_or_try_init(py, start)
+    fn reader(&self) -> PyResult<Arc<VindexReader>> {
+        self.0.get().map(|open| Arc::clone(&open.reader))
+    }
+
+    fn browser(&self, py: Python<'_>) -> PyResult<Arc<VindexBrowser>> {
+        let open = self.0.get()?;
+        let start = || open.reader.browse(open.threads).map(Arc::new).map_err(raise);
+        open.browser.get_or_try_init(py, start).cloned()
     }
 
     /// Searches on a thread of its own, which `cancel` and Ctrl-C end.
@@ -45,7 +57,7 @@ impl Vindex {
         search: impl FnOnce(&VindexBrowser, skulk::CancelToken) -> skulk::Result<T> + Send,
     ) -> PyResult<T> {
         let browser = self.browser(py)?;
-        run(py, cancel, |cancel, _silent: Sender<()>| search(browser, cancel), |()| Ok(()))
+        run(py, cancel, |cancel, _silent: Sender<()>| search(&browser, cancel), |()| Ok(()))
     }
 }
 
@@ -54,80 +66,76 @@ impl Vindex {
     #[new]
     fn new(py: Python<'_>, path: PathBuf, threads: Option<i128>) -> PyResult<Self> {
         let threads = optional("threads", threads)?;
-        let reader = py.detach(|| VindexReader::open(path)).map_err(raise)?;
+        let reader = Arc::new(py.detach(|| VindexReader::open(path)).map_err(raise)?);
         let threads = threads.unwrap_or_else(|| EngineOptions::default().threads);
-        Ok(Self { reader: Arc::new(reader), threads, browser: PyOnceLock::new() })
+        Ok(Self(Handle::new(Arc::new(Open { reader, threads, browser: PyOnceLock::new() }))))
     }
 
-    fn path(&self) -> &Path {
-        self.reader.path()
+    fn close(&self, py: Python<'_>) {
+        self.0.close(py);
+    }
+
+    fn path(&self) -> PyResult<PathBuf> {
+        Ok(self.reader()?.path().to_owned())
     }
 
     /// `index.json`, with what it leaves out.
     fn index(&self) -> PyResult<String> {
-        json::write(self.reader.index())
+        json::write(self.reader()?.index())
     }
 
-    fn lacks(&self) -> Vec<&'static str> {
-        self.reader.lacks().into_iter().map(VindexPart::as_str).collect()
+    fn lacks(&self) -> PyResult<Vec<&'static str>> {
+        Ok(self.reader()?.lacks().into_iter().map(VindexPart::as_str).collect())
     }
 
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let parts = py.detach(|| self.reader.parts()).map_err(raise)?;
+        let reader = self.reader()?;
+        let parts = py.detach(|| reader.parts()).map_err(raise)?;
         VINDEX.many(py, "PartInfo", parts)
     }
 
     fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        VINDEX.many(py, "TensorInfo", TensorInfo::all(&self.reader))
+        let reader = self.reader()?;
+        VINDEX.many(py, "TensorInfo", TensorInfo::all(&reader))
     }
 
     fn region(&self, py: Python<'_>, name: &str) -> PyResult<Region> {
-        py.detach(|| self.reader.region(name)).map(Region).map_err(raise)
+        let reader = self.reader()?;
+        py.detach(|| reader.region(name)).map(Region).map_err(raise)
     }
 
     fn gates(&self, py: Python<'_>, layer: i128) -> PyResult<Region> {
-        let layer = unsigned("layer", layer)?;
-        py.detach(|| self.reader.gates(layer)).map(Region).map_err(raise)
+        let (reader, layer) = (self.reader()?, unsigned("layer", layer)?);
+        py.detach(|| reader.gates(layer)).map(Region).map_err(raise)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn slice<'py>(
         &self,
         py: Python<'py>,
         target: PathBuf,
-        preset: &str,
-        parts: Option<Names>,
-        layers: Option<Vec<(i128, i128)>>,
-        experts: Option<Vec<(i128, i128)>>,
-        copy: &str,
-        threads: Option<i128>,
+        options: &Bound<'_, PyDict>,
         progress: Option<Bound<'py, PyAny>>,
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut options = SliceOptions::default().preset(preset.parse::<SlicePreset>().map_err(raise)?);
-        let part = |name: String| choice("parts", &name, VindexPart::ALL);
-        options.parts = parts.map(|parts| parts.0.into_iter().map(part).collect()).transpose()?;
-        options.layers = layers.map(|pairs| ranges("layers", pairs)).transpose()?;
-        options.experts = experts.map(|pairs| ranges("experts", pairs)).transpose()?;
-        options.copy = choice("copy", copy, SliceCopy::ALL)?;
-        options.threads = optional("threads", threads)?.unwrap_or(options.threads);
-        let work = |cancel, steps| self.reader.slice(target, &options.cancel(cancel).progress(send(steps)));
+        let (reader, options) = (self.reader()?, given::options(Some(options), SliceOptions::read)?);
+        let progress = progress::callback(progress, "slicing", "B")?;
+        let work = |cancel, steps| reader.slice(target, &options.cancel(cancel).progress(send(steps)));
         let report = run(py, cancel, work, |step| tell(py, progress.as_ref(), &step))?;
         VINDEX.one(py, "SliceReport", &SliceReport::from(&report))
     }
 
     fn tokenizer(&self, py: Python<'_>) -> PyResult<Tokenizer> {
-        let browser = Arc::clone(self.browser(py)?);
+        let browser = self.browser(py)?;
         py.detach(|| browser.tokenizer().map(drop)).map_err(raise)?;
         Ok(Tokenizer(Owner::Vindex(browser)))
     }
 
-    fn layers(&self) -> Vec<usize> {
-        self.reader.index().feature_layers()
+    fn layers(&self) -> PyResult<Vec<usize>> {
+        Ok(self.reader()?.index().feature_layers())
     }
 
     fn bands<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        VINDEX.one(py, "VindexBands", &VindexBands::from(self.reader.index().bands()))
+        VINDEX.one(py, "VindexBands", &VindexBands::from(self.reader()?.index().bands()))
     }
 
     /// The embeddings of some tokens, behind each other.
@@ -142,11 +150,10 @@ impl Vindex {
         &self,
         py: Python<'py>,
         query: Vec<f32>,
-        k: i128,
-        layers: Option<Vec<i128>>,
+        options: &Bound<'_, PyDict>,
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let (k, layers) = (unsigned("k", k)?, layers.map(numbers).transpose()?);
+        let Nearest { k, layers } = given::options(Some(options), NearestOptions::read)?;
         let hits = self.search(py, cancel, |browser, cancel| {
             browser.nearest_in(layers.unwrap_or_else(|| browser.layers()), &query, k, &cancel)
         })?;
@@ -166,12 +173,10 @@ impl Vindex {
         &self,
         py: Python<'py>,
         prompt: &str,
-        top: i128,
-        layers: Option<Vec<i128>>,
+        options: &Bound<'_, PyDict>,
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let mut options = WalkOptions::default().top(unsigned("top", top)?);
-        options.layers = layers.map(numbers).transpose()?;
+        let options = given::options(Some(options), WalkOptions::read)?;
         let hits =
             self.search(py, cancel, |browser, cancel| browser.walk(prompt, &options.cancel(cancel)))?;
         VINDEX.many(py, "WalkHit", hits)
@@ -181,15 +186,10 @@ impl Vindex {
         &self,
         py: Python<'py>,
         entity: &str,
-        band: &str,
-        limit: i128,
-        min_score: f32,
+        options: &Bound<'_, PyDict>,
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let options = DescribeOptions::default()
-            .band(choice("band", band, Band::ALL)?)
-            .limit(unsigned("limit", limit)?)
-            .min_score(min_score);
+        let options = given::options(Some(options), DescribeOptions::read)?;
         let found =
             self.search(py, cancel, |browser, cancel| browser.describe(entity, &options.cancel(cancel)))?;
         VINDEX.one(py, "Description", &found)
@@ -220,25 +220,13 @@ impl Vindex {
         VINDEX.many(py, "Feature", found)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn select<'py>(
         &self,
         py: Python<'py>,
-        entity: Option<String>,
-        relation: Option<String>,
-        layer: Option<i128>,
-        min_score: Option<f32>,
-        order: &str,
-        ascending: bool,
-        limit: i128,
+        options: &Bound<'_, PyDict>,
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut options = SelectOptions::default()
-            .order(choice("order", order, SelectOrder::ALL)?)
-            .ascending(ascending)
-            .limit(unsigned("limit", limit)?);
-        (options.entity, options.relation, options.min_score) = (entity, relation, min_score);
-        options.layer = optional("layer", layer)?;
+        let options = given::options(Some(options), SelectOptions::read)?;
         let found = self.search(py, cancel, |browser, cancel| browser.select(&options.cancel(cancel)))?;
         VINDEX.one(py, "Selection", &found)
     }
@@ -246,11 +234,10 @@ impl Vindex {
     fn relations<'py>(
         &self,
         py: Python<'py>,
-        limit: i128,
-        min_score: f32,
+        options: &Bound<'_, PyDict>,
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let options = RelationsOptions::default().limit(unsigned("limit", limit)?).min_score(min_score);
+        let options = given::options(Some(options), RelationsOptions::read)?;
         let found = self.search(py, cancel, |browser, cancel| browser.relations(&options.cancel(cancel)))?;
         VINDEX.one(py, "Relations", &found)
     }
@@ -325,17 +312,4 @@ pub(crate) fn tell(
 
 fn tuple<'py>(py: Python<'py>, shape: &[usize]) -> PyResult<Bound<'py, PyTuple>> {
     PyTuple::new(py, shape)
-}
-
-fn numbers(layers: Vec<i128>) -> PyResult<Vec<usize>> {
-    layers.into_iter().map(|layer| unsigned("layers", layer)).collect()
-}
-
-/// Little-endian f32.
-fn floats<'py>(py: Python<'py>, values: &[f32]) -> Bound<'py, PyBytes> {
-    let mut bytes = vec![0; size_of_val(values)];
-    for (bytes, value) in bytes.chunks_exact_mut(size_of::<f32>()).zip(values) {
-        bytes.copy_from_slice(&value.to_le_bytes());
-    }
-    PyBytes::new(py, &bytes)
 }

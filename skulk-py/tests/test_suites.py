@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import observed
 import pytest
 
 import skulk
@@ -399,3 +400,18 @@ def test_every_section_has_a_test() -> None:
             assert isinstance(vectors, dict), f"nothing runs {section}"
             for part in vectors:
                 assert f"{section}.{part}" in SECTIONS, f"nothing runs {section}.{part}"
+
+
+@each("generation")
+def test_models_write_what_they_write_in_every_language(case: Case) -> None:
+    assert observed.generation(case) == case["expected"]
+
+
+@each("errors")
+def test_what_is_refused_is_refused_alike_in_every_language(case: Case) -> None:
+    assert observed.error(case) == case["expected"]
+
+
+@each("vindex")
+def test_folders_hold_the_same_in_every_language(case: Case) -> None:
+    assert observed.vindex(case) == case["expected"]

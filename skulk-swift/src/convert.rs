@@ -1,9 +1,8 @@
-//! How do numbers cross? Tokens and floats as little-endian bytes, all else as JSON.
+//! How do numbers cross? Tokens and floats as little-endian bytes.
 
-use serde::Serialize;
-use skulk::{Error, ErrorKind, Prompt, TokenId};
+use skulk::{Prompt, TokenId};
 
-use crate::error::{Answer, RawError, invalid};
+use crate::error::{Answer, invalid};
 
 /// A text, or tokens that are used as given.
 #[derive(uniffi::Enum)]
@@ -53,32 +52,10 @@ pub(crate) fn float_bytes(values: &[f32]) -> Vec<u8> {
     bytes
 }
 
-/// Floats from bytes.
-pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
-}
-
 /// A number that the library takes as an unsigned one; Swift's may be negative.
 pub(crate) fn unsigned<T: TryFrom<i64>>(field: &'static str, value: i64) -> Answer<T> {
     T::try_from(value).map_err(|_| {
         let bits = 8 * size_of::<T>();
         invalid(field, format!("expected an unsigned {bits}-bit number, found {value}"))
-    })
-}
-
-/// A number of the library as one of Swift's.
-pub(crate) fn signed(value: u64) -> Answer<i64> {
-    i64::try_from(value).map_err(|e| {
-        Error::new(ErrorKind::InvalidArgument, format!("expected at most {}, found {value}", i64::MAX))
-            .with_source(e)
-            .into()
-    })
-}
-
-/// What a value is in JSON.
-pub(crate) fn json(value: &impl Serialize) -> Answer<String> {
-    serde_json::to_string(value).map_err(|e| {
-        let error = Error::new(ErrorKind::Internal, "expected a value that JSON can hold").with_source(e);
-        RawError::from(error.with_hint("please report this"))
     })
 }

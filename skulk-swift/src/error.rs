@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use skulk::{Error, ErrorKind};
-use skulk_contract::Failure;
+use skulk_contract::functions::failure;
 use skulk_contract::options::Spelling;
 
 use crate::plan::RawReport;
@@ -29,23 +29,13 @@ pub enum RawError {
 impl From<Error> for RawError {
     fn from(error: Error) -> Self {
         let report = error.detail::<skulk::PlanReport>().map(|report| Arc::new(RawReport(report.clone())));
-        // Its parts are texts and numbers, which JSON can hold.
-        let failure = serde_json::to_string(&Failure::from(&error)).unwrap_or_default();
-        Self::Failed { failure, report }
+        Self::Failed { failure: failure(&error), report }
     }
 }
 
 /// An argument that is not what it should be.
 pub(crate) fn invalid(field: &'static str, message: String) -> RawError {
     Error::new(ErrorKind::InvalidArgument, message).with("field", field).into()
-}
-
-/// A handle that was closed.
-pub(crate) fn closed(what: &'static str) -> RawError {
-    Error::new(ErrorKind::InvalidArgument, format!("expected an open {what}, found one that was closed"))
-        .with("field", what)
-        .with_hint("close it when nothing uses it any more")
-        .into()
 }
 
 /// The value that an argument's JSON stands for.

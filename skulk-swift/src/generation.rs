@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
 use skulk::{CancelToken, Error, ErrorKind, Prompt};
+use skulk_contract::functions::write;
 
-use crate::convert::{RawPrompt, id_bytes, json};
+use crate::convert::{RawPrompt, id_bytes};
 use crate::error::{Answer, invalid};
 use crate::work::RawCancel;
 
@@ -119,7 +120,7 @@ impl RawGeneration {
 
     /// Runs to the end, and all that was not read yet as JSON.
     pub async fn output(&self) -> Answer<String> {
-        json(&self.wait(skulk::Generation::poll_output).await?)
+        Ok(write(&self.wait(skulk::Generation::poll_output).await?)?)
     }
 
     /// Asks it to end.
@@ -156,5 +157,5 @@ fn raw(event: &skulk::Event) -> Answer<RawEvent> {
         logprob: token.logprob,
         top: token.top_logprobs.iter().map(logprob).collect(),
     });
-    Ok(RawEvent { text: event.text.clone(), token, finish: event.finish.as_ref().map(json).transpose()? })
+    Ok(RawEvent { text: event.text.clone(), token, finish: event.finish.as_ref().map(write).transpose()? })
 }

@@ -4,15 +4,13 @@
 //! Names begin with `Raw`: what Swift programs use has these names without it, and is written in `Sources/Skulk`.
 #![allow(unsafe_code, unreachable_pub, reason = "what UniFFI's macros export")]
 
-mod browse;
-mod card;
+mod call;
 mod convert;
 mod error;
-mod extract;
 mod generation;
+mod handle;
 mod model;
 mod plan;
-mod planning;
 mod session;
 mod vindex;
 mod work;

@@ -1,36 +1,23 @@
 //! How does Swift load a model? What is behind `Model` and `Tokenizer`.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
-use serde::Serialize;
-use skulk::{DeviceInfo, StageInfo, TokenId};
+use serde_json::json as object;
 use skulk_contract::Arch;
+use skulk_contract::functions::write;
 use skulk_contract::options::{GenerateOptions, LoadOptions};
 
-use crate::convert::{RawPrompt, float_bytes, id_bytes, json, token_ids};
-use crate::error::{Answer, closed, options};
+use crate::convert::{RawPrompt, float_bytes, id_bytes, token_ids};
+use crate::error::{Answer, options};
 use crate::generation::RawGeneration;
+use crate::handle::Handle;
 use crate::plan::RawPlacement;
 use crate::session::RawSession;
 use crate::work::{RawCancel, RawProgress, run};
 
 /// What is behind a `Model`.
 #[derive(uniffi::Object)]
-pub struct RawModel(RwLock<Option<skulk::Model>>);
-
-/// What does not change of a model.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Facts<'a> {
-    arch: Arch<'a>,
-    stages: &'a [StageInfo],
-    placement: String,
-    context: usize,
-    load_seconds: f64,
-    bos: Option<TokenId>,
-    eos_ids: &'a [TokenId],
-    vocab_size: usize,
-}
+pub struct RawModel(Handle<skulk::Model>);
 
 /// How far two models' predictions are apart.
 #[derive(uniffi::Record)]
@@ -43,12 +30,6 @@ pub struct RawDivergence {
     pub max_kl: f64,
     /// As the library has it.
     pub top1_agreement: f64,
-}
-
-impl RawModel {
-    fn get(&self) -> Answer<skulk::Model> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(|| closed("model"))
-    }
 }
 
 #[uniffi::export]
@@ -71,33 +52,33 @@ impl RawModel {
             });
         }
         let model = run(move || skulk::Model::open(path, &load)).await?;
-        Ok(Arc::new(Self(RwLock::new(Some(model)))))
+        Ok(Arc::new(Self(Handle::new(model))))
     }
 
     /// What does not change, as JSON.
     pub fn facts(&self) -> Answer<String> {
-        let model = self.get()?;
+        let model = self.0.get()?;
         let tokenizer = model.tokenizer();
-        json(&Facts {
-            arch: Arch::from(model.arch()),
-            stages: model.stages(),
-            placement: model.placement().to_string(),
-            context: model.context(),
-            load_seconds: model.load_time().as_secs_f64(),
-            bos: tokenizer.bos(),
-            eos_ids: tokenizer.eos_ids(),
-            vocab_size: tokenizer.vocab_size(),
-        })
+        Ok(write(&object!({
+            "arch": Arch::from(model.arch()),
+            "stages": model.stages(),
+            "placement": model.placement().to_string(),
+            "context": model.context(),
+            "loadSeconds": model.load_time().as_secs_f64(),
+            "bos": tokenizer.bos(),
+            "eosIds": tokenizer.eos_ids(),
+            "vocabSize": tokenizer.vocab_size(),
+        }))?)
     }
 
     /// What is in memory of feed-forward weights, as JSON.
     pub fn ffn_memory(&self) -> Answer<Option<String>> {
-        self.get()?.ffn_memory().map(|memory| json(&memory)).transpose()
+        Ok(self.0.get()?.ffn_memory().map(|memory| write(&memory)).transpose()?)
     }
 
     /// An empty session.
     pub fn session(&self) -> Answer<Arc<RawSession>> {
-        Ok(RawSession::new(self.get()?.session()?))
+        Ok(RawSession::new(self.0.get()?.session()?))
     }
 
     /// Generates in a session of its own.
@@ -108,12 +89,12 @@ impl RawModel {
         cancel: Option<Arc<RawCancel>>,
     ) -> Answer<Arc<RawGeneration>> {
         let given = options(&given, GenerateOptions::read)?;
-        RawGeneration::start(&self.get()?.session()?, prompt, given, cancel)
+        RawGeneration::start(&self.0.get()?.session()?, prompt, given, cancel)
     }
 
     /// Logits behind every token, as floats.
     pub async fn logits(&self, prompt: RawPrompt, cancel: Arc<RawCancel>) -> Answer<Vec<u8>> {
-        let (model, prompt) = (self.get()?, prompt.prompt()?);
+        let (model, prompt) = (self.0.get()?, prompt.prompt()?);
         run(move || Ok(float_bytes(&model.logits(prompt, &cancel.0)?))).await
     }
 
@@ -124,7 +105,7 @@ impl RawModel {
         prompt: RawPrompt,
         cancel: Arc<RawCancel>,
     ) -> Answer<RawDivergence> {
-        let (model, exact, prompt) = (self.get()?, exact.get()?, prompt.prompt()?);
+        let (model, exact, prompt) = (self.0.get()?, exact.0.get()?, prompt.prompt()?);
         let found = run(move || model.divergence(&exact, prompt, &cancel.0)).await?;
         Ok(RawDivergence {
             tokens: found.tokens as u64,
@@ -136,31 +117,17 @@ impl RawModel {
 
     /// The tokens of a text.
     pub fn encode(&self, text: String, add_special: bool) -> Answer<Vec<u8>> {
-        Ok(id_bytes(&self.get()?.tokenizer().encode(&text, add_special)?))
+        Ok(id_bytes(&self.0.get()?.tokenizer().encode(&text, add_special)?))
     }
 
     /// The text of tokens.
     pub fn decode(&self, ids: Vec<u8>, skip_special: bool) -> Answer<String> {
         let ids = token_ids("ids", &ids)?;
-        Ok(self.get()?.tokenizer().decode(&ids, skip_special))
+        Ok(self.0.get()?.tokenizer().decode(&ids, skip_special))
     }
 
     /// Lets go of it: sessions and generations that there are go on.
     pub fn close(&self) {
-        let model = self.0.write().unwrap_or_else(PoisonError::into_inner).take();
-        drop(model);
+        self.0.close();
     }
-}
-
-/// The devices of this machine that engines run on, as JSON.
-#[uniffi::export]
-pub async fn raw_devices() -> Answer<String> {
-    let devices: Vec<DeviceInfo> = run(|| Ok(skulk::engines::devices())).await?;
-    json(&devices)
-}
-
-/// Every kind of error with its code, as JSON.
-#[uniffi::export]
-pub fn raw_error_kinds() -> Answer<String> {
-    json(&skulk_contract::kinds().collect::<Vec<_>>())
 }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json as object};
-use skulk::plan::{Cluster, Inventory, Node, Planner};
+use serde_json::json as object;
+use skulk::ModelCard;
+use skulk::plan::{Cluster, Planner};
+use skulk_contract::functions::write;
 use skulk_contract::options::PlanOptions;
 use skulk_contract::{ExpertShard, PlacedStage};
 
-use crate::card::card;
-use crate::convert::{json, unsigned};
+use crate::convert::unsigned;
 use crate::error::{Answer, invalid, options, read};
 use crate::work::run;
 
@@ -35,7 +36,7 @@ impl RawPlacement {
     pub fn facts(&self) -> Answer<String> {
         let stages: Vec<_> = self.0.stages().iter().map(PlacedStage::from).collect();
         let experts: Vec<_> = self.0.experts().iter().map(ExpertShard::from).collect();
-        json(&object!({
+        Ok(write(&object!({
             "nLayers": self.0.n_layers(),
             "stages": stages,
             "experts": experts,
@@ -43,12 +44,12 @@ impl RawPlacement {
             "contextTokens": self.0.context_tokens(),
             "contextLimit": self.0.context_limit(),
             "instanceId": self.0.instance_id(),
-        }))
+        }))?)
     }
 
     /// The model's card, as JSON.
     pub fn card(&self) -> Option<String> {
-        self.0.card().map(skulk::ModelCard::to_json)
+        self.0.card().map(ModelCard::to_json)
     }
 
     /// Why it is as it is.
@@ -81,13 +82,13 @@ impl RawPlacement {
 
     /// Checks it by a card.
     pub fn check(&self, by: String) -> Answer<()> {
-        Ok(self.0.check(&card(&by)?)?)
+        Ok(self.0.check(&ModelCard::from_json(&by)?)?)
     }
 
     /// Checks it by a card and a cluster.
     pub fn check_on(&self, by: String, cluster: String, context_tokens: i64) -> Answer<()> {
         let tokens = unsigned("contextTokens", context_tokens)?;
-        Ok(self.0.check_on(&card(&by)?, &read::<Cluster>("cluster", &cluster)?, tokens)?)
+        Ok(self.0.check_on(&ModelCard::from_json(&by)?, &read::<Cluster>("cluster", &cluster)?, tokens)?)
     }
 }
 
@@ -143,7 +144,7 @@ pub async fn raw_plan(
     given: String,
 ) -> Answer<Arc<RawPlacement>> {
     let request = options(&given, PlanOptions::read)?;
-    let by = by.map(|text| card(&text)).transpose()?;
+    let by = by.map(|text| ModelCard::from_json(&text)).transpose()?;
     let cluster = cluster.map(|cluster| read::<Cluster>("cluster", &cluster)).transpose()?;
     let placement = run(move || {
         let cluster = cluster.unwrap_or_else(Cluster::local);
@@ -153,44 +154,4 @@ pub async fn raw_plan(
         }
     });
     Ok(Arc::new(RawPlacement(placement.await?)))
-}
-
-/// This machine, as JSON.
-#[uniffi::export]
-pub fn raw_node_local() -> Answer<String> {
-    json(&Node::local())
-}
-
-/// A cluster's JSON, read and written.
-#[uniffi::export]
-pub fn raw_cluster(text: String) -> Answer<String> {
-    json(&read::<Cluster>("cluster", &text)?)
-}
-
-/// What a checkpoint's tensors weigh, as JSON.
-#[uniffi::export]
-pub fn raw_inventory_from_checkpoint(path: String) -> Answer<String> {
-    json(&Inventory::from_checkpoint(&*skulk::open_checkpoint(path)?)?)
-}
-
-/// What a card's model should weigh, as JSON.
-#[uniffi::export]
-pub fn raw_inventory_from_card(by: String) -> Answer<String> {
-    json(&Inventory::from_card(&card(&by)?))
-}
-
-/// What a mixture of experts weighs, every layer alike, as JSON: of an object with what it is made of.
-#[uniffi::export]
-pub fn raw_inventory_of_experts(given: String) -> Answer<String> {
-    let given: Value = read("experts", &given)?;
-    let number = |field: &'static str| given.get(field).and_then(Value::as_i64).unwrap_or_default();
-    let inventory = Inventory::of_experts(
-        unsigned("nLayers", number("nLayers"))?,
-        unsigned("attention", number("attention"))?,
-        unsigned("shared", number("shared"))?,
-        (unsigned("nExperts", number("nExperts"))?, unsigned("nUsed", number("nUsed"))?),
-        unsigned("expert", number("expert"))?,
-        unsigned("kvPerToken", number("kvPerToken"))?,
-    );
-    json(&inventory)
 }

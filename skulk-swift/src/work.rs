@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_channel::oneshot;
 use skulk::{CancelToken, Error, ErrorKind};
+use skulk_contract::functions::Work;
 
 use crate::error::Answer;
 
@@ -41,6 +42,15 @@ impl RawCancel {
 pub trait RawProgress: Send + Sync {
     /// One step, as JSON.
     fn step(&self, step: String);
+}
+
+/// What ends a function of the contract, and hears how far it is.
+pub(crate) fn work(cancel: &RawCancel, progress: Option<Arc<dyn RawProgress>>) -> Work {
+    let mut work = Work { cancel: cancel.0.clone(), ..Work::default() };
+    if let Some(progress) = progress {
+        work.progress = Arc::new(move |step| progress.step(step));
+    }
+    work
 }
 
 /// Runs `work` on a thread of its own.

@@ -286,14 +286,12 @@ setters!(Node {
 /// How fast a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct LinkSpeed {
     /// Seconds for a message there and an answer back.
-    #[cfg_attr(feature = "schema", schemars(extend("default" = 5e-4)))]
     pub round_trip_seconds: f64,
     /// Bytes a second.
-    #[cfg_attr(feature = "schema", schemars(extend("default" = 1.17e8)))]
     pub bytes_per_second: f64,
 }
 
@@ -305,6 +303,12 @@ impl LinkSpeed {
 
     /// What is assumed of links that nobody measured: gigabit Ethernet.
     pub const DEFAULT: Self = Self::new(5e-4, 1.17e8);
+}
+
+impl Default for LinkSpeed {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
 }
 
 /// What a link goes over.

@@ -8,6 +8,7 @@ mod events;
 mod failing;
 mod features;
 mod load;
+mod logits;
 mod rewritten;
 mod sampling;
 mod sessions;

@@ -10,10 +10,10 @@
 is known about models that are not open; `planning` has the rules behind them.
 
 `extract` writes a model as a vindex folder; `VindexReader` slices such folders, browses them and gives their weights
-as arrays; `vindex` has what they report.
+as arrays; `vindex` has what they report. `options` has the keyword arguments of all of these.
 """
 
-from . import planning, vindex
+from . import options, planning, vindex
 from ._contract import (
     Accelerator,
     Arch,
@@ -178,6 +178,7 @@ __all__ = [
     "error_kinds",
     "extract",
     "is_gemma4_family",
+    "options",
     "plan",
     "planning",
     "verify_vindex",

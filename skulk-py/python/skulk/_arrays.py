@@ -24,7 +24,7 @@ def numpy() -> ModuleType:
     try:
         import numpy
     except ImportError as cause:
-        message = "arrays need NumPy, which is not installed: run pip install numpy, or pip install skulk[numpy]"
+        message = "arrays need NumPy, which is not installed: run pip install numpy, or pip install skulk-py[numpy]"
         raise ImportError(message, name="numpy") from cause
     return numpy
 

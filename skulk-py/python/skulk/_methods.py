@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from . import _contract, _skulk
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from . import vindex
+    from .options import ProfileOptions
 
 
 def plain(value: Any) -> Any:
@@ -103,21 +106,10 @@ class ModelCard:
 
     def profile(
         self,
-        *,
-        tokenizer_tools: bool = False,
-        tokenizer_thinking: bool = False,
-        has_messages: bool | None = None,
-        has_tools: bool | None = None,
+        **hints: Unpack[ProfileOptions],
     ) -> _contract.Profile:
         """What the model can do, and how it is spoken to. Hints as in `Profile.resolve`."""
-        return Profile.resolve(
-            self.model_id,
-            cast(_contract.ModelCard, self),
-            tokenizer_tools=tokenizer_tools,
-            tokenizer_thinking=tokenizer_thinking,
-            has_messages=has_messages,
-            has_tools=has_tools,
-        )
+        return Profile.resolve(self.model_id, cast(_contract.ModelCard, self), **hints)
 
     def __repr__(self) -> str:
         return f"<skulk.ModelCard {self.model_id}: {self.n_layers} layers, {self.storage_size.in_bytes} bytes>"
@@ -149,21 +141,10 @@ class Profile:
     def resolve(
         model_id: str,
         card: _contract.ModelCard | None = None,
-        *,
-        tokenizer_tools: bool = False,
-        tokenizer_thinking: bool = False,
-        has_messages: bool | None = None,
-        has_tools: bool | None = None,
+        **hints: Unpack[ProfileOptions],
     ) -> _contract.Profile:
-        """What a model can do, from its id and its card, where there is one.
-
-        Hints: whether the tokenizer's chat template knows tools, whether it has markers for reasoning, and
-        of the request whether it consists of chat messages and whether it offers tools; both ``None``: it
-        is not known yet.
-        """
-        return _skulk.profile_resolve(
-            model_id, card, tokenizer_tools, tokenizer_thinking, has_messages, has_tools
-        )
+        """What a model can do, from its id, its card, where there is one, and `options.ProfileOptions`."""
+        return _skulk.profile_resolve(model_id, card, dict(hints))
 
     @staticmethod
     def permissive() -> _contract.Profile:

@@ -15,8 +15,9 @@ from ._skulk import CancelToken, Tokenizer
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from typing_extensions import Unpack
 
-Ranges = range | Iterable[range | tuple[int, int]]
+    from .options import SliceOptions, VerifyOptions
 
 
 class VindexReader:
@@ -52,6 +53,16 @@ class VindexReader:
         from ._notebook import folder
 
         return folder(self)
+
+    def __enter__(self) -> VindexReader:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the folder; used afterwards, its methods raise `InvalidArgumentError`. Arrays stay what they are."""
+        self._vindex.close()
 
     @property
     def _storage(self) -> str:
@@ -226,7 +237,7 @@ class VindexReader:
         Raises `InvalidArgumentError` for a query of another width or with infinite numbers and for layers that the
         model does not have, `TensorMissingError` for those that the folder lacks.
         """
-        return self._vindex.nearest(_arrays.numbers(query), k, _listed(layers), cancel)
+        return self._vindex.nearest(_arrays.numbers(query), {"k": k, "layers": layers}, cancel)
 
     def scores(self, layer: int, query: Iterable[float]) -> NDArray[np.float32]:
         """The products of all gate rows of a layer with ``query``. Raises as `nearest`, ImportError without NumPy."""
@@ -246,7 +257,7 @@ class VindexReader:
         Raises `InvalidArgumentError` for an empty prompt; `FileNotFoundError` in a slice without ``down_meta.bin``;
         then as `nearest`.
         """
-        return self._vindex.walk(prompt, top, _listed(layers), cancel)
+        return self._vindex.walk(prompt, {"top": top, "layers": layers}, cancel)
 
     def describe(
         self,
@@ -262,7 +273,8 @@ class VindexReader:
 
         Raises as `walk`; a text without tokens has no edges.
         """
-        return self._vindex.describe(entity, band, limit, min_score, cancel)
+        options = {"band": band, "limit": limit, "min_score": min_score}
+        return self._vindex.describe(entity, options, cancel)
 
     def feature(self, layer: int, feature: int) -> vindex.Feature | None:
         """A feature and what it writes; ``None`` where nothing is written down of it.
@@ -292,7 +304,16 @@ class VindexReader:
         ``layer``, and write their token with ``min_score`` or more. The largest score, or the last layer, comes first
         unless ``ascending``. Raises as `feature`.
         """
-        return self._vindex.select(entity, relation, layer, min_score, order, ascending, limit, cancel)
+        options = {
+            "entity": entity,
+            "relation": relation,
+            "layer": layer,
+            "min_score": min_score,
+            "order": order,
+            "ascending": ascending,
+            "limit": limit,
+        }
+        return self._vindex.select(options, cancel)
 
     def relations(
         self, *, limit: int = 50, min_score: float = 0.2, cancel: CancelToken | None = None
@@ -300,20 +321,15 @@ class VindexReader:
         """The words that features of the layers of facts write most, ``min_score`` or more each, and the labels that
         probes confirmed. Raises as `feature`.
         """
-        return self._vindex.relations(limit, min_score, cancel)
+        return self._vindex.relations({"limit": limit, "min_score": min_score}, cancel)
 
     def slice(
         self,
         target: str | PathLike[str],
         *,
-        preset: Literal["full", "client", "attn", "embed", "server", "browse", "router", "expert-server"] = "full",
-        parts: Iterable[str] | None = None,
-        layers: Ranges | None = None,
-        experts: Ranges | None = None,
-        copy: Literal["auto", "copy"] = "auto",
-        threads: int | None = None,
-        progress: Callable[[vindex.VindexProgress], object] | None = None,
+        progress: Callable[[vindex.VindexProgress], object] | Literal[True] | None = None,
         cancel: CancelToken | None = None,
+        **options: Unpack[SliceOptions],
     ) -> vindex.SliceReport:
         """Makes a folder at ``target`` of what a role takes of this one, of ``parts`` instead, or of some ``layers`` or
         ``experts``: a range, several, or pairs of the first and the one behind the last.
@@ -325,49 +341,39 @@ class VindexReader:
         Raises `InvalidArgumentError` for what the model does not have, and a target that is there and not an empty
         folder; `TensorMissingError` for what this folder lacks.
         """
-        return self._vindex.slice(
-            target, preset, parts, _pairs(layers), _pairs(experts), copy, threads, progress, cancel
-        )
+        given: dict[str, Any] = {**options}
+        given |= {name: _ranges(given[name]) for name in ("layers", "experts") if given.get(name) is not None}
+        return self._vindex.slice(target, given, progress, cancel)
 
     def verify(
         self,
         *,
-        hashes: bool = True,
-        values: bool = False,
-        threads: int | None = None,
-        progress: Callable[[vindex.VindexProgress], object] | None = None,
+        progress: Callable[[vindex.VindexProgress], object] | Literal[True] | None = None,
         cancel: CancelToken | None = None,
+        **options: Unpack[VerifyOptions],
     ) -> vindex.VerifyReport:
         """Verifies the folder as it is now. Arguments as those of `skulk.verify_vindex`."""
-        return _skulk.verify_vindex(
-            self.path, hashes=hashes, values=values, threads=threads, progress=progress, cancel=cancel
-        )
-
-
-def _listed(layers: Iterable[int] | None) -> list[int] | None:
-    return None if layers is None else list(layers)
+        return _skulk.verify_vindex(self.path, progress=progress, cancel=cancel, **options)
 
 
 def _open(path: Path, threads: int | None) -> VindexReader:
     return VindexReader(path, threads=threads)
 
 
-def _pairs(ranges: Ranges | None) -> list[tuple[int, int]] | None:
-    if ranges is None:
-        return None
-    wrong = f"expected a range, ranges or pairs of the first number and the one behind the last, found {ranges!r:.80}"
-    if not isinstance(ranges, Iterable) or isinstance(ranges, str):
+def _ranges(given: Any) -> list[dict[str, int]]:
+    wrong = f"expected a range, ranges or pairs of the first number and the one behind the last, found {given!r:.80}"
+    if not isinstance(given, Iterable) or isinstance(given, str):
         raise TypeError(wrong)
-    pairs: list[tuple[int, int]] = []
-    for each in [ranges] if isinstance(ranges, range) else ranges:
+    ranges: list[dict[str, int]] = []
+    for each in [given] if isinstance(given, range) else given:
         if not isinstance(each, range):
             try:
                 start, stop = each
             except (TypeError, ValueError):
                 raise TypeError(wrong) from None
-            pairs.append((start, stop))
+            ranges.append({"start": start, "end": stop})
         elif each.step == 1:
-            pairs.append((each.start, each.stop))
+            ranges.append({"start": each.start, "end": each.stop})
         else:
-            pairs.extend((n, n + 1) for n in each)
-    return pairs
+            ranges.extend({"start": n, "end": n + 1} for n in each)
+    return ranges

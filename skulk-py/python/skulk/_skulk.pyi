@@ -10,6 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, final
 
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Unpack
+
 from . import vindex
 from ._contract import (
     Arch,
@@ -34,6 +38,14 @@ from ._contract import (
     Usable,
 )
 from ._notebook import Picture
+from .options import (
+    ExtractOptions,
+    GenerateOptions,
+    LoadOptions,
+    PlanOptions,
+    RingsOptions,
+    VerifyOptions,
+)
 
 __version__: str
 
@@ -75,14 +87,7 @@ def card_save(card: object, path: str | PathLike[str]) -> None: ...
 def card_file_name(card: object) -> str: ...
 def card_schema() -> str: ...
 
-def profile_resolve(
-    model_id: str,
-    card: ModelCard | None,
-    tokenizer_tools: bool,
-    tokenizer_thinking: bool,
-    has_messages: bool | None,
-    has_tools: bool | None,
-) -> Profile: ...
+def profile_resolve(model_id: str, card: ModelCard | None, hints: dict[str, Any]) -> Profile: ...
 def profile_permissive() -> Profile: ...
 def profile_reasoning(
     supports_thinking: bool,
@@ -128,32 +133,13 @@ class Library:
 def plan(
     card: ModelCard | str | PathLike[str],
     cluster: Cluster | None = None,
-    *,
-    sharding: Literal["pipeline", "tensor"] = "pipeline",
-    transport: Literal["direct", "mlx_ring", "mlx_jaccl"] = "direct",
-    min_nodes: int = 1,
-    required_nodes: Iterable[str] = (),
-    excluded_nodes: Iterable[str] = (),
-    coordinator: str | None = None,
-    context_tokens: int = 8192,
-    strictness: Literal["safe", "relaxed", "force"] = "safe",
-    replicas: int = 0,
-    inventory: Inventory | None = None,
-    rings: Sequence[Iterable[str]] | None = None,
-    port: int = 50000,
+    **options: Unpack[PlanOptions],
 ) -> Placement:
     """Plans where a model runs: the fastest placement on a cluster that satisfies what is asked for, the
     same for the same arguments. Nothing is loaded.
 
     `card` is a `skulk.ModelCard`, or the path of a checkpoint, whose own tensors are counted then.
-    `cluster` is this machine unless given. `sharding` splits by layers ("pipeline") or every tensor
-    ("tensor"); `transport` is this library's own ("direct"), "mlx_ring" or "mlx_jaccl". `min_nodes`,
-    `required_nodes`, `excluded_nodes` and `coordinator`, which has the conversation and the first
-    stage, restrict which nodes are used. `context_tokens` is for how many tokens keys and values are
-    reserved. `strictness` "relaxed" does without margins of memory, "force" refuses nothing for its
-    sake, and says what is over. Experts get `replicas` more owners. `inventory` says what each part
-    weighs; else the card's size is divided. `rings` are the rings to consider, of MLX's transports
-    alone, and `port` is where nodes listen.
+    `cluster` is this machine unless given. `options` are those of `skulk.options.PlanOptions`.
 
     Raises `PlanNoFitError` when no placement satisfies the request, `PlanPendingError` when nodes have
     not yet reported what it depends on, both with a ``report``; `CardInvalidError` for a card and
@@ -356,14 +342,7 @@ def prefill_chunks(
     `media` are ranges of positions in the whole conversation, of which `offset` are already computed.
     """
 
-def rings(
-    card: ModelCard,
-    cluster: Cluster,
-    *,
-    sharding: Literal["pipeline", "tensor"] = "pipeline",
-    transport: Literal["direct", "mlx_ring", "mlx_jaccl"] = "mlx_ring",
-    min_nodes: int = 1,
-) -> list[list[str]]:
+def rings(card: ModelCard, cluster: Cluster, **options: Unpack[RingsOptions]) -> list[list[str]]:
     """The rings that a plan for MLX's transports considers unless it is given some: nodes by rank, narrow
     ones first.
     """
@@ -459,41 +438,17 @@ class Model:
     def load(
         path: str | PathLike[str],
         *,
-        stages: int = 1,
-        engine: str | None = None,
         placement: Placement | Sequence[tuple[str, int]] | None = None,
-        node: str = "local",
-        ffn_on_cpu: bool = False,
-        ffn_budget: int | None = None,
-        ffn_top_features: int | None = None,
-        device_memory: int | None = None,
-        threads: int | None = None,
-        context: int | None = None,
-        prefill_chunk: int = 256,
-        kv: Literal["f16", "f32"] = "f16",
-        precision: Literal["fast", "exact", "bf16"] = "fast",
-        memory: Literal["auto", "mapped", "resident"] = "auto",
-        screen_head: bool = False,
-        progress: Callable[[int, int], object] | None = None,
+        progress: Callable[[int, int], object] | Literal[True] | None = None,
         cancel: CancelToken | None = None,
+        **options: Unpack[LoadOptions],
     ) -> Model:
         """Loads the checkpoint at `path`: a GGUF file or a Hugging Face folder of safetensors.
 
-        `stages` splits the layers evenly on one `engine`: "cpu" (the default), "wgpu" (the best GPU), an engine of
-        `devices()`, "candle-cpu", "candle-cuda" or "candle-metal". `placement` instead gives engines their numbers of
-        layers, in order, as in `[("wgpu", 20), ("cpu", 12)]`, or is what `skulk.plan` made of it; `node` is the name
-        that such a placement has for this machine. `ffn_on_cpu` leaves feed-forward blocks and experts to the CPU where
-        an engine would copy them to its device. Of feed-forward weights that are used where they are stored,
-        `ffn_budget` keeps at most so many bytes in memory at a time, with the same results; `ffn_top_features` computes
-        only so many features of each dense block, which changes results. `device_memory` is how many bytes "wgpu" may
-        reserve there. `threads` are those of computing on the CPU (all by default); `context` is how many tokens a
-        session can hold: by default what a placement was planned for, else 4096 or less where the model has less;
-        `prefill_chunk` how many prompt tokens pass through the layers together; `kv` keeps keys and values as "f16" or
-        "f32"; `precision` "exact" multiplies what rounding activations to 8 bits leaves over, too, and "bf16" rounds
-        them to BF16 where weights are of that type, for faster prompts; `memory` leaves weights "mapped", reads them
-        ("resident"), or does what free memory suggests ("auto"); `screen_head` keeps a compact copy of the head, so
-        that most of it need not be read, with the same results. `progress` is called with the layers loaded so far and
-        their total. `cancel` and Ctrl-C end loading within one layer.
+        `options` are those of `skulk.options.LoadOptions`. `placement` gives engines their numbers of layers, in order,
+        as in `[("wgpu", 20), ("cpu", 12)]`, or is what `skulk.plan` made, instead of the options `engine` and `stages`.
+        `progress` is called with the layers loaded so far and their total; `True` shows a bar, with tqdm. `cancel` and
+        Ctrl-C end loading within one layer.
 
         Raises a subclass of `Error` for whatever is wrong with the path, the checkpoint or an argument.
         """
@@ -525,6 +480,14 @@ class Model:
         `ContextOverflowError` for one that is too long for either.
         """
 
+    def logits(self, text: str | Sequence[int], *, cancel: CancelToken | None = None) -> NDArray[np.float32]:
+        """Logits of the next token behind every token of a text or of token ids: ``[tokens, vocab_size]``. `cancel` and
+        Ctrl-C end it within one layer.
+
+        Raises `InvalidArgumentError` for an empty text and unknown token ids, `ContextOverflowError` for a text that is
+        too long, ImportError without NumPy.
+        """
+
     def session(self) -> Session:
         """An empty session. Any number may exist and generate at the same time.
 
@@ -532,27 +495,16 @@ class Model:
         """
 
     def generate(
-        self,
-        prompt: str | Sequence[int],
-        *,
-        max_tokens: int | None = None,
-        temperature: float = 0.0,
-        top_k: int | None = None,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        presence_penalty: float = 0.0,
-        frequency_penalty: float = 0.0,
-        penalty_window: int = 64,
-        logit_bias: Mapping[int, float] | None = None,
-        seed: int | None = None,
-        stop: Sequence[str] = (),
-        ignore_eos: bool = False,
-        logprobs: int | None = None,
-        cancel: CancelToken | None = None,
+        self, prompt: str | Sequence[int], *, cancel: CancelToken | None = None, **options: Unpack[GenerateOptions]
     ) -> Generation:
         """Generates from a prompt in a session of its own. Arguments as in `Session.generate`."""
 
+    def close(self) -> None:
+        """Lets go of the model; used afterwards, it raises `InvalidArgumentError`. Its sessions, and what they
+        generate, go on."""
+
+    def __enter__(self) -> Model: ...
+    def __exit__(self, *_raised: object) -> None: ...
     def _repr_html_(self) -> str: ...
 
 @final
@@ -564,25 +516,7 @@ class Session:
     """
 
     def generate(
-        self,
-        prompt: str | Sequence[int],
-        *,
-        append: bool = False,
-        max_tokens: int | None = None,
-        temperature: float = 0.0,
-        top_k: int | None = None,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        presence_penalty: float = 0.0,
-        frequency_penalty: float = 0.0,
-        penalty_window: int = 64,
-        logit_bias: Mapping[int, float] | None = None,
-        seed: int | None = None,
-        stop: Sequence[str] = (),
-        ignore_eos: bool = False,
-        logprobs: int | None = None,
-        cancel: CancelToken | None = None,
+        self, prompt: str | Sequence[int], *, cancel: CancelToken | None = None, **options: Unpack[GenerateOptions]
     ) -> Generation:
         """Starts generating and returns at once; the work is done on a thread of its own.
 
@@ -590,11 +524,7 @@ class Session:
         the session holds; without, the prompt is everything so far, of which what the session
         already computed is not computed again.
 
-        `temperature` 0 takes the likeliest token; `top_k`, `top_p` and `min_p` leave out unlikely
-        ones; the penalties look at the last `penalty_window` tokens; `logit_bias` maps token ids to
-        what is added to their logits; the same `seed` (0 by default) draws the same tokens. `stop`
-        texts end the generation and are not part of its text. `logprobs` reports each token's
-        log-probability, and those of this many likeliest (0 to 64).
+        `options` are those of `skulk.options.GenerateOptions`. `cancel` ends the generation within one layer.
 
         Raises `InvalidArgumentError` for an empty prompt, unknown token ids or impossible options,
         `ContextOverflowError` when the prompt, or prompt plus `max_tokens`, does not fit, and
@@ -614,6 +544,13 @@ class Session:
         Raises `InvalidArgumentError` when the session has fewer tokens, and `SessionBusyError` while
         a generation runs.
         """
+
+    def close(self) -> None:
+        """Lets go of the session; used afterwards, it raises `InvalidArgumentError`. A generation that
+        runs goes on."""
+
+    def __enter__(self) -> Session: ...
+    def __exit__(self, *_raised: object) -> None: ...
 
 @final
 class Generation:
@@ -669,28 +606,16 @@ def extract(
     source: str | PathLike[str],
     target: str | PathLike[str],
     *,
-    level: Literal["browse", "attention", "inference", "all"] = "all",
-    storage: Literal["f32", "f16", "q4k"] = "f16",
-    down_q4k: bool = False,
-    feature_major_down: bool = False,
-    gate_vectors: bool = True,
-    feature_tokens: int = 10,
-    name: str | None = None,
-    threads: int | None = None,
-    restart: bool = False,
-    progress: Callable[[vindex.VindexProgress], object] | None = None,
+    progress: Callable[[vindex.VindexProgress], object] | Literal[True] | None = None,
     cancel: CancelToken | None = None,
+    **options: Unpack[ExtractOptions],
 ) -> vindex.ExtractReport:
     """Writes the model of a checkpoint as a vindex folder, which LARQL reads too.
 
-    `source` is whatever `Model.load` takes; `target` must not exist or be empty. `level` is how much of the model:
-    "browse", "attention", "inference" or "all". `storage` keeps weights as "f32", "f16" or "q4k"; with "q4k" everything
-    that generation takes is written, `down_q4k` makes down projections smaller, `feature_major_down` adds them
-    transposed, and `gate_vectors=False` leaves out what the quantised gate projections stand for. `feature_tokens` are
-    kept for each feature; 0: none. `name` is the model's in the index: its file's or folder's by default. `threads` are
-    those of computing (all by default). After an interruption, calling again with the same arguments continues where
-    it ended, or with `restart` anew.
-    `progress` is called with a `skulk.vindex.VindexProgress`. `cancel` and Ctrl-C end the work soon.
+    `source` is whatever `Model.load` takes; `target` must not exist or be empty. `options` are those of
+    `skulk.options.ExtractOptions`. After an interruption, calling again with the same arguments continues where it ended.
+    `progress` is called with a `skulk.vindex.VindexProgress`; `True` shows a bar, with tqdm. `cancel` and Ctrl-C end the
+    work soon.
 
     Raises `InvalidArgumentError` for arguments that exclude each other, a target that holds something, and an
     interrupted extraction of other arguments; a subclass of `Error` for whatever is wrong with the checkpoint, or with
@@ -700,17 +625,14 @@ def extract(
 def verify_vindex(
     path: str | PathLike[str],
     *,
-    hashes: bool = True,
-    values: bool = False,
-    threads: int | None = None,
-    progress: Callable[[vindex.VindexProgress], object] | None = None,
+    progress: Callable[[vindex.VindexProgress], object] | Literal[True] | None = None,
     cancel: CancelToken | None = None,
+    **options: Unpack[VerifyOptions],
 ) -> vindex.VerifyReport:
     """Verifies a vindex folder, which need not be one that opens: what keeps it from that is a problem of the report.
 
-    Sizes, structure and, with `hashes`, all hashes that the folder has; `values` looks for numbers that are infinite or
-    none, which reads all weights. `threads` are pieces of files that are looked at at a time (all the hardware's by
-    default). `progress` is called with a `skulk.vindex.VindexProgress`. `cancel` and Ctrl-C end the work soon.
+    Sizes, structure, and what `options` ask for, those of `skulk.options.VerifyOptions`. `progress` is called with a
+    `skulk.vindex.VindexProgress`; `True` shows a bar, with tqdm. `cancel` and Ctrl-C end the work soon.
 
     Raises `FileNotFoundError` without an `index.json`, and `FileIoError` when the folder cannot be listed.
     """
@@ -720,6 +642,7 @@ class Vindex:
     """What is behind a `skulk.VindexReader`."""
 
     def __new__(cls, path: str | PathLike[str], threads: int | None) -> Vindex: ...
+    def close(self) -> None: ...
     def path(self) -> Path: ...
     def index(self) -> str: ...
     def lacks(self) -> list[str]: ...
@@ -730,13 +653,8 @@ class Vindex:
     def slice(
         self,
         target: str | PathLike[str],
-        preset: str,
-        parts: Iterable[str] | None,
-        layers: Sequence[tuple[int, int]] | None,
-        experts: Sequence[tuple[int, int]] | None,
-        copy: str,
-        threads: int | None,
-        progress: Callable[[vindex.VindexProgress], object] | None,
+        options: dict[str, Any],
+        progress: Callable[[vindex.VindexProgress], object] | Literal[True] | None,
         cancel: CancelToken | None,
     ) -> vindex.SliceReport: ...
     def tokenizer(self) -> Tokenizer: ...
@@ -744,29 +662,17 @@ class Vindex:
     def bands(self) -> vindex.VindexBands: ...
     def embed(self, tokens: Sequence[int]) -> bytes: ...
     def nearest(
-        self, query: Sequence[float], k: int, layers: Sequence[int] | None, cancel: CancelToken | None
+        self, query: Sequence[float], options: dict[str, Any], cancel: CancelToken | None
     ) -> list[vindex.FeatureHit]: ...
     def scores(self, layer: int, query: Sequence[float]) -> bytes: ...
-    def walk(
-        self, prompt: str, top: int, layers: Sequence[int] | None, cancel: CancelToken | None
-    ) -> list[vindex.WalkHit]: ...
+    def walk(self, prompt: str, options: dict[str, Any], cancel: CancelToken | None) -> list[vindex.WalkHit]: ...
     def describe(
-        self, entity: str, band: str, limit: int, min_score: float, cancel: CancelToken | None
+        self, entity: str, options: dict[str, Any], cancel: CancelToken | None
     ) -> vindex.Description: ...
     def feature(self, layer: int, feature: int) -> vindex.Feature | None: ...
     def features(self, layer: int, cancel: CancelToken | None) -> list[vindex.Feature]: ...
-    def select(
-        self,
-        entity: str | None,
-        relation: str | None,
-        layer: int | None,
-        min_score: float | None,
-        order: str,
-        ascending: bool,
-        limit: int,
-        cancel: CancelToken | None,
-    ) -> vindex.Selection: ...
-    def relations(self, limit: int, min_score: float, cancel: CancelToken | None) -> vindex.Relations: ...
+    def select(self, options: dict[str, Any], cancel: CancelToken | None) -> vindex.Selection: ...
+    def relations(self, options: dict[str, Any], cancel: CancelToken | None) -> vindex.Relations: ...
 
 @final
 class Region:

@@ -186,5 +186,5 @@ extension URL: PathConvertible {
 
 /// The devices of this machine that engines run on: the CPU, and every GPU by every backend that reaches it.
 public func devices() async throws -> [Device] {
-    try readJSON(try await working(nil) { _ in try await rawDevices() })
+    try await start("devices", [:], nil, nil as (@Sendable (Int) throws -> Void)?)
 }

@@ -8,6 +8,49 @@ func native<T>(_ work: () throws -> T) throws -> T {
     do { return try work() } catch { throw SkulkError(error) }
 }
 
+/// Calls a function of the library.
+func call<T: Decodable>(_ name: String, _ given: Arguments = [:]) throws -> T {
+    try readJSON(try callText(name, given))
+}
+
+/// The same of one whose result is taken as the library writes it, or not at all.
+@discardableResult
+func callText(_ name: String, _ given: Arguments = [:]) throws -> String {
+    try native { try rawCall(name: name, given: writeJSON(given)) }
+}
+
+/// Calls a function that takes long.
+func start<T: Decodable, Step: Decodable>(
+    _ name: String, _ given: Arguments, _ cancel: CancelToken?,
+    _ progress: (@Sendable (Step) throws -> Void)?
+) async throws -> T {
+    let given = try writeJSON(given)
+    return try readJSON(
+        try await working(cancel, progress) { cancel, progress in
+            try await rawStart(name: name, given: given, cancel: cancel, progress: progress)
+        })
+}
+
+/// Arguments by name.
+struct Arguments: Encodable, ExpressibleByDictionaryLiteral {
+    private let fields: [(String, any Encodable)]
+
+    init(dictionaryLiteral fields: (String, any Encodable)...) { self.fields = fields }
+
+    func encode(to encoder: any Encoder) throws {
+        var values = encoder.container(keyedBy: Name.self)
+        for (name, value) in fields { try values.encode(value, forKey: Name(stringValue: name)) }
+    }
+
+    private struct Name: CodingKey {
+        let stringValue: String
+        var intValue: Int? { nil }
+
+        init(stringValue: String) { self.stringValue = stringValue }
+        init?(intValue: Int) { nil }
+    }
+}
+
 /// Long work, which `cancel`, the task's cancellation and an error of `progress` end.
 func working<Step: Decodable, T: Sendable>(
     _ cancel: CancelToken?, _ progress: (@Sendable (Step) throws -> Void)?,

@@ -145,12 +145,12 @@ extension PlanReport: Hashable, CustomStringConvertible {
 
 extension Node {
     /// This machine, named `local`: memory, cores, and GPUs with the backends that reach them.
-    public static func local() throws -> Node { try readJSON(try native { try rawNodeLocal() }) }
+    public static func local() throws -> Node { try call("nodeLocal") }
 }
 
 extension Cluster {
     /// This machine alone: what a `Model` can run by itself.
-    public static func local() throws -> Cluster { Cluster(nodes: [try Node.local()]) }
+    public static func local() throws -> Cluster { try call("clusterLocal") }
 
     /// Nodes that are all connected with each other; unless said otherwise, by gigabit Ethernet.
     public static func mesh(_ nodes: [Node], speed: LinkSpeed = .init()) -> Cluster {
@@ -159,22 +159,22 @@ extension Cluster {
 
     /// Reads what `toJson` writes.
     public static func fromJson(_ text: String) throws -> Cluster {
-        try readJSON(try native { try rawCluster(text: text) })
+        try readJSON(try native { try rawCall(name: "cluster", given: #"{"cluster":\#(text)}"#) })
     }
 
     /// The cluster as JSON on one line, in camelCase.
-    public func toJson() throws -> String { try native { try rawCluster(text: writeJSON(self)) } }
+    public func toJson() throws -> String { try callText("cluster", ["cluster": self]) }
 }
 
 extension Inventory {
     /// Counts a checkpoint's tensors; only its headers are read.
     public static func fromCheckpoint(_ path: some PathConvertible) throws -> Inventory {
-        try readJSON(try native { try rawInventoryFromCheckpoint(path: path.filePath) })
+        try call("inventoryFromCheckpoint", ["path": path.filePath])
     }
 
     /// What follows from a card: its size divided by its layers, a third of each for attention.
     public static func fromCard(_ card: ModelCard) throws -> Inventory {
-        try readJSON(try native { try rawInventoryFromCard(by: writeJSON(card)) })
+        try call("inventoryFromCard", ["card": card])
     }
 
     /// A mixture of experts, every layer alike, for models whose checkpoint is not at hand: bytes of one layer's
@@ -182,10 +182,11 @@ extension Inventory {
     public static func ofExperts(
         nLayers: Int, attention: Int, shared: Int = 0, nExperts: Int, nUsed: Int, expert: Int, kvPerToken: Int = 0
     ) throws -> Inventory {
-        let given = [
-            "nLayers": nLayers, "attention": attention, "shared": shared, "nExperts": nExperts, "nUsed": nUsed,
-            "expert": expert, "kvPerToken": kvPerToken,
-        ]
-        return try readJSON(try native { try rawInventoryOfExperts(given: writeJSON(given)) })
+        try call(
+            "inventoryOfExperts",
+            [
+                "nLayers": nLayers, "attention": attention, "shared": shared, "nExperts": nExperts,
+                "nUsed": nUsed, "expert": expert, "kvPerToken": kvPerToken,
+            ])
     }
 }

@@ -14,12 +14,8 @@ public func extract(
     _ source: some PathConvertible, to target: some PathConvertible, options: ExtractOptions = .init(),
     cancel: CancelToken? = nil, progress: OnVindexProgress? = nil
 ) async throws -> ExtractReport {
-    let (source, target, given) = (source.filePath, target.filePath, try writeJSON(options))
-    return try readJSON(
-        try await working(cancel, progress) { cancel, progress in
-            try await rawExtract(
-                source: source, target: target, given: given, cancel: cancel, progress: progress)
-        })
+    try await start(
+        "extract", ["source": source.filePath, "target": target.filePath, "options": options], cancel, progress)
 }
 
 /// Verifies a vindex folder, which need not be one that opens: what keeps it from that is a problem of the report.
@@ -27,11 +23,7 @@ public func verifyVindex(
     _ path: some PathConvertible, options: VerifyOptions = .init(), cancel: CancelToken? = nil,
     progress: OnVindexProgress? = nil
 ) async throws -> VerifyReport {
-    let (path, given) = (path.filePath, try writeJSON(options))
-    return try readJSON(
-        try await working(cancel, progress) { cancel, progress in
-            try await rawVerifyVindex(path: path, given: given, cancel: cancel, progress: progress)
-        })
+    try await start("verifyVindex", ["path": path.filePath, "options": options], cancel, progress)
 }
 
 extension VerifyReport {
@@ -53,16 +45,20 @@ public struct Tensor: Sendable, Hashable {
 public final class VindexReader: Sendable {
     let raw: RawVindex
     private let facts: Facts
-    private let summary: Summary
+
+    /// Every tensor that the folder's files hold, by name.
+    public let tensors: [TensorInfo]
 
     private struct Facts: Decodable {
         let path: String
         let lacks: [VindexPart]
         let layers: [Int]
         let bands: VindexBands
+        let tensors: [TensorInfo]
+        let index: Index
     }
 
-    private struct Summary: Decodable {
+    private struct Index: Decodable {
         let model: String
         let family: String
         let num_layers: Int
@@ -76,30 +72,51 @@ public final class VindexReader: Sendable {
     /// Opens the folder at `path`; searches will compute on so many threads, all of the hardware's by default.
     public init(_ path: some PathConvertible, threads: Int? = nil) throws {
         let path = path.filePath
-        raw = try native { try RawVindex.open(path: path, threads: threads.map(Int64.init)) }
-        let raw = raw
-        facts = try readJSON(try native { try raw.facts() })
-        summary = try readJSON(try native { try raw.index() })
+        let raw = try native { try RawVindex.open(path: path, threads: threads.map(Int64.init)) }
+        let json = try native { try raw.facts() }
+        let facts: Facts = try readJSON(json)
+        (self.raw, self.facts, tensors) = (raw, facts, facts.tensors)
+    }
+
+    func ask(
+        _ name: String, _ given: Arguments = [:], _ cancel: CancelToken?, _ progress: OnVindexProgress? = nil
+    ) async throws -> RawFound {
+        let given = try writeJSON(given)
+        return try await working(cancel, progress) { cancel, progress in
+            try await self.raw.ask(name: name, given: given, cancel: cancel, progress: progress)
+        }
+    }
+
+    func data<T: Decodable>(
+        _ name: String, _ given: Arguments, _ cancel: CancelToken?, _ progress: OnVindexProgress? = nil
+    ) async throws -> T {
+        guard case .json(let text) = try await ask(name, given, cancel, progress) else { return try readJSON("") }
+        return try readJSON(text)
+    }
+
+    func numbers<T: BitwiseCopyable>(_ name: String, _ given: Arguments) async throws -> [T] {
+        guard case .bytes(let bytes) = try await ask(name, given, nil) else { return [] }
+        return bytes.numbers()
     }
 
     /// The folder.
     public var path: String { facts.path }
     /// The model's name, as it was given when extracting.
-    public var model: String { summary.model }
+    public var model: String { facts.index.model }
     /// LARQL's name of the family.
-    public var family: String { summary.family }
+    public var family: String { facts.index.family }
     /// Decoder layers of the model.
-    public var numLayers: Int { summary.num_layers }
+    public var numLayers: Int { facts.index.num_layers }
     /// Width of the residual stream.
-    public var hiddenSize: Int { summary.hidden_size }
+    public var hiddenSize: Int { facts.index.hidden_size }
     /// Rows of the embedding table.
-    public var vocabSize: Int { summary.vocab_size }
+    public var vocabSize: Int { facts.index.vocab_size }
     /// How much of the model was extracted: `browse`, `attention`, `inference` or `all`.
-    public var level: String { summary.extract_level }
+    public var level: String { facts.index.extract_level }
     /// The type of gate vectors and float files, by what the index says: `f32` or `f16`.
-    public var dtype: String { summary.dtype }
+    public var dtype: String { facts.index.dtype }
     /// How other weights are stored: `none`, as floats, or `q4k`.
-    public var quant: String { summary.quant }
+    public var quant: String { facts.index.quant }
     /// Parts that the whole vindex has and this folder lacks.
     public var lacks: [VindexPart] { facts.lacks }
     /// The layers of which the index tells features, in order. A slice may lack their gate vectors.
@@ -107,28 +124,27 @@ public final class VindexReader: Sendable {
     /// Which layers count as syntax, knowledge and output.
     public var bands: VindexBands { facts.bands }
 
-    /// `index.json`, with the defaults of what it leaves out: as JSON.
-    public func index() throws -> String { try native { try raw.index() } }
-
     /// The folder's tokenizer; an error in a slice without one.
     public var tokenizer: Tokenizer {
         get throws { try Tokenizer(raw, native { try raw.tokenizer() }) }
     }
 
     /// The parts that the folder holds, and the files of each, as they are now.
-    public func parts() throws -> [PartInfo] { try readJSON(try native { try raw.parts() }) }
-
-    /// Every tensor that the folder's files hold, by name.
-    public func tensors() throws -> [TensorInfo] { try readJSON(try native { try raw.tensors() }) }
+    public func parts() async throws -> [PartInfo] { try await data("parts", [:], nil) }
 
     /// A tensor's numbers, of any type, as floats.
     public func array(_ name: String) async throws -> Tensor {
-        try await working(nil) { _ in try await Tensor(self.raw.array(name: name)) }
+        let values: [Float] = try await numbers("array", ["name": name])
+        return Tensor(shape: tensors.first { $0.name == name }?.shape ?? [values.count], values: values)
     }
 
-    /// A layer's gate vectors, all experts' behind each other.
+    /// A tensor's bytes, as they are stored.
+    public func bytes(_ name: String) async throws -> Data { Data(try await numbers("bytes", ["name": name]) as [UInt8]) }
+
+    /// A layer's gate vectors, rows of `hiddenSize` numbers, all experts' behind each other.
     public func gates(_ layer: Int) async throws -> Tensor {
-        try await working(nil) { _ in try await Tensor(self.raw.gates(layer: Int64(layer))) }
+        let values: [Float] = try await numbers("gates", ["layer": layer])
+        return Tensor(shape: [values.count / max(hiddenSize, 1), hiddenSize], values: values)
     }
 
     /// Makes a folder at `target` of what a role takes of this one, or of some parts, layers or experts.
@@ -139,11 +155,7 @@ public final class VindexReader: Sendable {
         to target: some PathConvertible, options: SliceOptions = .init(), cancel: CancelToken? = nil,
         progress: OnVindexProgress? = nil
     ) async throws -> SliceReport {
-        let (target, given) = (target.filePath, try writeJSON(options))
-        return try readJSON(
-            try await working(cancel, progress) { cancel, progress in
-                try await self.raw.slice(target: target, given: given, cancel: cancel, progress: progress)
-            })
+        try await data("slice", ["target": target.filePath, "options": options], cancel, progress)
     }
 
     /// Verifies the folder as it is now.
@@ -155,10 +167,6 @@ public final class VindexReader: Sendable {
 
     /// Lets go of the folder's files. Using it afterwards is an error.
     public func close() { raw.close() }
-}
-
-extension Tensor {
-    init(_ raw: RawTensor) { self.init(shape: raw.shape.map(Int.init), values: raw.values.numbers()) }
 }
 
 extension VindexReader: CustomStringConvertible {

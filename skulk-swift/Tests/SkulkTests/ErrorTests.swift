@@ -35,7 +35,7 @@ import Testing
     @Test func aWrongShapeCarriesBoth() async throws {
         try await temporary { folder in
             let copy = folder.appending(path: "model")
-            try FileManager.default.copyItem(atPath: storiesPath, toPath: copy.path)
+            try FileManager.default.copyItem(at: URL(filePath: storiesPath).resolvingSymlinksInPath(), to: copy)
             let file = copy.appending(path: "config.json")
             var config = try object(String(contentsOf: file, encoding: .utf8))
             config["intermediate_size"] = 160

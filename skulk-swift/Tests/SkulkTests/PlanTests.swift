@@ -12,20 +12,20 @@ import Testing
         try await temporary { folder in
             let file = folder.appending(path: try card.fileName)
             try card.save(to: file)
-            #expect(try ModelCard.open(file) == card)
+            #expect(try ModelCard.open(file).toToml() == card.toToml())
             let library = CardLibrary([folder.path], builtin: false)
-            #expect(library.ids == [card.modelId] && library.folders == [folder.path])
+            #expect(try library.ids == [card.modelId] && library.folders == [folder.path])
             #expect(try library.card(card.modelId)?.isCustom == true && library.card("none/such") == nil)
-            #expect(library.file(card.modelId)?.hasSuffix(".toml") == true)
+            #expect(try library.file(card.modelId)?.hasSuffix(".toml") == true)
             try Data("n_layers = 'many'".utf8).write(to: folder.appending(path: "broken.toml"))
-            library.reload()
+            try library.reload()
             #expect(try library.problems.map(\.kind) == [.cardInvalid])
             #expect(try library.problems[0].context["file"]?.contains("broken.toml") == true)
             #expect(try library.remove(card.modelId) && !library.remove(card.modelId))
             #expect(try library.save(card, in: folder).hasSuffix(".toml") && library.ids.count == 1)
             _ = try await failure(.invalidArgument) { _ = try library.save(card, in: "/elsewhere") }
         }
-        #expect(CardLibrary().ids.count > 100)
+        #expect(try CardLibrary().ids.count > 100)
         #expect(try JSON(ModelCard.schema())["type"].text == "object")
     }
 

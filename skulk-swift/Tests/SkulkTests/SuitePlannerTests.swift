@@ -32,23 +32,23 @@ private let sections: Set = [
         }
     }
 
-    @Test(arguments: unit("engineOf")) func tagsNameEngines(one: Case) {
-        let engine = Planning.engineOf(one["tag"].text!)
-        #expect(engine == one["engine"].text && engine.map(Planning.isMultiNode) == one["multiNode"].bool)
+    @Test(arguments: unit("engineOf")) func tagsNameEngines(one: Case) throws {
+        let engine = try Planning.engineOf(one["tag"].text!)
+        #expect(try engine == one["engine"].text && engine.map(Planning.isMultiNode) == one["multiNode"].bool)
     }
 
-    @Test(arguments: unit("resolveNodeBackend")) func backendsAreResolved(one: Case) {
-        let backend = Planning.resolveBackend(
+    @Test(arguments: unit("resolveNodeBackend")) func backendsAreResolved(one: Case) throws {
+        let backend = try Planning.resolveBackend(
             compatible: one["compatible"].texts, preference: one["preference"].texts, nodeTags: one["node"].texts)
-        #expect(backend == one["backend"].text && backend.flatMap(Planning.engineOf) == one["engine"].text)
+        #expect(try backend == one["backend"].text && backend.flatMap(Planning.engineOf) == one["engine"].text)
     }
 
-    @Test(arguments: unit("hasGpuOffloadBackend")) func someBackendsUseGraphicsMemory(one: Case) {
-        #expect(Planning.hasGpuOffload(one["backends"].texts) == one["result"].bool)
+    @Test(arguments: unit("hasGpuOffloadBackend")) func someBackendsUseGraphicsMemory(one: Case) throws {
+        #expect(try Planning.hasGpuOffload(one["backends"].texts) == one["result"].bool)
     }
 
-    @Test(arguments: unit("isVpnAddress")) func addressesOfPrivateNetworks(one: Case) {
-        #expect(Planning.isVpnAddress(one["ip"].text!) == one["vpn"].bool)
+    @Test(arguments: unit("isVpnAddress")) func addressesOfPrivateNetworks(one: Case) throws {
+        #expect(try Planning.isVpnAddress(one["ip"].text!) == one["vpn"].bool)
     }
 
     @Test(arguments: unit("estimateShardFootprint")) func footprints(one: Case) throws {

@@ -5,50 +5,48 @@ import Skulk
 import Testing
 
 /// JSON of any kind.
-enum JSON: Codable, Hashable, Sendable {
+enum JSON: Hashable, Sendable {
     case null, bool(Bool), int(Int), number(Double), text(String), list([JSON]), object([String: JSON])
 
-    init(from decoder: any Decoder) throws {
-        let value = try decoder.singleValueContainer()
-        if value.decodeNil() {
-            self = .null
-        } else if let bool = try? value.decode(Bool.self) {
-            self = .bool(bool)
-        } else if let int = try? value.decode(Int.self) {
-            self = .int(int)
-        } else if let number = try? value.decode(Double.self) {
-            self = .number(number)
-        } else if let text = try? value.decode(String.self) {
-            self = .text(text)
-        } else if let list = try? value.decode([JSON].self) {
-            self = .list(list)
-        } else {
-            self = .object(try value.decode([String: JSON].self))
+    /// What `JSONSerialization` made, which tells 1 from 1.0, as `JSONDecoder` does not.
+    init(plain value: Any) throws {
+        switch value {
+        case let own as [String: Any]: self = .object(try own.mapValues(JSON.init(plain:)))
+        case let own as [Any]: self = .list(try own.map(JSON.init(plain:)))
+        case let own as String: self = .text(own)
+        case let own as NSNumber:
+            switch String(cString: own.objCType) {
+            case "c", "B": self = .bool(own.boolValue)
+            case "d", "f": self = .number(own.doubleValue)
+            default: self = .int(own.intValue)
+            }
+        default: self = .null
         }
     }
 
-    func encode(to encoder: any Encoder) throws {
-        var value = encoder.singleValueContainer()
-        switch self {
-        case .null: try value.encodeNil()
-        case .bool(let own): try value.encode(own)
-        case .int(let own): try value.encode(own)
-        case .number(let own): try value.encode(own)
-        case .text(let own): try value.encode(own)
-        case .list(let own): try value.encode(own)
-        case .object(let own): try value.encode(own)
-        }
-    }
+    init(_ text: String) throws { try self.init(data: Data(text.utf8)) }
 
-    init(_ text: String) throws { self = try JSONDecoder().decode(JSON.self, from: Data(text.utf8)) }
+    init(data: Data) throws {
+        try self.init(plain: JSONSerialization.jsonObject(with: data, options: .fragmentsAllowed))
+    }
 
     /// What a value is in JSON.
     init(of value: some Encodable) throws {
-        self = try JSONDecoder().decode(JSON.self, from: JSONEncoder().encode(value))
+        try self.init(data: JSONEncoder().encode(value))
     }
 
-    /// As text.
-    var json: String { String(decoding: try! JSONEncoder().encode(self), as: UTF8.self) }
+    /// As text, in which floats stay floats.
+    var json: String {
+        switch self {
+        case .null: "null"
+        case .bool(let own): "\(own)"
+        case .int(let own): "\(own)"
+        case .number(let own): "\(own)"
+        case .text(let own): String(decoding: try! JSONEncoder().encode(own), as: UTF8.self)
+        case .list(let own): "[\(own.map(\.json).joined(separator: ","))]"
+        case .object(let own): "{\(own.map { "\(JSON.text($0.key).json):\($0.value.json)" }.joined(separator: ","))}"
+        }
+    }
 
     subscript(key: String) -> JSON { fields[key] ?? .null }
     subscript(at: Int) -> JSON { items[at] }
@@ -69,9 +67,11 @@ enum JSON: Codable, Hashable, Sendable {
         }
     }
 
-    /// Without fields that are null, which Swift leaves out.
+    /// Without fields that are null, which Swift leaves out, and with all numbers as floats, of which Swift writes whole
+    /// ones like integers.
     var known: JSON {
         switch self {
+        case .int(let own): .number(Double(own))
         case .object(let own): .object(own.filter { !$0.value.isNull }.mapValues(\.known))
         case .list(let own): .list(own.map(\.known))
         default: self
@@ -95,7 +95,7 @@ func suites(_ name: String) -> [(String, JSON)] {
     let folders = [("own", root.appending(path: "tests/suites"))] + (extra.map { [("extra", $0)] } ?? [])
     return folders.compactMap { label, folder in
         guard let data = try? Data(contentsOf: folder.appending(path: "\(name).json")) else { return nil }
-        return (label, try! JSONDecoder().decode(JSON.self, from: data))
+        return (label, try! JSON(data: data))
     }
 }
 

@@ -16,13 +16,13 @@ import Testing
             let reader = try VindexReader(target)
             #expect(reader.numLayers == 5 && reader.dtype == "f32" && reader.lacks == [] && reader.layers == Array(0..<5))
             #expect(reader.bands.output.upperBound == 5 && "\(reader)".contains("5 layers"))
-            #expect(try reader.parts().map(\.part).contains(.gate) && JSON(reader.index())["num_layers"].int == 5)
+            #expect(try await reader.parts().map(\.part).contains(.gate))
 
             // The numbers are the checkpoint's.
             let name = "layers.0.mlp.up_proj.weight"
-            let info = try #require(try reader.tensors().first { $0.name == name })
+            let info = try #require(reader.tensors.first { $0.name == name })
             let up = try await reader.array(name)
-            #expect(up.shape == info.shape && up.values.count == up.shape.reduce(1, *))
+            #expect(up.shape == info.shape && (try await reader.bytes(name).count) >= up.values.count && up.values.count == up.shape.reduce(1, *))
             let gates = try await reader.gates(0)
             #expect(gates.shape == [172, 64])
 
@@ -90,7 +90,7 @@ import Testing
             let tokenizer = try reader.tokenizer
             reader.close()
             reader.close()
-            _ = try await failure(.invalidArgument) { _ = try reader.tensors() }
+            _ = try await failure(.invalidArgument) { _ = try await reader.parts() }
             _ = try await failure(.invalidArgument) { _ = try tokenizer.encode("x") }
             _ = try await failure(.invalidArgument) { _ = try await reader.describe("x") }
         }

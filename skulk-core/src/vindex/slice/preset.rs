@@ -11,6 +11,8 @@ use crate::vindex::VindexPart::{
 
 /// What a slice is for. The guide to the format has a table of the parts that each brings, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum SlicePreset {
     /// Everything that the folder has.

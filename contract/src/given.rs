@@ -1,0 +1,262 @@
+//! What did a host give? Options by name, each of one kind, taken one by one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Debug, Display};
+use std::ops::Range;
+use std::str::FromStr;
+
+use serde_json::{Map, Value};
+use skulk::browse::{Band, SelectOrder};
+use skulk::extract::VindexStorage;
+use skulk::plan::{Inventory, NodeId, Sharding, Strictness, Transport};
+use skulk::vindex::{SliceCopy, SlicePreset, VindexLevel, VindexPart};
+use skulk::{ByteSize, EngineId, Error, ErrorKind, KvType, Memory, Precision};
+
+/// How a language spells the names of options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spelling {
+    /// `maxTokens`.
+    Camel,
+    /// `max_tokens`.
+    Snake,
+}
+
+impl Spelling {
+    fn of(self, name: &str) -> String {
+        match self {
+            Self::Snake => name.to_owned(),
+            Self::Camel => {
+                let mut words = name.split('_').map(str::to_owned);
+                let first = words.next();
+                let title = |mut word: String| {
+                    word.get_mut(..1).map(str::make_ascii_uppercase);
+                    word
+                };
+                first.into_iter().chain(words.map(title)).collect()
+            }
+        }
+    }
+}
+
+/// Characters of a value that a message shows.
+const SHOWN: usize = 60;
+
+/// Options that a host gave.
+pub(crate) struct Given {
+    fields: Map<String, Value>,
+    spelling: Spelling,
+}
+
+impl Given {
+    /// Options that are all among these `names`.
+    pub(crate) fn new(
+        fields: Map<String, Value>,
+        spelling: Spelling,
+        names: &[&'static str],
+    ) -> skulk::Result<Self> {
+        let names: Vec<_> = names.iter().map(|name| spelling.of(name)).collect();
+        if let Some(unknown) = fields.keys().find(|name| !names.contains(name)) {
+            let near = |name: &&String| strsim::jaro_winkler(name, unknown);
+            let closest = names.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
+            let hint = match closest.filter(|name| near(name) > 0.8) {
+                Some(name) => format!("`{name}` is the closest option"),
+                None => format!("options are {}", names.join(", ")),
+            };
+            let shown = clip(unknown);
+            return Err(invalid(&shown, format!("there is no option `{shown}`")).with_hint(hint));
+        }
+        Ok(Self { fields, spelling })
+    }
+
+    /// The option of this name; `None` where it is left out, or null.
+    pub(crate) fn take<T: Leaf>(&mut self, name: &'static str) -> skulk::Result<Option<T>> {
+        let name = self.spelling.of(name);
+        match self.fields.remove(&name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => T::read(&value).map(Some).ok_or_else(|| {
+                invalid(&name, format!("expected {}, found {}", T::expected(), clip(&value.to_string())))
+            }),
+        }
+    }
+}
+
+fn invalid(field: &str, message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message).with("field", field)
+}
+
+fn clip(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// A kind of value.
+pub(crate) trait Leaf: Sized {
+    /// What it is, in words.
+    fn expected() -> String;
+
+    /// The value, if it is of this kind.
+    fn read(value: &Value) -> Option<Self>;
+}
+
+impl Leaf for bool {
+    fn expected() -> String {
+        "true or false".to_owned()
+    }
+
+    fn read(value: &Value) -> Option<Self> {
+        value.as_bool()
+    }
+}
+
+impl Leaf for String {
+    fn expected() -> String {
+        "a text".to_owned()
+    }
+
+    fn read(value: &Value) -> Option<Self> {
+        value.as_str().map(str::to_owned)
+    }
+}
+
+impl Leaf for f32 {
+    fn expected() -> String {
+        "a number".to_owned()
+    }
+
+    /// What JSON cannot say is a text.
+    fn read(value: &Value) -> Option<Self> {
+        match value.as_str() {
+            Some("Infinity") => Some(Self::INFINITY),
+            Some("-Infinity") => Some(Self::NEG_INFINITY),
+            Some("NaN") => Some(Self::NAN),
+            Some(_) => None,
+            #[expect(clippy::cast_possible_truncation, reason = "rounded, as every number of this type")]
+            None => value.as_f64().map(|value| value as Self),
+        }
+    }
+}
+
+/// Whole numbers, also as floats, as some hosts have only those.
+macro_rules! whole {
+    ($($type:ty)*) => {$(
+        impl Leaf for $type {
+            fn expected() -> String {
+                format!("a whole number from 0 to {}", Self::MAX)
+            }
+
+            fn read(value: &Value) -> Option<Self> {
+                /// From here on not every whole number is a float.
+                const FIRST_GAP: f64 = 9_007_199_254_740_992.0;
+                let exact = || value.as_f64().filter(|n| n.fract() == 0.0 && (0.0..=FIRST_GAP).contains(n));
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "just checked")]
+                value.as_u64().or_else(|| exact().map(|n| n as u64))?.try_into().ok()
+            }
+        }
+    )*};
+}
+
+whole!(u16 u32 u64 usize);
+
+/// What is another kind's value under a name of its own.
+macro_rules! named {
+    ($($type:ty = $new:expr, $inner:ty;)*) => {$(
+        impl Leaf for $type {
+            fn expected() -> String {
+                <$inner>::expected()
+            }
+
+            fn read(value: &Value) -> Option<Self> {
+                <$inner>::read(value).map($new)
+            }
+        }
+    )*};
+}
+
+named! {
+    ByteSize = ByteSize, u64;
+    EngineId = |name: String| EngineId::new(&name), String;
+    NodeId = NodeId::new, String;
+}
+
+/// Sets of names.
+macro_rules! sets {
+    ($($type:ty)*) => {$(
+        impl Leaf for $type {
+            fn expected() -> String {
+                let names: Vec<_> = Self::ALL.iter().map(|value| format!("`{value}`")).collect();
+                format!("one of {}", names.join(", "))
+            }
+
+            fn read(value: &Value) -> Option<Self> {
+                value.as_str()?.parse().ok()
+            }
+        }
+    )*};
+}
+
+sets! {
+    Band KvType Memory Precision SelectOrder Sharding SliceCopy SlicePreset Strictness Transport VindexLevel VindexPart
+    VindexStorage
+}
+
+impl Leaf for Inventory {
+    fn expected() -> String {
+        "an inventory".to_owned()
+    }
+
+    fn read(value: &Value) -> Option<Self> {
+        serde_json::from_value(value.clone()).ok()
+    }
+}
+
+impl Leaf for Range<usize> {
+    fn expected() -> String {
+        "a range with `start` and `end`".to_owned()
+    }
+
+    fn read(value: &Value) -> Option<Self> {
+        let fields = value.as_object().filter(|fields| fields.len() == 2)?;
+        Some(usize::read(fields.get("start")?)?..usize::read(fields.get("end")?)?)
+    }
+}
+
+fn several<T: Leaf, C: FromIterator<T>>(value: &Value) -> Option<C> {
+    value.as_array()?.iter().map(T::read).collect()
+}
+
+impl<T: Leaf> Leaf for Vec<T> {
+    fn expected() -> String {
+        format!("a list, of each item {}", T::expected())
+    }
+
+    fn read(value: &Value) -> Option<Self> {
+        several(value)
+    }
+}
+
+impl<T: Leaf + Ord> Leaf for BTreeSet<T> {
+    fn expected() -> String {
+        Vec::<T>::expected()
+    }
+
+    fn read(value: &Value) -> Option<Self> {
+        several(value)
+    }
+}
+
+impl<K, T> Leaf for BTreeMap<K, T>
+where
+    K: Leaf + FromStr + Ord + Debug + Display,
+    T: Leaf,
+{
+    fn expected() -> String {
+        format!("a map: from {} to {}", K::expected(), T::expected())
+    }
+
+    fn read(value: &Value) -> Option<Self> {
+        let pair = |(key, value): (&String, &Value)| Some((key.parse().ok()?, T::read(value)?));
+        value.as_object()?.iter().map(pair).collect()
+    }
+}

@@ -1,0 +1,325 @@
+//! What may hosts ask for? Options by name, the same in all languages.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use skulk::browse::{self, Band, SelectOrder};
+use skulk::card::{ProfileHints, RequestHints};
+use skulk::extract::{self, VindexStorage};
+use skulk::plan::{Inventory, NodeId, Request, Sharding, Strictness, Transport};
+use skulk::vindex::{self, SliceCopy, SlicePreset, VindexLevel, VindexPart};
+use skulk::{ByteSize, EngineId, KvType, Memory, Precision, TokenId};
+
+use crate::given::Given;
+pub use crate::given::Spelling;
+
+/// Options of one call, each of which may be left out.
+macro_rules! options {
+    (
+        $(#[doc = $doc:literal])*
+        $name:ident of ($options:ident: $target:ty) {
+            $($(#[doc = $field_doc:literal])* $field:ident: $type:ty => $apply:expr,)*
+        }
+    ) => {
+        $(#[doc = $doc])*
+        #[derive(Debug)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[cfg_attr(feature = "schema", schemars(rename_all = "camelCase"))]
+        #[non_exhaustive]
+        pub struct $name {
+            $($(#[doc = $field_doc])* pub $field: Option<$type>,)*
+        }
+
+        impl $name {
+            /// The library's own options, from those that a host gave by name.
+            ///
+            /// # Errors
+            /// [`InvalidArgument`](skulk::ErrorKind::InvalidArgument) for names that there are not, with the closest
+            /// that there is, and for values of another kind.
+            pub fn read(given: Map<String, Value>, spelling: Spelling) -> skulk::Result<$target> {
+                let mut given = Given::new(given, spelling, &[$(stringify!($field)),*])?;
+                let mut $options = <$target>::default();
+                $(if let Some($field) = given.take::<$type>(stringify!($field))? {
+                    $apply;
+                })*
+                Ok($options)
+            }
+        }
+    };
+}
+
+options! {
+    /// Options of loading a model.
+    LoadOptions of (options: skulk::LoadOptions) {
+        /// Stages that the layers are split into evenly, on one engine; 1 by default.
+        stages: usize => options.stages = stages,
+        /// That engine: `cpu` (the default), `wgpu` (the best GPU), one of those that devices name, `candle-cpu`,
+        /// `candle-cuda` or `candle-metal`.
+        engine: EngineId => options.engine_name = Some(engine),
+        /// The name that a placement has for this machine; `local` by default.
+        node: NodeId => options.node = node,
+        /// Leaves feed-forward blocks and experts to the CPU where an engine would copy them to its device.
+        ffn_on_cpu: bool => options.engine_options.ffn_on_cpu = ffn_on_cpu,
+        /// Bytes that are kept in memory at a time of feed-forward weights that are used where they are stored, with the
+        /// same results; no limit by default.
+        ffn_budget: ByteSize => options.engine_options.ffn_budget = Some(ffn_budget),
+        /// Features that are computed of each dense block, which changes results; by default all.
+        ffn_top_features: usize => options.engine_options.ffn_top_features = Some(ffn_top_features),
+        /// Bytes that `wgpu` may reserve on its device; by default what its driver gives.
+        device_memory: ByteSize => options.engine_options.device_memory = Some(device_memory),
+        /// Threads that compute on the CPU; all of the hardware's by default.
+        threads: usize => options.engine_options.threads = threads,
+        /// Tokens that a session can hold: by default what a placement was planned for, else 4096, and never more than
+        /// the model has.
+        context: usize => options.context = Some(context),
+        /// Prompt tokens that pass through the layers together; 256 by default.
+        prefill_chunk: usize => options.prefill_chunk = prefill_chunk,
+        /// How keys and values are kept; `f16` by default.
+        kv: KvType => options.kv = kv,
+        /// How products are rounded: `fast` (the default) rounds activations to 8 bits where weights are quantised,
+        /// `exact` multiplies what that leaves over, too, and `bf16` rounds to BF16 where weights are of that type.
+        precision: Precision => options.engine_options.precision = precision,
+        /// Where weights lie: `mapped`, as the file is; `resident`, read once; `auto` (the default), as free memory
+        /// suggests.
+        memory: Memory => options.engine_options.memory = memory,
+        /// Keeps a compact copy of the head, so that most of it need not be read, with the same results.
+        screen_head: bool => options.engine_options.screen_head = screen_head,
+    }
+}
+
+options! {
+    /// Options of one generation.
+    GenerateOptions of (options: (skulk::GenerateOptions, bool)) {
+        /// The prompt follows what the session holds; by default it is everything so far.
+        append: bool => options.1 = append,
+        /// Tokens to generate at most; by default until the model ends or the context is full.
+        max_tokens: usize => options.0.max_tokens = Some(max_tokens),
+        /// 0, the default, takes the likeliest token; more makes others likelier.
+        temperature: f32 => options.0.sampling.temperature = temperature,
+        /// Draws from so many likeliest tokens; by default all.
+        top_k: usize => options.0.sampling.top_k = Some(top_k),
+        /// Draws from the likeliest tokens that have this probability together; 1 by default.
+        top_p: f32 => options.0.sampling.top_p = top_p,
+        /// Leaves out tokens that are less likely than this part of the likeliest; 0 by default.
+        min_p: f32 => options.0.sampling.min_p = min_p,
+        /// Divides logits of tokens that were there already; 1, the default, does not.
+        repetition_penalty: f32 => options.0.sampling.repetition_penalty = repetition_penalty,
+        /// Is taken from logits of tokens that were there already; 0 by default.
+        presence_penalty: f32 => options.0.sampling.presence_penalty = presence_penalty,
+        /// Is taken from a token's logit for each time it was there; 0 by default.
+        frequency_penalty: f32 => options.0.sampling.frequency_penalty = frequency_penalty,
+        /// Tokens that penalties look back at; 64 by default.
+        penalty_window: usize => options.0.sampling.penalty_window = penalty_window,
+        /// What is added to logits, by token id.
+        logit_bias: BTreeMap<u32, f32> => options.0.sampling.logit_bias =
+            logit_bias.into_iter().map(|(id, bias)| (TokenId(id), bias)).collect(),
+        /// The same seed draws the same tokens; 0 by default.
+        seed: u64 => options.0.sampling.seed = Some(seed),
+        /// Texts that end the generation; they are not part of its text.
+        stop: Vec<String> => options.0.stop = stop,
+        /// Goes on past end-of-sequence tokens.
+        ignore_eos: bool => options.0.ignore_eos = ignore_eos,
+        /// Reports each token's log-probability, and those of so many likeliest, 0 to 64.
+        logprobs: usize => options.0.logprobs = Some(logprobs),
+    }
+}
+
+options! {
+    /// Options of a plan.
+    PlanOptions of (request: Request) {
+        /// How the model is split; `pipeline` by default.
+        sharding: Sharding => request.sharding = sharding,
+        /// How nodes talk; `direct` by default.
+        transport: Transport => request.transport = transport,
+        /// Nodes to use at least; 1 by default.
+        min_nodes: usize => request.min_nodes = min_nodes,
+        /// Nodes that must be used.
+        required_nodes: BTreeSet<NodeId> => request.required_nodes = required_nodes,
+        /// Nodes that must not.
+        excluded_nodes: BTreeSet<NodeId> => request.excluded_nodes = excluded_nodes,
+        /// The node that has the conversation and the first stage; by default the planner chooses. Only for `direct`.
+        coordinator: NodeId => request.coordinator = Some(coordinator),
+        /// Tokens for which keys and values are reserved; 8192 by default.
+        context_tokens: u64 => request.context_tokens = context_tokens,
+        /// How careful it is with memory: `safe` (the default); `relaxed`, without margins; `force` refuses nothing for
+        /// its sake, and says what is over.
+        strictness: Strictness => request.strictness = strictness,
+        /// Owners that each expert gets beside its first, where there is room; 0 by default.
+        replicas: usize => request.replicas = replicas,
+        /// What each part of the model weighs; by default the card's size is divided.
+        inventory: Inventory => request.inventory = Some(Arc::new(inventory)),
+        /// Rings to consider, and no others, as nodes by rank; not for `direct`.
+        rings: Vec<Vec<NodeId>> => request.rings = Some(rings),
+        /// The port on which nodes listen; 50000 by default.
+        port: u16 => request.port = port,
+    }
+}
+
+/// What is asked of rings. [`Default`] asks for those of sockets.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rings(pub Request);
+
+impl Default for Rings {
+    fn default() -> Self {
+        Self(Request::default().transport(Transport::MlxRing))
+    }
+}
+
+options! {
+    /// Which rings are asked for.
+    RingsOptions of (rings: Rings) {
+        /// How the model is split; `pipeline` by default.
+        sharding: Sharding => rings.0.sharding = sharding,
+        /// How nodes talk: one of MLX's ways; `mlx_ring` by default.
+        transport: Transport => rings.0.transport = transport,
+        /// Nodes to use at least; 1 by default.
+        min_nodes: usize => rings.0.min_nodes = min_nodes,
+    }
+}
+
+options! {
+    /// What else than its card is known of a model.
+    ProfileOptions of (hints: ProfileHints) {
+        /// Its tokenizer's chat template knows tools.
+        tokenizer_tools: bool => hints.tokenizer_tools = tokenizer_tools,
+        /// Its tokenizer has markers for reasoning.
+        tokenizer_thinking: bool => hints.tokenizer_thinking = tokenizer_thinking,
+        /// The request consists of chat messages. Left out, with the next: nothing is known of it yet.
+        has_messages: bool => hints.request.get_or_insert_with(RequestHints::default).has_messages = has_messages,
+        /// The request offers tools.
+        has_tools: bool => hints.request.get_or_insert_with(RequestHints::default).has_tools = has_tools,
+    }
+}
+
+options! {
+    /// Options of an extraction.
+    ExtractOptions of (options: extract::ExtractOptions) {
+        /// How much of the model; `all` by default.
+        level: VindexLevel => options.level = level,
+        /// How weights are kept: `f32`, `f16` (the default) or `q4k`, with which all that generation takes is written.
+        storage: VindexStorage => options.storage = storage,
+        /// Down projections as Q4_K rather than Q6_K. Only with `q4k`.
+        down_q4k: bool => options.down_q4k = down_q4k,
+        /// Down projections once more, transposed. Only with `q4k`.
+        feature_major_down: bool => options.feature_major_down = feature_major_down,
+        /// Gate vectors as floats (the default). With `q4k` quantised gate projections can stand for them.
+        gate_vectors: bool => options.gate_vectors = gate_vectors,
+        /// Tokens that are kept for each feature, 10 by default; 0: none.
+        feature_tokens: usize => options.feature_tokens = feature_tokens,
+        /// The model's name in the index; by default its file's or folder's.
+        name: String => options.name = Some(name),
+        /// Threads that compute; all of the hardware's by default.
+        threads: usize => options.threads = threads,
+        /// Begins anew where an extraction was interrupted; by default it continues.
+        restart: bool => options.restart = restart,
+    }
+}
+
+options! {
+    /// Options of a slice.
+    SliceOptions of (options: vindex::SliceOptions) {
+        /// The role that it is for; `full` by default.
+        preset: SlicePreset => options.preset = preset,
+        /// Parts to take instead of those of the preset.
+        parts: BTreeSet<VindexPart> => options.parts = Some(parts),
+        /// Layers whose weights it holds; by default all.
+        layers: Vec<Range<usize>> => options.layers = Some(layers),
+        /// Experts of each layer whose weights it holds; by default all.
+        experts: Vec<Range<usize>> => options.experts = Some(experts),
+        /// How files that are taken whole come into it; `auto` by default.
+        copy: SliceCopy => options.copy = copy,
+        /// Files that are worked on at a time; all of the hardware's threads by default.
+        threads: usize => options.threads = threads,
+    }
+}
+
+options! {
+    /// Options of a verification.
+    VerifyOptions of (options: vindex::VerifyOptions) {
+        /// Compares hashes (the default), which reads all files that have any.
+        hashes: bool => options.hashes = hashes,
+        /// Looks for numbers that are infinite or none, which reads all weights.
+        values: bool => options.values = values,
+        /// Pieces of files that are looked at at a time; all of the hardware's threads by default.
+        threads: usize => options.threads = threads,
+    }
+}
+
+/// What a search for nearest features looks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nearest {
+    /// Features of each layer.
+    pub k: usize,
+    /// The layers; `None`: all that have features.
+    pub layers: Option<Vec<usize>>,
+}
+
+impl Default for Nearest {
+    fn default() -> Self {
+        Self { k: 10, layers: None }
+    }
+}
+
+options! {
+    /// Options of a search for the features nearest to a query.
+    NearestOptions of (options: Nearest) {
+        /// Features of each layer; 10 by default.
+        k: usize => options.k = k,
+        /// The layers; by default all that have features.
+        layers: Vec<usize> => options.layers = Some(layers),
+    }
+}
+
+options! {
+    /// Options of a walk through the features that a prompt wakes.
+    WalkOptions of (options: browse::WalkOptions) {
+        /// Features of each layer; 5 by default.
+        top: usize => options.top = top,
+        /// The layers, in the order in which they are walked; by default all that have features.
+        layers: Vec<usize> => options.layers = Some(layers),
+    }
+}
+
+options! {
+    /// Options of a description.
+    DescribeOptions of (options: browse::DescribeOptions) {
+        /// Layers that are searched; those of facts (`knowledge`) by default.
+        band: Band => options.band = band,
+        /// Features that are looked at in each layer, and edges at most; 20 by default.
+        limit: usize => options.limit = limit,
+        /// Gate scores below this do not count; 5 by default.
+        min_score: f32 => options.min_score = min_score,
+    }
+}
+
+options! {
+    /// Options of a selection of features.
+    SelectOptions of (options: browse::SelectOptions) {
+        /// Part of the token that a feature writes most, regardless of case.
+        entity: String => options.entity = Some(entity),
+        /// Part of the label that a probe confirmed, regardless of case.
+        relation: String => options.relation = Some(relation),
+        /// The layer; by default all.
+        layer: usize => options.layer = Some(layer),
+        /// Scores below this do not count.
+        min_score: f32 => options.min_score = Some(min_score),
+        /// What the list is ordered by; `score` by default.
+        order: SelectOrder => options.order = order,
+        /// The smallest first.
+        ascending: bool => options.ascending = ascending,
+        /// Features at most; 20 by default.
+        limit: usize => options.limit = limit,
+    }
+}
+
+options! {
+    /// Options of a list of relations.
+    RelationsOptions of (options: browse::RelationsOptions) {
+        /// Words at most; 50 by default.
+        limit: usize => options.limit = limit,
+        /// Features that write their token less than this do not count; 0.2 by default.
+        min_score: f32 => options.min_score = min_score,
+    }
+}

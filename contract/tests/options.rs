@@ -1,0 +1,145 @@
+//! Are options read as they were given, and refused by name where they cannot be?
+
+use serde_json::{Map, Value, json};
+use skulk::{ByteSize, Error, ErrorKind, KvType, TokenId};
+use skulk_contract::options::{
+    DescribeOptions, GenerateOptions, LoadOptions, PlanOptions, ProfileOptions, RingsOptions, SliceOptions,
+    Spelling,
+};
+
+fn fields(value: &Value) -> Map<String, Value> {
+    value.as_object().unwrap().clone()
+}
+
+fn load(value: &Value) -> skulk::Result<skulk::LoadOptions> {
+    LoadOptions::read(fields(value), Spelling::Camel)
+}
+
+fn generate(value: &Value) -> skulk::Result<(skulk::GenerateOptions, bool)> {
+    GenerateOptions::read(fields(value), Spelling::Camel)
+}
+
+fn refused<T>(found: skulk::Result<T>) -> Error {
+    let error = found.err().expect("expected an error");
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    error
+}
+
+#[test]
+fn what_is_left_out_stays_as_the_library_has_it() {
+    let (given, own) = (load(&json!({"threads": null})).unwrap(), skulk::LoadOptions::default());
+    assert_eq!(
+        (given.stages, given.context, given.prefill_chunk),
+        (own.stages, own.context, own.prefill_chunk)
+    );
+    assert_eq!((given.kv, &given.node, &given.engine_options), (own.kv, &own.node, &own.engine_options));
+    let ((given, append), own) = (generate(&json!({})).unwrap(), skulk::GenerateOptions::default());
+    assert_eq!(format!("{:?}{:?}", given.sampling, given.stop), format!("{:?}{:?}", own.sampling, own.stop));
+    assert!(!append && given.max_tokens.is_none());
+    assert_eq!(PlanOptions::read(Map::new(), Spelling::Snake).unwrap(), skulk::Request::default());
+    let rings = RingsOptions::read(Map::new(), Spelling::Snake).unwrap().0;
+    assert_eq!(rings.transport, skulk::plan::Transport::MlxRing);
+    assert_eq!(ProfileOptions::read(Map::new(), Spelling::Snake).unwrap().request, None);
+}
+
+#[test]
+fn each_language_spells_names_in_its_own_way() {
+    let snake = json!({"prefill_chunk": 7, "ffn_on_cpu": true});
+    let options = LoadOptions::read(fields(&snake), Spelling::Snake).unwrap();
+    assert_eq!((options.prefill_chunk, options.engine_options.ffn_on_cpu), (7, true));
+    let options = load(&json!({"prefillChunk": 7, "ffnBudget": 1e6, "kv": "f32"})).unwrap();
+    assert_eq!((options.prefill_chunk, options.kv), (7, KvType::F32));
+    assert_eq!(options.engine_options.ffn_budget, Some(ByteSize(1_000_000)));
+    assert_eq!(refused(load(&snake)).hint(), Some("`prefillChunk` is the closest option"));
+}
+
+#[test]
+fn names_that_there_are_not_are_told_the_closest() {
+    let error = refused(generate(&json!({"maxToken": 1})));
+    assert_eq!(
+        (error.context()[0].1.as_str(), error.hint()),
+        ("maxToken", Some("`maxTokens` is the closest option"))
+    );
+    let error = refused(generate(&json!({"q": 1})));
+    assert!(error.hint().unwrap().starts_with("options are append, maxTokens, temperature"), "{error}");
+    // However long it is.
+    assert!(refused(generate(&json!({"ä".repeat(100_000): 1}))).to_string().len() < 1000);
+}
+
+#[test]
+fn values_of_another_kind_are_refused_by_name() {
+    for (value, expected) in [
+        (json!({"threads": "two"}), "expected a whole number from 0 to 18446744073709551615, found \"two\""),
+        (json!({"threads": -1}), "found -1"),
+        (json!({"threads": 1.5}), "found 1.5"),
+        (json!({"threads": 1e300}), "found 1e300"),
+        (json!({"ffnOnCpu": 1}), "expected true or false, found 1"),
+        (json!({"engine": 3}), "expected a text, found 3"),
+        (json!({"kv": "f8"}), "expected one of `f16`, `f32`, found \"f8\""),
+        (json!({"kv": []}), "found []"),
+    ] {
+        let error = refused(load(&value));
+        assert!(error.message().contains(expected), "{error}");
+        assert_eq!(&error.context()[0].1, value.as_object().unwrap().keys().next().unwrap());
+    }
+    for (value, expected) in [
+        (json!({"stop": "a"}), "expected a list, of each item a text, found \"a\""),
+        (json!({"stop": [1]}), "a list"),
+        (json!({"logitBias": {"-1": 0}}), "a map: from a whole number from 0 to 4294967295 to a number"),
+        (json!({"logitBias": {"1": "x"}}), "a map"),
+        (json!({"logitBias": [1]}), "a map"),
+        (json!({"temperature": "warm"}), "expected a number, found \"warm\""),
+        (json!({"seed": -1}), "found -1"),
+    ] {
+        assert!(refused(generate(&value)).message().contains(expected), "{value}");
+    }
+    let plan = |value| PlanOptions::read(fields(&value), Spelling::Camel);
+    for value in [
+        json!({"port": 65536}),
+        json!({"inventory": {}}),
+        json!({"rings": ["a"]}),
+        json!({"requiredNodes": "a"}),
+    ] {
+        refused(plan(value));
+    }
+    let slice = |value| SliceOptions::read(fields(&value), Spelling::Camel);
+    for value in [json!({"layers": [[0, 1]]}), json!({"layers": [{"start": 0}]}), json!({"parts": ["x"]})] {
+        refused(slice(value));
+    }
+}
+
+#[test]
+fn values_reach_the_library() {
+    let (options, append) = generate(&json!({
+        "append": true, "maxTokens": 3, "temperature": 0.5, "topK": 4, "topP": 0.9, "minP": 0.1,
+        "repetitionPenalty": 1.1, "presencePenalty": 0.2, "frequencyPenalty": 0.3, "penaltyWindow": 5,
+        "logitBias": {"7": "-Infinity", "9": 1.5}, "seed": u64::MAX, "stop": ["x"], "ignoreEos": true, "logprobs": 2,
+    }))
+    .unwrap();
+    let sampling = &options.sampling;
+    assert!(append && options.ignore_eos && options.stop == ["x"]);
+    assert_eq!((options.max_tokens, options.logprobs), (Some(3), Some(2)));
+    assert_eq!(
+        (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p),
+        (0.5, Some(4), 0.9, 0.1)
+    );
+    assert_eq!((sampling.repetition_penalty, sampling.presence_penalty), (1.1, 0.2));
+    assert_eq!((sampling.frequency_penalty, sampling.penalty_window), (0.3, 5));
+    assert_eq!(sampling.logit_bias, [(TokenId(7), f32::NEG_INFINITY), (TokenId(9), 1.5)]);
+    assert_eq!(sampling.seed, Some(u64::MAX));
+    let nan = generate(&json!({"temperature": "NaN"})).unwrap().0.sampling.temperature;
+    assert!(nan.is_nan(), "refused by the library, not taken for nothing");
+
+    let slice = json!({"layers": [{"start": 1, "end": 3}], "parts": ["embeddings"], "preset": "server"});
+    let slice = SliceOptions::read(fields(&slice), Spelling::Camel).unwrap();
+    assert_eq!((slice.layers, slice.parts.map(|parts| parts.len())), (Some(vec![1..3]), Some(1)));
+    let hints = json!({"tokenizerTools": true, "hasTools": true});
+    let hints = ProfileOptions::read(fields(&hints), Spelling::Camel).unwrap();
+    assert!(
+        hints.tokenizer_tools
+            && hints.request.is_some_and(|request| request.has_tools && !request.has_messages)
+    );
+    let found = json!({"minScore": 1, "band": "all", "limit": 2.0});
+    let found = DescribeOptions::read(fields(&found), Spelling::Camel).unwrap();
+    assert_eq!((found.limit, found.min_score), (2, 1.0));
+}

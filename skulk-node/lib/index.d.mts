@@ -1,0 +1,3 @@
+// How is the package typed for ESM? As for CommonJS.
+
+export * from "./index.js";

@@ -1,0 +1,493 @@
+// How is the package typed? Handles and functions here, plain data in `contract.d.ts`.
+
+import type * as plain from "./contract.js";
+
+export * from "./contract.js";
+
+/** A path, as text or as a `file:` URL. */
+export type Path = string | URL;
+
+/** A text, or token ids that are used as given. */
+export type Prompt = string | readonly number[] | Uint32Array;
+
+/** What stops work. It then ends with a `SkulkError` of kind `Cancelled`, whose `cause` is the signal's reason. */
+export interface Stoppable {
+  signal?: AbortSignal | null;
+}
+
+/** What follows work. An exception of `onProgress` ends it, and is what the promise rejects with. */
+export interface Followed<Step> extends Stoppable {
+  onProgress?: ((step: Step) => unknown) | null;
+}
+
+/** What kind of failure it is. */
+export type ErrorKind =
+  | "InvalidArgument" | "FileNotFound" | "FileIo" | "CheckpointInvalid" | "CheckpointTruncated" | "ConfigInvalid"
+  | "ArchUnsupported" | "DTypeUnsupported" | "TensorMissing" | "TensorShape" | "TokenizerInvalid" | "CardInvalid"
+  | "PlanNoFit" | "PlanPending" | "PlacementInvalid" | "ContextOverflow" | "OutOfMemory" | "EngineUnavailable"
+  | "EngineFailed" | "SessionBusy" | "Cancelled" | "Internal";
+
+/** What everything here throws and rejects with. Of kind `Cancelled`, its `name` is `AbortError`. */
+export class SkulkError extends Error {
+  private constructor();
+  readonly kind: ErrorKind;
+  /** The kind's code, as in `file.not_found`: the same in every language, and it does not change. */
+  readonly code: string;
+  /** What to do. */
+  readonly hint: string | null;
+  /** Whether trying again can help. */
+  readonly retry: "never" | "now" | "after_replan";
+  /** What it concerns, by name, as `file` and `field`. */
+  readonly context: Readonly<Record<string, string>>;
+  /** Facts, of the kinds that have any: cards' faults, a plan's report, tokens, shapes. */
+  readonly detail:
+    | { faults: plain.CardFault[] }
+    | { report: PlanReport }
+    | { needed: number; available: number }
+    | { expected: number[]; found: number[] }
+    | null;
+  /** All of it as text, with the errors behind it. */
+  readonly text: string;
+}
+
+/** Every kind of error with its code. */
+export function errorKinds(): [ErrorKind, string][];
+
+/** This package's version. */
+export const version: string;
+
+/** The devices of this machine that engines run on. */
+export function devices(): Promise<plain.Device[]>;
+
+/** Options of `Model.load`. */
+export interface LoadOptions extends plain.LoadOptions, Followed<{ done: number; total: number }> {
+  /** Gives engines their numbers of layers, in order, as in `[["wgpu", 20], ["cpu", 12]]`, or is what `plan` made. */
+  placement?: Placement | readonly (readonly [engine: string, layers: number])[] | null;
+}
+
+/** Options of `generate` of a session; without `append` also of a model's. */
+export interface GenerateOptions extends Omit<plain.GenerateOptions, "logitBias" | "seed">, Stoppable {
+  /** What is added to logits, by token id; may be `-Infinity`. */
+  logitBias?: Record<number, number> | Map<number, number> | null;
+  /** The same seed draws the same tokens; 0 by default. */
+  seed?: number | bigint | null;
+}
+
+/** A model ready to generate: its weights, split into stages. */
+export class Model implements Disposable, AsyncDisposable {
+  private constructor();
+  /**
+   * Loads the checkpoint at a path: a GGUF file, a Hugging Face folder of safetensors or a vindex folder. `onProgress`
+   * hears of every layer; `signal` ends loading within one.
+   */
+  static load(path: Path, options?: LoadOptions): Promise<Model>;
+  /** Facts about the architecture. */
+  get arch(): plain.Arch;
+  /** What each stage holds, in the order a token passes them. */
+  get stages(): plain.Stage[];
+  /** Which engine runs which layers, in words. */
+  get placement(): string;
+  /** Tokens that a session can hold. */
+  get context(): number;
+  /** How long loading took, in seconds. */
+  get loadSeconds(): number;
+  /** What is in memory of feed-forward weights, where `ffnBudget` bounds that. */
+  get ffnMemory(): plain.FfnMemory | null;
+  /** Works as long as the model is open. */
+  get tokenizer(): Tokenizer;
+  /** An empty session. Any number may exist and generate at the same time. */
+  session(): Session;
+  /** Generates in a session of its own, which is gone with the generation. */
+  generate(prompt: Prompt, options?: Omit<GenerateOptions, "append">): Generation;
+  /** Logits of the next token behind every token of a text: rows of `arch.vocabSize` numbers, behind each other. */
+  logits(text: Prompt, options?: Stoppable): Promise<Float32Array>;
+  /** How far this model's predictions are from an exact one's, behind every token of a text. */
+  divergence(exact: Model, text: Prompt, options?: Stoppable): Promise<plain.Divergence>;
+  /** Lets go of the model. Its memory is freed when its sessions and generations are closed, too. */
+  close(): void;
+  [Symbol.dispose](): void;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/**
+ * One conversation with a model: prompts that begin like the tokens it holds are computed only from where they differ.
+ * It runs one generation at a time.
+ */
+export class Session implements Disposable, AsyncDisposable {
+  private constructor();
+  /** Starts generating and returns at once. */
+  generate(prompt: Prompt, options?: GenerateOptions): Generation;
+  /** All tokens of the conversation: prompts and what was generated. */
+  get tokens(): number[];
+  /** Forgets all tokens but the first `length`. */
+  truncate(length: number): void;
+  /** Lets go of its keys and values. */
+  close(): void;
+  [Symbol.dispose](): void;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/**
+ * A running generation. Read it with `for await`, which cancels where it is left early, or collect it. Of several
+ * readers each event reaches one. It is cancelled when nobody holds it any more.
+ */
+export class Generation implements AsyncIterableIterator<plain.Event>, Disposable, AsyncDisposable {
+  private constructor();
+  /** The prompt's tokens, special ones included. */
+  get promptIds(): number[];
+  next(): Promise<IteratorResult<plain.Event, undefined>>;
+  return(value?: unknown): Promise<IteratorResult<plain.Event, any>>;
+  [Symbol.asyncIterator](): this;
+  /** Runs to the end: the text that was not read yet. */
+  text(): Promise<string>;
+  /** Runs to the end: text, tokens and finish of what was not read yet. */
+  output(): Promise<plain.Output>;
+  /** Asks it to end: reading throws within one layer's work, after the events that are already there. */
+  cancel(): void;
+  /** Cancels, and waits until it has ended; the session is free then. */
+  close(): Promise<void>;
+  /** Cancels, and does not wait. */
+  [Symbol.dispose](): void;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** A vocabulary, and the rules that cut text into it. */
+export class Tokenizer {
+  private constructor();
+  /** The tokens of a text. With `addSpecial` (the default) a beginning-of-sequence token is added where it belongs. */
+  encode(text: string, options?: { addSpecial?: boolean }): number[];
+  /** The text of tokens. With `skipSpecial` (the default) control tokens are left out. */
+  decode(ids: Iterable<number> & object, options?: { skipSpecial?: boolean }): string;
+  /** The beginning-of-sequence token, if there is one. */
+  get bos(): number | null;
+  /** The tokens that end a generation. */
+  get eosIds(): number[];
+  /** One past the highest token id. */
+  get vocabSize(): number;
+}
+
+/** Facts about one model, declared rather than measured. */
+export interface ModelCard extends plain.ModelCard {}
+/** Cards are plain data; what reads, writes and uses them. A card is checked when it is used. */
+export const ModelCard: {
+  /** Reads the card in a `.toml` or `.json` file. */
+  open(path: Path): Promise<ModelCard>;
+  fromToml(text: string): ModelCard;
+  fromJson(text: string): ModelCard;
+  /** The card of a local checkpoint, of which only headers and configurations are read. */
+  fromCheckpoint(path: Path): Promise<ModelCard>;
+  /** The JSON Schema of cards in TOML, for editors. */
+  schema(): Record<string, unknown>;
+  /** The card as indented JSON, with every field. */
+  toJson(card: ModelCard): string;
+  /** The card as TOML, without what is not known. */
+  toToml(card: ModelCard): string;
+  /** Writes the card to a `.toml` or `.json` file, as a whole or not at all. */
+  save(card: ModelCard, path: Path): Promise<void>;
+  /** The name of the card's file. */
+  fileName(card: ModelCard): string;
+  /** What the model can do, and how it is spoken to. */
+  profile(card: ModelCard, options?: plain.ProfileOptions): Profile;
+};
+
+/** What a card resolves to. */
+export interface Profile extends plain.Profile {}
+export const Profile: {
+  /** What a model can do, from its id and its card, where there is one. */
+  resolve(modelId: string, card?: ModelCard | null, options?: plain.ProfileOptions): Profile;
+  /** The profile to read requests by while nothing is known of the model. */
+  permissive(): Profile;
+  /** What a request for reasoning means for a model. */
+  reasoning(
+    profile: Pick<
+      plain.Profile,
+      "supportsThinking" | "supportsThinkingToggle" | "defaultReasoningEffort" | "disabledReasoningEffort"
+    >,
+    request?: Partial<plain.Reasoning>,
+  ): plain.Reasoning;
+};
+
+/** Whether a model is to be run as Gemma 4. */
+export function isGemma4Family(modelId: string, card?: ModelCard | null): boolean;
+
+/** Cards by their model's id, in order: the built-in ones, and folders of yours over them. It reads files at once. */
+export class CardLibrary implements Iterable<[string, ModelCard]> {
+  /** Later folders override earlier ones, and all of them the built-in cards. */
+  constructor(folders?: Path | readonly Path[], options?: { builtin?: boolean });
+  get(modelId: string): ModelCard | null;
+  has(modelId: string): boolean;
+  get ids(): string[];
+  get size(): number;
+  [Symbol.iterator](): Iterator<[string, ModelCard]>;
+  /** Your folders, in their order. */
+  get folders(): string[];
+  /** Why files are not among the cards. */
+  get problems(): SkulkError[];
+  /** The file of a card; of built-in ones `null`. */
+  file(modelId: string): string | null;
+  addFolder(folder: Path): void;
+  /** Searches the folders again. */
+  reload(): void;
+  /** Writes a card into one of the folders, and tells the file. */
+  save(folder: Path, card: ModelCard): string;
+  /** Deletes the file of a card of yours. Whether there was one. */
+  remove(modelId: string): boolean;
+}
+
+export interface Node extends plain.Node {}
+export const Node: {
+  /** This machine. */
+  local(): Promise<Node>;
+};
+
+/** Machines and what connects them. */
+export interface Cluster extends plain.Cluster {}
+export const Cluster: {
+  /** This machine alone. */
+  local(): Promise<Cluster>;
+  /** Nodes that are all connected with each other; unless said otherwise, by gigabit Ethernet. */
+  mesh(nodes: readonly Node[], speed?: plain.LinkSpeed): Cluster;
+  fromJson(text: string): Cluster;
+  toJson(cluster: Cluster): string;
+};
+
+/** What a model weighs, part by part. */
+export interface Inventory extends plain.Inventory {}
+export const Inventory: {
+  fromCheckpoint(path: Path): Promise<Inventory>;
+  fromCard(card: ModelCard): Inventory;
+  /** A mixture of experts, every layer alike; bytes are those of one layer. */
+  ofExperts(
+    nLayers: number,
+    options: {
+      attention: number;
+      shared?: number;
+      nExperts: number;
+      nUsed: number;
+      expert: number;
+      kvPerToken?: number;
+    },
+  ): Inventory;
+};
+
+/**
+ * Plans where a model runs: the fastest placement on a cluster, this machine by default, that satisfies what is asked
+ * for. `card` is a card or a checkpoint's path. Where nothing fits, the error's `detail.report` says why.
+ */
+export function plan(card: ModelCard | Path, cluster?: Cluster | null, options?: plain.PlanOptions): Promise<Placement>;
+
+/** Which node runs which layers and experts. */
+export class Placement {
+  private constructor();
+  /** Reads what `toJson` writes, and Skulk 1.3's instances. */
+  static fromJson(text: string): Placement;
+  /** Stages of so many layers each, one behind the other, on engines by name. */
+  static byCounts(counts: readonly (readonly [engine: string, layers: number])[]): Placement;
+  get nLayers(): number;
+  get stages(): plain.PlacedStage[];
+  /** Feed-forward blocks and experts that are elsewhere than their layer's attention. */
+  get experts(): plain.ExpertShard[];
+  /** What each device is to hold, where the placement came with that. */
+  get budgets(): plain.Budget[];
+  /** Tokens for which a plan reserves keys and values. */
+  get contextTokens(): number | null;
+  /** Tokens that the context is limited to. */
+  get contextLimit(): number | null;
+  /** The model's card, unless it was made by hand. */
+  get card(): ModelCard | null;
+  /** Why it is as it is, where it was planned here. */
+  get report(): PlanReport | null;
+  get instanceId(): string;
+  /** As JSON on one line, as Skulk 1.3 has it. */
+  toJson(): string;
+  /** What `toJson` writes, as data. */
+  toObject(): Record<string, unknown>;
+  /** The tagged shard of one rank, as Skulk 1.3 gives it to a runner. */
+  shardMetadata(rank: number): Record<string, unknown>;
+  /** Throws unless every layer and expert of the card's model has its place and fits there by the budgets. */
+  check(card: ModelCard): void;
+  /** `check`, and whether each part fits into what its node has now. */
+  checkOn(card: ModelCard, cluster: Cluster, options?: { contextTokens?: number }): void;
+  toString(): string;
+}
+
+/** Why a plan is as it is, or why there is none. As text it is a table. */
+export class PlanReport {
+  private constructor();
+  static fromJson(text: string): PlanReport;
+  toJson(): string;
+  toObject(): Record<string, unknown>;
+  toMarkdown(): string;
+  /** Tables and bars in HTML, to be put into a page. */
+  toHtml(): string;
+  /** A picture of nodes, shards and links. */
+  toSvg(): string;
+  toString(): string;
+}
+
+/** The functions behind cards and plans, one by one. */
+export namespace planning {
+  const OVERHEAD: number;
+  const OVERHEAD_GGUF: number;
+  const OVERHEAD_FLOOR: number;
+  const RAM_SHARE: number;
+  const RAM_SHARE_RELAXED: number;
+  const VRAM_SHARE: number;
+  const UNIFIED_HEADROOM: number;
+  const CONTEXT_TOKENS: number;
+  const HEAD_DIM: number;
+  const KV_VALUE_BYTES: number;
+  const DEFAULT_MAX_TOKENS: number;
+  type Strictness = "safe" | "relaxed" | "force";
+  /** One GGUF file of a folder or repository, by its name. */
+  interface GgufFile {
+    name: string;
+    bytes: number;
+    holdsAModel: boolean;
+    holdsAProjector: boolean;
+    /** How much its quantisation is wanted: the lower, the more. */
+    quantRank: number;
+    quantLabel: string;
+    /** What all files of its split set share. */
+    shardBase: string | null;
+    /** What to download for it. */
+    downloadPatterns: string[];
+  }
+  /** The engine that a backend's tag names. */
+  function engineOf(tag: string): string | null;
+  function isMultiNode(engine: string): boolean;
+  function serves(nodeTag: string, cardTag: string): boolean;
+  function resolveBackend(
+    compatible: Iterable<string> & object,
+    preference: readonly string[],
+    nodeTags: Iterable<string> & object,
+  ): string | null;
+  function hasGpuOffload(tags: Iterable<string> & object): boolean;
+  function isVpnAddress(address: string): boolean;
+  function scale(bytes: number, factor: number): number;
+  function divide(bytes: number, divisor: number): number;
+  function kvBytesPerToken(card: ModelCard): number;
+  function kvBytes(card: ModelCard, tokens: number): number;
+  function shardFootprint(
+    card: ModelCard,
+    options?: { fraction?: number; tokens?: number; strictness?: Strictness },
+  ): number;
+  function footprintExceeds(footprint: number, usable: number, options?: { tolerance?: number }): boolean;
+  function usableMemory(node: Node, options?: { strictness?: Strictness }): plain.Usable | null;
+  function usableVram(node: Node): number | null;
+  function acceleratorMemory(node: Node): number | null;
+  function allocateLayers(total: number, fractions: readonly number[]): number[];
+  function admitMaxTokens(
+    prompt: number,
+    options?: { requested?: number | null; byDefault?: number; limit?: number | null },
+  ): number;
+  /** The pieces in which a prompt is computed, never ending inside one of `media`. */
+  function prefillChunks(
+    tokens: number,
+    max: number,
+    options?: { media?: readonly ([number, number] | plain.Range)[]; offset?: number },
+  ): Generator<number, void>;
+  function rings(card: ModelCard, cluster: Cluster, options?: plain.RingsOptions): string[][];
+  function leaves(cluster: Cluster): string[];
+  function ggufFile(name: string, bytes?: number): GgufFile;
+  function selectGguf(files: readonly { name: string; bytes: number }[]): { file: GgufFile; bytes: number } | null;
+  function configFacts(config: unknown, modelId: string): plain.ConfigFacts;
+  function ggufFacts(start: Uint8Array): plain.GgufFacts;
+}
+
+/** Ranges, each also as a pair of its first number and the one behind its last. */
+export type Ranges = readonly ([number, number] | plain.Range)[];
+
+/** Options of a slice. */
+export interface SliceOptions extends Omit<plain.SliceOptions, "layers" | "experts">, Followed<plain.VindexProgress> {
+  /** Layers whose weights it holds; by default all. */
+  layers?: Ranges | null;
+  /** Experts of each layer whose weights it holds; by default all. */
+  experts?: Ranges | null;
+}
+
+/** Numbers that a search looks near to, as many as the model is wide. */
+export type Query = readonly number[] | Float32Array;
+
+/** An opened vindex folder, whole or a slice. Nothing of its weights is read until it is asked for. */
+export class VindexReader implements Disposable, AsyncDisposable {
+  private constructor();
+  /** Opens a folder; searches compute on so many threads, all by default. */
+  static open(path: Path, options?: { threads?: number | null }): Promise<VindexReader>;
+  get path(): string;
+  /** `index.json`, with the defaults of what it leaves out. */
+  get index(): Record<string, unknown>;
+  get model(): string;
+  /** LARQL's name of the family. */
+  get family(): string;
+  get numLayers(): number;
+  get hiddenSize(): number;
+  get vocabSize(): number;
+  /** How much of the model was extracted. */
+  get level(): "browse" | "attention" | "inference" | "all";
+  /** The type of gate vectors and float files. */
+  get dtype(): "f32" | "f16";
+  /** How other weights are stored. */
+  get quant(): string;
+  /** Parts that the whole vindex has and this folder lacks. */
+  get lacks(): plain.PartInfo["part"][];
+  /** The layers of which the index tells features, in order. */
+  get layers(): number[];
+  get bands(): plain.VindexBands;
+  /** Every tensor that the folder's files hold, by name. */
+  get tensors(): plain.TensorInfo[];
+  get tokenizer(): Tokenizer;
+  /** Whether there is a tensor of that name. */
+  has(name: string): boolean;
+  tensor(name: string): Promise<plain.TensorInfo>;
+  /** The parts that the folder holds, and the files of each, as they are now. */
+  parts(): Promise<plain.PartInfo[]>;
+  /** A tensor's numbers, row by row, without what rows are padded with. */
+  array(name: string, options?: Stoppable): Promise<Float32Array>;
+  /** A tensor's bytes as they are stored; a copy, which may be written to. */
+  bytes(name: string): Promise<Buffer>;
+  /** A layer's gate vectors, row by row, all experts' behind each other. */
+  gates(layer: number, options?: Stoppable): Promise<Float32Array>;
+  /** What enters the first layer for a token, or for each of some, behind each other. */
+  embed(token: number | readonly number[] | Uint32Array): Promise<Float32Array>;
+  /** The products of all gate rows of a layer with a query. */
+  scores(layer: number, query: Query, options?: Stoppable): Promise<Float32Array>;
+  /** The features of each layer whose gate rows have products of the largest magnitude with a query. */
+  nearest(query: Query, options?: plain.NearestOptions & Stoppable): Promise<plain.FeatureHit[]>;
+  /** The features that a prompt's last token wakes. */
+  walk(prompt: string, options?: plain.WalkOptions & Stoppable): Promise<plain.WalkHit[]>;
+  /** What the model associates with an entity. */
+  describe(entity: string, options?: plain.DescribeOptions & Stoppable): Promise<plain.Description>;
+  /** A feature and what it writes; `null` where nothing is written down of it. */
+  feature(layer: number, feature: number): Promise<plain.Feature | null>;
+  /** The features of a layer of which anything is written down, in order. */
+  features(layer: number, options?: Stoppable): Promise<plain.Feature[]>;
+  /** Features in order. */
+  select(options?: plain.SelectOptions & Stoppable): Promise<plain.Selection>;
+  /** The words that features of the layers of facts write most, and the labels that probes confirmed. */
+  relations(options?: plain.RelationsOptions & Stoppable): Promise<plain.Relations>;
+  /** Makes a folder of what a role takes of this one, of some parts, layers or experts. */
+  slice(target: Path, options?: SliceOptions): Promise<plain.SliceReport>;
+  /** Verifies the folder as it is now. */
+  verify(options?: plain.VerifyOptions & Followed<plain.VindexProgress>): Promise<plain.VerifyReport>;
+  /** Lets go of the folder, once what is being asked is answered. */
+  close(): void;
+  [Symbol.dispose](): void;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** Verifies a vindex folder, which need not be one that opens: what keeps it from that is a problem of the report. */
+export function verifyVindex(
+  path: Path,
+  options?: plain.VerifyOptions & Followed<plain.VindexProgress>,
+): Promise<plain.VerifyReport>;
+
+/**
+ * Writes the model of a checkpoint as a vindex folder, which LARQL reads too. `target` must not exist or be empty. After
+ * an interruption, calling again with the same arguments continues where it ended.
+ */
+export function extract(
+  source: Path,
+  target: Path,
+  options?: plain.ExtractOptions & Followed<plain.VindexProgress>,
+): Promise<plain.ExtractReport>;

@@ -1,0 +1,37 @@
+"use strict";
+// What does the package offer? Everything public, for CommonJS; `index.mjs` has it for ESM.
+
+const native = require("./native.js");
+const { SkulkError } = require("./errors.js");
+const { CardLibrary, ModelCard, Profile, isGemma4Family } = require("./cards.js");
+const { Generation } = require("./generation.js");
+const { Model, Session, Tokenizer } = require("./model.js");
+const planning = require("./planning.js");
+const { Cluster, Inventory, Node, Placement, PlanReport, plan } = require("./plans.js");
+const { VindexReader, extract, verifyVindex } = require("./vindex.js");
+const { begin, call } = require("./work.js");
+
+module.exports = {
+  CardLibrary,
+  Cluster,
+  Generation,
+  Inventory,
+  Model,
+  ModelCard,
+  Node,
+  Placement,
+  PlanReport,
+  Profile,
+  Session,
+  SkulkError,
+  Tokenizer,
+  VindexReader,
+  devices: () => begin("devices"),
+  errorKinds: () => call("errorKinds"),
+  extract,
+  isGemma4Family,
+  plan,
+  planning,
+  verifyVindex,
+  version: native.version(),
+};

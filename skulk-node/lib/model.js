@@ -1,0 +1,183 @@
+"use strict";
+// How is a model used? `Model`, its `Session`s and its `Tokenizer`.
+
+const native = require("./native.js");
+const { KEY, invalid, own } = require("./errors.js");
+const { generation } = require("./generation.js");
+const { placementOf } = require("./plans.js");
+const { countOf, idsOf, json, optionsOf, pathOf, promptOf, shown, textOf } = require("./values.js");
+const { work } = require("./work.js");
+
+class Tokenizer {
+  #owner;
+
+  constructor(key, owner) {
+    own(key, "tokenizer");
+    this.#owner = owner;
+  }
+
+  encode(text, { addSpecial = true } = {}) {
+    return this.#owner.encode(textOf(text, "text"), Boolean(addSpecial));
+  }
+
+  decode(ids, { skipSpecial = true } = {}) {
+    return this.#owner.decode(idsOf(ids, "ids"), Boolean(skipSpecial));
+  }
+
+  get #vocabulary() {
+    return JSON.parse(this.#owner.vocabulary());
+  }
+
+  get bos() {
+    return this.#vocabulary.bos;
+  }
+
+  get eosIds() {
+    return this.#vocabulary.eosIds;
+  }
+
+  get vocabSize() {
+    return this.#vocabulary.vocabSize;
+  }
+}
+
+/** The tokenizer of what has one. */
+const tokenizer = (owner) => new Tokenizer(KEY, owner);
+
+class Session {
+  #native;
+
+  constructor(key, session) {
+    own(key, "session");
+    this.#native = session;
+  }
+
+  generate(prompt, options) {
+    const [rest, { signal }] = optionsOf(options, "signal");
+    return generation(this.#native, promptOf(prompt, "prompt"), json({ options: rest }), signal);
+  }
+
+  get tokens() {
+    return this.#native.tokens();
+  }
+
+  truncate(length) {
+    this.#native.truncate(countOf(length, "length"));
+  }
+
+  close() {
+    this.#native.close();
+  }
+
+  [Symbol.dispose]() {
+    this.close();
+  }
+
+  async [Symbol.asyncDispose]() {
+    this.close();
+  }
+}
+
+class Model {
+  #native;
+
+  constructor(key, model) {
+    own(key, "model");
+    this.#native = model;
+  }
+
+  static async load(path, options) {
+    const [rest, { placement, ...follow }] = optionsOf(options, "placement", "signal", "onProgress");
+    const text = json({ path: pathOf(path, "path"), options: rest });
+    const on = placement === undefined ? null : placementOf(placement);
+    return new Model(KEY, await work((token, tell) => native.load(text, on, token, tell), follow));
+  }
+
+  get #facts() {
+    return JSON.parse(this.#native.facts());
+  }
+
+  get arch() {
+    return this.#facts.arch;
+  }
+
+  get stages() {
+    return this.#facts.stages;
+  }
+
+  get placement() {
+    return this.#facts.placement;
+  }
+
+  get context() {
+    return this.#facts.context;
+  }
+
+  get loadSeconds() {
+    return this.#facts.loadSeconds;
+  }
+
+  get ffnMemory() {
+    return this.#facts.ffnMemory;
+  }
+
+  get tokenizer() {
+    this.#native.vocabulary();
+    return tokenizer(this.#native);
+  }
+
+  session() {
+    return new Session(KEY, this.#native.session());
+  }
+
+  generate(prompt, options) {
+    // What it holds is freed with the generation.
+    const session = this.session();
+    try {
+      return session.generate(prompt, options);
+    } finally {
+      session.close();
+    }
+  }
+
+  async logits(text, options) {
+    const [rest, follow] = optionsOf(options, "signal");
+    nothing(rest, "signal");
+    const prompt = promptOf(text, "text");
+    return work((token, tell) => this.#native.logits(prompt, token, tell), follow);
+  }
+
+  async divergence(exact, text, options) {
+    const [rest, follow] = optionsOf(options, "signal");
+    nothing(rest, "signal");
+    if (!(exact instanceof Model)) throw invalid("exact", `expected a model, found ${shown(exact)}`);
+    const prompt = promptOf(text, "text");
+    const found = JSON.parse(
+      await work((token, tell) => this.#native.divergence(exact.#native, prompt, token, tell), follow),
+    );
+    return { ...found, meanKl: number(found.meanKl), maxKl: number(found.maxKl) };
+  }
+
+  close() {
+    this.#native.close();
+  }
+
+  [Symbol.dispose]() {
+    this.close();
+  }
+
+  async [Symbol.asyncDispose]() {
+    this.close();
+  }
+}
+
+/** What Rust writes of a number that may be infinite. */
+const number = (text) => Number(text.replace("inf", "Infinity"));
+
+/** Refuses options where there are none but this one. */
+function nothing(rest, only) {
+  const [unknown] = Object.keys(rest);
+  if (unknown !== undefined) throw invalid(unknown, `there is no option \`${unknown}\``, `the only option is ${only}`);
+}
+
+module.exports = { Model, Session, Tokenizer, tokenizer, nothing };

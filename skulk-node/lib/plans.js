@@ -1,0 +1,185 @@
+"use strict";
+// How is it planned where a model runs? `plan`, `Placement`, `PlanReport`, and clusters to plan on.
+
+const native = require("./native.js");
+const { KEY, invalid, own } = require("./errors.js");
+const { countOf, json, optionsOf, pathOf, shown, textOf } = require("./values.js");
+const { begin, call, work } = require("./work.js");
+
+class PlanReport {
+  #text;
+
+  constructor(key, text) {
+    own(key, "report");
+    this.#text = text;
+  }
+
+  /** The report that plain data is, or its text. */
+  static of(data) {
+    return new PlanReport(KEY, typeof data === "string" ? data : json(data));
+  }
+
+  static fromJson(text) {
+    const report = new PlanReport(KEY, textOf(text, "text"));
+    report.#form("json");
+    return report;
+  }
+
+  /** What the library makes of it. The text is passed on as it is. */
+  #form(form) {
+    return JSON.parse(native.call("reportText", `{"report":${this.#text},"form":"${form}"}`));
+  }
+
+  toJson() {
+    return this.#form("json");
+  }
+
+  toObject() {
+    return JSON.parse(this.toJson());
+  }
+
+  toMarkdown() {
+    return this.#form("markdown");
+  }
+
+  toHtml() {
+    return this.#form("html");
+  }
+
+  toSvg() {
+    return this.#form("svg");
+  }
+
+  toString() {
+    return this.#form("text");
+  }
+
+  toJSON() {
+    return this.toObject();
+  }
+}
+
+/** What is behind a placement, or behind pairs of engines and layers. */
+let placementOf;
+
+class Placement {
+  #native;
+
+  constructor(key, placement) {
+    own(key, "placement");
+    this.#native = placement;
+  }
+
+  static fromJson(text) {
+    return new Placement(KEY, native.placementFromJson(textOf(text, "text")));
+  }
+
+  static byCounts(counts) {
+    if (!Array.isArray(counts)) {
+      throw invalid("placement", `expected pairs of an engine and a number of layers, found ${shown(counts)}`);
+    }
+    return new Placement(KEY, native.placementByCounts(json({ placement: counts })));
+  }
+
+  static {
+    placementOf = (placement) => (placement instanceof Placement ? placement : Placement.byCounts(placement)).#native;
+  }
+
+  get #facts() {
+    return JSON.parse(this.#native.facts());
+  }
+
+  get nLayers() {
+    return this.#facts.nLayers;
+  }
+
+  get stages() {
+    return this.#facts.stages;
+  }
+
+  get experts() {
+    return this.#facts.experts;
+  }
+
+  get budgets() {
+    return this.#facts.budgets;
+  }
+
+  get contextTokens() {
+    return this.#facts.contextTokens;
+  }
+
+  get contextLimit() {
+    return this.#facts.contextLimit;
+  }
+
+  get card() {
+    return this.#facts.card;
+  }
+
+  get report() {
+    const { report } = this.#facts;
+    return report && PlanReport.of(report);
+  }
+
+  get instanceId() {
+    return this.#facts.instanceId;
+  }
+
+  toJson() {
+    return this.#native.toJson();
+  }
+
+  toObject() {
+    return JSON.parse(this.toJson());
+  }
+
+  shardMetadata(rank) {
+    const shard = this.#native.shardMetadata(countOf(rank, "rank"));
+    if (shard === null) throw invalid("rank", `expected a rank below ${this.stages.length}, found ${rank}`);
+    return JSON.parse(shard);
+  }
+
+  check(card) {
+    this.#native.check(json({ card }));
+  }
+
+  checkOn(card, cluster, { contextTokens = 8192 } = {}) {
+    this.#native.check(json({ card, cluster, contextTokens }));
+  }
+
+  toString() {
+    return this.#facts.text;
+  }
+
+  toJSON() {
+    return this.toObject();
+  }
+}
+
+async function plan(card, cluster, options) {
+  const isPath = typeof card === "string" || card instanceof URL;
+  const what = isPath ? { checkpoint: pathOf(card, "card") } : { card };
+  const text = json({ ...what, cluster, options: optionsOf(options)[0] });
+  return new Placement(KEY, await work((token, tell) => native.plan(text, token, tell)));
+}
+
+const Node = {
+  local: () => begin("nodeLocal"),
+};
+
+const Cluster = {
+  local: () => begin("clusterLocal"),
+  mesh: (nodes, speed = {}) => call("cluster", { cluster: { nodes, mesh: speed } }),
+  fromJson: (text) => JSON.parse(native.call("cluster", `{"cluster":${textOf(text, "text")}}`)),
+  toJson: (cluster) => native.call("cluster", json({ cluster })),
+};
+
+const Inventory = {
+  fromCheckpoint: async (path) => begin("inventoryFromCheckpoint", { path: pathOf(path, "path") }),
+  fromCard: (card) => call("inventoryFromCard", { card }),
+  ofExperts: (nLayers, { attention, shared = 0, nExperts, nUsed, expert, kvPerToken = 0 }) =>
+    call("inventoryOfExperts", { nLayers, attention, shared, nExperts, nUsed, expert, kvPerToken }),
+};
+
+module.exports = { Cluster, Inventory, Node, Placement, PlanReport, placementOf, plan };

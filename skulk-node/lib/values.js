@@ -1,0 +1,113 @@
+"use strict";
+// What may hosts pass? Paths, texts, tokens and options, checked and written for the native module.
+
+const { fileURLToPath } = require("node:url");
+const { invalid } = require("./errors.js");
+
+const shown = (value) => {
+  if (typeof value === "string") return JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value);
+  if (typeof value === "function") return "a function";
+  if (typeof value === "object" && value !== null) return Array.isArray(value) ? "an array" : "an object";
+  return typeof value === "bigint" ? `${value}n` : String(value);
+};
+
+/** A value as JSON. What JSON cannot say of numbers is text, of which the library knows what it means. */
+function json(value, field = "", within = []) {
+  const at = (name) => (field && field !== "options" ? `${field}.${name}` : String(name));
+  switch (typeof value) {
+    case "undefined":
+      return "null";
+    case "boolean":
+    case "bigint":
+      return String(value);
+    case "number":
+      return Number.isFinite(value) ? String(value) : `"${value}"`;
+    case "string":
+      return JSON.stringify(value.toWellFormed());
+    case "object":
+      break;
+    default:
+      throw invalid(field, `expected plain data, found ${typeof value === "symbol" ? "a symbol" : "a function"}`);
+  }
+  if (value === null) return "null";
+  if (within.includes(value) || within.length > 64) {
+    throw invalid(field, "expected plain data, found an object within itself");
+  }
+  const inner = [...within, value];
+  const list = listed(value, field);
+  if (list) return `[${list.map((item, i) => json(item, at(i), inner)).join()}]`;
+  const entries = value instanceof Map ? [...value] : Object.entries(value);
+  const members = entries
+    .filter(([, item]) => item !== undefined)
+    .map(([name, item]) => `${JSON.stringify(String(name).toWellFormed())}:${json(item, at(name), inner)}`);
+  return `{${members.join()}}`;
+}
+
+/** The items of an array, a set or a typed array, which must have its memory still; of nothing else. */
+function listed(value, field) {
+  if (Array.isArray(value)) return value;
+  if (value instanceof Set) return [...value];
+  if (!ArrayBuffer.isView(value) || value instanceof DataView) return null;
+  try {
+    new Uint8Array(value.buffer);
+  } catch {
+    throw invalid(field, "expected an array of numbers, found one whose buffer is detached", "pass it before, or a copy");
+  }
+  return Array.from(value);
+}
+
+/** The path that a text or a `file:` URL is. */
+function pathOf(value, field) {
+  if (typeof value === "string") return value;
+  if (value instanceof URL && value.protocol === "file:") return fileURLToPath(value);
+  throw invalid(field, `expected a path as text or as a file: URL, found ${shown(value)}`);
+}
+
+function textOf(value, field) {
+  if (typeof value === "string") return value;
+  throw invalid(field, `expected a text, found ${shown(value)}`);
+}
+
+/** Unsigned 32-bit numbers. */
+function countOf(value, field) {
+  if (Number.isInteger(value) && value >= 0 && value <= 0xffffffff) return value;
+  throw invalid(field, `expected a whole number from 0 to 4294967295, found ${shown(value)}`);
+}
+
+/** Token ids. */
+function idsOf(value, field) {
+  const ids = typeof value === "object" && value !== null ? listed(value, field) : null;
+  if (!ids) throw invalid(field, `expected an array of token ids, found ${shown(value)}`);
+  return ids.map((id) => countOf(id, field));
+}
+
+/** A text, or token ids that are used as given. */
+function promptOf(value, field) {
+  if (typeof value === "string") return value;
+  if (typeof value !== "object" || value === null) {
+    throw invalid(field, `expected a text or an array of token ids, found ${shown(value)}`);
+  }
+  return idsOf(value, field);
+}
+
+/** Options without those that stay in JavaScript, and those. */
+function optionsOf(options, ...here) {
+  if (options === undefined || options === null) return [{}, {}];
+  if (typeof options !== "object" || Array.isArray(options)) {
+    throw invalid("options", `expected an object of options, found ${shown(options)}`);
+  }
+  const [rest, own] = [{ ...options }, {}];
+  for (const name of here) {
+    own[name] = rest[name] ?? undefined;
+    delete rest[name];
+  }
+  return [rest, own];
+}
+
+/** Ranges as pairs of the first number and the one behind the last, or as such objects. */
+function rangesOf(value) {
+  const pair = (range) => (Array.isArray(range) ? { start: range[0], end: range[1] } : range);
+  return Array.isArray(value) ? value.map(pair) : value;
+}
+
+module.exports = { countOf, idsOf, json, optionsOf, pathOf, promptOf, rangesOf, shown, textOf };

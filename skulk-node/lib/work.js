@@ -1,0 +1,74 @@
+"use strict";
+// How is work followed and stopped? As a promise, with an `AbortSignal` and a callback for its steps.
+
+const native = require("./native.js");
+const { aborted, ended, failed, invalid } = require("./errors.js");
+const { json, shown } = require("./values.js");
+
+/** Lets a signal cancel. Returns what ends that. */
+function link(signal, token) {
+  if (signal === undefined || signal === null) return () => {};
+  if (typeof signal.addEventListener !== "function" || typeof signal.aborted !== "boolean") {
+    throw invalid("signal", `expected an AbortSignal, found ${shown(signal)}`);
+  }
+  if (signal.aborted) throw aborted(signal);
+  const cancel = () => token.cancel();
+  signal.addEventListener("abort", cancel, { once: true });
+  return () => signal.removeEventListener("abort", cancel);
+}
+
+/** What `start` begins: it takes a token and a callback. An exception of `onProgress` ends it, and is what it rejects with. */
+function work(start, { signal, onProgress } = {}) {
+  return new Promise((resolve, reject) => {
+    if (onProgress !== undefined && typeof onProgress !== "function") {
+      throw invalid("onProgress", `expected a function, found ${shown(onProgress)}`);
+    }
+    const token = new native.CancelToken();
+    const unlink = link(signal, token);
+    let thrown = null;
+    const fail = (error) => {
+      thrown ??= { error };
+      token.cancel();
+    };
+    const report = (step) => {
+      try {
+        const going = onProgress(step);
+        if (typeof going?.then === "function") going.then(undefined, fail);
+      } catch (error) {
+        fail(error);
+      }
+    };
+    const tell = (step, failure, answer) => {
+      if (step !== null) {
+        if (onProgress && !thrown) report(JSON.parse(step));
+        return;
+      }
+      unlink();
+      if (thrown) {
+        answer?.close?.();
+        reject(thrown.error);
+      } else if (failure !== null) {
+        reject(ended(failed(JSON.parse(failure)), signal));
+      } else {
+        resolve(answer);
+      }
+    };
+    try {
+      start(token, tell);
+    } catch (error) {
+      unlink();
+      throw error;
+    }
+  });
+}
+
+/** Calls a function of the contract. */
+const call = (name, args = {}) => JSON.parse(native.call(name, json(args)));
+
+/** The same beside JavaScript. */
+const begin = async (name, args = {}, own = {}) => {
+  const text = json(args);
+  return JSON.parse(await work((token, tell) => native.start(name, text, token, tell), own));
+};
+
+module.exports = { begin, call, link, work };

@@ -1,0 +1,74 @@
+//! How does Node.js hold a conversation? What is behind `Session`.
+
+use napi::bindgen_prelude::Function;
+use napi_derive::napi;
+use skulk::{Error, ErrorKind, Prompt};
+use skulk_contract::options::GenerateOptions;
+
+use crate::arguments_of;
+use crate::error::{open, raise};
+use crate::generation::Generation;
+use crate::job::CancelToken;
+use crate::model::{Given, numbers, prompt};
+
+/// One conversation with a model.
+#[napi]
+pub struct Session(Option<skulk::Session>);
+
+impl Session {
+    pub(crate) fn new(session: skulk::Session) -> Self {
+        Self(Some(session))
+    }
+
+    fn get(&self) -> napi::Result<&skulk::Session> {
+        open(&self.0, "session")
+    }
+}
+
+#[napi]
+impl Session {
+    /// Starts generating and returns at once. `wake` is called whenever there is more to read than a poll found.
+    #[napi(catch_unwind)]
+    pub fn generate(
+        &self,
+        text: Given,
+        arguments: String,
+        token: &CancelToken,
+        wake: Function<'_, (), ()>,
+    ) -> napi::Result<Generation> {
+        let read = || {
+            let (options, spelling) = arguments_of(&arguments)?.options()?;
+            GenerateOptions::read(options, spelling)
+        };
+        let (mut options, append) = read().map_err(raise)?;
+        options.cancel = token.child();
+        let prompt = match prompt(text) {
+            Prompt::Text(text) if append => Prompt::Append(text),
+            _ if append => {
+                let error = Error::new(ErrorKind::InvalidArgument, "expected a text to append, found tokens");
+                return Err(raise(error.with("field", "append")));
+            }
+            prompt => prompt,
+        };
+        let session = self.get()?;
+        Generation::start(&wake, || session.generate(prompt, options))
+    }
+
+    /// All tokens of the conversation.
+    #[napi(catch_unwind)]
+    pub fn tokens(&self) -> napi::Result<Vec<u32>> {
+        self.get()?.tokens().map(|tokens| numbers(&tokens)).map_err(raise)
+    }
+
+    /// Forgets all tokens but the first `len`.
+    #[napi(catch_unwind)]
+    pub fn truncate(&self, len: u32) -> napi::Result<()> {
+        self.get()?.truncate(len as usize).map_err(raise)
+    }
+
+    /// Lets go of its keys and values, which are freed with the last of its generations.
+    #[napi(catch_unwind)]
+    pub fn close(&mut self) {
+        self.0 = None;
+    }
+}

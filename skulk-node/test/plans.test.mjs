@@ -1,0 +1,164 @@
+// Are plans, placements, cards and libraries in Node what they are in the library?
+
+import assert from "node:assert/strict";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { test } from "node:test";
+
+import {
+  CardLibrary,
+  Cluster,
+  Inventory,
+  Model,
+  ModelCard,
+  Node,
+  Placement,
+  PlanReport,
+  Profile,
+  isGemma4Family,
+  plan,
+  planning,
+} from "skulk-node";
+import { PROMPT, STORIES, failure, temporary } from "./helpers.mjs";
+
+const GiB = 2 ** 30;
+const library = new CardLibrary();
+const card = library.get("mlx-community/Llama-3.2-1B-Instruct-4bit") ?? library.get(library.ids[0]);
+const nodes = ["a", "b"].map((id) => ({
+  id,
+  backends: ["skulk-cpu"],
+  memory: { ramTotal: 64 * GiB, ramAvailable: 48 * GiB },
+}));
+
+test("a model is planned on this machine and loaded so", async () => {
+  const placement = await plan(STORIES, undefined, { contextTokens: 64 });
+  assert.equal(placement.nLayers, 5);
+  assert.equal(placement.stages[0].node, "local");
+  assert.equal(placement.contextTokens, 64);
+  const model = await Model.load(STORIES, { placement });
+  assert.equal(model.context, 64);
+  assert.ok((await model.generate(PROMPT, { maxTokens: 3 }).text()).length > 0);
+  const again = Placement.fromJson(placement.toJson());
+  assert.equal(again.toJson(), placement.toJson());
+  assert.equal(again.instanceId, placement.instanceId);
+  assert.equal(JSON.stringify(placement), placement.toJson());
+  placement.check(placement.card);
+  placement.checkOn(placement.card, await Cluster.local());
+  assert.throws(() => placement.shardMetadata(9), failure("InvalidArgument", { field: "rank" }));
+  assert.equal(typeof placement.shardMetadata(0), "object");
+  assert.equal(String(placement), "layers 0..5 on cpu");
+});
+
+test("reports say why, in every form", async () => {
+  const card = await ModelCard.fromCheckpoint(STORIES);
+  const placement = await plan(card, Cluster.mesh(nodes), { minNodes: 2 });
+  assert.deepEqual(new Set(placement.stages.map((stage) => stage.node)), new Set(["a", "b"]));
+  assert.ok(placement.budgets.length >= 2);
+  const { report } = placement;
+  assert.match(String(report), /^Placed/);
+  assert.match(report.toMarkdown(), /\*\*Placed/);
+  assert.match(report.toHtml(), /<table/);
+  assert.match(report.toSvg(), /^<svg/);
+  assert.equal(report.toObject().modelId, card.modelId);
+  const again = PlanReport.fromJson(report.toJson());
+  assert.equal(again.toHtml(), report.toHtml());
+  assert.throws(() => PlanReport.fromJson("{}"), failure("InvalidArgument"));
+  assert.throws(() => PlanReport.fromJson("nonsense"), failure("InvalidArgument"));
+});
+
+test("what does not fit says why", async () => {
+  const small = nodes.map((node) => ({ ...node, memory: { ramTotal: 1 << 20, ramAvailable: 1 << 20 } }));
+  await assert.rejects(plan(card, { nodes: small }), (error) => {
+    failure("PlanNoFit", { code: "plan.no_fit" })(error);
+    assert.ok(error.detail.report instanceof PlanReport);
+    assert.match(String(error.detail.report), /^Refused/);
+    return true;
+  });
+  await assert.rejects(plan(card, { nodes: [{ id: "x" }] }), failure("PlanPending", { retry: "now" }));
+});
+
+test("options of plans are checked", async () => {
+  const bad = (field) => failure("InvalidArgument", { field });
+  await assert.rejects(plan(card, null, { strictnes: "safe" }), failure("InvalidArgument", { hint: /`strictness`/ }));
+  await assert.rejects(plan(card, null, { strictness: "lax" }), bad("strictness"));
+  await assert.rejects(plan(card, { nodes: 3 }), bad("cluster"));
+  await assert.rejects(plan(card, "here"), bad("cluster"));
+  await assert.rejects(plan("no/such"), failure("FileNotFound"));
+  await assert.rejects(plan(3), failure("CardInvalid"));
+  assert.throws(() => Placement.fromJson("{}"), (error) => error.name === "SkulkError");
+  assert.throws(() => Placement.byCounts([["cpu", -1]]), bad("placement"));
+  assert.throws(() => Placement.byCounts({}), bad("placement"));
+});
+
+test("clusters and inventories", async () => {
+  const here = await Cluster.local();
+  assert.deepEqual(here.nodes[0].id, (await Node.local()).id);
+  assert.deepEqual(Cluster.fromJson(Cluster.toJson(here)), here);
+  assert.throws(() => Cluster.fromJson('{"nodes":'), failure("InvalidArgument"));
+  const counted = await Inventory.fromCheckpoint(STORIES);
+  assert.equal(counted.exact, true);
+  assert.equal(counted.layers.length, 5);
+  assert.equal(Inventory.fromCard(card).layers.length, card.nLayers);
+  const moe = Inventory.ofExperts(2, { attention: 1, nExperts: 8, nUsed: 2, expert: 100 });
+  assert.equal(moe.layers[1].nExperts, 8);
+});
+
+test("cards are read, written and used", async () => {
+  const folder = temporary();
+  const text = ModelCard.toToml(card);
+  assert.deepEqual(ModelCard.fromToml(text), card);
+  assert.deepEqual(ModelCard.fromJson(ModelCard.toJson(card)), card);
+  const file = path.join(folder, ModelCard.fileName(card));
+  await ModelCard.save(card, file);
+  assert.deepEqual(await ModelCard.open(file), card);
+  assert.equal(readFileSync(file, "utf8"), text);
+  assert.equal((await ModelCard.fromCheckpoint(STORIES)).nLayers, 5);
+  assert.equal(ModelCard.schema().type, "object");
+  assert.equal(ModelCard.profile(card).family, Profile.resolve(card.modelId, card).family);
+  assert.throws(() => ModelCard.toToml({ modelId: "x", nLayer: 3 }), (error) => {
+    failure("CardInvalid")(error);
+    assert.ok(error.detail.faults.some((fault) => fault.field === "nLayer" && fault.kind === "unknown"));
+    return true;
+  });
+  assert.throws(() => Profile.resolve("x", null, { tokenizerTool: true }), failure("InvalidArgument"));
+  assert.equal(Profile.reasoning(Profile.permissive(), { effort: "low" }).effort, "low");
+  assert.throws(
+    () => Profile.reasoning(Profile.permissive(), { effort: "lots" }),
+    failure("InvalidArgument", { field: "effort" }),
+  );
+  assert.equal(isGemma4Family("google/gemma-4-27b-it"), true);
+  assert.equal(isGemma4Family(card.modelId, card), false);
+});
+
+test("libraries of cards", () => {
+  const [mine, more] = [temporary(), temporary()];
+  const own = { ...card, modelId: "me/mine" };
+  const cards = new CardLibrary([mine]);
+  assert.equal(cards.size, library.size);
+  const file = cards.save(mine, own);
+  assert.deepEqual(cards.get("me/mine"), { ...own, isCustom: true });
+  assert.equal(cards.file("me/mine"), file);
+  assert.equal(cards.file(card.modelId), null);
+  assert.equal(cards.get("no/such"), null);
+  assert.ok(cards.has("me/mine") && !cards.has("no/such"));
+  mkdirSync(path.join(more, "sub"));
+  writeFileSync(path.join(more, "sub", "broken.toml"), "n_layers = 'many'");
+  cards.addFolder(more);
+  assert.deepEqual(cards.folders, [mine, more]);
+  assert.equal(cards.problems.length, 1);
+  assert.equal(cards.problems[0].kind, "CardInvalid");
+  assert.equal(cards.remove("me/mine"), true);
+  assert.equal(cards.remove("me/mine"), false);
+  cards.reload();
+  assert.equal([...cards].length, cards.size);
+  assert.equal(new CardLibrary([], { builtin: false }).size, 0);
+  assert.throws(() => cards.save("/elsewhere", own), failure("InvalidArgument"));
+});
+
+test("chunks come one by one, however many there are", () => {
+  assert.deepEqual([...planning.prefillChunks(100, 30, { media: [[25, 40]] })], [40, 30, 29]);
+  assert.equal([...planning.prefillChunks(5000, 1)].length, 4999);
+  const [first, second] = planning.prefillChunks(2 ** 50, 1);
+  assert.deepEqual([first, second], [1, 1]);
+  assert.throws(() => [...planning.prefillChunks(-1, 1)], failure("InvalidArgument", { field: "tokens" }));
+});

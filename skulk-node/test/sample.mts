@@ -1,0 +1,88 @@
+// Do the declarations say what hosts write? Checked by `tsc`, for ESM; nothing runs it.
+
+import {
+  CardLibrary,
+  Cluster,
+  type Event,
+  type Generation,
+  Model,
+  ModelCard,
+  type Output,
+  Placement,
+  Profile,
+  SkulkError,
+  VindexReader,
+  devices,
+  errorKinds,
+  extract,
+  plan,
+  planning,
+  verifyVindex,
+  version,
+} from "skulk-node";
+
+export async function generate(signal: AbortSignal): Promise<string> {
+  await using model = await Model.load(new URL("file:///model.gguf"), {
+    stages: 2,
+    engine: "cpu",
+    kv: "f16",
+    placement: [["cpu", 3]],
+    onProgress: ({ done, total }) => console.log(done / total),
+    signal,
+  });
+  let text = "";
+  for await (const event of model.generate("Once", { maxTokens: 3, seed: 7n, logitBias: { 3: -Infinity }, signal })) {
+    const one: Event = event;
+    text += one.text;
+    const reason: "eos" | "stop" | "length" | undefined = one.finish?.reason;
+    console.log(reason, one.token?.topLogprobs[0]?.logprob);
+  }
+  using session = model.session();
+  const running: Generation = session.generate([1, 2, 3], { append: false, stop: ["x"] });
+  const output: Output = await running.output();
+  session.truncate(session.tokens.length - 1);
+  const logits: Float32Array = await model.logits(Uint32Array.of(1));
+  const { meanKl } = await model.divergence(model, "x", { signal });
+  console.log(output.finish.usage.promptTokens, logits[0], meanKl, model.tokenizer.encode("x", { addSpecial: false }));
+  // @ts-expect-error There is no such option.
+  model.generate("x", { maxToken: 3 });
+  // @ts-expect-error A model's own session holds nothing that could be continued.
+  model.generate("x", { append: true });
+  // @ts-expect-error It is a number.
+  await Model.load("x", { stages: "two" });
+  // @ts-expect-error Models are loaded.
+  new Model();
+  return text;
+}
+
+export function explain(error: unknown): string {
+  if (!(error instanceof SkulkError)) throw error;
+  if (error.kind === "PlanNoFit" && error.detail && "report" in error.detail) return error.detail.report.toMarkdown();
+  if (error.detail && "faults" in error.detail) return error.detail.faults.map((fault) => fault.field).join();
+  return `${error.code} ${error.hint ?? ""} ${error.context["field"] ?? ""} ${error.retry}`;
+}
+
+export async function plans(card: ModelCard): Promise<Placement> {
+  const library = new CardLibrary(["cards"], { builtin: true });
+  const known: ModelCard | null = library.get("org/name");
+  const profile: Profile = ModelCard.profile(known ?? card, { hasTools: true });
+  const cluster: Cluster = { nodes: [{ id: "a", memory: { ramTotal: 1, ramAvailable: 1 } }], mesh: {} };
+  const placement = await plan({ ...card, family: profile.family }, cluster, { strictness: "relaxed", minNodes: 2 });
+  const engines: (string | null)[] = placement.stages.map((stage) => stage.engine);
+  const svg: string | undefined = placement.report?.toSvg();
+  for (const [kind, code] of errorKinds()) console.log(kind, code, version, engines, svg);
+  for (const chunk of planning.prefillChunks(100, 30, { media: [[1, 2]] })) console.log(chunk + planning.OVERHEAD);
+  for (const device of await devices()) console.log(device.engine, device.memoryBytes);
+  return Placement.fromJson(placement.toJson());
+}
+
+export async function folders(signal: AbortSignal): Promise<void> {
+  const report = await extract("model.gguf", "model.vindex", { storage: "q4k", onProgress: (step) => step.bytesDone });
+  using reader = await VindexReader.open(report.path);
+  const row: Float32Array = await reader.embed(7);
+  const [hit] = await reader.nearest(row, { k: 3, layers: [1], signal });
+  const bytes: Buffer = await reader.bytes("norms");
+  await reader.slice("client.vindex", { preset: "client", layers: [[0, 3]] });
+  const { problems } = await verifyVindex("client.vindex", { hashes: false });
+  console.log(hit?.score, bytes.length, problems[0]?.kind, reader.bands.syntax.end);
+}

@@ -1,0 +1,78 @@
+//! Which options did Python give? Keyword arguments, as the library reads them.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyMapping, PyString};
+use serde_json::{Map, Number, Value};
+use skulk_contract::options::Spelling;
+
+use crate::error::raise;
+
+/// Reads options that were given by name.
+pub(crate) fn options<T>(
+    given: Option<&Bound<'_, PyDict>>,
+    read: impl FnOnce(Map<String, Value>, Spelling) -> skulk::Result<T>,
+) -> PyResult<T> {
+    let mut fields = Map::new();
+    for (name, given) in given.into_iter().flatten() {
+        fields.insert(name.extract()?, value(&given)?);
+    }
+    read(fields, Spelling::Snake).map_err(raise)
+}
+
+/// What the library reads a value from: JSON, in which numbers that JSON does not have are texts.
+fn value(given: &Bound<'_, PyAny>) -> PyResult<Value> {
+    if given.is_none() {
+        Ok(Value::Null)
+    } else if let Ok(bool) = given.cast::<PyBool>() {
+        Ok(bool.is_true().into())
+    } else if given.is_instance_of::<PyInt>() {
+        whole(given)
+    } else if given.is_instance_of::<PyFloat>() {
+        Ok(float(given.extract()?))
+    } else if let Ok(text) = given.cast::<PyString>() {
+        Ok(text.to_str()?.into())
+    } else if given.hasattr("to_dict")? {
+        value(&given.call_method0("to_dict")?)
+    } else if let Ok(mapping) = given.cast::<PyMapping>() {
+        let mut fields = Map::new();
+        for pair in mapping.items()? {
+            let (key, item): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
+            fields.insert(key.str()?.to_str()?.to_owned(), value(&item)?);
+        }
+        Ok(fields.into())
+    } else if let Ok(items) = given.try_iter() {
+        items.map(|item| value(&item?)).collect::<PyResult<Vec<_>>>().map(Value::from)
+    } else if given.hasattr("__index__")? {
+        whole(&given.call_method0("__index__")?)
+    } else if given.hasattr("__float__")? {
+        Ok(float(given.extract()?))
+    } else {
+        let kind = given.get_type().name()?;
+        Err(PyTypeError::new_err(format!("expected an option's value, found an instance of {kind}")))
+    }
+}
+
+/// Numbers that are too large for any option become floats, which are refused by name.
+fn whole(given: &Bound<'_, PyAny>) -> PyResult<Value> {
+    match (given.extract::<u64>(), given.extract::<i64>()) {
+        (Ok(number), _) => Ok(number.into()),
+        (_, Ok(number)) => Ok(number.into()),
+        _ => Ok(float(given.extract().unwrap_or(f64::INFINITY))),
+    }
+}
+
+fn float(number: f64) -> Value {
+    Number::from_f64(number).map_or_else(|| word(number).into(), Value::Number)
+}
+
+/// What JSON cannot say.
+fn word(number: f64) -> &'static str {
+    if number.is_nan() {
+        "NaN"
+    } else if number > 0.0 {
+        "Infinity"
+    } else {
+        "-Infinity"
+    }
+}
