@@ -2079,12 +2079,12 @@ public struct GenerateOptions: Codable, Sendable, Hashable {
 
 /// Options of a plan.
 public struct PlanOptions: Codable, Sendable, Hashable {
-    /// How the model is split: by layers (`pipeline`, the default), or every tensor (`tensor`). `pipeline`: By layers:
-    /// each node has some; `tensor`: By tensors: each node has a part of every layer.
+    /// How the model is split; `pipeline` by default. `pipeline`: By layers: each node has some; `tensor`: By tensors:
+    /// each node has a part of every layer.
     public var sharding: Sharding?
-    /// How nodes talk: this library's own way (`direct`, the default), or one of MLX's. `direct`: The coordinator,
-    /// which has the first stage, talks to each of the others: this library's own way; `mlx_ring`: In a ring of
-    /// sockets, as MLX does; `mlx_jaccl`: Each with each by RDMA, as MLX does.
+    /// How nodes talk; `direct` by default. `direct`: The coordinator, which has the first stage, talks to each of the
+    /// others: this library's own way; `mlx_ring`: In a ring of sockets, as MLX does; `mlx_jaccl`: Each with each by
+    /// RDMA, as MLX does.
     public var transport: Transport?
     /// Nodes to use at least; 1 by default.
     public var minNodes: Int?
@@ -2140,8 +2140,8 @@ public struct PlanOptions: Codable, Sendable, Hashable {
 
 /// Which rings are asked for.
 public struct RingsOptions: Codable, Sendable, Hashable {
-    /// How the model is split: by layers (`pipeline`, the default), or every tensor (`tensor`). `pipeline`: By layers:
-    /// each node has some; `tensor`: By tensors: each node has a part of every layer.
+    /// How the model is split; `pipeline` by default. `pipeline`: By layers: each node has some; `tensor`: By tensors:
+    /// each node has a part of every layer.
     public var sharding: Sharding?
     /// How nodes talk: one of MLX's ways; `mlx_ring` by default. `direct`: The coordinator, which has the first stage,
     /// talks to each of the others: this library's own way; `mlx_ring`: In a ring of sockets, as MLX does; `mlx_jaccl`:
@@ -2239,9 +2239,9 @@ public struct SliceOptions: Codable, Sendable, Hashable {
     public var layers: [Range<Int>]?
     /// Experts of each layer whose weights it holds; by default all.
     public var experts: [Range<Int>]?
-    /// How files that are taken whole come into it: as links where the file system can (`auto`, the default), or as
-    /// files of their own (`copy`). `auto`: As links, else copy-on-write, else as copies. A linked file is the same in
-    /// both folders, changes included; `copy`: As files of their own, copy-on-write where the file system can.
+    /// How files that are taken whole come into it; `auto` by default. `auto`: As links, else copy-on-write, else as
+    /// copies. A linked file is the same in both folders, changes included; `copy`: As files of their own,
+    /// copy-on-write where the file system can.
     public var copy: SliceCopy?
     /// Files that are worked on at a time; all of the hardware's threads by default.
     public var threads: Int?

@@ -1061,49 +1061,9 @@ public func FfiConverterTypeRawGeneration_lower(_ value: RawGeneration) -> UInt6
 public protocol RawLibraryProtocol: AnyObject, Sendable {
     
     /**
-     * Searches one more folder.
+     * Answers a question.
      */
-    func addFolder(path: String) 
-    
-    /**
-     * The file of a model's card.
-     */
-    func file(modelId: String)  -> String?
-    
-    /**
-     * The user's folders.
-     */
-    func folders()  -> [String]
-    
-    /**
-     * The card of a model, as JSON.
-     */
-    func get(modelId: String)  -> String?
-    
-    /**
-     * The ids of all cards, in order.
-     */
-    func ids()  -> [String]
-    
-    /**
-     * Why files are not among the cards: errors as JSON.
-     */
-    func problems() throws  -> String
-    
-    /**
-     * Searches the folders again.
-     */
-    func reload() 
-    
-    /**
-     * Deletes the file of a user's card.
-     */
-    func remove(modelId: String) throws  -> Bool
-    
-    /**
-     * Writes a card into one of the folders.
-     */
-    func save(folder: String, of: String) throws  -> String
+    func ask(name: String, given: String) throws  -> String
     
 }
 /**
@@ -1176,113 +1136,15 @@ public convenience init(builtin: Bool, folders: [String]) {
 
     
     /**
-     * Searches one more folder.
+     * Answers a question.
      */
-open func addFolder(path: String)  {try! rustCall() {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawlibrary_add_folder(
-            self.uniffiCloneHandle(),
-        FfiConverterString.lower(path),uniffiCallStatus
-    )
-}
-}
-    
-    /**
-     * The file of a model's card.
-     */
-open func file(modelId: String) -> String?  {
-    return try!  FfiConverterOptionString.lift(try! rustCall() {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawlibrary_file(
-            self.uniffiCloneHandle(),
-        FfiConverterString.lower(modelId),uniffiCallStatus
-    )
-})
-}
-    
-    /**
-     * The user's folders.
-     */
-open func folders() -> [String]  {
-    return try!  FfiConverterSequenceString.lift(try! rustCall() {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawlibrary_folders(
-            self.uniffiCloneHandle(),uniffiCallStatus
-    )
-})
-}
-    
-    /**
-     * The card of a model, as JSON.
-     */
-open func get(modelId: String) -> String?  {
-    return try!  FfiConverterOptionString.lift(try! rustCall() {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawlibrary_get(
-            self.uniffiCloneHandle(),
-        FfiConverterString.lower(modelId),uniffiCallStatus
-    )
-})
-}
-    
-    /**
-     * The ids of all cards, in order.
-     */
-open func ids() -> [String]  {
-    return try!  FfiConverterSequenceString.lift(try! rustCall() {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawlibrary_ids(
-            self.uniffiCloneHandle(),uniffiCallStatus
-    )
-})
-}
-    
-    /**
-     * Why files are not among the cards: errors as JSON.
-     */
-open func problems()throws  -> String  {
+open func ask(name: String, given: String)throws  -> String  {
     return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
         uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawlibrary_problems(
-            self.uniffiCloneHandle(),uniffiCallStatus
-    )
-})
-}
-    
-    /**
-     * Searches the folders again.
-     */
-open func reload()  {try! rustCall() {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawlibrary_reload(
-            self.uniffiCloneHandle(),uniffiCallStatus
-    )
-}
-}
-    
-    /**
-     * Deletes the file of a user's card.
-     */
-open func remove(modelId: String)throws  -> Bool  {
-    return try  FfiConverterBool.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawlibrary_remove(
+    uniffi_skulk_swift_fn_method_rawlibrary_ask(
             self.uniffiCloneHandle(),
-        FfiConverterString.lower(modelId),uniffiCallStatus
-    )
-})
-}
-    
-    /**
-     * Writes a card into one of the folders.
-     */
-open func save(folder: String, of: String)throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawlibrary_save(
-            self.uniffiCloneHandle(),
-        FfiConverterString.lower(folder),
-        FfiConverterString.lower(of),uniffiCallStatus
+        FfiConverterString.lower(name),
+        FfiConverterString.lower(given),uniffiCallStatus
     )
 })
 }
@@ -2559,69 +2421,9 @@ public func FfiConverterTypeRawSession_lower(_ value: RawSession) -> UInt64 {
 public protocol RawVindexProtocol: AnyObject, Sendable {
     
     /**
-     * The text of tokens.
+     * Answers a question, on a thread of its own.
      */
-    func decode(ids: Data, skipSpecial: Bool) throws  -> String
-    
-    /**
-     * What the model associates with an entity.
-     */
-    func describe(entity: String, given: String, cancel: RawCancel) async throws  -> String
-    
-    /**
-     * The embeddings of some tokens, behind each other, as floats.
-     */
-    func embed(tokens: Data) async throws  -> Data
-    
-    /**
-     * The tokens of a text.
-     */
-    func encode(text: String, addSpecial: Bool) throws  -> Data
-    
-    /**
-     * A feature and what it writes; null where nothing is written down of it.
-     */
-    func feature(layer: Int64, feature: Int64, cancel: RawCancel) async throws  -> String
-    
-    /**
-     * The features of a layer.
-     */
-    func features(layer: Int64, cancel: RawCancel) async throws  -> String
-    
-    /**
-     * The features nearest to a query.
-     */
-    func nearest(query: Data, given: String, cancel: RawCancel) async throws  -> String
-    
-    /**
-     * What the model's layers of facts write about.
-     */
-    func relations(given: String, cancel: RawCancel) async throws  -> String
-    
-    /**
-     * The products of all gate rows of a layer with a query, as floats.
-     */
-    func scores(layer: Int64, query: Data) async throws  -> Data
-    
-    /**
-     * Features in order.
-     */
-    func select(given: String, cancel: RawCancel) async throws  -> String
-    
-    /**
-     * What does not change of the folder's tokenizer, as JSON.
-     */
-    func tokenizer() throws  -> String
-    
-    /**
-     * The features that a prompt wakes.
-     */
-    func walk(prompt: String, given: String, cancel: RawCancel) async throws  -> String
-    
-    /**
-     * The numbers of a tensor.
-     */
-    func array(name: String) async throws  -> RawTensor
+    func ask(name: String, given: String, cancel: RawCancel, progress: RawProgress?) async throws  -> RawFound
     
     /**
      * Lets go of it.
@@ -2629,34 +2431,24 @@ public protocol RawVindexProtocol: AnyObject, Sendable {
     func close() 
     
     /**
-     * What does not change, as JSON.
+     * The text of tokens.
+     */
+    func decode(ids: Data, skipSpecial: Bool) throws  -> String
+    
+    /**
+     * The tokens of a text.
+     */
+    func encode(text: String, addSpecial: Bool) throws  -> Data
+    
+    /**
+     * What was read when it was opened, as JSON.
      */
     func facts() throws  -> String
     
     /**
-     * The gate vectors of a layer.
+     * What does not change of the folder's tokenizer, as JSON.
      */
-    func gates(layer: Int64) async throws  -> RawTensor
-    
-    /**
-     * The folder's index, as JSON.
-     */
-    func index() throws  -> String
-    
-    /**
-     * The parts that the folder holds, as JSON.
-     */
-    func parts() throws  -> String
-    
-    /**
-     * Makes a slice; what it is made of, as JSON.
-     */
-    func slice(target: String, given: String, cancel: RawCancel, progress: RawProgress?) async throws  -> String
-    
-    /**
-     * Every tensor, as JSON.
-     */
-    func tensors() throws  -> String
+    func tokenizer() throws  -> String
     
 }
 /**
@@ -2729,6 +2521,36 @@ public static func `open`(path: String, threads: Int64?)throws  -> RawVindex  {
 
     
     /**
+     * Answers a question, on a thread of its own.
+     */
+open func ask(name: String, given: String, cancel: RawCancel, progress: RawProgress?)async throws  -> RawFound  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawvindex_ask(
+                        self.uniffiCloneHandle(),FfiConverterString.lower(name),FfiConverterString.lower(given),FfiConverterTypeRawCancel_lower(cancel),FfiConverterOptionTypeRawProgress.lower(progress)
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
+            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
+            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
+            liftFunc: FfiConverterTypeRawFound_lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
+}
+    
+    /**
+     * Lets go of it.
+     */
+open func close()  {try! rustCall() {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawvindex_close(
+            self.uniffiCloneHandle(),uniffiCallStatus
+    )
+}
+}
+    
+    /**
      * The text of tokens.
      */
 open func decode(ids: Data, skipSpecial: Bool)throws  -> String  {
@@ -2740,44 +2562,6 @@ open func decode(ids: Data, skipSpecial: Bool)throws  -> String  {
         FfiConverterBool.lower(skipSpecial),uniffiCallStatus
     )
 })
-}
-    
-    /**
-     * What the model associates with an entity.
-     */
-open func describe(entity: String, given: String, cancel: RawCancel)async throws  -> String  {
-    return
-        try  await uniffiRustCallAsync(
-            rustFutureFunc: {
-                uniffi_skulk_swift_fn_method_rawvindex_describe(
-                        self.uniffiCloneHandle(),FfiConverterString.lower(entity),FfiConverterString.lower(given),FfiConverterTypeRawCancel_lower(cancel)
-                )
-            },
-            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
-            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
-            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
-            liftFunc: FfiConverterString.lift,
-            errorHandler: FfiConverterTypeRawError_lift
-        )
-}
-    
-    /**
-     * The embeddings of some tokens, behind each other, as floats.
-     */
-open func embed(tokens: Data)async throws  -> Data  {
-    return
-        try  await uniffiRustCallAsync(
-            rustFutureFunc: {
-                uniffi_skulk_swift_fn_method_rawvindex_embed(
-                        self.uniffiCloneHandle(),FfiConverterData.lower(tokens)
-                )
-            },
-            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
-            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
-            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
-            liftFunc: FfiConverterData.lift,
-            errorHandler: FfiConverterTypeRawError_lift
-        )
 }
     
     /**
@@ -2795,182 +2579,7 @@ open func encode(text: String, addSpecial: Bool)throws  -> Data  {
 }
     
     /**
-     * A feature and what it writes; null where nothing is written down of it.
-     */
-open func feature(layer: Int64, feature: Int64, cancel: RawCancel)async throws  -> String  {
-    return
-        try  await uniffiRustCallAsync(
-            rustFutureFunc: {
-                uniffi_skulk_swift_fn_method_rawvindex_feature(
-                        self.uniffiCloneHandle(),FfiConverterInt64.lower(layer),FfiConverterInt64.lower(feature),FfiConverterTypeRawCancel_lower(cancel)
-                )
-            },
-            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
-            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
-            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
-            liftFunc: FfiConverterString.lift,
-            errorHandler: FfiConverterTypeRawError_lift
-        )
-}
-    
-    /**
-     * The features of a layer.
-     */
-open func features(layer: Int64, cancel: RawCancel)async throws  -> String  {
-    return
-        try  await uniffiRustCallAsync(
-            rustFutureFunc: {
-                uniffi_skulk_swift_fn_method_rawvindex_features(
-                        self.uniffiCloneHandle(),FfiConverterInt64.lower(layer),FfiConverterTypeRawCancel_lower(cancel)
-                )
-            },
-            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
-            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
-            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
-            liftFunc: FfiConverterString.lift,
-            errorHandler: FfiConverterTypeRawError_lift
-        )
-}
-    
-    /**
-     * The features nearest to a query.
-     */
-open func nearest(query: Data, given: String, cancel: RawCancel)async throws  -> String  {
-    return
-        try  await uniffiRustCallAsync(
-            rustFutureFunc: {
-                uniffi_skulk_swift_fn_method_rawvindex_nearest(
-                        self.uniffiCloneHandle(),FfiConverterData.lower(query),FfiConverterString.lower(given),FfiConverterTypeRawCancel_lower(cancel)
-                )
-            },
-            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
-            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
-            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
-            liftFunc: FfiConverterString.lift,
-            errorHandler: FfiConverterTypeRawError_lift
-        )
-}
-    
-    /**
-     * What the model's layers of facts write about.
-     */
-open func relations(given: String, cancel: RawCancel)async throws  -> String  {
-    return
-        try  await uniffiRustCallAsync(
-            rustFutureFunc: {
-                uniffi_skulk_swift_fn_method_rawvindex_relations(
-                        self.uniffiCloneHandle(),FfiConverterString.lower(given),FfiConverterTypeRawCancel_lower(cancel)
-                )
-            },
-            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
-            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
-            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
-            liftFunc: FfiConverterString.lift,
-            errorHandler: FfiConverterTypeRawError_lift
-        )
-}
-    
-    /**
-     * The products of all gate rows of a layer with a query, as floats.
-     */
-open func scores(layer: Int64, query: Data)async throws  -> Data  {
-    return
-        try  await uniffiRustCallAsync(
-            rustFutureFunc: {
-                uniffi_skulk_swift_fn_method_rawvindex_scores(
-                        self.uniffiCloneHandle(),FfiConverterInt64.lower(layer),FfiConverterData.lower(query)
-                )
-            },
-            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
-            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
-            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
-            liftFunc: FfiConverterData.lift,
-            errorHandler: FfiConverterTypeRawError_lift
-        )
-}
-    
-    /**
-     * Features in order.
-     */
-open func select(given: String, cancel: RawCancel)async throws  -> String  {
-    return
-        try  await uniffiRustCallAsync(
-            rustFutureFunc: {
-                uniffi_skulk_swift_fn_method_rawvindex_select(
-                        self.uniffiCloneHandle(),FfiConverterString.lower(given),FfiConverterTypeRawCancel_lower(cancel)
-                )
-            },
-            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
-            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
-            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
-            liftFunc: FfiConverterString.lift,
-            errorHandler: FfiConverterTypeRawError_lift
-        )
-}
-    
-    /**
-     * What does not change of the folder's tokenizer, as JSON.
-     */
-open func tokenizer()throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawvindex_tokenizer(
-            self.uniffiCloneHandle(),uniffiCallStatus
-    )
-})
-}
-    
-    /**
-     * The features that a prompt wakes.
-     */
-open func walk(prompt: String, given: String, cancel: RawCancel)async throws  -> String  {
-    return
-        try  await uniffiRustCallAsync(
-            rustFutureFunc: {
-                uniffi_skulk_swift_fn_method_rawvindex_walk(
-                        self.uniffiCloneHandle(),FfiConverterString.lower(prompt),FfiConverterString.lower(given),FfiConverterTypeRawCancel_lower(cancel)
-                )
-            },
-            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
-            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
-            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
-            liftFunc: FfiConverterString.lift,
-            errorHandler: FfiConverterTypeRawError_lift
-        )
-}
-    
-    /**
-     * The numbers of a tensor.
-     */
-open func array(name: String)async throws  -> RawTensor  {
-    return
-        try  await uniffiRustCallAsync(
-            rustFutureFunc: {
-                uniffi_skulk_swift_fn_method_rawvindex_array(
-                        self.uniffiCloneHandle(),FfiConverterString.lower(name)
-                )
-            },
-            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
-            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
-            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
-            liftFunc: FfiConverterTypeRawTensor_lift,
-            errorHandler: FfiConverterTypeRawError_lift
-        )
-}
-    
-    /**
-     * Lets go of it.
-     */
-open func close()  {try! rustCall() {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawvindex_close(
-            self.uniffiCloneHandle(),uniffiCallStatus
-    )
-}
-}
-    
-    /**
-     * What does not change, as JSON.
+     * What was read when it was opened, as JSON.
      */
 open func facts()throws  -> String  {
     return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
@@ -2982,74 +2591,12 @@ open func facts()throws  -> String  {
 }
     
     /**
-     * The gate vectors of a layer.
+     * What does not change of the folder's tokenizer, as JSON.
      */
-open func gates(layer: Int64)async throws  -> RawTensor  {
-    return
-        try  await uniffiRustCallAsync(
-            rustFutureFunc: {
-                uniffi_skulk_swift_fn_method_rawvindex_gates(
-                        self.uniffiCloneHandle(),FfiConverterInt64.lower(layer)
-                )
-            },
-            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
-            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
-            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
-            liftFunc: FfiConverterTypeRawTensor_lift,
-            errorHandler: FfiConverterTypeRawError_lift
-        )
-}
-    
-    /**
-     * The folder's index, as JSON.
-     */
-open func index()throws  -> String  {
+open func tokenizer()throws  -> String  {
     return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
         uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawvindex_index(
-            self.uniffiCloneHandle(),uniffiCallStatus
-    )
-})
-}
-    
-    /**
-     * The parts that the folder holds, as JSON.
-     */
-open func parts()throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawvindex_parts(
-            self.uniffiCloneHandle(),uniffiCallStatus
-    )
-})
-}
-    
-    /**
-     * Makes a slice; what it is made of, as JSON.
-     */
-open func slice(target: String, given: String, cancel: RawCancel, progress: RawProgress?)async throws  -> String  {
-    return
-        try  await uniffiRustCallAsync(
-            rustFutureFunc: {
-                uniffi_skulk_swift_fn_method_rawvindex_slice(
-                        self.uniffiCloneHandle(),FfiConverterString.lower(target),FfiConverterString.lower(given),FfiConverterTypeRawCancel_lower(cancel),FfiConverterOptionTypeRawProgress.lower(progress)
-                )
-            },
-            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
-            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
-            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
-            liftFunc: FfiConverterString.lift,
-            errorHandler: FfiConverterTypeRawError_lift
-        )
-}
-    
-    /**
-     * Every tensor, as JSON.
-     */
-open func tensors()throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawvindex_tensors(
+    uniffi_skulk_swift_fn_method_rawvindex_tokenizer(
             self.uniffiCloneHandle(),uniffiCallStatus
     )
 })
@@ -3101,75 +2648,6 @@ public func FfiConverterTypeRawVindex_lower(_ value: RawVindex) -> UInt64 {
 }
 
 
-
-
-/**
- * A file that was chosen.
- */
-public struct RawChoice: Equatable, Hashable {
-    /**
-     * Which of the files it is.
-     */
-    public var index: UInt64
-    /**
-     * Bytes of it, or of all files of its set.
-     */
-    public var bytes: Int64
-
-    // Default memberwise initializers are never public by default, so we
-    // declare one manually.
-    public init(
-        /**
-         * Which of the files it is.
-         */index: UInt64, 
-        /**
-         * Bytes of it, or of all files of its set.
-         */bytes: Int64) {
-        self.index = index
-        self.bytes = bytes
-    }
-
-    
-
-    
-}
-
-#if compiler(>=6)
-extension RawChoice: Sendable {}
-#endif
-
-#if swift(>=5.8)
-@_documentation(visibility: private)
-#endif
-public struct FfiConverterTypeRawChoice: FfiConverterRustBuffer {
-    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> RawChoice {
-        return
-            try RawChoice(
-                index: FfiConverterUInt64.read(from: &buf), 
-                bytes: FfiConverterInt64.read(from: &buf)
-        )
-    }
-
-    public static func write(_ value: RawChoice, into buf: inout [UInt8]) {
-        FfiConverterUInt64.write(value.index, into: &buf)
-        FfiConverterInt64.write(value.bytes, into: &buf)
-    }
-}
-
-
-#if swift(>=5.8)
-@_documentation(visibility: private)
-#endif
-public func FfiConverterTypeRawChoice_lift(_ buf: RustBuffer) throws -> RawChoice {
-    return try FfiConverterTypeRawChoice.lift(buf)
-}
-
-#if swift(>=5.8)
-@_documentation(visibility: private)
-#endif
-public func FfiConverterTypeRawChoice_lower(_ value: RawChoice) -> RustBuffer {
-    return FfiConverterTypeRawChoice.lower(value)
-}
 
 
 /**
@@ -3410,75 +2888,6 @@ public func FfiConverterTypeRawLogprob_lower(_ value: RawLogprob) -> RustBuffer 
 
 
 /**
- * A tensor's numbers.
- */
-public struct RawTensor: Equatable, Hashable {
-    /**
-     * Its dimensions.
-     */
-    public var shape: [Int64]
-    /**
-     * Its numbers, as floats.
-     */
-    public var values: Data
-
-    // Default memberwise initializers are never public by default, so we
-    // declare one manually.
-    public init(
-        /**
-         * Its dimensions.
-         */shape: [Int64], 
-        /**
-         * Its numbers, as floats.
-         */values: Data) {
-        self.shape = shape
-        self.values = values
-    }
-
-    
-
-    
-}
-
-#if compiler(>=6)
-extension RawTensor: Sendable {}
-#endif
-
-#if swift(>=5.8)
-@_documentation(visibility: private)
-#endif
-public struct FfiConverterTypeRawTensor: FfiConverterRustBuffer {
-    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> RawTensor {
-        return
-            try RawTensor(
-                shape: FfiConverterSequenceInt64.read(from: &buf), 
-                values: FfiConverterData.read(from: &buf)
-        )
-    }
-
-    public static func write(_ value: RawTensor, into buf: inout [UInt8]) {
-        FfiConverterSequenceInt64.write(value.shape, into: &buf)
-        FfiConverterData.write(value.values, into: &buf)
-    }
-}
-
-
-#if swift(>=5.8)
-@_documentation(visibility: private)
-#endif
-public func FfiConverterTypeRawTensor_lift(_ buf: RustBuffer) throws -> RawTensor {
-    return try FfiConverterTypeRawTensor.lift(buf)
-}
-
-#if swift(>=5.8)
-@_documentation(visibility: private)
-#endif
-public func FfiConverterTypeRawTensor_lower(_ value: RawTensor) -> RustBuffer {
-    return FfiConverterTypeRawTensor.lower(value)
-}
-
-
-/**
  * A sampled token.
  */
 public struct RawToken: Equatable, Hashable {
@@ -3643,6 +3052,93 @@ public func FfiConverterTypeRawError_lower(_ value: RawError) -> RustBuffer {
 
 
 /**
+ * What is found.
+ */
+
+public enum RawFound: Equatable, Hashable {
+    
+    /**
+     * Data, as JSON.
+     */
+    case json(
+        /**
+         * The text.
+         */text: String
+    )
+    /**
+     * Numbers, as floats, or bytes as they are stored.
+     */
+    case bytes(
+        /**
+         * The bytes.
+         */bytes: Data
+    )
+
+
+
+
+
+}
+
+#if compiler(>=6)
+extension RawFound: Sendable {}
+#endif
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public struct FfiConverterTypeRawFound: FfiConverterRustBuffer {
+    typealias SwiftType = RawFound
+
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> RawFound {
+        let variant: Int32 = try readInt(&buf)
+        switch variant {
+        
+        case 1: return .json(text: try FfiConverterString.read(from: &buf)
+        )
+        
+        case 2: return .bytes(bytes: try FfiConverterData.read(from: &buf)
+        )
+        
+        default: throw UniffiInternalError.unexpectedEnumCase
+        }
+    }
+
+    public static func write(_ value: RawFound, into buf: inout [UInt8]) {
+        switch value {
+        
+        
+        case let .json(text):
+            writeInt(&buf, Int32(1))
+            FfiConverterString.write(text, into: &buf)
+            
+        
+        case let .bytes(bytes):
+            writeInt(&buf, Int32(2))
+            FfiConverterData.write(bytes, into: &buf)
+            
+        }
+    }
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRawFound_lift(_ buf: RustBuffer) throws -> RawFound {
+    return try FfiConverterTypeRawFound.lift(buf)
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRawFound_lower(_ value: RawFound) -> RustBuffer {
+    return FfiConverterTypeRawFound.lower(value)
+}
+
+
+
+/**
  * A text, or tokens that are used as given.
  */
 
@@ -3779,30 +3275,6 @@ fileprivate struct FfiConverterOptionFloat: FfiConverterRustBuffer {
 #if swift(>=5.8)
 @_documentation(visibility: private)
 #endif
-fileprivate struct FfiConverterOptionBool: FfiConverterRustBuffer {
-    typealias SwiftType = Bool?
-
-    public static func write(_ value: SwiftType, into buf: inout [UInt8]) {
-        guard let value = value else {
-            writeInt(&buf, Int8(0))
-            return
-        }
-        writeInt(&buf, Int8(1))
-        FfiConverterBool.write(value, into: &buf)
-    }
-
-    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> SwiftType {
-        switch try readInt(&buf) as Int8 {
-        case 0: return nil
-        case 1: return try FfiConverterBool.read(from: &buf)
-        default: throw UniffiInternalError.unexpectedOptionalTag
-        }
-    }
-}
-
-#if swift(>=5.8)
-@_documentation(visibility: private)
-#endif
 fileprivate struct FfiConverterOptionString: FfiConverterRustBuffer {
     typealias SwiftType = String?
 
@@ -3923,30 +3395,6 @@ fileprivate struct FfiConverterOptionTypeRawReport: FfiConverterRustBuffer {
 #if swift(>=5.8)
 @_documentation(visibility: private)
 #endif
-fileprivate struct FfiConverterOptionTypeRawChoice: FfiConverterRustBuffer {
-    typealias SwiftType = RawChoice?
-
-    public static func write(_ value: SwiftType, into buf: inout [UInt8]) {
-        guard let value = value else {
-            writeInt(&buf, Int8(0))
-            return
-        }
-        writeInt(&buf, Int8(1))
-        FfiConverterTypeRawChoice.write(value, into: &buf)
-    }
-
-    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> SwiftType {
-        switch try readInt(&buf) as Int8 {
-        case 0: return nil
-        case 1: return try FfiConverterTypeRawChoice.read(from: &buf)
-        default: throw UniffiInternalError.unexpectedOptionalTag
-        }
-    }
-}
-
-#if swift(>=5.8)
-@_documentation(visibility: private)
-#endif
 fileprivate struct FfiConverterOptionTypeRawEvent: FfiConverterRustBuffer {
     typealias SwiftType = RawEvent?
 
@@ -4020,31 +3468,6 @@ fileprivate struct FfiConverterSequenceInt64: FfiConverterRustBuffer {
 #if swift(>=5.8)
 @_documentation(visibility: private)
 #endif
-fileprivate struct FfiConverterSequenceDouble: FfiConverterRustBuffer {
-    typealias SwiftType = [Double]
-
-    public static func write(_ value: [Double], into buf: inout [UInt8]) {
-        let len = Int32(value.count)
-        writeInt(&buf, len)
-        for item in value {
-            FfiConverterDouble.write(item, into: &buf)
-        }
-    }
-
-    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> [Double] {
-        let len: Int32 = try readInt(&buf)
-        var seq = [Double]()
-        seq.reserveCapacity(Int(len))
-        for _ in 0 ..< len {
-            seq.append(try FfiConverterDouble.read(from: &buf))
-        }
-        return seq
-    }
-}
-
-#if swift(>=5.8)
-@_documentation(visibility: private)
-#endif
 fileprivate struct FfiConverterSequenceString: FfiConverterRustBuffer {
     typealias SwiftType = [String]
 
@@ -4087,31 +3510,6 @@ fileprivate struct FfiConverterSequenceTypeRawLogprob: FfiConverterRustBuffer {
         seq.reserveCapacity(Int(len))
         for _ in 0 ..< len {
             seq.append(try FfiConverterTypeRawLogprob.read(from: &buf))
-        }
-        return seq
-    }
-}
-
-#if swift(>=5.8)
-@_documentation(visibility: private)
-#endif
-fileprivate struct FfiConverterSequenceSequenceString: FfiConverterRustBuffer {
-    typealias SwiftType = [[String]]
-
-    public static func write(_ value: [[String]], into buf: inout [UInt8]) {
-        let len = Int32(value.count)
-        writeInt(&buf, len)
-        for item in value {
-            FfiConverterSequenceString.write(item, into: &buf)
-        }
-    }
-
-    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> [[String]] {
-        let len: Int32 = try readInt(&buf)
-        var seq = [[String]]()
-        seq.reserveCapacity(Int(len))
-        for _ in 0 ..< len {
-            seq.append(try FfiConverterSequenceString.read(from: &buf))
         }
         return seq
     }
@@ -4165,139 +3563,25 @@ fileprivate func uniffiFutureContinuationCallback(handle: UInt64, pollResult: In
     }
 }
 /**
- * The name of a card's file.
+ * Calls a function.
  */
-public func rawCardFileName(of: String)throws  -> String  {
+public func rawCall(name: String, given: String)throws  -> String  {
     return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
         uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_card_file_name(
-        FfiConverterString.lower(of),uniffiCallStatus
-    )
-})
-}
-/**
- * The card of a local checkpoint, as JSON.
- */
-public func rawCardFromCheckpoint(path: String)throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_card_from_checkpoint(
-        FfiConverterString.lower(path),uniffiCallStatus
-    )
-})
-}
-/**
- * The card in a file, as JSON.
- */
-public func rawCardOpen(path: String)throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_card_open(
-        FfiConverterString.lower(path),uniffiCallStatus
-    )
-})
-}
-/**
- * The card that a text in TOML or JSON is, as JSON.
- */
-public func rawCardRead(text: String, toml: Bool)throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_card_read(
-        FfiConverterString.lower(text),
-        FfiConverterBool.lower(toml),uniffiCallStatus
-    )
-})
-}
-/**
- * Writes a card to a file.
- */
-public func rawCardSave(of: String, path: String)throws   {try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_card_save(
-        FfiConverterString.lower(of),
-        FfiConverterString.lower(path),uniffiCallStatus
-    )
-}
-}
-/**
- * The JSON Schema of cards.
- */
-public func rawCardSchema() -> String  {
-    return try!  FfiConverterString.lift(try! rustCall() {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_card_schema(uniffiCallStatus
-    )
-})
-}
-/**
- * The canonical text of a card.
- */
-public func rawCardText(of: String, toml: Bool)throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_card_text(
-        FfiConverterString.lower(of),
-        FfiConverterBool.lower(toml),uniffiCallStatus
-    )
-})
-}
-/**
- * Whether a model is to be run as Gemma 4.
- */
-public func rawIsGemma4Family(modelId: String, by: String?)throws  -> Bool  {
-    return try  FfiConverterBool.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_is_gemma4_family(
-        FfiConverterString.lower(modelId),
-        FfiConverterOptionString.lower(by),uniffiCallStatus
-    )
-})
-}
-/**
- * The profile to read requests by while nothing is known of the model, as JSON.
- */
-public func rawProfilePermissive()throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_profile_permissive(uniffiCallStatus
-    )
-})
-}
-/**
- * What a request for reasoning means, as JSON: by a profile.
- */
-public func rawProfileReasoning(by: String, effort: String?, enableThinking: Bool?)throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_profile_reasoning(
-        FfiConverterString.lower(by),
-        FfiConverterOptionString.lower(effort),
-        FfiConverterOptionBool.lower(enableThinking),uniffiCallStatus
-    )
-})
-}
-/**
- * What a card and an id resolve to, as JSON.
- */
-public func rawProfileResolve(modelId: String, by: String?, given: String)throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_profile_resolve(
-        FfiConverterString.lower(modelId),
-        FfiConverterOptionString.lower(by),
+    uniffi_skulk_swift_fn_func_raw_call(
+        FfiConverterString.lower(name),
         FfiConverterString.lower(given),uniffiCallStatus
     )
 })
 }
 /**
- * Writes the model of a checkpoint as a vindex folder; what was extracted, as JSON.
+ * The same on a thread of its own.
  */
-public func rawExtract(source: String, target: String, given: String, cancel: RawCancel, progress: RawProgress?)async throws  -> String  {
+public func rawStart(name: String, given: String, cancel: RawCancel, progress: RawProgress?)async throws  -> String  {
     return
         try  await uniffiRustCallAsync(
             rustFutureFunc: {
-                uniffi_skulk_swift_fn_func_raw_extract(FfiConverterString.lower(source),FfiConverterString.lower(target),FfiConverterString.lower(given),FfiConverterTypeRawCancel_lower(cancel),FfiConverterOptionTypeRawProgress.lower(progress)
+                uniffi_skulk_swift_fn_func_raw_start(FfiConverterString.lower(name),FfiConverterString.lower(given),FfiConverterTypeRawCancel_lower(cancel),FfiConverterOptionTypeRawProgress.lower(progress)
                 )
             },
             pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
@@ -4306,104 +3590,6 @@ public func rawExtract(source: String, target: String, given: String, cancel: Ra
             liftFunc: FfiConverterString.lift,
             errorHandler: FfiConverterTypeRawError_lift
         )
-}
-/**
- * Verifies a vindex folder; what was found, as JSON.
- */
-public func rawVerifyVindex(path: String, given: String, cancel: RawCancel, progress: RawProgress?)async throws  -> String  {
-    return
-        try  await uniffiRustCallAsync(
-            rustFutureFunc: {
-                uniffi_skulk_swift_fn_func_raw_verify_vindex(FfiConverterString.lower(path),FfiConverterString.lower(given),FfiConverterTypeRawCancel_lower(cancel),FfiConverterOptionTypeRawProgress.lower(progress)
-                )
-            },
-            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
-            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
-            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
-            liftFunc: FfiConverterString.lift,
-            errorHandler: FfiConverterTypeRawError_lift
-        )
-}
-/**
- * The devices of this machine that engines run on, as JSON.
- */
-public func rawDevices()async throws  -> String  {
-    return
-        try  await uniffiRustCallAsync(
-            rustFutureFunc: {
-                uniffi_skulk_swift_fn_func_raw_devices(
-                )
-            },
-            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
-            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
-            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
-            liftFunc: FfiConverterString.lift,
-            errorHandler: FfiConverterTypeRawError_lift
-        )
-}
-/**
- * Every kind of error with its code, as JSON.
- */
-public func rawErrorKinds()throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_error_kinds(uniffiCallStatus
-    )
-})
-}
-/**
- * A cluster's JSON, read and written.
- */
-public func rawCluster(text: String)throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_cluster(
-        FfiConverterString.lower(text),uniffiCallStatus
-    )
-})
-}
-/**
- * What a card's model should weigh, as JSON.
- */
-public func rawInventoryFromCard(by: String)throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_inventory_from_card(
-        FfiConverterString.lower(by),uniffiCallStatus
-    )
-})
-}
-/**
- * What a checkpoint's tensors weigh, as JSON.
- */
-public func rawInventoryFromCheckpoint(path: String)throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_inventory_from_checkpoint(
-        FfiConverterString.lower(path),uniffiCallStatus
-    )
-})
-}
-/**
- * What a mixture of experts weighs, every layer alike, as JSON: of an object with what it is made of.
- */
-public func rawInventoryOfExperts(given: String)throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_inventory_of_experts(
-        FfiConverterString.lower(given),uniffiCallStatus
-    )
-})
-}
-/**
- * This machine, as JSON.
- */
-public func rawNodeLocal()throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_node_local(uniffiCallStatus
-    )
-})
 }
 /**
  * Plans where the model of a card runs, or that of a checkpoint.
@@ -4422,304 +3608,6 @@ public func rawPlan(by: String?, path: String?, cluster: String?, given: String)
             errorHandler: FfiConverterTypeRawError_lift
         )
 }
-/**
- * All memory of a node's accelerators.
- */
-public func rawAcceleratorMemory(node: String)throws  -> Int64?  {
-    return try  FfiConverterOptionInt64.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_accelerator_memory(
-        FfiConverterString.lower(node),uniffiCallStatus
-    )
-})
-}
-/**
- * Tokens that an answer may have.
- */
-public func rawAdmitMaxTokens(prompt: Int64, requested: Int64?, byDefault: Int64, limit: Int64?)throws  -> Int64  {
-    return try  FfiConverterInt64.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_admit_max_tokens(
-        FfiConverterInt64.lower(prompt),
-        FfiConverterOptionInt64.lower(requested),
-        FfiConverterInt64.lower(byDefault),
-        FfiConverterOptionInt64.lower(limit),uniffiCallStatus
-    )
-})
-}
-/**
- * Shares layers out by fractions.
- */
-public func rawAllocateLayers(total: Int64, fractions: [Double])throws  -> [Int64]  {
-    return try  FfiConverterSequenceInt64.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_allocate_layers(
-        FfiConverterInt64.lower(total),
-        FfiConverterSequenceDouble.lower(fractions),uniffiCallStatus
-    )
-})
-}
-/**
- * Reads a configuration, as JSON.
- */
-public func rawConfigFacts(config: String, modelId: String)throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_config_facts(
-        FfiConverterString.lower(config),
-        FfiConverterString.lower(modelId),uniffiCallStatus
-    )
-})
-}
-/**
- * `bytes` by `divisor`.
- */
-public func rawDivide(bytes: Int64, divisor: Double)throws  -> Int64  {
-    return try  FfiConverterInt64.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_divide(
-        FfiConverterInt64.lower(bytes),
-        FfiConverterDouble.lower(divisor),uniffiCallStatus
-    )
-})
-}
-/**
- * The engine that a backend's tag names.
- */
-public func rawEngineOf(tag: String) -> String?  {
-    return try!  FfiConverterOptionString.lift(try! rustCall() {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_engine_of(
-        FfiConverterString.lower(tag),uniffiCallStatus
-    )
-})
-}
-/**
- * Whether a footprint is larger than what may be used.
- */
-public func rawFootprintExceeds(footprint: Int64, usable: Int64, tolerance: Double)throws  -> Bool  {
-    return try  FfiConverterBool.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_footprint_exceeds(
-        FfiConverterInt64.lower(footprint),
-        FfiConverterInt64.lower(usable),
-        FfiConverterDouble.lower(tolerance),uniffiCallStatus
-    )
-})
-}
-/**
- * What the start of a GGUF file says, as JSON.
- */
-public func rawGgufFacts(start: Data)throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_gguf_facts(
-        FfiConverterData.lower(start),uniffiCallStatus
-    )
-})
-}
-/**
- * What a GGUF file's name says, as JSON.
- */
-public func rawGgufFile(name: String, bytes: Int64)throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_gguf_file(
-        FfiConverterString.lower(name),
-        FfiConverterInt64.lower(bytes),uniffiCallStatus
-    )
-})
-}
-/**
- * Whether one of these backends keeps weights in the memory of a graphics card.
- */
-public func rawHasGpuOffload(of: [String]) -> Bool  {
-    return try!  FfiConverterBool.lift(try! rustCall() {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_has_gpu_offload(
-        FfiConverterSequenceString.lower(of),uniffiCallStatus
-    )
-})
-}
-/**
- * Whether an engine can run one model over several nodes.
- */
-public func rawIsMultiNode(engine: String) -> Bool  {
-    return try!  FfiConverterBool.lift(try! rustCall() {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_is_multi_node(
-        FfiConverterString.lower(engine),uniffiCallStatus
-    )
-})
-}
-/**
- * Whether an address belongs to Tailscale.
- */
-public func rawIsVpnAddress(address: String) -> Bool  {
-    return try!  FfiConverterBool.lift(try! rustCall() {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_is_vpn_address(
-        FfiConverterString.lower(address),uniffiCallStatus
-    )
-})
-}
-/**
- * Bytes of keys and values of tokens.
- */
-public func rawKvBytes(by: String, tokens: Int64)throws  -> Int64  {
-    return try  FfiConverterInt64.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_kv_bytes(
-        FfiConverterString.lower(by),
-        FfiConverterInt64.lower(tokens),uniffiCallStatus
-    )
-})
-}
-/**
- * Bytes of keys and values of one token.
- */
-public func rawKvBytesPerToken(by: String)throws  -> Int64  {
-    return try  FfiConverterInt64.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_kv_bytes_per_token(
-        FfiConverterString.lower(by),uniffiCallStatus
-    )
-})
-}
-/**
- * Nodes that connect to one other at most.
- */
-public func rawLeaves(cluster: String)throws  -> [String]  {
-    return try  FfiConverterSequenceString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_leaves(
-        FfiConverterString.lower(cluster),uniffiCallStatus
-    )
-})
-}
-/**
- * The constants of the memory model, as JSON.
- */
-public func rawPlanningConstants()throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_planning_constants(uniffiCallStatus
-    )
-})
-}
-/**
- * The pieces in which a prompt is computed; media are starts and ends, one behind the other.
- */
-public func rawPrefillChunks(tokens: Int64, max: Int64, media: [Int64], offset: Int64)throws  -> [Int64]  {
-    return try  FfiConverterSequenceInt64.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_prefill_chunks(
-        FfiConverterInt64.lower(tokens),
-        FfiConverterInt64.lower(max),
-        FfiConverterSequenceInt64.lower(media),
-        FfiConverterInt64.lower(offset),uniffiCallStatus
-    )
-})
-}
-/**
- * The backend of a node that runs a model.
- */
-public func rawResolveBackend(compatible: [String], preference: [String], nodeTags: [String]) -> String?  {
-    return try!  FfiConverterOptionString.lift(try! rustCall() {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_resolve_backend(
-        FfiConverterSequenceString.lower(compatible),
-        FfiConverterSequenceString.lower(preference),
-        FfiConverterSequenceString.lower(nodeTags),uniffiCallStatus
-    )
-})
-}
-/**
- * The rings that a plan for MLX's transports considers.
- */
-public func rawRings(by: String, cluster: String, given: String)throws  -> [[String]]  {
-    return try  FfiConverterSequenceSequenceString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_rings(
-        FfiConverterString.lower(by),
-        FfiConverterString.lower(cluster),
-        FfiConverterString.lower(given),uniffiCallStatus
-    )
-})
-}
-/**
- * `bytes` times `factor`.
- */
-public func rawScale(bytes: Int64, factor: Double)throws  -> Int64  {
-    return try  FfiConverterInt64.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_scale(
-        FfiConverterInt64.lower(bytes),
-        FfiConverterDouble.lower(factor),uniffiCallStatus
-    )
-})
-}
-/**
- * Chooses a file by quantisation, then by name.
- */
-public func rawSelectGguf(names: [String], bytes: [Int64])throws  -> RawChoice?  {
-    return try  FfiConverterOptionTypeRawChoice.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_select_gguf(
-        FfiConverterSequenceString.lower(names),
-        FfiConverterSequenceInt64.lower(bytes),uniffiCallStatus
-    )
-})
-}
-/**
- * Whether a backend that a node has is one that a card lists.
- */
-public func rawServes(nodeTag: String, cardTag: String) -> Bool  {
-    return try!  FfiConverterBool.lift(try! rustCall() {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_serves(
-        FfiConverterString.lower(nodeTag),
-        FfiConverterString.lower(cardTag),uniffiCallStatus
-    )
-})
-}
-/**
- * Bytes that a fraction of a model takes.
- */
-public func rawShardFootprint(by: String, fraction: Double, tokens: Int64, how: String)throws  -> Int64  {
-    return try  FfiConverterInt64.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_shard_footprint(
-        FfiConverterString.lower(by),
-        FfiConverterDouble.lower(fraction),
-        FfiConverterInt64.lower(tokens),
-        FfiConverterString.lower(how),uniffiCallStatus
-    )
-})
-}
-/**
- * The memory of a node that one backend may use, as JSON.
- */
-public func rawUsableMemory(node: String, how: String)throws  -> String?  {
-    return try  FfiConverterOptionString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_usable_memory(
-        FfiConverterString.lower(node),
-        FfiConverterString.lower(how),uniffiCallStatus
-    )
-})
-}
-/**
- * Memory of graphics cards that a model may use.
- */
-public func rawUsableVram(node: String)throws  -> Int64?  {
-    return try  FfiConverterOptionInt64.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_func_raw_usable_vram(
-        FfiConverterString.lower(node),uniffiCallStatus
-    )
-})
-}
 
 private enum InitializationResult {
     case ok
@@ -4736,169 +3624,16 @@ private let initializationResult: InitializationResult = {
     if bindings_contract_version != scaffolding_contract_version {
         return InitializationResult.contractVersionMismatch
     }
-    if (uniffi_skulk_swift_checksum_func_raw_card_file_name() != 17093) {
+    if (uniffi_skulk_swift_checksum_func_raw_call() != 17080) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_func_raw_card_from_checkpoint() != 62315) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_card_open() != 22909) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_card_read() != 18080) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_card_save() != 42852) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_card_schema() != 36474) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_card_text() != 51927) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_is_gemma4_family() != 18330) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_profile_permissive() != 50261) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_profile_reasoning() != 38246) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_profile_resolve() != 42045) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_extract() != 40856) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_verify_vindex() != 46630) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_devices() != 51442) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_error_kinds() != 10424) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_cluster() != 34294) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_inventory_from_card() != 21031) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_inventory_from_checkpoint() != 58629) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_inventory_of_experts() != 1667) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_node_local() != 39677) {
+    if (uniffi_skulk_swift_checksum_func_raw_start() != 38950) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_func_raw_plan() != 29568) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_func_raw_accelerator_memory() != 54348) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_admit_max_tokens() != 3062) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_allocate_layers() != 25846) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_config_facts() != 53064) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_divide() != 26678) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_engine_of() != 22173) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_footprint_exceeds() != 17627) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_gguf_facts() != 18424) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_gguf_file() != 2704) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_has_gpu_offload() != 14122) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_is_multi_node() != 38225) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_is_vpn_address() != 12322) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_kv_bytes() != 28699) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_kv_bytes_per_token() != 17358) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_leaves() != 12940) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_planning_constants() != 36130) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_prefill_chunks() != 20509) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_resolve_backend() != 58964) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_rings() != 52483) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_scale() != 47632) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_select_gguf() != 6225) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_serves() != 55573) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_shard_footprint() != 15203) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_usable_memory() != 9679) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_func_raw_usable_vram() != 42618) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawlibrary_add_folder() != 9103) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawlibrary_file() != 38761) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawlibrary_folders() != 30442) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawlibrary_get() != 235) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawlibrary_ids() != 1773) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawlibrary_problems() != 20025) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawlibrary_reload() != 13253) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawlibrary_remove() != 13082) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawlibrary_save() != 3456) {
+    if (uniffi_skulk_swift_checksum_method_rawlibrary_ask() != 24759) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawgeneration_abandon() != 56159) {
@@ -5003,64 +3738,22 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawsession_truncate() != 35069) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_decode() != 52549) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_describe() != 41705) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_embed() != 29956) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_encode() != 3030) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_feature() != 11275) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_features() != 59679) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_nearest() != 48211) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_relations() != 38137) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_scores() != 20837) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_select() != 41201) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_tokenizer() != 40997) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_walk() != 5200) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_array() != 42662) {
+    if (uniffi_skulk_swift_checksum_method_rawvindex_ask() != 7542) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawvindex_close() != 57168) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_facts() != 60637) {
+    if (uniffi_skulk_swift_checksum_method_rawvindex_decode() != 40291) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_gates() != 6342) {
+    if (uniffi_skulk_swift_checksum_method_rawvindex_encode() != 18450) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_index() != 44807) {
+    if (uniffi_skulk_swift_checksum_method_rawvindex_facts() != 1284) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_parts() != 16169) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_slice() != 33828) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawvindex_tensors() != 57928) {
+    if (uniffi_skulk_swift_checksum_method_rawvindex_tokenizer() != 55638) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawcancel_cancel() != 29780) {
@@ -5075,7 +3768,7 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawprogress_step() != 52147) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_constructor_rawlibrary_new() != 27655) {
+    if (uniffi_skulk_swift_checksum_constructor_rawlibrary_new() != 45596) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_constructor_rawmodel_load() != 17541) {

@@ -274,49 +274,9 @@ void uniffi_skulk_swift_fn_free_rawlibrary(uint64_t handle, RustCallStatus *_Non
 uint64_t uniffi_skulk_swift_fn_constructor_rawlibrary_new(int8_t builtin, RustBuffer folders, RustCallStatus *_Nonnull out_status
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_ADD_FOLDER
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_ADD_FOLDER
-void uniffi_skulk_swift_fn_method_rawlibrary_add_folder(uint64_t ptr, RustBuffer path, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_FILE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_FILE
-RustBuffer uniffi_skulk_swift_fn_method_rawlibrary_file(uint64_t ptr, RustBuffer model_id, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_FOLDERS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_FOLDERS
-RustBuffer uniffi_skulk_swift_fn_method_rawlibrary_folders(uint64_t ptr, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_GET
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_GET
-RustBuffer uniffi_skulk_swift_fn_method_rawlibrary_get(uint64_t ptr, RustBuffer model_id, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_IDS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_IDS
-RustBuffer uniffi_skulk_swift_fn_method_rawlibrary_ids(uint64_t ptr, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_PROBLEMS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_PROBLEMS
-RustBuffer uniffi_skulk_swift_fn_method_rawlibrary_problems(uint64_t ptr, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_RELOAD
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_RELOAD
-void uniffi_skulk_swift_fn_method_rawlibrary_reload(uint64_t ptr, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_REMOVE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_REMOVE
-int8_t uniffi_skulk_swift_fn_method_rawlibrary_remove(uint64_t ptr, RustBuffer model_id, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_SAVE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_SAVE
-RustBuffer uniffi_skulk_swift_fn_method_rawlibrary_save(uint64_t ptr, RustBuffer folder, RustBuffer of, RustCallStatus *_Nonnull out_status
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_ASK
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWLIBRARY_ASK
+RustBuffer uniffi_skulk_swift_fn_method_rawlibrary_ask(uint64_t ptr, RustBuffer name, RustBuffer given, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWGENERATION
@@ -574,69 +534,9 @@ void uniffi_skulk_swift_fn_free_rawvindex(uint64_t handle, RustCallStatus *_Nonn
 uint64_t uniffi_skulk_swift_fn_constructor_rawvindex_open(RustBuffer path, RustBuffer threads, RustCallStatus *_Nonnull out_status
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_DECODE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_DECODE
-RustBuffer uniffi_skulk_swift_fn_method_rawvindex_decode(uint64_t ptr, RustBuffer ids, int8_t skip_special, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_DESCRIBE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_DESCRIBE
-uint64_t uniffi_skulk_swift_fn_method_rawvindex_describe(uint64_t ptr, RustBuffer entity, RustBuffer given, uint64_t cancel
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_EMBED
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_EMBED
-uint64_t uniffi_skulk_swift_fn_method_rawvindex_embed(uint64_t ptr, RustBuffer tokens
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_ENCODE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_ENCODE
-RustBuffer uniffi_skulk_swift_fn_method_rawvindex_encode(uint64_t ptr, RustBuffer text, int8_t add_special, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_FEATURE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_FEATURE
-uint64_t uniffi_skulk_swift_fn_method_rawvindex_feature(uint64_t ptr, int64_t layer, int64_t feature, uint64_t cancel
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_FEATURES
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_FEATURES
-uint64_t uniffi_skulk_swift_fn_method_rawvindex_features(uint64_t ptr, int64_t layer, uint64_t cancel
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_NEAREST
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_NEAREST
-uint64_t uniffi_skulk_swift_fn_method_rawvindex_nearest(uint64_t ptr, RustBuffer query, RustBuffer given, uint64_t cancel
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_RELATIONS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_RELATIONS
-uint64_t uniffi_skulk_swift_fn_method_rawvindex_relations(uint64_t ptr, RustBuffer given, uint64_t cancel
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_SCORES
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_SCORES
-uint64_t uniffi_skulk_swift_fn_method_rawvindex_scores(uint64_t ptr, int64_t layer, RustBuffer query
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_SELECT
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_SELECT
-uint64_t uniffi_skulk_swift_fn_method_rawvindex_select(uint64_t ptr, RustBuffer given, uint64_t cancel
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_TOKENIZER
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_TOKENIZER
-RustBuffer uniffi_skulk_swift_fn_method_rawvindex_tokenizer(uint64_t ptr, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_WALK
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_WALK
-uint64_t uniffi_skulk_swift_fn_method_rawvindex_walk(uint64_t ptr, RustBuffer prompt, RustBuffer given, uint64_t cancel
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_ARRAY
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_ARRAY
-uint64_t uniffi_skulk_swift_fn_method_rawvindex_array(uint64_t ptr, RustBuffer name
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_ASK
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_ASK
+uint64_t uniffi_skulk_swift_fn_method_rawvindex_ask(uint64_t ptr, RustBuffer name, RustBuffer given, uint64_t cancel, RustBuffer progress
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_CLOSE
@@ -644,34 +544,24 @@ uint64_t uniffi_skulk_swift_fn_method_rawvindex_array(uint64_t ptr, RustBuffer n
 void uniffi_skulk_swift_fn_method_rawvindex_close(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_DECODE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_DECODE
+RustBuffer uniffi_skulk_swift_fn_method_rawvindex_decode(uint64_t ptr, RustBuffer ids, int8_t skip_special, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_ENCODE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_ENCODE
+RustBuffer uniffi_skulk_swift_fn_method_rawvindex_encode(uint64_t ptr, RustBuffer text, int8_t add_special, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_FACTS
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_FACTS
 RustBuffer uniffi_skulk_swift_fn_method_rawvindex_facts(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_GATES
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_GATES
-uint64_t uniffi_skulk_swift_fn_method_rawvindex_gates(uint64_t ptr, int64_t layer
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_INDEX
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_INDEX
-RustBuffer uniffi_skulk_swift_fn_method_rawvindex_index(uint64_t ptr, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_PARTS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_PARTS
-RustBuffer uniffi_skulk_swift_fn_method_rawvindex_parts(uint64_t ptr, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_SLICE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_SLICE
-uint64_t uniffi_skulk_swift_fn_method_rawvindex_slice(uint64_t ptr, RustBuffer target, RustBuffer given, uint64_t cancel, RustBuffer progress
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_TENSORS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_TENSORS
-RustBuffer uniffi_skulk_swift_fn_method_rawvindex_tensors(uint64_t ptr, RustCallStatus *_Nonnull out_status
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_TOKENIZER
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_TOKENIZER
+RustBuffer uniffi_skulk_swift_fn_method_rawvindex_tokenizer(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWCANCEL
@@ -725,240 +615,19 @@ void uniffi_skulk_swift_fn_init_callback_vtable_rawprogress(const UniffiVTableCa
 void uniffi_skulk_swift_fn_method_rawprogress_step(uint64_t ptr, RustBuffer step, RustCallStatus *_Nonnull out_status
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CARD_FILE_NAME
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CARD_FILE_NAME
-RustBuffer uniffi_skulk_swift_fn_func_raw_card_file_name(RustBuffer of, RustCallStatus *_Nonnull out_status
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CALL
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CALL
+RustBuffer uniffi_skulk_swift_fn_func_raw_call(RustBuffer name, RustBuffer given, RustCallStatus *_Nonnull out_status
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CARD_FROM_CHECKPOINT
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CARD_FROM_CHECKPOINT
-RustBuffer uniffi_skulk_swift_fn_func_raw_card_from_checkpoint(RustBuffer path, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CARD_OPEN
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CARD_OPEN
-RustBuffer uniffi_skulk_swift_fn_func_raw_card_open(RustBuffer path, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CARD_READ
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CARD_READ
-RustBuffer uniffi_skulk_swift_fn_func_raw_card_read(RustBuffer text, int8_t toml, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CARD_SAVE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CARD_SAVE
-void uniffi_skulk_swift_fn_func_raw_card_save(RustBuffer of, RustBuffer path, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CARD_SCHEMA
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CARD_SCHEMA
-RustBuffer uniffi_skulk_swift_fn_func_raw_card_schema(RustCallStatus *_Nonnull out_status
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CARD_TEXT
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CARD_TEXT
-RustBuffer uniffi_skulk_swift_fn_func_raw_card_text(RustBuffer of, int8_t toml, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_IS_GEMMA4_FAMILY
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_IS_GEMMA4_FAMILY
-int8_t uniffi_skulk_swift_fn_func_raw_is_gemma4_family(RustBuffer model_id, RustBuffer by, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_PROFILE_PERMISSIVE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_PROFILE_PERMISSIVE
-RustBuffer uniffi_skulk_swift_fn_func_raw_profile_permissive(RustCallStatus *_Nonnull out_status
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_PROFILE_REASONING
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_PROFILE_REASONING
-RustBuffer uniffi_skulk_swift_fn_func_raw_profile_reasoning(RustBuffer by, RustBuffer effort, RustBuffer enable_thinking, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_PROFILE_RESOLVE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_PROFILE_RESOLVE
-RustBuffer uniffi_skulk_swift_fn_func_raw_profile_resolve(RustBuffer model_id, RustBuffer by, RustBuffer given, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_EXTRACT
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_EXTRACT
-uint64_t uniffi_skulk_swift_fn_func_raw_extract(RustBuffer source, RustBuffer target, RustBuffer given, uint64_t cancel, RustBuffer progress
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_VERIFY_VINDEX
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_VERIFY_VINDEX
-uint64_t uniffi_skulk_swift_fn_func_raw_verify_vindex(RustBuffer path, RustBuffer given, uint64_t cancel, RustBuffer progress
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_DEVICES
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_DEVICES
-uint64_t uniffi_skulk_swift_fn_func_raw_devices(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_ERROR_KINDS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_ERROR_KINDS
-RustBuffer uniffi_skulk_swift_fn_func_raw_error_kinds(RustCallStatus *_Nonnull out_status
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CLUSTER
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CLUSTER
-RustBuffer uniffi_skulk_swift_fn_func_raw_cluster(RustBuffer text, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_INVENTORY_FROM_CARD
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_INVENTORY_FROM_CARD
-RustBuffer uniffi_skulk_swift_fn_func_raw_inventory_from_card(RustBuffer by, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_INVENTORY_FROM_CHECKPOINT
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_INVENTORY_FROM_CHECKPOINT
-RustBuffer uniffi_skulk_swift_fn_func_raw_inventory_from_checkpoint(RustBuffer path, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_INVENTORY_OF_EXPERTS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_INVENTORY_OF_EXPERTS
-RustBuffer uniffi_skulk_swift_fn_func_raw_inventory_of_experts(RustBuffer given, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_NODE_LOCAL
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_NODE_LOCAL
-RustBuffer uniffi_skulk_swift_fn_func_raw_node_local(RustCallStatus *_Nonnull out_status
-    
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_START
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_START
+uint64_t uniffi_skulk_swift_fn_func_raw_start(RustBuffer name, RustBuffer given, uint64_t cancel, RustBuffer progress
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_PLAN
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_PLAN
 uint64_t uniffi_skulk_swift_fn_func_raw_plan(RustBuffer by, RustBuffer path, RustBuffer cluster, RustBuffer given
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_ACCELERATOR_MEMORY
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_ACCELERATOR_MEMORY
-RustBuffer uniffi_skulk_swift_fn_func_raw_accelerator_memory(RustBuffer node, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_ADMIT_MAX_TOKENS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_ADMIT_MAX_TOKENS
-int64_t uniffi_skulk_swift_fn_func_raw_admit_max_tokens(int64_t prompt, RustBuffer requested, int64_t by_default, RustBuffer limit, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_ALLOCATE_LAYERS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_ALLOCATE_LAYERS
-RustBuffer uniffi_skulk_swift_fn_func_raw_allocate_layers(int64_t total, RustBuffer fractions, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CONFIG_FACTS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_CONFIG_FACTS
-RustBuffer uniffi_skulk_swift_fn_func_raw_config_facts(RustBuffer config, RustBuffer model_id, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_DIVIDE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_DIVIDE
-int64_t uniffi_skulk_swift_fn_func_raw_divide(int64_t bytes, double divisor, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_ENGINE_OF
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_ENGINE_OF
-RustBuffer uniffi_skulk_swift_fn_func_raw_engine_of(RustBuffer tag, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_FOOTPRINT_EXCEEDS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_FOOTPRINT_EXCEEDS
-int8_t uniffi_skulk_swift_fn_func_raw_footprint_exceeds(int64_t footprint, int64_t usable, double tolerance, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_GGUF_FACTS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_GGUF_FACTS
-RustBuffer uniffi_skulk_swift_fn_func_raw_gguf_facts(RustBuffer start, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_GGUF_FILE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_GGUF_FILE
-RustBuffer uniffi_skulk_swift_fn_func_raw_gguf_file(RustBuffer name, int64_t bytes, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_HAS_GPU_OFFLOAD
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_HAS_GPU_OFFLOAD
-int8_t uniffi_skulk_swift_fn_func_raw_has_gpu_offload(RustBuffer of, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_IS_MULTI_NODE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_IS_MULTI_NODE
-int8_t uniffi_skulk_swift_fn_func_raw_is_multi_node(RustBuffer engine, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_IS_VPN_ADDRESS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_IS_VPN_ADDRESS
-int8_t uniffi_skulk_swift_fn_func_raw_is_vpn_address(RustBuffer address, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_KV_BYTES
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_KV_BYTES
-int64_t uniffi_skulk_swift_fn_func_raw_kv_bytes(RustBuffer by, int64_t tokens, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_KV_BYTES_PER_TOKEN
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_KV_BYTES_PER_TOKEN
-int64_t uniffi_skulk_swift_fn_func_raw_kv_bytes_per_token(RustBuffer by, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_LEAVES
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_LEAVES
-RustBuffer uniffi_skulk_swift_fn_func_raw_leaves(RustBuffer cluster, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_PLANNING_CONSTANTS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_PLANNING_CONSTANTS
-RustBuffer uniffi_skulk_swift_fn_func_raw_planning_constants(RustCallStatus *_Nonnull out_status
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_PREFILL_CHUNKS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_PREFILL_CHUNKS
-RustBuffer uniffi_skulk_swift_fn_func_raw_prefill_chunks(int64_t tokens, int64_t max, RustBuffer media, int64_t offset, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_RESOLVE_BACKEND
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_RESOLVE_BACKEND
-RustBuffer uniffi_skulk_swift_fn_func_raw_resolve_backend(RustBuffer compatible, RustBuffer preference, RustBuffer node_tags, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_RINGS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_RINGS
-RustBuffer uniffi_skulk_swift_fn_func_raw_rings(RustBuffer by, RustBuffer cluster, RustBuffer given, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_SCALE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_SCALE
-int64_t uniffi_skulk_swift_fn_func_raw_scale(int64_t bytes, double factor, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_SELECT_GGUF
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_SELECT_GGUF
-RustBuffer uniffi_skulk_swift_fn_func_raw_select_gguf(RustBuffer names, RustBuffer bytes, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_SERVES
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_SERVES
-int8_t uniffi_skulk_swift_fn_func_raw_serves(RustBuffer node_tag, RustBuffer card_tag, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_SHARD_FOOTPRINT
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_SHARD_FOOTPRINT
-int64_t uniffi_skulk_swift_fn_func_raw_shard_footprint(RustBuffer by, double fraction, int64_t tokens, RustBuffer how, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_USABLE_MEMORY
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_USABLE_MEMORY
-RustBuffer uniffi_skulk_swift_fn_func_raw_usable_memory(RustBuffer node, RustBuffer how, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_USABLE_VRAM
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_USABLE_VRAM
-RustBuffer uniffi_skulk_swift_fn_func_raw_usable_vram(RustBuffer node, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_FFI_SKULK_SWIFT_RUSTBUFFER_ALLOC
@@ -1221,123 +890,15 @@ void ffi_skulk_swift_rust_future_free_void(uint64_t handle
 void ffi_skulk_swift_rust_future_complete_void(uint64_t handle, RustCallStatus *_Nonnull out_status
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CARD_FILE_NAME
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CARD_FILE_NAME
-uint16_t uniffi_skulk_swift_checksum_func_raw_card_file_name(void
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CALL
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CALL
+uint16_t uniffi_skulk_swift_checksum_func_raw_call(void
     
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CARD_FROM_CHECKPOINT
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CARD_FROM_CHECKPOINT
-uint16_t uniffi_skulk_swift_checksum_func_raw_card_from_checkpoint(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CARD_OPEN
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CARD_OPEN
-uint16_t uniffi_skulk_swift_checksum_func_raw_card_open(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CARD_READ
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CARD_READ
-uint16_t uniffi_skulk_swift_checksum_func_raw_card_read(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CARD_SAVE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CARD_SAVE
-uint16_t uniffi_skulk_swift_checksum_func_raw_card_save(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CARD_SCHEMA
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CARD_SCHEMA
-uint16_t uniffi_skulk_swift_checksum_func_raw_card_schema(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CARD_TEXT
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CARD_TEXT
-uint16_t uniffi_skulk_swift_checksum_func_raw_card_text(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_IS_GEMMA4_FAMILY
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_IS_GEMMA4_FAMILY
-uint16_t uniffi_skulk_swift_checksum_func_raw_is_gemma4_family(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_PROFILE_PERMISSIVE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_PROFILE_PERMISSIVE
-uint16_t uniffi_skulk_swift_checksum_func_raw_profile_permissive(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_PROFILE_REASONING
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_PROFILE_REASONING
-uint16_t uniffi_skulk_swift_checksum_func_raw_profile_reasoning(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_PROFILE_RESOLVE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_PROFILE_RESOLVE
-uint16_t uniffi_skulk_swift_checksum_func_raw_profile_resolve(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_EXTRACT
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_EXTRACT
-uint16_t uniffi_skulk_swift_checksum_func_raw_extract(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_VERIFY_VINDEX
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_VERIFY_VINDEX
-uint16_t uniffi_skulk_swift_checksum_func_raw_verify_vindex(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_DEVICES
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_DEVICES
-uint16_t uniffi_skulk_swift_checksum_func_raw_devices(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_ERROR_KINDS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_ERROR_KINDS
-uint16_t uniffi_skulk_swift_checksum_func_raw_error_kinds(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CLUSTER
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CLUSTER
-uint16_t uniffi_skulk_swift_checksum_func_raw_cluster(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_INVENTORY_FROM_CARD
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_INVENTORY_FROM_CARD
-uint16_t uniffi_skulk_swift_checksum_func_raw_inventory_from_card(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_INVENTORY_FROM_CHECKPOINT
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_INVENTORY_FROM_CHECKPOINT
-uint16_t uniffi_skulk_swift_checksum_func_raw_inventory_from_checkpoint(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_INVENTORY_OF_EXPERTS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_INVENTORY_OF_EXPERTS
-uint16_t uniffi_skulk_swift_checksum_func_raw_inventory_of_experts(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_NODE_LOCAL
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_NODE_LOCAL
-uint16_t uniffi_skulk_swift_checksum_func_raw_node_local(void
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_START
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_START
+uint16_t uniffi_skulk_swift_checksum_func_raw_start(void
     
 );
 #endif
@@ -1347,207 +908,9 @@ uint16_t uniffi_skulk_swift_checksum_func_raw_plan(void
     
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_ACCELERATOR_MEMORY
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_ACCELERATOR_MEMORY
-uint16_t uniffi_skulk_swift_checksum_func_raw_accelerator_memory(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_ADMIT_MAX_TOKENS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_ADMIT_MAX_TOKENS
-uint16_t uniffi_skulk_swift_checksum_func_raw_admit_max_tokens(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_ALLOCATE_LAYERS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_ALLOCATE_LAYERS
-uint16_t uniffi_skulk_swift_checksum_func_raw_allocate_layers(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CONFIG_FACTS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_CONFIG_FACTS
-uint16_t uniffi_skulk_swift_checksum_func_raw_config_facts(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_DIVIDE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_DIVIDE
-uint16_t uniffi_skulk_swift_checksum_func_raw_divide(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_ENGINE_OF
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_ENGINE_OF
-uint16_t uniffi_skulk_swift_checksum_func_raw_engine_of(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_FOOTPRINT_EXCEEDS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_FOOTPRINT_EXCEEDS
-uint16_t uniffi_skulk_swift_checksum_func_raw_footprint_exceeds(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_GGUF_FACTS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_GGUF_FACTS
-uint16_t uniffi_skulk_swift_checksum_func_raw_gguf_facts(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_GGUF_FILE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_GGUF_FILE
-uint16_t uniffi_skulk_swift_checksum_func_raw_gguf_file(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_HAS_GPU_OFFLOAD
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_HAS_GPU_OFFLOAD
-uint16_t uniffi_skulk_swift_checksum_func_raw_has_gpu_offload(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_IS_MULTI_NODE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_IS_MULTI_NODE
-uint16_t uniffi_skulk_swift_checksum_func_raw_is_multi_node(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_IS_VPN_ADDRESS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_IS_VPN_ADDRESS
-uint16_t uniffi_skulk_swift_checksum_func_raw_is_vpn_address(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_KV_BYTES
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_KV_BYTES
-uint16_t uniffi_skulk_swift_checksum_func_raw_kv_bytes(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_KV_BYTES_PER_TOKEN
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_KV_BYTES_PER_TOKEN
-uint16_t uniffi_skulk_swift_checksum_func_raw_kv_bytes_per_token(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_LEAVES
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_LEAVES
-uint16_t uniffi_skulk_swift_checksum_func_raw_leaves(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_PLANNING_CONSTANTS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_PLANNING_CONSTANTS
-uint16_t uniffi_skulk_swift_checksum_func_raw_planning_constants(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_PREFILL_CHUNKS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_PREFILL_CHUNKS
-uint16_t uniffi_skulk_swift_checksum_func_raw_prefill_chunks(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_RESOLVE_BACKEND
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_RESOLVE_BACKEND
-uint16_t uniffi_skulk_swift_checksum_func_raw_resolve_backend(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_RINGS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_RINGS
-uint16_t uniffi_skulk_swift_checksum_func_raw_rings(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_SCALE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_SCALE
-uint16_t uniffi_skulk_swift_checksum_func_raw_scale(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_SELECT_GGUF
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_SELECT_GGUF
-uint16_t uniffi_skulk_swift_checksum_func_raw_select_gguf(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_SERVES
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_SERVES
-uint16_t uniffi_skulk_swift_checksum_func_raw_serves(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_SHARD_FOOTPRINT
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_SHARD_FOOTPRINT
-uint16_t uniffi_skulk_swift_checksum_func_raw_shard_footprint(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_USABLE_MEMORY
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_USABLE_MEMORY
-uint16_t uniffi_skulk_swift_checksum_func_raw_usable_memory(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_USABLE_VRAM
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_USABLE_VRAM
-uint16_t uniffi_skulk_swift_checksum_func_raw_usable_vram(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_ADD_FOLDER
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_ADD_FOLDER
-uint16_t uniffi_skulk_swift_checksum_method_rawlibrary_add_folder(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_FILE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_FILE
-uint16_t uniffi_skulk_swift_checksum_method_rawlibrary_file(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_FOLDERS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_FOLDERS
-uint16_t uniffi_skulk_swift_checksum_method_rawlibrary_folders(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_GET
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_GET
-uint16_t uniffi_skulk_swift_checksum_method_rawlibrary_get(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_IDS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_IDS
-uint16_t uniffi_skulk_swift_checksum_method_rawlibrary_ids(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_PROBLEMS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_PROBLEMS
-uint16_t uniffi_skulk_swift_checksum_method_rawlibrary_problems(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_RELOAD
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_RELOAD
-uint16_t uniffi_skulk_swift_checksum_method_rawlibrary_reload(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_REMOVE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_REMOVE
-uint16_t uniffi_skulk_swift_checksum_method_rawlibrary_remove(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_SAVE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_SAVE
-uint16_t uniffi_skulk_swift_checksum_method_rawlibrary_save(void
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_ASK
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_ASK
+uint16_t uniffi_skulk_swift_checksum_method_rawlibrary_ask(void
     
 );
 #endif
@@ -1755,81 +1118,9 @@ uint16_t uniffi_skulk_swift_checksum_method_rawsession_truncate(void
     
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_DECODE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_DECODE
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_decode(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_DESCRIBE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_DESCRIBE
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_describe(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_EMBED
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_EMBED
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_embed(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_ENCODE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_ENCODE
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_encode(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_FEATURE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_FEATURE
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_feature(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_FEATURES
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_FEATURES
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_features(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_NEAREST
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_NEAREST
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_nearest(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_RELATIONS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_RELATIONS
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_relations(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_SCORES
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_SCORES
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_scores(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_SELECT
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_SELECT
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_select(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_TOKENIZER
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_TOKENIZER
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_tokenizer(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_WALK
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_WALK
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_walk(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_ARRAY
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_ARRAY
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_array(void
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_ASK
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_ASK
+uint16_t uniffi_skulk_swift_checksum_method_rawvindex_ask(void
     
 );
 #endif
@@ -1839,39 +1130,27 @@ uint16_t uniffi_skulk_swift_checksum_method_rawvindex_close(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_DECODE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_DECODE
+uint16_t uniffi_skulk_swift_checksum_method_rawvindex_decode(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_ENCODE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_ENCODE
+uint16_t uniffi_skulk_swift_checksum_method_rawvindex_encode(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_FACTS
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_FACTS
 uint16_t uniffi_skulk_swift_checksum_method_rawvindex_facts(void
     
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_GATES
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_GATES
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_gates(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_INDEX
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_INDEX
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_index(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_PARTS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_PARTS
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_parts(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_SLICE
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_SLICE
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_slice(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_TENSORS
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_TENSORS
-uint16_t uniffi_skulk_swift_checksum_method_rawvindex_tensors(void
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_TOKENIZER
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_TOKENIZER
+uint16_t uniffi_skulk_swift_checksum_method_rawvindex_tokenizer(void
     
 );
 #endif

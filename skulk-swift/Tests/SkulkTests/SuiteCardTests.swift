@@ -13,7 +13,6 @@ private let later = "served_spec_"
         let text = try card.toToml()
         let json = try card.toJson()
         #expect(withoutLater(try JSON(json)) == one["card"])
-        #expect(try withoutLater(JSON(of: card)).known == one["card"].known)
         for again in [try ModelCard.fromToml(text), try ModelCard.fromJson(json)] {
             #expect(again == card)
             #expect(try again.toToml() == text && again.toJson() == json)

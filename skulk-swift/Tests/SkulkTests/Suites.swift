@@ -66,17 +66,6 @@ enum JSON: Hashable, Sendable {
         default: nil
         }
     }
-
-    /// Without fields that are null, which Swift leaves out, and with all numbers as floats, of which Swift writes whole
-    /// ones like integers.
-    var known: JSON {
-        switch self {
-        case .int(let own): .number(Double(own))
-        case .object(let own): .object(own.filter { !$0.value.isNull }.mapValues(\.known))
-        case .list(let own): .list(own.map(\.known))
-        default: self
-        }
-    }
 }
 
 /// One case, which reports show by its name.
