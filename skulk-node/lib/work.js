@@ -47,9 +47,10 @@ function work(start, { signal, onProgress } = {}) {
         return;
       }
       unlink();
-      if (thrown) {
+      if (thrown || (signal?.aborted && answer !== null)) {
+        // It came too late.
         answer?.close?.();
-        reject(thrown.error);
+        reject(thrown ? thrown.error : aborted(signal));
       } else if (failure !== null) {
         const error = ended(failed(JSON.parse(failure)), signal);
         error.stack = `${error}\n${begun.stack.split("\n").slice(1).join("\n")}`;
