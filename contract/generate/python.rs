@@ -94,11 +94,20 @@ fn options(classes: &[Class]) -> String {
                 let hint = format!("{} | None", given(class, field, &field.kind));
                 let name = snake(&field.key);
                 let hint = if 4 + name.len() + 2 + hint.len() > 120 { split(&hint) } else { hint };
-                format!("    {name}: {hint}\n    \"\"\"{}\"\"\"\n", wrapped(&field.doc, 4))
+                format!("    {name}: {hint}\n")
             };
+            // In the class's documentation, where `help` shows them.
+            let said = |field: &Field| {
+                let doc = format!("`{}`: {}", snake(&field.key), field.doc);
+                format!("    - {}\n", wrapped(&doc, 6))
+            };
+            let said: String = class.fields.iter().map(said).collect();
             let fields: String = class.fields.iter().map(field).collect();
             let doc = wrapped(&class.doc, 4);
-            format!("\n\nclass {}(TypedDict, total=False):\n    \"\"\"{doc}\"\"\"\n\n{fields}", class.name)
+            format!(
+                "\n\nclass {}(TypedDict, total=False):\n    \"\"\"{doc}\n\n{said}    \"\"\"\n\n{fields}",
+                class.name
+            )
         })
         .collect();
     format!(

@@ -22,7 +22,8 @@ pub enum Spelling {
 }
 
 impl Spelling {
-    fn of(self, name: &str) -> String {
+    /// A name as this language spells it.
+    pub fn of(self, name: &str) -> String {
         match self {
             Self::Snake => name.to_owned(),
             Self::Camel => {
@@ -74,7 +75,7 @@ impl Given {
         match self.fields.remove(&name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => T::read(&value).map(Some).ok_or_else(|| {
-                invalid(&name, format!("expected {}, found {}", T::expected(), clip(&value.to_string())))
+                invalid(&name, format!("expected {}, found {}", T::expected(), shown(&value)))
             }),
         }
     }
@@ -82,6 +83,13 @@ impl Given {
 
 fn invalid(field: &str, message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, message).with("field", field)
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("`{}`", clip(text)),
+        value => clip(&value.to_string()),
+    }
 }
 
 fn clip(text: &str) -> String {
@@ -185,8 +193,9 @@ macro_rules! sets {
     ($($type:ty)*) => {$(
         impl Leaf for $type {
             fn expected() -> String {
-                let names: Vec<_> = Self::ALL.iter().map(|value| format!("`{value}`")).collect();
-                format!("one of {}", names.join(", "))
+                let mut names: Vec<_> = Self::ALL.iter().map(|value| format!("`{value}`")).collect();
+                let last = names.pop().unwrap_or_default();
+                format!("{} or {last}", names.join(", "))
             }
 
             fn read(value: &Value) -> Option<Self> {

@@ -4,14 +4,7 @@
 const { existsSync } = require("node:fs");
 const path = require("node:path");
 const { raise } = require("./errors.js");
-
-const PLATFORMS = {
-  "darwin-arm64": "darwin-arm64",
-  "darwin-x64": "darwin-x64",
-  "linux-arm64": "linux-arm64-gnu",
-  "linux-x64": "linux-x64-gnu",
-  "win32-x64": "win32-x64-msvc",
-};
+const PLATFORMS = require("./platforms.js");
 
 function load() {
   const here = `${process.platform}-${process.arch}`;

@@ -19,6 +19,9 @@ function link(signal, token) {
 
 /** What `start` begins: it takes a token and a callback. An exception of `onProgress` ends it, and is what it rejects with. */
 function work(start, { signal, onProgress } = {}) {
+  // What fails later on another thread was begun here.
+  const begun = {};
+  Error.captureStackTrace(begun, work);
   return new Promise((resolve, reject) => {
     if (onProgress !== undefined && typeof onProgress !== "function") {
       throw invalid("onProgress", `expected a function, found ${shown(onProgress)}`);
@@ -44,11 +47,14 @@ function work(start, { signal, onProgress } = {}) {
         return;
       }
       unlink();
-      if (thrown) {
+      if (thrown || (signal?.aborted && answer !== null)) {
+        // It came too late.
         answer?.close?.();
-        reject(thrown.error);
+        reject(thrown ? thrown.error : aborted(signal));
       } else if (failure !== null) {
-        reject(ended(failed(JSON.parse(failure)), signal));
+        const error = ended(failed(JSON.parse(failure)), signal);
+        error.stack = `${error}\n${begun.stack.split("\n").slice(1).join("\n")}`;
+        reject(error);
       } else {
         resolve(answer);
       }

@@ -117,6 +117,14 @@ test("tokenizers refuse what is no text and no token", () => {
   for (const ids of ["1", 3, null, [0.5], [-1]]) assert.throws(() => tokenizer.decode(ids), refused("ids"));
 });
 
+test("errors of other threads say who asked", async () => {
+  await assert.rejects(Model.load("no/such"), (error) => {
+    assert.match(error.stack, /^SkulkError: cannot find the file/);
+    assert.match(error.stack, /arguments\.test/);
+    return true;
+  });
+});
+
 test("errors carry facts", async () => {
   const small = await stories({ context: 8 });
   assert.throws(() => small.generate(PROMPT.repeat(9)), (error) => {

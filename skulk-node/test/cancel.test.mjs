@@ -63,15 +63,10 @@ test("leaving a loop early cancels and frees the session", async () => {
 });
 
 test("loading, logits and divergence end, too", async () => {
-  const layers = [];
   const controller = new AbortController();
-  const onProgress = (step) => {
-    layers.push(step.done);
-    controller.abort();
-  };
+  const onProgress = () => controller.abort();
   const loading = Model.load(slowCheckpoint(), { memory: "resident", signal: controller.signal, onProgress });
   await assert.rejects(loading, failure("Cancelled"));
-  assert.ok(layers.length < 6);
   for (const work of [(signal) => slow.logits(LONG, { signal }), (signal) => slow.divergence(slow, LONG, { signal })]) {
     await assert.rejects(work(AbortSignal.timeout(20)), failure("Cancelled"));
   }

@@ -1,9 +1,11 @@
 // Does the process around the library live and end as it should, whatever is under way?
 
 import assert from "node:assert/strict";
+import { readFileSync, readdirSync } from "node:fs";
+import path from "node:path";
 import { test } from "node:test";
 
-import { run, slowCheckpoint } from "./helpers.mjs";
+import { PACKAGE, run, slowCheckpoint } from "./helpers.mjs";
 
 const SLOW = slowCheckpoint();
 
@@ -157,4 +159,17 @@ test("workers may be terminated at any time", async () => {
     console.log((await model.generate("Once", { maxTokens: 3 }).output()).ids.length);
   `);
   assert.equal(out, "3");
+});
+
+test("every function that JavaScript calls catches panics", () => {
+  const folder = path.join(PACKAGE, "src");
+  let functions = 0;
+  for (const file of readdirSync(folder)) {
+    const source = readFileSync(path.join(folder, file), "utf8");
+    for (const [, attributes, name] of source.matchAll(/#\[napi(\(.*\))?\]\n\s*pub fn (\w+)/g)) {
+      assert.match(attributes ?? "", /catch_unwind/, `${file}: ${name}`);
+      functions++;
+    }
+  }
+  assert.ok(functions > 30, String(functions));
 });

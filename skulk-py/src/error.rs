@@ -2,7 +2,9 @@
 
 use std::io;
 
-use pyo3::exceptions::{PyException, PyFileNotFoundError, PyMemoryError, PyOSError, PyValueError};
+use pyo3::exceptions::{
+    PyException, PyFileNotFoundError, PyMemoryError, PyOSError, PyTypeError, PyValueError,
+};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple, PyType};
@@ -26,10 +28,8 @@ impl Classes {
             let bases = PyTuple::new(py, [py.get_type::<PyException>()])?;
             let base = class(py, "Error", doc, &bases, &[])?;
             let kinds = ErrorKind::ALL.iter().map(|&kind| {
-                let bases = PyTuple::new(
-                    py,
-                    [Some(base.clone()), builtin(py, kind)].into_iter().flatten().collect::<Vec<_>>(),
-                )?;
+                let bases = std::iter::once(base.clone()).chain(builtin(py, kind));
+                let bases = PyTuple::new(py, bases.collect::<Vec<_>>())?;
                 let doc = format!("Raised for failures with the code `{}`.", kind.code());
                 let class = class(py, &class_name(kind), &doc, &bases, &[("code", kind.code())])?;
                 if class.is_subclass_of::<PyOSError>()? {
@@ -49,14 +49,14 @@ fn class_name(kind: ErrorKind) -> String {
     format!("{}Error", kind.name())
 }
 
-/// Python's own class for the same situation, so that `except FileNotFoundError` works too.
-fn builtin(py: Python<'_>, kind: ErrorKind) -> Option<Bound<'_, PyType>> {
+/// Python's own classes for the same situation, so that `except FileNotFoundError` works too.
+fn builtin(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
     match kind {
-        ErrorKind::InvalidArgument => Some(py.get_type::<PyValueError>()),
-        ErrorKind::FileNotFound => Some(py.get_type::<PyFileNotFoundError>()),
-        ErrorKind::FileIo => Some(py.get_type::<PyOSError>()),
-        ErrorKind::OutOfMemory => Some(py.get_type::<PyMemoryError>()),
-        _ => None,
+        ErrorKind::InvalidArgument => vec![py.get_type::<PyValueError>(), py.get_type::<PyTypeError>()],
+        ErrorKind::FileNotFound => vec![py.get_type::<PyFileNotFoundError>()],
+        ErrorKind::FileIo => vec![py.get_type::<PyOSError>()],
+        ErrorKind::OutOfMemory => vec![py.get_type::<PyMemoryError>()],
+        _ => vec![],
     }
 }
 

@@ -20,7 +20,7 @@ use crate::wait::run;
 /// `skulk.options.ExtractOptions`. After an interruption, calling again with the same arguments continues where it ended.
 /// `progress` is called with a `skulk.vindex.VindexProgress`. `cancel` and Ctrl-C end the work soon.
 #[pyfunction]
-#[pyo3(signature = (source, target, *, progress=None, cancel=None, **options))]
+#[pyo3(signature = (source, target, *, progress=None, cancel=None, **options), text_signature = "(source, target, *, level='all', storage='f16', down_q4k=False, feature_major_down=False, gate_vectors=True, feature_tokens=10, name=None, threads=None, restart=False, progress=None, cancel=None)")]
 pub(crate) fn extract<'py>(
     py: Python<'py>,
     source: PathBuf,

@@ -36,7 +36,7 @@ impl Model {
     /// `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within one
     /// layer.
     #[staticmethod]
-    #[pyo3(signature = (path, *, placement=None, progress=None, cancel=None, **options))]
+    #[pyo3(signature = (path, *, placement=None, progress=None, cancel=None, **options), text_signature = "(path, *, stages=1, engine=None, placement=None, node='local', ffn_on_cpu=False, ffn_budget=None, ffn_top_features=None, device_memory=None, threads=None, context=None, prefill_chunk=256, kv='f16', precision='fast', memory='auto', screen_head=False, progress=None, cancel=None)")]
     fn load(
         py: Python<'_>,
         path: PathBuf,
@@ -145,7 +145,7 @@ impl Model {
     }
 
     /// Generates from a prompt in a session of its own. Arguments as in `Session.generate`.
-    #[pyo3(signature = (prompt, *, cancel=None, **options))]
+    #[pyo3(signature = (prompt, *, cancel=None, **options), text_signature = "($self, prompt, *, append=False, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, stop=(), ignore_eos=False, logprobs=None, cancel=None)")]
     fn generate(
         &self,
         py: Python<'_>,

@@ -184,7 +184,7 @@ pub(crate) fn prefill_chunks(
 /// The rings that a plan for MLX's transports considers unless it is given some: nodes by rank, narrow
 /// ones first.
 #[pyfunction]
-#[pyo3(signature = (card, cluster, **options))]
+#[pyo3(signature = (card, cluster, **options), text_signature = "(card, cluster, *, sharding='pipeline', transport='mlx_ring', min_nodes=1)")]
 pub(crate) fn rings(
     py: Python<'_>,
     card: &Bound<'_, PyAny>,

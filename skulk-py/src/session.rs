@@ -31,7 +31,7 @@ impl Session {
     /// already computed is not computed again.
     ///
     /// `options` are those of `skulk.options.GenerateOptions`. `cancel` ends the generation within one layer.
-    #[pyo3(signature = (prompt, *, cancel=None, **options))]
+    #[pyo3(signature = (prompt, *, cancel=None, **options), text_signature = "($self, prompt, *, append=False, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, stop=(), ignore_eos=False, logprobs=None, cancel=None)")]
     pub(crate) fn generate(
         &self,
         py: Python<'_>,

@@ -20,7 +20,7 @@ use crate::wait::run;
 /// Sizes, structure, and what `options` ask for, those of `skulk.options.VerifyOptions`. `progress` is called with a
 /// `skulk.vindex.VindexProgress`. `cancel` and Ctrl-C end the work soon.
 #[pyfunction]
-#[pyo3(signature = (path, *, progress=None, cancel=None, **options))]
+#[pyo3(signature = (path, *, progress=None, cancel=None, **options), text_signature = "(path, *, hashes=True, values=False, threads=None, progress=None, cancel=None)")]
 pub(crate) fn verify_vindex<'py>(
     py: Python<'py>,
     path: PathBuf,

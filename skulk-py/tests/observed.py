@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 Case = dict[str, Any]
 
+KINDS = {code: kind for kind, code in skulk.error_kinds()}
+"""Kinds of errors by code."""
+
 
 def snake(options: Case) -> Case:
     """Options as Python spells them."""
@@ -23,7 +25,8 @@ def snake(options: Case) -> Case:
 
 
 def load(path: str, options: Case) -> skulk.Model:
-    return skulk.Model.load(ROOT / path, **({"threads": 1} | snake(options)))
+    given: Any = {"threads": 1} | snake(options)
+    return skulk.Model.load(ROOT / path, **given)
 
 
 def number(value: Any) -> Any:
@@ -46,10 +49,10 @@ def turn(session: skulk.Session, asked: Case) -> Case:
     except skulk.Error as error:
         # How many events come before it is a matter of time.
         return {"error": error.code, "events": events[: asked["cancelAfter"]]}
-    for event in events:
-        if event["finish"] is not None:
-            del event["finish"]["timings"]
-    return {"text": "".join(event["text"] for event in events), "events": events}
+    for step in events:
+        if step["finish"] is not None:
+            del step["finish"]["timings"]
+    return {"text": "".join(step["text"] for step in events), "events": events}
 
 
 def generation(case: Case) -> list[Case]:
@@ -83,7 +86,7 @@ def error(case: Case) -> Case:
         field = found.context.get("field")
         return {
             "code": found.code,
-            "kind": type(found).__name__.removesuffix("Error"),
+            "kind": KINDS[found.code],
             "retry": found.retry,
             "field": None if field is None else camel(field),
             "places": sorted(found.context),
@@ -129,4 +132,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,19 +75,33 @@ def test_logits_are_those_that_greedy_generation_takes() -> None:
 
 
 def test_numbers_of_other_libraries_are_options() -> None:
-    with skulk.Model.load(STORIES, threads=np.int64(1), context=np.uint16(64)) as model:
+    numbers: Any = {"threads": np.int64(1), "context": np.uint16(64)}
+    with skulk.Model.load(STORIES, **numbers) as model:
         assert model.context == 64
-        options: skulk.options.GenerateOptions = {
+        options: Any = {
             "max_tokens": np.int32(4),
             "temperature": np.float32(0.5),
             "stop": ("a", "b"),
             "logit_bias": {np.int64(7): -np.inf},
         }
         assert model.generate("Once", **options).output().ids
-        for wrong in ({"max_tokens": "4"}, {"stop": "a"}, {"temperature": "NaN" * 30}, {"logit_bias": {"x": 1.0}}):
+
+
+def test_options_that_cannot_be_are_refused_by_name() -> None:
+    wrong: list[Any] = [
+        {"max_tokens": "4"},
+        {"max_tokens": -1},
+        {"max_tokens": 1 << 200},
+        {"stop": "a"},
+        {"temperature": "NaN" * 30},
+        {"temperature": float("nan")},
+        {"logit_bias": {"x": 1.0}},
+    ]
+    with skulk.Model.load(STORIES) as model:
+        for options in wrong:
             with pytest.raises(skulk.InvalidArgumentError) as raised:
-                model.generate("Once", **wrong)  # type: ignore[arg-type]
-            assert raised.value.context["field"] in wrong
+                model.generate("Once", **options)
+            assert raised.value.context["field"] in options
         with pytest.raises(skulk.InvalidArgumentError, match="`max_tokens` is the closest"):
             model.generate("Once", max_token=4)  # type: ignore[call-arg]
         with pytest.raises(TypeError):

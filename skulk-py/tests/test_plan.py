@@ -331,7 +331,7 @@ def test_wrong_types_are_type_errors(arguments: tuple[Any, ...]) -> None:
 
 
 def test_one_name_is_not_several() -> None:
-    with pytest.raises(TypeError, match="found one text"):
+    with pytest.raises(TypeError, match="expected a list"):
         skulk.plan(CARD, CLUSTER, required_nodes="abc")
     with pytest.raises(TypeError):
         skulk.Model.load(STORIES, placement=3)  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ def mistaken(model: skulk.Model) -> None:
     model.stages[0].layers = range(3)  # type: ignore[misc]
     model.context = 3  # type: ignore[misc]
     skulk.Model.load("path", kv="f8")  # type: ignore[arg-type]
-    skulk.Model.load("path", 2)  # type: ignore[call-arg]
+    skulk.Model.load("path", 2)  # type: ignore[call-arg, arg-type]
     skulk.Model.load("path", placement="cpu=5")  # type: ignore[arg-type]
     skulk.plan("path", strictness="careless")  # type: ignore[arg-type]
     skulk.plan("path", [skulk.Node("a")])  # type: ignore[arg-type]

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from . import _contract, _skulk
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from . import vindex
     from .options import ProfileOptions
 
@@ -106,10 +104,21 @@ class ModelCard:
 
     def profile(
         self,
-        **hints: Unpack[ProfileOptions],
+        *,
+        tokenizer_tools: bool = False,
+        tokenizer_thinking: bool = False,
+        has_messages: bool | None = None,
+        has_tools: bool | None = None,
     ) -> _contract.Profile:
         """What the model can do, and how it is spoken to. Hints as in `Profile.resolve`."""
-        return Profile.resolve(self.model_id, cast(_contract.ModelCard, self), **hints)
+        return Profile.resolve(
+            self.model_id,
+            cast(_contract.ModelCard, self),
+            tokenizer_tools=tokenizer_tools,
+            tokenizer_thinking=tokenizer_thinking,
+            has_messages=has_messages,
+            has_tools=has_tools,
+        )
 
     def __repr__(self) -> str:
         return f"<skulk.ModelCard {self.model_id}: {self.n_layers} layers, {self.storage_size.in_bytes} bytes>"
@@ -141,10 +150,20 @@ class Profile:
     def resolve(
         model_id: str,
         card: _contract.ModelCard | None = None,
-        **hints: Unpack[ProfileOptions],
+        *,
+        tokenizer_tools: bool = False,
+        tokenizer_thinking: bool = False,
+        has_messages: bool | None = None,
+        has_tools: bool | None = None,
     ) -> _contract.Profile:
         """What a model can do, from its id, its card, where there is one, and `options.ProfileOptions`."""
-        return _skulk.profile_resolve(model_id, card, dict(hints))
+        hints: ProfileOptions = {
+            "tokenizer_tools": tokenizer_tools,
+            "tokenizer_thinking": tokenizer_thinking,
+            "has_messages": has_messages,
+            "has_tools": has_tools,
+        }
+        return _skulk.profile_resolve(model_id, card, hints)
 
     @staticmethod
     def permissive() -> _contract.Profile:

@@ -11,7 +11,7 @@ def bar(what: str, unit: str) -> Callable[..., None]:
     `skulk.vindex.VindexProgress`.
     """
     try:
-        from tqdm.auto import tqdm
+        from tqdm.auto import tqdm  # type: ignore[import-untyped]
     except ImportError as cause:
         message = "progress=True needs tqdm, which is not installed: run pip install tqdm, or give a callback"
         raise ImportError(message, name="tqdm") from cause

@@ -43,6 +43,7 @@ from .options import (
     GenerateOptions,
     LoadOptions,
     PlanOptions,
+    ProfileOptions,
     RingsOptions,
     VerifyOptions,
 )
@@ -87,7 +88,7 @@ def card_save(card: object, path: str | PathLike[str]) -> None: ...
 def card_file_name(card: object) -> str: ...
 def card_schema() -> str: ...
 
-def profile_resolve(model_id: str, card: ModelCard | None, hints: dict[str, Any]) -> Profile: ...
+def profile_resolve(model_id: str, card: ModelCard | None, hints: ProfileOptions) -> Profile: ...
 def profile_permissive() -> Profile: ...
 def profile_reasoning(
     supports_thinking: bool,
@@ -701,7 +702,7 @@ class Error(Exception):
     """Typed facts where callers may branch on them: `needed` and `available` tokens of a context,
     the `expected` and `found` shape of a tensor, the `faults` of a card or placement, or the `report` of a plan."""
 
-class InvalidArgumentError(Error, ValueError):
+class InvalidArgumentError(Error, ValueError, TypeError):
     """An option or argument is outside its allowed values."""
 
 class FileNotFoundError(Error, builtins.FileNotFoundError):

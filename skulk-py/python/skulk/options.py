@@ -31,250 +31,283 @@ Ranges = range | Iterable[range | tuple[int, int]]
 
 
 class LoadOptions(TypedDict, total=False):
-    """Options of loading a model."""
+    """Options of loading a model.
+
+    - ``stages``: Stages that the layers are split into evenly, on one engine; 1 by default.
+    - ``engine``: That engine: ``cpu`` (the default), ``wgpu`` (the best GPU), one of those that devices name,
+      ``candle-cpu``, ``candle-cuda`` or ``candle-metal``.
+    - ``node``: The name that a placement has for this machine; ``local`` by default.
+    - ``ffn_on_cpu``: Leaves feed-forward blocks and experts to the CPU where an engine would copy them to its
+      device.
+    - ``ffn_budget``: Bytes that are kept in memory at a time of feed-forward weights that are used where they are
+      stored, with the same results; no limit by default.
+    - ``ffn_top_features``: Features that are computed of each dense block, which changes results; by default all.
+    - ``device_memory``: Bytes that ``wgpu`` may reserve on its device; by default what its driver gives.
+    - ``threads``: Threads that compute on the CPU; all of the hardware's by default.
+    - ``context``: Tokens that a session can hold: by default what a placement was planned for, else 4096, and
+      never more than the model has.
+    - ``prefill_chunk``: Prompt tokens that pass through the layers together; 256 by default.
+    - ``kv``: How keys and values are kept; ``f16`` by default. ``f16``: Half precision: 2 bytes an element;
+      ``f32``: Single precision: 4 bytes an element.
+    - ``precision``: How products are rounded: ``fast`` (the default) rounds activations to 8 bits where weights
+      are quantised, ``exact`` multiplies what that leaves over, too, and ``bf16`` rounds to BF16 where weights are
+      of that type.
+    - ``memory``: Where weights lie: ``mapped``, as the file is; ``resident``, read once; ``auto`` (the default),
+      as free memory suggests.
+    - ``screen_head``: Keeps a compact copy of the head, so that most of it need not be read, with the same
+      results.
+    """
 
     stages: int | None
-    """Stages that the layers are split into evenly, on one engine; 1 by default."""
     engine: str | None
-    """That engine: ``cpu`` (the default), ``wgpu`` (the best GPU), one of those that devices name, ``candle-cpu``,
-    ``candle-cuda`` or ``candle-metal``."""
     node: str | None
-    """The name that a placement has for this machine; ``local`` by default."""
     ffn_on_cpu: bool | None
-    """Leaves feed-forward blocks and experts to the CPU where an engine would copy them to its device."""
     ffn_budget: int | None
-    """Bytes that are kept in memory at a time of feed-forward weights that are used where they are stored, with the
-    same results; no limit by default."""
     ffn_top_features: int | None
-    """Features that are computed of each dense block, which changes results; by default all."""
     device_memory: int | None
-    """Bytes that ``wgpu`` may reserve on its device; by default what its driver gives."""
     threads: int | None
-    """Threads that compute on the CPU; all of the hardware's by default."""
     context: int | None
-    """Tokens that a session can hold: by default what a placement was planned for, else 4096, and never more than
-    the model has."""
     prefill_chunk: int | None
-    """Prompt tokens that pass through the layers together; 256 by default."""
     kv: Literal["f16", "f32"] | None
-    """How keys and values are kept; ``f16`` by default. ``f16``: Half precision: 2 bytes an element; ``f32``: Single
-    precision: 4 bytes an element."""
     precision: Literal["fast", "exact", "bf16"] | None
-    """How products are rounded: ``fast`` (the default) rounds activations to 8 bits where weights are quantised,
-    ``exact`` multiplies what that leaves over, too, and ``bf16`` rounds to BF16 where weights are of that type."""
     memory: Literal["auto", "mapped", "resident"] | None
-    """Where weights lie: ``mapped``, as the file is; ``resident``, read once; ``auto`` (the default), as free memory
-    suggests."""
     screen_head: bool | None
-    """Keeps a compact copy of the head, so that most of it need not be read, with the same results."""
 
 
 class GenerateOptions(TypedDict, total=False):
-    """Options of one generation."""
+    """Options of one generation.
+
+    - ``append``: The prompt follows what the session holds; by default it is everything so far.
+    - ``max_tokens``: Tokens to generate at most; by default until the model ends or the context is full.
+    - ``temperature``: 0, the default, takes the likeliest token; more makes others likelier.
+    - ``top_k``: Draws from so many likeliest tokens; by default all.
+    - ``top_p``: Draws from the likeliest tokens that have this probability together; 1 by default.
+    - ``min_p``: Leaves out tokens that are less likely than this part of the likeliest; 0 by default.
+    - ``repetition_penalty``: Divides logits of tokens that were there already; 1, the default, does not.
+    - ``presence_penalty``: Is taken from logits of tokens that were there already; 0 by default.
+    - ``frequency_penalty``: Is taken from a token's logit for each time it was there; 0 by default.
+    - ``penalty_window``: Tokens that penalties look back at; 64 by default.
+    - ``logit_bias``: What is added to logits, by token id.
+    - ``seed``: The same seed draws the same tokens; 0 by default.
+    - ``stop``: Texts that end the generation; they are not part of its text.
+    - ``ignore_eos``: Goes on past end-of-sequence tokens.
+    - ``logprobs``: Reports each token's log-probability, and those of so many likeliest, 0 to 64.
+    """
 
     append: bool | None
-    """The prompt follows what the session holds; by default it is everything so far."""
     max_tokens: int | None
-    """Tokens to generate at most; by default until the model ends or the context is full."""
     temperature: float | None
-    """0, the default, takes the likeliest token; more makes others likelier."""
     top_k: int | None
-    """Draws from so many likeliest tokens; by default all."""
     top_p: float | None
-    """Draws from the likeliest tokens that have this probability together; 1 by default."""
     min_p: float | None
-    """Leaves out tokens that are less likely than this part of the likeliest; 0 by default."""
     repetition_penalty: float | None
-    """Divides logits of tokens that were there already; 1, the default, does not."""
     presence_penalty: float | None
-    """Is taken from logits of tokens that were there already; 0 by default."""
     frequency_penalty: float | None
-    """Is taken from a token's logit for each time it was there; 0 by default."""
     penalty_window: int | None
-    """Tokens that penalties look back at; 64 by default."""
     logit_bias: Mapping[int, float] | None
-    """What is added to logits, by token id."""
     seed: int | None
-    """The same seed draws the same tokens; 0 by default."""
     stop: Iterable[str] | None
-    """Texts that end the generation; they are not part of its text."""
     ignore_eos: bool | None
-    """Goes on past end-of-sequence tokens."""
     logprobs: int | None
-    """Reports each token's log-probability, and those of so many likeliest, 0 to 64."""
 
 
 class PlanOptions(TypedDict, total=False):
-    """Options of a plan."""
+    """Options of a plan.
+
+    - ``sharding``: How the model is split; ``pipeline`` by default. ``pipeline``: By layers: each node has some;
+      ``tensor``: By tensors: each node has a part of every layer.
+    - ``transport``: How nodes talk; ``direct`` by default. ``direct``: The coordinator, which has the first
+      stage, talks to each of the others: this library's own way; ``mlx_ring``: In a ring of sockets, as MLX does;
+      ``mlx_jaccl``: Each with each by RDMA, as MLX does.
+    - ``min_nodes``: Nodes to use at least; 1 by default.
+    - ``required_nodes``: Nodes that must be used.
+    - ``excluded_nodes``: Nodes that must not.
+    - ``coordinator``: The node that has the conversation and the first stage; by default the planner chooses.
+      Only for ``direct``.
+    - ``context_tokens``: Tokens for which keys and values are reserved; 8192 by default.
+    - ``strictness``: How careful it is with memory: ``safe`` (the default); ``relaxed``, without margins;
+      ``force`` refuses nothing for its sake, and says what is over.
+    - ``replicas``: Owners that each expert gets beside its first, where there is room; 0 by default.
+    - ``inventory``: What each part of the model weighs; by default the card's size is divided.
+    - ``rings``: Rings to consider, and no others, as nodes by rank; not for ``direct``.
+    - ``port``: The port on which nodes listen; 50000 by default.
+    """
 
     sharding: Literal["pipeline", "tensor"] | None
-    """How the model is split; ``pipeline`` by default. ``pipeline``: By layers: each node has some; ``tensor``: By
-    tensors: each node has a part of every layer."""
     transport: Literal["direct", "mlx_ring", "mlx_jaccl"] | None
-    """How nodes talk; ``direct`` by default. ``direct``: The coordinator, which has the first stage, talks to each
-    of the others: this library's own way; ``mlx_ring``: In a ring of sockets, as MLX does; ``mlx_jaccl``: Each with
-    each by RDMA, as MLX does."""
     min_nodes: int | None
-    """Nodes to use at least; 1 by default."""
     required_nodes: Iterable[str] | None
-    """Nodes that must be used."""
     excluded_nodes: Iterable[str] | None
-    """Nodes that must not."""
     coordinator: str | None
-    """The node that has the conversation and the first stage; by default the planner chooses. Only for ``direct``."""
     context_tokens: int | None
-    """Tokens for which keys and values are reserved; 8192 by default."""
     strictness: Literal["safe", "relaxed", "force"] | None
-    """How careful it is with memory: ``safe`` (the default); ``relaxed``, without margins; ``force`` refuses nothing
-    for its sake, and says what is over."""
     replicas: int | None
-    """Owners that each expert gets beside its first, where there is room; 0 by default."""
     inventory: Inventory | None
-    """What each part of the model weighs; by default the card's size is divided."""
     rings: Iterable[Iterable[str]] | None
-    """Rings to consider, and no others, as nodes by rank; not for ``direct``."""
     port: int | None
-    """The port on which nodes listen; 50000 by default."""
 
 
 class RingsOptions(TypedDict, total=False):
-    """Which rings are asked for."""
+    """Which rings are asked for.
+
+    - ``sharding``: How the model is split; ``pipeline`` by default. ``pipeline``: By layers: each node has some;
+      ``tensor``: By tensors: each node has a part of every layer.
+    - ``transport``: How nodes talk: one of MLX's ways; ``mlx_ring`` by default. ``direct``: The coordinator,
+      which has the first stage, talks to each of the others: this library's own way; ``mlx_ring``: In a ring of
+      sockets, as MLX does; ``mlx_jaccl``: Each with each by RDMA, as MLX does.
+    - ``min_nodes``: Nodes to use at least; 1 by default.
+    """
 
     sharding: Literal["pipeline", "tensor"] | None
-    """How the model is split; ``pipeline`` by default. ``pipeline``: By layers: each node has some; ``tensor``: By
-    tensors: each node has a part of every layer."""
     transport: Literal["direct", "mlx_ring", "mlx_jaccl"] | None
-    """How nodes talk: one of MLX's ways; ``mlx_ring`` by default. ``direct``: The coordinator, which has the first
-    stage, talks to each of the others: this library's own way; ``mlx_ring``: In a ring of sockets, as MLX does;
-    ``mlx_jaccl``: Each with each by RDMA, as MLX does."""
     min_nodes: int | None
-    """Nodes to use at least; 1 by default."""
 
 
 class ProfileOptions(TypedDict, total=False):
-    """What else than its card is known of a model."""
+    """What else than its card is known of a model.
+
+    - ``tokenizer_tools``: Its tokenizer's chat template knows tools.
+    - ``tokenizer_thinking``: Its tokenizer has markers for reasoning.
+    - ``has_messages``: The request consists of chat messages. Left out, with the next: nothing is known of it
+      yet.
+    - ``has_tools``: The request offers tools.
+    """
 
     tokenizer_tools: bool | None
-    """Its tokenizer's chat template knows tools."""
     tokenizer_thinking: bool | None
-    """Its tokenizer has markers for reasoning."""
     has_messages: bool | None
-    """The request consists of chat messages. Left out, with the next: nothing is known of it yet."""
     has_tools: bool | None
-    """The request offers tools."""
 
 
 class ExtractOptions(TypedDict, total=False):
-    """Options of an extraction."""
+    """Options of an extraction.
+
+    - ``level``: How much of the model; ``all`` by default. ``browse``: Gate vectors, embeddings, and what
+      features mean; ``attention``: Attention and norms too; ``inference``: All that generation takes; ``all``:
+      Everything.
+    - ``storage``: How weights are kept: ``f32``, ``f16`` (the default) or ``q4k``, with which all that generation
+      takes is written.
+    - ``down_q4k``: Down projections as Q4_K rather than Q6_K. Only with ``q4k``.
+    - ``feature_major_down``: Down projections once more, transposed. Only with ``q4k``.
+    - ``gate_vectors``: Gate vectors as floats (the default). With ``q4k`` quantised gate projections can stand
+      for them.
+    - ``feature_tokens``: Tokens that are kept for each feature, 10 by default; 0: none.
+    - ``name``: The model's name in the index; by default its file's or folder's.
+    - ``threads``: Threads that compute; all of the hardware's by default.
+    - ``restart``: Begins anew where an extraction was interrupted; by default it continues.
+    """
 
     level: Literal["browse", "attention", "inference", "all"] | None
-    """How much of the model; ``all`` by default. ``browse``: Gate vectors, embeddings, and what features mean;
-    ``attention``: Attention and norms too; ``inference``: All that generation takes; ``all``: Everything."""
     storage: Literal["f32", "f16", "q4k"] | None
-    """How weights are kept: ``f32``, ``f16`` (the default) or ``q4k``, with which all that generation takes is
-    written."""
     down_q4k: bool | None
-    """Down projections as Q4_K rather than Q6_K. Only with ``q4k``."""
     feature_major_down: bool | None
-    """Down projections once more, transposed. Only with ``q4k``."""
     gate_vectors: bool | None
-    """Gate vectors as floats (the default). With ``q4k`` quantised gate projections can stand for them."""
     feature_tokens: int | None
-    """Tokens that are kept for each feature, 10 by default; 0: none."""
     name: str | None
-    """The model's name in the index; by default its file's or folder's."""
     threads: int | None
-    """Threads that compute; all of the hardware's by default."""
     restart: bool | None
-    """Begins anew where an extraction was interrupted; by default it continues."""
 
 
 class SliceOptions(TypedDict, total=False):
-    """Options of a slice."""
+    """Options of a slice.
+
+    - ``preset``: The role that it is for; ``full`` by default.
+    - ``parts``: Parts to take instead of those of the preset.
+    - ``layers``: Layers whose weights it holds; by default all.
+    - ``experts``: Experts of each layer whose weights it holds; by default all.
+    - ``copy``: How files that are taken whole come into it; ``auto`` by default. ``auto``: As links, else
+      copy-on-write, else as copies. A linked file is the same in both folders, changes included; ``copy``: As files
+      of their own, copy-on-write where the file system can.
+    - ``threads``: Files that are worked on at a time; all of the hardware's threads by default.
+    """
 
     preset: Literal["full", "client", "attn", "embed", "server", "browse", "router", "expert-server"] | None
-    """The role that it is for; ``full`` by default."""
     parts: Iterable[
         Literal["index", "embed", "norms", "attn", "gate", "down_meta", "ffn", "down_features", "expert_layers", "lm_head", "router", "ple", "tokenizer", "manifest", "labels", "knn", "readme"
     ]] | None
-    """Parts to take instead of those of the preset."""
     layers: Ranges | None
-    """Layers whose weights it holds; by default all."""
     experts: Ranges | None
-    """Experts of each layer whose weights it holds; by default all."""
     copy: Literal["auto", "copy"] | None
-    """How files that are taken whole come into it; ``auto`` by default. ``auto``: As links, else copy-on-write, else
-    as copies. A linked file is the same in both folders, changes included; ``copy``: As files of their own,
-    copy-on-write where the file system can."""
     threads: int | None
-    """Files that are worked on at a time; all of the hardware's threads by default."""
 
 
 class VerifyOptions(TypedDict, total=False):
-    """Options of a verification."""
+    """Options of a verification.
+
+    - ``hashes``: Compares hashes (the default), which reads all files that have any.
+    - ``values``: Looks for numbers that are infinite or none, which reads all weights.
+    - ``threads``: Pieces of files that are looked at at a time; all of the hardware's threads by default.
+    """
 
     hashes: bool | None
-    """Compares hashes (the default), which reads all files that have any."""
     values: bool | None
-    """Looks for numbers that are infinite or none, which reads all weights."""
     threads: int | None
-    """Pieces of files that are looked at at a time; all of the hardware's threads by default."""
 
 
 class NearestOptions(TypedDict, total=False):
-    """Options of a search for the features nearest to a query."""
+    """Options of a search for the features nearest to a query.
+
+    - ``k``: Features of each layer; 10 by default.
+    - ``layers``: The layers; by default all that have features.
+    """
 
     k: int | None
-    """Features of each layer; 10 by default."""
     layers: Iterable[int] | None
-    """The layers; by default all that have features."""
 
 
 class WalkOptions(TypedDict, total=False):
-    """Options of a walk through the features that a prompt wakes."""
+    """Options of a walk through the features that a prompt wakes.
+
+    - ``top``: Features of each layer; 5 by default.
+    - ``layers``: The layers, in the order in which they are walked; by default all that have features.
+    """
 
     top: int | None
-    """Features of each layer; 5 by default."""
     layers: Iterable[int] | None
-    """The layers, in the order in which they are walked; by default all that have features."""
 
 
 class DescribeOptions(TypedDict, total=False):
-    """Options of a description."""
+    """Options of a description.
+
+    - ``band``: Layers that are searched; those of facts (``knowledge``) by default. ``all``: Every layer;
+      ``syntax``: Those of syntax; ``knowledge``: Those of facts; ``output``: Those that form the output.
+    - ``limit``: Features that are looked at in each layer, and edges at most; 20 by default.
+    - ``min_score``: Gate scores below this do not count; 5 by default.
+    """
 
     band: Literal["all", "syntax", "knowledge", "output"] | None
-    """Layers that are searched; those of facts (``knowledge``) by default. ``all``: Every layer; ``syntax``: Those
-    of syntax; ``knowledge``: Those of facts; ``output``: Those that form the output."""
     limit: int | None
-    """Features that are looked at in each layer, and edges at most; 20 by default."""
     min_score: float | None
-    """Gate scores below this do not count; 5 by default."""
 
 
 class SelectOptions(TypedDict, total=False):
-    """Options of a selection of features."""
+    """Options of a selection of features.
+
+    - ``entity``: Part of the token that a feature writes most, regardless of case.
+    - ``relation``: Part of the label that a probe confirmed, regardless of case.
+    - ``layer``: The layer; by default all.
+    - ``min_score``: Scores below this do not count.
+    - ``order``: What the list is ordered by; ``score`` by default. ``score``: How much a feature writes its
+      token: ``c_score``; ``layer``: The layer.
+    - ``ascending``: The smallest first.
+    - ``limit``: Features at most; 20 by default.
+    """
 
     entity: str | None
-    """Part of the token that a feature writes most, regardless of case."""
     relation: str | None
-    """Part of the label that a probe confirmed, regardless of case."""
     layer: int | None
-    """The layer; by default all."""
     min_score: float | None
-    """Scores below this do not count."""
     order: Literal["score", "layer"] | None
-    """What the list is ordered by; ``score`` by default. ``score``: How much a feature writes its token:
-    ``c_score``; ``layer``: The layer."""
     ascending: bool | None
-    """The smallest first."""
     limit: int | None
-    """Features at most; 20 by default."""
 
 
 class RelationsOptions(TypedDict, total=False):
-    """Options of a list of relations."""
+    """Options of a list of relations.
+
+    - ``limit``: Words at most; 50 by default.
+    - ``min_score``: Features that write their token less than this do not count; 0.2 by default.
+    """
 
     limit: int | None
-    """Words at most; 50 by default."""
     min_score: float | None
-    """Features that write their token less than this do not count; 0.2 by default."""
