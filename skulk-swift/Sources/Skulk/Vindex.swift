@@ -129,6 +129,13 @@ public final class VindexReader: Sendable {
         get throws { try Tokenizer(raw, native { try raw.tokenizer() }) }
     }
 
+    /// `index.json`, with the defaults of what it leaves out: as JSON.
+    public func index() throws -> String {
+        let facts = Data(try native { try raw.facts() }.utf8)
+        let index = (try JSONSerialization.jsonObject(with: facts) as? [String: Any])?["index"]
+        return String(decoding: try JSONSerialization.data(withJSONObject: index ?? [:]), as: UTF8.self)
+    }
+
     /// The parts that the folder holds, and the files of each, as they are now.
     public func parts() async throws -> [PartInfo] { try await data("parts", [:], nil) }
 

@@ -18,6 +18,7 @@ enum JSON: Hashable, Sendable {
             switch String(cString: own.objCType) {
             case "c", "B": self = .bool(own.boolValue)
             case "d", "f": self = .number(own.doubleValue)
+            case _ where own.uint64Value > Int.max && own.doubleValue > 0: self = .number(own.doubleValue)
             default: self = .int(own.intValue)
             }
         default: self = .null
@@ -64,6 +65,17 @@ enum JSON: Hashable, Sendable {
         case .int(let own): Double(own)
         case .number(let own): own
         default: nil
+        }
+    }
+
+    /// Without fields that are null, which Swift leaves out, and with all numbers as floats, of which Swift writes whole
+    /// ones like integers.
+    var known: JSON {
+        switch self {
+        case .int(let own): .number(Double(own))
+        case .object(let own): .object(own.filter { !$0.value.isNull }.mapValues(\.known))
+        case .list(let own): .list(own.map(\.known))
+        default: self
         }
     }
 }
