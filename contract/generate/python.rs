@@ -279,10 +279,7 @@ fn hint(class: &Class, field: &Field, kind: &Kind) -> String {
         Kind::Text => "str".to_owned(),
         Kind::Path => "Path".to_owned(),
         Kind::Range => "range".to_owned(),
-        Kind::Choice(names) => {
-            let names: Vec<_> = names.iter().map(|name| format!("\"{name}\"")).collect();
-            format!("Literal[{}]", names.join(", "))
-        }
+        Kind::Choice(set) => format!("Literal[{}]", set.quoted().join(", ")),
         Kind::Class(name) => name.clone(),
         Kind::List(item) if is_tuple(class, field) => format!("tuple[{}, ...]", hint(class, field, item)),
         Kind::List(item) => format!("list[{}]", hint(class, field, item)),

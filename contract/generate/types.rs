@@ -40,7 +40,7 @@ pub(crate) enum Kind {
     /// Whole numbers from `start` to `end`, which is not among them.
     Range,
     /// One of these texts.
-    Choice(Vec<String>),
+    Choice(Set),
     Class(String),
     List(Box<Kind>),
     Set(Box<Kind>),
@@ -51,6 +51,23 @@ pub(crate) enum Kind {
     Option(Box<Kind>),
     /// One of these classes, whose fields stand among the owner's, with their tag.
     OneOf(Vec<String>),
+}
+
+/// A closed set.
+#[derive(Debug, Clone)]
+pub(crate) struct Set {
+    /// Its name in Rust.
+    pub(crate) name: String,
+    pub(crate) doc: String,
+    /// Its texts, each with what it means.
+    pub(crate) values: Vec<(String, String)>,
+}
+
+impl Set {
+    /// Its texts in quotation marks.
+    pub(crate) fn quoted(&self) -> Vec<String> {
+        self.values.iter().map(|(name, _)| format!("\"{name}\"")).collect()
+    }
 }
 
 /// JSON Schema of all types, and what those are called that have a name in every language.
@@ -140,7 +157,10 @@ impl Definitions {
             }
             return match self.names.get(definition) {
                 Some(name) => Kind::Class((*name).to_owned()),
-                None => self.kind(&self.schemas[definition]),
+                None => match self.kind(&self.schemas[definition]) {
+                    Kind::Choice(set) => Kind::Choice(Set { name: definition.to_owned(), ..set }),
+                    kind => kind,
+                },
             };
         }
         if let Some(any) = schema.get("anyOf").and_then(Value::as_array) {
@@ -148,8 +168,8 @@ impl Definitions {
             assert_eq!(null["type"], "null", "{schema}");
             return Kind::Option(Box::new(self.kind(kind)));
         }
-        if let Some(names) = names(schema) {
-            return Kind::Choice(names);
+        if let Some(values) = values(schema) {
+            return Kind::Choice(Set { name: String::new(), doc: text(schema), values });
         }
         if let Some([kind, null]) = schema["type"].as_array().map(Vec::as_slice) {
             assert_eq!(null, "null", "{schema}");
@@ -177,13 +197,17 @@ impl Definitions {
     }
 }
 
-/// A closed set's names.
-fn names(schema: &Value) -> Option<Vec<String>> {
-    let name = |value: &Value| value.as_str().map(str::to_owned);
+/// A closed set's texts, each with what it means.
+fn values(schema: &Value) -> Option<Vec<(String, String)>> {
     if let Some(names) = schema.get("enum") {
-        return names.as_array()?.iter().map(name).collect();
+        return names
+            .as_array()?
+            .iter()
+            .map(|name| Some((name.as_str()?.to_owned(), String::new())))
+            .collect();
     }
-    schema.get("oneOf")?.as_array()?.iter().map(|one| name(one.get("const")?)).collect()
+    let value = |one: &Value| Some((one.get("const")?.as_str()?.to_owned(), text(one)));
+    schema.get("oneOf")?.as_array()?.iter().map(value).collect()
 }
 
 fn kinds(schema: &Value) -> impl Iterator<Item = &Value> {

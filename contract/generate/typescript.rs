@@ -41,10 +41,7 @@ fn hint(kind: &Kind) -> String {
         Kind::Int | Kind::Float => "number".to_owned(),
         Kind::Text | Kind::Path => "string".to_owned(),
         Kind::Range => "Range".to_owned(),
-        Kind::Choice(names) => {
-            let names: Vec<_> = names.iter().map(|name| format!("\"{name}\"")).collect();
-            names.join(" | ")
-        }
+        Kind::Choice(set) => set.quoted().join(" | "),
         Kind::Class(name) => name.clone(),
         Kind::List(item) | Kind::Set(item) => match hint(item) {
             one if one.contains('|') => format!("({one})[]"),

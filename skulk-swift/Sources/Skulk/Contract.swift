@@ -1,0 +1,2908 @@
+// What crosses between Swift and the library? Plain data.
+//
+// Written by `cargo run -p skulk-contract-generate` from the library's own declarations.
+
+/// A number of bytes, as cards write it.
+public struct StorageSize: Codable, Sendable, Hashable {
+    /// Bytes.
+    public var inBytes: Int
+
+    /// Of its fields.
+    public init(inBytes: Int = 0) {
+        self.inBytes = inBytes
+    }
+}
+
+/// A part of a model that is made of several, as of an image generator.
+public struct ComponentInfo: Codable, Sendable, Hashable {
+    /// Its name.
+    public var componentName: String
+    /// Its folder in the model's.
+    public var componentPath: String
+    /// Bytes of its weights.
+    public var storageSize: StorageSize
+    /// Its layers, where it has any; at least 1.
+    public var nLayers: Int?
+    /// It can be split over nodes.
+    public var canShard: Bool
+    /// The name of its index of weight files.
+    public var safetensorsIndexFilename: String?
+
+    /// Of its fields.
+    public init(
+        componentName: String,
+        componentPath: String,
+        storageSize: StorageSize,
+        nLayers: Int? = nil,
+        canShard: Bool,
+        safetensorsIndexFilename: String? = nil
+    ) {
+        self.componentName = componentName
+        self.componentPath = componentPath
+        self.storageSize = storageSize
+        self.nLayers = nLayers
+        self.canShard = canShard
+        self.safetensorsIndexFilename = safetensorsIndexFilename
+    }
+}
+
+/// How a model sees.
+public struct VisionCardConfig: Codable, Sendable, Hashable {
+    /// The token that stands for an image.
+    public var imageTokenId: Int?
+    /// The vision tower's kind.
+    public var modelType: String
+    /// Where its weights are; the card's own `model_id` unless it says otherwise.
+    public var weightsRepo: String
+    /// The text of the image token.
+    public var imageToken: String?
+    /// Where its image processor is.
+    public var processorRepo: String?
+    /// The token that begins an image.
+    public var boiTokenId: Int?
+    /// The token that ends an image.
+    public var eoiTokenId: Int?
+
+    /// Of its fields.
+    public init(
+        imageTokenId: Int? = nil,
+        modelType: String = "",
+        weightsRepo: String = "",
+        imageToken: String? = nil,
+        processorRepo: String? = nil,
+        boiTokenId: Int? = nil,
+        eoiTokenId: Int? = nil
+    ) {
+        self.imageTokenId = imageTokenId
+        self.modelType = modelType
+        self.weightsRepo = weightsRepo
+        self.imageToken = imageToken
+        self.processorRepo = processorRepo
+        self.boiTokenId = boiTokenId
+        self.eoiTokenId = eoiTokenId
+    }
+}
+
+/// How a model reasons.
+public struct ReasoningCardConfig: Codable, Sendable, Hashable {
+    /// Requests can turn it on and off.
+    public var supportsToggle: Bool?
+    /// Requests can bound it.
+    public var supportsBudget: Bool?
+    /// How it is marked. `none`: Not at all; `token_delimited`: Between two markers, as `<think>` and `</think>`;
+    /// `channel_delimited`: On a channel of its own.
+    public var format: ReasoningFormat?
+    /// How much, unless a request says. `none`: Not at all; `minimal`: Hardly; `low`: Little; `medium`: Some; `high`:
+    /// Much; `xhigh`: As much as it can.
+    public var defaultEffort: ReasoningEffort?
+    /// What turning it off means. `none`: Not at all; `minimal`: Hardly; `low`: Little; `medium`: Some; `high`: Much;
+    /// `xhigh`: As much as it can.
+    public var disabledEffort: ReasoningEffort?
+
+    /// Of its fields.
+    public init(
+        supportsToggle: Bool? = nil,
+        supportsBudget: Bool? = nil,
+        format: ReasoningFormat? = nil,
+        defaultEffort: ReasoningEffort? = nil,
+        disabledEffort: ReasoningEffort? = nil
+    ) {
+        self.supportsToggle = supportsToggle
+        self.supportsBudget = supportsBudget
+        self.format = format
+        self.defaultEffort = defaultEffort
+        self.disabledEffort = disabledEffort
+    }
+}
+
+/// What else than text a model takes.
+public struct ModalitiesCardConfig: Codable, Sendable, Hashable {
+    /// It hears.
+    public var supportsAudioInput: Bool?
+    /// Its other inputs are part of the model itself.
+    public var supportsNativeMultimodal: Bool?
+
+    /// Of its fields.
+    public init(supportsAudioInput: Bool? = nil, supportsNativeMultimodal: Bool? = nil) {
+        self.supportsAudioInput = supportsAudioInput
+        self.supportsNativeMultimodal = supportsNativeMultimodal
+    }
+}
+
+/// How a model calls tools.
+public struct ToolingCardConfig: Codable, Sendable, Hashable {
+    /// It does.
+    public var supportsToolCalling: Bool?
+    /// How it writes calls. `generic`: As its tokenizer's chat template says; `gemma4`: Gemma 4's; `gpt_oss`: Harmony,
+    /// of gpt-oss; `dsml`: DeepSeek V3.2's markup.
+    public var toolCallFormat: ToolCallFormat?
+    /// Tools that it was trained with.
+    public var builtinTools: [BuiltinTool]?
+
+    /// Of its fields.
+    public init(
+        supportsToolCalling: Bool? = nil,
+        toolCallFormat: ToolCallFormat? = nil,
+        builtinTools: [BuiltinTool]? = nil
+    ) {
+        self.supportsToolCalling = supportsToolCalling
+        self.toolCallFormat = toolCallFormat
+        self.builtinTools = builtinTools
+    }
+}
+
+/// How a model is run.
+public struct RuntimeCardConfig: Codable, Sendable, Hashable {
+    /// What turns messages into a prompt. `tokenizer`: The chat template of the tokenizer; `gemma4`: Gemma 4's; `dsml`:
+    /// DeepSeek V3.2's.
+    public var promptRenderer: PromptRenderer?
+    /// What takes an answer apart. `generic`: By the thinking format and the tool-call format; `gemma4`: Gemma 4's;
+    /// `gpt_oss`: Harmony, of gpt-oss; `deepseek_v32`: DeepSeek V3.2's.
+    public var outputParser: OutputParser?
+    /// Whether MLX waits for the GPU by polling.
+    public var metalFastSynch: Bool?
+    /// It has multi-token-prediction heads, in a sidecar.
+    public var mtpHeads: Bool?
+    /// Tokens that these heads, or the assistant, draft at most.
+    public var mtpMaxDepth: Int?
+    /// Where the sidecar is.
+    public var mtpSidecarRepo: String?
+    /// What the sidecar's norm weights are relative to. `zero_centered`: 1 is to be added; `actual_scale`: They are the
+    /// factors themselves.
+    public var mtpNormConvention: MtpNormConvention?
+    /// How the heads join their inputs. `embed_first`: The token's embedding, then the hidden state; `hidden_first`:
+    /// The hidden state, then the token's embedding.
+    public var mtpConcatOrder: MtpConcatOrder?
+    /// Speculation pays over several nodes, too.
+    public var speculativeMultiNode: Bool?
+    /// Where a model that drafts for this one is.
+    public var assistantModelRepo: String?
+    /// How it speculates where a server runs it. `none`: Not at all; `draft_mtp`: With its own multi-token-prediction
+    /// heads; `draft_eagle3`: With an EAGLE-3 draft; `draft_simple`: With a smaller model; `ngram`: With n-grams of the
+    /// text so far.
+    public var servedSpecType: ServedSpecType?
+    /// Tokens that the server drafts at most; at least 1.
+    public var servedSpecNMax: Int?
+    /// Where the server's draft is.
+    public var servedSpecDraftRepo: String?
+    /// The file of that draft; must be given with the repository.
+    public var servedSpecDraftFile: String?
+
+    /// Of its fields.
+    public init(
+        promptRenderer: PromptRenderer? = nil,
+        outputParser: OutputParser? = nil,
+        metalFastSynch: Bool? = nil,
+        mtpHeads: Bool? = nil,
+        mtpMaxDepth: Int? = nil,
+        mtpSidecarRepo: String? = nil,
+        mtpNormConvention: MtpNormConvention? = nil,
+        mtpConcatOrder: MtpConcatOrder? = nil,
+        speculativeMultiNode: Bool? = nil,
+        assistantModelRepo: String? = nil,
+        servedSpecType: ServedSpecType? = nil,
+        servedSpecNMax: Int? = nil,
+        servedSpecDraftRepo: String? = nil,
+        servedSpecDraftFile: String? = nil
+    ) {
+        self.promptRenderer = promptRenderer
+        self.outputParser = outputParser
+        self.metalFastSynch = metalFastSynch
+        self.mtpHeads = mtpHeads
+        self.mtpMaxDepth = mtpMaxDepth
+        self.mtpSidecarRepo = mtpSidecarRepo
+        self.mtpNormConvention = mtpNormConvention
+        self.mtpConcatOrder = mtpConcatOrder
+        self.speculativeMultiNode = speculativeMultiNode
+        self.assistantModelRepo = assistantModelRepo
+        self.servedSpecType = servedSpecType
+        self.servedSpecNMax = servedSpecNMax
+        self.servedSpecDraftRepo = servedSpecDraftRepo
+        self.servedSpecDraftFile = servedSpecDraftFile
+    }
+}
+
+/// Where a model can run.
+public struct PlacementCardConfig: Codable, Sendable, Hashable {
+    /// Tags of backends that can run it: `<engine>-<compute>`, as in `mlx-metal`, or an engine alone.
+    public var compatibleBackends: Set<String>
+    /// Accelerator memory that a node must have, in GiB.
+    public var minVramGib: Double?
+    /// Tokens that its context is limited to, whatever it was trained for.
+    public var maxContextTokens: Int?
+    /// The backends by preference, best first.
+    public var backendPreference: [String]
+
+    /// Of its fields.
+    public init(
+        compatibleBackends: Set<String> = ["mlx"],
+        minVramGib: Double? = nil,
+        maxContextTokens: Int? = nil,
+        backendPreference: [String] = []
+    ) {
+        self.compatibleBackends = compatibleBackends
+        self.minVramGib = minVramGib
+        self.maxContextTokens = maxContextTokens
+        self.backendPreference = backendPreference
+    }
+}
+
+/// Facts about one model, declared rather than measured. The only required ones are its identity, size, layers, width,
+/// tasks, and whether its tensors can be split.
+public struct ModelCard: Codable, Sendable, Hashable {
+    /// The model's name, as in `org/name`.
+    public var modelId: String
+    /// Bytes of all weights.
+    public var storageSize: StorageSize
+    /// Decoder layers; at least 1.
+    public var nLayers: Int
+    /// Width of the residual stream; at least 1.
+    public var hiddenSize: Int
+    /// Its tensors can be split over nodes.
+    public var supportsTensor: Bool
+    /// Key/value heads. Where they are unknown, keys and values count for nothing in plans.
+    public var numKeyValueHeads: Int?
+    /// What it does.
+    public var tasks: [ModelTask]
+    /// Parts of a model that is made of several.
+    public var components: [ComponentInfo]?
+    /// Its family, as in `qwen`.
+    public var family: String
+    /// How its weights are stored, as in `4bit` or `Q4_K_M`; for people.
+    public var quantization: String
+    /// What it was made from; for people.
+    public var baseModel: String
+    /// The GGUF file that holds it. Any name but an empty one makes it a GGUF model.
+    public var ggufFile: String?
+    /// Free words; `vision`, `thinking` and `thinking_toggle` mean something to profiles.
+    public var capabilities: [String]
+    /// Positions it was trained for, in tokens; 0 or less: unknown.
+    public var contextLength: Int
+    /// It runs twice for each step, for classifier-free guidance.
+    public var usesCfg: Bool
+    /// Code that comes with the checkpoint may run, in software that runs such code.
+    public var trustRemoteCode: Bool
+    /// The card is the user's. Never written to files.
+    public var isCustom: Bool
+    /// How it sees.
+    public var vision: VisionCardConfig?
+    /// How it reasons.
+    public var reasoning: ReasoningCardConfig?
+    /// What else than text it takes.
+    public var modalities: ModalitiesCardConfig?
+    /// How it calls tools.
+    public var tooling: ToolingCardConfig?
+    /// How it is run.
+    public var runtime: RuntimeCardConfig?
+    /// Where it can run.
+    public var placement: PlacementCardConfig
+
+    /// Of its fields.
+    public init(
+        modelId: String,
+        storageSize: StorageSize,
+        nLayers: Int,
+        hiddenSize: Int,
+        supportsTensor: Bool,
+        numKeyValueHeads: Int? = nil,
+        tasks: [ModelTask],
+        components: [ComponentInfo]? = nil,
+        family: String = "",
+        quantization: String = "",
+        baseModel: String = "",
+        ggufFile: String? = nil,
+        capabilities: [String] = [],
+        contextLength: Int = 0,
+        usesCfg: Bool = false,
+        trustRemoteCode: Bool = true,
+        isCustom: Bool = false,
+        vision: VisionCardConfig? = nil,
+        reasoning: ReasoningCardConfig? = nil,
+        modalities: ModalitiesCardConfig? = nil,
+        tooling: ToolingCardConfig? = nil,
+        runtime: RuntimeCardConfig? = nil,
+        placement: PlacementCardConfig = PlacementCardConfig()
+    ) {
+        self.modelId = modelId
+        self.storageSize = storageSize
+        self.nLayers = nLayers
+        self.hiddenSize = hiddenSize
+        self.supportsTensor = supportsTensor
+        self.numKeyValueHeads = numKeyValueHeads
+        self.tasks = tasks
+        self.components = components
+        self.family = family
+        self.quantization = quantization
+        self.baseModel = baseModel
+        self.ggufFile = ggufFile
+        self.capabilities = capabilities
+        self.contextLength = contextLength
+        self.usesCfg = usesCfg
+        self.trustRemoteCode = trustRemoteCode
+        self.isCustom = isCustom
+        self.vision = vision
+        self.reasoning = reasoning
+        self.modalities = modalities
+        self.tooling = tooling
+        self.runtime = runtime
+        self.placement = placement
+    }
+}
+
+/// What a request says about reasoning; also what is left of it for a given model.
+public struct Reasoning: Codable, Sendable, Hashable {
+    /// How much. `none`: Not at all; `minimal`: Hardly; `low`: Little; `medium`: Some; `high`: Much; `xhigh`: As much
+    /// as it can.
+    public var effort: ReasoningEffort?
+    /// Whether at all.
+    public var enableThinking: Bool?
+
+    /// Of its fields.
+    public init(effort: ReasoningEffort?, enableThinking: Bool?) {
+        self.effort = effort
+        self.enableThinking = enableThinking
+    }
+}
+
+/// What a card resolves to: the facts that running a model is decided by. `Default` is a model of which nothing is
+/// known.
+public struct Profile: Codable, Sendable, Hashable {
+    /// The card's family, else the id's first word.
+    public var family: String
+    /// It reasons before it answers.
+    public var supportsThinking: Bool
+    /// Requests can turn that on and off.
+    public var supportsThinkingToggle: Bool
+    /// Requests can bound it.
+    public var supportsThinkingBudget: Bool
+    /// How much it reasons where a request turns reasoning on without saying. `none`: Not at all; `minimal`: Hardly;
+    /// `low`: Little; `medium`: Some; `high`: Much; `xhigh`: As much as it can.
+    public var defaultReasoningEffort: ReasoningEffort
+    /// What turning it off means. `none`: Not at all; `minimal`: Hardly; `low`: Little; `medium`: Some; `high`: Much;
+    /// `xhigh`: As much as it can.
+    public var disabledReasoningEffort: ReasoningEffort
+    /// How reasoning is marked. `none`: Not at all; `token_delimited`: Between two markers, as `<think>` and
+    /// `</think>`; `channel_delimited`: On a channel of its own.
+    public var thinkingFormat: ReasoningFormat
+    /// It sees.
+    public var supportsImageInput: Bool
+    /// It hears.
+    public var supportsAudioInput: Bool
+    /// It calls tools.
+    public var supportsToolCalling: Bool
+    /// Tools that it was trained with.
+    public var builtinTools: [BuiltinTool]
+    /// How it writes calls. `generic`: As its tokenizer's chat template says; `gemma4`: Gemma 4's; `gpt_oss`: Harmony,
+    /// of gpt-oss; `dsml`: DeepSeek V3.2's markup.
+    public var toolCallFormat: ToolCallFormat
+    /// What turns messages into a prompt. `tokenizer`: The chat template of the tokenizer; `gemma4`: Gemma 4's; `dsml`:
+    /// DeepSeek V3.2's.
+    public var promptRenderer: PromptRenderer
+    /// What takes an answer apart. `generic`: By the thinking format and the tool-call format; `gemma4`: Gemma 4's;
+    /// `gpt_oss`: Harmony, of gpt-oss; `deepseek_v32`: DeepSeek V3.2's.
+    public var outputParser: OutputParser
+    /// Its other inputs are part of the model itself.
+    public var supportsNativeMultimodal: Bool
+
+    /// Of its fields.
+    public init(
+        family: String,
+        supportsThinking: Bool,
+        supportsThinkingToggle: Bool,
+        supportsThinkingBudget: Bool,
+        defaultReasoningEffort: ReasoningEffort,
+        disabledReasoningEffort: ReasoningEffort,
+        thinkingFormat: ReasoningFormat,
+        supportsImageInput: Bool,
+        supportsAudioInput: Bool,
+        supportsToolCalling: Bool,
+        builtinTools: [BuiltinTool],
+        toolCallFormat: ToolCallFormat,
+        promptRenderer: PromptRenderer,
+        outputParser: OutputParser,
+        supportsNativeMultimodal: Bool
+    ) {
+        self.family = family
+        self.supportsThinking = supportsThinking
+        self.supportsThinkingToggle = supportsThinkingToggle
+        self.supportsThinkingBudget = supportsThinkingBudget
+        self.defaultReasoningEffort = defaultReasoningEffort
+        self.disabledReasoningEffort = disabledReasoningEffort
+        self.thinkingFormat = thinkingFormat
+        self.supportsImageInput = supportsImageInput
+        self.supportsAudioInput = supportsAudioInput
+        self.supportsToolCalling = supportsToolCalling
+        self.builtinTools = builtinTools
+        self.toolCallFormat = toolCallFormat
+        self.promptRenderer = promptRenderer
+        self.outputParser = outputParser
+        self.supportsNativeMultimodal = supportsNativeMultimodal
+    }
+}
+
+/// A node's main memory, in bytes.
+public struct NodeMemory: Codable, Sendable, Hashable {
+    /// All there is.
+    public var ramTotal: Int
+    /// What programs can still get.
+    public var ramAvailable: Int
+
+    /// Of its fields.
+    public init(ramTotal: Int, ramAvailable: Int) {
+        self.ramTotal = ramTotal
+        self.ramAvailable = ramAvailable
+    }
+}
+
+/// A device of a node that computes. What is not known is `nil`, which is not 0.
+public struct Accelerator: Codable, Sendable, Hashable {
+    /// Who made it. `cpu`: The CPU itself; `unknown`: Somebody else.
+    public var vendor: Vendor
+    /// Its name.
+    public var name: String
+    /// Its own memory, in bytes.
+    public var vramTotalBytes: Int?
+    /// How much of that is in use.
+    public var vramUsedBytes: Int?
+    /// Main memory that it can reach, in bytes.
+    public var gttTotalBytes: Int?
+    /// Its memory is main memory. Plans then leave work to the processor, which reads as fast, unless Apple made it or
+    /// `bytes_per_second` says otherwise.
+    public var sharesMemory: Bool
+    /// The backend of this library that drives it, as in `skulk-wgpu-vulkan`.
+    public var backend: String?
+    /// Bytes a second that it reads from its memory.
+    public var bytesPerSecond: Double?
+
+    /// Of its fields.
+    public init(
+        vendor: Vendor = .unknown,
+        name: String = "",
+        vramTotalBytes: Int? = nil,
+        vramUsedBytes: Int? = nil,
+        gttTotalBytes: Int? = nil,
+        sharesMemory: Bool = false,
+        backend: String? = nil,
+        bytesPerSecond: Double? = nil
+    ) {
+        self.vendor = vendor
+        self.name = name
+        self.vramTotalBytes = vramTotalBytes
+        self.vramUsedBytes = vramUsedBytes
+        self.gttTotalBytes = gttTotalBytes
+        self.sharesMemory = sharesMemory
+        self.backend = backend
+        self.bytesPerSecond = bytesPerSecond
+    }
+}
+
+/// A network interface of a node.
+public struct NetworkInterface: Codable, Sendable, Hashable {
+    /// Its name, as in `en0`.
+    public var name: String
+    /// Its address.
+    public var ipAddress: String
+    /// What it is. `wifi`: Wireless; `maybe_ethernet`: Probably Ethernet; `unknown`: Nobody knows.
+    public var interfaceType: InterfaceType
+
+    /// Of its fields.
+    public init(name: String, ipAddress: String, interfaceType: InterfaceType = .unknown) {
+        self.name = name
+        self.ipAddress = ipAddress
+        self.interfaceType = interfaceType
+    }
+}
+
+/// A machine. What it has not reported yet is `nil`.
+public struct Node: Codable, Sendable, Hashable {
+    /// Its name.
+    public var id: String
+    /// What it does. `full`: Any part of a model; `management`: None: it only coordinates; `ffn_only`: Feed-forward
+    /// blocks and experts, never attention.
+    public var role: Role
+    /// Tags of the backends it has, as in `mlx-metal` or `skulk-cpu`.
+    public var backends: Set<String>?
+    /// Its main memory.
+    public var memory: NodeMemory?
+    /// Bytes a second that it reads from main memory.
+    public var bytesPerSecond: Double?
+    /// Its processor cores.
+    public var cores: Int?
+    /// Its accelerators.
+    public var accelerators: [Accelerator]
+    /// Its network interfaces.
+    public var interfaces: [NetworkInterface]
+    /// Which share of a model's bytes lies on its disk, by model: 0 to 1.
+    public var downloads: [String: Double]
+
+    /// Of its fields.
+    public init(
+        id: String,
+        role: Role = .full,
+        backends: Set<String>? = nil,
+        memory: NodeMemory? = nil,
+        bytesPerSecond: Double? = nil,
+        cores: Int? = nil,
+        accelerators: [Accelerator] = [],
+        interfaces: [NetworkInterface] = [],
+        downloads: [String: Double] = [:]
+    ) {
+        self.id = id
+        self.role = role
+        self.backends = backends
+        self.memory = memory
+        self.bytesPerSecond = bytesPerSecond
+        self.cores = cores
+        self.accelerators = accelerators
+        self.interfaces = interfaces
+        self.downloads = downloads
+    }
+}
+
+/// How fast a link is.
+public struct LinkSpeed: Codable, Sendable, Hashable {
+    /// Seconds for a message there and an answer back.
+    public var roundTripSeconds: Double
+    /// Bytes a second.
+    public var bytesPerSecond: Double
+
+    /// Of its fields.
+    public init(roundTripSeconds: Double = 0.0005, bytesPerSecond: Double = 117000000.0) {
+        self.roundTripSeconds = roundTripSeconds
+        self.bytesPerSecond = bytesPerSecond
+    }
+}
+
+/// Sockets: the address at which the sink was reached.
+public struct Socket: Codable, Sendable, Hashable {
+    /// A host name or address, without port.
+    public var address: String
+
+    /// Of its fields.
+    public init(address: String) {
+        self.address = address
+    }
+}
+
+/// Remote direct memory access.
+public struct Rdma: Codable, Sendable, Hashable {
+    /// The source's interface.
+    public var sourceIface: String
+    /// The sink's interface.
+    public var sinkIface: String
+
+    /// Of its fields.
+    public init(sourceIface: String, sinkIface: String) {
+        self.sourceIface = sourceIface
+        self.sinkIface = sinkIface
+    }
+}
+
+/// A connection that a node has to another, in one direction.
+public struct Link: Codable, Sendable, Hashable {
+    /// Who connects.
+    public var source: String
+    /// To whom.
+    public var sink: String
+    /// Over what: one of these, whose fields stand among these with its `type`.
+    public var kind: LinkKind
+    /// How fast, where that was measured.
+    public var speed: LinkSpeed?
+
+    /// Of its fields.
+    public init(source: String, sink: String, kind: LinkKind, speed: LinkSpeed? = nil) {
+        self.source = source
+        self.sink = sink
+        self.kind = kind
+        self.speed = speed
+    }
+
+    enum CodingKeys: CodingKey {
+        case source, sink, speed
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        source = try values.decode(String.self, forKey: .source)
+        sink = try values.decode(String.self, forKey: .sink)
+        kind = try LinkKind(from: decoder)
+        speed = try values.decodeIfPresent(LinkSpeed.self, forKey: .speed)
+    }
+
+    /// Writes it as JSON has it.
+    public func encode(to encoder: any Encoder) throws {
+        var values = encoder.container(keyedBy: CodingKeys.self)
+        try values.encode(source, forKey: .source)
+        try values.encode(sink, forKey: .sink)
+        try kind.encode(to: encoder)
+        try values.encodeIfPresent(speed, forKey: .speed)
+    }
+}
+
+/// One of several kinds, whose fields stand among its owner's in JSON.
+public enum LinkKind: Codable, Sendable, Hashable {
+    /// This kind.
+    case socket(Socket)
+    /// This kind.
+    case rdma(Rdma)
+
+    enum CodingKeys: CodingKey {
+        case type
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        switch try values.decode(String.self, forKey: .type) {
+        case "socket": self = .socket(try Socket(from: decoder))
+        case "rdma": self = .rdma(try Rdma(from: decoder))
+        case let other:
+            throw DecodingError.dataCorruptedError(
+                forKey: .type, in: values, debugDescription: "there is no kind `\(other)`")
+        }
+    }
+
+    /// Writes it as JSON has it.
+    public func encode(to encoder: any Encoder) throws {
+        var values = encoder.container(keyedBy: CodingKeys.self)
+        switch self {
+        case .socket(let own):
+            try values.encode("socket", forKey: .type)
+            try own.encode(to: encoder)
+        case .rdma(let own):
+            try values.encode("rdma", forKey: .type)
+            try own.encode(to: encoder)
+        }
+    }
+}
+
+/// The nodes of a host and how they are connected. The order of nodes never changes what is planned, but for the names
+/// in it.
+public struct Cluster: Codable, Sendable, Hashable {
+    /// The machines.
+    public var nodes: [Node]
+    /// Connections, in one direction each.
+    public var links: [Link]
+    /// Every two nodes are connected in both directions, like this where no link says otherwise.
+    public var mesh: LinkSpeed?
+
+    /// Of its fields.
+    public init(nodes: [Node], links: [Link] = [], mesh: LinkSpeed? = nil) {
+        self.nodes = nodes
+        self.links = links
+        self.mesh = mesh
+    }
+}
+
+/// The bytes of one layer.
+public struct LayerBytes: Codable, Sendable, Hashable {
+    /// Attention, norms and router: what stays with the layer's keys and values.
+    public var attention: Int
+    /// What every token reads of the feed-forward block: all of a dense one, a mixture's shared experts.
+    public var ffn: Int
+    /// Routed experts; 0: a dense block.
+    public var nExperts: Int
+    /// Experts that a token takes.
+    public var nUsed: Int
+    /// Bytes of one routed expert.
+    public var expert: Int
+    /// Keys and values of one token.
+    public var kvPerToken: Int
+    /// Tokens that the cache holds at most, where attention looks through a window.
+    public var window: Int?
+
+    /// Of its fields.
+    public init(
+        attention: Int = 0,
+        ffn: Int = 0,
+        nExperts: Int = 0,
+        nUsed: Int = 0,
+        expert: Int = 0,
+        kvPerToken: Int = 0,
+        window: Int? = nil
+    ) {
+        self.attention = attention
+        self.ffn = ffn
+        self.nExperts = nExperts
+        self.nUsed = nUsed
+        self.expert = expert
+        self.kvPerToken = kvPerToken
+        self.window = window
+    }
+}
+
+/// The weight bytes of a model's parts, and what a token costs each layer's cache.
+public struct Inventory: Codable, Sendable, Hashable {
+    /// One entry a layer.
+    public var layers: [LayerBytes]
+    /// The embedding table: in the first stage, and in the last one too where it is the head as well.
+    public var embedding: Int
+    /// The head is the embedding table.
+    public var tiedEmbeddings: Bool
+    /// The last stage's: final norm, and head unless that is the embedding table.
+    public var head: Int
+    /// They were counted in a checkpoint; else estimated from a card.
+    public var exact: Bool
+
+    /// Of its fields.
+    public init(
+        layers: [LayerBytes],
+        embedding: Int = 0,
+        tiedEmbeddings: Bool = false,
+        head: Int = 0,
+        exact: Bool = false
+    ) {
+        self.layers = layers
+        self.embedding = embedding
+        self.tiedEmbeddings = tiedEmbeddings
+        self.head = head
+        self.exact = exact
+    }
+}
+
+/// Facts about a model's architecture.
+public struct Arch: Codable, Sendable, Hashable {
+    /// Family label as the checkpoint spells it, e.g. `llama`.
+    public var family: String
+    /// Number of decoder layers.
+    public var nLayers: Int
+    /// Width of the residual stream.
+    public var hiddenSize: Int
+    /// Rows of the embedding table.
+    public var vocabSize: Int
+    /// Positions the model was trained for, in tokens.
+    public var contextLength: Int
+
+    /// Of its fields.
+    public init(family: String, nLayers: Int, hiddenSize: Int, vocabSize: Int, contextLength: Int) {
+        self.family = family
+        self.nLayers = nLayers
+        self.hiddenSize = hiddenSize
+        self.vocabSize = vocabSize
+        self.contextLength = contextLength
+    }
+}
+
+/// A device that engines run on.
+public struct Device: Codable, Sendable, Hashable {
+    /// The engine that runs on it, by the name that loading takes, e.g. `wgpu-vulkan:0`.
+    public var engine: String
+    /// The device's name.
+    public var name: String
+    /// Who made it. `cpu`: The CPU itself; `unknown`: Somebody else.
+    public var vendor: Vendor
+    /// Its driver and the driver's version; empty for the CPU.
+    public var driver: String
+    /// It is a GPU in name only, and computes on the CPU: no engine chooses it by itself.
+    public var software: Bool
+    /// Its memory, where the system tells.
+    public var memoryBytes: Int?
+    /// How much of a GPU's own memory is in use, where the system tells.
+    public var memoryUsedBytes: Int?
+    /// Its memory is the CPU's.
+    public var sharesMemory: Bool
+
+    /// Of its fields.
+    public init(
+        engine: String,
+        name: String,
+        vendor: Vendor,
+        driver: String,
+        software: Bool,
+        memoryBytes: Int?,
+        memoryUsedBytes: Int?,
+        sharesMemory: Bool
+    ) {
+        self.engine = engine
+        self.name = name
+        self.vendor = vendor
+        self.driver = driver
+        self.software = software
+        self.memoryBytes = memoryBytes
+        self.memoryUsedBytes = memoryUsedBytes
+        self.sharesMemory = sharesMemory
+    }
+}
+
+/// What one stage of a loaded model holds.
+public struct Stage: Codable, Sendable, Hashable {
+    /// The engine that runs it.
+    public var engine: String
+    /// The engine's device in words.
+    public var device: String
+    /// Its layers.
+    public var layers: Range<Int>
+    /// Weight bytes it has mapped, read or copied. Stages that share a tied embedding table both count it, though it
+    /// exists once.
+    public var weightBytes: Int
+    /// Keys and values of one full-length session.
+    public var kvCacheBytes: Int
+    /// Where its weights lie: in the file's map, or read into memory of their own; with a budget, those that it is not
+    /// for.
+    public var memory: Memory
+
+    /// Of its fields.
+    public init(
+        engine: String,
+        device: String,
+        layers: Range<Int>,
+        weightBytes: Int,
+        kvCacheBytes: Int,
+        memory: Memory
+    ) {
+        self.engine = engine
+        self.device = device
+        self.layers = layers
+        self.weightBytes = weightBytes
+        self.kvCacheBytes = kvCacheBytes
+        self.memory = memory
+    }
+
+    enum CodingKeys: CodingKey {
+        case engine, device, layers, weightBytes, kvCacheBytes, memory
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        engine = try values.decode(String.self, forKey: .engine)
+        device = try values.decode(String.self, forKey: .device)
+        layers = try values.decode(Span.self, forKey: .layers).range
+        weightBytes = try values.decode(Int.self, forKey: .weightBytes)
+        kvCacheBytes = try values.decode(Int.self, forKey: .kvCacheBytes)
+        memory = try values.decode(Memory.self, forKey: .memory)
+    }
+
+    /// Writes it as JSON has it.
+    public func encode(to encoder: any Encoder) throws {
+        var values = encoder.container(keyedBy: CodingKeys.self)
+        try values.encode(engine, forKey: .engine)
+        try values.encode(device, forKey: .device)
+        try values.encode(Span(layers), forKey: .layers)
+        try values.encode(weightBytes, forKey: .weightBytes)
+        try values.encode(kvCacheBytes, forKey: .kvCacheBytes)
+        try values.encode(memory, forKey: .memory)
+    }
+}
+
+/// What is in memory of feed-forward weights that a budget bounds.
+public struct FfnMemory: Codable, Sendable, Hashable {
+    /// What may be in memory.
+    public var budgetBytes: Int
+    /// What is.
+    public var inMemoryBytes: Int
+    /// The most that ever was.
+    public var peakBytes: Int
+    /// What was let go, all in all.
+    public var letGoBytes: Int
+
+    /// Of its fields.
+    public init(budgetBytes: Int, inMemoryBytes: Int, peakBytes: Int, letGoBytes: Int) {
+        self.budgetBytes = budgetBytes
+        self.inMemoryBytes = inMemoryBytes
+        self.peakBytes = peakBytes
+        self.letGoBytes = letGoBytes
+    }
+}
+
+/// How far a model's predictions are from an exact one's, over a text.
+public struct Divergence: Codable, Sendable, Hashable {
+    /// Tokens of the text. Behind each of them the next one is predicted.
+    public var tokens: Int
+    /// Mean of the Kullback-Leibler divergences `Σ p ln(p / q)` of the model's probabilities q from the exact ones p,
+    /// in nats.
+    public var meanKl: Double
+    /// The largest of them.
+    public var maxKl: Double
+    /// Part of the predictions in which both find the same token most probable, 0 to 1; of equally probable ones the
+    /// lower id counts.
+    public var top1Agreement: Double
+
+    /// Of its fields.
+    public init(tokens: Int, meanKl: Double, maxKl: Double, top1Agreement: Double) {
+        self.tokens = tokens
+        self.meanKl = meanKl
+        self.maxKl = maxKl
+        self.top1Agreement = top1Agreement
+    }
+}
+
+/// A token with its log-probability.
+public struct TokenLogprob: Codable, Sendable, Hashable {
+    /// Its id.
+    public var id: Int
+    /// Natural logarithm of its probability under the model's raw logits.
+    public var logprob: Double
+
+    /// Of its fields.
+    public init(id: Int, logprob: Double) {
+        self.id = id
+        self.logprob = logprob
+    }
+}
+
+/// A sampled token.
+public struct Token: Codable, Sendable, Hashable {
+    /// Its id.
+    public var id: Int
+    /// Natural logarithm of its probability under the model's raw logits, when asked for.
+    public var logprob: Double?
+    /// The likeliest tokens at this position, most likely first, as many as asked for.
+    public var topLogprobs: [TokenLogprob]
+
+    /// Of its fields.
+    public init(id: Int, logprob: Double?, topLogprobs: [TokenLogprob]) {
+        self.id = id
+        self.logprob = logprob
+        self.topLogprobs = topLogprobs
+    }
+}
+
+/// Token counts of a generation.
+public struct Usage: Codable, Sendable, Hashable {
+    /// Tokens of the prompt.
+    public var promptTokens: Int
+    /// How many of them were still in the session's cache.
+    public var cachedTokens: Int
+    /// Tokens sampled, an end-of-sequence token included.
+    public var completionTokens: Int
+
+    /// Of its fields.
+    public init(promptTokens: Int, cachedTokens: Int, completionTokens: Int) {
+        self.promptTokens = promptTokens
+        self.cachedTokens = cachedTokens
+        self.completionTokens = completionTokens
+    }
+}
+
+/// Durations of a generation.
+public struct Timings: Codable, Sendable, Hashable {
+    /// Opening the checkpoint, building the tokenizer and loading all stages.
+    public var load: Double
+    /// From the start of the generation to its first token.
+    public var timeToFirstToken: Double
+    /// Computing the prompt's tokens that were not cached.
+    public var prefill: Double
+    /// From the first token to the last.
+    public var decode: Double
+    /// Prompt tokens computed per second.
+    public var prefillTokensPerSecond: Double
+    /// Tokens per second after the first; 0 when there was only one.
+    public var decodeTokensPerSecond: Double
+
+    /// Of its fields.
+    public init(
+        load: Double,
+        timeToFirstToken: Double,
+        prefill: Double,
+        decode: Double,
+        prefillTokensPerSecond: Double,
+        decodeTokensPerSecond: Double
+    ) {
+        self.load = load
+        self.timeToFirstToken = timeToFirstToken
+        self.prefill = prefill
+        self.decode = decode
+        self.prefillTokensPerSecond = prefillTokensPerSecond
+        self.decodeTokensPerSecond = decodeTokensPerSecond
+    }
+}
+
+/// How a generation ended.
+public struct Finish: Codable, Sendable, Hashable {
+    /// Why it ended. `eos`: The model produced an end-of-sequence token; `stop`: A stop string occurred; `length`:
+    /// `max_tokens` were generated, or the context is full.
+    public var reason: FinishReason
+    /// Token counts.
+    public var usage: Usage
+    /// Durations.
+    public var timings: Timings
+
+    /// Of its fields.
+    public init(reason: FinishReason, usage: Usage, timings: Timings) {
+        self.reason = reason
+        self.usage = usage
+        self.timings = timings
+    }
+}
+
+/// One step of a generation.
+public struct Event: Codable, Sendable, Hashable {
+    /// The token sampled in this step; none in a last event that only ends the stream.
+    public var token: Token?
+    /// Text that became certain with this step; may be empty.
+    public var text: String
+    /// Why and how the generation ended.
+    public var finish: Finish?
+
+    /// Of its fields.
+    public init(token: Token?, text: String, finish: Finish?) {
+        self.token = token
+        self.text = text
+        self.finish = finish
+    }
+}
+
+/// A whole generation, collected.
+public struct Output: Codable, Sendable, Hashable {
+    /// The generated text.
+    public var text: String
+    /// The sampled tokens, an end-of-sequence token included.
+    public var ids: [Int]
+    /// Why and how it ended.
+    public var finish: Finish
+
+    /// Of its fields.
+    public init(text: String, ids: [Int], finish: Finish) {
+        self.text = text
+        self.ids = ids
+        self.finish = finish
+    }
+}
+
+/// Something wrong with a card or placement.
+public struct CardFault: Codable, Sendable, Hashable {
+    /// The field, with its sections, as the document spells it: `runtime.mtp_heads`, `components.0.canShard`. A missing
+    /// field is spelled as in TOML; long names are cut.
+    public var field: String
+    /// What is wrong.
+    public var kind: FaultKind
+    /// What was found; empty for a missing field.
+    public var found: String
+    /// What is allowed.
+    public var allowed: String
+
+    /// Of its fields.
+    public init(field: String, kind: FaultKind, found: String, allowed: String) {
+        self.field = field
+        self.kind = kind
+        self.found = found
+        self.allowed = allowed
+    }
+}
+
+/// Which part of classifier-free guidance a stage has: the layers of one of its two halves.
+public struct CfgPart: Codable, Sendable, Hashable {
+    /// The half.
+    public var cfgRank: Int
+    /// Halves.
+    public var cfgWorldSize: Int
+    /// The stage within the half.
+    public var pipelineRank: Int
+    /// Stages of the half.
+    public var pipelineWorldSize: Int
+
+    /// Of its fields.
+    public init(cfgRank: Int, cfgWorldSize: Int, pipelineRank: Int, pipelineWorldSize: Int) {
+        self.cfgRank = cfgRank
+        self.cfgWorldSize = cfgWorldSize
+        self.pipelineRank = pipelineRank
+        self.pipelineWorldSize = pipelineWorldSize
+    }
+}
+
+/// A part of a model on one node: a contiguous range of layers.
+public struct PlacedStage: Codable, Sendable, Hashable {
+    /// The node that runs it.
+    public var node: String
+    /// The backend that runs it there, as in `skulk-cpu`; `nil`: the node chooses.
+    public var backend: String?
+    /// This library's engine of that backend, as in `cpu`; `nil` for other software's.
+    public var engine: String?
+    /// Its layers, by index within the model.
+    public var layers: Range<Int>
+    /// What of these layers: all, of each tensor a share, or all for one half of guidance. `whole`: All of them;
+    /// `tensor`: Of each tensor its share; `cfg`: All of them, for one half of guidance.
+    public var part: PartKind
+    /// Which part of guidance, where it is one.
+    public var cfg: CfgPart?
+
+    /// Of its fields.
+    public init(node: String, backend: String?, engine: String?, layers: Range<Int>, part: PartKind, cfg: CfgPart?) {
+        self.node = node
+        self.backend = backend
+        self.engine = engine
+        self.layers = layers
+        self.part = part
+        self.cfg = cfg
+    }
+
+    enum CodingKeys: CodingKey {
+        case node, backend, engine, layers, part, cfg
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        node = try values.decode(String.self, forKey: .node)
+        backend = try values.decodeIfPresent(String.self, forKey: .backend)
+        engine = try values.decodeIfPresent(String.self, forKey: .engine)
+        layers = try values.decode(Span.self, forKey: .layers).range
+        part = try values.decode(PartKind.self, forKey: .part)
+        cfg = try values.decodeIfPresent(CfgPart.self, forKey: .cfg)
+    }
+
+    /// Writes it as JSON has it.
+    public func encode(to encoder: any Encoder) throws {
+        var values = encoder.container(keyedBy: CodingKeys.self)
+        try values.encode(node, forKey: .node)
+        try values.encodeIfPresent(backend, forKey: .backend)
+        try values.encodeIfPresent(engine, forKey: .engine)
+        try values.encode(Span(layers), forKey: .layers)
+        try values.encode(part, forKey: .part)
+        try values.encodeIfPresent(cfg, forKey: .cfg)
+    }
+}
+
+/// Experts of a range of layers on one node, away from the layers' attention. A dense block is expert 0.
+public struct ExpertShard: Codable, Sendable, Hashable {
+    /// The node that computes them.
+    public var node: String
+    /// The backend that computes them there.
+    public var backend: String?
+    /// This library's engine of that backend; `nil` for other software's.
+    public var engine: String?
+    /// The layers.
+    public var layers: Range<Int>
+    /// The same experts of each of these layers.
+    public var experts: Range<Int>
+    /// Experts that each of these layers has in all.
+    public var nExperts: Int
+    /// Another node owns them; this one helps.
+    public var replica: Bool
+
+    /// Of its fields.
+    public init(
+        node: String,
+        backend: String?,
+        engine: String?,
+        layers: Range<Int>,
+        experts: Range<Int>,
+        nExperts: Int,
+        replica: Bool
+    ) {
+        self.node = node
+        self.backend = backend
+        self.engine = engine
+        self.layers = layers
+        self.experts = experts
+        self.nExperts = nExperts
+        self.replica = replica
+    }
+
+    enum CodingKeys: CodingKey {
+        case node, backend, engine, layers, experts, nExperts, replica
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        node = try values.decode(String.self, forKey: .node)
+        backend = try values.decodeIfPresent(String.self, forKey: .backend)
+        engine = try values.decodeIfPresent(String.self, forKey: .engine)
+        layers = try values.decode(Span.self, forKey: .layers).range
+        experts = try values.decode(Span.self, forKey: .experts).range
+        nExperts = try values.decode(Int.self, forKey: .nExperts)
+        replica = try values.decode(Bool.self, forKey: .replica)
+    }
+
+    /// Writes it as JSON has it.
+    public func encode(to encoder: any Encoder) throws {
+        var values = encoder.container(keyedBy: CodingKeys.self)
+        try values.encode(node, forKey: .node)
+        try values.encodeIfPresent(backend, forKey: .backend)
+        try values.encodeIfPresent(engine, forKey: .engine)
+        try values.encode(Span(layers), forKey: .layers)
+        try values.encode(Span(experts), forKey: .experts)
+        try values.encode(nExperts, forKey: .nExperts)
+        try values.encode(replica, forKey: .replica)
+    }
+}
+
+/// Where the bytes of a node or device go.
+public struct Bytes: Codable, Sendable, Hashable {
+    /// Weights of attention, norms, embedding and head.
+    public var attention: Int
+    /// Weights of feed-forward blocks and experts.
+    public var feedForward: Int
+    /// Keys and values.
+    public var kvCache: Int
+    /// Rows between layers, and what computing them takes.
+    public var activations: Int
+    /// Kept free on top, as the strictness asks.
+    public var headroom: Int
+
+    /// Of its fields.
+    public init(attention: Int, feedForward: Int, kvCache: Int, activations: Int, headroom: Int) {
+        self.attention = attention
+        self.feedForward = feedForward
+        self.kvCache = kvCache
+        self.activations = activations
+        self.headroom = headroom
+    }
+}
+
+/// What a device of a placement is to hold, and what it may hold.
+public struct Budget: Codable, Sendable, Hashable {
+    /// The node.
+    public var node: String
+    /// The backend that runs on the device.
+    public var backend: String?
+    /// Bytes by kind.
+    public var bytes: Bytes
+    /// Bytes that it may hold; of plans under `Strictness::Force` no fewer than it is to hold.
+    public var usable: Int
+
+    /// Of its fields.
+    public init(node: String, backend: String?, bytes: Bytes, usable: Int) {
+        self.node = node
+        self.backend = backend
+        self.bytes = bytes
+        self.usable = usable
+    }
+}
+
+/// Memory of a node that a model may use.
+public struct Usable: Codable, Sendable, Hashable {
+    /// So many bytes.
+    public var bytes: Int
+    /// Of a graphics card; else of main memory.
+    public var vram: Bool
+
+    /// Of its fields.
+    public init(bytes: Int, vram: Bool) {
+        self.bytes = bytes
+        self.vram = vram
+    }
+}
+
+/// What the first key-values of a GGUF file say that a card needs.
+public struct GgufFacts: Codable, Sendable, Hashable {
+    /// The family as the file spells it.
+    public var architecture: String
+    /// Decoder layers; at least 1.
+    public var nLayers: Int
+    /// Width of the residual stream; at least 1.
+    public var hiddenSize: Int
+    /// Key/value heads; `nil` where the file gives none, or one for each layer.
+    public var numKeyValueHeads: Int?
+    /// Positions it was trained for, in tokens; 0: unknown.
+    public var contextLength: Int
+
+    /// Of its fields.
+    public init(architecture: String, nLayers: Int, hiddenSize: Int, numKeyValueHeads: Int?, contextLength: Int) {
+        self.architecture = architecture
+        self.nLayers = nLayers
+        self.hiddenSize = hiddenSize
+        self.numKeyValueHeads = numKeyValueHeads
+        self.contextLength = contextLength
+    }
+}
+
+/// What a Hugging Face configuration says that a card needs.
+public struct ConfigFacts: Codable, Sendable, Hashable {
+    /// Decoder layers, as the configuration says; a card needs at least 1.
+    public var nLayers: Int
+    /// Width of the residual stream.
+    public var hiddenSize: Int?
+    /// Key/value heads; at least 1.
+    public var numKeyValueHeads: Int?
+    /// Positions it was trained for, in tokens.
+    public var maxPositionEmbeddings: Int?
+    /// Skulk 1.3 can split the model's tensors over nodes.
+    public var supportsTensor: Bool
+    /// Classes that implement the model.
+    public var architectures: [String]
+    /// What it is called: `model_type`.
+    public var modelType: String
+    /// How it sees, where the configuration has both a vision tower and an image token.
+    public var vision: VisionCardConfig?
+
+    /// Of its fields.
+    public init(
+        nLayers: Int,
+        hiddenSize: Int?,
+        numKeyValueHeads: Int?,
+        maxPositionEmbeddings: Int?,
+        supportsTensor: Bool,
+        architectures: [String],
+        modelType: String,
+        vision: VisionCardConfig?
+    ) {
+        self.nLayers = nLayers
+        self.hiddenSize = hiddenSize
+        self.numKeyValueHeads = numKeyValueHeads
+        self.maxPositionEmbeddings = maxPositionEmbeddings
+        self.supportsTensor = supportsTensor
+        self.architectures = architectures
+        self.modelType = modelType
+        self.vision = vision
+    }
+}
+
+/// A tensor as the folder describes it.
+public struct TensorInfo: Codable, Sendable, Hashable {
+    /// Its name, as in Hugging Face checkpoints without `model.` before it.
+    public var name: String
+    /// How its elements are stored, e.g. `F16` or `Q4_K`; `Q6_K_Linear` is what LARQL calls Q6_K.
+    public var dtype: String
+    /// Its dimensions, outermost first: a matrix is rows and row length.
+    public var shape: [Int]
+    /// The file that holds it.
+    public var file: String
+    /// Where it begins in that file, in bytes.
+    public var offset: Int
+    /// Its length in bytes, with what rows are padded with.
+    public var length: Int
+
+    /// Of its fields.
+    public init(name: String, dtype: String, shape: [Int], file: String, offset: Int, length: Int) {
+        self.name = name
+        self.dtype = dtype
+        self.shape = shape
+        self.file = file
+        self.offset = offset
+        self.length = length
+    }
+}
+
+/// A file of a vindex.
+public struct PartFile: Codable, Sendable, Hashable {
+    /// Its path in the folder.
+    public var name: String
+    /// Its size.
+    public var bytes: Int
+    /// Tensors in it.
+    public var tensors: Int
+
+    /// Of its fields.
+    public init(name: String, bytes: Int, tensors: Int) {
+        self.name = name
+        self.bytes = bytes
+        self.tensors = tensors
+    }
+}
+
+/// A part of a vindex that its folder holds.
+public struct PartInfo: Codable, Sendable, Hashable {
+    /// The part.
+    public var part: VindexPart
+    /// Its files, by name.
+    public var files: [PartFile]
+    /// What they take together.
+    public var bytes: Int
+    /// Tensors in them.
+    public var tensors: Int
+
+    /// Of its fields.
+    public init(part: VindexPart, files: [PartFile], bytes: Int, tensors: Int) {
+        self.part = part
+        self.files = files
+        self.bytes = bytes
+        self.tensors = tensors
+    }
+}
+
+/// Layers that are thought to do one thing.
+public struct VindexBands: Codable, Sendable, Hashable {
+    /// Layers that deal with syntax.
+    public var syntax: Range<Int>
+    /// Layers in which facts are found.
+    public var knowledge: Range<Int>
+    /// Layers that form the output.
+    public var output: Range<Int>
+
+    /// Of its fields.
+    public init(syntax: Range<Int>, knowledge: Range<Int>, output: Range<Int>) {
+        self.syntax = syntax
+        self.knowledge = knowledge
+        self.output = output
+    }
+
+    enum CodingKeys: CodingKey {
+        case syntax, knowledge, output
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        syntax = try values.decode(Span.self, forKey: .syntax).range
+        knowledge = try values.decode(Span.self, forKey: .knowledge).range
+        output = try values.decode(Span.self, forKey: .output).range
+    }
+
+    /// Writes it as JSON has it.
+    public func encode(to encoder: any Encoder) throws {
+        var values = encoder.container(keyedBy: CodingKeys.self)
+        try values.encode(Span(syntax), forKey: .syntax)
+        try values.encode(Span(knowledge), forKey: .knowledge)
+        try values.encode(Span(output), forKey: .output)
+    }
+}
+
+/// How far an extraction, a slice or a verification is.
+public struct VindexProgress: Codable, Sendable, Hashable {
+    /// The file that is worked on, by its path in the folder.
+    public var file: String
+    /// The part that it belongs to.
+    public var part: VindexPart?
+    /// The layer that is written, where an extraction writes one.
+    public var layer: Int?
+    /// Bytes that are done, of all files together.
+    public var bytesDone: Int
+    /// Bytes that will be.
+    public var bytesTotal: Int
+
+    /// Of its fields.
+    public init(file: String, part: VindexPart?, layer: Int?, bytesDone: Int, bytesTotal: Int) {
+        self.file = file
+        self.part = part
+        self.layer = layer
+        self.bytesDone = bytesDone
+        self.bytesTotal = bytesTotal
+    }
+}
+
+/// A file of a vindex.
+public struct ExtractFile: Codable, Sendable, Hashable {
+    /// Its path in the folder.
+    public var name: String
+    /// The part of the model that it belongs to.
+    public var part: VindexPart
+    /// Its length.
+    public var bytes: Int
+
+    /// Of its fields.
+    public init(name: String, part: VindexPart, bytes: Int) {
+        self.name = name
+        self.part = part
+        self.bytes = bytes
+    }
+}
+
+/// What was extracted.
+public struct ExtractReport: Codable, Sendable, Hashable {
+    /// The folder.
+    public var path: String
+    /// Its files.
+    public var files: [ExtractFile]
+    /// Bytes of all files.
+    public var bytes: Int
+    /// Bytes that an interrupted run had written, and this one took over.
+    public var resumedBytes: Int
+    /// What this run took.
+    public var seconds: Double
+    /// What somebody who uses the folder should know: what is left out, and what LARQL does not see of it.
+    public var warnings: [String]
+
+    /// Of its fields.
+    public init(
+        path: String,
+        files: [ExtractFile],
+        bytes: Int,
+        resumedBytes: Int,
+        seconds: Double,
+        warnings: [String]
+    ) {
+        self.path = path
+        self.files = files
+        self.bytes = bytes
+        self.resumedBytes = resumedBytes
+        self.seconds = seconds
+        self.warnings = warnings
+    }
+}
+
+/// A file of a slice.
+public struct SlicedFile: Codable, Sendable, Hashable {
+    /// Its path in the folder, with `/` between its parts.
+    public var name: String
+    /// Its length.
+    public var bytes: Int
+    /// How it came there. `linked`: It is the same file; `cloned`: It has the same blocks until one of both is written
+    /// to; `copied`: Its bytes were copied; `rewritten`: It was written anew, with what the slice takes of it.
+    public var method: SliceMethod
+
+    /// Of its fields.
+    public init(name: String, bytes: Int, method: SliceMethod) {
+        self.name = name
+        self.bytes = bytes
+        self.method = method
+    }
+}
+
+/// What a slice is made of. Its text is a line for each file.
+public struct SliceReport: Codable, Sendable, Hashable {
+    /// The slice's folder.
+    public var path: String
+    /// Its files, by name.
+    public var files: [SlicedFile]
+    /// Files of the source that it does not have.
+    public var leftOut: [String]
+    /// Parts that the whole vindex has and the slice lacks.
+    public var lacks: [VindexPart]
+    /// Bytes of all its files.
+    public var bytes: Int
+    /// Bytes of files that are neither linked nor cloned.
+    public var writtenBytes: Int
+    /// The report as text.
+    public var text: String
+
+    /// Of its fields.
+    public init(
+        path: String,
+        files: [SlicedFile],
+        leftOut: [String],
+        lacks: [VindexPart],
+        bytes: Int,
+        writtenBytes: Int,
+        text: String
+    ) {
+        self.path = path
+        self.files = files
+        self.leftOut = leftOut
+        self.lacks = lacks
+        self.bytes = bytes
+        self.writtenBytes = writtenBytes
+        self.text = text
+    }
+}
+
+/// A file of a folder that was verified.
+public struct VerifiedFile: Codable, Sendable, Hashable {
+    /// Its path in the folder, with `/` between its parts.
+    public var name: String
+    /// The part that it belongs to; `nil` for files that are not a vindex's, which are not looked at.
+    public var part: VindexPart?
+    /// Its length; 0 for one that is missing.
+    public var bytes: Int
+    /// How it was found.
+    public var status: VerifyStatus
+
+    /// Of its fields.
+    public init(name: String, part: VindexPart?, bytes: Int, status: VerifyStatus) {
+        self.name = name
+        self.part = part
+        self.bytes = bytes
+        self.status = status
+    }
+}
+
+/// Something that is wrong with a folder.
+public struct VerifyProblem: Codable, Sendable, Hashable {
+    /// The file, by its path in the folder.
+    public var file: String
+    /// The bytes that it concerns; `nil`: no certain ones.
+    public var bytes: Range<Int>?
+    /// What kind of damage it is.
+    public var kind: VerifyKind
+    /// The tensor that it concerns.
+    public var tensor: String?
+    /// What was expected, and what found.
+    public var message: String
+    /// The problem as text.
+    public var text: String
+
+    /// Of its fields.
+    public init(file: String, bytes: Range<Int>?, kind: VerifyKind, tensor: String?, message: String, text: String) {
+        self.file = file
+        self.bytes = bytes
+        self.kind = kind
+        self.tensor = tensor
+        self.message = message
+        self.text = text
+    }
+
+    enum CodingKeys: CodingKey {
+        case file, bytes, kind, tensor, message, text
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        file = try values.decode(String.self, forKey: .file)
+        bytes = try values.decodeIfPresent(Span.self, forKey: .bytes)?.range
+        kind = try values.decode(VerifyKind.self, forKey: .kind)
+        tensor = try values.decodeIfPresent(String.self, forKey: .tensor)
+        message = try values.decode(String.self, forKey: .message)
+        text = try values.decode(String.self, forKey: .text)
+    }
+
+    /// Writes it as JSON has it.
+    public func encode(to encoder: any Encoder) throws {
+        var values = encoder.container(keyedBy: CodingKeys.self)
+        try values.encode(file, forKey: .file)
+        try values.encodeIfPresent(bytes.map(Span.init), forKey: .bytes)
+        try values.encode(kind, forKey: .kind)
+        try values.encodeIfPresent(tensor, forKey: .tensor)
+        try values.encode(message, forKey: .message)
+        try values.encode(text, forKey: .text)
+    }
+}
+
+/// What a verification found. Its text is a summary and a line for each problem.
+public struct VerifyReport: Codable, Sendable, Hashable {
+    /// The folder.
+    public var path: String
+    /// Its files, those included that are missing.
+    public var files: [VerifiedFile]
+    /// What is wrong, by file and place.
+    public var problems: [VerifyProblem]
+    /// Bytes that were read for hashes and numbers.
+    public var bytesRead: Int
+    /// The report as text.
+    public var text: String
+
+    /// Of its fields.
+    public init(path: String, files: [VerifiedFile], problems: [VerifyProblem], bytesRead: Int, text: String) {
+        self.path = path
+        self.files = files
+        self.problems = problems
+        self.bytesRead = bytesRead
+        self.text = text
+    }
+}
+
+/// A feature, and the product of its gate row with a query.
+public struct FeatureHit: Codable, Sendable, Hashable {
+    /// The layer.
+    public var layer: Int
+    /// The feature's number in its layer; those of a mixture are numbered over all experts in their order.
+    public var feature: Int
+    /// The product, before any activation.
+    public var score: Double
+
+    /// Of its fields.
+    public init(layer: Int, feature: Int, score: Double) {
+        self.layer = layer
+        self.feature = feature
+        self.score = score
+    }
+}
+
+/// A feature that a prompt wakes.
+public struct WalkHit: Codable, Sendable, Hashable {
+    /// The layer.
+    public var layer: Int
+    /// The feature in its layer.
+    public var feature: Int
+    /// The product of its gate row with the query.
+    public var gateScore: Double
+    /// The token that it writes most, without spaces around it; empty where nothing else is left of it.
+    public var target: String
+    /// Its label, where probes have confirmed one.
+    public var relation: String?
+
+    /// Of its fields.
+    public init(layer: Int, feature: Int, gateScore: Double, target: String, relation: String?) {
+        self.layer = layer
+        self.feature = feature
+        self.gateScore = gateScore
+        self.target = target
+        self.relation = relation
+    }
+}
+
+/// A token that features write which answer to an entity.
+public struct Edge: Codable, Sendable, Hashable {
+    /// The token, without spaces around it, as the first of the features spells it.
+    public var target: String
+    /// The largest gate score among these features; 0 where all are below.
+    public var gateScore: Double
+    /// The layer of that feature.
+    public var layer: Int
+    /// That feature.
+    public var feature: Int
+    /// Its label, where probes have confirmed one.
+    public var relation: String?
+    /// Where the label comes from. `probe`: A probe of the model confirmed it: `feature_labels.json`; `cluster`: It is
+    /// the name of the feature's cluster: `relation_clusters.json` and `feature_clusters.jsonl`.
+    public var source: LabelSource?
+    /// The first layer with such a feature.
+    public var layerMin: Int
+    /// The last.
+    public var layerMax: Int
+    /// Such features.
+    public var count: Int
+    /// Up to three other tokens that the first of the features writes.
+    public var also: [String]
+
+    /// Of its fields.
+    public init(
+        target: String,
+        gateScore: Double,
+        layer: Int,
+        feature: Int,
+        relation: String?,
+        source: LabelSource?,
+        layerMin: Int,
+        layerMax: Int,
+        count: Int,
+        also: [String]
+    ) {
+        self.target = target
+        self.gateScore = gateScore
+        self.layer = layer
+        self.feature = feature
+        self.relation = relation
+        self.source = source
+        self.layerMin = layerMin
+        self.layerMax = layerMax
+        self.count = count
+        self.also = also
+    }
+}
+
+/// What a model associates with an entity.
+public struct Description: Codable, Sendable, Hashable {
+    /// The entity, as it was asked for.
+    public var entity: String
+    /// The model's name in the index.
+    public var model: String
+    /// The largest gate scores first; of equal ones the one that was found in an earlier layer.
+    public var edges: [Edge]
+
+    /// Of its fields.
+    public init(entity: String, model: String, edges: [Edge]) {
+        self.entity = entity
+        self.model = model
+        self.edges = edges
+    }
+}
+
+/// A token that a feature writes.
+public struct FeatureToken: Codable, Sendable, Hashable {
+    /// The token.
+    public var id: Int
+    /// Its text, without spaces around it.
+    public var text: String
+    /// The product of its embedding with the feature's down column.
+    public var logit: Double
+
+    /// Of its fields.
+    public init(id: Int, text: String, logit: Double) {
+        self.id = id
+        self.text = text
+        self.logit = logit
+    }
+}
+
+/// What a feature is said to mean.
+public struct Label: Codable, Sendable, Hashable {
+    /// A relation, e.g. `capital`.
+    public var name: String
+    /// Who says so. `probe`: A probe of the model confirmed it: `feature_labels.json`; `cluster`: It is the name of the
+    /// feature's cluster: `relation_clusters.json` and `feature_clusters.jsonl`.
+    public var source: LabelSource
+
+    /// Of its fields.
+    public init(name: String, source: LabelSource) {
+        self.name = name
+        self.source = source
+    }
+}
+
+/// A feature, and what its down column writes.
+public struct Feature: Codable, Sendable, Hashable {
+    /// The layer.
+    public var layer: Int
+    /// The feature in its layer.
+    public var feature: Int
+    /// The token that it writes most, without spaces around it.
+    public var topToken: String
+    /// That token.
+    public var topTokenId: Int
+    /// That token's logit.
+    public var cScore: Double
+    /// The tokens that it writes most, the most first.
+    public var tokens: [FeatureToken]
+    /// What it is said to mean, where anything is.
+    public var label: Label?
+
+    /// Of its fields.
+    public init(
+        layer: Int,
+        feature: Int,
+        topToken: String,
+        topTokenId: Int,
+        cScore: Double,
+        tokens: [FeatureToken],
+        label: Label?
+    ) {
+        self.layer = layer
+        self.feature = feature
+        self.topToken = topToken
+        self.topTokenId = topTokenId
+        self.cScore = cScore
+        self.tokens = tokens
+        self.label = label
+    }
+}
+
+/// A feature of a list.
+public struct Selected: Codable, Sendable, Hashable {
+    /// The layer.
+    public var layer: Int
+    /// The feature in its layer.
+    public var feature: Int
+    /// The token that it writes most, without spaces around it.
+    public var target: String
+    /// That token's logit.
+    public var cScore: Double
+    /// Its label, where a probe confirmed one.
+    public var relation: String?
+
+    /// Of its fields.
+    public init(layer: Int, feature: Int, target: String, cScore: Double, relation: String?) {
+        self.layer = layer
+        self.feature = feature
+        self.target = target
+        self.cScore = cScore
+        self.relation = relation
+    }
+}
+
+/// Features, as `VindexBrowser::select` found them.
+public struct Selection: Codable, Sendable, Hashable {
+    /// The first of them.
+    public var features: [Selected]
+    /// How many there are.
+    public var total: Int
+
+    /// Of its fields.
+    public init(features: [Selected], total: Int) {
+        self.features = features
+        self.total = total
+    }
+}
+
+/// A word that features write.
+public struct Relation: Codable, Sendable, Hashable {
+    /// The word, as the first of the features spells it.
+    public var name: String
+    /// Features that write it most.
+    public var count: Int
+    /// The largest of their scores.
+    public var maxScore: Double
+    /// The first layer with such a feature.
+    public var minLayer: Int
+    /// The last.
+    public var maxLayer: Int
+    /// Up to three other words that the first of the features writes.
+    public var examples: [String]
+
+    /// Of its fields.
+    public init(name: String, count: Int, maxScore: Double, minLayer: Int, maxLayer: Int, examples: [String]) {
+        self.name = name
+        self.count = count
+        self.maxScore = maxScore
+        self.minLayer = minLayer
+        self.maxLayer = maxLayer
+        self.examples = examples
+    }
+}
+
+/// A label that probes confirmed.
+public struct Probe: Codable, Sendable, Hashable {
+    /// The label.
+    public var name: String
+    /// Features that have it.
+    public var count: Int
+
+    /// Of its fields.
+    public init(name: String, count: Int) {
+        self.name = name
+        self.count = count
+    }
+}
+
+/// What a model's layers of facts write about.
+public struct Relations: Codable, Sendable, Hashable {
+    /// Words that features write most, by how many do; of equal ones the one that was found in an earlier layer first.
+    public var relations: [Relation]
+    /// How many words there are.
+    public var total: Int
+    /// Labels that probes confirmed, by how many features have them; of equal ones the one of an earlier layer first.
+    public var probes: [Probe]
+    /// Features with such labels.
+    public var probeCount: Int
+
+    /// Of its fields.
+    public init(relations: [Relation], total: Int, probes: [Probe], probeCount: Int) {
+        self.relations = relations
+        self.total = total
+        self.probes = probes
+        self.probeCount = probeCount
+    }
+}
+
+/// Options of loading a model.
+public struct LoadOptions: Codable, Sendable, Hashable {
+    /// Stages that the layers are split into evenly, on one engine; 1 by default.
+    public var stages: Int?
+    /// That engine: `cpu` (the default), `wgpu` (the best GPU), one of those that devices name, `candle-cpu`,
+    /// `candle-cuda` or `candle-metal`.
+    public var engine: String?
+    /// The name that a placement has for this machine; `local` by default.
+    public var node: String?
+    /// Leaves feed-forward blocks and experts to the CPU where an engine would copy them to its device.
+    public var ffnOnCpu: Bool?
+    /// Bytes that are kept in memory at a time of feed-forward weights that are used where they are stored, with the
+    /// same results; no limit by default.
+    public var ffnBudget: Int?
+    /// Features that are computed of each dense block, which changes results; by default all.
+    public var ffnTopFeatures: Int?
+    /// Bytes that `wgpu` may reserve on its device; by default what its driver gives.
+    public var deviceMemory: Int?
+    /// Threads that compute on the CPU; all of the hardware's by default.
+    public var threads: Int?
+    /// Tokens that a session can hold: by default what a placement was planned for, else 4096, and never more than the
+    /// model has.
+    public var context: Int?
+    /// Prompt tokens that pass through the layers together; 256 by default.
+    public var prefillChunk: Int?
+    /// How keys and values are kept; `f16` by default. `f16`: Half precision: 2 bytes an element; `f32`: Single
+    /// precision: 4 bytes an element.
+    public var kv: KvType?
+    /// How products are rounded: `fast` (the default) rounds activations to 8 bits where weights are quantised, `exact`
+    /// multiplies what that leaves over, too, and `bf16` rounds to BF16 where weights are of that type.
+    public var precision: Precision?
+    /// Where weights lie: `mapped`, as the file is; `resident`, read once; `auto` (the default), as free memory
+    /// suggests.
+    public var memory: Memory?
+    /// Keeps a compact copy of the head, so that most of it need not be read, with the same results.
+    public var screenHead: Bool?
+
+    /// Of its fields.
+    public init(
+        stages: Int? = nil,
+        engine: String? = nil,
+        node: String? = nil,
+        ffnOnCpu: Bool? = nil,
+        ffnBudget: Int? = nil,
+        ffnTopFeatures: Int? = nil,
+        deviceMemory: Int? = nil,
+        threads: Int? = nil,
+        context: Int? = nil,
+        prefillChunk: Int? = nil,
+        kv: KvType? = nil,
+        precision: Precision? = nil,
+        memory: Memory? = nil,
+        screenHead: Bool? = nil
+    ) {
+        self.stages = stages
+        self.engine = engine
+        self.node = node
+        self.ffnOnCpu = ffnOnCpu
+        self.ffnBudget = ffnBudget
+        self.ffnTopFeatures = ffnTopFeatures
+        self.deviceMemory = deviceMemory
+        self.threads = threads
+        self.context = context
+        self.prefillChunk = prefillChunk
+        self.kv = kv
+        self.precision = precision
+        self.memory = memory
+        self.screenHead = screenHead
+    }
+}
+
+/// Options of one generation.
+public struct GenerateOptions: Codable, Sendable, Hashable {
+    /// The prompt follows what the session holds; by default it is everything so far.
+    public var append: Bool?
+    /// Tokens to generate at most; by default until the model ends or the context is full.
+    public var maxTokens: Int?
+    /// 0, the default, takes the likeliest token; more makes others likelier.
+    public var temperature: Double?
+    /// Draws from so many likeliest tokens; by default all.
+    public var topK: Int?
+    /// Draws from the likeliest tokens that have this probability together; 1 by default.
+    public var topP: Double?
+    /// Leaves out tokens that are less likely than this part of the likeliest; 0 by default.
+    public var minP: Double?
+    /// Divides logits of tokens that were there already; 1, the default, does not.
+    public var repetitionPenalty: Double?
+    /// Is taken from logits of tokens that were there already; 0 by default.
+    public var presencePenalty: Double?
+    /// Is taken from a token's logit for each time it was there; 0 by default.
+    public var frequencyPenalty: Double?
+    /// Tokens that penalties look back at; 64 by default.
+    public var penaltyWindow: Int?
+    /// What is added to logits, by token id.
+    public var logitBias: [Int: Double]?
+    /// The same seed draws the same tokens; 0 by default.
+    public var seed: Int?
+    /// Texts that end the generation; they are not part of its text.
+    public var stop: [String]?
+    /// Goes on past end-of-sequence tokens.
+    public var ignoreEos: Bool?
+    /// Reports each token's log-probability, and those of so many likeliest, 0 to 64.
+    public var logprobs: Int?
+
+    /// Of its fields.
+    public init(
+        append: Bool? = nil,
+        maxTokens: Int? = nil,
+        temperature: Double? = nil,
+        topK: Int? = nil,
+        topP: Double? = nil,
+        minP: Double? = nil,
+        repetitionPenalty: Double? = nil,
+        presencePenalty: Double? = nil,
+        frequencyPenalty: Double? = nil,
+        penaltyWindow: Int? = nil,
+        logitBias: [Int: Double]? = nil,
+        seed: Int? = nil,
+        stop: [String]? = nil,
+        ignoreEos: Bool? = nil,
+        logprobs: Int? = nil
+    ) {
+        self.append = append
+        self.maxTokens = maxTokens
+        self.temperature = temperature
+        self.topK = topK
+        self.topP = topP
+        self.minP = minP
+        self.repetitionPenalty = repetitionPenalty
+        self.presencePenalty = presencePenalty
+        self.frequencyPenalty = frequencyPenalty
+        self.penaltyWindow = penaltyWindow
+        self.logitBias = logitBias
+        self.seed = seed
+        self.stop = stop
+        self.ignoreEos = ignoreEos
+        self.logprobs = logprobs
+    }
+}
+
+/// Options of a plan.
+public struct PlanOptions: Codable, Sendable, Hashable {
+    /// How the model is split; `pipeline` by default. `pipeline`: By layers: each node has some; `tensor`: By tensors:
+    /// each node has a part of every layer.
+    public var sharding: Sharding?
+    /// How nodes talk; `direct` by default. `direct`: The coordinator, which has the first stage, talks to each of the
+    /// others: this library's own way; `mlx_ring`: In a ring of sockets, as MLX does; `mlx_jaccl`: Each with each by
+    /// RDMA, as MLX does.
+    public var transport: Transport?
+    /// Nodes to use at least; 1 by default.
+    public var minNodes: Int?
+    /// Nodes that must be used.
+    public var requiredNodes: Set<String>?
+    /// Nodes that must not.
+    public var excludedNodes: Set<String>?
+    /// The node that has the conversation and the first stage; by default the planner chooses. Only for `direct`.
+    public var coordinator: String?
+    /// Tokens for which keys and values are reserved; 8192 by default.
+    public var contextTokens: Int?
+    /// How careful it is with memory: `safe` (the default); `relaxed`, without margins; `force` refuses nothing for its
+    /// sake, and says what is over.
+    public var strictness: Strictness?
+    /// Owners that each expert gets beside its first, where there is room; 0 by default.
+    public var replicas: Int?
+    /// What each part of the model weighs; by default the card's size is divided.
+    public var inventory: Inventory?
+    /// Rings to consider, and no others, as nodes by rank; not for `direct`.
+    public var rings: [[String]]?
+    /// The port on which nodes listen; 50000 by default.
+    public var port: Int?
+
+    /// Of its fields.
+    public init(
+        sharding: Sharding? = nil,
+        transport: Transport? = nil,
+        minNodes: Int? = nil,
+        requiredNodes: Set<String>? = nil,
+        excludedNodes: Set<String>? = nil,
+        coordinator: String? = nil,
+        contextTokens: Int? = nil,
+        strictness: Strictness? = nil,
+        replicas: Int? = nil,
+        inventory: Inventory? = nil,
+        rings: [[String]]? = nil,
+        port: Int? = nil
+    ) {
+        self.sharding = sharding
+        self.transport = transport
+        self.minNodes = minNodes
+        self.requiredNodes = requiredNodes
+        self.excludedNodes = excludedNodes
+        self.coordinator = coordinator
+        self.contextTokens = contextTokens
+        self.strictness = strictness
+        self.replicas = replicas
+        self.inventory = inventory
+        self.rings = rings
+        self.port = port
+    }
+}
+
+/// Which rings are asked for.
+public struct RingsOptions: Codable, Sendable, Hashable {
+    /// How the model is split; `pipeline` by default. `pipeline`: By layers: each node has some; `tensor`: By tensors:
+    /// each node has a part of every layer.
+    public var sharding: Sharding?
+    /// How nodes talk: one of MLX's ways; `mlx_ring` by default. `direct`: The coordinator, which has the first stage,
+    /// talks to each of the others: this library's own way; `mlx_ring`: In a ring of sockets, as MLX does; `mlx_jaccl`:
+    /// Each with each by RDMA, as MLX does.
+    public var transport: Transport?
+    /// Nodes to use at least; 1 by default.
+    public var minNodes: Int?
+
+    /// Of its fields.
+    public init(sharding: Sharding? = nil, transport: Transport? = nil, minNodes: Int? = nil) {
+        self.sharding = sharding
+        self.transport = transport
+        self.minNodes = minNodes
+    }
+}
+
+/// What else than its card is known of a model.
+public struct ProfileOptions: Codable, Sendable, Hashable {
+    /// Its tokenizer's chat template knows tools.
+    public var tokenizerTools: Bool?
+    /// Its tokenizer has markers for reasoning.
+    public var tokenizerThinking: Bool?
+    /// The request consists of chat messages. Left out, with the next: nothing is known of it yet.
+    public var hasMessages: Bool?
+    /// The request offers tools.
+    public var hasTools: Bool?
+
+    /// Of its fields.
+    public init(
+        tokenizerTools: Bool? = nil,
+        tokenizerThinking: Bool? = nil,
+        hasMessages: Bool? = nil,
+        hasTools: Bool? = nil
+    ) {
+        self.tokenizerTools = tokenizerTools
+        self.tokenizerThinking = tokenizerThinking
+        self.hasMessages = hasMessages
+        self.hasTools = hasTools
+    }
+}
+
+/// Options of an extraction.
+public struct ExtractOptions: Codable, Sendable, Hashable {
+    /// How much of the model; `all` by default. `browse`: Gate vectors, embeddings, and what features mean;
+    /// `attention`: Attention and norms too; `inference`: All that generation takes; `all`: Everything.
+    public var level: VindexLevel?
+    /// How weights are kept: `f32`, `f16` (the default) or `q4k`, with which all that generation takes is written.
+    public var storage: VindexStorage?
+    /// Down projections as Q4_K rather than Q6_K. Only with `q4k`.
+    public var downQ4k: Bool?
+    /// Down projections once more, transposed. Only with `q4k`.
+    public var featureMajorDown: Bool?
+    /// Gate vectors as floats (the default). With `q4k` quantised gate projections can stand for them.
+    public var gateVectors: Bool?
+    /// Tokens that are kept for each feature, 10 by default; 0: none.
+    public var featureTokens: Int?
+    /// The model's name in the index; by default its file's or folder's.
+    public var name: String?
+    /// Threads that compute; all of the hardware's by default.
+    public var threads: Int?
+    /// Begins anew where an extraction was interrupted; by default it continues.
+    public var restart: Bool?
+
+    /// Of its fields.
+    public init(
+        level: VindexLevel? = nil,
+        storage: VindexStorage? = nil,
+        downQ4k: Bool? = nil,
+        featureMajorDown: Bool? = nil,
+        gateVectors: Bool? = nil,
+        featureTokens: Int? = nil,
+        name: String? = nil,
+        threads: Int? = nil,
+        restart: Bool? = nil
+    ) {
+        self.level = level
+        self.storage = storage
+        self.downQ4k = downQ4k
+        self.featureMajorDown = featureMajorDown
+        self.gateVectors = gateVectors
+        self.featureTokens = featureTokens
+        self.name = name
+        self.threads = threads
+        self.restart = restart
+    }
+}
+
+/// Options of a slice.
+public struct SliceOptions: Codable, Sendable, Hashable {
+    /// The role that it is for; `full` by default.
+    public var preset: SlicePreset?
+    /// Parts to take instead of those of the preset.
+    public var parts: Set<VindexPart>?
+    /// Layers whose weights it holds; by default all.
+    public var layers: [Range<Int>]?
+    /// Experts of each layer whose weights it holds; by default all.
+    public var experts: [Range<Int>]?
+    /// How files that are taken whole come into it; `auto` by default. `auto`: As links, else copy-on-write, else as
+    /// copies. A linked file is the same in both folders, changes included; `copy`: As files of their own,
+    /// copy-on-write where the file system can.
+    public var copy: SliceCopy?
+    /// Files that are worked on at a time; all of the hardware's threads by default.
+    public var threads: Int?
+
+    /// Of its fields.
+    public init(
+        preset: SlicePreset? = nil,
+        parts: Set<VindexPart>? = nil,
+        layers: [Range<Int>]? = nil,
+        experts: [Range<Int>]? = nil,
+        copy: SliceCopy? = nil,
+        threads: Int? = nil
+    ) {
+        self.preset = preset
+        self.parts = parts
+        self.layers = layers
+        self.experts = experts
+        self.copy = copy
+        self.threads = threads
+    }
+
+    enum CodingKeys: CodingKey {
+        case preset, parts, layers, experts, copy, threads
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        preset = try values.decodeIfPresent(SlicePreset.self, forKey: .preset)
+        parts = try values.decodeIfPresent(Set<VindexPart>.self, forKey: .parts)
+        layers = try values.decodeIfPresent([Span].self, forKey: .layers)?.map { try $0.range }
+        experts = try values.decodeIfPresent([Span].self, forKey: .experts)?.map { try $0.range }
+        copy = try values.decodeIfPresent(SliceCopy.self, forKey: .copy)
+        threads = try values.decodeIfPresent(Int.self, forKey: .threads)
+    }
+
+    /// Writes it as JSON has it.
+    public func encode(to encoder: any Encoder) throws {
+        var values = encoder.container(keyedBy: CodingKeys.self)
+        try values.encodeIfPresent(preset, forKey: .preset)
+        try values.encodeIfPresent(parts, forKey: .parts)
+        try values.encodeIfPresent(layers?.map(Span.init), forKey: .layers)
+        try values.encodeIfPresent(experts?.map(Span.init), forKey: .experts)
+        try values.encodeIfPresent(copy, forKey: .copy)
+        try values.encodeIfPresent(threads, forKey: .threads)
+    }
+}
+
+/// Options of a verification.
+public struct VerifyOptions: Codable, Sendable, Hashable {
+    /// Compares hashes (the default), which reads all files that have any.
+    public var hashes: Bool?
+    /// Looks for numbers that are infinite or none, which reads all weights.
+    public var values: Bool?
+    /// Pieces of files that are looked at at a time; all of the hardware's threads by default.
+    public var threads: Int?
+
+    /// Of its fields.
+    public init(hashes: Bool? = nil, values: Bool? = nil, threads: Int? = nil) {
+        self.hashes = hashes
+        self.values = values
+        self.threads = threads
+    }
+}
+
+/// Options of a search for the features nearest to a query.
+public struct NearestOptions: Codable, Sendable, Hashable {
+    /// Features of each layer; 10 by default.
+    public var k: Int?
+    /// The layers; by default all that have features.
+    public var layers: [Int]?
+
+    /// Of its fields.
+    public init(k: Int? = nil, layers: [Int]? = nil) {
+        self.k = k
+        self.layers = layers
+    }
+}
+
+/// Options of a walk through the features that a prompt wakes.
+public struct WalkOptions: Codable, Sendable, Hashable {
+    /// Features of each layer; 5 by default.
+    public var top: Int?
+    /// The layers, in the order in which they are walked; by default all that have features.
+    public var layers: [Int]?
+
+    /// Of its fields.
+    public init(top: Int? = nil, layers: [Int]? = nil) {
+        self.top = top
+        self.layers = layers
+    }
+}
+
+/// Options of a description.
+public struct DescribeOptions: Codable, Sendable, Hashable {
+    /// Layers that are searched; those of facts (`knowledge`) by default. `all`: Every layer; `syntax`: Those of
+    /// syntax; `knowledge`: Those of facts; `output`: Those that form the output.
+    public var band: Band?
+    /// Features that are looked at in each layer, and edges at most; 20 by default.
+    public var limit: Int?
+    /// Gate scores below this do not count; 5 by default.
+    public var minScore: Double?
+
+    /// Of its fields.
+    public init(band: Band? = nil, limit: Int? = nil, minScore: Double? = nil) {
+        self.band = band
+        self.limit = limit
+        self.minScore = minScore
+    }
+}
+
+/// Options of a selection of features.
+public struct SelectOptions: Codable, Sendable, Hashable {
+    /// Part of the token that a feature writes most, regardless of case.
+    public var entity: String?
+    /// Part of the label that a probe confirmed, regardless of case.
+    public var relation: String?
+    /// The layer; by default all.
+    public var layer: Int?
+    /// Scores below this do not count.
+    public var minScore: Double?
+    /// What the list is ordered by; `score` by default. `score`: How much a feature writes its token: `c_score`;
+    /// `layer`: The layer.
+    public var order: SelectOrder?
+    /// The smallest first.
+    public var ascending: Bool?
+    /// Features at most; 20 by default.
+    public var limit: Int?
+
+    /// Of its fields.
+    public init(
+        entity: String? = nil,
+        relation: String? = nil,
+        layer: Int? = nil,
+        minScore: Double? = nil,
+        order: SelectOrder? = nil,
+        ascending: Bool? = nil,
+        limit: Int? = nil
+    ) {
+        self.entity = entity
+        self.relation = relation
+        self.layer = layer
+        self.minScore = minScore
+        self.order = order
+        self.ascending = ascending
+        self.limit = limit
+    }
+}
+
+/// Options of a list of relations.
+public struct RelationsOptions: Codable, Sendable, Hashable {
+    /// Words at most; 50 by default.
+    public var limit: Int?
+    /// Features that write their token less than this do not count; 0.2 by default.
+    public var minScore: Double?
+
+    /// Of its fields.
+    public init(limit: Int? = nil, minScore: Double? = nil) {
+        self.limit = limit
+        self.minScore = minScore
+    }
+}
+
+/// How a model marks its reasoning.
+public enum ReasoningFormat: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Not at all.
+    case nothing = "none"
+    /// Between two markers, as `<think>` and `</think>`.
+    case tokenDelimited = "token_delimited"
+    /// On a channel of its own.
+    case channelDelimited = "channel_delimited"
+}
+
+/// How much a model reasons before it answers.
+public enum ReasoningEffort: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Not at all.
+    case nothing = "none"
+    /// Hardly.
+    case minimal
+    /// Little.
+    case low
+    /// Some.
+    case medium
+    /// Much.
+    case high
+    /// As much as it can.
+    case xhigh
+}
+
+/// How a model writes tool calls.
+public enum ToolCallFormat: String, Codable, Sendable, Hashable, CaseIterable {
+    /// As its tokenizer's chat template says.
+    case generic
+    /// Gemma 4's.
+    case gemma4
+    /// Harmony, of gpt-oss.
+    case gptOss = "gpt_oss"
+    /// DeepSeek V3.2's markup.
+    case dsml
+}
+
+/// A tool that a model was trained to use.
+public enum BuiltinTool: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Searches the web.
+    case webSearch = "web_search"
+    /// Opens a page.
+    case openUrl = "open_url"
+    /// Reads a page's text.
+    case extractPage = "extract_page"
+}
+
+/// What turns messages into a prompt.
+public enum PromptRenderer: String, Codable, Sendable, Hashable, CaseIterable {
+    /// The chat template of the tokenizer.
+    case tokenizer
+    /// Gemma 4's.
+    case gemma4
+    /// DeepSeek V3.2's.
+    case dsml
+}
+
+/// What takes an answer apart.
+public enum OutputParser: String, Codable, Sendable, Hashable, CaseIterable {
+    /// By the thinking format and the tool-call format.
+    case generic
+    /// Gemma 4's.
+    case gemma4
+    /// Harmony, of gpt-oss.
+    case gptOss = "gpt_oss"
+    /// DeepSeek V3.2's.
+    case deepseekV32 = "deepseek_v32"
+}
+
+/// What the norm weights of a multi-token-prediction sidecar are relative to.
+public enum MtpNormConvention: String, Codable, Sendable, Hashable, CaseIterable {
+    /// 1 is to be added.
+    case zeroCentered = "zero_centered"
+    /// They are the factors themselves.
+    case actualScale = "actual_scale"
+}
+
+/// The order in which a multi-token-prediction head joins its two inputs.
+public enum MtpConcatOrder: String, Codable, Sendable, Hashable, CaseIterable {
+    /// The token's embedding, then the hidden state.
+    case embedFirst = "embed_first"
+    /// The hidden state, then the token's embedding.
+    case hiddenFirst = "hidden_first"
+}
+
+/// How a served model speculates.
+public enum ServedSpecType: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Not at all.
+    case nothing = "none"
+    /// With its own multi-token-prediction heads.
+    case draftMtp = "draft_mtp"
+    /// With an EAGLE-3 draft.
+    case draftEagle3 = "draft_eagle3"
+    /// With a smaller model.
+    case draftSimple = "draft_simple"
+    /// With n-grams of the text so far.
+    case ngram
+}
+
+/// What a model does.
+public enum ModelTask: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Writes text.
+    case textGeneration = "TextGeneration"
+    /// Turns text into vectors.
+    case textEmbedding = "TextEmbedding"
+    /// Draws images from text.
+    case textToImage = "TextToImage"
+    /// Draws images from images.
+    case imageToImage = "ImageToImage"
+}
+
+/// Who made an accelerator.
+public enum Vendor: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Apple.
+    case apple
+    /// AMD.
+    case amd
+    /// NVIDIA.
+    case nvidia
+    /// Intel.
+    case intel
+    /// The CPU itself.
+    case cpu
+    /// Somebody else.
+    case unknown
+}
+
+/// What kind of network an interface belongs to.
+public enum InterfaceType: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Wireless.
+    case wifi
+    /// Ethernet.
+    case ethernet
+    /// Probably Ethernet.
+    case maybeEthernet = "maybe_ethernet"
+    /// Thunderbolt.
+    case thunderbolt
+    /// Nobody knows.
+    case unknown
+}
+
+/// What a node does.
+public enum Role: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Any part of a model.
+    case full
+    /// None: it only coordinates.
+    case management
+    /// Feed-forward blocks and experts, never attention.
+    case ffnOnly = "ffn_only"
+}
+
+/// Where the weights of engines that use them in place lie. Logits do not depend on it.
+public enum Memory: String, Codable, Sendable, Hashable, CaseIterable {
+    /// `Resident` for a shard whose weights and keys and values leave a tenth of the machine's memory (of the
+    /// container's, where it has a limit) available; otherwise `Mapped`.
+    case auto
+    /// Pages of the file, which the system may drop and read again, and which all processes share.
+    case mapped
+    /// Read once into anonymous memory, in huge pages where the system has them, through which weights stream faster.
+    /// What was read leaves the page cache, so that it does not exist twice.
+    case resident
+}
+
+/// Why a generation ended.
+public enum FinishReason: String, Codable, Sendable, Hashable, CaseIterable {
+    /// The model produced an end-of-sequence token.
+    case eos
+    /// A stop string occurred.
+    case stop
+    /// `max_tokens` were generated, or the context is full.
+    case length
+}
+
+/// What is wrong with a field.
+public enum FaultKind: String, Codable, Sendable, Hashable, CaseIterable {
+    /// The format has no such field, or it is there twice: in both spellings, or in one.
+    case unknown
+    /// A required field is not there.
+    case missing
+    /// A value of another type.
+    case type
+    /// A number outside its range.
+    case range
+    /// None of the values that the format allows.
+    case value
+    /// Fields that exclude each other, or one that needs another.
+    case conflict
+}
+
+/// What of its layers a stage has.
+public enum PartKind: String, Codable, Sendable, Hashable, CaseIterable {
+    /// All of them.
+    case whole
+    /// Of each tensor its share.
+    case tensor
+    /// All of them, for one half of guidance.
+    case cfg
+}
+
+/// A part of a vindex: files that slices have or lack together.
+public enum VindexPart: String, Codable, Sendable, Hashable, CaseIterable {
+    /// `index.json` and hashes: in every folder.
+    case index
+    /// `embeddings.bin`.
+    case embed
+    /// `norms.bin`.
+    case norms
+    /// `attn_weights*`.
+    case attn
+    /// `gate_vectors*`.
+    case gate
+    /// `down_meta.bin`, in version 1 `down_meta.jsonl`.
+    case downMeta = "down_meta"
+    /// Up and down projections, or gate, up and down together.
+    case ffn
+    /// Down projections by feature: `down_features*`.
+    case downFeatures = "down_features"
+    /// `layers/layer_NN.weights`.
+    case expertLayers = "expert_layers"
+    /// `lm_head*`.
+    case lmHead = "lm_head"
+    /// `router_weights.bin`.
+    case router
+    /// `ple_weights.bin`: per-layer embeddings.
+    case ple
+    /// `tokenizer.json`, `tokenizer_config.json`, `generation_config.json`, `chat_template.jinja`.
+    case tokenizer
+    /// `weight_manifest.json`.
+    case manifest
+    /// `feature_labels.json`, `feature_clusters.jsonl`, `relation_clusters.json`.
+    case labels
+    /// `knn_store.bin`: facts that were inserted.
+    case knn
+    /// `README.md`.
+    case readme
+}
+
+/// How a file came into a slice.
+public enum SliceMethod: String, Codable, Sendable, Hashable, CaseIterable {
+    /// It is the same file.
+    case linked
+    /// It has the same blocks until one of both is written to.
+    case cloned
+    /// Its bytes were copied.
+    case copied
+    /// It was written anew, with what the slice takes of it.
+    case rewritten
+}
+
+/// How a file was found.
+public enum VerifyStatus: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Its hash is what it was.
+    case verified
+    /// Nothing is wrong with it, but there is no hash to compare with, or none was compared.
+    case checked
+    /// It is not there, though it should be.
+    case missing
+    /// It has a problem.
+    case damaged
+}
+
+/// What kind of damage a problem is.
+public enum VerifyKind: String, Codable, Sendable, Hashable, CaseIterable {
+    /// A file is not there.
+    case missing
+    /// A file is shorter or longer than it was, or than what it is to hold.
+    case size
+    /// Bytes are others than they were.
+    case hash
+    /// A tensor lies over another.
+    case overlap
+    /// Bytes are no tensor's.
+    case gap
+    /// Numbers are infinite or none.
+    case notFinite = "not_finite"
+    /// A file of weights that has no hash, in a folder that has hashes.
+    case unlisted
+    /// A file breaks its format.
+    case format
+    /// The system cannot read a file.
+    case unreadable
+}
+
+/// Where a label comes from.
+public enum LabelSource: String, Codable, Sendable, Hashable, CaseIterable {
+    /// A probe of the model confirmed it: `feature_labels.json`.
+    case probe
+    /// It is the name of the feature's cluster: `relation_clusters.json` and `feature_clusters.jsonl`.
+    case cluster
+}
+
+/// Whether trying again can help.
+public enum Retry: String, Codable, Sendable, Hashable, CaseIterable {
+    /// The same call will fail again.
+    case never
+    /// The same call may succeed.
+    case now
+    /// The call may succeed on another placement.
+    case afterReplan = "after_replan"
+}
+
+/// How keys and values are kept.
+public enum KvType: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Half precision: 2 bytes an element.
+    case f16
+    /// Single precision: 4 bytes an element.
+    case f32
+}
+
+/// How precisely activations enter products with quantised weights, or with weights in BF16. Other products are in f32,
+/// and sums are everywhere. Engines `wgpu` and `candle-cpu` compute all in f32, whatever is asked for.
+public enum Precision: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Rounded to 8 bits, each by at most 1/254 of the largest in its block of 32 or 256, as other software does.
+    /// Engine `cpu` keeps as much as `Exact` of what enters the head.
+    case fast
+    /// What that rounding leaves over is rounded to 8 bits and multiplied too: each is off by at most 1/64,516 of the
+    /// largest. Takes about twice the arithmetic. Engines `candle-cuda` and `candle-metal` round nothing: they expand
+    /// quantised weights to f32 for each product.
+    case exact
+    /// Like `Fast`, and where weights are in BF16, engine `cpu` rounds activations to BF16 too, each by at most 1/512
+    /// of itself, but for what enters the head. CPUs that multiply BF16 (AVX-512 BF16) need about half the time for the
+    /// products of a prompt. Other engines compute as in `Fast`.
+    case bf16
+}
+
+/// How a model is split.
+public enum Sharding: String, Codable, Sendable, Hashable, CaseIterable {
+    /// By layers: each node has some.
+    case pipeline
+    /// By tensors: each node has a part of every layer.
+    case tensor
+}
+
+/// How the nodes of a placement talk. JSON may have Skulk 1.3's spelling, as in `MlxRing`.
+public enum Transport: String, Codable, Sendable, Hashable, CaseIterable {
+    /// The coordinator, which has the first stage, talks to each of the others: this library's own way.
+    case direct
+    /// In a ring of sockets, as MLX does.
+    case mlxRing = "mlx_ring"
+    /// Each with each by RDMA, as MLX does.
+    case mlxJaccl = "mlx_jaccl"
+}
+
+/// How careful a plan is with memory.
+public enum Strictness: String, Codable, Sendable, Hashable, CaseIterable {
+    /// With margins that were enough on every machine seen: weights count 1.3 times (GGUF 1.1 times), and no more than
+    /// 75 % of main memory or 90 % of an accelerator's is used.
+    case safe
+    /// Weights count once, and 90 % of main memory may be used even where other programs hold some.
+    case relaxed
+    /// Memory is no reason to refuse. The report says what is over its budget, and by how much.
+    case force
+}
+
+/// How much of a model was extracted, each level being a part of the next.
+public enum VindexLevel: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Gate vectors, embeddings, and what features mean.
+    case browse
+    /// Attention and norms too.
+    case attention
+    /// All that generation takes.
+    case inference
+    /// Everything.
+    case all
+}
+
+/// How the weights of a vindex are stored.
+public enum VindexStorage: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Everything as f32: nothing of the source is lost.
+    case f32
+    /// Everything as f16, rounded to the nearest.
+    case f16
+    /// Attention, feed-forward blocks and the head as Q4_K, value and down projections as Q6_K; norms as f32; gate
+    /// vectors, embeddings and routers as f16.
+    case q4k
+}
+
+/// What a slice is for. The guide to the format has a table of the parts that each brings, and why.
+public enum SlicePreset: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Everything that the folder has.
+    case full
+    /// Embeddings, attention and the head: all but feed-forward blocks, which a server computes.
+    case client
+    /// Attention, where tokens are embedded elsewhere too.
+    case attn
+    /// Embeddings and the head: tokens to states, and states to logits.
+    case embed
+    /// Feed-forward blocks, experts included.
+    case server
+    /// What knowledge is looked up in: no weights that only generation takes.
+    case browse
+    /// Who chooses experts.
+    case router
+    /// Experts.
+    case expertServer = "expert-server"
+}
+
+/// How files that a slice takes whole come into it.
+public enum SliceCopy: String, Codable, Sendable, Hashable, CaseIterable {
+    /// As links, else copy-on-write, else as copies. A linked file is the same in both folders, changes included.
+    case auto
+    /// As files of their own, copy-on-write where the file system can.
+    case copy
+}
+
+/// Layers that are thought to do one thing, see `VindexBrowser::bands`.
+public enum Band: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Every layer.
+    case all
+    /// Those of syntax.
+    case syntax
+    /// Those of facts.
+    case knowledge
+    /// Those that form the output.
+    case output
+}
+
+/// What a list of features is ordered by; equal ones are in order of layer and feature.
+public enum SelectOrder: String, Codable, Sendable, Hashable, CaseIterable {
+    /// How much a feature writes its token: `c_score`.
+    case score
+    /// The layer.
+    case layer
+}
+
+/// What class of failure an error is: the same kinds and codes in every language.
+public enum ErrorKind: String, Codable, Sendable, Hashable, CaseIterable {
+    /// `argument.invalid`.
+    case invalidArgument = "InvalidArgument"
+    /// `file.not_found`.
+    case fileNotFound = "FileNotFound"
+    /// `file.io`.
+    case fileIo = "FileIo"
+    /// `checkpoint.invalid`.
+    case checkpointInvalid = "CheckpointInvalid"
+    /// `checkpoint.truncated`.
+    case checkpointTruncated = "CheckpointTruncated"
+    /// `config.invalid`.
+    case configInvalid = "ConfigInvalid"
+    /// `arch.unsupported`.
+    case archUnsupported = "ArchUnsupported"
+    /// `dtype.unsupported`.
+    case dTypeUnsupported = "DTypeUnsupported"
+    /// `tensor.missing`.
+    case tensorMissing = "TensorMissing"
+    /// `tensor.shape`.
+    case tensorShape = "TensorShape"
+    /// `tokenizer.invalid`.
+    case tokenizerInvalid = "TokenizerInvalid"
+    /// `card.invalid`.
+    case cardInvalid = "CardInvalid"
+    /// `plan.no_fit`.
+    case planNoFit = "PlanNoFit"
+    /// `plan.pending`.
+    case planPending = "PlanPending"
+    /// `placement.invalid`.
+    case placementInvalid = "PlacementInvalid"
+    /// `context.overflow`.
+    case contextOverflow = "ContextOverflow"
+    /// `memory.exhausted`.
+    case outOfMemory = "OutOfMemory"
+    /// `engine.unavailable`.
+    case engineUnavailable = "EngineUnavailable"
+    /// `engine.failed`.
+    case engineFailed = "EngineFailed"
+    /// `session.busy`.
+    case sessionBusy = "SessionBusy"
+    /// `cancelled`.
+    case cancelled = "Cancelled"
+    /// `internal`.
+    case `internal` = "Internal"
+
+    /// The stable, dotted code of this kind.
+    public var code: String {
+        switch self {
+        case .invalidArgument: "argument.invalid"
+        case .fileNotFound: "file.not_found"
+        case .fileIo: "file.io"
+        case .checkpointInvalid: "checkpoint.invalid"
+        case .checkpointTruncated: "checkpoint.truncated"
+        case .configInvalid: "config.invalid"
+        case .archUnsupported: "arch.unsupported"
+        case .dTypeUnsupported: "dtype.unsupported"
+        case .tensorMissing: "tensor.missing"
+        case .tensorShape: "tensor.shape"
+        case .tokenizerInvalid: "tokenizer.invalid"
+        case .cardInvalid: "card.invalid"
+        case .planNoFit: "plan.no_fit"
+        case .planPending: "plan.pending"
+        case .placementInvalid: "placement.invalid"
+        case .contextOverflow: "context.overflow"
+        case .outOfMemory: "memory.exhausted"
+        case .engineUnavailable: "engine.unavailable"
+        case .engineFailed: "engine.failed"
+        case .sessionBusy: "session.busy"
+        case .cancelled: "cancelled"
+        case .internal: "internal"
+        }
+    }
+}

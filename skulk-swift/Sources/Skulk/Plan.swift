@@ -1,0 +1,192 @@
+// Where does a model run, and why? `plan`, `Placement` and `PlanReport`.
+
+import Foundation
+internal import SkulkBindings
+
+/// Plans where the model of a card runs: the fastest placement on a cluster that satisfies what is asked for, the same
+/// for the same arguments. Nothing is loaded. The cluster is this machine unless given.
+public func plan(
+    _ card: ModelCard, on cluster: Cluster? = nil, options: PlanOptions = .init()
+) async throws -> Placement {
+    try await plan(card: try writeJSON(card), path: nil, cluster, options)
+}
+
+/// Plans where the model of a checkpoint runs, whose own tensors are counted.
+public func plan(
+    checkpoint path: some PathConvertible, on cluster: Cluster? = nil, options: PlanOptions = .init()
+) async throws -> Placement {
+    try await plan(card: nil, path: path.filePath, cluster, options)
+}
+
+private func plan(
+    card: String?, path: String?, _ cluster: Cluster?, _ options: PlanOptions
+) async throws -> Placement {
+    let (cluster, given) = (try cluster.map { try writeJSON($0) }, try writeJSON(options))
+    return try Placement(
+        try await working(nil) { _ in try await rawPlan(by: card, path: path, cluster: cluster, given: given) })
+}
+
+/// Which node runs which layers and experts. Made by `plan`, read by `fromJson`.
+public final class Placement: Sendable {
+    let raw: RawPlacement
+    private let facts: Facts
+    /// The model's card; placements made by hand have none.
+    public let card: ModelCard?
+
+    private struct Facts: Decodable {
+        let nLayers: Int
+        let stages: [PlacedStage]
+        let experts: [ExpertShard]
+        let budgets: [Budget]
+        let contextTokens: Int?
+        let contextLimit: Int?
+        let instanceId: String
+    }
+
+    init(_ raw: RawPlacement) throws {
+        self.raw = raw
+        facts = try readJSON(try native { try raw.facts() })
+        card = try raw.card().map { try readJSON($0) }
+    }
+
+    /// Reads what `toJson` writes, and Skulk 1.3's instances.
+    public static func fromJson(_ text: String) throws -> Placement {
+        try Placement(try native { try RawPlacement.fromJson(text: text) })
+    }
+
+    /// Stages of so many layers each, one behind the other, on engines by name, as in `[("wgpu", 20), ("cpu", 12)]`.
+    public static func byCounts(_ counts: [(String, Int)]) throws -> Placement {
+        let (engines, layers) = (counts.map(\.0), counts.map { Int64($0.1) })
+        return try Placement(try native { try RawPlacement.byCounts(engines: engines, layers: layers) })
+    }
+
+    /// Layers of the model.
+    public var nLayers: Int { facts.nLayers }
+    /// The stages, by rank: of a pipeline, in the order a token passes them.
+    public var stages: [PlacedStage] { facts.stages }
+    /// Feed-forward blocks and experts that are elsewhere than their layer's attention.
+    public var experts: [ExpertShard] { facts.experts }
+    /// What each device is to hold, where the placement came with that.
+    public var budgets: [Budget] { facts.budgets }
+    /// Tokens for which a plan reserves keys and values: the context that `Model.load` gives sessions. `nil`: it was
+    /// made by hand, or came as an MLX instance, which does not say.
+    public var contextTokens: Int? { facts.contextTokens }
+    /// Tokens that the context is limited to; `nil`: nothing is known that limits it.
+    public var contextLimit: Int? { facts.contextLimit }
+    /// Its name: the one that it came with, or one that follows from what it says.
+    public var instanceId: String { facts.instanceId }
+    /// Why it is as it is; placements that were not planned here have none.
+    public var report: PlanReport? { raw.report().map(PlanReport.init) }
+
+    /// The placement as JSON on one line, in camelCase, as Skulk 1.3 has it for its transports.
+    public func toJson() -> String { raw.json() }
+
+    /// The tagged shard of one rank, with the card, as Skulk 1.3 gives it to a runner: as JSON.
+    public func shardMetadata(rank: Int) throws -> String {
+        try native { try raw.shardMetadata(rank: Int64(rank)) }
+    }
+
+    /// Returns when every layer and expert of the card's model has its place exactly once and each device's part fits
+    /// there by the placement's own budgets.
+    public func check(_ card: ModelCard) throws { try native { try raw.check(by: writeJSON(card)) } }
+
+    /// `check`, and whether each part fits into what its node has now.
+    public func check(_ card: ModelCard, on cluster: Cluster, contextTokens: Int = 8192) throws {
+        try native {
+            try raw.checkOn(
+                by: writeJSON(card), cluster: writeJSON(cluster), contextTokens: Int64(contextTokens))
+        }
+    }
+}
+
+extension Placement: Equatable, CustomStringConvertible {
+    /// Whether both are the same.
+    public static func == (one: Placement, other: Placement) -> Bool { one.raw.equals(other: other.raw) }
+
+    /// Which engine runs which layers, in words.
+    public var description: String { raw.text() }
+}
+
+/// Why a plan is as it is, or why there is none: what was considered and turned down, where the bytes go, what limits
+/// the context, and how fast it should be. Its description is a table in text.
+public final class PlanReport: Sendable {
+    private let raw: RawReport
+
+    init(_ raw: RawReport) { self.raw = raw }
+
+    /// Reads what `toJson` writes.
+    public static func fromJson(_ text: String) throws -> PlanReport {
+        PlanReport(try native { try RawReport.fromJson(text: text) })
+    }
+
+    /// All of it as JSON, indented, in camelCase.
+    public func toJson() -> String { raw.json() }
+
+    /// Tables in Markdown.
+    public func toMarkdown() -> String { raw.markdown() }
+
+    /// Tables and bars in HTML, to be put into a page.
+    public func toHtml() -> String { raw.html() }
+
+    /// A picture of nodes, shards and links, as a whole SVG file.
+    public func toSvg() -> String { raw.svg() }
+}
+
+extension PlanReport: Hashable, CustomStringConvertible {
+    /// Whether both are the same.
+    public static func == (one: PlanReport, other: PlanReport) -> Bool { one.raw.equals(other: other.raw) }
+
+    /// Feeds what it says.
+    public func hash(into hasher: inout Hasher) { hasher.combine(toJson()) }
+
+    /// A table in text.
+    public var description: String { raw.text() }
+}
+
+extension Node {
+    /// This machine, named `local`: memory, cores, and GPUs with the backends that reach them.
+    public static func local() throws -> Node { try call("nodeLocal") }
+}
+
+extension Cluster {
+    /// This machine alone: what a `Model` can run by itself.
+    public static func local() throws -> Cluster { try call("clusterLocal") }
+
+    /// Nodes that are all connected with each other; unless said otherwise, by gigabit Ethernet.
+    public static func mesh(_ nodes: [Node], speed: LinkSpeed = .init()) -> Cluster {
+        Cluster(nodes: nodes, mesh: speed)
+    }
+
+    /// Reads what `toJson` writes.
+    public static func fromJson(_ text: String) throws -> Cluster {
+        try readJSON(try native { try rawCall(name: "cluster", given: #"{"cluster":\#(text)}"#) })
+    }
+
+    /// The cluster as JSON on one line, in camelCase.
+    public func toJson() throws -> String { try callText("cluster", ["cluster": self]) }
+}
+
+extension Inventory {
+    /// Counts a checkpoint's tensors; only its headers are read.
+    public static func fromCheckpoint(_ path: some PathConvertible) throws -> Inventory {
+        try call("inventoryFromCheckpoint", ["path": path.filePath])
+    }
+
+    /// What follows from a card: its size divided by its layers, a third of each for attention.
+    public static func fromCard(_ card: ModelCard) throws -> Inventory {
+        try call("inventoryFromCard", ["card": card])
+    }
+
+    /// A mixture of experts, every layer alike, for models whose checkpoint is not at hand: bytes of one layer's
+    /// attention, shared weights and each expert, how many experts it has and how many of them a token takes.
+    public static func ofExperts(
+        nLayers: Int, attention: Int, shared: Int = 0, nExperts: Int, nUsed: Int, expert: Int, kvPerToken: Int = 0
+    ) throws -> Inventory {
+        try call(
+            "inventoryOfExperts",
+            [
+                "nLayers": nLayers, "attention": attention, "shared": shared, "nExperts": nExperts,
+                "nUsed": nUsed, "expert": expert, "kvPerToken": kvPerToken,
+            ])
+    }
+}

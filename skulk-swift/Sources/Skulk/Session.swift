@@ -1,0 +1,76 @@
+// How is a conversation held? `Session`, and the model's `Tokenizer`.
+
+import Foundation
+internal import SkulkBindings
+
+/// One conversation with a model: prompts that begin like the tokens it holds are computed only from where they differ.
+///
+/// Sessions are independent; one session runs one generation at a time.
+public final class Session: Sendable {
+    private let raw: RawSession
+
+    init(_ raw: RawSession) { self.raw = raw }
+
+    /// Starts generating. With the option `append` the text follows what the session holds; without, the prompt is
+    /// everything so far. What is wrong with it is thrown where events are read.
+    public func generate(
+        _ prompt: some PromptConvertible, options: GenerateOptions = .init(), cancel: CancelToken? = nil
+    ) -> Generation {
+        Generation {
+            try self.raw.generate(prompt: prompt.prompt.raw, given: writeJSON(options), cancel: cancel?.raw)
+        }
+    }
+
+    /// All tokens of the conversation: prompts and what was generated. An error while a generation runs.
+    public var tokens: [Int] {
+        get throws { try native { try raw.tokens().ids } }
+    }
+
+    /// Forgets all tokens but the first `count`. Later prompts reuse what remains.
+    public func truncate(to count: Int) throws { try native { try raw.truncate(len: Int64(count)) } }
+
+    /// Frees its keys and values, once a generation that still runs has ended. Using it afterwards is an error.
+    public func close() { raw.close() }
+}
+
+/// A model's vocabulary and the rules that cut text into it.
+public struct Tokenizer: Sendable {
+    private let raw: any RawTokenizer
+    /// The beginning-of-sequence token, if the model has one.
+    public let bos: Int?
+    /// The tokens that end a generation.
+    public let eosIds: [Int]
+    /// One past the highest token id.
+    public let vocabSize: Int
+
+    private struct Facts: Decodable {
+        let bos: Int?
+        let eosIds: [Int]
+        let vocabSize: Int
+    }
+
+    init(_ raw: any RawTokenizer, _ json: String) throws {
+        let facts = try readJSON(json, as: Facts.self)
+        (self.raw, bos, eosIds, vocabSize) = (raw, facts.bos, facts.eosIds, facts.vocabSize)
+    }
+
+    /// The tokens of `text`. Control tokens spelt out in it become those tokens; with `addSpecial`, the model's rules
+    /// add a beginning-of-sequence token where it belongs.
+    public func encode(_ text: String, addSpecial: Bool = true) throws -> [Int] {
+        try native { try raw.encode(text: text, addSpecial: addSpecial).ids }
+    }
+
+    /// The text of `ids`. Control tokens are left out with `skipSpecial`, spelt out without.
+    public func decode(_ ids: [Int], skipSpecial: Bool = true) throws -> String {
+        try native { try raw.decode(ids: Data(ids: ids), skipSpecial: skipSpecial) }
+    }
+}
+
+/// Who has a tokenizer.
+protocol RawTokenizer: Sendable {
+    func encode(text: String, addSpecial: Bool) throws -> Data
+    func decode(ids: Data, skipSpecial: Bool) throws -> String
+}
+
+extension RawModel: RawTokenizer {}
+extension RawVindex: RawTokenizer {}

@@ -1,0 +1,100 @@
+// What went wrong? One error for all that fails.
+
+import Foundation
+internal import SkulkBindings
+
+/// A failure of the library: its kind, what was expected and found, what it concerns, and what to do.
+public struct SkulkError: Error, Sendable, Hashable {
+    /// What class of failure it is.
+    public let kind: ErrorKind
+    /// The kind's stable, dotted code, as in `context.overflow`: the same in every language.
+    public let code: String
+    /// What was expected, what was found; without code, context or hint.
+    public let message: String
+    /// What to do next, where the library knows.
+    public let hint: String?
+    /// Whether trying again can help.
+    public let retry: Retry
+    /// What it concerns, by name, as `file` and `field`.
+    public let context: [String: String]
+    /// Facts that programs may branch on, for the kinds that have any.
+    public let detail: Detail?
+    /// All of it as text, with the errors behind it.
+    public let description: String
+
+    /// Facts of an error.
+    public enum Detail: Sendable, Hashable {
+        /// All that is wrong with a card or placement.
+        case faults([CardFault])
+        /// Why there is no plan.
+        case report(PlanReport)
+        /// Tokens that are needed, and those that a context holds.
+        case context(needed: Int, available: Int)
+        /// The dimensions that a tensor should have, and those it has.
+        case shape(expected: [Int], found: [Int])
+    }
+}
+
+extension SkulkError: CustomStringConvertible, LocalizedError {
+    /// The same as the description.
+    public var errorDescription: String? { description }
+}
+
+extension SkulkError {
+    /// What a call threw.
+    init(_ error: any Error) {
+        switch error {
+        case let error as SkulkError:
+            self = error
+        case RawError.Failed(let failure, let report):
+            do {
+                self.init(try JSONDecoder().decode(Failure.self, from: Data(failure.utf8)), report)
+            } catch {
+                self.init(unexpected: "\(failure): \(error)")
+            }
+        default:
+            self.init(unexpected: "\(error)")
+        }
+    }
+
+    init(_ failure: Failure, _ report: RawReport?) {
+        kind = ErrorKind(rawValue: failure.kind) ?? .internal
+        (code, message, hint, retry) = (failure.code, failure.message, failure.hint, failure.retry)
+        (context, description) = (failure.context, failure.text)
+        detail = report.map { .report(PlanReport($0)) } ?? failure.detail?.detail
+    }
+
+    private init(unexpected text: String) {
+        (kind, code, retry, context, detail) = (.internal, ErrorKind.internal.code, .never, [:], nil)
+        message = "the library and its Swift package do not understand each other: \(text)"
+        hint = "build both from the same version; if they are, please report this"
+        description = "[\(code)] \(message)"
+    }
+}
+
+/// An error as the library writes it.
+struct Failure: Decodable {
+    let kind: String
+    let code: String
+    let message: String
+    let hint: String?
+    let retry: Retry
+    let context: [String: String]
+    let detail: Facts?
+    let text: String
+
+    struct Facts: Decodable {
+        let faults: [CardFault]?
+        let needed: Int?
+        let available: Int?
+        let expected: [Int]?
+        let found: [Int]?
+
+        var detail: SkulkError.Detail? {
+            if let faults { return .faults(faults) }
+            if let needed, let available { return .context(needed: needed, available: available) }
+            if let expected, let found { return .shape(expected: expected, found: found) }
+            return nil
+        }
+    }
+}

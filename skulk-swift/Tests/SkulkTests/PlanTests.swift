@@ -1,0 +1,103 @@
+// Do cards, libraries and plans say what they should, and only that?
+
+import Foundation
+import Skulk
+import Testing
+
+@Suite struct PlanTests {
+    @Test func aCheckpointHasACardThatIsSaved() async throws {
+        let card = try ModelCard.fromCheckpoint(storiesPath)
+        #expect(card.nLayers == 5 && card.storageSize.inBytes > 0)
+        #expect(try card.profile().outputParser == .generic)
+        try await temporary { folder in
+            let file = folder.appending(path: try card.fileName)
+            try card.save(to: file)
+            #expect(try ModelCard.open(file).toToml() == card.toToml())
+            let library = CardLibrary([folder.path], builtin: false)
+            #expect(try library.ids == [card.modelId] && library.folders == [folder.path])
+            #expect(try library.card(card.modelId)?.isCustom == true && library.card("none/such") == nil)
+            #expect(try library.file(card.modelId)?.hasSuffix(".toml") == true)
+            try Data("n_layers = 'many'".utf8).write(to: folder.appending(path: "broken.toml"))
+            try library.reload()
+            #expect(try library.problems.map(\.kind) == [.cardInvalid])
+            #expect(try library.problems[0].context["file"]?.contains("broken.toml") == true)
+            #expect(try library.remove(card.modelId) && !library.remove(card.modelId))
+            #expect(try library.save(card, in: folder).hasSuffix(".toml") && library.ids.count == 1)
+            _ = try await failure(.invalidArgument) { _ = try library.save(card, in: "/elsewhere") }
+        }
+        #expect(try CardLibrary().ids.count > 100)
+        #expect(try JSON(ModelCard.schema())["type"].text == "object")
+    }
+
+    @Test func allThatIsWrongWithACardIsSaid() async throws {
+        let error = try await failure(.cardInvalid) { _ = try ModelCard.fromJson(#"{"nLayers": "x", "sice": 1}"#) }
+        guard case .faults(let faults) = error.detail else {
+            Issue.record("found \(String(describing: error.detail))")
+            return
+        }
+        #expect(faults.contains { $0.field.contains("sice") && $0.kind == .unknown })
+        #expect(faults.contains { $0.kind == .type } && faults.contains { $0.kind == .missing })
+        _ = try await failure(.cardInvalid) { _ = try ModelCard.fromToml("[") }
+        _ = try await failure(.fileNotFound) { _ = try ModelCard.open("no/such/card.toml") }
+    }
+
+    @Test func aPlanLoads() async throws {
+        let placement = try await plan(checkpoint: storiesPath, options: .init(contextTokens: 128))
+        #expect(placement.nLayers == 5 && placement.contextTokens == 128 && placement.card?.nLayers == 5)
+        #expect(placement.stages.flatMap { Array($0.layers) } == Array(0..<5) && !placement.budgets.isEmpty)
+        #expect("\(placement)".contains("layers 0..5"))
+        let report = try #require(placement.report)
+        #expect(try PlanReport.fromJson(report.toJson()) == report && "\(report)".hasPrefix("Placed"))
+        #expect(report.toMarkdown().contains("|") && report.toHtml().contains("<") && report.toSvg().hasPrefix("<svg"))
+        let again = try Placement.fromJson(placement.toJson())
+        #expect(again.stages == placement.stages && again.instanceId == placement.instanceId)
+        try placement.check(#require(placement.card))
+        let model = try await Model.load(storiesPath, options: .init(threads: 1), placement: placement)
+        #expect(model.context == 128)
+        #expect(try await model.generate(prompt, options: .init(maxTokens: 4)).output().ids.count == 4)
+    }
+
+    @Test func whatDoesNotFitSaysWhy() async throws {
+        let card = try #require(try CardLibrary().card("mlx-community/DeepSeek-V3.1-8bit"))
+        let tiny = Node(id: "tiny", backends: ["skulk-cpu"], memory: NodeMemory(ramTotal: 1 << 30, ramAvailable: 1 << 29))
+        let error = try await failure(.planNoFit) { _ = try await plan(card, on: Cluster(nodes: [tiny])) }
+        guard case .report(let report) = error.detail else {
+            Issue.record("found \(String(describing: error.detail))")
+            return
+        }
+        #expect("\(report)".hasPrefix("Refused"))
+        _ = try await failure(.invalidArgument) { _ = try await plan(card, options: .init(contextTokens: -1)) }
+        _ = try await failure(.fileNotFound) { _ = try await plan(checkpoint: "no/such") }
+        _ = try await failure(.placementInvalid) { _ = try Placement.fromJson("{}") }
+        _ = try await failure(.invalidArgument) { _ = try PlanReport.fromJson("[]") }
+        let rank = try await failure(.invalidArgument) { _ = try Placement.byCounts([("cpu", 1)]).shardMetadata(rank: 1) }
+        #expect(rank.context["field"] == "rank")
+    }
+
+    @Test func clustersGoThroughJSON() async throws {
+        let here = try Cluster.local()
+        #expect(here.nodes.map(\.id) == ["local"])
+        #expect(try Cluster.fromJson(here.toJson()) == here)
+        let mesh = Cluster.mesh([Node(id: "a"), Node(id: "b")], speed: LinkSpeed(bytesPerSecond: 1e9))
+        #expect(try Cluster.fromJson(mesh.toJson()) == mesh)
+        let linked = Cluster(
+            nodes: mesh.nodes,
+            links: [Link(source: "a", sink: "b", kind: .rdma(Rdma(sourceIface: "x", sinkIface: "y")))])
+        #expect(try Cluster.fromJson(linked.toJson()) == linked)
+        _ = try await failure(.invalidArgument) { _ = try Cluster.fromJson("{}") }
+    }
+
+    @Test func partsAreWeighed() async throws {
+        let counted = try Inventory.fromCheckpoint(storiesPath)
+        #expect(counted.exact && counted.layers.count == 5)
+        let card = try ModelCard.fromCheckpoint(storiesPath)
+        #expect(try !Inventory.fromCard(card).exact)
+        let experts = try Inventory.ofExperts(nLayers: 3, attention: 10, nExperts: 8, nUsed: 2, expert: 5)
+        #expect(experts.layers.count == 3 && experts.layers[0].nExperts == 8)
+        let error = try await failure(.invalidArgument) {
+            _ = try Inventory.ofExperts(nLayers: -1, attention: 10, nExperts: 8, nUsed: 2, expert: 5)
+        }
+        #expect(error.context["field"] == "nLayers")
+        _ = try await plan(card, options: .init(inventory: counted))
+    }
+}

@@ -1,0 +1,161 @@
+//! How does a Swift task follow a running generation? What is behind `Generation`.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker, ready};
+
+use skulk::{CancelToken, Error, ErrorKind, Prompt};
+use skulk_contract::functions::write;
+
+use crate::convert::{RawPrompt, id_bytes};
+use crate::error::{Answer, invalid};
+use crate::work::RawCancel;
+
+/// What is behind a `Generation`.
+#[derive(uniffi::Object)]
+pub struct RawGeneration {
+    running: Mutex<skulk::Generation>,
+    readers: Arc<Readers>,
+    cancel: CancelToken,
+}
+
+/// One step: what is made for each token.
+#[derive(uniffi::Record)]
+pub struct RawEvent {
+    /// Text that became certain.
+    pub text: String,
+    /// The token.
+    pub token: Option<RawToken>,
+    /// How it ended, as JSON.
+    pub finish: Option<String>,
+}
+
+/// A sampled token.
+#[derive(uniffi::Record)]
+pub struct RawToken {
+    /// Its id.
+    pub id: u32,
+    /// Its log-probability.
+    pub logprob: Option<f32>,
+    /// The likeliest tokens.
+    pub top: Vec<RawLogprob>,
+}
+
+/// A token with its log-probability.
+#[derive(uniffi::Record)]
+pub struct RawLogprob {
+    /// Its id.
+    pub id: u32,
+    /// Its log-probability.
+    pub logprob: f32,
+}
+
+/// All who wait for one generation's next event: each is woken, one gets it, the others wait again.
+#[derive(Default)]
+struct Readers(Mutex<Vec<Waker>>);
+
+impl Readers {
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<Waker>) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Wake for Readers {
+    fn wake(self: Arc<Self>) {
+        self.change(std::mem::take).into_iter().for_each(Waker::wake);
+    }
+}
+
+impl RawGeneration {
+    /// Starts one, of text that is everything so far or, with `append`, follows it.
+    pub(crate) fn start(
+        session: &skulk::Session,
+        prompt: RawPrompt,
+        (mut options, append): (skulk::GenerateOptions, bool),
+        cancel: Option<Arc<RawCancel>>,
+    ) -> Answer<Arc<Self>> {
+        let prompt = match prompt.prompt()? {
+            Prompt::Text(text) if append => Prompt::Append(text),
+            _ if append => {
+                return Err(invalid("append", "expected a prompt of text to append, found tokens".into()));
+            }
+            prompt => prompt,
+        };
+        options.cancel = cancel.map_or_else(CancelToken::new, |token| token.0.child());
+        let cancel = options.cancel.clone();
+        let running = Mutex::new(session.generate(prompt, options)?);
+        Ok(Arc::new(Self { running, readers: Arc::default(), cancel }))
+    }
+
+    fn running(&self) -> MutexGuard<'_, skulk::Generation> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for what `poll` is for, beside others that do.
+    async fn wait<T>(&self, mut poll: impl FnMut(&mut skulk::Generation, &mut Context<'_>) -> Poll<T>) -> T {
+        poll_fn(|cx| {
+            self.readers.change(|waiting| waiting.push(cx.waker().clone()));
+            let woken = Waker::from(Arc::clone(&self.readers));
+            let result = poll(&mut self.running(), &mut Context::from_waker(&woken));
+            if result.is_ready() {
+                self.readers.change(|waiting| waiting.retain(|other| !other.will_wake(cx.waker())));
+            }
+            result
+        })
+        .await
+    }
+}
+
+#[uniffi::export]
+impl RawGeneration {
+    /// The prompt's tokens.
+    pub fn prompt_ids(&self) -> Answer<Vec<u8>> {
+        Ok(id_bytes(self.running().prompt_ids()))
+    }
+
+    /// The next event; none behind the last.
+    pub async fn next(&self) -> Answer<Option<RawEvent>> {
+        self.wait(skulk::Generation::poll_event).await.transpose()?.map(|event| raw(&event)).transpose()
+    }
+
+    /// Runs to the end, and all that was not read yet as JSON.
+    pub async fn output(&self) -> Answer<String> {
+        Ok(write(&self.wait(skulk::Generation::poll_output).await?)?)
+    }
+
+    /// Asks it to end.
+    pub fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    /// Cancels what is still running and waits until it has ended; the session is free then. Whether anything was left
+    /// to read.
+    pub async fn close(&self) -> Answer<bool> {
+        self.cancel.cancel();
+        let mut left = false;
+        self.wait(|running, cx| {
+            while ready!(running.poll_event(cx)).is_some() {
+                left = true;
+            }
+            Poll::Ready(())
+        })
+        .await;
+        Ok(left)
+    }
+
+    /// Closes it for a reader whose task was cancelled: an error, where anything was left to read.
+    pub async fn abandon(&self) -> Answer<()> {
+        let left = self.close().await?;
+        if left { Err(Error::new(ErrorKind::Cancelled, "the task was cancelled").into()) } else { Ok(()) }
+    }
+}
+
+fn raw(event: &skulk::Event) -> Answer<RawEvent> {
+    let logprob = |of: &skulk::TokenLogprob| RawLogprob { id: of.id.0, logprob: of.logprob };
+    let token = event.token.as_ref().map(|token| RawToken {
+        id: token.id.0,
+        logprob: token.logprob,
+        top: token.top_logprobs.iter().map(logprob).collect(),
+    });
+    Ok(RawEvent { text: event.text.clone(), token, finish: event.finish.as_ref().map(write).transpose()? })
+}

@@ -1,0 +1,133 @@
+//! How does Swift load a model? What is behind `Model` and `Tokenizer`.
+
+use std::sync::Arc;
+
+use serde_json::json as object;
+use skulk_contract::Arch;
+use skulk_contract::functions::write;
+use skulk_contract::options::{GenerateOptions, LoadOptions};
+
+use crate::convert::{RawPrompt, float_bytes, id_bytes, token_ids};
+use crate::error::{Answer, options};
+use crate::generation::RawGeneration;
+use crate::handle::Handle;
+use crate::plan::RawPlacement;
+use crate::session::RawSession;
+use crate::work::{RawCancel, RawProgress, run};
+
+/// What is behind a `Model`.
+#[derive(uniffi::Object)]
+pub struct RawModel(Handle<skulk::Model>);
+
+/// How far two models' predictions are apart.
+#[derive(uniffi::Record)]
+pub struct RawDivergence {
+    /// Tokens that were compared.
+    pub tokens: u64,
+    /// As the library has it.
+    pub mean_kl: f64,
+    /// As the library has it.
+    pub max_kl: f64,
+    /// As the library has it.
+    pub top1_agreement: f64,
+}
+
+#[uniffi::export]
+impl RawModel {
+    /// Loads a checkpoint.
+    #[uniffi::constructor]
+    pub async fn load(
+        path: String,
+        given: String,
+        placement: Option<Arc<RawPlacement>>,
+        cancel: Arc<RawCancel>,
+        progress: Option<Arc<dyn RawProgress>>,
+    ) -> Answer<Arc<Self>> {
+        let mut load = options(&given, LoadOptions::read)?;
+        load.placement = placement.map(|placement| placement.0.clone());
+        load.cancel = cancel.0.clone();
+        if let Some(progress) = progress {
+            load = load.progress(move |layers| {
+                progress.step(format!(r#"{{"done":{},"total":{}}}"#, layers.done, layers.total));
+            });
+        }
+        let model = run(move || skulk::Model::open(path, &load)).await?;
+        Ok(Arc::new(Self(Handle::new(model))))
+    }
+
+    /// What does not change, as JSON.
+    pub fn facts(&self) -> Answer<String> {
+        let model = self.0.get()?;
+        let tokenizer = model.tokenizer();
+        Ok(write(&object!({
+            "arch": Arch::from(model.arch()),
+            "stages": model.stages(),
+            "placement": model.placement().to_string(),
+            "context": model.context(),
+            "loadSeconds": model.load_time().as_secs_f64(),
+            "bos": tokenizer.bos(),
+            "eosIds": tokenizer.eos_ids(),
+            "vocabSize": tokenizer.vocab_size(),
+        }))?)
+    }
+
+    /// What is in memory of feed-forward weights, as JSON.
+    pub fn ffn_memory(&self) -> Answer<Option<String>> {
+        Ok(self.0.get()?.ffn_memory().map(|memory| write(&memory)).transpose()?)
+    }
+
+    /// An empty session.
+    pub fn session(&self) -> Answer<Arc<RawSession>> {
+        Ok(RawSession::new(self.0.get()?.session()?))
+    }
+
+    /// Generates in a session of its own.
+    pub fn generate(
+        &self,
+        prompt: RawPrompt,
+        given: String,
+        cancel: Option<Arc<RawCancel>>,
+    ) -> Answer<Arc<RawGeneration>> {
+        let given = options(&given, GenerateOptions::read)?;
+        RawGeneration::start(&self.0.get()?.session()?, prompt, given, cancel)
+    }
+
+    /// Logits behind every token, as floats.
+    pub async fn logits(&self, prompt: RawPrompt, cancel: Arc<RawCancel>) -> Answer<Vec<u8>> {
+        let (model, prompt) = (self.0.get()?, prompt.prompt()?);
+        run(move || Ok(float_bytes(&model.logits(prompt, &cancel.0)?))).await
+    }
+
+    /// How far its predictions are from an exact model's.
+    pub async fn divergence(
+        &self,
+        exact: Arc<RawModel>,
+        prompt: RawPrompt,
+        cancel: Arc<RawCancel>,
+    ) -> Answer<RawDivergence> {
+        let (model, exact, prompt) = (self.0.get()?, exact.0.get()?, prompt.prompt()?);
+        let found = run(move || model.divergence(&exact, prompt, &cancel.0)).await?;
+        Ok(RawDivergence {
+            tokens: found.tokens as u64,
+            mean_kl: found.mean_kl,
+            max_kl: found.max_kl,
+            top1_agreement: found.top1_agreement,
+        })
+    }
+
+    /// The tokens of a text.
+    pub fn encode(&self, text: String, add_special: bool) -> Answer<Vec<u8>> {
+        Ok(id_bytes(&self.0.get()?.tokenizer().encode(&text, add_special)?))
+    }
+
+    /// The text of tokens.
+    pub fn decode(&self, ids: Vec<u8>, skip_special: bool) -> Answer<String> {
+        let ids = token_ids("ids", &ids)?;
+        Ok(self.0.get()?.tokenizer().decode(&ids, skip_special))
+    }
+
+    /// Lets go of it: sessions and generations that there are go on.
+    pub fn close(&self) {
+        self.0.close();
+    }
+}

@@ -1,0 +1,51 @@
+//! How does Swift hold a conversation? What is behind `Session`.
+
+use std::sync::Arc;
+
+use skulk_contract::options::GenerateOptions;
+
+use crate::convert::{RawPrompt, id_bytes, unsigned};
+use crate::error::{Answer, options};
+use crate::generation::RawGeneration;
+use crate::handle::Handle;
+use crate::work::RawCancel;
+
+/// What is behind a `Session`.
+#[derive(uniffi::Object)]
+pub struct RawSession(Handle<Arc<skulk::Session>>);
+
+impl RawSession {
+    pub(crate) fn new(session: skulk::Session) -> Arc<Self> {
+        Arc::new(Self(Handle::new(Arc::new(session))))
+    }
+}
+
+#[uniffi::export]
+impl RawSession {
+    /// Starts generating.
+    pub fn generate(
+        &self,
+        prompt: RawPrompt,
+        given: String,
+        cancel: Option<Arc<RawCancel>>,
+    ) -> Answer<Arc<RawGeneration>> {
+        let given = options(&given, GenerateOptions::read)?;
+        RawGeneration::start(&*self.0.get()?, prompt, given, cancel)
+    }
+
+    /// All tokens of the conversation.
+    pub fn tokens(&self) -> Answer<Vec<u8>> {
+        Ok(id_bytes(&self.0.get()?.tokens()?))
+    }
+
+    /// Forgets all tokens but the first `len`.
+    pub fn truncate(&self, len: i64) -> Answer<()> {
+        let len = unsigned("len", len)?;
+        Ok(self.0.get()?.truncate(len)?)
+    }
+
+    /// Lets go of it: its running generation goes on.
+    pub fn close(&self) {
+        self.0.close();
+    }
+}

@@ -1,0 +1,68 @@
+//! How does a Swift task wait for long work? The work runs on a thread of its own, which wakes the task, and a token
+//! ends it.
+
+use std::sync::Arc;
+
+use futures_channel::oneshot;
+use skulk::{CancelToken, Error, ErrorKind};
+use skulk_contract::functions::Work;
+
+use crate::error::Answer;
+
+/// A switch that stops the work it was handed to.
+#[derive(uniffi::Object)]
+pub struct RawCancel(pub(crate) CancelToken);
+
+#[uniffi::export]
+impl RawCancel {
+    /// A fresh one.
+    #[uniffi::constructor]
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self(CancelToken::new()))
+    }
+
+    /// One that this one cancels, too.
+    pub fn child(&self) -> Arc<Self> {
+        Arc::new(Self(self.0.child()))
+    }
+
+    /// Asks the work to stop. Returns at once.
+    pub fn cancel(&self) {
+        self.0.cancel();
+    }
+
+    /// Whether it was asked.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+}
+
+/// Who is told how far some work is.
+#[uniffi::export(with_foreign)]
+pub trait RawProgress: Send + Sync {
+    /// One step, as JSON.
+    fn step(&self, step: String);
+}
+
+/// What ends a function of the contract, and hears how far it is.
+pub(crate) fn work(cancel: &RawCancel, progress: Option<Arc<dyn RawProgress>>) -> Work {
+    let mut work = Work { cancel: cancel.0.clone(), ..Work::default() };
+    if let Some(progress) = progress {
+        work.progress = Arc::new(move |step| progress.step(step));
+    }
+    work
+}
+
+/// Runs `work` on a thread of its own.
+pub(crate) async fn run<T: Send + 'static>(
+    work: impl FnOnce() -> skulk::Result<T> + Send + 'static,
+) -> Answer<T> {
+    let (sender, result) = oneshot::channel();
+    let start = std::thread::Builder::new().name("skulk-work".into()).spawn(move || {
+        // Where nobody waits any more, nobody wants the result.
+        let _ = sender.send(work());
+    });
+    start.map_err(|e| Error::new(ErrorKind::OutOfMemory, "cannot start a thread").with_source(e))?;
+    let lost = |_| Err(Error::new(ErrorKind::Internal, "the work panicked").with_hint("please report this"));
+    Ok(result.await.unwrap_or_else(lost)?)
+}
