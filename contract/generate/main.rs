@@ -2,6 +2,9 @@
 //! `cargo run -p skulk-contract-generate`. Tests fail while something would.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a tool, run by hand")]
 
+mod api;
+#[cfg(test)]
+mod declared;
 mod python;
 mod swift;
 mod table;
@@ -26,7 +29,9 @@ fn root() -> &'static Path {
 /// Files that are not what they should be, with what they should be.
 fn differing() -> Vec<(&'static str, String)> {
     let classes = table::classes();
-    let mut files = [python::files(&classes), typescript::files(&classes), swift::files(&classes)].concat();
+    let mut files =
+        [python::files(&classes), typescript::files(&classes), swift::files(&classes), api::files(&classes)]
+            .concat();
     files.retain(|(path, text)| std::fs::read_to_string(root().join(path)).ok().as_ref() != Some(text));
     files
 }

@@ -52,14 +52,18 @@ class Generation {
     return this.#native.promptIds();
   }
 
-  /** Polls until there is something. */
+  /** Polls until there is something, which is neither `false` nor `null`. */
   async #read(poll) {
+    for (;;) {
+      const found = this.#poll(poll);
+      if (found !== false && found !== null) return found;
+      await this.#bell.wait();
+    }
+  }
+
+  #poll(poll) {
     try {
-      for (;;) {
-        const found = poll(this.#native);
-        if (found !== null) return found;
-        await this.#bell.wait();
-      }
+      return this.#native[poll]();
     } catch (error) {
       this.#unlink();
       throw ended(error, this.#signal);
@@ -67,19 +71,16 @@ class Generation {
   }
 
   async next() {
-    const event = await this.#read((running) => {
-      const found = running.poll();
-      return found === false ? null : found;
-    });
-    if (event === true) {
+    let found = this.#poll("poll");
+    if (found === false) found = await this.#read("poll");
+    if (found === true) {
       this.#unlink();
       return { done: true, value: undefined };
     }
-    if (event.finish !== null) {
-      this.#unlink();
-      event.finish = JSON.parse(event.finish);
-    }
-    return { done: false, value: event };
+    const { id, text, logprob = null, topLogprobs = [], finish } = found;
+    const token = id === undefined ? null : { id, logprob, topLogprobs };
+    if (finish !== undefined) this.#unlink();
+    return { done: false, value: { token, text, finish: finish === undefined ? null : JSON.parse(finish) } };
   }
 
   async return(value) {
@@ -92,7 +93,7 @@ class Generation {
   }
 
   async output() {
-    const output = JSON.parse(await this.#read((running) => running.output()));
+    const output = JSON.parse(await this.#read("output"));
     this.#unlink();
     return output;
   }
@@ -107,7 +108,7 @@ class Generation {
 
   async close() {
     this.cancel();
-    await this.#read((running) => (running.skip() ? true : null));
+    await this.#read("skip");
     this.#unlink();
   }
 

@@ -22,26 +22,19 @@ pub struct Generation {
     waker: Waker,
 }
 
-/// One step: its token, its text, and of the last one how it ended, as JSON.
-#[napi(object, use_nullable = true)]
+/// One step. What is not there is left out: few properties are made for most.
+#[napi(object)]
 pub struct Event {
-    /// The sampled token.
-    pub token: Option<Token>,
+    /// The sampled token's id.
+    pub id: Option<u32>,
     /// The text that became certain.
     pub text: String,
-    /// How it ended.
-    pub finish: Option<String>,
-}
-
-/// A sampled token.
-#[napi(object, use_nullable = true)]
-pub struct Token {
-    /// Its id.
-    pub id: u32,
-    /// Its log-probability, when asked for.
+    /// The token's log-probability, when asked for.
     pub logprob: Option<f64>,
     /// The likeliest tokens, when asked for.
-    pub top_logprobs: Vec<TokenLogprob>,
+    pub top_logprobs: Option<Vec<TokenLogprob>>,
+    /// How it ended, as JSON.
+    pub finish: Option<String>,
 }
 
 /// A token with its log-probability.
@@ -154,14 +147,15 @@ impl Drop for Generation {
 
 fn event_of(event: skulk::Event) -> napi::Result<Event> {
     let finish = event.finish.as_ref().map(|finish: &Finish| write(finish)).transpose().map_err(raise)?;
-    let token = event.token.map(|token| Token {
-        id: token.id.0,
-        logprob: token.logprob.map(f64::from),
+    let of = |top: &skulk::TokenLogprob| TokenLogprob { id: top.id.0, logprob: f64::from(top.logprob) };
+    let token = event.token.as_ref();
+    Ok(Event {
+        id: token.map(|token| token.id.0),
+        logprob: token.and_then(|token| token.logprob).map(f64::from),
         top_logprobs: token
-            .top_logprobs
-            .iter()
-            .map(|top| TokenLogprob { id: top.id.0, logprob: f64::from(top.logprob) })
-            .collect(),
-    });
-    Ok(Event { token, text: event.text, finish })
+            .filter(|token| !token.top_logprobs.is_empty())
+            .map(|token| token.top_logprobs.iter().map(of).collect()),
+        text: event.text,
+        finish,
+    })
 }

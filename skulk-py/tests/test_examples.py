@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -26,6 +27,8 @@ def test_every_example_is_run_here() -> None:
     assert {path.name for path in EXAMPLES.iterdir() if path.suffix} == {
         "generate.py",
         "async_cancel.py",
+        "langchain_llm.py",
+        "litellm_provider.py",
         "plan.py",
         "planning.ipynb",
         "quickstart.ipynb",
@@ -46,6 +49,20 @@ def test_async_cancel() -> None:
     assert output.startswith(f"- Once upon a time, {STORY}")
     assert output.count("\n- ") == 2
     assert re.search(r"cancelled after \d+ tokens; the session goes on:\n.*\w", output)
+
+
+def test_langchain() -> None:
+    if find_spec("langchain_core") is None:
+        pytest.skip("examples/python/requirements.txt is not installed")
+    assert STORY.split()[-2] in run("langchain_llm.py")
+
+
+def test_litellm(monkeypatch: pytest.MonkeyPatch) -> None:
+    if find_spec("litellm") is None:
+        pytest.skip("examples/python/requirements.txt is not installed")
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    whole, streamed = run("litellm_provider.py").splitlines()
+    assert whole.endswith(" 24") and streamed.strip()
 
 
 def test_plan(tmp_path: Path) -> None:
