@@ -15,12 +15,24 @@ pub(super) struct Scalar;
 type F = [f32; LANES];
 type I = [i32; LANES];
 
-fn each<T: Copy, U>(a: [T; LANES], f: impl Fn(T) -> U) -> [U; LANES] {
-    a.map(f)
+/// In a loop of its own: the standard library's calls `f` through functions that need not be inlined.
+#[inline(always)]
+fn lanes<T: Copy + Default>(f: impl Fn(usize) -> T) -> [T; LANES] {
+    let mut lanes = [T::default(); LANES];
+    for (i, lane) in lanes.iter_mut().enumerate() {
+        *lane = f(i);
+    }
+    lanes
 }
 
-fn both<T: Copy, U>(a: [T; LANES], b: [T; LANES], f: impl Fn(T, T) -> U) -> [U; LANES] {
-    std::array::from_fn(|i| f(a[i], b[i]))
+#[inline(always)]
+fn each<T: Copy, U: Copy + Default>(a: [T; LANES], f: impl Fn(T) -> U) -> [U; LANES] {
+    lanes(|i| f(a[i]))
+}
+
+#[inline(always)]
+fn both<T: Copy, U: Copy + Default>(a: [T; LANES], b: [T; LANES], f: impl Fn(T, T) -> U) -> [U; LANES] {
+    lanes(|i| f(a[i], b[i]))
 }
 
 /// Zero for what is too small for a normal number.
@@ -41,7 +53,7 @@ impl Simd for Scalar {
         splat(x: f32) -> F = [x; LANES];
         load(p: *const f32) -> F = p.cast::<F>().read_unaligned();
         load_part(p: *const f32, n: usize) -> F =
-            std::array::from_fn(|i| if i < n { p.add(i).read_unaligned() } else { 0.0 });
+            lanes(|i| if i < n { p.add(i).read_unaligned() } else { 0.0 });
         load_bf16(p: *const u16) -> F =
             each(p.cast::<[u16; LANES]>().read_unaligned(), |x| bf16::from_bits(x).to_f32());
         store(p: *mut f32, x: F) = p.cast::<F>().write_unaligned(x);
@@ -76,10 +88,10 @@ impl Simd for Scalar {
             each(p.cast::<[u16; LANES]>().read_unaligned(), |x| f16::from_bits(x).to_f32());
         store_f16(p: *mut u16, x: F) =
             p.cast::<[u16; LANES]>().write_unaligned(each(x, |x| f16::from_f32(x).to_bits()));
-        fma(a: F, b: F, c: F) -> F = std::array::from_fn(|i| a[i].mul_add(b[i], c[i]));
-        sums(x: &[F; LANES]) -> F = std::array::from_fn(|i| Self::sum(x[i]));
+        fma(a: F, b: F, c: F) -> F = lanes(|i| a[i].mul_add(b[i], c[i]));
+        sums(x: &[F; LANES]) -> F = lanes(|i| Self::sum(x[i]));
         gather(rows: &Rows, offset: usize) -> I =
-            std::array::from_fn(|i| i32::from_le(rows.row(i).add(offset).cast::<i32>().read_unaligned()));
+            lanes(|i| i32::from_le(rows.row(i).add(offset).cast::<i32>().read_unaligned()));
         half(a: I) -> F = each(a, |a| f16::from_bits(a as u16).to_f32());
         store_i8(p: *mut i8, a: I) = p.cast::<[i8; LANES]>().write_unaligned(each(a, |a| a as i8));
         bytes_sub(a: I, n: u8) -> I =

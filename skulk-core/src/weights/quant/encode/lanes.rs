@@ -7,8 +7,13 @@ pub(super) type Lanes<const N: usize> = [f32; N];
 
 /// Lanes from what is true of each.
 #[inline(always)]
-pub(super) fn lanes<const N: usize>(lane: impl FnMut(usize) -> f32) -> Lanes<N> {
-    std::array::from_fn(lane)
+pub(super) fn lanes<const N: usize>(mut lane: impl FnMut(usize) -> f32) -> Lanes<N> {
+    // A loop of its own: the standard library's calls `lane` through functions that need not be inlined.
+    let mut lanes = [0.0; N];
+    for (j, value) in lanes.iter_mut().enumerate() {
+        *value = lane(j);
+    }
+    lanes
 }
 
 /// The nearest integer within bounds, ties to even; the lower bound where `x` is no number. Bounds
