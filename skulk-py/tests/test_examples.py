@@ -53,13 +53,13 @@ def test_async_cancel() -> None:
 
 def test_langchain() -> None:
     if find_spec("langchain_core") is None:
-        pytest.skip("examples/python/requirements.txt is not installed")
+        pytest.skip("skulk-py/requirements-examples.txt is not installed")
     assert STORY.split()[-2] in run("langchain_llm.py")
 
 
 def test_litellm(monkeypatch: pytest.MonkeyPatch) -> None:
     if find_spec("litellm") is None:
-        pytest.skip("examples/python/requirements.txt is not installed")
+        pytest.skip("skulk-py/requirements-examples.txt is not installed")
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     whole, streamed = run("litellm_provider.py").splitlines()
     assert whole.endswith(" 24") and streamed.strip()
