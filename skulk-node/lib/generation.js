@@ -34,6 +34,8 @@ class Generation {
   #token = new native.CancelToken();
   #signal;
   #unlink;
+  /** The last call of `next` that waits. */
+  #last = null;
 
   constructor(key, session, prompt, options, signal) {
     own(key, "generation");
@@ -71,8 +73,18 @@ class Generation {
   }
 
   async next() {
-    let found = this.#poll("poll");
-    if (found === false) found = await this.#read("poll");
+    let found = this.#last === null ? this.#poll("poll") : false;
+    if (found === false) {
+      // Calls take turns, so that each gets the event behind the one before.
+      const before = this.#last ?? Promise.resolve();
+      const mine = before.catch(() => {}).then(() => this.#read("poll"));
+      this.#last = mine;
+      try {
+        found = await mine;
+      } finally {
+        if (this.#last === mine) this.#last = null;
+      }
+    }
     if (found === true) {
       this.#unlink();
       return { done: true, value: undefined };
