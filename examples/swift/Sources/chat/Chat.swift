@@ -27,7 +27,7 @@ struct Chat {
         print("\(model)\n\(model.placement)")
         let session = try model.session()
         while let message = readLine() {
-            let answer = Task {
+            let answer = Task { [maxTokens] in
                 var reason: FinishReason?
                 let options = GenerateOptions(append: true, maxTokens: maxTokens)
                 for try await event in session.generate(message, options: options) {
