@@ -16,7 +16,7 @@ use skulk::arch::ArchSpec;
 use skulk::card;
 use skulk::plan::Part;
 use skulk::vindex::{self, VerifiedFile, VindexPart};
-use skulk::{ByteSize, Checkpoint, EngineId, NodeId, VindexReader};
+use skulk::{ByteSize, Checkpoint, EngineId, NodeId, TokenId, VindexReader};
 
 pub use failure::{Failure, FailureDetail, kinds};
 
@@ -128,6 +128,60 @@ impl CfgPart {
             }
             _ => None,
         }
+    }
+}
+
+view! {
+    /// What does not change of a tokenizer.
+    Vocabulary of (tokenizer: &'a skulk::Tokenizer) {
+        /// The token that begins a text.
+        bos: Option<TokenId> = tokenizer.bos(),
+        /// The tokens that end a generation.
+        eos_ids: &'a [TokenId] = tokenizer.eos_ids(),
+        /// One past the highest token.
+        vocab_size: usize = tokenizer.vocab_size(),
+    }
+}
+
+view! {
+    /// What handles of models answer without more work.
+    ModelFacts of (model: &'a skulk::Model) {
+        /// Facts about its architecture.
+        arch: Arch<'a> = model.arch().into(),
+        /// What each stage holds, in the order a token passes them.
+        stages: &'a [skulk::StageInfo] = model.stages(),
+        /// Which engine runs which layers, in words.
+        placement: String = model.placement().to_string(),
+        /// Positions a session can hold, in tokens.
+        context: usize = model.context(),
+        /// How long loading took, in seconds.
+        load_seconds: f64 = model.load_time().as_secs_f64(),
+        /// What is in memory of feed-forward weights now, where that is bounded.
+        ffn_memory: Option<skulk::FfnMemory> = model.ffn_memory(),
+        /// Its tokenizer.
+        vocabulary: Vocabulary<'a> = model.tokenizer().into(),
+    }
+}
+
+view! {
+    /// What handles of placements answer without more work.
+    PlacementFacts of (placement: &'a skulk::Placement) {
+        /// Layers in all.
+        n_layers: usize = placement.n_layers(),
+        /// What each node runs.
+        stages: Vec<PlacedStage<'a>> = placement.stages().iter().map(Into::into).collect(),
+        /// What is elsewhere than its layer's attention.
+        experts: Vec<ExpertShard<'a>> = placement.experts().iter().map(Into::into).collect(),
+        /// What each device is to hold.
+        budgets: &'a [skulk::plan::Budget] = placement.budgets(),
+        /// Tokens for which keys and values are reserved.
+        context_tokens: Option<u64> = placement.context_tokens(),
+        /// Tokens that the context is limited to.
+        context_limit: Option<u64> = placement.context_limit(),
+        /// Its name.
+        instance_id: String = placement.instance_id(),
+        /// The placement as text.
+        text: String = placement.to_string(),
     }
 }
 

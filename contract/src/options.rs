@@ -10,7 +10,7 @@ use skulk::card::{ProfileHints, RequestHints};
 use skulk::extract::{self, VindexStorage};
 use skulk::plan::{Inventory, NodeId, Request, Sharding, Strictness, Transport};
 use skulk::vindex::{self, SliceCopy, SlicePreset, VindexLevel, VindexPart};
-use skulk::{ByteSize, EngineId, KvType, Memory, Precision, TokenId};
+use skulk::{ByteSize, EngineId, Error, ErrorKind, KvType, Memory, Precision, Prompt, TokenId};
 
 use crate::given::Given;
 pub use crate::given::Spelling;
@@ -123,6 +123,21 @@ options! {
         ignore_eos: bool => options.0.ignore_eos = ignore_eos,
         /// Reports each token's log-probability, and those of so many likeliest, 0 to 64.
         logprobs: usize => options.0.logprobs = Some(logprobs),
+    }
+}
+
+/// The prompt, which follows what the session holds where `append` was among [`GenerateOptions`].
+///
+/// # Errors
+/// [`InvalidArgument`](skulk::ErrorKind::InvalidArgument) for tokens that are to be appended.
+pub fn prompt(prompt: Prompt, append: bool) -> skulk::Result<Prompt> {
+    match prompt {
+        Prompt::Text(text) if append => Ok(Prompt::Append(text)),
+        Prompt::Tokens(_) if append => {
+            let error = Error::new(ErrorKind::InvalidArgument, "expected a text to append, found tokens");
+            Err(error.with("field", "append").with_hint("decode them first"))
+        }
+        prompt => Ok(prompt),
     }
 }
 

@@ -3,7 +3,7 @@
 
 const native = require("./native.js");
 const { KEY, invalid, own } = require("./errors.js");
-const { countOf, json, optionsOf, pathOf, shown, textOf } = require("./values.js");
+const { countOf, documentOf, json, optionsOf, pathOf, shown, textOf } = require("./values.js");
 const { begin, call, work } = require("./work.js");
 
 class PlanReport {
@@ -20,7 +20,7 @@ class PlanReport {
   }
 
   static fromJson(text) {
-    const report = new PlanReport(KEY, textOf(text, "text"));
+    const report = new PlanReport(KEY, documentOf(text, "report"));
     report.#form("json");
     return report;
   }
@@ -114,12 +114,13 @@ class Placement {
   }
 
   get card() {
-    return this.#facts.card;
+    const text = this.#native.card();
+    return text === null ? null : JSON.parse(text);
   }
 
   get report() {
-    const { report } = this.#facts;
-    return report && PlanReport.of(report);
+    const text = this.#native.report();
+    return text === null ? null : PlanReport.of(text);
   }
 
   get instanceId() {
@@ -171,7 +172,7 @@ const Node = {
 const Cluster = {
   local: () => begin("clusterLocal"),
   mesh: (nodes, speed = {}) => call("cluster", { cluster: { nodes, mesh: speed } }),
-  fromJson: (text) => JSON.parse(native.call("cluster", `{"cluster":${textOf(text, "text")}}`)),
+  fromJson: (text) => JSON.parse(native.call("cluster", `{"cluster":${documentOf(text, "cluster")}}`)),
   toJson: (cluster) => native.call("cluster", json({ cluster })),
 };
 

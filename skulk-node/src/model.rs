@@ -4,9 +4,9 @@ use napi::bindgen_prelude::Either;
 use napi_derive::napi;
 use serde_json::json;
 use skulk::{Prompt, TokenId, Tokenizer};
-use skulk_contract::Arch;
 use skulk_contract::functions::write;
 use skulk_contract::options::LoadOptions;
+use skulk_contract::{ModelFacts, Vocabulary};
 
 use crate::arguments_of;
 use crate::error::{open, raise};
@@ -59,16 +59,7 @@ impl Model {
     /// All facts about it, as JSON.
     #[napi(catch_unwind)]
     pub fn facts(&self) -> napi::Result<String> {
-        let model = self.get()?;
-        write(&json!({
-            "arch": Arch::from(model.arch()),
-            "stages": model.stages(),
-            "placement": model.placement().to_string(),
-            "context": model.context(),
-            "loadSeconds": model.load_time().as_secs_f64(),
-            "ffnMemory": model.ffn_memory(),
-        }))
-        .map_err(raise)
+        write(&ModelFacts::from(self.get()?)).map_err(raise)
     }
 
     /// An empty session.
@@ -148,6 +139,5 @@ pub(crate) fn decode(tokenizer: &Tokenizer, ids: Vec<u32>, skip_special: bool) -
 }
 
 pub(crate) fn vocabulary(tokenizer: &Tokenizer) -> napi::Result<String> {
-    let (bos, eos, size) = (tokenizer.bos(), tokenizer.eos_ids(), tokenizer.vocab_size());
-    write(&json!({ "bos": bos, "eosIds": eos, "vocabSize": size })).map_err(raise)
+    write(&Vocabulary::from(tokenizer)).map_err(raise)
 }

@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use napi_derive::napi;
-use serde_json::{Value, json};
-use skulk::Planner;
 use skulk::plan::Cluster;
+use skulk::{ModelCard, PlanReport, Planner};
+use skulk_contract::PlacementFacts;
 use skulk_contract::functions::write;
 use skulk_contract::options::PlanOptions;
-use skulk_contract::{ExpertShard, PlacedStage};
 
 use crate::arguments_of;
 use crate::error::raise;
@@ -52,24 +51,22 @@ pub fn placement_by_counts(arguments: String) -> napi::Result<Placement> {
 
 #[napi]
 impl Placement {
-    /// All of it as plain data.
+    /// What it says of the model and its nodes, as JSON.
     #[napi(catch_unwind)]
     pub fn facts(&self) -> napi::Result<String> {
-        let of = &self.0;
-        let card: Option<Value> = of.card().and_then(|card| serde_json::from_str(&card.to_json()).ok());
-        write(&json!({
-            "nLayers": of.n_layers(),
-            "stages": of.stages().iter().map(PlacedStage::from).collect::<Vec<_>>(),
-            "experts": of.experts().iter().map(ExpertShard::from).collect::<Vec<_>>(),
-            "budgets": of.budgets(),
-            "contextTokens": of.context_tokens(),
-            "contextLimit": of.context_limit(),
-            "instanceId": of.instance_id(),
-            "card": card,
-            "report": of.report(),
-            "text": of.to_string(),
-        }))
-        .map_err(raise)
+        write(&PlacementFacts::from(&self.0)).map_err(raise)
+    }
+
+    /// The model's card, as JSON.
+    #[napi(catch_unwind)]
+    pub fn card(&self) -> Option<String> {
+        self.0.card().map(ModelCard::to_json)
+    }
+
+    /// Why it is as it is, as JSON.
+    #[napi(catch_unwind)]
+    pub fn report(&self) -> Option<String> {
+        self.0.report().map(PlanReport::to_json)
     }
 
     /// The placement as JSON.

@@ -2,8 +2,7 @@
 
 use napi::bindgen_prelude::Function;
 use napi_derive::napi;
-use skulk::{Error, ErrorKind, Prompt};
-use skulk_contract::options::GenerateOptions;
+use skulk_contract::options::{self, GenerateOptions};
 
 use crate::arguments_of;
 use crate::error::{open, raise};
@@ -40,18 +39,11 @@ impl Session {
             let (options, spelling) = arguments_of(&arguments)?.options()?;
             GenerateOptions::read(options, spelling)
         };
-        let (mut options, append) = read().map_err(raise)?;
-        options.cancel = token.child();
-        let prompt = match prompt(text) {
-            Prompt::Text(text) if append => Prompt::Append(text),
-            _ if append => {
-                let error = Error::new(ErrorKind::InvalidArgument, "expected a text to append, found tokens");
-                return Err(raise(error.with("field", "append")));
-            }
-            prompt => prompt,
-        };
+        let (mut given, append) = read().map_err(raise)?;
+        given.cancel = token.child();
+        let prompt = options::prompt(prompt(text), append).map_err(raise)?;
         let session = self.get()?;
-        Generation::start(&wake, || session.generate(prompt, options))
+        Generation::start(&wake, || session.generate(prompt, given))
     }
 
     /// All tokens of the conversation.

@@ -95,6 +95,8 @@ test("clusters and inventories", async () => {
   assert.deepEqual(here.nodes[0].id, (await Node.local()).id);
   assert.deepEqual(Cluster.fromJson(Cluster.toJson(here)), here);
   assert.throws(() => Cluster.fromJson('{"nodes":'), failure("InvalidArgument"));
+  // What would be sound among arguments, but is no document.
+  assert.throws(() => Cluster.fromJson(`${Cluster.toJson(here)},"more":1`), failure("InvalidArgument"));
   const counted = await Inventory.fromCheckpoint(STORIES);
   assert.equal(counted.exact, true);
   assert.equal(counted.layers.length, 5);

@@ -41,11 +41,7 @@ impl Session {
     ) -> PyResult<Generation> {
         let (mut options, append) = given::options(options, GenerateOptions::read)?;
         options.cancel = CancelToken::child(cancel);
-        let prompt = match prompt_of(prompt)? {
-            Prompt::Text(text) if append => Prompt::Append(text),
-            _ if append => return Err(PyTypeError::new_err("append takes a prompt of text")),
-            prompt => prompt,
-        };
+        let prompt = skulk_contract::options::prompt(prompt_of(prompt)?, append).map_err(raise)?;
         let cancel = options.cancel.clone();
         let session = self.0.get()?;
         let running = py.detach(|| session.generate(prompt, options)).map_err(raise)?;

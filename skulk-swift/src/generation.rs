@@ -4,11 +4,11 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
-use skulk::{CancelToken, Error, ErrorKind, Prompt};
+use skulk::{CancelToken, Error, ErrorKind};
 use skulk_contract::functions::write;
 
 use crate::convert::{RawPrompt, id_bytes};
-use crate::error::{Answer, invalid};
+use crate::error::Answer;
 use crate::work::RawCancel;
 
 /// What is behind a `Generation`.
@@ -74,13 +74,7 @@ impl RawGeneration {
         (mut options, append): (skulk::GenerateOptions, bool),
         cancel: Option<Arc<RawCancel>>,
     ) -> Answer<Arc<Self>> {
-        let prompt = match prompt.prompt()? {
-            Prompt::Text(text) if append => Prompt::Append(text),
-            _ if append => {
-                return Err(invalid("append", "expected a prompt of text to append, found tokens".into()));
-            }
-            prompt => prompt,
-        };
+        let prompt = skulk_contract::options::prompt(prompt.prompt()?, append)?;
         options.cancel = cancel.map_or_else(CancelToken::new, |token| token.0.child());
         let cancel = options.cancel.clone();
         let running = Mutex::new(session.generate(prompt, options)?);

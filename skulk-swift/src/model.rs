@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::json as object;
-use skulk_contract::Arch;
+use skulk_contract::ModelFacts;
 use skulk_contract::functions::write;
 use skulk_contract::options::{GenerateOptions, LoadOptions};
 
@@ -57,18 +56,7 @@ impl RawModel {
 
     /// What does not change, as JSON.
     pub fn facts(&self) -> Answer<String> {
-        let model = self.0.get()?;
-        let tokenizer = model.tokenizer();
-        Ok(write(&object!({
-            "arch": Arch::from(model.arch()),
-            "stages": model.stages(),
-            "placement": model.placement().to_string(),
-            "context": model.context(),
-            "loadSeconds": model.load_time().as_secs_f64(),
-            "bos": tokenizer.bos(),
-            "eosIds": tokenizer.eos_ids(),
-            "vocabSize": tokenizer.vocab_size(),
-        }))?)
+        Ok(write(&ModelFacts::from(&self.0.get()?))?)
     }
 
     /// What is in memory of feed-forward weights, as JSON.

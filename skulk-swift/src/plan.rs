@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use serde_json::json as object;
 use skulk::ModelCard;
 use skulk::plan::{Cluster, Planner};
+use skulk_contract::PlacementFacts;
 use skulk_contract::functions::write;
 use skulk_contract::options::PlanOptions;
-use skulk_contract::{ExpertShard, PlacedStage};
 
 use crate::convert::unsigned;
 use crate::error::{Answer, invalid, options, read};
@@ -34,17 +33,7 @@ impl RawPlacement {
 
     /// All that is plain data, as JSON.
     pub fn facts(&self) -> Answer<String> {
-        let stages: Vec<_> = self.0.stages().iter().map(PlacedStage::from).collect();
-        let experts: Vec<_> = self.0.experts().iter().map(ExpertShard::from).collect();
-        Ok(write(&object!({
-            "nLayers": self.0.n_layers(),
-            "stages": stages,
-            "experts": experts,
-            "budgets": self.0.budgets(),
-            "contextTokens": self.0.context_tokens(),
-            "contextLimit": self.0.context_limit(),
-            "instanceId": self.0.instance_id(),
-        }))?)
+        Ok(write(&PlacementFacts::from(&self.0))?)
     }
 
     /// The model's card, as JSON.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde_json::json as object;
+use skulk_contract::Vocabulary;
 use skulk_contract::folders::{self, Folder};
 use skulk_contract::functions::write;
 
@@ -65,10 +65,7 @@ impl RawVindex {
 
     /// What does not change of the folder's tokenizer, as JSON.
     pub fn tokenizer(&self) -> Answer<String> {
-        let browser = self.0.get()?.browser()?;
-        let tokenizer = browser.tokenizer()?;
-        let (bos, ends, size) = (tokenizer.bos(), tokenizer.eos_ids(), tokenizer.vocab_size());
-        Ok(write(&object!({ "bos": bos, "eosIds": ends, "vocabSize": size }))?)
+        Ok(write(&Vocabulary::from(self.0.get()?.browser()?.tokenizer()?))?)
     }
 
     /// The tokens of a text.

@@ -32,14 +32,14 @@ public final class Model: Sendable {
         let placement: String
         let context: Int
         let loadSeconds: Double
+        let vocabulary: Tokenizer.Facts
     }
 
     private init(_ raw: RawModel) throws {
-        let json = try native { try raw.facts() }
-        let facts = try readJSON(json, as: Facts.self)
+        let facts = try readJSON(try native { try raw.facts() }, as: Facts.self)
         (self.raw, arch, stages, placement) = (raw, facts.arch, facts.stages, facts.placement)
         (context, loadSeconds) = (facts.context, facts.loadSeconds)
-        tokenizer = try Tokenizer(raw, json)
+        tokenizer = Tokenizer(raw, facts.vocabulary)
     }
 
     /// Loads the checkpoint at `path`: a GGUF file, a Hugging Face folder of safetensors, or a vindex folder.

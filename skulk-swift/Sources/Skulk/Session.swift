@@ -43,14 +43,13 @@ public struct Tokenizer: Sendable {
     /// One past the highest token id.
     public let vocabSize: Int
 
-    private struct Facts: Decodable {
+    struct Facts: Decodable {
         let bos: Int?
         let eosIds: [Int]
         let vocabSize: Int
     }
 
-    init(_ raw: any RawTokenizer, _ json: String) throws {
-        let facts = try readJSON(json, as: Facts.self)
+    init(_ raw: any RawTokenizer, _ facts: Facts) {
         (self.raw, bos, eosIds, vocabSize) = (raw, facts.bos, facts.eosIds, facts.vocabSize)
     }
 

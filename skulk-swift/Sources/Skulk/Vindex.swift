@@ -126,7 +126,7 @@ public final class VindexReader: Sendable {
 
     /// The folder's tokenizer; an error in a slice without one.
     public var tokenizer: Tokenizer {
-        get throws { try Tokenizer(raw, native { try raw.tokenizer() }) }
+        get throws { Tokenizer(raw, try readJSON(native { try raw.tokenizer() })) }
     }
 
     /// `index.json`, with the defaults of what it leaves out: as JSON.

@@ -42,6 +42,27 @@ private func input(_ prompt: JSON) -> Prompt { prompt.text.map(Prompt.text) ?? .
         }
     }
 
+    /// What is not asked because types refuse it, and nothing else.
+    @Test func onlyWhatTypesRefuseIsLeftOut() {
+        func leftOut(_ name: String, _ isSaid: (Case) -> Bool) -> Set<String> {
+            Set(each(name).filter { $0.label.hasPrefix("own-") && !isSaid($0) }.map { $0["name"].text! })
+        }
+        #expect(leftOut("generation", canBeSaid) == ["drawn_of_few"])
+        let errors = leftOut("errors") { one in
+            switch one["call"].text {
+            case "load": said(one["options"], as: LoadOptions.self) != nil
+            case "generate": said(one["options"], as: GenerateOptions.self) != nil
+            case "plan": said(one["options"], as: PlanOptions.self) != nil
+            default: true
+            }
+        }
+        #expect(
+            errors == [
+                "unknown_option", "option_of_no_kind", "wrong_type", "too_large", "fraction", "unknown_value",
+                "generate_unknown_option", "stop_is_a_text", "plan_of_no_transport",
+            ])
+    }
+
     private func turn(_ session: Session, _ asked: JSON) async throws -> JSON {
         let generation = session.generate(input(asked["prompt"]), options: try #require(said(asked["options"])))
         let cancelAfter = asked["cancelAfter"].int
