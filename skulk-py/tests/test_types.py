@@ -35,6 +35,26 @@ def test_the_stubs_are_what_is_there() -> None:
     check("mypy.stubtest", "skulk")
 
 
+def test_what_takes_long_to_import_waits_until_it_is_asked_for() -> None:
+    program = """
+import sys
+before = set(sys.modules)
+import skulk
+print(*sorted(set(sys.modules) - before))
+assert set(skulk.__all__) <= set(dir(skulk))
+assert skulk.ModelCard is skulk.ModelCard and skulk.vindex.__name__ == "skulk.vindex"
+try:
+    skulk.nothing
+except AttributeError as error:
+    print(error)
+from skulk import *
+print(len([name for name in skulk.__all__ if name not in globals()]), VindexReader.__name__)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert run.stderr == ""
+    assert run.stdout == "skulk skulk._skulk\nmodule 'skulk' has no attribute 'nothing'\n0 VindexReader\n"
+
+
 @pytest.mark.parametrize("module", [skulk, skulk.planning, skulk.vindex])
 def test_everything_public_is_documented(module: ModuleType) -> None:
     for name in module.__all__:

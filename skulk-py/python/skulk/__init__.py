@@ -13,52 +13,6 @@ is known about models that are not open; `planning` has the rules behind them.
 as arrays; `vindex` has what they report. `options` has the keyword arguments of all of these.
 """
 
-from . import options, planning, vindex
-from ._contract import (
-    Accelerator,
-    Arch,
-    Budget,
-    Bytes,
-    CardFault,
-    CfgPart,
-    Cluster,
-    ComponentInfo,
-    Device,
-    Divergence,
-    Event,
-    ExpertShard,
-    FfnMemory,
-    Finish,
-    Inventory,
-    LayerBytes,
-    Link,
-    LinkSpeed,
-    ModalitiesCardConfig,
-    ModelCard,
-    NetworkInterface,
-    Node,
-    NodeMemory,
-    Output,
-    PlacedStage,
-    PlacementCardConfig,
-    Profile,
-    Rdma,
-    Reasoning,
-    ReasoningCardConfig,
-    RuntimeCardConfig,
-    Socket,
-    Stage,
-    StorageSize,
-    Timings,
-    Token,
-    TokenLogprob,
-    ToolingCardConfig,
-    Usage,
-    VisionCardConfig,
-)
-from ._library import CardLibrary
-from ._notebook import Picture
-from ._reader import VindexReader
 from ._skulk import (
     ArchUnsupportedError,
     CancelledError,
@@ -98,6 +52,56 @@ from ._skulk import (
     plan,
     verify_vindex,
 )
+
+# As type checkers know it without the module typing.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import options, planning, vindex
+    from ._contract import (
+        Accelerator,
+        Arch,
+        Budget,
+        Bytes,
+        CardFault,
+        CfgPart,
+        Cluster,
+        ComponentInfo,
+        Device,
+        Divergence,
+        Event,
+        ExpertShard,
+        FfnMemory,
+        Finish,
+        Inventory,
+        LayerBytes,
+        Link,
+        LinkSpeed,
+        ModalitiesCardConfig,
+        ModelCard,
+        NetworkInterface,
+        Node,
+        NodeMemory,
+        Output,
+        PlacedStage,
+        PlacementCardConfig,
+        Profile,
+        Rdma,
+        Reasoning,
+        ReasoningCardConfig,
+        RuntimeCardConfig,
+        Socket,
+        Stage,
+        StorageSize,
+        Timings,
+        Token,
+        TokenLogprob,
+        ToolingCardConfig,
+        Usage,
+        VisionCardConfig,
+    )
+    from ._library import CardLibrary
+    from ._notebook import Picture
+    from ._reader import VindexReader
 
 __all__ = [
     "Accelerator",
@@ -184,3 +188,21 @@ __all__ = [
     "verify_vindex",
     "vindex",
 ]
+
+if not TYPE_CHECKING:
+    _MODULES = {"CardLibrary": "_library", "Picture": "_notebook", "VindexReader": "_reader"}
+
+    def __getattr__(name: str) -> object:
+        # A hundred dataclasses take longer to make than all else to import: they wait for who asks for one.
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        if name in ("options", "planning", "vindex"):
+            return import_module(f".{name}", __name__)
+        value = getattr(import_module(f".{_MODULES.get(name, '_contract')}", __name__), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
