@@ -10,6 +10,7 @@ use super::plan::{Plan, PlanFile, Stored};
 use super::source::Source;
 use crate::arch::LayerSpec;
 use crate::error::{Error, ErrorKind, Result};
+use crate::tokenizer::Tokenizer;
 use crate::vindex::files::WEIGHT_MANIFEST;
 use crate::vindex::{QuantEntry, VindexLevel, WeightEntry};
 use crate::weights::DType;
@@ -21,6 +22,8 @@ struct Layout<'a> {
     keys: Keys,
     /// Of what is stored as floats.
     floats: DType,
+    /// The source's, where tokens of features are written.
+    tokenizer: Option<Tokenizer>,
     plan: Plan,
     /// `weight_manifest.json`.
     weights: Vec<WeightEntry>,
@@ -35,12 +38,12 @@ pub(super) fn plan(
     source: &Source<'_>,
     keys: Keys,
     options: &ExtractOptions,
-    has_tokenizer: bool,
+    tokenizer: Option<Tokenizer>,
 ) -> Result<Plan> {
     let floats = options.storage.floats();
-    let feature_tokens = if has_tokenizer { options.feature_tokens } else { 0 };
+    let feature_tokens = if tokenizer.is_some() { options.feature_tokens } else { 0 };
     let plan = Plan { feature_tokens, ..Plan::default() };
-    let mut layout = Layout { source, options, keys, floats, plan, weights: Vec::new() };
+    let mut layout = Layout { source, options, keys, floats, tokenizer, plan, weights: Vec::new() };
     layout.check()?;
     layout.browse()?;
     let level = options.written_level();

@@ -74,14 +74,15 @@ impl<'a> VindexWriter<'a> {
         let source = Source::open(checkpoint)?;
         let model_type = source.config().get("model_type").and_then(Value::as_str).unwrap_or_default();
         let keys = Keys::new(model_type);
-        let (empty_tokens, lacking) = match options.feature_tokens {
+        let (tokenizer, lacking) = match options.feature_tokens {
             0 => (None, None),
             _ => match Tokenizer::from_checkpoint(checkpoint) {
-                Ok(tokenizer) => (Some(empty_tokens(&tokenizer, source.arch().vocab_size)), None),
+                Ok(tokenizer) => (Some(tokenizer), None),
                 Err(e) => (None, Some(e)),
             },
         };
-        let mut plan = layout::plan(&source, keys, &options, empty_tokens.is_some())?;
+        let empty_tokens = tokenizer.as_ref().map(|known| empty_tokens(known, source.arch().vocab_size));
+        let mut plan = layout::plan(&source, keys, &options, tokenizer)?;
         if let Some(e) = lacking {
             plan.warnings.push(format!("no tokens of features, for want of a tokenizer: {e:?}"));
         }

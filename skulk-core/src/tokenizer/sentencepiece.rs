@@ -2,13 +2,14 @@
 //!
 //! llama.cpp encodes such a vocabulary (`tokenizer.ggml.model = "llama"`) by joining, again and
 //! again, the two neighbouring pieces whose concatenation is the token of highest score, the
-//! leftmost of equals. The `tokenizers` crate wants a ranked list of merges instead: here every
-//! pair of tokens whose concatenation is a token, ranked by that token's score, as transformers
-//! ranks them when it converts such vocabularies.
+//! leftmost of equals. The `tokenizers` crate wants a ranked list of merges instead. What becomes one
+//! token is joined as it would be alone, since nothing crosses its borders before: so the last join
+//! of each token alone is its merge, ranked by the token's score.
 //!
 //! Ranks cannot say "leftmost" of different tokens with equal scores, which vocabularies have for
-//! runs of spaces. Among them, the pair with the longer left side comes first: what was joined last
-//! then goes on to grow, and since that is the leftmost run, the result is the same.
+//! runs of spaces. These get every pair of tokens whose concatenation they are. Among them, the pair
+//! with the longer left side comes first: what was joined last then goes on to grow, and since that
+//! is the leftmost run, the result is the same.
 
 use tokenizers::models::bpe::{BPE, Merges, Vocab};
 use tokenizers::normalizers::{Prepend, Replace, Sequence};
@@ -19,8 +20,8 @@ use super::parts::{Parts, invalid};
 use super::pieces::Pieces;
 use crate::error::Result;
 
-/// Longer tokens get no merge. Real vocabularies stay far below (Llama 2: 48 bytes), and the splits of a token take
-/// quadratic time and memory.
+/// Longer tokens get no merge. Real vocabularies stay far below (Llama 2: 48 bytes), and joining a token takes quadratic
+/// time.
 const LONGEST: usize = 256;
 
 pub(super) fn build(parts: &Parts) -> Result<Built> {
@@ -58,23 +59,74 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
     Ok(Built { inner, pieces: Pieces::sentencepiece(space_prefix), duplicates, add_bos: true })
 }
 
-/// Every way to join two tokens to a third, as ranked merges.
+/// The ways to join two tokens to a third, as ranked merges.
 fn merges(parts: &Parts, vocab: &Vocab) -> Merges {
-    let mut merges: Vec<(f32, &str, &str)> = Vec::new();
-    for (id, &token) in (0_u32..).zip(&parts.tokens) {
-        if token.len() > LONGEST || vocab.get(token) != Some(&id) {
+    let score = |id: u32| parts.scores.get(id as usize).copied().unwrap_or(0.0);
+    let tokens = (0_u32..).zip(&parts.tokens);
+    let mut ranked: Vec<(f32, &str)> = tokens
+        .filter(|(id, token)| token.len() <= LONGEST && vocab.get(**token) == Some(id))
+        .map(|(id, &token)| (score(id), token))
+        .collect();
+    ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let is_token = |text: &str| vocab.contains_key(text);
+    let mut joins = Joins::default();
+    let mut merges: Vec<(&str, &str)> = Vec::with_capacity(ranked.len());
+    for equals in ranked.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq()) {
+        if let [(_, token)] = equals {
+            let last = joins.last_of(token, |text| vocab.get(text).map(|&id| score(id)));
+            // llama.cpp also joins characters that are no tokens. Here these are bytes by then.
+            merges.extend(last.filter(|(left, right)| is_token(left) && is_token(right)));
             continue;
         }
-        let score = parts.scores.get(id as usize).copied().unwrap_or(0.0);
-        let splits = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));
-        let known = splits.filter(|(left, right)| vocab.contains_key(*left) && vocab.contains_key(*right));
-        merges.extend(known.map(|(left, right)| (score, left, right)));
-    }
-    merges.sort_by(|a, b| {
+        let first = merges.len();
+        for (_, token) in equals {
+            let splits = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));
+            merges.extend(splits.filter(|(left, right)| is_token(left) && is_token(right)));
+        }
         let longer = |a: &str, b: &str| b.len().cmp(&a.len());
-        b.0.total_cmp(&a.0).then(longer(a.1, b.1)).then(longer(a.2, b.2))
-    });
-    merges.into_iter().map(|(_, left, right)| (left.to_owned(), right.to_owned())).collect()
+        merges[first..].sort_by(|a, b| longer(a.0, b.0).then(longer(a.1, b.1)));
+    }
+    merges.into_iter().map(|(left, right)| (left.to_owned(), right.to_owned())).collect()
+}
+
+/// The pieces of a token while they are joined; kept to reuse its memory.
+#[derive(Default)]
+struct Joins {
+    /// Where pieces begin, and the end.
+    borders: Vec<usize>,
+    /// The score of joining each piece with the next.
+    scores: Vec<Option<f32>>,
+}
+
+impl Joins {
+    /// The two pieces that are left of `token` before its last join.
+    fn last_of<'a>(
+        &mut self,
+        token: &'a str,
+        score: impl Fn(&str) -> Option<f32>,
+    ) -> Option<(&'a str, &'a str)> {
+        self.borders.clear();
+        self.borders.extend(token.char_indices().map(|(at, _)| at).chain([token.len()]));
+        self.scores.clear();
+        if self.borders.len() > 3 {
+            self.scores.extend(self.borders.windows(3).map(|pair| score(&token[pair[0]..pair[2]])));
+        }
+        while self.borders.len() > 3 {
+            let joins = self.scores.iter().enumerate().filter_map(|(at, score)| Some((at, (*score)?)));
+            let (at, _) = joins.reduce(|best, join| if join.1 > best.1 { join } else { best })?;
+            self.borders.remove(at + 1);
+            self.scores.remove(at);
+            if self.borders.len() > 3 {
+                for pair in at.saturating_sub(1)..(at + 1).min(self.scores.len()) {
+                    self.scores[pair] = score(&token[self.borders[pair]..self.borders[pair + 2]]);
+                }
+            }
+        }
+        match self.borders[..] {
+            [_, middle, _] => Some(token.split_at(middle)),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]

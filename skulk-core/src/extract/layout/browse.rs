@@ -89,7 +89,7 @@ impl Layout<'_> {
 
     /// Files that are not weights.
     fn tokenizer(&mut self) -> Result<()> {
-        for file in self.source.tokenizer_files()? {
+        for file in self.source.tokenizer_files(self.tokenizer.take())? {
             self.plan.files.push(match file.content {
                 FileContent::Copy(path) => PlanFile::copy_of(file.name, path)?,
                 FileContent::Text(text) => PlanFile::of_bytes(file.name, text.into_bytes())?,

@@ -36,15 +36,16 @@ pub(crate) enum FileContent {
 impl Source<'_> {
     /// The files from which [`Tokenizer::from_checkpoint`] makes the checkpoint's tokenizer again, with its chat
     /// template and the tokens that end a generation. The tokens named in [`config`](Self::config) count too.
+    /// `tokenizer` is the checkpoint's, where it is there already.
     ///
     /// # Errors
     /// [`ErrorKind::TokenizerInvalid`] when a GGUF file's vocabulary is missing, broken or of another kind.
-    pub(crate) fn tokenizer_files(&self) -> Result<Vec<TokenizerFile>> {
+    pub(crate) fn tokenizer_files(&self, tokenizer: Option<Tokenizer>) -> Result<Vec<TokenizerFile>> {
         match self.checkpoint.metadata() {
             Metadata::HuggingFace(metadata) => Ok(in_folder(&metadata.folder)),
             Metadata::Vindex(metadata) => Ok(in_folder(&metadata.configuration().folder)),
             Metadata::Gguf(metadata) => {
-                let tokenizer = Tokenizer::from_checkpoint(self.checkpoint)?;
+                let tokenizer = tokenizer.map_or_else(|| Tokenizer::from_checkpoint(self.checkpoint), Ok)?;
                 let template = metadata.opt_str("tokenizer.chat_template")?;
                 let text = |value: Value| format!("{value:#}\n");
                 let contents = [

@@ -122,7 +122,7 @@ impl Written {
 
     /// The tokenizer's files too.
     fn with_tokenizer(mut self, source: &Source<'_>) -> Self {
-        for file in source.tokenizer_files().unwrap() {
+        for file in source.tokenizer_files(None).unwrap() {
             let path = self.folder.path().join(file.name);
             match file.content {
                 FileContent::Copy(from) => drop(std::fs::copy(from, path).unwrap()),

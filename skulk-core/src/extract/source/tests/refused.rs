@@ -71,7 +71,7 @@ fn what_no_configuration_describes_is_refused() {
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{rows:?}");
         }
         assert_eq!(embedding.stored_row(4), None);
-        assert_eq!(source.tokenizer_files().err().unwrap().kind(), ErrorKind::TokenizerInvalid);
+        assert_eq!(source.tokenizer_files(None).err().unwrap().kind(), ErrorKind::TokenizerInvalid);
     });
     let widths = [48i32, 64].map(i32::to_le_bytes).concat();
     refused(

@@ -65,7 +65,7 @@ fn written_tokenizers_are_those_that_were_read() {
 fn other_programs_begin_texts_as_this_library_does() {
     let checkpoint = open(&fixture("gguf/stories260K-q8_0.gguf"));
     let source = Source::open(&*checkpoint).unwrap();
-    let files = source.tokenizer_files().unwrap();
+    let files = source.tokenizer_files(None).unwrap();
     let FileContent::Text(json) = &files[0].content else { panic!("expected text") };
     let written = tokenizers::Tokenizer::from_bytes(json).unwrap();
     let theirs = tokenizers::Tokenizer::from_file(fixture("models/stories260K/tokenizer.json")).unwrap();
