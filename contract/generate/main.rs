@@ -5,6 +5,7 @@
 mod api;
 #[cfg(test)]
 mod declared;
+mod errors;
 mod python;
 mod swift;
 mod table;
@@ -29,9 +30,14 @@ fn root() -> &'static Path {
 /// Files that are not what they should be, with what they should be.
 fn differing() -> Vec<(&'static str, String)> {
     let classes = table::classes();
-    let mut files =
-        [python::files(&classes), typescript::files(&classes), swift::files(&classes), api::files(&classes)]
-            .concat();
+    let mut files = [
+        python::files(&classes),
+        errors::files(),
+        typescript::files(&classes),
+        swift::files(&classes),
+        api::files(&classes),
+    ]
+    .concat();
     files.retain(|(path, text)| std::fs::read_to_string(root().join(path)).ok().as_ref() != Some(text));
     files
 }

@@ -331,7 +331,7 @@ fn snake(key: &str) -> String {
 }
 
 /// Documentation in lines, those behind the first `indent` from the left.
-fn wrapped(doc: &str, indent: usize) -> String {
+pub(crate) fn wrapped(doc: &str, indent: usize) -> String {
     let doc = doc.replace('`', "``").replace('\\', "\\\\");
     let (mut lines, mut length) = (String::new(), indent + 3);
     for word in doc.split(' ') {

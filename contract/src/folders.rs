@@ -45,6 +45,11 @@ impl Folder {
         Ok(Self { reader: Arc::new(VindexReader::open(path)?), threads, browser: Mutex::default() })
     }
 
+    /// The folder itself.
+    pub fn reader(&self) -> &VindexReader {
+        &self.reader
+    }
+
     /// What is behind searches.
     ///
     /// # Errors
@@ -67,7 +72,7 @@ impl Folder {
         let bands = VindexBands::from(index.bands());
         let tensors = TensorInfo::all(&self.reader);
         write(&json!({
-            "path": self.reader.path(), "index": index, "lacks": lacks, "layers": index.feature_layers(),
+            "path": self.reader.path().display().to_string(), "index": index, "lacks": lacks, "layers": index.feature_layers(),
             "bands": bands, "tensors": tensors,
         }))
     }

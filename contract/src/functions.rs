@@ -58,7 +58,12 @@ impl Arguments {
     /// [`ErrorKind::InvalidArgument`] for other texts.
     pub fn new(text: &str, spelling: Spelling) -> skulk::Result<Self> {
         let fields = serde_json::from_str(text).map_err(|e| invalid("arguments", &e))?;
-        Ok(Self { fields, spelling })
+        Ok(Self::of(fields, spelling))
+    }
+
+    /// These arguments, whose options are spelled like this.
+    pub fn of(fields: Map<String, Value>, spelling: Spelling) -> Self {
+        Self { fields, spelling }
     }
 
     /// The argument of this name.
@@ -66,7 +71,7 @@ impl Arguments {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for what it cannot be.
     pub fn take<T: DeserializeOwned>(&mut self, name: &'static str) -> skulk::Result<T> {
-        serde_json::from_value(self.value(name)).map_err(|e| invalid(name, &e))
+        serde_json::from_value(self.value(name)).map_err(|e| invalid(&self.spelling.of_json(name), &e))
     }
 
     fn value(&mut self, name: &str) -> Value {
@@ -95,7 +100,7 @@ impl Arguments {
     }
 }
 
-fn invalid(field: &'static str, cause: &serde_json::Error) -> Error {
+fn invalid(field: &str, cause: &serde_json::Error) -> Error {
     Error::new(ErrorKind::InvalidArgument, format!("expected a sound `{field}`, found: {cause}"))
         .with("field", field)
 }
@@ -114,6 +119,11 @@ pub fn write(value: &impl Serialize) -> skulk::Result<String> {
 /// An error as JSON.
 pub fn failure(error: &Error) -> String {
     write(&Failure::from(error)).unwrap_or_default()
+}
+
+/// What a text in JSON is.
+fn read<T: DeserializeOwned>(field: &str, text: &str) -> skulk::Result<T> {
+    serde_json::from_str(text).map_err(|e| invalid(field, &e))
 }
 
 /// A card's own JSON, which has every field.
@@ -179,20 +189,24 @@ functions! { given, work:
 
     "nodeLocal" () => write(&Node::local());
     "clusterLocal" () => write(&Cluster::local());
-    "cluster" (cluster: Cluster) => write(&cluster);
+    "clusterFromJson" (text: String) => write(&read::<Cluster>("cluster", &text)?);
+    "clusterToJson" (cluster: Cluster) => write(&write(&cluster)?);
     "inventoryFromCheckpoint" (path: PathBuf) =>
         write(&Inventory::from_checkpoint(&*skulk::open_checkpoint(path)?)?);
     "inventoryFromCard" () => write(&Inventory::from_card(&given.card()?));
     "inventoryOfExperts" (
         nLayers: usize, attention: u64, shared: u64, nExperts: usize, nUsed: usize, expert: u64, kvPerToken: u64
     ) => write(&Inventory::of_experts(nLayers, attention, shared, (nExperts, nUsed), expert, kvPerToken));
-    "reportText" (report: PlanReport, form: String) => write(&match &*form {
-        "json" => report.to_json(),
-        "markdown" => report.to_markdown(),
-        "html" => report.to_html(),
-        "svg" => report.to_svg(),
-        _ => report.to_string(),
-    });
+    "report" (text: String, form: String) => {
+        let report: PlanReport = read("report", &text)?;
+        write(&match &*form {
+            "json" => report.to_json(),
+            "markdown" => report.to_markdown(),
+            "html" => report.to_html(),
+            "svg" => report.to_svg(),
+            _ => report.to_string(),
+        })
+    };
 
     "engineOf" (tag: String) => write(&backend::engine_of(&tag));
     "isMultiNode" (engine: String) => write(&backend::is_multi_node(&engine));

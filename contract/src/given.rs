@@ -39,6 +39,18 @@ impl Spelling {
     }
 }
 
+impl Spelling {
+    /// A name of JSON's, which is `likeThis`, as this language spells it.
+    pub(crate) fn of_json(self, name: &str) -> String {
+        let small = |letter: char| letter.to_lowercase().next().unwrap_or(letter);
+        let letters = name.chars().flat_map(|letter| match (self, letter.is_uppercase()) {
+            (Self::Snake, true) => [Some('_'), Some(small(letter))],
+            _ => [None, Some(letter)],
+        });
+        letters.flatten().collect()
+    }
+}
+
 /// Characters of a value that a message shows.
 const SHOWN: usize = 60;
 

@@ -13,6 +13,7 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $retry:ident;)*) => {
         /// What class of failure an [`Error`] is. Every binding exposes the same kinds and codes.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[non_exhaustive]
         pub enum ErrorKind {
             $($(#[$doc])* $name,)*

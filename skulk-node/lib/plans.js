@@ -3,7 +3,7 @@
 
 const native = require("./native.js");
 const { KEY, invalid, own } = require("./errors.js");
-const { countOf, documentOf, json, optionsOf, pathOf, shown, textOf } = require("./values.js");
+const { countOf, json, optionsOf, pathOf, shown, textOf } = require("./values.js");
 const { begin, call, work } = require("./work.js");
 
 class PlanReport {
@@ -20,14 +20,14 @@ class PlanReport {
   }
 
   static fromJson(text) {
-    const report = new PlanReport(KEY, documentOf(text, "report"));
+    const report = new PlanReport(KEY, textOf(text, "report"));
     report.#form("json");
     return report;
   }
 
-  /** What the library makes of it. The text is passed on as it is. */
+  /** What the library makes of it. */
   #form(form) {
-    return JSON.parse(native.call("reportText", `{"report":${this.#text},"form":"${form}"}`));
+    return call("report", { text: this.#text, form });
   }
 
   toJson() {
@@ -172,8 +172,8 @@ const Node = {
 const Cluster = {
   local: () => begin("clusterLocal"),
   mesh: (nodes, speed = {}) => call("cluster", { cluster: { nodes, mesh: speed } }),
-  fromJson: (text) => JSON.parse(native.call("cluster", `{"cluster":${documentOf(text, "cluster")}}`)),
-  toJson: (cluster) => native.call("cluster", json({ cluster })),
+  fromJson: (text) => call("clusterFromJson", { text: textOf(text, "cluster") }),
+  toJson: (cluster) => call("clusterToJson", { cluster }),
 };
 
 const Inventory = {

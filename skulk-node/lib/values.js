@@ -68,17 +68,6 @@ function textOf(value, field) {
   throw invalid(field, `expected a text, found ${shown(value)}`);
 }
 
-/** A JSON document, as it is: what stands among arguments must be one value, and no more. */
-function documentOf(value, field) {
-  const text = textOf(value, field);
-  try {
-    JSON.parse(text);
-  } catch ({ message }) {
-    throw invalid(field, `expected JSON, found: ${message}`);
-  }
-  return text;
-}
-
 /** Unsigned 32-bit numbers. */
 function countOf(value, field) {
   if (Number.isInteger(value) && value >= 0 && value <= 0xffffffff) return value;
@@ -121,4 +110,4 @@ function rangesOf(value) {
   return Array.isArray(value) ? value.map(pair) : value;
 }
 
-module.exports = { countOf, documentOf, idsOf, json, optionsOf, pathOf, promptOf, rangesOf, shown, textOf };
+module.exports = { countOf, idsOf, json, optionsOf, pathOf, promptOf, rangesOf, shown, textOf };

@@ -1,28 +1,19 @@
-//! How does Python read and write cards, and what do they resolve to? What is behind `skulk.ModelCard`,
-//! `skulk.CardLibrary` and `skulk.Profile`, which hold the data.
+//! How does Python read and write cards? What is behind `skulk.ModelCard`,
+//! `skulk.CardLibrary`, which hold the data.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use skulk::ModelCard;
-use skulk::card::{self, Profile, ReasoningRequest};
-use skulk_contract::options::ProfileOptions;
+use skulk::card;
 
 use crate::error::{exception, raise};
-use crate::given;
-use crate::json::{self, CONTRACT};
+use crate::json;
 
 /// What a text or file is read as.
 fn of<'py>(py: Python<'py>, card: skulk::Result<ModelCard>) -> PyResult<Bound<'py, PyAny>> {
     json::card_data(py, &card.map_err(raise)?)
-}
-
-/// The card that a text in TOML or JSON is.
-#[pyfunction]
-pub(crate) fn card_read<'py>(py: Python<'py>, text: &str, toml: bool) -> PyResult<Bound<'py, PyAny>> {
-    of(py, if toml { ModelCard::from_toml(text) } else { ModelCard::from_json(text) })
 }
 
 /// The card in a file.
@@ -37,71 +28,11 @@ pub(crate) fn card_from_checkpoint(py: Python<'_>, path: PathBuf) -> PyResult<Bo
     of(py, py.detach(|| ModelCard::from_checkpoint(path)))
 }
 
-/// The canonical text of a card.
-#[pyfunction]
-pub(crate) fn card_text(card: &Bound<'_, PyAny>, toml: bool) -> PyResult<String> {
-    let card = json::card(card)?;
-    if toml { card.to_toml().map_err(raise) } else { Ok(card.to_json()) }
-}
-
 /// Writes a card to a file.
 #[pyfunction]
 pub(crate) fn card_save(py: Python<'_>, card: &Bound<'_, PyAny>, path: PathBuf) -> PyResult<()> {
     let card = json::card(card)?;
     py.detach(|| card.save(path)).map_err(raise)
-}
-
-/// The name of a card's file.
-#[pyfunction]
-pub(crate) fn card_file_name(card: &Bound<'_, PyAny>) -> PyResult<String> {
-    json::card(card)?.file_name().map_err(raise)
-}
-
-/// The JSON Schema of cards.
-#[pyfunction]
-pub(crate) fn card_schema() -> &'static str {
-    ModelCard::schema()
-}
-
-/// What a card and an id resolve to.
-#[pyfunction]
-pub(crate) fn profile_resolve<'py>(
-    py: Python<'py>,
-    model_id: &str,
-    card: Option<&Bound<'_, PyAny>>,
-    hints: &Bound<'_, PyDict>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let card = card.map(json::card).transpose()?;
-    let hints = given::options(Some(hints), ProfileOptions::read)?;
-    CONTRACT.one(py, "Profile", &Profile::resolve(model_id, card.as_ref(), &hints))
-}
-
-/// The profile to read requests by while nothing is known of the model.
-#[pyfunction]
-pub(crate) fn profile_permissive(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    CONTRACT.one(py, "Profile", &Profile::permissive())
-}
-
-/// What a request for reasoning means: its effort, and whether it is on.
-#[pyfunction]
-pub(crate) fn profile_reasoning<'py>(
-    py: Python<'py>,
-    supports_thinking: bool,
-    supports_thinking_toggle: bool,
-    default_effort: &str,
-    disabled_effort: &str,
-    effort: Option<&str>,
-    enable_thinking: Option<bool>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let mut profile = Profile::default();
-    profile.supports_thinking = supports_thinking;
-    profile.supports_thinking_toggle = supports_thinking_toggle;
-    profile.default_reasoning_effort = json::named("default_reasoning_effort", default_effort)?;
-    profile.disabled_reasoning_effort = json::named("disabled_reasoning_effort", disabled_effort)?;
-    let mut request = ReasoningRequest::default();
-    request.effort = effort.map(|effort| json::named("effort", effort)).transpose()?;
-    request.enable_thinking = enable_thinking;
-    CONTRACT.one(py, "Reasoning", &profile.reasoning(request))
 }
 
 /// Whether a model is to be run as Gemma 4, by its id, its family or anything that its card says. Of a card, its own

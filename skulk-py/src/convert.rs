@@ -1,10 +1,7 @@
 //! How do arguments and tokens cross? Numbers and names into the library's types, events into dataclasses.
 
-use std::ops::Range;
-
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::PyBytes;
 use skulk::{Divergence, Error, ErrorKind, Event, TokenId, TokenLogprob};
 
 use crate::error::raise;
@@ -24,28 +21,9 @@ pub(crate) fn optional<T: TryFrom<i128>>(field: &'static str, value: Option<i128
     value.map(|value| unsigned(field, value)).transpose()
 }
 
-/// Ranges of an argument, each as its first number and the one behind its last.
-pub(crate) fn ranges(field: &'static str, pairs: Vec<(i128, i128)>) -> PyResult<Vec<Range<usize>>> {
-    pairs.into_iter().map(|(start, end)| Ok(unsigned(field, start)?..unsigned(field, end)?)).collect()
-}
-
 /// Token ids of an argument.
 pub(crate) fn token_ids(field: &'static str, ids: Vec<i128>) -> PyResult<Vec<TokenId>> {
     ids.into_iter().map(|id| unsigned(field, id).map(TokenId)).collect()
-}
-
-/// Names of an argument: any iterable of texts, but not one text.
-pub(crate) struct Names<C = Vec<String>>(pub(crate) C);
-
-impl<'py, C: FromIterator<String>> FromPyObject<'_, 'py> for Names<C> {
-    type Error = PyErr;
-
-    fn extract(names: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        if names.is_instance_of::<PyString>() {
-            return Err(PyTypeError::new_err("expected several names, found one text"));
-        }
-        names.try_iter()?.map(|name| name?.extract()).collect::<PyResult<_>>().map(Self)
-    }
 }
 
 /// Token ids as Python's numbers.

@@ -1,87 +1,20 @@
-//! Which exception does a failure become? One class per `ErrorKind`, under `skulk.Error`.
+//! Which exception does a failure become? One of `skulk._errors`, which has a class for each kind.
 
 use std::io;
 
-use pyo3::exceptions::{
-    PyException, PyFileNotFoundError, PyMemoryError, PyOSError, PyTypeError, PyValueError,
-};
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple, PyType};
+use pyo3::types::{IntoPyDict, PyDict, PyList};
 use skulk::{ContextDetail, ErrorKind, Fault, ShapeDetail};
+use skulk_contract::Failure;
 
 use crate::json::CONTRACT;
-use crate::plan::PlanReport;
-
-/// The base class and, in the order of [`ErrorKind::ALL`], each kind's.
-struct Classes {
-    base: Py<PyType>,
-    kinds: Vec<(ErrorKind, Py<PyType>)>,
-}
-
-static CLASSES: PyOnceLock<Classes> = PyOnceLock::new();
-
-impl Classes {
-    fn get(py: Python<'_>) -> PyResult<&Self> {
-        CLASSES.get_or_try_init(py, || {
-            let doc = "Base class of everything skulk raises on its own account.";
-            let bases = PyTuple::new(py, [py.get_type::<PyException>()])?;
-            let base = class(py, "Error", doc, &bases, &[])?;
-            let kinds = ErrorKind::ALL.iter().map(|&kind| {
-                let bases = std::iter::once(base.clone()).chain(builtin(py, kind));
-                let bases = PyTuple::new(py, bases.collect::<Vec<_>>())?;
-                let doc = format!("Raised for failures with the code `{}`.", kind.code());
-                let class = class(py, &class_name(kind), &doc, &bases, &[("code", kind.code())])?;
-                if class.is_subclass_of::<PyOSError>()? {
-                    // In place of the fields of OSError, which would make the text and are not pickled.
-                    for name in ["errno", "strerror", "filename"] {
-                        class.setattr(name, py.None())?;
-                    }
-                }
-                Ok((kind, class.unbind()))
-            });
-            Ok(Self { kinds: kinds.collect::<PyResult<_>>()?, base: base.unbind() })
-        })
-    }
-}
-
-fn class_name(kind: ErrorKind) -> String {
-    format!("{}Error", kind.name())
-}
-
-/// Python's own classes for the same situation, so that `except FileNotFoundError` works too.
-fn builtin(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
-    match kind {
-        ErrorKind::InvalidArgument => vec![py.get_type::<PyValueError>(), py.get_type::<PyTypeError>()],
-        ErrorKind::FileNotFound => vec![py.get_type::<PyFileNotFoundError>()],
-        ErrorKind::FileIo => vec![py.get_type::<PyOSError>()],
-        ErrorKind::OutOfMemory => vec![py.get_type::<PyMemoryError>()],
-        _ => vec![],
-    }
-}
-
-fn class<'py>(
-    py: Python<'py>,
-    name: &str,
-    doc: &str,
-    bases: &Bound<'py, PyTuple>,
-    attributes: &[(&str, &str)],
-) -> PyResult<Bound<'py, PyType>> {
-    let body = [("__module__", "skulk"), ("__doc__", doc)].iter().chain(attributes).into_py_dict(py)?;
-    Ok(py.get_type::<PyType>().call1((name, bases, body))?.cast_into()?)
-}
-
-/// Adds every exception class to the module.
-pub(crate) fn add_classes(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let classes = Classes::get(module.py())?;
-    module.add("Error", &classes.base)?;
-    classes.kinds.iter().try_for_each(|(kind, class)| module.add(class_name(*kind), class))
-}
+use crate::plan::report_of;
 
 /// Every kind of error as `(name, code)`; the class of kind `Name` is `skulk.NameError`.
 #[pyfunction]
 pub(crate) fn error_kinds() -> Vec<(&'static str, &'static str)> {
-    ErrorKind::ALL.iter().map(|kind| (kind.name(), kind.code())).collect()
+    skulk_contract::kinds().collect()
 }
 
 /// The exception for a failure of the library.
@@ -90,21 +23,14 @@ pub(crate) fn raise(error: skulk::Error) -> PyErr {
 }
 
 pub(crate) fn exception<'py>(py: Python<'py>, error: &skulk::Error) -> PyResult<Bound<'py, PyAny>> {
-    let classes = Classes::get(py)?;
-    let class = classes.kinds.iter().find(|(kind, _)| *kind == error.kind()).map(|(_, class)| class);
-    let value = class.unwrap_or(&classes.base).bind(py).call1((format!("{error:?}"),))?;
-    value.setattr("code", error.code())?;
-    value.setattr("message", error.message())?;
-    value.setattr("hint", error.hint())?;
-    value.setattr("retry", error.retry().as_str())?;
-    let mut context = Vec::<(&str, String)>::new();
-    for (name, text) in error.context() {
-        match context.iter_mut().find(|(known, _)| known == name) {
-            Some((_, all)) => *all = format!("{all}, {text}"),
-            None => context.push((name, text.clone())),
-        }
-    }
-    value.setattr("context", context.into_py_dict(py)?)?;
+    let class = format!("{}Error", error.kind().name());
+    let failure = Failure::from(error);
+    let value = py.import("skulk._errors")?.getattr(class)?.call1((&failure.text,))?;
+    value.setattr("code", failure.code)?;
+    value.setattr("message", failure.message)?;
+    value.setattr("hint", failure.hint)?;
+    value.setattr("retry", failure.retry.as_str())?;
+    value.setattr("context", failure.context.into_py_dict(py)?)?;
     let detail = facts(py, error)?;
     let fact = |name: &str| detail.as_ref().and_then(|facts| facts.get_item(name).ok().flatten());
     match error.kind() {
@@ -155,7 +81,7 @@ fn facts<'py>(py: Python<'py>, error: &skulk::Error) -> PyResult<Option<Bound<'p
         let faults = CONTRACT.many(py, "CardFault", faults)?;
         [("faults", faults)].into_py_dict(py)?
     } else if let Some(report) = error.detail::<skulk::PlanReport>() {
-        [("report", Bound::new(py, PlanReport(report.clone()))?)].into_py_dict(py)?
+        [("report", report_of(py, report)?)].into_py_dict(py)?
     } else if let Some(tokens) = error.detail::<ContextDetail>() {
         [("needed", tokens.needed), ("available", tokens.available)].into_py_dict(py)?
     } else if let Some(shape) = error.detail::<ShapeDetail>() {

@@ -13,11 +13,13 @@ pub(crate) fn options<T>(
     given: Option<&Bound<'_, PyDict>>,
     read: impl FnOnce(Map<String, Value>, Spelling) -> skulk::Result<T>,
 ) -> PyResult<T> {
-    let mut fields = Map::new();
-    for (name, given) in given.into_iter().flatten() {
-        fields.insert(name.extract()?, value(&given)?);
-    }
+    let fields = given.map(fields).transpose()?.unwrap_or_default();
     read(fields, Spelling::Snake).map_err(raise)
+}
+
+/// What was given by name.
+pub(crate) fn fields(given: &Bound<'_, PyDict>) -> PyResult<Map<String, Value>> {
+    given.iter().map(|(name, given)| Ok((name.extract()?, value(&given)?))).collect()
 }
 
 /// What the library reads a value from: JSON, in which numbers that JSON does not have are texts.

@@ -1,8 +1,6 @@
 //! How does plain data cross? As JSON, between the library's types and the dataclasses of `skulk._contract` and
 //! `skulk.vindex`.
 
-use std::str::FromStr;
-
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -33,11 +31,6 @@ pub(crate) fn dumps(value: &Bound<'_, PyAny>) -> PyResult<String> {
 /// The value that an argument's JSON stands for.
 pub(crate) fn read<T: DeserializeOwned>(field: &'static str, json: &str) -> PyResult<T> {
     serde_json::from_str(json).map_err(|e| raise(invalid(field, &e)))
-}
-
-/// The member of a closed set that has this name.
-pub(crate) fn named<T: FromStr<Err = Error>>(field: &'static str, name: &str) -> PyResult<T> {
-    name.parse().map_err(|e: Error| raise(e.with("field", field)))
 }
 
 fn invalid(field: &'static str, cause: &serde_json::Error) -> Error {

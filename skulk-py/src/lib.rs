@@ -1,6 +1,7 @@
 //! How does Python reach the library? The native module `skulk._skulk`: handles, conversions and
 //! exceptions; everything that decides anything is in `skulk-core`.
 
+mod call;
 mod cancel;
 mod card;
 mod convert;
@@ -12,7 +13,6 @@ mod handle;
 mod json;
 mod model;
 mod plan;
-mod planning;
 mod progress;
 mod session;
 mod tokenizer;
@@ -30,25 +30,14 @@ mod _skulk {
 
     #[pymodule_export]
     use super::{
+        call::{call, gguf_facts},
         cancel::CancelToken,
-        card::{
-            Library, card_file_name, card_from_checkpoint, card_open, card_read, card_save, card_schema,
-            card_text, is_gemma4_family, profile_permissive, profile_reasoning, profile_resolve,
-        },
+        card::{Library, card_from_checkpoint, card_open, card_save, is_gemma4_family},
         error::error_kinds,
         extract::extract,
         generation::Generation,
         model::{Model, devices},
-        plan::{
-            Placement, PlanReport, cluster_json, inventory_from_card, inventory_from_checkpoint,
-            inventory_of_experts, node_local, plan,
-        },
-        planning::{
-            GgufFile, PrefillChunks, accelerator_memory, admit_max_tokens, allocate_layers, config_facts,
-            divide, engine_of, footprint_exceeds, gguf_facts, has_gpu_offload, is_multi_node, is_vpn_address,
-            kv_bytes, kv_bytes_per_token, leaves, prefill_chunks, resolve_backend, rings, scale, select_gguf,
-            serves, shard_footprint, usable_memory, usable_vram,
-        },
+        plan::{Placement, inventory_from_checkpoint, plan},
         session::Session,
         tokenizer::Tokenizer,
         verify::verify_vindex,
@@ -59,8 +48,6 @@ mod _skulk {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        error::add_classes(module)?;
-        planning::add_constants(module)?;
         // What is public, the package `skulk` says.
         module.delattr("__all__")
     }

@@ -1,11 +1,11 @@
-//! How does Python plan where a model runs? `skulk.plan`, `skulk.Placement` and `skulk.PlanReport`.
+//! How does Python plan where a model runs? `skulk.plan` and `skulk.Placement`.
 
 use std::path::PathBuf;
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
-use skulk::plan::{Cluster, Inventory, Node, Planner};
+use pyo3::types::PyDict;
+use skulk::plan::{Cluster, Inventory, Planner};
 use skulk_contract::options::PlanOptions;
 use skulk_contract::{ExpertShard, PlacedStage};
 
@@ -81,8 +81,8 @@ impl Placement {
 
     /// Why it is as it is; placements that were not planned here have none.
     #[getter]
-    fn report(&self) -> Option<PlanReport> {
-        self.0.report().cloned().map(PlanReport)
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.0.report().map(|report| report_of(py, report)).transpose()
     }
 
     /// Its name: the one that it came with, or one that follows from what it says.
@@ -146,72 +146,6 @@ impl Placement {
     }
 }
 
-/// Why a plan is as it is, or why there is none: what was considered and turned down, where the bytes
-/// go, what limits the context, and how fast it should be. `str()` is a table in text.
-#[pyclass(frozen, eq, module = "skulk")]
-#[derive(PartialEq)]
-pub(crate) struct PlanReport(pub(crate) skulk::PlanReport);
-
-#[pymethods]
-impl PlanReport {
-    /// Reads what `to_json` writes.
-    #[staticmethod]
-    fn from_json(text: &str) -> PyResult<Self> {
-        json::read("report", text).map(Self)
-    }
-
-    /// All of it as JSON, indented, in camelCase.
-    fn to_json(&self, py: Python<'_>) -> String {
-        py.detach(|| self.0.to_json())
-    }
-
-    /// What `to_json` writes, as dictionaries and lists.
-    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        json::plain(py, &self.to_json(py))
-    }
-
-    /// Tables in Markdown.
-    fn to_markdown(&self, py: Python<'_>) -> String {
-        py.detach(|| self.0.to_markdown())
-    }
-
-    /// Tables and bars in HTML, to be put into a page.
-    fn to_html(&self, py: Python<'_>) -> String {
-        py.detach(|| self.0.to_html())
-    }
-
-    /// A picture of nodes, shards and links, as a whole SVG file.
-    fn to_svg(&self, py: Python<'_>) -> String {
-        py.detach(|| self.0.to_svg())
-    }
-
-    /// The picture, as notebooks show it.
-    #[getter]
-    fn picture<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        py.import("skulk._notebook")?.getattr("Picture")?.call1((self.to_svg(py),))
-    }
-
-    fn __str__(&self, py: Python<'_>) -> String {
-        py.detach(|| self.0.to_string())
-    }
-
-    fn __repr__(&self) -> String {
-        let outcome = if self.0.refused.is_some() { "refused" } else { "placed" };
-        format!("<skulk.PlanReport: {} {outcome}>", self.0.model_id)
-    }
-
-    fn _repr_html_(&self, py: Python<'_>) -> String {
-        self.to_html(py)
-    }
-
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
-        let py = slf.py();
-        let read = ("from_json", slf.get().to_json(py));
-        let read = py.import("operator")?.getattr("methodcaller")?.call1(read)?;
-        (read, (slf.get_type(),)).into_pyobject(py)
-    }
-}
-
 /// Plans where a model runs: the fastest placement on a cluster that satisfies what is asked for, the
 /// same for the same arguments. Nothing is loaded.
 ///
@@ -237,26 +171,14 @@ pub(crate) fn plan(
     placement.map(Placement).map_err(raise)
 }
 
+/// A report as `skulk.PlanReport`.
+pub(crate) fn report_of<'py>(py: Python<'py>, report: &skulk::PlanReport) -> PyResult<Bound<'py, PyAny>> {
+    py.import("skulk._report")?.getattr("PlanReport")?.call_method1("_of", (report.to_json(),))
+}
+
 /// The cluster that an argument is.
 pub(crate) fn cluster_of(value: &Bound<'_, PyAny>) -> PyResult<Cluster> {
     json::read("cluster", &json::text(value, "Cluster")?)
-}
-
-/// The node that an argument is.
-pub(crate) fn node_of(value: &Bound<'_, PyAny>) -> PyResult<Node> {
-    json::read("node", &json::text(value, "Node")?)
-}
-
-/// This machine.
-#[pyfunction]
-pub(crate) fn node_local(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    CONTRACT.one(py, "Node", &py.detach(Node::local))
-}
-
-/// A cluster's JSON, read and written.
-#[pyfunction]
-pub(crate) fn cluster_json(text: &str) -> PyResult<String> {
-    json::write(&json::read::<Cluster>("cluster", text)?)
 }
 
 /// What a checkpoint's tensors weigh.
@@ -264,34 +186,4 @@ pub(crate) fn cluster_json(text: &str) -> PyResult<String> {
 pub(crate) fn inventory_from_checkpoint(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyAny>> {
     let counted = py.detach(|| Inventory::from_checkpoint(&*skulk::open_checkpoint(path)?));
     CONTRACT.one(py, "Inventory", &counted.map_err(raise)?)
-}
-
-/// What a card's model should weigh.
-#[pyfunction]
-pub(crate) fn inventory_from_card<'py>(card: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    CONTRACT.one(card.py(), "Inventory", &Inventory::from_card(&json::card(card)?))
-}
-
-/// What a mixture of experts weighs, every layer alike.
-#[pyfunction]
-#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
-pub(crate) fn inventory_of_experts(
-    py: Python<'_>,
-    n_layers: i128,
-    attention: i128,
-    shared: i128,
-    n_experts: i128,
-    n_used: i128,
-    expert: i128,
-    kv_per_token: i128,
-) -> PyResult<Bound<'_, PyAny>> {
-    let inventory = Inventory::of_experts(
-        unsigned("n_layers", n_layers)?,
-        unsigned("attention", attention)?,
-        unsigned("shared", shared)?,
-        (unsigned("n_experts", n_experts)?, unsigned("n_used", n_used)?),
-        unsigned("expert", expert)?,
-        unsigned("kv_per_token", kv_per_token)?,
-    );
-    CONTRACT.one(py, "Inventory", &inventory)
 }

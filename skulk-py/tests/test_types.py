@@ -52,7 +52,7 @@ print(len([name for name in skulk.__all__ if name not in globals()]), VindexRead
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert run.stderr == ""
-    assert run.stdout == "skulk skulk._skulk\nmodule 'skulk' has no attribute 'nothing'\n0 VindexReader\n"
+    assert run.stdout == "__future__ skulk skulk._errors skulk._skulk\nmodule 'skulk' has no attribute 'nothing'\n0 VindexReader\n"
 
 
 @pytest.mark.parametrize("module", [skulk, skulk.planning, skulk.vindex])

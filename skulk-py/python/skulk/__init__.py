@@ -13,10 +13,9 @@ is known about models that are not open; `planning` has the rules behind them.
 as arrays; `vindex` has what they report. `options` has the keyword arguments of all of these.
 """
 
-from ._skulk import (
+from ._errors import (
     ArchUnsupportedError,
     CancelledError,
-    CancelToken,
     CardInvalidError,
     CheckpointInvalidError,
     CheckpointTruncatedError,
@@ -28,22 +27,24 @@ from ._skulk import (
     Error,
     FileIoError,
     FileNotFoundError,
-    Generation,
     InternalError,
     InvalidArgumentError,
-    Model,
     OutOfMemoryError,
-    Placement,
     PlacementInvalidError,
     PlanNoFitError,
     PlanPendingError,
-    PlanReport,
-    Session,
     SessionBusyError,
     TensorMissingError,
     TensorShapeError,
-    Tokenizer,
     TokenizerInvalidError,
+)
+from ._skulk import (
+    CancelToken,
+    Generation,
+    Model,
+    Placement,
+    Session,
+    Tokenizer,
     __version__,
     devices,
     error_kinds,
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from ._library import CardLibrary
     from ._notebook import Picture
     from ._reader import VindexReader
+    from ._report import PlanReport
 
 __all__ = [
     "Accelerator",
@@ -190,7 +192,12 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    _MODULES = {"CardLibrary": "_library", "Picture": "_notebook", "VindexReader": "_reader"}
+    _MODULES = {
+        "CardLibrary": "_library",
+        "Picture": "_notebook",
+        "PlanReport": "_report",
+        "VindexReader": "_reader",
+    }
 
     def __getattr__(name: str) -> object:
         # A hundred dataclasses take longer to make than all else to import: they wait for who asks for one.

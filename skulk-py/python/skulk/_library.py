@@ -8,6 +8,7 @@ from pathlib import Path
 
 from . import _skulk
 from ._contract import ModelCard
+from ._errors import Error
 
 
 class CardLibrary(Mapping[str, ModelCard]):
@@ -46,7 +47,7 @@ class CardLibrary(Mapping[str, ModelCard]):
         return self._library.folders()
 
     @property
-    def problems(self) -> list[_skulk.Error]:
+    def problems(self) -> list[Error]:
         """Why files are not among the cards. Each names its file."""
         return self._library.problems()
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from . import _contract, _skulk
+from . import _skulk
 
 if TYPE_CHECKING:
     from . import vindex
-    from .options import ProfileOptions
+
+T = TypeVar("T")
 
 
 def plain(value: Any) -> Any:
@@ -27,6 +27,21 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value
+
+
+def call(name: str, read: Callable[[Any], T], /, **arguments: object) -> T:
+    """What the library's function of this name, with arguments as JSON has them, gives."""
+    if "card" in arguments:
+        card = arguments["card"]
+        if not isinstance(card, _contract.ModelCard):
+            raise TypeError(f"expected a skulk.ModelCard, found {type(card).__name__}")
+        arguments["card"] = snake(card.to_dict())
+    return read(_skulk.call(name, arguments))
+
+
+def maybe(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
+    """Reads what may be missing."""
+    return lambda value: None if value is None else read(value)
 
 
 def tagged(value: Any) -> dict[str, Any]:
@@ -58,12 +73,12 @@ class ModelCard:
     @staticmethod
     def from_toml(text: str) -> _contract.ModelCard:
         """Reads a card in TOML. Raises `CardInvalidError`, with all that is wrong as ``faults``."""
-        return _skulk.card_read(text, True)
+        return call("cardRead", _contract.ModelCard._of, text=text, toml=True)
 
     @staticmethod
     def from_json(text: str) -> _contract.ModelCard:
         """Reads a card in JSON. Raises `CardInvalidError`, with all that is wrong as ``faults``."""
-        return _skulk.card_read(text, False)
+        return call("cardRead", _contract.ModelCard._of, text=text, toml=False)
 
     @staticmethod
     def from_checkpoint(path: str | PathLike[str]) -> _contract.ModelCard:
@@ -76,16 +91,15 @@ class ModelCard:
     @staticmethod
     def schema() -> dict[str, Any]:
         """The JSON Schema (draft 2020-12) of cards in TOML, for editors."""
-        schema: dict[str, Any] = json.loads(_skulk.card_schema())
-        return schema
+        return call("cardSchema", dict)
 
     def to_json(self) -> str:
         """The card as indented JSON, in camelCase, with every field."""
-        return _skulk.card_text(self, False)
+        return call("cardToJson", str, card=self)
 
     def to_toml(self) -> str:
         """The card as TOML: without what is not known, and without ``is_custom``."""
-        return _skulk.card_text(self, True)
+        return call("cardToToml", str, card=self)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the card to a ``.toml`` or ``.json`` file, as a whole or not at all.
@@ -100,7 +114,7 @@ class ModelCard:
 
         Raises `InvalidArgumentError` when that is no file name on every system.
         """
-        return _skulk.card_file_name(self)
+        return call("cardFileName", str, card=self)
 
     def profile(
         self,
@@ -141,10 +155,6 @@ class Profile:
     generic profile."""
 
     __slots__ = ()
-    supports_thinking: bool
-    supports_thinking_toggle: bool
-    default_reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"]
-    disabled_reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
     @staticmethod
     def resolve(
@@ -157,18 +167,19 @@ class Profile:
         has_tools: bool | None = None,
     ) -> _contract.Profile:
         """What a model can do, from its id, its card, where there is one, and `options.ProfileOptions`."""
-        hints: ProfileOptions = {
+        hints = {
             "tokenizer_tools": tokenizer_tools,
             "tokenizer_thinking": tokenizer_thinking,
             "has_messages": has_messages,
             "has_tools": has_tools,
         }
-        return _skulk.profile_resolve(model_id, card, hints)
+        given: dict[str, object] = {"modelId": model_id, "options": hints}
+        return call("profileResolve", _contract.Profile._of, **(given if card is None else given | {"card": card}))
 
     @staticmethod
     def permissive() -> _contract.Profile:
         """The profile to read requests by while nothing is known of the model: all is kept."""
-        return _skulk.profile_permissive()
+        return call("profilePermissive", _contract.Profile._of)
 
     def reasoning(
         self,
@@ -179,14 +190,8 @@ class Profile:
 
         Raises `InvalidArgumentError` for an effort that there is not.
         """
-        return _skulk.profile_reasoning(
-            self.supports_thinking,
-            self.supports_thinking_toggle,
-            self.default_reasoning_effort,
-            self.disabled_reasoning_effort,
-            effort,
-            enable_thinking,
-        )
+        read = _contract.Reasoning._of
+        return call("profileReasoning", read, profile=self, effort=effort, enableThinking=enable_thinking)
 
 
 class Node:
@@ -200,7 +205,7 @@ class Node:
 
         Available memory is what programs can get without swapping; how fast memory is, nobody says.
         """
-        return _skulk.node_local()
+        return call("nodeLocal", _contract.Node._of)
 
 
 class Cluster:
@@ -223,14 +228,14 @@ class Cluster:
     @staticmethod
     def from_json(text: str) -> _contract.Cluster:
         """Reads what `to_json` writes. Raises `InvalidArgumentError` for anything else."""
-        return _contract.Cluster._of(json.loads(_skulk.cluster_json(text)))
+        return call("clusterFromJson", _contract.Cluster._of, text=text)
 
     def to_json(self) -> str:
         """The cluster as JSON on one line, in camelCase.
 
         Raises `InvalidArgumentError` for values that a cluster cannot have.
         """
-        return _skulk.cluster_json(json.dumps(cast(_contract.Cluster, self).to_dict()))
+        return call("clusterToJson", str, cluster=self)
 
 
 class Inventory:
@@ -249,7 +254,7 @@ class Inventory:
     @staticmethod
     def from_card(card: _contract.ModelCard) -> _contract.Inventory:
         """What follows from a card: its size divided by its layers, a third of each for attention."""
-        return _skulk.inventory_from_card(card)
+        return call("inventoryFromCard", _contract.Inventory._of, card=card)
 
     @staticmethod
     def of_experts(
@@ -267,8 +272,16 @@ class Inventory:
         `attention`, `shared` and `expert` are bytes of one layer, `n_experts` how many it has and `n_used`
         how many of them a token takes.
         """
-        return _skulk.inventory_of_experts(
-            n_layers, attention, shared, n_experts, n_used, expert, kv_per_token
+        return call(
+            "inventoryOfExperts",
+            _contract.Inventory._of,
+            nLayers=n_layers,
+            attention=attention,
+            shared=shared,
+            nExperts=n_experts,
+            nUsed=n_used,
+            expert=expert,
+            kvPerToken=kv_per_token,
         )
 
 
@@ -355,3 +368,7 @@ class VerifyReport(_Text):
         from ._notebook import verified
 
         return verified(cast("vindex.VerifyReport", self))
+
+
+# Its classes are made of those above.
+from . import _contract  # noqa: E402

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from operator import index
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 
 from . import _arrays, _skulk, vindex
+from ._methods import maybe
 from ._skulk import CancelToken, Tokenizer
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .options import SliceOptions, VerifyOptions
+
+T = TypeVar("T")
 
 
 class VindexReader:
@@ -29,7 +32,7 @@ class VindexReader:
     what they were, but neither cut off nor written to: their bytes are mapped.
     """
 
-    __slots__ = ("_index", "_tensors", "_threads", "_vindex")
+    __slots__ = ("_index", "_known", "_tensors", "_threads", "_vindex")
 
     def __init__(self, path: str | PathLike[str], *, threads: int | None = None) -> None:
         """Opens the folder at ``path``; searches will compute on so many threads (all by default).
@@ -39,7 +42,8 @@ class VindexReader:
         """
         self._vindex = _skulk.Vindex(path, threads)
         self._threads = threads
-        self._index: dict[str, Any] = json.loads(self._vindex.index())
+        self._known = self._vindex.facts()
+        self._index: dict[str, Any] = self._known["index"]
         self._tensors: dict[str, vindex.TensorInfo] | None = None
 
     def __repr__(self) -> str:
@@ -60,9 +64,18 @@ class VindexReader:
     def __exit__(self, *_raised: object) -> None:
         self.close()
 
+    def _ask(self, name: str, read: Callable[[Any], T], cancel: CancelToken | None = None, /, **arguments: object) -> T:
+        return read(self._vindex.ask(name, arguments, cancel))
+
     def close(self) -> None:
         """Lets go of the folder; used afterwards, its methods raise `InvalidArgumentError`. Arrays stay what they are."""
         self._vindex.close()
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        # Raises once it is closed.
+        self._vindex.path()
+        return self._known
 
     @property
     def _storage(self) -> str:
@@ -89,8 +102,7 @@ class VindexReader:
     @property
     def index(self) -> dict[str, Any]:
         """``index.json``, with the defaults of what it leaves out; a copy of yours."""
-        index: dict[str, Any] = json.loads(self._vindex.index())
-        return index
+        return deepcopy(self._index)
 
     @property
     def model(self) -> str:
@@ -135,17 +147,17 @@ class VindexReader:
     @property
     def lacks(self) -> list[str]:
         """Parts that the whole vindex has and this folder lacks."""
-        return self._vindex.lacks()
+        return list(self._facts["lacks"])
 
     @property
     def layers(self) -> list[int]:
         """The layers of which the index tells features, in order. A slice may lack their gate vectors."""
-        return self._vindex.layers()
+        return list(self._facts["layers"])
 
     @property
     def bands(self) -> vindex.VindexBands:
         """Which layers count as syntax, knowledge and output."""
-        return self._vindex.bands()
+        return vindex.VindexBands._of(self._facts["bands"])
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -154,12 +166,13 @@ class VindexReader:
 
     def parts(self) -> list[vindex.PartInfo]:
         """The parts that the folder holds, and the files of each, as they are now."""
-        return self._vindex.parts()
+        return self._ask("parts", many(vindex.PartInfo._of))
 
     @property
     def _by_name(self) -> dict[str, vindex.TensorInfo]:
         if self._tensors is None:
-            self._tensors = {tensor.name: tensor for tensor in self._vindex.tensors()}
+            tensors = many(vindex.TensorInfo._of)(self._facts["tensors"])
+            self._tensors = {tensor.name: tensor for tensor in tensors}
         return self._tensors
 
     @property
@@ -219,9 +232,9 @@ class VindexReader:
             raise TypeError("expected a token's number, or several, found text: encode it with the tokenizer")
         if isinstance(token, Iterable) and getattr(token, "ndim", None) != 0:
             ids = [index(one) for one in token]
-            return _arrays.floats(self._vindex.embed(ids)).reshape(len(ids), self.hidden_size)
+            return self._ask("embed", _arrays.floats, tokens=ids).reshape(len(ids), self.hidden_size)
         single: Any = token
-        return _arrays.floats(self._vindex.embed([index(single)]))
+        return self._ask("embed", _arrays.floats, tokens=[index(single)])
 
     def nearest(
         self,
@@ -237,12 +250,13 @@ class VindexReader:
         Raises `InvalidArgumentError` for a query of another width or with infinite numbers and for layers that the
         model does not have, `TensorMissingError` for those that the folder lacks.
         """
-        return self._vindex.nearest(_arrays.numbers(query), {"k": k, "layers": layers}, cancel)
+        read, options = many(vindex.FeatureHit._of), {"k": k, "layers": layers}
+        return self._ask("nearest", read, cancel, query=_arrays.numbers(query), options=options)
 
     def scores(self, layer: int, query: Iterable[float]) -> NDArray[np.float32]:
         """The products of all gate rows of a layer with ``query``. Raises as `nearest`, ImportError without NumPy."""
         _arrays.numpy()
-        return _arrays.floats(self._vindex.scores(layer, _arrays.numbers(query)))
+        return self._ask("scores", _arrays.floats, layer=layer, query=_arrays.numbers(query))
 
     def walk(
         self,
@@ -257,7 +271,8 @@ class VindexReader:
         Raises `InvalidArgumentError` for an empty prompt; `FileNotFoundError` in a slice without ``down_meta.bin``;
         then as `nearest`.
         """
-        return self._vindex.walk(prompt, {"top": top, "layers": layers}, cancel)
+        read, options = many(vindex.WalkHit._of), {"top": top, "layers": layers}
+        return self._ask("walk", read, cancel, prompt=prompt, options=options)
 
     def describe(
         self,
@@ -274,7 +289,7 @@ class VindexReader:
         Raises as `walk`; a text without tokens has no edges.
         """
         options = {"band": band, "limit": limit, "min_score": min_score}
-        return self._vindex.describe(entity, options, cancel)
+        return self._ask("describe", vindex.Description._of, cancel, entity=entity, options=options)
 
     def feature(self, layer: int, feature: int) -> vindex.Feature | None:
         """A feature and what it writes; ``None`` where nothing is written down of it.
@@ -282,11 +297,11 @@ class VindexReader:
         Raises `InvalidArgumentError` for a layer that the model does not have, `FileNotFoundError` in a slice without
         ``down_meta.bin``.
         """
-        return self._vindex.feature(layer, feature)
+        return self._ask("feature", maybe(vindex.Feature._of), layer=layer, feature=feature)
 
     def features(self, layer: int, *, cancel: CancelToken | None = None) -> list[vindex.Feature]:
         """The features of a layer of which anything is written down, in order. Raises as `feature`."""
-        return self._vindex.features(layer, cancel)
+        return self._ask("features", many(vindex.Feature._of), cancel, layer=layer)
 
     def select(
         self,
@@ -313,7 +328,7 @@ class VindexReader:
             "ascending": ascending,
             "limit": limit,
         }
-        return self._vindex.select(options, cancel)
+        return self._ask("select", vindex.Selection._of, cancel, options=options)
 
     def relations(
         self, *, limit: int = 50, min_score: float = 0.2, cancel: CancelToken | None = None
@@ -321,7 +336,8 @@ class VindexReader:
         """The words that features of the layers of facts write most, ``min_score`` or more each, and the labels that
         probes confirmed. Raises as `feature`.
         """
-        return self._vindex.relations({"limit": limit, "min_score": min_score}, cancel)
+        options = {"limit": limit, "min_score": min_score}
+        return self._ask("relations", vindex.Relations._of, cancel, options=options)
 
     def slice(
         self,
@@ -354,6 +370,11 @@ class VindexReader:
     ) -> vindex.VerifyReport:
         """Verifies the folder as it is now. Arguments as those of `skulk.verify_vindex`."""
         return _skulk.verify_vindex(self.path, progress=progress, cancel=cancel, **options)
+
+
+def many(read: Callable[[Any], T]) -> Callable[[list[Any]], list[T]]:
+    """Reads each."""
+    return lambda items: [read(item) for item in items]
 
 
 def _open(path: Path, threads: int | None) -> VindexReader:

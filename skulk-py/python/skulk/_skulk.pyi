@@ -1,10 +1,9 @@
-"""Native part of `skulk`: handles on models, sessions and running generations, and exceptions.
+"""Native part of `skulk`: handles on models, sessions and running generations.
 
 What is not public has no docstring here: the native module has.
 """
 
-import builtins
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -15,106 +14,32 @@ from numpy.typing import NDArray
 from typing_extensions import Unpack
 
 from . import vindex
-from ._contract import (
-    Arch,
-    Budget,
-    CardFault,
-    Cluster,
-    ConfigFacts,
-    Device,
-    Divergence,
-    Event,
-    ExpertShard,
-    FfnMemory,
-    GgufFacts,
-    Inventory,
-    ModelCard,
-    Node,
-    Output,
-    PlacedStage,
-    Profile,
-    Reasoning,
-    Stage,
-    Usable,
-)
-from ._notebook import Picture
-from .options import (
-    ExtractOptions,
-    GenerateOptions,
-    LoadOptions,
-    PlanOptions,
-    ProfileOptions,
-    RingsOptions,
-    VerifyOptions,
-)
+from ._contract import (Arch, Budget, Cluster, Device, Divergence, Event, ExpertShard, FfnMemory, GgufFacts, Inventory,
+    ModelCard, Output, PlacedStage, Stage)
+from ._errors import Error
+from ._report import PlanReport
+from .options import (ExtractOptions, GenerateOptions, LoadOptions, PlanOptions, VerifyOptions)
 
 __version__: str
 
-OVERHEAD: float
-"""Bytes taken for each byte of weights."""
-OVERHEAD_GGUF: float
-"""The same for GGUF models, whose runtime is leaner."""
-OVERHEAD_FLOOR: int
-"""Bytes that each part of a model takes whatever its size."""
-RAM_SHARE: float
-"""The share of main memory that a model may use."""
-RAM_SHARE_RELAXED: float
-"""The share under strictness "relaxed"."""
-VRAM_SHARE: float
-"""The share of a graphics card's memory that a model may use."""
-UNIFIED_HEADROOM: int
-"""Bytes of main memory that stay with the system where a graphics processor uses main memory, too."""
-CONTEXT_TOKENS: int
-"""Tokens for which keys and values are reserved unless a request says otherwise."""
-HEAD_DIM: int
-"""Values of a key or value head; cards do not say."""
-KV_VALUE_BYTES: int
-"""Bytes of each of these values."""
-DEFAULT_MAX_TOKENS: int
-"""Tokens that an answer may have where a request does not say."""
-
 def devices() -> list[Device]:
-    """The devices of this machine that engines run on: the CPU, and every GPU by every backend that
-    reaches it."""
+    """The devices of this machine that engines run on: the CPU, and every GPU by every backend that reaches it."""
 
 def error_kinds() -> list[tuple[str, str]]:
     """Every kind of error as `(name, code)`; the class of kind `Name` is `skulk.NameError`."""
 
-def card_read(text: str, toml: bool) -> ModelCard: ...
 def card_open(path: str | PathLike[str]) -> ModelCard: ...
 def card_from_checkpoint(path: str | PathLike[str]) -> ModelCard: ...
-def card_text(card: object, toml: bool) -> str: ...
 def card_save(card: object, path: str | PathLike[str]) -> None: ...
-def card_file_name(card: object) -> str: ...
-def card_schema() -> str: ...
-
-def profile_resolve(model_id: str, card: ModelCard | None, hints: ProfileOptions) -> Profile: ...
-def profile_permissive() -> Profile: ...
-def profile_reasoning(
-    supports_thinking: bool,
-    supports_thinking_toggle: bool,
-    default_effort: str,
-    disabled_effort: str,
-    effort: str | None,
-    enable_thinking: bool | None,
-) -> Reasoning: ...
-
 def is_gemma4_family(model_id: str, card: ModelCard | None = None) -> bool:
     """Whether a model is to be run as Gemma 4, by its id, its family or anything that its card says."""
 
-def node_local() -> Node: ...
-def cluster_json(text: str) -> str: ...
+def call(name: str, arguments: dict[str, Any]) -> Any: ...
 def inventory_from_checkpoint(path: str | PathLike[str]) -> Inventory: ...
-def inventory_from_card(card: ModelCard) -> Inventory: ...
-def inventory_of_experts(
-    n_layers: int,
-    attention: int,
-    shared: int,
-    n_experts: int,
-    n_used: int,
-    expert: int,
-    kv_per_token: int,
-) -> Inventory: ...
+def gguf_facts(start: bytes) -> GgufFacts:
+    """What the start of a GGUF file says that a card needs.
+
+    Raises `CheckpointInvalidError`, `CheckpointTruncatedError` and `ConfigInvalidError`."""
 
 @final
 class Library:
@@ -136,16 +61,15 @@ def plan(
     cluster: Cluster | None = None,
     **options: Unpack[PlanOptions],
 ) -> Placement:
-    """Plans where a model runs: the fastest placement on a cluster that satisfies what is asked for, the
-    same for the same arguments. Nothing is loaded.
+    """Plans where a model runs: the fastest placement on a cluster that satisfies what is asked for, the same for the
+    same arguments. Nothing is loaded.
 
-    `card` is a `skulk.ModelCard`, or the path of a checkpoint, whose own tensors are counted then.
-    `cluster` is this machine unless given. `options` are those of `skulk.options.PlanOptions`.
+    `card` is a `skulk.ModelCard`, or the path of a checkpoint, whose own tensors are counted then. `cluster` is this
+    machine unless given. `options` are those of `skulk.options.PlanOptions`.
 
-    Raises `PlanNoFitError` when no placement satisfies the request, `PlanPendingError` when nodes have
-    not yet reported what it depends on, both with a ``report``; `CardInvalidError` for a card and
-    `InvalidArgumentError` for a cluster or request that cannot be.
-    """
+    Raises `PlanNoFitError` when no placement satisfies the request, `PlanPendingError` when nodes have not yet
+    reported what it depends on, both with a ``report``; `CardInvalidError` for a card and `InvalidArgumentError` for
+    a cluster or request that cannot be."""
 
 @final
 class Placement:
@@ -155,17 +79,14 @@ class Placement:
     def from_json(text: str) -> Placement:
         """Reads what `to_json` writes, and Skulk 1.3's instances.
 
-        Raises `PlacementInvalidError` with the field's path for anything else, and for layers or experts
-        that are not there exactly once.
-        """
+        Raises `PlacementInvalidError` with the field's path for anything else, and for layers or experts that are
+        not there exactly once."""
 
     @staticmethod
     def by_counts(counts: Sequence[tuple[str, int]]) -> Placement:
-        """Stages of so many layers each, one behind the other, on engines by name, as in
-        `[("wgpu", 20), ("cpu", 12)]`.
+        """Stages of so many layers each, one behind the other, on engines by name, as in `[("wgpu", 20), ("cpu", 12)]`.
 
-        Raises `PlacementInvalidError` for a stage without layers, or no stages.
-        """
+        Raises `PlacementInvalidError` for a stage without layers, or no stages."""
 
     n_layers: Final[int]
     """Layers of the model."""
@@ -177,8 +98,7 @@ class Placement:
     """What each device is to hold, where the placement came with that."""
     context_tokens: Final[int | None]
     """Tokens for which a plan reserves keys and values: the context that `Model.load` gives sessions. None: it was
-    made by hand, or came as an MLX instance, which does not say.
-    """
+    made by hand, or came as an MLX instance, which does not say."""
     context_limit: Final[int | None]
     """Tokens that the context is limited to; None: nothing is known that limits it."""
     card: Final[ModelCard | None]
@@ -197,207 +117,28 @@ class Placement:
     def shard_metadata(self, rank: int) -> dict[str, Any]:
         """The tagged shard of one rank, with the card, as Skulk 1.3 gives it to a runner.
 
-        Raises IndexError when there is no such rank.
-        """
+        Raises IndexError when there is no such rank."""
 
     def check(self, card: ModelCard) -> None:
-        """Returns when every layer and expert of the card's model has its place exactly once and each
-        device's part fits there by the placement's own budgets.
+        """Returns when every layer and expert of the card's model has its place exactly once and each device's part
+        fits there by the placement's own budgets.
 
-        Raises `PlacementInvalidError` otherwise.
-        """
+        Raises `PlacementInvalidError` otherwise."""
 
     def check_on(self, card: ModelCard, cluster: Cluster, context_tokens: int = 8192) -> None:
-        """`check`, and whether each part fits into what its node has now: what the budgets say, and without
-        budgets what the reference estimates.
+        """`check`, and whether each part fits into what its node has now: what the budgets say, and without budgets
+        what the reference estimates.
 
-        Raises `PlacementInvalidError` otherwise, and `PlanPendingError` where a node has not reported its
-        memory.
-        """
+        Raises `PlacementInvalidError` otherwise, and `PlanPendingError` where a node has not reported its memory."""
 
     def __eq__(self, value: object, /) -> bool: ...
     def _repr_html_(self) -> str: ...
-
-@final
-class PlanReport:
-    """Why a plan is as it is, or why there is none: what was considered and turned down, where the bytes
-    go, what limits the context, and how fast it should be. `str()` is a table in text.
-    """
-
-    @staticmethod
-    def from_json(text: str) -> PlanReport:
-        """Reads what `to_json` writes. Raises `InvalidArgumentError` for anything else."""
-
-    def to_json(self) -> str:
-        """All of it as JSON, indented, in camelCase."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """What `to_json` writes, as dictionaries and lists."""
-
-    def to_markdown(self) -> str:
-        """Tables in Markdown."""
-
-    def to_html(self) -> str:
-        """Tables and bars in HTML, to be put into a page."""
-
-    def to_svg(self) -> str:
-        """A picture of nodes, shards and links, as a whole SVG file."""
-
-    @property
-    def picture(self) -> Picture:
-        """The picture, as notebooks show it."""
-
-    def __eq__(self, value: object, /) -> bool: ...
-    def _repr_html_(self) -> str: ...
-
-def engine_of(tag: str) -> str | None:
-    """The engine that a backend's tag names; None: one that nobody knows."""
-
-def is_multi_node(engine: str) -> bool:
-    """Whether an engine can run one model over several nodes."""
-
-def serves(node_tag: str, card_tag: str) -> bool:
-    """Whether a backend that a node has is one that a card lists."""
-
-def resolve_backend(
-    compatible: Iterable[str], preference: Iterable[str], node_tags: Iterable[str]
-) -> str | None:
-    """The backend of a node that runs a model: of those that serve one of the card's `compatible`, the
-    first by `preference`; without any preferred, the first by name. None: the node cannot run it.
-    """
-
-def has_gpu_offload(tags: Iterable[str]) -> bool:
-    """Whether one of these backends keeps weights in the memory of a graphics card."""
-
-def is_vpn_address(address: str) -> bool:
-    """Whether an address belongs to Tailscale. What is no address does not."""
-
-def scale(bytes: int, factor: float) -> int:
-    """`bytes` times `factor`, a half rounded to the even neighbour."""
-
-def divide(bytes: int, divisor: float) -> int:
-    """`bytes` by `divisor`, a half rounded to the even neighbour."""
-
-def kv_bytes_per_token(card: ModelCard) -> int:
-    """Bytes of keys and values of one token, all layers. 0: the card does not say how many heads there
-    are.
-    """
-
-def kv_bytes(card: ModelCard, tokens: int) -> int:
-    """Bytes of keys and values of `tokens` tokens, all layers."""
-
-def shard_footprint(
-    card: ModelCard,
-    fraction: float = 1.0,
-    tokens: int = 8192,
-    strictness: Literal["safe", "relaxed", "force"] = "safe",
-) -> int:
-    """Bytes that a `fraction` of a model takes, with keys and values of `tokens` tokens."""
-
-def footprint_exceeds(footprint: int, usable: int, tolerance: float = 0.1) -> bool:
-    """Whether a footprint is larger than what may be used, by more than a `tolerance` relative to that."""
-
-def usable_memory(
-    node: Node, strictness: Literal["safe", "relaxed", "force"] = "safe"
-) -> Usable | None:
-    """The memory of a node that one backend may use. None: the node has not reported its main memory."""
-
-def usable_vram(node: Node) -> int | None:
-    """Memory of graphics cards by AMD and NVIDIA that a model may use, of a node with a backend that uses
-    it. None: there is none.
-    """
-
-def accelerator_memory(node: Node) -> int | None:
-    """All memory of a node's accelerators, in use or not. None: nothing is known."""
-
-def allocate_layers(total: int, fractions: Sequence[float]) -> list[int]:
-    """Shares `total` layers out by `fractions`, which add up to 1.
-
-    Raises `PlanNoFitError` for fewer layers than fractions, `InvalidArgumentError` for fractions that are
-    none.
-    """
-
-def admit_max_tokens(
-    prompt: int, requested: int | None = None, default: int = 4096, limit: int | None = None
-) -> int:
-    """Tokens that an answer may have: what was `requested`, which must fit behind the prompt; else
-    `default`, or less where the context ends sooner. `limit` is the context's, prompt included; None:
-    there is none.
-
-    Raises `ContextOverflowError` when the prompt leaves no room, or less than was requested.
-    """
-
-@final
-class PrefillChunks:
-    """The pieces in which a prompt is computed. Made by `skulk.planning.prefill_chunks`."""
-
-    def __iter__(self) -> PrefillChunks: ...
-    def __next__(self) -> int: ...
-
-def prefill_chunks(
-    tokens: int, max: int, media: Sequence[tuple[int, int]] = (), offset: int = 0
-) -> PrefillChunks:
-    """The pieces in which a prompt of `tokens` tokens is computed: of `max` each, but never ending inside
-    a medium. The last token is left to the step that generates the first new one. `max` of 0: one piece.
-
-    `media` are ranges of positions in the whole conversation, of which `offset` are already computed.
-    """
-
-def rings(card: ModelCard, cluster: Cluster, **options: Unpack[RingsOptions]) -> list[list[str]]:
-    """The rings that a plan for MLX's transports considers unless it is given some: nodes by rank, narrow
-    ones first.
-    """
-
-def leaves(cluster: Cluster) -> list[str]:
-    """Nodes that connect to one other at most."""
-
-@final
-class GgufFile:
-    """One GGUF file of a folder or repository: its name, with folders before it, and its size in bytes."""
-
-    def __new__(cls, name: str, bytes: int = 0) -> GgufFile: ...
-    name: Final[str]
-    """Its path in the repository, with `/` between folders."""
-    bytes: Final[int]
-    """Its size in bytes."""
-    holds_a_model: Final[bool]
-    """It is called a GGUF file, and not a multi-modal projector's."""
-    holds_a_projector: Final[bool]
-    """It is called the GGUF file of a multi-modal projector."""
-    quant_rank: Final[int]
-    """How much its quantisation is wanted: the lower, the more."""
-    quant_label: Final[str]
-    """Its quantisation as people write it, as in `Q4_K_M`; empty where the name does not tell."""
-    shard_base: Final[str | None]
-    """What all files of its split set share; None for a file of its own."""
-    download_patterns: Final[list[str]]
-    """What to download for it: the file or its set, and projectors."""
-
-    def __eq__(self, value: object, /) -> bool: ...
-
-def select_gguf(files: Sequence[GgufFile]) -> tuple[GgufFile, int] | None:
-    """Chooses a file by quantisation, then by name; the file, and the bytes of it or of all files of its
-    set. None when there are no files.
-    """
-
-def config_facts(config: Mapping[str, Any], model_id: str) -> ConfigFacts:
-    """Reads a parsed `config.json` of a model, whose own repository holds its vision weights.
-
-    Raises `ConfigInvalidError` with the field: no number of layers, or a value of another type or range.
-    """
-
-def gguf_facts(start: builtins.bytes) -> GgufFacts:
-    """What the start of a GGUF file says that a card needs.
-
-    Raises `CheckpointInvalidError`, `CheckpointTruncatedError` and `ConfigInvalidError`.
-    """
 
 @final
 class CancelToken:
     """A switch that stops the work it was handed to: loading, prefill or decoding, within one layer.
 
-    Cancelling is sticky: use a fresh token for new work. Any thread may cancel.
-    """
+    Cancelling is sticky: use a fresh token for new work. Any thread may cancel."""
 
     def __new__(cls) -> CancelToken: ...
     def cancel(self) -> None:
@@ -412,17 +153,15 @@ class Tokenizer:
     """A model's vocabulary and the rules that cut text into it. See `Model.tokenizer` and `VindexReader.tokenizer`."""
 
     def encode(self, text: str, add_special: bool = True) -> list[int]:
-        """The tokens of `text`. Control tokens spelt out in it become those tokens; with
-        `add_special`, the model's rules add a beginning-of-sequence token where it belongs.
+        """The tokens of `text`. Control tokens spelt out in it become those tokens; with `add_special`, the model's
+        rules add a beginning-of-sequence token where it belongs.
 
-        Raises `TokenizerInvalidError` when the tokenizer's own rules fail on the text.
-        """
+        Raises `TokenizerInvalidError` when the tokenizer's own rules fail on the text."""
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         """The text of `ids`. Control tokens are left out with `skip_special`, spelt out without.
 
-        Raises `InvalidArgumentError` for ids that are no unsigned 32-bit numbers.
-        """
+        Raises `InvalidArgumentError` for ids that are no unsigned 32-bit numbers."""
 
     bos: Final[int | None]
     """The beginning-of-sequence token, if the model has one."""
@@ -451,8 +190,7 @@ class Model:
         `progress` is called with the layers loaded so far and their total; `True` shows a bar, with tqdm. `cancel` and
         Ctrl-C end loading within one layer.
 
-        Raises a subclass of `Error` for whatever is wrong with the path, the checkpoint or an argument.
-        """
+        Raises a subclass of `Error` for whatever is wrong with the path, the checkpoint or an argument."""
 
     placement: Final[str]
     """Which engine runs which layers, in words."""
@@ -474,26 +212,23 @@ class Model:
     def divergence(
         self, exact: Model, text: str | Sequence[int], *, cancel: CancelToken | None = None
     ) -> Divergence:
-        """How far this model's predictions are from an `exact` one's, behind every token of a text or of
-        token ids: what `ffn_top_features` or quantised weights cost. `cancel` and Ctrl-C end it within one layer.
+        """How far this model's predictions are from an `exact` one's, behind every token of a text or of token ids:
+        what `ffn_top_features` or quantised weights cost. `cancel` and Ctrl-C end it within one layer.
 
-        Raises `InvalidArgumentError` for models of different vocabularies and an empty text,
-        `ContextOverflowError` for one that is too long for either.
-        """
+        Raises `InvalidArgumentError` for models of different vocabularies and an empty text, `ContextOverflowError`
+        for one that is too long for either."""
 
     def logits(self, text: str | Sequence[int], *, cancel: CancelToken | None = None) -> NDArray[np.float32]:
         """Logits of the next token behind every token of a text or of token ids: ``[tokens, vocab_size]``. `cancel` and
         Ctrl-C end it within one layer.
 
-        Raises `InvalidArgumentError` for an empty text and unknown token ids, `ContextOverflowError` for a text that is
-        too long, ImportError without NumPy.
-        """
+        Raises `InvalidArgumentError` for an empty text and unknown token ids, `ContextOverflowError` for a text that
+        is too long, ImportError without NumPy."""
 
     def session(self) -> Session:
         """An empty session. Any number may exist and generate at the same time.
 
-        Raises `OutOfMemoryError` when its KV cache cannot be reserved.
-        """
+        Raises `OutOfMemoryError` when its KV cache cannot be reserved."""
 
     def generate(
         self, prompt: str | Sequence[int], *, cancel: CancelToken | None = None, **options: Unpack[GenerateOptions]
@@ -510,54 +245,47 @@ class Model:
 
 @final
 class Session:
-    """One conversation with a model: prompts that begin like the tokens it holds are computed only
-    from where they differ. Made by `Model.session`.
+    """One conversation with a model: prompts that begin like the tokens it holds are computed only from where they
+    differ. Made by `Model.session`.
 
-    Sessions are independent; one session runs one generation at a time.
-    """
+    Sessions are independent; one session runs one generation at a time."""
 
     def generate(
         self, prompt: str | Sequence[int], *, cancel: CancelToken | None = None, **options: Unpack[GenerateOptions]
     ) -> Generation:
         """Starts generating and returns at once; the work is done on a thread of its own.
 
-        `prompt` is text, or token ids that are used as given. With `append` the text follows what
-        the session holds; without, the prompt is everything so far, of which what the session
-        already computed is not computed again.
+        `prompt` is text, or token ids that are used as given. With `append` the text follows what the session holds;
+        without, the prompt is everything so far, of which what the session already computed is not computed again.
 
         `options` are those of `skulk.options.GenerateOptions`. `cancel` ends the generation within one layer.
 
         Raises `InvalidArgumentError` for an empty prompt, unknown token ids or impossible options,
-        `ContextOverflowError` when the prompt, or prompt plus `max_tokens`, does not fit, and
-        `SessionBusyError` while another generation of this session runs.
-        """
+        `ContextOverflowError` when the prompt, or prompt plus `max_tokens`, does not fit, and `SessionBusyError`
+        while another generation of this session runs."""
 
     @property
     def tokens(self) -> list[int]:
         """All tokens of the conversation: prompts and what was generated.
 
-        Raises `SessionBusyError` while a generation runs.
-        """
+        Raises `SessionBusyError` while a generation runs."""
 
     def truncate(self, len: int) -> None:
         """Forgets all tokens but the first `len`. Later prompts reuse what remains.
 
-        Raises `InvalidArgumentError` when the session has fewer tokens, and `SessionBusyError` while
-        a generation runs.
-        """
+        Raises `InvalidArgumentError` when the session has fewer tokens, and `SessionBusyError` while a generation
+        runs."""
 
     def close(self) -> None:
-        """Lets go of the session; used afterwards, it raises `InvalidArgumentError`. A generation that
-        runs goes on."""
+        """Lets go of the session; used afterwards, it raises `InvalidArgumentError`. A generation that runs goes on."""
 
     def __enter__(self) -> Session: ...
     def __exit__(self, *_raised: object) -> None: ...
 
 @final
 class Generation:
-    """A running generation: iterate it with `for` or `async for`, or collect it with `text()` or
-    `output()`. Leaving its `with` block, or dropping it, cancels what is still running.
-    """
+    """A running generation: iterate it with `for` or `async for`, or collect it with `text()` or `output()`. Leaving
+    its `with` block, or dropping it, cancels what is still running."""
 
     def __iter__(self) -> Generation: ...
     def __next__(self) -> Event: ...
@@ -565,8 +293,7 @@ class Generation:
     def __anext__(self) -> Awaitable[Event]: ...
     def _poll(self, wake: Callable[[], object]) -> Event | None:
         """The next event for an event loop; when there is none yet, `None`, and `wake` is called later on another
-        thread.
-        """
+        thread."""
 
     def _ended(self, wake: Callable[[], object]) -> bool:
         """Drops what is left to read. Whether that was all; when not, `wake` is called later on another thread."""
@@ -582,20 +309,16 @@ class Generation:
     def text(self) -> str:
         """Runs to the end and returns the text that was not read yet.
 
-        Raises as `output`.
-        """
+        Raises as `output`."""
 
     def output(self) -> Output:
         """Runs to the end and returns text, tokens and finish of what was not read yet.
 
-        Raises whatever ends the generation early, and `InvalidArgumentError` when it was already
-        read to its end.
-        """
+        Raises whatever ends the generation early, and `InvalidArgumentError` when it was already read to its end."""
 
     def cancel(self) -> None:
-        """Asks the generation to end: iterating raises `skulk.CancelledError` within one layer's
-        work, after the events that are already there. Any thread may cancel.
-        """
+        """Asks the generation to end: iterating raises `skulk.CancelledError` within one layer's work, after the
+        events that are already there. Any thread may cancel."""
 
     def close(self) -> None:
         """Cancels what is still running and waits until it has ended; the session is free then."""
@@ -614,14 +337,13 @@ def extract(
     """Writes the model of a checkpoint as a vindex folder, which LARQL reads too.
 
     `source` is whatever `Model.load` takes; `target` must not exist or be empty. `options` are those of
-    `skulk.options.ExtractOptions`. After an interruption, calling again with the same arguments continues where it ended.
-    `progress` is called with a `skulk.vindex.VindexProgress`; `True` shows a bar, with tqdm. `cancel` and Ctrl-C end the
-    work soon.
+    `skulk.options.ExtractOptions`. After an interruption, calling again with the same arguments continues where it
+    ended. `progress` is called with a `skulk.vindex.VindexProgress`; `True` shows a bar, with tqdm. `cancel` and Ctrl-C
+    end the work soon.
 
     Raises `InvalidArgumentError` for arguments that exclude each other, a target that holds something, and an
-    interrupted extraction of other arguments; a subclass of `Error` for whatever is wrong with the checkpoint, or with
-    writing.
-    """
+    interrupted extraction of other arguments; a subclass of `Error` for whatever is wrong with the checkpoint, or
+    with writing."""
 
 def verify_vindex(
     path: str | PathLike[str],
@@ -635,8 +357,7 @@ def verify_vindex(
     Sizes, structure, and what `options` ask for, those of `skulk.options.VerifyOptions`. `progress` is called with a
     `skulk.vindex.VindexProgress`; `True` shows a bar, with tqdm. `cancel` and Ctrl-C end the work soon.
 
-    Raises `FileNotFoundError` without an `index.json`, and `FileIoError` when the folder cannot be listed.
-    """
+    Raises `FileNotFoundError` without an `index.json`, and `FileIoError` when the folder cannot be listed."""
 
 @final
 class Vindex:
@@ -645,10 +366,8 @@ class Vindex:
     def __new__(cls, path: str | PathLike[str], threads: int | None) -> Vindex: ...
     def close(self) -> None: ...
     def path(self) -> Path: ...
-    def index(self) -> str: ...
-    def lacks(self) -> list[str]: ...
-    def parts(self) -> list[vindex.PartInfo]: ...
-    def tensors(self) -> list[vindex.TensorInfo]: ...
+    def facts(self) -> dict[str, Any]: ...
+    def ask(self, name: str, arguments: dict[str, Any], cancel: CancelToken | None) -> Any: ...
     def region(self, name: str) -> Region: ...
     def gates(self, layer: int) -> Region: ...
     def slice(
@@ -659,21 +378,6 @@ class Vindex:
         cancel: CancelToken | None,
     ) -> vindex.SliceReport: ...
     def tokenizer(self) -> Tokenizer: ...
-    def layers(self) -> list[int]: ...
-    def bands(self) -> vindex.VindexBands: ...
-    def embed(self, tokens: Sequence[int]) -> bytes: ...
-    def nearest(
-        self, query: Sequence[float], options: dict[str, Any], cancel: CancelToken | None
-    ) -> list[vindex.FeatureHit]: ...
-    def scores(self, layer: int, query: Sequence[float]) -> bytes: ...
-    def walk(self, prompt: str, options: dict[str, Any], cancel: CancelToken | None) -> list[vindex.WalkHit]: ...
-    def describe(
-        self, entity: str, options: dict[str, Any], cancel: CancelToken | None
-    ) -> vindex.Description: ...
-    def feature(self, layer: int, feature: int) -> vindex.Feature | None: ...
-    def features(self, layer: int, cancel: CancelToken | None) -> list[vindex.Feature]: ...
-    def select(self, options: dict[str, Any], cancel: CancelToken | None) -> vindex.Selection: ...
-    def relations(self, options: dict[str, Any], cancel: CancelToken | None) -> vindex.Relations: ...
 
 @final
 class Region:
@@ -684,99 +388,6 @@ class Region:
     def dtype(self) -> str: ...
     def shape(self) -> tuple[int, ...]: ...
     def rows(self, start: int, stop: int) -> bytes: ...
-
-class Error(Exception):
-    """Base class of everything skulk raises on its own account."""
-
-    code: str
-    """The stable, dotted code of the kind, e.g. `context.overflow`. A class has it too."""
-    message: str
-    """What was expected, what was found; without code, context or hint."""
-    hint: str | None
-    """What to do next, where the library knows."""
-    retry: Literal["never", "now", "after_replan"]
-    """Whether trying again can help."""
-    context: dict[str, str]
-    """The places the error concerns: file, tensor, field, …; several of one name are separated by commas."""
-    detail: dict[str, Any] | None
-    """Typed facts where callers may branch on them: `needed` and `available` tokens of a context,
-    the `expected` and `found` shape of a tensor, the `faults` of a card or placement, or the `report` of a plan."""
-
-class InvalidArgumentError(Error, ValueError, TypeError):
-    """An option or argument is outside its allowed values."""
-
-class FileNotFoundError(Error, builtins.FileNotFoundError):
-    """A file or folder does not exist. `filename` is its path where one is known, `errno` is `errno.ENOENT`."""
-
-class FileIoError(Error, OSError):
-    """The operating system failed to read, map or write a file. `filename` is its path, `errno` the system's number,
-    where they are known."""
-
-class CheckpointInvalidError(Error):
-    """A checkpoint file breaks its format."""
-
-class CheckpointTruncatedError(Error):
-    """A checkpoint file ends before the data it announces."""
-
-class ConfigInvalidError(Error):
-    """The checkpoint's configuration misses a field or holds an impossible value."""
-
-class ArchUnsupportedError(Error):
-    """The model architecture is not one this version can run."""
-
-class DTypeUnsupportedError(Error):
-    """A tensor's data type or quantisation is not supported, or not for this use."""
-
-class TensorMissingError(Error):
-    """A tensor the architecture needs is not in the checkpoint."""
-
-class TensorShapeError(Error):
-    """A tensor has another shape than the architecture needs."""
-
-class TokenizerInvalidError(Error):
-    """The tokenizer is absent, broken, or lacks tokens that the model needs."""
-
-class CardInvalidError(Error):
-    """A model card breaks the card interface: unknown fields, wrong types, impossible values."""
-
-    faults: list[CardFault]
-    """All that is wrong with the card; empty for a text that is none at all."""
-
-class PlanNoFitError(Error):
-    """No placement of the model on the nodes satisfies the request."""
-
-    report: PlanReport | None
-    """Why there is none, and what would make it fit; `skulk.plan` always gives one."""
-
-class PlanPendingError(Error):
-    """Nodes have not yet reported what a plan needs to know."""
-
-    report: PlanReport | None
-    """What is missing; `skulk.plan` always gives one."""
-
-class PlacementInvalidError(Error):
-    """The placement does not cover the model's layers exactly once, or names an unknown engine."""
-
-class ContextOverflowError(Error):
-    """The prompt, or prompt plus requested tokens, does not fit the context."""
-
-class OutOfMemoryError(Error, MemoryError):
-    """Memory could not be reserved."""
-
-class EngineUnavailableError(Error):
-    """The engine is not compiled in, or its device is not present."""
-
-class EngineFailedError(Error):
-    """The engine or its device failed while computing."""
-
-class SessionBusyError(Error):
-    """The session is already running a generation."""
-
-class CancelledError(Error):
-    """The work was cancelled by its token, or its handle was dropped."""
-
-class InternalError(Error):
-    """A broken invariant inside the library: please report it."""
 
 def stop_waking() -> None:
     """Called when Python exits: no waker calls it from then on, and none is still at it."""

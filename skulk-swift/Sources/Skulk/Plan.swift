@@ -159,11 +159,11 @@ extension Cluster {
 
     /// Reads what `toJson` writes.
     public static func fromJson(_ text: String) throws -> Cluster {
-        try readJSON(try native { try rawCall(name: "cluster", given: #"{"cluster":\#(text)}"#) })
+        try call("clusterFromJson", ["text": text])
     }
 
     /// The cluster as JSON on one line, in camelCase.
-    public func toJson() throws -> String { try callText("cluster", ["cluster": self]) }
+    public func toJson() throws -> String { try call("clusterToJson", ["cluster": self]) }
 }
 
 extension Inventory {
