@@ -1,12 +1,14 @@
 """What is shipped? Builds it into dist/, looks into it, and installs it into clean environments.
 
-    python3 packaging/build.py [wheel] [npm] [crate] [swift]
+    python3 packaging/build.py [wheel] [npm] [swift] [crate]
 
 Needs what tests/run needs; takes the virtual environment .venv that tests/run makes, or this interpreter's maturin.
+Swift's package is that of Linux; of Apple's platforms skulk-swift/xcframework makes it.
 """
 
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -19,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+PROFILE = "dist"
 MODEL = ROOT / "examples" / "models" / "stories260K"
 TEXT = "Once upon a time, there was a little girl"
 """What this model writes behind its first four words."""
@@ -45,7 +48,13 @@ def tool(name: str) -> list[str | Path]:
 
 def compile_all() -> None:
     """All native libraries in one go, so that what they share is compiled once."""
-    run("cargo", "build", "--release", "-p", "skulk-py", "-p", "skulk-node", cwd=ROOT)
+    libraries = ("skulk-py", "skulk-node", "skulk-swift")
+    run("cargo", "build", "--profile", PROFILE, *(f"--package={name}" for name in libraries), cwd=ROOT)
+
+
+def library(name: str) -> Path:
+    """The native library of a package."""
+    return next(path for path in (TARGET / PROFILE / f"lib{name}.{ending}" for ending in ("so", "dylib")) if path.exists())
 
 
 def check(package: Path, names: list[str], expected: list[str]) -> None:
@@ -60,8 +69,7 @@ def check(package: Path, names: list[str], expected: list[str]) -> None:
 
 
 def wheel() -> None:
-    # What is compiled already stays: a profile or features of its own would compile all again.
-    run(*tool("maturin"), "build", "--release", "--strip", "--manifest-path", "skulk-py/Cargo.toml", "--out", DIST, cwd=ROOT)
+    run(*tool("maturin"), "build", "--profile", PROFILE, "--manifest-path", "skulk-py/Cargo.toml", "--out", DIST, cwd=ROOT)
     [package] = DIST.glob("skulk_py-*.whl")
     with zipfile.ZipFile(package) as archive:
         names = archive.namelist()
@@ -77,8 +85,7 @@ def wheel() -> None:
 
 
 def npm() -> None:
-    library = next(TARGET / "release" / f"libskulk_node.{ending}" for ending in ("so", "dylib") if (TARGET / "release" / f"libskulk_node.{ending}").exists())
-    shutil.copy(library, ROOT / "skulk-node" / "skulk-node.node")
+    shutil.copy(library("skulk_node"), ROOT / "skulk-node" / "skulk-node.node")
     packages = [Path(line) for line in run("node", "pack.mjs", DIST, cwd=ROOT / "skulk-node").split("\n") if line]
     for package in packages:
         with tarfile.open(package) as archive:
@@ -98,6 +105,33 @@ def npm() -> None:
         expect(run("node", "main.mjs", cwd=folder))
 
 
+def swift() -> None:
+    package = DIST / "skulk-swift"
+    shutil.copytree(ROOT / "skulk-swift" / "Sources", package / "Sources")
+    for path in (ROOT / "skulk-swift" / "README.md", *(ROOT / name for name in OWN)):
+        shutil.copy(path, package)
+    manifest = (ROOT / "skulk-swift" / "Package.swift").read_text().splitlines(keepends=True)
+    # Its tests stay behind.
+    (package / "Package.swift").write_text("".join(line for line in manifest if ".testTarget(" not in line))
+    (package / "lib").mkdir()
+    native = Path(shutil.copy(library("skulk_swift"), package / "lib"))
+    print(f"{native.relative_to(ROOT)}: {native.stat().st_size:,} bytes")
+    packed = DIST / f"skulk-swift-{platform.system().lower()}-{platform.machine()}.tar.gz"
+    with tarfile.open(packed, "w:gz") as archive:
+        archive.add(package, package.name)
+    shutil.rmtree(package)
+    with tarfile.open(packed) as archive, tempfile.TemporaryDirectory() as folder:
+        check(packed, archive.getnames(), ["Package.swift", "Sources/Skulk/Model.swift", native.name])
+        archive.extractall(folder)
+        made = shutil.copytree(ROOT / "examples" / "swift", Path(folder, "chat"))
+        manifest = (made / "Package.swift").read_text().replace("../../skulk-swift", "../skulk-swift")
+        (made / "Package.swift").write_text(manifest)
+        libraries = Path(folder, "skulk-swift", "lib")
+        linked = ("-Xlinker", f"-L{libraries}", "-Xlinker", f"-rpath={libraries}")
+        swift = (ROOT / "skulk-swift" / "toolchain", "swift", "run", "--package-path", made, *linked, "chat")
+        expect(run(*swift, cwd=ROOT, input="Once upon a time\n", env={**os.environ, "SKULK_SWIFT_FOLDERS": folder}))
+
+
 def crate() -> None:
     run("cargo", "package", "--package=skulk-core", "--no-verify", "--allow-dirty", "--quiet", cwd=ROOT)
     packed = max(TARGET.glob("package/skulk-core-*.crate"), key=lambda path: path.stat().st_mtime)
@@ -113,7 +147,7 @@ def expect(said: str) -> None:
 
 def licences() -> None:
     """Are all crates that are compiled into packages under licences that these may have?"""
-    packages = ("skulk-py", "skulk-node")
+    packages = ("skulk-py", "skulk-node", "skulk-swift")
     tree = run(
         "cargo", "tree", "--edges=normal", "--prefix=none", "--format={p}|{l}", *(f"--package={p}" for p in packages), cwd=ROOT
     )
@@ -126,7 +160,7 @@ def licences() -> None:
         assert alone, f"{name.split(' (')[0]} is under {licence or 'no licence'}"
 
 
-BUILDERS = {"wheel": wheel, "npm": npm, "crate": crate}
+BUILDERS = {"wheel": wheel, "npm": npm, "swift": swift, "crate": crate}
 
 
 def main() -> None:
