@@ -11,6 +11,8 @@
 //! with the longer left side comes first: what was joined last then goes on to grow, and since that
 //! is the leftmost run, the result is the same.
 
+use std::collections::HashMap;
+
 use tokenizers::models::bpe::{BPE, Merges, Vocab};
 use tokenizers::normalizers::{Prepend, Replace, Sequence};
 use tokenizers::{NormalizerWrapper, Tokenizer};
@@ -26,7 +28,7 @@ const LONGEST: usize = 256;
 
 pub(super) fn build(parts: &Parts) -> Result<Built> {
     let (vocab, duplicates) = parts.vocab();
-    let merges = merges(parts, &vocab);
+    let merges = merges(parts, &vocab, &duplicates);
     let space_prefix = parts.add_space_prefix.unwrap_or(true);
     let bytes = (0..=u8::MAX).all(|byte| vocab.contains_key(&format!("<0x{byte:02X}>")));
     let unknown = usize::try_from(parts.unknown.unwrap_or(0)).ok();
@@ -60,11 +62,11 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
 }
 
 /// The ways to join two tokens to a third, as ranked merges.
-fn merges(parts: &Parts, vocab: &Vocab) -> Merges {
+fn merges(parts: &Parts, vocab: &Vocab, duplicates: &HashMap<u32, u32>) -> Merges {
     let score = |id: u32| parts.scores.get(id as usize).copied().unwrap_or(0.0);
     let tokens = (0_u32..).zip(&parts.tokens);
     let mut ranked: Vec<(f32, &str)> = tokens
-        .filter(|(id, token)| token.len() <= LONGEST && vocab.get(**token) == Some(id))
+        .filter(|(id, token)| token.len() <= LONGEST && !duplicates.contains_key(id))
         .map(|(id, &token)| (score(id), token))
         .collect();
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -75,7 +77,8 @@ fn merges(parts: &Parts, vocab: &Vocab) -> Merges {
         if let [(_, token)] = equals {
             let last = joins.last_of(token, |text| vocab.get(text).map(|&id| score(id)));
             // llama.cpp also joins characters that are no tokens. Here these are bytes by then.
-            merges.extend(last.filter(|(left, right)| is_token(left) && is_token(right)));
+            let is_known = |piece: &str| piece.chars().nth(1).is_some() || is_token(piece);
+            merges.extend(last.filter(|(left, right)| is_known(left) && is_known(right)));
             continue;
         }
         let first = merges.len();
