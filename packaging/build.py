@@ -29,9 +29,9 @@ LARGEST = 15_000_000
 """Bytes that a package may have."""
 LICENCES = {
     "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "ISC",
-    "MIT", "MIT-0", "Unicode-3.0", "Unlicense", "Zlib",
+    "MIT", "MIT-0", "MPL-2.0", "Unicode-3.0", "Unlicense", "Zlib",
 }  # fmt: skip
-"""What dependencies may be licensed under."""
+"""What dependencies may be licensed under. MPL-2.0 asks for nothing of those who leave its files as they are."""
 OWN = ("LICENSE-APACHE", "LICENSE-MIT")
 """What every package has to say about its own licence."""
 
