@@ -189,6 +189,7 @@ functions! { given, work:
 
     "nodeLocal" () => write(&Node::local());
     "clusterLocal" () => write(&Cluster::local());
+    "cluster" (cluster: Cluster) => write(&cluster);
     "clusterFromJson" (text: String) => write(&read::<Cluster>("cluster", &text)?);
     "clusterToJson" (cluster: Cluster) => write(&write(&cluster)?);
     "inventoryFromCheckpoint" (path: PathBuf) =>
