@@ -64,7 +64,7 @@ def check(package: Path, names: list[str], expected: list[str]) -> None:
     assert size < LARGEST, f"{package.name} has {size} bytes, more than {LARGEST}"
     for ending in (*expected, *OWN):
         assert any(name.endswith(ending) for name in names), f"{package.name} lacks {ending}: {names}"
-    unwanted = [name for name in names if re.search(r"(^|/)(tests?|target|node_modules|\.venv|__pycache__)/", name)]
+    unwanted = [name for name in names if re.search(r"^([^/]+/)?(tests?|target)/|(^|/)(node_modules|\.venv|__pycache__)/", name)]
     assert not unwanted, f"{package.name} has {unwanted}"
 
 

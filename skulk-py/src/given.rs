@@ -4,6 +4,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyMapping, PyString};
 use serde_json::{Map, Number, Value};
+use skulk::{Error, ErrorKind};
 use skulk_contract::options::Spelling;
 
 use crate::error::raise;
@@ -19,11 +20,18 @@ pub(crate) fn options<T>(
 
 /// What was given by name.
 pub(crate) fn fields(given: &Bound<'_, PyDict>) -> PyResult<Map<String, Value>> {
-    given.iter().map(|(name, given)| Ok((name.extract()?, value(&given)?))).collect()
+    given.iter().map(|(name, given)| Ok((name.extract()?, value(&given, DEPTH)?))).collect()
 }
 
+/// How deep lists and dictionaries may lie in each other, as in JSON that the library reads.
+const DEPTH: usize = 128;
+
 /// What the library reads a value from: JSON, in which numbers that JSON does not have are texts.
-fn value(given: &Bound<'_, PyAny>) -> PyResult<Value> {
+fn value(given: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
+    let Some(depth) = depth.checked_sub(1) else {
+        let message = format!("expected lists and dictionaries at most {DEPTH} deep in each other");
+        return Err(raise(Error::new(ErrorKind::InvalidArgument, message)));
+    };
     if given.is_none() {
         Ok(Value::Null)
     } else if let Ok(bool) = given.cast::<PyBool>() {
@@ -35,16 +43,16 @@ fn value(given: &Bound<'_, PyAny>) -> PyResult<Value> {
     } else if let Ok(text) = given.cast::<PyString>() {
         Ok(text.to_str()?.into())
     } else if given.hasattr("to_dict")? {
-        value(&given.call_method0("to_dict")?)
+        value(&given.call_method0("to_dict")?, depth)
     } else if let Ok(mapping) = given.cast::<PyMapping>() {
         let mut fields = Map::new();
         for pair in mapping.items()? {
             let (key, item): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
-            fields.insert(key.str()?.to_str()?.to_owned(), value(&item)?);
+            fields.insert(key.str()?.to_str()?.to_owned(), value(&item, depth)?);
         }
         Ok(fields.into())
     } else if let Ok(items) = given.try_iter() {
-        items.map(|item| value(&item?)).collect::<PyResult<Vec<_>>>().map(Value::from)
+        items.map(|item| value(&item?, depth)).collect::<PyResult<Vec<_>>>().map(Value::from)
     } else if given.hasattr("__index__")? {
         whole(&given.call_method0("__index__")?)
     } else if given.hasattr("__float__")? {

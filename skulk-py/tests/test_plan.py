@@ -337,6 +337,19 @@ def test_one_name_is_not_several() -> None:
         skulk.Model.load(STORIES, placement=3)  # type: ignore[arg-type]
 
 
+def test_what_lies_too_deep_is_refused() -> None:
+    deep: Any = 0
+    for _ in range(200_000):
+        deep = {"deeper": deep}
+    endless: list[Any] = []
+    endless.append(endless)
+    for wrong in (deep, endless):
+        with pytest.raises(skulk.InvalidArgumentError, match="at most 128 deep"):
+            planning.config_facts({"num_hidden_layers": wrong}, "acme/m")
+        with pytest.raises(skulk.InvalidArgumentError, match="at most 128 deep"):
+            skulk.Model.load(STORIES, engine=wrong)
+
+
 def test_the_functions_behind_plans_say_what_is_wrong() -> None:
     with pytest.raises(skulk.PlanNoFitError) as caught:
         planning.allocate_layers(1, [0.5, 0.5])
@@ -349,6 +362,8 @@ def test_the_functions_behind_plans_say_what_is_wrong() -> None:
         planning.config_facts({"hidden_size": 3}, "acme/m")
     with pytest.raises(skulk.CheckpointTruncatedError):
         planning.gguf_facts(b"GGUF\x03\0\0\0")
+    with pytest.raises(skulk.InvalidArgumentError, match="each with `name`"):
+        planning.select_gguf([3])  # type: ignore[list-item]
     chunks = planning.prefill_chunks(2**62, 1)
     assert iter(chunks) is chunks and next(chunks) == 1
     file = planning.GgufFile("a/m-Q4_K_M-00001-of-00002.gguf", 7)

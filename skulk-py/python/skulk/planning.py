@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ._contract import Cluster, ConfigFacts, GgufFacts, ModelCard, Node, Usable
-from ._methods import call, maybe, plain
+from ._methods import call, maybe
 from ._skulk import gguf_facts
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def prefill_chunks(
 
     `media` are ranges of positions in the whole conversation, of which `offset` are already computed.
     """
-    spans = [plain(one if isinstance(one, range) else range(*one)) for one in media]
+    spans = [{"start": start, "end": end} for start, end in (_span(one) for one in media)]
 
     def some(done: int) -> list[int]:
         given = {"tokens": tokens - done, "max": max, "media": spans, "offset": offset + done}
@@ -215,6 +215,10 @@ def prefill_chunks(
 
     # What is wrong is told here, not where the first is taken.
     return rest(some(0))
+
+
+def _span(one: range | tuple[int, int]) -> tuple[int, int]:
+    return (one.start, one.stop) if isinstance(one, range) else one
 
 
 def rings(card: ModelCard, cluster: Cluster, **options: Unpack[RingsOptions]) -> list[list[str]]:
@@ -278,7 +282,7 @@ def select_gguf(files: Sequence[GgufFile]) -> tuple[GgufFile, int] | None:
     """Chooses a file by quantisation, then by name; the file, and the bytes of it or of all files of its set. None when
     there are no files.
     """
-    given = [{"name": file.name, "bytes": file.bytes} for file in files]
+    given = [{name: getattr(file, name, None) for name in ("name", "bytes")} for file in files]
     chosen = call("selectGguf", maybe(dict), files=given)
     if chosen is None:
         return None
