@@ -341,7 +341,7 @@ def test_what_lies_too_deep_is_refused() -> None:
     deep: Any = 0
     for _ in range(200_000):
         deep = {"deeper": deep}
-    endless: list[Any] = []
+    endless: Any = []
     endless.append(endless)
     for wrong in (deep, endless):
         with pytest.raises(skulk.InvalidArgumentError, match="at most 128 deep"):
