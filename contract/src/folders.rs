@@ -72,8 +72,8 @@ impl Folder {
         let bands = VindexBands::from(index.bands());
         let tensors = TensorInfo::all(&self.reader);
         write(&json!({
-            "path": self.reader.path().display().to_string(), "index": index, "lacks": lacks, "layers": index.feature_layers(),
-            "bands": bands, "tensors": tensors,
+            "path": self.reader.path().display().to_string(), "index": index, "lacks": lacks,
+            "layers": index.feature_layers(), "bands": bands, "tensors": tensors,
         }))
     }
 

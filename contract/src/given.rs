@@ -37,9 +37,7 @@ impl Spelling {
             }
         }
     }
-}
 
-impl Spelling {
     /// A name of JSON's, which is `likeThis`, as this language spells it.
     pub(crate) fn of_json(self, name: &str) -> String {
         let small = |letter: char| letter.to_lowercase().next().unwrap_or(letter);

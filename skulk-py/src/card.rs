@@ -1,4 +1,4 @@
-//! How does Python read and write cards? What is behind `skulk.ModelCard`,
+//! How does Python read and write cards? What is behind `skulk.ModelCard` and
 //! `skulk.CardLibrary`, which hold the data.
 
 use std::path::PathBuf;

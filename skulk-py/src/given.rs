@@ -52,7 +52,9 @@ fn value(given: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
         }
         Ok(fields.into())
     } else if let Ok(items) = given.try_iter() {
-        items.map(|item| value(&item?, depth)).collect::<PyResult<Vec<_>>>().map(Value::from)
+        // Some never end: Ctrl-C does.
+        let read = |item: PyResult<Bound<'_, PyAny>>| given.py().check_signals().and(value(&item?, depth));
+        items.map(read).collect::<PyResult<Vec<_>>>().map(Value::from)
     } else if given.hasattr("__index__")? {
         whole(&given.call_method0("__index__")?)
     } else if given.hasattr("__float__")? {

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import pickle
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -348,6 +351,17 @@ def test_what_lies_too_deep_is_refused() -> None:
             planning.config_facts({"num_hidden_layers": wrong}, "acme/m")
         with pytest.raises(skulk.InvalidArgumentError, match="at most 128 deep"):
             skulk.Model.load(STORIES, engine=wrong)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no timers of signals")
+def test_signals_end_what_is_given_without_end() -> None:
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.02)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            planning.has_gpu_offload(itertools.repeat("skulk-cpu"))
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_the_functions_behind_plans_say_what_is_wrong() -> None:
