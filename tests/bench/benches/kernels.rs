@@ -19,7 +19,7 @@ const DTYPES: [DType; 5] = [DType::Q8_0, DType::Q5_0, DType::Q4_K, DType::Q6_K, 
 /// Output rows of the head and of a feed-forward block of Gemma 3 270M.
 const HEAD: usize = 262_144;
 const FFN: usize = 2048;
-const ROWS: [usize; 3] = [1, 8, 256];
+const ROWS: [usize; 6] = [1, 2, 4, 8, 16, 256];
 /// Query heads, key/value heads, elements of a head: Gemma 3 270M, and Qwen3 30B-A3B.
 const HEADS: [[usize; 3]; 2] = [[4, 1, 256], [32, 4, 128]];
 
@@ -70,7 +70,7 @@ impl Bench {
 fn products(bench: &mut Bench, file: &MappedFile) {
     for dtype in DTYPES {
         let n_in = width(dtype);
-        let shapes = [("head", HEAD, &ROWS[..1]), ("ffn", FFN, &ROWS)];
+        let shapes = [("head", HEAD, &ROWS[..4]), ("ffn", FFN, &ROWS)];
         for (shape, n_out, rows) in shapes {
             for &rows in rows {
                 let throughput = match rows {

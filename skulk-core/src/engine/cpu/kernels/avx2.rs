@@ -3,7 +3,10 @@
 
 use std::arch::x86_64::*;
 
-use super::simd::{LANES, Rows, Simd, operations};
+use super::simd::{
+    BASE, BLOCK, LANES, Rows, Simd, Weights, dot_block, dot_digits, dot_packed_digits, each_column,
+    operations, store_digits,
+};
 
 /// AVX2, FMA and F16C. `VNNI`: AVX-VNNI too.
 #[derive(Clone, Copy)]
@@ -91,8 +94,38 @@ unsafe fn eight_columns<const FIRST: usize>(rows: &Rows, offset: usize) -> [__m2
     ]
 }
 
+/// A column's even bytes and its odd ones as 16 bits each.
+#[inline(always)]
+unsafe fn even_and_odd(column: I, signed: bool) -> [I; 2] {
+    if signed {
+        let even = both!(_mm256_slli_epi16::<8>, column);
+        [both!(_mm256_srai_epi16::<8>, even), both!(_mm256_srai_epi16::<8>, column)]
+    } else {
+        let even = [_mm256_set1_epi16(0xff); 2];
+        [both!(_mm256_and_si256, column, even), both!(_mm256_srli_epi16::<8>, column)]
+    }
+}
+
+/// Adds a column's products with `N` rows' activations of 16 bits, those of the first at `x`.
+#[inline(always)]
+unsafe fn add_words<const N: usize>(sums: &mut [I; N], [even, odd]: [I; 2], x: *const i8, distance: usize) {
+    let mut n = 0;
+    while n < N {
+        let x = x.add(n * distance).cast::<i32>();
+        let (first, second) =
+            (_mm256_set1_epi32(x.read_unaligned()), _mm256_set1_epi32(x.add(1).read_unaligned()));
+        let first = both!(_mm256_madd_epi16, even, [first; 2]);
+        let second = both!(_mm256_madd_epi16, odd, [second; 2]);
+        sums[n] = both!(_mm256_add_epi32, sums[n], both!(_mm256_add_epi32, first, second));
+        n += 1;
+    }
+}
+
 operations! {
     inline(always):
+    /// Adds to each lane its two numbers of 16 bits.
+    add_pairs(sum: I, pairs: I) -> I =
+        both!(_mm256_add_epi32, sum, both!(_mm256_madd_epi16, pairs, [_mm256_set1_epi16(1); 2]));
     /// Eight numbers.
     eight_bf16(p: *const u16) -> __m256 =
         _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()))));
@@ -106,6 +139,11 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     /// As many as leave room for a column among 16 registers, and for partial products where these
     /// need it.
     const ROWS: usize = if VNNI { 6 } else { 4 };
+    const SIGNED_WIDE: bool = !VNNI;
+    /// Columns do not fit into registers: two rows share loading them.
+    const TOGETHER: usize = 2;
+    #[cfg(test)]
+    const WORDS: bool = !VNNI;
 
     operations! {
         inline(always):
@@ -257,16 +295,110 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         if VNNI {
             [_mm256_dpbusd_avx_epi32(sum[0], weights[0], x), _mm256_dpbusd_avx_epi32(sum[1], weights[1], x)]
         } else if WIDE {
-            // Two products of bytes may not fit 16 bits: even and odd bytes as 16 bits each.
-            let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x));
-            let odd = _mm256_srai_epi16::<8>(x);
-            let (even, odd) = ([even; 2], [odd; 2]);
-            let lower = both!(_mm256_madd_epi16, Self::iand(weights, Self::isplat(0x00ff_00ff)), even);
-            let upper = both!(_mm256_madd_epi16, both!(_mm256_srli_epi16::<8>, weights), odd);
-            Self::iadd(sum, Self::iadd(lower, upper))
+            let size = both!(_mm256_abs_epi8, weights);
+            add_pairs(sum, both!(_mm256_maddubs_epi16, size, both!(_mm256_sign_epi8, [x; 2], weights)))
         } else {
-            let pairs = both!(_mm256_maddubs_epi16, weights, [x; 2]);
-            Self::iadd(sum, both!(_mm256_madd_epi16, pairs, Self::isplat(0x0001_0001)))
+            add_pairs(sum, both!(_mm256_maddubs_epi16, weights, [x; 2]))
+        }
+    }
+    /// Without VNNI: signed weights' sizes and the weights; for activations of 16 bits, their even bytes and their odd
+    /// ones, widened.
+    #[inline(always)]
+    unsafe fn weights<const EXACT: bool>(columns: [I; 8], bits: u32) -> Weights<Self> {
+        if EXACT && !VNNI {
+            each_column!(|k| even_and_odd(columns[k], bits == 8))
+        } else if bits == 8 && !VNNI {
+            each_column!(|k| [both!(_mm256_abs_epi8, columns[k]), columns[k]])
+        } else {
+            each_column!(|k| [columns[k]; 2])
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_rows<const FROM: usize, const TO: usize, const N: usize>(
+        sums: &mut [I; N],
+        weights: &Weights<Self>,
+        bits: u32,
+        x: *const i8,
+        distance: usize,
+    ) {
+        if VNNI {
+            return dot_block::<Self, FROM, TO, N>(sums, weights, bits, x, distance);
+        }
+        // Products of so many columns fit 16 bits together: of pairs of weights with pairs of activations up to 127.
+        let together = if bits == 8 { 1 } else { (i16::MAX as usize / (((1 << bits) - 1) * 2 * 127)).min(8) };
+        let mut k = FROM;
+        while k < TO {
+            let end = if k + together < TO { k + together } else { TO };
+            let mut pairs = [Self::isplat(0); N];
+            while k < end {
+                let mut n = 0;
+                while n < N {
+                    let x = _mm256_set1_epi32(x.add(n * distance + 4 * k).cast::<i32>().read_unaligned());
+                    let [weights, signs] = weights[k];
+                    let x = if bits == 8 { both!(_mm256_sign_epi8, [x; 2], signs) } else { [x; 2] };
+                    let products = both!(_mm256_maddubs_epi16, weights, x);
+                    pairs[n] = both!(_mm256_add_epi16, pairs[n], products);
+                    n += 1;
+                }
+                k += 1;
+            }
+            let mut n = 0;
+            while n < N {
+                sums[n] = add_pairs(sums[n], pairs[n]);
+                n += 1;
+            }
+        }
+    }
+    /// Without VNNI: numbers of 16 bits, of every four the first and the third before the others.
+    #[inline(always)]
+    unsafe fn store_exact(p: *mut i8, half: usize, upper: I, lower: I) {
+        if VNNI {
+            return store_digits::<Self>(p, half, upper, lower);
+        }
+        // What is no number has larger digits, of which eight bits count, as elsewhere.
+        let (upper, lower) = (Self::isar(Self::ishl(upper, 24), 24), Self::isar(Self::ishl(lower, 24), 24));
+        let n = Self::iadd(Self::imul(upper, Self::isplat(BASE)), lower);
+        let order = _mm256_setr_epi8(
+            0, 1, 8, 9, 4, 5, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1, //
+            0, 1, 8, 9, 4, 5, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1,
+        );
+        for (i, n) in n.into_iter().enumerate() {
+            let n = _mm256_shuffle_epi8(n, order);
+            let n = _mm_unpacklo_epi64(_mm256_castsi256_si128(n), _mm256_extracti128_si256::<1>(n));
+            _mm_storeu_si128(p.add(BLOCK * half + LANES * i).cast(), n);
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_exact<const FROM: usize, const TO: usize, const N: usize>(
+        sums: &mut [I; N],
+        weights: &Weights<Self>,
+        bits: u32,
+        x: *const i8,
+        distance: usize,
+    ) {
+        if VNNI {
+            return dot_digits::<Self, FROM, TO, N>(sums, weights, bits, x, distance);
+        }
+        let mut k = FROM;
+        while k < TO {
+            add_words::<N>(sums, weights[k], x.add(8 * k), distance);
+            k += 1;
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_packed_exact<const WIDE: bool, const N: usize>(
+        sums: &mut [I; N],
+        packed: *const i32,
+        (first, columns): (usize, usize),
+        x: *const i8,
+        distance: usize,
+    ) {
+        if VNNI {
+            return dot_packed_digits::<Self, WIDE, N>(sums, packed, (first, columns), x, distance);
+        }
+        for k in 0..columns {
+            let weights = even_and_odd(Self::iload(packed.add(k * LANES)), WIDE);
+            add_words::<N>(sums, weights, x.add(8 * (first + k)), distance);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! `dequantize_row_*`), but for [`Q6Linear`], which is LARQL's.
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
-use super::simd::{Rows, Simd};
+use super::simd::{Rows, Simd, each_column};
 
 /// Scales of a tile's stored blocks: 16 rows by up to eight blocks of 32, or sixteen halves of them.
 pub(super) struct Scales<S: Simd> {
@@ -52,6 +52,8 @@ pub(super) trait Format: 'static {
     /// The integer that means zero.
     const ZERO: i32 = 0;
     type Layout: Layout;
+    /// Of an integer.
+    const BITS: u32;
 
     /// Blocks that share bytes, and are read together.
     const TOGETHER: usize = 1;
@@ -98,19 +100,6 @@ macro_rules! raw {
     }};
 }
 
-/// Eight columns, each from its number.
-macro_rules! eight {
-    (|$k:ident| $column:expr) => {
-        eight!(|$k| $column, 0 1 2 3 4 5 6 7)
-    };
-    (|$k:ident| $column:expr, $($n:literal)*) => {
-        [$({
-            let $k = $n;
-            $column
-        }),*]
-    };
-}
-
 /// Shifts every byte right by `n` and keeps the bits of `mask`.
 #[inline(always)]
 unsafe fn bits<S: Simd>(x: S::I, n: usize, mask: u8) -> S::I {
@@ -120,7 +109,7 @@ unsafe fn bits<S: Simd>(x: S::I, n: usize, mask: u8) -> S::I {
 /// Integer k + 4 of 16 bytes' nibbles is in the upper half of the bytes of integer k.
 #[inline(always)]
 unsafe fn nibbles<S: Simd>(raw: &Raw<S>) -> [S::I; 8] {
-    eight!(|k| bits::<S>(raw[k % 4], k / 4 * 4, 15))
+    each_column!(|k| bits::<S>(raw[k % 4], k / 4 * 4, 15))
 }
 
 /// Adds the fifth bits, which are in column 4: an integer a bit.
@@ -131,7 +120,7 @@ unsafe fn five_bits<S: Simd>(raw: &Raw<S>) -> [S::I; 8] {
 
 macro_rules! format {
     (
-        $(#[$doc:meta])* $name:ident: $bytes:literal bytes, $blocks:literal blocks, $layout:ty
+        $(#[$doc:meta])* $name:ident: $bytes:literal bytes, $blocks:literal blocks, $bits:literal bits, $layout:ty
         $(, $key:ident = $value:expr)*;
         read<$S:ident>($rows:ident, $at:ident, $group:ident) $read:block
         columns($raw:ident, $j:ident) $columns:block
@@ -144,6 +133,7 @@ macro_rules! format {
             const BYTES: usize = $bytes;
             const BLOCKS: usize = $blocks;
             type Layout = $layout;
+            const BITS: u32 = $bits;
             $(format! { @ $key = $value })*
 
             #[inline(always)]
@@ -160,7 +150,7 @@ macro_rules! format {
 
 format! {
     /// f16 scale; 16 bytes of nibbles, low ones first.
-    Q4_0: 18 bytes, 1 blocks, Unsigned, zero = 8;
+    Q4_0: 18 bytes, 1 blocks, 4 bits, Unsigned, zero = 8;
     read<S>(rows, at, _group) { raw!(S, rows, at + 2) }
     columns(raw, _j) { nibbles::<S>(raw) }
     scales(out) { out.scale[0] = halves::<S>(rows, at); }
@@ -168,7 +158,7 @@ format! {
 
 format! {
     /// f16 scale and minimum; nibbles as in [`Q4_0`].
-    Q4_1: 20 bytes, 1 blocks, WithMin;
+    Q4_1: 20 bytes, 1 blocks, 4 bits, WithMin;
     read<S>(rows, at, _group) { raw!(S, rows, at + 4) }
     columns(raw, _j) { nibbles::<S>(raw) }
     scales(out) { (out.scale[0], out.min[0]) = half_pairs::<S>(S::gather(rows, at)); }
@@ -176,7 +166,7 @@ format! {
 
 format! {
     /// f16 scale; 32 fifth bits; nibbles as in [`Q4_0`].
-    Q5_0: 22 bytes, 1 blocks, Unsigned, zero = 16;
+    Q5_0: 22 bytes, 1 blocks, 5 bits, Unsigned, zero = 16;
     read<S>(rows, at, _group) {
         let mut raw = raw!(S, rows, at + 6);
         raw[4] = S::gather(rows, at + 2);
@@ -188,7 +178,7 @@ format! {
 
 format! {
     /// f16 scale and minimum; 32 fifth bits; nibbles as in [`Q4_0`].
-    Q5_1: 24 bytes, 1 blocks, WithMin;
+    Q5_1: 24 bytes, 1 blocks, 5 bits, WithMin;
     read<S>(rows, at, _group) {
         let mut raw = raw!(S, rows, at + 8);
         raw[4] = S::gather(rows, at + 4);
@@ -200,17 +190,17 @@ format! {
 
 format! {
     /// f16 scale; 32 signed bytes.
-    Q8_0: 34 bytes, 1 blocks, Signed;
+    Q8_0: 34 bytes, 1 blocks, 8 bits, Signed;
     read<S>(rows, at, _group) { raw!(S, rows, at + 2, at + 18) }
-    columns(raw, _j) { eight!(|k| raw[k]) }
+    columns(raw, _j) { each_column!(|k| raw[k]) }
     scales(out) { out.scale[0] = halves::<S>(rows, at); }
 }
 
 format! {
     /// f32 scale; 256 signed bytes; sums of each 16.
-    Q8K: 292 bytes, 8 blocks, Signed;
+    Q8K: 292 bytes, 8 blocks, 8 bits, Signed;
     read<S>(rows, at, group) { raw!(S, rows, at + 4 + 32 * group, at + 20 + 32 * group) }
-    columns(raw, _j) { eight!(|k| raw[k]) }
+    columns(raw, _j) { each_column!(|k| raw[k]) }
     scales(out) {
         let d = S::as_f32(S::gather(rows, at));
         out.scale[..8].fill(d);
@@ -219,9 +209,9 @@ format! {
 
 format! {
     /// Sixteen 4-bit scales with 4-bit minima; 2-bit integers; f16 scale of scales and of minima.
-    Q2K: 84 bytes, 8 blocks, InHalvesWithMin, together = 4;
+    Q2K: 84 bytes, 8 blocks, 2 bits, InHalvesWithMin, together = 4;
     read<S>(rows, at, group) { raw!(S, rows, at + 16 + 32 * group, at + 32 + 32 * group) }
-    columns(raw, j) { eight!(|k| bits::<S>(raw[k], j % 4 * 2, 3)) }
+    columns(raw, j) { each_column!(|k| bits::<S>(raw[k], j % 4 * 2, 3)) }
     scales(out) {
         let (d, m) = half_pairs::<S>(S::gather(rows, at + 80));
         let m = S::mul(S::splat(-1.0), m);
@@ -237,12 +227,12 @@ format! {
 
 format! {
     /// 32 bytes of third bits; 2-bit integers; sixteen 6-bit scales; f16 scale of scales.
-    Q3K: 110 bytes, 8 blocks, InHalves, zero = 4, together = 4;
+    Q3K: 110 bytes, 8 blocks, 3 bits, InHalves, zero = 4, together = 4;
     read<S>(rows, at, group) {
         raw!(S, rows, at + 32 + 32 * group, at + 48 + 32 * group, at, at + 16)
     }
     columns(raw, j) {
-        eight!(|k| {
+        each_column!(|k| {
             let high = bits::<S>(raw[8 + k], j, 1);
             S::ior(bits::<S>(raw[k], j % 4 * 2, 3), S::ishl(high, 2))
         })
@@ -286,20 +276,20 @@ unsafe fn six_bits<S: Simd>(rows: &Rows, at: usize, out: &mut Scales<S>) {
 
 format! {
     /// f16 scales of scales and minima; eight of each in 6 bits; nibbles, 32 low ones then 32 high ones.
-    Q4K: 144 bytes, 8 blocks, WithMin, together = 2;
+    Q4K: 144 bytes, 8 blocks, 4 bits, WithMin, together = 2;
     read<S>(rows, at, group) { raw!(S, rows, at + 16 + 32 * group, at + 32 + 32 * group) }
-    columns(raw, j) { eight!(|k| bits::<S>(raw[k], j % 2 * 4, 15)) }
+    columns(raw, j) { each_column!(|k| bits::<S>(raw[k], j % 2 * 4, 15)) }
     scales(out) { six_bits::<S>(rows, at, out); }
 }
 
 format! {
     /// As [`Q4K`], with 32 bytes of fifth bits, one of each for each block.
-    Q5K: 176 bytes, 8 blocks, WithMin, together = 2;
+    Q5K: 176 bytes, 8 blocks, 5 bits, WithMin, together = 2;
     read<S>(rows, at, group) {
         raw!(S, rows, at + 48 + 32 * group, at + 64 + 32 * group, at + 16, at + 32)
     }
     columns(raw, j) {
-        eight!(|k| {
+        each_column!(|k| {
             let high = bits::<S>(raw[8 + k], j, 1);
             S::ior(bits::<S>(raw[k], j % 2 * 4, 15), S::ishl(high, 4))
         })
@@ -321,14 +311,14 @@ unsafe fn sixteen_bytes<S: Simd>(rows: &Rows, at: usize, out: &mut Scales<S>) {
 
 format! {
     /// 128 bytes of nibbles, 64 of pairs of upper bits, sixteen scales; interleaved by 128 elements.
-    Q6K: 210 bytes, 8 blocks, InHalves, zero = 32, together = 4;
+    Q6K: 210 bytes, 8 blocks, 6 bits, InHalves, zero = 32, together = 4;
     read<S>(rows, at, group) {
         let (low, high) = (at + 64 * group, at + 128 + 32 * group);
         raw!(S, rows, low, low + 16, low + 32, low + 48, high, high + 16)
     }
     columns(raw, j) {
         let part = j % 4;
-        eight!(|k| {
+        each_column!(|k| {
             let high = bits::<S>(raw[16 + k], 2 * part, 3);
             S::ior(bits::<S>(raw[part % 2 * 8 + k], part / 2 * 4, 15), S::ishl(high, 4))
         })
@@ -338,7 +328,7 @@ format! {
 
 format! {
     /// LARQL's: the same parts as [`Q6K`], but all in the order of the elements.
-    Q6Linear: 210 bytes, 8 blocks, InHalves, zero = 32;
+    Q6Linear: 210 bytes, 8 blocks, 6 bits, InHalves, zero = 32;
     read<S>(rows, at, group) {
         let mut raw = raw!(S, rows, at + 16 * group);
         raw[4] = S::gather(rows, at + 128 + 8 * group);
@@ -346,7 +336,7 @@ format! {
         raw
     }
     columns(raw, _j) {
-        eight!(|k| {
+        each_column!(|k| {
             // Two bytes of nibbles to four bytes, and a byte of pairs to four.
             let two = S::iand(S::ishr(raw[k / 2], k as u32 % 2 * 16), S::isplat(0xffff));
             let two = S::iand(S::ior(two, S::ishl(two, 8)), S::isplat(0x00ff_00ff));

@@ -46,7 +46,7 @@ impl Work {
         }
     }
 
-    /// Works on some tiles; `packed` has room for a packed tile, unless there is one row.
+    /// Works on some tiles; `packed` has room for a packed tile, unless there are few rows.
     ///
     /// # Safety
     /// Addresses are valid; nobody else writes the tiles' columns or `packed`.
@@ -56,8 +56,11 @@ impl Work {
         unsafe {
             match self {
                 Work::Dense(product, kernel) => (kernel.multiply)(product, tiles),
-                Work::Quantised(product, kernel) if product.rows == 1 => (kernel.gemv)(product, tiles),
-                Work::Quantised(product, kernel) => kernel.gemm.run(product, tiles, packed),
+                Work::Quantised(product, kernel) => match product.rows {
+                    1 => (kernel.one)(product, tiles),
+                    rows if rows < kernel.many => (kernel.few)(product, tiles),
+                    _ => kernel.gemm.run(product, tiles, packed),
+                },
             }
         }
     }
@@ -177,7 +180,9 @@ impl<'a> Products<'a> {
                     self.scratch.round(self.kernels, self.pool, self.x, n_in, exact);
                     self.rounded = true;
                 }
-                self.packed_len = self.packed_len.max((kernel.gemm.packed_len)(blocks));
+                if rows.len() >= kernel.many {
+                    self.packed_len = self.packed_len.max((kernel.gemm.packed_len)(blocks));
+                }
                 let product = Product {
                     weights,
                     row_bytes: matrix.row_bytes,

@@ -16,6 +16,7 @@ mod avx512;
 mod cells;
 mod compact;
 mod dense;
+mod direct;
 mod format;
 mod gather;
 mod linear;
@@ -23,6 +24,7 @@ mod matrix;
 mod nearest;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod packed;
 mod partition;
 mod product;
 mod rounding;
@@ -39,7 +41,8 @@ use std::ops::Range;
 
 use dense::{BF16, Dense, F16, F32, Pairs};
 use format::{Format, Layout};
-use product::{Gemm, Product};
+use packed::Gemm;
+use product::Product;
 #[cfg(test)]
 use simd::{BLOCK, LANES};
 
@@ -58,7 +61,7 @@ use crate::weights::DType;
 
 /// A norm's weights and epsilon.
 type Norm<'a> = (&'a [f32], f32);
-type Gemv = unsafe fn(&Product, Range<usize>);
+type Direct = unsafe fn(&Product, Range<usize>);
 type Multiply = unsafe fn(&Dense, Range<usize>);
 type Round = unsafe fn(*const f32, usize, rounding::Activations);
 type Compress = unsafe fn(&[f32], usize, &mut [f32], *mut u8) -> bool;
@@ -96,7 +99,11 @@ pub(crate) struct Kernels {
 /// The kernels of one storage type.
 #[derive(Clone, Copy)]
 struct Quantised {
-    gemv: Gemv,
+    /// Of one activation row, and of a few.
+    one: Direct,
+    few: Direct,
+    /// Rows from which on tiles are packed.
+    many: usize,
     gemm: Gemm,
 }
 
@@ -139,12 +146,12 @@ macro_rules! instruction_set {
             type S = $simd;
 
             #[$feature]
-            unsafe fn gemv<F: Format, const EXACT: bool>(product: &Product, tiles: Range<usize>) {
-                product::gemv::<S, F, EXACT>(product, tiles);
+            unsafe fn direct<F: Format, const EXACT: bool, const ONE: bool>(product: &Product, tiles: Range<usize>) {
+                direct::multiply::<S, F, EXACT, { S::TOGETHER }, ONE>(product, tiles);
             }
             #[$feature]
             unsafe fn pack_tile<F: Format>(product: &Product, tile: usize, to: *mut i32) {
-                product::pack::<S, F>(product, tile, to);
+                packed::pack::<S, F>(product, tile, to);
             }
             #[$feature]
             unsafe fn multiply_packed<L: Layout, const EXACT: bool, const N: usize>(
@@ -154,7 +161,7 @@ macro_rules! instruction_set {
                 row: usize,
                 shift: i32,
             ) {
-                product::multiply::<S, L, EXACT, N>(product, tile, packed, row, shift);
+                packed::multiply::<S, L, EXACT, N>(product, tile, packed, row, shift);
             }
             #[$feature]
             unsafe fn multiply<W: dense::Factors>(product: &Dense, tiles: Range<usize>) {
@@ -206,9 +213,11 @@ macro_rules! instruction_set {
                     (1, multiply_packed::<F::Layout, EXACT, 1>),
                 ];
                 let shift = product::shift::<S, F>();
-                let packed_len = product::packed_len::<F::Layout>;
+                let packed_len = packed::packed_len::<F::Layout>;
                 Quantised {
-                    gemv: gemv::<F, EXACT>,
+                    one: direct::<F, EXACT, true>,
+                    few: direct::<F, EXACT, false>,
+                    many: S::MANY,
                     gemm: Gemm { pack: pack_tile::<F>, multiply, shift, packed_len },
                 }
             }
@@ -256,6 +265,7 @@ macro_rules! instruction_set {
                 operations(input: &tests::Operands) -> Vec<u32> = tests::operations::<S>(input);
             }
 
+            const ROUND: [Round; 2] = [round::<false>, round::<true>];
             const NEAREST: nearest::Functions = nearest::Functions {
                 round: round_row,
                 pack,
@@ -263,7 +273,7 @@ macro_rules! instruction_set {
                 dot: [dot::<F32>, dot::<F16>, dot::<BF16>],
             };
             #[cfg(test)]
-            const TESTED: tests::Tested = tests::Tested { exp, operations };
+            const TESTED: tests::Tested = tests::Tested { exp, operations, words: S::WORDS };
 
             pub(super) const SET: Kernels =
                 instruction_set!(@set $name, $available $(, $like, $($field: $value),*)?);
@@ -277,7 +287,7 @@ macro_rules! instruction_set {
             quantised,
             dense,
             pairs: multiply::<Pairs>,
-            round: [round::<false>, round::<true>],
+            round: ROUND,
             round_bf16,
             bf16_words,
             rms_norm,
@@ -327,7 +337,7 @@ instruction_set!(
     avx2_vnni,
     avx2::Avx2<true>,
     is_x86_feature_detected("avx2" "fma" "f16c" "avxvnni");
-    avx2_fma but quantised: quantised, coarse: coarse, nearest: NEAREST
+    avx2_fma but quantised: quantised, round: ROUND, coarse: coarse, nearest: NEAREST
 );
 #[cfg(target_arch = "x86_64")]
 instruction_set!(avx2_fma, avx2::Avx2<false>, is_x86_feature_detected("avx2" "fma" "f16c"));

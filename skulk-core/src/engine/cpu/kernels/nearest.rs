@@ -128,7 +128,7 @@ pub(super) unsafe fn pack<S: Simd>(rows: *const i8, blocks: usize, mut to: *mut 
         let [a, b, c, d] = S::columns(&rows, block * BLOCK);
         let [e, f, g, h] = S::columns(&rows, block * BLOCK + BLOCK / 2);
         for column in S::ordered([a, b, c, d, e, f, g, h]) {
-            let flip = if S::SIGNED { 0 } else { i32::from_le_bytes([SHIFT; 4]) };
+            let flip = if S::SIGNED_WIDE { 0 } else { i32::from_le_bytes([SHIFT; 4]) };
             S::istore(to, S::ixor(column, S::isplat(flip)));
             to = to.add(LANES);
         }
@@ -215,7 +215,7 @@ unsafe fn multiply<S: Simd, const N: usize>(
         let mut columns = work.tiles.add(tile * tile_words(work.blocks));
         let mut digits = work.digits.add(query * BLOCK);
         let mut sums = [S::isplat(0); N];
-        if !S::SIGNED {
+        if !S::SIGNED_WIDE {
             for (n, sum) in sums.iter_mut().enumerate() {
                 *sum = S::isplat((*work.sums.add(query + n)).wrapping_mul(-i32::from(SHIFT)));
             }

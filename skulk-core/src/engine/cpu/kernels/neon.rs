@@ -159,6 +159,8 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
     /// partial ones, or sixteen bytes of every row.
     const ROWS: usize = if DOT && !MATRIX { 6 } else { 4 };
     const TAIL: usize = if MATRIX { 2 } else { 4 };
+    /// Columns take all registers: two rows share loading them.
+    const TOGETHER: usize = 2;
 
     operations! {
         inline(always):

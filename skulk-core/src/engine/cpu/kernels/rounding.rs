@@ -7,14 +7,13 @@
 //! Fast with weights in bfloat16: the nearest of these numbers, off by at most 1/512 of itself.
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
-use super::product::BASE;
-use super::simd::{BLOCK, LANES, Simd};
+use super::simd::{BASE, BLOCK, LANES, Simd};
 
 /// Rows of activations as integers with a scale for each block: where they are written, and where products
 /// read them.
 #[derive(Clone, Copy)]
 pub(super) struct Activations {
-    /// `[rows, blocks, digits · 32]`: one digit, or an upper and a lower one.
+    /// `[rows, blocks, digits · 32]`: one digit, or what [`Simd::store_exact`] makes of two.
     pub(super) digits: *mut i8,
     /// `[rows, blocks]`.
     pub(super) scale: *mut f32,
@@ -65,13 +64,12 @@ pub(super) unsafe fn round<S: Simd, const EXACT: bool>(x: *const f32, blocks: us
         let mut sums = [0; 2];
         for (half, value) in values.into_iter().enumerate() {
             let n = S::round(S::mul(value, S::splat(inverse)));
-            let out = to.digits.add(block * digits + half * LANES);
+            let out = to.digits.add(block * digits);
             if EXACT {
                 let upper = S::round(S::mul(S::to_f32(n), S::splat(1.0 / BASE as f32)));
-                S::store_i8(out, upper);
-                S::store_i8(out.add(BLOCK), S::iadd(n, S::imul(upper, S::isplat(-BASE))));
+                S::store_exact(out, half, upper, S::iadd(n, S::imul(upper, S::isplat(-BASE))));
             } else {
-                S::store_i8(out, n);
+                S::store_i8(out.add(half * LANES), n);
             }
             // Below 2^24 in all: exact.
             sums[half] = S::sum(S::to_f32(n)) as i32;

@@ -25,6 +25,9 @@ pub(super) unsafe fn two_steps<S: Simd>(sum: S::F, weights: S::I, x: *const u32)
     S::fma(S::as_f32(S::ishl(weights, 16)), S::load(x.add(LANES).cast()), sum)
 }
 
+/// A block's columns, each as [`Simd::weights`] takes it apart.
+pub(super) type Weights<S> = [[<S as Simd>::I; 2]; 8];
+
 /// Operations of an expression each: how they are inlined, then `name(arguments) -> result = expression;`.
 macro_rules! operations {
     ($inline:meta: $($(#[$doc:meta])* $name:ident($($arg:tt: $type:ty),*) $(-> $result:ty)? = $value:expr;)*) => {$(
@@ -36,6 +39,20 @@ macro_rules! operations {
     )*};
 }
 pub(super) use operations;
+
+/// Eight columns, each from its number.
+macro_rules! each_column {
+    (|$k:ident| $column:expr) => {
+        each_column!(|$k| $column, 0 1 2 3 4 5 6 7)
+    };
+    (|$k:ident| $column:expr, $($n:literal)*) => {
+        [$({
+            let $k = $n;
+            $column
+        }),*]
+    };
+}
+pub(super) use each_column;
 
 /// Where a tile's 16 rows begin: four addresses and a distance, as machines can add them up in an
 /// instruction's operand, where sixteen addresses would not fit into registers.
@@ -70,6 +87,15 @@ pub(super) trait Simd: Copy + 'static {
     /// [`dot4`](Self::dot4) takes signed weights; elsewhere they are unsigned and the caller
     /// corrects for what was added to make them so.
     const SIGNED: bool;
+    /// The same of weights that need all eight bits.
+    const SIGNED_WIDE: bool = Self::SIGNED;
+    /// Activation rows by which a block is multiplied at a time as it comes out of memory.
+    const TOGETHER: usize = 1;
+    /// Activation rows from which on tiles are packed.
+    const MANY: usize = 9;
+    /// Activations of two digits are stored as numbers of 16 bits.
+    #[cfg(test)]
+    const WORDS: bool = false;
     /// Activation rows that one pass over a packed tile serves.
     const ROWS: usize;
     /// The same for the rows that are then left over; single ones are the last.
@@ -163,6 +189,58 @@ pub(super) trait Simd: Copy + 'static {
     /// Adds to each lane the product of its four bytes with those at `x`, which are signed and not
     /// -128. `WIDE`: weights may need all eight bits; otherwise they are from 0 to 63 (or signed).
     unsafe fn dot4<const WIDE: bool>(sum: Self::I, weights: Self::I, x: *const i8) -> Self::I;
+    /// A block's columns as [`dot_rows`](Self::dot_rows) wants them or, where `EXACT`, [`dot_exact`](Self::dot_exact);
+    /// weights are of so many bits.
+    #[inline(always)]
+    unsafe fn weights<const EXACT: bool>(columns: [Self::I; 8], bits: u32) -> Weights<Self> {
+        let _ = bits;
+        each_column!(|k| [columns[k]; 2])
+    }
+    /// Adds to the sums of `N` activation rows what [`dot4`](Self::dot4) adds for each of columns `FROM..TO`. The
+    /// block's bytes of the first row are at `x`, the next row's `distance` further on.
+    #[inline(always)]
+    unsafe fn dot_rows<const FROM: usize, const TO: usize, const N: usize>(
+        sums: &mut [Self::I; N],
+        weights: &Weights<Self>,
+        bits: u32,
+        x: *const i8,
+        distance: usize,
+    ) {
+        // SAFETY: the contract is the same.
+        unsafe { dot_block::<Self, FROM, TO, N>(sums, weights, bits, x, distance) }
+    }
+    /// Stores half a block of integers of two digits where [`dot_exact`](Self::dot_exact) expects them; the block
+    /// begins at `p`.
+    #[inline(always)]
+    unsafe fn store_exact(p: *mut i8, half: usize, upper: Self::I, lower: Self::I) {
+        // SAFETY: the contract is the same.
+        unsafe { store_digits::<Self>(p, half, upper, lower) }
+    }
+    /// As [`dot_rows`](Self::dot_rows), with activations of two digits.
+    #[inline(always)]
+    unsafe fn dot_exact<const FROM: usize, const TO: usize, const N: usize>(
+        sums: &mut [Self::I; N],
+        weights: &Weights<Self>,
+        bits: u32,
+        x: *const i8,
+        distance: usize,
+    ) {
+        // SAFETY: the contract is the same.
+        unsafe { dot_digits::<Self, FROM, TO, N>(sums, weights, bits, x, distance) }
+    }
+    /// As [`dot_packed`](Self::dot_packed), with activations of two digits: so many columns from the first of those
+    /// on; the block begins at `x`.
+    #[inline(always)]
+    unsafe fn dot_packed_exact<const WIDE: bool, const N: usize>(
+        sums: &mut [Self::I; N],
+        packed: *const i32,
+        (first, columns): (usize, usize),
+        x: *const i8,
+        distance: usize,
+    ) {
+        // SAFETY: the contract is the same.
+        unsafe { dot_packed_digits::<Self, WIDE, N>(sums, packed, (first, columns), x, distance) }
+    }
     /// Columns of a block in the order in which [`dot_packed`](Self::dot_packed) wants them packed.
     #[inline(always)]
     unsafe fn ordered(columns: [Self::I; 8]) -> [Self::I; 8] {
@@ -198,6 +276,19 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn prefetch(p: *const u8);
 }
 
+/// What the lower digit's place is worth in the upper one's.
+pub(super) const BASE: i32 = 255;
+
+/// Sums of upper digits, to which those of lower ones will be added, and `sums` are.
+#[inline(always)]
+unsafe fn next_digit<S: Simd, const N: usize>(totals: &mut [S::I; N], sums: &[S::I; N]) {
+    let mut n = 0;
+    while n < N {
+        totals[n] = S::iadd(S::imul(totals[n], S::isplat(BASE)), sums[n]);
+        n += 1;
+    }
+}
+
 /// [`Simd::dot_packed`], a column at a time.
 #[inline(always)]
 pub(super) unsafe fn dot_columns<S: Simd, const WIDE: bool, const N: usize>(
@@ -213,4 +304,68 @@ pub(super) unsafe fn dot_columns<S: Simd, const WIDE: bool, const N: usize>(
             *sum = S::dot4::<WIDE>(*sum, column, x.add(n * distance + 4 * k));
         }
     }
+}
+
+/// [`Simd::dot_rows`], a column at a time.
+#[inline(always)]
+pub(super) unsafe fn dot_block<S: Simd, const FROM: usize, const TO: usize, const N: usize>(
+    sums: &mut [S::I; N],
+    weights: &Weights<S>,
+    bits: u32,
+    x: *const i8,
+    distance: usize,
+) {
+    let mut k = FROM;
+    while k < TO {
+        let mut n = 0;
+        while n < N {
+            let x = x.add(n * distance + 4 * k);
+            sums[n] = if bits == 8 {
+                S::dot4::<true>(sums[n], weights[k][0], x)
+            } else {
+                S::dot4::<false>(sums[n], weights[k][0], x)
+            };
+            n += 1;
+        }
+        k += 1;
+    }
+}
+
+/// [`Simd::store_exact`]: the block's upper digits, then its lower ones.
+#[inline(always)]
+pub(super) unsafe fn store_digits<S: Simd>(p: *mut i8, half: usize, upper: S::I, lower: S::I) {
+    S::store_i8(p.add(half * LANES), upper);
+    S::store_i8(p.add(BLOCK + half * LANES), lower);
+}
+
+/// [`Simd::dot_exact`], a digit at a time.
+#[inline(always)]
+pub(super) unsafe fn dot_digits<S: Simd, const FROM: usize, const TO: usize, const N: usize>(
+    sums: &mut [S::I; N],
+    weights: &Weights<S>,
+    bits: u32,
+    x: *const i8,
+    distance: usize,
+) {
+    let mut totals = [S::isplat(0); N];
+    S::dot_rows::<FROM, TO, N>(&mut totals, weights, bits, x, distance);
+    next_digit::<S, N>(&mut totals, sums);
+    S::dot_rows::<FROM, TO, N>(&mut totals, weights, bits, x.add(BLOCK), distance);
+    *sums = totals;
+}
+
+/// [`Simd::dot_packed_exact`], a digit at a time.
+#[inline(always)]
+pub(super) unsafe fn dot_packed_digits<S: Simd, const WIDE: bool, const N: usize>(
+    sums: &mut [S::I; N],
+    packed: *const i32,
+    (first, columns): (usize, usize),
+    x: *const i8,
+    distance: usize,
+) {
+    let (x, mut totals) = (x.add(4 * first), [S::isplat(0); N]);
+    S::dot_packed::<WIDE, N>(&mut totals, packed, columns, x, distance);
+    next_digit::<S, N>(&mut totals, sums);
+    S::dot_packed::<WIDE, N>(&mut totals, packed, columns, x.add(BLOCK), distance);
+    *sums = totals;
 }

@@ -22,6 +22,8 @@ use super::{Kernels, LANES, portable};
 pub(super) struct Tested {
     pub(super) exp: unsafe fn(&mut [f32; LANES]),
     pub(super) operations: unsafe fn(&Operands) -> Vec<u32>,
+    /// Activations of two digits are stored as numbers of 16 bits.
+    pub(super) words: bool,
 }
 
 /// Half a unit in the last place of 1: what one rounding may be off, relative to its result.

@@ -38,7 +38,7 @@ unsafe fn multiplied<S: Simd, const N: usize>(
     let mut sums = [sum; N];
     for (sum, digits) in sums.iter_mut().zip(digits) {
         let digits = &digits[4 * columns.start..4 * columns.end];
-        let shift = if S::SIGNED { 0 } else { 128 };
+        let shift = if S::SIGNED_WIDE { 0 } else { 128 };
         *sum = S::iadd(*sum, S::isplat(digits.iter().map(|&x| -shift * i32::from(x)).sum()));
     }
     let x = digits.as_ptr().cast::<i8>().add(4 * columns.start);
@@ -104,7 +104,7 @@ pub(in super::super) unsafe fn operations<S: Simd>(input: &Operands) -> Vec<u32>
     integers!(S::gather(&rows, 0), S::gather(&rows, 28));
     let digits = input.digits[0].as_ptr();
     // The widest weights are unsigned where weights are; less what made them so.
-    let flip = if S::SIGNED { 0 } else { 128 };
+    let flip = if S::SIGNED_WIDE { 0 } else { 128 };
     let sum: i32 = input.digits[0][..4].iter().map(|&x| i32::from(x)).sum();
     let less = S::isplat(sum * -i32::from(flip));
     for offset in [0, 3, 16] {

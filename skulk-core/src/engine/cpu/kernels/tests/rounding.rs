@@ -1,7 +1,7 @@
 //! Are activations rounded as stated, and the same way everywhere?
 
-use super::super::product::BASE;
 use super::super::rounding::Activations;
+use super::super::simd::BASE;
 use super::super::{BLOCK, Kernels, portable};
 use super::{Numbers, assert_near, assert_same, others};
 
@@ -10,6 +10,7 @@ pub(super) struct Rows {
     pub(super) rows: usize,
     pub(super) blocks: usize,
     exact: bool,
+    words: bool,
     digits: Vec<i8>,
     scale: Vec<f32>,
     sum: Vec<i32>,
@@ -22,6 +23,7 @@ pub(super) struct Rows {
 impl Rows {
     pub(super) fn new(kernels: &Kernels, x: &[f32], rows: usize, exact: bool) -> Self {
         let blocks = x.len() / rows / BLOCK;
+        let words = exact && kernels.tested.words;
         let (n, width) = (rows * blocks, if exact { 2 * BLOCK } else { BLOCK });
         let (mut digits, mut sum, mut half_sum) = (vec![-128; n * width], vec![0; n], vec![0; 2 * n]);
         let [mut scale, mut scaled_sum, mut scaled_half_sum] = [n, n, 2 * n].map(|n| vec![f32::NAN; n]);
@@ -33,8 +35,19 @@ impl Rows {
             half_sum: half_sum.as_mut_ptr(),
             scaled_half_sum: scaled_half_sum.as_mut_ptr(),
         };
-        let rounded =
-            Self { rows, blocks, exact, digits, scale, sum, scaled_sum, half_sum, scaled_half_sum, start };
+        let rounded = Self {
+            rows,
+            blocks,
+            exact,
+            words,
+            digits,
+            scale,
+            sum,
+            scaled_sum,
+            half_sum,
+            scaled_half_sum,
+            start,
+        };
         for row in 0..rows {
             // SAFETY: all arrays have room for the row, and the machine has the instructions.
             unsafe {
@@ -56,6 +69,17 @@ impl Rows {
         let wide = |x: &[i8]| x.iter().map(|&x| i32::from(x)).collect::<Vec<_>>();
         if !self.exact {
             return wide(&self.digits);
+        }
+        if self.words {
+            // Of every four the first and the third, then the others.
+            let words = self
+                .digits
+                .as_chunks::<2>()
+                .0
+                .iter()
+                .map(|word| i32::from(i16::from_le_bytes(word.map(|byte| byte as u8))));
+            let words: Vec<i32> = words.collect();
+            return words.as_chunks().0.iter().flat_map(|[a, c, b, d]| [*a, *b, *c, *d]).collect();
         }
         let digits = self.digits.chunks_exact(2 * BLOCK).map(|block| block.split_at(BLOCK));
         digits
@@ -100,7 +124,7 @@ fn rounding_is_the_same_everywhere_and_as_near_as_stated() {
         let oracle = Rows::new(&portable::KERNELS, &x, rows, exact);
         for kernels in others() {
             let rounded = Rows::new(kernels, &x, rows, exact);
-            assert_eq!(rounded.digits, oracle.digits, "{}", kernels.name);
+            assert_eq!(rounded.integers(), oracle.integers(), "{}", kernels.name);
             assert_eq!(rounded.sum, oracle.sum, "{}", kernels.name);
             assert_eq!(rounded.half_sum, oracle.half_sum, "{}", kernels.name);
             assert_same(&rounded.scale, &oracle.scale, kernels.name);

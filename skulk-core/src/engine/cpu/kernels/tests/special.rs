@@ -1,7 +1,7 @@
 //! What becomes of blocks that no quantiser would write? The same everywhere, and no number of none.
 
 use super::super::{BLOCK, Kernels, portable};
-use super::products::Matrix;
+use super::products::{By, Matrix};
 use super::rounding::{Rows, activations};
 use super::stored::all;
 use super::{Bytes, Numbers, assert_same};
@@ -11,12 +11,14 @@ const ROWS: usize = 7;
 
 /// Compares all kernels' products with the portable ones, which are returned.
 fn same_everywhere(matrix: &Matrix<'_>, x: &[f32], exact: bool, what: &str) -> Vec<f32> {
-    let x = Rows::new(&portable::KERNELS, x, ROWS, exact);
-    let oracle = matrix.oracle(&x, exact);
+    let oracle = matrix.oracle(&Rows::new(&portable::KERNELS, x, ROWS, exact), exact);
     for kernels in Kernels::all() {
+        let x = Rows::new(kernels, x, ROWS, exact);
         let what = format!("{} {}: {what}", kernels.name, matrix.stored.name);
-        assert_same(&matrix.multiply(kernels, &x, [0, ROWS], exact, false), &oracle, &what);
-        assert_same(&matrix.multiply(kernels, &x, [0, 1], exact, true), &oracle[..N_OUT], &what);
+        for by in [By::Few, By::Many] {
+            assert_same(&matrix.multiply(kernels, &x, [0, ROWS], exact, by), &oracle, &what);
+        }
+        assert_same(&matrix.multiply(kernels, &x, [0, 1], exact, By::One), &oracle[..N_OUT], &what);
     }
     oracle
 }
@@ -29,7 +31,13 @@ fn bytes_of_one_kind() {
         for byte in [0, 0x7f, 0x80, 0xff] {
             let mut bytes = vec![byte; N_OUT * stored.bytes];
             let matrix = Bytes::new(&bytes, 1);
-            let matrix = Matrix { stored: &stored, bytes: &matrix, n_out: N_OUT, bias: None };
+            let matrix = Matrix {
+                stored: &stored,
+                bytes: &matrix,
+                n_out: N_OUT,
+                blocks: stored.len / BLOCK,
+                bias: None,
+            };
             for exact in [false, true] {
                 let results = same_everywhere(&matrix, &x, exact, &format!("bytes of {byte:#x}"));
                 assert!(byte != 0 || results.iter().all(|&result| result == 0.0));
@@ -47,7 +55,13 @@ fn bytes_of_one_kind() {
                 }
             }
             let matrix = Bytes::new(&bytes, 3);
-            let matrix = Matrix { stored: &stored, bytes: &matrix, n_out: N_OUT, bias: None };
+            let matrix = Matrix {
+                stored: &stored,
+                bytes: &matrix,
+                n_out: N_OUT,
+                blocks: stored.len / BLOCK,
+                bias: None,
+            };
             for exact in [false, true] {
                 let results = same_everywhere(&matrix, &x, exact, &format!("integers of {byte:#x}"));
                 assert!(results.iter().all(|result| result.is_finite()));
@@ -67,7 +81,13 @@ fn scales_of_every_kind() {
         let bytes = stored.random(&mut numbers, 2 * N_OUT);
         let check = |bytes: &[u8], finite: bool, what: String| {
             let bytes = Bytes::new(bytes, 2);
-            let matrix = Matrix { stored: &stored, bytes: &bytes, n_out: N_OUT, bias: None };
+            let matrix = Matrix {
+                stored: &stored,
+                bytes: &bytes,
+                n_out: N_OUT,
+                blocks: stored.len / BLOCK,
+                bias: None,
+            };
             for exact in [false, true] {
                 let results = same_everywhere(&matrix, &x, exact, &what);
                 for (i, result) in results.into_iter().enumerate() {

@@ -1,0 +1,168 @@
+//! How do a few activation rows multiply a matrix? Each stored block is read and taken apart once, for all of them.
+#![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
+
+use std::ops::Range;
+
+use super::format::{Format, Layout};
+use super::product::{Product, columns, no_scales, of_block, shift};
+use super::rounding::Activations;
+use super::simd::{BLOCK, LANES, Simd, Weights};
+
+/// The most rows.
+pub(super) const MOST: usize = 8;
+
+/// How far behind the tile memory is asked for ahead of its use: enough to hide its latency, and little
+/// of a cache.
+const AHEAD: usize = 16 << 10;
+
+/// The integers of a block and its scales.
+struct Block<S: Simd> {
+    weights: Weights<S>,
+    scale: [S::F; 2],
+    min: [S::F; 2],
+}
+
+/// Where `N` activation rows have that block.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    x: &'a Activations,
+    /// Index of the first row's block among all, and how far behind it the next row's is.
+    at: usize,
+    distance: usize,
+}
+
+/// `Σ w·x` of columns `FROM..TO` for `N` activation rows, where `sums` are of the same activations.
+#[inline(always)]
+unsafe fn dot<S: Simd, F: Format, const EXACT: bool, const FROM: usize, const TO: usize, const N: usize>(
+    weights: &Weights<S>,
+    place: Place<'_>,
+    sums: [i32; N],
+) -> [S::I; N] {
+    let digits = if EXACT { 2 * BLOCK } else { BLOCK };
+    let (x, distance) = (place.x.digits.add(place.at * digits), place.distance * digits);
+    let mut totals = [S::isplat(0); N];
+    for n in 0..N {
+        totals[n] = S::isplat(sums[n].wrapping_mul(-shift::<S, F>()));
+    }
+    if EXACT {
+        S::dot_exact::<FROM, TO, N>(&mut totals, weights, F::BITS, x, distance);
+    } else {
+        S::dot_rows::<FROM, TO, N>(&mut totals, weights, F::BITS, x, distance);
+    }
+    totals
+}
+
+/// Adds a block's contribution to 16 outputs of `N` rows.
+#[inline(always)]
+unsafe fn add_block<S: Simd, F: Format, const EXACT: bool, const N: usize>(
+    block: &Block<S>,
+    place: Place<'_>,
+    to: *mut S::F,
+) {
+    let x = place.x;
+    let (mut at, mut d, mut sums) = ([0; N], [S::zero(); N], [S::zero(); N]);
+    for n in 0..N {
+        at[n] = place.at + n * place.distance;
+        d[n] = S::splat(*x.scale.add(at[n]));
+        sums[n] = *to.add(n);
+    }
+    if F::Layout::HALVES {
+        let mut half_sums = [[0; N]; 2];
+        for n in 0..N {
+            half_sums[0][n] = *x.half_sum.add(2 * at[n]);
+            half_sums[1][n] = *x.half_sum.add(2 * at[n] + 1);
+        }
+        let first = dot::<S, F, EXACT, 0, 4, N>(&block.weights, place, half_sums[0]);
+        let second = dot::<S, F, EXACT, 4, 8, N>(&block.weights, place, half_sums[1]);
+        for n in 0..N {
+            sums[n] = S::fma(S::to_f32(first[n]), S::mul(block.scale[0], d[n]), sums[n]);
+            sums[n] = S::fma(S::to_f32(second[n]), S::mul(block.scale[1], d[n]), sums[n]);
+            if F::Layout::MIN {
+                sums[n] = S::fma(block.min[0], S::splat(*x.scaled_half_sum.add(2 * at[n])), sums[n]);
+                sums[n] = S::fma(block.min[1], S::splat(*x.scaled_half_sum.add(2 * at[n] + 1)), sums[n]);
+            }
+        }
+    } else {
+        let mut block_sums = [0; N];
+        for n in 0..N {
+            block_sums[n] = *x.sum.add(at[n]);
+        }
+        let totals = dot::<S, F, EXACT, 0, 8, N>(&block.weights, place, block_sums);
+        for n in 0..N {
+            sums[n] = S::fma(S::to_f32(totals[n]), S::mul(block.scale[0], d[n]), sums[n]);
+            if F::Layout::MIN {
+                sums[n] = S::fma(block.min[0], S::splat(*x.scaled_sum.add(at[n])), sums[n]);
+            }
+        }
+    }
+    for n in 0..N {
+        *to.add(n) = sums[n];
+    }
+}
+
+/// Up to [`MOST`] activation rows by the weight rows of `tiles`, `N` at a time. `ONE`: there is one.
+///
+/// # Safety
+/// The product's addresses are valid and the machine has `S`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: usize, const ONE: bool>(
+    product: &Product,
+    tiles: Range<usize>,
+) {
+    let rows = if ONE { 1 } else { product.rows.min(MOST) };
+    // Sixteen rows at once are no pattern that the hardware foresees, but their bytes are: as many as
+    // were used are asked for, further on.
+    let (tile_bytes, block_bytes) = (LANES * product.row_bytes, LANES * F::BYTES / F::BLOCKS);
+    let lines = const { (LANES * F::BYTES / F::BLOCKS).div_ceil(64) };
+    // But nothing of what happens to lie behind the matrix.
+    let end = product.weights.wrapping_add(product.n_out * product.row_bytes);
+    let mut scales = no_scales::<S>();
+    // The first tiles, which nobody has asked for yet.
+    let first = product.weights.wrapping_add(tiles.start * tile_bytes);
+    for line in 0..(tile_bytes + AHEAD).min(tiles.len() * tile_bytes) / 64 {
+        S::prefetch(first.wrapping_add(64 * line));
+    }
+    for tile in tiles {
+        let (first, stored) = product.tile(tile);
+        let mut ahead = product.weights.wrapping_add((tile + 1) * tile_bytes + AHEAD);
+        let mut sums = [S::zero(); MOST];
+        let mut block = 0;
+        while block < product.blocks {
+            let at = block / F::BLOCKS * F::BYTES;
+            F::scales::<S>(&stored, at, &mut scales);
+            for group in 0..F::BLOCKS / F::TOGETHER {
+                let raw = F::read::<S>(&stored, at, group);
+                for j in group * F::TOGETHER..(group + 1) * F::TOGETHER {
+                    if block + j >= product.x_blocks {
+                        break;
+                    }
+                    if ahead < end {
+                        for line in 0..lines {
+                            S::prefetch(ahead.wrapping_add(64 * line));
+                        }
+                    }
+                    ahead = ahead.wrapping_add(block_bytes);
+                    let (scale, min) = of_block::<S, F>(&scales, j);
+                    let weights = S::weights::<EXACT>(columns::<S, F>(&raw, j), F::BITS);
+                    let own = Block { weights, scale, min };
+                    let mut place = Place { x: &product.x, at: block + j, distance: product.x_blocks };
+                    let mut row = 0;
+                    while N > 1 && row + N <= rows {
+                        add_block::<S, F, EXACT, N>(&own, place, sums.as_mut_ptr().add(row));
+                        place.at += N * place.distance;
+                        row += N;
+                    }
+                    while row < rows {
+                        add_block::<S, F, EXACT, 1>(&own, place, sums.as_mut_ptr().add(row));
+                        place.at += place.distance;
+                        row += 1;
+                    }
+                }
+            }
+            block += F::BLOCKS;
+        }
+        for (row, sum) in sums.iter().enumerate().take(rows) {
+            product.store::<S>(row, tile, first, *sum);
+        }
+    }
+}
