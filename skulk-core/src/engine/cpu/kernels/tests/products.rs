@@ -108,8 +108,8 @@ fn compare(matrix: &Matrix<'_>, x: &[f32], rows: usize, exact: bool) -> (Rows, V
             );
             assert_same(&results, &oracle[at * matrix.n_out..][..n * matrix.n_out], &what);
         };
-        for n in [1, 2, 3, 4, 5, 9, 12, 13, 16, 40] {
-            same(0, n.min(rows), By::Many);
+        for n in [9, 13, 16, 40].into_iter().filter(|n| *n <= rows) {
+            same(0, n, By::Many);
         }
         for n in 1..=MOST {
             same(n.min(rows - n), n, By::Few);

@@ -85,7 +85,7 @@ fn scales_of_every_kind() {
                 stored: &stored,
                 bytes: &bytes,
                 n_out: N_OUT,
-                blocks: stored.len / BLOCK,
+                blocks: 2 * stored.len / BLOCK,
                 bias: None,
             };
             for exact in [false, true] {
