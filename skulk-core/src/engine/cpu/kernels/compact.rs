@@ -17,8 +17,9 @@
 
 use std::ops::Range;
 
+use super::direct::MOST;
 use super::rounding::Activations;
-use super::simd::{BLOCK, LANES, Simd};
+use super::simd::{BLOCK, LANES, Simd, Weights, each_column};
 
 /// Bytes of 16 lanes.
 const VECTOR: usize = 4 * LANES;
@@ -139,7 +140,7 @@ pub(super) unsafe fn compress<S: Simd>(
     scale.is_finite() && scaled.is_finite() && f32::from_bits(length << 16).is_finite()
 }
 
-/// The product of one row, rounded to one digit, with a copy. Threads may work on different tiles at
+/// The products of rows, rounded to one digit, with a copy. Threads may work on different tiles at
 /// the same time.
 #[derive(Clone, Copy)]
 pub(super) struct Coarse {
@@ -147,15 +148,18 @@ pub(super) struct Coarse {
     /// Blocks of 32 in a row.
     pub(super) blocks: usize,
     pub(super) x: Activations,
-    /// Norms of the row's blocks, or more.
+    pub(super) rows: usize,
+    /// Norms of the rows' blocks, or more: `[rows, blocks]`.
     pub(super) norms: *const f32,
-    /// How far a product may be off for each unit of the copy's length.
-    pub(super) apart: f32,
-    /// Products, the first of them being that of tile `from`'s first row.
+    /// How far a row's product may be off for each unit of the copy's length.
+    pub(super) apart: *const f32,
+    /// Products, `[rows, stride]`, the first of them being that of tile `from`'s first row.
     pub(super) out: *mut f32,
+    pub(super) stride: usize,
     pub(super) from: usize,
-    /// What the matrix's own products are at most, of all rows.
+    /// What the matrix's own products are at most, of all rows: `[rows, upper_stride]`.
     pub(super) upper: *mut f32,
+    pub(super) upper_stride: usize,
 }
 
 // SAFETY: threads take copies, each for tiles and outputs of its own.
@@ -169,54 +173,104 @@ unsafe fn number<S: Simd>(lanes: S::I, byte: usize) -> S::F {
     S::as_f32(S::iadd(S::iand(bits, S::isplat(0xff << SHIFT)), S::isplat(SMALLEST as i32)))
 }
 
-/// Multiplies with the rows of `tiles`. Their bytes are read one after the other, which hardware foresees:
-/// asking for them ahead made it slower.
+/// Where activation rows have a block that they are multiplied by, as columns, and what comes of it.
+struct Block<'a, S: Simd> {
+    product: &'a Coarse,
+    weights: Weights<S>,
+    scale: S::F,
+    distance: S::F,
+}
+
+impl<S: Simd> Block<'_, S> {
+    /// Adds the block to `N` rows' sums of products and of what these may be off; `at` is the first row's block
+    /// among all.
+    #[inline(always)]
+    unsafe fn add<const N: usize>(&self, at: usize, sums: &mut [S::F; N], off: &mut [S::F; N]) {
+        let Coarse { blocks, x, norms, .. } = self.product;
+        let mut totals = [S::isplat(0); N];
+        if !S::SIGNED {
+            // Integers are stored with 8 added, which signed products leave to us.
+            for (n, total) in totals.iter_mut().enumerate() {
+                *total = S::isplat((*x.sum.add(at + n * blocks)).wrapping_mul(-8));
+            }
+        }
+        let digits = x.digits.add(at * BLOCK);
+        S::dot_rows::<0, 8, N>(&mut totals, &self.weights, 4, digits, blocks * BLOCK);
+        for n in 0..N {
+            let at = at + n * blocks;
+            let scale = S::mul(self.scale, S::splat(*x.scale.add(at)));
+            sums[n] = S::fma(S::to_f32(totals[n]), scale, sums[n]);
+            off[n] = S::fma(self.distance, S::splat(*norms.add(at)), off[n]);
+        }
+    }
+}
+
+/// Multiplies up to [`MOST`] activation rows from `row` on, `N` at a time, with the rows of a tile.
+#[inline(always)]
+unsafe fn rows<S: Simd, const N: usize>(product: &Coarse, tile: usize, row: usize, rows: usize) {
+    let blocks = product.blocks;
+    let first = product.tiles.add(tile * tile_bytes(blocks));
+    let row_scale = S::load(first.cast());
+    let both = S::iload(first.add(VECTOR).cast());
+    let distance_scale = S::as_f32(S::iand(both, S::isplat(0xffff << 16)));
+    let length = S::as_f32(S::ishl(both, 16));
+    let (mut sums, mut off) = ([S::zero(); MOST], [S::zero(); MOST]);
+    for pair in 0..blocks.div_ceil(2) {
+        let at = first.add(VECTOR * (2 + 9 * pair));
+        let codes = S::iload(at.cast());
+        for half in 0..2 {
+            let block = 2 * pair + half;
+            if block == blocks {
+                break;
+            }
+            let (scale, distance) = (number::<S>(codes, 2 * half), number::<S>(codes, 2 * half + 1));
+            let bytes = at.add(VECTOR * (1 + 4 * half));
+            let weights = S::weights::<false>(each_column!(|k| column::<S>(bytes, k)), 4);
+            let own = Block::<S> { product, weights, scale, distance };
+            let mut n = 0;
+            while N > 1 && n + N <= rows {
+                let (sums, off) = (sums.as_mut_ptr().add(n).cast(), off.as_mut_ptr().add(n).cast());
+                own.add::<N>((row + n) * blocks + block, &mut *sums, &mut *off);
+                n += N;
+            }
+            while n < rows {
+                let (sums, off) = (sums.as_mut_ptr().add(n).cast(), off.as_mut_ptr().add(n).cast());
+                own.add::<1>((row + n) * blocks + block, &mut *sums, &mut *off);
+                n += 1;
+            }
+        }
+    }
+    for n in 0..rows {
+        let (row, sum) = (row + n, S::mul(sums[n], row_scale));
+        let most = S::fma(length, S::splat(*product.apart.add(row)), S::splat(UNDERFLOW));
+        let most = S::fma(off[n], distance_scale, most);
+        S::store(product.out.add(row * product.stride + (tile - product.from) * LANES), sum);
+        S::store(product.upper.add(row * product.upper_stride + tile * LANES), S::add(sum, most));
+    }
+}
+
+/// Integers `4k` and so on of 16 rows, from 8 vectors of lower and upper halves of bytes.
+#[inline(always)]
+unsafe fn column<S: Simd>(bytes: *const u8, k: usize) -> S::I {
+    let bytes = S::iload(bytes.add(VECTOR * (k % 4)).cast());
+    let column = S::iand(if k < 4 { bytes } else { S::ishr(bytes, 4) }, S::isplat(0x0f0f_0f0f));
+    if S::SIGNED { S::bytes_sub(column, 8) } else { column }
+}
+
+/// Multiplies with the rows of `tiles`, `N` activation rows at a time. Tiles' bytes are read one after the other, which
+/// hardware foresees: asking for them ahead made it slower.
 ///
 /// # Safety
 /// The addresses are valid and the machine has `S`'s instructions.
 #[inline(always)]
-pub(super) unsafe fn multiply<S: Simd>(product: &Coarse, tiles: Range<usize>) {
-    let Coarse { blocks, x, .. } = product;
+pub(super) unsafe fn multiply<S: Simd, const N: usize>(product: &Coarse, tiles: Range<usize>) {
     for tile in tiles {
-        let first = product.tiles.add(tile * tile_bytes(*blocks));
-        let row_scale = S::load(first.cast());
-        let both = S::iload(first.add(VECTOR).cast());
-        let distance_scale = S::as_f32(S::iand(both, S::isplat(0xffff << 16)));
-        let length = S::as_f32(S::ishl(both, 16));
-        let (mut sum, mut off) = (S::zero(), S::zero());
-        for pair in 0..blocks.div_ceil(2) {
-            let at = first.add(VECTOR * (2 + 9 * pair));
-            let codes = S::iload(at.cast());
-            for half in 0..2 {
-                let block = 2 * pair + half;
-                if block == *blocks {
-                    break;
-                }
-                let (scale, distance) = (number::<S>(codes, 2 * half), number::<S>(codes, 2 * half + 1));
-                // Integers are stored with 8 added, which signed products leave to us.
-                let mut total =
-                    if S::SIGNED { S::isplat(0) } else { S::isplat((*x.sum.add(block)).wrapping_mul(-8)) };
-                let digits = x.digits.add(block * BLOCK);
-                let mut k = 0;
-                while k < 4 {
-                    let bytes = S::iload(at.add(VECTOR * (1 + 4 * half + k)).cast());
-                    let mask = S::isplat(0x0f0f_0f0f);
-                    let (mut low, mut high) = (S::iand(bytes, mask), S::iand(S::ishr(bytes, 4), mask));
-                    if S::SIGNED {
-                        (low, high) = (S::bytes_sub(low, 8), S::bytes_sub(high, 8));
-                    }
-                    total = S::dot4::<false>(total, low, digits.add(4 * k));
-                    total = S::dot4::<false>(total, high, digits.add(LANES + 4 * k));
-                    k += 1;
-                }
-                sum = S::fma(S::to_f32(total), S::mul(scale, S::splat(*x.scale.add(block))), sum);
-                off = S::fma(distance, S::splat(*product.norms.add(block)), off);
-            }
+        if product.rows == 1 {
+            rows::<S, N>(product, tile, 0, 1);
+            continue;
         }
-        let sum = S::mul(sum, row_scale);
-        let most = S::fma(length, S::splat(product.apart), S::splat(UNDERFLOW));
-        let most = S::fma(off, distance_scale, most);
-        S::store(product.out.add((tile - product.from) * LANES), sum);
-        S::store(product.upper.add(tile * LANES), S::add(sum, most));
+        for row in (0..product.rows).step_by(MOST) {
+            rows::<S, N>(product, tile, row, (product.rows - row).min(MOST));
+        }
     }
 }

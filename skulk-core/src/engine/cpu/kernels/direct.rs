@@ -57,14 +57,13 @@ unsafe fn dot<S: Simd, F: Format, const EXACT: bool, const FROM: usize, const TO
 unsafe fn add_block<S: Simd, F: Format, const EXACT: bool, const N: usize>(
     block: &Block<S>,
     place: Place<'_>,
-    to: *mut S::F,
+    sums: &mut [S::F; N],
 ) {
     let x = place.x;
-    let (mut at, mut d, mut sums) = ([0; N], [S::zero(); N], [S::zero(); N]);
+    let (mut at, mut d) = ([0; N], [S::zero(); N]);
     for n in 0..N {
         at[n] = place.at + n * place.distance;
         d[n] = S::splat(*x.scale.add(at[n]));
-        sums[n] = *to.add(n);
     }
     if F::Layout::HALVES {
         let mut half_sums = [[0; N]; 2];
@@ -94,9 +93,6 @@ unsafe fn add_block<S: Simd, F: Format, const EXACT: bool, const N: usize>(
                 sums[n] = S::fma(block.min[0], S::splat(*x.scaled_sum.add(at[n])), sums[n]);
             }
         }
-    }
-    for n in 0..N {
-        *to.add(n) = sums[n];
     }
 }
 
@@ -148,12 +144,12 @@ pub(super) unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: us
                     let mut place = Place { x: &product.x, at: block + j, distance: product.x_blocks };
                     let mut row = 0;
                     while N > 1 && row + N <= rows {
-                        add_block::<S, F, EXACT, N>(&own, place, sums.as_mut_ptr().add(row));
+                        add_block::<S, F, EXACT, N>(&own, place, &mut *sums.as_mut_ptr().add(row).cast());
                         place.at += N * place.distance;
                         row += N;
                     }
                     while row < rows {
-                        add_block::<S, F, EXACT, 1>(&own, place, sums.as_mut_ptr().add(row));
+                        add_block::<S, F, EXACT, 1>(&own, place, &mut *sums.as_mut_ptr().add(row).cast());
                         place.at += place.distance;
                         row += 1;
                     }

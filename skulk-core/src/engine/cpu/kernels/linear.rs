@@ -38,6 +38,25 @@ impl Work {
         }
     }
 
+    /// The same with one of its rows.
+    ///
+    /// # Safety
+    /// There is such a row, as two digits where it is of integers, and not in bfloat16.
+    pub(super) unsafe fn of_row(self, row: usize) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Work::Dense(product, kernel) => {
+                    Work::Dense(Dense { x: product.x.add(row * product.n_in), rows: 1, ..product }, kernel)
+                }
+                Work::Quantised(product, kernel) => {
+                    let x = product.x.skip(row * product.x_blocks, true);
+                    Work::Quantised(Product { x, rows: 1, ..product }, kernel)
+                }
+            }
+        }
+    }
+
     /// The same with its output at `out`, from column `from` on.
     pub(super) fn writing_to(self, out: *mut f32, from: usize) -> Self {
         match self {

@@ -187,7 +187,7 @@ macro_rules! instruction_set {
                     rows::norm_rope::<S>(head, norm, layout, cos, sin);
                 compress(row: &[f32], lane: usize, distances: &mut [f32], tile: *mut u8) -> bool =
                     compact::compress::<S>(row, lane, distances, tile);
-                coarse(product: &compact::Coarse, tiles: Range<usize>) = compact::multiply::<S>(product, tiles);
+                coarse(product: &compact::Coarse, tiles: Range<usize>) = compact::multiply::<S, { S::TOGETHER }>(product, tiles);
                 round_row(x: &[f32], to: &mut [i8]) -> nearest::Rounded = nearest::round::<S>(x, to);
                 pack(rows: *const i8, blocks: usize, to: *mut i32) = nearest::pack::<S>(rows, blocks, to);
                 pass(work: &nearest::Pass, tiles: Range<usize>, found: &mut Vec<Hit>) =

@@ -24,6 +24,9 @@ pub(crate) struct ProductScratch {
     pub(super) largest: Vec<Mutex<Largest>>,
     /// What [`Screen`](super::Screen) keeps between its passes.
     pub(super) norms: Vec<f32>,
+    pub(super) apart: Vec<f32>,
+    pub(super) least: Vec<f32>,
+    pub(super) ends: Vec<usize>,
     pub(super) upper: Vec<f32>,
     pub(super) first: Vec<u32>,
 }
@@ -133,6 +136,9 @@ impl ProductScratch {
             list: Vec::new(),
             largest: Vec::new(),
             norms: Vec::new(),
+            apart: Vec::new(),
+            least: Vec::new(),
+            ends: Vec::new(),
             upper: Vec::new(),
             first: Vec::new(),
         }

@@ -14,6 +14,7 @@
 //! largest. The others' logits are computed too, from the head itself, by the kernel that would have
 //! computed them all, to the same bits.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -46,35 +47,62 @@ struct Moved {
     coarse: f64,
 }
 
+impl Moved {
+    /// How far a product may be off for each unit of the copy's length.
+    fn apart(&self, n_in: usize) -> f32 {
+        let Self { norm, fine, coarse } = *self;
+        let gamma = (8 * (n_in / BLOCK) + 64) as f64 / f64::from(1 << 24);
+        let (fine, all) = (fine + TINY * n_in as f64, norm + coarse + fine);
+        above(coarse + fine + 2.0 * gamma * all)
+    }
+}
+
+/// How far rounding moves a row, whose blocks come next. Notes the norms of what it can become.
+fn moved<'a>(
+    x: &[f32],
+    rounded: &mut impl Iterator<Item = (&'a [i8; BLOCK], &'a f32)>,
+    norms: &mut Vec<f32>,
+) -> Moved {
+    let (mut norm, mut fine, mut coarse) = (0.0, 0.0, 0.0);
+    for (x, (digits, scale)) in x.chunks_exact(BLOCK).zip(rounded) {
+        let scale = f64::from(*scale);
+        let (mut square, mut off) = (0.0, 0.0);
+        for (x, digit) in x.iter().zip(digits) {
+            square += f64::from(*x).powi(2);
+            off += (f64::from(*x) - scale * f64::from(*digit)).powi(2);
+        }
+        // Two digits have a scale 256 times as fine; an element is off by half of it.
+        let least = BLOCK as f64 * (scale / 255.0).powi(2);
+        norms.push(above(square.sqrt() + least.sqrt()));
+        (norm, fine, coarse) = (norm + square, fine + least, coarse + off);
+    }
+    Moved { norm: norm.sqrt(), fine: fine.sqrt(), coarse: coarse.sqrt() }
+}
+
 /// Rounded up, by more than sums of some thousand numbers lose to rounding.
 fn above(x: f64) -> f32 {
     (x * (1.0 + 1e-3)) as f32
 }
 
 impl Products<'_> {
-    /// The one row rounded to one digit, whatever the precision, and how far that moves it. Also notes the
-    /// norms of what rounding to two digits can make of its blocks.
-    fn coarse(&mut self) -> (Activations, Moved) {
+    /// Rounds the rows to one digit, whatever the precision. Notes the norms of what rounding to two digits can make
+    /// of their blocks, and how far products with a copy may be off for each unit of its length; `None` where that is
+    /// no number.
+    fn coarse(&mut self) -> Option<Activations> {
         let scratch = &mut *self.scratch;
         scratch.round(self.kernels, self.pool, self.x, self.n_in, false);
-        let mut norms = std::mem::take(&mut scratch.norms);
+        let (mut norms, mut apart) = (std::mem::take(&mut scratch.norms), std::mem::take(&mut scratch.apart));
         norms.clear();
-        let (mut norm, mut fine, mut coarse) = (0.0, 0.0, 0.0);
-        for (x, (digits, scale)) in self.x.chunks_exact(BLOCK).zip(scratch.coarse_blocks()) {
-            let scale = f64::from(*scale);
-            let (mut square, mut off) = (0.0, 0.0);
-            for (x, digit) in x.iter().zip(digits) {
-                square += f64::from(*x).powi(2);
-                off += (f64::from(*x) - scale * f64::from(*digit)).powi(2);
-            }
-            // Two digits have a scale 256 times as fine; an element is off by half of it.
-            let least = BLOCK as f64 * (scale / 255.0).powi(2);
-            norms.push(above(square.sqrt() + least.sqrt()));
-            (norm, fine, coarse) = (norm + square, fine + least, coarse + off);
+        apart.clear();
+        let mut rounded = scratch.coarse_blocks();
+        for x in self.x.chunks_exact(self.n_in) {
+            let moved = moved(x, &mut rounded, &mut norms);
+            apart.push(moved.apart(self.n_in));
         }
-        scratch.norms = norms;
-        let moved = Moved { norm: norm.sqrt(), fine: fine.sqrt(), coarse: coarse.sqrt() };
-        (scratch.activations(0, self.n_in, false), moved)
+        let finite = apart.iter().all(|apart| apart.is_finite());
+        drop(rounded);
+        (scratch.norms, scratch.apart) = (norms, apart);
+        finite.then(|| scratch.activations(0, self.n_in, false))
     }
 }
 
@@ -143,48 +171,50 @@ impl Screen {
         self.copy.len() as u64
     }
 
-    /// Finds the largest logits of one row, into the threads' lists; `None` when the bound is no number.
+    /// Finds the largest logits of each row, into the threads' lists; `None` when a bound is no number.
     pub(super) fn top(&self, products: &mut Products<'_>, head: &Matrix, k: usize) -> Option<()> {
-        let first = (k + LANES / 2).next_multiple_of(LANES).min(head.n_out());
+        let (rows, first) = (products.n_rows(), (k + LANES / 2).next_multiple_of(LANES).min(head.n_out()));
         self.bounds(products, head, first)?;
         let scratch = &mut *products.scratch;
-        let mut ids = std::mem::take(&mut scratch.first);
+        let (mut ids, mut ends) = (std::mem::take(&mut scratch.first), std::mem::take(&mut scratch.ends));
         ids.clear();
-        ids.extend(scratch.merged(0).ids());
-        // SAFETY: the row and the head stay where they are until this returns.
+        ends.clear();
+        for row in 0..rows {
+            ids.extend(scratch.merged(row).ids());
+            ends.push(ids.len());
+        }
+        // SAFETY: the rows and the head stay where they are until this returns.
         let work = unsafe { SharedWork::new(products.exactly(head)) };
         let exact = Exact { head, kernels: products.kernels, work };
-        let least = exact.kth(products, &ids, k);
-        products.scratch.first = ids;
-        let least = least.filter(|least| least.is_finite())?;
-        exact.all_above(products, least);
+        let found = exact.kth(products, &ids, &ends, k);
+        (products.scratch.first, products.scratch.ends) = (ids, ends);
+        found?;
+        exact.all_above(products);
         Some(())
     }
 
     /// Multiplies with the copy: lists rows with the `first` largest products, and notes what each
     /// logit is at most.
     fn bounds(&self, products: &mut Products<'_>, head: &Matrix, first: usize) -> Option<()> {
-        let (n_out, blocks) = (head.n_out(), blocks(head.weight()));
+        let (n_out, blocks, n_rows) = (head.n_out(), blocks(head.weight()), products.n_rows());
         let tiles = n_out.div_ceil(LANES);
-        let (x, Moved { norm, fine, coarse }) = products.coarse();
-        let gamma = (8 * blocks + 64) as f64 / f64::from(1 << 24);
-        let (fine, all) = (fine + TINY * (blocks * BLOCK) as f64, norm + coarse + fine);
-        let apart = above(coarse + fine + 2.0 * gamma * all);
-        if !apart.is_finite() {
-            return None;
-        }
+        let x = products.coarse()?;
         let Products { scratch, pool, kernels, .. } = products;
-        scratch.prepare(pool, 1, STRIP * LANES, first);
-        grow(&mut scratch.upper, tiles * LANES);
+        let stride = STRIP * LANES;
+        scratch.prepare(pool, n_rows, n_rows * stride, first);
+        grow(&mut scratch.upper, n_rows * tiles * LANES);
         let product = Coarse {
             tiles: self.copy.as_ptr(),
             blocks,
             x,
+            rows: n_rows,
             norms: scratch.norms.as_ptr(),
-            apart,
+            apart: scratch.apart.as_ptr(),
             out: std::ptr::null_mut(),
+            stride,
             from: 0,
             upper: scratch.upper.as_mut_ptr(),
+            upper_stride: tiles * LANES,
         };
         let (product, all) = (&product, &scratch.largest);
         pool.run(tiles.div_ceil(STRIP), 1, &|strips, thread| {
@@ -193,11 +223,13 @@ impl Screen {
             for strip in strips {
                 let tiles = strip * STRIP..((strip + 1) * STRIP).min(tiles);
                 let product = Coarse { out: logits.as_mut_ptr(), from: tiles.start, ..*product };
-                // SAFETY: the copy and the upper bounds have all tiles, and the output a strip's;
+                // SAFETY: the copy and the upper bounds have all tiles, and the output a strip's of each row;
                 // strips are given out once. The machine has the instructions.
                 unsafe { (kernels.coarse)(&product, tiles.clone()) };
                 let columns = tiles.start * LANES..(tiles.end * LANES).min(n_out);
-                rows[0].see(columns.start, &logits[..columns.len()]);
+                for (top, logits) in rows.iter_mut().zip(logits.chunks_exact(stride)).take(n_rows) {
+                    top.see(columns.start, &logits[..columns.len()]);
+                }
             }
         });
         Some(())
@@ -212,59 +244,74 @@ struct Exact<'a> {
 }
 
 impl Exact<'_> {
-    /// The k-th largest of some rows' logits.
-    fn kth(&self, products: &mut Products<'_>, ids: &[u32], k: usize) -> Option<f32> {
+    /// Notes the k-th largest logit of each activation row among some rows', which end there in `ids`; `None` where
+    /// one is no number.
+    fn kth(&self, products: &mut Products<'_>, ids: &[u32], ends: &[usize], k: usize) -> Option<()> {
         let row_bytes = self.head.row(0).len();
-        products.scratch.prepare(products.pool, 1, STRIP * LANES, k);
-        for own in &mut products.scratch.largest {
+        let Products { scratch, pool, .. } = products;
+        scratch.prepare(pool, ends.len(), 0, k);
+        for own in &mut scratch.largest {
             // For every thread, as any may compute candidates.
             let own = own.get_mut().unwrap_or_else(PoisonError::into_inner);
             grow(&mut own.gathered, LANES * row_bytes);
             own.candidates.clear();
             own.candidates.reserve(4 * LANES);
         }
-        let own = products.scratch.largest.first_mut()?.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let own = scratch.largest.first_mut()?.get_mut().unwrap_or_else(PoisonError::into_inner);
         ids.iter().for_each(|id| self.will_need(*id));
-        ids.chunks(LANES).for_each(|ids| self.gather(ids, &mut own.gathered, &mut own.rows[0]));
-        let least = own.rows[0].least();
-        own.rows[0].reset(k);
-        Some(least)
+        scratch.least.clear();
+        let mut start = 0;
+        for (row, (end, top)) in ends.iter().zip(&mut own.rows).enumerate() {
+            ids[start..*end].chunks(LANES).for_each(|ids| self.gather(row, ids, &mut own.gathered, top));
+            scratch.least.push(top.least());
+            top.reset(k);
+            start = *end;
+        }
+        scratch.least.iter().all(|least| least.is_finite()).then_some(())
     }
 
-    /// Lists the logits of all rows that may have one of `least` or more.
-    fn all_above(&self, products: &Products<'_>, least: f32) {
+    /// Lists for each activation row the logits of all rows that may have one of its `least` or more.
+    fn all_above(&self, products: &Products<'_>) {
         let (n_out, scratch) = (self.head.n_out(), &*products.scratch);
-        let (upper, all) = (&scratch.upper[..n_out], &scratch.largest);
+        let (all, least, upper) = (&scratch.largest, &scratch.least, &scratch.upper);
+        let stride = n_out.next_multiple_of(LANES);
         // A unit is a strip of tiles.
         products.pool.run(n_out.div_ceil(STRIP * LANES), 4, &|strips, thread| {
             let mut own = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
-            let Largest { gathered, candidates, rows, .. } = &mut *own;
             let columns = strips.start * STRIP * LANES..(strips.end * STRIP * LANES).min(n_out);
-            for from in columns.clone().step_by(LANES) {
-                let upper = &upper[from..(from + LANES).min(columns.end)];
-                // What is no number tells nothing, so that it counts.
-                if upper.iter().fold(true, |all, upper| all & (*upper < least)) {
-                    continue;
-                }
-                let above =
-                    (from as u32..).zip(upper).filter(|(_, upper)| upper.is_nan() || **upper >= least);
-                if above.clone().count() >= MANY {
-                    self.tile(from, &mut rows[0]);
-                    continue;
-                }
-                for (id, _) in above {
-                    self.will_need(id);
-                    candidates.push(id);
-                }
-                // The last ones are still on their way.
-                if candidates.len() >= 2 * LANES {
-                    self.gather(&candidates[..LANES], gathered, &mut rows[0]);
-                    candidates.drain(..LANES);
-                }
+            for (row, (least, upper)) in least.iter().zip(upper.chunks_exact(stride)).enumerate() {
+                self.above(row, *least, columns.clone(), upper, &mut own);
             }
-            candidates.chunks(LANES).for_each(|ids| self.gather(ids, gathered, &mut rows[0]));
-            candidates.clear();
         });
+    }
+
+    /// Lists the logits of an activation row that may be `least` or more, of some columns.
+    fn above(&self, row: usize, least: f32, columns: Range<usize>, upper: &[f32], own: &mut Largest) {
+        let Largest { gathered, candidates, rows, .. } = own;
+        let top = &mut rows[row];
+        for from in columns.clone().step_by(LANES) {
+            let upper = &upper[from..(from + LANES).min(columns.end)];
+            // What is no number tells nothing, so that it counts.
+            if upper.iter().fold(true, |all, upper| all & (*upper < least)) {
+                continue;
+            }
+            let above = (from as u32..).zip(upper).filter(|(_, upper)| upper.is_nan() || **upper >= least);
+            if above.clone().count() >= MANY {
+                self.tile(row, from, top);
+                continue;
+            }
+            for (id, _) in above {
+                self.will_need(id);
+                candidates.push(id);
+            }
+            // The last ones are still on their way.
+            if candidates.len() >= 2 * LANES {
+                self.gather(row, &candidates[..LANES], gathered, top);
+                candidates.drain(..LANES);
+            }
+        }
+        candidates.chunks(LANES).for_each(|ids| self.gather(row, ids, gathered, top));
+        candidates.clear();
     }
 }
 
@@ -274,35 +321,38 @@ impl Exact<'_> {
     }
 
     /// Up to sixteen rows, which are put together first.
-    fn gather(&self, ids: &[u32], to: &mut [u8], top: &mut Top) {
+    fn gather(&self, row: usize, ids: &[u32], to: &mut [u8], top: &mut Top) {
         let row_bytes = self.head.row(0).len();
         // The last row fills the tile up.
         for (lane, to) in to.chunks_exact_mut(row_bytes).enumerate().take(LANES) {
             to.copy_from_slice(self.head.row(ids[lane.min(ids.len() - 1)] as usize));
         }
         // SAFETY: sixteen whole rows have just been put there.
-        let logits = unsafe { self.sixteen(to.as_ptr()) };
+        let logits = unsafe { self.sixteen(row, to.as_ptr()) };
         for (id, logit) in ids.iter().zip(logits) {
             top.see(*id as usize, &[logit]);
         }
     }
 
     /// Sixteen rows where they are, or as many as there are.
-    fn tile(&self, from: usize, top: &mut Top) {
+    fn tile(&self, row: usize, from: usize, top: &mut Top) {
         let first = from.min(self.head.n_out() - LANES);
         // SAFETY: sixteen rows are there, as only larger heads are screened.
-        let logits = unsafe { self.sixteen(self.head.row(first).as_ptr()) };
+        let logits = unsafe { self.sixteen(row, self.head.row(first).as_ptr()) };
         top.see(from, &logits[from - first..]);
     }
 
+    /// Products of an activation row with sixteen rows.
+    ///
     /// # Safety
     /// Sixteen rows are there.
-    unsafe fn sixteen(&self, rows: *const u8) -> [f32; LANES] {
+    unsafe fn sixteen(&self, row: usize, rows: *const u8) -> [f32; LANES] {
         let mut logits = [0.0; LANES];
         // SAFETY: the caller's promise; there is room for sixteen outputs.
         unsafe {
             self.work
                 .get()
+                .of_row(row)
                 .gathered(rows)
                 .writing_to(logits.as_mut_ptr(), 0)
                 .tiles(0..1, std::ptr::null_mut())

@@ -64,10 +64,10 @@ impl Products<'_> {
     /// [`Backend::top`](crate::engine::backend::Backend::top).
     pub(crate) fn top(mut self, matrix: &Matrix, softcap: Option<f32>, out: TopLogits<'_>) {
         let rows = self.n_rows();
-        if let (Some(screen), None, 1) = (&matrix.screen, softcap, rows)
+        if let (Some(screen), None) = (&matrix.screen, softcap)
             && screen.top(&mut self, matrix, out.k).is_some()
         {
-            self.scratch.write_largest(1, out);
+            self.scratch.write_largest(rows, out);
             return;
         }
         let work = self.exactly(matrix);
@@ -103,7 +103,7 @@ impl Products<'_> {
     }
 
     /// Rows of x.
-    fn n_rows(&self) -> usize {
+    pub(super) fn n_rows(&self) -> usize {
         self.x.len() / self.n_in.max(1)
     }
 

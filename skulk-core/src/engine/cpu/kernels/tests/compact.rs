@@ -3,7 +3,7 @@
 use super::super::compact::{Coarse, tile_bytes};
 use super::super::{BLOCK, Kernels, LANES, portable};
 use super::rounding::{Rows, activations};
-use super::{Numbers, assert_same, others};
+use super::{GAP, Numbers, assert_same, others, without_gaps};
 
 /// Copies sixteen rows; returns what it says of itself, too.
 fn copy(kernels: &Kernels, rows: &[f32]) -> (Vec<u8>, Vec<bool>) {
@@ -18,27 +18,32 @@ fn copy(kernels: &Kernels, rows: &[f32]) -> (Vec<u8>, Vec<bool>) {
     (tile, holds)
 }
 
-/// Products of one row with tiles, and what the rows' own products are at most.
-fn multiply(kernels: &Kernels, tiles: &[u8], x: &[f32], apart: f32) -> [Vec<f32>; 2] {
-    let blocks = x.len() / BLOCK;
+/// Products of rows with tiles, and what the rows' own products are at most.
+fn multiply(kernels: &Kernels, tiles: &[u8], x: &[f32], rows: usize, apart: f32) -> [Vec<f32>; 2] {
+    let blocks = x.len() / rows / BLOCK;
     let n = tiles.len() / tile_bytes(blocks);
-    let rounded = Rows::new(kernels, x, 1, false);
+    let rounded = Rows::new(kernels, x, rows, false);
     let norms: Box<[f32]> = x.chunks_exact(BLOCK).map(|block| (norm(block) * 1.001) as f32).collect();
-    let mut results = [vec![0.0; n * LANES], vec![0.0; n * LANES]];
-    let [out, upper] = &mut results;
+    let apart: Box<[f32]> = (0..rows).map(|row| apart * (1.0 + row as f32)).collect();
+    let (stride, upper_stride) = (n * LANES + 1, n * LANES + 2);
+    let mut out = vec![GAP; (rows - 1) * stride + n * LANES].into_boxed_slice();
+    let mut upper = vec![GAP; (rows - 1) * upper_stride + n * LANES].into_boxed_slice();
     let product = Coarse {
         tiles: tiles.as_ptr(),
         blocks,
         x: rounded.from(0),
+        rows,
         norms: norms.as_ptr(),
-        apart,
+        apart: apart.as_ptr(),
         out: out.as_mut_ptr(),
+        stride,
         from: 0,
         upper: upper.as_mut_ptr(),
+        upper_stride,
     };
     // SAFETY: all arrays are as long as the product says, and the machine has the instructions.
     unsafe { (kernels.coarse)(&product, 0..n) };
-    results
+    [without_gaps(&out, n * LANES, stride), without_gaps(&upper, n * LANES, upper_stride)]
 }
 
 fn norm(x: &[f32]) -> f64 {
@@ -77,13 +82,19 @@ fn copies_and_their_products_are_the_same_everywhere() {
         let (tile, holds) = copy(&portable::KERNELS, &rows(&mut numbers, blocks));
         assert!(holds.iter().all(|holds| *holds));
         let two = [tile.clone(), tile].concat();
-        for x in activations(&mut numbers, 8, blocks).chunks_exact(blocks * BLOCK) {
-            let [products, upper] = multiply(&portable::KERNELS, &two, x, 0.5);
+        let x = activations(&mut numbers, 11, blocks);
+        let alone = x.chunks_exact(blocks * BLOCK).enumerate().map(|(row, x)| {
+            let [products, upper] = multiply(&portable::KERNELS, &two, x, 1, 0.5 * (1.0 + row as f32));
             assert_same(&products[LANES..], &products[..LANES], "the second tile");
-            for kernels in others() {
-                let found = multiply(kernels, &two, x, 0.5);
-                assert_same(&found[0], &products, kernels.name);
-                assert_same(&found[1], &upper, kernels.name);
+            (products, upper)
+        });
+        let (products, upper): (Vec<_>, Vec<_>) = alone.unzip();
+        let (products, upper) = (products.concat(), upper.concat());
+        for kernels in Kernels::all() {
+            for rows in 1..=11 {
+                let found = multiply(kernels, &two, &x[..rows * blocks * BLOCK], rows, 0.5);
+                assert_same(&found[0], &products[..rows * 2 * LANES], kernels.name);
+                assert_same(&found[1], &upper[..rows * 2 * LANES], kernels.name);
             }
         }
         let rows = rows(&mut numbers, blocks);
@@ -106,7 +117,7 @@ fn bounds_hold_and_are_narrow() {
                 let rounded = Rows::new(&portable::KERNELS, x, 1, false).values();
                 let moved = x.iter().zip(&rounded).map(|(x, r)| (f64::from(*x) - r).powi(2)).sum::<f64>();
                 let apart = (moved.sqrt() + 1e-4 * norm(x)) * 1.001;
-                let [products, upper] = multiply(&portable::KERNELS, &tile, x, apart as f32);
+                let [products, upper] = multiply(&portable::KERNELS, &tile, x, 1, apart as f32);
                 for (lane, row) in rows.chunks_exact(n_in).enumerate() {
                     let exact: f64 = row.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
                     let (product, upper) = (f64::from(products[lane]), f64::from(upper[lane]));
