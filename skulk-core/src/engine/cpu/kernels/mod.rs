@@ -215,7 +215,7 @@ macro_rules! instruction_set {
                 let shift = product::shift::<S, F>();
                 let packed_len = packed::packed_len::<F::Layout>;
                 Quantised {
-                    one: direct::<F, EXACT, true>,
+                    one: direct::<F, EXACT, { S::ALONE }>,
                     few: direct::<F, EXACT, false>,
                     many: S::MANY,
                     gemm: Gemm { pack: pack_tile::<F>, multiply, shift, packed_len },

@@ -46,6 +46,7 @@ impl Simd for Scalar {
 
     const SIGNED: bool = true;
     const ROWS: usize = 4;
+    const ALONE: bool = false;
 
     operations! {
         inline:

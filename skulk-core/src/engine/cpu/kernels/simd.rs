@@ -91,6 +91,8 @@ pub(super) trait Simd: Copy + 'static {
     const SIGNED_WIDE: bool = Self::SIGNED;
     /// Activation rows by which a block is multiplied at a time as it comes out of memory.
     const TOGETHER: usize = 1;
+    /// A single row has a kernel of its own.
+    const ALONE: bool = true;
     /// Activation rows from which on tiles are packed.
     const MANY: usize = 9;
     /// Activations of two digits are stored as numbers of 16 bits.
