@@ -216,6 +216,25 @@ mod tests {
         });
     }
 
+    #[test]
+    fn who_leaves_with_the_turn_passes_it_on() {
+        let (turns, never) = (Turns::default(), CancelToken::new());
+        let turn = turns.take(&StepCx::new(&never)).unwrap();
+        let waiting = [0, 1].map(|_| {
+            let thread = std::thread::current();
+            let waiting = Arc::new(Waiting { thread, called: AtomicBool::new(false) });
+            turns.queue().waiting.push_back(Arc::clone(&waiting));
+            waiting
+        });
+        let called = || waiting.each_ref().map(|waiting| waiting.called.load(Ordering::Acquire));
+        drop(turn);
+        assert_eq!(called(), [true, false]);
+        turns.leave(&waiting[0]);
+        assert_eq!((called(), turns.queue().taken), ([true, true], true));
+        turns.leave(&waiting[1]);
+        assert!(!turns.queue().taken);
+    }
+
     /// A step ends just when the one behind it is cancelled: the turn is never lost.
     #[test]
     fn a_turn_that_comes_with_the_cancelling_is_passed_on() {
