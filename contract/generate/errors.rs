@@ -3,11 +3,12 @@
 use crate::python::wrapped;
 
 /// Python's own classes for the same situation, so that `except FileNotFoundError` works too.
-const BUILTIN: [(&str, &str); 4] = [
+const BUILTIN: [(&str, &str); 5] = [
     ("InvalidArgument", "ValueError, TypeError"),
     ("FileNotFound", "builtins.FileNotFoundError"),
     ("FileIo", "OSError"),
     ("OutOfMemory", "MemoryError"),
+    ("DeadlineExceeded", "TimeoutError"),
 ];
 
 /// In place of the fields of OSError, which would make the text and are not pickled.

@@ -83,6 +83,8 @@ kinds! {
     SessionBusy = "session.busy", Now;
     /// The work was cancelled by its token, or its handle was dropped.
     Cancelled = "cancelled", Now;
+    /// The work was not done when its deadline passed.
+    DeadlineExceeded = "deadline.exceeded", Now;
     /// A broken invariant inside the library: please report it.
     Internal = "internal", Never;
 }

@@ -10,7 +10,7 @@ use crate::CancelToken;
 use crate::arch::{Activation, AttentionSpec, RopeLayout};
 use crate::engine::backend::{Attend, Backend, CacheSpec, NormRope};
 use crate::engine::cpu::{Cpu, Nearest};
-use crate::engine::{KvType, Precision};
+use crate::engine::{KvType, Precision, StepCx};
 use crate::error::Result;
 use crate::weights::{DType, MappedFile, Region, TensorInfo};
 
@@ -95,9 +95,12 @@ impl Operations {
         let mut out = self.0.buffer(most, n_heads * head_dim)?;
         let mut stream = self.0.stream(most, n_heads * head_dim)?;
         let mut cache = self.0.cache(&CacheSpec::new(&attention, start + rows, most, KvType::F16))?;
+        let never = CancelToken::new();
         let mut attend = move |start, rows| {
             let op = Attend { attention: &attention, sinks: None, rows: 0..rows, start };
-            self.0.run(|| self.0.attend(&mut stream, &op, [&q, &k, &v], &mut cache, &mut out))
+            self.0.run(&StepCx::new(&never), || {
+                self.0.attend(&mut stream, &op, [&q, &k, &v], &mut cache, &mut out)
+            })
         };
         for before in (0..start).step_by(CHUNK) {
             attend(before, CHUNK.min(start - before))?;

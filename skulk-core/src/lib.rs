@@ -69,7 +69,7 @@ pub mod weights;
 mod wire;
 
 pub use bytes::ByteSize;
-pub use cancel::CancelToken;
+pub use cancel::{CancelToken, OnCancel};
 pub use card::{CardLibrary, ModelCard, Profile};
 pub use error::{ContextDetail, Error, ErrorKind, Result, Retry, ShapeDetail};
 pub use ids::{EngineId, ExpertIdx, LayerIdx, SeqId, TokenId};

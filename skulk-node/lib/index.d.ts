@@ -30,7 +30,7 @@ export type ErrorKind =
   | "InvalidArgument" | "FileNotFound" | "FileIo" | "CheckpointInvalid" | "CheckpointTruncated" | "ConfigInvalid"
   | "ArchUnsupported" | "DTypeUnsupported" | "TensorMissing" | "TensorShape" | "TokenizerInvalid" | "CardInvalid"
   | "PlanNoFit" | "PlanPending" | "PlacementInvalid" | "ContextOverflow" | "OutOfMemory" | "EngineUnavailable"
-  | "EngineFailed" | "SessionBusy" | "Cancelled" | "Internal";
+  | "EngineFailed" | "SessionBusy" | "Cancelled" | "DeadlineExceeded" | "Internal";
 
 /** What everything here throws and rejects with. Of kind `Cancelled`, its `name` is `AbortError`. */
 export class SkulkError extends Error {

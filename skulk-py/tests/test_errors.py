@@ -34,6 +34,7 @@ def test_pythons_own_classes_catch_them_too() -> None:
     assert issubclass(skulk.FileIoError, OSError)
     assert issubclass(skulk.InvalidArgumentError, ValueError)
     assert issubclass(skulk.OutOfMemoryError, MemoryError)
+    assert issubclass(skulk.DeadlineExceededError, TimeoutError)
 
 
 def test_a_missing_file_is_named() -> None:

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::top::Top;
 use super::{VindexBrowser, get};
 use crate::cancel::CancelToken;
+use crate::engine::StepCx;
 use crate::engine::backend::Backend;
 use crate::engine::cpu::Cpu;
 use crate::error::{Error, ErrorKind, Result};
@@ -132,7 +133,7 @@ impl VindexBrowser {
             }
             Ok(())
         };
-        let done = self.cpu.run(&mut search);
+        let done = self.cpu.run(&StepCx::new(cancel), &mut search);
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner).push(room);
         done
     }

@@ -10,9 +10,9 @@
 
 use std::ops::Range;
 
-use super::KvType;
 pub(crate) use super::routes::Routes;
 use super::top::Top;
+use super::{KvType, StepCx};
 use crate::arch::{Activation, AttentionSpec, ExpertsSpec, RopeLayout};
 use crate::cancel::CancelToken;
 use crate::error::Result;
@@ -41,8 +41,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// is equal up to rounding, as vendors' libraries choose their summation order by shape.
     const EXACT_ROWS: bool;
 
-    /// Runs one step's work where the device wants it, e.g. inside its thread pool.
-    fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+    /// Runs one step's work where and when the device wants it, e.g. inside its thread pool and after other steps.
+    /// Who has to wait for that ends at once with an error when `cx` says so.
+    fn run<R: Send>(&self, _cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
         work()
     }
 

@@ -12,12 +12,14 @@ mod conformance;
 pub(crate) mod cpu;
 pub(crate) mod routes;
 pub(crate) mod top;
+mod turns;
 #[cfg(feature = "wgpu")]
 pub(crate) mod wgpu;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde::Serialize;
 
@@ -293,14 +295,41 @@ impl<'a> LoadCx<'a> {
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct StepCx<'a> {
-    /// Ends the step within one layer.
+    /// Ends the step within one layer, and at once while it waits for others.
     pub cancel: &'a CancelToken,
+    /// Ends it likewise when it passes.
+    pub deadline: Option<Instant>,
 }
 
 impl<'a> StepCx<'a> {
-    /// A step that `cancel` stops.
+    /// A step that `cancel` stops, without a deadline.
     pub fn new(cancel: &'a CancelToken) -> Self {
-        Self { cancel }
+        Self { cancel, deadline: None }
+    }
+
+    /// Ends the step then, too.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// `Ok` while the step may go on. Every shard asks at least once a layer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cancelled`] when the token was cancelled, [`ErrorKind::DeadlineExceeded`] past the deadline.
+    pub fn check(&self) -> Result<()> {
+        self.cancel.check()?;
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(Error::new(
+                ErrorKind::DeadlineExceeded,
+                "the step's deadline passed before it was done",
+            )
+            .with_hint(
+                "nothing is lost but what was under way: call again with more time, or with fewer rows",
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -355,7 +384,7 @@ pub trait Shard: Send + Sync {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a malformed batch, [`ErrorKind::ContextOverflow`],
-    /// [`ErrorKind::Cancelled`], [`ErrorKind::EngineFailed`].
+    /// [`ErrorKind::EngineFailed`], and as [`StepCx::check`].
     fn forward(&self, batch: &Batch<'_>, out: &mut Activations, cx: &StepCx<'_>) -> Result<()>;
 
     /// Shortens a sequence to `len` tokens, or to fewer when a sliding window's keys are gone:

@@ -75,7 +75,7 @@ impl Model {
             forward(model, chunk * rows, part, own, &cx)?;
             forward(exact, chunk * rows, part, other, &cx)?;
             for row in 0..part.len() {
-                cancel.check()?;
+                cx.check()?;
                 if let (Some(q), Some(p)) = (own[0].row(row), other[0].row(row)) {
                     sums.see(p, q);
                 }

@@ -84,7 +84,7 @@ impl<B: Backend> CpuExperts<B> {
             inner: &mut room.inner,
             output: &mut room.output,
         };
-        self.cpu.run(|| self.on_cpu.forward(on_cpu, cx))?;
+        self.cpu.run(cx, || self.on_cpu.forward(on_cpu, cx))?;
         device.write(stream, room.output.rows(rows), output)
     }
 }

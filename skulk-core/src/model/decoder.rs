@@ -225,10 +225,10 @@ impl<B: Backend> Decoder<B> {
             (Input::Tokens(_), None) => return Err(wrong_input()),
         }
         for (at, (layer, index)) in self.layers.iter().zip(self.spec.layers.clone()).enumerate() {
-            cx.cancel.check()?;
+            cx.check()?;
             self.layer(layer, LayerIdx(index), at, work, caches, batch.segments, rows, cx)?;
         }
-        cx.cancel.check()?;
+        cx.check()?;
         match &self.output {
             Some(output) => self.logits(output, work, batch.segments, out),
             None => b.read(&mut work.stream, &work.x, out.reshape(rows, arch.hidden_size)),

@@ -109,7 +109,7 @@ impl<B: Backend> Shard for DecoderShard<B> {
         sequence.admit(segment)?;
         let Sequence { caches, work, len, .. } = &mut *sequence;
         let decoder = &self.decoder;
-        decoder.backend().run(|| decoder.forward(work, &mut [caches], batch, out, cx))?;
+        decoder.backend().run(cx, || decoder.forward(work, &mut [caches], batch, out, cx))?;
         *len += segment.rows;
         Ok(())
     }
@@ -161,7 +161,7 @@ impl<B: Backend> DecoderShard<B> {
         }
         let Some(work) = work else { return Err(malformed("the batch has no segments".into())) };
         let decoder = &self.decoder;
-        decoder.backend().run(|| decoder.forward(work, &mut caches, batch, out, cx))?;
+        decoder.backend().run(cx, || decoder.forward(work, &mut caches, batch, out, cx))?;
         for (len, rows) in lengths {
             *len += rows;
         }

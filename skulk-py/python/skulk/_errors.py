@@ -262,6 +262,16 @@ class CancelledError(Error):
     code = "cancelled"
 
 
+class DeadlineExceededError(Error, TimeoutError):
+    """The work was not done when its deadline passed.
+
+    Its code is ``deadline.exceeded``.
+    """
+
+    __module__ = "skulk"
+    code = "deadline.exceeded"
+
+
 class InternalError(Error):
     """A broken invariant inside the library: please report it.
 

@@ -2875,6 +2875,8 @@ public enum ErrorKind: String, Codable, Sendable, Hashable, CaseIterable {
     case sessionBusy = "SessionBusy"
     /// `cancelled`.
     case cancelled = "Cancelled"
+    /// `deadline.exceeded`.
+    case deadlineExceeded = "DeadlineExceeded"
     /// `internal`.
     case `internal` = "Internal"
 
@@ -2902,6 +2904,7 @@ public enum ErrorKind: String, Codable, Sendable, Hashable, CaseIterable {
         case .engineFailed: "engine.failed"
         case .sessionBusy: "session.busy"
         case .cancelled: "cancelled"
+        case .deadlineExceeded: "deadline.exceeded"
         case .internal: "internal"
         }
     }

@@ -19,7 +19,8 @@ use self::attention::Cache;
 use self::matrix::Matrix;
 use crate::arch::{Activation, ExpertsSpec, RopeLayout};
 use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, NormRope, Routes};
-use crate::engine::{Precision, check_threads};
+use crate::engine::turns::Turns;
+use crate::engine::{Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::math;
@@ -32,6 +33,8 @@ pub(crate) struct Tensors {
     precise: bool,
     /// On the CPU: the threads it computes with, in place of the process's.
     threads: Option<rayon::ThreadPool>,
+    /// On the CPU: whose step has the threads. Who waits for them in their own queue could not be woken.
+    turns: Turns,
 }
 
 impl Tensors {
@@ -53,7 +56,7 @@ impl Tensors {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|e| {
             Error::new(ErrorKind::EngineFailed, "cannot start the engine's threads").with_source(e)
         })?;
-        Ok(Self { device: Device::Cpu, precise: true, threads: Some(pool) })
+        Ok(Self { device: Device::Cpu, precise: true, threads: Some(pool), turns: Turns::default() })
     }
 
     fn open(
@@ -63,10 +66,11 @@ impl Tensors {
         precision: Precision,
         make: fn(usize) -> CandleResult<Device>,
     ) -> Result<Self> {
+        let precise = precision == Precision::Exact;
         let unavailable = |message: String| Error::new(ErrorKind::EngineUnavailable, message);
         // candle takes a Metal device out of a list without looking at the list's length.
         match catch_unwind(|| make(ordinal)) {
-            Ok(Ok(device)) => Ok(Self { device, precise: precision == Precision::Exact, threads: None }),
+            Ok(Ok(device)) => Ok(Self { device, precise, threads: None, turns: Turns::default() }),
             Ok(Err(CandleError::NotCompiledWithCudaSupport | CandleError::NotCompiledWithMetalSupport)) => {
                 Err(unavailable(format!("this build has no {label} support"))
                     .with_hint(format!("compile with the cargo feature `{feature}`")))
@@ -144,9 +148,12 @@ impl Backend for Tensors {
 
     const EXACT_ROWS: bool = false;
 
-    fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+    fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
         match &self.threads {
-            Some(threads) => threads.install(work),
+            Some(threads) => {
+                let _turn = self.turns.take(cx)?;
+                threads.install(work)
+            }
             None => work(),
         }
     }

@@ -38,7 +38,12 @@ macro_rules! conformance {
         fn $part() {
             use $crate::engine::backend::Backend as _;
             let backend = $backend;
-            backend.run(|| $crate::engine::conformance::$part(&backend));
+            let never = $crate::CancelToken::new();
+            let part = || {
+                $crate::engine::conformance::$part(&backend);
+                Ok(())
+            };
+            backend.run(&$crate::engine::StepCx::new(&never), part).unwrap();
         }
     )*};
     ($backend:expr) => {

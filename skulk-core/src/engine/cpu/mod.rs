@@ -19,7 +19,7 @@ use pool::Pool;
 use crate::arch::{Activation, ExpertsSpec};
 use crate::cancel::CancelToken;
 use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopLogits};
-use crate::engine::{Precision, check_threads};
+use crate::engine::{Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::math;
@@ -143,8 +143,8 @@ impl Backend for Cpu {
 
     const EXACT_ROWS: bool = true;
 
-    fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        self.pool.turn(work)
+    fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
+        self.pool.turn(cx, work)
     }
 
     fn buffer(&self, rows: usize, width: usize) -> Result<Buffer> {

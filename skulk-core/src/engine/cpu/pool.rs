@@ -8,13 +8,14 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{JoinHandle, Thread};
+use std::thread::JoinHandle;
 
+use crate::engine::StepCx;
+use crate::engine::turns::Turns;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A part of the work: units `range`, on worker number `.1`.
@@ -115,9 +116,10 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Calls `step` when it is its turn: steps of several sequences run in the order they came.
-    pub(crate) fn turn<R>(&self, step: impl FnOnce() -> R) -> R {
-        let _turn = self.turns.wait();
+    /// Calls `step` when it is its turn: steps of several sequences run in the order they came. Who waits ends as
+    /// `cx` says.
+    pub(crate) fn turn<R>(&self, cx: &StepCx<'_>, step: impl FnOnce() -> Result<R>) -> Result<R> {
+        let _turn = self.turns.take(cx)?;
         step()
     }
 
@@ -325,56 +327,10 @@ impl Shared {
     }
 }
 
-/// First come, first served: a mutex alone could let one caller starve the others.
-#[derive(Default)]
-struct Turns {
-    /// Whether somebody has the turn, and who waits.
-    queue: Mutex<(bool, VecDeque<Arc<Waiting>>)>,
-}
-
-struct Waiting {
-    thread: Thread,
-    called: AtomicBool,
-}
-
-struct Turn<'a>(&'a Turns);
-
-impl Turns {
-    fn wait(&self) -> Turn<'_> {
-        let waiting = {
-            let mut queue = lock(&self.queue);
-            if !queue.0 {
-                queue.0 = true;
-                return Turn(self);
-            }
-            let waiting =
-                Arc::new(Waiting { thread: std::thread::current(), called: AtomicBool::new(false) });
-            queue.1.push_back(Arc::clone(&waiting));
-            waiting
-        };
-        while !waiting.called.load(Ordering::Acquire) {
-            std::thread::park();
-        }
-        Turn(self)
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut queue = lock(&self.0.queue);
-        match queue.1.pop_front() {
-            Some(next) => {
-                next.called.store(true, Ordering::Release);
-                next.thread.unpark();
-            }
-            None => queue.0 = false,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cancel::CancelToken;
 
     fn sums(pool: &Pool, total: usize, least: usize) {
         let counts: Vec<AtomicUsize> = (0..total).map(|_| AtomicUsize::new(0)).collect();
@@ -438,34 +394,22 @@ mod tests {
     #[test]
     fn many_callers_share_one_pool() {
         let pool = Pool::new(4).unwrap();
+        let never = CancelToken::new();
+        let cx = StepCx::new(&never);
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for total in 0..200 {
-                        pool.turn(|| sums(&pool, total, 1));
+                        let turn = pool.turn(&cx, || {
+                            sums(&pool, total, 1);
+                            Ok(())
+                        });
+                        turn.unwrap();
                         sums(&pool, total, 1);
                     }
                 });
             }
         });
-    }
-
-    #[test]
-    fn turns_come_in_order() {
-        let pool = Pool::new(1).unwrap();
-        let order = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            pool.turn(|| {
-                for i in 0..5 {
-                    let (pool, order) = (&pool, &order);
-                    scope.spawn(move || pool.turn(|| lock(order).push(i)));
-                    while lock(&pool.turns.queue).1.len() <= i {
-                        std::thread::yield_now();
-                    }
-                }
-            });
-        });
-        assert_eq!(*lock(&order), [0, 1, 2, 3, 4]);
     }
 
     #[test]

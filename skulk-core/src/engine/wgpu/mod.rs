@@ -150,7 +150,11 @@ impl Backend for Gpu {
 
     /// Metal's objects of a step live until its pool ends.
     #[cfg(target_vendor = "apple")]
-    fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+    fn run<R: Send>(
+        &self,
+        _cx: &crate::engine::StepCx<'_>,
+        work: impl FnOnce() -> Result<R> + Send,
+    ) -> Result<R> {
         objc2::rc::autoreleasepool(|_| work())
     }
 

@@ -1,7 +1,9 @@
 //! Can another expert provider take the resident one's place, and where does a cancelled step stop?
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use crate::arch::ArchSpec;
 use crate::cancel::CancelToken;
@@ -17,6 +19,9 @@ use crate::model::experts::{ExpertCall, ExpertProvider, FfnWork, ResidentExperts
 use crate::model::load::Loader;
 use crate::model::shard::DecoderShard;
 use crate::weights::{Memory, open_checkpoint};
+
+/// Long enough for any machine; only who waits in vain waits for it.
+const LOST: Duration = Duration::from_secs(100);
 
 type Provider<B> = Box<dyn ExpertProvider<B>>;
 
@@ -65,11 +70,15 @@ fn forward_of(
     rows: usize,
     cancel: &CancelToken,
 ) -> Result<Vec<u32>> {
+    step(seq, shard, start, rows, &StepCx::new(cancel))
+}
+
+fn step(seq: SeqId, shard: &dyn Shard, start: usize, rows: usize, cx: &StepCx<'_>) -> Result<Vec<u32>> {
     let tokens: Vec<_> = (start..start + rows).map(|i| TokenId(100 + i as u32)).collect();
     let segments = [Segment { seq, start, rows, logits: Logits::All }];
     let mut out = Activations::new();
     let batch = Batch { segments: &segments, input: Input::Tokens(&tokens) };
-    shard.forward(&batch, &mut out, &StepCx::new(cancel))?;
+    shard.forward(&batch, &mut out, cx)?;
     Ok(out.data().iter().map(|x| x.to_bits()).collect())
 }
 
@@ -219,6 +228,52 @@ fn cancelling_ends_the_step(provider: fn(&ShardSpec) -> Provider<cpu::Cpu>) {
             assert!(again == expected[usize::from(start > 0)], "layer {layer}, from {start}");
         }
     }
+}
+
+#[test]
+fn a_step_past_its_deadline_computes_no_layer() {
+    let never = CancelToken::new();
+    let expected = forward(&shard("gemma3", device(), resident), 0, 40, &never).unwrap();
+    let computed = Arc::new(AtomicUsize::new(0));
+    let (cancel, count) = (Arc::default(), Arc::clone(&computed));
+    let shard = shard("gemma3", device(), |spec| {
+        Box::new(CancelIn { layer: usize::MAX, cancel, computed: count, inner: resident(spec) })
+    });
+    let late = StepCx::new(&never).deadline(Instant::now());
+    let error = step(SeqId(0), &shard, 0, 40, &late).unwrap_err();
+    assert_eq!((error.kind(), computed.load(Ordering::Relaxed)), (ErrorKind::DeadlineExceeded, 0));
+    let in_time = StepCx::new(&never).deadline(Instant::now() + LOST);
+    assert!(step(SeqId(0), &shard, 0, 40, &in_time).unwrap() == expected);
+}
+
+/// The step of another has the CPU until they have ended.
+#[test]
+fn steps_that_wait_for_the_cpu_end_at_once() {
+    let (never, parent) = (CancelToken::new(), CancelToken::new());
+    let (token, cpu) = (parent.child(), Arc::new(device()));
+    let shard = shard("gemma3", Arc::clone(&cpu), resident::<cpu::Cpu>);
+    let soon = Instant::now() + Duration::from_millis(20);
+    let (sender, ended) = channel();
+    let steps = [(0, StepCx::new(&token)), (1, StepCx::new(&never).deadline(soon))];
+    std::thread::scope(|scope| {
+        let (shard, parent) = (&shard, &parent);
+        let other = move || {
+            for (seq, cx) in steps {
+                let sender = sender.clone();
+                scope.spawn(move || {
+                    let kind = step(SeqId(seq), shard, 0, 40, &cx).err().map(|error| error.kind());
+                    sender.send((seq, kind)).unwrap();
+                });
+            }
+            assert_eq!(ended.recv_timeout(LOST), Ok((1, Some(ErrorKind::DeadlineExceeded))));
+            parent.cancel();
+            assert_eq!(ended.recv_timeout(LOST), Ok((0, Some(ErrorKind::Cancelled))));
+            Ok(())
+        };
+        cpu.run(&StepCx::new(&never), other).unwrap();
+    });
+    let both = [0, 1].map(|seq| forward_of(SeqId(seq), &shard, 0, 40, &never).unwrap());
+    assert!(both[0] == both[1]);
 }
 
 #[cfg(feature = "wgpu")]
