@@ -103,6 +103,26 @@ def vindex_extracts_browses_slices_and_generates() -> None:
         assert again.returncode == 1 and "[argument.invalid]" in again.stderr, again
 
 
+def conversations_are_held_at_once() -> None:
+    command = [str(BUILT / "conversations"), "--max-tokens=20"]
+    for arguments in ([], ["--kv-memory=1000000"], ["--threads=1"]):
+        done = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done
+        *lines, last = done.stdout.splitlines()
+        counts = [re.match(r" *\d+: (\d+) tokens, (\d+) not computed again: One day, Lily met a ", line) for line in lines]
+        assert len(counts) == 16 and all(counts), done.stdout
+        assert re.match(r"16 conversations: \d+ tokens in .* s, \d+ tok/s; keys and values \d", last), last
+        if not arguments:
+            told = lines
+            print(*told[:2], last, sep="\n")
+        # Whatever memory and threads there are.
+        assert [line.split(":")[2] for line in lines] == [line.split(":")[2] for line in told], lines
+        # The opening twice, of some 70 tokens, and the first turn.
+        assert arguments[:1] == ["--kv-memory=1000000"] or all(int(count[2]) > 120 for count in counts), lines
+    refused = subprocess.run([*command, "--kv-memory=1000"], cwd=ROOT, capture_output=True, text=True)
+    assert refused.returncode == 1 and "[memory.exhausted]" in refused.stderr, refused
+
+
 def a_missing_model_is_an_error_not_a_panic() -> None:
     command = [*GENERATE, "--model", "no/such/model.gguf"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -117,6 +137,7 @@ for example in (
     generate_keeps_a_budget,
     plan_says_where_and_why,
     vindex_extracts_browses_slices_and_generates,
+    conversations_are_held_at_once,
     a_missing_model_is_an_error_not_a_panic,
 ):
     example()

@@ -215,6 +215,12 @@ impl Error {
         self
     }
 
+    /// Says whether trying again can help, where that is not what its kind says.
+    pub(crate) fn with_retry(mut self, retry: Retry) -> Self {
+        self.0.retry = retry;
+        self
+    }
+
     /// Attaches a [`ContextDetail`].
     #[must_use]
     pub(crate) fn with_tokens(self, needed: usize, available: usize) -> Self {

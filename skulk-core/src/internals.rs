@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use crate::CancelToken;
 use crate::arch::{Activation, AttentionSpec, RopeLayout};
-use crate::engine::backend::{Attend, Backend, CacheSpec, NormRope};
+use crate::engine::backend::{Attend, Backend, NormRope, PAGE, PageSpec, Spans};
 use crate::engine::cpu::{Cpu, Nearest};
 use crate::engine::{KvType, Precision, StepCx};
 use crate::error::Result;
@@ -68,14 +68,14 @@ impl Operations {
         Ok(Box::new(move || self.0.linear(&mut stream, &x, rows, &mut [(&matrix, &mut out)])))
     }
 
-    /// Attention of `rows` rows that follow on `start` others, cache in f16.
+    /// Attention of `rows` rows that follow on `start` others, keys and values in f16.
     pub fn attention(
         &self,
         [n_heads, n_kv_heads, head_dim]: [usize; 3],
         start: usize,
         rows: usize,
     ) -> Result<Run<'_>> {
-        /// Rows that enter the cache at a time.
+        /// Rows that are stored at a time.
         const CHUNK: usize = 256;
         let attention = AttentionSpec {
             n_heads,
@@ -94,12 +94,17 @@ impl Operations {
         let [k, v] = [self.filled(most, n_kv_heads * head_dim)?, self.filled(most, n_kv_heads * head_dim)?];
         let mut out = self.0.buffer(most, n_heads * head_dim)?;
         let mut stream = self.0.stream(most, n_heads * head_dim)?;
-        let mut cache = self.0.cache(&CacheSpec::new(&attention, start + rows, most, KvType::F16))?;
+        let mut pages = self.0.pages(&PageSpec::new(&attention, KvType::F16))?;
+        let n = (start + rows).div_ceil(PAGE) as u32;
+        (0..n).try_for_each(|page| self.0.add_page(&mut pages, page))?;
         let never = CancelToken::new();
+        let mut spans = Spans::default();
         let mut attend = move |start, rows| {
-            let op = Attend { attention: &attention, sinks: None, rows: 0..rows, start };
+            spans.clear();
+            spans.push(rows, start, 0, 0..n);
+            let op = Attend { attention: &attention, sinks: None, spans: &spans };
             self.0.run(&StepCx::new(&never), || {
-                self.0.attend(&mut stream, &op, [&q, &k, &v], &mut cache, &mut out)
+                self.0.attend(&mut stream, &op, [&q, &k, &v], &mut pages, &mut out)
             })
         };
         for before in (0..start).step_by(CHUNK) {

@@ -80,11 +80,11 @@ pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, Tenso
 #[cfg(feature = "generate")]
 pub use {
     browse::VindexBrowser,
-    engine::{Activations, Batch, DeviceInfo, Engine, FfnMemory, KvType, Precision, Shard},
+    engine::{Activations, Batch, DeviceInfo, Engine, FfnMemory, KvMemory, KvType, Precision, Reply, Shard},
     extract::{ExtractOptions, VindexStorage, VindexWriter},
     generate::{
         Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output,
-        Prompt, Sampling, Session, StageInfo, Timings, Token, TokenLogprob, Usage,
+        Prompt, Sampling, Session, StageInfo, Timings, Token, TokenLogprob, Usage, WhenFull,
     },
     model::EngineOptions,
     tokenizer::{Detokenizer, StopMatcher, Tokenizer},
@@ -101,5 +101,6 @@ struct Guide;
 #[doc = include_str!("../../docs/guide/rust.md")]
 #[doc = include_str!("../../docs/guide/placement.md")]
 #[doc = include_str!("../../docs/guide/planning.md")]
+#[doc = include_str!("../../docs/guide/sessions.md")]
 #[doc = include_str!("../../docs/guide/vindex.md")]
 struct GenerationGuide;

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use skulk::arch::ArchSpec;
-use skulk::engine::{Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
+use skulk::engine::{LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
 use skulk::{
-    Activations, Batch, CancelToken, Engine, EngineOptions, GenerateOptions, KvType, LoadOptions, Model,
-    Precision, SeqId, Shard, TokenId,
+    Batch, CancelToken, Engine, EngineOptions, GenerateOptions, KvType, LoadOptions, Model, Precision, SeqId,
+    Shard, TokenId,
 };
 
 use crate::AnyError;
@@ -108,7 +108,7 @@ impl Subject<'_> {
         let load = |range: &Range<usize>| {
             let spec = ShardSpec::new(Arc::clone(&arch), range.clone(), tokens.len(), STEPS[0], KvType::F32)?;
             let shard = engine.load(&spec, &*checkpoint, &LoadCx::new(cancel, &|| ()))?;
-            shard.open(SeqId(0)).map(|()| shard)
+            shard.open(SeqId(0), &[]).map(|_| shard)
         };
         let shards: Vec<Box<dyn Shard>> = layers.iter().map(load).collect::<skulk::Result<_>>()?;
         let mut rows = Vec::new();
@@ -118,19 +118,24 @@ impl Subject<'_> {
             if step == 0 {
                 break;
             }
-            let segments = [Segment::new(SeqId(0), start, step, Logits::All)];
-            let mut last: Option<Activations> = None;
+            let segments = [Segment::new(SeqId(0), start, step).want_every(Logits::All)];
+            let mut last: Option<Reply> = None;
             for shard in &shards {
-                let input = match &last {
-                    None => Input::Tokens(&tokens[start..start + step]),
-                    Some(hidden) => Input::Hidden(hidden.data()),
-                };
-                let mut out = Activations::new();
-                shard.forward(&Batch::new(&segments, input), &mut out, &StepCx::new(cancel))?;
-                last = Some(out);
+                let batch = Batch::new(&segments, &tokens[start..start + step]);
+                let batch = last.as_ref().map_or(batch, |before| batch.hidden(before.hidden().data()));
+                let mut reply = Reply::new();
+                shard.forward(&batch, &mut reply, &StepCx::new(cancel))?;
+                last = Some(reply);
             }
             let last = last.ok_or("there are no layers")?;
-            rows.extend(last.data().chunks_exact(last.width()).map(<[f32]>::to_vec));
+            // A stage in the middle gives hidden states, the last one logits.
+            let (hidden, logits) = (last.hidden(), last.logits(0));
+            let (data, width) = if logits.data.is_empty() {
+                (hidden.data(), hidden.width())
+            } else {
+                (logits.data, logits.width)
+            };
+            rows.extend(data.chunks_exact(width).map(<[f32]>::to_vec));
             start += step;
         }
         Ok(rows)

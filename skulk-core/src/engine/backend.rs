@@ -15,7 +15,7 @@ use super::top::Top;
 use super::{KvType, StepCx};
 use crate::arch::{Activation, AttentionSpec, ExpertsSpec, RopeLayout};
 use crate::cancel::CancelToken;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::Region;
 
@@ -27,19 +27,22 @@ pub(crate) trait Backend: Send + Sync + 'static {
     type Matrix: Send + Sync;
     /// A small f32 vector: norm weights.
     type Vector: Send + Sync;
-    /// Keys and values of one layer of one sequence.
-    type Cache: Send + Sync;
+    /// Keys and values of one layer, of all sequences: pages by number.
+    type Pages: Send + Sync;
     /// Equally shaped weight matrices, by index: one projection of all of a layer's experts.
     type Stack: Send + Sync;
     /// Which experts each row takes, where [`experts`](Self::experts) looks for it.
     type Routes: Send;
-    /// Where a sequence's operations are queued, and what they need beside their operands. Operations
-    /// on the same buffers must be given to the same stream.
+    /// Where operations are queued, and what they need beside their operands: a shard's, as operations on the same
+    /// buffers must be given to the same stream.
     type Stream: Send;
 
     /// Whether a row's result has the same bits whatever other rows are in the call; elsewhere it
     /// is equal up to rounding, as vendors' libraries choose their summation order by shape.
     const EXACT_ROWS: bool;
+
+    /// Whether the memory of single pages can be given back.
+    const RELEASES_PAGES: bool;
 
     /// Runs one step's work where and when the device wants it, e.g. inside its thread pool and after other steps.
     /// Who has to wait for that ends at once with an error when `cx` says so.
@@ -60,8 +63,15 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Forgets what is queued and not sent. Every step ends with this, also one that failed, was cancelled
     /// or panicked: the next step must not send what is left of it.
     fn discard(&self, _stream: &mut Self::Stream) {}
-    /// An empty cache.
-    fn cache(&self, spec: &CacheSpec) -> Result<Self::Cache>;
+    /// A layer's keys and values, of no pages yet.
+    fn pages(&self, spec: &PageSpec) -> Result<Self::Pages>;
+    /// Reserves memory for a page. Numbers begin at 0; a page that has memory is not added again.
+    fn add_page(&self, pages: &mut Self::Pages, page: u32) -> Result<()>;
+    /// Gives a page's memory back, where that [can be](Self::RELEASES_PAGES).
+    fn release_page(&self, _pages: &mut Self::Pages, _page: u32) {}
+    /// Copies what page `from` holds to page `to`.
+    fn copy_page(&self, stream: &mut Self::Stream, pages: &mut Self::Pages, from: u32, to: u32)
+    -> Result<()>;
     /// A weight matrix; its shape has been checked.
     fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Self::Matrix>;
     /// Equally shaped weight matrices; their shapes have been checked.
@@ -246,13 +256,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
         rows: usize,
         x: &mut Self::Buffer,
     ) -> Result<()>;
-    /// Appends keys and values of the segment's rows to the cache and attends to it.
+    /// Stores keys and values of all spans' rows in their pages, then attends to what each row sees.
     fn attend(
         &self,
         stream: &mut Self::Stream,
         op: &Attend<'_, Self>,
         qkv: [&Self::Buffer; 3],
-        cache: &mut Self::Cache,
+        pages: &mut Self::Pages,
         out: &mut Self::Buffer,
     ) -> Result<()>;
 }
@@ -272,44 +282,46 @@ pub(crate) trait Features: Backend {
     ) -> Result<()>;
 }
 
-/// What a layer's cache must hold.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CacheSpec {
+/// Positions of a page.
+pub(crate) const PAGE: usize = 64;
+
+/// What a layer keeps of a position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PageSpec {
     pub(crate) n_kv_heads: usize,
     pub(crate) head_dim: usize,
-    /// Positions that must be readable at once: the context, or window plus chunk.
-    pub(crate) positions: usize,
     pub(crate) kv: KvType,
 }
 
-impl CacheSpec {
-    /// Capacities are whole numbers of this many positions.
-    pub(crate) const GRANULE: usize = 256;
-
-    /// The cache one layer needs for sequences of `context` tokens in chunks of `max_rows`.
-    pub(crate) fn new(attention: &AttentionSpec, context: usize, max_rows: usize, kv: KvType) -> Self {
-        let positions = match attention.window {
-            // The first row of a chunk still sees `window - 1` positions before it.
-            Some(window) => context.min(window.saturating_add(max_rows)),
-            None => context,
-        };
-        Self {
-            n_kv_heads: attention.n_kv_heads,
-            head_dim: attention.head_dim,
-            positions: positions.checked_next_multiple_of(Self::GRANULE).unwrap_or(usize::MAX),
-            kv,
-        }
+impl PageSpec {
+    pub(crate) fn new(attention: &AttentionSpec, kv: KvType) -> Self {
+        Self { n_kv_heads: attention.n_kv_heads, head_dim: attention.head_dim, kv }
     }
 
-    /// Bytes of keys and values together; `None` on overflow.
-    pub(crate) fn bytes(&self) -> Option<usize> {
-        self.elements()?.checked_mul(2 * self.kv.bytes())
+    /// Bytes of a page, keys and values together.
+    pub(crate) fn bytes(&self) -> u64 {
+        let elements = self.n_kv_heads.saturating_mul(self.head_dim).saturating_mul(2 * PAGE);
+        elements.saturating_mul(self.kv.bytes()) as u64
     }
 
-    /// Elements of the keys, or of the values.
-    pub(crate) fn elements(&self) -> Option<usize> {
-        self.n_kv_heads.checked_mul(self.head_dim)?.checked_mul(self.positions)
+    /// The same where that is an amount that memory may have.
+    pub(crate) fn checked_bytes(&self) -> Result<usize> {
+        usize::try_from(self.bytes()).ok().filter(|bytes| *bytes < isize::MAX as usize / 2).ok_or_else(|| {
+            Error::new(
+                ErrorKind::OutOfMemory,
+                format!(
+                    "cannot reserve a page of keys and values of {} heads of {} elements",
+                    self.n_kv_heads, self.head_dim
+                ),
+            )
+            .with_hint("check the heads in the model's configuration")
+        })
     }
+}
+
+/// The first block of [`PAGE`] positions that the row at position `at` sees.
+pub(crate) fn first_block(window: Option<usize>, at: usize) -> usize {
+    window.map_or(0, |window| (at + 1).saturating_sub(window) / PAGE)
 }
 
 /// What turns hidden states into logits.
@@ -398,13 +410,59 @@ pub(crate) struct NormRope<'a, B: Backend + ?Sized> {
     pub(crate) layout: RopeLayout,
 }
 
-/// One segment's attention.
+/// The attention of a step's rows.
 pub(crate) struct Attend<'a, B: Backend + ?Sized> {
     pub(crate) attention: &'a AttentionSpec,
     /// For each query head a logit that takes part in the softmax without having a value.
     pub(crate) sinks: Option<&'a B::Vector>,
-    /// Rows of the buffers that belong to the segment.
+    pub(crate) spans: &'a Spans,
+}
+
+/// Consecutive rows of each sequence of a step, and where the positions lie that they see.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spans {
+    pub(crate) list: Vec<Span>,
+    /// Page numbers of all spans.
+    pub(crate) pages: Vec<u32>,
+}
+
+/// Some rows of a step that belong to one sequence.
+#[derive(Debug, Clone)]
+pub(crate) struct Span {
+    /// Rows of the buffers.
     pub(crate) rows: Range<usize>,
-    /// Position of its first row.
+    /// Position of the first one.
     pub(crate) start: usize,
+    /// The first block of [`PAGE`] positions that any of the rows sees.
+    pub(crate) first_block: usize,
+    /// Which of [`Spans::pages`] hold that block and those behind it, up to the last row's.
+    pub(crate) pages: Range<usize>,
+}
+
+impl Spans {
+    /// Forgets all spans.
+    pub(crate) fn clear(&mut self) {
+        self.list.clear();
+        self.pages.clear();
+    }
+
+    /// Adds `n` rows that follow on those of the spans before, with the pages of the blocks from `first_block` on.
+    pub(crate) fn push(
+        &mut self,
+        n: usize,
+        start: usize,
+        first_block: usize,
+        pages: impl Iterator<Item = u32>,
+    ) {
+        let row = self.list.last().map_or(0, |span| span.rows.end);
+        let first = self.pages.len();
+        self.pages.extend(pages);
+        let pages = first..self.pages.len();
+        self.list.push(Span { rows: row..row + n, start, first_block, pages });
+    }
+
+    /// A span's pages.
+    pub(crate) fn pages_of(&self, span: &Span) -> &[u32] {
+        &self.pages[span.pages.clone()]
+    }
 }

@@ -11,6 +11,7 @@ pub(crate) mod candle;
 mod conformance;
 pub(crate) mod cpu;
 pub(crate) mod routes;
+mod step;
 pub(crate) mod top;
 mod turns;
 #[cfg(feature = "wgpu")]
@@ -23,6 +24,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+pub use self::step::{Activations, Batch, Logits, Reply, ReplyLogits, Segment};
 use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
@@ -145,6 +147,9 @@ pub struct ShardSpec {
     pub max_rows: usize,
     /// How keys and values are kept.
     pub kv: KvType,
+    /// The most that keys and values of all sequences may take, with those kept for sequences that begin alike;
+    /// `None`: sequences take what they need, and what is kept beside is as much as one of full length needs.
+    pub kv_memory: Option<ByteSize>,
     /// The layers, by index within the model, whose feed-forward blocks are left to the CPU, on an engine that
     /// has it beside its device; `None`: all of them.
     pub ffn_on_cpu: Option<BTreeSet<usize>>,
@@ -163,7 +168,7 @@ impl ShardSpec {
         max_rows: usize,
         kv: KvType,
     ) -> Result<Self> {
-        let spec = Self { arch, layers, context, max_rows, kv, ffn_on_cpu: None };
+        let spec = Self { arch, layers, context, max_rows, kv, kv_memory: None, ffn_on_cpu: None };
         spec.check()?;
         Ok(spec)
     }
@@ -202,6 +207,13 @@ impl ShardSpec {
             }
         }
         Ok(())
+    }
+
+    /// Takes no more than this for keys and values.
+    #[must_use]
+    pub fn kv_memory(mut self, most: ByteSize) -> Self {
+        self.kv_memory = Some(most);
+        self
     }
 
     /// Leaves the feed-forward blocks of these layers to the CPU, and no others.
@@ -262,6 +274,43 @@ pub struct FfnMemory {
     /// What was let go, all in all.
     #[serde(rename = "letGoBytes")]
     pub let_go: ByteSize,
+}
+
+/// Positions of a page: what a sequence takes of the memory for keys and values at a time.
+pub const PAGE_TOKENS: usize = backend::PAGE;
+
+/// What keys and values take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct KvMemory {
+    /// What they may take; `None`: no limit was given.
+    #[serde(rename = "budgetBytes")]
+    pub budget: Option<ByteSize>,
+    /// Pages that sequences have, those that several share once.
+    #[serde(rename = "inUseBytes")]
+    pub in_use: ByteSize,
+    /// Pages that nobody has and that are kept for sequences that begin with the same tokens. They go first.
+    #[serde(rename = "keptBytes")]
+    pub kept: ByteSize,
+    /// All that is reserved: these, and pages that are free to be taken.
+    #[serde(rename = "reservedBytes")]
+    pub reserved: ByteSize,
+}
+
+impl std::ops::Add for KvMemory {
+    type Output = Self;
+
+    /// Of several shards together.
+    fn add(self, other: Self) -> Self {
+        Self {
+            budget: self.budget.zip(other.budget).map(|(a, b)| a + b),
+            in_use: self.in_use + other.in_use,
+            kept: self.kept + other.kept,
+            reserved: self.reserved + other.reserved,
+        }
+    }
 }
 
 /// Tells how far loading is.
@@ -354,7 +403,8 @@ pub trait Engine: Send + Sync {
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>>;
 }
 
-/// A loaded range of layers with the KV caches of its sequences.
+/// A loaded range of layers with the keys and values of its sequences: pages of [`PAGE_TOKENS`] positions, which a
+/// sequence takes as it grows.
 pub trait Shard: Send + Sync {
     /// What it holds.
     fn spec(&self) -> &ShardSpec;
@@ -371,21 +421,40 @@ pub trait Shard: Send + Sync {
         None
     }
 
-    /// Starts an empty sequence and reserves its cache.
+    /// Starts a sequence with as much of the beginning of `tokens` as the shard still holds from others, in whole
+    /// pages; returns how many positions that are. It takes no memory yet.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] when the id is in use, [`ErrorKind::OutOfMemory`].
-    fn open(&self, seq: SeqId) -> Result<()>;
+    /// [`ErrorKind::InvalidArgument`] when the id is in use.
+    fn open(&self, seq: SeqId, tokens: &[TokenId]) -> Result<usize>;
 
-    /// Runs a batch through the layers and appends to the caches of its sequences.
-    ///
-    /// `out` is overwritten: hidden states `[rows, hidden]`, or on the last shard logits
-    /// `[asked rows, vocabulary]`, for [`Logits::Top`] `[asked rows, asked number]`. On an error the sequences keep their former length.
+    /// Takes pages for a sequence of up to `len` positions, so that steps up to there take none. Pages that nobody
+    /// uses and that hold what may be found again are given up for it, those least recently used first.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a malformed batch, [`ErrorKind::ContextOverflow`],
-    /// [`ErrorKind::EngineFailed`], and as [`StepCx::check`].
-    fn forward(&self, batch: &Batch<'_>, out: &mut Activations, cx: &StepCx<'_>) -> Result<()>;
+    /// [`ErrorKind::OutOfMemory`] when the shard's memory for keys and values does not suffice: what the sequence
+    /// has it keeps. [`ErrorKind::OutOfMemory`], [`ErrorKind::ContextOverflow`], [`ErrorKind::InvalidArgument`].
+    fn reserve(&self, seq: SeqId, len: usize) -> Result<()>;
+
+    /// Starts the sequence `to` as the first `at` positions of `from`, whose pages both share until one of them
+    /// writes there. Returns the length it has: `at`, or less where a sliding window's keys are gone.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] when `from` is unknown or shorter, or `to` is in use.
+    fn fork(&self, from: SeqId, at: usize, to: SeqId) -> Result<usize>;
+
+    /// Runs a batch through the layers: what its segments compute follows the first [`start`](Segment::start)
+    /// positions of their sequences. Where a sequence is longer, what lies behind is forgotten, so that a step can be
+    /// repeated.
+    ///
+    /// `reply` is overwritten. On an error the sequences have the segments' `start` as their length, and a batch that
+    /// is refused changes nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a malformed batch, and for a `start` that a sliding window's keys are gone
+    /// for, as those before the last step's beginning may be; [`ErrorKind::ContextOverflow`];
+    /// [`ErrorKind::OutOfMemory`]; [`ErrorKind::EngineFailed`]; and as [`StepCx::check`].
+    fn forward(&self, batch: &Batch<'_>, reply: &mut Reply, cx: &StepCx<'_>) -> Result<()>;
 
     /// Shortens a sequence to `len` tokens, or to fewer when a sliding window's keys are gone:
     /// returns the length kept, from which the caller feeds tokens again.
@@ -394,146 +463,12 @@ pub trait Shard: Send + Sync {
     /// [`ErrorKind::InvalidArgument`] for an unknown sequence or one shorter than `len`.
     fn truncate(&self, seq: SeqId, len: usize) -> Result<usize>;
 
-    /// Ends a sequence and frees its cache. Unknown ids are ignored.
+    /// What its sequences take of the memory for keys and values.
+    fn kv_memory(&self) -> KvMemory;
+
+    /// Ends a sequence. Its pages go to others; whole ones are kept while nobody needs their memory, for sequences that
+    /// begin with the same tokens. Unknown ids are ignored.
     fn close(&self, seq: SeqId);
-}
-
-/// Rows of one or several sequences for one forward call.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct Batch<'a> {
-    /// The sequences' parts, in row order; a sequence may occur once.
-    pub segments: &'a [Segment],
-    /// Tokens for the first shard, hidden states for the others.
-    pub input: Input<'a>,
-}
-
-impl<'a> Batch<'a> {
-    /// These rows of these sequences.
-    pub fn new(segments: &'a [Segment], input: Input<'a>) -> Self {
-        Self { segments, input }
-    }
-}
-
-/// Consecutive rows of one sequence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Segment {
-    /// The sequence.
-    pub seq: SeqId,
-    /// Position of the first row: the sequence's current length.
-    pub start: usize,
-    /// Number of rows.
-    pub rows: usize,
-    /// Which rows' logits the last shard shall give.
-    pub logits: Logits,
-}
-
-/// Which rows of a segment need logits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Logits {
-    /// None: a prefill chunk that is not the last.
-    None,
-    /// The last row's.
-    Last,
-    /// Every row's.
-    All,
-    /// The last row's largest, this many, with their tokens: what greedy decoding and top-k sampling
-    /// need. Backends that can do not write the others anywhere. Segments of one batch that ask for
-    /// logits must ask for the same number.
-    Top(usize),
-}
-
-impl Segment {
-    /// `rows` rows of a sequence that is `start` positions long.
-    pub fn new(seq: SeqId, start: usize, rows: usize, logits: Logits) -> Self {
-        Self { seq, start, rows, logits }
-    }
-
-    /// Rows of logits this segment asks for.
-    pub fn logit_rows(&self) -> usize {
-        match self.logits {
-            Logits::None => 0,
-            Logits::Last | Logits::Top(_) => self.rows.min(1),
-            Logits::All => self.rows,
-        }
-    }
-}
-
-/// What enters a shard.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub enum Input<'a> {
-    /// One token per row.
-    Tokens(&'a [TokenId]),
-    /// Hidden states `[rows, hidden]`, row-major.
-    Hidden(&'a [f32]),
-}
-
-/// A plain host buffer of hidden states or logits, `[rows, width]`, row-major. Reused over steps.
-#[derive(Debug, Clone, Default)]
-pub struct Activations {
-    rows: usize,
-    width: usize,
-    data: Vec<f32>,
-    ids: Vec<TokenId>,
-}
-
-impl Activations {
-    /// An empty buffer.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Number of rows.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Elements in a row.
-    pub fn width(&self) -> usize {
-        self.width
-    }
-
-    /// All rows, one behind the other.
-    pub fn data(&self) -> &[f32] {
-        &self.data
-    }
-
-    /// All rows, for writing.
-    pub fn data_mut(&mut self) -> &mut [f32] {
-        &mut self.data
-    }
-
-    /// The tokens of the logits, of the same shape, when [`Logits::Top`] was asked for; each row by
-    /// falling logit, of equal ones the lower id first. Fewer numbers than asked for are followed by
-    /// -∞ for tokens that do not exist. Otherwise empty: a logit's column is its token.
-    pub fn ids(&self) -> &[TokenId] {
-        &self.ids
-    }
-
-    /// One row.
-    pub fn row(&self, row: usize) -> Option<&[f32]> {
-        self.data.chunks_exact(self.width.max(1)).nth(row)
-    }
-
-    /// Gives the buffer a shape and returns its memory for writing. Grows, never shrinks, its
-    /// allocation.
-    pub fn reshape(&mut self, rows: usize, width: usize) -> &mut [f32] {
-        self.rows = rows;
-        self.width = width;
-        self.data.resize(rows.saturating_mul(width), 0.0);
-        self.ids.clear();
-        &mut self.data
-    }
-
-    /// The same for logits with their tokens.
-    pub fn reshape_top(&mut self, rows: usize, k: usize) -> (&mut [TokenId], &mut [f32]) {
-        self.reshape(rows, k);
-        self.ids.resize(self.data.len(), TokenId(0));
-        (&mut self.ids, &mut self.data)
-    }
 }
 
 #[cfg(test)]

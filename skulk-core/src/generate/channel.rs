@@ -1,89 +1,156 @@
-//! How do events reach a reader that blocks, or one that wants to be woken? A bounded channel beside a waker.
+//! How do events reach a reader that blocks, or one that wants to be woken? A bounded queue beside a waker.
 
-use std::sync::mpsc::{self, SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use super::scheduler::Signals;
 use crate::error::Result;
 use crate::generate::Event;
 
 /// Events that may wait for a slow reader before the generation waits for it.
-const BACKLOG: usize = 32;
+pub(super) const BACKLOG: usize = 32;
 
-/// The generating thread's end. Dropping it ends the stream.
-pub(super) struct Sender {
-    events: SyncSender<Result<Event>>,
-    // Fields are dropped in this order: whoever this wakes finds the end.
-    end: WakeOnDrop,
-}
+/// The generation's end. Dropping it ends the stream.
+pub(super) struct Sender(Arc<Channel>);
 
-/// The reader's end. Without it, sending fails.
+/// The reader's end. Without it, there is always room, and what is sent is lost.
 pub(super) struct Receiver {
-    events: mpsc::Receiver<Result<Event>>,
-    waker: Arc<Slot>,
+    channel: Arc<Channel>,
+    /// Told when there is room again.
+    signals: Arc<Signals>,
 }
 
-/// The waker of the reader's last poll that found nothing.
+struct Channel {
+    state: Mutex<State>,
+    changed: Condvar,
+    most: usize,
+}
+
 #[derive(Default)]
-struct Slot(Mutex<Option<Waker>>);
+struct State {
+    events: VecDeque<Result<Event>>,
+    ended: bool,
+    unread: bool,
+    /// Of the reader's last poll that found nothing.
+    waker: Option<Waker>,
+}
 
-struct WakeOnDrop(Arc<Slot>);
+/// A channel of at most so many events.
+pub(super) fn channel(most: usize, signals: Arc<Signals>) -> (Sender, Receiver) {
+    let state = State { events: VecDeque::with_capacity(most.min(BACKLOG)), ..State::default() };
+    let channel = Arc::new(Channel { state: Mutex::new(state), changed: Condvar::new(), most });
+    (Sender(Arc::clone(&channel)), Receiver { channel, signals })
+}
 
-pub(super) fn channel() -> (Sender, Receiver) {
-    let (sender, events) = sync_channel(BACKLOG);
-    let waker = Arc::<Slot>::default();
-    (Sender { events: sender, end: WakeOnDrop(Arc::clone(&waker)) }, Receiver { events, waker })
+impl Channel {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes something that the reader waits for. Wakers run foreign code: not with the lock held.
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        let waker = state.waker.take();
+        drop(state);
+        self.changed.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
 }
 
 impl Sender {
+    /// Whether the reader has room for another event.
+    pub(super) fn has_room(&self) -> bool {
+        let state = self.0.lock();
+        state.unread || state.events.len() < self.0.most
+    }
+
     /// False when nobody listens any more.
     pub(super) fn send(&self, event: Result<Event>) -> bool {
-        let heard = self.events.send(event).is_ok();
-        self.end.0.wake();
+        let mut heard = true;
+        self.0.change(|state| {
+            heard = !state.unread;
+            if heard {
+                state.events.push_back(event);
+            }
+        });
         heard
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.0.change(|state| state.ended = true);
     }
 }
 
 impl Receiver {
     /// Waits for the next event; `None` behind the last.
     pub(super) fn recv(&self) -> Option<Result<Event>> {
-        self.events.recv().ok()
+        let mut state = self.channel.lock();
+        loop {
+            if let Some(event) = self.pop(&mut state) {
+                return Some(event);
+            }
+            if state.ended {
+                return None;
+            }
+            state = self.channel.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// The same without waiting: the next event wakes the reader, or the end does.
     pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Option<Result<Event>>> {
-        let event = match self.events.try_recv() {
-            Err(TryRecvError::Empty) => {
-                self.waker.replace(cx.waker().clone());
-                // What came before the waker was there has woken nobody.
-                self.events.try_recv()
-            }
-            event => event,
-        };
-        match event {
-            Err(TryRecvError::Empty) => Poll::Pending,
-            event => Poll::Ready(event.ok()),
+        let mut state = self.channel.lock();
+        if let Some(event) = self.pop(&mut state) {
+            return Poll::Ready(Some(event));
         }
+        if state.ended {
+            return Poll::Ready(None);
+        }
+        let before = state.waker.replace(cx.waker().clone());
+        drop(state);
+        drop(before);
+        Poll::Pending
+    }
+
+    /// Reads no more, and waits until nothing is sent any more.
+    pub(super) fn wait_for_end(&self) {
+        let mut state = self.stop(self.channel.lock());
+        // The model's thread cannot wait for itself.
+        while !state.ended && !self.signals.is_here() {
+            state = self.channel.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn pop(&self, state: &mut State) -> Option<Result<Event>> {
+        let full = state.events.len() >= self.channel.most;
+        let event = state.events.pop_front()?;
+        if full {
+            self.signals.wake();
+        }
+        Some(event)
+    }
+
+    fn stop<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.unread = true;
+        state.events.clear();
+        if !state.ended {
+            self.signals.wake();
+        }
+        state
     }
 }
 
-impl Slot {
-    /// Leaves a waker in place of the one before.
-    fn replace(&self, waker: impl Into<Option<Waker>>) -> Option<Waker> {
-        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *slot, waker.into())
-    }
-
-    /// Wakers run foreign code: not with the lock held.
-    fn wake(&self) {
-        if let Some(waker) = self.replace(None) {
-            waker.wake();
-        }
-    }
-}
-
-impl Drop for WakeOnDrop {
+impl Drop for Receiver {
     fn drop(&mut self) {
-        self.0.wake();
+        let waker = {
+            let mut state = self.stop(self.channel.lock());
+            state.waker.take()
+        };
+        drop(waker);
     }
 }

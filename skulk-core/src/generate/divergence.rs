@@ -2,10 +2,9 @@
 
 use serde::Serialize;
 
-use super::logits::{ROWS, forward, text_of};
+use super::logits::{ROWS, scored, text_of};
 use crate::cancel::CancelToken;
-use crate::engine::{Activations, StepCx};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{Model, Prompt};
 use crate::math;
 
@@ -65,21 +64,26 @@ impl Model {
         }
         let sessions = [self.session()?, exact.session()?];
         let tokens = text_of(&sessions[1], text.into(), self.context().min(exact.context()))?;
-        let [model, exact] = sessions.each_ref().map(|session| &*session.shared);
-        let rows = ROWS.min(model.model.prefill_chunk).min(exact.model.prefill_chunk);
-        let mut buffers: [[Activations; 2]; 2] = Default::default();
+        // Their stages may take different numbers of rows at a time.
+        let mut rows = [0, 1].map(|_| Vec::new());
+        let [mut model, mut exact] = [
+            scored(&sessions[0], tokens.clone(), ROWS, cancel)?,
+            scored(&sessions[1], tokens.clone(), ROWS, cancel)?,
+        ];
         let mut sums = Divergence { tokens: tokens.len(), ..Divergence::default() };
-        let cx = StepCx::new(cancel);
-        for (chunk, part) in tokens.chunks(rows).enumerate() {
-            let [own, other] = &mut buffers;
-            forward(model, chunk * rows, part, own, &cx)?;
-            forward(exact, chunk * rows, part, other, &cx)?;
-            for row in 0..part.len() {
-                cx.check()?;
-                if let (Some(q), Some(p)) = (own[0].row(row), other[0].row(row)) {
-                    sums.see(p, q);
+        for _ in 0..tokens.len() {
+            cancel.check()?;
+            for (rows, scores) in rows.iter_mut().zip([&mut model, &mut exact]) {
+                if rows.is_empty() {
+                    rows.extend(scores.next().transpose()?.unwrap_or_default());
+                }
+                if rows.len() < own {
+                    return Err(Error::new(ErrorKind::Internal, "logits of a token are missing"));
                 }
             }
+            let [found, expected] = &mut rows;
+            sums.see(&expected[..own], &found[..own]);
+            rows.iter_mut().for_each(|rows| drop(rows.drain(..own)));
         }
         let n = tokens.len() as f64;
         Ok(Divergence { mean_kl: sums.mean_kl / n, top1_agreement: sums.top1_agreement / n, ..sums })

@@ -1,13 +1,14 @@
-//! How does a caller follow a running generation? A thread, a channel, and an iterator or a poll with a waker.
+//! How does a caller follow a running generation? A channel, and an iterator or a poll with a waker.
 
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::thread::JoinHandle;
 
 use serde::Serialize;
 
 use super::channel::{Receiver, channel};
-use super::run;
+use super::scheduler::{Command, Job};
 use super::session::Turn;
+use super::writing::{Start, Writing};
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{Event, Finish, GenerateOptions};
@@ -23,7 +24,6 @@ pub struct Generation {
     read: (String, Vec<TokenId>),
     prompt_ids: Vec<TokenId>,
     cancel: CancelToken,
-    thread: Option<JoinHandle<()>>,
 }
 
 /// A whole generation, collected.
@@ -41,27 +41,32 @@ pub struct Output {
 }
 
 impl Generation {
-    pub(super) fn start(turn: Turn, prompt: Vec<TokenId>, mut options: GenerateOptions) -> Result<Self> {
-        let (sender, events) = channel();
+    pub(super) fn start(
+        turn: Turn,
+        prompt: Vec<TokenId>,
+        mut options: GenerateOptions,
+        backlog: usize,
+    ) -> Result<Self> {
+        let model = Arc::clone(&turn.shared.model);
+        let (sender, events) = channel(backlog, Arc::clone(model.scheduler.signals()));
         // Dropping this handle must not cancel whatever else the caller's token is for.
         let cancel = options.cancel.child();
         options.cancel = cancel.clone();
+        let priority = options.priority;
+        let start = Start {
+            tokenizer: &model.tokenizer,
+            prompt: &prompt,
+            options,
+            vocab_size: model.arch.vocab_size,
+            chunk: model.prefill_chunk,
+            context: model.context,
+            load_time: model.load_time,
+        };
+        let ask = Box::new(Writing::new(start, sender)?);
         let prompt_ids = prompt.clone();
-        let thread = std::thread::Builder::new()
-            .name("skulk-generate".into())
-            .spawn(move || {
-                // Dropped in reverse: the session must be free by the time the reader sees the stream end.
-                let (sender, turn) = (sender, turn);
-                let result = run::run(&turn.shared, prompt, &options, |event| sender.send(Ok(event)));
-                drop(turn);
-                if let Err(error) = result {
-                    sender.send(Err(error));
-                }
-            })
-            .map_err(|e| {
-                Error::new(ErrorKind::EngineFailed, "cannot start the generation's thread").with_source(e)
-            })?;
-        Ok(Self { events: Some(events), read: Default::default(), prompt_ids, cancel, thread: Some(thread) })
+        let job = Job { turn, tokens: prompt, cancel: cancel.clone(), priority, ask };
+        model.scheduler.tell(Command::Start(job));
+        Ok(Self { events: Some(events), read: Default::default(), prompt_ids, cancel })
     }
 
     /// The prompt's tokens, special ones included.
@@ -78,7 +83,7 @@ impl Generation {
     /// Cancels what is still running and waits until it has ended, at most one layer's work. The session is free
     /// then, and the iterator at its end.
     ///
-    /// A waker that calls this, or drops the generation, does so on the generation's own thread, which cannot wait
+    /// A waker that calls this, or drops the generation, does so on the model's own thread, which cannot wait
     /// for itself: there the session is free soon after.
     pub fn close(&mut self) {
         self.cancel.cancel();
@@ -87,7 +92,7 @@ impl Generation {
 
     /// The next event if there is one, without waiting; `Ready(None)` after the last. While it is pending, the waker
     /// of the last call is woken once: by the next event, an error, cancellation or the end. It is called on the
-    /// generation's own thread, which generates no further before it returns.
+    /// model's own thread, on which no session goes on before it returns.
     ///
     /// So no thread has to wait for each generation. This makes it a stream for an async runtime:
     ///
@@ -170,15 +175,10 @@ impl Generation {
         event
     }
 
-    /// Ends the thread and waits for it: at most one layer's work.
+    /// Waits until the session is free: at most one layer's work.
     fn stop(&mut self) {
-        // Without a receiver a thread that waits to send goes on, and then finds the token.
-        self.events = None;
-        if let Some(thread) = self.thread.take()
-            && thread.thread().id() != std::thread::current().id()
-        {
-            // A panic in it has already been reported as a lost stream.
-            let _ = thread.join();
+        if let Some(events) = self.events.take() {
+            events.wait_for_end();
         }
     }
 }
@@ -194,7 +194,7 @@ impl Iterator for Generation {
 
 impl Drop for Generation {
     fn drop(&mut self) {
-        if self.thread.is_some() {
+        if self.events.is_some() {
             self.close();
         }
     }

@@ -2,12 +2,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::model::{Inner, Model, StageInfo};
+use super::scheduler::{Limits, Scheduler};
+use super::stages::Stages;
 use crate::arch::ArchSpec;
+use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::{Engine, EngineId, LoadCx, Progress, Shard, ShardSpec};
 use crate::engines::by_name;
@@ -71,6 +74,15 @@ fn assemble(
     let engines = engines(&mut placement, options)?;
     let context = context(&arch, &placement, options)?;
     let prefill_chunk = options.prefill_chunk.min(context);
+    if options.prefill_chunk == 0 {
+        let message = "expected at least 1 token, found 0";
+        return Err(
+            Error::argument("prefill_chunk", message).with_hint("leave the option out for its default")
+        );
+    }
+    let sessions = sessions(options)?;
+    // A step has room for a prompt's chunk beside the others' tokens.
+    let rows = prefill_chunk.saturating_add(sessions - 1);
     // Building the tokenizer takes as long as everything else: let it run beside.
     let tokenizer = build_tokenizer(checkpoint)?;
 
@@ -88,8 +100,8 @@ fn assemble(
     let mut shards = Vec::new();
     let mut stages = Vec::new();
     for stage in placement.stages() {
-        let mut spec =
-            ShardSpec::new(Arc::clone(&arch), stage.layers.clone(), context, prefill_chunk, options.kv)?;
+        let mut spec = ShardSpec::new(Arc::clone(&arch), stage.layers.clone(), context, rows, options.kv)?;
+        spec.kv_memory = kv_memory(options, stage, arch.n_layers());
         spec.ffn_on_cpu.clone_from(&apart);
         let (shard, info) = load_stage(&engine_of(stage)?, &engines, &spec, checkpoint, &cx)?;
         shards.push(shard);
@@ -108,6 +120,9 @@ fn assemble(
         .with("file", checkpoint.path().display())
         .with_hint("the tokenizer belongs to another model"));
     }
+    let shards = Arc::new(Stages::new(shards));
+    let limits = Limits { sessions, rows, chunk: prefill_chunk, when_full: options.when_full };
+    let scheduler = Scheduler::start(Arc::clone(&shards), limits)?;
     Ok(Model {
         inner: Arc::new(Inner {
             arch,
@@ -118,9 +133,26 @@ fn assemble(
             shards,
             placement,
             stages,
-            next_seq: AtomicU64::new(0),
+            scheduler,
         }),
     })
+}
+
+/// Sessions that take part in steps.
+fn sessions(options: &LoadOptions) -> Result<usize> {
+    const MOST: usize = 4096;
+    if (1..=MOST).contains(&options.sessions) {
+        return Ok(options.sessions);
+    }
+    let message = format!("expected 1 to {MOST} sessions at a time, found {}", options.sessions);
+    Err(Error::argument("sessions", message)
+        .with_hint("give a number in that range, or leave the option out"))
+}
+
+/// A stage's part of the memory for keys and values, by its layers.
+fn kv_memory(options: &LoadOptions, stage: &Stage, n_layers: usize) -> Option<ByteSize> {
+    let share = |most: ByteSize| u128::from(most.bytes()) * stage.layers.len() as u128 / n_layers as u128;
+    options.kv_memory.map(|most| ByteSize(u64::try_from(share(most)).unwrap_or(u64::MAX)))
 }
 
 fn load_stage(

@@ -2,11 +2,28 @@
 
 use std::sync::Arc;
 
+use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::{Engine, EngineId, KvType, Progress};
 use crate::engines::EngineOptions;
-use crate::macros::setters;
+use crate::macros::{closed_set, setters};
 use crate::plan::{NodeId, Placement};
+
+closed_set! {
+    /// What happens to a session that needs another page of keys and values when
+    /// [all memory for them](LoadOptions::kv_memory) is in use.
+    #[derive(Default)]
+    pub enum WhenFull {
+        /// What sessions hold that do nothing is given up, then it waits until others have ended. Where all wait, one of
+        /// the lowest priority that came last gives up its pages and is computed again later. Texts do not depend on it.
+        #[default]
+        Wait = "wait",
+        /// What sessions hold that do nothing is given up; where that is not enough, it ends with `memory.exhausted`.
+        Evict = "evict",
+        /// It ends with `memory.exhausted`; what other sessions hold stays.
+        Fail = "fail",
+    }
+}
 
 /// Called with the progress of loading.
 type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
@@ -43,6 +60,15 @@ pub struct LoadOptions {
     pub prefill_chunk: usize,
     /// How keys and values are kept.
     pub kv: KvType,
+    /// Sessions that generate at the same time, in steps together; others wait for their turn. Those whose reader does
+    /// not read do not count.
+    pub sessions: usize,
+    /// The most that keys and values of all sessions may take, over all stages by their layers; `None`: sessions take
+    /// what they need. Of conversations that rest, and of prompts that may come again, is kept what fits; without a limit
+    /// as much as one session of full length needs.
+    pub kv_memory: Option<ByteSize>,
+    /// What happens to a session when that memory is full.
+    pub when_full: WhenFull,
     /// Called after each layer that was loaded.
     pub progress: Option<OnProgress>,
     /// Ends loading within one layer.
@@ -61,6 +87,9 @@ impl Default for LoadOptions {
             context: None,
             prefill_chunk: 256,
             kv: KvType::default(),
+            sessions: 16,
+            kv_memory: None,
+            when_full: WhenFull::default(),
             progress: None,
             cancel: CancelToken::new(),
         }
@@ -84,6 +113,12 @@ setters!(LoadOptions {
     prefill_chunk: usize;
     /// Keeps keys and values like this.
     kv: KvType;
+    /// Lets so many sessions generate at the same time.
+    sessions: usize;
+    /// Gives keys and values no more than this.
+    kv_memory: ByteSize => Some(kv_memory);
+    /// Does this when that is full.
+    when_full: WhenFull;
     /// Calls this after each layer.
     progress: impl Fn(Progress) + Send + Sync + 'static => Some(Arc::new(progress));
     /// Ends loading when the token is cancelled.

@@ -1,8 +1,12 @@
 //! What does a model expect behind each token of a text? Its logits.
 
-use super::session::{Session, Shared};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, atomic};
+
+use super::scheduler::{Ask, Command, Job, Rows, Signals};
+use super::session::{Session, State};
 use crate::cancel::CancelToken;
-use crate::engine::{Activations, Logits, Segment, StepCx};
+use crate::engine::{Logits, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{Model, Prompt};
 use crate::ids::TokenId;
@@ -30,7 +34,7 @@ impl Model {
     pub fn logits(&self, text: impl Into<Prompt>, cancel: &CancelToken) -> Result<Vec<f32>> {
         let session = self.session()?;
         let tokens = text_of(&session, text.into(), self.context())?;
-        let (width, rows) = (self.arch().vocab_size, ROWS.min(self.inner.prefill_chunk));
+        let width = self.arch().vocab_size;
         let mut logits = Vec::new();
         let size = tokens.len().checked_mul(width);
         size.and_then(|size| logits.try_reserve_exact(size).ok()).ok_or_else(|| {
@@ -38,10 +42,8 @@ impl Model {
                 format!("cannot reserve memory for {} rows of logits of {width} tokens", tokens.len());
             Error::new(ErrorKind::OutOfMemory, message).with_hint("ask for a shorter text, part by part")
         })?;
-        let mut buffers = Default::default();
-        for (chunk, part) in tokens.chunks(rows).enumerate() {
-            forward(&session.shared, chunk * rows, part, &mut buffers, &StepCx::new(cancel))?;
-            logits.extend_from_slice(buffers[0].data());
+        for rows in scored(&session, tokens, ROWS, cancel)? {
+            logits.extend_from_slice(&rows?);
         }
         Ok(logits)
     }
@@ -59,14 +61,94 @@ pub(super) fn text_of(session: &Session, text: Prompt, available: usize) -> Resu
         .with_hint("give a shorter text, or load the model with a larger context"))
 }
 
-/// Logits behind each token of a part of a text.
-pub(super) fn forward(
-    shared: &Shared,
-    start: usize,
-    tokens: &[TokenId],
-    buffers: &mut [Activations; 2],
-    cx: &StepCx<'_>,
-) -> Result<()> {
-    let segment = Segment { seq: shared.seq, start, rows: tokens.len(), logits: Logits::All };
-    shared.model.forward(segment, tokens, buffers, cx)
+/// Logits behind each token of a text, computed in the session: `rows` of them at a time, but for the last ones.
+pub(super) fn scored(
+    session: &Session,
+    tokens: Vec<TokenId>,
+    rows: usize,
+    cancel: &CancelToken,
+) -> Result<Scores> {
+    let scheduler = &session.shared.model.scheduler;
+    let (sender, rows_of) = sync_channel(AHEAD + 1);
+    let waiting = Arc::<atomic::AtomicUsize>::default();
+    let cancel = cancel.child();
+    let ask = Scoring { rows, sender, waiting: Arc::clone(&waiting), left: tokens.len() };
+    let job = Job { turn: session.turn()?, tokens, cancel: cancel.clone(), priority: 0, ask: Box::new(ask) };
+    let signals = Arc::clone(scheduler.signals());
+    scheduler.tell(Command::Start(job));
+    Ok(Scores { rows: rows_of, waiting, signals, cancel })
+}
+
+/// Rows that are computed before they are read.
+const AHEAD: usize = 1;
+
+/// Rows of logits as they are computed. Dropping it ends the job.
+pub(super) struct Scores {
+    rows: Receiver<Result<Vec<f32>>>,
+    waiting: Arc<atomic::AtomicUsize>,
+    signals: Arc<Signals>,
+    cancel: CancelToken,
+}
+
+impl Iterator for Scores {
+    type Item = Result<Vec<f32>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rows = self.rows.recv().ok()?;
+        self.waiting.fetch_sub(1, atomic::Ordering::AcqRel);
+        self.signals.wake();
+        Some(rows)
+    }
+}
+
+impl Drop for Scores {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+/// Sends all logits of every row.
+struct Scoring {
+    rows: usize,
+    sender: SyncSender<Result<Vec<f32>>>,
+    /// What was sent and not yet read.
+    waiting: Arc<atomic::AtomicUsize>,
+    /// Rows that are not computed yet.
+    left: usize,
+}
+
+impl Scoring {
+    fn send(&self, rows: Result<Vec<f32>>) -> bool {
+        self.waiting.fetch_add(1, atomic::Ordering::AcqRel);
+        self.sender.send(rows).is_ok()
+    }
+}
+
+impl Ask for Scoring {
+    fn most_rows(&self) -> usize {
+        self.rows
+    }
+
+    fn wants(&self) -> (Logits, Rows) {
+        (Logits::All, Rows::Every)
+    }
+
+    fn has_room(&self) -> bool {
+        self.waiting.load(atomic::Ordering::Acquire) < AHEAD
+    }
+
+    fn begin(&mut self, _cached: usize) {}
+
+    fn take(&mut self, _state: &mut State, reply: &mut Reply, segment: usize) -> Result<bool> {
+        let logits = reply.logits(segment);
+        self.left -= (logits.data.len() / logits.width.max(1)).min(self.left);
+        let rows = logits.data.to_vec();
+        Ok(self.send(Ok(rows)) && self.left > 0)
+    }
+
+    fn end(self: Box<Self>, result: Result<()>) {
+        if let Err(error) = result {
+            self.send(Err(error));
+        }
+    }
 }

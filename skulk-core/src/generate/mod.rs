@@ -9,14 +9,16 @@ mod load_options;
 mod logits;
 mod model;
 mod options;
-mod run;
 mod sampler;
+mod scheduler;
 mod session;
+mod stages;
+mod writing;
 
 pub use divergence::Divergence;
 pub use event::{Event, Finish, FinishReason, Timings, Token, TokenLogprob, Usage};
 pub use generation::{Generation, Output};
-pub use load_options::LoadOptions;
+pub use load_options::{LoadOptions, WhenFull};
 pub use model::{Model, StageInfo};
 pub use options::{GenerateOptions, Prompt};
 pub use sampler::Sampling;

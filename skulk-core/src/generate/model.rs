@@ -1,18 +1,17 @@
 //! What is a loaded model? Its shards in order, its tokenizer, and how sequences pass through.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::scheduler::Scheduler;
+use super::stages::Stages;
 use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
-use crate::engine::{Activations, Batch, EngineId, FfnMemory, Input, Segment, Shard, StepCx};
-use crate::error::{Error, ErrorKind, Result};
-use crate::generate::{GenerateOptions, Generation, Prompt, Session};
-use crate::ids::{SeqId, TokenId};
+use crate::engine::{EngineId, FfnMemory, KvMemory};
+use crate::error::Result;
+use crate::generate::{GenerateOptions, Generation, Output, Prompt, Session};
 use crate::plan::Placement;
 use crate::tokenizer::Tokenizer;
 use crate::weights::Memory;
@@ -62,10 +61,10 @@ pub(super) struct Inner {
     pub(super) context: usize,
     pub(super) prefill_chunk: usize,
     pub(super) load_time: Duration,
-    pub(super) shards: Vec<Box<dyn Shard>>,
     pub(super) placement: Placement,
     pub(super) stages: Vec<StageInfo>,
-    pub(super) next_seq: AtomicU64,
+    pub(super) shards: Arc<Stages>,
+    pub(super) scheduler: Scheduler,
 }
 
 impl Model {
@@ -100,7 +99,7 @@ impl Model {
         let Inner { stages, shards, .. } = &*self.inner;
         // Shards of one engine share its budget.
         let first = |at: usize| stages[..at].iter().all(|stage| stage.engine != stages[at].engine);
-        let engines = shards.iter().enumerate().filter(|(at, _)| first(*at));
+        let engines = shards.shards.iter().enumerate().filter(|(at, _)| first(*at));
         engines.filter_map(|(_, shard)| shard.ffn_memory()).reduce(|a, b| FfnMemory {
             budget: a.budget + b.budget,
             in_memory: a.in_memory + b.in_memory,
@@ -114,12 +113,19 @@ impl Model {
         self.inner.load_time
     }
 
-    /// An empty session. Any number may exist and generate at the same time.
+    /// What keys and values of all sessions take, and what is kept for those to come; of all stages together.
+    pub fn kv_memory(&self) -> KvMemory {
+        self.inner.shards.kv_memory()
+    }
+
+    /// An empty session, which takes no memory for keys and values yet. Any number may exist and generate at the same
+    /// time: so many of them as [`LoadOptions::sessions`](crate::LoadOptions::sessions) says share each step, the others
+    /// wait for their turn.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`] when its KV cache cannot be reserved.
+    /// None today.
     pub fn session(&self) -> Result<Session> {
-        Session::open(Arc::clone(&self.inner))
+        Ok(Session::open(Arc::clone(&self.inner)))
     }
 
     /// Generates from a prompt in a session of its own.
@@ -128,6 +134,30 @@ impl Model {
     /// As [`Session::generate`].
     pub fn generate(&self, prompt: impl Into<Prompt>, options: GenerateOptions) -> Result<Generation> {
         self.session()?.generate(prompt, options)
+    }
+
+    /// Generates from many prompts, each in a session of its own, and waits for all of them: several at a time share
+    /// each step, as [`LoadOptions::sessions`](crate::LoadOptions::sessions) allows. Outputs come in the order of the
+    /// prompts; one that fails does not end the others.
+    ///
+    /// ```
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
+    /// # use skulk::{GenerateOptions, LoadOptions, Model};
+    /// # let model = Model::open(path, &LoadOptions::default())?;
+    /// let outputs = model.generate_batch(["Once upon", "A dog"], &GenerateOptions::default().max_tokens(8));
+    /// for output in outputs {
+    ///     assert_eq!(output?.ids.len(), 8);
+    /// }
+    /// # Ok::<(), skulk::Error>(())
+    /// ```
+    pub fn generate_batch(
+        &self,
+        prompts: impl IntoIterator<Item = impl Into<Prompt>>,
+        options: &GenerateOptions,
+    ) -> Vec<Result<Output>> {
+        let start = |prompt: Prompt| self.session()?.start(prompt, options.clone(), usize::MAX);
+        let started: Vec<_> = prompts.into_iter().map(|prompt| start(prompt.into())).collect();
+        started.into_iter().map(|generation| generation?.output()).collect()
     }
 }
 
@@ -138,76 +168,4 @@ impl std::fmt::Debug for Model {
             .field("stages", &self.inner.stages)
             .finish()
     }
-}
-
-impl Inner {
-    /// Opens a sequence on every shard.
-    pub(super) fn open_sequence(&self) -> Result<SeqId> {
-        let seq = SeqId(self.next_seq.fetch_add(1, Ordering::Relaxed));
-        for shard in &self.shards {
-            if let Err(error) = guarded(|| shard.open(seq)) {
-                self.close_sequence(seq);
-                return Err(error);
-            }
-        }
-        Ok(seq)
-    }
-
-    pub(super) fn close_sequence(&self, seq: SeqId) {
-        for shard in &self.shards {
-            // One that panics does not keep the others' caches.
-            let _ = guarded(|| {
-                shard.close(seq);
-                Ok(())
-            });
-        }
-    }
-
-    /// Shortens the sequence on every shard to the same length: `len`, or less when one has lost
-    /// what it would need.
-    pub(super) fn truncate(&self, seq: SeqId, len: usize) -> Result<usize> {
-        let mut kept = len;
-        loop {
-            let before = kept;
-            for shard in &self.shards {
-                kept = kept.min(guarded(|| shard.truncate(seq, kept))?);
-            }
-            if kept == before {
-                return Ok(kept);
-            }
-        }
-    }
-
-    /// Runs tokens through all stages; logits end in `buffers[0]`.
-    pub(super) fn forward(
-        &self,
-        segment: Segment,
-        tokens: &[TokenId],
-        buffers: &mut [Activations; 2],
-        cx: &StepCx<'_>,
-    ) -> Result<()> {
-        let segments = [segment];
-        let mut input_is_tokens = true;
-        for shard in &self.shards {
-            let [out, x] = buffers;
-            let input = if input_is_tokens { Input::Tokens(tokens) } else { Input::Hidden(x.data()) };
-            guarded(|| shard.forward(&Batch { segments: &segments, input }, out, cx))?;
-            input_is_tokens = false;
-            buffers.swap(0, 1);
-        }
-        // The last stage's output was swapped to the back.
-        buffers.swap(0, 1);
-        Ok(())
-    }
-}
-
-/// What a shard does, with its panic as an error: shards may be anybody's.
-fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let said = panic.downcast_ref::<&str>().copied();
-        let said =
-            said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-        Err(Error::new(ErrorKind::Internal, format!("a stage panicked: {said}"))
-            .with_hint("please report this to who made the stage's engine"))
-    })
 }

@@ -59,6 +59,8 @@ pub struct GenerateOptions {
     pub ignore_eos: bool,
     /// Report the log-probability of each token, and of this many likeliest ones (0 to 64).
     pub logprobs: Option<usize>,
+    /// Sessions of a higher one begin first, and their prompts are computed first.
+    pub priority: i32,
     /// Ends the generation, in prefill too, within one layer's work.
     pub cancel: CancelToken,
 }
@@ -72,6 +74,7 @@ impl Default for GenerateOptions {
             stop: Vec::new(),
             ignore_eos: false,
             logprobs: None,
+            priority: 0,
             cancel: CancelToken::new(),
         }
     }
@@ -88,6 +91,8 @@ setters!(GenerateOptions {
     ignore_eos: bool;
     /// Reports log-probabilities: of the sampled token, and of this many likeliest.
     logprobs: usize => Some(logprobs);
+    /// Goes before those of lower priority.
+    priority: i32;
     /// Ends when the token is cancelled.
     cancel: CancelToken;
 });

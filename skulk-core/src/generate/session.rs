@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::channel::BACKLOG;
 use super::model::Inner;
 use super::options::expect_known;
-use crate::engine::Activations;
+use super::scheduler::Command;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{GenerateOptions, Generation, Prompt};
 use crate::ids::{SeqId, TokenId};
@@ -34,20 +35,18 @@ pub struct Session {
 /// What a session and its running generation share.
 pub(super) struct Shared {
     pub(super) model: Arc<Inner>,
-    pub(super) seq: SeqId,
     busy: AtomicBool,
     state: Mutex<State>,
 }
 
-/// A session's tokens and buffers.
+/// A session's tokens.
+#[derive(Default)]
 pub(super) struct State {
     /// Every token of the conversation.
     pub(super) history: Vec<TokenId>,
-    /// Tokens whose keys and values the shards hold.
-    pub(super) cached: Vec<TokenId>,
-    pub(super) buffers: [Activations; 2],
-    /// The shards hold it no more, see [`Session::generate`].
-    pub(super) closed: bool,
+    /// Its sequence in the stages, where it has one, and the tokens whose keys and values they hold.
+    pub(super) seq: Option<SeqId>,
+    pub(super) held: Vec<TokenId>,
 }
 
 impl Shared {
@@ -58,7 +57,10 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.model.close_sequence(self.seq);
+        let seq = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).seq;
+        if let Some(seq) = seq {
+            self.model.scheduler.tell(Command::Close(seq));
+        }
     }
 }
 
@@ -74,36 +76,60 @@ impl Drop for Turn {
 }
 
 impl Session {
-    pub(super) fn open(model: Arc<Inner>) -> Result<Self> {
-        let seq = model.open_sequence()?;
-        let state =
-            State { history: Vec::new(), cached: Vec::new(), buffers: Default::default(), closed: false };
-        Ok(Self {
-            shared: Arc::new(Shared { model, seq, busy: AtomicBool::new(false), state: Mutex::new(state) }),
-        })
+    pub(super) fn open(model: Arc<Inner>) -> Self {
+        Self { shared: Arc::new(Shared { model, busy: AtomicBool::new(false), state: Mutex::default() }) }
     }
 
-    /// Starts generating. Everything that can be checked is checked here, before any computing.
+    /// Starts generating. Everything that can be checked is checked here, before any computing. Prompt tokens whose keys
+    /// and values the model still holds, from this session or from another one that began alike, are not computed again.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for an empty prompt, unknown token ids or impossible options;
     /// [`ErrorKind::ContextOverflow`] when the prompt, or prompt plus `max_tokens`, does not fit;
-    /// [`ErrorKind::SessionBusy`] while another generation of this session runs; [`ErrorKind::EngineFailed`] when the
-    /// session is closed, because a step failed and not all stages could be brought back to where they were before it.
+    /// [`ErrorKind::SessionBusy`] while another generation of this session runs.
     pub fn generate(&self, prompt: impl Into<Prompt>, options: GenerateOptions) -> Result<Generation> {
+        self.start(prompt.into(), options, BACKLOG)
+    }
+
+    /// The same with so many events ahead of the reader.
+    pub(super) fn start(
+        &self,
+        prompt: Prompt,
+        options: GenerateOptions,
+        backlog: usize,
+    ) -> Result<Generation> {
         let turn = self.turn()?;
-        if self.shared.state().closed {
-            return Err(Error::new(
-                ErrorKind::EngineFailed,
-                "the session is closed since a step of its engine failed",
-            )
-            .with_hint("generate from its tokens in another session"));
-        }
         let model = &self.shared.model;
         options.validate(model.arch.vocab_size)?;
-        let tokens = self.tokens_of(prompt.into())?;
+        let tokens = self.tokens_of(prompt)?;
         admit_max_tokens(tokens.len(), options.max_tokens, model.context, Some(model.context as u64))?;
-        Generation::start(turn, tokens, options)
+        Generation::start(turn, tokens, options, backlog)
+    }
+
+    /// Another session that begins as this one is: its tokens, and what the model holds of them. From then on they are
+    /// independent; what they share is stored once.
+    ///
+    /// ```
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
+    /// # use skulk::{GenerateOptions, LoadOptions, Model, Prompt};
+    /// # let model = Model::open(path, &LoadOptions::default())?;
+    /// let session = model.session()?;
+    /// session.generate("Once upon a time", GenerateOptions::default().max_tokens(8))?.output()?;
+    /// let other = session.fork()?;
+    /// let [one, two] = [&session, &other].map(|s| s.generate(Prompt::Append(" Then".into()), GenerateOptions::default().max_tokens(8)));
+    /// assert_eq!(one?.text()?, two?.text()?);
+    /// # Ok::<(), skulk::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::SessionBusy`] while a generation runs.
+    pub fn fork(&self) -> Result<Session> {
+        let turn = self.turn()?;
+        let fork = Self::open(Arc::clone(&self.shared.model));
+        fork.shared.state().history.clone_from(&turn.shared.state().history);
+        let (from, to) = (Arc::clone(&self.shared), Arc::clone(&fork.shared));
+        self.shared.model.scheduler.tell(Command::Fork(from, to));
+        Ok(fork)
     }
 
     /// All tokens of the conversation: prompts and what was generated.
@@ -135,7 +161,7 @@ impl Session {
         Ok(())
     }
 
-    fn turn(&self) -> Result<Turn> {
+    pub(super) fn turn(&self) -> Result<Turn> {
         if self.shared.busy.swap(true, Ordering::AcqRel) {
             return Err(Error::new(ErrorKind::SessionBusy, "the session is already generating")
                 .with_hint("finish or drop the running generation first, or open another session"));

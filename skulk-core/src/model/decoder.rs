@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use super::experts::{ExpertCall, ExpertProvider};
+use super::kv;
 use super::load::Loader;
-use crate::arch::{AttentionSpec, LayerSpec, LayerTensor};
+use crate::arch::{LayerSpec, LayerTensor};
 use crate::bytes::ByteSize;
-use crate::engine::backend::{Attend, Backend, CacheSpec, Head, NormRope, TopLogits};
-use crate::engine::{Activations, Batch, FfnMemory, Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
+use crate::engine::backend::{Attend, Backend, Head, NormRope, PAGE, PageSpec, Spans, TopLogits};
+use crate::engine::{Batch, FfnMemory, LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
 use crate::error::{Error, Result};
-use crate::ids::LayerIdx;
+use crate::ids::{LayerIdx, TokenId};
 use crate::weights::{Checkpoint, Memory};
 
 /// Rows of logits computed at a time: bounds their memory, as a row can be a megabyte.
 const LOGIT_ROWS: usize = 8;
+/// Rows whose largest logits are found at a time, for which the head is read once.
+const TOP_ROWS: usize = 32;
 
 /// The weights of a range of layers on a backend.
 pub(super) struct Decoder<B: Backend> {
@@ -25,6 +28,8 @@ pub(super) struct Decoder<B: Backend> {
     /// The embedding table, on the first shard, and on the last one when the head is tied to it.
     embedding: Option<B::Matrix>,
     layers: Vec<Layer<B>>,
+    /// The group of each layer's pages.
+    groups: kv::Groups,
     experts: Box<dyn ExpertProvider<B>>,
     /// Final norm and untied head, on the last shard.
     output: Option<Output<B>>,
@@ -50,12 +55,11 @@ struct Output<B: Backend> {
     head: Option<B::Matrix>,
 }
 
-/// One sequence's caches, by layer of the shard.
-pub(super) type Caches<B> = Vec<<B as Backend>::Cache>;
-
-/// Activation buffers of a step; allocated once per sequence.
+/// Activation buffers of a step; a shard has one.
 pub(super) struct Workspace<B: Backend> {
-    stream: B::Stream,
+    pub(super) stream: B::Stream,
+    /// The rows of each sequence with their pages, by group of layers.
+    pub(super) spans: Vec<Spans>,
     /// The residual stream.
     x: B::Buffer,
     /// The normed stream, and what a block adds to it.
@@ -70,9 +74,14 @@ pub(super) struct Workspace<B: Backend> {
     routing: Option<(B::Buffer, B::Routes)>,
     angles: Vec<B::Buffer>,
     positions: Vec<usize>,
-    /// Rows whose logits are asked for.
-    asked: Vec<usize>,
+    /// Rows whose logits are wanted, and rows that are tapped.
+    wanted: Vec<usize>,
+    tapped: Vec<usize>,
     logits: Option<B::Buffer>,
+    /// Hidden states of the rows tapped, behind each layer that is.
+    taps: Vec<B::Buffer>,
+    host: Vec<f32>,
+    ids: Vec<TokenId>,
 }
 
 /// A workspace during a step. However the step ends, it leaves nothing in the stream.
@@ -137,7 +146,8 @@ impl<B: Backend> Decoder<B> {
         }
         let weight_bytes = ByteSize(loader.bytes);
         let frequencies = arch.ropes.iter().map(|rope| rope.inverse_frequencies()).collect();
-        Ok(Self { backend, weight_bytes, frequencies, embedding, layers, experts, output, spec })
+        let groups = kv::Groups::of(&spec);
+        Ok(Self { backend, weight_bytes, frequencies, embedding, layers, groups, experts, output, spec })
     }
 
     pub(super) fn backend(&self) -> &B {
@@ -152,23 +162,21 @@ impl<B: Backend> Decoder<B> {
         self.weight_bytes
     }
 
+    pub(super) fn groups(&self) -> &kv::Groups {
+        &self.groups
+    }
+
     pub(super) fn ffn_memory(&self) -> Option<FfnMemory> {
         self.experts.memory()
     }
 
-    /// Empty caches for one sequence.
-    pub(super) fn caches(&self) -> Result<Caches<B>> {
-        self.spec.arch.layers[self.spec.layers.clone()]
-            .iter()
-            .map(|layer| self.backend.cache(&self.cache_spec(&layer.attention)))
-            .collect()
+    /// Each layer's keys and values, of no pages yet.
+    pub(super) fn pages(&self) -> Result<Vec<B::Pages>> {
+        let own = &self.spec.arch.layers[self.spec.layers.clone()];
+        own.iter().map(|layer| self.backend.pages(&PageSpec::new(&layer.attention, self.spec.kv))).collect()
     }
 
-    pub(super) fn cache_spec(&self, attention: &AttentionSpec) -> CacheSpec {
-        CacheSpec::new(attention, self.spec.context, self.spec.max_rows, self.spec.kv)
-    }
-
-    /// Buffers for one sequence's steps.
+    /// Buffers for the shard's steps.
     pub(super) fn workspace(&self) -> Result<Workspace<B>> {
         let (arch, rows) = (&self.spec.arch, self.spec.max_rows);
         let own = &arch.layers[self.spec.layers.clone()];
@@ -194,45 +202,84 @@ impl<B: Backend> Decoder<B> {
                 .transpose()?,
             angles: arch.ropes.iter().map(|rope| buffer(rope.dim)).collect::<Result<_>>()?,
             positions: Vec::with_capacity(rows),
-            asked: Vec::with_capacity(rows),
+            wanted: Vec::with_capacity(rows),
+            tapped: Vec::with_capacity(rows),
             logits: None,
+            taps: Vec::new(),
+            host: Vec::new(),
+            ids: Vec::new(),
+            spans: self.groups.list().iter().map(|_| self.spans()).collect(),
         })
     }
 
-    /// Runs a checked batch; `caches` are those of its segments, in their order.
+    /// Room for the pages of some sequences of full length.
+    fn spans(&self) -> Spans {
+        const SEQUENCES: usize = 16;
+        let ShardSpec { context, max_rows, .. } = self.spec;
+        let pages = (context / PAGE + 1).min(1 << 12) * max_rows.min(SEQUENCES);
+        Spans { list: Vec::with_capacity(max_rows.min(SEQUENCES)), pages: Vec::with_capacity(pages) }
+    }
+
+    /// Runs a checked batch, whose spans lie in the workspace.
     pub(super) fn forward(
         &self,
         work: &mut Workspace<B>,
-        caches: &mut [&mut Caches<B>],
+        pages: &mut [B::Pages],
         batch: &Batch<'_>,
-        out: &mut Activations,
+        reply: &mut Reply,
         cx: &StepCx<'_>,
     ) -> Result<()> {
         let (b, arch) = (&*self.backend, &*self.spec.arch);
         let InUse { work, .. } = &mut InUse { backend: b, work };
-        let rows: usize = batch.segments.iter().map(|s| s.rows).sum();
+        let rows = batch.rows();
+        let vocab = self.output.is_some().then_some(arch.vocab_size);
+        reply.prepare(batch, vocab, arch.hidden_size, &self.spec.layers);
+        work.list(batch.segments, vocab.is_some());
         // What comes from the host is written first, before anything is recorded.
         work.positions.clear();
         work.positions.extend(batch.segments.iter().flat_map(|s| s.start..s.start + s.rows));
         for (angles, frequencies) in work.angles.iter_mut().zip(&self.frequencies) {
             b.angles(&mut work.stream, frequencies, &work.positions, angles)?;
         }
-        match (batch.input, &self.embedding) {
-            (Input::Tokens(tokens), Some(table)) => {
-                b.embed(&mut work.stream, table, tokens, arch.embedding_scale, &mut work.x)?
+        match (batch.hidden, &self.embedding) {
+            (Some(x), _) => b.write(&mut work.stream, x, &mut work.x)?,
+            (None, Some(table)) => {
+                b.embed(&mut work.stream, table, batch.tokens, arch.embedding_scale, &mut work.x)?
             }
-            (Input::Hidden(x), _) => b.write(&mut work.stream, x, &mut work.x)?,
-            (Input::Tokens(_), None) => return Err(wrong_input()),
+            (None, None) => return Err(wrong_input()),
         }
+        let mut tap = 0;
         for (at, (layer, index)) in self.layers.iter().zip(self.spec.layers.clone()).enumerate() {
             cx.check()?;
-            self.layer(layer, LayerIdx(index), at, work, caches, batch.segments, rows, cx)?;
+            self.layer(layer, LayerIdx(index), at, work, &mut pages[at], rows, cx)?;
+            if batch.taps.contains(&index) && !work.tapped.is_empty() {
+                self.tap(work, tap)?;
+                tap += 1;
+            }
         }
         cx.check()?;
-        match &self.output {
-            Some(output) => self.logits(output, work, batch.segments, out),
-            None => b.read(&mut work.stream, &work.x, out.reshape(rows, arch.hidden_size)),
+        let own = self.spec.layers.clone().filter(|layer| batch.taps.contains(layer));
+        for (buffer, layer) in work.taps.iter().take(tap).zip(own) {
+            if let Some(to) = reply.tapped_mut(layer) {
+                b.read(&mut work.stream, buffer, to)?;
+            }
         }
+        match &self.output {
+            Some(output) => self.logits(output, work, batch.segments, reply),
+            None => {
+                let hidden = reply.hidden_mut().reshape(rows, arch.hidden_size);
+                b.read(&mut work.stream, &work.x, hidden)
+            }
+        }
+    }
+
+    /// Keeps the rows that are tapped behind a layer.
+    fn tap(&self, work: &mut Workspace<B>, tap: usize) -> Result<()> {
+        let Workspace { stream, x, taps, tapped, .. } = work;
+        if tap == taps.len() {
+            taps.push(self.backend.buffer(self.spec.max_rows, self.spec.arch.hidden_size)?);
+        }
+        self.backend.gather(stream, x, tapped, &mut taps[tap])
     }
 
     #[allow(clippy::too_many_arguments, reason = "one call site; a struct of them would only rename them")]
@@ -242,8 +289,7 @@ impl<B: Backend> Decoder<B> {
         index: LayerIdx,
         at: usize,
         work: &mut Workspace<B>,
-        caches: &mut [&mut Caches<B>],
-        segments: &[Segment],
+        pages: &mut B::Pages,
         rows: usize,
         cx: &StepCx<'_>,
     ) -> Result<()> {
@@ -251,7 +297,19 @@ impl<B: Backend> Decoder<B> {
         let (spec, eps) = (&arch.layers[index.0], arch.norm.eps);
         let attention = &spec.attention;
         let Workspace {
-            stream, x, normed, added, query, key, value, attended, inner, routing, angles, ..
+            stream,
+            spans,
+            x,
+            normed,
+            added,
+            query,
+            key,
+            value,
+            attended,
+            inner,
+            routing,
+            angles,
+            ..
         } = work;
 
         let products =
@@ -264,13 +322,8 @@ impl<B: Backend> Decoder<B> {
         b.norm_rope(stream, &NormRope { head_dim, norm, layout }, angles, rows, query)?;
         let norm = layer.key_norm.as_ref().map(|w| (w, eps));
         b.norm_rope(stream, &NormRope { head_dim, norm, layout }, angles, rows, key)?;
-        let mut first = 0;
-        for (segment, caches) in segments.iter().zip(caches.iter_mut()) {
-            let (rows, start) = (first..first + segment.rows, segment.start);
-            let op = Attend { attention, sinks: None, rows, start };
-            b.attend(stream, &op, [query, key, value], &mut caches[at], attended)?;
-            first += segment.rows;
-        }
+        let op = Attend { attention, sinks: None, spans: &spans[self.groups.of_layer(at)] };
+        b.attend(stream, &op, [query, key, value], pages, attended)?;
         b.linear(stream, attended, rows, &mut [(&layer.attention_output, &mut *added)])?;
         self.join(stream, layer.post_attention_norm.as_ref(), x, added, normed, rows)?;
 
@@ -320,49 +373,79 @@ impl<B: Backend> Decoder<B> {
         output: &Output<B>,
         work: &mut Workspace<B>,
         segments: &[Segment],
-        out: &mut Activations,
+        reply: &mut Reply,
     ) -> Result<()> {
         let (b, arch) = (&*self.backend, &*self.spec.arch);
         let Some(head) = output.head.as_ref().or(self.embedding.as_ref()) else {
             return Err(wrong_input());
         };
         let head = Head { matrix: head, n_vocab: arch.vocab_size, softcap: arch.final_softcap };
-        let Workspace { stream, x, normed, added, asked, logits, .. } = work;
-        asked.clear();
-        let mut end = 0;
-        for segment in segments {
-            end += segment.rows;
-            asked.extend(end - segment.logit_rows()..end);
+        let Workspace { stream, x, normed, added, wanted, logits, host, ids, .. } = work;
+        if wanted.is_empty() {
+            return b.submit(stream);
         }
-        let top = segments.iter().find_map(|segment| match segment.logits {
-            Logits::Top(k) => Some(k),
-            _ => None,
-        });
-        if let Some(k) = top {
-            let (ids, host) = out.reshape_top(asked.len(), k);
-            let parts = ids.chunks_mut(LOGIT_ROWS * k).zip(host.chunks_mut(LOGIT_ROWS * k));
-            for (asked, (ids, host)) in asked.chunks(LOGIT_ROWS).zip(parts) {
-                b.gather(stream, x, asked, added)?;
-                b.rms_norm(stream, added, &output.norm, arch.norm.eps, asked.len(), normed)?;
-                b.top(stream, &head, normed, asked.len(), TopLogits { k, ids, logits: host })?;
+        // Rows in the order of segments, and how many of the largest each wants.
+        let mut rows = segments.iter().flat_map(|s| std::iter::repeat_n(s.logits, s.logit_rows()));
+        let mut to = reply.all_mut();
+        let most = segments.iter().filter(|s| s.logit_rows() > 0).map(|s| s.logits.most());
+        if let Some(k) = most.reduce(|a, b| Some(a?.max(b?))).flatten() {
+            for wanted in wanted.chunks(TOP_ROWS) {
+                let n = wanted.len();
+                host.resize(n * k, 0.0);
+                ids.resize(n * k, TokenId(0));
+                b.gather(stream, x, wanted, added)?;
+                b.rms_norm(stream, added, &output.norm, arch.norm.eps, n, normed)?;
+                b.top(stream, &head, normed, n, TopLogits { k, ids, logits: host })?;
+                for ((host, ids), wants) in host.chunks(k).zip(ids.chunks(k)).zip(&mut rows) {
+                    to.top(wants.most().unwrap_or(k), host, ids);
+                }
             }
             return Ok(());
-        }
-        let host = out.reshape(asked.len(), arch.vocab_size);
-        if asked.is_empty() {
-            return b.submit(stream);
         }
         let logits = match logits {
             Some(logits) => logits,
             None => logits.insert(b.buffer(LOGIT_ROWS.min(self.spec.max_rows), arch.vocab_size)?),
         };
-        for (asked, host) in asked.chunks(LOGIT_ROWS).zip(host.chunks_mut(LOGIT_ROWS * arch.vocab_size)) {
-            b.gather(stream, x, asked, added)?;
-            b.rms_norm(stream, added, &output.norm, arch.norm.eps, asked.len(), normed)?;
-            b.logits(stream, &head, normed, asked.len(), logits)?;
+        for wanted in wanted.chunks(LOGIT_ROWS) {
+            b.gather(stream, x, wanted, added)?;
+            b.rms_norm(stream, added, &output.norm, arch.norm.eps, wanted.len(), normed)?;
+            b.logits(stream, &head, normed, wanted.len(), logits)?;
+            let n = wanted.len() * arch.vocab_size;
+            // Where some rows want the largest only, all are computed all the same: the head is read once.
+            if rows.clone().take(wanted.len()).all(|wants| wants == Logits::All) {
+                rows.by_ref().take(wanted.len()).for_each(drop);
+                b.read(stream, logits, to.next(n))?;
+                continue;
+            }
+            host.resize(n, 0.0);
             b.read(stream, logits, host)?;
+            for (row, wants) in host.chunks(arch.vocab_size).zip(&mut rows) {
+                match wants.most() {
+                    None => to.next(arch.vocab_size).copy_from_slice(row),
+                    Some(k) => to.list(k, row),
+                }
+            }
         }
         Ok(())
+    }
+}
+
+impl<B: Backend> Workspace<B> {
+    /// Lists the rows whose logits are wanted, where the shard has such, and those that are tapped.
+    fn list(&mut self, segments: &[Segment], logits: bool) {
+        self.wanted.clear();
+        self.tapped.clear();
+        let mut first = 0;
+        for segment in segments {
+            let rows = first + segment.wanted.start..first + segment.wanted.end;
+            if logits && segment.logits != Logits::None {
+                self.wanted.extend(rows.clone());
+            }
+            if segment.tap {
+                self.tapped.extend(rows);
+            }
+            first += segment.rows;
+        }
     }
 }
 
@@ -409,7 +492,7 @@ pub(super) fn malformed(message: String) -> Error {
     Error::argument("batch", message)
 }
 
-/// Tokens reached a shard that has no embedding table.
+/// A shard without an embedding table got no hidden states, or the first one did.
 pub(super) fn wrong_input() -> Error {
-    malformed("tokens enter at the first shard, hidden states at the others".into())
+    malformed("the first shard takes tokens alone, the others hidden states beside them".into())
 }

@@ -6,11 +6,12 @@ use super::budget::Budget;
 use super::cpu_experts::CpuExperts;
 use super::decoder::Decoder;
 use super::experts::{ExpertProvider, FfnWork, ResidentExperts};
+use super::kv::Groups;
 use super::load::bytes_of;
 use super::options::EngineOptions;
 use super::shard::DecoderShard;
 use crate::bytes::ByteSize;
-use crate::engine::backend::{Backend, CacheSpec};
+use crate::engine::backend::Backend;
 use crate::engine::cpu::Cpu;
 use crate::engine::{Capabilities, Engine, EngineId, LoadCx, Shard, ShardEstimate, ShardSpec};
 use crate::error::{Error, ErrorKind, Result};
@@ -149,14 +150,12 @@ impl<B: Backend> Engine for DecoderEngine<B> {
             }
         }
         let mut weights = bytes_of(checkpoint, ends.into_iter())?;
-        let mut kv_cache = 0usize;
         for layer in spec.layers.clone() {
             let layer_spec = &arch.layers[layer];
             weights = weights + bytes_of(checkpoint, arch.names.weights(layer, layer_spec))?;
-            let cache = CacheSpec::new(&layer_spec.attention, spec.context, spec.max_rows, spec.kv);
-            kv_cache = kv_cache.saturating_add(cache.bytes().unwrap_or(usize::MAX));
         }
-        Ok(ShardEstimate { weights, kv_cache: ByteSize(kv_cache as u64) })
+        let kv_cache = ByteSize(Groups::of(spec).full_length(spec.context, spec.max_rows));
+        Ok(ShardEstimate { weights, kv_cache })
     }
 
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>> {
@@ -179,7 +178,7 @@ impl<B: Backend> Engine for DecoderEngine<B> {
         let own = if self.has_cpu_beside { Memory::Mapped } else { memory };
         let experts = (self.make_experts)(spec, memory);
         let decoder = Decoder::load(Arc::clone(&self.backend), experts, spec.clone(), checkpoint, own, cx)?;
-        Ok(Box::new(DecoderShard::new(decoder, memory)))
+        Ok(Box::new(DecoderShard::new(decoder, memory)?))
     }
 }
 

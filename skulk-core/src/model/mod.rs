@@ -1,12 +1,15 @@
 //! How does a decoder run on a backend? Written once, for every family and device.
 
 mod budget;
+mod chain;
 mod cpu_experts;
 mod decoder;
 mod engine;
 mod experts;
+mod kv;
 mod load;
 mod options;
+mod pages;
 mod shard;
 #[cfg(test)]
 mod tests;

@@ -1,74 +1,235 @@
-//! How do several sequences share one set of weights? A decoder with the sequences it serves.
+//! How do several sequences share one set of weights? A decoder with the pages of the sequences it serves.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::decoder::{Caches, Decoder, Workspace, malformed, wrong_input};
+use super::decoder::{Decoder, Workspace, malformed, wrong_input};
+use super::pages::{Pages, Sequence, Store};
 use crate::bytes::ByteSize;
 use crate::engine::backend::Backend;
-use crate::engine::{Activations, Batch, FfnMemory, Input, Logits, Segment, Shard, ShardSpec, StepCx};
+use crate::engine::{Batch, FfnMemory, KvMemory, Logits, Reply, Segment, Shard, ShardSpec, StepCx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::SeqId;
+use crate::ids::{SeqId, TokenId};
 use crate::weights::Memory;
 
 /// A [`Decoder`] as a public shard.
 pub(super) struct DecoderShard<B: Backend> {
     decoder: Decoder<B>,
     memory: Memory,
-    sequences: RwLock<HashMap<SeqId, Arc<Mutex<Sequence<B>>>>>,
+    state: Mutex<State<B>>,
+    /// What the pages took when they last changed, for who asks during a step.
+    kv_memory: Mutex<KvMemory>,
 }
 
-/// One sequence: its tokens' keys and values, and buffers for its steps.
-struct Sequence<B: Backend> {
-    /// Committed positions.
-    len: usize,
-    /// Positions ever written, a cancelled step's included: rings have lost what lies a capacity
-    /// before.
-    written: usize,
-    caches: Caches<B>,
+/// What steps change.
+struct State<B: Backend> {
+    pages: Pages,
+    sequences: HashMap<SeqId, Sequence>,
+    /// By layer.
+    stored: Vec<B::Pages>,
     work: Workspace<B>,
 }
 
-impl<B: Backend> Sequence<B> {
-    /// Checks that a segment continues the sequence, and notes what its step will write.
-    fn admit(&mut self, segment: &Segment) -> Result<()> {
-        if segment.start != self.len {
-            return Err(malformed(format!(
-                "sequence {} has {} positions, but its segment starts at {}",
-                segment.seq, self.len, segment.start
-            )));
+/// The layers' pages, as the groups' store.
+struct Layers<'a, B: Backend> {
+    decoder: &'a Decoder<B>,
+    stored: &'a mut [B::Pages],
+    stream: &'a mut B::Stream,
+}
+
+impl<B: Backend> Store for Layers<'_, B> {
+    fn releases(&self) -> bool {
+        B::RELEASES_PAGES
+    }
+
+    fn add(&mut self, group: usize, page: u32) -> Result<()> {
+        let backend = self.decoder.backend();
+        for layer in self.decoder.groups().layers(group) {
+            backend.add_page(&mut self.stored[layer], page)?;
         }
-        self.written = self.written.max(segment.start + segment.rows);
         Ok(())
+    }
+
+    fn release(&mut self, group: usize, page: u32) {
+        for layer in self.decoder.groups().layers(group) {
+            self.decoder.backend().release_page(&mut self.stored[layer], page);
+        }
+    }
+
+    fn copy(&mut self, group: usize, from: u32, to: u32) -> Result<()> {
+        let backend = self.decoder.backend();
+        for layer in self.decoder.groups().layers(group) {
+            backend.copy_page(self.stream, &mut self.stored[layer], from, to)?;
+        }
+        backend.submit(self.stream)
     }
 }
 
-/// A step that panicked left the sequence at its former length: it is still sound.
-fn lock<B: Backend>(sequence: &Mutex<Sequence<B>>) -> MutexGuard<'_, Sequence<B>> {
-    sequence.lock().unwrap_or_else(PoisonError::into_inner)
+impl<B: Backend> State<B> {
+    /// The pages, the sequences, and where the pages lie.
+    fn parts<'a>(
+        &'a mut self,
+        decoder: &'a Decoder<B>,
+    ) -> (&'a mut Pages, &'a mut HashMap<SeqId, Sequence>, Layers<'a, B>) {
+        let layers = Layers { decoder, stored: &mut self.stored, stream: &mut self.work.stream };
+        (&mut self.pages, &mut self.sequences, layers)
+    }
+
+    /// Looks whether the segments' sequences can go on from where they begin; nothing is changed.
+    fn admit(&self, segments: &[Segment]) -> Result<()> {
+        for (at, segment) in segments.iter().enumerate() {
+            let sequence = self.sequences.get(&segment.seq).ok_or_else(|| not_open(segment.seq))?;
+            if segments[..at].iter().any(|other| other.seq == segment.seq) {
+                return Err(malformed(format!("sequence {} occurs twice in the batch", segment.seq)));
+            }
+            let (start, len) = (segment.start, sequence.len());
+            if start > len {
+                return Err(malformed(format!(
+                    "sequence {} has {len} positions, but its segment starts at {start}",
+                    segment.seq
+                )));
+            }
+            if start < len && self.pages.longest(sequence, start) < start {
+                return Err(malformed(format!(
+                    "sequence {} has {len} positions and cannot go back to {start}: what its sliding windows saw is gone",
+                    segment.seq
+                ))
+                .with_hint("shorten the sequence, which says how much is left, and compute from there"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings sequences to where their segments begin, and makes room for their rows.
+    fn prepare(&mut self, decoder: &Decoder<B>, segments: &[Segment]) -> Result<()> {
+        let (pages, sequences, mut layers) = self.parts(decoder);
+        for segment in segments {
+            let sequence = sequences.get_mut(&segment.seq).ok_or_else(|| not_open(segment.seq))?;
+            if segment.start < sequence.len() {
+                pages.truncate(sequence, segment.start, &mut layers);
+            }
+            let end = segment.start + segment.rows;
+            pages.reserve(sequence, end, &mut layers).map_err(|e| e.with("sequence", segment.seq))?;
+        }
+        for (group, spec) in decoder.groups().list().iter().enumerate() {
+            let spans = &mut self.work.spans[group];
+            spans.clear();
+            for segment in segments {
+                if let Some(sequence) = self.sequences.get(&segment.seq) {
+                    sequence.span(group, spec.window, segment.rows, spans);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what a step has computed.
+    fn commit(&mut self, decoder: &Decoder<B>, batch: &Batch<'_>) {
+        let (pages, sequences, mut layers) = self.parts(decoder);
+        let mut tokens = batch.tokens;
+        for segment in batch.segments {
+            let (own, rest) = tokens.split_at(segment.rows);
+            tokens = rest;
+            if let Some(sequence) = sequences.get_mut(&segment.seq) {
+                pages.commit(sequence, own, &mut layers);
+            }
+        }
+    }
+}
+
+fn not_open(seq: SeqId) -> Error {
+    malformed(format!("sequence {seq} is not open"))
 }
 
 impl<B: Backend> DecoderShard<B> {
     /// A shard whose weights lie there.
-    pub(super) fn new(decoder: Decoder<B>, memory: Memory) -> Self {
-        Self { decoder, memory, sequences: RwLock::default() }
+    pub(super) fn new(decoder: Decoder<B>, memory: Memory) -> Result<Self> {
+        let (spec, groups) = (decoder.spec(), decoder.groups());
+        let spare = groups.full_length(spec.context, spec.max_rows);
+        let pages = Pages::new(groups.list(), spec.kv_memory, spare);
+        let kv_memory = Mutex::new(pages.memory());
+        let (stored, work) = (decoder.pages()?, decoder.workspace()?);
+        let state = Mutex::new(State { pages, sequences: HashMap::new(), stored, work });
+        Ok(Self { decoder, memory, state, kv_memory })
     }
 
-    fn sequence(&self, seq: SeqId) -> Result<Arc<Mutex<Sequence<B>>>> {
-        let sequences = self.sequences.read().unwrap_or_else(PoisonError::into_inner);
-        sequences.get(&seq).cloned().ok_or_else(|| malformed(format!("sequence {seq} is not open")))
+    /// Works on the sequences, then notes what they take.
+    fn with<R>(&self, work: impl FnOnce(&mut State<B>) -> R) -> R {
+        let mut state = lock(&self.state);
+        let result = work(&mut state);
+        *lock(&self.kv_memory) = state.pages.memory();
+        result
     }
 
-    /// The shortest window of the shard's layers with its ring's capacity, where one is lossy.
-    fn kept_after(&self, len: usize, written: usize) -> usize {
+    /// Whether a sequence can have so many positions.
+    fn fits(&self, positions: usize) -> Result<()> {
+        let most = self.decoder.spec().context;
+        if positions <= most {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::ContextOverflow,
+            format!("expected at most {most} positions, found {positions}"),
+        )
+        .with_tokens(positions, most)
+        .with_hint("load the model with a larger context"))
+    }
+
+    /// Checks everything about a batch that the decoder's arithmetic relies on.
+    fn check(&self, batch: &Batch<'_>) -> Result<()> {
         let spec = self.decoder.spec();
-        let intact = spec.arch.layers[spec.layers.clone()].iter().all(|layer| {
-            let Some(window) = layer.attention.window else { return true };
-            let capacity = self.decoder.cache_spec(&layer.attention).positions;
-            // The next row sees from here on; the ring still holds the last `capacity` written.
-            (len + 1).saturating_sub(window) + capacity >= written
-        });
-        if intact { len } else { 0 }
+        if batch.segments.is_empty() {
+            return Err(malformed("the batch has no segments".into()));
+        }
+        for segment in batch.segments {
+            if let Logits::Top(k) = segment.logits
+                && !(1..=spec.arch.vocab_size).contains(&k)
+            {
+                let most = spec.arch.vocab_size;
+                return Err(malformed(format!("expected 1 to {most} of the largest logits, found {k}")));
+            }
+            if segment.rows == 0 {
+                return Err(malformed("a segment has no rows".into()));
+            }
+            let std::ops::Range { start, end } = segment.wanted;
+            if start > end || end > segment.rows {
+                return Err(malformed(format!(
+                    "expected rows within a segment's 0..{} to be wanted, found {start}..{end}",
+                    segment.rows
+                )));
+            }
+            self.fits(segment.start.saturating_add(segment.rows))?;
+        }
+        let rows = batch.rows();
+        if rows > spec.max_rows {
+            return Err(malformed(format!("expected 1 to {} rows, found {rows}", spec.max_rows)));
+        }
+        for (at, layer) in batch.taps.iter().enumerate() {
+            if *layer >= spec.arch.n_layers() || batch.taps[..at].contains(layer) {
+                return Err(malformed(format!(
+                    "expected each tap to be another layer of {}, found {layer}",
+                    spec.arch.n_layers()
+                )));
+            }
+        }
+        if batch.tokens.len() != rows {
+            return Err(malformed(format!("expected {rows} tokens, found {}", batch.tokens.len())));
+        }
+        let vocab = spec.arch.vocab_size;
+        if let Some(token) = batch.tokens.iter().find(|t| t.0 as usize >= vocab) {
+            return Err(malformed(format!(
+                "expected token ids below the vocabulary size {vocab}, found {token}"
+            )));
+        }
+        let expected = rows.saturating_mul(spec.arch.hidden_size);
+        match batch.hidden {
+            Some(_) if spec.is_first() => Err(wrong_input()),
+            None if !spec.is_first() => Err(wrong_input()),
+            Some(x) if x.len() != expected => {
+                Err(malformed(format!("expected {expected} hidden values, found {}", x.len())))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -89,144 +250,89 @@ impl<B: Backend> Shard for DecoderShard<B> {
         self.decoder.ffn_memory()
     }
 
-    fn open(&self, seq: SeqId) -> Result<()> {
-        let sequence =
-            Sequence { len: 0, written: 0, caches: self.decoder.caches()?, work: self.decoder.workspace()? };
-        let mut sequences = self.sequences.write().unwrap_or_else(PoisonError::into_inner);
-        if sequences.contains_key(&seq) {
-            return Err(malformed(format!("sequence {seq} is already open")));
-        }
-        sequences.insert(seq, Arc::new(Mutex::new(sequence)));
-        Ok(())
+    fn open(&self, seq: SeqId, tokens: &[TokenId]) -> Result<usize> {
+        self.with(|state| {
+            if state.sequences.contains_key(&seq) {
+                return Err(malformed(format!("sequence {seq} is already open")));
+            }
+            let sequence = state.pages.open(tokens);
+            let len = sequence.len();
+            state.sequences.insert(seq, sequence);
+            Ok(len)
+        })
     }
 
-    fn forward(&self, batch: &Batch<'_>, out: &mut Activations, cx: &StepCx<'_>) -> Result<()> {
+    fn reserve(&self, seq: SeqId, len: usize) -> Result<()> {
+        self.fits(len)?;
+        self.with(|state| {
+            let (pages, sequences, mut layers) = state.parts(&self.decoder);
+            let sequence = sequences.get_mut(&seq).ok_or_else(|| not_open(seq))?;
+            pages.reserve(sequence, len, &mut layers).map_err(|e| e.with("sequence", seq))
+        })
+    }
+
+    fn fork(&self, from: SeqId, at: usize, to: SeqId) -> Result<usize> {
+        self.with(|state| {
+            let sequence = state.sequences.get(&from).ok_or_else(|| not_open(from))?;
+            if state.sequences.contains_key(&to) {
+                return Err(malformed(format!("sequence {to} is already open")));
+            }
+            if at > sequence.len() {
+                return Err(malformed(format!(
+                    "cannot fork sequence {from} of {} positions at {at}",
+                    sequence.len()
+                )));
+            }
+            let sequence = state.pages.fork(sequence, at);
+            let len = sequence.len();
+            state.sequences.insert(to, sequence);
+            Ok(len)
+        })
+    }
+
+    fn forward(&self, batch: &Batch<'_>, reply: &mut Reply, cx: &StepCx<'_>) -> Result<()> {
         self.check(batch)?;
-        // One sequence is the step of every decoded token: it allocates nothing.
-        let [segment] = batch.segments else { return self.forward_many(batch, out, cx) };
-        let handle = self.sequence(segment.seq)?;
-        let mut sequence = lock(&handle);
-        sequence.admit(segment)?;
-        let Sequence { caches, work, len, .. } = &mut *sequence;
         let decoder = &self.decoder;
-        decoder.backend().run(cx, || decoder.forward(work, &mut [caches], batch, out, cx))?;
-        *len += segment.rows;
-        Ok(())
+        decoder.backend().run(cx, || {
+            self.with(|state| {
+                state.admit(batch.segments)?;
+                state.prepare(decoder, batch.segments)?;
+                decoder.forward(&mut state.work, &mut state.stored, batch, reply, cx)?;
+                state.commit(decoder, batch);
+                Ok(())
+            })
+        })
     }
 
     fn truncate(&self, seq: SeqId, len: usize) -> Result<usize> {
-        let handle = self.sequence(seq)?;
-        let mut sequence = lock(&handle);
-        if len > sequence.len {
-            return Err(malformed(format!(
-                "cannot shorten sequence {seq} of {} positions to {len}",
-                sequence.len
-            )));
-        }
-        sequence.len = self.kept_after(len, sequence.written);
-        if sequence.len == 0 {
-            sequence.written = 0;
-        }
-        Ok(sequence.len)
+        self.with(|state| {
+            let (pages, sequences, mut layers) = state.parts(&self.decoder);
+            let sequence = sequences.get_mut(&seq).ok_or_else(|| not_open(seq))?;
+            if len > sequence.len() {
+                return Err(malformed(format!(
+                    "cannot shorten sequence {seq} of {} positions to {len}",
+                    sequence.len()
+                )));
+            }
+            Ok(pages.truncate(sequence, len, &mut layers))
+        })
+    }
+
+    fn kv_memory(&self) -> KvMemory {
+        *lock(&self.kv_memory)
     }
 
     fn close(&self, seq: SeqId) {
-        self.sequences.write().unwrap_or_else(PoisonError::into_inner).remove(&seq);
+        self.with(|state| {
+            let (pages, sequences, mut layers) = state.parts(&self.decoder);
+            if let Some(sequence) = sequences.remove(&seq) {
+                pages.close(sequence, &mut layers);
+            }
+        });
     }
 }
 
-impl<B: Backend> DecoderShard<B> {
-    /// A batch of several sequences; the first one lends its workspace.
-    fn forward_many(&self, batch: &Batch<'_>, out: &mut Activations, cx: &StepCx<'_>) -> Result<()> {
-        let handles = batch.segments.iter().map(|s| self.sequence(s.seq)).collect::<Result<Vec<_>>>()?;
-        // Everybody locks in the order of ids, so that two batches cannot wait for each other.
-        let mut order: Vec<usize> = (0..handles.len()).collect();
-        order.sort_unstable_by_key(|&i| batch.segments[i].seq);
-        if order.windows(2).any(|pair| batch.segments[pair[0]].seq == batch.segments[pair[1]].seq) {
-            return Err(malformed("a sequence occurs twice in the batch".into()));
-        }
-        let mut guards: Vec<Option<MutexGuard<'_, Sequence<B>>>> = handles.iter().map(|_| None).collect();
-        for i in order {
-            guards[i] = Some(lock(&handles[i]));
-        }
-        let mut work = None;
-        let mut caches = Vec::with_capacity(guards.len());
-        let mut lengths = Vec::with_capacity(guards.len());
-        for (segment, sequence) in batch.segments.iter().zip(guards.iter_mut().flatten()) {
-            sequence.admit(segment)?;
-            let Sequence { caches: own, work: room, len, .. } = &mut **sequence;
-            caches.push(own);
-            lengths.push((len, segment.rows));
-            work.get_or_insert(room);
-        }
-        let Some(work) = work else { return Err(malformed("the batch has no segments".into())) };
-        let decoder = &self.decoder;
-        decoder.backend().run(cx, || decoder.forward(work, &mut caches, batch, out, cx))?;
-        for (len, rows) in lengths {
-            *len += rows;
-        }
-        Ok(())
-    }
-
-    /// Checks everything about a batch that the decoder's arithmetic relies on.
-    fn check(&self, batch: &Batch<'_>) -> Result<()> {
-        let spec = self.decoder.spec();
-        let (mut rows, mut asked) = (0usize, None);
-        for segment in batch.segments {
-            if let Logits::Top(k) = segment.logits
-                && !(1..=spec.arch.vocab_size).contains(&k)
-            {
-                let most = spec.arch.vocab_size;
-                return Err(malformed(format!("expected 1 to {most} of the largest logits, found {k}")));
-            }
-            let kind = match segment.logits {
-                Logits::None => None,
-                Logits::Last | Logits::All => Some(None),
-                Logits::Top(k) => Some(Some(k)),
-            };
-            if kind.is_some_and(|kind| *asked.get_or_insert(kind) != kind) {
-                return Err(malformed("segments ask for different numbers of logits".into()));
-            }
-            let end = segment.start.saturating_add(segment.rows);
-            if end > spec.context {
-                return Err(Error::new(
-                    ErrorKind::ContextOverflow,
-                    format!("expected at most {} positions, found {end}", spec.context),
-                )
-                .with_tokens(end, spec.context)
-                .with_hint("load the model with a larger context"));
-            }
-            if segment.rows == 0 {
-                return Err(malformed("a segment has no rows".into()));
-            }
-            rows = rows.saturating_add(segment.rows);
-        }
-        if !(1..=spec.max_rows).contains(&rows) {
-            return Err(malformed(format!("expected 1 to {} rows, found {rows}", spec.max_rows)));
-        }
-        match batch.input {
-            Input::Tokens(tokens) => {
-                if !spec.is_first() {
-                    return Err(wrong_input());
-                }
-                if tokens.len() != rows {
-                    return Err(malformed(format!("expected {rows} tokens, found {}", tokens.len())));
-                }
-                let vocab = spec.arch.vocab_size;
-                match tokens.iter().find(|t| t.0 as usize >= vocab) {
-                    Some(token) => Err(malformed(format!(
-                        "expected token ids below the vocabulary size {vocab}, found {token}"
-                    ))),
-                    None => Ok(()),
-                }
-            }
-            Input::Hidden(x) => {
-                let expected = rows.saturating_mul(spec.arch.hidden_size);
-                if x.len() == expected {
-                    return Ok(());
-                }
-                Err(malformed(format!("expected {expected} hidden values, found {}", x.len())))
-            }
-        }
-    }
+/// A step that panicked left the sequences at their former length: they are still sound.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

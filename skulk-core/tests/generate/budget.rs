@@ -36,8 +36,9 @@ fn staged(folder: &Path, engine: Arc<dyn Engine>) -> Stages {
 /// Bits of the logits behind every one of so many tokens.
 fn feed(stages: &Stages, start: usize, n: usize) -> Vec<u32> {
     let tokens: Vec<_> = (start..start + n).map(|i| TokenId(3 + (i * i * 31 % 400) as u32)).collect();
-    let out = stages.batch(&[Segment::new(SeqId(0), start, n, Logits::All)], &tokens).pop().unwrap();
-    out.data().iter().map(|x| x.to_bits()).collect()
+    let segment = Segment::new(SeqId(0), start, n).want_every(Logits::All);
+    let reply = stages.batch(&[segment], &tokens).pop().unwrap();
+    reply.logits(0).data.iter().map(|x| x.to_bits()).collect()
 }
 
 fn memory(stages: &Stages) -> FfnMemory {

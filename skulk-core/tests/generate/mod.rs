@@ -12,5 +12,6 @@ mod logits;
 mod rewritten;
 mod sampling;
 mod sessions;
+mod together;
 mod waking;
 mod wrapped;

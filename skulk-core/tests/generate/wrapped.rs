@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use skulk::engine::{Capabilities, LoadCx, ShardEstimate, ShardSpec, StepCx};
+use skulk::engine::{Capabilities, KvMemory, LoadCx, Reply, ShardEstimate, ShardSpec, StepCx};
 use skulk::{
-    Activations, Batch, ByteSize, Checkpoint, Engine, EngineId, EngineOptions, Memory, Result, SeqId, Shard,
+    Batch, ByteSize, Checkpoint, Engine, EngineId, EngineOptions, Memory, Result, SeqId, Shard, TokenId,
     engines,
 };
 
@@ -78,13 +78,25 @@ impl Shard for WrappedShard {
         self.inner.memory()
     }
 
-    fn open(&self, seq: SeqId) -> Result<()> {
-        self.inner.open(seq)
+    fn open(&self, seq: SeqId, tokens: &[TokenId]) -> Result<usize> {
+        self.inner.open(seq, tokens)
     }
 
-    fn forward(&self, batch: &Batch<'_>, out: &mut Activations, cx: &StepCx<'_>) -> Result<()> {
+    fn reserve(&self, seq: SeqId, len: usize) -> Result<()> {
+        self.inner.reserve(seq, len)
+    }
+
+    fn fork(&self, from: SeqId, at: usize, to: SeqId) -> Result<usize> {
+        self.inner.fork(from, at, to)
+    }
+
+    fn kv_memory(&self) -> KvMemory {
+        self.inner.kv_memory()
+    }
+
+    fn forward(&self, batch: &Batch<'_>, reply: &mut Reply, cx: &StepCx<'_>) -> Result<()> {
         (self.calls.forward)(self.calls.seen[0].fetch_add(1, Ordering::Relaxed) + 1)?;
-        self.inner.forward(batch, out, cx)
+        self.inner.forward(batch, reply, cx)
     }
 
     fn truncate(&self, seq: SeqId, len: usize) -> Result<usize> {

@@ -20,6 +20,8 @@ macro_rules! on {
             pub(super) mod splits;
             #[path = "stages.rs"]
             pub(crate) mod stages;
+            #[path = "steps.rs"]
+            mod steps;
         }
     };
 }

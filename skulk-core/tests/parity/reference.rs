@@ -154,12 +154,11 @@ fn hidden_states(precision: Precision, relative: f32) {
         for (i, prompt) in chosen(few(1), reference["prompts"].as_array().unwrap().iter().enumerate()) {
             use skulk::engine::{Logits, Segment};
             let tokens = ids(&prompt["ids"]);
-            let segment =
-                Segment::new(stages.open(i as u64), 0, tokens.len(), Logits::Last);
-            let outputs = stages.batch(&[segment], &tokens);
-            for (layer, out) in outputs[..outputs.len() - 1].iter().enumerate() {
+            let segment = Segment::new(stages.open(i as u64), 0, tokens.len()).want_last(Logits::All);
+            let replies = stages.batch(&[segment], &tokens);
+            for (layer, reply) in replies[..replies.len() - 1].iter().enumerate() {
                 let expected = &prompt["hidden"][format!("layer{layer}")];
-                let row = out.row(tokens.len() - 1).unwrap();
+                let row = reply.hidden().row(tokens.len() - 1).unwrap();
                 let largest = expected["absmax"].as_f64().unwrap() as f32;
                 let near = |found: f32, expected: &Value| {
                     let expected = expected.as_f64().unwrap() as f32;

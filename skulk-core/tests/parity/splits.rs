@@ -16,7 +16,7 @@ fn bits(rows: &[Vec<f32>]) -> Vec<u32> {
 /// another order, 1e-6 of the largest logit apart; and in an f16 cache numbers at the border of two halves
 /// then become the other one, 2⁻¹¹ away: 6e-4 was found on another such engine. The bounds leave five
 /// times that.
-fn same(stages: &Stages, kv: KvType, found: &[u32], expected: &[u32]) -> bool {
+pub(super) fn same(stages: &Stages, kv: KvType, found: &[u32], expected: &[u32]) -> bool {
     if stages.capabilities.exact_rows {
         return found == expected;
     }
@@ -119,21 +119,21 @@ fn the_largest_logits_are_the_same() {
     for (path, tokens, screen_head) in all.chain(screened) {
         let stages = Stages::load(&path, &Setup { screen_head, ..Setup::default() }).unwrap();
         let (prompt, vocab) = (&tokens[..tokens.len().min(40)], stages.arch.vocab_size);
-        let mut segment =
-            Segment::new(stages.open(0), 0, prompt.len(), Logits::Last);
-        let all = stages.batch(&[segment], prompt).pop().unwrap();
-        assert!(all.ids().is_empty() && all.width() == vocab);
+        let segment = |seq| Segment::new(stages.open(seq), 0, prompt.len());
+        let reply = stages.batch(&[segment(0).want_last(Logits::All)], prompt).pop().unwrap();
+        let all = reply.logits(0);
+        assert!(all.ids.is_empty() && all.width == vocab);
         let mut order: Vec<u32> = (0..vocab as u32).collect();
-        let logit = |id: u32| all.data()[id as usize];
+        let logit = |id: u32| all.data[id as usize];
         order.sort_by(|&a, &b| logit(b).total_cmp(&logit(a)).then(a.cmp(&b)));
         for (i, k) in [1, 2, 41, 300, vocab].into_iter().enumerate() {
-            segment.seq = stages.open(1 + i as u64);
-            segment.logits = Logits::Top(k);
-            let top = stages.batch(&[segment], prompt).pop().unwrap();
-            assert_eq!((top.rows(), top.width(), top.ids().len()), (1, k, k));
-            assert!(top.ids().iter().map(|id| id.0).eq(order[..k].iter().copied()), "{} {k}", path.display());
+            let segment = segment(1 + i as u64).want_last(Logits::Top(k));
+            let reply = stages.batch(&[segment], prompt).pop().unwrap();
+            let top = reply.logits(0);
+            assert_eq!((top.data.len(), top.width, top.ids.len()), (k, k, k));
+            assert!(top.ids.iter().map(|id| id.0).eq(order[..k].iter().copied()), "{} {k}", path.display());
             let same = |(id, l): (&TokenId, &f32)| l.to_bits() == logit(id.0).to_bits();
-            assert!(top.ids().iter().zip(top.data()).all(same), "{} {k}", path.display());
+            assert!(top.ids.iter().zip(top.data).all(same), "{} {k}", path.display());
         }
     }
 }
@@ -150,7 +150,7 @@ fn sequences_in_one_batch_do_not_see_each_other() {
         let mut segments = Vec::new();
         let mut batch = Vec::new();
         for (i, n) in [5, 9, 1].into_iter().enumerate() {
-            segments.push(Segment::new(stages.open(10 + i as u64), 0, n, Logits::All));
+            segments.push(Segment::new(stages.open(10 + i as u64), 0, n).want_every(Logits::All));
             batch.extend_from_slice(&tokens[i..i + n]);
         }
         segments.swap(0, 2);
@@ -161,10 +161,10 @@ fn sequences_in_one_batch_do_not_see_each_other() {
                 tokens[i..i + s.rows].to_vec()
             })
             .collect();
-        let out = stages.batch(&segments, &tokens).pop().unwrap();
-        let mut rows = out.data().chunks_exact(out.width()).map(<[f32]>::to_vec);
-        for segment in &segments {
-            let found: Vec<_> = rows.by_ref().take(segment.rows).collect();
+        let reply = stages.batch(&segments, &tokens).pop().unwrap();
+        for (at, segment) in segments.iter().enumerate() {
+            let logits = reply.logits(at);
+            let found: Vec<_> = logits.data.chunks_exact(logits.width).map(<[f32]>::to_vec).collect();
             let alone = &alone[(segment.seq.0 - 10) as usize];
             assert!(same(&stages, KvType::F16, &bits(&found), alone), "{} {segment:?}", path.display());
         }
@@ -177,7 +177,7 @@ fn truncation_is_exact() {
     for (path, tokens) in runnable() {
         let setup = Setup { cuts: vec![1], chunk: 16, ..Setup::default() };
         let stages = Stages::load(&path, &setup).unwrap();
-        // Long enough to overwrite a sliding window's ring several times.
+        // Long enough for a sliding window to leave several pages behind.
         let tokens: Vec<_> = tokens.iter().copied().cycle().take(400).collect();
         let whole = stages.feed(stages.open(0), 0, &tokens);
         let seq = stages.open(1);
@@ -189,10 +189,8 @@ fn truncation_is_exact() {
                 kept = stages.shards.iter().map(|s| s.truncate(seq, kept).unwrap()).min().unwrap();
             }
             stages.shards.iter().for_each(|s| assert_eq!(s.truncate(seq, kept).unwrap(), kept));
-            assert!(kept == len || kept == 0);
-            // A lost window must be reported, and nothing else; not many more positions than it has are kept.
-            assert!(windowed || kept == len, "{}: {len}", path.display());
-            assert!(!windowed || len > 100 || kept == 0, "{}: {len}", path.display());
+            // What a window has left behind is kept for some time only; that it is lost must be reported.
+            assert!(kept == len || windowed && kept < len, "{}: {len}", path.display());
             let again = bits(&stages.feed(seq, kept, &tokens[kept..]));
             assert!(same(&stages, KvType::F16, &again, &bits(&whole[kept..])), "{}: {len}", path.display());
         }

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use skulk::arch::ArchSpec;
-use skulk::engine::{Capabilities, Input, LoadCx, Logits, Segment, ShardSpec, StepCx};
+use skulk::engine::{Capabilities, LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
 use skulk::{
-    Activations, Batch, CancelToken, Checkpoint, Engine, EngineOptions, KvType, Memory, Precision, Result,
+    Batch, CancelToken, Checkpoint, Engine, EngineOptions, KvType, Memory, Precision, Result,
     SeqId, Shard, TokenId,
 };
 
@@ -88,21 +88,22 @@ impl Stages {
     }
 
     pub(crate) fn open(&self, seq: u64) -> SeqId {
-        self.shards.iter().for_each(|shard| shard.open(SeqId(seq)).unwrap());
+        self.shards.iter().for_each(|shard| assert_eq!(shard.open(SeqId(seq), &[]).unwrap(), 0));
         SeqId(seq)
     }
 
-    /// Runs a batch of segments; returns each stage's output.
-    pub(crate) fn batch(&self, segments: &[Segment], tokens: &[TokenId]) -> Vec<Activations> {
+    /// Runs a batch of segments; returns each stage's reply.
+    pub(crate) fn batch(&self, segments: &[Segment], tokens: &[TokenId]) -> Vec<Reply> {
         let cancel = CancelToken::new();
-        let mut outputs: Vec<Activations> = Vec::new();
+        let mut replies: Vec<Reply> = Vec::new();
         for shard in &self.shards {
-            let input = outputs.last().map_or(Input::Tokens(tokens), |x| Input::Hidden(x.data()));
-            let mut out = Activations::new();
-            shard.forward(&Batch::new(segments, input), &mut out, &StepCx::new(&cancel)).unwrap();
-            outputs.push(out);
+            let batch = Batch::new(segments, tokens);
+            let batch = replies.last().map_or(batch, |before| batch.hidden(before.hidden().data()));
+            let mut reply = Reply::new();
+            shard.forward(&batch, &mut reply, &StepCx::new(&cancel)).unwrap();
+            replies.push(reply);
         }
-        outputs
+        replies
     }
 
     /// Feeds tokens from `start` on in chunks; returns every position's logits.
@@ -110,9 +111,10 @@ impl Stages {
         let mut rows = Vec::new();
         for (i, chunk) in tokens.chunks(self.chunk).enumerate() {
             let start = start + i * self.chunk;
-            let segment = Segment::new(seq, start, chunk.len(), Logits::All);
-            let out = self.batch(&[segment], chunk).pop().unwrap();
-            rows.extend(out.data().chunks_exact(out.width()).map(<[f32]>::to_vec));
+            let segment = Segment::new(seq, start, chunk.len()).want_every(Logits::All);
+            let reply = self.batch(&[segment], chunk).pop().unwrap();
+            let logits = reply.logits(0);
+            rows.extend(logits.data.chunks_exact(logits.width).map(<[f32]>::to_vec));
         }
         rows
     }
@@ -121,7 +123,7 @@ impl Stages {
     pub(crate) fn prompt(&self, seq: SeqId, tokens: &[TokenId], n: usize) -> Vec<Vec<f32>> {
         let (head, tail) = tokens.split_at(tokens.len() - n);
         for (i, chunk) in head.chunks(self.chunk).enumerate() {
-            let segment = Segment::new(seq, i * self.chunk, chunk.len(), Logits::None);
+            let segment = Segment::new(seq, i * self.chunk, chunk.len());
             self.batch(&[segment], chunk);
         }
         self.feed(seq, head.len(), tail)

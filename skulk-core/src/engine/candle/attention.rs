@@ -1,4 +1,4 @@
-//! How does a row attend to its cache on a device? Scores of all positions, those it does not see masked, softmax,
+//! How does a row attend to its sequence's pages on a device? Scores of all positions, those it does not see masked, softmax,
 //! and the weighted sum of the values.
 
 use std::ops::Range;
@@ -8,89 +8,137 @@ use candle_nn::ops;
 
 use super::{Tensors, failed, softcap};
 use crate::engine::KvType;
-use crate::engine::backend::{Attend, CacheSpec};
-use crate::error::{Error, ErrorKind, Result};
+use crate::engine::backend::{Attend, PAGE, PageSpec, Span};
+use crate::error::Result;
 
 /// Scores computed at a time: bounds their memory for a long prompt. Small in tests, so that short
 /// prompts pass through in several blocks of rows too.
 const SCORES: usize = if cfg!(test) { 1 << 12 } else { 1 << 26 };
 
-/// Keys and values of one layer, a ring: `[kv head, position modulo capacity, head dim]`.
-pub(crate) struct Cache {
-    keys: Tensor,
-    values: Tensor,
+/// Keys and values of one layer: pages by number, none where a page has no memory.
+pub(crate) struct Pages {
+    spec: PageSpec,
+    pages: Vec<Option<Page>>,
 }
 
-impl Cache {
-    pub(super) fn new(device: &Device, spec: &CacheSpec) -> Result<Self> {
-        if spec.bytes().is_none() {
-            return Err(Error::new(
-                ErrorKind::OutOfMemory,
-                format!("cannot reserve a KV cache of {} positions", spec.positions),
-            )
-            .with_hint("use a smaller context"));
-        }
-        let dtype = match spec.kv {
+/// Keys and values, `[kv head, position, head dim]`.
+type Page = [Tensor; 2];
+
+/// The blocks of positions of a sequence, where they are stored.
+struct Stored<'a> {
+    pages: &'a Pages,
+    first_block: usize,
+    /// Their pages.
+    numbers: &'a [u32],
+}
+
+impl Pages {
+    pub(super) fn new(spec: &PageSpec) -> Result<Self> {
+        spec.checked_bytes()?;
+        Ok(Self { spec: *spec, pages: Vec::new() })
+    }
+
+    pub(super) fn add(&mut self, device: &Device, page: u32) -> Result<()> {
+        let dtype = match self.spec.kv {
             KvType::F16 => DType::F16,
             KvType::F32 => DType::F32,
         };
-        let store = || Tensor::zeros((spec.n_kv_heads, spec.positions, spec.head_dim), dtype, device);
-        Ok(Self { keys: store().map_err(failed)?, values: store().map_err(failed)? })
+        let store =
+            || Tensor::zeros((self.spec.n_kv_heads, PAGE, self.spec.head_dim), dtype, device).map_err(failed);
+        let (page, stores) = (page as usize, [store()?, store()?]);
+        self.pages.resize_with(self.pages.len().max(page + 1), || None);
+        self.pages[page] = Some(stores);
+        Ok(())
+    }
+
+    pub(super) fn release(&mut self, page: u32) {
+        if let Some(page) = self.pages.get_mut(page as usize) {
+            *page = None;
+        }
+    }
+
+    pub(super) fn copy(&mut self, from: u32, to: u32) -> CandleResult<()> {
+        let [keys, values] = self.page(from)?;
+        let copy = [keys.copy()?, values.copy()?];
+        self.page(to)?;
+        self.pages[to as usize] = Some(copy);
+        Ok(())
+    }
+
+    fn page(&self, page: u32) -> CandleResult<&Page> {
+        match self.pages.get(page as usize) {
+            Some(Some(page)) => Ok(page),
+            _ => candle_core::bail!("expected page {page} of keys and values to have memory"),
+        }
+    }
+}
+
+impl Stored<'_> {
+    fn page(&self, position: usize) -> CandleResult<&Page> {
+        let block = (position / PAGE).checked_sub(self.first_block);
+        match block.and_then(|block| self.numbers.get(block)) {
+            Some(page) => self.pages.page(*page),
+            None => candle_core::bail!("expected a page for position {position}"),
+        }
     }
 
     /// Stores rows `[row, kv heads · head dim]` from position `start` on.
-    fn append(&mut self, start: usize, k: &Tensor, v: &Tensor) -> CandleResult<()> {
+    fn append(&self, start: usize, k: &Tensor, v: &Tensor) -> CandleResult<()> {
         let n = k.dim(0)?;
-        let at = self.places(start..start + n)?.reshape((1, n, 1))?;
-        for (store, rows) in [(&self.keys, k), (&self.values, v)] {
-            let (kv_heads, _, dim) = store.dims3()?;
-            let rows = rows.reshape((n, kv_heads, dim))?.transpose(0, 1)?.to_dtype(store.dtype())?;
-            store.scatter_set(&at.broadcast_as(rows.shape())?.contiguous()?, &rows.contiguous()?, 1)?;
+        let mut row = 0;
+        while row < n {
+            let (page, slot) = (self.page(start + row)?, (start + row) % PAGE);
+            let rows = (PAGE - slot).min(n - row);
+            for (store, from) in page.iter().zip([k, v]) {
+                let (kv_heads, _, dim) = store.dims3()?;
+                let from = from.narrow(0, row, rows)?.reshape((rows, kv_heads, dim))?.transpose(0, 1)?;
+                store.slice_set(&from.to_dtype(store.dtype())?.contiguous()?, 1, slot)?;
+            }
+            row += rows;
         }
         Ok(())
     }
 
     /// Keys and values of these positions, `[kv head, position, head dim]` in f32.
     fn read(&self, positions: Range<usize>) -> CandleResult<[Tensor; 2]> {
-        let at = self.places(positions)?;
-        let of = |store: &Tensor| store.index_select(&at, 1)?.to_dtype(DType::F32);
-        Ok([of(&self.keys)?, of(&self.values)?])
-    }
-
-    /// Where positions lie in the ring.
-    fn places(&self, positions: Range<usize>) -> CandleResult<Tensor> {
-        let capacity = self.keys.dim(1)?;
-        if positions.len() > capacity {
-            candle_core::bail!("expected at most {capacity} positions, found {}", positions.len());
-        }
-        Tensor::from_iter(positions.map(|position| (position % capacity) as u32), self.keys.device())
+        let first = positions.start / PAGE * PAGE;
+        let pages =
+            (first..positions.end).step_by(PAGE).map(|at| self.page(at)).collect::<CandleResult<Vec<_>>>()?;
+        let of = |part: usize| {
+            let parts: Vec<_> = pages.iter().map(|page| &page[part]).collect();
+            let all = Tensor::cat(&parts, 1)?.narrow(1, positions.start - first, positions.len())?;
+            all.contiguous()?.to_dtype(DType::F32)
+        };
+        Ok([of(0)?, of(1)?])
     }
 }
 
-/// Positions that a row of the segment sees.
-fn seen(op: &Attend<'_, Tensors>, row: usize) -> Range<usize> {
-    let end = op.start + row + 1;
+/// Positions that a row of the span sees.
+fn seen(op: &Attend<'_, Tensors>, span: &Span, row: usize) -> Range<usize> {
+    let end = span.start + row + 1;
     op.attention.window.map_or(0, |window| end.saturating_sub(window))..end
 }
 
-/// Appends the segment's keys and values, then attends to everything its rows see. `out` takes the result in the
-/// segment's rows.
+/// Stores a span's keys and values, then attends to everything its rows see. `out` takes the result in the
+/// span's rows.
 pub(super) fn attend(
     op: &Attend<'_, Tensors>,
+    span: &Span,
     [q, k, v]: [Tensor; 3],
-    cache: &mut Cache,
+    pages: &Pages,
     out: &Tensor,
 ) -> CandleResult<()> {
-    cache.append(op.start, &k, &v)?;
-    let (spec, rows) = (op.attention, op.rows.len());
+    let stored = Stored { pages, first_block: span.first_block, numbers: op.spans.pages_of(span) };
+    stored.append(span.start, &k, &v)?;
+    let (spec, rows) = (op.attention, span.rows.len());
     let (kv_heads, group, dim) = (spec.n_kv_heads, spec.n_heads / spec.n_kv_heads, spec.head_dim);
     let q = (q * f64::from(spec.scale))?.reshape((rows, kv_heads, group, dim))?.permute((1, 2, 0, 3))?;
-    let most = seen(op, 0).start..seen(op, rows - 1).end;
+    let most = seen(op, span, 0).start..seen(op, span, rows - 1).end;
     let step = (SCORES / (spec.n_heads * most.len())).max(1);
     for first in (0..rows).step_by(step) {
         let block = first..rows.min(first + step);
         let q = q.narrow(2, first, block.len())?.contiguous()?;
-        out.slice_set(&attend_block(op, block, &q, cache)?, 0, op.rows.start + first)?;
+        out.slice_set(&attend_block(op, span, block, &q, &stored)?, 0, span.rows.start + first)?;
     }
     Ok(())
 }
@@ -98,20 +146,21 @@ pub(super) fn attend(
 /// `q` is `[kv head, query head of it, row of the block, head dim]`, scaled; the result `[row, heads · head dim]`.
 fn attend_block(
     op: &Attend<'_, Tensors>,
+    span: &Span,
     block: Range<usize>,
     q: &Tensor,
-    cache: &Cache,
+    stored: &Stored<'_>,
 ) -> CandleResult<Tensor> {
     let (kv_heads, group, rows, dim) = q.dims4()?;
-    let positions = seen(op, block.start).start..seen(op, block.end - 1).end;
+    let positions = seen(op, span, block.start).start..seen(op, span, block.end - 1).end;
     let n = positions.len();
-    let [keys, values] = cache.read(positions.clone())?;
+    let [keys, values] = stored.read(positions.clone())?;
     let mut scores = q.reshape((kv_heads, group * rows, dim))?.matmul(&keys.t()?)?;
     if let Some(cap) = op.attention.softcap {
         scores = softcap(&scores, cap)?;
     }
     let mask = block.flat_map(|row| {
-        let seen = seen(op, row);
+        let seen = seen(op, span, row);
         positions.clone().map(move |position| if seen.contains(&position) { 0.0 } else { f32::NEG_INFINITY })
     });
     let mask = Tensor::from_iter(mask, q.device())?.reshape((rows, n))?;

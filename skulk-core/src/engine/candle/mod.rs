@@ -15,10 +15,10 @@ use std::panic::catch_unwind;
 use candle_core::{D, Device, Error as CandleError, Result as CandleResult, Tensor};
 use candle_nn::{ops, rotary_emb};
 
-use self::attention::Cache;
+use self::attention::Pages;
 use self::matrix::Matrix;
 use crate::arch::{Activation, ExpertsSpec, RopeLayout};
-use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, NormRope, Routes};
+use crate::engine::backend::{Attend, Backend, Experts, NormRope, PageSpec, Routes};
 use crate::engine::turns::Turns;
 use crate::engine::{Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
@@ -141,12 +141,13 @@ impl Backend for Tensors {
     type Buffer = Buffer;
     type Matrix = Matrix;
     type Vector = Tensor;
-    type Cache = Cache;
+    type Pages = Pages;
     type Stack = Vec<Matrix>;
     type Routes = Routes;
     type Stream = ();
 
     const EXACT_ROWS: bool = false;
+    const RELEASES_PAGES: bool = true;
 
     fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
         match &self.threads {
@@ -166,8 +167,20 @@ impl Backend for Tensors {
         Ok(())
     }
 
-    fn cache(&self, spec: &CacheSpec) -> Result<Cache> {
-        Cache::new(&self.device, spec)
+    fn pages(&self, spec: &PageSpec) -> Result<Pages> {
+        Pages::new(spec)
+    }
+
+    fn add_page(&self, pages: &mut Pages, page: u32) -> Result<()> {
+        pages.add(&self.device, page)
+    }
+
+    fn release_page(&self, pages: &mut Pages, page: u32) {
+        pages.release(page);
+    }
+
+    fn copy_page(&self, _: &mut (), pages: &mut Pages, from: u32, to: u32) -> Result<()> {
+        pages.copy(from, to).map_err(failed)
     }
 
     fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Matrix> {
@@ -347,13 +360,16 @@ impl Backend for Tensors {
         _stream: &mut (),
         op: &Attend<'_, Self>,
         qkv: [&Buffer; 3],
-        cache: &mut Cache,
+        pages: &mut Pages,
         out: &mut Buffer,
     ) -> Result<()> {
         let width = op.attention.n_heads * op.attention.head_dim;
-        let [q, k, v] = qkv.map(|x| x.rows(op.rows.start, op.rows.len()));
-        let attend = || attention::attend(op, [q?, k?, v?], cache, out.room(width, &self.device)?);
-        attend().map_err(failed)
+        for span in &op.spans.list {
+            let [q, k, v] = qkv.map(|x| x.rows(span.rows.start, span.rows.len()));
+            let attend = || attention::attend(op, span, [q?, k?, v?], pages, out.room(width, &self.device)?);
+            attend().map_err(failed)?;
+        }
+        Ok(())
     }
 }
 

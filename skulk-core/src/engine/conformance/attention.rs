@@ -4,9 +4,9 @@ use super::material::{Numbers, attention_spec, kept, wide};
 use super::{check, check_same, filled, oracle, values};
 use crate::arch::AttentionSpec;
 use crate::engine::KvType;
-use crate::engine::backend::{Attend, Backend, CacheSpec};
+use crate::engine::backend::{Attend, Backend, PAGE, PageSpec, Spans, first_block};
 
-/// Positions of every sequence; windowed caches hold 256, so that their rings wrap around twice.
+/// Positions of every sequence.
 const LEN: usize = 600;
 /// The longest chunk.
 const MOST: usize = 150;
@@ -69,7 +69,41 @@ fn case<B: Backend>(b: &B, spec: &AttentionSpec, kv: KvType, with_sinks: bool, s
     }
 }
 
-/// Feeds both sequences chunk by chunk, side by side in one buffer.
+/// A sequence's pages, taken one by one as it grows, in no order; those before its window go to whoever grows next.
+#[derive(Default)]
+struct Table {
+    first: usize,
+    pages: Vec<u32>,
+}
+
+impl Table {
+    fn grow(
+        &mut self,
+        window: Option<usize>,
+        step: std::ops::Range<usize>,
+        mut page: impl FnMut() -> u32,
+    ) -> Vec<u32> {
+        let keep = first_block(window, step.start).min(self.first + self.pages.len());
+        let gone: Vec<u32> = self.pages.drain(..keep - self.first).collect();
+        self.first = keep;
+        while self.first + self.pages.len() < step.end.div_ceil(PAGE) {
+            self.pages.push(page());
+        }
+        gone
+    }
+}
+
+/// A free page, or a new one.
+fn take<B: Backend>(b: &B, pages: &mut B::Pages, free: &mut Vec<u32>, most: &mut u32) -> u32 {
+    free.pop().unwrap_or_else(|| {
+        *most -= 1;
+        b.add_page(pages, *most).unwrap();
+        *most
+    })
+}
+
+/// Feeds both sequences chunk by chunk, side by side in one buffer, the second one's rows before the first one's in
+/// every other step.
 fn run<B: Backend>(
     b: &B,
     (spec, sinks): (&AttentionSpec, Option<&Vec<f32>>),
@@ -78,29 +112,46 @@ fn run<B: Backend>(
     widths: [usize; 3],
     chunks: &[usize],
 ) -> [Vec<f32>; 2] {
-    let cache_spec = CacheSpec::new(spec, LEN, MOST, kv);
     let sinks = sinks.map(|sinks| b.vector(sinks.clone()).unwrap());
-    let mut caches = [0, 1].map(|_| b.cache(&cache_spec).unwrap());
+    let mut pages = b.pages(&PageSpec::new(spec, kv)).unwrap();
+    let mut tables: [Table; 2] = Default::default();
+    // Number 0 stays free; the highest is added first.
+    let (mut free, mut most) = (Vec::new(), 40);
     let s = &mut b.stream(2 * MOST, widths[0]).unwrap();
     let mut out = b.buffer(2 * MOST, widths[0]).unwrap();
     let mut found = [Vec::new(), Vec::new()];
     let mut start = 0;
     for (step, &rows) in chunks.iter().enumerate() {
+        let order = if step % 2 == 0 { [0, 1] } else { [1, 0] };
         let qkv = [0, 1, 2].map(|i| {
             let part = |s: &Sequence| s.qkv[i][start * widths[i]..][..rows * widths[i]].to_vec();
-            filled(b, s, widths[i], &[part(&pair[0]), part(&pair[1])].concat())
+            filled(b, s, widths[i], &order.map(|of| part(&pair[of])).concat())
         });
-        // A step that was cancelled half way and comes again overwrites its own positions.
-        for _ in 0..1 + usize::from(step % 5 == 1) {
-            for (i, cache) in caches.iter_mut().enumerate() {
-                let op =
-                    Attend { attention: spec, sinks: sinks.as_ref(), rows: i * rows..(i + 1) * rows, start };
-                b.attend(s, &op, qkv.each_ref(), cache, &mut out).unwrap();
+        let mut spans = Spans::default();
+        for of in order {
+            let gone = tables[of]
+                .grow(spec.window, start..start + rows, || take(b, &mut pages, &mut free, &mut most));
+            free.extend(gone);
+            spans.push(rows, start, tables[of].first, tables[of].pages.iter().copied());
+        }
+        if step % 7 == 3 {
+            // A copy serves as well, wherever it lies.
+            let (page, to) = (tables[0].pages.last_mut().unwrap(), take(b, &mut pages, &mut free, &mut most));
+            b.copy_page(s, &mut pages, *page, to).unwrap();
+            free.push(std::mem::replace(page, to));
+            spans = Spans::default();
+            for of in order {
+                spans.push(rows, start, tables[of].first, tables[of].pages.iter().copied());
             }
         }
+        // A step that was cancelled half way and comes again overwrites its own positions.
+        for _ in 0..1 + usize::from(step % 5 == 1) {
+            let op = Attend { attention: spec, sinks: sinks.as_ref(), spans: &spans };
+            b.attend(s, &op, qkv.each_ref(), &mut pages, &mut out).unwrap();
+        }
         let both = values(b, s, &out, 2 * rows * widths[0]);
-        for (found, part) in found.iter_mut().zip(both.chunks(rows * widths[0])) {
-            found.extend(part);
+        for (of, part) in order.into_iter().zip(both.chunks(rows * widths[0])) {
+            found[of].extend(part);
         }
         start += rows;
     }

@@ -18,7 +18,7 @@ use pool::Pool;
 
 use crate::arch::{Activation, ExpertsSpec};
 use crate::cancel::CancelToken;
-use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopLogits};
+use crate::engine::backend::{Attend, Backend, Experts, Head, NormRope, PageSpec, Routes, TopLogits};
 use crate::engine::{Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
@@ -136,12 +136,13 @@ impl Backend for Cpu {
     type Buffer = Buffer;
     type Matrix = Matrix;
     type Vector = Vec<f32>;
-    type Cache = attention::Cache;
+    type Pages = attention::Pages;
     type Stack = Vec<Matrix>;
     type Routes = Routes;
     type Stream = Stream;
 
     const EXACT_ROWS: bool = true;
+    const RELEASES_PAGES: bool = true;
 
     fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
         self.pool.turn(cx, work)
@@ -171,8 +172,20 @@ impl Backend for Cpu {
         })
     }
 
-    fn cache(&self, spec: &CacheSpec) -> Result<Self::Cache> {
-        attention::Cache::new(spec)
+    fn pages(&self, spec: &PageSpec) -> Result<Self::Pages> {
+        attention::Pages::new(spec)
+    }
+
+    fn add_page(&self, pages: &mut Self::Pages, page: u32) -> Result<()> {
+        pages.add(page)
+    }
+
+    fn release_page(&self, pages: &mut Self::Pages, page: u32) {
+        pages.release(page);
+    }
+
+    fn copy_page(&self, _: &mut Stream, pages: &mut Self::Pages, from: u32, to: u32) -> Result<()> {
+        pages.copy(from, to)
     }
 
     fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Matrix> {
@@ -429,13 +442,12 @@ impl Backend for Cpu {
         stream: &mut Stream,
         op: &Attend<'_, Self>,
         qkv: [&Buffer; 3],
-        cache: &mut Self::Cache,
+        pages: &mut Self::Pages,
         out: &mut Buffer,
     ) -> Result<()> {
         out.width = op.attention.n_heads * op.attention.head_dim;
         let qkv = qkv.map(|x| x.data.as_slice());
-        attention::attend(self.kernels, &self.pool, &mut stream.attention, op, qkv, cache, &mut out.data);
-        Ok(())
+        attention::attend(self.kernels, &self.pool, &mut stream.attention, op, qkv, pages, &mut out.data)
     }
 }
 

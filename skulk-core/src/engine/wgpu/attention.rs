@@ -1,109 +1,182 @@
-//! How does the device attend? A sequence's keys and values, written and read by kernels.
-//!
-//! Keys lie as `[kv head][word][slot]`, so that threads with a key each read neighbouring words; values as
-//! `[kv head][slot][word]`, so that threads with an element each do. A word is two f16 or one f32.
+//! How does the device attend? The rows of all sequences of a step, by kernels that look up pages in a table.
 
-use super::device::{Block, Device};
+#[cfg(test)]
+mod tests;
+
+use super::device::Block;
 use super::kernels::{Op, attend_threads};
-use super::stream::{Scratch, Stream, storage};
+use super::matrix::grid;
+use super::pages::Pages;
+use super::stream::{Scratch, Stream};
 use super::{Buffer, Gpu, params};
 use crate::engine::KvType;
-use crate::engine::backend::{Attend, CacheSpec};
+use crate::engine::backend::{Attend, PAGE, Span, Spans};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Workgroups that keep a large device busy.
 const MIN_WORKGROUPS: usize = 256;
 
-/// Elements of a head, at most: wider ones' queries and scores may not fit a workgroup's memory.
-const MAX_HEAD_DIM: usize = 256;
+/// Partial results that there is memory for: of a row, a head and a split each.
+const MAX_PARTIALS: usize = 1 << 15;
 
-/// One layer's keys and values of one sequence; a position lies in slot `position % capacity`.
-pub(crate) struct Cache {
-    keys: Block,
-    values: Block,
-    capacity: usize,
-    half: bool,
+/// Spans of up to so many rows share a dispatch; longer ones do with those of like length.
+const FEW_ROWS: usize = 8;
+
+/// Words of a span in the table, see spans.wgsl.
+const SPAN_WORDS: usize = 5;
+
+/// What kernels look up: the spans by length, their pages, and the slot of each row. It is the same for all
+/// layers that see as far.
+struct Table<'a> {
+    spans: Vec<&'a Span>,
+    words: Vec<u32>,
+    /// Where pages and slots begin in it.
+    pages: u32,
+    slots: u32,
+    rows: usize,
 }
 
-impl Cache {
-    pub(super) fn new(device: &Device, spec: &CacheSpec) -> Result<Self> {
-        // A pair of elements is rotated together and, in half precision, is a word.
-        if !spec.head_dim.is_multiple_of(2) || spec.head_dim > MAX_HEAD_DIM {
-            return Err(Error::new(
-                ErrorKind::ArchUnsupported,
-                format!(
-                    "expected heads of an even number of up to {MAX_HEAD_DIM} elements, found {}",
-                    spec.head_dim
-                ),
-            )
-            .with_hint("use engine `cpu`"));
+impl<'a> Table<'a> {
+    fn new(spans: &'a Spans) -> Result<Self> {
+        let mut sorted: Vec<_> = spans.list.iter().filter(|span| !span.rows.is_empty()).collect();
+        sorted.sort_by_key(|span| like(span));
+        let rows: usize = sorted.iter().map(|span| span.rows.len()).sum();
+        let mut words = Vec::with_capacity(SPAN_WORDS * sorted.len() + spans.pages.len() + rows);
+        for span in &sorted {
+            let of = [span.rows.start, span.rows.len(), span.start, span.first_block, span.pages.start];
+            words.extend(of.map(|word| word as u32));
         }
-        let bytes = spec.bytes().map_or(u64::MAX, |bytes| bytes as u64 / 2);
-        let block = || device.block("the KV cache of a layer", bytes, storage());
-        Ok(Self { keys: block()?, values: block()?, capacity: spec.positions, half: spec.kv == KvType::F16 })
+        let pages = words.len() as u32;
+        words.extend(&spans.pages);
+        let slots = words.len() as u32;
+        // Rows follow one another in the order in which spans were added.
+        for span in &spans.list {
+            let pages = spans.pages_of(span);
+            for position in (span.start..).take(span.rows.len()) {
+                let block = (position / PAGE).checked_sub(span.first_block);
+                let page = block.and_then(|block| pages.get(block)).ok_or_else(|| {
+                    Error::new(ErrorKind::Internal, "a row has no page for its keys and values")
+                })?;
+                words.push(page * PAGE as u32 + (position % PAGE) as u32);
+            }
+        }
+        Ok(Self { spans: sorted, words, pages, slots, rows })
     }
+}
 
-    /// See [`Backend::attend`](crate::engine::backend::Backend::attend).
-    pub(super) fn attend(
-        &mut self,
-        gpu: &Gpu,
-        stream: &mut Stream,
-        op: &Attend<'_, Gpu>,
-        [q, k, v]: [&Buffer; 3],
-        out: &mut Buffer,
-    ) -> Result<()> {
-        let attention = op.attention;
-        let (n_heads, n_kv) = (attention.n_heads, attention.n_kv_heads);
-        let (head_dim, half) = (attention.head_dim as u32, self.half);
-        let rows = op.rows.len();
-        out.width = n_heads * attention.head_dim;
+/// What spans of like length have in common.
+fn like(span: &Span) -> usize {
+    span.rows.len().next_power_of_two().max(FEW_ROWS)
+}
 
-        let threads = attend_threads(head_dim) as usize;
-        let queries = rows * (n_heads / n_kv);
-        let together = if queries <= 4 { 4 } else { 8 };
-        let tiles = queries.div_ceil(together);
-        let window = attention.window.unwrap_or(0);
-        let oldest = if window == 0 { 0 } else { (op.start + 1).saturating_sub(window) };
-        let span = op.start + rows - oldest / threads * threads;
-        // As many as keep the device busy, of two blocks of keys at least.
-        let wanted = (MIN_WORKGROUPS / (n_kv * tiles)).clamp(1, span.div_ceil(2 * threads));
-        let split_len = span.div_ceil(wanted).next_multiple_of(threads);
-        let n_splits = span.div_ceil(split_len);
+/// A step's attention in one layer.
+struct Job<'a> {
+    gpu: &'a Gpu,
+    op: &'a Attend<'a, Gpu>,
+    table: &'a Table<'a>,
+    kv: KvType,
+    keys: &'a Block,
+    values: &'a Block,
+    q: &'a Buffer,
+    out: &'a Buffer,
+}
+
+/// See [`Backend::attend`](crate::engine::backend::Backend::attend).
+pub(super) fn attend(
+    gpu: &Gpu,
+    stream: &mut Stream,
+    op: &Attend<'_, Gpu>,
+    [q, k, v]: [&Buffer; 3],
+    pages: &Pages,
+    out: &mut Buffer,
+) -> Result<()> {
+    let attention = op.attention;
+    let table = &Table::new(op.spans)?;
+    if table.rows == 0 {
+        return Ok(());
+    }
+    let [keys, values] = pages.with(&op.spans.pages)?;
+    out.width = attention.n_heads * attention.head_dim;
+
+    let (words, at) = stream.shared_table(&table.words)?;
+    let params = params::CacheWrite {
+        rows: table.rows as u32,
+        n_kv: attention.n_kv_heads as u32,
+        k_stride: k.stride(),
+        v_stride: v.stride(),
+        slots: at + table.slots,
+    };
+    let kv = pages.spec.kv;
+    let kind = Op::cache_write(attention.head_dim as u32, kv == KvType::F16);
+    let groups = [(attention.n_kv_heads * attention.head_dim).div_ceil(16), table.rows.div_ceil(8), 1];
+    stream.dispatch(kind, &[&k.block, &v.block, &words, keys, values], params, groups)?;
+
+    let job = Job { gpu, op, table, kv, keys, values, q, out };
+    let mut first = 0;
+    for spans in table.spans.chunk_by(|a, b| like(a) == like(b)) {
+        job.attend(stream, first, spans)?;
+        first += spans.len();
+    }
+    Ok(())
+}
+
+impl Job<'_> {
+    /// Attends with some spans, the first of which is number `first` of the table.
+    fn attend(&self, stream: &mut Stream, first: usize, spans: &[&Span]) -> Result<()> {
+        let attention = self.op.attention;
+        let (n_heads, n_kv, head_dim) = (attention.n_heads, attention.n_kv_heads, attention.head_dim);
+        let threads = attend_threads(head_dim as u32) as usize;
+        let rows = spans.iter().map(|span| span.rows.len()).max().unwrap_or(0);
+        let queries = |rows: usize| rows * (n_heads / n_kv);
+        let together = if queries(rows) <= 4 { 4 } else { 8 };
+        let tiles = |rows: usize| queries(rows).div_ceil(together);
+        // Positions from the block of the oldest one that any row sees.
+        let seen = |span: &Span| {
+            let oldest = attention.window.map_or(0, |window| (span.start + 1).saturating_sub(window));
+            span.start + span.rows.len() - oldest / threads * threads
+        };
+        let longest = spans.iter().map(|span| seen(span)).max().unwrap_or(0);
+        let work: usize = spans.iter().map(|span| seen(span) * tiles(span.rows.len())).sum();
+        // Splits of two blocks of keys at least, and no more than keep the device busy.
+        let split_len = (work * n_kv).div_ceil(MIN_WORKGROUPS).max(2 * threads);
+        let results = spans.len() * rows * n_heads;
+        let n_splits = longest.div_ceil(split_len).min(MAX_PARTIALS / results).max(1);
+        let split_len = longest.div_ceil(n_splits).next_multiple_of(threads);
+        let n_splits = longest.div_ceil(split_len);
         let partials = match n_splits {
             1 => None,
-            n => Some(stream.scratch(Scratch::Partials, rows * n_heads * n * (2 + attention.head_dim))?),
+            n => Some(stream.scratch(Scratch::Partials, results * n * (2 + head_dim))?),
         };
-        let params = params::Attend {
+        let params = |at: u32| params::Attend {
+            spans: at + (SPAN_WORDS * first) as u32,
+            n_spans: spans.len() as u32,
             rows: rows as u32,
-            first_row: op.rows.start as u32,
-            start: op.start as u32,
+            pages: at + self.table.pages,
             n_heads: n_heads as u32,
             n_kv: n_kv as u32,
-            capacity: self.capacity as u32,
-            window: window as u32,
-            q_stride: q.stride(),
-            k_stride: k.stride(),
-            v_stride: v.stride(),
-            out_stride: out.stride(),
+            window: attention.window.unwrap_or(0) as u32,
+            q_stride: self.q.stride(),
+            out_stride: self.out.stride(),
             scale: attention.scale,
             cap: attention.softcap.unwrap_or(1.0),
             split_len: split_len as u32,
             n_splits: n_splits as u32,
         };
-        let operands = [&k.block, &v.block, &self.keys, &self.values];
-        let groups = [(n_kv * attention.head_dim).div_ceil(16), rows.div_ceil(8), 1];
-        stream.dispatch(Op::cache_write(head_dim, half), &operands, params, groups)?;
-        let has_sinks = op.sinks.is_some();
-        let kind = Op::attend(head_dim, half, together as u32, attention.softcap.is_some(), has_sinks);
-        let sinks = op.sinks.unwrap_or(&gpu.unread);
-        let to = partials.as_deref().unwrap_or(&gpu.unwritten);
-        let operands = [&q.block, &self.keys, &self.values, sinks, &out.block, to];
-        let groups = [n_kv * n_splits, tiles.min(32768), tiles.div_ceil(32768)];
-        stream.dispatch(kind, &operands, params, groups)?;
+        let (has_sinks, sinks) = (self.op.sinks.is_some(), self.op.sinks.unwrap_or(&self.gpu.unread));
+        let (half, capped) = (self.kv == KvType::F16, attention.softcap.is_some());
+        let kind = Op::attend(head_dim as u32, half, together as u32, capped, has_sinks);
+        let to = partials.as_deref().unwrap_or(&self.gpu.unwritten);
+        let (words, at) = stream.shared_table(&self.table.words)?;
+        let operands = [&self.q.block, self.keys, self.values, sinks, &words, &self.out.block, to];
+        let [across, down] = grid(spans.len() * tiles(rows));
+        stream.dispatch(kind, &operands, params(at), [n_kv * n_splits, across, down])?;
         if let Some(partials) = partials {
-            let kind = Op::attend_combine(head_dim, has_sinks);
-            stream.dispatch(kind, &[&*partials, sinks, &out.block], params, [n_heads, rows, 1])?;
+            let (words, at) = stream.shared_table(&self.table.words)?;
+            let operands = [&*partials, sinks, &words, &self.out.block];
+            let groups = [n_heads, spans.len() * rows, 1];
+            stream.dispatch(Op::attend_combine(head_dim as u32, has_sinks), &operands, params(at), groups)?;
         }
-        stream.weigh(2 * queries * n_kv * span * attention.head_dim)
+        let pairs: usize = spans.iter().map(|span| seen(span) * span.rows.len()).sum();
+        stream.weigh(2 * pairs * n_heads * head_dim)
     }
 }

@@ -38,9 +38,11 @@ pub(super) struct Device {
     pub(super) chunk: u64,
     pub(super) subgroups: bool,
     memory: Memory,
-    /// How often work was sent.
+    /// How often work was sent, and how many dispatches were recorded.
     #[cfg(test)]
     submissions: AtomicU64,
+    #[cfg(test)]
+    dispatches: AtomicU64,
     fault: Arc<Fault>,
 }
 
@@ -127,6 +129,8 @@ impl Device {
             },
             #[cfg(test)]
             submissions: AtomicU64::new(0),
+            #[cfg(test)]
+            dispatches: AtomicU64::new(0),
             fault,
         })
     }
@@ -194,6 +198,18 @@ impl Device {
     #[cfg(test)]
     pub(super) fn submissions(&self) -> u64 {
         self.submissions.load(Ordering::Relaxed)
+    }
+
+    /// Counts a dispatch.
+    #[cfg(test)]
+    pub(super) fn count_dispatch(&self) {
+        self.dispatches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Dispatches recorded so far.
+    #[cfg(test)]
+    pub(super) fn dispatches(&self) -> u64 {
+        self.dispatches.load(Ordering::Relaxed)
     }
 
     /// Waits until a submission has been computed.

@@ -18,7 +18,7 @@ use crate::weights::DType;
 pub(super) const PARAMS: u64 = 64;
 
 /// Buffers that a kernel may have.
-pub(super) const OPERANDS: usize = 6;
+pub(super) const OPERANDS: usize = 7;
 
 /// Outputs that a workgroup of a product of few rows computes.
 pub(super) const OUTPUTS: u32 = 4;
@@ -106,13 +106,13 @@ ops! {
     matvec(dtype: DType, rows: u32): Weights; Some(dtype); ROWS = rows, OUTPUTS = OUTPUTS, THREADS = 64u32;
         "product", "dots", "matvec";
     matmul(dtype: DType): Weights; Some(dtype); ; "product", "tiles", "matmul";
-    cache_write(head_dim: u32, half: bool): Attend; None; HEAD_DIM = head_dim, HALF = half; "cache_write";
+    cache_write(head_dim: u32, half: bool): CacheWrite; None; HEAD_DIM = head_dim, HALF = half; "cache_write";
     /// `queries` of a workgroup.
     attend(head_dim: u32, half: bool, queries: u32, softcap: bool, sinks: bool): Attend; None;
         HEAD_DIM = head_dim, HALF = half, THREADS = attend_threads(head_dim), T = queries, SOFTCAP = softcap,
-        SINKS = sinks; "math", "attend";
+        SINKS = sinks; "math", "spans", "attend";
     attend_combine(head_dim: u32, sinks: bool): Attend; None; HEAD_DIM = head_dim, SINKS = sinks;
-        "attend_combine";
+        "spans", "attend_combine";
     top(stage: u32): Top; None; STAGE = stage, SLICE = SLICE; "top";
     route(): Route; None; ; "route";
     experts_sort(): ExpertsSort; None; ; "experts_sort";

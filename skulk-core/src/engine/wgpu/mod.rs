@@ -10,6 +10,7 @@ mod device;
 mod experts;
 mod kernels;
 mod matrix;
+mod pages;
 mod params;
 mod stream;
 mod vram;
@@ -19,14 +20,14 @@ use std::sync::Arc;
 pub(crate) use adapters::Adapter;
 pub(crate) use device::Limits;
 
-use self::attention::Cache;
 use self::device::{Block, Device};
 use self::experts::{DeviceRoutes, Stack};
 use self::kernels::{Elementwise, Kernels, Op, SLICE};
 use self::matrix::Matrix;
+use self::pages::Pages;
 use self::stream::{Scratch, Stream, storage};
 use crate::arch::{Activation, ExpertsSpec, RopeLayout};
-use crate::engine::backend::{Attend, Backend, CacheSpec, Experts, Head, NormRope, Routes, TopLogits};
+use crate::engine::backend::{Attend, Backend, Experts, Head, NormRope, PageSpec, Routes, TopLogits};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::math;
@@ -71,6 +72,18 @@ impl Gpu {
     pub(crate) fn allocated(&self) -> u64 {
         self.device.device.poll(wgpu::PollType::Poll).unwrap();
         self.device.device.generate_allocator_report().unwrap().total_allocated_bytes
+    }
+
+    /// Bytes that are reserved on the device.
+    #[cfg(test)]
+    pub(crate) fn reserved(&self) -> u64 {
+        self.device.reserved()
+    }
+
+    /// Dispatches recorded so far.
+    #[cfg(test)]
+    pub(crate) fn dispatches(&self) -> u64 {
+        self.device.dispatches()
     }
 
     /// How often work was sent to the device so far.
@@ -140,13 +153,16 @@ impl Backend for Gpu {
     type Buffer = Buffer;
     type Matrix = Matrix;
     type Vector = Block;
-    type Cache = Cache;
+    type Pages = Pages;
     type Stack = Stack;
     type Routes = DeviceRoutes;
     type Stream = Stream;
 
     // Few rows and many are added up in different orders.
     const EXACT_ROWS: bool = false;
+
+    // They lie in a layer's buffers, which grow.
+    const RELEASES_PAGES: bool = false;
 
     /// Metal's objects of a step live until its pool ends.
     #[cfg(target_vendor = "apple")]
@@ -174,8 +190,16 @@ impl Backend for Gpu {
         stream.discard();
     }
 
-    fn cache(&self, spec: &CacheSpec) -> Result<Cache> {
-        Cache::new(&self.device, spec)
+    fn pages(&self, spec: &PageSpec) -> Result<Pages> {
+        Pages::new(spec)
+    }
+
+    fn add_page(&self, pages: &mut Pages, page: u32) -> Result<()> {
+        pages.add(&self.device, page)
+    }
+
+    fn copy_page(&self, stream: &mut Stream, pages: &mut Pages, from: u32, to: u32) -> Result<()> {
+        pages.copy(stream, from, to)
     }
 
     fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Matrix> {
@@ -403,10 +427,10 @@ impl Backend for Gpu {
         stream: &mut Stream,
         op: &Attend<'_, Self>,
         qkv: [&Buffer; 3],
-        cache: &mut Cache,
+        pages: &mut Pages,
         out: &mut Buffer,
     ) -> Result<()> {
-        cache.attend(self, stream, op, qkv, out)
+        attention::attend(self, stream, op, qkv, pages, out)
     }
 }
 

@@ -68,21 +68,21 @@ params! {
     Route { n_experts: u32, n_used: u32, stride: u32, normalise: u32 }
     // Of `n` logits a row.
     Top { n: u32, stride: u32, k: u32, n_slices: u32 }
-    // Of all that read or write a cache.
+    // Rows of keys and values; where their slots begin in the table.
+    CacheWrite { rows: u32, n_kv: u32, k_stride: u32, v_stride: u32, slots: u32 }
     Attend {
+        // Where the first span is in the table, and how many there are.
+        spans: u32,
+        n_spans: u32,
+        // Rows of the longest span.
         rows: u32,
-        first_row: u32,
-        // The first row's position.
-        start: u32,
+        // Where page numbers begin in the table.
+        pages: u32,
         n_heads: u32,
         n_kv: u32,
-        // Slots of the cache.
-        capacity: u32,
         // Positions that a row sees; 0 where it sees all.
         window: u32,
         q_stride: u32,
-        k_stride: u32,
-        v_stride: u32,
         out_stride: u32,
         scale: f32,
         cap: f32,

@@ -1,10 +1,11 @@
-//! How is work recorded and sent? One sequence's stream of operations.
+//! How is work recorded and sent? A shard's stream of operations.
 //!
 //! Operations become dispatches of one compute pass. It is sent when somebody waits for a result, when
 //! the step ends, and when it has become long. Parameters, and the small tables that operations take from
 //! the host, are collected meanwhile and sent with it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::device::{Block, Device};
@@ -20,8 +21,11 @@ const MAX_WORK: u64 = 25_000_000_000;
 /// Dispatches in one submission, at most.
 const MAX_DISPATCHES: u64 = 4096;
 
-/// Words that operations may take from the host in one submission, to begin with.
-const TABLE_WORDS: u64 = 4096;
+/// Bytes that operations may take from the host in one submission, to begin with.
+const TABLE_BYTES: u64 = 16 << 10;
+
+/// The same, at most, unless one operation takes more.
+const MAX_TABLE_BYTES: u64 = 1 << 20;
 
 /// See [`Backend::Stream`](crate::engine::backend::Backend::Stream).
 pub(crate) struct Stream {
@@ -35,6 +39,8 @@ pub(crate) struct Stream {
     /// Bytes from one dispatch's parameters to the next one's.
     step: u64,
     tables: Vec<u8>,
+    /// Those of them that several operations take.
+    shared: Vec<Range<usize>>,
     /// What is being written.
     bytes: Vec<u8>,
     tables_block: Arc<Block>,
@@ -53,6 +59,8 @@ pub(crate) struct Stream {
 pub(super) enum Scratch {
     /// Partial results of attention.
     Partials,
+    /// A page on its way.
+    Page,
     Logits,
     /// The largest logits of slices, and of all: values and ids.
     SliceValues,
@@ -92,7 +100,7 @@ impl Stream {
             }],
         });
         Ok(Self {
-            tables_block: Arc::new(device.block("tables", 4 * TABLE_WORDS, storage())?),
+            tables_block: Arc::new(device.block("tables", TABLE_BYTES, storage())?),
             device: Arc::clone(device),
             kernels: Arc::clone(kernels),
             recording: None,
@@ -101,6 +109,7 @@ impl Stream {
             params_group,
             step,
             tables: Vec::new(),
+            shared: Vec::new(),
             bytes: Vec::new(),
             groups: HashMap::new(),
             readback: None,
@@ -135,7 +144,7 @@ impl Stream {
         self.flush_if_full()?;
         let kernel = self.kernels.get(&self.device, &op)?;
         if self.groups.len() > MAX_DISPATCHES as usize {
-            // Of sequences that were in a batch once.
+            // Many are of buffers that are no more.
             self.groups.clear();
         }
         let mut key = [0; OPERANDS];
@@ -169,6 +178,8 @@ impl Stream {
         pass.set_bind_group(1, &self.params_group, &[offset]);
         let [x, y, z] = groups.map(|n| n as u32);
         pass.dispatch_workgroups(x, y, z);
+        #[cfg(test)]
+        self.device.count_dispatch();
         Ok(())
     }
 
@@ -189,18 +200,35 @@ impl Stream {
     pub(super) fn table(&mut self, words: impl ExactSizeIterator<Item = u32>) -> Result<(Arc<Block>, u32)> {
         // The dispatch that takes them must not send them away.
         self.flush_if_full()?;
-        let len = (self.tables.len() + 4 * words.len()) as u64;
-        if len > self.tables_block.buffer.size() {
+        let (before, len) = (self.tables.len() as u64, 4 * words.len() as u64);
+        if before + len > self.tables_block.buffer.size() {
             self.send()?;
-            let len = words.len() as u64 * 4;
-            if len > self.tables_block.buffer.size() {
-                self.tables_block =
-                    Arc::new(self.device.block("tables", len.next_power_of_two(), storage())?);
+            // Room for both, so that what comes again is not sent in two parts.
+            let both = (before + len).next_power_of_two();
+            let room = both.min(MAX_TABLE_BYTES).min(self.device.largest).max(len);
+            if room > self.tables_block.buffer.size() {
+                self.tables_block = Arc::new(self.device.block("tables", room, storage())?);
             }
         }
         let first = (self.tables.len() / 4) as u32;
         self.tables.extend(words.flat_map(u32::to_le_bytes));
         Ok((Arc::clone(&self.tables_block), first))
+    }
+
+    /// Like [`table`](Self::table); the same words, taken again, are sent once.
+    pub(super) fn shared_table(&mut self, words: &[u32]) -> Result<(Arc<Block>, u32)> {
+        self.flush_if_full()?;
+        let same = |range: &&Range<usize>| {
+            let kept = self.tables[(*range).clone()].as_chunks().0;
+            kept.iter().copied().map(u32::from_le_bytes).eq(words.iter().copied())
+        };
+        if let Some(range) = self.shared.iter().find(same) {
+            return Ok((Arc::clone(&self.tables_block), (range.start / 4) as u32));
+        }
+        let (block, first) = self.table(words.iter().copied())?;
+        let start = 4 * first as usize;
+        self.shared.push(start..start + 4 * words.len());
+        Ok((block, first))
     }
 
     /// A buffer of at least this many words.
@@ -299,11 +327,27 @@ impl Stream {
         self.device.check()
     }
 
+    /// Copies `len` bytes of each buffer from one place to another, after everything recorded so far. They are sent,
+    /// so that a step that ends without being sent does not forget them.
+    pub(super) fn copy_within(&mut self, blocks: &[&Block], from: u64, to: u64, len: u64) -> Result<()> {
+        // No copy goes from a buffer to itself.
+        let between = self.scratch(Scratch::Page, len.div_ceil(4) as usize)?;
+        self.send()?;
+        let mut encoder = self.end();
+        for block in blocks {
+            encoder.copy_buffer_to_buffer(&block.buffer, from, &between.buffer, 0, len);
+            encoder.copy_buffer_to_buffer(&between.buffer, 0, &block.buffer, to, len);
+        }
+        self.before = Some(self.submit(encoder));
+        self.device.check()
+    }
+
     /// Forgets what is recorded and was not sent.
     pub(super) fn discard(&mut self) {
         self.recording = None;
         self.params.clear();
         self.tables.clear();
+        self.shared.clear();
         self.work = 0;
     }
 
@@ -328,12 +372,13 @@ impl Stream {
         }
         self.params.clear();
         self.tables.clear();
+        self.shared.clear();
         self.work = 0;
         self.device.submit(Some(encoder.finish()))
     }
 }
 
-/// What buffers of activations, weights and caches are for.
+/// What buffers of activations, weights and pages are for.
 pub(super) fn storage() -> wgpu::BufferUsages {
     wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC
 }

@@ -3,14 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
+use crate::cancel::CancelToken;
 use crate::engine::wgpu::{Gpu, Limits};
-use crate::engine::{Engine, KvType, Precision};
+use crate::engine::{Batch, Engine, KvType, LoadCx, Logits, Precision, Reply, Segment, ShardSpec, StepCx};
 use crate::engines::cpu;
 use crate::error::ErrorKind;
 use crate::generate::{GenerateOptions, LoadOptions, Model, Sampling};
-use crate::ids::TokenId;
+use crate::ids::{SeqId, TokenId};
 use crate::model::{DecoderEngine, EngineOptions};
+use crate::weights::open_checkpoint;
 
 fn software(limits: Limits) -> Arc<Gpu> {
     Arc::new(Gpu::software(limits))
@@ -25,7 +28,7 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 fn model(name: &str, engine: Arc<dyn Engine>) -> crate::error::Result<Model> {
-    let options = LoadOptions::default().engine(engine).context(256).prefill_chunk(64).kv(KvType::F32);
+    let options = LoadOptions::default().engine(engine).context(512).prefill_chunk(64).kv(KvType::F32);
     Model::open(fixture(name), &options)
 }
 
@@ -96,7 +99,8 @@ fn a_lost_device_ends_the_generation_with_an_error() {
     }
 }
 
-/// Too little memory is an error at loading, or when a session opens, and gives back what was taken.
+/// Too little memory is an error at loading. Later, sessions that do nothing make room for others, and one that does not
+/// fit alone ends with an error and leaves the rest as it was.
 #[test]
 fn too_little_memory_is_an_error_that_names_what_did_not_fit() {
     let options = EngineOptions::default().threads(1);
@@ -105,21 +109,25 @@ fn too_little_memory_is_an_error_that_names_what_did_not_fit() {
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
     assert!(error.to_string().contains("tensor"), "{error}");
 
-    // Room for the weights, but for few sessions.
-    let gpu = software(Limits { memory: Some(ByteSize(24 << 20)), ..Limits::default() });
+    // Room for a text of two pages, and no buffer that is larger.
+    let ample = software(Limits::default());
+    let roomy = model("llama", wgpu_on(Arc::clone(&ample), &options)).unwrap();
+    let expected = text(&roomy, 4);
+    let gpu = software(Limits { memory: Some(ByteSize(ample.reserved())), ..Limits::default() });
+    drop(roomy);
     let model = model("llama", wgpu_on(gpu, &options)).unwrap();
-    let expected = text(&model, 4);
+    let prompt_of = |n: u32, len: usize| (0..len as u32).map(|i| TokenId(5 + i * (i + n) % 400)).collect();
     let mut sessions = Vec::new();
-    let error = loop {
-        match model.session() {
-            Ok(session) => sessions.push(session),
-            Err(error) => break error,
-        }
-        assert!(sessions.len() < 1000);
-    };
+    for n in 0..5 {
+        let session = model.session().unwrap();
+        let prompt: Vec<TokenId> = prompt_of(n, 90);
+        assert_eq!(session.generate(prompt, greedy(4)).unwrap().output().unwrap().ids.len(), 4);
+        sessions.push(session);
+    }
+    let long: Vec<TokenId> = prompt_of(9, 400);
+    let error = model.generate(long, greedy(4)).unwrap().output().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
-    assert!(!sessions.is_empty());
-    sessions.clear();
+    assert!(error.to_string().contains("cannot reserve") && error.hint().is_some(), "{error}");
     assert_eq!(text(&model, 4), expected);
 }
 
@@ -143,6 +151,8 @@ fn a_decoded_token_is_one_submission() {
         let gpu = software(Limits::default());
         let engine = wgpu_on(Arc::clone(&gpu), &EngineOptions::default().threads(1).ffn_on_cpu(on_cpu));
         let model = model(name, engine).unwrap();
+        // The next ones find what they share of the prompt.
+        text(&model, 9);
         let [short, long] = [4, 9].map(|n| {
             let before = gpu.submissions();
             assert_eq!(text(&model, n).len(), n);
@@ -151,4 +161,38 @@ fn a_decoded_token_is_one_submission() {
         let per_token = 1 + if on_cpu { model.arch().n_layers() as u64 } else { 0 };
         assert_eq!(long - short, 5 * per_token, "{name}, feed-forward on the CPU: {on_cpu}");
     }
+}
+
+/// A step of several sessions has the dispatches of one session's, and sends as much.
+#[test]
+fn sessions_share_submissions() {
+    let gpu = software(Limits::default());
+    let engine = wgpu_on(Arc::clone(&gpu), &EngineOptions::default().threads(1));
+    let checkpoint = open_checkpoint(fixture("llama")).unwrap();
+    let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+    let spec = ShardSpec::new(Arc::clone(&arch), 0..arch.n_layers(), 256, 64, KvType::F16).unwrap();
+    let never = CancelToken::new();
+    let shard = engine.load(&spec, &*checkpoint, &LoadCx::new(&never, &|| ())).unwrap();
+    let mut reply = Reply::new();
+    let mut forward = |segments: &[Segment]| {
+        let rows = segments.iter().map(|segment| segment.rows).sum();
+        let tokens: Vec<_> = prompt().into_iter().cycle().take(rows).collect();
+        let before = [gpu.submissions(), gpu.dispatches()];
+        shard.forward(&Batch::new(segments, &tokens), &mut reply, &StepCx::new(&never)).unwrap();
+        [gpu.submissions() - before[0], gpu.dispatches() - before[1]]
+    };
+    // Of different lengths, the products of as many rows being the same dispatches.
+    let rows = |seq: u64| 3 + 7 * seq as usize;
+    for seq in 0..8 {
+        shard.open(SeqId(seq), &[]).unwrap();
+        forward(&[Segment::new(SeqId(seq), 0, rows(seq))]);
+    }
+    let one =
+        |seq: u64, after: usize| Segment::new(SeqId(seq), rows(seq) + after, 1).want_last(Logits::Top(1));
+    let alone = forward(&[one(0, 0)]);
+    let together: Vec<_> = (0..8).map(|seq| one(seq, usize::from(seq == 0))).collect();
+    // The first time there is room to be made.
+    forward(&together);
+    assert_eq!(forward(&together), alone);
+    assert_eq!(alone[0], 1);
 }

@@ -2,4 +2,5 @@
 
 #[cfg(feature = "wgpu")]
 mod gpu;
+mod pages;
 mod providers;

@@ -9,7 +9,7 @@ use crate::arch::ArchSpec;
 use crate::cancel::CancelToken;
 use crate::engine::backend::Backend;
 use crate::engine::{
-    Activations, Batch, Input, KvType, LoadCx, Logits, Precision, Segment, Shard, ShardSpec, StepCx, cpu,
+    Batch, KvType, LoadCx, Logits, Precision, Reply, Segment, Shard, ShardSpec, StepCx, cpu,
 };
 use crate::error::{ErrorKind, Result};
 use crate::ids::{SeqId, TokenId};
@@ -52,9 +52,9 @@ fn shard<B: Backend>(
     let cx = LoadCx::new(&never, &|| ());
     let experts = make(&spec);
     let decoder = Decoder::load(backend.into(), experts, spec, &*checkpoint, Memory::Mapped, &cx).unwrap();
-    let shard = DecoderShard::new(decoder, Memory::Mapped);
-    shard.open(SeqId(0)).unwrap();
-    shard.open(SeqId(1)).unwrap();
+    let shard = DecoderShard::new(decoder, Memory::Mapped).unwrap();
+    shard.open(SeqId(0), &[]).unwrap();
+    shard.open(SeqId(1), &[]).unwrap();
     shard
 }
 
@@ -75,11 +75,10 @@ fn forward_of(
 
 fn step(seq: SeqId, shard: &dyn Shard, start: usize, rows: usize, cx: &StepCx<'_>) -> Result<Vec<u32>> {
     let tokens: Vec<_> = (start..start + rows).map(|i| TokenId(100 + i as u32)).collect();
-    let segments = [Segment { seq, start, rows, logits: Logits::All }];
-    let mut out = Activations::new();
-    let batch = Batch { segments: &segments, input: Input::Tokens(&tokens) };
-    shard.forward(&batch, &mut out, cx)?;
-    Ok(out.data().iter().map(|x| x.to_bits()).collect())
+    let segments = [Segment::new(seq, start, rows).want_every(Logits::All)];
+    let mut reply = Reply::new();
+    shard.forward(&Batch::new(&segments, &tokens), &mut reply, cx)?;
+    Ok(reply.logits(0).data.iter().map(|x| x.to_bits()).collect())
 }
 
 /// As a remote provider does: activations go to host memory and come back.
@@ -164,10 +163,10 @@ fn replays_on_the_cpu_beside_a_device_give_the_same_bits() {
             let again = forward(&shard, kept, 40 - kept, &never).unwrap();
             assert!(again == once[kept * width..], "{name}, shortened to {len}");
         }
-        let twice = shard.open(SeqId(0)).unwrap_err();
+        let twice = shard.open(SeqId(0), &[]).unwrap_err();
         assert_eq!(twice.kind(), ErrorKind::InvalidArgument);
         shard.close(SeqId(0));
-        shard.open(SeqId(0)).unwrap();
+        shard.open(SeqId(0), &[]).unwrap();
         assert!(forward(&shard, 0, 40, &never).unwrap() == once, "{name}, opened again");
     }
 }
@@ -283,9 +282,8 @@ mod on_wgpu {
 
     /// Eight tokens of each sequence, as one batch.
     fn batch(shard: &dyn Shard, cancel: &CancelToken) -> Result<()> {
-        let segments = [0, 1].map(|seq| Segment { seq: SeqId(seq), start: 0, rows: 8, logits: Logits::Last });
-        let batch = Batch { segments: &segments, input: Input::Tokens(&[TokenId(7); 16]) };
-        shard.forward(&batch, &mut Activations::new(), &StepCx::new(cancel))
+        let segments = [0, 1].map(|seq| Segment::new(SeqId(seq), 0, 8).want_last(Logits::All));
+        shard.forward(&Batch::new(&segments, &[TokenId(7); 16]), &mut Reply::new(), &StepCx::new(cancel))
     }
 
     /// What the device was not sent of a cancelled batch is never computed: it would write to the caches of
@@ -321,7 +319,7 @@ mod on_wgpu {
             batch(&shard, &CancelToken::new()).unwrap();
             shard.close(SeqId(1));
             let taken = gpu.allocated();
-            shard.open(SeqId(1)).unwrap();
+            shard.open(SeqId(1), &[]).unwrap();
             taken
         });
         assert_eq!(first, second);

@@ -1,12 +1,13 @@
-//! How does a row attend to its cache? Flash-style over a ring, without a score matrix.
+//! How does a row attend to its sequence's pages? Flash-style, without a score matrix.
 //!
 //! Positions are worked through in partitions of [`PARTITION`], whose borders are absolute
 //! positions. Each partition yields a maximum, a sum and a weighted value; these are merged in
 //! order (Dao et al. 2022, Milakov & Gimelshein 2018). The arithmetic of a row therefore does not
-//! depend on the chunk it came in or on threads. Many rows are cut into blocks that go through
-//! their partitions one after another; a few rows' partitions are computed side by side.
+//! depend on the chunk it came in, on threads, or on what other sequences are in its step. Many rows are cut into
+//! blocks that go through their partitions one after another; where there are too few of them to keep all threads
+//! busy, a few rows' partitions are computed side by side. All sequences' tasks are handed out together.
 
-mod cache;
+mod pages;
 #[cfg(test)]
 mod tests;
 
@@ -14,13 +15,14 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub(crate) use cache::Cache;
+pub(crate) use pages::Pages;
 
 use super::Cpu;
-use super::kernels::{Cell, Cells, Kernels, PARTITION, Partition, PartitionScratch, Softmax};
+use super::kernels::{Cell, Cells, Kernels, PAGES, PARTITION, Partition, PartitionScratch, Softmax};
 use super::pool::Pool;
 use crate::arch::AttentionSpec;
-use crate::engine::backend::Attend;
+use crate::engine::backend::{Attend, PAGE, Span};
+use crate::error::Result;
 
 /// Pairs of a row and a head that a block has at most, unless one row has more.
 const MOST_PAIRS: usize = 96;
@@ -28,6 +30,10 @@ const MOST_PAIRS: usize = 96;
 const FEWEST_PAIRS: usize = 24;
 /// Up to this many pairs, partitions are computed side by side.
 const FEW_PAIRS: usize = 8;
+/// Key/value heads of sequences for each thread from which on a few rows' partitions are not computed side by side.
+const ALONE: usize = 4;
+/// Partitions that there is room for from the beginning.
+const MANY_PARTITIONS: usize = 64;
 /// Elements of keys and values that are worth a task of their own.
 const TASK: usize = 1 << 15;
 
@@ -38,6 +44,21 @@ pub(super) struct Scratch {
     workers: Vec<Mutex<Worker>>,
     partials: Vec<f32>,
     taken: [Vec<AtomicBool>; 2],
+    /// What each span has to be done for it, in the order of the spans.
+    shares: Vec<Share>,
+}
+
+/// A span's tasks.
+#[derive(Clone, Copy)]
+struct Share {
+    /// Tasks of the spans before.
+    first: usize,
+    /// Rows of a block; none where the span's partitions are computed side by side.
+    block: Option<usize>,
+    /// Partitions of the spans before that are computed side by side.
+    partials: usize,
+    /// Results to be put together of the spans before, where its partitions are computed side by side.
+    results: usize,
 }
 
 #[derive(Default)]
@@ -46,13 +67,13 @@ struct Worker {
     running: Vec<Softmax>,
 }
 
-impl Scratch {
+impl Worker {
     /// Makes room for tasks of so many pairs on every thread, as any may take the first.
-    fn prepare(&mut self, threads: usize, pairs: usize, head_dim: usize) {
-        if self.workers.len() < threads {
-            self.workers.resize_with(threads, Mutex::default);
+    fn prepare(workers: &mut Vec<Mutex<Worker>>, threads: usize, pairs: usize, head_dim: usize) {
+        if workers.len() < threads {
+            workers.resize_with(threads, Mutex::default);
         }
-        for worker in &mut self.workers {
+        for worker in workers {
             let Worker { partition, running } = worker.get_mut().unwrap_or_else(PoisonError::into_inner);
             partition.reserve(pairs, head_dim);
             running.clear();
@@ -72,10 +93,14 @@ struct Job<'a> {
     kernels: &'a Kernels,
     spec: &'a AttentionSpec,
     sinks: Option<&'a [f32]>,
-    cache: &'a Cache,
+    stored: &'a Pages,
+    /// Pages of the blocks of positions from `first_block` on.
+    pages: &'a [u32],
+    first_block: usize,
     /// `[rows, heads · head dim]`.
     q: &'a [f32],
-    /// Position of the first row.
+    /// The first row's number in the buffers, and its position.
+    first_row: usize,
     start: usize,
     rows: usize,
 }
@@ -92,7 +117,8 @@ impl<'a> Job<'a> {
     /// Some of the rows.
     fn block(&self, rows: Range<usize>) -> Self {
         let q = &self.q[rows.start * self.width()..rows.end * self.width()];
-        Self { q, start: self.start + rows.start, rows: rows.len(), ..*self }
+        let (first_row, start) = (self.first_row + rows.start, self.start + rows.start);
+        Self { q, first_row, start, rows: rows.len(), ..*self }
     }
 
     /// Positions that any row sees.
@@ -109,15 +135,20 @@ impl<'a> Job<'a> {
     /// One partition and key/value head, for all rows.
     fn partition(&self, kv_head: usize, partition: usize) -> Partition<'a> {
         let head_dim = self.spec.head_dim;
-        let (keys, values) = self.cache.partition(kv_head, partition);
+        let of = |page: usize| {
+            let block = (partition * PAGES + page).checked_sub(self.first_block);
+            let page = block.and_then(|block| self.pages.get(block).copied());
+            self.stored.of(page.unwrap_or(u32::MAX), kv_head)
+        };
+        let pages: [_; PAGES] = std::array::from_fn(of);
         Partition {
             q: &self.q[kv_head * self.group() * head_dim..],
             q_stride: self.width(),
             rows: self.rows,
             heads: self.group(),
             head_dim,
-            keys,
-            values,
+            keys: pages.map(|(keys, _)| keys),
+            values: pages.map(|(_, values)| values),
             start: self.start,
             first: partition * PARTITION,
             window: self.spec.window,
@@ -151,106 +182,174 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Many rows, in blocks.
-    fn run_blocks(&self, pool: &Pool, scratch: &mut Scratch, out: &mut [f32]) {
-        let (kv_heads, group, width) = (self.spec.n_kv_heads, self.group(), self.width());
+    /// Rows of a block that goes through its partitions by itself, where there are `threads` and blocks of so many rows
+    /// of all sequences.
+    fn rows_of_block(&self, threads: usize, all_rows: usize) -> usize {
         // Several blocks for each thread where they do not get too small for it.
-        let share = (self.rows * kv_heads).div_ceil(4 * pool.threads());
-        let rows = share.max(FEWEST_PAIRS.div_ceil(group)).min((MOST_PAIRS / group).max(1));
-        let blocks = self.rows.div_ceil(rows);
-        let Scratch { workers, taken: [taken, _], .. } = scratch;
-        let cells = Cells::new(out, width, [rows, group * self.spec.head_dim], taken);
-        pool.run(kv_heads * blocks, 1, &|tasks, worker| {
-            let mut worker = lock(workers, worker);
-            for task in tasks {
-                // Later rows see more: alternating, ranges of tasks take about equally long.
-                let (kv_head, block) = (task % kv_heads, task / kv_heads);
-                let block = if block % 2 == 0 { blocks - 1 - block / 2 } else { block / 2 };
-                if let Some(mut cell) = cells.take(block, kv_head) {
-                    let rows = block * rows..self.rows.min((block + 1) * rows);
-                    self.block(rows).run(kv_head, &mut worker, &mut cell);
-                }
-            }
-        });
+        let share = (all_rows * self.spec.n_kv_heads).div_ceil(4 * threads);
+        share
+            .max(FEWEST_PAIRS.div_ceil(self.group()))
+            .min((MOST_PAIRS / self.group()).max(1))
+            .min(self.rows.max(1))
     }
 
-    /// A few rows, their partitions side by side.
-    fn run_partitions(&self, pool: &Pool, scratch: &mut Scratch, out: &mut [f32]) {
-        let (dim, group, kv_heads) = (self.spec.head_dim, self.group(), self.spec.n_kv_heads);
-        let (partitions, pairs) = (self.partitions(), self.rows * group);
-        let n = partitions.len();
-        // Largest score, sum, values.
-        let part = 2 + dim;
-        let Scratch { workers, partials, taken: [taken, taken_out] } = scratch;
-        let len = kv_heads * n * pairs * part;
-        if partials.len() < len {
-            // At once for the longest sequence, so that tokens later on allocate nothing.
-            let most = kv_heads * self.cache.partitions();
-            taken.reserve(most);
-            partials.resize(len.max(most * pairs * part), 0.0);
+    /// Tasks that go through partitions by themselves, with blocks of so many rows.
+    fn blocks(&self, rows: usize) -> usize {
+        self.spec.n_kv_heads * self.rows.div_ceil(rows)
+    }
+
+    /// A task of those that go through partitions by themselves.
+    fn run_block(&self, task: usize, rows: usize, worker: &mut Worker, cells: &Cells<'_>) {
+        let (kv_heads, blocks) = (self.spec.n_kv_heads, self.rows.div_ceil(rows));
+        // Later rows see more: alternating, ranges of tasks take about equally long.
+        let (kv_head, block) = (task % kv_heads, task / kv_heads);
+        let block = if block % 2 == 0 { blocks - 1 - block / 2 } else { block / 2 };
+        let own = block * rows..self.rows.min((block + 1) * rows);
+        let job = self.block(own);
+        if let Some(mut cell) = cells.take(job.first_row..job.first_row + job.rows, kv_head) {
+            job.run(kv_head, worker, &mut cell);
         }
-        let partials = &mut partials[..len];
-        let cells = Cells::new(partials, pairs * part, [1, pairs * part], taken);
-        let each = 2 * dim * self.seen().len().div_ceil(n);
-        pool.run(kv_heads * n, TASK.div_ceil(each), &|tasks, worker| {
-            let scratch = &mut lock(workers, worker).partition;
-            for task in tasks {
-                let Some(mut cell) = cells.take(task, 0) else { continue };
-                self.kernels.partition(&self.partition(task / n, partitions.start + task % n), scratch);
-                for (pair, to) in cell.row(0).chunks_exact_mut(part).enumerate() {
-                    let (softmax, values) = scratch.result(pair);
-                    (to[0], to[1]) = (softmax.max, softmax.sum);
-                    to[2..].copy_from_slice(values);
-                }
-            }
-        });
-        let partials = &*partials;
-        let cells = Cells::new(out, self.width(), [1, dim], taken_out);
-        let results = self.rows * self.spec.n_heads;
-        pool.run(results, TASK.div_ceil(n * dim), &|tasks, _| {
-            for task in tasks {
-                let (row, head) = (task / self.spec.n_heads, task % self.spec.n_heads);
-                let Some(mut cell) = cells.take(row, head) else { continue };
-                let out = cell.row(0);
-                out.fill(0.0);
-                let mut running = Softmax::EMPTY;
-                for partition in 0..n {
-                    let at = (head / group * n + partition) * pairs + row * group + head % group;
-                    let from = &partials[at * part..][..part];
-                    let softmax = Softmax { max: from[0], sum: from[1] };
-                    self.kernels.merge((&mut running, out), (softmax, &from[2..]));
-                }
-                self.kernels.mean(running, self.sink(head), out);
-            }
-        });
+    }
+
+    /// A task of those that are computed side by side.
+    fn run_partition(&self, task: usize, scratch: &mut PartitionScratch, to: &mut [f32]) {
+        let (partitions, part) = (self.partitions(), 2 + self.spec.head_dim);
+        let (kv_head, partition) = (task / partitions.len(), partitions.start + task % partitions.len());
+        self.kernels.partition(&self.partition(kv_head, partition), scratch);
+        for (pair, to) in to.chunks_exact_mut(part).take(self.rows * self.group()).enumerate() {
+            let (softmax, values) = scratch.result(pair);
+            (to[0], to[1]) = (softmax.max, softmax.sum);
+            to[2..].copy_from_slice(values);
+        }
+    }
+
+    /// Puts a row's and head's partitions together, each of which has `width` elements.
+    fn combine(&self, row: usize, head: usize, partials: &[f32], width: usize, out: &mut [f32]) {
+        let (n, group, part) = (self.partitions().len(), self.group(), 2 + self.spec.head_dim);
+        let pair = row * group + head % group;
+        out.fill(0.0);
+        let mut running = Softmax::EMPTY;
+        for partition in 0..n {
+            let from = &partials[(head / group * n + partition) * width + pair * part..][..part];
+            let softmax = Softmax { max: from[0], sum: from[1] };
+            self.kernels.merge((&mut running, out), (softmax, &from[2..]));
+        }
+        self.kernels.mean(running, self.sink(head), out);
     }
 }
 
-/// Appends the segment's keys and values, then attends to everything its rows see.
+/// Stores the spans' keys and values, then attends to everything their rows see.
 pub(super) fn attend(
     kernels: &Kernels,
     pool: &Pool,
     scratch: &mut Scratch,
     op: &Attend<'_, Cpu>,
     [q, k, v]: [&[f32]; 3],
-    cache: &mut Cache,
+    stored: &mut Pages,
     out: &mut [f32],
-) {
-    let Attend { attention: spec, sinks, rows, start } = op;
+) -> Result<()> {
+    let Attend { attention: spec, sinks, spans } = op;
     let (q_width, kv_width) = (spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim);
-    let of = |width: usize| rows.start * width..rows.end * width;
-    cache.append(kernels, *start, &k[of(kv_width)], &v[of(kv_width)]);
-    let (q, out) = (&q[of(q_width)], &mut out[of(q_width)]);
-    let job =
-        Job { kernels, spec, sinks: sinks.map(Vec::as_slice), cache, q, start: *start, rows: rows.len() };
-    if rows.is_empty() {
-        return;
+    let of = |span: &Span, width: usize| span.rows.start * width..span.rows.end * width;
+    for span in &spans.list {
+        let pages = spans.pages_of(span).get(span.start / PAGE - span.first_block..).unwrap_or_default();
+        stored.append(kernels, span.start, pages, &k[of(span, kv_width)], &v[of(span, kv_width)])?;
     }
-    let pairs = (rows.len() * job.group()).min(MOST_PAIRS.max(job.group()));
-    scratch.prepare(pool.threads(), pairs, spec.head_dim);
-    if rows.len() == 1 || rows.len() * job.group() <= FEW_PAIRS {
-        job.run_partitions(pool, scratch, out);
-    } else {
-        job.run_blocks(pool, scratch, out);
+    let stored = &*stored;
+    let job = |span: &'_ Span| Job {
+        kernels,
+        spec,
+        sinks: sinks.map(Vec::as_slice),
+        stored,
+        pages: &spans.pages[span.pages.clone()],
+        first_block: span.first_block,
+        q: &q[of(span, q_width)],
+        first_row: span.rows.start,
+        start: span.start,
+        rows: span.rows.len(),
+    };
+
+    // How each span is cut into tasks.
+    let rows: usize = spans.list.iter().map(|span| span.rows.len()).sum();
+    let group = spec.n_heads / spec.n_kv_heads;
+    let few = |rows: usize| rows == 1 || rows * group <= FEW_PAIRS;
+    // Enough sequences keep all threads busy without their partitions being apart.
+    let apart = spans.list.len() * spec.n_kv_heads < ALONE * pool.threads();
+    let Scratch { workers, partials, taken: [taken, taken_out], shares } = scratch;
+    shares.clear();
+    let [mut tasks, mut partials_before, mut results, mut pairs, mut few_pairs, mut partitions, mut work] =
+        [0; 7];
+    for span in &spans.list {
+        let job = job(span);
+        let mut share = Share { first: tasks, block: None, partials: partials_before, results };
+        if apart && few(job.rows) {
+            let n = spec.n_kv_heads * job.partitions().len();
+            tasks += n;
+            partials_before += n;
+            results += job.rows * spec.n_heads;
+            few_pairs = few_pairs.max(job.rows * group);
+            partitions = partitions.max(job.partitions().len());
+        } else {
+            let rows = job.rows_of_block(pool.threads(), rows);
+            share.block = Some(rows);
+            tasks += job.blocks(rows);
+            pairs = pairs.max(rows * group);
+        }
+        work += job.seen().len() * spec.n_kv_heads;
+        shares.push(share);
     }
+    if tasks == 0 {
+        return Ok(());
+    }
+    Worker::prepare(workers, pool.threads(), pairs.max(few_pairs), spec.head_dim);
+    // Of each pair its largest score, sum and values.
+    let part = few_pairs * (2 + spec.head_dim);
+    if partials.len() < partials_before * part {
+        // At once for many, so that tokens later on allocate nothing.
+        let most = partials_before.max(spec.n_kv_heads * MANY_PARTITIONS).next_power_of_two();
+        taken.reserve(most);
+        partials.resize(most * part, 0.0);
+    }
+
+    let shares = &*shares;
+    // The span of a task, or of a result, by what comes before it.
+    let span_of =
+        |at: usize, before: fn(&Share) -> usize| shares.partition_point(|share| before(share) <= at) - 1;
+    let cells = Cells::new(&mut out[..rows * q_width], q_width, group * spec.head_dim, taken_out);
+    let parts = Cells::new(&mut partials[..partials_before * part], part, part, taken);
+    let each = 2 * spec.head_dim * (work / tasks).max(1);
+    pool.run(tasks, TASK.div_ceil(each), &|range, worker| {
+        let mut worker = lock(workers, worker);
+        for task in range {
+            let at = span_of(task, |share| share.first);
+            let (job, share) = (job(&spans.list[at]), shares[at]);
+            let own = task - share.first;
+            match share.block {
+                Some(rows) => job.run_block(own, rows, &mut worker, &cells),
+                None => {
+                    let partition = share.partials + own;
+                    if let Some(mut to) = parts.take(partition..partition + 1, 0) {
+                        job.run_partition(own, &mut worker.partition, to.row(0));
+                    }
+                }
+            }
+        }
+    });
+    if results == 0 {
+        return Ok(());
+    }
+    let partials = &*partials;
+    let cells = Cells::new(&mut out[..rows * q_width], q_width, spec.head_dim, taken_out);
+    pool.run(results, TASK.div_ceil(partitions * spec.head_dim), &|range, _| {
+        for result in range {
+            let at = span_of(result, |share| share.results);
+            let (job, share) = (job(&spans.list[at]), shares[at]);
+            let (row, head) =
+                ((result - share.results) / spec.n_heads, (result - share.results) % spec.n_heads);
+            if let Some(mut cell) = cells.take(job.first_row + row..job.first_row + row + 1, head) {
+                job.combine(row, head, &partials[share.partials * part..], part, cell.row(0));
+            }
+        }
+    });
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::KvType;
-use crate::engine::backend::CacheSpec;
+use crate::engine::backend::{PageSpec, Spans};
 use crate::engine::conformance::{Numbers, attention_spec, kept, oracle, wide};
 
 fn spec(n_heads: usize, n_kv_heads: usize, head_dim: usize, window: Option<usize>) -> AttentionSpec {
@@ -28,15 +28,22 @@ impl Case {
         Self { spec, kv, sinks: None, len, most, qkv }
     }
 
-    fn cache(&self) -> Cache {
-        Cache::new(&CacheSpec::new(&self.spec, self.len, self.most, self.kv)).unwrap()
+    /// Pages for the whole sequence; a block's is some way from its neighbours'.
+    fn pages(&self) -> Pages {
+        let mut pages = Pages::new(&PageSpec::new(&self.spec, self.kv)).unwrap();
+        self.table().for_each(|page| pages.add(page).unwrap());
+        pages
+    }
+
+    fn table(&self) -> impl Iterator<Item = u32> {
+        (0..self.len.div_ceil(PAGE) as u32).map(|block| block ^ 5)
     }
 
     /// Attends to the sequence from `start` on in chunks.
     fn run_from(
         &self,
         (kernels, pool): (&Kernels, &Pool),
-        cache: &mut Cache,
+        pages: &mut Pages,
         start: usize,
         chunks: impl IntoIterator<Item = usize>,
     ) -> Vec<f32> {
@@ -46,18 +53,20 @@ impl Case {
         for rows in chunks {
             let rows = rows.min(self.len - at);
             assert!(rows <= self.most);
-            // Rows of other sequences before and behind.
-            let op =
-                Attend { attention: &self.spec, sinks: self.sinks.as_ref(), rows: at..at + rows, start: at };
-            let qkv = self.qkv.each_ref().map(Vec::as_slice);
-            super::attend(kernels, pool, &mut scratch, &op, qkv, cache, &mut out);
+            let mut spans = Spans::default();
+            spans.push(rows, at, 0, self.table());
+            let op = Attend { attention: &self.spec, sinks: self.sinks.as_ref(), spans: &spans };
+            let widths = [self.spec.n_heads, self.spec.n_kv_heads, self.spec.n_kv_heads];
+            let of = |i: usize| &self.qkv[i][at * widths[i] * self.spec.head_dim..];
+            let out = &mut out[at * widths[0] * self.spec.head_dim..];
+            super::attend(kernels, pool, &mut scratch, &op, [of(0), of(1), of(2)], pages, out).unwrap();
             at += rows;
         }
         out
     }
 
     fn run(&self, kernels: &Kernels, pool: &Pool, chunk: usize) -> Vec<f32> {
-        self.run_from((kernels, pool), &mut self.cache(), 0, vec![chunk; self.len.div_ceil(chunk)])
+        self.run_from((kernels, pool), &mut self.pages(), 0, vec![chunk; self.len.div_ceil(chunk)])
     }
 
     /// Compares with the formula.
@@ -136,15 +145,16 @@ fn bits_do_not_depend_on_instructions() {
     for case in shapes() {
         let rows = |kernels: &Kernels, chunk: usize| {
             // Portable code is slow: the end of the sequence, where all of a row's cases are.
-            let mut cache = case.cache();
+            let mut pages = case.pages();
             let width = case.spec.n_kv_heads * case.spec.head_dim;
             let past = case.len - 40;
             for at in (0..past).step_by(10) {
                 let of = at * width..(at + 10) * width;
-                cache.append(kernels, at, &case.qkv[1][of.clone()], &case.qkv[2][of]);
+                let table: Vec<_> = case.table().skip(at / PAGE).collect();
+                pages.append(kernels, at, &table, &case.qkv[1][of.clone()], &case.qkv[2][of]).unwrap();
             }
             let out =
-                case.run_from((kernels, &Pool::new(1).unwrap()), &mut cache, past, vec![chunk; 40 / chunk]);
+                case.run_from((kernels, &Pool::new(1).unwrap()), &mut pages, past, vec![chunk; 40 / chunk]);
             out[past * case.spec.n_heads * case.spec.head_dim..].to_vec()
         };
         let expected = rows(best(), 40);
@@ -176,11 +186,12 @@ fn what_a_row_does_not_see_does_not_enter() {
                 let mut case = Case::new(spec(4, 2, 40, Some(100)), kv, 700, 64);
                 let clean = case.run(best(), &Pool::new(1).unwrap(), chunk);
                 // Stale slots.
-                let mut cache = case.cache();
-                let stale = vec![poison; 2 * 40 * 256];
-                cache.append(best(), 0, &stale, &stale);
+                let mut pages = case.pages();
+                let stale = vec![poison; 2 * 40 * 700];
+                let table: Vec<_> = case.table().collect();
+                pages.append(best(), 0, &table, &stale, &stale).unwrap();
                 let chunks = || vec![chunk; case.len.div_ceil(chunk)];
-                let found = case.run_from((best(), &Pool::new(1).unwrap()), &mut cache, 0, chunks());
+                let found = case.run_from((best(), &Pool::new(1).unwrap()), &mut pages, 0, chunks());
                 same(&clean, &found, "with stale slots");
                 // A position's key and value, which later rows of the same chunk do see.
                 let position = 300;
@@ -227,29 +238,86 @@ fn extreme_scores_choose_their_positions() {
 }
 
 #[test]
-fn caches_too_large_are_errors() {
-    let spec = CacheSpec { n_kv_heads: 8, head_dim: 128, positions: usize::MAX / 4096, kv: KvType::F16 };
-    assert!(Cache::new(&spec).is_err());
-    let spec = CacheSpec { positions: usize::MAX / 256 * 256, ..spec };
-    assert!(Cache::new(&spec).is_err());
+fn sequences_attend_together_as_alone() {
+    // Rows of a step, long and short ones mixed, behind so many positions of their own.
+    let steps: [&[[usize; 2]]; 4] =
+        [&[[1, 0]], &[[1, 300], [1, 0], [1, 64]], &[[40, 260], [1, 500], [3, 61], [90, 0]], &[[1, 10]; 12]];
+    for case in shapes() {
+        let kernels = best();
+        let alone = case.run(kernels, &Pool::new(1).unwrap(), 50);
+        for spans_of in steps {
+            for threads in [1, 3] {
+                let pool = Pool::new(threads).unwrap();
+                let mut pages = Pages::new(&PageSpec::new(&case.spec, case.kv)).unwrap();
+                let (mut spans, mut number) = (Spans::default(), 0);
+                let [q, k, v] = [case.spec.n_heads, case.spec.n_kv_heads, case.spec.n_kv_heads]
+                    .map(|n| n * case.spec.head_dim);
+                let mut qkv: [Vec<f32>; 3] = Default::default();
+                let mut expected = Vec::new();
+                for &[rows, start] in spans_of {
+                    let table: Vec<u32> = (0..(start + rows).div_ceil(PAGE))
+                        .map(|_| {
+                            number += 1;
+                            pages.add(number).unwrap();
+                            number
+                        })
+                        .collect();
+                    pages
+                        .append(kernels, 0, &table, &case.qkv[1][..start * k], &case.qkv[2][..start * v])
+                        .unwrap();
+                    let first = crate::engine::backend::first_block(case.spec.window, start);
+                    spans.push(rows, start, first, table[first..].iter().copied());
+                    for (qkv, (of, width)) in qkv.iter_mut().zip(case.qkv.iter().zip([q, k, v])) {
+                        qkv.extend(&of[start * width..(start + rows) * width]);
+                    }
+                    expected.extend(&alone[start * q..(start + rows) * q]);
+                }
+                let op = Attend { attention: &case.spec, sinks: None, spans: &spans };
+                let mut out = vec![f32::NAN; expected.len()];
+                let qkv = qkv.each_ref().map(Vec::as_slice);
+                super::attend(kernels, &pool, &mut Scratch::default(), &op, qkv, &mut pages, &mut out)
+                    .unwrap();
+                same(&expected, &out, &format!("{:?}, {spans_of:?}", case.spec));
+            }
+        }
+    }
+}
+
+#[test]
+fn pages_too_large_are_errors() {
+    let spec = PageSpec { n_kv_heads: usize::MAX / 4096, head_dim: 128, kv: KvType::F16 };
+    assert!(Pages::new(&spec).is_err());
+    let spec = PageSpec { n_kv_heads: 1 << 30, ..spec };
+    assert!(Pages::new(&spec).unwrap().add(0).is_err());
+}
+
+#[test]
+fn rows_without_pages_are_errors() {
+    let case = Case::new(spec(2, 1, 16, None), KvType::F16, 70, 70);
+    let mut pages = case.pages();
+    for (position, table) in [(0, &[4][..]), (64, &[]), (64, &[77])] {
+        let rows = &case.qkv[1][..70 * 16];
+        assert!(pages.append(best(), position, table, rows, rows).is_err());
+    }
+    assert!(pages.copy(4, 4).is_err() && pages.copy(4, 77).is_err());
 }
 
 #[test]
 fn cells_are_taken_once_and_do_not_overlap() {
     let (mut data, mut taken) = (vec![0.0; 5 * 7], Vec::new());
-    let cells = Cells::new(&mut data, 7, [2, 3], &mut taken);
-    for row in 0..3 {
+    let cells = Cells::new(&mut data, 7, 3, &mut taken);
+    for rows in [0..2, 2..4, 4..5] {
         for column in 0..3 {
-            let mut cell = cells.take(row, column).unwrap();
-            for i in 0..if row == 2 { 1 } else { 2 } {
+            let mut cell = cells.take(rows.clone(), column).unwrap();
+            for i in 0..rows.len() {
                 let x = cell.row(i);
                 assert_eq!(x.len(), if column == 2 { 1 } else { 3 });
                 x.iter_mut().for_each(|x| *x += 1.0);
             }
-            assert!(cells.take(row, column).is_none());
+            assert!(cells.take(rows.clone(), column).is_none());
         }
     }
-    assert!(cells.take(3, 0).is_none() && cells.take(0, 3).is_none());
-    assert!(cells.take(usize::MAX, 1).is_none());
+    assert!(cells.take(0..6, 0).is_none() && cells.take(0..1, 3).is_none());
+    assert!(cells.take(usize::MAX - 1..usize::MAX, 1).is_none());
     assert_eq!(data, vec![1.0; 5 * 7]);
 }

@@ -14,9 +14,11 @@ use super::rows::{cap, exp};
 use super::simd::{LANES, Simd};
 
 /// Positions of a partition.
-pub(crate) const PARTITION: usize = crate::engine::backend::CacheSpec::GRANULE;
-/// Positions of a block of keys, and elements of a group of values: columns of the products.
-pub(crate) const WIDTH: usize = 64;
+pub(crate) const PARTITION: usize = 256;
+/// Positions of a page, and elements of a group of values: columns of the products.
+pub(crate) const WIDTH: usize = crate::engine::backend::PAGE;
+/// Pages of a partition.
+pub(crate) const PAGES: usize = PARTITION / WIDTH;
 /// Vectors of a row of the products' matrices.
 pub(super) const VECTORS: usize = WIDTH / LANES;
 /// Rows of the matrix that are converted together, for all tiles.
@@ -67,7 +69,7 @@ type Merge = unsafe fn((&mut Softmax, &mut [f32]), (Softmax, &[f32]));
 
 /// One instruction set's functions.
 pub(super) struct Functions {
-    /// Tiles of 1 to 6 rows by 1, 2 or 4 vectors: of f32 matrices, then of f16 ones.
+    /// Tiles of 1 to 6 rows by 1, 2 or 4 vectors: of matrices of each type of keys and values.
     pub(super) tiles: [[[Tiled; 3]; MOST]; 2],
     /// Vectors that the registers can hold.
     pub(super) registers: usize,
@@ -113,9 +115,9 @@ macro_rules! instantiate {
             }
 
             attention::Functions {
-                tiles: [tiles::<F32>(), tiles::<F16>()],
+                tiles: [tiles::<F16>(), tiles::<F32>()],
                 registers: attention::registers::<$s>(),
-                pack: [pack::<F32>, pack::<F16>],
+                pack: [pack::<F16>, pack::<F32>],
                 softmax,
                 merge,
                 mean,

@@ -1,15 +1,16 @@
 //! How do tasks write into one matrix at the same time? Each takes its own cell, which exists once.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A matrix cut into cells of equal size, those at the right and at the bottom smaller where need be.
+/// A matrix cut into columns of cells of equal width, those at the right narrower where need be.
 pub(crate) struct Cells<'a> {
     data: *mut f32,
     /// Rows and columns.
     size: [usize; 2],
-    /// Those of a cell.
-    cell: [usize; 2],
+    /// Columns of a cell.
+    columns: usize,
     taken: &'a [AtomicBool],
     owner: PhantomData<&'a mut [f32]>,
 }
@@ -18,34 +19,35 @@ pub(crate) struct Cells<'a> {
 unsafe impl Sync for Cells<'_> {}
 
 impl<'a> Cells<'a> {
-    /// Cuts a matrix of `width` columns into cells of `[rows, columns]`; `taken` remembers who is
-    /// out.
+    /// Cuts a matrix of `width` columns into cells of `columns`; `taken` remembers what is out.
     pub(crate) fn new(
         data: &'a mut [f32],
         width: usize,
-        cell: [usize; 2],
+        columns: usize,
         taken: &'a mut Vec<AtomicBool>,
     ) -> Self {
-        let size = [data.len().checked_div(width).unwrap_or(0), width];
-        let cell = cell.map(|n| n.max(1));
+        let (size, columns) = ([data.len().checked_div(width).unwrap_or(0), width], columns.max(1));
         taken.clear();
-        taken.resize_with(size[0].div_ceil(cell[0]) * size[1].div_ceil(cell[1]), AtomicBool::default);
-        Self { data: data.as_mut_ptr(), size, cell, taken, owner: PhantomData }
+        taken.resize_with(size[0] * width.div_ceil(columns), AtomicBool::default);
+        Self { data: data.as_mut_ptr(), size, columns, taken, owner: PhantomData }
     }
 
-    /// The cell in this row and column of cells, unless it has been taken before.
-    pub(crate) fn take(&self, row: usize, column: usize) -> Option<Cell<'a>> {
-        let columns = self.size[1].div_ceil(self.cell[1]);
-        let taken = self.taken.get(row.checked_mul(columns)?.checked_add(column)?)?;
-        if column >= columns || taken.swap(true, Ordering::Relaxed) {
+    /// The cell of these rows in this column of cells, unless some of it has been taken before.
+    pub(crate) fn take(&self, rows: Range<usize>, column: usize) -> Option<Cell<'a>> {
+        let across = self.size[1].div_ceil(self.columns);
+        if rows.is_empty() || rows.end > self.size[0] || column >= across {
             return None;
         }
-        let at = [row * self.cell[0], column * self.cell[1]];
-        Some(Cell {
-            // SAFETY: there is such a cell, so it begins within the matrix.
-            data: unsafe { self.data.add(at[0] * self.size[1] + at[1]) },
-            rows: self.cell[0].min(self.size[0] - at[0]),
-            columns: self.cell[1].min(self.size[1] - at[1]),
+        let mut free = true;
+        for row in rows.clone() {
+            free &= !self.taken.get(row * across + column)?.swap(true, Ordering::Relaxed);
+        }
+        let at = column * self.columns;
+        free.then(|| Cell {
+            // SAFETY: there are such rows and columns, so it begins within the matrix.
+            data: unsafe { self.data.add(rows.start * self.size[1] + at) },
+            rows: rows.len(),
+            columns: self.columns.min(self.size[1] - at),
             stride: self.size[1],
             owner: PhantomData,
         })

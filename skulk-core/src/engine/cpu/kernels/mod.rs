@@ -46,7 +46,7 @@ use product::Product;
 #[cfg(test)]
 use simd::{BLOCK, LANES};
 
-pub(crate) use attention::{PARTITION, Softmax, WIDTH};
+pub(crate) use attention::{PAGES, PARTITION, Softmax, WIDTH};
 pub(crate) use cells::{Cell, Cells};
 pub(crate) use gather::TILE;
 pub(crate) use linear::Products;

@@ -7,36 +7,28 @@
 use std::ops::Range;
 
 use super::Kernels;
-use super::attention::{DEPTH, MOST, PANEL, PARTITION, Pack, Softmax, Tile, VECTORS, WIDTH};
+use super::attention::{DEPTH, MOST, PAGES, PANEL, PARTITION, Pack, Softmax, Tile, VECTORS, WIDTH};
 use super::simd::LANES;
+use crate::engine::KvType;
 
 /// Elements behind keys or values that may be read, though not used.
 pub(crate) const BEHIND: usize = LANES;
 /// Pairs that are worth conversions of their own.
 const PACKED: usize = 3 * MOST;
 
-/// A key/value head's keys or values in a partition, and [`BEHIND`] elements.
+/// A key/value head's keys or values in a page, and [`BEHIND`] elements; empty for a page that no row sees.
 #[derive(Clone, Copy)]
-pub(crate) enum Stored<'a> {
-    F32(&'a [f32]),
-    F16(&'a [u16]),
+pub(crate) struct Stored<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) kind: KvType,
 }
 
 impl Stored<'_> {
-    fn len(self) -> usize {
-        match self {
-            Stored::F32(x) => x.len(),
-            Stored::F16(x) => x.len(),
-        }
-    }
-
     /// The matrix of so many columns from an element on.
     fn matrix(self, at: usize, columns: usize) -> Matrix {
-        let vectors = columns.div_ceil(LANES);
-        match self {
-            Stored::F32(x) => Matrix { from: x[at..].as_ptr().cast(), stride: columns * 4, vectors, kind: 0 },
-            Stored::F16(x) => Matrix { from: x[at..].as_ptr().cast(), stride: columns * 2, vectors, kind: 1 },
-        }
+        let (kind, size) = (self.kind as usize, self.kind.bytes());
+        let from = self.bytes[at * size..].as_ptr();
+        Matrix { from, stride: columns * size, vectors: columns.div_ceil(LANES), kind }
     }
 }
 
@@ -51,10 +43,10 @@ pub(crate) struct Partition<'a> {
     /// Query heads, which lie side by side.
     pub(crate) heads: usize,
     pub(crate) head_dim: usize,
-    /// `[PARTITION / WIDTH][head dim][WIDTH]`.
-    pub(crate) keys: Stored<'a>,
-    /// `[head dim / WIDTH][PARTITION][WIDTH]`, the last group narrower where need be.
-    pub(crate) values: Stored<'a>,
+    /// Of each page, `[head dim][position]`.
+    pub(crate) keys: [Stored<'a>; PAGES],
+    /// Of each page, `[head dim / WIDTH][position][WIDTH]`, the last group narrower where need be.
+    pub(crate) values: [Stored<'a>; PAGES],
     /// Position of the first row.
     pub(crate) start: usize,
     /// Position of the partition's first key.
@@ -141,7 +133,7 @@ struct Matrix {
     /// Bytes from row to row.
     stride: usize,
     vectors: usize,
-    /// Which of the functions are for its elements.
+    /// Which of the functions are for its elements: the [`KvType`].
     kind: usize,
 }
 
@@ -163,14 +155,20 @@ impl Kernels {
         if pairs == 0 || dim == 0 {
             return;
         }
-        let n = PARTITION * dim + BEHIND;
-        assert!(part.keys.len() >= n && part.values.len() >= n, "a partition's keys and values");
+        let seen = part.seen_by(0..pairs);
+        for stored in [&part.keys, &part.values]
+            .into_iter()
+            .flat_map(|pages| &pages[seen.start / WIDTH..seen.end.div_ceil(WIDTH)])
+        {
+            let len = (WIDTH * dim + BEHIND) * stored.kind.bytes();
+            assert!(stored.bytes.len() >= len, "a page's keys or values");
+        }
         assert!(part.q.len() >= part.query(pairs - 1) + dim, "all queries");
         scratch.prepare(pairs, dim);
 
-        for first in (0..PARTITION).step_by(WIDTH) {
+        for page in seen.start / WIDTH..seen.end.div_ceil(WIDTH) {
             // SAFETY: lengths have been checked, and there is room for all pairs.
-            unsafe { self.score(part, scratch, first, part.keys.matrix(first * dim, WIDTH)) };
+            unsafe { self.score(part, scratch, page * WIDTH, part.keys[page].matrix(0, WIDTH)) };
         }
         for pair in 0..pairs {
             let seen = part.seen(pair / part.heads);
@@ -183,16 +181,18 @@ impl Kernels {
             }
         }
         for column in (0..dim).step_by(WIDTH) {
-            let group = part.values.matrix(column * PARTITION, WIDTH.min(dim - column));
-            // SAFETY: as above.
-            unsafe { self.weigh(part, scratch, column, group) };
+            for page in seen.start / WIDTH..seen.end.div_ceil(WIDTH) {
+                let group = part.values[page].matrix(column * WIDTH, WIDTH.min(dim - column));
+                // SAFETY: as above.
+                unsafe { self.weigh(part, scratch, column, page * WIDTH, group) };
+            }
         }
     }
 
-    /// The products of queries with the block of keys from position `first` on.
+    /// The products of queries with the page of keys from position `first` on.
     ///
     /// # Safety
-    /// The scratch memory is prepared for all pairs, and `keys` is that block of the partition's.
+    /// The scratch memory is prepared for all pairs, and `keys` is that page of the partition's.
     unsafe fn score(&self, part: &Partition<'_>, scratch: &mut PartitionScratch, first: usize, keys: Matrix) {
         let (dim, pairs) = (part.head_dim, part.rows * part.heads);
         let within = |seen: Range<usize>| {
@@ -224,47 +224,48 @@ impl Kernels {
         }
     }
 
-    /// Adds the weighted values of the group of columns from `column` on.
+    /// Adds the weighted values of the page from position `first` on, of the group of columns from `column` on.
     ///
     /// # Safety
-    /// The scratch memory is prepared for all pairs, and `group` is that group of the partition's.
+    /// The scratch memory is prepared for all pairs, and `group` is that group of the partition's page.
     unsafe fn weigh(
         &self,
         part: &Partition<'_>,
         scratch: &mut PartitionScratch,
         column: usize,
+        first: usize,
         group: Matrix,
     ) {
         let pairs = part.rows * part.heads;
-        let all = part.seen_by(0..pairs);
-        let depth = if part.packed() { DEPTH } else { PARTITION };
-        for from in (all.start / depth * depth..all.end).step_by(depth) {
-            let sub = all.start.max(from)..all.end.min(from + depth);
-            // SAFETY: a group has a row for each of the partition's positions.
-            let values = unsafe { self.rows_of(group, sub.clone(), part, &mut scratch.panel) };
-            for pairs in tiles(pairs) {
-                let seen = |pair: usize| {
-                    let seen = part.seen(pair / part.heads);
-                    seen.start.clamp(sub.start, sub.end)..seen.end.clamp(sub.start, sub.end)
-                };
-                // What all see they take together; what comes before and behind, one by one.
-                let common = seen(pairs.end - 1).start..seen(pairs.start).end;
-                let common = if common.is_empty() { sub.end..sub.end } else { common };
-                let mut add = |pairs: Range<usize>, positions: Range<usize>| {
-                    if !positions.is_empty() {
-                        let at = positions.start - sub.start;
-                        // SAFETY: `values` has these rows.
-                        unsafe { self.add_values(scratch, pairs, positions, column, values.skip(at)) };
-                    }
-                };
-                for pair in pairs.clone() {
-                    let seen = seen(pair);
-                    add(pair..pair + 1, seen.start..seen.end.min(common.start));
+        let page = first..first + WIDTH;
+        let within =
+            |seen: Range<usize>| seen.start.clamp(page.start, page.end)..seen.end.clamp(page.start, page.end);
+        let sub = within(part.seen_by(0..pairs));
+        if sub.is_empty() {
+            return;
+        }
+        let rows = sub.start - first..sub.end - first;
+        // SAFETY: a group has a row for each of the page's positions.
+        let values = unsafe { self.rows_of(group, rows, part, &mut scratch.panel) };
+        for pairs in tiles(pairs) {
+            let seen = |pair: usize| within(part.seen(pair / part.heads));
+            // What all see they take together; what comes before and behind, one by one.
+            let common = seen(pairs.end - 1).start..seen(pairs.start).end;
+            let common = if common.is_empty() { sub.end..sub.end } else { common };
+            let mut add = |pairs: Range<usize>, positions: Range<usize>| {
+                if !positions.is_empty() {
+                    let at = positions.start - sub.start;
+                    // SAFETY: `values` has these rows.
+                    unsafe { self.add_values(scratch, pairs, positions, column, values.skip(at)) };
                 }
-                add(pairs.clone(), common.clone());
-                for pair in pairs {
-                    add(pair..pair + 1, common.end..seen(pair).end);
-                }
+            };
+            for pair in pairs.clone() {
+                let seen = seen(pair);
+                add(pair..pair + 1, seen.start..seen.end.min(common.start));
+            }
+            add(pairs.clone(), common.clone());
+            for pair in pairs {
+                add(pair..pair + 1, common.end..seen(pair).end);
             }
         }
     }
@@ -313,7 +314,7 @@ impl Kernels {
         // SAFETY: the panel has room for this many rows of WIDTH elements; the machine has the
         // instructions.
         unsafe { (self.attention.pack[kind])(&pack) };
-        Matrix { from: to.cast_const().cast(), stride: 4 * WIDTH, vectors, kind: 0 }
+        Matrix { from: to.cast_const().cast(), stride: 4 * WIDTH, vectors, kind: KvType::F32 as usize }
     }
 
     /// `n` rows of products in the columns of `vectors`.

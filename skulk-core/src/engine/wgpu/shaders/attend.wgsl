@@ -1,28 +1,31 @@
-// Attention of query rows over a sequence's cache, without storing scores ("flash attention").
+// Attention of spans' query rows over their sequences' pages, without storing scores ("flash attention").
 //
-// Constants: HEAD_DIM, even; HALF and the cache's layout as in cache_write.wgsl; THREADS, at least
-// HEAD_DIM / 2 and at most 256, a power of two; T, 4 or 8; SOFTCAP; SINKS.
-// After math.wgsl.
+// Constants: HEAD_DIM, even; HALF and the pages' layout as in cache_write.wgsl; THREADS, at least
+// HEAD_DIM / 2, from PAGE to 256, a power of two; T, 4 or 8; SOFTCAP; SINKS.
+// After math.wgsl and spans.wgsl.
 //
-// A workgroup has a tile of T queries, which share a kv head: of the rows' queries [row, head of the
+// A workgroup has a tile of T queries, which share a kv head: of a span's queries [row, head of the
 // kv head] in this order, those from tile * T on. It goes over the keys in blocks of THREADS positions.
-// Queries go in fours, the components of a vector ("quad").
+// Queries go in fours, the components of a vector ("quad"). Each span has as many tiles as one of `rows`
+// rows, the most: what is too many is empty.
 //
-// Splits cut the positions from the block of the first one that any query sees, split_len (a multiple
-// of THREADS) each. With one split the results go to out, [row, head, HEAD_DIM]; with more, a query's
-// maximum, sum and unnormalised result go to partials, [row][head][split][2 + HEAD_DIM], for
-// attend_combine.wgsl.
-// Groups: (n_kv * n_splits, min(tiles, 32768), ceil(tiles / 32768)).
+// Splits cut the positions from the block of the first one that any query of the span sees, split_len (a
+// multiple of THREADS) each; a short span's last ones are empty. With one split the results go to out,
+// [row, head, HEAD_DIM]; with more, a query's maximum, sum and unnormalised result go to partials,
+// [span][row][head][split][2 + HEAD_DIM], for attend_combine.wgsl.
+// With n = n_spans * tiles, groups: (n_kv * n_splits, min(n, 32768), ceil(n / 32768)).
 
 @group(0) @binding(0) var<storage, read> q: array<f32>;
 @group(0) @binding(1) var<storage, read> keys: array<u32>;
 @group(0) @binding(2) var<storage, read> values: array<u32>;
 @group(0) @binding(3) var<storage, read> sinks: array<f32>;
-@group(0) @binding(4) var<storage, read_write> out: array<f32>;
-@group(0) @binding(5) var<storage, read_write> partials: array<f32>;
+@group(0) @binding(4) var<storage, read> table: array<u32>;
+@group(0) @binding(5) var<storage, read_write> out: array<f32>;
+@group(0) @binding(6) var<storage, read_write> partials: array<f32>;
 
 const QUADS = T / 4u;
 const PAIRS = HEAD_DIM / 2u;
+const WORDS = select(HEAD_DIM, PAIRS, HALF != 0u);
 // In sums over the values a thread has a pair of elements and every LANES-th key.
 const LANES = THREADS / PAIRS;
 // The score of a key that is not seen.
@@ -35,28 +38,26 @@ var<workgroup> scores: array<vec4f, THREADS * QUADS>;
 var<workgroup> maxima: array<vec4f, 8u * QUADS>;
 
 // One query's element; 0 beyond the last query.
-fn query(index: u32, kv: u32, element: u32) -> f32 {
+fn query(span: Span, index: u32, kv: u32, element: u32) -> f32 {
     let group = p.n_heads / p.n_kv;
-    if index >= p.rows * group {
+    if index >= span.rows * group {
         return 0.0;
     }
     let head = kv * group + index % group;
-    return q[(p.first_row + index / group) * p.q_stride + head * HEAD_DIM + element] * p.scale;
+    return q[(span.row + index / group) * p.q_stride + head * HEAD_DIM + element] * p.scale;
 }
 
-// Elements 2 * pair and 2 * pair + 1 of a key.
-fn key_pair(kv: u32, pair: u32, slot: u32) -> vec2f {
-    let at = kv * PAIRS + pair;
+// Elements 2 * pair and 2 * pair + 1 of a key; its page's and kv head's keys begin at word `head`.
+fn key_pair(head: u32, pair: u32, slot: u32) -> vec2f {
     if HALF != 0u {
-        return unpack2x16float(keys[at * p.capacity + slot]);
+        return unpack2x16float(keys[head + pair * PAGE + slot]);
     }
-    let word = 2u * at * p.capacity + slot;
-    return bitcast<vec2f>(vec2u(keys[word], keys[word + p.capacity]));
+    let word = head + 2u * pair * PAGE + slot;
+    return bitcast<vec2f>(vec2u(keys[word], keys[word + PAGE]));
 }
 
-// Elements 2 * pair and 2 * pair + 1 of a value.
-fn value_pair(kv: u32, pair: u32, slot: u32) -> vec2f {
-    let at = (kv * p.capacity + slot) * PAIRS + pair;
+// A pair of elements of a value, by how many pairs there are before.
+fn value_pair(at: u32) -> vec2f {
     if HALF != 0u {
         return unpack2x16float(values[at]);
     }
@@ -96,15 +97,15 @@ fn fold(thread: u32, x: vec4f, first: u32, step: u32, end: u32) -> vec4f {
 }
 
 // Writes a pair of elements of one query's result.
-fn write(index: u32, kv: u32, split: u32, pair: u32, result: vec2f, maximum: f32, sum: f32) {
+fn write(span: Span, index: u32, kv: u32, split: u32, pair: u32, result: vec2f, maximum: f32, sum: f32) {
     let group = p.n_heads / p.n_kv;
-    if index >= p.rows * group {
+    if index >= span.rows * group {
         return;
     }
     let row = index / group;
     let head = kv * group + index % group;
     if p.n_splits > 1u {
-        let at = ((row * p.n_heads + head) * p.n_splits + split) * (2u + HEAD_DIM);
+        let at = (((span.index * p.rows + row) * p.n_heads + head) * p.n_splits + split) * (2u + HEAD_DIM);
         if pair == 0u {
             partials[at] = maximum;
             partials[at + 1u] = sum;
@@ -119,25 +120,34 @@ fn write(index: u32, kv: u32, split: u32, pair: u32, result: vec2f, maximum: f32
         let rescale = exp(maximum - most);
         factor = rescale / (sum * rescale + exp(sinks[head] - most));
     }
-    let at = (p.first_row + row) * p.out_stride + head * HEAD_DIM + 2u * pair;
+    let at = (span.row + row) * p.out_stride + head * HEAD_DIM + 2u * pair;
     out[at] = result.x * factor;
     out[at + 1u] = result.y * factor;
 }
 
-fn write_quad(index: u32, kv: u32, split: u32, pair: u32, even: vec4f, odd: vec4f, maximum: vec4f, sum: vec4f) {
-    write(index, kv, split, pair, vec2f(even.x, odd.x), maximum.x, sum.x);
-    write(index + 1u, kv, split, pair, vec2f(even.y, odd.y), maximum.y, sum.y);
-    write(index + 2u, kv, split, pair, vec2f(even.z, odd.z), maximum.z, sum.z);
-    write(index + 3u, kv, split, pair, vec2f(even.w, odd.w), maximum.w, sum.w);
+fn write_quad(
+    span: Span, index: u32, kv: u32, split: u32, pair: u32,
+    even: vec4f, odd: vec4f, maximum: vec4f, sum: vec4f,
+) {
+    write(span, index, kv, split, pair, vec2f(even.x, odd.x), maximum.x, sum.x);
+    write(span, index + 1u, kv, split, pair, vec2f(even.y, odd.y), maximum.y, sum.y);
+    write(span, index + 2u, kv, split, pair, vec2f(even.z, odd.z), maximum.z, sum.z);
+    write(span, index + 3u, kv, split, pair, vec2f(even.w, odd.w), maximum.w, sum.w);
 }
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) thread: u32) {
     let kv = id.x % p.n_kv;
     let split = id.x / p.n_kv;
-    let first = (id.y + id.z * 32768u) * T;
     let group = p.n_heads / p.n_kv;
-    if first >= p.rows * group {
+    let tiles = (p.rows * group + T - 1u) / T;
+    let place = id.y + id.z * 32768u;
+    if place >= p.n_spans * tiles {
+        return;
+    }
+    let span = span_at(place / tiles);
+    let first = place % tiles * T;
+    if first >= span.rows * group {
         return;
     }
 
@@ -146,22 +156,22 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) threa
         let quad = i / HEAD_DIM;
         let index = first + 4u * quad;
         queries[element * QUADS + quad] = vec4f(
-            query(index, kv, element),
-            query(index + 1u, kv, element),
-            query(index + 2u, kv, element),
-            query(index + 3u, kv, element),
+            query(span, index, kv, element),
+            query(span, index + 1u, kv, element),
+            query(span, index + 2u, kv, element),
+            query(span, index + 3u, kv, element),
         );
     }
     workgroupBarrier();
 
     // The queries' positions, and the positions that this workgroup is for: those any query sees, of
     // this split.
-    let positions_0 = p.start + (first + vec4u(0u, 1u, 2u, 3u)) / group;
-    let positions_1 = p.start + (first + vec4u(4u, 5u, 6u, 7u)) / group;
-    var from_position = oldest_seen(p.start + first / group);
-    var to_position = p.start + (min(first + T, p.rows * group) - 1u) / group + 1u;
+    let positions_0 = span.start + (first + vec4u(0u, 1u, 2u, 3u)) / group;
+    let positions_1 = span.start + (first + vec4u(4u, 5u, 6u, 7u)) / group;
+    var from_position = oldest_seen(span.start + first / group);
+    var to_position = span.start + (min(first + T, span.rows * group) - 1u) / group + 1u;
     if p.n_splits > 1u {
-        let base = oldest_seen(p.start) / THREADS * THREADS + split * p.split_len;
+        let base = oldest_seen(span.start) / THREADS * THREADS + split * p.split_len;
         from_position = max(from_position, base);
         to_position = min(to_position, base + p.split_len);
     }
@@ -179,9 +189,15 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) threa
     var sum_1 = vec4f(0.0);
     var maximum_1 = vec4f(UNSEEN);
 
-    // A block's slots follow one another: the capacity is a multiple of THREADS.
-    for (var block = from_position / THREADS * THREADS; block < to_position; block += THREADS) {
-        let slot = block % p.capacity;
+    var block = from_position / THREADS * THREADS;
+    if from_position >= to_position {
+        block = to_position;
+    }
+    // The page of this thread's key is looked up a block ahead.
+    var next_page = page_of(span, clamp(block + thread, from_position, to_position - 1u));
+    for (; block < to_position; block += THREADS) {
+        let page = next_page;
+        next_page = page_of(span, min(block + THREADS + thread, to_position - 1u));
         let begin = max(from_position, block) - block;
         let end = min(to_position - block, THREADS);
 
@@ -191,13 +207,15 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) threa
         if thread >= begin && thread < end {
             var dot_0 = vec4f(0.0);
             var dot_1 = vec4f(0.0);
+            let head = (page * p.n_kv + kv) * PAGE * WORDS;
+            let slot = thread % PAGE;
             var i = 0u;
             // By fours, for as many reads to be under way.
             for (; i + 4u <= PAIRS; i += 4u) {
-                let a = key_pair(kv, i, slot + thread);
-                let b = key_pair(kv, i + 1u, slot + thread);
-                let c = key_pair(kv, i + 2u, slot + thread);
-                let d = key_pair(kv, i + 3u, slot + thread);
+                let a = key_pair(head, i, slot);
+                let b = key_pair(head, i + 1u, slot);
+                let c = key_pair(head, i + 2u, slot);
+                let d = key_pair(head, i + 3u, slot);
                 let at = 2u * i * QUADS;
                 dot_0 += queries[at] * a.x + queries[at + QUADS] * a.y
                     + queries[at + 2u * QUADS] * b.x + queries[at + 3u * QUADS] * b.y;
@@ -211,7 +229,7 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) threa
                 }
             }
             for (; i < PAIRS; i++) {
-                let a = key_pair(kv, i, slot + thread);
+                let a = key_pair(head, i, slot);
                 let at = 2u * i * QUADS;
                 dot_0 += queries[at] * a.x + queries[at + QUADS] * a.y;
                 if T > 4u {
@@ -264,14 +282,24 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) threa
         }
         workgroupBarrier();
 
-        // A thread has a pair of the values' elements, and every LANES-th key.
-        if lane < LANES {
-            var key = begin + lane;
-            for (; key + 3u * LANES < end; key += 4u * LANES) {
-                let a = value_pair(kv, pair, slot + key);
-                let b = value_pair(kv, pair, slot + key + LANES);
-                let c = value_pair(kv, pair, slot + key + 2u * LANES);
-                let d = value_pair(kv, pair, slot + key + 3u * LANES);
+        // A thread has a pair of the values' elements, and of each page every LANES-th key.
+        for (var of_page = 0u; of_page < end && lane < LANES; of_page += PAGE) {
+            if of_page + PAGE <= begin {
+                continue;
+            }
+            var its_page = page;
+            if THREADS > PAGE {
+                its_page = page_of(span, block + of_page);
+            }
+            let value = (its_page * p.n_kv + kv) * PAGE * PAIRS + pair;
+            let stop = min(end, of_page + PAGE);
+            var key = max(begin, of_page) + lane;
+            for (; key + 3u * LANES < stop; key += 4u * LANES) {
+                let first_pair = value + (key - of_page) * PAIRS;
+                let a = value_pair(first_pair);
+                let b = value_pair(first_pair + LANES * PAIRS);
+                let c = value_pair(first_pair + 2u * LANES * PAIRS);
+                let d = value_pair(first_pair + 3u * LANES * PAIRS);
                 let at = key * QUADS;
                 const STEP = LANES * QUADS;
                 let a_0 = scores[at];
@@ -289,8 +317,8 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) threa
                     odd_1 += a_1 * a.y + b_1 * b.y + c_1 * c.y + d_1 * d.y;
                 }
             }
-            for (; key < end; key += LANES) {
-                let a = value_pair(kv, pair, slot + key);
+            for (; key < stop; key += LANES) {
+                let a = value_pair(value + (key - of_page) * PAIRS);
                 even_0 += scores[key * QUADS] * a.x;
                 odd_0 += scores[key * QUADS] * a.y;
                 if T > 4u {
@@ -315,9 +343,9 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) threa
         }
     }
     if lane == 0u {
-        write_quad(first, kv, split, pair, even_0, odd_0, maximum_0, sum_0);
+        write_quad(span, first, kv, split, pair, even_0, odd_0, maximum_0, sum_0);
         if T > 4u {
-            write_quad(first + 4u, kv, split, pair, even_1, odd_1, maximum_1, sum_1);
+            write_quad(span, first + 4u, kv, split, pair, even_1, odd_1, maximum_1, sum_1);
         }
     }
 }

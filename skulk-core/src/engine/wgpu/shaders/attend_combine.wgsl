@@ -1,15 +1,23 @@
-// Combine the splits of attend.wgsl: partials [row][head][split][maximum, sum, HEAD_DIM values] into out.
+// Combine the splits of attend.wgsl: partials [span][row][head][split][maximum, sum, HEAD_DIM values] into
+// out.
 //
-// Constants: HEAD_DIM, SINKS. One workgroup a head of a row: groups (n_heads, rows, 1).
+// Constants: HEAD_DIM, SINKS. After spans.wgsl. One workgroup a head of a row: groups
+// (n_heads, n_spans * rows, 1).
 
 @group(0) @binding(0) var<storage, read> partials: array<f32>;
 @group(0) @binding(1) var<storage, read> sinks: array<f32>;
-@group(0) @binding(2) var<storage, read_write> out: array<f32>;
+@group(0) @binding(2) var<storage, read> table: array<u32>;
+@group(0) @binding(3) var<storage, read_write> out: array<f32>;
 
 const STRIDE = 2u + HEAD_DIM;
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) thread: u32) {
+    let span = span_at(group.y / p.rows);
+    let row = group.y % p.rows;
+    if row >= span.rows {
+        return;
+    }
     let head = group.x;
     let from_split = (group.y * p.n_heads + head) * p.n_splits * STRIDE;
     let to_split = from_split + p.n_splits * STRIDE;
@@ -32,6 +40,6 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) th
             sum += weight * partials[at + 1u];
             value += weight * partials[at + 2u + i];
         }
-        out[(p.first_row + group.y) * p.out_stride + head * HEAD_DIM + i] = value / sum;
+        out[(span.row + row) * p.out_stride + head * HEAD_DIM + i] = value / sum;
     }
 }

@@ -1,17 +1,19 @@
-// Write rows of keys and values into a sequence's cache.
+// Write rows of keys and values into their sequences' pages.
 //
 // Constants: HEAD_DIM, even; HALF, 1 = a word holds two f16 (the first in its low half), 0 = an f32.
-// With WORDS = HEAD_DIM words a head, or half of that: keys are [kv head][word][slot], values are
-// [kv head][slot][word]; a position's slot is position % capacity. Rows are [row, kv head, HEAD_DIM]
-// from first_row on, the first of them at position `start`.
+// With WORDS = HEAD_DIM words a head, or half of that: keys are [page][kv head][word][slot], values are
+// [page][kv head][slot][word], with PAGE slots. Rows are [row, kv head, HEAD_DIM]; of each, the table has
+// page * PAGE + slot.
 // A thread has a pair of a row's elements: groups (ceil(n_kv * HEAD_DIM / 16), ceil(rows / 8), 1).
 
 // Bits of f32, as no arithmetic is to touch them.
 @group(0) @binding(0) var<storage, read> k: array<u32>;
 @group(0) @binding(1) var<storage, read> v: array<u32>;
-@group(0) @binding(2) var<storage, read_write> keys: array<u32>;
-@group(0) @binding(3) var<storage, read_write> values: array<u32>;
+@group(0) @binding(2) var<storage, read> table: array<u32>;
+@group(0) @binding(3) var<storage, read_write> keys: array<u32>;
+@group(0) @binding(4) var<storage, read_write> values: array<u32>;
 
+const PAGE = 64u;
 const PAIRS = HEAD_DIM / 2u;
 
 // The f16 nearest to an f32, to even where two are.
@@ -49,17 +51,20 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
     }
     let kv = id.x / PAIRS;
     let pair = id.x % PAIRS;
-    let slot = (p.start + id.y) % p.capacity;
-    let k_at = (p.first_row + id.y) * p.k_stride + 2u * id.x;
-    let v_at = (p.first_row + id.y) * p.v_stride + 2u * id.x;
+    let page = table[p.slots + id.y] / PAGE;
+    let slot = table[p.slots + id.y] % PAGE;
+    let k_at = id.y * p.k_stride + 2u * id.x;
+    let v_at = id.y * p.v_stride + 2u * id.x;
+    // Pairs of keys before this one's, and of values.
+    let key = (page * p.n_kv * PAIRS + id.x) * PAGE;
+    let value = ((page * p.n_kv + kv) * PAGE + slot) * PAIRS + pair;
     if HALF != 0u {
-        keys[id.x * p.capacity + slot] = packed(k[k_at], k[k_at + 1u]);
-        values[(kv * p.capacity + slot) * PAIRS + pair] = packed(v[v_at], v[v_at + 1u]);
+        keys[key + slot] = packed(k[k_at], k[k_at + 1u]);
+        values[value] = packed(v[v_at], v[v_at + 1u]);
     } else {
-        keys[2u * id.x * p.capacity + slot] = k[k_at];
-        keys[(2u * id.x + 1u) * p.capacity + slot] = k[k_at + 1u];
-        let at = (kv * p.capacity + slot) * HEAD_DIM + 2u * pair;
-        values[at] = v[v_at];
-        values[at + 1u] = v[v_at + 1u];
+        keys[2u * key + slot] = k[k_at];
+        keys[2u * key + PAGE + slot] = k[k_at + 1u];
+        values[2u * value] = v[v_at];
+        values[2u * value + 1u] = v[v_at + 1u];
     }
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::*;
-use crate::engine::{Activations, Batch, Input, LoadCx, Logits, Precision, Segment, ShardSpec, StepCx};
+use crate::engine::{Batch, LoadCx, Logits, Precision, Reply, Segment, ShardSpec, StepCx};
 use crate::weights::safetensors::HfMetadata;
 use crate::weights::{DType, MappedFile, TensorInfo, checkpoint_fields, open_checkpoint};
 use crate::{CancelToken, EngineOptions, KvType, SeqId, TokenId};
@@ -146,12 +146,12 @@ fn logits(checkpoint: &dyn Checkpoint, tokens: &[TokenId]) -> Vec<f32> {
     let spec = ShardSpec::new(Arc::clone(&arch), 0..arch.n_layers(), 64, 64, KvType::F32).unwrap();
     let cancel = CancelToken::new();
     let shard = engine.load(&spec, checkpoint, &LoadCx::new(&cancel, &|| ())).unwrap();
-    shard.open(SeqId(0)).unwrap();
-    let segments = [Segment { seq: SeqId(0), start: 0, rows: tokens.len(), logits: Logits::All }];
-    let batch = Batch { segments: &segments, input: Input::Tokens(tokens) };
-    let mut out = Activations::new();
-    shard.forward(&batch, &mut out, &StepCx::new(&cancel)).unwrap();
-    out.data().to_vec()
+    shard.open(SeqId(0), &[]).unwrap();
+    let segments = [Segment::new(SeqId(0), 0, tokens.len()).want_every(Logits::All)];
+    let batch = Batch::new(&segments, tokens);
+    let mut reply = Reply::new();
+    shard.forward(&batch, &mut reply, &StepCx::new(&cancel)).unwrap();
+    reply.logits(0).data.to_vec()
 }
 
 fn tokens(n: usize, vocab: usize) -> Vec<TokenId> {

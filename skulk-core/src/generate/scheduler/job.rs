@@ -1,0 +1,43 @@
+//! What is to be computed for a session? Its tokens that the stages do not hold yet, and what becomes of the results.
+
+use crate::cancel::CancelToken;
+use crate::engine::{Logits, Reply};
+use crate::error::Result;
+use crate::generate::session::{State, Turn};
+use crate::ids::TokenId;
+
+/// Work of a session that takes part in steps until it ends.
+pub(in crate::generate) struct Job {
+    pub(in crate::generate) turn: Turn,
+    /// All tokens that the session shall have when it begins.
+    pub(in crate::generate) tokens: Vec<TokenId>,
+    pub(in crate::generate) cancel: CancelToken,
+    /// Jobs of a higher one go first.
+    pub(in crate::generate) priority: i32,
+    pub(in crate::generate) ask: Box<dyn Ask>,
+}
+
+/// What a job wants of its rows, and what it does with them.
+pub(in crate::generate) trait Ask: Send {
+    /// The most rows of a step.
+    fn most_rows(&self) -> usize;
+    /// What is wanted of logits, and whether of every row or of the last one alone.
+    fn wants(&self) -> (Logits, Rows);
+    /// Whether who reads the results has room for more.
+    fn has_room(&self) -> bool;
+    /// Says that the job begins, with so many tokens that need not be computed.
+    fn begin(&mut self, cached: usize);
+    /// Takes the results of a step's segment: of rows of which something was wanted. Tokens that are to be computed
+    /// next are added to the state's history. Tells whether the job goes on.
+    fn take(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<bool>;
+    /// The session's turn is over; says how it ended.
+    fn end(self: Box<Self>, result: Result<()>);
+}
+
+/// The rows of a job that something is wanted of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::generate) enum Rows {
+    /// The last of all.
+    Last,
+    Every,
+}

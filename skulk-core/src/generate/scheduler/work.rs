@@ -1,0 +1,458 @@
+//! What does the thread do, over and over? Take commands, choose a step's rows, compute them, hand out the results.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use super::share::{Candidate, Room, share};
+use super::{Command, Job, Rows, Signals};
+use crate::cancel::{CancelToken, OnCancel};
+use crate::engine::{Batch, Logits, PAGE_TOKENS, Reply, Segment, StepCx};
+use crate::error::{Error, ErrorKind, Result, Retry};
+use crate::generate::WhenFull;
+use crate::generate::session::{Shared, State};
+use crate::generate::stages::Stages;
+use crate::ids::TokenId;
+
+/// What a model's sessions may take.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::generate) struct Limits {
+    /// Sessions that run at a time; those whose reader has no room do not count.
+    pub(in crate::generate) sessions: usize,
+    /// Rows of a step, and prompt rows of a step.
+    pub(in crate::generate) rows: usize,
+    pub(in crate::generate) chunk: usize,
+    pub(in crate::generate) when_full: WhenFull,
+}
+
+pub(super) struct Worker {
+    stages: Arc<Stages>,
+    limits: Limits,
+    signals: Arc<Signals>,
+    commands: VecDeque<Command>,
+    waiting: Vec<Waiting>,
+    running: Vec<Running>,
+    /// Sessions that have a sequence and do nothing, the one that was used last at the end.
+    idle: VecDeque<Weak<Shared>>,
+    /// Counts jobs as they come, and steps.
+    arrivals: u64,
+    steps: usize,
+    /// What cuts the last step off.
+    step: CancelToken,
+    // Used again for every step.
+    candidates: Vec<Candidate>,
+    chosen: Vec<(usize, usize)>,
+    segments: Vec<Segment>,
+    tokens: Vec<TokenId>,
+    replies: [Reply; 2],
+}
+
+/// A job that has not begun, or that had to give its pages to others.
+struct Waiting {
+    job: Job,
+    /// When it came.
+    arrival: u64,
+    /// Wakes the thread when the job is cancelled, and ends the step that it is in.
+    on_cancel: OnCancel,
+    in_steps: Arc<AtomicBool>,
+    /// It has begun before.
+    begun: bool,
+    /// How many jobs must have ended before it may try again.
+    after: u64,
+}
+
+struct Running {
+    job: Job,
+    arrival: u64,
+    on_cancel: OnCancel,
+    in_steps: Arc<AtomicBool>,
+    /// Positions that it has pages for.
+    reserved: usize,
+    /// There are no pages for it now.
+    starved: bool,
+    /// The job is over, and this is how.
+    over: Option<Result<()>>,
+}
+
+impl Worker {
+    pub(super) fn new(stages: Arc<Stages>, limits: Limits, signals: Arc<Signals>) -> Self {
+        Self {
+            stages,
+            limits,
+            signals,
+            commands: VecDeque::new(),
+            waiting: Vec::new(),
+            running: Vec::new(),
+            idle: VecDeque::new(),
+            arrivals: 0,
+            steps: 0,
+            step: CancelToken::new(),
+            candidates: Vec::new(),
+            chosen: Vec::new(),
+            segments: Vec::new(),
+            tokens: Vec::new(),
+            replies: Default::default(),
+        }
+    }
+
+    /// Works until the model is dropped.
+    pub(super) fn run(&mut self) {
+        let mut idle = true;
+        while self.signals.take(&mut self.commands, idle) {
+            let more = catch_unwind(AssertUnwindSafe(|| self.turn()));
+            idle = more.map_or_else(|_| self.lose_all(), |more| !more);
+        }
+    }
+
+    /// Does what was asked for, then a step; false when there is nothing that can be done now.
+    fn turn(&mut self) -> bool {
+        while let Some(command) = self.commands.pop_front() {
+            self.obey(command);
+        }
+        self.end_cancelled();
+        self.admit();
+        self.step()
+    }
+
+    /// Ends all jobs after a panic of this library's own, so that nobody waits for it forever.
+    fn lose_all(&mut self) -> bool {
+        let error =
+            || Error::new(ErrorKind::Internal, "the model's thread panicked").with_hint("please report this");
+        (0..self.running.len()).for_each(|at| self.fail(at, error()));
+        self.end_over();
+        for Waiting { job, .. } in std::mem::take(&mut self.waiting) {
+            self.end(job, Err(error()));
+        }
+        true
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Start(job) => {
+                let (signals, in_steps) = (Arc::clone(&self.signals), Arc::<AtomicBool>::default());
+                let running = Arc::clone(&in_steps);
+                let on_cancel = job.cancel.on_cancel(move || {
+                    if running.load(Ordering::Acquire) { signals.interrupt() } else { signals.wake() }
+                });
+                self.arrivals += 1;
+                let arrival = self.arrivals;
+                self.waiting.push(Waiting { job, arrival, on_cancel, in_steps, begun: false, after: 0 });
+            }
+            Command::Close(seq) => {
+                self.stages.close(seq);
+                self.running.iter_mut().for_each(|running| running.starved = false);
+            }
+            Command::Fork(from, to) => self.fork(&from, &to),
+        }
+    }
+
+    /// Makes a session's sequence a copy of another one's. Where that fails, the copy computes its tokens anew.
+    fn fork(&mut self, from: &Arc<Shared>, to: &Arc<Shared>) {
+        let (from, mut copy) = (from.state(), to.state());
+        if let Some(seq) = from.seq
+            && let Ok((seq, len)) = self.stages.fork(seq, from.held.len())
+        {
+            copy.seq = Some(seq);
+            copy.held.clear();
+            copy.held.extend_from_slice(&from.held[..len]);
+            drop(copy);
+            self.idle.push_back(Arc::downgrade(to));
+        }
+    }
+
+    /// Ends jobs that were cancelled.
+    fn end_cancelled(&mut self) {
+        for at in (0..self.waiting.len()).rev() {
+            if let Err(error) = self.waiting[at].job.cancel.check() {
+                let Waiting { job, on_cancel, .. } = self.waiting.remove(at);
+                drop(on_cancel);
+                self.end(job, Err(error));
+            }
+        }
+        for running in &mut self.running {
+            if let Err(error) = running.job.cancel.check() {
+                running.over = Some(Err(error));
+            }
+        }
+        self.end_over();
+    }
+
+    /// Ends jobs that are over.
+    fn end_over(&mut self) {
+        for at in (0..self.running.len()).rev() {
+            if let Some(result) = self.running[at].over.take() {
+                let Running { job, on_cancel, .. } = self.running.remove(at);
+                drop(on_cancel);
+                self.end(job, result);
+            }
+        }
+    }
+
+    /// Gives a session back before its reader hears of the end.
+    fn end(&mut self, job: Job, result: Result<()>) {
+        let Job { turn, ask, .. } = job;
+        let shared = Arc::clone(&turn.shared);
+        if shared.state().seq.is_some() {
+            self.idle
+                .retain(|other| !Weak::ptr_eq(other, &Arc::downgrade(&shared)) && other.strong_count() > 0);
+            self.idle.push_back(Arc::downgrade(&shared));
+        }
+        // What waited for memory may find some now.
+        self.running.iter_mut().for_each(|running| running.starved = false);
+        self.waiting.iter_mut().for_each(|waiting| waiting.after = waiting.after.saturating_sub(1));
+        drop(turn);
+        // The reader's waker is foreign code.
+        let _ = catch_unwind(AssertUnwindSafe(|| ask.end(result)));
+    }
+
+    /// Lets jobs begin while there is room, those of higher priority first, then those that came first.
+    fn admit(&mut self) {
+        loop {
+            let busy = self.running.iter().filter(|running| running.job.ask.has_room()).count();
+            if busy >= self.limits.sessions {
+                return;
+            }
+            let alone = busy == 0;
+            let next = self.waiting.iter().enumerate().filter(|(_, waiting)| alone || waiting.after == 0);
+            let next = next.min_by_key(|(_, w)| (std::cmp::Reverse(w.job.priority), w.arrival));
+            let Some((at, _)) = next else { return };
+            let Waiting { mut job, arrival, on_cancel, in_steps, begun, .. } = self.waiting.remove(at);
+            match self.begin(&mut job, begun) {
+                Ok(()) => {
+                    let (reserved, starved, over) = (0, false, None);
+                    in_steps.store(true, Ordering::Release);
+                    self.running.push(Running { job, arrival, on_cancel, in_steps, reserved, starved, over });
+                }
+                Err(error) => {
+                    drop(on_cancel);
+                    // Its stages may be at different lengths.
+                    self.forget(&job.turn.shared);
+                    self.end(job, Err(error));
+                }
+            }
+        }
+    }
+
+    /// Brings a session's sequence to what its tokens share with what is held, by itself or by others. The last token
+    /// is always computed, as its logits are needed.
+    fn begin(&mut self, job: &mut Job, begun: bool) -> Result<()> {
+        let mut state = job.turn.shared.state();
+        let State { history, held, seq, .. } = &mut *state;
+        if !begun {
+            *history = std::mem::take(&mut job.tokens);
+        }
+        let wanted = match job.ask.wants() {
+            // Logits of every token: nothing can be left out.
+            (_, Rows::Every) => 0,
+            (_, Rows::Last) => history.len() - 1,
+        };
+        let common = history[..wanted].iter().zip(&*held).take_while(|(a, b)| a == b).count();
+        // Others may have computed more of it.
+        if common < wanted || seq.is_none() {
+            let (other, found) = self.stages.open(&history[..wanted])?;
+            if found > common || seq.is_none() {
+                if let Some(seq) = seq.replace(other) {
+                    self.stages.close(seq);
+                }
+                held.clear();
+                held.extend_from_slice(&history[..found]);
+            } else {
+                self.stages.close(other);
+            }
+        }
+        let common = history[..wanted].iter().zip(&*held).take_while(|(a, b)| a == b).count();
+        if common < held.len()
+            && let Some(seq) = seq
+        {
+            let kept = self.stages.truncate(*seq, common)?;
+            held.truncate(kept);
+        }
+        let cached = held.len();
+        drop(state);
+        if !begun {
+            job.ask.begin(cached);
+        }
+        Ok(())
+    }
+
+    /// Computes some rows; false when there is nothing that can be computed now.
+    fn step(&mut self) -> bool {
+        self.candidates.clear();
+        for (at, running) in self.running.iter().enumerate() {
+            let ask = &running.job.ask;
+            if ask.has_room() && !running.starved {
+                let state = running.job.turn.shared.state();
+                let pending = state.history.len() - state.held.len();
+                let (most, priority) = (ask.most_rows(), running.job.priority);
+                // Only rows of which the last alone is wanted are like a token that follows.
+                let pending = if most < pending { pending.max(2) } else { pending };
+                self.candidates.push(Candidate { at, pending, most, priority });
+            }
+        }
+        let room = Room { rows: self.limits.rows, chunk: self.limits.chunk };
+        let mut chosen = std::mem::take(&mut self.chosen);
+        share(room, &mut self.candidates, self.steps, &mut chosen);
+        self.steps = self.steps.wrapping_add(chosen.len());
+        chosen.retain(|(at, rows)| self.reserve(*at, *rows));
+        let any = !chosen.is_empty();
+        if any {
+            self.compute(&chosen);
+        }
+        self.chosen = chosen;
+        let ended = self.running.iter().any(|running| running.over.is_some());
+        self.end_over();
+        any || ended || self.make_room()
+    }
+
+    /// Takes pages for a job's rows; false when it cannot take part now.
+    fn reserve(&mut self, at: usize, rows: usize) -> bool {
+        let (seq, end) = {
+            let state = self.running[at].job.turn.shared.state();
+            (state.seq, state.held.len() + rows)
+        };
+        if end <= self.running[at].reserved {
+            return true;
+        }
+        loop {
+            let found = seq.ok_or_else(no_sequence).and_then(|seq| self.stages.reserve(seq, end));
+            let Err(error) = found else {
+                self.running[at].reserved = end.next_multiple_of(PAGE_TOKENS);
+                return true;
+            };
+            // Memory that others have now may be free later.
+            let full = error.kind() == ErrorKind::OutOfMemory && error.retry() == Retry::Now;
+            let when_full = self.limits.when_full;
+            if full && when_full != WhenFull::Fail && self.evict() {
+                continue;
+            }
+            if full && when_full == WhenFull::Wait && self.running.len() > 1 {
+                self.running[at].starved = true;
+                return false;
+            }
+            self.running[at].over = Some(Err(error));
+            return false;
+        }
+    }
+
+    /// Takes the sequence of the session that has done nothing for longest; false when there is none.
+    fn evict(&mut self) -> bool {
+        while let Some(shared) = self.idle.pop_front() {
+            let Some(shared) = shared.upgrade() else { continue };
+            // One that runs again is in the list no more when its turn ends; till then it is not idle.
+            if self.running.iter().any(|running| Arc::ptr_eq(&running.job.turn.shared, &shared)) {
+                continue;
+            }
+            if self.forget(&shared) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Gives up what the stages hold of a session; it is computed again when it is needed.
+    fn forget(&self, shared: &Shared) -> bool {
+        let mut state = shared.state();
+        state.held.clear();
+        let seq = state.seq.take();
+        if let Some(seq) = seq {
+            self.stages.close(seq);
+        }
+        seq.is_some()
+    }
+
+    /// When no job can go on for want of pages, takes those of one of them: of lower priority, of one whose reader has no
+    /// room, or that came last. It goes on when another one has ended.
+    fn make_room(&mut self) -> bool {
+        if !self.running.iter().any(|running| running.starved) {
+            return false;
+        }
+        let victim = self.running.iter().enumerate().min_by_key(|(_, running)| {
+            let Running { job, arrival, .. } = running;
+            (job.ask.has_room(), job.priority, std::cmp::Reverse(*arrival))
+        });
+        let Some((at, _)) = victim else { return false };
+        let Running { job, arrival, on_cancel, in_steps, .. } = self.running.remove(at);
+        in_steps.store(false, Ordering::Release);
+        self.forget(&job.turn.shared);
+        self.waiting.push(Waiting { job, arrival, on_cancel, in_steps, begun: true, after: 1 });
+        self.running.iter_mut().for_each(|running| running.starved = false);
+        true
+    }
+
+    /// Computes rows of these jobs together. Where that fails they are computed one by one, so that only those end that
+    /// fail alone.
+    fn compute(&mut self, chosen: &[(usize, usize)]) {
+        match self.forward(chosen) {
+            Ok(()) => self.hand_out(chosen),
+            // One of them was cancelled, or the model is dropped: the others come again.
+            Err(_) if self.is_cancelled(chosen) => {}
+            Err(error) => match chosen {
+                [(at, _)] => self.fail(*at, error),
+                _ => chosen.chunks(1).for_each(|one| self.compute(one)),
+            },
+        }
+    }
+
+    fn forward(&mut self, chosen: &[(usize, usize)]) -> Result<()> {
+        self.segments.clear();
+        self.tokens.clear();
+        for (at, rows) in chosen {
+            let job = &self.running[*at].job;
+            let state = job.turn.shared.state();
+            let (start, end) = (state.held.len(), state.held.len() + rows);
+            let segment = Segment::new(state.seq.ok_or_else(no_sequence)?, start, *rows);
+            self.segments.push(match job.ask.wants() {
+                (logits, Rows::Every) => segment.want_every(logits),
+                (logits, Rows::Last) if end == state.history.len() => segment.want_last(logits),
+                _ => segment,
+            });
+            self.tokens.extend_from_slice(&state.history[start..end]);
+        }
+        self.step = self.signals.next_step();
+        // Who was cancelled before the step had this token has not cancelled it.
+        chosen.iter().try_for_each(|(at, _)| self.running[*at].job.cancel.check())?;
+        let (batch, cx) = (Batch::new(&self.segments, &self.tokens), StepCx::new(&self.step));
+        self.stages.forward(&batch, &mut self.replies, &cx)
+    }
+
+    /// Whether the last step was cut off, or one of its jobs was cancelled before.
+    fn is_cancelled(&self, chosen: &[(usize, usize)]) -> bool {
+        let job = |(at, _): &(usize, usize)| self.running[*at].job.cancel.is_cancelled();
+        self.step.is_cancelled() || chosen.iter().any(job)
+    }
+
+    /// Notes what was computed, and lets jobs take the results they want.
+    fn hand_out(&mut self, chosen: &[(usize, usize)]) {
+        for (segment, (at, _)) in chosen.iter().enumerate() {
+            let Running { job, over, .. } = &mut self.running[*at];
+            let mut state = job.turn.shared.state();
+            let Segment { start, rows, logits, .. } = self.segments[segment];
+            let State { history, held, .. } = &mut *state;
+            held.extend_from_slice(&history[start..start + rows]);
+            if logits == Logits::None {
+                continue;
+            }
+            let reply = &mut self.replies[0];
+            // Readers' wakers are foreign code.
+            let taken = catch_unwind(AssertUnwindSafe(|| job.ask.take(&mut state, reply, segment)));
+            *over = match taken {
+                Ok(Ok(true)) => None,
+                Ok(result) => Some(result.map(drop)),
+                Err(_) => {
+                    Some(Err(Error::new(ErrorKind::Cancelled, "what was to take the results panicked")))
+                }
+            };
+        }
+    }
+
+    /// Ends a job that failed. Its stages may be at different lengths: its sequence is given up.
+    fn fail(&mut self, at: usize, error: Error) {
+        self.forget(&self.running[at].job.turn.shared);
+        self.running[at].over = Some(Err(error));
+    }
+}
+
+fn no_sequence() -> Error {
+    Error::new(ErrorKind::Internal, "a session that runs has no sequence")
+}

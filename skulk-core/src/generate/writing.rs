@@ -1,0 +1,181 @@
+//! What becomes of a generation's logits, step by step? A token, its text, and an event.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::channel::Sender;
+use super::event::{Event, Finish, FinishReason, Timings, Token, Usage};
+use super::sampler::{self, Sampler};
+use super::scheduler::{Ask, Rows};
+use super::session::State;
+use crate::engine::{Logits, Reply};
+use crate::error::{Error, ErrorKind, Result};
+use crate::generate::GenerateOptions;
+use crate::ids::TokenId;
+use crate::tokenizer::{Detokenizer, StopMatcher, Tokenizer};
+
+/// A running generation's own part: what it chooses tokens by, and whom it tells.
+pub(super) struct Writing {
+    tokenizer: Arc<Tokenizer>,
+    options: GenerateOptions,
+    /// What a step that ends in a token asks for.
+    logits: Logits,
+    /// Rows of a step, at most.
+    chunk: usize,
+    sampler: Sampler,
+    stops: StopMatcher,
+    text: Detokenizer,
+    events: Sender,
+    /// The model's own logits, kept only for log-probabilities.
+    raw: Vec<f32>,
+    prompt_tokens: usize,
+    cached_tokens: usize,
+    completion_tokens: usize,
+    max_tokens: usize,
+    load_time: Duration,
+    /// When it was asked for, and when it was its turn.
+    started: Instant,
+    begun: Instant,
+    prefill: Option<Duration>,
+    first_token: Option<Instant>,
+}
+
+/// What a generation starts with.
+pub(super) struct Start<'a> {
+    pub(super) tokenizer: &'a Arc<Tokenizer>,
+    pub(super) prompt: &'a [TokenId],
+    pub(super) options: GenerateOptions,
+    pub(super) vocab_size: usize,
+    pub(super) chunk: usize,
+    pub(super) context: usize,
+    pub(super) load_time: Duration,
+}
+
+impl Writing {
+    pub(super) fn new(start: Start<'_>, events: Sender) -> Result<Self> {
+        let Start { tokenizer, prompt, options, vocab_size, chunk, context, load_time } = start;
+        let sampler = Sampler::new(options.sampling.clone());
+        // Log-probabilities are of all logits.
+        let enough = if options.logprobs.is_some() { None } else { sampler.enough() };
+        Ok(Self {
+            logits: enough.filter(|&k| k <= vocab_size).map_or(Logits::All, Logits::Top),
+            chunk,
+            sampler,
+            stops: StopMatcher::new(options.stop.iter().map(String::as_str))?,
+            text: Detokenizer::new(Arc::clone(tokenizer), prompt, true),
+            tokenizer: Arc::clone(tokenizer),
+            events,
+            raw: Vec::new(),
+            prompt_tokens: prompt.len(),
+            cached_tokens: 0,
+            completion_tokens: 0,
+            max_tokens: options.max_tokens.unwrap_or(context - prompt.len()),
+            options,
+            load_time,
+            started: Instant::now(),
+            begun: Instant::now(),
+            prefill: None,
+            first_token: None,
+        })
+    }
+
+    /// Samples from a step's logits and appends the token to the history.
+    fn choose(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<Token> {
+        let history = &mut state.history;
+        let found = reply.logits(segment);
+        if found.data.is_empty() {
+            return Err(Error::new(ErrorKind::Internal, "the last stage gave no logits"));
+        }
+        if !found.ids.is_empty() {
+            let id = self.sampler.sample_top(found.ids, found.data)?;
+            history.push(id);
+            return Ok(Token { id, logprob: None, top_logprobs: Vec::new() });
+        }
+        let logits = reply.logits_mut(segment);
+        let mut top_logprobs = Vec::new();
+        // Sampling changes the logits in place; log-probabilities are of the raw ones.
+        let normaliser = self.options.logprobs.map(|top| {
+            self.raw.clear();
+            self.raw.extend_from_slice(logits);
+            sampler::top_logprobs(logits, top, &mut top_logprobs)
+        });
+        let id = self.sampler.sample(logits, history)?;
+        let logprob = normaliser.map(|normaliser| self.raw[id.0 as usize] - normaliser);
+        history.push(id);
+        Ok(Token { id, logprob, top_logprobs })
+    }
+
+    /// How the generation ends with this reason.
+    fn finish(&self, reason: FinishReason, first_token: Instant) -> Finish {
+        let (prefill, decode) = (self.prefill.unwrap_or_default(), first_token.elapsed());
+        let per_second = |n: usize, seconds: f64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
+        let Self { prompt_tokens, cached_tokens, completion_tokens, .. } = *self;
+        Finish {
+            // The last characters may complete a stop string.
+            reason: if self.stops.matched().is_some() { FinishReason::StopString } else { reason },
+            usage: Usage { prompt_tokens, cached_tokens, completion_tokens },
+            timings: Timings {
+                load: self.load_time,
+                time_to_first_token: first_token.duration_since(self.started),
+                prefill,
+                decode,
+                prefill_tokens_per_second: per_second(prompt_tokens - cached_tokens, prefill.as_secs_f64()),
+                decode_tokens_per_second: per_second(completion_tokens - 1, decode.as_secs_f64()),
+            },
+        }
+    }
+}
+
+impl Ask for Writing {
+    fn most_rows(&self) -> usize {
+        self.chunk
+    }
+
+    fn wants(&self) -> (Logits, Rows) {
+        (self.logits, Rows::Last)
+    }
+
+    fn has_room(&self) -> bool {
+        self.events.has_room()
+    }
+
+    fn begin(&mut self, cached: usize) {
+        self.cached_tokens = cached;
+        self.begun = Instant::now();
+    }
+
+    fn take(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<bool> {
+        self.prefill.get_or_insert_with(|| self.begun.elapsed());
+        let token = self.choose(state, reply, segment)?;
+        let first_token = *self.first_token.get_or_insert_with(Instant::now);
+        self.completion_tokens += 1;
+        let ended = !self.options.ignore_eos && self.tokenizer.eos_ids().contains(&token.id);
+        let mut out = String::new();
+        if !ended {
+            out.push_str(self.stops.push(self.text.push(token.id)));
+        }
+        let reason = if ended {
+            Some(FinishReason::EndOfSequence)
+        } else if self.stops.matched().is_some() {
+            Some(FinishReason::StopString)
+        } else if self.completion_tokens == self.max_tokens {
+            Some(FinishReason::Length)
+        } else {
+            None
+        };
+        if reason.is_some() && self.stops.matched().is_none() {
+            out.push_str(self.stops.push(self.text.flush()));
+            out.push_str(self.stops.flush());
+        }
+        let finish = reason.map(|reason| self.finish(reason, first_token));
+        let last = finish.is_some();
+        let heard = self.events.send(Ok(Event { token: Some(token), text: out, finish }));
+        Ok(heard && !last)
+    }
+
+    fn end(self: Box<Self>, result: Result<()>) {
+        if let Err(error) = result {
+            self.events.send(Err(error));
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Does every sequence have the pages it needs, and nobody else's? Random sequences on a store that remembers what was
+//! written where.
+
+use std::collections::{HashMap, HashSet};
+
+use proptest::prelude::*;
+
+use crate::bytes::ByteSize;
+use crate::engine::backend::{PAGE, Spans, first_block};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::TokenId;
+use crate::model::pages::{GroupSpec, Pages, Sequence, Store};
+
+/// What each page holds: by slot the tokens up to there, as one number.
+#[derive(Default)]
+struct Memory {
+    pages: HashMap<(usize, u32), [u64; PAGE]>,
+    /// Adding fails when there are so many.
+    most: usize,
+    releases: bool,
+    windows: Vec<Option<usize>>,
+}
+
+impl Store for Memory {
+    fn releases(&self) -> bool {
+        self.releases
+    }
+
+    fn add(&mut self, group: usize, page: u32) -> Result<()> {
+        if self.pages.len() >= self.most {
+            return Err(Error::new(ErrorKind::OutOfMemory, "no more"));
+        }
+        assert!(self.pages.insert((group, page), [u64::MAX; PAGE]).is_none(), "a page is added twice");
+        Ok(())
+    }
+
+    fn release(&mut self, group: usize, page: u32) {
+        assert!(self.releases && self.pages.remove(&(group, page)).is_some(), "a page is released twice");
+    }
+
+    fn copy(&mut self, group: usize, from: u32, to: u32) -> Result<()> {
+        let from = self.pages[&(group, from)];
+        *self.pages.get_mut(&(group, to)).unwrap() = from;
+        Ok(())
+    }
+}
+
+const WINDOWS: [Option<usize>; 3] = [None, Some(100), Some(1)];
+
+fn groups() -> Vec<GroupSpec> {
+    let bytes = [3, 5, 1];
+    WINDOWS.iter().zip(bytes).map(|(&window, page_bytes)| GroupSpec { window, page_bytes }).collect()
+}
+
+/// A number for a token behind others.
+fn sum(before: u64, token: TokenId) -> u64 {
+    (before.wrapping_mul(31) ^ u64::from(token.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// A sequence beside what it must be.
+struct Tracked {
+    sequence: Sequence,
+    tokens: Vec<TokenId>,
+}
+
+impl Tracked {
+    /// Runs a step as a shard does: what each row sees is there, what it adds is written.
+    fn step(&mut self, pages: &mut Pages, store: &mut Memory, tokens: &[TokenId]) -> Result<()> {
+        let start = self.tokens.len();
+        assert_eq!(self.sequence.len(), start);
+        pages.reserve(&mut self.sequence, start + tokens.len(), store)?;
+        self.tokens.extend(tokens);
+        let sums: Vec<u64> = self
+            .tokens
+            .iter()
+            .scan(7, |all, token| {
+                *all = sum(*all, *token);
+                Some(*all)
+            })
+            .collect();
+        for (group, window) in store.windows.clone().into_iter().enumerate() {
+            let mut spans = Spans::default();
+            self.sequence.span(group, window, tokens.len(), &mut spans);
+            let span = &spans.list[0];
+            assert_eq!((span.start, span.rows.clone()), (start, 0..tokens.len()));
+            let table = spans.pages_of(span);
+            assert!(span.first_block <= first_block(window, start));
+            let place =
+                |position: usize| ((group, table[position / PAGE - span.first_block]), position % PAGE);
+            for (position, sum) in sums.iter().enumerate().skip(start) {
+                let (page, slot) = place(position);
+                store.pages.get_mut(&page).expect("memory for the row")[slot] = *sum;
+            }
+            for row in start..start + tokens.len() {
+                let first = window.map_or(0, |window| (row + 1).saturating_sub(window));
+                for (position, sum) in sums.iter().enumerate().take(row + 1).skip(first) {
+                    let (page, slot) = place(position);
+                    assert_eq!(store.pages[&page][slot], *sum, "what row {row} sees at {position}");
+                }
+            }
+        }
+        pages.commit(&mut self.sequence, tokens, store);
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Action {
+    Open(usize),
+    Step(usize, usize),
+    Failed(usize, usize),
+    Fork(usize, usize),
+    Truncate(usize, usize),
+    Close(usize),
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let at = 0usize..100;
+    prop::collection::vec(
+        prop_oneof![
+            2 => at.clone().prop_map(Action::Open),
+            6 => (at.clone(), 1usize..150).prop_map(|(at, n)| Action::Step(at, n)),
+            1 => (at.clone(), 1usize..150).prop_map(|(at, n)| Action::Failed(at, n)),
+            2 => (at.clone(), 0usize..1000).prop_map(|(at, n)| Action::Fork(at, n)),
+            2 => (at.clone(), 0usize..1000).prop_map(|(at, n)| Action::Truncate(at, n)),
+            2 => at.prop_map(Action::Close),
+        ],
+        1..60,
+    )
+}
+
+/// A few texts, so that many sequences begin alike.
+fn token(text: usize, position: usize) -> TokenId {
+    TokenId((position / 90 * (text % 3) + position % 7) as u32)
+}
+
+proptest! {
+    #[test]
+    fn sequences_see_their_own_tokens_and_nothing_is_lost(
+        actions in actions(),
+        budget in prop_oneof![Just(None), (9u64..200).prop_map(Some)],
+        (releases, most) in (any::<bool>(), prop_oneof![Just(usize::MAX), 5usize..60]),
+    ) {
+        let mut store = Memory { most, releases, windows: WINDOWS.to_vec(), ..Memory::default() };
+        let mut pages = Pages::new(&groups(), budget.map(ByteSize), 40);
+        let mut all: Vec<Tracked> = Vec::new();
+        for (number, action) in actions.into_iter().enumerate() {
+            let n = all.len();
+            match action {
+                Action::Open(text) => {
+                    let tokens: Vec<_> = (0..300).map(|at| token(text, at)).collect();
+                    let sequence = pages.open(&tokens);
+                    let tokens = tokens[..sequence.len()].to_vec();
+                    all.push(Tracked { sequence, tokens });
+                }
+                _ if n == 0 => {}
+                Action::Step(at, rows) => {
+                    let tracked = &mut all[at % n];
+                    let start = tracked.tokens.len();
+                    let tokens: Vec<_> = (start..start + rows).map(|position| token(at, position)).collect();
+                    let found = tracked.step(&mut pages, &mut store, &tokens);
+                    prop_assert!(found.is_ok() || budget.is_some() || most < usize::MAX);
+                }
+                Action::Failed(at, rows) => {
+                    // Something is written and not committed.
+                    let Tracked { sequence, .. } = &mut all[at % n];
+                    let _ = pages.reserve(sequence, sequence.len() + rows, &mut store);
+                }
+                Action::Fork(at, len) => {
+                    let from = &all[at % n];
+                    let len = len % (from.tokens.len() + 1);
+                    let sequence = pages.fork(&from.sequence, len);
+                    prop_assert!(sequence.len() <= len);
+                    let tokens = from.tokens[..sequence.len()].to_vec();
+                    all.push(Tracked { sequence, tokens });
+                }
+                Action::Truncate(at, len) => {
+                    let tracked = &mut all[at % n];
+                    let len = len % (tracked.tokens.len() + 1);
+                    let kept = pages.truncate(&mut tracked.sequence, len, &mut store);
+                    prop_assert!(kept <= len && kept == tracked.sequence.len());
+                    tracked.tokens.truncate(kept);
+                }
+                Action::Close(at) => pages.close(all.swap_remove(at % n).sequence, &mut store),
+            }
+            let memory = pages.memory();
+            let bytes = |group: usize| groups()[group].page_bytes;
+            prop_assert_eq!(memory.reserved.bytes(), store.pages.keys().map(|(group, _)| bytes(*group)).sum::<u64>());
+            prop_assert!(memory.in_use.bytes() + memory.kept.bytes() <= memory.reserved.bytes());
+            prop_assert!(budget.is_none_or(|most| memory.reserved.bytes() <= most), "after action {}", number);
+            let used: HashSet<_> = all.iter().flat_map(|tracked| tracked.sequence.pages()).collect();
+            prop_assert_eq!(memory.in_use.bytes(), used.iter().map(|(group, _)| bytes(*group)).sum::<u64>());
+        }
+        for tracked in all {
+            pages.close(tracked.sequence, &mut store);
+        }
+        prop_assert_eq!(pages.memory().in_use.bytes(), 0);
+        // Only what is kept is still known.
+        let known = pages.memory().kept.bytes();
+        prop_assert!(pages.known() as u64 <= known, "{} blocks for {} bytes", pages.known(), known);
+    }
+}
+
+fn sequence(pages: &mut Pages, store: &mut Memory, text: usize, len: usize) -> Tracked {
+    let mut tracked = Tracked { sequence: pages.open(&[]), tokens: Vec::new() };
+    for at in (0..len).step_by(50) {
+        let tokens: Vec<_> = (at..len.min(at + 50)).map(|position| token(text, position)).collect();
+        tracked.step(pages, store, &tokens).unwrap();
+    }
+    tracked
+}
+
+fn store(windows: &[Option<usize>]) -> Memory {
+    Memory { most: usize::MAX, releases: true, windows: windows.to_vec(), ..Memory::default() }
+}
+
+#[test]
+fn what_begins_alike_is_stored_once() {
+    let (mut store, mut pages) = (store(&WINDOWS[..1]), Pages::new(&groups()[..1], None, 1000));
+    let one = sequence(&mut pages, &mut store, 0, 320);
+    let alone = pages.memory().in_use;
+    // Found before it is computed, and found equal afterwards.
+    let found = pages.open(&one.tokens);
+    assert_eq!((found.len(), pages.memory().in_use), (320, alone));
+    let again = sequence(&mut pages, &mut store, 0, 320);
+    assert_eq!(pages.memory().in_use, alone);
+    let other: Vec<_> = (0..320).map(|at| token(1, at)).collect();
+    let part = pages.open(&other);
+    assert_eq!(part.len(), 64, "texts part at 90");
+    for sequence in [one.sequence, again.sequence, found, part] {
+        pages.close(sequence, &mut store);
+    }
+    let memory = pages.memory();
+    assert_eq!((memory.in_use.bytes(), memory.kept), (0, alone));
+    assert_eq!(pages.open(&one.tokens[..319]).len(), 256);
+}
+
+#[test]
+fn the_least_recently_used_goes_first() {
+    // Two texts of three pages, and room for four.
+    let (mut store, mut pages) = (store(&WINDOWS[..1]), Pages::new(&groups()[..1], Some(ByteSize(4 * 3)), 0));
+    for text in [1, 2] {
+        let tracked = sequence(&mut pages, &mut store, text, 192);
+        pages.close(tracked.sequence, &mut store);
+    }
+    let texts = [1, 2].map(|text| (0..192).map(|at| token(text, at)).collect::<Vec<_>>());
+    let found = texts.each_ref().map(|text| pages.open(text));
+    // Both begin alike. Of the first one the end went.
+    assert_eq!(found.each_ref().map(Sequence::len), [128, 192]);
+    let mut fork = pages.fork(&found[0], 128);
+    let error = pages.reserve(&mut fork, 192, &mut store).unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::OutOfMemory, crate::error::Retry::Now));
+}
+
+#[test]
+fn windows_go_back_to_what_is_kept_and_no_further() {
+    // The other text has the first page, as both begin alike.
+    for (budget, expected) in [(None, 300), (Some(ByteSize(9 * 5)), 64)] {
+        let (mut store, mut pages) = (store(&WINDOWS[1..2]), Pages::new(&groups()[1..2], budget, 1000));
+        let mut tracked = sequence(&mut pages, &mut store, 0, 700);
+        if budget.is_some() {
+            // Somebody else needs the memory.
+            let _ = sequence(&mut pages, &mut store, 1, 300);
+        }
+        assert_eq!(pages.truncate(&mut tracked.sequence, 300, &mut store), expected);
+    }
+}
+
+/// Texts that have nothing in common, of three pages each, one after another.
+fn many(pages: &mut Pages, store: &mut Memory) {
+    for text in 0..20 {
+        let mut tracked = Tracked { sequence: pages.open(&[]), tokens: Vec::new() };
+        let tokens: Vec<_> = (0..192).map(|at| TokenId(text * 1000 + at)).collect();
+        tracked.step(pages, store, &tokens).unwrap();
+        pages.close(tracked.sequence, store);
+    }
+}
+
+#[test]
+fn memory_that_cannot_be_given_back_is_used_again() {
+    let (mut store, mut pages) = (store(&WINDOWS[..1]), Pages::new(&groups()[..1], None, 5 * 3));
+    store.releases = false;
+    many(&mut pages, &mut store);
+    // Three pages that are in use, and five beside them.
+    assert!(store.pages.len() <= 3 + 5, "{} pages", store.pages.len());
+    assert!(store.pages.len() >= 5);
+}
+
+#[test]
+fn what_is_kept_makes_room_where_memory_ends() {
+    for releases in [false, true] {
+        let (mut store, mut pages) = (store(&WINDOWS[..1]), Pages::new(&groups()[..1], None, 1 << 20));
+        (store.releases, store.most) = (releases, 6);
+        many(&mut pages, &mut store);
+        assert_eq!(store.pages.len(), 6);
+    }
+}
