@@ -82,6 +82,7 @@ pub(crate) fn classes() -> Vec<Class> {
         Device = skulk::DeviceInfo,
         Stage = skulk::StageInfo,
         FfnMemory = skulk::FfnMemory,
+        KvMemory = skulk::KvMemory,
         Divergence = skulk::Divergence,
         TokenLogprob = skulk::TokenLogprob,
         Token = skulk::Token,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use skulk::{ContextDetail, Error, ErrorKind, Fault, PlanReport, Retry, ShapeDetail};
+use skulk::{ContextDetail, Error, ErrorKind, Fault, Output, PlanReport, Retry, ShapeDetail};
 
 /// An error. Its text is all of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -85,6 +85,24 @@ impl<'a> FailureDetail<'a> {
             let ShapeDetail { expected, found, .. } = error.detail()?;
             Some(Self { expected: Some(expected), found: Some(found), ..none })
         }
+    }
+}
+
+/// What became of one of many: its output, or why there is none.
+#[derive(Debug, Serialize)]
+pub struct Outcome<'a> {
+    output: Option<&'a Output>,
+    failure: Option<Failure<'a>>,
+}
+
+impl<'a> Outcome<'a> {
+    /// The same of all, in their order.
+    pub fn all(results: &'a [skulk::Result<Output>]) -> Vec<Self> {
+        let of = |result: &'a skulk::Result<Output>| Self {
+            output: result.as_ref().ok(),
+            failure: result.as_ref().err().map(Into::into),
+        };
+        results.iter().map(of).collect()
     }
 }
 

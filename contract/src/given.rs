@@ -10,7 +10,7 @@ use skulk::browse::{Band, SelectOrder};
 use skulk::extract::VindexStorage;
 use skulk::plan::{Inventory, NodeId, Sharding, Strictness, Transport};
 use skulk::vindex::{SliceCopy, SlicePreset, VindexLevel, VindexPart};
-use skulk::{ByteSize, EngineId, Error, ErrorKind, KvType, Memory, Precision};
+use skulk::{ByteSize, EngineId, Error, ErrorKind, KvType, Memory, Precision, WhenFull};
 
 /// How a language spells the names of options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,21 +161,22 @@ macro_rules! whole {
     ($($type:ty)*) => {$(
         impl Leaf for $type {
             fn expected() -> String {
-                format!("a whole number from 0 to {}", Self::MAX)
+                format!("a whole number from {} to {}", Self::MIN, Self::MAX)
             }
 
             fn read(value: &Value) -> Option<Self> {
                 /// From here on not every whole number is a float.
                 const FIRST_GAP: f64 = 9_007_199_254_740_992.0;
-                let exact = || value.as_f64().filter(|n| n.fract() == 0.0 && (0.0..=FIRST_GAP).contains(n));
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "just checked")]
-                value.as_u64().or_else(|| exact().map(|n| n as u64))?.try_into().ok()
+                let exact = || value.as_f64().filter(|n| n.fract() == 0.0 && n.abs() <= FIRST_GAP);
+                #[expect(clippy::cast_possible_truncation, reason = "just checked")]
+                let signed = || value.as_i64().or_else(|| exact().map(|n| n as i64));
+                value.as_u64().map_or_else(|| signed()?.try_into().ok(), |n| n.try_into().ok())
             }
         }
     )*};
 }
 
-whole!(u16 u32 u64 usize);
+whole!(u16 u32 u64 usize i32);
 
 /// What is another kind's value under a name of its own.
 macro_rules! named {
@@ -217,7 +218,7 @@ macro_rules! sets {
 
 sets! {
     Band KvType Memory Precision SelectOrder Sharding SliceCopy SlicePreset Strictness Transport VindexLevel VindexPart
-    VindexStorage
+    VindexStorage WhenFull
 }
 
 impl Leaf for Inventory {

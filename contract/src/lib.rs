@@ -18,7 +18,7 @@ use skulk::plan::Part;
 use skulk::vindex::{self, VerifiedFile, VindexPart};
 use skulk::{ByteSize, Checkpoint, EngineId, NodeId, TokenId, VindexReader};
 
-pub use failure::{Failure, FailureDetail, kinds};
+pub use failure::{Failure, FailureDetail, Outcome, kinds};
 
 /// Data that are made from `$source`: their fields, each with its value.
 macro_rules! view {
@@ -158,6 +158,8 @@ view! {
         load_seconds: f64 = model.load_time().as_secs_f64(),
         /// What is in memory of feed-forward weights now, where that is bounded.
         ffn_memory: Option<skulk::FfnMemory> = model.ffn_memory(),
+        /// What keys and values of all sessions take now.
+        kv_memory: skulk::KvMemory = model.kv_memory(),
         /// Its tokenizer.
         vocabulary: Vocabulary<'a> = model.tokenizer().into(),
     }

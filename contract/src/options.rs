@@ -10,7 +10,7 @@ use skulk::card::{ProfileHints, RequestHints};
 use skulk::extract::{self, VindexStorage};
 use skulk::plan::{Inventory, NodeId, Request, Sharding, Strictness, Transport};
 use skulk::vindex::{self, SliceCopy, SlicePreset, VindexLevel, VindexPart};
-use skulk::{ByteSize, EngineId, Error, ErrorKind, KvType, Memory, Precision, Prompt, TokenId};
+use skulk::{ByteSize, EngineId, Error, ErrorKind, KvType, Memory, Precision, Prompt, TokenId, WhenFull};
 
 use crate::given::Given;
 pub use crate::given::Spelling;
@@ -78,6 +78,16 @@ options! {
         prefill_chunk: usize => options.prefill_chunk = prefill_chunk,
         /// How keys and values are kept; `f16` by default.
         kv: KvType => options.kv = kv,
+        /// Sessions that generate at the same time, in steps together; 16 by default. Others wait for their turn; those
+        /// whose reader does not read do not count.
+        sessions: usize => options.sessions = sessions,
+        /// Bytes that keys and values of all sessions may take; by default what sessions need. What is left keeps
+        /// conversations that rest, and the beginnings of prompts, so that they need not be computed again.
+        kv_memory: ByteSize => options.kv_memory = Some(kv_memory),
+        /// What happens to a session when that memory is full: `wait` (the default) gives up what resting sessions hold,
+        /// then waits until others have ended; `evict` does not wait but ends with `memory.exhausted`; `fail` does so at
+        /// once.
+        when_full: WhenFull => options.when_full = when_full,
         /// How products are rounded: `fast` (the default) rounds activations to 8 bits where weights are quantised,
         /// `exact` multiplies what that leaves over, too, and `bf16` rounds to BF16 where weights are of that type.
         precision: Precision => options.engine_options.precision = precision,
@@ -123,6 +133,8 @@ options! {
         ignore_eos: bool => options.0.ignore_eos = ignore_eos,
         /// Reports each token's log-probability, and those of so many likeliest, 0 to 64.
         logprobs: usize => options.0.logprobs = Some(logprobs),
+        /// Sessions of a higher one begin first, and their prompts are computed first; 0 by default.
+        priority: i32 => options.0.priority = priority,
     }
 }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::single_range_in_vec_init, reason = "a test")]
 
 use serde_json::{Map, Value, json};
-use skulk::{ByteSize, Error, ErrorKind, KvType, TokenId};
+use skulk::{ByteSize, Error, ErrorKind, KvType, TokenId, WhenFull};
 use skulk_contract::options::{
     DescribeOptions, GenerateOptions, LoadOptions, PlanOptions, ProfileOptions, RingsOptions, SliceOptions,
     Spelling,
@@ -34,6 +34,10 @@ fn what_is_left_out_stays_as_the_library_has_it() {
         (own.stages, own.context, own.prefill_chunk)
     );
     assert_eq!((given.kv, &given.node, &given.engine_options), (own.kv, &own.node, &own.engine_options));
+    assert_eq!(
+        (given.sessions, given.kv_memory, given.when_full),
+        (own.sessions, own.kv_memory, own.when_full)
+    );
     let ((given, append), own) = (generate(&json!({})).unwrap(), skulk::GenerateOptions::default());
     assert_eq!(format!("{:?}{:?}", given.sampling, given.stop), format!("{:?}{:?}", own.sampling, own.stop));
     assert!(!append && given.max_tokens.is_none());
@@ -51,6 +55,11 @@ fn each_language_spells_names_in_its_own_way() {
     let options = load(&json!({"prefillChunk": 7, "ffnBudget": 1e6, "kv": "f32"})).unwrap();
     assert_eq!((options.prefill_chunk, options.kv), (7, KvType::F32));
     assert_eq!(options.engine_options.ffn_budget, Some(ByteSize(1_000_000)));
+    let options = load(&json!({"sessions": 3, "kvMemory": 4e6, "whenFull": "evict"})).unwrap();
+    assert_eq!(
+        (options.sessions, options.kv_memory, options.when_full),
+        (3, Some(ByteSize(4_000_000)), WhenFull::Evict)
+    );
     assert_eq!(refused(load(&snake)).hint(), Some("`prefillChunk` is the closest option"));
 }
 
@@ -78,6 +87,8 @@ fn values_of_another_kind_are_refused_by_name() {
         (json!({"engine": 3}), "expected a text, found 3"),
         (json!({"kv": "f8"}), "expected `f16` or `f32`, found `f8`"),
         (json!({"kv": []}), "found []"),
+        (json!({"whenFull": "drop"}), "expected `wait`, `evict` or `fail`, found `drop`"),
+        (json!({"sessions": -1}), "found -1"),
     ] {
         let error = refused(load(&value));
         assert!(error.message().contains(expected), "{error}");
@@ -91,6 +102,10 @@ fn values_of_another_kind_are_refused_by_name() {
         (json!({"logitBias": [1]}), "a map"),
         (json!({"temperature": "warm"}), "expected a number, found `warm`"),
         (json!({"seed": -1}), "found -1"),
+        (json!({"priority": 1.5}), "expected a whole number from -2147483648 to 2147483647, found 1.5"),
+        (json!({"priority": 1u64 << 31}), "found 2147483648"),
+        (json!({"priority": u64::MAX}), "found 18446744073709551615"),
+        (json!({"priority": -1e300}), "found -1e+300"),
     ] {
         assert!(refused(generate(&value)).message().contains(expected), "{value}");
     }
@@ -115,11 +130,12 @@ fn values_reach_the_library() {
         "append": true, "maxTokens": 3, "temperature": 0.5, "topK": 4, "topP": 0.9, "minP": 0.1,
         "repetitionPenalty": 1.1, "presencePenalty": 0.2, "frequencyPenalty": 0.3, "penaltyWindow": 5,
         "logitBias": {"7": "-Infinity", "9": 1.5}, "seed": u64::MAX, "stop": ["x"], "ignoreEos": true, "logprobs": 2,
+        "priority": -3,
     }))
     .unwrap();
     let sampling = &options.sampling;
     assert!(append && options.ignore_eos && options.stop == ["x"]);
-    assert_eq!((options.max_tokens, options.logprobs), (Some(3), Some(2)));
+    assert_eq!((options.max_tokens, options.logprobs, options.priority), (Some(3), Some(2), -3));
     assert_eq!(
         (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p),
         (0.5, Some(4), 0.9, 0.1)

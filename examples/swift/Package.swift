@@ -6,7 +6,9 @@ let package = Package(
     platforms: [.macOS(.v13)],
     dependencies: [.package(path: "../../skulk-swift")],
     targets: [
-        .executableTarget(name: "chat", dependencies: [.product(name: "Skulk", package: "skulk-swift")])
+        .executableTarget(name: "chat", dependencies: [.product(name: "Skulk", package: "skulk-swift")]),
+        .executableTarget(
+            name: "conversations", dependencies: [.product(name: "Skulk", package: "skulk-swift")]),
     ],
     swiftLanguageModes: [.v6]
 )

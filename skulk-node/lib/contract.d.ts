@@ -484,6 +484,18 @@ export interface FfnMemory {
   letGoBytes: number;
 }
 
+/** What keys and values take. */
+export interface KvMemory {
+  /** What they may take; `null`: no limit was given. */
+  budgetBytes: number | null;
+  /** Pages that sequences have, those that several share once. */
+  inUseBytes: number;
+  /** Pages that nobody has and that are kept for sequences that begin with the same tokens. They go first. */
+  keptBytes: number;
+  /** All that is reserved: these, and pages that are free to be taken. */
+  reservedBytes: number;
+}
+
 /** How far a model's predictions are from an exact one's, over a text. */
 export interface Divergence {
   /** Tokens of the text. Behind each of them the next one is predicted. */
@@ -1108,6 +1120,21 @@ export interface LoadOptions {
    */
   kv?: "f16" | "f32" | null;
   /**
+   * Sessions that generate at the same time, in steps together; 16 by default. Others wait for their turn; those whose
+   * reader does not read do not count.
+   */
+  sessions?: number | null;
+  /**
+   * Bytes that keys and values of all sessions may take; by default what sessions need. What is left keeps
+   * conversations that rest, and the beginnings of prompts, so that they need not be computed again.
+   */
+  kvMemory?: number | null;
+  /**
+   * What happens to a session when that memory is full: `wait` (the default) gives up what resting sessions hold, then
+   * waits until others have ended; `evict` does not wait but ends with `memory.exhausted`; `fail` does so at once.
+   */
+  whenFull?: "wait" | "evict" | "fail" | null;
+  /**
    * How products are rounded: `fast` (the default) rounds activations to 8 bits where weights are quantised, `exact`
    * multiplies what that leaves over, too, and `bf16` rounds to BF16 where weights are of that type.
    */
@@ -1152,6 +1179,8 @@ export interface GenerateOptions {
   ignoreEos?: boolean | null;
   /** Reports each token's log-probability, and those of so many likeliest, 0 to 64. */
   logprobs?: number | null;
+  /** Sessions of a higher one begin first, and their prompts are computed first; 0 by default. */
+  priority?: number | null;
 }
 
 /** Options of a plan. */

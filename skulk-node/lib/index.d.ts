@@ -78,6 +78,11 @@ export interface GenerateOptions extends Omit<plain.GenerateOptions, "logitBias"
   seed?: number | bigint | null;
 }
 
+/** What became of one prompt of many. */
+export type BatchResult =
+  | { status: "fulfilled"; value: plain.Output }
+  | { status: "rejected"; reason: SkulkError };
+
 /** A model ready to generate: its weights, split into stages. */
 export class Model implements Disposable, AsyncDisposable {
   private constructor();
@@ -98,12 +103,23 @@ export class Model implements Disposable, AsyncDisposable {
   get loadSeconds(): number;
   /** What is in memory of feed-forward weights, where `ffnBudget` bounds that. */
   get ffnMemory(): plain.FfnMemory | null;
+  /** What keys and values of all sessions take now, and what is kept for those to come. */
+  get kvMemory(): plain.KvMemory;
   /** Works as long as the model is open. */
   get tokenizer(): Tokenizer;
-  /** An empty session. Any number may exist and generate at the same time. */
+  /** An empty session, which takes no memory yet. Any number may exist and generate at the same time. */
   session(): Session;
   /** Generates in a session of its own, which is gone with the generation. */
   generate(prompt: Prompt, options?: Omit<GenerateOptions, "append">): Generation;
+  /**
+   * Generates from many prompts, each in a session of its own, in steps together, and waits until all have ended, as
+   * `Promise.allSettled` does: there is a result for each prompt, in their order, and one that fails does not end the
+   * others. It rejects for options that cannot be, and when `signal` ends it.
+   */
+  generateBatch(
+    prompts: Iterable<Prompt> & object,
+    options?: Omit<GenerateOptions, "append">,
+  ): Promise<BatchResult[]>;
   /** Logits of the next token behind every token of a text: rows of `arch.vocabSize` numbers, behind each other. */
   logits(text: Prompt, options?: Stoppable): Promise<Float32Array>;
   /** How far this model's predictions are from an exact one's, behind every token of a text. */
@@ -126,6 +142,11 @@ export class Session implements Disposable, AsyncDisposable {
   get tokens(): number[];
   /** Forgets all tokens but the first `length`. */
   truncate(length: number): void;
+  /**
+   * Another session that begins as this one is: its tokens, and what the model holds of them. From then on they are
+   * independent; what they share is stored once.
+   */
+  fork(): Session;
   /** Lets go of its keys and values. */
   close(): void;
   [Symbol.dispose](): void;

@@ -2,7 +2,7 @@
 // How is a model used? `Model`, its `Session`s and its `Tokenizer`.
 
 const native = require("./native.js");
-const { KEY, invalid, own } = require("./errors.js");
+const { KEY, failed, invalid, own } = require("./errors.js");
 const { generation } = require("./generation.js");
 const { placementOf } = require("./plans.js");
 const { countOf, idsOf, json, optionsOf, pathOf, promptOf, shown, textOf } = require("./values.js");
@@ -65,6 +65,10 @@ class Session {
     this.#native.truncate(countOf(length, "length"));
   }
 
+  fork() {
+    return new Session(KEY, this.#native.fork());
+  }
+
   close() {
     this.#native.close();
   }
@@ -121,6 +125,10 @@ class Model {
     return this.#facts.ffnMemory;
   }
 
+  get kvMemory() {
+    return this.#facts.kvMemory;
+  }
+
   get tokenizer() {
     this.#native.vocabulary();
     return tokenizer(this.#native);
@@ -138,6 +146,17 @@ class Model {
     } finally {
       session.close();
     }
+  }
+
+  async generateBatch(prompts, options) {
+    const [rest, follow] = optionsOf(options, "signal");
+    const [texts, text] = [promptsOf(prompts), json({ options: rest })];
+    const outcomes = JSON.parse(
+      await work((token, tell) => this.#native.generateBatch(texts, text, token, tell), follow),
+    );
+    return outcomes.map(({ output, failure }) =>
+      output ? { status: "fulfilled", value: output } : { status: "rejected", reason: failed(failure) },
+    );
   }
 
   async logits(text, options) {
@@ -169,6 +188,14 @@ class Model {
   async [Symbol.asyncDispose]() {
     this.close();
   }
+}
+
+/** The prompts of an array, or of whatever else can be iterated but is one prompt itself. */
+function promptsOf(prompts) {
+  if (typeof prompts !== "object" || prompts === null || ArrayBuffer.isView(prompts) || !prompts[Symbol.iterator]) {
+    throw invalid("prompts", `expected an array of prompts, found ${shown(prompts)}`);
+  }
+  return Array.from(prompts, (prompt, i) => promptOf(prompt, `prompts.${i}`));
 }
 
 /** What Rust writes of a number that may be infinite. */

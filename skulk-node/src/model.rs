@@ -5,8 +5,8 @@ use napi_derive::napi;
 use serde_json::json;
 use skulk::{Prompt, TokenId, Tokenizer};
 use skulk_contract::functions::write;
-use skulk_contract::options::LoadOptions;
-use skulk_contract::{ModelFacts, Vocabulary};
+use skulk_contract::options::{self, GenerateOptions, LoadOptions};
+use skulk_contract::{ModelFacts, Outcome, Vocabulary};
 
 use crate::arguments_of;
 use crate::error::{open, raise};
@@ -66,6 +66,26 @@ impl Model {
     #[napi(catch_unwind)]
     pub fn session(&self) -> napi::Result<Session> {
         self.get()?.session().map(Session::new).map_err(raise)
+    }
+
+    /// Generates from many prompts: of each its output or its failure, as JSON.
+    #[napi(catch_unwind)]
+    pub fn generate_batch(
+        &self,
+        texts: Vec<Given>,
+        arguments: String,
+        token: &CancelToken,
+        tell: Tell<'_>,
+    ) -> napi::Result<()> {
+        let model = self.get()?.clone();
+        job::start(&tell, token, move |work| {
+            let (options, spelling) = arguments_of(&arguments)?.options()?;
+            let (mut options, append) = GenerateOptions::read(options, spelling)?;
+            options.cancel = work.cancel;
+            let prompts = texts.into_iter().map(|text| options::prompt(prompt(text), append));
+            let prompts = prompts.collect::<skulk::Result<Vec<_>>>()?;
+            write(&Outcome::all(&model.generate_batch(prompts, &options))).map(Answer::Json)
+        })
     }
 
     /// Logits behind every token of a text.

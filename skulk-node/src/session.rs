@@ -58,6 +58,12 @@ impl Session {
         self.get()?.truncate(len as usize).map_err(raise)
     }
 
+    /// Another session that begins as this one is.
+    #[napi(catch_unwind)]
+    pub fn fork(&self) -> napi::Result<Self> {
+        self.get()?.fork().map(Self::new).map_err(raise)
+    }
+
     /// Lets go of its keys and values, which are freed with the last of its generations.
     #[napi(catch_unwind)]
     pub fn close(&mut self) {

@@ -7,7 +7,7 @@ import { test } from "node:test";
 
 import { PACKAGE, REPOSITORY, STORIES, program, temporary } from "./helpers.mjs";
 
-for (const page of ["README.md", "skulk-node/README.md", "docs/guide/node.md"]) {
+for (const page of ["README.md", "skulk-node/README.md", "docs/guide/node.md", "docs/guide/sessions.md"]) {
   test(page, async () => {
     const text = readFileSync(path.join(REPOSITORY, page), "utf8");
     const snippets = [...text.matchAll(/```js\n(.*?)```/gs)].map(([, snippet]) => snippet);

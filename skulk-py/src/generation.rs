@@ -12,8 +12,8 @@ use crate::error::raise;
 use crate::json::CONTRACT;
 use crate::waking::{Readers, calling, park};
 
-/// A running generation: iterate it with `for` or `async for`, or collect it with `text()` or
-/// `output()`. Leaving its `with` block, or dropping it, cancels what is still running.
+/// A running generation: iterate it with `for` or `async for`, or collect it with `text()`, `output()` or `await`.
+/// Leaving its `with` block, or dropping it, cancels what is still running.
 #[pyclass(frozen, module = "skulk")]
 pub(crate) struct Generation {
     running: Mutex<skulk::Generation>,
@@ -31,7 +31,7 @@ impl Generation {
         Self { running: Mutex::new(running), readers: Arc::default(), cancel, prompt_ids }
     }
 
-    /// Not with the GIL: at its end this waits for the generation's thread, which may be waking an event loop.
+    /// Not with the GIL: at its end this waits for the step under way.
     fn poll<T>(
         &self,
         reader: &Waker,
@@ -48,6 +48,12 @@ impl Generation {
     ) -> PyResult<T> {
         park(py, &self.cancel, |reader| self.poll(reader, &poll)).inspect_err(|_| self.close(py))
     }
+}
+
+/// Waits in an event loop for what the generation's method `poll` gives.
+fn follow<'py>(generation: &Bound<'py, Generation>, poll: &str) -> PyResult<Bound<'py, PyAny>> {
+    let aio = generation.py().import("skulk._aio")?;
+    aio.call_method1("follow", (generation, generation.getattr(poll)?))
 }
 
 fn lock(running: &Mutex<skulk::Generation>) -> MutexGuard<'_, skulk::Generation> {
@@ -70,7 +76,12 @@ impl Generation {
     }
 
     fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("skulk._aio")?.call_method1("next_event", (slf,))
+        follow(slf, "_poll")
+    }
+
+    /// Runs to the end beside the event loop: text, tokens and finish of what was not read yet.
+    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        follow(slf, "_poll_output")?.call_method0("__await__")
     }
 
     /// The next event for an event loop; when there is none yet, `None`, and `wake` is called later on another thread.
@@ -80,6 +91,15 @@ impl Generation {
             Poll::Pending => Ok(None),
             Poll::Ready(None) => Err(PyStopAsyncIteration::new_err(())),
             Poll::Ready(Some(event)) => convert::event(py, &event.map_err(raise)?).map(Some),
+        }
+    }
+
+    /// The same of all that was not read yet, once it is there.
+    fn _poll_output<'py>(&self, py: Python<'py>, wake: Py<PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let reader = calling(wake)?;
+        match py.detach(|| self.poll(&reader, skulk::Generation::poll_output)) {
+            Poll::Pending => Ok(None),
+            Poll::Ready(output) => CONTRACT.one(py, "Output", &output.map_err(raise)?).map(Some),
         }
     }
 

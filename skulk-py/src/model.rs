@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use skulk::engine::Progress;
+use skulk::{Error, ErrorKind, Prompt};
 use skulk_contract::Arch;
-use skulk_contract::options::LoadOptions;
+use skulk_contract::options::{GenerateOptions, LoadOptions};
 
 use crate::cancel::CancelToken;
 use crate::convert;
-use crate::error::raise;
-use crate::generation::Generation;
+use crate::error::{exception, raise};
 use crate::given;
 use crate::handle::Handle;
 use crate::json::CONTRACT;
 use crate::plan::Placement;
 use crate::progress;
-use crate::session::{Session, prompt_of};
+use crate::session::{Session, prompt_of, prompts_of};
 use crate::tokenizer::{Owner, Tokenizer};
 use crate::wait::run;
 
@@ -36,7 +36,7 @@ impl Model {
     /// `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within one
     /// layer.
     #[staticmethod]
-    #[pyo3(signature = (path, *, placement=None, progress=None, cancel=None, **options), text_signature = "(path, *, stages=1, engine=None, placement=None, node='local', ffn_on_cpu=False, ffn_budget=None, ffn_top_features=None, device_memory=None, threads=None, context=None, prefill_chunk=256, kv='f16', precision='fast', memory='auto', screen_head=False, progress=None, cancel=None)")]
+    #[pyo3(signature = (path, *, placement=None, progress=None, cancel=None, **options), text_signature = "(path, *, stages=1, engine=None, placement=None, node='local', ffn_on_cpu=False, ffn_budget=None, ffn_top_features=None, device_memory=None, threads=None, context=None, prefill_chunk=256, kv='f16', sessions=16, kv_memory=None, when_full='wait', precision='fast', memory='auto', screen_head=False, progress=None, cancel=None)")]
     fn load(
         py: Python<'_>,
         path: PathBuf,
@@ -105,6 +105,12 @@ impl Model {
         self.0.get()?.ffn_memory().map(|memory| CONTRACT.one(py, "FfnMemory", &memory)).transpose()
     }
 
+    /// What keys and values of all sessions take now, and what is kept for those to come.
+    #[getter]
+    fn kv_memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        CONTRACT.one(py, "KvMemory", &self.0.get()?.kv_memory())
+    }
+
     /// How far this model's predictions are from an `exact` one's, behind every token of a text or of
     /// token ids: what `ffn_top_features` or quantised weights cost. `cancel` and Ctrl-C end it within one layer.
     #[pyo3(signature = (exact, text, *, cancel=None))]
@@ -137,7 +143,7 @@ impl Model {
         arrays.call_method1("floats", (logits,))?.call_method1("reshape", (-1, model.arch().vocab_size))
     }
 
-    /// An empty session. Any number may exist and generate at the same time.
+    /// An empty session, which takes no memory yet. Any number may exist and generate at the same time.
     fn session(&self, py: Python<'_>) -> PyResult<Session> {
         let model = self.0.get()?;
         let session = py.detach(|| model.session()).map_err(raise)?;
@@ -145,15 +151,32 @@ impl Model {
     }
 
     /// Generates from a prompt in a session of its own. Arguments as in `Session.generate`.
-    #[pyo3(signature = (prompt, *, cancel=None, **options), text_signature = "($self, prompt, *, append=False, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, stop=(), ignore_eos=False, logprobs=None, cancel=None)")]
-    fn generate(
+    ///
+    /// Of a list of prompts, each a text or token ids, it waits for all and returns a list of their outputs, in the order
+    /// of the prompts; they share the steps. One that fails does not end the others. If `return_exceptions` is False (the
+    /// default), the first exception is raised once all have ended. If it is True, exceptions are treated the same as
+    /// outputs, and are in the list. `cancel` and Ctrl-C end all within one layer.
+    #[pyo3(signature = (prompt, *, return_exceptions=false, cancel=None, **options), text_signature = "($self, prompt, *, append=False, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, stop=(), ignore_eos=False, logprobs=None, priority=0, return_exceptions=False, cancel=None)")]
+    fn generate<'py>(
         &self,
-        py: Python<'_>,
-        prompt: &Bound<'_, PyAny>,
-        cancel: Option<&Bound<'_, CancelToken>>,
-        options: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Generation> {
-        self.session(py)?.generate(py, prompt, cancel, options)
+        py: Python<'py>,
+        prompt: &Bound<'py, PyAny>,
+        return_exceptions: bool,
+        cancel: Option<&Bound<'py, CancelToken>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(prompts) = prompts_of(prompt)? {
+            return self.generate_batch(py, prompts, return_exceptions, cancel, options);
+        }
+        if return_exceptions {
+            let error =
+                Error::new(ErrorKind::InvalidArgument, "expected a list of prompts, found one prompt")
+                    .with("field", "return_exceptions")
+                    .with_hint("one prompt's exceptions are raised where its events are read");
+            return Err(raise(error));
+        }
+        let generation = self.session(py)?.generate(py, prompt, cancel, options)?;
+        Ok(Bound::new(py, generation)?.into_any())
     }
 
     /// Lets go of the model; used afterwards, it raises `InvalidArgumentError`. Its sessions, and what they generate, go on.
@@ -182,6 +205,32 @@ impl Model {
 
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("skulk._notebook")?.call_method1("table", (slf,))
+    }
+}
+
+impl Model {
+    fn generate_batch<'py>(
+        &self,
+        py: Python<'py>,
+        prompts: Vec<Prompt>,
+        return_exceptions: bool,
+        cancel: Option<&Bound<'py, CancelToken>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (mut options, append) = given::options(options, GenerateOptions::read)?;
+        let prompts = prompts.into_iter().map(|prompt| skulk_contract::options::prompt(prompt, append));
+        let prompts = prompts.collect::<skulk::Result<Vec<_>>>().map_err(raise)?;
+        let model = self.0.get()?;
+        let generate = |cancel, _silent: Sender<()>| {
+            options.cancel = cancel;
+            Ok(model.generate_batch(prompts, &options))
+        };
+        let outputs = run(py, cancel, generate, |()| Ok(()))?.into_iter().map(|output| match output {
+            Ok(output) => CONTRACT.one(py, "Output", &output),
+            Err(error) if return_exceptions => exception(py, &error),
+            Err(error) => Err(raise(error)),
+        });
+        Ok(PyList::new(py, outputs.collect::<PyResult<Vec<_>>>()?)?.into_any())
     }
 }
 

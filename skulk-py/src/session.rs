@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PySequence, PyString, PyTuple};
 use skulk::Prompt;
 use skulk_contract::options::GenerateOptions;
 
@@ -24,14 +24,14 @@ pub(crate) struct Session(pub(crate) Handle<Arc<skulk::Session>>);
 
 #[pymethods]
 impl Session {
-    /// Starts generating and returns at once; the work is done on a thread of its own.
+    /// Starts generating and returns at once; the work is done on the model's own thread, in steps with other sessions.
     ///
     /// `prompt` is text, or token ids that are used as given. With `append` the text follows what
     /// the session holds; without, the prompt is everything so far, of which what the session
     /// already computed is not computed again.
     ///
     /// `options` are those of `skulk.options.GenerateOptions`. `cancel` ends the generation within one layer.
-    #[pyo3(signature = (prompt, *, cancel=None, **options), text_signature = "($self, prompt, *, append=False, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, stop=(), ignore_eos=False, logprobs=None, cancel=None)")]
+    #[pyo3(signature = (prompt, *, cancel=None, **options), text_signature = "($self, prompt, *, append=False, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, stop=(), ignore_eos=False, logprobs=None, priority=0, cancel=None)")]
     pub(crate) fn generate(
         &self,
         py: Python<'_>,
@@ -59,6 +59,14 @@ impl Session {
         self.0.get()?.truncate(unsigned("len", len)?).map_err(raise)
     }
 
+    /// Another session that begins as this one is: its tokens, and what the model holds of them. From then on they are
+    /// independent; what they share is stored once.
+    fn fork(&self, py: Python<'_>) -> PyResult<Self> {
+        let session = self.0.get()?;
+        let fork = py.detach(|| session.fork()).map_err(raise)?;
+        Ok(Self(Handle::new(Arc::new(fork))))
+    }
+
     /// Lets go of the session; used afterwards, it raises `InvalidArgumentError`. A generation that runs goes on.
     fn close(&self, py: Python<'_>) {
         self.0.close(py);
@@ -80,6 +88,15 @@ impl Session {
             Err(_) => "<skulk.Session: closed>".into(),
         }
     }
+}
+
+/// The prompts of a sequence of them; `None` for what is to be one prompt.
+pub(crate) fn prompts_of(given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Prompt>>> {
+    let items = given.cast::<PySequence>().ok().filter(|_| !given.is_instance_of::<PyString>());
+    let first = items.and_then(|items| items.get_item(0).ok());
+    // Of one prompt the items are numbers.
+    let are_prompts = first.is_some_and(|first| first.cast::<PySequence>().is_ok());
+    are_prompts.then(|| given.try_iter()?.map(|prompt| prompt_of(&prompt?)).collect()).transpose()
 }
 
 /// A text, or tokens that are used as given.

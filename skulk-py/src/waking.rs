@@ -1,5 +1,6 @@
 //! How is a reader of a generation woken? A thread by unparking it, an event loop by a callback.
 
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -67,25 +68,64 @@ pub(crate) fn park<T: Send>(
 /// Whether other threads may call Python: not any more once it exits, which would end them at a bad moment.
 static OPEN: RwLock<bool> = RwLock::new(true);
 
-struct Callback(Py<PyAny>);
+/// What is called to wake an event loop.
+type Callback = Arc<Py<PyAny>>;
 
-impl Wake for Callback {
+/// The thread that calls callbacks, and the process that it is in: others that this one forks have it no more.
+static CALLER: Mutex<Option<(u32, Sender<Callback>)>> = Mutex::new(None);
+
+/// Hands its callback to the caller. A model's thread wakes readers of all its sessions: it must not wait for the GIL.
+struct Call {
+    callback: Callback,
+    caller: Sender<Callback>,
+}
+
+impl Wake for Call {
     fn wake(self: Arc<Self>) {
-        // Held until the call has returned. Where it waits to be written, Python exits.
-        if let Ok(open) = OPEN.try_read()
-            && *open
-        {
-            // It fails when the loop is closed: nobody waits.
-            Python::try_attach(|py| self.0.call0(py).map(drop));
+        // It fails when Python has exited: nobody waits.
+        let _ = self.caller.send(Arc::clone(&self.callback));
+    }
+}
+
+/// The caller's thread, which is started when it is first needed.
+fn caller() -> PyResult<Sender<Callback>> {
+    let mut caller = CALLER.lock().unwrap_or_else(PoisonError::into_inner);
+    let here = std::process::id();
+    if let Some((process, calls)) = &*caller
+        && *process == here
+    {
+        return Ok(calls.clone());
+    }
+    let (calls, called) = channel();
+    thread::Builder::new().name("skulk-wake".into()).spawn(move || call(&called))?;
+    *caller = Some((here, calls.clone()));
+    Ok(calls)
+}
+
+/// Calls what is sent, until Python exits.
+fn call(called: &Receiver<Callback>) {
+    while let Ok(first) = called.recv() {
+        // Held until the calls have returned. Where it waits to be written, Python exits.
+        let Ok(open) = OPEN.try_read() else { return };
+        if !*open {
+            return;
         }
+        Python::try_attach(|py| {
+            for callback in std::iter::once(first).chain(called.try_iter()) {
+                // It fails when the loop is closed: nobody waits.
+                drop(callback.call0(py));
+            }
+        });
     }
 }
 
 /// A waker that calls `callback`, from another thread.
 pub(crate) fn calling(callback: Py<PyAny>) -> PyResult<Waker> {
-    let open = OPEN.try_read().is_ok_and(|open| *open);
-    let closed = || PyRuntimeError::new_err("Python exits: read generations with `for` now");
-    if open { Ok(Waker::from(Arc::new(Callback(callback)))) } else { Err(closed()) }
+    if !OPEN.try_read().is_ok_and(|open| *open) {
+        return Err(PyRuntimeError::new_err("Python exits: read generations with `for` now"));
+    }
+    let (callback, caller) = (Arc::new(callback), caller()?);
+    Ok(Waker::from(Arc::new(Call { callback, caller })))
 }
 
 /// Called when Python exits: no waker calls it from then on, and none is still at it.

@@ -26,6 +26,31 @@ def test_many_run_at_once(stories: skulk.Model) -> None:
     assert set(asyncio.run(main())) == {stories.generate(PROMPT, max_tokens=40).text()}
 
 
+def test_awaiting_gives_what_is_left(stories: skulk.Model) -> None:
+    async def main() -> None:
+        outputs = await asyncio.gather(*(stories.generate(PROMPT, max_tokens=40) for _ in range(20)))
+        expected = stories.generate(PROMPT, max_tokens=40).output()
+        assert all(output.ids == expected.ids and output.text == expected.text for output in outputs)
+        generation = stories.generate(PROMPT, max_tokens=40)
+        begun = [(await anext(generation)).text for _ in range(3)]
+        assert "".join(begun) + (await generation).text == expected.text
+        with pytest.raises(skulk.InvalidArgumentError, match="at its end"):
+            await generation
+
+    asyncio.run(main())
+
+
+def test_awaiting_ends_when_it_is_cancelled(slow_checkpoint: Path) -> None:
+    session = skulk.Model.load(slow_checkpoint, threads=2, context=8192, prefill_chunk=64).session()
+
+    async def main() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(session.generate([5] * 6000, max_tokens=1), 0.3)
+        session.truncate(0)
+
+    asyncio.run(main())
+
+
 def test_the_loop_runs_meanwhile(slow_checkpoint: Path) -> None:
     model = skulk.Model.load(slow_checkpoint, threads=2, context=8192, prefill_chunk=64)
 

@@ -27,6 +27,7 @@ def test_every_example_is_run_here() -> None:
     assert {path.name for path in EXAMPLES.iterdir() if path.suffix} == {
         "generate.py",
         "async_cancel.py",
+        "conversations.py",
         "langchain_llm.py",
         "litellm_provider.py",
         "plan.py",
@@ -49,6 +50,15 @@ def test_async_cancel() -> None:
     assert output.startswith(f"- Once upon a time, {STORY}")
     assert output.count("\n- ") == 2
     assert re.search(r"cancelled after \d+ tokens; the session goes on:\n.*\w", output)
+
+
+def test_conversations() -> None:
+    *lines, last = run("conversations.py").splitlines()
+    counts = [re.match(r" *(\d+): +\d+ tokens, (\d+) not computed again: One day, Lily met a ", line) for line in lines]
+    assert sorted(int(count[1]) for count in counts if count) == list(range(16))
+    # The opening twice, of some 70 tokens, and the first answer.
+    assert all(int(count[2]) > 120 for count in counts if count)
+    assert re.match(r"\d+ tokens, \d+ a second; keys and values [\d,]+ bytes$", last)
 
 
 def test_langchain() -> None:

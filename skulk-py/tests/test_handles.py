@@ -103,9 +103,9 @@ def test_options_that_cannot_be_are_refused_by_name() -> None:
                 model.generate("Once", **options)
             assert raised.value.context["field"] in options
         with pytest.raises(skulk.InvalidArgumentError, match="`max_tokens` is the closest"):
-            model.generate("Once", max_token=4)  # type: ignore[call-arg]
+            model.generate("Once", max_token=4)  # type: ignore[call-overload]
         with pytest.raises(TypeError):
-            model.generate("Once", max_tokens=object())  # type: ignore[arg-type]
+            model.generate("Once", max_tokens=object())  # type: ignore[call-overload]
 
 
 BAR = """

@@ -44,6 +44,20 @@ def test_truncate_forgets(stories: skulk.Model) -> None:
         session.truncate(10_000)
 
 
+def test_a_fork_goes_on_by_itself(stories: skulk.Model) -> None:
+    session = stories.session()
+    session.generate(PROMPT, max_tokens=8).text()
+    held, other = session.tokens, session.fork()
+    output = other.generate(" Then", append=True, max_tokens=8).output()
+    assert output.finish.usage.cached_tokens >= len(held) - 1
+    assert session.tokens == held == other.tokens[: len(held)]
+    assert session.generate(" Then", append=True, max_tokens=8).output().ids == output.ids
+    assert stories.session().fork().tokens == []
+    other.close()
+    with pytest.raises(skulk.InvalidArgumentError, match="closed"):
+        other.fork()
+
+
 def test_sessions_are_independent(stories: skulk.Model) -> None:
     alone = stories.generate(PROMPT, max_tokens=60).text()
     running = [stories.session().generate(PROMPT, max_tokens=60) for _ in range(4)]
@@ -59,7 +73,7 @@ def test_one_session_runs_one_generation(stories: skulk.Model) -> None:
     with session.generate(PROMPT, max_tokens=400) as running:
         next(running)
         assert repr(session) == "<skulk.Session: generating>"
-        for use in (lambda: session.generate("x"), lambda: session.tokens, lambda: session.truncate(0)):
+        for use in (lambda: session.generate("x"), lambda: session.tokens, lambda: session.truncate(0), session.fork):
             with pytest.raises(skulk.SessionBusyError) as caught:
                 use()
             assert caught.value.retry == "now"

@@ -32,7 +32,7 @@ def test_the_package_the_tests_and_a_sample_type_check(tmp_path: Path) -> None:
 
 
 def test_the_stubs_are_what_is_there() -> None:
-    check("mypy.stubtest", "skulk")
+    check("mypy.stubtest", "skulk", "--allowlist", str(HERE / "stubtest_allowlist.txt"))
 
 
 def test_what_takes_long_to_import_waits_until_it_is_asked_for() -> None:
@@ -69,7 +69,7 @@ def test_everything_public_is_documented(module: ModuleType) -> None:
 
 @pytest.mark.parametrize(
     ("method", "count"),
-    [(skulk.Model.generate, 8), (skulk.Session.generate, 8), (skulk.Model.load, 8), (skulk.ModelCard.profile, 5)],
+    [(skulk.Model.generate, 20), (skulk.Session.generate, 8), (skulk.Model.load, 8), (skulk.ModelCard.profile, 5)],
 )
 def test_help_shows_the_options(method: Callable[..., object], count: int) -> None:
     parameters = inspect.signature(method).parameters

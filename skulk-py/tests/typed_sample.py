@@ -13,6 +13,7 @@ import skulk
 def generating(path: pathlib.Path) -> None:
     model = skulk.Model.load(path, stages=2, kv="f32", progress=print, cancel=skulk.CancelToken())
     model = skulk.Model.load(path, placement=[("candle-cuda", 20), ("cpu", 12)], ffn_on_cpu=True)
+    model = skulk.Model.load(path, sessions=4, kv_memory=1 << 20, when_full="evict")
     assert_type(model.stages[0].layers, range)
     assert_type(model.tokenizer.encode("text"), list[int])
     for event in model.generate("text", temperature=1, logit_bias={3: -1.5}, stop=["."], logprobs=2):
@@ -26,7 +27,19 @@ def generating(path: pathlib.Path) -> None:
         assert_type(generation.text(), str)
 
 
+def many(model: skulk.Model, prompts: list[str], ids: list[list[int]], either: bool) -> None:
+    assert_type(model.generate(prompts, max_tokens=3, priority=-1), list[skulk.Output])
+    assert_type(model.generate(ids, return_exceptions=False), list[skulk.Output])
+    assert_type(model.generate(("text", [1, 2])), list[skulk.Output])
+    assert_type(model.generate(prompts, return_exceptions=True), list[skulk.Output | skulk.Error])
+    assert_type(model.generate(prompts, return_exceptions=either), list[skulk.Output | skulk.Error])
+    assert_type(model.generate(ids[0]), skulk.Generation)
+    assert_type(model.session().fork(), skulk.Session)
+    assert_type(model.kv_memory.budget_bytes, int | None)
+
+
 async def streaming(model: skulk.Model) -> str:
+    assert_type(await model.generate("text"), skulk.Output)
     generation = model.generate("text")
     assert_type(await anext(generation), skulk.Event)
     return "".join([event.text async for event in generation])
@@ -66,8 +79,8 @@ def refused(card: skulk.ModelCard) -> None:
 
 
 def mistaken(model: skulk.Model) -> None:
-    model.generate(3)  # type: ignore[arg-type]
-    model.generate("text", temprature=1.0)  # type: ignore[call-arg]
+    model.generate(3)  # type: ignore[call-overload]
+    model.generate("text", temprature=1.0)  # type: ignore[call-overload]
     model.stages[0].layers = range(3)  # type: ignore[misc]
     model.context = 3  # type: ignore[misc]
     skulk.Model.load("path", kv="f8")  # type: ignore[arg-type]

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use skulk_contract::ModelFacts;
 use skulk_contract::functions::write;
 use skulk_contract::options::{GenerateOptions, LoadOptions};
+use skulk_contract::{ModelFacts, Outcome};
 
 use crate::convert::{RawPrompt, float_bytes, id_bytes, token_ids};
 use crate::error::{Answer, options};
@@ -64,6 +64,11 @@ impl RawModel {
         Ok(self.0.get()?.ffn_memory().map(|memory| write(&memory)).transpose()?)
     }
 
+    /// What keys and values take, as JSON.
+    pub fn kv_memory(&self) -> Answer<String> {
+        Ok(write(&self.0.get()?.kv_memory())?)
+    }
+
     /// An empty session.
     pub fn session(&self) -> Answer<Arc<RawSession>> {
         Ok(RawSession::new(self.0.get()?.session()?))
@@ -78,6 +83,21 @@ impl RawModel {
     ) -> Answer<Arc<RawGeneration>> {
         let given = options(&given, GenerateOptions::read)?;
         RawGeneration::start(&self.0.get()?.session()?, prompt, given, cancel)
+    }
+
+    /// Generates from many prompts: of each its output or its failure, as JSON.
+    pub async fn generate_batch(
+        &self,
+        prompts: Vec<RawPrompt>,
+        given: String,
+        cancel: Arc<RawCancel>,
+    ) -> Answer<String> {
+        let (mut given, append) = options(&given, GenerateOptions::read)?;
+        given.cancel = cancel.0.clone();
+        let prompt = |prompt: RawPrompt| Ok(skulk_contract::options::prompt(prompt.prompt()?, append)?);
+        let prompts = prompts.into_iter().map(prompt).collect::<Answer<Vec<_>>>()?;
+        let model = self.0.get()?;
+        run(move || write(&Outcome::all(&model.generate_batch(prompts, &given)))).await
     }
 
     /// Logits behind every token, as floats.

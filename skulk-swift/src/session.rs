@@ -44,6 +44,11 @@ impl RawSession {
         Ok(self.0.get()?.truncate(len)?)
     }
 
+    /// Another session that begins as this one is.
+    pub fn fork(&self) -> Answer<Arc<Self>> {
+        Ok(Self::new(self.0.get()?.fork()?))
+    }
+
     /// Lets go of it: its running generation goes on.
     pub fn close(&self) {
         self.0.close();

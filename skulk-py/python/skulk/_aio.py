@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
-from ._contract import Event
 from ._skulk import Generation, stop_waking
+
+T = TypeVar("T")
 
 atexit.register(stop_waking)
 
 
-async def next_event(generation: Generation) -> Event:
-    """The generation's next event. A task that is cancelled meanwhile ends the generation."""
+async def follow(generation: Generation, poll: Callable[[Callable[[], object]], T | None]) -> T:
+    """What ``poll`` gives of the generation, once it is there. A task that is cancelled meanwhile ends the generation."""
     woken = asyncio.Event()
     wake = partial(asyncio.get_running_loop().call_soon_threadsafe, woken.set)
     try:
-        while (event := generation._poll(wake)) is None:
+        while (found := poll(wake)) is None:
             await woken.wait()
             woken.clear()
-        return event
+        return found
     except asyncio.CancelledError:
         generation.cancel()
         # The session must be free by the time the caller goes on.

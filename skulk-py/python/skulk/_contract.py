@@ -29,6 +29,7 @@ __all__ = [
     "Finish",
     "GgufFacts",
     "Inventory",
+    "KvMemory",
     "LayerBytes",
     "Link",
     "LinkSpeed",
@@ -1106,6 +1107,38 @@ class FfnMemory:
             "inMemoryBytes": self.in_memory_bytes,
             "peakBytes": self.peak_bytes,
             "letGoBytes": self.let_go_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class KvMemory:
+    """What keys and values take."""
+
+    budget_bytes: int | None
+    """What they may take; ``None``: no limit was given."""
+    in_use_bytes: int
+    """Pages that sequences have, those that several share once."""
+    kept_bytes: int
+    """Pages that nobody has and that are kept for sequences that begin with the same tokens. They go first."""
+    reserved_bytes: int
+    """All that is reserved: these, and pages that are free to be taken."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> KvMemory:
+        return KvMemory(
+            budget_bytes=data["budgetBytes"],
+            in_use_bytes=data["inUseBytes"],
+            kept_bytes=data["keptBytes"],
+            reserved_bytes=data["reservedBytes"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "budgetBytes": self.budget_bytes,
+            "inUseBytes": self.in_use_bytes,
+            "keptBytes": self.kept_bytes,
+            "reservedBytes": self.reserved_bytes,
         }
 
 

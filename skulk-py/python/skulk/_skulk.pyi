@@ -3,11 +3,11 @@
 What is not public has no docstring here: the native module has.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, TypeAlias, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,13 @@ from typing_extensions import Unpack
 
 from . import vindex
 from ._contract import (Arch, Budget, Cluster, Device, Divergence, Event, ExpertShard, FfnMemory, GgufFacts, Inventory,
-    ModelCard, Output, PlacedStage, Stage)
+    KvMemory, ModelCard, Output, PlacedStage, Stage)
 from ._errors import Error
 from ._report import PlanReport
 from .options import (ExtractOptions, GenerateOptions, LoadOptions, PlanOptions, VerifyOptions)
+
+# Of a list and not of any sequence: a text is a sequence of texts.
+_Prompts: TypeAlias = list[str] | list[list[int]] | list[str | list[int]] | tuple[str | Sequence[int], ...]
 
 __version__: str
 
@@ -209,6 +212,10 @@ class Model:
     def ffn_memory(self) -> FfnMemory | None:
         """What is in memory of feed-forward weights, where `ffn_budget` bounds that."""
 
+    @property
+    def kv_memory(self) -> KvMemory:
+        """What keys and values of all sessions take now, and what is kept for those to come."""
+
     def divergence(
         self, exact: Model, text: str | Sequence[int], *, cancel: CancelToken | None = None
     ) -> Divergence:
@@ -226,14 +233,39 @@ class Model:
         is too long, ImportError without NumPy."""
 
     def session(self) -> Session:
-        """An empty session. Any number may exist and generate at the same time.
+        """An empty session, which takes no memory yet. Any number may exist and generate at the same time."""
 
-        Raises `OutOfMemoryError` when its KV cache cannot be reserved."""
-
+    @overload
     def generate(
         self, prompt: str | Sequence[int], *, cancel: CancelToken | None = None, **options: Unpack[GenerateOptions]
     ) -> Generation:
-        """Generates from a prompt in a session of its own. Arguments as in `Session.generate`."""
+        """Generates from a prompt in a session of its own. Arguments as in `Session.generate`.
+
+        Of a list of prompts, each a text or token ids, it waits for all and returns a list of their outputs, in the order
+        of the prompts; they share the steps. One that fails does not end the others. If `return_exceptions` is False (the
+        default), the first exception is raised once all have ended. If it is True, exceptions are treated the same as
+        outputs, and are in the list. `cancel` and Ctrl-C end all within one layer.
+
+        In an event loop, `asyncio.gather` does the same of generations, which can be awaited."""
+
+    @overload
+    def generate(
+        self,
+        prompt: _Prompts,
+        *,
+        return_exceptions: Literal[False] = False,
+        cancel: CancelToken | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> list[Output]: ...
+    @overload
+    def generate(
+        self,
+        prompt: _Prompts,
+        *,
+        return_exceptions: bool,
+        cancel: CancelToken | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> list[Output | Error]: ...
 
     def close(self) -> None:
         """Lets go of the model; used afterwards, it raises `InvalidArgumentError`. Its sessions, and what they
@@ -253,7 +285,8 @@ class Session:
     def generate(
         self, prompt: str | Sequence[int], *, cancel: CancelToken | None = None, **options: Unpack[GenerateOptions]
     ) -> Generation:
-        """Starts generating and returns at once; the work is done on a thread of its own.
+        """Starts generating and returns at once; the work is done on the model's own thread, in steps with other
+        sessions.
 
         `prompt` is text, or token ids that are used as given. With `append` the text follows what the session holds;
         without, the prompt is everything so far, of which what the session already computed is not computed again.
@@ -276,6 +309,12 @@ class Session:
         Raises `InvalidArgumentError` when the session has fewer tokens, and `SessionBusyError` while a generation
         runs."""
 
+    def fork(self) -> Session:
+        """Another session that begins as this one is: its tokens, and what the model holds of them. From then on they
+        are independent; what they share is stored once.
+
+        Raises `SessionBusyError` while a generation runs."""
+
     def close(self) -> None:
         """Lets go of the session; used afterwards, it raises `InvalidArgumentError`. A generation that runs goes on."""
 
@@ -284,8 +323,8 @@ class Session:
 
 @final
 class Generation:
-    """A running generation: iterate it with `for` or `async for`, or collect it with `text()` or `output()`. Leaving
-    its `with` block, or dropping it, cancels what is still running."""
+    """A running generation: iterate it with `for` or `async for`, or collect it with `text()`, `output()` or `await`.
+    Leaving its `with` block, or dropping it, cancels what is still running."""
 
     def __iter__(self) -> Generation: ...
     def __next__(self) -> Event: ...
@@ -294,6 +333,12 @@ class Generation:
     def _poll(self, wake: Callable[[], object]) -> Event | None:
         """The next event for an event loop; when there is none yet, `None`, and `wake` is called later on another
         thread."""
+
+    def __await__(self) -> Generator[Any, None, Output]:
+        """Runs to the end beside the event loop: text, tokens and finish of what was not read yet."""
+
+    def _poll_output(self, wake: Callable[[], object]) -> Output | None:
+        """The same of all that was not read yet, once it is there."""
 
     def _ended(self, wake: Callable[[], object]) -> bool:
         """Drops what is left to read. Whether that was all; when not, `wake` is called later on another thread."""

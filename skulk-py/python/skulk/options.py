@@ -49,6 +49,13 @@ class LoadOptions(TypedDict, total=False):
     - ``prefill_chunk``: Prompt tokens that pass through the layers together; 256 by default.
     - ``kv``: How keys and values are kept; ``f16`` by default. ``f16``: Half precision: 2 bytes an element;
       ``f32``: Single precision: 4 bytes an element.
+    - ``sessions``: Sessions that generate at the same time, in steps together; 16 by default. Others wait for
+      their turn; those whose reader does not read do not count.
+    - ``kv_memory``: Bytes that keys and values of all sessions may take; by default what sessions need. What is
+      left keeps conversations that rest, and the beginnings of prompts, so that they need not be computed again.
+    - ``when_full``: What happens to a session when that memory is full: ``wait`` (the default) gives up what
+      resting sessions hold, then waits until others have ended; ``evict`` does not wait but ends with
+      ``memory.exhausted``; ``fail`` does so at once.
     - ``precision``: How products are rounded: ``fast`` (the default) rounds activations to 8 bits where weights
       are quantised, ``exact`` multiplies what that leaves over, too, and ``bf16`` rounds to BF16 where weights are
       of that type.
@@ -69,6 +76,9 @@ class LoadOptions(TypedDict, total=False):
     context: int | None
     prefill_chunk: int | None
     kv: Literal["f16", "f32"] | None
+    sessions: int | None
+    kv_memory: int | None
+    when_full: Literal["wait", "evict", "fail"] | None
     precision: Literal["fast", "exact", "bf16"] | None
     memory: Literal["auto", "mapped", "resident"] | None
     screen_head: bool | None
@@ -92,6 +102,7 @@ class GenerateOptions(TypedDict, total=False):
     - ``stop``: Texts that end the generation; they are not part of its text.
     - ``ignore_eos``: Goes on past end-of-sequence tokens.
     - ``logprobs``: Reports each token's log-probability, and those of so many likeliest, 0 to 64.
+    - ``priority``: Sessions of a higher one begin first, and their prompts are computed first; 0 by default.
     """
 
     append: bool | None
@@ -109,6 +120,7 @@ class GenerateOptions(TypedDict, total=False):
     stop: Iterable[str] | None
     ignore_eos: bool | None
     logprobs: int | None
+    priority: int | None
 
 
 class PlanOptions(TypedDict, total=False):

@@ -906,6 +906,26 @@ public struct FfnMemory: Codable, Sendable, Hashable {
     }
 }
 
+/// What keys and values take.
+public struct KvMemory: Codable, Sendable, Hashable {
+    /// What they may take; `nil`: no limit was given.
+    public var budgetBytes: Int?
+    /// Pages that sequences have, those that several share once.
+    public var inUseBytes: Int
+    /// Pages that nobody has and that are kept for sequences that begin with the same tokens. They go first.
+    public var keptBytes: Int
+    /// All that is reserved: these, and pages that are free to be taken.
+    public var reservedBytes: Int
+
+    /// Of its fields.
+    public init(budgetBytes: Int?, inUseBytes: Int, keptBytes: Int, reservedBytes: Int) {
+        self.budgetBytes = budgetBytes
+        self.inUseBytes = inUseBytes
+        self.keptBytes = keptBytes
+        self.reservedBytes = reservedBytes
+    }
+}
+
 /// How far a model's predictions are from an exact one's, over a text.
 public struct Divergence: Codable, Sendable, Hashable {
     /// Tokens of the text. Behind each of them the next one is predicted.
@@ -1965,6 +1985,16 @@ public struct LoadOptions: Codable, Sendable, Hashable {
     /// How keys and values are kept; `f16` by default. `f16`: Half precision: 2 bytes an element; `f32`: Single
     /// precision: 4 bytes an element.
     public var kv: KvType?
+    /// Sessions that generate at the same time, in steps together; 16 by default. Others wait for their turn; those
+    /// whose reader does not read do not count.
+    public var sessions: Int?
+    /// Bytes that keys and values of all sessions may take; by default what sessions need. What is left keeps
+    /// conversations that rest, and the beginnings of prompts, so that they need not be computed again.
+    public var kvMemory: Int?
+    /// What happens to a session when that memory is full: `wait` (the default) gives up what resting sessions hold,
+    /// then waits until others have ended; `evict` does not wait but ends with `memory.exhausted`; `fail` does so at
+    /// once.
+    public var whenFull: WhenFull?
     /// How products are rounded: `fast` (the default) rounds activations to 8 bits where weights are quantised, `exact`
     /// multiplies what that leaves over, too, and `bf16` rounds to BF16 where weights are of that type.
     public var precision: Precision?
@@ -1987,6 +2017,9 @@ public struct LoadOptions: Codable, Sendable, Hashable {
         context: Int? = nil,
         prefillChunk: Int? = nil,
         kv: KvType? = nil,
+        sessions: Int? = nil,
+        kvMemory: Int? = nil,
+        whenFull: WhenFull? = nil,
         precision: Precision? = nil,
         memory: Memory? = nil,
         screenHead: Bool? = nil
@@ -2002,6 +2035,9 @@ public struct LoadOptions: Codable, Sendable, Hashable {
         self.context = context
         self.prefillChunk = prefillChunk
         self.kv = kv
+        self.sessions = sessions
+        self.kvMemory = kvMemory
+        self.whenFull = whenFull
         self.precision = precision
         self.memory = memory
         self.screenHead = screenHead
@@ -2040,6 +2076,8 @@ public struct GenerateOptions: Codable, Sendable, Hashable {
     public var ignoreEos: Bool?
     /// Reports each token's log-probability, and those of so many likeliest, 0 to 64.
     public var logprobs: Int?
+    /// Sessions of a higher one begin first, and their prompts are computed first; 0 by default.
+    public var priority: Int?
 
     /// Of its fields.
     public init(
@@ -2057,7 +2095,8 @@ public struct GenerateOptions: Codable, Sendable, Hashable {
         seed: Int? = nil,
         stop: [String]? = nil,
         ignoreEos: Bool? = nil,
-        logprobs: Int? = nil
+        logprobs: Int? = nil,
+        priority: Int? = nil
     ) {
         self.append = append
         self.maxTokens = maxTokens
@@ -2074,6 +2113,7 @@ public struct GenerateOptions: Codable, Sendable, Hashable {
         self.stop = stop
         self.ignoreEos = ignoreEos
         self.logprobs = logprobs
+        self.priority = priority
     }
 }
 
@@ -2713,6 +2753,17 @@ public enum KvType: String, Codable, Sendable, Hashable, CaseIterable {
     case f16
     /// Single precision: 4 bytes an element.
     case f32
+}
+
+/// What happens to a session that needs another page of keys and values when all memory for them is in use.
+public enum WhenFull: String, Codable, Sendable, Hashable, CaseIterable {
+    /// What sessions hold that do nothing is given up, then it waits until others have ended. Where all wait, one of
+    /// the lowest priority that came last gives up its pages and is computed again later. Texts do not depend on it.
+    case wait
+    /// What sessions hold that do nothing is given up; where that is not enough, it ends with `memory.exhausted`.
+    case evict
+    /// It ends with `memory.exhausted`; what other sessions hold stays.
+    case fail
 }
 
 /// How precisely activations enter products with quantised weights, or with weights in BF16. Other products are in f32,

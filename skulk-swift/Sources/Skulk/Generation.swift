@@ -83,6 +83,22 @@ extension Event {
     }
 }
 
+/// What became of one prompt of many.
+struct Outcome: Decodable {
+    let result: Result<Output, SkulkError>
+
+    private enum Field: CodingKey { case output, failure }
+
+    init(from decoder: any Decoder) throws {
+        let fields = try decoder.container(keyedBy: Field.self)
+        if let output = try fields.decodeIfPresent(Output.self, forKey: .output) {
+            result = .success(output)
+        } else {
+            result = .failure(SkulkError(try fields.decode(Failure.self, forKey: .failure), nil))
+        }
+    }
+}
+
 extension Event: CustomStringConvertible {
     /// The text: `print(event, terminator: "")` prints the stream.
     public var description: String { text }

@@ -64,7 +64,12 @@ public final class Model: Sendable {
         get throws { try native { try raw.ffnMemory().map { try readJSON($0) } } }
     }
 
-    /// An empty session. Any number may exist and generate at the same time.
+    /// What keys and values of all sessions take now, and what is kept for those to come.
+    public var kvMemory: KvMemory {
+        get throws { try readJSON(try native { try raw.kvMemory() }) }
+    }
+
+    /// An empty session, which takes no memory yet. Any number may exist and generate at the same time.
     public func session() throws -> Session { Session(try native { try raw.session() }) }
 
     /// Generates from a prompt in a session of its own. What is wrong with it is thrown where events are read.
@@ -74,6 +79,19 @@ public final class Model: Sendable {
         Generation {
             try self.raw.generate(prompt: prompt.prompt.raw, given: writeJSON(options), cancel: cancel?.raw)
         }
+    }
+
+    /// Generates from many prompts, each in a session of its own, in steps together, and waits until all have ended: there
+    /// is a result for each prompt, in their order, and one that fails does not end the others. It throws for options
+    /// that cannot be; where `cancel` or the task's cancellation ends it, results say so.
+    public func generateBatch(
+        _ prompts: [some PromptConvertible], options: GenerateOptions = .init(), cancel: CancelToken? = nil
+    ) async throws -> [Result<Output, SkulkError>] {
+        let (prompts, given) = (prompts.map(\.prompt.raw), try writeJSON(options))
+        let json = try await working(cancel) {
+            try await self.raw.generateBatch(prompts: prompts, given: given, cancel: $0)
+        }
+        return try readJSON(json, as: [Outcome].self).map(\.result)
     }
 
     /// Logits of the next token behind every token of a text: rows of `arch.vocabSize` numbers, one row a token,

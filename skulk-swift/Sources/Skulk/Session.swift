@@ -29,6 +29,10 @@ public final class Session: Sendable {
     /// Forgets all tokens but the first `count`. Later prompts reuse what remains.
     public func truncate(to count: Int) throws { try native { try raw.truncate(len: Int64(count)) } }
 
+    /// Another session that begins as this one is: its tokens, and what the model holds of them. From then on they are
+    /// independent; what they share is stored once. An error while a generation runs.
+    public func fork() throws -> Session { Session(try native { try raw.fork() }) }
+
     /// Frees its keys and values, once a generation that still runs has ended. Using it afterwards is an error.
     public func close() { raw.close() }
 }

@@ -1240,6 +1240,16 @@ public protocol RawModelProtocol: AnyObject, Sendable {
     func generate(prompt: RawPrompt, given: String, cancel: RawCancel?) throws  -> RawGeneration
     
     /**
+     * Generates from many prompts: of each its output or its failure, as JSON.
+     */
+    func generateBatch(prompts: [RawPrompt], given: String, cancel: RawCancel) async throws  -> String
+    
+    /**
+     * What keys and values take, as JSON.
+     */
+    func kvMemory() throws  -> String
+    
+    /**
      * Logits behind every token, as floats.
      */
     func logits(prompt: RawPrompt, cancel: RawCancel) async throws  -> Data
@@ -1417,6 +1427,37 @@ open func generate(prompt: RawPrompt, given: String, cancel: RawCancel?)throws  
         FfiConverterTypeRawPrompt_lower(prompt),
         FfiConverterString.lower(given),
         FfiConverterOptionTypeRawCancel.lower(cancel),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * Generates from many prompts: of each its output or its failure, as JSON.
+     */
+open func generateBatch(prompts: [RawPrompt], given: String, cancel: RawCancel)async throws  -> String  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawmodel_generate_batch(
+                        self.uniffiCloneHandle(),FfiConverterSequenceTypeRawPrompt.lower(prompts),FfiConverterString.lower(given),FfiConverterTypeRawCancel_lower(cancel)
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
+            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
+            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
+            liftFunc: FfiConverterString.lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
+}
+    
+    /**
+     * What keys and values take, as JSON.
+     */
+open func kvMemory()throws  -> String  {
+    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawmodel_kv_memory(
+            self.uniffiCloneHandle(),uniffiCallStatus
     )
 })
 }
@@ -2244,6 +2285,11 @@ public protocol RawSessionProtocol: AnyObject, Sendable {
     func close() 
     
     /**
+     * Another session that begins as this one is.
+     */
+    func fork() throws  -> RawSession
+    
+    /**
      * Starts generating.
      */
     func generate(prompt: RawPrompt, given: String, cancel: RawCancel?) throws  -> RawGeneration
@@ -2324,6 +2370,18 @@ open func close()  {try! rustCall() {
             self.uniffiCloneHandle(),uniffiCallStatus
     )
 }
+}
+    
+    /**
+     * Another session that begins as this one is.
+     */
+open func fork()throws  -> RawSession  {
+    return try  FfiConverterTypeRawSession_lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawsession_fork(
+            self.uniffiCloneHandle(),uniffiCallStatus
+    )
+})
 }
     
     /**
@@ -3514,6 +3572,31 @@ fileprivate struct FfiConverterSequenceTypeRawLogprob: FfiConverterRustBuffer {
         return seq
     }
 }
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+fileprivate struct FfiConverterSequenceTypeRawPrompt: FfiConverterRustBuffer {
+    typealias SwiftType = [RawPrompt]
+
+    public static func write(_ value: [RawPrompt], into buf: inout [UInt8]) {
+        let len = Int32(value.count)
+        writeInt(&buf, len)
+        for item in value {
+            FfiConverterTypeRawPrompt.write(item, into: &buf)
+        }
+    }
+
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> [RawPrompt] {
+        let len: Int32 = try readInt(&buf)
+        var seq = [RawPrompt]()
+        seq.reserveCapacity(Int(len))
+        for _ in 0 ..< len {
+            seq.append(try FfiConverterTypeRawPrompt.read(from: &buf))
+        }
+        return seq
+    }
+}
 private let UNIFFI_RUST_FUTURE_POLL_READY: Int8 = 0
 private let UNIFFI_RUST_FUTURE_POLL_WAKE: Int8 = 1
 
@@ -3675,6 +3758,12 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawmodel_generate() != 44310) {
         return InitializationResult.apiChecksumMismatch
     }
+    if (uniffi_skulk_swift_checksum_method_rawmodel_generate_batch() != 21207) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawmodel_kv_memory() != 44500) {
+        return InitializationResult.apiChecksumMismatch
+    }
     if (uniffi_skulk_swift_checksum_method_rawmodel_logits() != 27351) {
         return InitializationResult.apiChecksumMismatch
     }
@@ -3727,6 +3816,9 @@ private let initializationResult: InitializationResult = {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawsession_close() != 16974) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawsession_fork() != 26141) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawsession_generate() != 52366) {

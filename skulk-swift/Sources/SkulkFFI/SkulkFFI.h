@@ -369,6 +369,16 @@ RustBuffer uniffi_skulk_swift_fn_method_rawmodel_ffn_memory(uint64_t ptr, RustCa
 uint64_t uniffi_skulk_swift_fn_method_rawmodel_generate(uint64_t ptr, RustBuffer prompt, RustBuffer given, RustBuffer cancel, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_GENERATE_BATCH
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_GENERATE_BATCH
+uint64_t uniffi_skulk_swift_fn_method_rawmodel_generate_batch(uint64_t ptr, RustBuffer prompts, RustBuffer given, uint64_t cancel
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_KV_MEMORY
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_KV_MEMORY
+RustBuffer uniffi_skulk_swift_fn_method_rawmodel_kv_memory(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_LOGITS
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_LOGITS
 uint64_t uniffi_skulk_swift_fn_method_rawmodel_logits(uint64_t ptr, RustBuffer prompt, uint64_t cancel
@@ -502,6 +512,11 @@ void uniffi_skulk_swift_fn_free_rawsession(uint64_t handle, RustCallStatus *_Non
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_CLOSE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_CLOSE
 void uniffi_skulk_swift_fn_method_rawsession_close(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_FORK
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_FORK
+uint64_t uniffi_skulk_swift_fn_method_rawsession_fork(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_GENERATE
@@ -992,6 +1007,18 @@ uint16_t uniffi_skulk_swift_checksum_method_rawmodel_generate(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_GENERATE_BATCH
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_GENERATE_BATCH
+uint16_t uniffi_skulk_swift_checksum_method_rawmodel_generate_batch(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_KV_MEMORY
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_KV_MEMORY
+uint16_t uniffi_skulk_swift_checksum_method_rawmodel_kv_memory(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_LOGITS
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_LOGITS
 uint16_t uniffi_skulk_swift_checksum_method_rawmodel_logits(void
@@ -1097,6 +1124,12 @@ uint16_t uniffi_skulk_swift_checksum_method_rawreport_text(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_CLOSE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_CLOSE
 uint16_t uniffi_skulk_swift_checksum_method_rawsession_close(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_FORK
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_FORK
+uint16_t uniffi_skulk_swift_checksum_method_rawsession_fork(void
     
 );
 #endif

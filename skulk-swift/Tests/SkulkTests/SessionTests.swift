@@ -42,6 +42,70 @@ import Testing
         }
     }
 
+    @Test func aForkGoesOnByItself() async throws {
+        let model = try await stories()
+        let session = try model.session()
+        _ = try await session.generate(prompt, options: .init(maxTokens: 8)).output()
+        let (held, fork) = (try session.tokens, try session.fork())
+        let next = GenerateOptions(append: true, maxTokens: 8)
+        let output = try await fork.generate(" Then", options: next).output()
+        #expect(output.finish.usage.cachedTokens >= held.count - 1)
+        #expect(try session.tokens == held && fork.tokens.starts(with: held))
+        #expect(try await session.generate(" Then", options: next).output().ids == output.ids)
+        let running = session.generate(prompt, options: .init(maxTokens: 400))
+        var events = running.makeAsyncIterator()
+        #expect(try await events.next() != nil)
+        _ = try await failure(.sessionBusy) { _ = try session.fork() }
+        try await running.close()
+        session.close()
+        _ = try await failure(.invalidArgument) { _ = try session.fork() }
+    }
+
+    @Test func manyPromptsShareTheSteps() async throws {
+        let model = try await stories()
+        let prompts = (0..<20).map { "\(prompt), \($0)" }
+        let options = GenerateOptions(maxTokens: 8)
+        let results = try await model.generateBatch(prompts, options: options)
+        #expect(results.count == prompts.count)
+        #expect(try await results[7].get().ids == model.generate(prompts[7], options: options).output().ids)
+        let mixed: [Prompt] = [.text(prompt), .tokens([1 << 31]), .tokens([1, 403]), .text("")]
+        let some = try await model.generateBatch(mixed, options: options)
+        let errors = some.map { result in
+            if case .failure(let error) = result { error.kind } else { nil as ErrorKind? }
+        }
+        #expect(errors == [nil, .invalidArgument, nil, .invalidArgument])
+        #expect(try await model.generateBatch([String]()).isEmpty)
+        _ = try await failure(.invalidArgument) { _ = try await model.generateBatch(prompts, options: .init(maxTokens: -1)) }
+    }
+
+    @Test func manyPromptsEndTogether() async throws {
+        let model = try await slow()
+        let token = CancelToken()
+        token.cancel()
+        let ended = try await model.generateBatch([prompt, prompt], cancel: token)
+        let many = Array(repeating: prompt, count: 20)
+        let task = Task { try await model.generateBatch(many, options: .init(maxTokens: 400)) }
+        task.cancel()
+        for result in try await ended + task.value {
+            _ = try await failure(.cancelled) { _ = try result.get() }
+        }
+    }
+
+    @Test func keysAndValuesHaveABudget() async throws {
+        let limited = try await Model.load(storiesPath, options: .init(threads: 1, kvMemory: 400_000, whenFull: .fail))
+        #expect(try limited.kvMemory == KvMemory(budgetBytes: 400_000, inUseBytes: 0, keptBytes: 0, reservedBytes: 0))
+        let session = try limited.session()
+        _ = try await session.generate(prompt, options: .init(maxTokens: 8)).output()
+        let memory = try limited.kvMemory
+        #expect(memory.inUseBytes > 0 && memory.reservedBytes <= 400_000)
+        let error = try await failure(.outOfMemory) {
+            for result in try await limited.generateBatch((0..<16).map { "\($0) \(prompt)" }) { _ = try result.get() }
+        }
+        #expect(error.code == "memory.exhausted" && error.retry == .now && error.context["field"] == "kv_memory")
+        limited.close()
+        _ = try await failure(.invalidArgument) { _ = try limited.kvMemory }
+    }
+
     @Test func oneSessionRunsOneGeneration() async throws {
         let session = try await stories().session()
         let running = session.generate(prompt, options: .init(maxTokens: 400))
