@@ -176,6 +176,29 @@ def test_python_may_exit_while_a_loop_reads() -> None:
         assert not done.stderr
 
 
+AT_EXIT = """
+import asyncio, atexit, sys
+
+async def read(model):
+    print("".join([event.text async for event in model.generate("Once", max_tokens=20)]))
+
+# Exit handlers run last first: this one after the library's own.
+atexit.register(lambda: asyncio.run(read(model)))
+import skulk
+model = skulk.Model.load(sys.argv[1])
+asyncio.run(read(model))
+"""
+
+
+def test_a_loop_reads_while_python_exits() -> None:
+    command = [sys.executable, "-c", AT_EXIT, str(FIXTURES / "stories260K")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    before, at_exit = done.stdout.splitlines()
+    assert before == at_exit != ""
+
+
 def test_errors_arrive(stories: skulk.Model) -> None:
     token = skulk.CancelToken()
     token.cancel()

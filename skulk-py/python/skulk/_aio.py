@@ -12,7 +12,26 @@ from ._skulk import Generation, stop_waking
 
 T = TypeVar("T")
 
-atexit.register(stop_waking)
+_exiting = False
+
+
+def _exit() -> None:
+    global _exiting
+    _exiting = True
+    stop_waking()
+
+
+atexit.register(_exit)
+
+
+async def _wait(woken: asyncio.Event) -> None:
+    """Until it is time to poll again."""
+    if _exiting:
+        # Nobody is woken any more: loops of daemon threads, and those that exit handlers run, look again and again.
+        await asyncio.sleep(0.01)
+    else:
+        await woken.wait()
+        woken.clear()
 
 
 async def follow(generation: Generation, poll: Callable[[Callable[[], object]], T | None]) -> T:
@@ -21,13 +40,11 @@ async def follow(generation: Generation, poll: Callable[[Callable[[], object]], 
     wake = partial(asyncio.get_running_loop().call_soon_threadsafe, woken.set)
     try:
         while (found := poll(wake)) is None:
-            await woken.wait()
-            woken.clear()
+            await _wait(woken)
         return found
     except asyncio.CancelledError:
         generation.cancel()
         # The session must be free by the time the caller goes on.
         while not generation._ended(wake):
-            await woken.wait()
-            woken.clear()
+            await _wait(woken)
         raise
