@@ -227,7 +227,9 @@ fn sessions_wait_for_memory_or_end_alone() {
         let running: Vec<_> = (0..4).map(|i| model.generate(long(i), greedy(60)).unwrap()).collect();
         let ended: Vec<_> = running.into_iter().map(|mut generation| generation.output()).collect();
         let failed = ended.iter().filter(|output| output.is_err()).count();
+        // One that ends leaves its pages to the others.
         assert_eq!(failed > 0, when_full != WhenFull::Wait, "{when_full:?}");
+        assert!(failed < 4, "{when_full:?}");
         for (i, output) in ended.into_iter().enumerate() {
             match output {
                 Ok(output) => assert_eq!(output.ids, expected(i), "{when_full:?}"),

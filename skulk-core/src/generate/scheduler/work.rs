@@ -330,7 +330,8 @@ impl Worker {
                 self.running[at].starved = true;
                 return false;
             }
-            self.running[at].over = Some(Err(error));
+            // What it has may do for those behind it.
+            self.fail(at, error);
             return false;
         }
     }
