@@ -76,8 +76,11 @@ options! {
         context: usize => options.context = Some(context),
         /// Prompt tokens that pass through the layers together; 256 by default.
         prefill_chunk: usize => options.prefill_chunk = prefill_chunk,
-        /// How keys and values are kept; `f16` by default.
-        kv: KvType => options.kv = kv,
+        /// How keys and values are kept: by default as a placement was planned with, else in `f16`, and never in more
+        /// memory than that was planned with.
+        kv: KvType => options.kv = Some(kv.into()),
+        /// How values are kept, where that is otherwise than keys.
+        kv_values: KvType => options.kv.get_or_insert_default().values = kv_values,
         /// Sessions that generate at the same time, in steps together; 16 by default. Others wait for their turn; those
         /// whose reader does not read do not count.
         sessions: usize => options.sessions = sessions,
@@ -170,6 +173,10 @@ options! {
         coordinator: NodeId => request.coordinator = Some(coordinator),
         /// Tokens for which keys and values are reserved; 8192 by default.
         context_tokens: u64 => request.context_tokens = context_tokens,
+        /// How these are kept; `f16` by default, which is what MLX has.
+        kv: KvType => request.kv = kv.into(),
+        /// How values are kept, where that is otherwise than keys.
+        kv_values: KvType => request.kv.values = kv_values,
         /// How careful it is with memory: `safe` (the default); `relaxed`, without margins; `force` refuses nothing for
         /// its sake, and says what is over.
         strictness: Strictness => request.strictness = strictness,

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::single_range_in_vec_init, reason = "a test")]
 
 use serde_json::{Map, Value, json};
-use skulk::{ByteSize, Error, ErrorKind, KvType, TokenId, WhenFull};
+use skulk::{ByteSize, Error, ErrorKind, KvType, KvTypes, TokenId, WhenFull};
 use skulk_contract::options::{
     DescribeOptions, GenerateOptions, LoadOptions, PlanOptions, ProfileOptions, RingsOptions, SliceOptions,
     Spelling,
@@ -53,7 +53,11 @@ fn each_language_spells_names_in_its_own_way() {
     let options = LoadOptions::read(fields(&snake), Spelling::Snake).unwrap();
     assert_eq!((options.prefill_chunk, options.engine_options.ffn_on_cpu), (7, true));
     let options = load(&json!({"prefillChunk": 7, "ffnBudget": 1e6, "kv": "f32"})).unwrap();
-    assert_eq!((options.prefill_chunk, options.kv), (7, KvType::F32));
+    assert_eq!((options.prefill_chunk, options.kv), (7, Some(KvType::F32.into())));
+    let options = load(&json!({"kvValues": "q4_0", "kv": "q8_0"})).unwrap();
+    assert_eq!(options.kv, Some(KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 }));
+    let request = PlanOptions::read(fields(&json!({"kv_values": "q8_0"})), Spelling::Snake).unwrap();
+    assert_eq!(request.kv, KvTypes { keys: KvType::F16, values: KvType::Q8_0 });
     assert_eq!(options.engine_options.ffn_budget, Some(ByteSize(1_000_000)));
     let options = load(&json!({"sessions": 3, "kvMemory": 4e6, "whenFull": "evict"})).unwrap();
     assert_eq!(
@@ -85,7 +89,7 @@ fn values_of_another_kind_are_refused_by_name() {
         (json!({"threads": 1e300}), "found 1e+300"),
         (json!({"ffnOnCpu": 1}), "expected true or false, found 1"),
         (json!({"engine": 3}), "expected a text, found 3"),
-        (json!({"kv": "f8"}), "expected `f16` or `f32`, found `f8`"),
+        (json!({"kv": "f8"}), "expected `f16`, `f32`, `q8_0` or `q4_0`, found `f8`"),
         (json!({"kv": []}), "found []"),
         (json!({"whenFull": "drop"}), "expected `wait`, `evict` or `fail`, found `drop`"),
         (json!({"sessions": -1}), "found -1"),

@@ -80,7 +80,9 @@ pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, Tenso
 #[cfg(feature = "generate")]
 pub use {
     browse::VindexBrowser,
-    engine::{Activations, Batch, DeviceInfo, Engine, FfnMemory, KvMemory, KvType, Precision, Reply, Shard},
+    engine::{
+        Activations, Batch, DeviceInfo, Engine, FfnMemory, KvMemory, KvType, KvTypes, Precision, Reply, Shard,
+    },
     extract::{ExtractOptions, VindexStorage, VindexWriter},
     generate::{
         Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use skulk::arch::ArchSpec;
 use skulk::engine::{LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
-use skulk::{Batch, ByteSize, CancelToken, EngineOptions, KvType, Precision, SeqId, TokenId};
+use skulk::{Batch, ByteSize, CancelToken, EngineOptions, KvType, KvTypes, Precision, SeqId, TokenId};
 
 #[path = "support/fixtures.rs"]
 mod fixtures;
@@ -46,7 +46,13 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// Allocations of each of `steps` decoded tokens of so many sequences together, after the first few.
-fn decode(model: &Path, options: &EngineOptions, logits: Logits, steps: usize, sequences: u64) -> Vec<usize> {
+fn decode(
+    model: &Path,
+    (options, kv): (&EngineOptions, KvTypes),
+    logits: Logits,
+    steps: usize,
+    sequences: u64,
+) -> Vec<usize> {
     let checkpoint = skulk::open_checkpoint(model).unwrap();
     let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
     let engine = skulk::engines::cpu(options).unwrap();
@@ -55,7 +61,7 @@ fn decode(model: &Path, options: &EngineOptions, logits: Logits, steps: usize, s
     let shards: Vec<_> = [0..layers / 2, layers / 2..layers]
         .into_iter()
         .map(|range| {
-            let spec = ShardSpec::new(Arc::clone(&arch), range, 512, 64, KvType::F16).unwrap();
+            let spec = ShardSpec::new(Arc::clone(&arch), range, 512, 64, kv).unwrap();
             engine.load(&spec, &*checkpoint, &LoadCx::new(&cancel, &|| ())).unwrap()
         })
         .collect();
@@ -99,12 +105,16 @@ fn decode(model: &Path, options: &EngineOptions, logits: Logits, steps: usize, s
 }
 
 fn check(model: &Path, options: &EngineOptions, logits: Logits, steps: usize) {
+    check_kept(model, options, KvTypes::default(), logits, steps);
+}
+
+fn check_kept(model: &Path, options: &EngineOptions, kv: KvTypes, logits: Logits, steps: usize) {
     // What several rows leave of a screened head grows with what they look for.
     let several = usize::from(!options.screen_head);
     for (sequences, steps) in [(1, steps), (8, several * steps.min(150))] {
-        let counts = decode(model, options, logits, steps, sequences);
+        let counts = decode(model, (options, kv), logits, steps, sequences);
         let found = counts.iter().position(|&n| n > 0);
-        let what = format!("{}, {options:?}, {logits:?}", model.display());
+        let what = format!("{}, {options:?}, {kv}, {logits:?}", model.display());
         assert!(found.is_none(), "{what}: token {found:?} of {sequences} sequences allocates");
     }
 }
@@ -131,6 +141,9 @@ fn a_decoded_token_allocates_nothing() {
             // Beyond the border of a partition of keys, and with pages that sliding windows leave behind.
             check(&model, options, logits, 420);
             tried += 1;
+        }
+        for kv in [KvType::Q8_0.into(), KvTypes { keys: KvType::F32, values: KvType::Q4_0 }] {
+            check_kept(&model, &options, kv, Logits::Top(1), 420);
         }
         // As little in memory as can be, and some features only.
         let largest = fixtures::feed_forward(&model).into_iter().max().unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use skulk::arch::ArchSpec;
-use skulk::engine::{KvType, ShardSpec};
+use skulk::engine::{KvType, KvTypes, ShardSpec};
 use skulk::plan::{Accelerator, Inventory, Vendor};
 use skulk::{
     Cluster, EngineId, ErrorKind, GenerateOptions, LoadOptions, Model, ModelCard, Node, Placement, Planner,
@@ -132,6 +132,45 @@ fn feed_forward_is_where_it_was_planned() {
         }
     }
     assert!(partly > 0 && with_blocks > 0, "{partly} {with_blocks}");
+}
+
+/// So are keys and values as they were planned; options may say otherwise where that takes no more memory.
+#[test]
+fn keys_and_values_are_kept_as_planned() {
+    let checkpoint = open_checkpoint(path("llama")).unwrap();
+    let cluster = machine("skulk-candle-cpu", 1 << 20);
+    let apart = KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 };
+    let planned = |kv: KvTypes| {
+        let placement =
+            Planner::plan_checkpoint(path("llama"), &cluster, &Request::default().context_tokens(256).kv(kv));
+        let placement = placement.unwrap();
+        let kept = placement.report().unwrap().nodes[0].bytes.kv_cache;
+        (Placement::from_json(&placement.to_json()).unwrap(), kept)
+    };
+    let loaded = |placement: &Placement, options: LoadOptions| {
+        let model = Model::load(&*checkpoint, placement, &options.sessions(1))?;
+        Ok::<_, skulk::Error>(model.stages()[0].kv_cache.bytes())
+    };
+    for kv in [KvType::F16.into(), KvType::Q8_0.into(), apart] {
+        let (placement, kept) = planned(kv);
+        assert_eq!(placement.kv(), kv);
+        // Pages are whole, and windows have one more.
+        let found = loaded(&placement, options()).unwrap();
+        assert!((kept..=2 * kept).contains(&found), "{kv}: {found} for {kept}");
+        assert_eq!(loaded(&placement, options().kv(kv)).unwrap(), found);
+        assert!(loaded(&placement, options().kv(KvType::Q4_0)).unwrap() < found);
+        let error = loaded(&placement, options().kv(KvType::F32)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.context().contains(&("field", "kv".to_owned())), "{error}");
+    }
+    // Without a plan options alone say.
+    let by_hand = Placement::even(
+        ArchSpec::from_checkpoint(&*checkpoint).unwrap().n_layers(),
+        1,
+        &EngineId::new("cpu"),
+    )
+    .unwrap();
+    assert!(loaded(&by_hand, options().kv(KvType::F32)).unwrap() > loaded(&by_hand, options()).unwrap());
 }
 
 /// The context that a plan reserves memory for is loaded, also after a trip through JSON; options may say otherwise, as

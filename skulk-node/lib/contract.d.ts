@@ -396,7 +396,7 @@ export interface LayerBytes {
   nUsed?: number;
   /** Bytes of one routed expert. */
   expert?: number;
-  /** Keys and values of one token. */
+  /** Keys and values of one token, in half precision. */
   kvPerToken?: number;
   /** Tokens that the cache holds at most, where attention looks through a window. */
   window?: number | null;
@@ -1115,10 +1115,12 @@ export interface LoadOptions {
   /** Prompt tokens that pass through the layers together; 256 by default. */
   prefillChunk?: number | null;
   /**
-   * How keys and values are kept; `f16` by default. `f16`: Half precision: 2 bytes an element; `f32`: Single precision:
-   * 4 bytes an element.
+   * How keys and values are kept: by default as a placement was planned with, else in `f16`, and never in more memory
+   * than that was planned with.
    */
-  kv?: "f16" | "f32" | null;
+  kv?: "f16" | "f32" | "q8_0" | "q4_0" | null;
+  /** How values are kept, where that is otherwise than keys. */
+  kvValues?: "f16" | "f32" | "q8_0" | "q4_0" | null;
   /**
    * Sessions that generate at the same time, in steps together; 16 by default. Others wait for their turn; those whose
    * reader does not read do not count.
@@ -1206,6 +1208,10 @@ export interface PlanOptions {
   coordinator?: string | null;
   /** Tokens for which keys and values are reserved; 8192 by default. */
   contextTokens?: number | null;
+  /** How these are kept; `f16` by default, which is what MLX has. */
+  kv?: "f16" | "f32" | "q8_0" | "q4_0" | null;
+  /** How values are kept, where that is otherwise than keys. */
+  kvValues?: "f16" | "f32" | "q8_0" | "q4_0" | null;
   /**
    * How careful it is with memory: `safe` (the default); `relaxed`, without margins; `force` refuses nothing for its
    * sake, and says what is over.

@@ -40,6 +40,17 @@ def test_kv_in_single_precision_takes_twice_the_memory(checkpoint: Path) -> None
     assert single == 2 * half
 
 
+def test_quantised_keys_and_values_take_less_memory(checkpoint: Path) -> None:
+    def kept(**options: Any) -> int:
+        return skulk.Model.load(checkpoint, threads=1, **options).stages[0].kv_cache_bytes
+
+    assert kept(kv="q4_0") < kept(kv="q8_0", kv_values="q4_0") < kept(kv="q8_0") < kept()
+    model = skulk.Model.load(checkpoint, threads=1, kv="q8_0", kv_values="q4_0")
+    assert model.generate("Once upon a time", max_tokens=4).text()
+    with pytest.raises(skulk.InvalidArgumentError, match="`q8_0` or `q4_0`, found `q5_0`"):
+        kept(kv_values="q5_0")
+
+
 @pytest.mark.parametrize("precision", ["exact", "bf16"])
 def test_models_run_in_every_precision(precision: Literal["exact", "bf16"]) -> None:
     assert skulk.Model.load(FIXTURES / "llama", precision=precision).generate("Once", max_tokens=4).text()

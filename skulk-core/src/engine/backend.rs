@@ -12,7 +12,7 @@ use std::ops::Range;
 
 pub(crate) use super::routes::Routes;
 use super::top::Top;
-use super::{KvType, StepCx};
+use super::{KvType, KvTypes, StepCx};
 use crate::arch::{Activation, AttentionSpec, ExpertsSpec, RopeLayout};
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
@@ -40,6 +40,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Whether a row's result has the same bits whatever other rows are in the call; elsewhere it
     /// is equal up to rounding, as vendors' libraries choose their summation order by shape.
     const EXACT_ROWS: bool;
+
+    /// How keys and values can be kept.
+    const KV_TYPES: &'static [KvType];
+
+    /// Whether keys can be kept otherwise than values.
+    const KV_APART: bool;
 
     /// Whether the memory of single pages can be given back.
     const RELEASES_PAGES: bool;
@@ -290,18 +296,18 @@ pub(crate) const PAGE: usize = 64;
 pub(crate) struct PageSpec {
     pub(crate) n_kv_heads: usize,
     pub(crate) head_dim: usize,
-    pub(crate) kv: KvType,
+    pub(crate) kv: KvTypes,
 }
 
 impl PageSpec {
-    pub(crate) fn new(attention: &AttentionSpec, kv: KvType) -> Self {
-        Self { n_kv_heads: attention.n_kv_heads, head_dim: attention.head_dim, kv }
+    pub(crate) fn new(attention: &AttentionSpec, kv: impl Into<KvTypes>) -> Self {
+        Self { n_kv_heads: attention.n_kv_heads, head_dim: attention.head_dim, kv: kv.into() }
     }
 
     /// Bytes of a page, keys and values together.
     pub(crate) fn bytes(&self) -> u64 {
-        let elements = self.n_kv_heads.saturating_mul(self.head_dim).saturating_mul(2 * PAGE);
-        elements.saturating_mul(self.kv.bytes()) as u64
+        let of = |kv: KvType| kv.bytes(self.head_dim, PAGE);
+        of(self.kv.keys).saturating_add(of(self.kv.values)).saturating_mul(self.n_kv_heads) as u64
     }
 
     /// The same where that is an amount that memory may have.

@@ -10,6 +10,7 @@ pub(crate) mod candle;
 #[cfg(test)]
 mod conformance;
 pub(crate) mod cpu;
+mod kv_type;
 pub(crate) mod routes;
 mod step;
 pub(crate) mod top;
@@ -24,6 +25,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+pub use self::kv_type::{KvType, KvTypes};
 pub use self::step::{Activations, Batch, Logits, Reply, ReplyLogits, Segment};
 use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
@@ -60,6 +62,10 @@ pub struct Capabilities {
     /// A row's result has the same bits whatever other rows are in its step, so that generation is
     /// reproducible over chunk sizes and batches; elsewhere it is equal up to rounding.
     pub exact_rows: bool,
+    /// How it can keep keys and values.
+    pub kv_types: &'static [KvType],
+    /// It can keep keys otherwise than values.
+    pub kv_apart: bool,
 }
 
 /// A device that engines run on.
@@ -86,28 +92,6 @@ pub struct DeviceInfo {
     pub memory_used: Option<ByteSize>,
     /// Its memory is the CPU's.
     pub shares_memory: bool,
-}
-
-closed_set! {
-    /// How keys and values are kept.
-    #[derive(Default)]
-    pub enum KvType {
-        /// Half precision: 2 bytes an element.
-        #[default]
-        F16 = "f16",
-        /// Single precision: 4 bytes an element.
-        F32 = "f32",
-    }
-}
-
-impl KvType {
-    /// Bytes of one element.
-    pub const fn bytes(self) -> usize {
-        match self {
-            KvType::F16 => 2,
-            KvType::F32 => 4,
-        }
-    }
 }
 
 closed_set! {
@@ -146,7 +130,7 @@ pub struct ShardSpec {
     /// Rows (tokens of all sequences together) that one forward call may have.
     pub max_rows: usize,
     /// How keys and values are kept.
-    pub kv: KvType,
+    pub kv: KvTypes,
     /// The most that keys and values of all sequences may take, with those kept for sequences that begin alike;
     /// `None`: sequences take what they need, and what is kept beside is as much as one of full length needs.
     pub kv_memory: Option<ByteSize>,
@@ -166,8 +150,9 @@ impl ShardSpec {
         layers: Range<usize>,
         context: usize,
         max_rows: usize,
-        kv: KvType,
+        kv: impl Into<KvTypes>,
     ) -> Result<Self> {
+        let kv = kv.into();
         let spec = Self { arch, layers, context, max_rows, kv, kv_memory: None, ffn_on_cpu: None };
         spec.check()?;
         Ok(spec)

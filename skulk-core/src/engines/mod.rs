@@ -191,6 +191,8 @@ mod tests {
     use super::*;
     #[cfg(feature = "candle")]
     use crate::bytes::ByteSize;
+    #[cfg(feature = "candle")]
+    use crate::engine::{KvType, KvTypes};
 
     #[test]
     fn engines_are_found_by_name() {
@@ -203,6 +205,21 @@ mod tests {
             let oracle = by_name("candle-cpu", &options).unwrap();
             assert_eq!(oracle.id().as_str(), "candle-cpu");
             assert!(!oracle.capabilities().exact_rows && !oracle.capabilities().in_place_weights);
+            assert!(!oracle.capabilities().kv_types.contains(&KvType::Q8_0));
+            let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
+            let checkpoint = crate::weights::open_checkpoint(model).unwrap();
+            let arch = std::sync::Arc::new(crate::arch::ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+            let spec = |kv: KvTypes| crate::engine::ShardSpec::new(arch.clone(), 0..1, 64, 16, kv).unwrap();
+            for kv in [KvTypes::from(KvType::Q8_0), KvTypes { values: KvType::Q4_0, ..KvTypes::default() }] {
+                let refused = oracle.estimate(&spec(kv), &*checkpoint).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+                assert!(refused.context().contains(&("field", "kv".to_owned())), "{refused}");
+                assert!(
+                    refused.message().contains("f16 or f32")
+                        && refused.message().contains(kv.values.as_str())
+                );
+                own.estimate(&spec(kv), &*checkpoint).unwrap();
+            }
         }
         for name in ["", "gpu", "cpu:0", "candle-cpu:0", "candle-cuda:", "candle-cuda:x", "candle-metal:-1"] {
             let error = by_name(name, &options).err().unwrap();

@@ -12,7 +12,7 @@ use super::stages::Stages;
 use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
-use crate::engine::{Engine, EngineId, LoadCx, Progress, Shard, ShardSpec};
+use crate::engine::{Engine, EngineId, KvTypes, LoadCx, Progress, Shard, ShardSpec};
 use crate::engines::by_name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::LoadOptions;
@@ -73,6 +73,7 @@ fn assemble(
     is_local(&placement, &options.node)?;
     let engines = engines(&mut placement, options)?;
     let context = context(&arch, &placement, options)?;
+    let kv = kv_types(&placement, options)?;
     let prefill_chunk = options.prefill_chunk.min(context);
     if options.prefill_chunk == 0 {
         let message = "expected at least 1 token, found 0";
@@ -100,7 +101,7 @@ fn assemble(
     let mut shards = Vec::new();
     let mut stages = Vec::new();
     for stage in placement.stages() {
-        let mut spec = ShardSpec::new(Arc::clone(&arch), stage.layers.clone(), context, rows, options.kv)?;
+        let mut spec = ShardSpec::new(Arc::clone(&arch), stage.layers.clone(), context, rows, kv)?;
         spec.kv_memory = kv_memory(options, stage, arch.n_layers());
         spec.ffn_on_cpu.clone_from(&apart);
         let (shard, info) = load_stage(&engine_of(stage)?, &engines, &spec, checkpoint, &cx)?;
@@ -246,6 +247,21 @@ fn context(arch: &ArchSpec, placement: &Placement, options: &LoadOptions) -> Res
             format!("expected a context of at most {most} tokens, {whose}, found {asked}"),
         )
         .with_hint("ask for a smaller context, or leave the option out")),
+    }
+}
+
+/// How keys and values are kept: as the options ask for, or else as the placement says.
+fn kv_types(placement: &Placement, options: &LoadOptions) -> Result<KvTypes> {
+    let planned = placement.kv();
+    let bytes = |kv: KvTypes| kv.keys.block_bytes() + kv.values.block_bytes();
+    match options.kv {
+        Some(asked) if placement.context_tokens().is_some() && bytes(asked) > bytes(planned) => {
+            let message = format!(
+                "expected keys and values that take no more than {planned}, which the placement was planned with, found {asked}"
+            );
+            Err(Error::argument("kv", message).with_hint("plan with the same types, or leave the option out"))
+        }
+        asked => Ok(asked.unwrap_or(planned)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
-use crate::engine::{Engine, EngineId, KvType, Progress};
+use crate::engine::{Engine, EngineId, KvTypes, Progress};
 use crate::engines::EngineOptions;
 use crate::macros::{closed_set, setters};
 use crate::plan::{NodeId, Placement};
@@ -58,8 +58,9 @@ pub struct LoadOptions {
     pub context: Option<usize>,
     /// Prompt tokens that pass through the layers together.
     pub prefill_chunk: usize,
-    /// How keys and values are kept.
-    pub kv: KvType,
+    /// How keys and values are kept, in no more memory than a placement was planned with; `None`: as the
+    /// [placement](Placement::kv) says, in half precision without a plan.
+    pub kv: Option<KvTypes>,
     /// Sessions that generate at the same time, in steps together; others wait for their turn. Those whose reader does
     /// not read do not count.
     pub sessions: usize,
@@ -86,7 +87,7 @@ impl Default for LoadOptions {
             node: NodeId::new(NodeId::LOCAL),
             context: None,
             prefill_chunk: 256,
-            kv: KvType::default(),
+            kv: None,
             sessions: 16,
             kv_memory: None,
             when_full: WhenFull::default(),
@@ -112,7 +113,7 @@ setters!(LoadOptions {
     /// Passes so many prompt tokens through the layers together.
     prefill_chunk: usize;
     /// Keeps keys and values like this.
-    kv: KvType;
+    kv: impl Into<KvTypes> => Some(kv.into());
     /// Lets so many sessions generate at the same time.
     sessions: usize;
     /// Gives keys and values no more than this.

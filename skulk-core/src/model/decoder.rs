@@ -8,7 +8,7 @@ use super::load::Loader;
 use crate::arch::{LayerSpec, LayerTensor};
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Attend, Backend, Head, NormRope, PAGE, PageSpec, Spans, TopLogits};
-use crate::engine::{Batch, FfnMemory, LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
+use crate::engine::{Batch, FfnMemory, KvType, LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
 use crate::error::{Error, Result};
 use crate::ids::{LayerIdx, TokenId};
 use crate::weights::{Checkpoint, Memory};
@@ -123,7 +123,7 @@ impl<B: Backend> Decoder<B> {
         let mut layers = Vec::with_capacity(spec.layers.len());
         for layer in spec.layers.clone() {
             cx.cancel.check()?;
-            layers.push(Layer::load(&mut loader, layer)?);
+            layers.push(Layer::load(&mut loader, layer, spec.kv.keys)?);
             experts.load_layer(&mut loader)?;
             (cx.on_layer)();
         }
@@ -450,7 +450,7 @@ impl<B: Backend> Workspace<B> {
 }
 
 impl<B: Backend> Layer<B> {
-    fn load(loader: &mut Loader<'_, B>, layer: usize) -> Result<Self> {
+    fn load(loader: &mut Loader<'_, B>, layer: usize, keys: KvType) -> Result<Self> {
         use LayerTensor as T;
         let arch = loader.arch;
         let spec = &arch.layers[layer];
@@ -458,10 +458,10 @@ impl<B: Backend> Layer<B> {
         let (q_width, kv_width) = (a.n_heads * a.head_dim, a.n_kv_heads * a.head_dim);
         let mut norm_if =
             |wanted: bool, tensor, width| wanted.then(|| loader.layer_norm(layer, tensor, width)).transpose();
-        let query_norm = norm_if(a.qk_norm, T::QueryNorm, a.head_dim)?;
-        let key_norm = norm_if(a.qk_norm, T::KeyNorm, a.head_dim)?;
         let post_attention_norm = norm_if(spec.post_attention_norm, T::PostAttentionNorm, hidden)?;
         let post_ffn_norm = norm_if(spec.post_ffn_norm, T::PostFfnNorm, hidden)?;
+        let norms = a.qk_norm.then(|| loader.head_norms(layer, keys)).transpose()?;
+        let [query_norm, key_norm] = norms.map_or([None, None], |norms| norms.map(Some));
         Ok(Self {
             attention_norm: loader.layer_norm(layer, T::AttentionNorm, hidden)?,
             query: loader.layer_matrix(layer, T::Query, q_width, hidden, a.qkv_bias)?,

@@ -44,6 +44,16 @@ fn in_words(cpu: &Cpu, options: &EngineOptions) -> String {
     format!("CPU, {threads} thread{}, {}", if threads == 1 { "" } else { "s" }, cpu.instruction_set())
 }
 
+fn capabilities<B: Backend>(device: String, in_place_weights: bool) -> Capabilities {
+    Capabilities {
+        device,
+        in_place_weights,
+        exact_rows: B::EXACT_ROWS,
+        kv_types: B::KV_TYPES,
+        kv_apart: B::KV_APART,
+    }
+}
+
 impl DecoderEngine<Cpu> {
     /// The CPU, which uses weights where they lie.
     pub(crate) fn cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
@@ -54,7 +64,7 @@ impl DecoderEngine<Cpu> {
         let work = FfnWork::new(options, budget.clone());
         Ok(Arc::new(Self {
             id: EngineId::new("cpu"),
-            capabilities: Capabilities { device, in_place_weights: true, exact_rows: Cpu::EXACT_ROWS },
+            capabilities: capabilities::<Cpu>(device, true),
             backend: Arc::new(cpu),
             make_experts: Box::new(move |spec, _| {
                 Box::new(ResidentExperts::new(&spec.layers, Arc::clone(&work)))
@@ -90,13 +100,32 @@ impl<B: Backend> DecoderEngine<B> {
         }
         Ok(Arc::new(Self {
             id: EngineId::new(id),
-            capabilities: Capabilities { device, in_place_weights: false, exact_rows: B::EXACT_ROWS },
+            capabilities: capabilities::<B>(device, false),
             backend: backend.into(),
             make_experts,
             has_cpu_beside: options.ffn_on_cpu,
             memory,
             budget,
         }))
+    }
+
+    /// `Ok` for what this engine can load of any model.
+    fn check(&self, spec: &ShardSpec) -> Result<()> {
+        spec.check()?;
+        let (kv, Capabilities { kv_types, kv_apart, .. }) = (spec.kv, &self.capabilities);
+        if [kv.keys, kv.values].iter().all(|kv| kv_types.contains(kv)) && (*kv_apart || kv.keys == kv.values)
+        {
+            return Ok(());
+        }
+        let names: Vec<_> = kv_types.iter().map(|kv| kv.as_str()).collect();
+        let alike = if *kv_apart { "" } else { ", both alike," };
+        let message = format!(
+            "expected keys and values in {}{alike} on engine `{}`, found {kv}",
+            names.join(" or "),
+            self.id
+        );
+        Err(Error::argument("kv", message)
+            .with_hint("choose one of these types, or engine `cpu`, which has all"))
     }
 
     /// The layers of a shard whose blocks are computed where their weights are stored.
@@ -137,7 +166,7 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     }
 
     fn estimate(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<ShardEstimate> {
-        spec.check()?;
+        self.check(spec)?;
         let arch = &spec.arch;
         let mut ends = Vec::new();
         if spec.is_first() || spec.is_last() && arch.tied_embeddings {
@@ -159,7 +188,7 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     }
 
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>> {
-        spec.check()?;
+        self.check(spec)?;
         let apart = spec.ffn_on_cpu.as_ref().is_some_and(|layers| !layers.is_empty());
         if apart && !self.has_cpu_beside && !self.capabilities.in_place_weights {
             return Err(Error::new(

@@ -1,8 +1,10 @@
 //! How do tensors become a backend's weights? Names, shapes and biases checked on the way.
 
+use super::balance::balance;
 use crate::arch::{ArchSpec, LayerTensor};
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
+use crate::engine::KvType;
 use crate::engine::backend::Backend;
 use crate::error::Result;
 use crate::ids::ExpertIdx;
@@ -37,11 +39,30 @@ pub(super) struct Loader<'a, B: Backend> {
 impl<B: Backend> Loader<'_, B> {
     /// A norm's weights, with the family's offset added.
     pub(super) fn norm(&mut self, name: &str, width: usize) -> Result<B::Vector> {
+        let values = self.norm_values(name, width)?;
+        self.backend.vector(values)
+    }
+
+    fn norm_values(&mut self, name: &str, width: usize) -> Result<Vec<f32>> {
         let mut values = self.values(name, width)?;
         if self.arch.norm.weight_offset != 0.0 {
             values.iter_mut().for_each(|v| *v += self.arch.norm.weight_offset);
         }
-        self.backend.vector(values)
+        Ok(values)
+    }
+
+    /// The norms of a layer's queries and keys, for keys that are kept like this.
+    pub(super) fn head_norms(&mut self, layer: usize, keys: KvType) -> Result<[B::Vector; 2]> {
+        let arch = self.arch;
+        let spec = &arch.layers[layer].attention;
+        let mut values = |tensor| self.norm_values(&arch.names.weight(layer, tensor), spec.head_dim);
+        let (mut query, mut key) = (values(LayerTensor::QueryNorm)?, values(LayerTensor::KeyNorm)?);
+        if keys.is_quantised()
+            && let Some(rope) = arch.ropes.get(spec.rope)
+        {
+            balance(&mut query, &mut key, rope);
+        }
+        Ok([self.backend.vector(query)?, self.backend.vector(key)?])
     }
 
     /// A matrix `[n_out, n_in]`.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::memory::{HEAD_DIM, KV_VALUE_BYTES};
 use crate::arch::{ArchSpec, MAX_LAYERS};
 use crate::card::ModelCard;
+use crate::engine::{KvType, KvTypes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Checkpoint;
 
@@ -46,7 +47,7 @@ pub struct LayerBytes {
     pub n_used: usize,
     /// Bytes of one routed expert.
     pub expert: u64,
-    /// Keys and values of one token.
+    /// Keys and values of one token, in half precision.
     pub kv_per_token: u64,
     /// Tokens that the cache holds at most, where attention looks through a window.
     pub window: Option<u64>,
@@ -73,10 +74,17 @@ impl LayerBytes {
         if self.n_experts == 0 { 0 } else { self.ffn }
     }
 
-    /// Keys and values of `tokens` tokens.
+    /// Keys and values of `tokens` tokens, in half precision.
     pub fn kv(&self, tokens: u64) -> u64 {
         self.kv_per_token.saturating_mul(self.window.map_or(tokens, |window| window.min(tokens)))
     }
+}
+
+/// Bytes of keys and values that take so many in half precision, of as many keys as values, kept otherwise.
+fn kept(bytes: u64, kv: KvTypes) -> u64 {
+    let half = 2 * KvType::F16.block_bytes() as u128;
+    let own = (kv.keys.block_bytes() + kv.values.block_bytes()) as u128;
+    u64::try_from((u128::from(bytes) * own).div_ceil(half)).unwrap_or(u64::MAX)
 }
 
 /// Of a layer's weights, attention's part where only their sum is known: a third, as with heads that share
@@ -173,6 +181,14 @@ impl Inventory {
             head: sum(&mut [names.output_norm()].into_iter().chain(head))?,
             exact: true,
         })
+    }
+
+    /// The same with keys and values kept otherwise than in half precision.
+    pub(super) fn keeping(mut self, kv: KvTypes) -> Self {
+        for layer in &mut self.layers {
+            layer.kv_per_token = kept(layer.kv_per_token, kv);
+        }
+        self
     }
 
     /// All weights, each once.

@@ -10,6 +10,7 @@ use super::instance::{Ids, Instance};
 use super::report::PlanReport;
 use super::stage::{Budget, ExpertShard, Stage, invalid};
 use crate::card::ModelCard;
+use crate::engine::KvTypes;
 use crate::error::{Error, Result};
 use crate::ids::EngineId;
 
@@ -30,6 +31,7 @@ pub struct Placement {
     pub(super) experts: Vec<ExpertShard>,
     pub(super) budgets: Vec<Budget>,
     pub(super) context_tokens: Option<u64>,
+    pub(super) kv: KvTypes,
     pub(super) context_limit: Option<u64>,
     pub(super) card: Option<Arc<ModelCard>>,
     pub(super) instance: Instance,
@@ -52,6 +54,7 @@ impl Placement {
             experts: Vec::new(),
             budgets: Vec::new(),
             context_tokens: None,
+            kv: KvTypes::default(),
             context_limit: None,
             card: None,
             instance: Instance::Direct { coordinator: NodeId::new(NodeId::LOCAL) },
@@ -140,6 +143,11 @@ impl Placement {
     /// `None`: nobody planned it, or it was read from an MLX instance, which does not say.
     pub fn context_tokens(&self) -> Option<u64> {
         self.context_tokens
+    }
+
+    /// How keys and values are kept unless options of loading say otherwise; a plan reserves memory for these types.
+    pub fn kv(&self) -> KvTypes {
+        self.kv
     }
 
     /// Tokens that the context is limited to; `None`: nothing is known that limits it.

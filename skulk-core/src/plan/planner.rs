@@ -10,6 +10,7 @@ use super::request::{Request, Transport};
 use super::{direct, ring};
 use crate::arch::MAX_LAYERS;
 use crate::card::ModelCard;
+use crate::engine::KvTypes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::open_checkpoint;
 
@@ -111,6 +112,11 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
             format!("expected a positive speed and a round trip of at least 0, found {speed:?}"),
         );
     }
+    if request.transport != Transport::Direct && request.kv != KvTypes::default() {
+        let message = format!("expected keys and values in f16, as MLX keeps them, found {}", request.kv);
+        return Err(Error::argument("kv", message)
+            .with_hint("leave the option out, or plan for the transport direct"));
+    }
     if let Some(inventory) = &request.inventory {
         if inventory.layers.len() != card.n_layers {
             let found = inventory.layers.len();
@@ -135,7 +141,31 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::KvType;
     use crate::plan::{Accelerator, Node};
+
+    #[test]
+    fn types_of_keys_and_values_make_room() {
+        let mut card = ModelCard::new("m", 1 << 30, 4, 512);
+        card.num_key_value_heads = Some(8);
+        card.placement.compatible_backends = ["skulk-cpu".to_owned()].into();
+        let node = Node::new("a").backends(["skulk-cpu"]).memory(1 << 35, 1 << 36);
+        let cluster = Cluster::mesh(vec![node], LinkSpeed::DEFAULT);
+        let kept = |kv: KvTypes| {
+            let placement = Planner::plan(&card, &cluster, &Request::default().kv(kv)).unwrap();
+            assert_eq!(placement.kv(), kv);
+            assert_eq!(Placement::from_json(&placement.to_json()).unwrap().kv(), kv);
+            placement.report().unwrap().nodes[0].bytes.kv_cache
+        };
+        let half = kept(KvTypes::default());
+        assert_eq!(half, 4 * 8 * 2 * 128 * 2 * 8192);
+        assert_eq!(kept(KvType::F32.into()), 2 * half);
+        assert_eq!(kept(KvType::Q8_0.into()), half / 64 * 34);
+        assert_eq!(kept(KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 }), half / 128 * (34 + 18));
+        let ring = Request::default().transport(Transport::MlxRing).kv(KvType::Q8_0);
+        let error = Planner::plan(&card, &cluster, &ring).unwrap_err();
+        assert_eq!((error.kind(), error.context()[0].1.as_str()), (ErrorKind::InvalidArgument, "kv"));
+    }
 
     #[test]
     fn what_cannot_be_is_refused_by_name() {

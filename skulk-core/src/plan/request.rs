@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::cluster::NodeId;
 use super::inventory::Inventory;
 use super::strictness::Strictness;
+use crate::engine::KvTypes;
 use crate::macros::{closed_set, setters};
 
 closed_set! {
@@ -62,6 +63,8 @@ pub struct Request {
     pub coordinator: Option<NodeId>,
     /// Tokens for which keys and values are reserved.
     pub context_tokens: u64,
+    /// How these are kept. MLX keeps them in F16.
+    pub kv: KvTypes,
     /// How careful it is with memory.
     pub strictness: Strictness,
     /// Owners that each expert gets beside its first, where there is room.
@@ -85,6 +88,7 @@ impl Default for Request {
             excluded_nodes: BTreeSet::new(),
             coordinator: None,
             context_tokens: 8192,
+            kv: KvTypes::default(),
             strictness: Strictness::default(),
             replicas: 0,
             inventory: None,
@@ -121,6 +125,8 @@ setters!(Request {
     coordinator: impl Into<NodeId> => Some(coordinator.into());
     /// Reserves keys and values of so many tokens.
     context_tokens: u64;
+    /// Keeps keys and values like this.
+    kv: impl Into<KvTypes> => kv.into();
     /// Is as careful with memory as this.
     strictness: Strictness;
     /// Gives each expert so many more owners.

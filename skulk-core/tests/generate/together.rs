@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use skulk::{
-    ByteSize, CancelToken, Error, ErrorKind, GenerateOptions, Generation, KvType, LoadOptions, Model, Prompt,
-    Result, Retry, Sampling, Session, TokenId, WhenFull,
+    ByteSize, CancelToken, Error, ErrorKind, GenerateOptions, Generation, KvType, KvTypes, LoadOptions,
+    Model, Prompt, Result, Retry, Sampling, Session, TokenId, WhenFull,
 };
 
 use crate::fixtures::chosen;
@@ -63,7 +63,7 @@ impl Alone {
 }
 
 /// One random history of sessions that come, go on, fork, are cut off and dropped.
-fn history(name: &str, kv: KvType, seed: u64) {
+fn history(name: &str, kv: KvTypes, seed: u64) {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut next = |n: usize| random.next_u32() as usize % n;
     let own = || LoadOptions::default().context(512).kv(kv);
@@ -78,7 +78,7 @@ fn history(name: &str, kv: KvType, seed: u64) {
         load = load.kv_memory(ByteSize(full * (11 + next(20) as u64) / 10));
     }
     let model = Model::open(path(name), &load).unwrap();
-    let check = |seed: u64, what: &str, ok: bool| assert!(ok, "seed {seed}: {name}, {kv:?}: {what}");
+    let check = |seed: u64, what: &str, ok: bool| assert!(ok, "seed {seed}: {name}, {kv}: {what}");
 
     struct Going {
         session: Session,
@@ -141,9 +141,16 @@ fn history(name: &str, kv: KvType, seed: u64) {
 
 #[test]
 fn sessions_generate_together_what_they_generate_alone() {
+    let types = [
+        KvType::F16.into(),
+        KvType::F32.into(),
+        KvType::Q8_0.into(),
+        KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 },
+        KvType::Q4_0.into(),
+    ];
     for seed in chosen(5, 0..80) {
         for name in ["gemma3", "llama", "mixtral"] {
-            history(name, if seed % 2 == 0 { KvType::F16 } else { KvType::F32 }, seed);
+            history(name, types[seed as usize % types.len()], seed);
         }
     }
 }

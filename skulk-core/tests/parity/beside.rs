@@ -33,7 +33,7 @@ fn options() -> EngineOptions {
 fn setup(checkpoint: &dyn Checkpoint, engines: &[Arc<dyn Engine>], kv: KvType) -> Setup {
     let n_layers = ArchSpec::from_checkpoint(checkpoint).unwrap().n_layers();
     let cuts = (1..engines.len()).map(|stage| stage * n_layers / engines.len()).collect();
-    Setup { cuts, kv, chunk: 32, context: 128, ..Setup::default() }
+    Setup { cuts, kv: kv.into(), chunk: 32, context: 128, ..Setup::default() }
 }
 
 /// Logits of every position of a made-up prompt: chunks first, the last tokens one by one.

@@ -146,7 +146,7 @@ fn write_folder(folder: &Path, tensors: &[(String, Vec<usize>, Vec<u8>)], change
 }
 
 fn logits(path: &Path, tokens: &[TokenId]) -> Vec<f32> {
-    let stages = Stages::load(path, &Setup { kv: KvType::F32, ..Setup::default() }).unwrap();
+    let stages = Stages::load(path, &Setup { kv: KvType::F32.into(), ..Setup::default() }).unwrap();
     stages.feed(stages.open(0), 0, tokens).concat()
 }
 
@@ -158,7 +158,7 @@ fn stacked_and_single_experts_give_the_same() {
     write_gguf(&gguf, &weights, COUNTS);
     let tokens: Vec<_> = (0..40).map(|i| TokenId(i * 31 % VOCAB as u32)).collect();
     let [stacked, single] = [gguf.as_path(), &folder.path().join("model.safetensors")].map(|path| {
-        let setup = Setup { kv: KvType::F32, cuts: vec![1], chunk: 16, ..Setup::default() };
+        let setup = Setup { kv: KvType::F32.into(), cuts: vec![1], chunk: 16, ..Setup::default() };
         let stages = Stages::load(path, &setup).unwrap();
         let spec = stages.arch.layers[1].ffn.experts.unwrap();
         assert_eq!((spec.n_experts, spec.n_used, spec.normalise), (N_EXPERTS, N_USED, true));

@@ -24,7 +24,7 @@ fn every_split_between_gpu_and_cpu_is_one_model() {
     let options = EngineOptions::default().threads(2).precision(skulk::Precision::Exact);
     let [gpu, cpu] = ["wgpu", "cpu"].map(|name| engine(name, &options).unwrap());
     for (path, tokens) in runnable() {
-        let setup = |cuts| Setup { cuts, kv: KvType::F32, chunk: 64, ..Setup::default() };
+        let setup = |cuts| Setup { cuts, kv: KvType::F32.into(), chunk: 64, ..Setup::default() };
         let whole = Stages::load_on(&path, &setup(vec![]), std::slice::from_ref(&cpu)).unwrap();
         let (expected, text) = run(&whole, &tokens);
         let n = whole.arch.n_layers();

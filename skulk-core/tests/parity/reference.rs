@@ -105,8 +105,8 @@ fn logits_and_greedy_text() {
         if !reference["prompts"].is_array() {
             continue;
         }
-        compare(&path, &reference, &Setup { kv: KvType::F32, ..Setup::default() }, F32_CACHE);
-        compare(&path, &reference, &Setup { kv: KvType::F16, ..Setup::default() }, F16_CACHE);
+        compare(&path, &reference, &Setup { kv: KvType::F32.into(), ..Setup::default() }, F32_CACHE);
+        compare(&path, &reference, &Setup { kv: KvType::F16.into(), ..Setup::default() }, F16_CACHE);
     }
 }
 
@@ -121,7 +121,7 @@ fn activations_in_bf16() {
     if !takes_options(super::ENGINE) {
         return;
     }
-    let setup = |precision| Setup { kv: KvType::F32, precision, ..Setup::default() };
+    let setup = |precision| Setup { kv: KvType::F32.into(), precision, ..Setup::default() };
     for path in checkpoints() {
         let reference = json(&path.join("reference.json"));
         if !reference["prompts"].is_array() || supported(&path, &Setup::default()).is_none() {
@@ -149,7 +149,7 @@ fn hidden_states(precision: Precision, relative: f32) {
             continue;
         }
         let cuts = (1..whole.arch.n_layers()).collect();
-        let setup = Setup { cuts, kv: KvType::F32, chunk: 1024, precision, ..Setup::default() };
+        let setup = Setup { cuts, kv: KvType::F32.into(), chunk: 1024, precision, ..Setup::default() };
         let stages = Stages::load(&path, &setup).unwrap();
         for (i, prompt) in chosen(few(1), reference["prompts"].as_array().unwrap().iter().enumerate()) {
             use skulk::engine::{Logits, Segment};

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use skulk::engine::{Logits, Segment};
-use skulk::{KvType, Precision, Memory, TokenId};
+use skulk::{KvType, KvTypes, Precision, Memory, TokenId};
 
 use crate::fixtures::{checkpoints, chosen, gemma, ids, json};
-use super::stages::{Setup, Stages, takes_options};
+use super::stages::{Setup, Stages, keeps, takes_options};
 
 fn bits(rows: &[Vec<f32>]) -> Vec<u32> {
     rows.iter().flatten().map(|x| x.to_bits()).collect()
@@ -16,11 +16,11 @@ fn bits(rows: &[Vec<f32>]) -> Vec<u32> {
 /// another order, 1e-6 of the largest logit apart; and in an f16 cache numbers at the border of two halves
 /// then become the other one, 2⁻¹¹ away: 6e-4 was found on another such engine. The bounds leave five
 /// times that.
-pub(super) fn same(stages: &Stages, kv: KvType, found: &[u32], expected: &[u32]) -> bool {
+pub(super) fn same(stages: &Stages, kv: impl Into<KvTypes>, found: &[u32], expected: &[u32]) -> bool {
     if stages.capabilities.exact_rows {
         return found == expected;
     }
-    let relative = if kv == KvType::F16 { 3e-3 } else { 1e-5 };
+    let relative = if kv.into() == KvType::F16.into() { 3e-3 } else { 1e-5 };
     let most = expected.iter().fold(0.0f32, |a, &x| a.max(f32::from_bits(x).abs()));
     let near = |(&a, &b): (&u32, &u32)| (f32::from_bits(a) - f32::from_bits(b)).abs() <= relative * most;
     found.len() == expected.len() && found.iter().zip(expected).all(near)
@@ -76,12 +76,15 @@ fn every_cut_gives_the_same_bits() {
 fn chunks_threads_and_steps_give_the_same_bits() {
     for (path, tokens) in runnable() {
         let kinds = [
-            (KvType::F16, Precision::Fast),
-            (KvType::F32, Precision::Fast),
-            (KvType::F16, Precision::Bf16),
+            (KvType::F16.into(), Precision::Fast),
+            (KvType::F32.into(), Precision::Fast),
+            (KvType::F16.into(), Precision::Bf16),
+            (KvType::Q8_0.into(), Precision::Fast),
+            (KvTypes { keys: KvType::Q4_0, values: KvType::Q8_0 }, Precision::Fast),
         ];
+        let kinds = kinds.into_iter().filter(|(kv, _)| keeps(super::ENGINE, *kv));
         let options = takes_options(super::ENGINE);
-        for (kv, precision) in kinds.into_iter().filter(|(_, precision)| options || *precision == Precision::Fast) {
+        for (kv, precision) in kinds.filter(|(_, precision)| options || *precision == Precision::Fast) {
             let setup = Setup { kv, precision, ..Setup::default() };
             let whole = logits(&path, &tokens, &setup);
             let ways = [(1, 512), (3, 512), (2, 1), (2, 7), (1, 33), (4, 64), (2, 130)].into_iter();

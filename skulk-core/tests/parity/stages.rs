@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use skulk::arch::ArchSpec;
 use skulk::engine::{Capabilities, LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
 use skulk::{
-    Batch, CancelToken, Checkpoint, Engine, EngineOptions, KvType, Memory, Precision, Result,
+    Batch, CancelToken, Checkpoint, Engine, EngineOptions, KvTypes, Memory, Precision, Result,
     SeqId, Shard, TokenId,
 };
 
@@ -19,7 +19,7 @@ pub(crate) struct Setup {
     pub(crate) threads: usize,
     pub(crate) chunk: usize,
     pub(crate) context: usize,
-    pub(crate) kv: KvType,
+    pub(crate) kv: KvTypes,
     pub(crate) precision: Precision,
     pub(crate) memory: Memory,
     pub(crate) screen_head: bool,
@@ -34,7 +34,7 @@ impl Default for Setup {
             threads: 2,
             chunk: 512,
             context: 1024,
-            kv: KvType::F16,
+            kv: KvTypes::default(),
             precision: Precision::Fast,
             memory: Memory::Mapped,
             screen_head: false,
@@ -160,6 +160,13 @@ pub(crate) fn load_shard(
 /// same again.
 pub(crate) fn takes_options(name: &str) -> bool {
     name == "cpu"
+}
+
+/// Whether the engine can keep keys and values so.
+pub(crate) fn keeps(name: &str, kv: KvTypes) -> bool {
+    let engine = engine(name, &EngineOptions::default()).unwrap();
+    let Capabilities { kv_types, kv_apart, .. } = engine.capabilities();
+    [kv.keys, kv.values].iter().all(|kv| kv_types.contains(kv)) && (*kv_apart || kv.keys == kv.values)
 }
 
 /// The engine of this name; `wgpu` is opened once, on the software adapter.

@@ -18,7 +18,8 @@ fn logits(path: &Path, prompt: &Path) -> Vec<f32> {
 }
 
 pub(crate) fn logits_of(path: &Path, tokens: &[TokenId]) -> Vec<f32> {
-    let setup = Setup { precision: Precision::Exact, kv: KvType::F32, context: 64, ..Setup::default() };
+    let setup =
+        Setup { precision: Precision::Exact, kv: KvType::F32.into(), context: 64, ..Setup::default() };
     let stages = Stages::load(path, &setup).unwrap();
     stages.feed(stages.open(0), 0, tokens).concat()
 }

@@ -887,7 +887,7 @@ class LayerBytes:
     expert: int = 0
     """Bytes of one routed expert."""
     kv_per_token: int = 0
-    """Keys and values of one token."""
+    """Keys and values of one token, in half precision."""
     window: int | None = None
     """Tokens that the cache holds at most, where attention looks through a window."""
 

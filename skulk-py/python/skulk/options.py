@@ -47,8 +47,9 @@ class LoadOptions(TypedDict, total=False):
     - ``context``: Tokens that a session can hold: by default what a placement was planned for, else 4096, and
       never more than the model has.
     - ``prefill_chunk``: Prompt tokens that pass through the layers together; 256 by default.
-    - ``kv``: How keys and values are kept; ``f16`` by default. ``f16``: Half precision: 2 bytes an element;
-      ``f32``: Single precision: 4 bytes an element.
+    - ``kv``: How keys and values are kept: by default as a placement was planned with, else in ``f16``, and never
+      in more memory than that was planned with.
+    - ``kv_values``: How values are kept, where that is otherwise than keys.
     - ``sessions``: Sessions that generate at the same time, in steps together; 16 by default. Others wait for
       their turn; those whose reader does not read do not count.
     - ``kv_memory``: Bytes that keys and values of all sessions may take; by default what sessions need. What is
@@ -75,7 +76,8 @@ class LoadOptions(TypedDict, total=False):
     threads: int | None
     context: int | None
     prefill_chunk: int | None
-    kv: Literal["f16", "f32"] | None
+    kv: Literal["f16", "f32", "q8_0", "q4_0"] | None
+    kv_values: Literal["f16", "f32", "q8_0", "q4_0"] | None
     sessions: int | None
     kv_memory: int | None
     when_full: Literal["wait", "evict", "fail"] | None
@@ -137,6 +139,8 @@ class PlanOptions(TypedDict, total=False):
     - ``coordinator``: The node that has the conversation and the first stage; by default the planner chooses.
       Only for ``direct``.
     - ``context_tokens``: Tokens for which keys and values are reserved; 8192 by default.
+    - ``kv``: How these are kept; ``f16`` by default, which is what MLX has.
+    - ``kv_values``: How values are kept, where that is otherwise than keys.
     - ``strictness``: How careful it is with memory: ``safe`` (the default); ``relaxed``, without margins;
       ``force`` refuses nothing for its sake, and says what is over.
     - ``replicas``: Owners that each expert gets beside its first, where there is room; 0 by default.
@@ -152,6 +156,8 @@ class PlanOptions(TypedDict, total=False):
     excluded_nodes: Iterable[str] | None
     coordinator: str | None
     context_tokens: int | None
+    kv: Literal["f16", "f32", "q8_0", "q4_0"] | None
+    kv_values: Literal["f16", "f32", "q8_0", "q4_0"] | None
     strictness: Literal["safe", "relaxed", "force"] | None
     replicas: int | None
     inventory: Inventory | None

@@ -707,7 +707,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
     public var nUsed: Int
     /// Bytes of one routed expert.
     public var expert: Int
-    /// Keys and values of one token.
+    /// Keys and values of one token, in half precision.
     public var kvPerToken: Int
     /// Tokens that the cache holds at most, where attention looks through a window.
     public var window: Int?
@@ -1982,9 +1982,11 @@ public struct LoadOptions: Codable, Sendable, Hashable {
     public var context: Int?
     /// Prompt tokens that pass through the layers together; 256 by default.
     public var prefillChunk: Int?
-    /// How keys and values are kept; `f16` by default. `f16`: Half precision: 2 bytes an element; `f32`: Single
-    /// precision: 4 bytes an element.
+    /// How keys and values are kept: by default as a placement was planned with, else in `f16`, and never in more
+    /// memory than that was planned with.
     public var kv: KvType?
+    /// How values are kept, where that is otherwise than keys.
+    public var kvValues: KvType?
     /// Sessions that generate at the same time, in steps together; 16 by default. Others wait for their turn; those
     /// whose reader does not read do not count.
     public var sessions: Int?
@@ -2017,6 +2019,7 @@ public struct LoadOptions: Codable, Sendable, Hashable {
         context: Int? = nil,
         prefillChunk: Int? = nil,
         kv: KvType? = nil,
+        kvValues: KvType? = nil,
         sessions: Int? = nil,
         kvMemory: Int? = nil,
         whenFull: WhenFull? = nil,
@@ -2035,6 +2038,7 @@ public struct LoadOptions: Codable, Sendable, Hashable {
         self.context = context
         self.prefillChunk = prefillChunk
         self.kv = kv
+        self.kvValues = kvValues
         self.sessions = sessions
         self.kvMemory = kvMemory
         self.whenFull = whenFull
@@ -2136,6 +2140,10 @@ public struct PlanOptions: Codable, Sendable, Hashable {
     public var coordinator: String?
     /// Tokens for which keys and values are reserved; 8192 by default.
     public var contextTokens: Int?
+    /// How these are kept; `f16` by default, which is what MLX has.
+    public var kv: KvType?
+    /// How values are kept, where that is otherwise than keys.
+    public var kvValues: KvType?
     /// How careful it is with memory: `safe` (the default); `relaxed`, without margins; `force` refuses nothing for its
     /// sake, and says what is over.
     public var strictness: Strictness?
@@ -2157,6 +2165,8 @@ public struct PlanOptions: Codable, Sendable, Hashable {
         excludedNodes: Set<String>? = nil,
         coordinator: String? = nil,
         contextTokens: Int? = nil,
+        kv: KvType? = nil,
+        kvValues: KvType? = nil,
         strictness: Strictness? = nil,
         replicas: Int? = nil,
         inventory: Inventory? = nil,
@@ -2170,6 +2180,8 @@ public struct PlanOptions: Codable, Sendable, Hashable {
         self.excludedNodes = excludedNodes
         self.coordinator = coordinator
         self.contextTokens = contextTokens
+        self.kv = kv
+        self.kvValues = kvValues
         self.strictness = strictness
         self.replicas = replicas
         self.inventory = inventory
@@ -2747,12 +2759,16 @@ public enum Retry: String, Codable, Sendable, Hashable, CaseIterable {
     case afterReplan = "after_replan"
 }
 
-/// How keys and values are kept.
+/// How keys or values are kept.
 public enum KvType: String, Codable, Sendable, Hashable, CaseIterable {
     /// Half precision: 2 bytes an element.
     case f16
     /// Single precision: 4 bytes an element.
     case f32
+    /// Rotated, 8 bits an element and a scale for 32: 53 % of half precision.
+    case q80 = "q8_0"
+    /// Rotated, 4 bits an element and a scale for 32: 28 % of half precision.
+    case q40 = "q4_0"
 }
 
 /// What happens to a session that needs another page of keys and values when all memory for them is in use.

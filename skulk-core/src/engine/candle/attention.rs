@@ -7,9 +7,9 @@ use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use candle_nn::ops;
 
 use super::{Tensors, failed, softcap};
-use crate::engine::KvType;
 use crate::engine::backend::{Attend, PAGE, PageSpec, Span};
-use crate::error::Result;
+use crate::engine::{KvType, KvTypes};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Scores computed at a time: bounds their memory for a long prompt. Small in tests, so that short
 /// prompts pass through in several blocks of rows too.
@@ -39,13 +39,20 @@ impl Pages {
     }
 
     pub(super) fn add(&mut self, device: &Device, page: u32) -> Result<()> {
-        let dtype = match self.spec.kv {
-            KvType::F16 => DType::F16,
-            KvType::F32 => DType::F32,
+        let store = |kv: KvType| {
+            let dtype = match kv {
+                KvType::F16 => DType::F16,
+                KvType::F32 => DType::F32,
+                KvType::Q8_0 | KvType::Q4_0 => {
+                    let message = format!("keys and values in {kv} came to an engine without them");
+                    return Err(Error::new(ErrorKind::Internal, message));
+                }
+            };
+            let shape = (self.spec.n_kv_heads, PAGE, self.spec.head_dim);
+            Tensor::zeros(shape, dtype, device).map_err(failed)
         };
-        let store =
-            || Tensor::zeros((self.spec.n_kv_heads, PAGE, self.spec.head_dim), dtype, device).map_err(failed);
-        let (page, stores) = (page as usize, [store()?, store()?]);
+        let KvTypes { keys, values } = self.spec.kv;
+        let (page, stores) = (page as usize, [store(keys)?, store(values)?]);
         self.pages.resize_with(self.pages.len().max(page + 1), || None);
         self.pages[page] = Some(stores);
         Ok(())

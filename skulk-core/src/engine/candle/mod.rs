@@ -20,7 +20,7 @@ use self::matrix::Matrix;
 use crate::arch::{Activation, ExpertsSpec, RopeLayout};
 use crate::engine::backend::{Attend, Backend, Experts, NormRope, PageSpec, Routes};
 use crate::engine::turns::Turns;
-use crate::engine::{Precision, StepCx, check_threads};
+use crate::engine::{KvType, Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::math;
@@ -147,6 +147,8 @@ impl Backend for Tensors {
     type Stream = ();
 
     const EXACT_ROWS: bool = false;
+    const KV_TYPES: &'static [KvType] = &[KvType::F16, KvType::F32];
+    const KV_APART: bool = true;
     const RELEASES_PAGES: bool = true;
 
     fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {

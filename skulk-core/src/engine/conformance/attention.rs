@@ -3,8 +3,8 @@
 use super::material::{Numbers, attention_spec, kept, wide};
 use super::{check, check_same, filled, oracle, values};
 use crate::arch::AttentionSpec;
-use crate::engine::KvType;
 use crate::engine::backend::{Attend, Backend, PAGE, PageSpec, Spans, first_block};
+use crate::engine::{KvType, KvTypes};
 
 /// Positions of every sequence.
 const LEN: usize = 600;
@@ -22,13 +22,29 @@ pub(in crate::engine) fn attention<B: Backend>(b: &B) {
         attention_spec([8, 2], 24, None, Some(3.0)),
     ];
     for (seed, spec) in cases.iter().enumerate() {
-        for kv in [KvType::F16, KvType::F32] {
-            case(b, spec, kv, false, 100 + seed as u64);
+        for kv in B::KV_TYPES {
+            case(b, spec, (*kv).into(), false, 100 + seed as u64);
         }
     }
-    for spec in [&cases[1], &cases[2]] {
-        case(b, spec, KvType::F32, true, 200);
+    let apart = B::KV_TYPES.windows(2).map(|pair| KvTypes { keys: pair[0], values: pair[1] });
+    for (kv, spec) in apart.filter(|_| B::KV_APART).zip(&cases[1..]) {
+        case(b, spec, kv, false, 300);
     }
+    for spec in [&cases[1], &cases[2]] {
+        case(b, spec, KvType::F32.into(), true, 200);
+    }
+}
+
+/// How far attention may be off that of keys and values in f32, relative to the largest value: half a step of rounding, and
+/// as much of the scores.
+fn off(kv: KvTypes) -> f64 {
+    let of = |kv: KvType| match kv {
+        KvType::F32 => 0.0,
+        KvType::F16 => 2e-3,
+        KvType::Q8_0 => 2e-2,
+        KvType::Q4_0 => 3e-1,
+    };
+    2e-5 + of(kv.keys) + of(kv.values)
 }
 
 /// Two sequences' queries, keys and values, each `[position, heads · head dim]`.
@@ -36,16 +52,25 @@ struct Sequence {
     qkv: [Vec<f32>; 3],
 }
 
-fn case<B: Backend>(b: &B, spec: &AttentionSpec, kv: KvType, with_sinks: bool, seed: u64) {
+fn case<B: Backend>(b: &B, spec: &AttentionSpec, kv: KvTypes, with_sinks: bool, seed: u64) {
     let mut numbers = Numbers::new(seed);
     let widths = [spec.n_heads, spec.n_kv_heads, spec.n_kv_heads].map(|heads| heads * spec.head_dim);
     let pair = [0, 1].map(|_| Sequence { qkv: widths.map(|width| numbers.floats(LEN * width)) });
     let sinks = with_sinks.then(|| numbers.floats(spec.n_heads).iter().map(|x| 6.0 * x).collect::<Vec<_>>());
-    let what = format!("{spec:?} in {kv:?}, sinks {sinks:?}");
+    let what = format!("{spec:?} in {kv}, sinks {sinks:?}");
 
     let expected = pair.each_ref().map(|sequence| {
         let [q, k, v] = &sequence.qkv;
-        oracle::attention(spec, sinks.as_deref().map(wide).as_deref(), [&wide(q), &kept(kv, k), &kept(kv, v)])
+        let sinks = sinks.as_deref().map(wide);
+        let [q, k, v] = [wide(q), kept(kv.keys, spec.head_dim, k), kept(kv.values, spec.head_dim, v)];
+        let kept = oracle::attention(spec, sinks.as_deref(), [&q, &k, &v]);
+        if kv != KvType::F32.into() {
+            let [_, k, v] = sequence.qkv.each_ref().map(|x| wide(x));
+            let exact = oracle::attention(spec, sinks.as_deref(), [&q, &k, &v]);
+            let worst = kept.iter().zip(exact).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(worst <= off(kv), "{what}: {worst} off what f32 gives");
+        }
+        kept
     });
     // Prefill in long, ragged and short chunks, then decode row by row.
     let long = [vec![MOST; 3], vec![1; 150]].concat();
@@ -107,7 +132,7 @@ fn take<B: Backend>(b: &B, pages: &mut B::Pages, free: &mut Vec<u32>, most: &mut
 fn run<B: Backend>(
     b: &B,
     (spec, sinks): (&AttentionSpec, Option<&Vec<f32>>),
-    kv: KvType,
+    kv: KvTypes,
     pair: &[Sequence; 2],
     widths: [usize; 3],
     chunks: &[usize],

@@ -124,12 +124,58 @@ pub(in crate::engine) fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&x| f64::from(x)).collect()
 }
 
-/// Keys or values as a cache keeps them.
-pub(in crate::engine) fn kept(kv: KvType, x: &[f32]) -> Vec<f64> {
+/// Keys or values of heads of so many elements as a cache keeps them.
+pub(in crate::engine) fn kept(kv: KvType, head_dim: usize, x: &[f32]) -> Vec<f64> {
     match kv {
         KvType::F16 => wide(&stored_floats(DType::F16, x).1),
         KvType::F32 => wide(x),
+        KvType::Q8_0 | KvType::Q4_0 => {
+            x.chunks_exact(head_dim).flat_map(|head| quantised(kv, head)).collect()
+        }
     }
+}
+
+/// A head rotated, rounded block by block, and rotated back.
+fn quantised(kv: KvType, head: &[f32]) -> Vec<f64> {
+    let mut head = head.to_vec();
+    // The matrix' signs: how many bits row and column have in common. Sums are halved each time, as engines do, whose
+    // rounding decides which integer is the nearest one.
+    let n = (1usize << head.len().trailing_zeros()).min(256);
+    for block in head.chunks_exact_mut(n) {
+        let mut bit = 1;
+        while bit < n {
+            let before = block.to_vec();
+            for (i, x) in block.iter_mut().enumerate() {
+                let other = before[i ^ bit];
+                *x = if i & bit == 0 { before[i] + other } else { other - before[i] };
+            }
+            bit *= 2;
+        }
+        block.iter_mut().for_each(|x| *x *= 1.0 / (n as f32).sqrt());
+    }
+    let mut kept = Vec::new();
+    for block in head.chunks(32) {
+        let largest =
+            block.iter().copied().max_by(|a, b| a.abs().total_cmp(&b.abs()).then(a.total_cmp(b))).unwrap();
+        let (scale, least, most) = if kv == KvType::Q8_0 {
+            (largest.abs() / 127.0, -127.0, 127.0)
+        } else {
+            (largest / -8.0, -8.0, 7.0)
+        };
+        let scale = half::f16::from_f32(scale).to_f32();
+        let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+        let round =
+            |x: &f32| f64::from((x * inverse).clamp(least, most).round_ties_even()) * f64::from(scale);
+        kept.extend(block.iter().map(round));
+    }
+    for block in kept.chunks_exact_mut(n) {
+        let before = block.to_vec();
+        for (i, x) in block.iter_mut().enumerate() {
+            let sign = |j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
+            *x = before.iter().enumerate().map(|(j, x)| sign(j) * x).sum::<f64>() / (n as f64).sqrt();
+        }
+    }
+    kept
 }
 
 pub(in crate::engine) fn attention_spec(

@@ -19,7 +19,7 @@ use pool::Pool;
 use crate::arch::{Activation, ExpertsSpec};
 use crate::cancel::CancelToken;
 use crate::engine::backend::{Attend, Backend, Experts, Head, NormRope, PageSpec, Routes, TopLogits};
-use crate::engine::{Precision, StepCx, check_threads};
+use crate::engine::{KvType, Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::math;
@@ -142,6 +142,8 @@ impl Backend for Cpu {
     type Stream = Stream;
 
     const EXACT_ROWS: bool = true;
+    const KV_TYPES: &'static [KvType] = KvType::ALL;
+    const KV_APART: bool = true;
     const RELEASES_PAGES: bool = true;
 
     fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {

@@ -106,7 +106,7 @@ pub(super) fn attend(
         v_stride: v.stride(),
         slots: at + table.slots,
     };
-    let kv = pages.spec.kv;
+    let kv = pages.spec.kv.keys;
     let kind = Op::cache_write(attention.head_dim as u32, kv == KvType::F16);
     let groups = [(attention.n_kv_heads * attention.head_dim).div_ceil(16), table.rows.div_ceil(8), 1];
     stream.dispatch(kind, &[&k.block, &v.block, &words, keys, values], params, groups)?;

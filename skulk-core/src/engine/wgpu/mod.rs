@@ -27,6 +27,7 @@ use self::matrix::Matrix;
 use self::pages::Pages;
 use self::stream::{Scratch, Stream, storage};
 use crate::arch::{Activation, ExpertsSpec, RopeLayout};
+use crate::engine::KvType;
 use crate::engine::backend::{Attend, Backend, Experts, Head, NormRope, PageSpec, Routes, TopLogits};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
@@ -162,6 +163,8 @@ impl Backend for Gpu {
     const EXACT_ROWS: bool = false;
 
     // They lie in a layer's buffers, which grow.
+    const KV_TYPES: &'static [KvType] = &[KvType::F16, KvType::F32];
+    const KV_APART: bool = false;
     const RELEASES_PAGES: bool = false;
 
     /// Metal's objects of a step live until its pool ends.

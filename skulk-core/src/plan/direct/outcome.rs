@@ -198,6 +198,7 @@ pub(super) fn placement(
         experts: expert_shards(problem, &best.owners, &replicas),
         budgets,
         context_tokens: Some(problem.request.context_tokens),
+        kv: problem.request.kv,
         context_limit: report.context.tokens,
         card: Some(Arc::new(problem.card.clone())),
         instance: Instance::Direct { coordinator },

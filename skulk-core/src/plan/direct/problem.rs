@@ -8,6 +8,7 @@ use super::cost::Costs;
 use super::fill::{Parts, Room};
 use super::seats::{self, Seat};
 use crate::card::ModelCard;
+use crate::engine::KvTypes;
 use crate::plan::cluster::{Cluster, NodeId, Role};
 use crate::plan::inventory::Inventory;
 use crate::plan::links::Links;
@@ -106,6 +107,10 @@ impl<'a> Problem<'a> {
         let inventory = match &request.inventory {
             Some(inventory) => Cow::Borrowed(&**inventory),
             None => Cow::Owned(Inventory::from_card(card)),
+        };
+        let inventory = match request.kv == KvTypes::default() {
+            true => inventory,
+            false => Cow::Owned(inventory.into_owned().keeping(request.kv)),
         };
         let margin = match request.strictness {
             Strictness::Relaxed => 0,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::wire::{Assignments, Card, Direct, Given, Jaccl, LARGEST, Ring, Shard, tagged};
 use super::{DIRECT, JACCL, RING};
 use crate::card::ModelCard;
+use crate::engine::KvTypes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::cluster::NodeId;
 use crate::plan::coverage;
@@ -138,6 +139,7 @@ fn direct(read: Direct, within: &Within) -> Result<Placement> {
     coverage::check_experts(&placement.experts, placement.n_layers)
         .map_err(|e| within.wrong("experts", e.message().to_owned()))?;
     placement.budgets = read.budgets.into_iter().map(Budget::from).collect();
+    placement.kv = KvTypes { keys: read.keys.0, values: read.values.0 };
     placement.context_tokens = read.context_tokens.filter(|tokens| *tokens > 0);
     let instance = Instance::Direct { coordinator: read.coordinator };
     Ok(assigned.named(read.instance_id, read.context_token_limit, instance))

@@ -2,10 +2,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use proptest::sample::select;
 use serde_json::{Value, json};
 
 use crate::Fault;
 use crate::card::{ModelCard, RuntimeCardConfig};
+use crate::engine::{KvType, KvTypes};
 use crate::error::ErrorKind;
 use crate::plan::{Budget, Bytes, ExpertShard, Host, Instance, NodeId, Part, Placement, Stage};
 
@@ -90,6 +92,7 @@ fn samples() -> Vec<Placement> {
     }
     let direct = &mut samples[0];
     direct.context_tokens = Some(2048);
+    direct.kv = KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 };
     direct.experts.push(ExpertShard {
         node: NodeId::new("memory"),
         backend: Some("skulk-cpu".to_owned()),
@@ -122,12 +125,16 @@ prop_compose! {
         world in 1usize..9,
         backends in proptest::collection::vec(proptest::option::of(names()), 1..4),
         renamed in proptest::collection::btree_map(0usize..9, names(), 0..4),
+        (keys, values) in (select(KvType::ALL), select(KvType::ALL)),
         card_context in proptest::option::of(-1i64..9000),
         limit in proptest::option::of(any::<u64>()),
         experts in proptest::collection::vec((names(), 0usize..4, 0usize..60_000, any::<bool>()), 0..5),
         bytes in proptest::collection::vec(any::<u64>(), 6),
     ) -> Placement {
         let mut placement = placement(shards, transport, world, &backends);
+        if transport == 0 {
+            placement.kv = KvTypes { keys, values };
+        }
         let mut taken: std::collections::BTreeSet<String> =
             placement.stages.iter().map(|stage| stage.node.to_string()).collect();
         for (rank, name) in renamed {
@@ -225,6 +232,8 @@ fn what_is_missing_of_another_type_or_too_much_is_an_error() {
         "resolvedBackend",
         "backend",
         "contextTokens",
+        "keys",
+        "values",
         "contextTokenLimit",
         "immediateException",
         "shouldTimeout",

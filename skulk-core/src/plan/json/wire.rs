@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::{CFG, PIPELINE, TENSOR};
 use crate::card::ModelCard;
+use crate::engine::KvType;
 use crate::plan::cluster::NodeId;
 use crate::plan::instance::Host;
 use crate::plan::report::Bytes;
@@ -22,12 +23,12 @@ const ALL: u64 = u64::MAX;
 /// Objects of the format: what writes one reads it.
 macro_rules! wire {
     ($($(#[doc = $doc:literal])* struct $name:ident $(where $rules:path)? {
-        $($field:ident: $type:ty $(, min $min:literal)? $(, max $max:expr)?;)*
+        $($(#[$meta:meta])* $field:ident: $type:ty $(, min $min:literal)? $(, max $max:expr)?;)*
     })*) => {$(
         $(#[doc = $doc])*
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        pub(super) struct $name { $(pub(super) $field: $type,)* }
+        pub(super) struct $name { $($(#[$meta])* pub(super) $field: $type,)* }
         read_fields! { $name $(where $rules)? { $($field: $type $(, min $min)? $(, max $max)?;)* } }
     )*};
 }
@@ -56,6 +57,10 @@ wire! {
         stages: Vec<PlacedShard>;
         experts: Vec<Experts>;
         context_tokens: Option<u64>, max ALL;
+        #[serde(skip_serializing_if = "Kept::is_default")]
+        keys: Kept;
+        #[serde(skip_serializing_if = "Kept::is_default")]
+        values: Kept;
         context_token_limit: Option<u64>, max ALL;
         budgets: Vec<BudgetOf>;
     }
@@ -222,6 +227,27 @@ pub(super) struct Given<T>(pub(super) Option<T>);
 impl<T: Leaf> Leaf for Given<T> {
     fn read<'a>(tree: &'a Tree, bounds: Bounds, reader: &mut Reader<'a>) -> Option<Self> {
         Option::<T>::read(tree, bounds, reader).map(Self)
+    }
+}
+
+/// How keys or values are kept; where it is left out, in half precision.
+#[derive(Serialize)]
+#[serde(transparent)]
+pub(super) struct Kept(pub(super) KvType);
+
+impl Kept {
+    fn is_default(&self) -> bool {
+        self.0 == KvType::default()
+    }
+}
+
+impl Leaf for Kept {
+    fn read<'a>(tree: &'a Tree, _: Bounds, reader: &mut Reader<'a>) -> Option<Self> {
+        reader.name(tree, KvType::ALL, KvType::as_str).map(Self)
+    }
+
+    fn absent() -> Option<Self> {
+        Some(Self(KvType::default()))
     }
 }
 

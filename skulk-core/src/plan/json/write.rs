@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::wire::{
-    Assignments, BudgetOf, Card, CfgRank, Direct, Experts, Given, Jaccl, PlacedShard, Rank, Ring, Shard,
-    ShardFields,
+    Assignments, BudgetOf, Card, CfgRank, Direct, Experts, Given, Jaccl, Kept, PlacedShard, Rank, Ring,
+    Shard, ShardFields,
 };
 use crate::plan::instance::Instance;
 use crate::plan::placement::Placement;
@@ -40,6 +40,8 @@ pub(super) fn instance(placement: &Placement) -> String {
                 stages: stages.collect(),
                 experts: placement.experts().iter().map(Experts::from).collect(),
                 context_tokens: placement.context_tokens(),
+                keys: Kept(placement.kv().keys),
+                values: Kept(placement.kv().values),
                 context_token_limit,
                 budgets: placement.budgets().iter().map(BudgetOf::from).collect(),
             })

@@ -54,6 +54,7 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
                 experts: Vec::new(),
                 budgets: report.nodes.iter().map(|node| Budget::new(node, request.strictness)).collect(),
                 context_tokens: Some(request.context_tokens),
+                kv: request.kv,
                 context_limit: report.context.tokens,
                 card: Some(Arc::new(card.clone())),
                 instance: solution.instance,

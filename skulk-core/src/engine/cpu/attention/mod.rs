@@ -21,7 +21,7 @@ use super::Cpu;
 use super::kernels::{Cell, Cells, Kernels, PAGES, PARTITION, Partition, PartitionScratch, Softmax};
 use super::pool::Pool;
 use crate::arch::AttentionSpec;
-use crate::engine::backend::{Attend, PAGE, Span};
+use crate::engine::backend::{Attend, PAGE, PageSpec, Span};
 use crate::error::Result;
 
 /// Pairs of a row and a head that a block has at most, unless one row has more.
@@ -65,19 +65,26 @@ struct Share {
 struct Worker {
     partition: PartitionScratch,
     running: Vec<Softmax>,
+    /// Rotated ones, where keys are.
+    queries: Vec<f32>,
 }
 
 impl Worker {
     /// Makes room for tasks of so many pairs on every thread, as any may take the first.
-    fn prepare(workers: &mut Vec<Mutex<Worker>>, threads: usize, pairs: usize, head_dim: usize) {
+    fn prepare(workers: &mut Vec<Mutex<Worker>>, threads: usize, pairs: usize, spec: &PageSpec) {
         if workers.len() < threads {
             workers.resize_with(threads, Mutex::default);
         }
         for worker in workers {
-            let Worker { partition, running } = worker.get_mut().unwrap_or_else(PoisonError::into_inner);
-            partition.reserve(pairs, head_dim);
+            let Worker { partition, running, queries } =
+                worker.get_mut().unwrap_or_else(PoisonError::into_inner);
+            partition.reserve(pairs, spec.head_dim);
             running.clear();
             running.reserve(pairs);
+            if spec.kv.keys.is_quantised() {
+                queries.clear();
+                queries.reserve(pairs * spec.head_dim);
+            }
         }
     }
 }
@@ -132,8 +139,35 @@ impl<'a> Job<'a> {
         self.seen().start / PARTITION..self.seen().end.div_ceil(PARTITION)
     }
 
+    /// The queries of a key/value head, and elements from row to row; rotated, where keys are.
+    fn queries<'q>(&'q self, kv_head: usize, rotated: &'q mut Vec<f32>) -> (&'q [f32], usize) {
+        let (first, width) = (kv_head * self.group() * self.spec.head_dim, self.group() * self.spec.head_dim);
+        if !self.stored.spec().kv.keys.is_quantised() {
+            return (&self.q[first..], self.width());
+        }
+        rotated.clear();
+        for row in self.q.chunks_exact(self.width()) {
+            rotated.extend_from_slice(&row[first..first + width]);
+        }
+        rotated.chunks_exact_mut(self.spec.head_dim).for_each(|head| self.kernels.rotate(head));
+        (rotated, width)
+    }
+
+    /// Turns a row's sum of weighted values into their mean, which is rotated back where values are.
+    fn mean(&self, running: Softmax, head: usize, values: &mut [f32]) {
+        self.kernels.mean(running, self.sink(head), values);
+        if self.stored.spec().kv.values.is_quantised() {
+            self.kernels.rotate(values);
+        }
+    }
+
     /// One partition and key/value head, for all rows.
-    fn partition(&self, kv_head: usize, partition: usize) -> Partition<'a> {
+    fn partition<'p>(
+        &'p self,
+        (q, q_stride): (&'p [f32], usize),
+        kv_head: usize,
+        partition: usize,
+    ) -> Partition<'p> {
         let head_dim = self.spec.head_dim;
         let of = |page: usize| {
             let block = (partition * PAGES + page).checked_sub(self.first_block);
@@ -142,8 +176,8 @@ impl<'a> Job<'a> {
         };
         let pages: [_; PAGES] = std::array::from_fn(of);
         Partition {
-            q: &self.q[kv_head * self.group() * head_dim..],
-            q_stride: self.width(),
+            q,
+            q_stride,
             rows: self.rows,
             heads: self.group(),
             head_dim,
@@ -162,15 +196,17 @@ impl<'a> Job<'a> {
     }
 
     /// One key/value head, partition after partition.
-    fn run(&self, kv_head: usize, Worker { partition: scratch, running }: &mut Worker, out: &mut Cell<'_>) {
+    fn run(&self, kv_head: usize, worker: &mut Worker, out: &mut Cell<'_>) {
         let (dim, group) = (self.spec.head_dim, self.group());
+        let Worker { partition: scratch, running, queries } = worker;
+        let queries = self.queries(kv_head, queries);
         running.clear();
         running.resize(self.rows * group, Softmax::EMPTY);
         for row in 0..self.rows {
             out.row(row).fill(0.0);
         }
         for partition in self.partitions() {
-            self.kernels.partition(&self.partition(kv_head, partition), scratch);
+            self.kernels.partition(&self.partition(queries, kv_head, partition), scratch);
             for (pair, row) in running.iter_mut().enumerate() {
                 let values = &mut out.row(pair / group)[pair % group * dim..][..dim];
                 self.kernels.merge((row, values), scratch.result(pair));
@@ -178,7 +214,7 @@ impl<'a> Job<'a> {
         }
         for (pair, row) in running.iter().enumerate() {
             let values = &mut out.row(pair / group)[pair % group * dim..][..dim];
-            self.kernels.mean(*row, self.sink(kv_head * group + pair % group), values);
+            self.mean(*row, kv_head * group + pair % group, values);
         }
     }
 
@@ -212,10 +248,12 @@ impl<'a> Job<'a> {
     }
 
     /// A task of those that are computed side by side.
-    fn run_partition(&self, task: usize, scratch: &mut PartitionScratch, to: &mut [f32]) {
+    fn run_partition(&self, task: usize, worker: &mut Worker, to: &mut [f32]) {
         let (partitions, part) = (self.partitions(), 2 + self.spec.head_dim);
         let (kv_head, partition) = (task / partitions.len(), partitions.start + task % partitions.len());
-        self.kernels.partition(&self.partition(kv_head, partition), scratch);
+        let Worker { partition: scratch, queries, .. } = worker;
+        let queries = self.queries(kv_head, queries);
+        self.kernels.partition(&self.partition(queries, kv_head, partition), scratch);
         for (pair, to) in to.chunks_exact_mut(part).take(self.rows * self.group()).enumerate() {
             let (softmax, values) = scratch.result(pair);
             (to[0], to[1]) = (softmax.max, softmax.sum);
@@ -234,7 +272,7 @@ impl<'a> Job<'a> {
             let softmax = Softmax { max: from[0], sum: from[1] };
             self.kernels.merge((&mut running, out), (softmax, &from[2..]));
         }
-        self.kernels.mean(running, self.sink(head), out);
+        self.mean(running, head, out);
     }
 }
 
@@ -301,7 +339,7 @@ pub(super) fn attend(
     if tasks == 0 {
         return Ok(());
     }
-    Worker::prepare(workers, pool.threads(), pairs.max(few_pairs), spec.head_dim);
+    Worker::prepare(workers, pool.threads(), pairs.max(few_pairs), stored.spec());
     // Of each pair its largest score, sum and values.
     let part = few_pairs * (2 + spec.head_dim);
     if partials.len() < partials_before * part {
@@ -329,7 +367,7 @@ pub(super) fn attend(
                 None => {
                     let partition = share.partials + own;
                     if let Some(mut to) = parts.take(partition..partition + 1, 0) {
-                        job.run_partition(own, &mut worker.partition, to.row(0));
+                        job.run_partition(own, &mut worker, to.row(0));
                     }
                 }
             }

@@ -3,8 +3,11 @@
 //! A page has 64 positions of all key/value heads. A head's keys are `[element][position]`, so that scores of
 //! neighbouring positions are computed side by side; its values `[group of 64 elements][position][element]`, the last
 //! group being as narrow as what is left over. Every group is read from beginning to end.
+//!
+//! Where they are quantised, a head's scales follow, `[block of 32 elements][position]`. Of 4 bits, positions i and i + 32
+//! share a byte, the first one having its lower half: keys are `[element][32]`, values `[group][32][element]`.
 
-use super::super::kernels::{BEHIND, Kernels, Stored, WIDTH};
+use super::super::kernels::{BEHIND, BLOCK, Kernels, Stored, WIDTH};
 use crate::engine::KvType;
 use crate::engine::backend::{PAGE, PageSpec};
 use crate::error::{Error, ErrorKind, Result};
@@ -14,26 +17,66 @@ pub(crate) struct Pages {
     spec: PageSpec,
     /// By number; none where a page has no memory.
     pages: Vec<Option<Page>>,
+    /// Room for a rotated head.
+    rotated: Vec<f32>,
 }
 
 /// All heads' keys, then all heads' values, then what products may read behind them.
 struct Page(Box<[u8]>);
 
-/// Where a head's keys or values lie within a page.
-fn of_head(spec: &PageSpec, head: usize, values: bool) -> usize {
-    let head = if values { spec.n_kv_heads + head } else { head };
-    head * PAGE * spec.head_dim * spec.kv.bytes()
+/// A head's keys or values within a page.
+#[derive(Clone, Copy)]
+struct Place {
+    kind: KvType,
+    head_dim: usize,
+    /// Where elements begin, and where scales do.
+    elements: usize,
+    scales: usize,
+    /// They are values.
+    values: bool,
 }
+
+impl Place {
+    fn of(spec: &PageSpec, head: usize, values: bool) -> Self {
+        let (keys, kind) = (spec.kv.keys, if values { spec.kv.values } else { spec.kv.keys });
+        let before = if values { spec.n_kv_heads * keys.bytes(spec.head_dim, PAGE) } else { 0 };
+        let elements = before + head * kind.bytes(spec.head_dim, PAGE);
+        let scales = elements + spec.head_dim * PAGE * kind.bits() / 8;
+        Self { kind, head_dim: spec.head_dim, elements, scales, values }
+    }
+
+    /// Where the elements from `first` on lie of a slot, and how many bytes apart.
+    fn at(&self, first: usize, slot: usize) -> (usize, usize) {
+        let (slot, slots) = if self.kind == KvType::Q4_0 { (slot % HALF, HALF) } else { (slot, PAGE) };
+        let (size, group) = (self.kind.bits().div_ceil(8), first / WIDTH * WIDTH);
+        let (at, stride) = if self.values {
+            let width = WIDTH.min(self.head_dim - group);
+            (group * slots + slot * width + first - group, 1)
+        } else {
+            (first * slots + slot, slots)
+        };
+        (self.elements + at * size, stride)
+    }
+}
+
+/// Slots whose elements are lower halves of bytes.
+const HALF: usize = PAGE / 2;
 
 impl Pages {
     pub(crate) fn new(spec: &PageSpec) -> Result<Self> {
         spec.checked_bytes()?;
-        Ok(Self { spec: *spec, pages: Vec::new() })
+        let rotated = vec![0.0; if spec.kv.are_quantised() { spec.head_dim } else { 0 }];
+        Ok(Self { spec: *spec, pages: Vec::new(), rotated })
+    }
+
+    /// What a page keeps of a position.
+    pub(crate) fn spec(&self) -> &PageSpec {
+        &self.spec
     }
 
     /// Reserves memory for a page.
     pub(crate) fn add(&mut self, page: u32) -> Result<()> {
-        let bytes = self.spec.checked_bytes()? + BEHIND * self.spec.kv.bytes();
+        let bytes = self.spec.checked_bytes()? + BEHIND * size_of::<f32>();
         let (page, mut memory) = (page as usize, Vec::new());
         let missing = (page + 1).saturating_sub(self.pages.len());
         memory.try_reserve_exact(bytes).and_then(|()| self.pages.try_reserve(missing)).map_err(|e| {
@@ -86,9 +129,11 @@ impl Pages {
             let Some(Some(page)) = page else {
                 return Err(Error::new(ErrorKind::Internal, "a row has no page for its keys and values"));
             };
-            let heads = k.chunks_exact(spec.head_dim).zip(v.chunks_exact(spec.head_dim));
-            for (head, (k, v)) in heads.enumerate() {
-                page.put(kernels, &spec, head, position % PAGE, k, v);
+            for (row, values) in [(k, false), (v, true)] {
+                for (head, x) in row.chunks_exact(spec.head_dim).enumerate() {
+                    let place = Place::of(&spec, head, values);
+                    page.put(kernels, place, position % PAGE, x, &mut self.rotated);
+                }
             }
         }
         Ok(())
@@ -96,41 +141,59 @@ impl Pages {
 
     /// A head's keys and values in a page.
     pub(crate) fn of(&self, page: u32, head: usize) -> (Stored<'_>, Stored<'_>) {
-        let (spec, page) = (&self.spec, self.page(page));
-        let len = (PAGE * spec.head_dim + BEHIND) * spec.kv.bytes();
+        let page = self.page(page);
         let part = |values| {
-            let at = of_head(spec, head, values);
-            Stored { bytes: page.get(at..at + len).unwrap_or_default(), kind: spec.kv }
+            let Place { kind, elements, scales, .. } = Place::of(&self.spec, head, values);
+            let behind = BEHIND * kind.bits().div_ceil(8);
+            let end = scales + 2 * PAGE * kind.scales(self.spec.head_dim);
+            let bytes = page.get(elements..scales + behind).unwrap_or_default();
+            Stored { bytes, scales: page.get(scales..end).unwrap_or_default(), kind }
         };
         (part(false), part(true))
     }
 }
 
 impl Page {
-    /// Stores a head's key and value in a slot.
-    fn put(&mut self, kernels: &Kernels, spec: &PageSpec, head: usize, slot: usize, k: &[f32], v: &[f32]) {
-        let size = spec.kv.bytes();
-        let [keys, values] = [false, true].map(|values| of_head(spec, head, values));
-        for (group, (k, v)) in k.chunks(WIDTH).zip(v.chunks(WIDTH)).enumerate() {
-            let first = group * WIDTH;
-            put(kernels, spec.kv, &mut self.0[keys + (first * PAGE + slot) * size..], PAGE, k);
-            put(kernels, spec.kv, &mut self.0[values + (first * PAGE + slot * v.len()) * size..], 1, v);
+    /// Stores a head's key or value in a slot.
+    fn put(&mut self, kernels: &Kernels, place: Place, slot: usize, x: &[f32], rotated: &mut [f32]) {
+        if place.kind.is_quantised() {
+            rotated.copy_from_slice(x);
+            kernels.rotate(rotated);
+            return self.put_blocks(kernels, place, slot, rotated);
+        }
+        for (group, x) in x.chunks(WIDTH).enumerate() {
+            let (at, stride) = place.at(group * WIDTH, slot);
+            let to = &mut self.0[at..];
+            if place.kind == KvType::F32 {
+                spread(x.iter().map(|x| x.to_le_bytes()), to, stride);
+            } else {
+                let mut halves = [0; WIDTH];
+                kernels.halve(x, &mut halves);
+                spread(halves[..x.len()].iter().map(|half| half.to_le_bytes()), to, stride);
+            }
+        }
+    }
+
+    /// Stores a rotated head's blocks.
+    fn put_blocks(&mut self, kernels: &Kernels, place: Place, slot: usize, x: &[f32]) {
+        for (block, x) in x.chunks(BLOCK).enumerate() {
+            let (mut whole, mut integers) = ([0.0; BLOCK], [0; BLOCK]);
+            whole[..x.len()].copy_from_slice(x);
+            let scale = kernels.quantise(place.kind, &whole, &mut integers);
+            let to = place.scales + 2 * (block * PAGE + slot);
+            self.0[to..to + 2].copy_from_slice(&scale.to_le_bytes());
+            let (at, stride) = place.at(block * BLOCK, slot);
+            let to = self.0[at..].iter_mut().step_by(stride).zip(&integers[..x.len()]);
+            match place.kind {
+                KvType::Q4_0 if slot < HALF => to.for_each(|(to, x)| *to = *to & 0xf0 | *x as u8 & 0x0f),
+                KvType::Q4_0 => to.for_each(|(to, x)| *to = *to & 0x0f | (*x as u8) << 4),
+                _ => to.for_each(|(to, x)| *to = *x as u8),
+            }
         }
     }
 }
 
-/// Stores up to [`WIDTH`] elements, `stride` apart.
-fn put(kernels: &Kernels, kind: KvType, to: &mut [u8], stride: usize, x: &[f32]) {
-    match kind {
-        KvType::F16 => {
-            let mut halves = [0; WIDTH];
-            kernels.halve(x, &mut halves);
-            spread(halves[..x.len()].iter().map(|half| half.to_le_bytes()), to, stride);
-        }
-        KvType::F32 => spread(x.iter().map(|x| x.to_le_bytes()), to, stride),
-    }
-}
-
+/// Stores elements so many elements apart.
 fn spread<const N: usize>(from: impl Iterator<Item = [u8; N]>, to: &mut [u8], stride: usize) {
     for (to, from) in to.as_chunks_mut().0.iter_mut().step_by(stride).zip(from) {
         *to = from;

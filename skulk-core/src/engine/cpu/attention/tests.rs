@@ -1,9 +1,9 @@
 //! Do rows attend as the formula says, in the same bits however they are computed?
 
 use super::*;
-use crate::engine::KvType;
 use crate::engine::backend::{PageSpec, Spans};
 use crate::engine::conformance::{Numbers, attention_spec, kept, oracle, wide};
+use crate::engine::{KvType, KvTypes};
 
 fn spec(n_heads: usize, n_kv_heads: usize, head_dim: usize, window: Option<usize>) -> AttentionSpec {
     attention_spec([n_heads, n_kv_heads], head_dim, window, None)
@@ -12,7 +12,7 @@ fn spec(n_heads: usize, n_kv_heads: usize, head_dim: usize, window: Option<usize
 /// A sequence, and how it is attended to.
 struct Case {
     spec: AttentionSpec,
-    kv: KvType,
+    kv: KvTypes,
     sinks: Option<Vec<f32>>,
     len: usize,
     /// The longest chunk.
@@ -21,7 +21,8 @@ struct Case {
 }
 
 impl Case {
-    fn new(spec: AttentionSpec, kv: KvType, len: usize, most: usize) -> Self {
+    fn new(spec: AttentionSpec, kv: impl Into<KvTypes>, len: usize, most: usize) -> Self {
+        let kv = kv.into();
         let mut numbers = Numbers::new(spec.head_dim as u64 * 31 + spec.n_heads as u64);
         let of = |heads: usize| len * heads * spec.head_dim;
         let qkv = [spec.n_heads, spec.n_kv_heads, spec.n_kv_heads].map(|heads| numbers.floats(of(heads)));
@@ -73,13 +74,14 @@ impl Case {
     fn check(&self, found: &[f32], tolerance: f64) {
         let [q, k, v] = &self.qkv;
         let sinks = self.sinks.as_deref().map(wide);
-        let qkv = [&wide(q)[..], &kept(self.kv, k), &kept(self.kv, v)];
+        let dim = self.spec.head_dim;
+        let qkv = [&wide(q)[..], &kept(self.kv.keys, dim, k), &kept(self.kv.values, dim, v)];
         let expected = oracle::attention(&self.spec, sinks.as_deref(), qkv);
         assert_eq!(found.len(), expected.len());
         for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
             let off = (f64::from(*found) - expected).abs();
             let row = at / self.spec.head_dim;
-            assert!(off <= tolerance, "{found} for {expected} at {row} of {:?}", self.spec);
+            assert!(off <= tolerance, "{found} for {expected} at {row} of {:?} in {}", self.spec, self.kv);
         }
     }
 }
@@ -108,7 +110,14 @@ fn shapes() -> impl Iterator<Item = Case> {
     ];
     shapes.into_iter().flat_map(|spec| {
         let capped = AttentionSpec { softcap: Some(1.5), ..spec.clone() };
-        [Case::new(spec, KvType::F16, 530, 150), Case::new(capped, KvType::F32, 530, 150)]
+        let apart = |keys, values| KvTypes { keys, values };
+        [
+            Case::new(spec.clone(), KvType::F16, 530, 150),
+            Case::new(capped.clone(), KvType::F32, 530, 150),
+            Case::new(spec.clone(), KvType::Q8_0, 530, 150),
+            Case::new(spec, apart(KvType::Q8_0, KvType::Q4_0), 530, 150),
+            Case::new(capped, apart(KvType::Q4_0, KvType::F16), 530, 150),
+        ]
     })
 }
 
@@ -128,13 +137,13 @@ fn bits_do_not_depend_on_chunks_or_threads() {
             same(
                 &first,
                 &case.run(best(), &Pool::new(1).unwrap(), chunk),
-                &format!("{:?} in {chunk}", case.spec),
+                &format!("{:?} in {}, {chunk} rows", case.spec, case.kv),
             );
         }
         for threads in [2, 3, 5] {
             for chunk in [1, 150] {
                 let found = case.run(best(), &Pool::new(threads).unwrap(), chunk);
-                same(&first, &found, &format!("{:?} in {chunk} by {threads}", case.spec));
+                same(&first, &found, &format!("{:?} in {}, {chunk} rows by {threads}", case.spec, case.kv));
             }
         }
     }
@@ -160,7 +169,7 @@ fn bits_do_not_depend_on_instructions() {
         let expected = rows(best(), 40);
         for kernels in Kernels::all() {
             for chunk in [1, 40] {
-                let what = format!("{:?} with {} in {chunk}", case.spec, kernels.name);
+                let what = format!("{:?} in {} with {}, {chunk} rows", case.spec, case.kv, kernels.name);
                 same(&expected, &rows(kernels, chunk), &what);
             }
         }
@@ -180,7 +189,7 @@ fn windows_end_and_begin_at_borders() {
 
 #[test]
 fn what_a_row_does_not_see_does_not_enter() {
-    for kv in [KvType::F16, KvType::F32] {
+    for kv in KvType::ALL.iter().copied() {
         for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for chunk in [1, 5, 64] {
                 let mut case = Case::new(spec(4, 2, 40, Some(100)), kv, 700, 64);
@@ -277,7 +286,7 @@ fn sequences_attend_together_as_alone() {
                 let qkv = qkv.each_ref().map(Vec::as_slice);
                 super::attend(kernels, &pool, &mut Scratch::default(), &op, qkv, &mut pages, &mut out)
                     .unwrap();
-                same(&expected, &out, &format!("{:?}, {spans_of:?}", case.spec));
+                same(&expected, &out, &format!("{:?} in {}, {spans_of:?}", case.spec, case.kv));
             }
         }
     }
@@ -285,7 +294,7 @@ fn sequences_attend_together_as_alone() {
 
 #[test]
 fn pages_too_large_are_errors() {
-    let spec = PageSpec { n_kv_heads: usize::MAX / 4096, head_dim: 128, kv: KvType::F16 };
+    let spec = PageSpec { n_kv_heads: usize::MAX / 4096, head_dim: 128, kv: KvType::F16.into() };
     assert!(Pages::new(&spec).is_err());
     let spec = PageSpec { n_kv_heads: 1 << 30, ..spec };
     assert!(Pages::new(&spec).unwrap().add(0).is_err());

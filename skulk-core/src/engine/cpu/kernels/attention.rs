@@ -7,11 +7,14 @@
 //! lanes, and every output is one chain of fused multiply-adds in the order of elements or
 //! positions: the same in every tile, whatever else is in it. Positions that a row does not see are
 //! not in its chains.
+//!
+//! Quantised keys and values enter as the integers that they are. Scores have a chain for each block of elements, which is
+//! then multiplied by the position's scale and added; weights of values are multiplied by the scales of their positions.
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
-use super::dense::Float;
+use super::kept::Kept;
 use super::rows::{cap, exp};
-use super::simd::{LANES, Simd};
+use super::simd::{BLOCK, LANES, Simd};
 
 /// Positions of a partition.
 pub(crate) const PARTITION: usize = 256;
@@ -51,7 +54,12 @@ pub(super) struct Tile {
     pub(super) c: [*mut f32; MOST],
     /// The first column worked on.
     pub(super) column: usize,
+    /// Scales of the columns for each [`BLOCK`] of steps, [`WIDTH`] apart; null where there are none.
+    pub(super) scales: *const u16,
 }
+
+/// Types of elements, as products tell them apart: those of keys and values, of which 4 bits are two.
+pub(super) const KINDS: usize = 5;
 
 /// A matrix of the cache on the way to `f32`.
 pub(super) struct Pack {
@@ -65,19 +73,24 @@ pub(super) struct Pack {
 
 type Range = std::ops::Range<usize>;
 type Tiled = unsafe fn(&Tile);
+type Quantise = unsafe fn(&[f32; BLOCK], &mut [i8; BLOCK]) -> u16;
 type Merge = unsafe fn((&mut Softmax, &mut [f32]), (Softmax, &[f32]));
 
 /// One instruction set's functions.
 pub(super) struct Functions {
-    /// Tiles of 1 to 6 rows by 1, 2 or 4 vectors: of matrices of each type of keys and values.
-    pub(super) tiles: [[[Tiled; 3]; MOST]; 2],
+    /// Tiles of 1 to 6 rows by 1, 2 or 4 vectors: of matrices of each kind.
+    pub(super) tiles: [[[Tiled; 3]; MOST]; KINDS],
     /// Vectors that the registers can hold.
     pub(super) registers: usize,
-    pub(super) pack: [unsafe fn(&Pack); 2],
+    pub(super) pack: [unsafe fn(&Pack); KINDS],
     pub(super) softmax: unsafe fn(&mut [f32; PARTITION], Range, f32, Option<f32>) -> Softmax,
     pub(super) merge: Merge,
     pub(super) mean: unsafe fn(Softmax, Option<f32>, &mut [f32]),
     pub(super) halve: unsafe fn(&[f32], &mut [u16]),
+    pub(super) rotate: unsafe fn(&mut [f32]),
+    /// To 8 and to 4 bits.
+    pub(super) quantise: [Quantise; 2],
+    pub(super) scale: unsafe fn(*const f32, *const u16, *mut f32, usize),
 }
 
 /// Compiles the functions for an instruction set.
@@ -87,12 +100,16 @@ macro_rules! instantiate {
             use attention::{PARTITION, Pack, Softmax, Tile};
 
             #[$feature]
-            unsafe fn tile<W: dense::Float, const N: usize, const P: usize>(tile: &Tile) {
+            unsafe fn tile<W: kept::Kept, const N: usize, const P: usize>(tile: &Tile) {
                 attention::tile::<$s, W, N, P>(tile);
             }
             #[$feature]
-            unsafe fn pack<W: dense::Float>(pack: &Pack) {
+            unsafe fn pack<W: kept::Kept>(pack: &Pack) {
                 attention::pack::<$s, W>(pack);
+            }
+            #[$feature]
+            unsafe fn quantise<const SMALL: bool>(x: &[f32; simd::BLOCK], to: &mut [i8; simd::BLOCK]) -> u16 {
+                kept::quantise::<$s, SMALL>(x, to)
             }
             operations! {
                 $feature:
@@ -101,9 +118,12 @@ macro_rules! instantiate {
                 merge(row: (&mut Softmax, &mut [f32]), part: (Softmax, &[f32])) = attention::merge::<$s>(row, part);
                 mean(row: Softmax, sink: Option<f32>, values: &mut [f32]) = attention::mean::<$s>(row, sink, values);
                 halve(x: &[f32], bits: &mut [u16]) = attention::halve::<$s>(x, bits);
+                rotate(head: &mut [f32]) = kept::rotate(head);
+                scale(weights: *const f32, scales: *const u16, to: *mut f32, vectors: usize) =
+                    kept::scale::<$s>(weights, scales, to, vectors);
             }
 
-            const fn tiles<W: dense::Float>() -> [[unsafe fn(&Tile); 3]; attention::MOST] {
+            const fn tiles<W: kept::Kept>() -> [[unsafe fn(&Tile); 3]; attention::MOST] {
                 [
                     [tile::<W, 1, 1>, tile::<W, 1, 2>, tile::<W, 1, 4>],
                     [tile::<W, 2, 1>, tile::<W, 2, 2>, tile::<W, 2, 4>],
@@ -115,13 +135,28 @@ macro_rules! instantiate {
             }
 
             attention::Functions {
-                tiles: [tiles::<F16>(), tiles::<F32>()],
+                tiles: [
+                    tiles::<F16>(),
+                    tiles::<F32>(),
+                    tiles::<kept::Bytes>(),
+                    tiles::<kept::Nibbles<false>>(),
+                    tiles::<kept::Nibbles<true>>(),
+                ],
                 registers: attention::registers::<$s>(),
-                pack: [pack::<F16>, pack::<F32>],
+                pack: [
+                    pack::<F16>,
+                    pack::<F32>,
+                    pack::<kept::Bytes>,
+                    pack::<kept::Nibbles<false>>,
+                    pack::<kept::Nibbles<true>>,
+                ],
                 softmax,
                 merge,
                 mean,
                 halve,
+                rotate,
+                quantise: [quantise::<false>, quantise::<true>],
+                scale,
             }
         };
     };
@@ -138,31 +173,41 @@ pub(super) const fn registers<S: Simd>() -> usize {
 /// The tile's addresses are valid for `N` rows and `P` vectors, and the machine has `S`'s
 /// instructions.
 #[inline(always)]
-pub(super) unsafe fn tile<S: Simd, W: Float, const N: usize, const P: usize>(tile: &Tile) {
-    let mut sums = [[S::zero(); P]; N];
-    for (sums, c) in sums.iter_mut().zip(tile.c) {
-        for (p, sum) in sums.iter_mut().enumerate() {
-            *sum = S::load(c.add(tile.column + p * LANES));
-        }
-    }
-    let (a, mut b) = (tile.a, tile.b.add(tile.column * W::BYTES));
-    for i in 0..tile.steps {
-        let mut row = [S::zero(); P];
-        for (p, x) in row.iter_mut().enumerate() {
-            *x = W::load::<S>(b.add(p * LANES * W::BYTES));
-        }
-        for n in 0..N {
-            let x = S::splat(*a[n].add(i));
-            for p in 0..P {
-                sums[n][p] = S::fma(x, row[p], sums[n][p]);
+pub(super) unsafe fn tile<S: Simd, W: Kept, const N: usize, const P: usize>(tile: &Tile) {
+    let (a, scaled) = (tile.a, !tile.scales.is_null());
+    let (mut b, mut scales) = (tile.b.add(tile.column * W::BYTES), tile.scales.wrapping_add(tile.column));
+    let mut done = 0;
+    while done < tile.steps {
+        let end = if scaled { tile.steps.min(done + BLOCK) } else { tile.steps };
+        let mut sums = [[S::zero(); P]; N];
+        if !scaled {
+            for (sums, c) in sums.iter_mut().zip(tile.c) {
+                for (p, sum) in sums.iter_mut().enumerate() {
+                    *sum = S::load(c.add(tile.column + p * LANES));
+                }
             }
         }
-        b = b.add(tile.stride);
-    }
-    for (sums, c) in sums.iter().zip(tile.c) {
-        for (p, sum) in sums.iter().enumerate() {
-            S::store(c.add(tile.column + p * LANES), *sum);
+        for i in done..end {
+            let mut row = [S::zero(); P];
+            for (p, x) in row.iter_mut().enumerate() {
+                *x = W::load::<S>(b.add(p * LANES * W::BYTES));
+            }
+            for n in 0..N {
+                let x = S::splat(*a[n].add(i));
+                for p in 0..P {
+                    sums[n][p] = S::fma(x, row[p], sums[n][p]);
+                }
+            }
+            b = b.add(tile.stride);
         }
+        for (sums, c) in sums.iter().zip(tile.c) {
+            for (p, sum) in sums.iter().enumerate() {
+                let c = c.add(tile.column + p * LANES);
+                let scale = || S::load_f16(scales.add(p * LANES));
+                S::store(c, if scaled { S::fma(*sum, scale(), S::load(c)) } else { *sum });
+            }
+        }
+        (done, scales) = (end, scales.wrapping_add(WIDTH));
     }
 }
 
@@ -171,7 +216,7 @@ pub(super) unsafe fn tile<S: Simd, W: Float, const N: usize, const P: usize>(til
 /// # Safety
 /// The addresses are valid, and the machine has `S`'s instructions.
 #[inline(always)]
-pub(super) unsafe fn pack<S: Simd, W: Float>(pack: &Pack) {
+pub(super) unsafe fn pack<S: Simd, W: Kept>(pack: &Pack) {
     for row in 0..pack.rows {
         let (from, to) = (pack.from.add(row * pack.stride), pack.to.add(row * WIDTH));
         for v in 0..pack.vectors {

@@ -167,6 +167,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
         isplat(x: i32) -> I = [_mm256_set1_epi32(x); 2];
         iload(p: *const i32) -> I = [_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(8).cast())];
+        load_i8(p: *const i8) -> I =
+            [_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())), _mm256_cvtepi8_epi32(_mm_loadl_epi64(p.add(8).cast()))];
         iadd(a: I, b: I) -> I = both!(_mm256_add_epi32, a, b);
         imul(a: I, b: I) -> I = both!(_mm256_mullo_epi32, a, b);
         iand(a: I, b: I) -> I = both!(_mm256_and_si256, a, b);

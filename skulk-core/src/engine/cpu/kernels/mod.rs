@@ -19,6 +19,7 @@ mod dense;
 mod direct;
 mod format;
 mod gather;
+mod kept;
 mod linear;
 mod matrix;
 mod nearest;
@@ -33,6 +34,7 @@ mod scalar;
 mod scratch;
 mod screen;
 mod simd;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod top;
@@ -44,7 +46,7 @@ use format::{Format, Layout};
 use packed::Gemm;
 use product::Product;
 #[cfg(test)]
-use simd::{BLOCK, LANES};
+use simd::LANES;
 
 pub(crate) use attention::{PAGES, PARTITION, Softmax, WIDTH};
 pub(crate) use cells::{Cell, Cells};
@@ -52,9 +54,11 @@ pub(crate) use gather::TILE;
 pub(crate) use linear::Products;
 pub(crate) use matrix::Matrix;
 pub(crate) use nearest::{GROUP, Group, Hit, Tiles, WIDEST};
-pub(crate) use partition::{BEHIND, Partition, PartitionScratch, Stored};
+pub(crate) use partition::{Partition, PartitionScratch};
 pub(crate) use scratch::ProductScratch;
 pub(crate) use screen::Screen;
+pub(crate) use simd::BLOCK;
+pub(crate) use stored::{BEHIND, Stored};
 
 use crate::arch::{Activation, RopeLayout};
 use crate::weights::DType;

@@ -211,6 +211,12 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
         four!(widen, [vget_low_u16(a), vget_high_u16(a), vget_low_u16(b), vget_high_u16(b)])
     }
     #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> I {
+        let bytes = vld1q_s8(p);
+        let (a, b) = (vmovl_s8(vget_low_s8(bytes)), vmovl_s8(vget_high_s8(bytes)));
+        four!(vmovl_s16, [vget_low_s16(a), vget_high_s16(a), vget_low_s16(b), vget_high_s16(b)])
+    }
+    #[inline(always)]
     unsafe fn load_bf16(p: *const u16) -> F {
         let (a, b) = (vld1q_u16(p), vld1q_u16(p.add(8)));
         four!(bf16, [vget_low_u16(a), vget_high_u16(a), vget_low_u16(b), vget_high_u16(b)])

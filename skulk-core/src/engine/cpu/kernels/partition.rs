@@ -8,29 +8,12 @@ use std::ops::Range;
 
 use super::Kernels;
 use super::attention::{DEPTH, MOST, PAGES, PANEL, PARTITION, Pack, Softmax, Tile, VECTORS, WIDTH};
-use super::simd::LANES;
+use super::simd::{BLOCK, LANES};
+use super::stored::{Matrix, Stored};
 use crate::engine::KvType;
 
-/// Elements behind keys or values that may be read, though not used.
-pub(crate) const BEHIND: usize = LANES;
 /// Pairs that are worth conversions of their own.
 const PACKED: usize = 3 * MOST;
-
-/// A key/value head's keys or values in a page, and [`BEHIND`] elements; empty for a page that no row sees.
-#[derive(Clone, Copy)]
-pub(crate) struct Stored<'a> {
-    pub(crate) bytes: &'a [u8],
-    pub(crate) kind: KvType,
-}
-
-impl Stored<'_> {
-    /// The matrix of so many columns from an element on.
-    fn matrix(self, at: usize, columns: usize) -> Matrix {
-        let (kind, size) = (self.kind as usize, self.kind.bytes());
-        let from = self.bytes[at * size..].as_ptr();
-        Matrix { from, stride: columns * size, vectors: columns.div_ceil(LANES), kind }
-    }
-}
 
 /// What a block of consecutive rows and a partition of the cache have to do with each other.
 #[derive(Clone, Copy)]
@@ -86,6 +69,8 @@ impl Partition<'_> {
 #[derive(Default)]
 pub(crate) struct PartitionScratch {
     scores: Vec<[f32; PARTITION]>,
+    /// Weights of a strip of positions times their scales.
+    scaled: Vec<[f32; WIDTH]>,
     values: Vec<f32>,
     parts: Vec<Softmax>,
     panel: Vec<f32>,
@@ -98,6 +83,7 @@ impl PartitionScratch {
         let columns = head_dim.next_multiple_of(LANES);
         if self.scores.len() < pairs {
             self.scores.resize(pairs, [0.0; PARTITION]);
+            self.scaled.resize(pairs, [0.0; WIDTH]);
             self.parts.resize(pairs, Softmax::EMPTY);
         }
         if self.values.len() < pairs * columns {
@@ -126,28 +112,6 @@ impl PartitionScratch {
     }
 }
 
-/// A product's matrix, in the cache or converted.
-#[derive(Clone, Copy)]
-struct Matrix {
-    from: *const u8,
-    /// Bytes from row to row.
-    stride: usize,
-    vectors: usize,
-    /// Which of the functions are for its elements: the [`KvType`].
-    kind: usize,
-}
-
-impl Matrix {
-    /// From a later row on.
-    ///
-    /// # Safety
-    /// There are so many rows.
-    unsafe fn skip(self, rows: usize) -> Self {
-        // SAFETY: the caller's promise.
-        Self { from: unsafe { self.from.add(rows * self.stride) }, ..self }
-    }
-}
-
 impl Kernels {
     /// Scores, weights and weighted values of the partition, for the pairs `row · heads + head`.
     pub(crate) fn partition(&self, part: &Partition<'_>, scratch: &mut PartitionScratch) {
@@ -160,15 +124,17 @@ impl Kernels {
             .into_iter()
             .flat_map(|pages| &pages[seen.start / WIDTH..seen.end.div_ceil(WIDTH)])
         {
-            let len = (WIDTH * dim + BEHIND) * stored.kind.bytes();
-            assert!(stored.bytes.len() >= len, "a page's keys or values");
+            assert!(stored.has(dim), "a page's keys or values");
         }
         assert!(part.q.len() >= part.query(pairs - 1) + dim, "all queries");
         scratch.prepare(pairs, dim);
 
         for page in seen.start / WIDTH..seen.end.div_ceil(WIDTH) {
-            // SAFETY: lengths have been checked, and there is room for all pairs.
-            unsafe { self.score(part, scratch, page * WIDTH, part.keys[page].matrix(0, WIDTH)) };
+            let keys = &part.keys[page];
+            for strip in keys.strips() {
+                // SAFETY: lengths have been checked, and there is room for all pairs.
+                unsafe { self.score(part, scratch, page * WIDTH + strip, keys.keys(strip)) };
+            }
         }
         for pair in 0..pairs {
             let seen = part.seen(pair / part.heads);
@@ -182,28 +148,40 @@ impl Kernels {
         }
         for column in (0..dim).step_by(WIDTH) {
             for page in seen.start / WIDTH..seen.end.div_ceil(WIDTH) {
-                let group = part.values[page].matrix(column * WIDTH, WIDTH.min(dim - column));
-                // SAFETY: as above.
-                unsafe { self.weigh(part, scratch, column, page * WIDTH, group) };
+                let values = &part.values[page];
+                let width = if values.kind.is_quantised() { BLOCK } else { WIDTH };
+                for strip in values.strips() {
+                    let positions = page * WIDTH + strip..page * WIDTH + strip + values.strip();
+                    for column in (column..dim.min(column + WIDTH)).step_by(width) {
+                        let group = values.values(strip, column..dim.min(column + width), dim);
+                        // SAFETY: as above.
+                        unsafe { self.weigh(part, scratch, column, positions.clone(), group) };
+                    }
+                }
             }
         }
     }
 
-    /// The products of queries with the page of keys from position `first` on.
+    /// The products of queries with the strip of keys from position `first` on.
     ///
     /// # Safety
-    /// The scratch memory is prepared for all pairs, and `keys` is that page of the partition's.
+    /// The scratch memory is prepared for all pairs, and `keys` is that strip of the partition's.
     unsafe fn score(&self, part: &Partition<'_>, scratch: &mut PartitionScratch, first: usize, keys: Matrix) {
         let (dim, pairs) = (part.head_dim, part.rows * part.heads);
-        let within = |seen: Range<usize>| {
-            seen.start.clamp(first, first + WIDTH) - first..seen.end.clamp(first, first + WIDTH) - first
-        };
+        let end = first + keys.vectors * LANES;
+        let within =
+            |seen: Range<usize>| seen.start.clamp(first, end) - first..seen.end.clamp(first, end) - first;
         if within(part.seen_by(0..pairs)).is_empty() {
             return;
         }
         let depth = if part.packed() { DEPTH } else { dim };
         for from in (0..dim).step_by(depth) {
             let steps = depth.min(dim - from);
+            let scales = if keys.scales.is_null() {
+                keys.scales
+            } else {
+                keys.scales.wrapping_add(from / BLOCK * WIDTH)
+            };
             // SAFETY: keys have a row for each element of the head.
             let keys = unsafe { self.rows_of(keys, from..from + steps, part, &mut scratch.panel) };
             for pairs in tiles(pairs) {
@@ -215,7 +193,7 @@ impl Kernels {
                 let a = std::array::from_fn(|i| part.q[part.query(pair(i)) + from..][..steps].as_ptr());
                 let scores = scratch.scores.as_flattened_mut().as_mut_ptr();
                 let c = std::array::from_fn(|i| scores.wrapping_add(pair(i) * PARTITION + first));
-                let tile = Tile { steps, a, b: keys.from, stride: keys.stride, c, column: 0 };
+                let tile = Tile { steps, a, b: keys.from, stride: keys.stride, c, column: 0, scales };
                 let vectors = seen.start / LANES..seen.end.div_ceil(LANES);
                 // SAFETY: queries have these elements, keys have a row for each and columns for the
                 // block's positions, and so have the pairs' scores.
@@ -224,28 +202,38 @@ impl Kernels {
         }
     }
 
-    /// Adds the weighted values of the page from position `first` on, of the group of columns from `column` on.
+    /// Adds the weighted values of a strip of positions, of the columns from `column` on.
     ///
     /// # Safety
-    /// The scratch memory is prepared for all pairs, and `group` is that group of the partition's page.
+    /// The scratch memory is prepared for all pairs, and `group` has these positions and columns of the partition's.
     unsafe fn weigh(
         &self,
         part: &Partition<'_>,
         scratch: &mut PartitionScratch,
         column: usize,
-        first: usize,
+        strip: Range<usize>,
         group: Matrix,
     ) {
         let pairs = part.rows * part.heads;
-        let page = first..first + WIDTH;
-        let within =
-            |seen: Range<usize>| seen.start.clamp(page.start, page.end)..seen.end.clamp(page.start, page.end);
+        let first = strip.start;
+        let within = |seen: Range<usize>| {
+            seen.start.clamp(strip.start, strip.end)..seen.end.clamp(strip.start, strip.end)
+        };
         let sub = within(part.seen_by(0..pairs));
         if sub.is_empty() {
             return;
         }
         let rows = sub.start - first..sub.end - first;
-        // SAFETY: a group has a row for each of the page's positions.
+        if !group.scales.is_null() {
+            let vectors = strip.len() / LANES;
+            for (weights, to) in scratch.scores[..pairs].iter().zip(&mut scratch.scaled) {
+                // SAFETY: both have the strip's positions, and there is a scale for each of them.
+                unsafe {
+                    (self.attention.scale)(weights[first..].as_ptr(), group.scales, to.as_mut_ptr(), vectors);
+                }
+            }
+        }
+        // SAFETY: a group has a row for each of the strip's positions.
         let values = unsafe { self.rows_of(group, rows, part, &mut scratch.panel) };
         for pairs in tiles(pairs) {
             let seen = |pair: usize| within(part.seen(pair / part.heads));
@@ -256,7 +244,7 @@ impl Kernels {
                 if !positions.is_empty() {
                     let at = positions.start - sub.start;
                     // SAFETY: `values` has these rows.
-                    unsafe { self.add_values(scratch, pairs, positions, column, values.skip(at)) };
+                    unsafe { self.add_values(scratch, pairs, (first, positions), column, values.skip(at)) };
                 }
             };
             for pair in pairs.clone() {
@@ -270,7 +258,7 @@ impl Kernels {
         }
     }
 
-    /// Adds the weighted values of `positions` to all `pairs`, a tile's.
+    /// Adds the weighted values of `positions`, of a strip from `first` on, to all `pairs`, a tile's.
     ///
     /// # Safety
     /// The matrix has a row for each position, and is of the columns from `column` on.
@@ -278,15 +266,23 @@ impl Kernels {
         &self,
         scratch: &mut PartitionScratch,
         pairs: Range<usize>,
-        positions: Range<usize>,
+        (first, positions): (usize, Range<usize>),
         column: usize,
         values: Matrix,
     ) {
         let pair = |i: usize| (pairs.start + i).min(pairs.end - 1);
-        let a = std::array::from_fn(|i| scratch.scores[pair(i)][positions.clone()].as_ptr());
+        let a = std::array::from_fn(|i| {
+            let weights = if values.scales.is_null() {
+                &scratch.scores[pair(i)][positions.clone()]
+            } else {
+                &scratch.scaled[pair(i)][positions.start - first..positions.end - first]
+            };
+            weights.as_ptr()
+        });
         let (columns, sums) = (scratch.columns(), scratch.values.as_mut_ptr());
         let c = std::array::from_fn(|i| sums.wrapping_add(pair(i) * columns + column));
-        let tile = Tile { steps: positions.len(), a, b: values.from, stride: values.stride, c, column: 0 };
+        let (steps, scales) = (positions.len(), std::ptr::null());
+        let tile = Tile { steps, a, b: values.from, stride: values.stride, c, column: 0, scales };
         // SAFETY: pairs have a weight for each position, the matrix a row for each, and the pairs'
         // sums have room for whole vectors.
         unsafe { self.multiply(values.kind, tile, pairs.len(), 0..values.vectors) }
@@ -308,13 +304,19 @@ impl Kernels {
         if !part.packed() {
             return matrix;
         }
-        let Matrix { from, stride, vectors, kind } = matrix;
+        let Matrix { from, stride, vectors, kind, scales } = matrix;
         let to = panel.as_mut_ptr();
         let pack = Pack { from, stride, rows: rows.len(), vectors, to };
         // SAFETY: the panel has room for this many rows of WIDTH elements; the machine has the
         // instructions.
         unsafe { (self.attention.pack[kind])(&pack) };
-        Matrix { from: to.cast_const().cast(), stride: 4 * WIDTH, vectors, kind: KvType::F32 as usize }
+        Matrix {
+            from: to.cast_const().cast(),
+            stride: 4 * WIDTH,
+            vectors,
+            kind: KvType::F32 as usize,
+            scales,
+        }
     }
 
     /// `n` rows of products in the columns of `vectors`.
@@ -350,6 +352,18 @@ impl Kernels {
     pub(crate) fn mean(&self, row: Softmax, sink: Option<f32>, values: &mut [f32]) {
         // SAFETY: as above.
         unsafe { (self.attention.mean)(row, sink, values) }
+    }
+
+    /// Rotates a head of queries, keys or values, or back.
+    pub(crate) fn rotate(&self, head: &mut [f32]) {
+        // SAFETY: as above.
+        unsafe { (self.attention.rotate)(head) }
+    }
+
+    /// A block as integers of 8 bits, or of 4, and their scale.
+    pub(crate) fn quantise(&self, kind: KvType, x: &[f32; BLOCK], to: &mut [i8; BLOCK]) -> u16 {
+        // SAFETY: as above.
+        unsafe { (self.attention.quantise[usize::from(kind == KvType::Q4_0)])(x, to) }
     }
 
     /// The nearest half-precision numbers.

@@ -163,6 +163,8 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn half(a: Self::I) -> Self::F;
     /// The lanes' bits as numbers.
     unsafe fn as_f32(a: Self::I) -> Self::F;
+    /// 16 signed bytes.
+    unsafe fn load_i8(p: *const i8) -> Self::I;
     /// Integers from -128 to 127 as bytes.
     unsafe fn store_i8(p: *mut i8, a: Self::I);
 

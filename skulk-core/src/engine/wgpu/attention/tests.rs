@@ -104,8 +104,15 @@ impl Case {
         for (result, &(of, rows)) in results.iter().zip(parts) {
             let Sequence { qkv, len, .. } = &self.sequences[of];
             let [q, k, v] = [0, 1, 2].map(|i| &qkv[i][..len * widths(&self.spec)[i]]);
-            let expected =
-                oracle::attention(&self.spec, None, [&wide(q), &kept(KvType::F16, k), &kept(KvType::F16, v)]);
+            let expected = oracle::attention(
+                &self.spec,
+                None,
+                [
+                    &wide(q),
+                    &kept(KvType::F16, self.spec.head_dim, k),
+                    &kept(KvType::F16, self.spec.head_dim, v),
+                ],
+            );
             for (i, (found, expected)) in result.iter().zip(&expected[(len - rows) * width..]).enumerate() {
                 // Scores up to 10 in f32 are off by some 1e-6, and so are weights, relatively. Ten times that.
                 let off = (f64::from(*found) - expected).abs();
@@ -195,7 +202,7 @@ fn buffers_grow() {
 
 #[test]
 fn buffers_grow_as_far_as_memory_and_bindings_reach() {
-    let spec = PageSpec { n_kv_heads: 1, head_dim: 64, kv: KvType::F16 };
+    let spec = PageSpec { n_kv_heads: 1, head_dim: 64, kv: KvType::F16.into() };
     // Eight pages' keys.
     let gpu = Gpu::software(Limits { buffer: Some(1 << 16), ..Limits::default() });
     let mut pages = gpu.pages(&spec).unwrap();

@@ -1,0 +1,144 @@
+//! How do keys and values become bytes, and bytes numbers? Rotated and rounded in blocks, where they are quantised.
+//!
+//! A Hadamard matrix spreads what is large over all elements, so that few bits suffice for each. It is symmetric and its
+//! own inverse: products of rotated queries with rotated keys are those of the queries and keys themselves, and the mean of
+//! rotated values is rotated back.
+#![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
+
+use half::f16;
+
+use super::dense::Float;
+use super::simd::{BLOCK, LANES, Simd};
+
+/// The largest matrix that rotates.
+const ROTATED: usize = 256;
+
+/// Elements as they are kept, without their scales.
+pub(super) trait Kept: 'static {
+    const BYTES: usize;
+    /// 16 elements.
+    unsafe fn load<S: Simd>(p: *const u8) -> S::F;
+}
+
+impl<W: Float> Kept for W {
+    const BYTES: usize = W::BYTES;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
+        <W as Float>::load::<S>(p)
+    }
+}
+
+/// Bytes from -127 to 127.
+pub(super) struct Bytes;
+
+impl Kept for Bytes {
+    const BYTES: usize = 1;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
+        S::to_f32(S::load_i8(p.cast()))
+    }
+}
+
+/// The lower or the upper half of each byte, from -8 to 7.
+pub(super) struct Nibbles<const UPPER: bool>;
+
+impl<const UPPER: bool> Kept for Nibbles<UPPER> {
+    const BYTES: usize = 1;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
+        let bytes = S::load_i8(p.cast());
+        S::to_f32(if UPPER { S::isar(bytes, 4) } else { S::isar(S::ishl(bytes, 28), 28) })
+    }
+}
+
+/// Rotates a head: blocks of it, as large as powers of two that divide it are.
+#[inline(always)]
+pub(super) fn rotate(head: &mut [f32]) {
+    if head.is_empty() {
+        return;
+    }
+    let n = (1usize << head.len().trailing_zeros()).min(ROTATED);
+    let scale = (n as f32).sqrt().recip();
+    for block in head.chunks_exact_mut(n) {
+        let (vectors, rest) = block.as_chunks_mut::<LANES>();
+        for vector in &mut *vectors {
+            within::<1>(vector);
+            within::<2>(vector);
+            within::<4>(vector);
+            within::<8>(vector);
+        }
+        let mut half = 1;
+        while half < vectors.len() {
+            for pair in vectors.chunks_exact_mut(2 * half) {
+                let (a, b) = pair.split_at_mut(half);
+                a.iter_mut().zip(b).for_each(|(a, b)| add_and_subtract(a, b));
+            }
+            half *= 2;
+        }
+        // Of fewer elements than a vector has.
+        let mut half = 1;
+        while half < rest.len() {
+            for pair in rest.chunks_exact_mut(2 * half) {
+                let (a, b) = pair.split_at_mut(half);
+                add_and_subtract(a, b);
+            }
+            half *= 2;
+        }
+        block.iter_mut().for_each(|x| *x *= scale);
+    }
+}
+
+/// Sums and differences of elements so many apart.
+#[inline(always)]
+fn within<const HALF: usize>(x: &mut [f32; LANES]) {
+    let before = *x;
+    for (i, x) in x.iter_mut().enumerate() {
+        let other = before[i ^ HALF];
+        *x = if i & HALF == 0 { before[i] + other } else { other - before[i] };
+    }
+}
+
+#[inline(always)]
+fn add_and_subtract(a: &mut [f32], b: &mut [f32]) {
+    for (a, b) in a.iter_mut().zip(b) {
+        (*a, *b) = (*a + *b, *a - *b);
+    }
+}
+
+/// A block as integers of 8 bits or, `SMALL`, of 4, and the scale by which they are to be multiplied, in half precision.
+///
+/// Of 8 bits they are from -127 to 127; of 4 bits what is largest, of either sign, becomes -8, and others -8 to 7. What is no
+/// number, or too large, makes the scale so.
+///
+/// # Safety
+/// The machine has `S`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn quantise<S: Simd, const SMALL: bool>(x: &[f32; BLOCK], to: &mut [i8; BLOCK]) -> u16 {
+    let halves = [S::load(x.as_ptr()), S::load(x[LANES..].as_ptr())];
+    let largest = S::largest(halves[0], halves[1]);
+    let (least, most, scale) = if SMALL {
+        let above = x.iter().fold(false, |any, x| any | (*x == largest));
+        (-8.0, 7.0, if above { largest / -8.0 } else { largest / 8.0 })
+    } else {
+        (-127.0, 127.0, largest / 127.0)
+    };
+    let scale = f16::from_f32(scale);
+    let inverse = if scale.to_f32() == 0.0 { 0.0 } else { 1.0 / scale.to_f32() };
+    for (half, x) in halves.into_iter().enumerate() {
+        let x = S::mul(x, S::splat(inverse));
+        let x = S::min(S::max(x, S::splat(least)), S::splat(most));
+        S::store_i8(to[half * LANES..].as_mut_ptr(), S::round(x));
+    }
+    scale.to_bits()
+}
+
+/// Weights times scales, so many vectors of them.
+///
+/// # Safety
+/// The addresses are valid, and the machine has `S`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn scale<S: Simd>(weights: *const f32, scales: *const u16, to: *mut f32, vectors: usize) {
+    for at in (0..vectors * LANES).step_by(LANES) {
+        S::store(to.add(at), S::mul(S::load(weights.add(at)), S::load_f16(scales.add(at))));
+    }
+}

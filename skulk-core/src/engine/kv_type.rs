@@ -1,0 +1,126 @@
+//! How are keys and values kept? As floats, or rotated and quantised in blocks.
+
+use std::fmt;
+
+use crate::macros::closed_set;
+
+closed_set! {
+    /// How keys or values are kept.
+    ///
+    /// Quantised ones are rotated first, each head by a Hadamard matrix, which spreads what is large over all elements;
+    /// queries and results are rotated with them. Blocks are of 32 elements of a head, the last one of what is left over,
+    /// each with a scale in half precision.
+    #[derive(Default)]
+    pub enum KvType {
+        /// Half precision: 2 bytes an element.
+        #[default]
+        F16 = "f16",
+        /// Single precision: 4 bytes an element.
+        F32 = "f32",
+        /// Rotated, 8 bits an element and a scale for 32: 53 % of half precision.
+        Q8_0 = "q8_0",
+        /// Rotated, 4 bits an element and a scale for 32: 28 % of half precision.
+        Q4_0 = "q4_0",
+    }
+}
+
+/// Elements that share a scale.
+const BLOCK: usize = 32;
+/// Bytes of a scale.
+const SCALE: usize = 2;
+
+impl KvType {
+    /// Bits of an element, without its block's scale.
+    pub(crate) const fn bits(self) -> usize {
+        match self {
+            KvType::F32 => 32,
+            KvType::F16 => 16,
+            KvType::Q8_0 => 8,
+            KvType::Q4_0 => 4,
+        }
+    }
+
+    /// Blocks share scales; what they are of is rotated.
+    pub const fn is_quantised(self) -> bool {
+        matches!(self, KvType::Q8_0 | KvType::Q4_0)
+    }
+
+    /// Scales of a head of so many elements.
+    pub(crate) const fn scales(self, head_dim: usize) -> usize {
+        if self.is_quantised() { head_dim.div_ceil(BLOCK) } else { 0 }
+    }
+
+    /// Bytes of a head's keys, or values, at so many positions, an even number.
+    pub(crate) const fn bytes(self, head_dim: usize, positions: usize) -> usize {
+        let elements = head_dim.saturating_mul(positions).saturating_mul(self.bits()) / 8;
+        elements.saturating_add(self.scales(head_dim).saturating_mul(positions).saturating_mul(SCALE))
+    }
+
+    /// Bytes of 32 elements with what belongs to them: 128, 64, 34 and 18 for F32, F16, Q8_0 and Q4_0.
+    pub const fn block_bytes(self) -> usize {
+        self.bytes(BLOCK, 2) / 2
+    }
+}
+
+/// How keys are kept, and how values are.
+///
+/// ```
+/// use skulk::{KvType, KvTypes, LoadOptions};
+/// let both = LoadOptions::default().kv(KvType::Q8_0);
+/// let apart = LoadOptions::default().kv(KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 });
+/// # let _ = (both, apart);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct KvTypes {
+    /// Keys.
+    pub keys: KvType,
+    /// Values.
+    pub values: KvType,
+}
+
+impl KvTypes {
+    /// Keys or values are quantised.
+    pub(crate) fn are_quantised(self) -> bool {
+        self.keys.is_quantised() || self.values.is_quantised()
+    }
+}
+
+impl From<KvType> for KvTypes {
+    fn from(both: KvType) -> Self {
+        Self { keys: both, values: both }
+    }
+}
+
+impl fmt::Display for KvTypes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { keys, values } if keys == values => keys.fmt(f),
+            Self { keys, values } => write!(f, "{keys} with values in {values}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_those_of_blocks() {
+        let bytes = KvType::ALL.iter().map(|kv| (kv.as_str(), kv.block_bytes())).collect::<Vec<_>>();
+        assert_eq!(bytes, [("f16", 64), ("f32", 128), ("q8_0", 34), ("q4_0", 18)]);
+        // Blocks that are left over have a scale of their own.
+        assert_eq!(KvType::Q8_0.bytes(80, 64), 64 * (80 + 3 * 2));
+        assert_eq!(KvType::Q4_0.bytes(20, 64), 64 * (10 + 2));
+        assert_eq!(
+            KvType::Q4_0.bytes(usize::MAX, 64),
+            usize::MAX / 8 + (usize::MAX / 8).max(usize::MAX - usize::MAX / 8)
+        );
+    }
+
+    #[test]
+    fn names_of_both() {
+        let apart = KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 };
+        assert_eq!(apart.to_string(), "q8_0 with values in q4_0");
+        assert_eq!(KvTypes::from(KvType::F32).to_string(), "f32");
+    }
+}
