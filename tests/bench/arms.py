@@ -58,8 +58,7 @@ class LlamaCpp(Generator):
     """llama.cpp through the low-level interface of llama-cpp-python, compiled for this machine."""
 
     def prepare(self, args):
-        from_source = "--no-binary=llama-cpp-python"
-        self.python = python_with("llama_cpp", LLAMA_CPP, args.venv, from_source, CMAKE_ARGS=CMAKE_ARGS)
+        self.python = llama_cpp_python(args.venv)
 
     def command(self, run):
         return [self.python, HERE / "peer_llama_cpp.py", *self.options, *common_options(run)]
@@ -133,15 +132,19 @@ def built(package, target):
 @functools.cache
 def python_with(module, package, venv, *pip_options, **environment):
     """The interpreter of the benchmark's own virtual environment, with a package in it."""
-    venv = venv or ROOT / ".cache/bench-venv"
-    python = venv / "bin/python"
+    python = (venv or ROOT / ".cache/bench-venv").absolute() / "bin/python"
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+        subprocess.run([sys.executable, "-m", "venv", python.parent.parent], check=True)
     if subprocess.run([python, "-c", f"import {module}"], stderr=subprocess.DEVNULL).returncode != 0:
-        print(f"installing {package} in {venv}", file=sys.stderr)
+        print(f"installing {package} for {python}", file=sys.stderr)
         install = [python, "-m", "pip", "install", "-q", *pip_options, package]
         subprocess.run(install, env=os.environ | environment, check=True)
     return python
+
+
+def llama_cpp_python(venv):
+    """The interpreter that has llama-cpp-python, compiled for this machine."""
+    return python_with("llama_cpp", LLAMA_CPP, venv, "--no-binary=llama-cpp-python", CMAKE_ARGS=CMAKE_ARGS)
 
 
 def synthetic_moe(args):
