@@ -54,11 +54,11 @@ fn each_language_spells_names_in_its_own_way() {
     assert_eq!((options.prefill_chunk, options.engine_options.ffn_on_cpu), (7, true));
     let options = load(&json!({"prefillChunk": 7, "ffnBudget": 1e6, "kv": "f32"})).unwrap();
     assert_eq!((options.prefill_chunk, options.kv), (7, Some(KvType::F32.into())));
+    assert_eq!(options.engine_options.ffn_budget, Some(ByteSize(1_000_000)));
     let options = load(&json!({"kvValues": "q4_0", "kv": "q8_0"})).unwrap();
     assert_eq!(options.kv, Some(KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 }));
     let request = PlanOptions::read(fields(&json!({"kv_values": "q8_0"})), Spelling::Snake).unwrap();
     assert_eq!(request.kv, KvTypes { keys: KvType::F16, values: KvType::Q8_0 });
-    assert_eq!(options.engine_options.ffn_budget, Some(ByteSize(1_000_000)));
     let options = load(&json!({"sessions": 3, "kvMemory": 4e6, "whenFull": "evict"})).unwrap();
     assert_eq!(
         (options.sessions, options.kv_memory, options.when_full),

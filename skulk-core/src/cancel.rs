@@ -142,6 +142,24 @@ struct Registered {
     call: Arc<Call>,
 }
 
+impl OnCancel {
+    /// Takes the call back, and does not wait for who is in it.
+    pub(crate) fn leave(mut self) {
+        if let Some(registered) = self.0.take() {
+            registered.call.lose();
+            registered.unlist();
+        }
+    }
+}
+
+impl Registered {
+    fn unlist(&self) {
+        for token in self.token.line() {
+            lock(&token.0.calls).remove(&self.id);
+        }
+    }
+}
+
 impl fmt::Debug for OnCancel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OnCancel").finish_non_exhaustive()
@@ -150,11 +168,9 @@ impl fmt::Debug for OnCancel {
 
 impl Drop for OnCancel {
     fn drop(&mut self) {
-        let Some(Registered { token, id, call }) = self.0.take() else { return };
-        call.take_back();
-        for token in token.line() {
-            lock(&token.0.calls).remove(&id);
-        }
+        let Some(registered) = self.0.take() else { return };
+        registered.call.take_back();
+        registered.unlist();
     }
 }
 
@@ -189,6 +205,13 @@ impl Call {
         let _ = catch_unwind(AssertUnwindSafe(call));
         lock(&self.state).caller = None;
         self.returned.notify_all();
+    }
+
+    /// Sees to it that nobody will call.
+    fn lose(&self) {
+        let call = lock(&self.state).call.take();
+        // What it captured may use the token when it is dropped.
+        drop(call);
     }
 
     /// Sees to it that nobody will call, or is in the call on another thread.

@@ -81,6 +81,10 @@ kinds! {
     EngineFailed = "engine.failed", AfterReplan;
     /// The session is already running a generation.
     SessionBusy = "session.busy", Now;
+    /// The file of a saved session is damaged, incomplete, or something else.
+    SessionInvalid = "session.invalid", Never;
+    /// A saved session is of another model, or of one that computes or stores otherwise.
+    SessionMismatch = "session.mismatch", Never;
     /// The work was cancelled by its token, or its handle was dropped.
     Cancelled = "cancelled", Now;
     /// The work was not done when its deadline passed.
@@ -187,6 +191,11 @@ impl Error {
             detail: None,
             source: None,
         }))
+    }
+
+    /// Whether memory is missing that others have now and may give back.
+    pub(crate) fn is_full(&self) -> bool {
+        self.kind() == ErrorKind::OutOfMemory && self.retry() == Retry::Now
     }
 
     /// An argument or option is not what it may be; its name is the `field`.

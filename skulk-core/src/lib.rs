@@ -56,6 +56,7 @@ mod ids;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod internals;
+mod kv_type;
 mod macros;
 mod math;
 #[cfg(feature = "generate")]
@@ -73,6 +74,7 @@ pub use cancel::{CancelToken, OnCancel};
 pub use card::{CardLibrary, ModelCard, Profile};
 pub use error::{ContextDetail, Error, ErrorKind, Result, Retry, ShapeDetail};
 pub use ids::{EngineId, ExpertIdx, LayerIdx, SeqId, TokenId};
+pub use kv_type::{KvType, KvTypes};
 pub use plan::{Cluster, Inventory, Node, NodeId, Placement, PlanReport, Planner, Request, Stage};
 pub use strict::{Fault, FaultKind};
 pub use vindex::VindexReader;
@@ -80,13 +82,11 @@ pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, Tenso
 #[cfg(feature = "generate")]
 pub use {
     browse::VindexBrowser,
-    engine::{
-        Activations, Batch, DeviceInfo, Engine, FfnMemory, KvMemory, KvType, KvTypes, Precision, Reply, Shard,
-    },
+    engine::{Activations, Batch, DeviceInfo, Engine, FfnMemory, KvMemory, Precision, Reply, Shard},
     extract::{ExtractOptions, VindexStorage, VindexWriter},
     generate::{
         Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output,
-        Prompt, Sampling, Session, StageInfo, Timings, Token, TokenLogprob, Usage, WhenFull,
+        Prompt, Sampling, SavedSession, Session, StageInfo, Timings, Token, TokenLogprob, Usage, WhenFull,
     },
     model::EngineOptions,
     tokenizer::{Detokenizer, StopMatcher, Tokenizer},

@@ -30,7 +30,8 @@ export type ErrorKind =
   | "InvalidArgument" | "FileNotFound" | "FileIo" | "CheckpointInvalid" | "CheckpointTruncated" | "ConfigInvalid"
   | "ArchUnsupported" | "DTypeUnsupported" | "TensorMissing" | "TensorShape" | "TokenizerInvalid" | "CardInvalid"
   | "PlanNoFit" | "PlanPending" | "PlacementInvalid" | "ContextOverflow" | "OutOfMemory" | "EngineUnavailable"
-  | "EngineFailed" | "SessionBusy" | "Cancelled" | "DeadlineExceeded" | "Internal";
+  | "EngineFailed" | "SessionBusy" | "SessionInvalid" | "SessionMismatch" | "Cancelled" | "DeadlineExceeded"
+  | "Internal";
 
 /** What everything here throws and rejects with. Of kind `Cancelled`, its `name` is `AbortError`. */
 export class SkulkError extends Error {
@@ -109,6 +110,12 @@ export class Model implements Disposable, AsyncDisposable {
   get tokenizer(): Tokenizer;
   /** An empty session, which takes no memory yet. Any number may exist and generate at the same time. */
   session(): Session;
+  /**
+   * A session as `Session.save` wrote it, to be gone on with. It has to be of the same model, loaded with the same types of
+   * keys and values and the same precision on the same kind of engine; it may be cut into other stages. The file is not
+   * needed afterwards.
+   */
+  restore(path: Path): Promise<Session>;
   /** Generates in a session of its own, which is gone with the generation. */
   generate(prompt: Prompt, options?: Omit<GenerateOptions, "append">): Generation;
   /**
@@ -147,6 +154,11 @@ export class Session implements Disposable, AsyncDisposable {
    * independent; what they share is stored once.
    */
   fork(): Session;
+  /**
+   * Writes the conversation to a file: its tokens, and the keys and values that the model holds of them, so that
+   * `Model.restore` need not compute them again. A file that is there is replaced when all is written.
+   */
+  save(path: Path): Promise<void>;
   /** Lets go of its keys and values. */
   close(): void;
   [Symbol.dispose](): void;

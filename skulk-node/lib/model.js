@@ -69,6 +69,11 @@ class Session {
     return new Session(KEY, this.#native.fork());
   }
 
+  async save(path) {
+    const to = pathOf(path, "path");
+    await work((token, tell) => this.#native.save(to, token, tell), {});
+  }
+
   close() {
     this.#native.close();
   }
@@ -136,6 +141,11 @@ class Model {
 
   session() {
     return new Session(KEY, this.#native.session());
+  }
+
+  async restore(path) {
+    const from = pathOf(path, "path");
+    return new Session(KEY, await work((token, tell) => this.#native.restore(from, token, tell), {}));
   }
 
   generate(prompt, options) {

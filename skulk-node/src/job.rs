@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-use napi::bindgen_prelude::{Buffer, Either6, Float32Array, FnArgs, Function};
+use napi::bindgen_prelude::{Buffer, Either7, Float32Array, FnArgs, Function};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi_derive::napi;
 use skulk::{Error, ErrorKind};
@@ -15,6 +15,7 @@ use skulk_contract::functions::{Work, failure};
 use crate::error::raise;
 use crate::model::Model;
 use crate::placement::Placement;
+use crate::session::Session;
 use crate::vindex::Vindex;
 
 /// What stops work. When JavaScript ends, so does the work that its tokens are for.
@@ -59,12 +60,13 @@ pub(crate) enum Answer {
     Floats(Vec<f32>),
     Bytes(Vec<u8>),
     Model(skulk::Model),
+    Session(skulk::Session),
     Vindex(folders::Folder),
     Placement(skulk::Placement),
 }
 
 /// The same in JavaScript.
-type Given = Either6<String, Float32Array, Buffer, Model, Vindex, Placement>;
+type Given = Either7<String, Float32Array, Buffer, Model, Session, Vindex, Placement>;
 
 impl From<Answer> for Given {
     fn from(answer: Answer) -> Self {
@@ -73,15 +75,16 @@ impl From<Answer> for Given {
             Answer::Floats(values) => Self::B(Float32Array::new(values)),
             Answer::Bytes(bytes) => Self::C(bytes.into()),
             Answer::Model(model) => Self::D(Model::new(model)),
-            Answer::Vindex(folder) => Self::E(Vindex::new(folder)),
-            Answer::Placement(placement) => Self::F(Placement(placement)),
+            Answer::Session(session) => Self::E(Session::new(session)),
+            Answer::Vindex(folder) => Self::F(Vindex::new(folder)),
+            Answer::Placement(placement) => Self::G(Placement(placement)),
         }
     }
 }
 
 enum Message {
     Step(String),
-    Done(skulk::Result<Answer>),
+    Done(Box<skulk::Result<Answer>>),
 }
 
 /// Does `work` on a thread of its own, which `token` stops. The event loop goes on until `tell` has the result.
@@ -93,8 +96,10 @@ pub(crate) fn start(
     let messages = tell.build_threadsafe_function::<Message>().build_callback(|message| {
         Ok(FnArgs::<(Option<String>, Option<String>, Option<Given>)>::from(match message.value {
             Message::Step(step) => (Some(step), None, None),
-            Message::Done(Err(error)) => (None, Some(failure(&error)), None),
-            Message::Done(Ok(answer)) => (None, None, Some(answer.into())),
+            Message::Done(done) => match *done {
+                Err(error) => (None, Some(failure(&error)), None),
+                Ok(answer) => (None, None, Some(answer.into())),
+            },
         }))
     })?;
     let messages = Arc::new(messages);
@@ -106,7 +111,7 @@ pub(crate) fn start(
     let work_on = Work { cancel: token.child(), progress };
     let run = move || {
         let done = catch_unwind(AssertUnwindSafe(|| work(work_on))).unwrap_or_else(|_| Err(lost()));
-        messages.call(Message::Done(done), NonBlocking);
+        messages.call(Message::Done(Box::new(done)), NonBlocking);
     };
     let thread = thread::Builder::new().name("skulk-work".to_owned()).spawn(run);
     thread.map(drop).map_err(|e| {

@@ -68,6 +68,13 @@ impl Model {
         self.get()?.session().map(Session::new).map_err(raise)
     }
 
+    /// A session that was saved.
+    #[napi(catch_unwind)]
+    pub fn restore(&self, path: String, token: &CancelToken, tell: Tell<'_>) -> napi::Result<()> {
+        let model = self.get()?.clone();
+        job::start(&tell, token, move |_| model.restore(path).map(Answer::Session))
+    }
+
     /// Generates from many prompts: of each its output or its failure, as JSON.
     #[napi(catch_unwind)]
     pub fn generate_batch(

@@ -1,5 +1,7 @@
 //! How does Node.js hold a conversation? What is behind `Session`.
 
+use std::sync::Arc;
+
 use napi::bindgen_prelude::Function;
 use napi_derive::napi;
 use skulk_contract::options::{self, GenerateOptions};
@@ -7,19 +9,19 @@ use skulk_contract::options::{self, GenerateOptions};
 use crate::arguments_of;
 use crate::error::{open, raise};
 use crate::generation::Generation;
-use crate::job::CancelToken;
+use crate::job::{self, Answer, CancelToken, Tell};
 use crate::model::{Given, numbers, prompt};
 
 /// One conversation with a model.
 #[napi]
-pub struct Session(Option<skulk::Session>);
+pub struct Session(Option<Arc<skulk::Session>>);
 
 impl Session {
     pub(crate) fn new(session: skulk::Session) -> Self {
-        Self(Some(session))
+        Self(Some(Arc::new(session)))
     }
 
-    fn get(&self) -> napi::Result<&skulk::Session> {
+    fn get(&self) -> napi::Result<&Arc<skulk::Session>> {
         open(&self.0, "session")
     }
 }
@@ -62,6 +64,13 @@ impl Session {
     #[napi(catch_unwind)]
     pub fn fork(&self) -> napi::Result<Self> {
         self.get()?.fork().map(Self::new).map_err(raise)
+    }
+
+    /// Writes the conversation to a file.
+    #[napi(catch_unwind)]
+    pub fn save(&self, path: String, token: &CancelToken, tell: Tell<'_>) -> napi::Result<()> {
+        let session = Arc::clone(self.get()?);
+        job::start(&tell, token, move |_| session.save(path).map(|()| Answer::Json("null".into())))
     }
 
     /// Lets go of its keys and values, which are freed with the last of its generations.

@@ -1,7 +1,11 @@
 // Does a session hold a conversation, and do handles end as they should?
 
 import assert from "node:assert/strict";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
+import { pathToFileURL } from "node:url";
 
 import { Generation, Model, Session, Tokenizer } from "skulk-node";
 import { PROMPT, failure, slowCheckpoint, stories } from "./helpers.mjs";
@@ -19,6 +23,30 @@ test("a session computes only what it does not hold", async () => {
   session.truncate(3);
   assert.equal(session.tokens.length, 3);
   assert.throws(() => session.generate([1], { append: true }), failure("InvalidArgument", { field: "append" }));
+});
+
+test("a saved session goes on", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "skulk-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, "conversation.skulk");
+  const session = model.session();
+  await session.generate(PROMPT.repeat(20), { maxTokens: 8 }).output();
+  const { tokens } = session;
+  await session.save(file);
+  const more = { append: true, maxTokens: 8 };
+  const expected = await session.generate(" Then", more).output();
+  const restored = await model.restore(pathToFileURL(file));
+  assert.deepEqual(restored.tokens, tokens);
+  const output = await restored.generate(" Then", more).output();
+  assert.deepEqual(output.ids, expected.ids);
+  assert.ok(output.finish.usage.cachedTokens >= tokens.length - 1);
+  await assert.rejects(model.restore(join(folder, "none")), failure("FileNotFound"));
+  await assert.rejects(session.save(join(folder, "no", "folder")), failure("FileNotFound"));
+  await assert.rejects(model.restore(7), failure("InvalidArgument", { field: "path" }));
+  writeFileSync(file, readFileSync(file).subarray(0, -1));
+  await assert.rejects(model.restore(file), failure("SessionInvalid"));
+  restored.close();
+  await assert.rejects(restored.save(file), failure("InvalidArgument"));
 });
 
 test("a session runs one generation at a time", async () => {

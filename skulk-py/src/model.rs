@@ -150,6 +150,13 @@ impl Model {
         Ok(Session(Handle::new(Arc::new(session))))
     }
 
+    /// A session as `Session.save` wrote it, to be gone on with. The file is not needed afterwards.
+    fn restore(&self, py: Python<'_>, path: PathBuf) -> PyResult<Session> {
+        let model = self.0.get()?;
+        let session = py.detach(|| model.restore(path)).map_err(raise)?;
+        Ok(Session(Handle::new(Arc::new(session))))
+    }
+
     /// Generates from a prompt in a session of its own. Arguments as in `Session.generate`.
     ///
     /// Of a list of prompts, each a text or token ids, it waits for all and returns a list of their outputs, in the order

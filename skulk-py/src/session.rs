@@ -1,5 +1,6 @@
 //! How does Python hold a conversation? `skulk.Session`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
@@ -65,6 +66,13 @@ impl Session {
         let session = self.0.get()?;
         let fork = py.detach(|| session.fork()).map_err(raise)?;
         Ok(Self(Handle::new(Arc::new(fork))))
+    }
+
+    /// Writes the conversation to a file: its tokens, and the keys and values that the model holds of them, so that
+    /// `Model.restore` need not compute them again. A file that is there is replaced when all is written.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let session = self.0.get()?;
+        py.detach(|| session.save(path)).map_err(raise)
     }
 
     /// Lets go of the session; used afterwards, it raises `InvalidArgumentError`. A generation that runs goes on.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,32 @@ def test_a_fork_goes_on_by_itself(stories: skulk.Model) -> None:
     other.close()
     with pytest.raises(skulk.InvalidArgumentError, match="closed"):
         other.fork()
+
+
+def test_a_saved_session_goes_on(stories: skulk.Model, tmp_path: Path) -> None:
+    session = stories.session()
+    session.generate(PROMPT * 20, max_tokens=8).text()
+    file, tokens = tmp_path / "conversation.skulk", session.tokens
+    session.save(file)
+    expected = session.generate(" Then", append=True, max_tokens=8).output()
+    restored = stories.restore(str(file))
+    assert restored.tokens == tokens
+    output = restored.generate(" Then", append=True, max_tokens=8).output()
+    assert output.ids == expected.ids
+    assert output.finish.usage.cached_tokens >= len(tokens) - 1
+    with pytest.raises(skulk.FileNotFoundError, match="none"):
+        stories.restore(tmp_path / "none")
+    with pytest.raises(skulk.FileNotFoundError):
+        session.save(tmp_path / "no" / "folder")
+    other = skulk.Model.load(FIXTURES / "stories260K", kv="f32")
+    with pytest.raises(skulk.SessionMismatchError, match="f32"):
+        other.restore(file)
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(skulk.SessionInvalidError, match=r"conversation\.skulk"):
+        stories.restore(file)
+    restored.close()
+    with pytest.raises(skulk.InvalidArgumentError, match="closed"):
+        restored.save(file)
 
 
 def test_sessions_are_independent(stories: skulk.Model) -> None:

@@ -74,6 +74,12 @@ impl RawModel {
         Ok(RawSession::new(self.0.get()?.session()?))
     }
 
+    /// A session that was saved.
+    pub async fn restore(&self, path: String) -> Answer<Arc<RawSession>> {
+        let model = self.0.get()?;
+        Ok(RawSession::new(run(move || model.restore(path)).await?))
+    }
+
     /// Generates in a session of its own.
     pub fn generate(
         &self,

@@ -8,7 +8,7 @@ use crate::convert::{RawPrompt, id_bytes, unsigned};
 use crate::error::{Answer, options};
 use crate::generation::RawGeneration;
 use crate::handle::Handle;
-use crate::work::RawCancel;
+use crate::work::{RawCancel, run};
 
 /// What is behind a `Session`.
 #[derive(uniffi::Object)]
@@ -47,6 +47,12 @@ impl RawSession {
     /// Another session that begins as this one is.
     pub fn fork(&self) -> Answer<Arc<Self>> {
         Ok(Self::new(self.0.get()?.fork()?))
+    }
+
+    /// Writes the conversation to a file.
+    pub async fn save(&self, path: String) -> Answer<()> {
+        let session = self.0.get()?;
+        run(move || session.save(path)).await
     }
 
     /// Lets go of it: its running generation goes on.

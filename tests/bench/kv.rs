@@ -5,6 +5,7 @@
 //! `decode`, tokens a second behind `--window` tokens. Each stands with its ratio to the first type's (`to_first`); of
 //! decoding, types take turns, and medians of ratios within a round count, as the machine's speed drifts.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
+#![allow(clippy::disallowed_methods, reason = "measurements need not be the same everywhere")]
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -13,15 +13,18 @@ from measuring import count, disturbance, measure, table
 PROMPT, TOKENS = 10, 64
 SESSIONS = [1, 2, 4, 8, 16]
 ROWS = [1, 2, 4, 8]
+# Tokens of the prompt that is computed, saved and restored.
+RESTORED = 3000
 
 
 class Run(NamedTuple):
-    """One process: numbers of sessions that decode together, then numbers of rows of a step."""
+    """One process: numbers of sessions that decode together, of rows of a step, and of tokens that are restored."""
 
     model: Path
     threads: int
     sessions: list
     rows: list
+    restored: int
 
     def common_options(self):
         sessions = ",".join(map(str, self.sessions))
@@ -36,11 +39,11 @@ class Skulk:
 
     def command(self, run):
         rows = ",".join(map(str, run.rows))
-        return [self.binary, *run.common_options(), f"--rows={rows}", "--rounds=1"]
+        return [self.binary, *run.common_options(), f"--rows={rows}", f"--restore={run.restored}", "--rounds=1"]
 
     def result(self, output, run):
         report = json.loads(output)
-        return {what: {int(n): of["median"] for n, of in report[what].items()} for what in ("decode", "step")}
+        return {what: {int(n): of["median"] for n, of in part.items()} for what, part in report.items()}
 
 
 class LlamaCpp:
@@ -80,7 +83,7 @@ class IkLlamaCpp:
 
 
 class Bench:
-    """Sessions and rows of one model, batches of the others, and two rows of a mixture when there is one."""
+    """Sessions and rows of one model, batches of the others, and two rows of a mixture."""
 
     def __init__(self, args):
         self.model, self.threads = args.model, args.threads[0]
@@ -88,9 +91,9 @@ class Bench:
         arms = {"skulk": Skulk()} | self.peers
         for arm in arms.values():
             arm.prepare(args)
-        self.runs = {name: (arm, Run(self.model, self.threads, SESSIONS, ROWS)) for name, arm in arms.items()}
-        if args.moe:
-            self.runs["moe"] = arms["skulk"], Run(synthetic_moe(args), self.threads, [1], [1, 2])
+        run = Run(self.model, self.threads, SESSIONS, ROWS, RESTORED)
+        self.runs = {name: (arm, run) for name, arm in arms.items()}
+        self.runs["moe"] = arms["skulk"], Run(synthetic_moe(args), self.threads, [1], [1, 2], 0)
 
     def round(self, number):
         """Each program once. Who goes first alternates."""
@@ -121,9 +124,9 @@ class Bench:
         table(heading, rows)
 
         rows = [[str(n), f"{median('skulk', 'step', n) * 1e3:.1f}", f"{found.get(f'rows_{n}', 1):.2f}"] for n in ROWS]
-        if "moe" in self.runs:
-            rows.append(["2, mixture", f"{median('moe', 'step', 2) * 1e3:.1f}", f"{found['rows_2_moe']:.2f}"])
+        rows.append(["2, mixture", f"{median('moe', 'step', 2) * 1e3:.1f}", f"{found['rows_2_moe']:.2f}"])
         table([f"rows of a step, {count(self.threads)}", "ms", "to one"], rows)
+        print(f"A prompt of {RESTORED} tokens is restored from a file in {found['restore']:.1%} of the time it takes to compute.")
 
 
 def figures(runs):
@@ -134,6 +137,5 @@ def figures(runs):
         if peer in runs:
             found |= {f"sessions_{n}_{peer}": own[n] / runs[peer]["decode"][n] for n in SESSIONS}
     found |= {f"rows_{n}": steps[n] / steps[1] for n in ROWS[1:]}
-    if "moe" in runs:
-        found["rows_2_moe"] = runs["moe"]["step"][2] / runs["moe"]["step"][1]
-    return found
+    mixture = runs["moe"]["step"]
+    return found | {"rows_2_moe": mixture[2] / mixture[1], "restore": runs["skulk"]["restore"][RESTORED]}

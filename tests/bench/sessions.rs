@@ -1,7 +1,8 @@
 //! What do sessions gain by sharing steps? Tokens a second of all together, and the time of steps of several rows.
 //!
 //! `cargo run --release -p skulk-bench --bin sessions -- --model FILE` prints one JSON object: by number of sessions the
-//! tokens that all decode a second (`decode`), by rows the seconds of a step (`step`), each with what it is for one. Runs
+//! tokens that all decode a second (`decode`), by rows the seconds of a step (`step`), each with what it is for one, and by
+//! tokens of a prompt how long it takes to restore them as a share of computing them (`restore`). Runs
 //! of different numbers take turns, and medians of their ratios within a round count, as the machine's speed drifts.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
@@ -39,6 +40,9 @@ struct Args {
     /// Tokens that each session decodes.
     #[arg(long, default_value_t = 64)]
     tokens: usize,
+    /// Tokens of the prompt that is computed, saved and restored; 0 for none.
+    #[arg(long, default_value_t = 3000)]
+    restore: usize,
     /// Rounds.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -67,9 +71,11 @@ fn run(args: &Args) -> Result<Value, AnyError> {
     let model = Model::open(&args.model, &options)?;
     let decode = rounds(args.rounds, &args.sessions, |n| together(&model, n, args.tokens))?;
     drop(model);
+    let lengths: Vec<_> = Some(args.restore).filter(|n| *n > 0).into_iter().collect();
+    let restored = rounds(args.rounds, &lengths, |n| restore(args, &engine, n))?;
     let mut steps = Steps::new(args, &engine)?;
     let step = rounds(args.rounds, &args.rows, |n| steps.time(n))?;
-    Ok(json!({ "decode": decode, "step": step }))
+    Ok(json!({ "decode": decode, "step": step, "restore": restored }))
 }
 
 /// Measures each number in turn; tells medians, and medians of the ratios to the first number's.
@@ -119,6 +125,26 @@ fn together(model: &Model, sessions: usize, tokens: usize) -> Result<f64, AnyErr
         }
     }
     Ok(counted as f64 / began.elapsed().as_secs_f64())
+}
+
+/// The seconds in which a prompt of so many tokens is restored, as a share of those in which it is computed.
+fn restore(args: &Args, engine: &EngineOptions, tokens: usize) -> Result<f64, AnyError> {
+    let options = LoadOptions::default().engine_options(engine.clone()).context(tokens + 1);
+    let model = Model::open(&args.model, &options)?;
+    let prompt: Vec<_> = (0..tokens).map(|i| TokenId(1000 + (i * 37 % 5003) as u32)).collect();
+    let session = model.session()?;
+    let began = Instant::now();
+    session.generate(prompt, GenerateOptions::default().max_tokens(1))?.output()?;
+    let computed = began.elapsed();
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("conversation");
+    session.save(&file)?;
+    // As in another process: nothing of it is in memory but the file's pages.
+    drop((session, model));
+    let model = Model::open(&args.model, &options)?;
+    let began = Instant::now();
+    model.restore(&file)?;
+    Ok(began.elapsed().as_secs_f64() / computed.as_secs_f64())
 }
 
 /// A whole model as one shard, with sequences of some length.

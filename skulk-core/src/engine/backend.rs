@@ -78,6 +78,26 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Copies what page `from` holds to page `to`.
     fn copy_page(&self, stream: &mut Self::Stream, pages: &mut Self::Pages, from: u32, to: u32)
     -> Result<()>;
+    /// How a page's bytes lie and how precisely they are computed: they mean the same to backends that say the same.
+    fn page_layout(&self) -> String;
+    /// Adds what pages hold to `out`, of each its [bytes](PageSpec::bytes). Of the last page only the first `rows` positions
+    /// are told; what lies behind reads as zeros.
+    fn read_pages(
+        &self,
+        stream: &mut Self::Stream,
+        pages: &Self::Pages,
+        numbers: &[u32],
+        rows: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()>;
+    /// Lets a page hold what was read of another one.
+    fn write_page(
+        &self,
+        stream: &mut Self::Stream,
+        pages: &mut Self::Pages,
+        page: u32,
+        from: &[u8],
+    ) -> Result<()>;
     /// A weight matrix; its shape has been checked.
     fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Self::Matrix>;
     /// Equally shaped weight matrices; their shapes have been checked.
@@ -323,6 +343,17 @@ impl PageSpec {
             .with_hint("check the heads in the model's configuration")
         })
     }
+}
+
+/// Blanks the positions from `rows` on where a page's bytes have `slot` bytes of each position in turn.
+pub(crate) fn blank_behind(bytes: &mut [u8], slot: usize, rows: usize) {
+    bytes.chunks_exact_mut(PAGE * slot).for_each(|all| all[rows * slot..].fill(0));
+}
+
+/// Pages with how many of their positions are told, of the last one only some.
+pub(crate) fn with_rows(numbers: &[u32], of_last: usize) -> impl Iterator<Item = (u32, usize)> {
+    let last = numbers.len().saturating_sub(1);
+    numbers.iter().enumerate().map(move |(at, page)| (*page, if at == last { of_last } else { PAGE }))
 }
 
 /// The first block of [`PAGE`] positions that the row at position `at` sees.

@@ -10,7 +10,6 @@ pub(crate) mod candle;
 #[cfg(test)]
 mod conformance;
 pub(crate) mod cpu;
-mod kv_type;
 pub(crate) mod routes;
 mod step;
 pub(crate) mod top;
@@ -25,7 +24,6 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-pub use self::kv_type::{KvType, KvTypes};
 pub use self::step::{Activations, Batch, Logits, Reply, ReplyLogits, Segment};
 use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
@@ -33,6 +31,7 @@ use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 pub use crate::ids::EngineId;
 use crate::ids::{SeqId, TokenId};
+pub use crate::kv_type::{KvType, KvTypes};
 use crate::macros::closed_set;
 use crate::plan::Vendor;
 use crate::weights::{Checkpoint, Memory};
@@ -388,6 +387,28 @@ pub trait Engine: Send + Sync {
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>>;
 }
 
+/// Keys and values of one layer that a sequence's next row sees, as [`Shard::save`] hands them over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LayerPages<'a> {
+    /// The layer's index within the model.
+    pub layer: usize,
+    /// How the bytes lie and what they were computed with. They can only be [restored](Shard::restore) where that is
+    /// the same.
+    pub layout: &'a str,
+    /// Which block of [`PAGE_TOKENS`] positions is the first one.
+    pub first_block: usize,
+    /// Page behind page. Positions behind the sequence's last one are zeros.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> LayerPages<'a> {
+    /// A layer's pages, from some block on.
+    pub fn new(layer: usize, layout: &'a str, first_block: usize, bytes: &'a [u8]) -> Self {
+        Self { layer, layout, first_block, bytes }
+    }
+}
+
 /// A loaded range of layers with the keys and values of its sequences: pages of [`PAGE_TOKENS`] positions, which a
 /// sequence takes as it grows.
 pub trait Shard: Send + Sync {
@@ -427,6 +448,22 @@ pub trait Shard: Send + Sync {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] when `from` is unknown or shorter, or `to` is in use.
     fn fork(&self, from: SeqId, at: usize, to: SeqId) -> Result<usize>;
+
+    /// Hands over the keys and values of a sequence that its next row sees, layer by layer, from the first to the last.
+    /// Nothing may be done with the sequence meanwhile.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] when the id is unknown, what `each` returns, and what engines report.
+    fn save(&self, seq: SeqId, each: &mut dyn FnMut(LayerPages<'_>) -> Result<()>) -> Result<()>;
+
+    /// Starts a sequence of these tokens with the keys and values that such a one has handed over; other shards' layers
+    /// among them are passed over.
+    ///
+    /// # Errors
+    /// [`ErrorKind::SessionMismatch`] when they lie otherwise, were computed otherwise or are of other sizes;
+    /// [`ErrorKind::SessionInvalid`] when a layer's are missing; otherwise as [`open`](Self::open) and
+    /// [`reserve`](Self::reserve).
+    fn restore(&self, seq: SeqId, tokens: &[TokenId], layers: &[LayerPages<'_>]) -> Result<()>;
 
     /// Runs a batch through the layers: what its segments compute follows the first [`start`](Segment::start)
     /// positions of their sequences. Where a sequence is longer, what lies behind is forgotten, so that a step can be

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::scheduler::Signals;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::generate::Event;
 
 /// Events that may wait for a slow reader before the generation waits for it.
@@ -78,6 +78,16 @@ impl Sender {
             }
         });
         heard
+    }
+
+    /// Sends an error behind which nothing comes. A reader that is woken by it need not wait for the end.
+    pub(super) fn fail(&self, error: Error) {
+        self.0.change(|state| {
+            if !state.unread {
+                state.events.push_back(Err(error));
+            }
+            state.ended = true;
+        });
     }
 }
 

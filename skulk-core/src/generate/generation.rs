@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use serde::Serialize;
 
 use super::channel::{Receiver, channel};
-use super::scheduler::{Command, Job};
+use super::scheduler::Job;
 use super::session::Turn;
 use super::writing::{Start, Writing};
 use crate::cancel::CancelToken;
@@ -65,7 +65,7 @@ impl Generation {
         let ask = Box::new(Writing::new(start, sender)?);
         let prompt_ids = prompt.clone();
         let job = Job { turn, tokens: prompt, cancel: cancel.clone(), priority, ask };
-        model.scheduler.tell(Command::Start(job));
+        model.scheduler.add(job);
         Ok(Self { events: Some(events), read: Default::default(), prompt_ids, cancel })
     }
 
@@ -83,8 +83,8 @@ impl Generation {
     /// Cancels what is still running and waits until it has ended, at most one layer's work. The session is free
     /// then, and the iterator at its end.
     ///
-    /// A waker that calls this, or drops the generation, does so on the model's own thread, which cannot wait
-    /// for itself: there the session is free soon after.
+    /// A waker may call this, or drop the generation. Where it does so on the model's own thread, which cannot wait
+    /// for itself, the session is free soon after.
     pub fn close(&mut self) {
         self.cancel.cancel();
         self.stop();
@@ -92,7 +92,7 @@ impl Generation {
 
     /// The next event if there is one, without waiting; `Ready(None)` after the last. While it is pending, the waker
     /// of the last call is woken once: by the next event, an error, cancellation or the end. It is called on the
-    /// model's own thread, on which no session goes on before it returns.
+    /// model's own thread, on which no session goes on before it returns, or on one that cancels.
     ///
     /// So no thread has to wait for each generation. This makes it a stream for an async runtime:
     ///

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
+use super::fingerprint::Fingerprint;
 use super::model::{Inner, Model, StageInfo};
 use super::scheduler::{Limits, Scheduler};
 use super::stages::Stages;
@@ -126,6 +127,7 @@ fn assemble(
     let scheduler = Scheduler::start(Arc::clone(&shards), limits)?;
     Ok(Model {
         inner: Arc::new(Inner {
+            fingerprint: Fingerprint::of(&arch, checkpoint),
             arch,
             tokenizer: Arc::new(tokenizer),
             context,

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, atomic};
 
-use super::scheduler::{Ask, Command, Job, Rows, Signals};
+use super::scheduler::{Ask, Job, Rows, Signals};
 use super::session::{Session, State};
 use crate::cancel::CancelToken;
 use crate::engine::{Logits, Reply};
@@ -72,10 +72,10 @@ pub(super) fn scored(
     let (sender, rows_of) = sync_channel(AHEAD + 1);
     let waiting = Arc::<atomic::AtomicUsize>::default();
     let cancel = cancel.child();
-    let ask = Scoring { rows, sender, waiting: Arc::clone(&waiting), left: tokens.len() };
+    let ask = Scoring { rows, sender, waiting: Arc::clone(&waiting), all: tokens.len(), sent: 0 };
     let job = Job { turn: session.turn()?, tokens, cancel: cancel.clone(), priority: 0, ask: Box::new(ask) };
     let signals = Arc::clone(scheduler.signals());
-    scheduler.tell(Command::Start(job));
+    scheduler.add(job);
     Ok(Scores { rows: rows_of, waiting, signals, cancel })
 }
 
@@ -113,8 +113,9 @@ struct Scoring {
     sender: SyncSender<Result<Vec<f32>>>,
     /// What was sent and not yet read.
     waiting: Arc<atomic::AtomicUsize>,
-    /// Rows that are not computed yet.
-    left: usize,
+    /// Rows that there are, and how many of them were sent.
+    all: usize,
+    sent: usize,
 }
 
 impl Scoring {
@@ -139,11 +140,14 @@ impl Ask for Scoring {
 
     fn begin(&mut self, _cached: usize) {}
 
-    fn take(&mut self, _state: &mut State, reply: &mut Reply, segment: usize) -> Result<bool> {
+    fn take(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<bool> {
         let logits = reply.logits(segment);
-        self.left -= (logits.data.len() / logits.width.max(1)).min(self.left);
-        let rows = logits.data.to_vec();
-        Ok(self.send(Ok(rows)) && self.left > 0)
+        // Who had to give its pages away computes from the beginning: the first rows were sent before.
+        let first = state.held.len() - logits.data.len() / logits.width.max(1);
+        let new = logits.data.get(self.sent.saturating_sub(first) * logits.width..).unwrap_or_default();
+        self.sent += new.len() / logits.width.max(1);
+        let heard = new.is_empty() || self.send(Ok(new.to_vec()));
+        Ok(heard && self.sent < self.all)
     }
 
     fn end(self: Box<Self>, result: Result<()>) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::fingerprint::Fingerprint;
 use super::scheduler::Scheduler;
 use super::stages::Stages;
 use crate::arch::ArchSpec;
@@ -61,6 +62,7 @@ pub(super) struct Inner {
     pub(super) context: usize,
     pub(super) prefill_chunk: usize,
     pub(super) load_time: Duration,
+    pub(super) fingerprint: Fingerprint,
     pub(super) placement: Placement,
     pub(super) stages: Vec<StageInfo>,
     pub(super) shards: Arc<Stages>,

@@ -55,6 +55,11 @@ impl Shared {
     }
 }
 
+/// How many tokens two lists begin with alike.
+pub(super) fn common(a: &[TokenId], b: &[TokenId]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         let seq = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).seq;

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::engine::{Batch, KvMemory, Reply, Shard, StepCx};
+use crate::engine::{Batch, KvMemory, LayerPages, Reply, Shard, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{SeqId, TokenId};
 
@@ -26,6 +26,17 @@ impl Stages {
     /// Starts a sequence as the first `at` positions of another one, or fewer; tells how many.
     pub(super) fn fork(&self, from: SeqId, at: usize) -> Result<(SeqId, usize)> {
         self.start(at, |shard, seq| shard.fork(from, at, seq))
+    }
+
+    /// Starts a sequence of these tokens with keys and values that were saved.
+    pub(super) fn restore(&self, tokens: &[TokenId], layers: &[LayerPages<'_>]) -> Result<SeqId> {
+        let restore = |shard: &dyn Shard, seq| shard.restore(seq, tokens, layers).map(|()| tokens.len());
+        self.start(tokens.len(), restore).map(|(seq, _)| seq)
+    }
+
+    /// Hands over a sequence's keys and values, layer by layer.
+    pub(super) fn save(&self, seq: SeqId, each: &mut dyn FnMut(LayerPages<'_>) -> Result<()>) -> Result<()> {
+        self.shards.iter().try_for_each(|shard| guarded(|| shard.save(seq, each)))
     }
 
     fn start(

@@ -175,7 +175,7 @@ impl Ask for Writing {
 
     fn end(self: Box<Self>, result: Result<()>) {
         if let Err(error) = result {
-            self.events.send(Err(error));
+            self.events.fail(error);
         }
     }
 }

@@ -29,6 +29,14 @@ pub(crate) struct DecoderEngine<B: Backend> {
     memory: Memory,
     /// What of feed-forward weights that are used in place may be in memory.
     budget: Option<Arc<Budget>>,
+    /// What of its options changes what it computes, beside the backend's own.
+    computes: String,
+}
+
+/// How feed-forward blocks are computed, as a page's layout says it.
+fn computes(options: &EngineOptions, on_cpu: bool) -> String {
+    let features = options.ffn_top_features.map(|k| format!(", {k} features")).unwrap_or_default();
+    if on_cpu { format!(", feed-forward on cpu, {}{features}", options.precision) } else { features }
 }
 
 /// Who computes a shard's feed-forward blocks, whose weights lie there where they are used in place.
@@ -72,6 +80,7 @@ impl DecoderEngine<Cpu> {
             has_cpu_beside: false,
             memory: options.memory,
             budget,
+            computes: computes(options, false),
         }))
     }
 }
@@ -106,6 +115,7 @@ impl<B: Backend> DecoderEngine<B> {
             has_cpu_beside: options.ffn_on_cpu,
             memory,
             budget,
+            computes: computes(options, options.ffn_on_cpu),
         }))
     }
 
@@ -183,7 +193,7 @@ impl<B: Backend> Engine for DecoderEngine<B> {
             let layer_spec = &arch.layers[layer];
             weights = weights + bytes_of(checkpoint, arch.names.weights(layer, layer_spec))?;
         }
-        let kv_cache = ByteSize(Groups::of(spec).full_length(spec.context, spec.max_rows));
+        let kv_cache = ByteSize(Groups::of(spec).full_length());
         Ok(ShardEstimate { weights, kv_cache })
     }
 
@@ -207,7 +217,9 @@ impl<B: Backend> Engine for DecoderEngine<B> {
         let own = if self.has_cpu_beside { Memory::Mapped } else { memory };
         let experts = (self.make_experts)(spec, memory);
         let decoder = Decoder::load(Arc::clone(&self.backend), experts, spec.clone(), checkpoint, own, cx)?;
-        Ok(Box::new(DecoderShard::new(decoder, memory)?))
+        let mut layout = format!("{}, {}", self.backend.page_layout(), spec.kv);
+        layout.push_str(&self.computes);
+        Ok(Box::new(DecoderShard::new(decoder, memory, layout)?))
     }
 }
 

@@ -19,6 +19,8 @@ pub(super) struct GroupSpec {
     pub(super) window: Option<usize>,
     /// Bytes of a page, of all its layers.
     pub(super) page_bytes: u64,
+    /// Bytes of the pages that one sequence of full length has.
+    pub(super) full: u64,
 }
 
 /// Where the pages of a group's layers lie.
@@ -103,6 +105,19 @@ impl Sequence {
     /// Positions.
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// All its pages of a group.
+    pub(super) fn pages_of(&self, group: usize) -> impl Iterator<Item = u32> {
+        self.tables[group].pages.iter().copied()
+    }
+
+    /// The first block that it has a page of in a group, and the pages of the blocks that its next row sees.
+    pub(super) fn seen(&self, group: usize, window: Option<usize>) -> (usize, impl Iterator<Item = u32>) {
+        let table = &self.tables[group];
+        let first = first_block(window, self.len).max(table.first);
+        let pages = table.pages.iter().skip(first - table.first);
+        (first, pages.take(self.len.div_ceil(PAGE).saturating_sub(first)).copied())
     }
 
     /// Its pages, by group.
@@ -252,6 +267,29 @@ impl Pages {
             return len;
         }
         (0..len.div_ceil(PAGE)).rev().map(|blocks| blocks * PAGE).find(|len| whole(*len)).unwrap_or(0)
+    }
+
+    /// An empty sequence with the pages that one of `len` positions has, to be filled and then
+    /// [committed](Self::commit).
+    pub(super) fn place(&mut self, len: usize, store: &mut dyn Store) -> Result<Sequence> {
+        let mut placed = Sequence { promised: len / PAGE, ..Sequence::default() };
+        placed.tail.reserve(PAGE);
+        placed.blocks.reserve(placed.promised);
+        self.chain.promise(placed.promised);
+        for group in 0..self.groups.len() {
+            let blocks = first_block(self.groups[group].spec.window, len)..len.div_ceil(PAGE);
+            placed.tables.push(Table { first: blocks.start, pages: VecDeque::with_capacity(blocks.len()) });
+            for _ in blocks {
+                match self.take(group, store) {
+                    Ok(page) => placed.tables[group].pages.push_back(page),
+                    Err(error) => {
+                        self.close(placed, store);
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(placed)
     }
 
     /// Shortens a sequence to `len` positions, or to fewer where pages are gone; returns how many are left.
@@ -437,14 +475,26 @@ impl Pages {
         Ok(page)
     }
 
-    /// A page with memory: new where the budget allows it and there is more, or else one that is kept. Without a
-    /// budget, where memory cannot be given back, one that is kept goes before more is taken than may be kept.
+    /// A page with memory: new where the budget allows it and there is more, or else one that is kept. Where memory
+    /// cannot be given back, one that is kept goes before more is taken than may be kept, or than is the group's share
+    /// of the budget.
     fn find(&mut self, group: usize, store: &mut dyn Store) -> Result<u32> {
         let bytes = self.groups[group].spec.page_bytes;
         loop {
             let reserved: u64 = self.groups.iter().map(Group::reserved).sum();
             let allowed = self.budget.is_none_or(|most| reserved + bytes <= most.bytes());
-            let ample = self.budget.is_none() && !store.releases() && self.unused() >= self.spare;
+            // Memory that cannot be given back is not taken for pages that one sequence of full length needs elsewhere.
+            let full: u64 = self.groups.iter().map(|group| group.spec.full).sum();
+            let ample = !store.releases()
+                && match self.budget {
+                    None => self.unused() >= self.spare,
+                    Some(most) => {
+                        let own = &self.groups[group];
+                        let share =
+                            u128::from(most.bytes()) * u128::from(own.spec.full) / u128::from(full.max(1));
+                        u128::from(own.reserved() + bytes) > share
+                    }
+                };
             let mut failed = None;
             if allowed && !(ample && self.groups[group].kept > 0) {
                 match self.add(group, store) {

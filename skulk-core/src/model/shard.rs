@@ -1,13 +1,17 @@
 //! How do several sequences share one set of weights? A decoder with the pages of the sequences it serves.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::decoder::{Decoder, Workspace, malformed, wrong_input};
 use super::pages::{Pages, Sequence, Store};
 use crate::bytes::ByteSize;
-use crate::engine::backend::Backend;
-use crate::engine::{Batch, FfnMemory, KvMemory, Logits, Reply, Segment, Shard, ShardSpec, StepCx};
+use crate::cancel::CancelToken;
+use crate::engine::backend::{Backend, PAGE, PageSpec, first_block};
+use crate::engine::{
+    Batch, FfnMemory, KvMemory, LayerPages, Logits, Reply, Segment, Shard, ShardSpec, StepCx,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{SeqId, TokenId};
 use crate::weights::Memory;
@@ -16,6 +20,8 @@ use crate::weights::Memory;
 pub(super) struct DecoderShard<B: Backend> {
     decoder: Decoder<B>,
     memory: Memory,
+    /// What pages' bytes mean, see [`LayerPages::layout`].
+    layout: String,
     state: Mutex<State<B>>,
     /// What the pages took when they last changed, for who asks during a step.
     kv_memory: Mutex<KvMemory>,
@@ -141,16 +147,20 @@ fn not_open(seq: SeqId) -> Error {
     malformed(format!("sequence {seq} is not open"))
 }
 
+fn already_open(seq: SeqId) -> Error {
+    malformed(format!("sequence {seq} is already open"))
+}
+
 impl<B: Backend> DecoderShard<B> {
-    /// A shard whose weights lie there.
-    pub(super) fn new(decoder: Decoder<B>, memory: Memory) -> Result<Self> {
+    /// A shard whose weights lie there and whose pages' bytes mean this.
+    pub(super) fn new(decoder: Decoder<B>, memory: Memory, layout: String) -> Result<Self> {
         let (spec, groups) = (decoder.spec(), decoder.groups());
-        let spare = groups.full_length(spec.context, spec.max_rows);
+        let spare = groups.full_length();
         let pages = Pages::new(groups.list(), spec.kv_memory, spare);
         let kv_memory = Mutex::new(pages.memory());
         let (stored, work) = (decoder.pages()?, decoder.workspace()?);
         let state = Mutex::new(State { pages, sequences: HashMap::new(), stored, work });
-        Ok(Self { decoder, memory, state, kv_memory })
+        Ok(Self { decoder, memory, layout, state, kv_memory })
     }
 
     /// Works on the sequences, then notes what they take.
@@ -173,6 +183,73 @@ impl<B: Backend> DecoderShard<B> {
         )
         .with_tokens(positions, most)
         .with_hint("load the model with a larger context"))
+    }
+
+    /// Whether all tokens are the model's.
+    fn knows(&self, tokens: &[TokenId]) -> Result<()> {
+        let vocab = self.decoder.spec().arch.vocab_size;
+        match tokens.iter().find(|t| t.0 as usize >= vocab) {
+            None => Ok(()),
+            Some(token) => {
+                Err(malformed(format!("expected token ids below the vocabulary size {vocab}, found {token}")))
+            }
+        }
+    }
+
+    /// What of `layers` is this shard's, by layer, where it is what a sequence of `len` positions has.
+    fn own<'a>(&self, len: usize, layers: &[LayerPages<'a>]) -> Result<Vec<LayerPages<'a>>> {
+        let (spec, groups) = (self.decoder.spec(), self.decoder.groups());
+        let own = spec.layers.clone().map(|layer| {
+            let found = layers.iter().find(|pages| pages.layer == layer).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::SessionInvalid,
+                    "expected keys and values of every layer, found none of one",
+                )
+                .with("layer", layer)
+                .with_hint("save the session again: all stages of its model hand theirs over")
+            })?;
+            let window = groups.list()[groups.of_layer(layer - spec.layers.start)].window;
+            let first = first_block(window, len);
+            let page = PageSpec::new(&spec.arch.layers[layer].attention, spec.kv).bytes();
+            let bytes = page.saturating_mul((len.div_ceil(PAGE) - first) as u64);
+            let mismatch = |what: &str, expected: &dyn Display, found: &dyn Display| {
+                let message = format!("expected {what} {expected}, found {found}");
+                Error::new(ErrorKind::SessionMismatch, message).with("layer", layer)
+            };
+            if found.layout != self.layout {
+                return Err(mismatch("keys and values of", &self.layout, &found.layout));
+            }
+            if found.first_block != first {
+                return Err(mismatch("pages from block", &first, &found.first_block));
+            }
+            if found.bytes.len() as u64 != bytes {
+                return Err(mismatch("pages of bytes", &bytes, &found.bytes.len()));
+            }
+            Ok(*found)
+        });
+        own.collect()
+    }
+
+    /// Copies a layer's keys and values to its pages.
+    fn fill(&self, sequence: &Sequence, from: &LayerPages<'_>) -> Result<()> {
+        let (spec, backend) = (self.decoder.spec(), self.decoder.backend());
+        let own = from.layer - spec.layers.start;
+        let group = self.decoder.groups().of_layer(own);
+        let bytes = PageSpec::new(&spec.arch.layers[from.layer].attention, spec.kv).checked_bytes()?;
+        self.at_work(|state| {
+            let State { stored, work, .. } = state;
+            let mut pages = sequence.pages_of(group).zip(from.bytes.chunks_exact(bytes));
+            pages.try_for_each(|(page, from)| {
+                backend.write_page(&mut work.stream, &mut stored[own], page, from)
+            })?;
+            backend.submit(&mut work.stream)
+        })
+    }
+
+    /// Works on the sequences where and when the device wants it.
+    fn at_work<R: Send>(&self, work: impl FnOnce(&mut State<B>) -> Result<R> + Send) -> Result<R> {
+        let never = CancelToken::new();
+        self.decoder.backend().run(&StepCx::new(&never), || self.with(work))
     }
 
     /// Checks everything about a batch that the decoder's arithmetic relies on.
@@ -215,12 +292,7 @@ impl<B: Backend> DecoderShard<B> {
         if batch.tokens.len() != rows {
             return Err(malformed(format!("expected {rows} tokens, found {}", batch.tokens.len())));
         }
-        let vocab = spec.arch.vocab_size;
-        if let Some(token) = batch.tokens.iter().find(|t| t.0 as usize >= vocab) {
-            return Err(malformed(format!(
-                "expected token ids below the vocabulary size {vocab}, found {token}"
-            )));
-        }
+        self.knows(batch.tokens)?;
         let expected = rows.saturating_mul(spec.arch.hidden_size);
         match batch.hidden {
             Some(_) if spec.is_first() => Err(wrong_input()),
@@ -253,7 +325,7 @@ impl<B: Backend> Shard for DecoderShard<B> {
     fn open(&self, seq: SeqId, tokens: &[TokenId]) -> Result<usize> {
         self.with(|state| {
             if state.sequences.contains_key(&seq) {
-                return Err(malformed(format!("sequence {seq} is already open")));
+                return Err(already_open(seq));
             }
             let sequence = state.pages.open(tokens);
             let len = sequence.len();
@@ -275,7 +347,7 @@ impl<B: Backend> Shard for DecoderShard<B> {
         self.with(|state| {
             let sequence = state.sequences.get(&from).ok_or_else(|| not_open(from))?;
             if state.sequences.contains_key(&to) {
-                return Err(malformed(format!("sequence {to} is already open")));
+                return Err(already_open(to));
             }
             if at > sequence.len() {
                 return Err(malformed(format!(
@@ -287,6 +359,61 @@ impl<B: Backend> Shard for DecoderShard<B> {
             let len = sequence.len();
             state.sequences.insert(to, sequence);
             Ok(len)
+        })
+    }
+
+    fn save(&self, seq: SeqId, each: &mut dyn FnMut(LayerPages<'_>) -> Result<()>) -> Result<()> {
+        let (spec, groups) = (self.decoder.spec(), self.decoder.groups());
+        let mut bytes = Vec::new();
+        for layer in spec.layers.clone() {
+            let own = layer - spec.layers.start;
+            let group = groups.of_layer(own);
+            bytes.clear();
+            // Between layers others may go on.
+            let first_block = self.at_work(|state| {
+                let sequence = state.sequences.get(&seq).ok_or_else(|| not_open(seq))?;
+                let (first, pages) = sequence.seen(group, groups.list()[group].window);
+                let page = PageSpec::new(&spec.arch.layers[layer].attention, spec.kv).checked_bytes()?;
+                let (numbers, rows) = (pages.collect::<Vec<_>>(), (sequence.len() + PAGE - 1) % PAGE + 1);
+                bytes.try_reserve(numbers.len().saturating_mul(page)).map_err(|e| {
+                    Error::new(ErrorKind::OutOfMemory, "cannot reserve a copy of a layer's keys and values")
+                        .with_source(e)
+                        .with_hint("close sessions, or save shorter ones")
+                })?;
+                let stream = &mut state.work.stream;
+                self.decoder.backend().read_pages(stream, &state.stored[own], &numbers, rows, &mut bytes)?;
+                Ok(first)
+            })?;
+            each(LayerPages::new(layer, &self.layout, first_block, &bytes))?;
+        }
+        Ok(())
+    }
+
+    fn restore(&self, seq: SeqId, tokens: &[TokenId], layers: &[LayerPages<'_>]) -> Result<()> {
+        self.fits(tokens.len())?;
+        self.knows(tokens)?;
+        let own = self.own(tokens.len(), layers)?;
+        let placed = self.at_work(|state| {
+            let (pages, sequences, mut layers) = state.parts(&self.decoder);
+            if sequences.contains_key(&seq) {
+                return Err(already_open(seq));
+            }
+            pages.place(tokens.len(), &mut layers)
+        })?;
+        // Between layers others may go on.
+        let filled = own.iter().try_for_each(|from| self.fill(&placed, from));
+        self.with(|state| {
+            let (pages, sequences, mut layers) = state.parts(&self.decoder);
+            let mut sequence = placed;
+            let filled = filled
+                .and_then(|()| if sequences.contains_key(&seq) { Err(already_open(seq)) } else { Ok(()) });
+            if let Err(error) = filled {
+                pages.close(sequence, &mut layers);
+                return Err(error);
+            }
+            pages.commit(&mut sequence, tokens, &mut layers);
+            sequences.insert(seq, sequence);
+            Ok(())
         })
     }
 

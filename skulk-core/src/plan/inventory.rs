@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::memory::{HEAD_DIM, KV_VALUE_BYTES};
 use crate::arch::{ArchSpec, MAX_LAYERS};
 use crate::card::ModelCard;
-use crate::engine::{KvType, KvTypes};
 use crate::error::{Error, ErrorKind, Result};
+use crate::kv_type::{KvType, KvTypes};
 use crate::weights::Checkpoint;
 
 /// The weight bytes of a model's parts, and what a token costs each layer's cache.

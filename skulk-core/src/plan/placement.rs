@@ -10,9 +10,9 @@ use super::instance::{Ids, Instance};
 use super::report::PlanReport;
 use super::stage::{Budget, ExpertShard, Stage, invalid};
 use crate::card::ModelCard;
-use crate::engine::KvTypes;
 use crate::error::{Error, Result};
 use crate::ids::EngineId;
+use crate::kv_type::KvTypes;
 
 /// Where each layer of a model runs: stages in the order a token passes them, and the feed-forward blocks
 /// and experts that are elsewhere than their layer's attention.

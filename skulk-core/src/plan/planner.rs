@@ -10,8 +10,8 @@ use super::request::{Request, Transport};
 use super::{direct, ring};
 use crate::arch::MAX_LAYERS;
 use crate::card::ModelCard;
-use crate::engine::KvTypes;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kv_type::KvTypes;
 use crate::weights::open_checkpoint;
 
 /// Experts of all layers together that a plan may have.
@@ -141,7 +141,7 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::KvType;
+    use crate::kv_type::KvType;
     use crate::plan::{Accelerator, Node};
 
     #[test]

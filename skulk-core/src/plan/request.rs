@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::cluster::NodeId;
 use super::inventory::Inventory;
 use super::strictness::Strictness;
-use crate::engine::KvTypes;
+use crate::kv_type::KvTypes;
 use crate::macros::{closed_set, setters};
 
 closed_set! {

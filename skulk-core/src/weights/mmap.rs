@@ -127,17 +127,22 @@ impl MappedFile {
 
     /// Reads the first bytes, at most `len` and as many as there are, without mapping them.
     pub(crate) fn read_start(&self, len: u64) -> Result<Vec<u8>> {
-        let mut start = vec![0; self.check(0, len.min(self.len))?];
+        self.read_part(0, len.min(self.len))
+    }
+
+    /// Reads `len` bytes from `offset`, without mapping them.
+    pub(crate) fn read_part(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
+        let mut part = vec![0; self.check(offset, len)?];
         let mut at = 0;
-        while let Some(rest) = start.get_mut(at..).filter(|rest| !rest.is_empty()) {
-            match read_at(&self.file, rest, at as u64) {
-                Ok(0) => return Err(truncated(&self.path, 0, len, at as u64)),
+        while let Some(rest) = part.get_mut(at..).filter(|rest| !rest.is_empty()) {
+            match read_at(&self.file, rest, offset + at as u64) {
+                Ok(0) => return Err(truncated(&self.path, offset, len, offset + at as u64)),
                 Ok(n) => at += n,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(io_error(e, &self.path, "read")),
             }
         }
-        Ok(start)
+        Ok(part)
     }
 
     /// Maps the whole file.

@@ -1,8 +1,12 @@
 //! Does cancelling end the work and nothing else?
 
+use std::sync::{Arc, Barrier};
+
 use skulk::{CancelToken, ErrorKind, Generation, Model};
 
-use crate::generate::common::{OPENING, expect_usable, fresh, greedy, long_prompt, model, one_thread, path};
+use crate::generate::common::{
+    OPENING, expect_usable, fresh, greedy, long_prompt, model, on, one_thread, path,
+};
 use crate::generate::wrapped::Wrapped;
 
 fn expect_cancelled(generation: Generation) -> usize {
@@ -94,5 +98,40 @@ fn in_any_stage_of_any_step() {
         // The first token comes after the twelfth call, then one after every third.
         assert_eq!(expect_cancelled(generation), ((call - 1) / 3).saturating_sub(3), "call {call}");
         expect_usable(&model, &session, &long_prompt());
+    }
+}
+
+/// Nobody waits for a step that he has no part in.
+#[test]
+fn who_waits_ends_while_others_compute() {
+    for steps_before in [0, 1] {
+        let (entered, held) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+        let (at_step, until) = (Arc::clone(&entered), Arc::clone(&held));
+        let engine = Wrapped::forward(move |n| {
+            if n == 2 {
+                at_step.wait();
+                until.wait();
+            }
+            Ok(())
+        });
+        let model = Model::open(path("llama"), &one_thread().engine(engine).sessions(1)).unwrap();
+        let mut running = model.generate("Once", greedy(40)).unwrap();
+        let start = || {
+            let cancel = CancelToken::new();
+            let session = model.session().unwrap();
+            let generation = session.generate("a", greedy(4).cancel(cancel.clone())).unwrap();
+            (session, generation, cancel)
+        };
+        // One that the model's thread has seen, or one that it has not.
+        let early = (steps_before == 1).then(start);
+        running.next().unwrap().unwrap();
+        entered.wait();
+        let (session, mut waiting, cancel) = early.unwrap_or_else(start);
+        cancel.cancel();
+        assert_eq!(waiting.next().unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
+        assert!(session.tokens().unwrap().is_empty());
+        held.wait();
+        assert_eq!(running.output().unwrap().ids.len(), 39);
+        assert_eq!(on(&session, "a", &greedy(4)).ids.len(), 4);
     }
 }

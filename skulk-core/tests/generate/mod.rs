@@ -3,6 +3,7 @@
 mod budget;
 mod cancel;
 pub(crate) mod common;
+mod contention;
 mod ending;
 mod events;
 mod failing;
@@ -11,6 +12,7 @@ mod load;
 mod logits;
 mod rewritten;
 mod sampling;
+mod saved;
 mod sessions;
 mod together;
 mod waking;

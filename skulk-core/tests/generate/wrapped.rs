@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use skulk::engine::{Capabilities, KvMemory, LoadCx, Reply, ShardEstimate, ShardSpec, StepCx};
+use skulk::engine::{Capabilities, KvMemory, LayerPages, LoadCx, Reply, ShardEstimate, ShardSpec, StepCx};
 use skulk::{
     Batch, ByteSize, Checkpoint, Engine, EngineId, EngineOptions, Memory, Result, SeqId, Shard, TokenId,
     engines,
@@ -88,6 +88,14 @@ impl Shard for WrappedShard {
 
     fn fork(&self, from: SeqId, at: usize, to: SeqId) -> Result<usize> {
         self.inner.fork(from, at, to)
+    }
+
+    fn save(&self, seq: SeqId, each: &mut dyn FnMut(LayerPages<'_>) -> Result<()>) -> Result<()> {
+        self.inner.save(seq, each)
+    }
+
+    fn restore(&self, seq: SeqId, tokens: &[TokenId], layers: &[LayerPages<'_>]) -> Result<()> {
+        self.inner.restore(seq, tokens, layers)
     }
 
     fn kv_memory(&self) -> KvMemory {

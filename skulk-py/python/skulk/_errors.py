@@ -252,6 +252,26 @@ class SessionBusyError(Error):
     code = "session.busy"
 
 
+class SessionInvalidError(Error):
+    """The file of a saved session is damaged, incomplete, or something else.
+
+    Its code is ``session.invalid``.
+    """
+
+    __module__ = "skulk"
+    code = "session.invalid"
+
+
+class SessionMismatchError(Error):
+    """A saved session is of another model, or of one that computes or stores otherwise.
+
+    Its code is ``session.mismatch``.
+    """
+
+    __module__ = "skulk"
+    code = "session.mismatch"
+
+
 class CancelledError(Error):
     """The work was cancelled by its token, or its handle was dropped.
 

@@ -235,6 +235,16 @@ class Model:
     def session(self) -> Session:
         """An empty session, which takes no memory yet. Any number may exist and generate at the same time."""
 
+    def restore(self, path: str | PathLike[str]) -> Session:
+        """A session as `Session.save` wrote it, to be gone on with. The file is not needed afterwards.
+
+        It has to be of the same model, loaded with the same types of keys and values and the same precision on the same
+        kind of engine; it may be cut into other stages.
+
+        Raises `SessionInvalidError` when the file is something else, incomplete or changed, `SessionMismatchError` when it
+        is of another model, `ContextOverflowError` when the conversation is longer than this model's context, and
+        `OutOfMemoryError` when there is no room for its keys and values."""
+
     @overload
     def generate(
         self, prompt: str | Sequence[int], *, cancel: CancelToken | None = None, **options: Unpack[GenerateOptions]
@@ -314,6 +324,13 @@ class Session:
         are independent; what they share is stored once.
 
         Raises `SessionBusyError` while a generation runs."""
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the conversation to a file: its tokens, and the keys and values that the model holds of them, so that
+        `Model.restore` need not compute them again. A file that is there is replaced when all is written.
+
+        Raises `SessionBusyError` while a generation runs, and `FileNotFoundError` or `FileIoError` for what the system
+        says of the file or its folder."""
 
     def close(self) -> None:
         """Lets go of the session; used afterwards, it raises `InvalidArgumentError`. A generation that runs goes on."""

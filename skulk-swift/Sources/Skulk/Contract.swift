@@ -2940,6 +2940,10 @@ public enum ErrorKind: String, Codable, Sendable, Hashable, CaseIterable {
     case engineFailed = "EngineFailed"
     /// `session.busy`.
     case sessionBusy = "SessionBusy"
+    /// `session.invalid`.
+    case sessionInvalid = "SessionInvalid"
+    /// `session.mismatch`.
+    case sessionMismatch = "SessionMismatch"
     /// `cancelled`.
     case cancelled = "Cancelled"
     /// `deadline.exceeded`.
@@ -2970,6 +2974,8 @@ public enum ErrorKind: String, Codable, Sendable, Hashable, CaseIterable {
         case .engineUnavailable: "engine.unavailable"
         case .engineFailed: "engine.failed"
         case .sessionBusy: "session.busy"
+        case .sessionInvalid: "session.invalid"
+        case .sessionMismatch: "session.mismatch"
         case .cancelled: "cancelled"
         case .deadlineExceeded: "deadline.exceeded"
         case .internal: "internal"

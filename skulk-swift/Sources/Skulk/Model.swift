@@ -72,6 +72,14 @@ public final class Model: Sendable {
     /// An empty session, which takes no memory yet. Any number may exist and generate at the same time.
     public func session() throws -> Session { Session(try native { try raw.session() }) }
 
+    /// A session as ``Session/save(to:)`` wrote it, to be gone on with. It has to be of the same model, loaded with the
+    /// same types of keys and values and the same precision on the same kind of engine; it may be cut into other stages.
+    /// The file is not needed afterwards.
+    public func restore(from path: some PathConvertible) async throws -> Session {
+        let path = path.filePath
+        return Session(try await native { try await self.raw.restore(path: path) })
+    }
+
     /// Generates from a prompt in a session of its own. What is wrong with it is thrown where events are read.
     public func generate(
         _ prompt: some PromptConvertible, options: GenerateOptions = .init(), cancel: CancelToken? = nil

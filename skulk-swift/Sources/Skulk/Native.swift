@@ -8,6 +8,11 @@ func native<T>(_ work: () throws -> T) throws -> T {
     do { return try work() } catch { throw SkulkError(error) }
 }
 
+/// The same of what takes its time.
+func native<T: Sendable>(_ work: @Sendable () async throws -> T) async throws -> T {
+    do { return try await work() } catch { throw SkulkError(error) }
+}
+
 /// Calls a function of the library.
 func call<T: Decodable>(_ name: String, _ given: Arguments = [:]) throws -> T {
     try readJSON(try callText(name, given))

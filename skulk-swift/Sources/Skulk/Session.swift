@@ -33,6 +33,13 @@ public final class Session: Sendable {
     /// independent; what they share is stored once. An error while a generation runs.
     public func fork() throws -> Session { Session(try native { try raw.fork() }) }
 
+    /// Writes the conversation to a file: its tokens, and the keys and values that the model holds of them, so that
+    /// ``Model/restore(from:)`` need not compute them again. A file that is there is replaced when all is written.
+    public func save(to path: some PathConvertible) async throws {
+        let path = path.filePath
+        try await native { try await self.raw.save(path: path) }
+    }
+
     /// Frees its keys and values, once a generation that still runs has ended. Using it afterwards is an error.
     public func close() { raw.close() }
 }

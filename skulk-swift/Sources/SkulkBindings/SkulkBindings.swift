@@ -1255,6 +1255,11 @@ public protocol RawModelProtocol: AnyObject, Sendable {
     func logits(prompt: RawPrompt, cancel: RawCancel) async throws  -> Data
     
     /**
+     * A session that was saved.
+     */
+    func restore(path: String) async throws  -> RawSession
+    
+    /**
      * An empty session.
      */
     func session() throws  -> RawSession
@@ -1477,6 +1482,25 @@ open func logits(prompt: RawPrompt, cancel: RawCancel)async throws  -> Data  {
             completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
             freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
             liftFunc: FfiConverterData.lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
+}
+    
+    /**
+     * A session that was saved.
+     */
+open func restore(path: String)async throws  -> RawSession  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawmodel_restore(
+                        self.uniffiCloneHandle(),FfiConverterString.lower(path)
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_u64,
+            completeFunc: ffi_skulk_swift_rust_future_complete_u64,
+            freeFunc: ffi_skulk_swift_rust_future_free_u64,
+            liftFunc: FfiConverterTypeRawSession_lift,
             errorHandler: FfiConverterTypeRawError_lift
         )
 }
@@ -2295,6 +2319,11 @@ public protocol RawSessionProtocol: AnyObject, Sendable {
     func generate(prompt: RawPrompt, given: String, cancel: RawCancel?) throws  -> RawGeneration
     
     /**
+     * Writes the conversation to a file.
+     */
+    func save(path: String) async throws 
+    
+    /**
      * All tokens of the conversation.
      */
     func tokens() throws  -> Data
@@ -2397,6 +2426,25 @@ open func generate(prompt: RawPrompt, given: String, cancel: RawCancel?)throws  
         FfiConverterOptionTypeRawCancel.lower(cancel),uniffiCallStatus
     )
 })
+}
+    
+    /**
+     * Writes the conversation to a file.
+     */
+open func save(path: String)async throws   {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawsession_save(
+                        self.uniffiCloneHandle(),FfiConverterString.lower(path)
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_void,
+            completeFunc: ffi_skulk_swift_rust_future_complete_void,
+            freeFunc: ffi_skulk_swift_rust_future_free_void,
+            liftFunc: { $0 },
+            errorHandler: FfiConverterTypeRawError_lift
+        )
 }
     
     /**
@@ -3767,6 +3815,9 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawmodel_logits() != 27351) {
         return InitializationResult.apiChecksumMismatch
     }
+    if (uniffi_skulk_swift_checksum_method_rawmodel_restore() != 33729) {
+        return InitializationResult.apiChecksumMismatch
+    }
     if (uniffi_skulk_swift_checksum_method_rawmodel_session() != 19616) {
         return InitializationResult.apiChecksumMismatch
     }
@@ -3822,6 +3873,9 @@ private let initializationResult: InitializationResult = {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawsession_generate() != 52366) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawsession_save() != 58062) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawsession_tokens() != 30783) {

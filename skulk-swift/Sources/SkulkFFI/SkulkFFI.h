@@ -384,6 +384,11 @@ RustBuffer uniffi_skulk_swift_fn_method_rawmodel_kv_memory(uint64_t ptr, RustCal
 uint64_t uniffi_skulk_swift_fn_method_rawmodel_logits(uint64_t ptr, RustBuffer prompt, uint64_t cancel
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_RESTORE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_RESTORE
+uint64_t uniffi_skulk_swift_fn_method_rawmodel_restore(uint64_t ptr, RustBuffer path
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_SESSION
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_SESSION
 uint64_t uniffi_skulk_swift_fn_method_rawmodel_session(uint64_t ptr, RustCallStatus *_Nonnull out_status
@@ -522,6 +527,11 @@ uint64_t uniffi_skulk_swift_fn_method_rawsession_fork(uint64_t ptr, RustCallStat
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_GENERATE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_GENERATE
 uint64_t uniffi_skulk_swift_fn_method_rawsession_generate(uint64_t ptr, RustBuffer prompt, RustBuffer given, RustBuffer cancel, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_SAVE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_SAVE
+uint64_t uniffi_skulk_swift_fn_method_rawsession_save(uint64_t ptr, RustBuffer path
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_TOKENS
@@ -1025,6 +1035,12 @@ uint16_t uniffi_skulk_swift_checksum_method_rawmodel_logits(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_RESTORE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_RESTORE
+uint16_t uniffi_skulk_swift_checksum_method_rawmodel_restore(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_SESSION
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_SESSION
 uint16_t uniffi_skulk_swift_checksum_method_rawmodel_session(void
@@ -1136,6 +1152,12 @@ uint16_t uniffi_skulk_swift_checksum_method_rawsession_fork(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_GENERATE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_GENERATE
 uint16_t uniffi_skulk_swift_checksum_method_rawsession_generate(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_SAVE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_SAVE
+uint16_t uniffi_skulk_swift_checksum_method_rawsession_save(void
     
 );
 #endif

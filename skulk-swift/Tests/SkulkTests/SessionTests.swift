@@ -1,5 +1,6 @@
 // What does a conversation remember?
 
+import Foundation
 import Skulk
 import Testing
 
@@ -59,6 +60,29 @@ import Testing
         try await running.close()
         session.close()
         _ = try await failure(.invalidArgument) { _ = try session.fork() }
+    }
+
+    @Test func aSavedSessionGoesOn() async throws {
+        let model = try await stories()
+        let session = try model.session()
+        _ = try await session.generate(prompt, options: .init(maxTokens: 80)).output()
+        let folder = FileManager.default.temporaryDirectory.appendingPathComponent(UUID().uuidString)
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(at: folder) }
+        let (file, tokens) = (folder.appendingPathComponent("conversation.skulk"), try session.tokens)
+        try await session.save(to: file)
+        let next = GenerateOptions(append: true, maxTokens: 8)
+        let expected = try await session.generate(" Then", options: next).output()
+        let restored = try await model.restore(from: file.path)
+        #expect(try restored.tokens == tokens)
+        let output = try await restored.generate(" Then", options: next).output()
+        #expect(output.ids == expected.ids && output.finish.usage.cachedTokens >= tokens.count - 1)
+        _ = try await failure(.fileNotFound) { _ = try await model.restore(from: folder.path + "/none") }
+        try Data(contentsOf: file).dropLast().write(to: file)
+        let error = try await failure(.sessionInvalid) { _ = try await model.restore(from: file) }
+        #expect(error.context["file"]?.hasSuffix("conversation.skulk") == true)
+        restored.close()
+        _ = try await failure(.invalidArgument) { try await restored.save(to: file) }
     }
 
     @Test func manyPromptsShareTheSteps() async throws {

@@ -7,7 +7,7 @@ use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use candle_nn::ops;
 
 use super::{Tensors, failed, softcap};
-use crate::engine::backend::{Attend, PAGE, PageSpec, Span};
+use crate::engine::backend::{Attend, PAGE, PageSpec, Span, blank_behind};
 use crate::engine::{KvType, KvTypes};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -69,6 +69,31 @@ impl Pages {
         let copy = [keys.copy()?, values.copy()?];
         self.page(to)?;
         self.pages[to as usize] = Some(copy);
+        Ok(())
+    }
+
+    /// Adds a page's keys and values to `out`; what lies behind the first `rows` positions as zeros.
+    pub(super) fn read(&self, page: u32, rows: usize, out: &mut Vec<u8>) -> CandleResult<()> {
+        for store in self.page(page)? {
+            let (start, all) = (out.len(), store.flatten_all()?);
+            match all.dtype() {
+                DType::F16 => {
+                    out.extend(all.to_vec1::<half::f16>()?.into_iter().flat_map(half::f16::to_le_bytes))
+                }
+                _ => out.extend(all.to_vec1::<f32>()?.into_iter().flat_map(f32::to_le_bytes)),
+            }
+            blank_behind(&mut out[start..], self.spec.head_dim * store.dtype().size_in_bytes(), rows);
+        }
+        Ok(())
+    }
+
+    /// Lets a page hold what was read of another one.
+    pub(super) fn write(&mut self, device: &Device, page: u32, from: &[u8]) -> CandleResult<()> {
+        let [keys, values] = self.page(page)?;
+        let of = |like: &Tensor, from| Tensor::from_raw_buffer(from, like.dtype(), like.dims(), device);
+        let (first, second) = from.split_at(keys.elem_count() * keys.dtype().size_in_bytes());
+        let read = [of(keys, first)?, of(values, second)?];
+        self.pages[page as usize] = Some(read);
         Ok(())
     }
 

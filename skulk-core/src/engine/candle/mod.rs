@@ -18,7 +18,7 @@ use candle_nn::{ops, rotary_emb};
 use self::attention::Pages;
 use self::matrix::Matrix;
 use crate::arch::{Activation, ExpertsSpec, RopeLayout};
-use crate::engine::backend::{Attend, Backend, Experts, NormRope, PageSpec, Routes};
+use crate::engine::backend::{Attend, Backend, Experts, NormRope, PageSpec, Routes, with_rows};
 use crate::engine::turns::Turns;
 use crate::engine::{KvType, Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
@@ -179,6 +179,25 @@ impl Backend for Tensors {
 
     fn release_page(&self, pages: &mut Pages, page: u32) {
         pages.release(page);
+    }
+
+    fn page_layout(&self) -> String {
+        "candle 1".to_owned()
+    }
+
+    fn read_pages(
+        &self,
+        _: &mut (),
+        pages: &Pages,
+        numbers: &[u32],
+        rows: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        with_rows(numbers, rows).try_for_each(|(page, rows)| pages.read(page, rows, out)).map_err(failed)
+    }
+
+    fn write_page(&self, _: &mut (), pages: &mut Pages, page: u32, from: &[u8]) -> Result<()> {
+        pages.write(&self.device, page, from).map_err(failed)
     }
 
     fn copy_page(&self, _: &mut (), pages: &mut Pages, from: u32, to: u32) -> Result<()> {

@@ -18,7 +18,9 @@ use pool::Pool;
 
 use crate::arch::{Activation, ExpertsSpec};
 use crate::cancel::CancelToken;
-use crate::engine::backend::{Attend, Backend, Experts, Head, NormRope, PageSpec, Routes, TopLogits};
+use crate::engine::backend::{
+    Attend, Backend, Experts, Head, NormRope, PageSpec, Routes, TopLogits, with_rows,
+};
 use crate::engine::{KvType, Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
@@ -188,6 +190,25 @@ impl Backend for Cpu {
 
     fn copy_page(&self, _: &mut Stream, pages: &mut Self::Pages, from: u32, to: u32) -> Result<()> {
         pages.copy(from, to)
+    }
+
+    fn page_layout(&self) -> String {
+        format!("cpu 1, {}", self.precision)
+    }
+
+    fn read_pages(
+        &self,
+        _: &mut Stream,
+        pages: &Self::Pages,
+        numbers: &[u32],
+        rows: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        with_rows(numbers, rows).try_for_each(|(page, rows)| pages.read(self.kernels, page, rows, out))
+    }
+
+    fn write_page(&self, _: &mut Stream, pages: &mut Self::Pages, page: u32, from: &[u8]) -> Result<()> {
+        pages.write(page, from)
     }
 
     fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Matrix> {

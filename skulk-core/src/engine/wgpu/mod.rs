@@ -201,6 +201,25 @@ impl Backend for Gpu {
         pages.add(&self.device, page)
     }
 
+    fn page_layout(&self) -> String {
+        "wgpu 1".to_owned()
+    }
+
+    fn read_pages(
+        &self,
+        stream: &mut Stream,
+        pages: &Pages,
+        numbers: &[u32],
+        rows: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        pages.read(stream, numbers, rows, out)
+    }
+
+    fn write_page(&self, stream: &mut Stream, pages: &mut Pages, page: u32, from: &[u8]) -> Result<()> {
+        pages.write(stream, page, from)
+    }
+
     fn copy_page(&self, stream: &mut Stream, pages: &mut Pages, from: u32, to: u32) -> Result<()> {
         pages.copy(stream, from, to)
     }

@@ -5,7 +5,7 @@
 
 use super::device::{Block, Device};
 use super::stream::{Stream, storage};
-use crate::engine::backend::PageSpec;
+use crate::engine::backend::{PAGE, PageSpec, blank_behind};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Elements of a head, at most: wider ones' queries and scores may not fit a workgroup's memory.
@@ -13,6 +13,9 @@ const MAX_HEAD_DIM: usize = 256;
 
 /// Pages that buffers grow by, at least.
 const FEWEST: usize = 4;
+
+/// Bytes of keys that are read at once, unless one page has more.
+const AT_ONCE: u64 = 8 << 20;
 
 /// Keys and values of one layer.
 pub(crate) struct Pages {
@@ -83,6 +86,41 @@ impl Pages {
         let [keys, values] = self.with(&[from, to])?;
         let len = self.page_bytes();
         stream.copy_within(&[keys, values], u64::from(from) * len, u64::from(to) * len, len)
+    }
+
+    /// Adds what pages hold to `out`: of each its keys, then its values; of the last one what lies behind the first `rows`
+    /// positions as zeros.
+    pub(super) fn read(
+        &self,
+        stream: &mut Stream,
+        numbers: &[u32],
+        rows: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let (blocks, len) = (self.with(numbers)?, self.page_bytes());
+        let of = |page: &u32| {
+            let at = u64::from(*page) * len;
+            blocks.iter().map(move |block| (block, at, len))
+        };
+        for some in numbers.chunks((AT_ONCE / len.max(1)).max(1) as usize) {
+            stream.read_bytes(&some.iter().flat_map(of).collect::<Vec<_>>(), |all| out.extend(all))?;
+        }
+        let (word, head) = (4, len as usize / (self.spec.n_kv_heads * PAGE));
+        let Some(values) = out.len().checked_sub(len as usize) else { return Ok(()) };
+        if !numbers.is_empty() {
+            blank_behind(&mut out[values - len as usize..values], word, rows);
+            blank_behind(&mut out[values..], head, rows);
+        }
+        Ok(())
+    }
+
+    /// Lets a page hold what was read of another one.
+    pub(super) fn write(&self, stream: &mut Stream, page: u32, from: &[u8]) -> Result<()> {
+        let at = u64::from(page) * self.page_bytes();
+        let parts = from.split_at(from.len() / 2);
+        let [keys, values] = self.with(&[page])?;
+        stream.write_bytes(keys, at, parts.0)?;
+        stream.write_bytes(values, at, parts.1)
     }
 
     /// The keys and the values, if these pages have memory.

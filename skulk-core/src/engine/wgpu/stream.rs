@@ -275,7 +275,25 @@ impl Stream {
         parts: &[(&Block, usize)],
         mut each: impl FnMut(usize, usize, u32),
     ) -> Result<()> {
-        let total: u64 = parts.iter().map(|(_, words)| *words as u64 * 4).sum();
+        let lens: Vec<_> = parts.iter().map(|(_, words)| *words as u64 * 4).collect();
+        let from: Vec<_> = parts.iter().zip(&lens).map(|((block, _), len)| (*block, 0, *len)).collect();
+        self.read_bytes(&from, |all| {
+            let mut words = all.as_chunks().0.iter();
+            for (part, (_, n)) in parts.iter().enumerate() {
+                for (i, bytes) in words.by_ref().take(*n).enumerate() {
+                    each(part, i, u32::from_le_bytes(*bytes));
+                }
+            }
+        })
+    }
+
+    /// Reads parts of buffers, each from some byte on, after everything recorded so far; all are handed over together.
+    pub(super) fn read_bytes(
+        &mut self,
+        parts: &[(&Block, u64, u64)],
+        take: impl FnOnce(&[u8]),
+    ) -> Result<()> {
+        let total: u64 = parts.iter().map(|(_, _, len)| len).sum();
         if total == 0 {
             return self.send();
         }
@@ -288,9 +306,8 @@ impl Stream {
         };
         let mut encoder = self.end();
         let mut at = 0;
-        for (block, words) in parts {
-            let len = *words as u64 * 4;
-            encoder.copy_buffer_to_buffer(&block.buffer, 0, &readback.buffer, at, len);
+        for (block, from, len) in parts {
+            encoder.copy_buffer_to_buffer(&block.buffer, *from, &readback.buffer, at, *len);
             at += len;
         }
         let submission = self.submit(encoder);
@@ -302,12 +319,7 @@ impl Stream {
                 Error::new(ErrorKind::EngineFailed, message)
                     .with_hint("load the model again, with a new engine")
             })?;
-            let mut words = view.chunks_exact(4);
-            for (part, (_, n)) in parts.iter().enumerate() {
-                for (i, bytes) in words.by_ref().take(*n).enumerate() {
-                    each(part, i, u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
-                }
-            }
+            take(&view);
         }
         readback.buffer.unmap();
         self.readback = Some(readback);
@@ -339,6 +351,13 @@ impl Stream {
             encoder.copy_buffer_to_buffer(&between.buffer, 0, &block.buffer, to, len);
         }
         self.before = Some(self.submit(encoder));
+        self.device.check()
+    }
+
+    /// Writes bytes to a buffer from some byte on, after everything recorded so far.
+    pub(super) fn write_bytes(&mut self, block: &Block, at: u64, bytes: &[u8]) -> Result<()> {
+        self.send()?;
+        self.device.queue.write_buffer(&block.buffer, at, bytes);
         self.device.check()
     }
 

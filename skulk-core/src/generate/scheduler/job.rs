@@ -1,5 +1,9 @@
 //! What is to be computed for a session? Its tokens that the stages do not hold yet, and what becomes of the results.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+
+use super::lock;
 use crate::cancel::CancelToken;
 use crate::engine::{Logits, Reply};
 use crate::error::Result;
@@ -15,6 +19,39 @@ pub(in crate::generate) struct Job {
     /// Jobs of a higher one go first.
     pub(in crate::generate) priority: i32,
     pub(in crate::generate) ask: Box<dyn Ask>,
+}
+
+impl Job {
+    /// Gives the session back before its reader hears of the end.
+    pub(super) fn end(self, result: Result<()>) {
+        let Self { turn, ask, .. } = self;
+        drop(turn);
+        // The reader's waker is foreign code.
+        let _ = catch_unwind(AssertUnwindSafe(|| ask.end(result)));
+    }
+}
+
+/// Where a job waits. Who cancels it ends it there at once.
+pub(in crate::generate) struct Place(Mutex<Option<Job>>);
+
+impl Place {
+    pub(super) fn of(job: Job) -> Self {
+        Self(Mutex::new(Some(job)))
+    }
+
+    /// Takes the job, if it waits here.
+    pub(super) fn take(&self) -> Option<Job> {
+        lock(&self.0).take()
+    }
+
+    pub(super) fn put(&self, job: Job) {
+        *lock(&self.0) = Some(job);
+    }
+
+    /// Whether the job went away, or shall.
+    pub(super) fn is_left(&self) -> bool {
+        lock(&self.0).as_ref().is_none_or(|job| job.cancel.is_cancelled())
+    }
 }
 
 /// What a job wants of its rows, and what it does with them.

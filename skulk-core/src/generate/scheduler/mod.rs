@@ -9,16 +9,18 @@ mod share;
 mod work;
 
 use std::collections::VecDeque;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, ThreadId};
 
+use job::Place;
 pub(super) use job::{Ask, Job, Rows};
 pub(super) use work::Limits;
 use work::Worker;
 
 use super::session::Shared;
 use super::stages::Stages;
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OnCancel};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::SeqId;
 
@@ -30,12 +32,20 @@ pub(super) struct Scheduler {
 
 /// What the thread is told.
 pub(super) enum Command {
-    /// Work of a session, to be done when it is its turn.
-    Start(Job),
+    /// A job, to be done when it is its turn, its priority, and what happens when it is cancelled.
+    Start(Arc<Place>, i32, OnCancel),
     /// A sequence that nobody needs any more.
     Close(SeqId),
     /// Makes the second session's sequence a copy of the first one's.
     Fork(Arc<Shared>, Arc<Shared>),
+    /// Pages may be free that jobs wait for.
+    Freed,
+    /// A job was cancelled while it waited.
+    Cancelled(Arc<Shared>),
+    /// A session that has a sequence and does nothing.
+    Idle(Arc<Shared>),
+    /// Takes the sequence of the session that has been idle for longest; says whether there was one.
+    Evict(Sender<bool>),
 }
 
 /// How the thread is told.
@@ -54,6 +64,8 @@ struct Queue {
     /// Something has changed that the thread has not looked at yet.
     awake: bool,
     stop: bool,
+    /// Who has pages beside the sessions: those who save or restore one.
+    holders: usize,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -76,9 +88,55 @@ impl Scheduler {
         &self.signals
     }
 
+    /// Makes room by taking an idle session's sequence, as options allow it; false where there is none.
+    pub(super) fn evict(&self) -> bool {
+        let (done, evicted) = channel();
+        // The thread cannot wait for itself.
+        !self.signals.is_here() && {
+            self.tell(Command::Evict(done));
+            evicted.recv().unwrap_or(false)
+        }
+    }
+
+    /// Says that somebody else has pages while this lives, for which jobs can wait.
+    pub(super) fn hold(&self) -> Holder<'_> {
+        lock(&self.signals.queue).holders += 1;
+        Holder(self)
+    }
+
     pub(super) fn tell(&self, command: Command) {
-        lock(&self.signals.queue).commands.push_back(command);
-        self.signals.wake();
+        self.signals.tell(command);
+    }
+
+    /// Does a job when it is its turn. While it waits, it ends on the thread that cancels it.
+    pub(super) fn add(&self, job: Job) {
+        let (cancel, priority) = (job.cancel.clone(), job.priority);
+        let (place, signals) = (Arc::new(Place::of(job)), Arc::clone(&self.signals));
+        let waiting = Arc::clone(&place);
+        let on_cancel = cancel.on_cancel(move || match waiting.take() {
+            // It takes part in steps.
+            None => signals.interrupt(),
+            Some(job) => {
+                let (shared, cancelled) = (Arc::clone(&job.turn.shared), job.cancel.check());
+                job.end(cancelled);
+                // The model may end with its last session, and waits then for the thread, which may wait for this call.
+                signals.tell(Command::Cancelled(shared));
+            }
+        });
+        self.tell(Command::Start(place, priority, on_cancel));
+    }
+}
+
+/// See [`Scheduler::hold`].
+pub(super) struct Holder<'a>(&'a Scheduler);
+
+impl Drop for Holder<'_> {
+    fn drop(&mut self) {
+        let mut queue = lock(&self.0.signals.queue);
+        queue.holders -= 1;
+        queue.commands.push_back(Command::Freed);
+        drop(queue);
+        self.0.signals.wake();
     }
 }
 
@@ -99,6 +157,17 @@ impl Signals {
     /// Whether the caller is on the scheduler's thread, which cannot wait for itself.
     pub(super) fn is_here(&self) -> bool {
         self.thread.get() == Some(&std::thread::current().id())
+    }
+
+    /// Whether the thread will hear of pages that others had.
+    fn will_free(&self) -> bool {
+        let queue = lock(&self.queue);
+        queue.holders > 0 || !queue.commands.is_empty()
+    }
+
+    fn tell(&self, command: Command) {
+        lock(&self.queue).commands.push_back(command);
+        self.wake();
     }
 
     /// Lets the thread look what has changed.

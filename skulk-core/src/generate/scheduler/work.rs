@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use super::job::Place;
 use super::share::{Candidate, Room, share};
 use super::{Command, Job, Rows, Signals};
 use crate::cancel::{CancelToken, OnCancel};
 use crate::engine::{Batch, Logits, PAGE_TOKENS, Reply, Segment, StepCx};
-use crate::error::{Error, ErrorKind, Result, Retry};
+use crate::error::{Error, ErrorKind, Result};
 use crate::generate::WhenFull;
-use crate::generate::session::{Shared, State};
+use crate::generate::session::{Shared, State, common};
 use crate::generate::stages::Stages;
 use crate::ids::TokenId;
 
@@ -50,12 +50,12 @@ pub(super) struct Worker {
 
 /// A job that has not begun, or that had to give its pages to others.
 struct Waiting {
-    job: Job,
+    place: Arc<Place>,
+    priority: i32,
     /// When it came.
     arrival: u64,
-    /// Wakes the thread when the job is cancelled, and ends the step that it is in.
+    /// Ends the job when it is cancelled, or the step that it is in.
     on_cancel: OnCancel,
-    in_steps: Arc<AtomicBool>,
     /// It has begun before.
     begun: bool,
     /// How many jobs must have ended before it may try again.
@@ -64,9 +64,10 @@ struct Waiting {
 
 struct Running {
     job: Job,
+    /// Where it waits when it must.
+    place: Arc<Place>,
     arrival: u64,
     on_cancel: OnCancel,
-    in_steps: Arc<AtomicBool>,
     /// Positions that it has pages for.
     reserved: usize,
     /// There are no pages for it now.
@@ -121,29 +122,36 @@ impl Worker {
             || Error::new(ErrorKind::Internal, "the model's thread panicked").with_hint("please report this");
         (0..self.running.len()).for_each(|at| self.fail(at, error()));
         self.end_over();
-        for Waiting { job, .. } in std::mem::take(&mut self.waiting) {
-            self.end(job, Err(error()));
+        for Waiting { place, on_cancel, .. } in std::mem::take(&mut self.waiting) {
+            on_cancel.leave();
+            if let Some(job) = place.take() {
+                self.end(job, Err(error()));
+            }
         }
         true
     }
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Start(job) => {
-                let (signals, in_steps) = (Arc::clone(&self.signals), Arc::<AtomicBool>::default());
-                let running = Arc::clone(&in_steps);
-                let on_cancel = job.cancel.on_cancel(move || {
-                    if running.load(Ordering::Acquire) { signals.interrupt() } else { signals.wake() }
-                });
+            Command::Start(place, priority, on_cancel) => {
                 self.arrivals += 1;
                 let arrival = self.arrivals;
-                self.waiting.push(Waiting { job, arrival, on_cancel, in_steps, begun: false, after: 0 });
+                self.waiting.push(Waiting { place, priority, arrival, on_cancel, begun: false, after: 0 });
             }
+            Command::Freed => self.running.iter_mut().for_each(|running| running.starved = false),
+            // The job has gone from its place.
+            Command::Cancelled(shared) => drop(shared),
             Command::Close(seq) => {
                 self.stages.close(seq);
                 self.running.iter_mut().for_each(|running| running.starved = false);
             }
             Command::Fork(from, to) => self.fork(&from, &to),
+            Command::Idle(shared) => self.rest(&shared),
+            Command::Evict(done) => {
+                let evicted = self.limits.when_full != WhenFull::Fail && self.evict();
+                // Who asked may wait no more.
+                let _ = done.send(evicted);
+            }
         }
     }
 
@@ -157,17 +165,22 @@ impl Worker {
             copy.held.clear();
             copy.held.extend_from_slice(&from.held[..len]);
             drop(copy);
-            self.idle.push_back(Arc::downgrade(to));
+            self.rest(to);
         }
     }
 
     /// Ends jobs that were cancelled.
     fn end_cancelled(&mut self) {
         for at in (0..self.waiting.len()).rev() {
-            if let Err(error) = self.waiting[at].job.cancel.check() {
-                let Waiting { job, on_cancel, .. } = self.waiting.remove(at);
-                drop(on_cancel);
-                self.end(job, Err(error));
+            if self.waiting[at].place.is_left() {
+                let Waiting { place, on_cancel, .. } = self.waiting.remove(at);
+                // Who cancels may be with the reader's waker, which may wait for this thread.
+                on_cancel.leave();
+                // It was cancelled on its way back to its place.
+                if let Some(job) = place.take() {
+                    let cancelled = job.cancel.check();
+                    self.end(job, cancelled);
+                }
             }
         }
         for running in &mut self.running {
@@ -189,21 +202,23 @@ impl Worker {
         }
     }
 
-    /// Gives a session back before its reader hears of the end.
+    /// Notes that a session has a sequence and does nothing.
+    fn rest(&mut self, shared: &Arc<Shared>) {
+        let shared = Arc::downgrade(shared);
+        self.idle.retain(|other| !other.ptr_eq(&shared) && other.strong_count() > 0);
+        self.idle.push_back(shared);
+    }
+
+    /// Ends a job whose session is idle from then on.
     fn end(&mut self, job: Job, result: Result<()>) {
-        let Job { turn, ask, .. } = job;
-        let shared = Arc::clone(&turn.shared);
+        let shared = Arc::clone(&job.turn.shared);
         if shared.state().seq.is_some() {
-            self.idle
-                .retain(|other| !Weak::ptr_eq(other, &Arc::downgrade(&shared)) && other.strong_count() > 0);
-            self.idle.push_back(Arc::downgrade(&shared));
+            self.rest(&shared);
         }
         // What waited for memory may find some now.
         self.running.iter_mut().for_each(|running| running.starved = false);
         self.waiting.iter_mut().for_each(|waiting| waiting.after = waiting.after.saturating_sub(1));
-        drop(turn);
-        // The reader's waker is foreign code.
-        let _ = catch_unwind(AssertUnwindSafe(|| ask.end(result)));
+        job.end(result);
     }
 
     /// Lets jobs begin while there is room, those of higher priority first, then those that came first.
@@ -215,14 +230,17 @@ impl Worker {
             }
             let alone = busy == 0;
             let next = self.waiting.iter().enumerate().filter(|(_, waiting)| alone || waiting.after == 0);
-            let next = next.min_by_key(|(_, w)| (std::cmp::Reverse(w.job.priority), w.arrival));
+            let next = next.min_by_key(|(_, w)| (std::cmp::Reverse(w.priority), w.arrival));
             let Some((at, _)) = next else { return };
-            let Waiting { mut job, arrival, on_cancel, in_steps, begun, .. } = self.waiting.remove(at);
+            let Waiting { place, arrival, on_cancel, begun, .. } = self.waiting.remove(at);
+            let Some(mut job) = place.take() else {
+                on_cancel.leave();
+                continue;
+            };
             match self.begin(&mut job, begun) {
                 Ok(()) => {
                     let (reserved, starved, over) = (0, false, None);
-                    in_steps.store(true, Ordering::Release);
-                    self.running.push(Running { job, arrival, on_cancel, in_steps, reserved, starved, over });
+                    self.running.push(Running { job, place, arrival, on_cancel, reserved, starved, over });
                 }
                 Err(error) => {
                     drop(on_cancel);
@@ -247,11 +265,11 @@ impl Worker {
             (_, Rows::Every) => 0,
             (_, Rows::Last) => history.len() - 1,
         };
-        let common = history[..wanted].iter().zip(&*held).take_while(|(a, b)| a == b).count();
+        let kept = common(&history[..wanted], held);
         // Others may have computed more of it.
-        if common < wanted || seq.is_none() {
+        if kept < wanted || seq.is_none() {
             let (other, found) = self.stages.open(&history[..wanted])?;
-            if found > common || seq.is_none() {
+            if found > kept || seq.is_none() {
                 if let Some(seq) = seq.replace(other) {
                     self.stages.close(seq);
                 }
@@ -261,11 +279,11 @@ impl Worker {
                 self.stages.close(other);
             }
         }
-        let common = history[..wanted].iter().zip(&*held).take_while(|(a, b)| a == b).count();
-        if common < held.len()
+        let kept = common(&history[..wanted], held);
+        if kept < held.len()
             && let Some(seq) = seq
         {
-            let kept = self.stages.truncate(*seq, common)?;
+            let kept = self.stages.truncate(*seq, kept)?;
             held.truncate(kept);
         }
         let cached = held.len();
@@ -321,12 +339,13 @@ impl Worker {
                 return true;
             };
             // Memory that others have now may be free later.
-            let full = error.kind() == ErrorKind::OutOfMemory && error.retry() == Retry::Now;
+            let full = error.is_full();
             let when_full = self.limits.when_full;
             if full && when_full != WhenFull::Fail && self.evict() {
                 continue;
             }
-            if full && when_full == WhenFull::Wait && self.running.len() > 1 {
+            let others = self.running.len() > 1 || self.signals.will_free();
+            if full && when_full == WhenFull::Wait && others {
                 self.running[at].starved = true;
                 return false;
             }
@@ -365,7 +384,8 @@ impl Worker {
     /// When no job can go on for want of pages, takes those of one of them: of lower priority, of one whose reader has no
     /// room, or that came last. It goes on when another one has ended.
     fn make_room(&mut self) -> bool {
-        if !self.running.iter().any(|running| running.starved) {
+        // Whoever gives pages back tells.
+        if !self.running.iter().any(|running| running.starved) || self.signals.will_free() {
             return false;
         }
         let victim = self.running.iter().enumerate().min_by_key(|(_, running)| {
@@ -373,10 +393,11 @@ impl Worker {
             (job.ask.has_room(), job.priority, std::cmp::Reverse(*arrival))
         });
         let Some((at, _)) = victim else { return false };
-        let Running { job, arrival, on_cancel, in_steps, .. } = self.running.remove(at);
-        in_steps.store(false, Ordering::Release);
+        let Running { job, place, arrival, on_cancel, .. } = self.running.remove(at);
         self.forget(&job.turn.shared);
-        self.waiting.push(Waiting { job, arrival, on_cancel, in_steps, begun: true, after: 1 });
+        let priority = job.priority;
+        place.put(job);
+        self.waiting.push(Waiting { place, priority, arrival, on_cancel, begun: true, after: 1 });
         self.running.iter_mut().for_each(|running| running.starved = false);
         true
     }
@@ -387,11 +408,28 @@ impl Worker {
         match self.forward(chosen) {
             Ok(()) => self.hand_out(chosen),
             // One of them was cancelled, or the model is dropped: the others come again.
-            Err(_) if self.is_cancelled(chosen) => {}
+            Err(_) if self.is_cancelled(chosen) => self.rewind(chosen),
             Err(error) => match chosen {
                 [(at, _)] => self.fail(*at, error),
                 _ => chosen.chunks(1).for_each(|one| self.compute(one)),
             },
+        }
+    }
+
+    /// Brings stages that have computed more of these jobs than the others back to what all of them have. Later they may
+    /// have given up what a sliding window needs for that.
+    fn rewind(&mut self, chosen: &[(usize, usize)]) {
+        for (at, _) in chosen {
+            let mut state = self.running[*at].job.turn.shared.state();
+            let State { held, seq, .. } = &mut *state;
+            let kept = seq.ok_or_else(no_sequence).and_then(|seq| self.stages.truncate(seq, held.len()));
+            if let Ok(kept) = kept {
+                held.truncate(kept);
+            }
+            drop(state);
+            if let Err(error) = kept {
+                self.fail(*at, error);
+            }
         }
     }
 
@@ -455,5 +493,5 @@ impl Worker {
 }
 
 fn no_sequence() -> Error {
-    Error::new(ErrorKind::Internal, "a session that runs has no sequence")
+    Error::new(ErrorKind::Internal, "a session that runs has no sequence").with_hint("please report this")
 }

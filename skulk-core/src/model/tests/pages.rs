@@ -49,7 +49,11 @@ const WINDOWS: [Option<usize>; 3] = [None, Some(100), Some(1)];
 
 fn groups() -> Vec<GroupSpec> {
     let bytes = [3, 5, 1];
-    WINDOWS.iter().zip(bytes).map(|(&window, page_bytes)| GroupSpec { window, page_bytes }).collect()
+    WINDOWS
+        .iter()
+        .zip(bytes)
+        .map(|(&window, page_bytes)| GroupSpec { window, page_bytes, full: page_bytes })
+        .collect()
 }
 
 /// A number for a token behind others.

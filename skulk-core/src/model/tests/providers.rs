@@ -52,7 +52,7 @@ fn shard<B: Backend>(
     let cx = LoadCx::new(&never, &|| ());
     let experts = make(&spec);
     let decoder = Decoder::load(backend.into(), experts, spec, &*checkpoint, Memory::Mapped, &cx).unwrap();
-    let shard = DecoderShard::new(decoder, Memory::Mapped).unwrap();
+    let shard = DecoderShard::new(decoder, Memory::Mapped, "test".to_owned()).unwrap();
     shard.open(SeqId(0), &[]).unwrap();
     shard.open(SeqId(1), &[]).unwrap();
     shard

@@ -8,7 +8,7 @@ use super::cost::Costs;
 use super::fill::{Parts, Room};
 use super::seats::{self, Seat};
 use crate::card::ModelCard;
-use crate::engine::KvTypes;
+use crate::kv_type::KvTypes;
 use crate::plan::cluster::{Cluster, NodeId, Role};
 use crate::plan::inventory::Inventory;
 use crate::plan::links::Links;

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::Fault;
 use crate::card::{ModelCard, RuntimeCardConfig};
-use crate::engine::{KvType, KvTypes};
 use crate::error::ErrorKind;
+use crate::kv_type::{KvType, KvTypes};
 use crate::plan::{Budget, Bytes, ExpertShard, Host, Instance, NodeId, Part, Placement, Stage};
 
 fn card(context_length: i64) -> ModelCard {

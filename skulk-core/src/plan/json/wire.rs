@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::{CFG, PIPELINE, TENSOR};
 use crate::card::ModelCard;
-use crate::engine::KvType;
+use crate::kv_type::KvType;
 use crate::plan::cluster::NodeId;
 use crate::plan::instance::Host;
 use crate::plan::report::Bytes;

@@ -24,6 +24,10 @@ pub(crate) struct Pages {
 /// All heads' keys, then all heads' values, then what products may read behind them.
 struct Page(Box<[u8]>);
 
+fn absent() -> Error {
+    Error::new(ErrorKind::Internal, "a page of keys and values has no memory")
+}
+
 /// A head's keys or values within a page.
 #[derive(Clone, Copy)]
 struct Place {
@@ -103,11 +107,33 @@ impl Pages {
 
     /// Copies what page `from` holds to page `to`.
     pub(crate) fn copy(&mut self, from: u32, to: u32) -> Result<()> {
-        let absent = || Error::new(ErrorKind::Internal, "a page of keys and values has no memory");
         let at = |page: u32| page as usize;
         let [from, to] = self.pages.get_disjoint_mut([at(from), at(to)]).map_err(|_| absent())?;
         let (Some(from), Some(to)) = (from, to) else { return Err(absent()) };
         to.0.copy_from_slice(&from.0);
+        Ok(())
+    }
+
+    /// Adds a page's keys and values to `out`; what lies behind the first `rows` positions as zeros.
+    pub(crate) fn read(&self, kernels: &Kernels, page: u32, rows: usize, out: &mut Vec<u8>) -> Result<()> {
+        let (spec, bytes) = (&self.spec, self.spec.checked_bytes()?);
+        let mut copy =
+            Page(Some(self.page(page)).filter(|page| page.len() >= bytes).ok_or_else(absent)?.into());
+        let (zeros, mut rotated) = (vec![0.0; spec.head_dim], vec![0.0; spec.head_dim]);
+        for slot in rows..PAGE {
+            for (head, values) in (0..spec.n_kv_heads).flat_map(|head| [(head, false), (head, true)]) {
+                copy.put(kernels, Place::of(spec, head, values), slot, &zeros, &mut rotated);
+            }
+        }
+        out.extend_from_slice(&copy.0[..bytes]);
+        Ok(())
+    }
+
+    /// Lets a page hold what was read of another one.
+    pub(crate) fn write(&mut self, page: u32, from: &[u8]) -> Result<()> {
+        let page = self.pages.get_mut(page as usize).and_then(Option::as_mut);
+        let to = page.and_then(|page| page.0.get_mut(..from.len())).ok_or_else(absent)?;
+        to.copy_from_slice(from);
         Ok(())
     }
 
