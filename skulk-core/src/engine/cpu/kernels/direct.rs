@@ -4,16 +4,12 @@
 use std::ops::Range;
 
 use super::format::{Format, Layout};
-use super::product::{Product, columns, no_scales, of_block, shift};
+use super::product::{Ahead, Product, columns, no_scales, of_block, shift};
 use super::rounding::Activations;
 use super::simd::{BLOCK, LANES, Simd, Weights};
 
 /// The most rows.
-pub(super) const MOST: usize = 8;
-
-/// How far behind the tile memory is asked for ahead of its use: enough to hide its latency, and little
-/// of a cache.
-const AHEAD: usize = 16 << 10;
+pub(super) const MOST: usize = 16;
 
 /// The integers of a block and its scales.
 struct Block<S: Simd> {
@@ -106,21 +102,11 @@ pub(super) unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: us
     tiles: Range<usize>,
 ) {
     let rows = if ONE { 1 } else { product.rows.min(MOST) };
-    // Sixteen rows at once are no pattern that the hardware foresees, but their bytes are: as many as
-    // were used are asked for, further on.
-    let (tile_bytes, block_bytes) = (LANES * product.row_bytes, LANES * F::BYTES / F::BLOCKS);
-    let lines = const { (LANES * F::BYTES / F::BLOCKS).div_ceil(64) };
-    // But nothing of what happens to lie behind the matrix.
-    let end = product.weights.wrapping_add(product.n_out * product.row_bytes);
     let mut scales = no_scales::<S>();
-    // The first tiles, which nobody has asked for yet.
-    let first = product.weights.wrapping_add(tiles.start * tile_bytes);
-    for line in 0..(tile_bytes + AHEAD).min(tiles.len() * tile_bytes) / 64 {
-        S::prefetch(first.wrapping_add(64 * line));
-    }
+    Ahead::first::<S>(product, &tiles);
     for tile in tiles {
         let (first, stored) = product.tile(tile);
-        let mut ahead = product.weights.wrapping_add((tile + 1) * tile_bytes + AHEAD);
+        let mut ahead = Ahead::of(product, tile);
         let mut sums = [S::zero(); MOST];
         let mut block = 0;
         while block < product.blocks {
@@ -132,12 +118,7 @@ pub(super) unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: us
                     if block + j >= product.x_blocks {
                         break;
                     }
-                    if ahead < end {
-                        for line in 0..lines {
-                            S::prefetch(ahead.wrapping_add(64 * line));
-                        }
-                    }
-                    ahead = ahead.wrapping_add(block_bytes);
+                    ahead.block::<S, F>();
                     let (scale, min) = of_block::<S, F>(&scales, j);
                     let weights = S::weights::<EXACT>(columns::<S, F>(&raw, j), F::BITS);
                     let own = Block { weights, scale, min };

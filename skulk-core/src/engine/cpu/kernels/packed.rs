@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::format::{Format, Layout};
-use super::product::{Product, columns, no_scales, of_block};
+use super::product::{Ahead, Product, columns, no_scales, of_block};
 use super::simd::{BLOCK, LANES, Simd};
 
 /// Adds columns `from..to` of a packed block to the sums of `N` rows, whose integers are at `x`.
@@ -46,11 +46,12 @@ pub(super) unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mu
     let (_, rows) = product.tile(tile);
     let mut raw = [S::isplat(0); 24];
     let mut scales = no_scales::<S>();
-    let mut block = 0;
+    let (mut ahead, mut block) = (Ahead::of(product, tile), 0);
     while block < product.blocks {
         let at = block / F::BLOCKS * F::BYTES;
         F::scales::<S>(&rows, at, &mut scales);
         for j in 0..F::BLOCKS {
+            ahead.block::<S, F>();
             if j % F::TOGETHER == 0 {
                 raw = F::read::<S>(&rows, at, j / F::TOGETHER);
             }

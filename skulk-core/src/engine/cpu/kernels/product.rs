@@ -11,6 +11,8 @@
 //! memory that stays in the cache, and then serves them all ([`packed`](super::packed)).
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
+use std::ops::Range;
+
 use super::format::{Format, Layout, Raw, Scales};
 use super::rounding::Activations;
 use super::simd::{LANES, Rows, Simd};
@@ -71,6 +73,49 @@ impl Product {
             let bias = if self.bias.is_null() { 0.0 } else { *self.bias.add(at) };
             *out.add(at - self.from) = lanes[at - first] + bias;
         }
+    }
+}
+
+/// How far behind the tile memory is asked for ahead of its use: enough to hide its latency, and little
+/// of a cache.
+const AHEAD: usize = 16 << 10;
+
+/// Memory that is asked for while a tile is read. Sixteen rows at once are no pattern that the hardware foresees, but
+/// their bytes are: as many as were used are asked for, further on.
+pub(super) struct Ahead {
+    at: *const u8,
+    /// Nothing of what happens to lie behind the matrix is.
+    end: *const u8,
+}
+
+impl Ahead {
+    /// Asks for the first of some tiles, which nobody has asked for yet.
+    #[inline(always)]
+    pub(super) unsafe fn first<S: Simd>(product: &Product, tiles: &Range<usize>) {
+        let tile_bytes = LANES * product.row_bytes;
+        let first = product.weights.wrapping_add(tiles.start * tile_bytes);
+        for line in 0..(tile_bytes + AHEAD).min(tiles.len() * tile_bytes) / 64 {
+            S::prefetch(first.wrapping_add(64 * line));
+        }
+    }
+
+    /// While this tile is read.
+    #[inline(always)]
+    pub(super) fn of(product: &Product, tile: usize) -> Self {
+        let at = product.weights.wrapping_add((tile + 1) * LANES * product.row_bytes + AHEAD);
+        Self { at, end: product.weights.wrapping_add(product.n_out * product.row_bytes) }
+    }
+
+    /// While a block of its rows is.
+    #[inline(always)]
+    pub(super) unsafe fn block<S: Simd, F: Format>(&mut self) {
+        let bytes = const { LANES * F::BYTES / F::BLOCKS };
+        if self.at < self.end {
+            for line in 0..bytes.div_ceil(64) {
+                S::prefetch(self.at.wrapping_add(64 * line));
+            }
+        }
+        self.at = self.at.wrapping_add(bytes);
     }
 }
 

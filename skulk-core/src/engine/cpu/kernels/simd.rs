@@ -94,7 +94,7 @@ pub(super) trait Simd: Copy + 'static {
     /// A single row has a kernel of its own.
     const ALONE: bool = true;
     /// Activation rows from which on tiles are packed.
-    const MANY: usize = 9;
+    const MANY: usize = 17;
     /// Activations of two digits are stored as numbers of 16 bits.
     #[cfg(test)]
     const WORDS: bool = false;
