@@ -52,6 +52,11 @@ impl Top {
         self.entries.iter().map(|(logit, id)| (id.0, *logit))
     }
 
+    /// The n-th largest, from 1 on; -∞ where there are fewer.
+    pub(crate) fn number(&self, n: usize) -> f32 {
+        n.checked_sub(1).and_then(|at| self.entries.get(at)).map_or(f32::NEG_INFINITY, |(logit, _)| *logit)
+    }
+
     /// Below this nothing gets listed.
     pub(crate) fn least(&self) -> f32 {
         if self.entries.len() < self.k {

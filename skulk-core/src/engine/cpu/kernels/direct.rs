@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::format::{Format, Layout};
 use super::product::{Ahead, Product, columns, no_scales, of_block, shift};
 use super::rounding::Activations;
-use super::simd::{BLOCK, LANES, Simd, Weights};
+use super::simd::{BLOCK, Simd, Weights};
 
 /// The most rows.
 pub(super) const MOST: usize = 16;

@@ -1,13 +1,14 @@
 //! What is a weight matrix? Its bytes where they are stored, and the kernels for their type.
 
 use std::ops::Range;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::simd::LANES;
 use super::{Floats, Kernels, Quantised, Screen, product};
 use crate::cancel::CancelToken;
 use crate::engine::cpu::pool::Pool;
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::Region;
+use crate::weights::{Region, quant};
 
 /// A weight matrix `[out, in]` where it is stored.
 pub(crate) struct Matrix {
@@ -16,6 +17,7 @@ pub(crate) struct Matrix {
     bias: Option<Vec<f32>>,
     pub(super) kernel: Kernel,
     pub(super) screen: Option<Box<Screen>>,
+    longest: OnceLock<f32>,
 }
 
 /// Which kernels serve a storage type.
@@ -44,7 +46,7 @@ impl Matrix {
         }
         assert!(bias.as_ref().is_none_or(|bias| bias.len() == weight.rows()));
         assert_eq!(weight.bytes().len(), row_bytes * weight.rows());
-        Ok(Self { weight, row_bytes, bias, kernel, screen: None })
+        Ok(Self { weight, row_bytes, bias, kernel, screen: None, longest: OnceLock::new() })
     }
 
     /// Makes a [`Screen`] where one would save time; returns its bytes.
@@ -53,6 +55,30 @@ impl Matrix {
             self.screen = Screen::new(kernels, pool, self, cancel)?.map(Box::new);
         }
         Ok(self.screen.as_ref().map_or(0, |screen| screen.bytes()))
+    }
+
+    /// What no row is longer than, from the first time that it is asked for; `None` where a weight is no number.
+    pub(super) fn longest(&self, pool: &Pool) -> Option<f32> {
+        let longest = *self.longest.get_or_init(|| {
+            let scratch: Vec<_> =
+                (0..pool.threads()).map(|_| Mutex::new((vec![0.0f32; self.n_in()], 0.0f64))).collect();
+            pool.run(self.n_out(), LANES, &|rows, thread| {
+                let mut own = scratch[thread].lock().unwrap_or_else(PoisonError::into_inner);
+                let (values, most) = &mut *own;
+                for row in rows {
+                    quant::dequantise(self.weight.dtype(), self.row(row), values);
+                    let square = values.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>();
+                    // Keeps what is no number.
+                    *most = if square > *most || square.is_nan() { square } else { *most };
+                }
+            });
+            let squares =
+                scratch.into_iter().map(|own| own.into_inner().unwrap_or_else(PoisonError::into_inner).1);
+            let square = squares.fold(0.0, |a, b| if b > a || b.is_nan() { b } else { a });
+            // Rounded up, by more than the sums lost to rounding.
+            (square.sqrt() * (1.0 + 1e-3)) as f32
+        });
+        longest.is_finite().then_some(longest)
     }
 
     /// Whether its products are of rounded activations.

@@ -17,6 +17,7 @@ mod cells;
 mod compact;
 mod dense;
 mod direct;
+mod first_digit;
 mod format;
 mod gather;
 mod kept;

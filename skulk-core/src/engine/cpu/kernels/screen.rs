@@ -34,7 +34,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{Region, quant};
 
 /// Rows worth a screen: smaller heads are in the cache or cost little anyway.
-const LEAST_ROWS: usize = 4096;
+pub(super) const LEAST_ROWS: usize = 4096;
 /// Candidates of a tile with which the whole tile is computed where it is.
 const MANY: usize = LANES / 2;
 /// Activations that [`rounding`](super::rounding) takes for zero.
@@ -88,7 +88,7 @@ impl Products<'_> {
     /// Rounds the rows to one digit, whatever the precision. Notes the norms of what rounding to two digits can make
     /// of their blocks, and how far products with a copy may be off for each unit of its length; `None` where that is
     /// no number.
-    fn coarse(&mut self) -> Option<Activations> {
+    pub(super) fn coarse(&mut self) -> Option<Activations> {
         let scratch = &mut *self.scratch;
         scratch.round(self.kernels, self.pool, self.x, self.n_in, false);
         let (mut norms, mut apart) = (std::mem::take(&mut scratch.norms), std::mem::take(&mut scratch.apart));
@@ -173,22 +173,8 @@ impl Screen {
 
     /// Finds the largest logits of each row, into the threads' lists; `None` when a bound is no number.
     pub(super) fn top(&self, products: &mut Products<'_>, head: &Matrix, k: usize) -> Option<()> {
-        let (rows, first) = (products.n_rows(), (k + LANES / 2).next_multiple_of(LANES).min(head.n_out()));
-        self.bounds(products, head, first)?;
-        let scratch = &mut *products.scratch;
-        let (mut ids, mut ends) = (std::mem::take(&mut scratch.first), std::mem::take(&mut scratch.ends));
-        ids.clear();
-        ends.clear();
-        for row in 0..rows {
-            ids.extend(scratch.merged(row).ids());
-            ends.push(ids.len());
-        }
-        // SAFETY: the rows and the head stay where they are until this returns.
-        let work = unsafe { SharedWork::new(products.exactly(head)) };
-        let exact = Exact { head, kernels: products.kernels, work };
-        let found = exact.kth(products, &ids, &ends, k);
-        (products.scratch.first, products.scratch.ends) = (ids, ends);
-        found?;
+        self.bounds(products, head, listed(head, k))?;
+        let exact = settle(products, head, products.kernels, k)?;
         exact.all_above(products);
         Some(())
     }
@@ -236,8 +222,38 @@ impl Screen {
     }
 }
 
+/// Rows whose logits are computed for a threshold, where `k` are wanted.
+pub(super) fn listed(head: &Matrix, k: usize) -> usize {
+    (k + LANES / 2).next_multiple_of(LANES).min(head.n_out())
+}
+
+/// Computes the logits of the rows that the threads' lists hold, and notes the k-th largest for each activation row; `None`
+/// where one is no number. Rows whose logits can be as large are to follow.
+pub(super) fn settle<'a>(
+    products: &mut Products<'_>,
+    head: &'a Matrix,
+    kernels: &'a Kernels,
+    k: usize,
+) -> Option<Exact<'a>> {
+    let (rows, scratch) = (products.n_rows(), &mut *products.scratch);
+    let (mut ids, mut ends) = (std::mem::take(&mut scratch.first), std::mem::take(&mut scratch.ends));
+    ids.clear();
+    ends.clear();
+    for row in 0..rows {
+        ids.extend(scratch.merged(row).ids());
+        ends.push(ids.len());
+    }
+    // SAFETY: the rows and the head stay where they are until this returns, and as long as what it returns is used.
+    let work = unsafe { SharedWork::new(products.exactly(head)) };
+    let exact = Exact { head, kernels, work };
+    let found = exact.kth(products, &ids, &ends, k);
+    (products.scratch.first, products.scratch.ends) = (ids, ends);
+    found?;
+    Some(exact)
+}
+
 /// Logits of single rows of the head.
-struct Exact<'a> {
+pub(super) struct Exact<'a> {
     head: &'a Matrix,
     kernels: &'a Kernels,
     work: SharedWork,
@@ -271,7 +287,7 @@ impl Exact<'_> {
     }
 
     /// Lists for each activation row the logits of all rows that may have one of its `least` or more.
-    fn all_above(&self, products: &Products<'_>) {
+    pub(super) fn all_above(&self, products: &Products<'_>) {
         let (n_out, scratch) = (self.head.n_out(), &*products.scratch);
         let (all, least, upper) = (&scratch.largest, &scratch.least, &scratch.upper);
         let stride = n_out.next_multiple_of(LANES);
@@ -281,6 +297,29 @@ impl Exact<'_> {
             let columns = strips.start * STRIP * LANES..(strips.end * STRIP * LANES).min(n_out);
             for (row, (least, upper)) in least.iter().zip(upper.chunks_exact(stride)).enumerate() {
                 self.above(row, *least, columns.clone(), upper, &mut own);
+            }
+        });
+    }
+
+    /// The same of the rows that were noted.
+    pub(super) fn all_noted(&self, products: &Products<'_>) {
+        let Products { scratch, pool, .. } = products;
+        let (all, rows) = (&scratch.largest, scratch.least.iter().zip(&scratch.apart));
+        // Each thread has those of its own part, which take about as long.
+        pool.run(all.len(), 1, &|parts, _| {
+            for part in parts {
+                let mut own = all[part].lock().unwrap_or_else(PoisonError::into_inner);
+                let Largest { gathered, candidates, rows: tops, noted, .. } = &mut *own;
+                for (row, (((least, apart), top), noted)) in rows.clone().zip(tops).zip(noted).enumerate() {
+                    candidates.clear();
+                    candidates.extend(noted.above(least - apart));
+                    candidates.iter().take(LANES).for_each(|id| self.will_need(*id));
+                    for (at, ids) in candidates.chunks(LANES).enumerate() {
+                        let next = candidates.iter().skip((at + 1) * LANES).take(LANES);
+                        next.for_each(|id| self.will_need(*id));
+                        self.gather(row, ids, gathered, top);
+                    }
+                }
             }
         });
     }

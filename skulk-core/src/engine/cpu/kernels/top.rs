@@ -3,6 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use super::first_digit::{self, Noted};
 use super::linear::{Packed, Products, SharedWork, Work};
 use super::matrix::Matrix;
 use super::scratch::{ProductScratch, grow};
@@ -24,6 +25,8 @@ pub(super) struct Largest {
     /// Rows of a matrix to be put together, and where.
     pub(super) candidates: Vec<u32>,
     pub(super) gathered: Vec<u8>,
+    /// Of each row, what [`first_digit`] keeps between its passes.
+    pub(super) noted: Vec<Noted>,
 }
 
 impl ProductScratch {
@@ -64,9 +67,12 @@ impl Products<'_> {
     /// [`Backend::top`](crate::engine::backend::Backend::top).
     pub(crate) fn top(mut self, matrix: &Matrix, softcap: Option<f32>, out: TopLogits<'_>) {
         let rows = self.n_rows();
-        if let (Some(screen), None) = (&matrix.screen, softcap)
-            && screen.top(&mut self, matrix, out.k).is_some()
-        {
+        let found = match (&matrix.screen, softcap) {
+            (_, Some(_)) => None,
+            (Some(screen), None) => screen.top(&mut self, matrix, out.k),
+            (None, None) => first_digit::top(&mut self, matrix, out.k),
+        };
+        if found.is_some() {
             self.scratch.write_largest(rows, out);
             return;
         }

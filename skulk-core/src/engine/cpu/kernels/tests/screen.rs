@@ -1,8 +1,8 @@
-//! Does screening leave the largest logits as they are?
+//! Are the largest logits the same, whichever way they are found?
 
 use half::f16;
 
-use super::super::{Kernels, Matrix, ProductScratch};
+use super::super::{Kernels, Matrix, ProductScratch, first_digit};
 use super::{Numbers, assert_same};
 use crate::cancel::CancelToken;
 use crate::engine::Precision;
@@ -36,10 +36,11 @@ fn head(dtype: DType, mut element: impl FnMut(usize, usize) -> f32) -> Region {
 }
 
 fn top(pool: &Pool, kernels: &Kernels, matrix: &Matrix, x: &[f32], k: usize) -> (Vec<TokenId>, Vec<f32>) {
-    let rows = x.len() / N_IN;
-    let mut scratch = ProductScratch::new(rows, N_IN, Precision::Exact);
+    let n_in = matrix.n_in();
+    let rows = x.len() / n_in;
+    let mut scratch = ProductScratch::new(rows, n_in, Precision::Exact);
     let (mut ids, mut logits) = (vec![TokenId(0); rows * k], vec![0.0; rows * k]);
-    let products = scratch.products(kernels, pool, x, N_IN, Precision::Exact);
+    let products = scratch.products(kernels, pool, x, n_in, Precision::Exact);
     products.top(matrix, None, TopLogits { k, ids: &mut ids, logits: &mut logits });
     (ids, logits)
 }
@@ -79,6 +80,61 @@ fn the_largest_logits_are_the_same_screened() {
                     }
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn the_largest_logits_of_several_rows_are_those_of_each() {
+    let mut numbers = Numbers(32);
+    let mut inputs: Vec<_> = (0..16).map(|_| numbers.floats(N_IN)).collect();
+    inputs[1][40] = 500.0;
+    inputs[2].fill(0.0);
+    inputs[3].fill(1e-35);
+    // Any bytes, with scales of its sixteens that are small, and one of its own.
+    let q6_k = |numbers: &mut Numbers| {
+        let mut bytes: Vec<u8> = (0..N_OUT * 210).map(|_| numbers.float().to_bits() as u8).collect();
+        for block in bytes.as_chunks_mut::<210>().0 {
+            block[192..208].iter_mut().for_each(|scale| *scale &= 0x8f);
+            block[208..].copy_from_slice(&f16::from_f32(numbers.float() * 1e-2).to_le_bytes());
+        }
+        region("head", DType::Q6_K, [N_OUT, 256], &bytes, 0)
+    };
+    let heads = [
+        head(DType::Q8_0, |_, _| numbers.float()),
+        head(DType::Q8_0, |_, i| i as f32 - 40.0),
+        head(DType::Q8_0, |row, _| numbers.float() * if row % 997 == 5 { 30.0 } else { 1.0 }),
+        q6_k(&mut numbers),
+    ];
+    for weight in heads {
+        let n_in = weight.row_len();
+        let inputs: Vec<_> = inputs.iter().map(|x| x.repeat(n_in / N_IN)).collect();
+        for (threads, kernels) in
+            [1, 3].into_iter().flat_map(|threads| Kernels::all().map(move |k| (threads, k)))
+        {
+            let pool = Pool::new(threads).unwrap();
+            let matrix = Matrix::new(kernels, weight.clone(), None).unwrap();
+            for k in [1, 40, 700] {
+                let alone: Vec<_> = inputs.iter().map(|x| top(&pool, kernels, &matrix, x, k)).collect();
+                for rows in [4, 5, 16] {
+                    let x = inputs[..rows].concat();
+                    let (ids, logits): (Vec<_>, Vec<_>) = alone[..rows].iter().cloned().unzip();
+                    let found = top(&pool, kernels, &matrix, &x, k);
+                    let what = format!("{} {}: {rows} rows, {k} largest", kernels.name, weight.dtype());
+                    assert_same(&found.1, &logits.concat(), &what);
+                    assert_eq!(found.0, ids.concat(), "{what}");
+                    // And it is one digit that tells.
+                    let mut scratch = ProductScratch::new(rows, n_in, Precision::Exact);
+                    let mut products = scratch.products(kernels, &pool, &x, n_in, Precision::Exact);
+                    assert_eq!(first_digit::top(&mut products, &matrix, k).is_some(), k <= 64, "{what}");
+                }
+            }
+            // What is no number tells nothing.
+            let mut x = inputs[..4].concat();
+            x[0] = f32::NAN;
+            let mut scratch = ProductScratch::new(4, n_in, Precision::Exact);
+            let mut products = scratch.products(kernels, &pool, &x, n_in, Precision::Exact);
+            assert!(first_digit::top(&mut products, &matrix, 1).is_none());
         }
     }
 }
