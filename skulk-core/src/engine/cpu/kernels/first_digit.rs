@@ -22,8 +22,9 @@ use crate::weights::DType;
 const FEWEST: usize = 4;
 /// Of more rows that are wanted, too many others can be among them.
 const MOST_WANTED: usize = 64;
-/// Rows that a thread notes for an activation row; with more to compute nothing would be gained.
-const NOTED: usize = 8192;
+/// Rows that a thread notes for an activation row; with more to compute nothing would be gained. Most have some hundred, and
+/// what they do not use of the memory does not exist.
+const NOTED: usize = 1 << 16;
 
 /// Rows of the head that can be among the largest, and their products with one digit.
 #[derive(Default)]
@@ -44,7 +45,7 @@ impl Noted {
             }
             if self.0.len() + LANES > NOTED {
                 self.0.retain(|(_, product)| *product >= least);
-                if self.0.len() > NOTED / 2 {
+                if self.0.len() > NOTED / 8 * 7 {
                     return false;
                 }
             }
