@@ -26,6 +26,10 @@ const MOST_WANTED: usize = 64;
 /// what they do not use of the memory does not exist.
 const NOTED: usize = 1 << 16;
 
+/// Products may be off by less than this for each unit of a row's length, or sums could be too large for a float:
+/// activations are at most 2^17 times as large.
+const APART: f32 = 1e20;
+
 /// Rows of the head that can be among the largest, and their products with one digit.
 #[derive(Default)]
 pub(super) struct Noted(Vec<(u32, f32)>);
@@ -82,6 +86,9 @@ pub(super) fn top(products: &mut Products<'_>, head: &Matrix, k: usize) -> Optio
 fn note(products: &mut Products<'_>, head: &Matrix, k: usize, longest: f32) -> Option<()> {
     let (n_rows, stride) = (products.n_rows(), STRIP * LANES);
     products.coarse()?;
+    if products.scratch.apart.iter().any(|apart| *apart >= APART) {
+        return None;
+    }
     (products.precision, products.rounded) = (Precision::Fast, true);
     let work = products.work(head, 0..n_rows, stride);
     let Products { scratch, pool, packed_len, .. } = products;

@@ -129,12 +129,14 @@ fn the_largest_logits_of_several_rows_are_those_of_each() {
                     assert_eq!(first_digit::top(&mut products, &matrix, k).is_some(), k <= 64, "{what}");
                 }
             }
-            // What is no number tells nothing.
-            let mut x = inputs[..4].concat();
-            x[0] = f32::NAN;
-            let mut scratch = ProductScratch::new(4, n_in, Precision::Exact);
-            let mut products = scratch.products(kernels, &pool, &x, n_in, Precision::Exact);
-            assert!(first_digit::top(&mut products, &matrix, 1).is_none());
+            // What is no number, or too large, tells nothing.
+            for element in [f32::NAN, 1e30, f32::MAX] {
+                let mut x = inputs[..4].concat();
+                x[0] = element;
+                let mut scratch = ProductScratch::new(4, n_in, Precision::Exact);
+                let mut products = scratch.products(kernels, &pool, &x, n_in, Precision::Exact);
+                assert!(first_digit::top(&mut products, &matrix, 1).is_none(), "{element}");
+            }
         }
     }
 }
