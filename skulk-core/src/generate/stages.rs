@@ -1,7 +1,7 @@
 //! How does a step pass through a model's stages? Shard by shard, each sequence at the same length in all of them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::engine::{Batch, KvMemory, LayerPages, Reply, Shard, StepCx};
 use crate::error::{Error, ErrorKind, Result};
@@ -11,11 +11,13 @@ use crate::ids::{SeqId, TokenId};
 pub(super) struct Stages {
     pub(super) shards: Vec<Box<dyn Shard>>,
     next: AtomicU64,
+    /// Sequences that have begun and not ended.
+    open: AtomicUsize,
 }
 
 impl Stages {
     pub(super) fn new(shards: Vec<Box<dyn Shard>>) -> Self {
-        Self { shards, next: AtomicU64::new(0) }
+        Self { shards, next: AtomicU64::new(0), open: AtomicUsize::new(0) }
     }
 
     /// Starts a sequence with what all stages still hold of the beginning of `tokens`; tells how many that are.
@@ -45,6 +47,7 @@ impl Stages {
         start: impl Fn(&dyn Shard, SeqId) -> Result<usize>,
     ) -> Result<(SeqId, usize)> {
         let seq = SeqId(self.next.fetch_add(1, Ordering::Relaxed));
+        self.open.fetch_add(1, Ordering::Relaxed);
         let lengths = self.shards.iter().map(|shard| guarded(|| start(&**shard, seq)));
         let found = lengths.collect::<Result<Vec<_>>>().and_then(|lengths| {
             let least = lengths.iter().fold(most, |least, len| least.min(*len));
@@ -60,6 +63,11 @@ impl Stages {
         }
     }
 
+    /// How many sequences there are.
+    pub(super) fn sequences(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
     /// Ends a sequence.
     pub(super) fn close(&self, seq: SeqId) {
         for shard in &self.shards {
@@ -69,6 +77,7 @@ impl Stages {
                 Ok(())
             });
         }
+        self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Shortens the sequence on every shard to the same length: `len`, or less when one has lost

@@ -131,3 +131,20 @@ fn who_waits_for_memory_waits_for_saves_too() {
         assert!(failed.is_empty(), "{failed:?}");
     });
 }
+
+/// Nobody fails for whom the budget suffices, also while another session is being dropped.
+#[test]
+fn who_waits_for_memory_waits_for_dropped_sessions_too() {
+    let model = tight();
+    let turns = &|from: usize| {
+        let turn = |i: usize| {
+            let text = long_prompt()[from + i % 40..from + i % 40 + 400].to_vec();
+            model.generate(text, greedy(1)).unwrap().output().map(drop)
+        };
+        (0..60).try_for_each(turn)
+    };
+    std::thread::scope(|scope| {
+        let all = [0, 45].map(|from| scope.spawn(move || turns(from)));
+        all.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+    });
+}

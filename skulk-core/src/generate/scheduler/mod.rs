@@ -159,7 +159,7 @@ impl Signals {
         self.thread.get() == Some(&std::thread::current().id())
     }
 
-    /// Whether the thread will hear of pages that others had.
+    /// Whether others have pages, or have told something that the thread has not heard.
     fn will_free(&self) -> bool {
         let queue = lock(&self.queue);
         queue.holders > 0 || !queue.commands.is_empty()

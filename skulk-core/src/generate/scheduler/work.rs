@@ -202,8 +202,9 @@ impl Worker {
         }
     }
 
-    /// Notes that a session has a sequence and does nothing.
+    /// Notes that a session has a sequence and does nothing: those who wait for pages may take its.
     fn rest(&mut self, shared: &Arc<Shared>) {
+        self.running.iter_mut().for_each(|running| running.starved = false);
         let shared = Arc::downgrade(shared);
         self.idle.retain(|other| !other.ptr_eq(&shared) && other.strong_count() > 0);
         self.idle.push_back(shared);
@@ -344,7 +345,7 @@ impl Worker {
             if full && when_full != WhenFull::Fail && self.evict() {
                 continue;
             }
-            let others = self.running.len() > 1 || self.signals.will_free();
+            let others = self.running.len() > 1 || self.will_free();
             if full && when_full == WhenFull::Wait && others {
                 self.running[at].starved = true;
                 return false;
@@ -353,6 +354,13 @@ impl Worker {
             self.fail(at, error);
             return false;
         }
+    }
+
+    /// Whether the thread will hear of pages that others had: those who tell of them, and sessions that are being dropped.
+    /// What idle ones had was taken before.
+    fn will_free(&self) -> bool {
+        let running = |running: &&Running| running.job.turn.shared.state().seq.is_some();
+        self.signals.will_free() || self.stages.sequences() > self.running.iter().filter(running).count()
     }
 
     /// Takes the sequence of the session that has done nothing for longest; false when there is none.
@@ -385,7 +393,7 @@ impl Worker {
     /// room, or that came last. It goes on when another one has ended.
     fn make_room(&mut self) -> bool {
         // Whoever gives pages back tells.
-        if !self.running.iter().any(|running| running.starved) || self.signals.will_free() {
+        if !self.running.iter().any(|running| running.starved) || self.will_free() {
             return false;
         }
         let victim = self.running.iter().enumerate().min_by_key(|(_, running)| {
@@ -420,6 +428,8 @@ impl Worker {
     /// have given up what a sliding window needs for that.
     fn rewind(&mut self, chosen: &[(usize, usize)]) {
         for (at, _) in chosen {
+            // Pages behind what it has computed go back, too.
+            self.running[*at].reserved = 0;
             let mut state = self.running[*at].job.turn.shared.state();
             let State { held, seq, .. } = &mut *state;
             let kept = seq.ok_or_else(no_sequence).and_then(|seq| self.stages.truncate(seq, held.len()));
