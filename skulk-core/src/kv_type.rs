@@ -26,6 +26,8 @@ closed_set! {
 
 /// Elements that share a scale.
 const BLOCK: usize = 32;
+/// Bits of a word: a head's elements at a position take whole ones.
+const WORD: usize = 32;
 /// Bytes of a scale.
 const SCALE: usize = 2;
 
@@ -50,15 +52,16 @@ impl KvType {
         if self.is_quantised() { head_dim.div_ceil(BLOCK) } else { 0 }
     }
 
-    /// Bytes of a head's keys, or values, at so many positions, an even number.
+    /// Bytes of a head's keys, or values, at so many positions.
     pub(crate) const fn bytes(self, head_dim: usize, positions: usize) -> usize {
-        let elements = head_dim.saturating_mul(positions).saturating_mul(self.bits()) / 8;
-        elements.saturating_add(self.scales(head_dim).saturating_mul(positions).saturating_mul(SCALE))
+        let elements = head_dim.saturating_mul(self.bits()).div_ceil(WORD).saturating_mul(WORD / 8);
+        let each = elements.saturating_add(self.scales(head_dim).saturating_mul(SCALE));
+        each.saturating_mul(positions)
     }
 
     /// Bytes of 32 elements with what belongs to them: 128, 64, 34 and 18 for F32, F16, Q8_0 and Q4_0.
     pub const fn block_bytes(self) -> usize {
-        self.bytes(BLOCK, 2) / 2
+        self.bytes(BLOCK, 1)
     }
 }
 
@@ -110,11 +113,9 @@ mod tests {
         assert_eq!(bytes, [("f16", 64), ("f32", 128), ("q8_0", 34), ("q4_0", 18)]);
         // Blocks that are left over have a scale of their own.
         assert_eq!(KvType::Q8_0.bytes(80, 64), 64 * (80 + 3 * 2));
-        assert_eq!(KvType::Q4_0.bytes(20, 64), 64 * (10 + 2));
-        assert_eq!(
-            KvType::Q4_0.bytes(usize::MAX, 64),
-            usize::MAX / 8 + (usize::MAX / 8).max(usize::MAX - usize::MAX / 8)
-        );
+        // Elements take whole words.
+        assert_eq!(KvType::Q4_0.bytes(20, 64), 64 * (12 + 2));
+        assert_eq!(KvType::Q4_0.bytes(usize::MAX, 64), usize::MAX);
     }
 
     #[test]

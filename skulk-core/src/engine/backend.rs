@@ -44,9 +44,6 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// How keys and values can be kept.
     const KV_TYPES: &'static [KvType];
 
-    /// Whether keys can be kept otherwise than values.
-    const KV_APART: bool;
-
     /// Whether the memory of single pages can be given back.
     const RELEASES_PAGES: bool;
 

@@ -61,10 +61,8 @@ pub struct Capabilities {
     /// A row's result has the same bits whatever other rows are in its step, so that generation is
     /// reproducible over chunk sizes and batches; elsewhere it is equal up to rounding.
     pub exact_rows: bool,
-    /// How it can keep keys and values.
+    /// How it can keep keys, and values: each of them in any of these types.
     pub kv_types: &'static [KvType],
-    /// It can keep keys otherwise than values.
-    pub kv_apart: bool,
 }
 
 /// A device that engines run on.

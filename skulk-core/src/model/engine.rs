@@ -53,13 +53,7 @@ fn in_words(cpu: &Cpu, options: &EngineOptions) -> String {
 }
 
 fn capabilities<B: Backend>(device: String, in_place_weights: bool) -> Capabilities {
-    Capabilities {
-        device,
-        in_place_weights,
-        exact_rows: B::EXACT_ROWS,
-        kv_types: B::KV_TYPES,
-        kv_apart: B::KV_APART,
-    }
+    Capabilities { device, in_place_weights, exact_rows: B::EXACT_ROWS, kv_types: B::KV_TYPES }
 }
 
 impl DecoderEngine<Cpu> {
@@ -122,18 +116,13 @@ impl<B: Backend> DecoderEngine<B> {
     /// `Ok` for what this engine can load of any model.
     fn check(&self, spec: &ShardSpec) -> Result<()> {
         spec.check()?;
-        let (kv, Capabilities { kv_types, kv_apart, .. }) = (spec.kv, &self.capabilities);
-        if [kv.keys, kv.values].iter().all(|kv| kv_types.contains(kv)) && (*kv_apart || kv.keys == kv.values)
-        {
+        let (kv, kv_types) = (spec.kv, self.capabilities.kv_types);
+        if [kv.keys, kv.values].iter().all(|kv| kv_types.contains(kv)) {
             return Ok(());
         }
         let names: Vec<_> = kv_types.iter().map(|kv| kv.as_str()).collect();
-        let alike = if *kv_apart { "" } else { ", both alike," };
-        let message = format!(
-            "expected keys and values in {}{alike} on engine `{}`, found {kv}",
-            names.join(" or "),
-            self.id
-        );
+        let message =
+            format!("expected keys and values in {} on engine `{}`, found {kv}", names.join(" or "), self.id);
         Err(Error::argument("kv", message)
             .with_hint("choose one of these types, or engine `cpu`, which has all"))
     }

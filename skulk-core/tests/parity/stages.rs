@@ -165,8 +165,7 @@ pub(crate) fn takes_options(name: &str) -> bool {
 /// Whether the engine can keep keys and values so.
 pub(crate) fn keeps(name: &str, kv: KvTypes) -> bool {
     let engine = engine(name, &EngineOptions::default()).unwrap();
-    let Capabilities { kv_types, kv_apart, .. } = engine.capabilities();
-    [kv.keys, kv.values].iter().all(|kv| kv_types.contains(kv)) && (*kv_apart || kv.keys == kv.values)
+    [kv.keys, kv.values].iter().all(|kv| engine.capabilities().kv_types.contains(kv))
 }
 
 /// The engine of this name; `wgpu` is opened once, on the software adapter.

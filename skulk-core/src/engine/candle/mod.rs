@@ -148,7 +148,6 @@ impl Backend for Tensors {
 
     const EXACT_ROWS: bool = false;
     const KV_TYPES: &'static [KvType] = &[KvType::F16, KvType::F32];
-    const KV_APART: bool = true;
     const RELEASES_PAGES: bool = true;
 
     fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {

@@ -27,7 +27,7 @@ pub(in crate::engine) fn attention<B: Backend>(b: &B) {
         }
     }
     let apart = B::KV_TYPES.windows(2).map(|pair| KvTypes { keys: pair[0], values: pair[1] });
-    for (kv, spec) in apart.filter(|_| B::KV_APART).zip(&cases[1..]) {
+    for (kv, spec) in apart.zip(&cases[1..]) {
         case(b, spec, kv, false, 300);
     }
     for spec in [&cases[1], &cases[2]] {

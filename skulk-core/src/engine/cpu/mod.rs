@@ -145,7 +145,6 @@ impl Backend for Cpu {
 
     const EXACT_ROWS: bool = true;
     const KV_TYPES: &'static [KvType] = KvType::ALL;
-    const KV_APART: bool = true;
     const RELEASES_PAGES: bool = true;
 
     fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {

@@ -9,7 +9,8 @@ use super::matrix::grid;
 use super::pages::Pages;
 use super::stream::{Scratch, Stream};
 use super::{Buffer, Gpu, params};
-use crate::engine::KvType;
+use crate::arch::AttentionSpec;
+use crate::engine::KvTypes;
 use crate::engine::backend::{Attend, PAGE, Span, Spans};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -74,11 +75,13 @@ struct Job<'a> {
     gpu: &'a Gpu,
     op: &'a Attend<'a, Gpu>,
     table: &'a Table<'a>,
-    kv: KvType,
+    kv: KvTypes,
     keys: &'a Block,
     values: &'a Block,
-    q: &'a Buffer,
-    out: &'a Buffer,
+    /// Rotated, where keys are quantised, and their stride.
+    q: (&'a Block, u32),
+    /// Rotated, where values are quantised, and their stride.
+    out: (&'a Block, u32),
 }
 
 /// See [`Backend::attend`](crate::engine::backend::Backend::attend).
@@ -98,26 +101,76 @@ pub(super) fn attend(
     let [keys, values] = pages.with(&op.spans.pages)?;
     out.width = attention.n_heads * attention.head_dim;
 
-    let (words, at) = stream.shared_table(&table.words)?;
-    let params = params::CacheWrite {
-        rows: table.rows as u32,
-        n_kv: attention.n_kv_heads as u32,
-        k_stride: k.stride(),
-        v_stride: v.stride(),
-        slots: at + table.slots,
+    let kv = pages.spec.kv;
+    write(stream, attention, table, kv, [k, v], [keys, values])?;
+    let (head_dim, heads) = (attention.head_dim, [attention.n_heads, table.rows]);
+    let stride = out.stride();
+    let mut aside = |which, quantised: bool| match quantised {
+        true => stream.scratch(which, table.rows * stride as usize).map(Some),
+        false => Ok(None),
     };
-    let kv = pages.spec.kv.keys;
-    let kind = Op::cache_write(attention.head_dim as u32, kv == KvType::F16);
-    let groups = [(attention.n_kv_heads * attention.head_dim).div_ceil(16), table.rows.div_ceil(8), 1];
-    stream.dispatch(kind, &[&k.block, &v.block, &words, keys, values], params, groups)?;
-
-    let job = Job { gpu, op, table, kv, keys, values, q, out };
+    let queries = aside(Scratch::Queries, kv.keys.is_quantised())?;
+    let results = aside(Scratch::Results, kv.values.is_quantised())?;
+    if let Some(queries) = &queries {
+        rotate(stream, head_dim, heads, q.strided(), (queries, stride))?;
+    }
+    let q = queries.as_deref().map_or(q.strided(), |queries| (queries, stride));
+    let to = results.as_deref().map_or(out.strided(), |results| (results, stride));
+    let job = Job { gpu, op, table, kv, keys, values, q, out: to };
     let mut first = 0;
     for spans in table.spans.chunk_by(|a, b| like(a) == like(b)) {
         job.attend(stream, first, spans)?;
         first += spans.len();
     }
+    results.map_or(Ok(()), |results| rotate(stream, head_dim, heads, (&results, stride), out.strided()))
+}
+
+/// Writes a step's keys and values into pages.
+fn write(
+    stream: &mut Stream,
+    attention: &AttentionSpec,
+    table: &Table<'_>,
+    kv: KvTypes,
+    rows: [&Buffer; 2],
+    pages: [&Block; 2],
+) -> Result<()> {
+    let (head_dim, n_kv) = (attention.head_dim as u32, attention.n_kv_heads);
+    let (words, at) = stream.shared_table(&table.words)?;
+    let slots = at + table.slots;
+    let kinds = [kv.keys, kv.values];
+    if !kinds.iter().all(|kind| kind.is_quantised()) {
+        let [k_stride, v_stride] = rows.map(Buffer::stride);
+        let params =
+            params::CacheWrite { rows: table.rows as u32, n_kv: n_kv as u32, k_stride, v_stride, slots };
+        let operands = [&rows[0].block, &rows[1].block, &words, pages[0], pages[1]];
+        let groups = [(n_kv * attention.head_dim).div_ceil(16), table.rows.div_ceil(8), 1];
+        stream.dispatch(Op::cache_write(head_dim, kv), &operands, params, groups)?;
+    }
+    for (part, kind) in kinds.into_iter().enumerate().filter(|(_, kind)| kind.is_quantised()) {
+        let (x_stride, factor) = (rows[part].stride(), factor(attention.head_dim));
+        let params = params::CacheQuantise { n_kv: n_kv as u32, x_stride, slots, factor };
+        let operands = [&rows[part].block, &words, pages[part]];
+        let op = Op::cache_quantise(head_dim, kind, part == 1);
+        stream.dispatch(op, &operands, params, [n_kv, table.rows, 1])?;
+    }
     Ok(())
+}
+
+/// Rotates heads `[heads, rows]` of `x` to `out`, which come with their strides.
+fn rotate(
+    stream: &mut Stream,
+    head_dim: usize,
+    [heads, rows]: [usize; 2],
+    (x, x_stride): (&Block, u32),
+    (out, out_stride): (&Block, u32),
+) -> Result<()> {
+    let params = params::Rotate { x_stride, out_stride, factor: factor(head_dim) };
+    stream.dispatch(Op::rotate(head_dim as u32), &[x, out], params, [heads, rows, 1])
+}
+
+/// What makes a head's sums and differences a rotation, see hadamard.wgsl.
+fn factor(head_dim: usize) -> f32 {
+    ((1u32 << head_dim.trailing_zeros()).min(256) as f32).sqrt().recip()
 }
 
 impl Job<'_> {
@@ -155,24 +208,24 @@ impl Job<'_> {
             n_heads: n_heads as u32,
             n_kv: n_kv as u32,
             window: attention.window.unwrap_or(0) as u32,
-            q_stride: self.q.stride(),
-            out_stride: self.out.stride(),
+            q_stride: self.q.1,
+            out_stride: self.out.1,
             scale: attention.scale,
             cap: attention.softcap.unwrap_or(1.0),
             split_len: split_len as u32,
             n_splits: n_splits as u32,
         };
         let (has_sinks, sinks) = (self.op.sinks.is_some(), self.op.sinks.unwrap_or(&self.gpu.unread));
-        let (half, capped) = (self.kv == KvType::F16, attention.softcap.is_some());
-        let kind = Op::attend(head_dim as u32, half, together as u32, capped, has_sinks);
+        let capped = attention.softcap.is_some();
+        let kind = Op::attend(head_dim as u32, self.kv, together as u32, capped, has_sinks);
         let to = partials.as_deref().unwrap_or(&self.gpu.unwritten);
         let (words, at) = stream.shared_table(&self.table.words)?;
-        let operands = [&self.q.block, self.keys, self.values, sinks, &words, &self.out.block, to];
+        let operands = [self.q.0, self.keys, self.values, sinks, &words, self.out.0, to];
         let [across, down] = grid(spans.len() * tiles(rows));
         stream.dispatch(kind, &operands, params(at), [n_kv * n_splits, across, down])?;
         if let Some(partials) = partials {
             let (words, at) = stream.shared_table(&self.table.words)?;
-            let operands = [&*partials, sinks, &words, &self.out.block];
+            let operands = [&*partials, sinks, &words, self.out.0];
             let groups = [n_heads, spans.len() * rows, 1];
             stream.dispatch(Op::attend_combine(head_dim as u32, has_sinks), &operands, params(at), groups)?;
         }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::device::Device;
 use super::params::{self, Params};
 use crate::arch::Activation;
+use crate::engine::{KvType, KvTypes};
 use crate::error::Result;
 use crate::weights::DType;
 
@@ -58,7 +59,7 @@ impl From<Activation> for Elementwise {
 }
 
 /// Constants that a kernel may have.
-const CONSTANTS: usize = 6;
+const CONSTANTS: usize = 7;
 
 /// What tells kernels apart: the operation, how weights are stored, and the values of constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -106,13 +107,19 @@ ops! {
     matvec(dtype: DType, rows: u32): Weights; Some(dtype); ROWS = rows, OUTPUTS = OUTPUTS, THREADS = 64u32;
         "product", "dots", "matvec";
     matmul(dtype: DType): Weights; Some(dtype); ; "product", "tiles", "matmul";
-    cache_write(head_dim: u32, half: bool): CacheWrite; None; HEAD_DIM = head_dim, HALF = half; "cache_write";
+    cache_write(head_dim: u32, kv: KvTypes): CacheWrite; None;
+        HEAD_DIM = head_dim, KEYS = kv.keys as u32, VALUES = kv.values as u32; "kept", "half", "cache_write";
+    cache_quantise(head_dim: u32, kind: KvType, values: bool): CacheQuantise; None;
+        HEAD_DIM = head_dim, KIND = kind as u32, VALUES = values, THREADS = 64u32;
+        "kept", "half", "hadamard", "cache_quantise";
+    rotate(head_dim: u32): Rotate; None; HEAD_DIM = head_dim, THREADS = 64u32; "hadamard", "rotate";
     /// `queries` of a workgroup.
-    attend(head_dim: u32, half: bool, queries: u32, softcap: bool, sinks: bool): Attend; None;
-        HEAD_DIM = head_dim, HALF = half, THREADS = attend_threads(head_dim), T = queries, SOFTCAP = softcap,
-        SINKS = sinks; "math", "spans", "attend";
+    attend(head_dim: u32, kv: KvTypes, queries: u32, softcap: bool, sinks: bool): Attend; None;
+        HEAD_DIM = head_dim, KEYS = kv.keys as u32, VALUES = kv.values as u32,
+        THREADS = attend_threads(head_dim), T = queries, SOFTCAP = softcap, SINKS = sinks;
+        "math", "kept", "spans", "attend";
     attend_combine(head_dim: u32, sinks: bool): Attend; None; HEAD_DIM = head_dim, SINKS = sinks;
-        "spans", "attend_combine";
+        "kept", "spans", "attend_combine";
     top(stage: u32): Top; None; STAGE = stage, SLICE = SLICE; "top";
     route(): Route; None; ; "route";
     experts_sort(): ExpertsSort; None; ; "experts_sort";

@@ -162,9 +162,8 @@ impl Backend for Gpu {
     // Few rows and many are added up in different orders.
     const EXACT_ROWS: bool = false;
 
+    const KV_TYPES: &'static [KvType] = KvType::ALL;
     // They lie in a layer's buffers, which grow.
-    const KV_TYPES: &'static [KvType] = &[KvType::F16, KvType::F32];
-    const KV_APART: bool = false;
     const RELEASES_PAGES: bool = false;
 
     /// Metal's objects of a step live until its pool ends.

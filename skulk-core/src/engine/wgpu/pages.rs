@@ -1,10 +1,11 @@
 //! Where do keys and values lie on the device? A layer's in two buffers, which grow, page behind page.
 //!
-//! Of a page, keys lie as `[kv head][word][slot]`, so that threads with a key each read neighbouring words;
-//! values as `[kv head][slot][word]`, so that threads with an element each do. A word is two f16 or one f32.
+//! Of a page, keys lie as `[kv head][word][slot]`, values as `[kv head][slot][word]`; behind a head's words lie its
+//! scales, where it is quantised, see kept.wgsl.
 
 use super::device::{Block, Device};
 use super::stream::{Stream, storage};
+use crate::engine::KvType;
 use crate::engine::backend::{PAGE, PageSpec, blank_behind};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -14,7 +15,10 @@ const MAX_HEAD_DIM: usize = 256;
 /// Pages that buffers grow by, at least.
 const FEWEST: usize = 4;
 
-/// Bytes of keys that are read at once, unless one page has more.
+/// Bytes of a word.
+const WORD: usize = 4;
+
+/// Bytes that are read at once, unless one page has more.
 const AT_ONCE: u64 = 8 << 20;
 
 /// Keys and values of one layer.
@@ -43,9 +47,18 @@ impl Pages {
         Ok(Self { spec: *spec, blocks: None, room: 0 })
     }
 
-    /// Bytes of a page's keys, or of its values.
-    fn page_bytes(&self) -> u64 {
-        self.spec.bytes() / 2
+    /// Bytes of a head's keys in a page, and of its values.
+    fn head_bytes(&self) -> [usize; 2] {
+        self.kinds().map(|kind| kind.bytes(self.spec.head_dim, PAGE))
+    }
+
+    /// Bytes of a page's keys, and of its values.
+    fn page_bytes(&self) -> [u64; 2] {
+        self.head_bytes().map(|bytes| (bytes * self.spec.n_kv_heads) as u64)
+    }
+
+    fn kinds(&self) -> [KvType; 2] {
+        [self.spec.kv.keys, self.spec.kv.values]
     }
 
     /// Makes room for a page. Nothing that is recorded and not sent may use the buffers.
@@ -55,7 +68,8 @@ impl Pages {
             return Ok(());
         }
         // By half, as everything is copied each time; where that is too much, by no more than is needed.
-        let most = (device.largest / self.page_bytes().max(1)) as usize;
+        let [keys, values] = self.page_bytes();
+        let most = (device.largest / keys.max(values).max(1)) as usize;
         let ample = needed.max(self.room + (self.room / 2).max(FEWEST)).min(most).max(needed);
         let (room, blocks) = match self.reserve(device, ample) {
             Ok(blocks) => (ample, blocks),
@@ -76,16 +90,17 @@ impl Pages {
 
     /// Buffers of so many pages.
     fn reserve(&self, device: &Device, pages: usize) -> Result<[Block; 2]> {
-        let bytes = self.page_bytes().saturating_mul(pages as u64);
-        let block = |what| device.block(what, bytes, storage());
-        Ok([block("the keys of a layer")?, block("the values of a layer")?])
+        let [keys, values] = self.page_bytes().map(|bytes| bytes.saturating_mul(pages as u64));
+        let block = |what, bytes| device.block(what, bytes, storage());
+        Ok([block("the keys of a layer", keys)?, block("the values of a layer", values)?])
     }
 
     /// Copies what page `from` holds to page `to`.
     pub(super) fn copy(&self, stream: &mut Stream, from: u32, to: u32) -> Result<()> {
-        let [keys, values] = self.with(&[from, to])?;
-        let len = self.page_bytes();
-        stream.copy_within(&[keys, values], u64::from(from) * len, u64::from(to) * len, len)
+        let blocks = self.with(&[from, to])?.iter().zip(self.page_bytes());
+        let copies: Vec<_> =
+            blocks.map(|(block, len)| (block, u64::from(from) * len, u64::from(to) * len, len)).collect();
+        stream.copy_within(&copies)
     }
 
     /// Adds what pages hold to `out`: of each its keys, then its values; of the last one what lies behind the first `rows`
@@ -97,30 +112,42 @@ impl Pages {
         rows: usize,
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        let (blocks, len) = (self.with(numbers)?, self.page_bytes());
+        let (blocks, lens) = (self.with(numbers)?, self.page_bytes());
         let of = |page: &u32| {
-            let at = u64::from(*page) * len;
-            blocks.iter().map(move |block| (block, at, len))
+            let page = u64::from(*page);
+            blocks.iter().zip(lens).map(move |(block, len)| (block, page * len, len))
         };
+        let len = lens.iter().sum::<u64>();
         for some in numbers.chunks((AT_ONCE / len.max(1)).max(1) as usize) {
             stream.read_bytes(&some.iter().flat_map(of).collect::<Vec<_>>(), |all| out.extend(all))?;
         }
-        let (word, head) = (4, len as usize / (self.spec.n_kv_heads * PAGE));
-        let Some(values) = out.len().checked_sub(len as usize) else { return Ok(()) };
-        if !numbers.is_empty() {
-            blank_behind(&mut out[values - len as usize..values], word, rows);
-            blank_behind(&mut out[values..], head, rows);
+        if let Some(last) = out.len().checked_sub(len as usize).filter(|_| !numbers.is_empty()) {
+            self.blank(&mut out[last..], rows);
         }
         Ok(())
     }
 
+    /// Blanks what a page's bytes have of the positions from `rows` on.
+    fn blank(&self, page: &mut [u8], rows: usize) {
+        let (keys, values) = page.split_at_mut(self.page_bytes()[0] as usize);
+        let parts = [keys, values].into_iter().zip(self.kinds()).zip(self.head_bytes());
+        for (part, ((bytes, kind), head)) in parts.enumerate() {
+            let of_scales = kind.scales(self.spec.head_dim) * size_of::<u16>();
+            let of_elements = head / PAGE - of_scales;
+            for head in bytes.chunks_exact_mut(head) {
+                let (elements, scales) = head.split_at_mut(of_elements * PAGE);
+                blank_behind(elements, if part == 0 { WORD } else { of_elements }, rows);
+                blank_behind(scales, size_of::<u16>(), rows);
+            }
+        }
+    }
+
     /// Lets a page hold what was read of another one.
     pub(super) fn write(&self, stream: &mut Stream, page: u32, from: &[u8]) -> Result<()> {
-        let at = u64::from(page) * self.page_bytes();
-        let parts = from.split_at(from.len() / 2);
-        let [keys, values] = self.with(&[page])?;
-        stream.write_bytes(keys, at, parts.0)?;
-        stream.write_bytes(values, at, parts.1)
+        let ([keys, values], lens) = (self.with(&[page])?, self.page_bytes());
+        let (of_keys, of_values) = from.split_at(lens[0] as usize);
+        stream.write_bytes(keys, u64::from(page) * lens[0], of_keys)?;
+        stream.write_bytes(values, u64::from(page) * lens[1], of_values)
     }
 
     /// The keys and the values, if these pages have memory.

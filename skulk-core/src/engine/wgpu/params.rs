@@ -70,6 +70,9 @@ params! {
     Top { n: u32, stride: u32, k: u32, n_slices: u32 }
     // Rows of keys and values; where their slots begin in the table.
     CacheWrite { rows: u32, n_kv: u32, k_stride: u32, v_stride: u32, slots: u32 }
+    // Rows of one of them; what makes sums and differences a rotation.
+    CacheQuantise { n_kv: u32, x_stride: u32, slots: u32, factor: f32 }
+    Rotate { x_stride: u32, out_stride: u32, factor: f32 }
     Attend {
         // Where the first span is in the table, and how many there are.
         spans: u32,

@@ -57,6 +57,9 @@ pub(crate) struct Stream {
 /// A buffer that operations need beside their operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Scratch {
+    /// Rotated queries, and results that are to be rotated.
+    Queries,
+    Results,
     /// Partial results of attention.
     Partials,
     /// A page on its way.
@@ -339,16 +342,17 @@ impl Stream {
         self.device.check()
     }
 
-    /// Copies `len` bytes of each buffer from one place to another, after everything recorded so far. They are sent,
-    /// so that a step that ends without being sent does not forget them.
-    pub(super) fn copy_within(&mut self, blocks: &[&Block], from: u64, to: u64, len: u64) -> Result<()> {
+    /// Copies bytes within buffers, `(buffer, from, to, how many)`, after everything recorded so far. They are sent, so
+    /// that a step that ends without being sent does not forget them.
+    pub(super) fn copy_within(&mut self, copies: &[(&Block, u64, u64, u64)]) -> Result<()> {
         // No copy goes from a buffer to itself.
-        let between = self.scratch(Scratch::Page, len.div_ceil(4) as usize)?;
+        let most = copies.iter().map(|copy| copy.3).max().unwrap_or(0);
+        let between = self.scratch(Scratch::Page, most.div_ceil(4) as usize)?;
         self.send()?;
         let mut encoder = self.end();
-        for block in blocks {
-            encoder.copy_buffer_to_buffer(&block.buffer, from, &between.buffer, 0, len);
-            encoder.copy_buffer_to_buffer(&between.buffer, 0, &block.buffer, to, len);
+        for (block, from, to, len) in copies {
+            encoder.copy_buffer_to_buffer(&block.buffer, *from, &between.buffer, 0, *len);
+            encoder.copy_buffer_to_buffer(&between.buffer, 0, &block.buffer, *to, *len);
         }
         self.before = Some(self.submit(encoder));
         self.device.check()

@@ -100,7 +100,8 @@ fn what_kernels_have_no_room_for_is_refused() {
 #[test]
 fn a_refused_kernel_is_an_error() {
     let gpu = Gpu::software(Limits::default());
-    let error = gpu.kernels.get(&gpu.device, &Op::attend(64, true, 0, false, false)).err().unwrap();
+    let error =
+        gpu.kernels.get(&gpu.device, &Op::attend(64, KvType::F16.into(), 0, false, false)).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::EngineFailed, "{error}");
     assert!(std::error::Error::source(&error).is_some());
     gpu.device.check().unwrap();

@@ -1,12 +1,12 @@
 //! Do sequences of all lengths attend together as the formula says, wherever their pages lie? On the software adapter.
 
 use crate::arch::AttentionSpec;
-use crate::engine::KvType;
 use crate::engine::backend::{Attend, Backend, PAGE, PageSpec, Spans, first_block};
 use crate::engine::conformance::{Numbers, attention_spec, kept, oracle, wide};
 use crate::engine::wgpu::pages::Pages;
 use crate::engine::wgpu::stream::Stream;
 use crate::engine::wgpu::{Gpu, Limits};
+use crate::engine::{KvType, KvTypes};
 use crate::error::ErrorKind;
 
 /// Positions that a sequence can have.
@@ -31,7 +31,7 @@ struct Sequence {
 }
 
 impl Case {
-    fn new(spec: AttentionSpec, n: usize) -> Self {
+    fn new(spec: AttentionSpec, kv: impl Into<KvTypes>, n: usize) -> Self {
         let gpu = Gpu::software(Limits::default());
         let mut numbers = Numbers::new(7);
         let sequences = (0..n).map(|_| {
@@ -39,7 +39,7 @@ impl Case {
             Sequence { qkv, len: 0, table: Vec::new() }
         });
         let sequences = sequences.collect();
-        let pages = gpu.pages(&PageSpec::new(&spec, KvType::F16)).unwrap();
+        let pages = gpu.pages(&PageSpec::new(&spec, kv)).unwrap();
         Self { stream: gpu.stream(LEN, LEN).unwrap(), gpu, spec, pages, n_pages: 0, sequences }
     }
 
@@ -104,14 +104,11 @@ impl Case {
         for (result, &(of, rows)) in results.iter().zip(parts) {
             let Sequence { qkv, len, .. } = &self.sequences[of];
             let [q, k, v] = [0, 1, 2].map(|i| &qkv[i][..len * widths(&self.spec)[i]]);
+            let kv = self.pages.spec.kv;
             let expected = oracle::attention(
                 &self.spec,
                 None,
-                [
-                    &wide(q),
-                    &kept(KvType::F16, self.spec.head_dim, k),
-                    &kept(KvType::F16, self.spec.head_dim, v),
-                ],
+                [&wide(q), &kept(kv.keys, self.spec.head_dim, k), &kept(kv.values, self.spec.head_dim, v)],
             );
             for (i, (found, expected)) in result.iter().zip(&expected[(len - rows) * width..]).enumerate() {
                 // Scores up to 10 in f32 are off by some 1e-6, and so are weights, relatively. Ten times that.
@@ -134,8 +131,10 @@ fn spans_of_all_lengths_share_a_step() {
         attention_spec([2, 1], 160, Some(70), Some(2.0)),
         attention_spec([2, 2], 256, None, None),
     ];
-    for spec in specs {
-        let mut case = Case::new(spec, 6);
+    let apart = KvTypes { keys: KvType::Q4_0, values: KvType::Q8_0 };
+    let types = [KvType::F16.into(), KvType::Q8_0.into(), apart, KvType::Q4_0.into()];
+    for (spec, kv) in specs.into_iter().zip(types) {
+        let mut case = Case::new(spec, kv, 6);
         // In turns, so that pages lie apart.
         for _ in 0..3 {
             case.step(&[(0, 210), (2, 50), (5, 100), (3, 21), (4, 1)], 1);
@@ -149,8 +148,11 @@ fn spans_of_all_lengths_share_a_step() {
 /// Many sequences decode with as many dispatches as one does.
 #[test]
 fn sequences_share_dispatches() {
-    for (longest, dispatches) in [(70, 2), (600, 3)] {
-        let mut case = Case::new(attention_spec([2, 1], 16, None, None), 16);
+    // Quantised keys and values are written apart, and queries and results are rotated.
+    for (longest, kv, dispatches) in
+        [(70, KvType::F16, 2), (600, KvType::F16, 3), (70, KvType::Q8_0, 5), (600, KvType::Q4_0, 6)]
+    {
+        let mut case = Case::new(attention_spec([2, 1], 16, None, None), kv, 16);
         case.step(&[(0, longest)], 1);
         for of in 1..16 {
             case.step(&[(of, 3 * of)], 1);
@@ -167,7 +169,7 @@ fn sequences_share_dispatches() {
 /// What kernels look up is sent once for all layers: as often as that, there would be no room for it.
 #[test]
 fn layers_share_a_table() {
-    let mut case = Case::new(attention_spec([2, 1], 16, None, None), 4);
+    let mut case = Case::new(attention_spec([2, 1], 16, None, None), KvType::F16, 4);
     for of in 0..4 {
         case.reserve(of, LEN);
         case.step(&[(of, 700)], 1);
@@ -181,7 +183,7 @@ fn layers_share_a_table() {
 /// Buffers that grow keep what they hold, and give back what they were.
 #[test]
 fn buffers_grow() {
-    let mut case = Case::new(attention_spec([4, 2], 64, None, None), 2);
+    let mut case = Case::new(attention_spec([4, 2], 64, None, None), KvType::F16, 2);
     case.step(&[(0, 100)], 1);
     let before = case.gpu.allocated();
     let mut sizes = vec![case.gpu.device.reserved()];
@@ -224,10 +226,46 @@ fn buffers_grow_as_far_as_memory_and_bindings_reach() {
     assert_eq!(gpu.device.reserved(), used);
 }
 
+/// What is read back of a page can be written to another one, and tells nothing of positions behind the last.
+#[test]
+fn pages_are_read_and_written() {
+    let apart = KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 };
+    for kv in [KvType::F16.into(), KvType::F32.into(), apart, KvType::Q4_0.into()] {
+        let mut case = Case::new(attention_spec([4, 2], 80, None, None), kv, 1);
+        case.step(&[(0, 150)], 1);
+        let bytes = PageSpec::new(&case.spec, kv).bytes() as usize;
+        let read = |case: &mut Case, numbers: &[u32], rows| {
+            let mut out = Vec::new();
+            case.gpu.read_pages(&mut case.stream, &case.pages, numbers, rows, &mut out).unwrap();
+            assert_eq!(out.len(), bytes * numbers.len());
+            out
+        };
+        let table = case.sequences[0].table.clone();
+        // A page of which 22 positions were written has nothing else to tell, one of which 10 are asked for has less.
+        let all = read(&mut case, &table, 22);
+        assert_eq!(all, read(&mut case, &table, PAGE), "{kv}");
+        let less = read(&mut case, &table, 10);
+        assert_eq!(all[..2 * bytes], less[..2 * bytes], "{kv}");
+        let filled = |bytes: &[u8]| bytes.iter().filter(|byte| **byte != 0).count() as f64;
+        let share = filled(&less[2 * bytes..]) / filled(&all[2 * bytes..]);
+        assert!((share * 22.0 - 10.0).abs() < 0.3, "{kv}: {share}");
+        for (block, page) in table.iter().enumerate() {
+            let to = case.n_pages;
+            case.gpu.add_page(&mut case.pages, to).unwrap();
+            case.n_pages += 1;
+            let from = &all[block * bytes..][..bytes];
+            case.gpu.write_page(&mut case.stream, &mut case.pages, to, from).unwrap();
+            assert_eq!(read(&mut case, &[*page], 64), read(&mut case, &[to], 64));
+            case.sequences[0].table[block] = to;
+        }
+        case.check(&[(0, 1)]);
+    }
+}
+
 /// A copy stays, also where the step in which it was made is never sent.
 #[test]
 fn copies_of_pages_are_not_forgotten() {
-    let mut case = Case::new(attention_spec([4, 2], 64, None, None), 1);
+    let mut case = Case::new(attention_spec([4, 2], 64, None, None), KvType::F16, 1);
     case.step(&[(0, 150)], 1);
     case.gpu.add_page(&mut case.pages, 9).unwrap();
     for block in [2, 0] {
@@ -241,7 +279,7 @@ fn copies_of_pages_are_not_forgotten() {
 
 #[test]
 fn pages_without_memory_are_refused() {
-    let mut case = Case::new(attention_spec([2, 1], 16, None, None), 1);
+    let mut case = Case::new(attention_spec([2, 1], 16, None, None), KvType::F16, 1);
     let q = case.gpu.buffer(1, 32).unwrap();
     let [k, v] = [16, 16].map(|width| case.gpu.buffer(1, width).unwrap());
     let mut out = case.gpu.buffer(1, 32).unwrap();

@@ -1,8 +1,9 @@
 // Attention of spans' query rows over their sequences' pages, without storing scores ("flash attention").
 //
-// Constants: HEAD_DIM, even; HALF and the pages' layout as in cache_write.wgsl; THREADS, at least
-// HEAD_DIM / 2, from PAGE to 256, a power of two; T, 4 or 8; SOFTCAP; SINKS.
-// After math.wgsl and spans.wgsl.
+// Constants: HEAD_DIM, even; KEYS and VALUES, their kinds; THREADS, at least HEAD_DIM / 2, from PAGE to 256, a
+// power of two; T, 4 or 8; SOFTCAP; SINKS. After math.wgsl, kept.wgsl and spans.wgsl.
+//
+// Where keys are quantised, queries come rotated as they are; where values are, so are results.
 //
 // A workgroup has a tile of T queries, which share a kv head: of a span's queries [row, head of the
 // kv head] in this order, those from tile * T on. It goes over the keys in blocks of THREADS positions.
@@ -25,7 +26,6 @@
 
 const QUADS = T / 4u;
 const PAIRS = HEAD_DIM / 2u;
-const WORDS = select(HEAD_DIM, PAIRS, HALF != 0u);
 // In sums over the values a thread has a pair of elements and every LANES-th key.
 const LANES = THREADS / PAIRS;
 // The score of a key that is not seen.
@@ -47,21 +47,65 @@ fn query(span: Span, index: u32, kv: u32, element: u32) -> f32 {
     return q[(span.row + index / group) * p.q_stride + head * HEAD_DIM + element] * p.scale;
 }
 
-// Elements 2 * pair and 2 * pair + 1 of a key; its page's and kv head's keys begin at word `head`.
-fn key_pair(head: u32, pair: u32, slot: u32) -> vec2f {
-    if HALF != 0u {
-        return unpack2x16float(keys[head + pair * PAGE + slot]);
+// Two or four neighbouring elements, the first of which is a word's number `element`, as numbers.
+fn two_of(kind: u32, word: u32, element: u32) -> vec2f {
+    if kind == Q8_0 {
+        return vec2f(vec2i(vec2u(word) << (vec2u(24u, 16u) - 8u * element)) >> vec2u(24u));
     }
-    let word = head + 2u * pair * PAGE + slot;
-    return bitcast<vec2f>(vec2u(keys[word], keys[word + PAGE]));
+    return vec2f(vec2i(vec2u(word) << (vec2u(28u, 24u) - 4u * element)) >> vec2u(28u));
 }
 
-// A pair of elements of a value, by how many pairs there are before.
-fn value_pair(at: u32) -> vec2f {
-    if HALF != 0u {
+fn four_of(kind: u32, word: u32, element: u32) -> vec4f {
+    if kind == Q8_0 {
+        return vec4f(vec4i(vec4u(word) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u));
+    }
+    return vec4f(vec4i(vec4u(word) << (vec4u(28u, 24u, 20u, 16u) - 4u * element)) >> vec4u(28u));
+}
+
+// Two elements of a key, `element` of an even number and the next one, without their scale; its page's and kv
+// head's keys begin at word `head`.
+fn key_pair(head: u32, element: u32, slot: u32) -> vec2f {
+    let n = elements_of_word(KEYS);
+    let at = head + element / n * PAGE + slot;
+    if KEYS == F32 {
+        return bitcast<vec2f>(vec2u(keys[at], keys[at + PAGE]));
+    }
+    if KEYS == F16 {
+        return unpack2x16float(keys[at]);
+    }
+    return two_of(KEYS, keys[at], element % n);
+}
+
+// The same for four elements, the first of which is of a number divided by four.
+fn key_four(head: u32, element: u32, slot: u32) -> vec4f {
+    if is_quantised(KEYS) {
+        let n = elements_of_word(KEYS);
+        return four_of(KEYS, keys[head + element / n * PAGE + slot], element % n);
+    }
+    return vec4f(key_pair(head, element, slot), key_pair(head, element + 2u, slot));
+}
+
+// What the elements of a key's block are multiplied by.
+fn key_scale(head: u32, element: u32, slot: u32) -> f32 {
+    if !is_quantised(KEYS) {
+        return 1.0;
+    }
+    let both = unpack2x16float(keys[head + scale_word(KEYS, element, slot)]);
+    return select(both.x, both.y, slot % 2u != 0u);
+}
+
+// A pair of elements of a value; its page's and kv head's values begin at word `head`.
+fn value_pair(head: u32, slot: u32, pair: u32) -> vec2f {
+    let n = elements_of_word(VALUES);
+    let at = head + slot * slot_words(VALUES) + 2u * pair / n;
+    if VALUES == F32 {
+        return bitcast<vec2f>(vec2u(values[at], values[at + 1u]));
+    }
+    if VALUES == F16 {
         return unpack2x16float(values[at]);
     }
-    return bitcast<vec2f>(vec2u(values[2u * at], values[2u * at + 1u]));
+    let both = unpack2x16float(values[head + scale_word(VALUES, 2u * pair, slot)]);
+    return two_of(VALUES, values[at], 2u * pair % n) * select(both.x, both.y, slot % 2u != 0u);
 }
 
 // The oldest position that a query sees.
@@ -207,34 +251,41 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) threa
         if thread >= begin && thread < end {
             var dot_0 = vec4f(0.0);
             var dot_1 = vec4f(0.0);
-            let head = (page * p.n_kv + kv) * PAGE * WORDS;
+            let head = (page * p.n_kv + kv) * head_words(KEYS);
             let slot = thread % PAGE;
-            var i = 0u;
-            // By fours, for as many reads to be under way.
-            for (; i + 4u <= PAIRS; i += 4u) {
-                let a = key_pair(head, i, slot);
-                let b = key_pair(head, i + 1u, slot);
-                let c = key_pair(head, i + 2u, slot);
-                let d = key_pair(head, i + 3u, slot);
-                let at = 2u * i * QUADS;
-                dot_0 += queries[at] * a.x + queries[at + QUADS] * a.y
-                    + queries[at + 2u * QUADS] * b.x + queries[at + 3u * QUADS] * b.y;
-                dot_0 += queries[at + 4u * QUADS] * c.x + queries[at + 5u * QUADS] * c.y
-                    + queries[at + 6u * QUADS] * d.x + queries[at + 7u * QUADS] * d.y;
-                if T > 4u {
-                    dot_1 += queries[at + 1u] * a.x + queries[at + 3u] * a.y
-                        + queries[at + 5u] * b.x + queries[at + 7u] * b.y;
-                    dot_1 += queries[at + 9u] * c.x + queries[at + 11u] * c.y
-                        + queries[at + 13u] * d.x + queries[at + 15u] * d.y;
+            // By blocks, which share scales.
+            for (var of_block = 0u; of_block < HEAD_DIM; of_block += 32u) {
+                let stop = min(of_block + 32u, HEAD_DIM);
+                var part_0 = vec4f(0.0);
+                var part_1 = vec4f(0.0);
+                var i = of_block;
+                // By eights, for as many reads to be under way.
+                for (; i + 8u <= stop; i += 8u) {
+                    let a = key_four(head, i, slot);
+                    let b = key_four(head, i + 4u, slot);
+                    let at = i * QUADS;
+                    part_0 += queries[at] * a.x + queries[at + QUADS] * a.y
+                        + queries[at + 2u * QUADS] * a.z + queries[at + 3u * QUADS] * a.w;
+                    part_0 += queries[at + 4u * QUADS] * b.x + queries[at + 5u * QUADS] * b.y
+                        + queries[at + 6u * QUADS] * b.z + queries[at + 7u * QUADS] * b.w;
+                    if T > 4u {
+                        part_1 += queries[at + 1u] * a.x + queries[at + 3u] * a.y
+                            + queries[at + 5u] * a.z + queries[at + 7u] * a.w;
+                        part_1 += queries[at + 9u] * b.x + queries[at + 11u] * b.y
+                            + queries[at + 13u] * b.z + queries[at + 15u] * b.w;
+                    }
                 }
-            }
-            for (; i < PAIRS; i++) {
-                let a = key_pair(head, i, slot);
-                let at = 2u * i * QUADS;
-                dot_0 += queries[at] * a.x + queries[at + QUADS] * a.y;
-                if T > 4u {
-                    dot_1 += queries[at + 1u] * a.x + queries[at + 3u] * a.y;
+                for (; i < stop; i += 2u) {
+                    let a = key_pair(head, i, slot);
+                    let at = i * QUADS;
+                    part_0 += queries[at] * a.x + queries[at + QUADS] * a.y;
+                    if T > 4u {
+                        part_1 += queries[at + 1u] * a.x + queries[at + 3u] * a.y;
+                    }
                 }
+                let scale = key_scale(head, of_block, slot);
+                dot_0 += part_0 * scale;
+                dot_1 += part_1 * scale;
             }
             score_0 = seen(dot_0, block + thread, positions_0);
             score_1 = seen(dot_1, block + thread, positions_1);
@@ -291,15 +342,15 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) threa
             if THREADS > PAGE {
                 its_page = page_of(span, block + of_page);
             }
-            let value = (its_page * p.n_kv + kv) * PAGE * PAIRS + pair;
+            let head = (its_page * p.n_kv + kv) * head_words(VALUES);
             let stop = min(end, of_page + PAGE);
             var key = max(begin, of_page) + lane;
             for (; key + 3u * LANES < stop; key += 4u * LANES) {
-                let first_pair = value + (key - of_page) * PAIRS;
-                let a = value_pair(first_pair);
-                let b = value_pair(first_pair + LANES * PAIRS);
-                let c = value_pair(first_pair + 2u * LANES * PAIRS);
-                let d = value_pair(first_pair + 3u * LANES * PAIRS);
+                let slot = key - of_page;
+                let a = value_pair(head, slot, pair);
+                let b = value_pair(head, slot + LANES, pair);
+                let c = value_pair(head, slot + 2u * LANES, pair);
+                let d = value_pair(head, slot + 3u * LANES, pair);
                 let at = key * QUADS;
                 const STEP = LANES * QUADS;
                 let a_0 = scores[at];
@@ -318,7 +369,7 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) threa
                 }
             }
             for (; key < stop; key += LANES) {
-                let a = value_pair(value + (key - of_page) * PAIRS);
+                let a = value_pair(head, key - of_page, pair);
                 even_0 += scores[key * QUADS] * a.x;
                 odd_0 += scores[key * QUADS] * a.y;
                 if T > 4u {

@@ -1,7 +1,7 @@
 // Combine the splits of attend.wgsl: partials [span][row][head][split][maximum, sum, HEAD_DIM values] into
 // out.
 //
-// Constants: HEAD_DIM, SINKS. After spans.wgsl. One workgroup a head of a row: groups
+// Constants: HEAD_DIM, SINKS. After kept.wgsl and spans.wgsl. One workgroup a head of a row: groups
 // (n_heads, n_spans * rows, 1).
 
 @group(0) @binding(0) var<storage, read> partials: array<f32>;

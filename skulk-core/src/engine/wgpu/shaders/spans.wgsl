@@ -1,10 +1,7 @@
 // Helper: which rows belong together, and in which pages lie the positions that they see?
 //
 // A span is consecutive rows of one sequence. In the table, which the host makes, each has five words from
-// p.spans on, as below; page numbers are from p.pages on. `table` is bound by who uses this.
-
-// Positions of a page.
-const PAGE = 64u;
+// p.spans on, as below; page numbers are from p.pages on. `table` is bound by who uses this. After kept.wgsl.
 
 struct Span {
     // Which of the dispatch's spans it is.
