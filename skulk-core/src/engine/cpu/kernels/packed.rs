@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::format::{Format, Layout};
 use super::product::{Ahead, Product, columns, no_scales, of_block};
+use super::rounding::Activations;
 use super::simd::{BLOCK, LANES, Simd};
 
 /// Adds columns `from..to` of a packed block to the sums of `N` rows, whose integers are at `x`.
@@ -73,6 +74,53 @@ pub(super) unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mu
     }
 }
 
+/// A packed block, of which rows are multiplied by a half or all.
+struct Block<'a> {
+    x: &'a Activations,
+    packed: *const i32,
+    /// The block's place in the first row, and from row to row.
+    first: usize,
+    blocks: usize,
+    /// Which columns.
+    part: usize,
+    parts: usize,
+    shift: i32,
+}
+
+impl Block<'_> {
+    /// Adds to the sums of `N` rows, the `from`th on.
+    ///
+    /// # Safety
+    /// As of [`multiply`].
+    #[inline(always)]
+    unsafe fn add<S: Simd, L: Layout, const EXACT: bool, const N: usize>(
+        &self,
+        sums: &mut [S::F],
+        from: usize,
+    ) {
+        let &Self { x, packed, first, blocks, part, parts, shift } = self;
+        let digits = if EXACT { 2 * BLOCK } else { BLOCK };
+        let of_row = |n: usize| first + (from + n) * blocks;
+        let n_columns = 8 / parts;
+        let mut totals = [S::isplat(0); N];
+        // Where there is a minimum, zero is zero.
+        if !S::SIGNED && !L::MIN {
+            for (n, total) in totals.iter_mut().enumerate() {
+                let at = of_row(n);
+                let sum = if L::HALVES { *x.half_sum.add(2 * at + part) } else { *x.sum.add(at) };
+                *total = S::isplat(sum.wrapping_mul(-shift));
+            }
+        }
+        let (columns, base) = ((part * n_columns, (part + 1) * n_columns), x.digits.add(of_row(0) * digits));
+        dot::<S, L, EXACT, N>(&mut totals, packed, columns, base, blocks * digits);
+        let scale = S::load(packed.add((8 + part * if L::MIN { 2 } else { 1 }) * LANES).cast());
+        for (n, sum) in sums[from..from + N].iter_mut().enumerate() {
+            let d = S::splat(*x.scale.add(of_row(n)));
+            *sum = S::fma(S::to_f32(totals[n]), S::mul(scale, d), *sum);
+        }
+    }
+}
+
 /// `N` activation rows from `row` on by a packed tile, from whose integers [`shift`] is to be subtracted.
 ///
 /// # Safety
@@ -85,44 +133,30 @@ pub(super) unsafe fn multiply<S: Simd, L: Layout, const EXACT: bool, const N: us
     row: usize,
     shift: i32,
 ) {
-    let digits = if EXACT { 2 * BLOCK } else { BLOCK };
     let (x, blocks) = (&product.x, product.x_blocks);
-    // Where there is a minimum, zero is zero.
-    let shifted = !S::SIGNED && !L::MIN;
+    let parts = if L::HALVES { 2 } else { 1 };
     let mut sums = [S::zero(); N];
     for block in 0..blocks {
         // Counts in elements from the first of the rows.
         let first = row * blocks + block;
-        let of_row = |n: usize| first + n * blocks;
-        let parts = if L::HALVES { 2 } else { 1 };
-        let scales = packed.add(8 * LANES);
         for part in 0..parts {
-            let n_columns = 8 / parts;
-            let mut totals = [S::isplat(0); N];
-            if shifted {
-                for (n, total) in totals.iter_mut().enumerate() {
-                    let at = of_row(n);
-                    let sum = if L::HALVES { *x.half_sum.add(2 * at + part) } else { *x.sum.add(at) };
-                    *total = S::isplat(sum.wrapping_mul(-shift));
-                }
-            }
-            let (part_of, base) = ((part * n_columns, (part + 1) * n_columns), x.digits.add(first * digits));
-            dot::<S, L, EXACT, N>(&mut totals, packed, part_of, base, blocks * digits);
-            let scale = S::load(scales.add(part * if L::MIN { 2 } else { 1 } * LANES).cast());
-            for (n, sum) in sums.iter_mut().enumerate() {
-                let d = S::splat(*x.scale.add(of_row(n)));
-                *sum = S::fma(S::to_f32(totals[n]), S::mul(scale, d), *sum);
+            let block = Block { x, packed, first, blocks, part, parts, shift };
+            // All sums, some rows' totals and a block have room in 32 registers.
+            if N == 12 {
+                block.add::<S, L, EXACT, 4>(&mut sums, 0);
+                block.add::<S, L, EXACT, 4>(&mut sums, 4);
+                block.add::<S, L, EXACT, 4>(&mut sums, 8);
+            } else {
+                block.add::<S, L, EXACT, N>(&mut sums, 0);
             }
         }
         if L::MIN {
             for part in 0..parts {
-                let min = S::load(scales.add((2 * part + 1) * LANES).cast());
+                let min = S::load(packed.add((8 + 2 * part + 1) * LANES).cast());
                 for (n, sum) in sums.iter_mut().enumerate() {
-                    let of_block = if L::HALVES {
-                        *x.scaled_half_sum.add(2 * of_row(n) + part)
-                    } else {
-                        *x.scaled_sum.add(of_row(n))
-                    };
+                    let at = first + n * blocks;
+                    let of_block =
+                        if L::HALVES { *x.scaled_half_sum.add(2 * at + part) } else { *x.scaled_sum.add(at) };
                     *sum = S::fma(min, S::splat(of_block), *sum);
                 }
             }
