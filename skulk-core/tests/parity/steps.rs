@@ -1,10 +1,10 @@
 //! Does each segment of a step get what it asked for, wherever it begins and whatever else is in the step?
 
 use skulk::engine::{Logits, PAGE_TOKENS, Reply, Segment, StepCx};
-use skulk::{Batch, CancelToken, ErrorKind, KvType, SeqId, TokenId};
+use skulk::{Batch, CancelToken, ErrorKind, KvType, KvTypes, SeqId, TokenId};
 
 use super::splits::{few, runnable, same};
-use super::stages::{Setup, Stages};
+use super::stages::{Setup, Stages, keeps};
 use crate::fixtures::chosen;
 
 fn bits(x: &[f32]) -> Vec<u32> {
@@ -16,14 +16,19 @@ fn alone(stages: &Stages, seq: u64, tokens: &[TokenId]) -> Vec<Vec<u32>> {
     stages.feed(stages.open(seq), 0, tokens).iter().map(|row| bits(row)).collect()
 }
 
-fn models() -> Vec<(std::path::PathBuf, Vec<TokenId>)> {
-    chosen(few(2), runnable())
+/// Checkpoints with their longest prompts, each with another way of keeping keys and values.
+fn models() -> Vec<(std::path::PathBuf, Vec<TokenId>, KvTypes)> {
+    let apart = KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 };
+    let types: [KvTypes; 4] = [KvType::F16.into(), KvType::Q8_0.into(), apart, KvType::F32.into()];
+    let types: Vec<_> = types.into_iter().filter(|kv| keeps(super::ENGINE, *kv)).collect();
+    let all = runnable().into_iter().zip(types.into_iter().cycle());
+    chosen(few(2), all.map(|((path, tokens), kv)| (path, tokens, kv)))
 }
 
 #[test]
 fn segments_get_what_they_want_in_one_step() {
-    for (path, tokens) in models() {
-        let stages = Stages::load(&path, &Setup { cuts: vec![2], ..Setup::default() }).unwrap();
+    for (path, tokens, kv) in models() {
+        let stages = Stages::load(&path, &Setup { cuts: vec![2], kv, ..Setup::default() }).unwrap();
         let parts = [&tokens[..7], &tokens[1..6], &tokens[2..11], &tokens[..3], &tokens[4..5]];
         let expected: Vec<_> = parts.iter().zip(0..).map(|(part, seq)| alone(&stages, seq, part)).collect();
         let segment = |i: usize| Segment::new(stages.open(20 + i as u64), 0, parts[i].len());
@@ -42,12 +47,12 @@ fn segments_get_what_they_want_in_one_step() {
                 let expected = &expected[i][row];
                 let what = format!("{} segment {i} row {row}", path.display());
                 match segment.logits {
-                    Logits::All => assert!(same(&stages, KvType::F16, &bits(found.row(at).unwrap()), expected), "{what}"),
+                    Logits::All => assert!(same(&stages, kv, &bits(found.row(at).unwrap()), expected), "{what}"),
                     _ => {
                         let (logits, ids) = (found.row(at).unwrap(), found.row_ids(at).unwrap());
                         assert!(logits.is_sorted_by(|a, b| a >= b), "{what}");
                         let listed: Vec<_> = ids.iter().map(|id| expected[id.0 as usize]).collect();
-                        assert!(same(&stages, KvType::F16, &bits(logits), &listed), "{what}");
+                        assert!(same(&stages, kv, &bits(logits), &listed), "{what}");
                         let most = expected.iter().map(|x| f32::from_bits(*x)).fold(f32::MIN, f32::max);
                         assert!((logits[0] - most).abs() <= 1e-3 * most.abs(), "{what}: {} of {most}", logits[0]);
                     }
@@ -59,9 +64,9 @@ fn segments_get_what_they_want_in_one_step() {
 
 #[test]
 fn taps_are_what_stages_hand_over() {
-    for (path, tokens) in models() {
+    for (path, tokens, kv) in models() {
         let n = tokens.len().min(20);
-        let setup = Setup { cuts: vec![1, 2], ..Setup::default() };
+        let setup = Setup { cuts: vec![1, 2], kv, ..Setup::default() };
         let stages = Stages::load(&path, &setup).unwrap();
         let segments = [
             Segment::new(stages.open(0), 0, n).want(3..n, Logits::Top(1)).tap(),
@@ -100,8 +105,8 @@ fn taps_are_what_stages_hand_over() {
 
 #[test]
 fn steps_may_begin_again_anywhere_they_have_been() {
-    for (path, tokens) in models() {
-        let stages = Stages::load(&path, &Setup { cuts: vec![1], chunk: 40, ..Setup::default() }).unwrap();
+    for (path, tokens, kv) in models() {
+        let stages = Stages::load(&path, &Setup { cuts: vec![1], chunk: 40, kv, ..Setup::default() }).unwrap();
         let tokens: Vec<_> = tokens.into_iter().cycle().take(200).collect();
         let expected = stages.feed(stages.open(0), 0, &tokens);
         let seq = stages.open(1);
@@ -112,7 +117,7 @@ fn steps_may_begin_again_anywhere_they_have_been() {
             stages.feed(seq, start, &wrong);
             let found = stages.feed(seq, start, &tokens[start..start + 10]);
             for (found, expected) in found.iter().zip(&expected[start..]) {
-                assert!(same(&stages, KvType::F16, &bits(found), &bits(expected)), "{} from {start}", path.display());
+                assert!(same(&stages, kv, &bits(found), &bits(expected)), "{} from {start}", path.display());
             }
         }
         let late = [Segment::new(seq, 250, 1)];
@@ -124,8 +129,8 @@ fn steps_may_begin_again_anywhere_they_have_been() {
 
 #[test]
 fn forks_go_on_as_if_alone() {
-    for (path, tokens) in models() {
-        let stages = Stages::load(&path, &Setup { cuts: vec![2], chunk: 40, ..Setup::default() }).unwrap();
+    for (path, tokens, kv) in models() {
+        let stages = Stages::load(&path, &Setup { cuts: vec![2], chunk: 40, kv, ..Setup::default() }).unwrap();
         let text: Vec<_> = tokens.iter().copied().cycle().take(160).collect();
         let other: Vec<_> = text.iter().rev().copied().collect();
         let seq = stages.open(0);
@@ -143,7 +148,7 @@ fn forks_go_on_as_if_alone() {
             let expected = [stages.feed(stages.open(10 + 2 * i as u64), 0, &changed), stages.feed(stages.open(11 + 2 * i as u64), 0, &text[..159])];
             for (found, expected) in [(of_fork, &expected[0][at..]), (of_first, &expected[1][150..])] {
                 for (found, expected) in found.iter().zip(expected) {
-                    assert!(same(&stages, KvType::F16, &bits(found), &bits(expected)), "{} at {at}", path.display());
+                    assert!(same(&stages, kv, &bits(found), &bits(expected)), "{} at {at}", path.display());
                 }
             }
         }
