@@ -220,6 +220,14 @@ mod tests {
                 );
                 own.estimate(&spec(kv), &*checkpoint).unwrap();
             }
+            // Plans know it, too.
+            for engine in [&own, &oracle] {
+                for kv in KvType::ALL {
+                    let tag = crate::plan::backend::tag_of(engine.id());
+                    let keeps = engine.capabilities().kv_types.contains(kv);
+                    assert_eq!(crate::plan::backend::keeps(&tag, (*kv).into()), keeps, "{tag} {kv}");
+                }
+            }
         }
         for name in ["", "gpu", "cpu:0", "candle-cpu:0", "candle-cuda:", "candle-cuda:x", "candle-metal:-1"] {
             let error = by_name(name, &options).err().unwrap();

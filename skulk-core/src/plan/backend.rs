@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::ids::EngineId;
+use crate::kv_type::KvTypes;
 
 /// Engines that tags can begin with: Skulk 1.3's two, and this library.
 const ENGINES: [&str; 3] = ["mlx", "llama_cpp", SKULK];
@@ -30,6 +31,13 @@ pub fn tag_of(engine: &EngineId) -> String {
 /// This library's engine that a tag names, as `cpu` for `skulk-cpu`; `None` for other software's.
 pub fn own_engine(tag: &str) -> Option<EngineId> {
     tag.strip_prefix(SKULK)?.strip_prefix('-').map(EngineId::new)
+}
+
+/// Whether a backend keeps keys and values so. Of this library's, candle's have no quantised ones; of other software's
+/// it is not known, and they are taken to.
+pub fn keeps(tag: &str, kv: KvTypes) -> bool {
+    let is_candles = own_engine(tag).is_some_and(|engine| engine.as_str().starts_with("candle-"));
+    !(is_candles && kv.are_quantised())
 }
 
 /// Whether an engine can run one model over several nodes.

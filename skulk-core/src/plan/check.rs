@@ -66,13 +66,16 @@ impl Placement {
         let mut held: BTreeMap<(&NodeId, Option<usize>), (u64, u64)> = BTreeMap::new();
         for budget in &self.budgets {
             let node = find(&budget.node)?;
-            let devices = seats::devices(0, node, card, Strictness::Safe);
+            let devices = seats::devices(0, node, card, self.kv, Strictness::Safe);
             let device = match devices.iter().find(|device| device.backend == budget.backend) {
                 Some(device) => device,
                 None if node.memory.is_none() => return Err(pending(&budget.node)),
                 None => {
                     let backend = budget.backend.as_deref().unwrap_or("none");
-                    let message = format!("expected a device with backend {backend} on the node, found none");
+                    let message = format!(
+                        "expected a device with backend {backend} for keys and values in {} on the node, found none",
+                        self.kv
+                    );
                     return Err(invalid(message).with("node", &budget.node));
                 }
             };

@@ -167,6 +167,40 @@ mod tests {
         assert_eq!((error.kind(), error.context()[0].1.as_str()), (ErrorKind::InvalidArgument, "kv"));
     }
 
+    /// A device whose engine does not keep such keys and values is left alone, and a node that has no other is told why.
+    #[test]
+    fn engines_keep_what_is_planned() {
+        let mut card = ModelCard::new("m", 1 << 30, 4, 512);
+        card.placement.compatible_backends =
+            ["skulk-candle-cuda", "skulk-wgpu", "skulk-cpu"].map(str::to_owned).into();
+        let gpu = |backend: &str, rate| Accelerator {
+            name: "GPU".to_owned(),
+            backend: Some(backend.to_owned()),
+            vram_total_bytes: Some(1 << 35),
+            bytes_per_second: Some(rate),
+            ..Accelerator::default()
+        };
+        let tags = ["skulk-candle-cuda:0", "skulk-wgpu-vulkan:0", "skulk-cpu"];
+        let node = |tags: &[&str]| Node::new("a").backends(tags.to_vec()).memory(1 << 35, 1 << 36);
+        let both = node(&tags).accelerator(gpu(tags[0], 2e12)).accelerator(gpu(tags[1], 1e12));
+        let plan = |node: &Node, kv: KvTypes| {
+            let cluster = Cluster::mesh(vec![node.clone()], LinkSpeed::DEFAULT);
+            Planner::plan(&card, &cluster, &Request::default().kv(kv)).map(|placement| {
+                placement.check_on(&card, &cluster, 8192).unwrap();
+                placement.stages()[0].backend.clone().unwrap()
+            })
+        };
+        assert_eq!(plan(&both, KvType::F32.into()).unwrap(), tags[0]);
+        assert_eq!(plan(&both, KvType::Q8_0.into()).unwrap(), tags[1]);
+        let one = node(&tags[..1]).accelerator(gpu(tags[0], 2e12));
+        assert_eq!(plan(&one, KvTypes::default()).unwrap(), tags[0]);
+        let error = plan(&one, KvTypes { values: KvType::Q4_0, ..KvTypes::default() }).unwrap_err();
+        assert!(
+            format!("{error:?}").contains("keeps keys and values in f16 with values in q4_0"),
+            "{error:?}"
+        );
+    }
+
     #[test]
     fn what_cannot_be_is_refused_by_name() {
         let mut card = ModelCard::new("m", 1, 2, 8);

@@ -73,7 +73,7 @@ impl<'a> Problem<'a> {
         let all: BTreeMap<usize, Vec<Seat>> = nodes
             .iter()
             .enumerate()
-            .map(|(at, node)| (at, seats::of_node(at, node, card, request.strictness)))
+            .map(|(at, node)| (at, seats::of_node(at, node, card, request.kv, request.strictness)))
             .collect();
         apply(rules, Rule::Eligible, &|at| {
             let node = nodes[at];
@@ -83,7 +83,12 @@ impl<'a> Problem<'a> {
             let tags = node.backends.as_ref()?;
             (all[&at].is_empty() && node.memory.is_some()).then(|| {
                 let list = |tags: &BTreeSet<String>| tags.iter().cloned().collect::<Vec<_>>().join(", ");
-                format!("it has none of the card's backends ({}), only {}", list(compatible), list(tags))
+                let otherwise = seats::of_node(at, node, card, KvTypes::default(), request.strictness);
+                if otherwise.is_empty() {
+                    format!("it has none of the card's backends ({}), only {}", list(compatible), list(tags))
+                } else {
+                    format!("none of its backends ({}) keeps keys and values in {}", list(tags), request.kv)
+                }
             })
         });
         if let Some(gib) = card.placement.min_vram_gib {

@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::card::ModelCard;
-use crate::plan::backend::{engine_of, has_gpu_offload, resolve_backend};
+use crate::kv_type::KvTypes;
+use crate::plan::backend::{engine_of, has_gpu_offload, keeps, resolve_backend};
 use crate::plan::cluster::{Node, Role, Vendor};
 use crate::plan::memory::{Usable, VRAM_SHARE, scale, usable_memory, usable_ram};
 use crate::plan::strictness::Strictness;
@@ -63,6 +64,7 @@ pub(in crate::plan) fn of_node(
     at: usize,
     node: &Node,
     card: &ModelCard,
+    kv: KvTypes,
     strictness: Strictness,
 ) -> Vec<Seat> {
     let is_apples =
@@ -74,14 +76,14 @@ pub(in crate::plan) fn of_node(
         match by_rate.then(b.beside.cmp(&a.beside)) {
             Ordering::Equal => {
                 let both = [&a.backend, &b.backend].into_iter().flatten().cloned().collect();
-                resolve(card, &both) == a.backend
+                resolve(card, kv, &both) == a.backend
             }
             order => order.is_gt(),
         }
     };
     let mut best: Vec<Seat> = Vec::new();
     let mut places = BTreeMap::new();
-    for seat in devices(at, node, card, strictness) {
+    for seat in devices(at, node, card, kv, strictness) {
         let place = *places.entry(seat.memory).or_insert(best.len());
         match best.get_mut(place) {
             None => best.push(seat),
@@ -92,18 +94,20 @@ pub(in crate::plan) fn of_node(
     best
 }
 
-/// The backend among these that runs the card's model.
-fn resolve(card: &ModelCard, tags: &BTreeSet<String>) -> Option<String> {
+/// The backend among these that runs the card's model with such keys and values.
+fn resolve(card: &ModelCard, kv: KvTypes, tags: &BTreeSet<String>) -> Option<String> {
     let placement = &card.placement;
-    resolve_backend(&placement.compatible_backends, &placement.backend_preference, tags).map(str::to_owned)
+    let tags = tags.iter().filter(|tag| keeps(tag, kv)).cloned().collect();
+    resolve_backend(&placement.compatible_backends, &placement.backend_preference, &tags).map(str::to_owned)
 }
 
-/// All devices of a node on which the card's model can run. Those that reach the same memory have the same
+/// All devices of a node on which the card's model can run with such keys and values. Those that reach the same memory have the same
 /// [`memory`](Seat::memory).
 pub(in crate::plan) fn devices(
     at: usize,
     node: &Node,
     card: &ModelCard,
+    kv: KvTypes,
     strictness: Strictness,
 ) -> Vec<Seat> {
     let attention = node.role == Role::Full;
@@ -120,7 +124,7 @@ pub(in crate::plan) fn devices(
         let count: &mut usize = counts.entry((name, tag.split(':').next())).or_default();
         *count += 1;
         let memory = if name.is_empty() { place } else { *first.entry((name, *count)).or_insert(place) };
-        let Some(backend) = resolve(card, &BTreeSet::from([tag.clone()])) else { continue };
+        let Some(backend) = resolve(card, kv, &BTreeSet::from([tag.clone()])) else { continue };
         let free = accelerator.vram_total_bytes.map(|total| {
             let free = total.saturating_sub(accelerator.vram_used_bytes.unwrap_or(0));
             free.min(scale(total, VRAM_SHARE))
@@ -144,7 +148,7 @@ pub(in crate::plan) fn devices(
     }
     let backend = match &node.backends {
         None => None,
-        Some(tags) => match resolve(card, &tags.difference(&own).cloned().collect()) {
+        Some(tags) => match resolve(card, kv, &tags.difference(&own).cloned().collect()) {
             None => return seats,
             some => some,
         },
