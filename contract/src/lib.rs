@@ -16,7 +16,7 @@ use skulk::arch::ArchSpec;
 use skulk::card;
 use skulk::plan::Part;
 use skulk::vindex::{self, VerifiedFile, VindexPart};
-use skulk::{ByteSize, Checkpoint, EngineId, NodeId, TokenId, VindexReader};
+use skulk::{ByteSize, Checkpoint, EngineId, KvType, NodeId, TokenId, VindexReader};
 
 pub use failure::{Failure, FailureDetail, Outcome, kinds};
 
@@ -180,6 +180,10 @@ view! {
         context_tokens: Option<u64> = placement.context_tokens(),
         /// Tokens that the context is limited to.
         context_limit: Option<u64> = placement.context_limit(),
+        /// How keys are kept.
+        kv: KvType = placement.kv().keys,
+        /// How values are kept.
+        kv_values: KvType = placement.kv().values,
         /// Its name.
         instance_id: String = placement.instance_id(),
         /// The placement as text.

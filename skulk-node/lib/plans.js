@@ -113,6 +113,14 @@ class Placement {
     return this.#facts.contextLimit;
   }
 
+  get kv() {
+    return this.#facts.kv;
+  }
+
+  get kvValues() {
+    return this.#facts.kvValues;
+  }
+
   get card() {
     const text = this.#native.card();
     return text === null ? null : JSON.parse(text);

@@ -31,7 +31,8 @@ const nodes = ["a", "b"].map((id) => ({
 }));
 
 test("a model is planned on this machine and loaded so", async () => {
-  const placement = await plan(STORIES, undefined, { contextTokens: 64 });
+  const placement = await plan(STORIES, undefined, { contextTokens: 64, kv: "q8_0", kvValues: "q4_0" });
+  assert.deepEqual([placement.kv, placement.kvValues], ["q8_0", "q4_0"]);
   assert.equal(placement.nLayers, 5);
   assert.equal(placement.stages[0].node, "local");
   assert.equal(placement.contextTokens, 64);

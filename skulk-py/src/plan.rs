@@ -73,6 +73,18 @@ impl Placement {
         self.0.context_limit()
     }
 
+    /// How keys are kept.
+    #[getter]
+    fn kv(&self) -> &'static str {
+        self.0.kv().keys.as_str()
+    }
+
+    /// How values are kept.
+    #[getter]
+    fn kv_values(&self) -> &'static str {
+        self.0.kv().values.as_str()
+    }
+
     /// The model's card; placements made by hand have none.
     #[getter]
     fn card<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {

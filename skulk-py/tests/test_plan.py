@@ -78,6 +78,9 @@ def test_placements_travel_as_json() -> None:
     assert received.report is None and received.to_json() == placement.to_json()
     assert (received.stages, received.experts) == (placement.stages, placement.experts)
     assert received.context_tokens == placement.context_tokens == 8192
+    assert (placement.kv, placement.kv_values) == ("f16", "f16")
+    kept = skulk.plan(CARD, CLUSTER, kv="q8_0", kv_values="q4_0")
+    assert (kept.kv, kept.kv_values) == ("q8_0", "q4_0")
     assert received.budgets == placement.budgets and received.card == CARD
     received.check(CARD)
     assert json.loads(placement.to_json()) == placement.to_dict()

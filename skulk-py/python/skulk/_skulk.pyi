@@ -104,6 +104,10 @@ class Placement:
     made by hand, or came as an MLX instance, which does not say."""
     context_limit: Final[int | None]
     """Tokens that the context is limited to; None: nothing is known that limits it."""
+    kv: Final[Literal["f16", "f32", "q8_0", "q4_0"]]
+    """How keys are kept."""
+    kv_values: Final[Literal["f16", "f32", "q8_0", "q4_0"]]
+    """How values are kept."""
     card: Final[ModelCard | None]
     """The model's card; placements made by hand have none."""
     report: Final[PlanReport | None]

@@ -40,6 +40,8 @@ public final class Placement: Sendable {
         let budgets: [Budget]
         let contextTokens: Int?
         let contextLimit: Int?
+        let kv: KvType
+        let kvValues: KvType
         let instanceId: String
     }
 
@@ -73,6 +75,10 @@ public final class Placement: Sendable {
     public var contextTokens: Int? { facts.contextTokens }
     /// Tokens that the context is limited to; `nil`: nothing is known that limits it.
     public var contextLimit: Int? { facts.contextLimit }
+    /// How keys are kept.
+    public var kv: KvType { facts.kv }
+    /// How values are kept.
+    public var kvValues: KvType { facts.kvValues }
     /// Its name: the one that it came with, or one that follows from what it says.
     public var instanceId: String { facts.instanceId }
     /// Why it is as it is; placements that were not planned here have none.

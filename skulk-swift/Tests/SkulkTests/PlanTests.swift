@@ -42,7 +42,9 @@ import Testing
     }
 
     @Test func aPlanLoads() async throws {
-        let placement = try await plan(checkpoint: storiesPath, options: .init(contextTokens: 128))
+        let placement = try await plan(
+            checkpoint: storiesPath, options: .init(contextTokens: 128, kv: .q80, kvValues: .q40))
+        #expect(placement.kv == .q80 && placement.kvValues == .q40)
         #expect(placement.nLayers == 5 && placement.contextTokens == 128 && placement.card?.nLayers == 5)
         #expect(placement.stages.flatMap { Array($0.layers) } == Array(0..<5) && !placement.budgets.isEmpty)
         #expect("\(placement)".contains("layers 0..5"))
