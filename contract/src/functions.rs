@@ -110,10 +110,8 @@ fn invalid(field: &str, cause: &serde_json::Error) -> Error {
 /// # Errors
 /// [`ErrorKind::Internal`] for what JSON cannot hold.
 pub fn write(value: &impl Serialize) -> skulk::Result<String> {
-    serde_json::to_string(value).map_err(|e| {
-        let error = Error::new(ErrorKind::Internal, "expected a value that JSON can hold").with_source(e);
-        error.with_hint("please report this")
-    })
+    serde_json::to_string(value)
+        .map_err(|e| Error::new(ErrorKind::Internal, "expected a value that JSON can hold").with_source(e))
 }
 
 /// An error as JSON.

@@ -180,12 +180,12 @@ impl fmt::Display for Hint<'_> {
 pub struct Error(Box<Inner>);
 
 impl Error {
-    /// An error of `kind` with a message.
+    /// An error of `kind` with a message. One of the library's own defects asks to be reported.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self(Box::new(Inner {
             kind,
             message: message.into(),
-            hint: None,
+            hint: (kind == ErrorKind::Internal).then_some(Cow::Borrowed("please report this")),
             retry: kind.default_retry(),
             context: Vec::new(),
             detail: None,
@@ -326,5 +326,7 @@ mod tests {
             error.to_string(),
             "[tensor.missing] expected a tensor (file: a.gguf, tensor: output_norm.weight); download the file again"
         );
+        // What nobody outside can mend says so.
+        assert_eq!(Error::new(ErrorKind::Internal, "lost").hint(), Some("please report this"));
     }
 }

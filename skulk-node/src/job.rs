@@ -120,5 +120,5 @@ pub(crate) fn start(
 }
 
 fn lost() -> Error {
-    Error::new(ErrorKind::Internal, "the work panicked").with_hint("please report this")
+    Error::new(ErrorKind::Internal, "the work panicked")
 }

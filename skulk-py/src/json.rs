@@ -110,7 +110,6 @@ pub(crate) fn plain<'py>(py: Python<'py>, json: &str) -> PyResult<Bound<'py, PyA
 /// What a value is in JSON.
 pub(crate) fn write(value: &impl Serialize) -> PyResult<String> {
     serde_json::to_string(value).map_err(|e| {
-        let error = Error::new(ErrorKind::Internal, "expected a value that JSON can hold").with_source(e);
-        raise(error.with_hint("please report this"))
+        raise(Error::new(ErrorKind::Internal, "expected a value that JSON can hold").with_source(e))
     })
 }

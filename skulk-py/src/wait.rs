@@ -58,8 +58,7 @@ pub(crate) fn run<T: Send, P: Send>(
         let followed: PyResult<()> = follow().inspect_err(|_| cancel.cancel());
         let done = py.detach(|| working.join());
         followed?;
-        let lost =
-            || Err(Error::new(ErrorKind::Internal, "the work panicked").with_hint("please report this"));
+        let lost = || Err(Error::new(ErrorKind::Internal, "the work panicked"));
         done.unwrap_or_else(|_| lost()).map_err(raise)
     })
 }

@@ -63,6 +63,6 @@ pub(crate) async fn run<T: Send + 'static>(
         let _ = sender.send(work());
     });
     start.map_err(|e| Error::new(ErrorKind::OutOfMemory, "cannot start a thread").with_source(e))?;
-    let lost = |_| Err(Error::new(ErrorKind::Internal, "the work panicked").with_hint("please report this"));
+    let lost = |_| Err(Error::new(ErrorKind::Internal, "the work panicked"));
     Ok(result.await.unwrap_or_else(lost)?)
 }

@@ -20,19 +20,34 @@ const MOST: usize = 4096;
 pub(super) struct Fingerprint {
     facts: Sha256,
     files: Vec<MappedFile>,
-    tensors: Vec<TensorInfo>,
+    parts: Vec<Part>,
     made: OnceLock<String>,
+}
+
+/// Bytes of a file that are looked at.
+struct Part {
+    file: usize,
+    offset: u64,
+    len: u64,
 }
 
 impl Fingerprint {
     pub(super) fn of(arch: &ArchSpec, checkpoint: &dyn Checkpoint) -> Self {
-        let mut facts = format!("{arch:?}\n");
-        for tensor in checkpoint.tensors() {
+        let (mut facts, tensors) = (format!("{arch:?}\n"), checkpoint.tensors());
+        for tensor in tensors {
             // Writing to a text cannot fail.
             let _ = writeln!(facts, "{} {} {:?}", tensor.name, tensor.dtype, tensor.shape);
         }
-        let (tensors, files) = (checkpoint.tensors().to_vec(), checkpoint.files().to_vec());
-        Self { facts: Sha256::new_with_prefix(facts), files, tensors, made: OnceLock::new() }
+        // Of many tensors, as experts are, fewer places of each, and then not of each.
+        let places = (MOST / tensors.len().max(1)).clamp(1, PLACES) as u64;
+        let parts_of = |tensor: &TensorInfo| {
+            let (file, start, len) = (tensor.file, tensor.offset, tensor.len.min(BYTES));
+            let step = (tensor.len - len) / places;
+            (0..places).map(move |place| Part { file, offset: start + step * place + step / 2, len })
+        };
+        let parts = tensors.iter().step_by(tensors.len().div_ceil(MOST).max(1)).flat_map(parts_of).collect();
+        let (facts, files) = (Sha256::new_with_prefix(facts), checkpoint.files().to_vec());
+        Self { facts, files, parts, made: OnceLock::new() }
     }
 
     /// The hash, in hexadecimal digits.
@@ -44,18 +59,11 @@ impl Fingerprint {
             return Ok(made);
         }
         let mut hasher = self.facts.clone();
-        // Of many tensors, as experts are, fewer places of each, and then not of each.
-        let places = (MOST / self.tensors.len().max(1)).clamp(1, PLACES) as u64;
-        for tensor in self.tensors.iter().step_by(self.tensors.len().div_ceil(MOST).max(1)) {
-            let file = self.files.get(tensor.file).ok_or_else(|| {
+        for Part { file, offset, len } in &self.parts {
+            let file = self.files.get(*file).ok_or_else(|| {
                 Error::new(ErrorKind::Internal, "a tensor's file is not among the checkpoint's")
-                    .with("tensor", &tensor.name)
             })?;
-            let len = tensor.len.min(BYTES);
-            for place in 0..places {
-                let at = (tensor.len - len) / places * place + (tensor.len - len) / places / 2;
-                hasher.update(file.read_part(tensor.offset + at, len)?);
-            }
+            hasher.update(file.read_part(*offset, *len)?);
         }
         Ok(self.made.get_or_init(|| hex(hasher)))
     }

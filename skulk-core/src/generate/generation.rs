@@ -201,5 +201,5 @@ impl Drop for Generation {
 }
 
 fn lost() -> Error {
-    Error::new(ErrorKind::Internal, "the generation ended without saying why").with_hint("please report this")
+    Error::new(ErrorKind::Internal, "the generation ended without saying why")
 }

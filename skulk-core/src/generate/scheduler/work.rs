@@ -1,5 +1,7 @@
 //! What does the thread do, over and over? Take commands, choose a step's rows, compute them, hand out the results.
 
+mod room;
+
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -8,7 +10,7 @@ use super::job::Place;
 use super::share::{Candidate, Room, share};
 use super::{Command, Job, Rows, Signals};
 use crate::cancel::{CancelToken, OnCancel};
-use crate::engine::{Batch, Logits, PAGE_TOKENS, Reply, Segment, StepCx};
+use crate::engine::{Batch, Logits, Reply, Segment, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::WhenFull;
 use crate::generate::session::{Shared, State, common};
@@ -118,8 +120,7 @@ impl Worker {
 
     /// Ends all jobs after a panic of this library's own, so that nobody waits for it forever.
     fn lose_all(&mut self) -> bool {
-        let error =
-            || Error::new(ErrorKind::Internal, "the model's thread panicked").with_hint("please report this");
+        let error = || Error::new(ErrorKind::Internal, "the model's thread panicked");
         (0..self.running.len()).for_each(|at| self.fail(at, error()));
         self.end_over();
         for Waiting { place, on_cancel, .. } in std::mem::take(&mut self.waiting) {
@@ -324,92 +325,6 @@ impl Worker {
         any || ended || self.make_room()
     }
 
-    /// Takes pages for a job's rows; false when it cannot take part now.
-    fn reserve(&mut self, at: usize, rows: usize) -> bool {
-        let (seq, end) = {
-            let state = self.running[at].job.turn.shared.state();
-            (state.seq, state.held.len() + rows)
-        };
-        if end <= self.running[at].reserved {
-            return true;
-        }
-        loop {
-            let found = seq.ok_or_else(no_sequence).and_then(|seq| self.stages.reserve(seq, end));
-            let Err(error) = found else {
-                self.running[at].reserved = end.next_multiple_of(PAGE_TOKENS);
-                return true;
-            };
-            // Memory that others have now may be free later.
-            let full = error.is_full();
-            let when_full = self.limits.when_full;
-            if full && when_full != WhenFull::Fail && self.evict() {
-                continue;
-            }
-            let others = self.running.len() > 1 || self.will_free();
-            if full && when_full == WhenFull::Wait && others {
-                self.running[at].starved = true;
-                return false;
-            }
-            // What it has may do for those behind it.
-            self.fail(at, error);
-            return false;
-        }
-    }
-
-    /// Whether the thread will hear of pages that others had: those who tell of them, and sessions that are being dropped.
-    /// What idle ones had was taken before.
-    fn will_free(&self) -> bool {
-        let running = |running: &&Running| running.job.turn.shared.state().seq.is_some();
-        self.signals.will_free() || self.stages.sequences() > self.running.iter().filter(running).count()
-    }
-
-    /// Takes the sequence of the session that has done nothing for longest; false when there is none.
-    fn evict(&mut self) -> bool {
-        while let Some(shared) = self.idle.pop_front() {
-            let Some(shared) = shared.upgrade() else { continue };
-            // One that runs again is in the list no more when its turn ends; till then it is not idle.
-            if self.running.iter().any(|running| Arc::ptr_eq(&running.job.turn.shared, &shared)) {
-                continue;
-            }
-            if self.forget(&shared) {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Gives up what the stages hold of a session; it is computed again when it is needed.
-    fn forget(&self, shared: &Shared) -> bool {
-        let mut state = shared.state();
-        state.held.clear();
-        let seq = state.seq.take();
-        if let Some(seq) = seq {
-            self.stages.close(seq);
-        }
-        seq.is_some()
-    }
-
-    /// When no job can go on for want of pages, takes those of one of them: of lower priority, of one whose reader has no
-    /// room, or that came last. It goes on when another one has ended.
-    fn make_room(&mut self) -> bool {
-        // Whoever gives pages back tells.
-        if !self.running.iter().any(|running| running.starved) || self.will_free() {
-            return false;
-        }
-        let victim = self.running.iter().enumerate().min_by_key(|(_, running)| {
-            let Running { job, arrival, .. } = running;
-            (job.ask.has_room(), job.priority, std::cmp::Reverse(*arrival))
-        });
-        let Some((at, _)) = victim else { return false };
-        let Running { job, place, arrival, on_cancel, .. } = self.running.remove(at);
-        self.forget(&job.turn.shared);
-        let priority = job.priority;
-        place.put(job);
-        self.waiting.push(Waiting { place, priority, arrival, on_cancel, begun: true, after: 1 });
-        self.running.iter_mut().for_each(|running| running.starved = false);
-        true
-    }
-
     /// Computes rows of these jobs together. Where that fails they are computed one by one, so that only those end that
     /// fail alone.
     fn compute(&mut self, chosen: &[(usize, usize)]) {
@@ -503,5 +418,5 @@ impl Worker {
 }
 
 fn no_sequence() -> Error {
-    Error::new(ErrorKind::Internal, "a session that runs has no sequence").with_hint("please report this")
+    Error::new(ErrorKind::Internal, "a session that runs has no sequence")
 }
