@@ -266,9 +266,12 @@ impl Inner {
         let needed: u64 = layers.iter().map(|layer| layer.bytes.len() as u64).sum();
         // Of what cannot fit nobody makes room.
         let fits = self.shards.kv_memory().budget.is_none_or(|most| needed <= most.bytes());
+        // Sessions that were dropped before have given theirs back when the answer comes.
+        let mut again = true;
         loop {
             match self.shards.restore(tokens, layers) {
-                Err(error) if fits && error.is_full() && self.scheduler.evict() => {}
+                Err(error)
+                    if fits && error.is_full() && (self.scheduler.evict() || std::mem::take(&mut again)) => {}
                 Err(error) if error.kind() == ErrorKind::SessionMismatch => {
                     return Err(error.with_hint(
                         "load the model as it was when the session was saved: engine, precision, types of keys and values",

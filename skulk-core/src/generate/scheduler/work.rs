@@ -110,6 +110,10 @@ impl Worker {
 
     /// Does what was asked for, then a step; false when there is nothing that can be done now.
     fn turn(&mut self) -> bool {
+        if !self.commands.is_empty() {
+            // Whoever gives pages back tells.
+            self.running.iter_mut().for_each(|running| running.starved = false);
+        }
         while let Some(command) = self.commands.pop_front() {
             self.obey(command);
         }
@@ -139,13 +143,10 @@ impl Worker {
                 let arrival = self.arrivals;
                 self.waiting.push(Waiting { place, priority, arrival, on_cancel, begun: false, after: 0 });
             }
-            Command::Freed => self.running.iter_mut().for_each(|running| running.starved = false),
+            Command::Freed => {}
             // The job has gone from its place.
             Command::Cancelled(shared) => drop(shared),
-            Command::Close(seq) => {
-                self.stages.close(seq);
-                self.running.iter_mut().for_each(|running| running.starved = false);
-            }
+            Command::Close(seq) => self.stages.close(seq),
             Command::Fork(from, to) => self.fork(&from, &to),
             Command::Idle(shared) => self.rest(&shared),
             Command::Evict(done) => {
@@ -203,9 +204,8 @@ impl Worker {
         }
     }
 
-    /// Notes that a session has a sequence and does nothing: those who wait for pages may take its.
+    /// Notes that a session has a sequence and does nothing.
     fn rest(&mut self, shared: &Arc<Shared>) {
-        self.running.iter_mut().for_each(|running| running.starved = false);
         let shared = Arc::downgrade(shared);
         self.idle.retain(|other| !other.ptr_eq(&shared) && other.strong_count() > 0);
         self.idle.push_back(shared);

@@ -29,8 +29,8 @@ impl Worker {
             if full && when_full != WhenFull::Fail && self.evict() {
                 continue;
             }
-            let others = self.running.len() > 1 || self.will_free();
-            if full && when_full == WhenFull::Wait && others {
+            let others = when_full == WhenFull::Wait && self.running.len() > 1;
+            if full && when_full != WhenFull::Fail && (others || self.will_free()) {
                 self.running[at].starved = true;
                 return false;
             }
