@@ -26,7 +26,7 @@ closed_set! {
 
 /// Elements that share a scale.
 const BLOCK: usize = 32;
-/// Bits of a word: a head's elements at a position take whole ones.
+/// Bits of a word: quantised elements of a head at a position have room in whole ones.
 const WORD: usize = 32;
 /// Bytes of a scale.
 const SCALE: usize = 2;
@@ -54,7 +54,8 @@ impl KvType {
 
     /// Bytes of a head's keys, or values, at so many positions.
     pub(crate) const fn bytes(self, head_dim: usize, positions: usize) -> usize {
-        let elements = head_dim.saturating_mul(self.bits()).div_ceil(WORD).saturating_mul(WORD / 8);
+        let unit = if self.is_quantised() { WORD } else { 8 };
+        let elements = head_dim.saturating_mul(self.bits()).div_ceil(unit).saturating_mul(unit / 8);
         let each = elements.saturating_add(self.scales(head_dim).saturating_mul(SCALE));
         each.saturating_mul(positions)
     }
@@ -113,7 +114,7 @@ mod tests {
         assert_eq!(bytes, [("f16", 64), ("f32", 128), ("q8_0", 34), ("q4_0", 18)]);
         // Blocks that are left over have a scale of their own.
         assert_eq!(KvType::Q8_0.bytes(80, 64), 64 * (80 + 3 * 2));
-        // Elements take whole words.
+        // Quantised elements have room in whole words.
         assert_eq!(KvType::Q4_0.bytes(20, 64), 64 * (12 + 2));
         assert_eq!(KvType::Q4_0.bytes(usize::MAX, 64), usize::MAX);
     }

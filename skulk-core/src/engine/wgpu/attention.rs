@@ -135,11 +135,11 @@ fn write(
     pages: [&Block; 2],
 ) -> Result<()> {
     let (head_dim, n_kv) = (attention.head_dim as u32, attention.n_kv_heads);
-    let (words, at) = stream.shared_table(&table.words)?;
-    let slots = at + table.slots;
     let kinds = [kv.keys, kv.values];
     if !kinds.iter().all(|kind| kind.is_quantised()) {
         let [k_stride, v_stride] = rows.map(Buffer::stride);
+        let (words, at) = stream.shared_table(&table.words)?;
+        let slots = at + table.slots;
         let params =
             params::CacheWrite { rows: table.rows as u32, n_kv: n_kv as u32, k_stride, v_stride, slots };
         let operands = [&rows[0].block, &rows[1].block, &words, pages[0], pages[1]];
@@ -148,6 +148,9 @@ fn write(
     }
     for (part, kind) in kinds.into_iter().enumerate().filter(|(_, kind)| kind.is_quantised()) {
         let (x_stride, factor) = (rows[part].stride(), factor(attention.head_dim));
+        // Each dispatch asks for it: those before may have been sent.
+        let (words, at) = stream.shared_table(&table.words)?;
+        let slots = at + table.slots;
         let params = params::CacheQuantise { n_kv: n_kv as u32, x_stride, slots, factor };
         let operands = [&rows[part].block, &words, pages[part]];
         let op = Op::cache_quantise(head_dim, kind, part == 1);

@@ -17,15 +17,18 @@ fn quotient(a: f32, b: f32) -> f32 {
     return near + ((a - high * b) - (near - high) * b) * (1.0 / b);
 }
 
-// The largest element of a block, by size.
+// The largest element of a block by size, the positive one of two; what is no number is larger than all.
 fn largest(block: u32) -> f32 {
-    var most = 0.0;
+    var most = 0u;
     for (var i = 32u * block; i < min(32u * block + 32u, HEAD_DIM); i++) {
-        if abs(head[i]) > abs(most) || head[i] == -most {
-            most = select(head[i], abs(head[i]), head[i] == -most);
+        let bits = bitcast<u32>(head[i]);
+        let size = bits & 0x7fffffffu;
+        let before = most & 0x7fffffffu;
+        if size > before || (size == before && bits < most) {
+            most = bits;
         }
     }
-    return most;
+    return bitcast<f32>(most);
 }
 
 @compute @workgroup_size(THREADS)
