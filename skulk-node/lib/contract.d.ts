@@ -398,6 +398,8 @@ export interface LayerBytes {
   expert?: number;
   /** Keys and values of one token, in half precision. */
   kvPerToken?: number;
+  /** Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32. */
+  kvHeadDim?: number;
   /** Tokens that the cache holds at most, where attention looks through a window. */
   window?: number | null;
 }

@@ -124,7 +124,7 @@ impl<B: Backend> DecoderEngine<B> {
         let message =
             format!("expected keys and values in {} on engine `{}`, found {kv}", names.join(" or "), self.id);
         Err(Error::argument("kv", message)
-            .with_hint("choose one of these types, or engine `cpu`, which has all"))
+            .with_hint("choose one of these types, or an engine that has all: `cpu` or `wgpu`"))
     }
 
     /// The layers of a shard whose blocks are computed where their weights are stored.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::backend::keeps;
 use super::cluster::{Cluster, NodeId};
 use super::direct::seats;
 use super::memory::{shard_footprint, usable_memory};
@@ -72,10 +73,11 @@ impl Placement {
                 None if node.memory.is_none() => return Err(pending(&budget.node)),
                 None => {
                     let backend = budget.backend.as_deref().unwrap_or("none");
-                    let message = format!(
-                        "expected a device with backend {backend} for keys and values in {} on the node, found none",
-                        self.kv
-                    );
+                    let mut message =
+                        format!("expected a device with backend {backend} on the node, found none");
+                    if !keeps(backend, self.kv) {
+                        message += &format!(" that keeps keys and values in {}", self.kv);
+                    }
                     return Err(invalid(message).with("node", &budget.node));
                 }
             };

@@ -49,6 +49,8 @@ pub struct LayerBytes {
     pub expert: u64,
     /// Keys and values of one token, in half precision.
     pub kv_per_token: u64,
+    /// Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32.
+    pub kv_head_dim: u64,
     /// Tokens that the cache holds at most, where attention looks through a window.
     pub window: Option<u64>,
 }
@@ -80,10 +82,12 @@ impl LayerBytes {
     }
 }
 
-/// Bytes of keys and values that take so many in half precision, of as many keys as values, kept otherwise.
-fn kept(bytes: u64, kv: KvTypes) -> u64 {
-    let half = 2 * KvType::F16.block_bytes() as u128;
-    let own = (kv.keys.block_bytes() + kv.values.block_bytes()) as u128;
+/// Bytes of keys and values that take so many in half precision, of as many keys as values in heads of `head_dim`
+/// elements, kept otherwise.
+fn kept(bytes: u64, head_dim: u64, kv: KvTypes) -> u64 {
+    let head_dim = usize::try_from(head_dim).unwrap_or(usize::MAX);
+    let of = |kv: KvType| if head_dim == 0 { kv.block_bytes() } else { kv.bytes(head_dim, 1) } as u128;
+    let (half, own) = (2 * of(KvType::F16), of(kv.keys) + of(kv.values));
     u64::try_from((u128::from(bytes) * own).div_ceil(half)).unwrap_or(u64::MAX)
 }
 
@@ -126,8 +130,16 @@ impl Inventory {
         expert: u64,
         kv_per_token: u64,
     ) -> Self {
-        let layer =
-            LayerBytes { attention, ffn: shared, n_experts, n_used, expert, kv_per_token, window: None };
+        let layer = LayerBytes {
+            attention,
+            ffn: shared,
+            n_experts,
+            n_used,
+            expert,
+            kv_per_token,
+            kv_head_dim: 0,
+            window: None,
+        };
         Self { layers: vec![layer; n_layers.min(MAX_LAYERS)], ..Self::default() }
     }
 
@@ -169,6 +181,7 @@ impl Inventory {
                 n_used,
                 expert,
                 kv_per_token: kv_elements.saturating_mul(KV_VALUE_BYTES),
+                kv_head_dim: a.head_dim as u64,
                 window: a.window.map(|window| window as u64),
             })
         });
@@ -186,7 +199,7 @@ impl Inventory {
     /// The same with keys and values kept otherwise than in half precision.
     pub(super) fn keeping(mut self, kv: KvTypes) -> Self {
         for layer in &mut self.layers {
-            layer.kv_per_token = kept(layer.kv_per_token, kv);
+            layer.kv_per_token = kept(layer.kv_per_token, layer.kv_head_dim, kv);
         }
         self
     }

@@ -888,6 +888,8 @@ class LayerBytes:
     """Bytes of one routed expert."""
     kv_per_token: int = 0
     """Keys and values of one token, in half precision."""
+    kv_head_dim: int = 0
+    """Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32."""
     window: int | None = None
     """Tokens that the cache holds at most, where attention looks through a window."""
 
@@ -900,6 +902,7 @@ class LayerBytes:
             n_used=data["nUsed"],
             expert=data["expert"],
             kv_per_token=data["kvPerToken"],
+            kv_head_dim=data["kvHeadDim"],
             window=data["window"],
         )
 
@@ -912,6 +915,7 @@ class LayerBytes:
             "nUsed": self.n_used,
             "expert": self.expert,
             "kvPerToken": self.kv_per_token,
+            "kvHeadDim": self.kv_head_dim,
             "window": self.window,
         }
 

@@ -709,6 +709,8 @@ public struct LayerBytes: Codable, Sendable, Hashable {
     public var expert: Int
     /// Keys and values of one token, in half precision.
     public var kvPerToken: Int
+    /// Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32.
+    public var kvHeadDim: Int
     /// Tokens that the cache holds at most, where attention looks through a window.
     public var window: Int?
 
@@ -720,6 +722,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         nUsed: Int = 0,
         expert: Int = 0,
         kvPerToken: Int = 0,
+        kvHeadDim: Int = 0,
         window: Int? = nil
     ) {
         self.attention = attention
@@ -728,6 +731,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         self.nUsed = nUsed
         self.expert = expert
         self.kvPerToken = kvPerToken
+        self.kvHeadDim = kvHeadDim
         self.window = window
     }
 }

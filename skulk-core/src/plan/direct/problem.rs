@@ -9,6 +9,7 @@ use super::fill::{Parts, Room};
 use super::seats::{self, Seat};
 use crate::card::ModelCard;
 use crate::kv_type::KvTypes;
+use crate::plan::backend::serves;
 use crate::plan::cluster::{Cluster, NodeId, Role};
 use crate::plan::inventory::Inventory;
 use crate::plan::links::Links;
@@ -87,7 +88,9 @@ impl<'a> Problem<'a> {
                 if otherwise.is_empty() {
                     format!("it has none of the card's backends ({}), only {}", list(compatible), list(tags))
                 } else {
-                    format!("none of its backends ({}) keeps keys and values in {}", list(tags), request.kv)
+                    let on_card = |tag: &&String| compatible.iter().any(|card| serves(tag, card));
+                    let tags = tags.iter().filter(on_card).cloned().collect();
+                    format!("none of its backends ({}) keeps keys and values in {}", list(&tags), request.kv)
                 }
             })
         });

@@ -101,8 +101,8 @@ fn resolve(card: &ModelCard, kv: KvTypes, tags: &BTreeSet<String>) -> Option<Str
     resolve_backend(&placement.compatible_backends, &placement.backend_preference, &tags).map(str::to_owned)
 }
 
-/// All devices of a node on which the card's model can run with such keys and values. Those that reach the same memory have the same
-/// [`memory`](Seat::memory).
+/// All devices of a node on which the card's model can run with such keys and values. Those that reach the same memory
+/// have the same [`memory`](Seat::memory).
 pub(in crate::plan) fn devices(
     at: usize,
     node: &Node,
@@ -154,15 +154,14 @@ pub(in crate::plan) fn devices(
         },
     };
     // A node that has its accelerators listed with their backends keeps main memory for this one.
-    let usable = match own.is_empty() {
+    let offloads = backend.as_ref().is_none_or(|tag| has_gpu_offload(&BTreeSet::from([tag.clone()])));
+    let usable = match own.is_empty() && offloads {
         true => usable_memory(node, strictness),
         false => main.map(|bytes| Usable { bytes, vram: false }),
     };
     let Some(Usable { bytes, vram }) = usable else { return seats };
     let gpu = node.accelerators.iter().find(|it| it.vram_total_bytes.is_some()).filter(|_| vram);
-    let unified = backend
-        .as_ref()
-        .is_some_and(|tag| engine_of(tag) == Some("mlx") || has_gpu_offload(&BTreeSet::from([tag.clone()])));
+    let unified = backend.as_ref().is_some_and(|tag| offloads || engine_of(tag) == Some("mlx"));
     let assumed = match (gpu, unified) {
         (Some(gpu), _) => measured(gpu.bytes_per_second).unwrap_or(assumed(gpu.vendor)),
         (None, true) => assumed(Vendor::Apple),
