@@ -18,7 +18,8 @@ closed_set! {
         /// the lowest priority that came last gives up its pages and is computed again later. Texts do not depend on it.
         #[default]
         Wait = "wait",
-        /// What sessions hold that do nothing is given up; where that is not enough, it ends with `memory.exhausted`.
+        /// What sessions hold that do nothing is given up; where that is not enough, and no session is being dropped,
+        /// saved or restored, it ends with `memory.exhausted`.
         Evict = "evict",
         /// It ends with `memory.exhausted`; what other sessions hold stays.
         Fail = "fail",

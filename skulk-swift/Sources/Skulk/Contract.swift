@@ -2780,7 +2780,8 @@ public enum WhenFull: String, Codable, Sendable, Hashable, CaseIterable {
     /// What sessions hold that do nothing is given up, then it waits until others have ended. Where all wait, one of
     /// the lowest priority that came last gives up its pages and is computed again later. Texts do not depend on it.
     case wait
-    /// What sessions hold that do nothing is given up; where that is not enough, it ends with `memory.exhausted`.
+    /// What sessions hold that do nothing is given up; where that is not enough, and no session is being dropped, saved
+    /// or restored, it ends with `memory.exhausted`.
     case evict
     /// It ends with `memory.exhausted`; what other sessions hold stays.
     case fail

@@ -142,6 +142,7 @@ pub(super) unsafe fn multiply<S: Simd, L: Layout, const EXACT: bool, const N: us
         for part in 0..parts {
             let block = Block { x, packed, first, blocks, part, parts, shift };
             // All sums, some rows' totals and a block have room in 32 registers.
+            const { assert!(N <= 8 || N == 12, "so many rows are to be shared out") };
             if N == 12 {
                 block.add::<S, L, EXACT, 4>(&mut sums, 0);
                 block.add::<S, L, EXACT, 4>(&mut sums, 4);
