@@ -51,6 +51,16 @@ impl<'a> Config<'a> {
         Ok(self.opt_usize(key)?.unwrap_or(default))
     }
 
+    /// What stands there; the default where nothing does, none where it is null.
+    pub(super) fn usize_unless_null(&self, key: &str, default: usize) -> Result<Option<usize>> {
+        if self.is_absent(key) { Ok(Some(default)) } else { self.opt_usize(key) }
+    }
+
+    /// Not even null stands there.
+    pub(super) fn is_absent(&self, key: &str) -> bool {
+        self.value.get(key).is_none()
+    }
+
     /// A list; empty where the field is absent.
     pub(super) fn usizes(&self, key: &str) -> Result<BTreeSet<usize>> {
         let number = |v: &Value| v.as_u64().and_then(|n| n.try_into().ok());

@@ -13,7 +13,8 @@ pub(super) fn spec(metadata: &GgufMetadata, checkpoint: &dyn Checkpoint) -> Resu
     let arch = metadata.str("general.architecture")?;
     let keys = Keys { metadata, arch };
     match arch {
-        "llama" | "qwen3" | "qwen3moe" => llama(&keys, checkpoint),
+        "llama" | "qwen2" | "qwen3" | "qwen3moe" => llama(&keys, checkpoint),
+        "gemma2" => gemma2(&keys, checkpoint),
         "gemma3" => gemma3(&keys, checkpoint),
         other => Err(unsupported("the architecture", other, SUPPORTED)
             .with("file", metadata.file().display())
@@ -21,11 +22,11 @@ pub(super) fn spec(metadata: &GgufMetadata, checkpoint: &dyn Checkpoint) -> Resu
     }
 }
 
-/// llama (mixtral included, which converters store as llama with experts) and qwen3, which norms
-/// queries and keys and pairs a head's halves.
+/// llama (mistral and mixtral included, which converters store as llama), and qwen2 and qwen3, which pair a head's
+/// halves; qwen3 norms queries and keys.
 fn llama(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
-    let qwen3 = keys.arch != "llama";
-    let layout = if qwen3 { RopeLayout::Halves } else { RopeLayout::Pairs };
+    let qwen3 = keys.arch.starts_with("qwen3");
+    let layout = if keys.arch == "llama" { RopeLayout::Pairs } else { RopeLayout::Halves };
     let sizes = Sizes::read(keys)?;
     let experts = experts(keys)?;
     let expert_width = keys.opt_usize("expert_feed_forward_length")?.filter(|_| experts.is_some());
@@ -62,32 +63,74 @@ fn experts(keys: &Keys<'_>) -> Result<Option<ExpertsSpec>> {
 }
 
 fn gemma3(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
+    let family = Gemma {
+        window: keys.opt_usize("attention.sliding_window")?,
+        pattern: 6,
+        theta: 1_000_000.0,
+        local_theta: Some(keys.opt_f64("rope.freq_base_swa")?.unwrap_or(10_000.0)),
+        caps: [None; 2],
+        largest: 62,
+        qk_norm: true,
+    };
+    gemma(keys, checkpoint, &family)
+}
+
+fn gemma2(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
+    let family = Gemma {
+        window: Some(keys.opt_usize("attention.sliding_window")?.unwrap_or(4096)),
+        pattern: 2,
+        theta: 10_000.0,
+        local_theta: None,
+        caps: [Some(50.0), Some(30.0)],
+        largest: 46,
+        qk_norm: false,
+    };
+    gemma(keys, checkpoint, &family)
+}
+
+/// What Gemma's generations differ in; where files leave something out, the values are llama.cpp's.
+struct Gemma {
+    /// Of every layer but each `pattern`-th.
+    window: Option<usize>,
+    pattern: usize,
+    theta: f64,
+    /// Of layers with a window, where it is another one.
+    local_theta: Option<f64>,
+    /// What scores and logits are capped to where the file says nothing.
+    caps: [Option<f32>; 2],
+    /// Layers of the 27B model, which alone scales by hidden size per head rather than by the head dimension: files do
+    /// not carry the scalar.
+    largest: usize,
+    qk_norm: bool,
+}
+
+fn gemma(keys: &Keys<'_>, checkpoint: &dyn Checkpoint, family: &Gemma) -> Result<ArchSpec> {
     let sizes = Sizes::read(keys)?;
-    let window = keys.opt_usize("attention.sliding_window")?;
-    // Files leave these two out; the values are llama.cpp's for the family.
-    let pattern = keys.opt_usize("attention.sliding_window_pattern")?.unwrap_or(6).max(1);
-    let local_theta = keys.opt_f64("rope.freq_base_swa")?.unwrap_or(10_000.0);
-    // The 27B model alone scales by hidden size per head rather than by the head dimension;
-    // llama.cpp tells it by its 62 layers, as files do not carry the scalar.
-    let scalar = if sizes.n_layers == 62 { sizes.hidden_size / sizes.n_heads.max(1) } else { sizes.head_dim };
-    let softcap = keys.opt_f64("attn_logit_softcapping")?.map(|v| v as f32);
+    let pattern = keys.opt_usize("attention.sliding_window_pattern")?.unwrap_or(family.pattern).max(1);
+    let is_largest = sizes.n_layers == family.largest;
+    let scalar = if is_largest { sizes.hidden_size / sizes.n_heads.max(1) } else { sizes.head_dim };
+    let cap = |key, default: Option<f32>| {
+        keys.opt_f64(key).map(|found| found.map_or(default, |cap| Some(cap as f32)))
+    };
+    let softcap = cap("attn_logit_softcapping", family.caps[0])?;
     let rope = |theta, scaling| RopeSpec { theta, dim: sizes.head_dim, layout: RopeLayout::Halves, scaling };
-    let theta = keys.opt_f64("rope.freq_base")?.unwrap_or(1_000_000.0);
-    let ropes = vec![rope(theta, keys.rope_scaling()?), rope(local_theta, RopeScaling::None)];
+    let theta = keys.opt_f64("rope.freq_base")?.unwrap_or(family.theta);
+    let local = family.local_theta.map(|theta| rope(theta, RopeScaling::None));
+    let ropes = [rope(theta, keys.rope_scaling()?)].into_iter().chain(local).collect();
     let spec = plain(keys, checkpoint, &sizes, ropes, |at, layer| {
-        let window = window.filter(|_| !(at + 1).is_multiple_of(pattern));
+        let window = family.window.filter(|_| !(at + 1).is_multiple_of(pattern));
         layer.attention.window = window;
-        layer.attention.rope = usize::from(window.is_some());
+        layer.attention.rope = usize::from(window.is_some() && family.local_theta.is_some());
         layer.attention.scale = (scalar as f32).sqrt().recip();
         layer.attention.softcap = softcap;
-        layer.attention.qk_norm = true;
+        layer.attention.qk_norm = family.qk_norm;
         layer.ffn.activation = Activation::GeluTanh;
         layer.post_attention_norm = true;
         layer.post_ffn_norm = true;
     })?;
     Ok(ArchSpec {
         embedding_scale: (sizes.hidden_size as f32).sqrt(),
-        final_softcap: keys.opt_f64("final_logit_softcapping")?.map(|v| v as f32),
+        final_softcap: cap("final_logit_softcapping", family.caps[1])?,
         ..spec
     })
 }

@@ -22,9 +22,14 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
     let model_type = root.str("model_type")?;
     match model_type {
         "llama" => describe(&root, prefix, &LLAMA),
-        "qwen3" => describe(&root, prefix, &QWEN3),
+        "mistral" => describe(&root, prefix, &MISTRAL),
+        "qwen2" => describe(&root, prefix, &QWEN2),
+        "qwen3" | "qwen3_vl_text" => describe(&root, prefix, &QWEN3),
+        // The multi-modal wrapper; texts alone turn as with one position each.
+        "qwen3_vl" => describe(&root.section("text_config")?, prefix, &QWEN3),
         "qwen3_moe" => describe(&root, prefix, &QWEN3_MOE),
         "mixtral" => describe(&root, prefix, &MIXTRAL),
+        "gemma2" => describe(&root, prefix, &GEMMA2),
         "gemma3_text" => describe(&root, prefix, &GEMMA3),
         // The multi-modal wrapper: its text half is a gemma3_text of its own.
         "gemma3" => describe(&root.section("text_config")?, prefix, &GEMMA3),
@@ -43,8 +48,10 @@ struct Family {
     post_norms: bool,
     /// Added to stored norm weights.
     norm_offset: f32,
-    /// Scores and logits are capped where the configuration says.
-    softcaps: bool,
+    /// Queries, keys and values have biases, whatever the configuration says.
+    qkv_bias: bool,
+    /// Scores and logits are capped where the configuration says, or like this where it says nothing.
+    softcaps: Option<[Option<f32>; 2]>,
     embedding_scale: fn(usize) -> f32,
     tied_embeddings: bool,
     /// Feed-forward blocks may have biases (`mlp_bias`), and heads parts that are not rotated
@@ -81,7 +88,8 @@ const LLAMA: Family = Family {
     qk_norm: false,
     post_norms: false,
     norm_offset: 0.0,
-    softcaps: false,
+    qkv_bias: false,
+    softcaps: None,
     embedding_scale: |_| 1.0,
     tied_embeddings: false,
     has_variants: true,
@@ -95,12 +103,27 @@ const LLAMA: Family = Family {
     windows: |_, n_layers| Ok(vec![None; n_layers]),
     mixture: |_| Ok(None),
 };
+const MISTRAL: Family = Family {
+    label: "mistral",
+    has_variants: false,
+    context: 131_072,
+    windows: |config, n_layers| Ok(vec![config.usize_unless_null("sliding_window", 4096)?; n_layers]),
+    ..LLAMA
+};
+const QWEN2: Family = Family {
+    label: "qwen2",
+    qkv_bias: true,
+    has_variants: false,
+    context: 32_768,
+    windows: qwen_windows,
+    ..LLAMA
+};
 const QWEN3: Family = Family {
     label: "qwen3",
     qk_norm: true,
     context: 32_768,
     head_dim: |_, _| 128,
-    windows: qwen3_windows,
+    windows: qwen_windows,
     ..LLAMA
 };
 const QWEN3_MOE: Family =
@@ -121,7 +144,7 @@ const GEMMA3: Family = Family {
     qk_norm: true,
     post_norms: true,
     norm_offset: 1.0,
-    softcaps: true,
+    softcaps: Some([None; 2]),
     embedding_scale: |hidden| (hidden as f32).sqrt(),
     tied_embeddings: true,
     has_variants: false,
@@ -131,8 +154,18 @@ const GEMMA3: Family = Family {
     activation: ("hidden_activation", Activation::GeluTanh),
     theta: 1_000_000.0,
     local_theta: Some(10_000.0),
-    windows: gemma3_windows,
+    windows: |config, n_layers| gemma_windows(config, n_layers, 6),
     ..LLAMA
+};
+const GEMMA2: Family = Family {
+    label: "gemma2",
+    qk_norm: false,
+    softcaps: Some([Some(50.0), Some(30.0)]),
+    context: 8192,
+    theta: 10_000.0,
+    local_theta: None,
+    windows: |config, n_layers| gemma_windows(config, n_layers, 2),
+    ..GEMMA3
 };
 
 fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<ArchSpec> {
@@ -142,7 +175,11 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
     if let Some(theta) = family.local_theta {
         ropes.push(rope_spec(config, "sliding_attention", theta, false, dim)?);
     }
-    let softcap = |key| if family.softcaps { config.opt_f32(key) } else { Ok(None) };
+    let softcap = |key, at: usize| match family.softcaps {
+        Some(caps) if config.is_absent(key) => Ok(caps[at]),
+        Some(_) => config.opt_f32(key),
+        None => Ok(None),
+    };
     let attention_bias = config.bool_or("attention_bias", false)?;
     let attention = AttentionSpec {
         n_heads: common.n_heads,
@@ -155,9 +192,9 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         }
         .sqrt()
         .recip(),
-        softcap: softcap("attn_logit_softcapping")?,
+        softcap: softcap("attn_logit_softcapping", 0)?,
         qk_norm: family.qk_norm,
-        qkv_bias: attention_bias,
+        qkv_bias: attention_bias || family.qkv_bias,
         output_bias: attention_bias,
         rope: 0,
     };
@@ -193,7 +230,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         embedding_scale: (family.embedding_scale)(common.hidden_size),
         norm: NormSpec { eps: config.f32_or("rms_norm_eps", family.eps)?, weight_offset: family.norm_offset },
         tied_embeddings: config.bool_or("tie_word_embeddings", family.tied_embeddings)?,
-        final_softcap: softcap("final_logit_softcapping")?,
+        final_softcap: softcap("final_logit_softcapping", 1)?,
         ropes,
         layers: windows.into_iter().enumerate().map(layer).collect(),
         names: TensorNames { prefix, spelling: family.spelling },
@@ -201,7 +238,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
 }
 
 /// Published configurations name a window and switch it off.
-fn qwen3_windows(config: &Config<'_>, n_layers: usize) -> Result<Vec<Option<usize>>> {
+fn qwen_windows(config: &Config<'_>, n_layers: usize) -> Result<Vec<Option<usize>>> {
     if config.bool_or("use_sliding_window", false)? {
         return Err(unsupported("the variant", "use_sliding_window", "attention to all positions")
             .with("file", config.file.display()));
@@ -238,18 +275,19 @@ fn mixtral(config: &Config<'_>) -> Result<Option<Mixture>> {
     Ok(Some(Mixture { spec, width, step: 1, dense: BTreeSet::new() }))
 }
 
-fn gemma3_windows(config: &Config<'_>, n_layers: usize) -> Result<Vec<Option<usize>>> {
+/// Every layer but each `pattern`-th has a window, unless the configuration says otherwise.
+fn gemma_windows(config: &Config<'_>, n_layers: usize, pattern: usize) -> Result<Vec<Option<usize>>> {
     if config.bool_or("use_bidirectional_attention", false)? {
         return Err(unsupported("the variant", "use_bidirectional_attention", "causal attention")
             .with("file", config.file.display()));
     }
     let window = config.usize_or("sliding_window", 4096)?;
-    let sliding = sliding_layers(config, n_layers)?;
+    let sliding = sliding_layers(config, n_layers, pattern)?;
     Ok(sliding.into_iter().map(|sliding| sliding.then_some(window)).collect())
 }
 
-/// Which layers slide: `layer_types`, or every layer but each `sliding_window_pattern`-th.
-fn sliding_layers(config: &Config<'_>, n_layers: usize) -> Result<Vec<bool>> {
+/// Which layers slide: `layer_types`, or every layer but each `sliding_window_pattern`-th, or else `pattern`-th.
+fn sliding_layers(config: &Config<'_>, n_layers: usize, pattern: usize) -> Result<Vec<bool>> {
     if let Some(types) = config.opt("layer_types") {
         let wrong =
             || config.wrong("layer_types", "one of sliding_attention, full_attention per layer", types);
@@ -268,7 +306,7 @@ fn sliding_layers(config: &Config<'_>, n_layers: usize) -> Result<Vec<bool>> {
     } else {
         "_sliding_window_pattern"
     };
-    let pattern = config.usize_or(field, 6)?.max(1);
+    let pattern = config.usize_or(field, pattern)?.max(1);
     Ok((0..n_layers).map(|layer| !(layer + 1).is_multiple_of(pattern)).collect())
 }
 

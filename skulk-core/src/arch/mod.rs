@@ -270,7 +270,7 @@ fn unsupported(what: &str, found: &str, supported: &str) -> Error {
 }
 
 /// Families this version can run, for messages.
-const SUPPORTED: &str = "llama, gemma3, qwen3, qwen3 with experts, mixtral";
+const SUPPORTED: &str = "llama, mistral, mixtral, qwen2, qwen3, qwen3 with experts, gemma2, gemma3";
 
 /// The name of an activation in configurations.
 fn activation(name: &str) -> Result<Activation> {

@@ -70,7 +70,8 @@ impl Stages {
     ) -> Result<Self> {
         let arch = Arc::new(ArchSpec::from_checkpoint(checkpoint)?);
         let mut borders = vec![0];
-        borders.extend(&setup.cuts);
+        // Of cuts, small models leave out those behind their last layer.
+        borders.extend(setup.cuts.iter().filter(|cut| **cut < arch.n_layers()));
         borders.push(arch.n_layers());
         let context = setup.context.min(arch.context_length);
         let shards = borders
