@@ -84,10 +84,12 @@ impl Operations {
             window: None,
             scale: 1.0 / (head_dim as f32).sqrt(),
             softcap: None,
-            qk_norm: false,
+            qk_norm: None,
+            query_growth: None,
             qkv_bias: false,
             output_bias: false,
-            rope: 0,
+            head_gate: false,
+            rope: None,
         };
         let most = rows.max(CHUNK);
         let q = self.filled(most, n_heads * head_dim)?;

@@ -49,6 +49,11 @@ pub(crate) fn exp_f32(x: f32) -> f32 {
     exp(f64::from(x)) as f32
 }
 
+/// `1 / (1 + e^-x)`.
+pub(crate) fn sigmoid(x: f32) -> f32 {
+    (1.0 / (1.0 + exp(-f64::from(x)))) as f32
+}
+
 /// Half of π in three parts, of which the first two have 30 bits: quarter turns of angles below [`LARGE`] times
 /// these are exact.
 const HALF_PI: [f64; 3] = [1.570796325802803, 9.920935791635221e-10, 5.170182981794105e-19];

@@ -95,7 +95,7 @@ fn changed_descriptions() {
     let changes: &[(&str, Change)] = &[
         ("layers", |a| a.layers.clear()),
         ("rotary", |a| a.ropes.clear()),
-        ("rotary", |a| a.layers[1].attention.rope = 7),
+        ("rotary", |a| a.layers[1].attention.rope = Some(7)),
         ("rotary", |a| a.ropes[0].dim = 3),
         ("rotary", |a| a.ropes[0].dim = 1 << 20),
         ("theta", |a| a.ropes[0].theta = f64::NAN),

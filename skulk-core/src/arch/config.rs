@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::{Activation, activation};
+use super::Activation;
+use super::ffn::activation;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A JSON object of a configuration.
@@ -83,6 +84,46 @@ impl<'a> Config<'a> {
 
     pub(super) fn f32_or(&self, key: &str, default: f32) -> Result<f32> {
         Ok(self.opt_f32(key)?.unwrap_or(default))
+    }
+
+    pub(super) fn f32s(&self, key: &str) -> Result<Vec<f32>> {
+        let number = |v: &Value| v.as_f64().map(|v| v as f32);
+        let list = self.opt_with(key, "a list of numbers", |v| v.as_array()?.iter().map(number).collect())?;
+        list.ok_or_else(|| self.missing(key))
+    }
+
+    /// A list of numbers, with 0 where null stands.
+    pub(super) fn f32s_or_nulls(&self, key: &str) -> Result<Vec<f32>> {
+        let number = |v: &Value| if v.is_null() { Some(0.0) } else { v.as_f64().map(|v| v as f32) };
+        let list = self.opt_with(key, "a list of numbers", |v| v.as_array()?.iter().map(number).collect())?;
+        list.ok_or_else(|| self.missing(key))
+    }
+
+    /// A list of strings.
+    pub(super) fn strs(&self, key: &str) -> Result<Vec<&'a str>> {
+        let list =
+            self.opt_with(key, "a list of strings", |v| v.as_array()?.iter().map(Value::as_str).collect())?;
+        list.ok_or_else(|| self.missing(key))
+    }
+
+    /// A list of `len` flags, each true, false, 0 or 1.
+    pub(super) fn flags(&self, key: &str, len: usize) -> Result<Option<Vec<bool>>> {
+        let flag = |v: &Value| match v.as_u64() {
+            Some(0) => Some(false),
+            Some(1) => Some(true),
+            _ => v.as_bool(),
+        };
+        let read = |v: &'a Value| v.as_array().filter(|list| list.len() == len)?.iter().map(flag).collect();
+        self.opt_with(key, &format!("a list of {len} flags"), read)
+    }
+
+    /// Whole numbers, as a list or in a string with commas between them.
+    pub(super) fn indices(&self, key: &str) -> Result<Option<BTreeSet<usize>>> {
+        let number = |v: &Value| v.as_u64().and_then(|n| n.try_into().ok());
+        self.opt_with(key, "whole numbers", |v| match v.as_str() {
+            Some(text) => text.split(',').map(|n| n.trim().parse().ok()).collect(),
+            None => v.as_array()?.iter().map(number).collect(),
+        })
     }
 
     pub(super) fn opt_str(&self, key: &str) -> Result<Option<&'a str>> {

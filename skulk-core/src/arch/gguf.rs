@@ -2,8 +2,8 @@
 
 use super::names::{GGUF, TensorNames};
 use super::{
-    Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, RopeLayout,
-    RopeScaling, RopeSpec, SUPPORTED, unsupported,
+    Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, QkNorm,
+    RopeLayout, RopeScaling, RopeSpec, SUPPORTED, Scoring, unsupported,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::gguf::{GgufMetadata, GgufValue};
@@ -37,10 +37,10 @@ fn llama(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
         None => keys.rope_scaling()?,
     };
     let theta = keys.opt_f64("rope.freq_base")?.unwrap_or(10_000.0);
-    let ropes = vec![RopeSpec { theta, dim, layout, scaling }];
+    let ropes = vec![RopeSpec { theta, dim, layout, scaling, amplitude: 1.0 }];
     plain(keys, checkpoint, &sizes, ropes, |at, layer| {
         let has_bias = |tensor: &str| checkpoint.tensor(&format!("blk.{at}.{tensor}.bias")).is_some();
-        layer.attention.qk_norm = qwen3;
+        layer.attention.qk_norm = qwen3.then_some(QkNorm::Heads);
         layer.attention.qkv_bias = has_bias("attn_q");
         layer.attention.output_bias = has_bias("attn_output");
         layer.ffn.width = expert_width.unwrap_or(layer.ffn.width);
@@ -59,7 +59,15 @@ fn experts(keys: &Keys<'_>) -> Result<Option<ExpertsSpec>> {
             Some(n) => n,
         },
     };
-    Ok(Some(ExpertsSpec { n_experts, n_used: keys.usize("expert_used_count")?, normalise: true }))
+    Ok(Some(ExpertsSpec {
+        n_experts,
+        n_used: keys.usize("expert_used_count")?,
+        scoring: Scoring::Softmax,
+        correction: false,
+        groups: None,
+        normalise: true,
+        scale: 1.0,
+    }))
 }
 
 fn gemma3(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
@@ -70,7 +78,7 @@ fn gemma3(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
         local_theta: Some(keys.opt_f64("rope.freq_base_swa")?.unwrap_or(10_000.0)),
         caps: [None; 2],
         largest: 62,
-        qk_norm: true,
+        qk_norm: Some(QkNorm::Heads),
     };
     gemma(keys, checkpoint, &family)
 }
@@ -83,7 +91,7 @@ fn gemma2(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
         local_theta: None,
         caps: [Some(50.0), Some(30.0)],
         largest: 46,
-        qk_norm: false,
+        qk_norm: None,
     };
     gemma(keys, checkpoint, &family)
 }
@@ -101,7 +109,7 @@ struct Gemma {
     /// Layers of the 27B model, which alone scales by hidden size per head rather than by the head dimension: files do
     /// not carry the scalar.
     largest: usize,
-    qk_norm: bool,
+    qk_norm: Option<QkNorm>,
 }
 
 fn gemma(keys: &Keys<'_>, checkpoint: &dyn Checkpoint, family: &Gemma) -> Result<ArchSpec> {
@@ -113,14 +121,17 @@ fn gemma(keys: &Keys<'_>, checkpoint: &dyn Checkpoint, family: &Gemma) -> Result
         keys.opt_f64(key).map(|found| found.map_or(default, |cap| Some(cap as f32)))
     };
     let softcap = cap("attn_logit_softcapping", family.caps[0])?;
-    let rope = |theta, scaling| RopeSpec { theta, dim: sizes.head_dim, layout: RopeLayout::Halves, scaling };
+    let rope = |theta, scaling| {
+        let layout = RopeLayout::Halves;
+        RopeSpec { theta, dim: sizes.head_dim, layout, scaling, amplitude: 1.0 }
+    };
     let theta = keys.opt_f64("rope.freq_base")?.unwrap_or(family.theta);
     let local = family.local_theta.map(|theta| rope(theta, RopeScaling::None));
     let ropes = [rope(theta, keys.rope_scaling()?)].into_iter().chain(local).collect();
     let spec = plain(keys, checkpoint, &sizes, ropes, |at, layer| {
         let window = family.window.filter(|_| !(at + 1).is_multiple_of(pattern));
         layer.attention.window = window;
-        layer.attention.rope = usize::from(window.is_some() && family.local_theta.is_some());
+        layer.attention.rope = Some(usize::from(window.is_some() && family.local_theta.is_some()));
         layer.attention.scale = (scalar as f32).sqrt().recip();
         layer.attention.softcap = softcap;
         layer.attention.qk_norm = family.qk_norm;
@@ -150,15 +161,19 @@ fn plain(
         window: None,
         scale: (sizes.head_dim as f32).sqrt().recip(),
         softcap: None,
-        qk_norm: false,
+        qk_norm: None,
+        query_growth: None,
         qkv_bias: false,
         output_bias: false,
-        rope: 0,
+        head_gate: false,
+        rope: Some(0),
     };
     let layer = |(at, (&n_kv_heads, &width))| {
         let mut layer = LayerSpec {
             attention: AttentionSpec { n_kv_heads, ..attention.clone() },
-            ffn: FfnSpec { width, activation: Activation::Silu, bias: false, experts: None },
+            ffn: FfnSpec { width, activation: Activation::Silu, bias: false, experts: None, shared: None },
+            attention_norm: true,
+            ffn_norm: true,
             post_attention_norm: false,
             post_ffn_norm: false,
         };
@@ -171,6 +186,8 @@ fn plain(
         vocab_size: keys.vocab_size(checkpoint)?,
         context_length: sizes.context_length,
         embedding_scale: 1.0,
+        residual_scale: 1.0,
+        logit_scale: 1.0,
         norm: NormSpec { eps: keys.f64("attention.layer_norm_rms_epsilon")? as f32, weight_offset: 0.0 },
         tied_embeddings: checkpoint.tensor("output.weight").is_none(),
         final_softcap: None,

@@ -3,12 +3,16 @@
 //! [`ArchSpec`] holds facts (sizes, windows, norms, names), never code. The decoder reads facts
 //! alone, so a new family is a new way to fill them in.
 
+mod attention;
 mod config;
+mod ffn;
 mod gguf;
 mod huggingface;
 mod names;
 mod rope;
 
+pub use attention::{AttentionSpec, QkNorm, QueryGrowth};
+pub use ffn::{Activation, ExpertGroups, ExpertsSpec, FfnSpec, Scoring, SharedExpert};
 pub(crate) use names::TensorRole;
 pub use names::{LayerTensor, TensorNames};
 pub use rope::{RopeLayout, RopeScaling, RopeSpec};
@@ -22,9 +26,6 @@ use crate::weights::{Checkpoint, Metadata};
 const MAX_SIZE: usize = 1 << 28;
 /// Upper bound for the number of layers.
 pub(crate) const MAX_LAYERS: usize = 1 << 12;
-/// Upper bound for the number of experts of a layer.
-const MAX_EXPERTS: usize = 1 << 14;
-
 /// A decoder-only transformer, described.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -39,6 +40,10 @@ pub struct ArchSpec {
     pub context_length: usize,
     /// Multiplies token embeddings (Gemma: the square root of the hidden size).
     pub embedding_scale: f32,
+    /// Multiplies what a block adds to the residual stream (Granite); elsewhere 1.
+    pub residual_scale: f32,
+    /// Multiplies logits before they are capped (Granite); elsewhere 1.
+    pub logit_scale: f32,
     /// RMS norms: epsilon, and what is added to stored norm weights.
     pub norm: NormSpec,
     /// The output head is the embedding table.
@@ -71,75 +76,14 @@ pub struct LayerSpec {
     pub attention: AttentionSpec,
     /// Feed-forward block.
     pub ffn: FfnSpec,
+    /// Attention's input is normed: in all families but OLMo's.
+    pub attention_norm: bool,
+    /// The feed-forward block's input is normed, likewise.
+    pub ffn_norm: bool,
     /// Attention output is normed before it joins the residual stream.
     pub post_attention_norm: bool,
     /// Feed-forward output is normed before it joins the residual stream.
     pub post_ffn_norm: bool,
-}
-
-/// Causal grouped-query attention of one layer.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct AttentionSpec {
-    /// Query heads.
-    pub n_heads: usize,
-    /// Key/value heads; divides `n_heads`.
-    pub n_kv_heads: usize,
-    /// Elements in a head.
-    pub head_dim: usize,
-    /// A query sees itself and the `window - 1` positions before it; `None`: all before it.
-    pub window: Option<usize>,
-    /// Multiplies query·key products.
-    pub scale: f32,
-    /// Squashes attention scores to ±cap.
-    pub softcap: Option<f32>,
-    /// Queries and keys are RMS-normed per head.
-    pub qk_norm: bool,
-    /// Query, key and value projections have a bias.
-    pub qkv_bias: bool,
-    /// The output projection has a bias.
-    pub output_bias: bool,
-    /// Index into [`ArchSpec::ropes`].
-    pub rope: usize,
-}
-
-/// Gated feed-forward block: `down(act(gate(x)) · up(x))`, dense or a mixture of experts.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct FfnSpec {
-    /// Inner width; of a mixture, each expert's.
-    pub width: usize,
-    /// Applied to the gate.
-    pub activation: Activation,
-    /// All three projections have a bias.
-    pub bias: bool,
-    /// The block is a mixture of experts, each such a block; `None`: dense.
-    pub experts: Option<ExpertsSpec>,
-}
-
-/// A sparse mixture of experts (Shazeer et al. 2017): a router gives each row probabilities over
-/// the experts, the most probable ones compute it, and their results are added, weighted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ExpertsSpec {
-    /// Experts in the layer.
-    pub n_experts: usize,
-    /// Experts that a row takes.
-    pub n_used: usize,
-    /// The weights of the experts taken are scaled to a sum of 1.
-    pub normalise: bool,
-}
-
-/// The gate's non-linearity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Activation {
-    /// `x · sigmoid(x)`.
-    Silu,
-    /// GELU, tanh approximation.
-    GeluTanh,
-    /// GELU with the error function.
-    Gelu,
 }
 
 impl ArchSpec {
@@ -179,6 +123,16 @@ impl ArchSpec {
         Ok(spec)
     }
 
+    /// The longest context in which positions are rotated in as the model was first trained: where LongRoPE has other
+    /// factors for longer ones. `None`: positions are rotated alike in all contexts.
+    pub fn short_context(&self) -> Option<usize> {
+        let original = |rope: &RopeSpec| match rope.scaling {
+            RopeScaling::Long { original_context, .. } => Some(original_context as usize),
+            _ => None,
+        };
+        self.ropes.iter().filter_map(original).min()
+    }
+
     /// Number of decoder layers.
     pub fn n_layers(&self) -> usize {
         self.layers.len()
@@ -190,12 +144,6 @@ impl ArchSpec {
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`] for impossible values.
     pub fn check(&self) -> Result<()> {
-        let size = |field: &'static str, value: usize, max: usize| {
-            if (1..=max).contains(&value) {
-                return Ok(());
-            }
-            Err(invalid(field, format!("expected 1 to {max}, found {value}")))
-        };
         size("hidden size", self.hidden_size, MAX_SIZE)?;
         size("vocabulary size", self.vocab_size, MAX_SIZE)?;
         size("context length", self.context_length, MAX_SIZE)?;
@@ -207,41 +155,15 @@ impl ArchSpec {
             ));
         }
         positive("embedding scale", self.embedding_scale)?;
+        positive("residual multiplier", self.residual_scale)?;
+        positive("logit scale", self.logit_scale)?;
         self.final_softcap.map_or(Ok(()), |cap| positive("final logit soft-cap", cap))?;
         for rope in &self.ropes {
             rope.check()?;
         }
         for layer in &self.layers {
-            let a = &layer.attention;
-            size("attention heads", a.n_heads, 1 << 16)?;
-            size("key/value heads", a.n_kv_heads, 1 << 16)?;
-            size("head dimension", a.head_dim, 1 << 16)?;
-            size("feed-forward width", layer.ffn.width, MAX_SIZE)?;
-            if let Some(experts) = layer.ffn.experts {
-                size("experts", experts.n_experts, MAX_EXPERTS)?;
-                size("experts for each row", experts.n_used, experts.n_experts)?;
-            }
-            if !a.n_heads.is_multiple_of(a.n_kv_heads) {
-                return Err(invalid(
-                    "key/value heads",
-                    format!("expected a divisor of the {} query heads, found {}", a.n_heads, a.n_kv_heads),
-                ));
-            }
-            if let Some(window) = a.window {
-                size("sliding window", window, MAX_SIZE)?;
-            }
-            positive("attention scale", a.scale)?;
-            a.softcap.map_or(Ok(()), |cap| positive("attention soft-cap", cap))?;
-            let rope = self.ropes.get(a.rope).ok_or_else(|| {
-                let message = format!("expected an index below {}, found {}", self.ropes.len(), a.rope);
-                invalid("rotary embedding", message)
-            })?;
-            if rope.dim > a.head_dim {
-                return Err(invalid(
-                    "rotary dimension",
-                    format!("expected at most the head dimension {}, found {}", a.head_dim, rope.dim),
-                ));
-            }
+            layer.attention.check(&self.ropes)?;
+            layer.ffn.check()?;
         }
         Ok(())
     }
@@ -252,6 +174,14 @@ fn invalid(field: &'static str, message: String) -> Error {
     Error::new(ErrorKind::ConfigInvalid, message)
         .with("field", field)
         .with_hint("the model's configuration is broken or of a newer kind: fetch it again, or update skulk")
+}
+
+/// `Ok` for a count or size within bounds.
+fn size(field: &'static str, value: usize, max: usize) -> Result<()> {
+    if (1..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(invalid(field, format!("expected 1 to {max}, found {value}")))
 }
 
 /// `Ok` when a number is finite and more than 0.
@@ -270,14 +200,5 @@ fn unsupported(what: &str, found: &str, supported: &str) -> Error {
 }
 
 /// Families this version can run, for messages.
-const SUPPORTED: &str = "llama, mistral, mixtral, qwen2, qwen3, qwen3 with experts, gemma2, gemma3";
-
-/// The name of an activation in configurations.
-fn activation(name: &str) -> Result<Activation> {
-    match name {
-        "silu" | "swish" => Ok(Activation::Silu),
-        "gelu_pytorch_tanh" | "gelu_new" => Ok(Activation::GeluTanh),
-        "gelu" => Ok(Activation::Gelu),
-        other => Err(unsupported("the activation", other, "silu, gelu_pytorch_tanh, gelu")),
-    }
-}
+const SUPPORTED: &str = "llama, mistral, ministral3, mixtral, smollm3, granite, phi3, qwen2, qwen3, qwen3_moe, \
+    the text of qwen3_vl, gemma2, gemma3, glm4, glm4_moe, olmo3, minimax_m2, step3p5";

@@ -1,10 +1,11 @@
 //! What is this tensor called here? Roles, and each format's spelling of them.
 
-use super::LayerSpec;
+use super::{LayerSpec, QkNorm};
 use crate::ids::ExpertIdx;
 use LayerTensor::{
-    AttentionNorm, AttentionOutput, ExpertDown, ExpertGate, ExpertUp, FfnDown, FfnGate, FfnNorm, FfnUp, Key,
-    KeyNorm, PostAttentionNorm, PostFfnNorm, Query, QueryNorm, Router, Value,
+    AttentionNorm, AttentionOutput, ExpertDown, ExpertGate, ExpertUp, FfnDown, FfnGate, FfnNorm, FfnUp,
+    HeadGate, Key, KeyNorm, PostAttentionNorm, PostFfnNorm, Query, QueryNorm, Router, RouterCorrection,
+    SharedDown, SharedGate, SharedUp, Value,
 };
 
 /// A tensor's role within one layer.
@@ -25,6 +26,8 @@ pub enum LayerTensor {
     QueryNorm,
     /// Per-head norm of keys.
     KeyNorm,
+    /// What each head's output is gated by, `[heads, hidden]`.
+    HeadGate,
     /// Norm after attention.
     PostAttentionNorm,
     /// Norm before the feed-forward block.
@@ -37,12 +40,20 @@ pub enum LayerTensor {
     FfnDown,
     /// Scores experts, `[experts, hidden]`.
     Router,
+    /// Added to experts' scores where they are chosen, `[experts]`.
+    RouterCorrection,
     /// An expert's gate projection, or those of all experts stacked.
     ExpertGate,
     /// An expert's up projection, or those of all experts stacked.
     ExpertUp,
     /// An expert's down projection, or those of all experts stacked.
     ExpertDown,
+    /// The shared expert's gate projection.
+    SharedGate,
+    /// The shared expert's up projection.
+    SharedUp,
+    /// The shared expert's down projection.
+    SharedDown,
     /// Norm after the feed-forward block.
     PostFfnNorm,
 }
@@ -50,19 +61,66 @@ pub enum LayerTensor {
 impl LayerTensor {
     /// The tensors a layer of this description has, biases aside.
     pub fn of(layer: &LayerSpec) -> impl Iterator<Item = LayerTensor> {
-        let always = [AttentionNorm, Query, Key, Value, AttentionOutput, FfnNorm];
-        let ffn: &[_] = match layer.ffn.experts {
+        let (attention, ffn) = (&layer.attention, &layer.ffn);
+        let always = [Query, Key, Value, AttentionOutput];
+        let block: &[_] = match ffn.experts {
             None => &[FfnGate, FfnUp, FfnDown],
             Some(_) => &[Router, ExpertGate, ExpertUp, ExpertDown],
         };
+        let shared: &[_] = if ffn.shared.is_some() { &[SharedGate, SharedUp, SharedDown] } else { &[] };
         let optional = [
-            (layer.attention.qk_norm, QueryNorm),
-            (layer.attention.qk_norm, KeyNorm),
+            (layer.attention_norm, AttentionNorm),
+            (attention.qk_norm.is_some(), QueryNorm),
+            (attention.qk_norm.is_some(), KeyNorm),
+            (attention.head_gate, HeadGate),
             (layer.post_attention_norm, PostAttentionNorm),
+            (layer.ffn_norm, FfnNorm),
+            (ffn.experts.is_some_and(|experts| experts.correction), RouterCorrection),
             (layer.post_ffn_norm, PostFfnNorm),
         ];
         let optional = optional.into_iter().filter_map(|(has, tensor)| has.then_some(tensor));
-        always.into_iter().chain(ffn.iter().copied()).chain(optional)
+        always.into_iter().chain(block.iter().chain(shared).copied()).chain(optional)
+    }
+
+    /// Rows and row length in a layer of this description, of experts' each one's; a vector is one row.
+    pub(crate) fn shape(self, layer: &LayerSpec, hidden: usize) -> [usize; 2] {
+        let (a, ffn) = (&layer.attention, &layer.ffn);
+        let normed = |heads: usize| match a.qk_norm {
+            Some(QkNorm::All) => heads.saturating_mul(a.head_dim),
+            _ => a.head_dim,
+        };
+        let n_experts = ffn.experts.map_or(0, |experts| experts.n_experts);
+        let shared = ffn.shared.map_or(0, |shared| shared.width);
+        match self {
+            AttentionNorm | FfnNorm | PostAttentionNorm | PostFfnNorm => [1, hidden],
+            QueryNorm => [1, normed(a.n_heads)],
+            KeyNorm => [1, normed(a.n_kv_heads)],
+            Query => [a.query_width(), hidden],
+            Key | Value => [a.kv_width(), hidden],
+            HeadGate => [a.n_heads, hidden],
+            AttentionOutput => [hidden, a.query_width()],
+            FfnGate | FfnUp | ExpertGate | ExpertUp => [ffn.width, hidden],
+            FfnDown | ExpertDown => [hidden, ffn.width],
+            Router => [n_experts, hidden],
+            RouterCorrection => [1, n_experts],
+            SharedGate | SharedUp => [shared, hidden],
+            SharedDown => [hidden, shared],
+        }
+    }
+
+    /// Whether it has a bias in a layer of this description.
+    pub(crate) fn has_bias(self, layer: &LayerSpec) -> bool {
+        match self {
+            Query | Key | Value => layer.attention.qkv_bias,
+            AttentionOutput => layer.attention.output_bias,
+            FfnGate | FfnUp | FfnDown => layer.ffn.bias,
+            _ => false,
+        }
+    }
+
+    /// Whether it is the weight of a norm.
+    pub(crate) fn is_norm(self) -> bool {
+        matches!(self, AttentionNorm | FfnNorm | PostAttentionNorm | PostFfnNorm | QueryNorm | KeyNorm)
     }
 
     /// Whether it belongs to the feed-forward block, which a router is not part of.
@@ -108,6 +166,8 @@ pub struct TensorNames {
 
 /// Stands for an expert's index in the roles of formats that do not stack experts.
 const EXPERT: &str = "{}";
+/// Ends a role's pattern behind which there is no `.weight`.
+const END: char = '$';
 
 /// A format's words.
 #[derive(Debug, PartialEq, Eq)]
@@ -151,6 +211,12 @@ impl TensorNames {
         self.weights_where(layer, spec, |_| true)
     }
 
+    /// The tensors that lie in one with this one, itself among them, in the order of their rows. Most lie alone.
+    pub(crate) fn fused(&self, tensor: LayerTensor) -> impl Iterator<Item = LayerTensor> {
+        let own = self.pattern(tensor);
+        self.spelling.roles().filter(move |(_, pattern)| *pattern == own).map(|(tensor, _)| tensor)
+    }
+
     /// Those of its feed-forward block.
     pub(crate) fn feed_forward<'a>(
         &'a self,
@@ -166,7 +232,9 @@ impl TensorNames {
         spec: &'a LayerSpec,
         wanted: fn(&LayerTensor) -> bool,
     ) -> impl Iterator<Item = String> + 'a {
-        LayerTensor::of(spec).filter(wanted).flat_map(move |tensor| {
+        // Of those that are fused, the first stands for all.
+        let is_first = |tensor: &LayerTensor| self.fused(*tensor).next().is_none_or(|first| first == *tensor);
+        LayerTensor::of(spec).filter(wanted).filter(is_first).flat_map(move |tensor| {
             let n = match spec.ffn.experts {
                 Some(experts) if tensor.is_per_expert() && !self.stacks_experts() => experts.n_experts,
                 _ => 1,
@@ -181,7 +249,7 @@ impl TensorNames {
     /// Whether a layer's experts are stacked in one tensor, `[experts, out, in]`, rather than in
     /// tensors of their own.
     pub fn stacks_experts(&self) -> bool {
-        !self.spelling.roles().any(|(_, name)| name.contains(EXPERT))
+        !self.spelling.roles().any(|(_, pattern)| pattern.contains(EXPERT))
     }
 
     /// Name of the tensor that holds an expert's weight, alone or among others.
@@ -214,9 +282,12 @@ impl TensorNames {
     fn layer_role(&self, name: &str) -> Option<TensorRole> {
         let rest = name.strip_prefix(&self.prefix)?.strip_prefix(self.spelling.layers)?.strip_prefix('.')?;
         let (layer, rest) = rest.split_once('.')?;
-        let (word, kind) = rest.rsplit_once('.')?;
-        let (layer, is_bias) = (layer.parse().ok()?, kind == "bias");
+        let layer = layer.parse().ok()?;
         self.spelling.roles().find_map(|(tensor, pattern)| {
+            let (pattern, word, is_bias) = match (pattern.strip_suffix(END), rest.rsplit_once('.')?) {
+                (Some(whole), _) => (whole, rest, false),
+                (None, (word, kind)) => (pattern, word, kind == "bias"),
+            };
             let expert = match pattern.split_once(EXPERT) {
                 Some((before, after)) => {
                     Some(ExpertIdx(word.strip_prefix(before)?.strip_suffix(after)?.parse().ok()?))
@@ -241,8 +312,16 @@ impl TensorNames {
     }
 
     fn layer(&self, layer: usize, tensor: LayerTensor, kind: &str) -> String {
-        let role = self.spelling.roles().find(|(t, _)| *t == tensor).map_or("?", |(_, name)| name);
-        format!("{}{}.{layer}.{role}.{kind}", self.prefix, self.spelling.layers)
+        let Self { prefix, spelling } = self;
+        let pattern = self.pattern(tensor);
+        match pattern.strip_suffix(END) {
+            Some(whole) => format!("{prefix}{}.{layer}.{whole}", spelling.layers),
+            None => format!("{prefix}{}.{layer}.{pattern}.{kind}", spelling.layers),
+        }
+    }
+
+    fn pattern(&self, tensor: LayerTensor) -> &'static str {
+        self.spelling.roles().find(|(t, _)| *t == tensor).map_or("?", |(_, pattern)| pattern)
     }
 }
 
@@ -327,13 +406,88 @@ pub(super) static HF_GEMMA3: Spelling = hugging_face(&[
     ],
 ]);
 
+/// Hugging Face phi3: what the same input is multiplied with lies in one tensor.
+pub(super) static HF_PHI3: Spelling = hugging_face(&[
+    &[
+        (AttentionNorm, "input_layernorm"),
+        (Query, "self_attn.qkv_proj"),
+        (Key, "self_attn.qkv_proj"),
+        (Value, "self_attn.qkv_proj"),
+        (AttentionOutput, "self_attn.o_proj"),
+        (FfnNorm, "post_attention_layernorm"),
+    ],
+    HF_FUSED_DENSE,
+]);
+
+const HF_FUSED_DENSE: &[(LayerTensor, &str)] =
+    &[(FfnGate, "mlp.gate_up_proj"), (FfnUp, "mlp.gate_up_proj"), (FfnDown, "mlp.down_proj")];
+
+/// Hugging Face glm4.
+pub(super) static HF_GLM4: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    HF_FUSED_DENSE,
+    &[
+        (PostAttentionNorm, "post_self_attn_layernorm"),
+        (FfnNorm, "post_attention_layernorm"),
+        (PostFfnNorm, "post_mlp_layernorm"),
+    ],
+]);
+
+/// Hugging Face glm4_moe.
+pub(super) static HF_GLM4_MOE: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    HF_DENSE,
+    &[
+        (FfnNorm, "post_attention_layernorm"),
+        (Router, "mlp.gate"),
+        (RouterCorrection, "mlp.gate.e_score_correction_bias$"),
+        (ExpertGate, "mlp.experts.{}.gate_proj"),
+        (ExpertUp, "mlp.experts.{}.up_proj"),
+        (ExpertDown, "mlp.experts.{}.down_proj"),
+        (SharedGate, "mlp.shared_experts.gate_proj"),
+        (SharedUp, "mlp.shared_experts.up_proj"),
+        (SharedDown, "mlp.shared_experts.down_proj"),
+    ],
+]);
+
+/// Hugging Face minimax_m2.
+pub(super) static HF_MINIMAX: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    &[
+        (FfnNorm, "post_attention_layernorm"),
+        (Router, "block_sparse_moe.gate"),
+        (RouterCorrection, "block_sparse_moe.e_score_correction_bias$"),
+        (ExpertGate, "block_sparse_moe.experts.{}.w1"),
+        (ExpertUp, "block_sparse_moe.experts.{}.w3"),
+        (ExpertDown, "block_sparse_moe.experts.{}.w2"),
+    ],
+]);
+
+/// Hugging Face step3p5, whose experts are stacked.
+pub(super) static HF_STEP3P5: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    HF_DENSE,
+    &[
+        (HeadGate, "self_attn.g_proj"),
+        (FfnNorm, "post_attention_layernorm"),
+        (Router, "moe.gate"),
+        (RouterCorrection, "moe.router_bias$"),
+        (ExpertGate, "moe.gate_proj"),
+        (ExpertUp, "moe.up_proj"),
+        (ExpertDown, "moe.down_proj"),
+        (SharedGate, "share_expert.gate_proj"),
+        (SharedUp, "share_expert.up_proj"),
+        (SharedDown, "share_expert.down_proj"),
+    ],
+]);
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_are_understood_as_they_are_written() {
-        for spelling in [&GGUF, &HF_LLAMA, &HF_MIXTRAL, &HF_GEMMA3] {
+        for spelling in [&GGUF, &HF_LLAMA, &HF_MIXTRAL, &HF_GEMMA3, &HF_GLM4_MOE, &HF_MINIMAX, &HF_STEP3P5] {
             for prefix in ["", "model.", "language_model.model."] {
                 let names = TensorNames { prefix: prefix.to_owned(), spelling };
                 let mut roles = vec![TensorRole::Embedding, TensorRole::OutputNorm, TensorRole::Head];

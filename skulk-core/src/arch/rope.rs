@@ -16,6 +16,8 @@ pub struct RopeSpec {
     pub layout: RopeLayout,
     /// How frequencies are stretched for contexts beyond the training length.
     pub scaling: RopeScaling,
+    /// Multiplies what is rotated, of queries and of keys: more than 1 where contexts were stretched by YaRN or LongRoPE.
+    pub amplitude: f32,
 }
 
 /// Which two elements of a head rotate together.
@@ -47,15 +49,39 @@ pub enum RopeScaling {
         /// Context length before scaling, in tokens.
         original_context: f64,
     },
-    /// Divisors per pair, as GGUF files store them in `rope_freqs.weight`.
+    /// Divisors per pair: LongRoPE's, and what GGUF files store in `rope_freqs.weight`.
     Factors(Vec<f32>),
+    /// LongRoPE (Ding et al. 2024): divisors per pair, others where sequences may be longer than the model was trained for.
+    Long {
+        /// For sequences of up to that many positions.
+        short: Vec<f32>,
+        /// For longer ones.
+        long: Vec<f32>,
+        /// Context length before scaling, in tokens.
+        original_context: f64,
+    },
+    /// YaRN (Peng et al. 2023): pairs that turn rarely within the original context are divided, those that turn often are
+    /// kept, smooth in between.
+    Yarn {
+        /// Divisor of low frequencies.
+        factor: f64,
+        /// Pairs that turn more often than this within the original context are kept.
+        beta_fast: f64,
+        /// Pairs that turn less often are divided.
+        beta_slow: f64,
+        /// Context length before scaling, in tokens.
+        original_context: f64,
+        /// The pairs between which it changes are rounded to whole ones.
+        truncate: bool,
+    },
 }
 
 impl RopeSpec {
-    /// Angle per position of each pair: `dim / 2` values, in radians.
+    /// Angle per position of each pair, for sequences of up to `context` positions: `dim / 2` values, in radians.
     ///
-    /// Llama 3 scaling follows `_compute_llama3_parameters` of Hugging Face transformers.
-    pub fn inverse_frequencies(&self) -> Vec<f32> {
+    /// Llama 3's scaling and YaRN's are those of Hugging Face transformers.
+    pub fn inverse_frequencies(&self, context: usize) -> Vec<f32> {
+        let [first_divided, last_kept] = self.yarn_range().unwrap_or_default();
         (0..self.dim / 2)
             .map(|pair| {
                 let frequency = math::pow(self.theta, -((2 * pair) as f64) / self.dim as f64);
@@ -64,6 +90,15 @@ impl RopeSpec {
                     RopeScaling::Linear(factor) => frequency / factor,
                     RopeScaling::Factors(factors) => {
                         frequency / f64::from(factors.get(pair).copied().unwrap_or(1.0))
+                    }
+                    RopeScaling::Long { short, long, original_context } => {
+                        let factors = if context as f64 > *original_context { long } else { short };
+                        frequency / f64::from(factors.get(pair).copied().unwrap_or(1.0))
+                    }
+                    RopeScaling::Yarn { factor, .. } => {
+                        let divided = (pair as f64 - last_kept) / (first_divided - last_kept);
+                        let kept = 1.0 - divided.clamp(0.0, 1.0);
+                        frequency / factor * (1.0 - kept) + frequency * kept
                     }
                     RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
                         let wavelength = std::f64::consts::TAU / frequency;
@@ -82,8 +117,27 @@ impl RopeSpec {
             .collect()
     }
 
+    /// The pairs between which YaRN goes from all divided to none: the first that is divided, the last that is kept.
+    fn yarn_range(&self) -> Option<[f64; 2]> {
+        let RopeScaling::Yarn { beta_fast, beta_slow, original_context, truncate, .. } = self.scaling else {
+            return None;
+        };
+        let dim = self.dim as f64;
+        let pair_of = |turns: f64| {
+            let pair = dim * math::ln(original_context / (turns * std::f64::consts::TAU));
+            pair / (2.0 * math::ln(self.theta))
+        };
+        let (mut low, mut high) = (pair_of(beta_fast), pair_of(beta_slow));
+        if truncate {
+            (low, high) = (low.floor(), high.ceil());
+        }
+        let (low, high) = (low.max(0.0), high.min(dim - 1.0));
+        Some([if low == high { high + 0.001 } else { high }, low])
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         positive("rope theta", self.theta)?;
+        positive("rope attention factor", self.amplitude)?;
         if self.dim == 0 || !self.dim.is_multiple_of(2) {
             return Err(invalid(
                 "rotary dimension",
@@ -105,16 +159,31 @@ impl RopeSpec {
                     format!("expected more than low_freq_factor {low_freq_factor}, found {high_freq_factor}"),
                 ))
             }
-            RopeScaling::Factors(factors) => {
-                if factors.len() != self.dim / 2 {
-                    return Err(invalid(
-                        "rope_freqs.weight",
-                        format!("expected {} factors, found {}", self.dim / 2, factors.len()),
-                    ));
+            RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, .. } => {
+                positive("rope scaling factor", *factor)?;
+                positive("beta_fast", *beta_fast)?;
+                positive("beta_slow", *beta_slow)?;
+                positive("original_max_position_embeddings", *original_context)?;
+                if self.theta > 1.0 {
+                    return Ok(());
                 }
-                factors.iter().try_for_each(|&f| positive("rope_freqs.weight", f64::from(f)))
+                Err(invalid("rope theta", format!("expected more than 1 for YaRN, found {}", self.theta)))
+            }
+            RopeScaling::Factors(factors) => self.check_factors(factors),
+            RopeScaling::Long { short, long, original_context } => {
+                positive("original_max_position_embeddings", *original_context)?;
+                self.check_factors(short)?;
+                self.check_factors(long)
             }
         }
+    }
+
+    fn check_factors(&self, factors: &[f32]) -> Result<()> {
+        if factors.len() != self.dim / 2 {
+            let message = format!("expected {} factors, found {}", self.dim / 2, factors.len());
+            return Err(invalid("rope factors", message));
+        }
+        factors.iter().try_for_each(|&factor| positive("rope factors", factor))
     }
 }
 
@@ -123,12 +192,12 @@ mod tests {
     use super::*;
 
     fn spec(scaling: RopeScaling) -> RopeSpec {
-        RopeSpec { theta: 10_000.0, dim: 8, layout: RopeLayout::Halves, scaling }
+        RopeSpec { theta: 10_000.0, dim: 8, layout: RopeLayout::Halves, scaling, amplitude: 1.0 }
     }
 
     #[test]
     fn unscaled_frequencies_fall_geometrically() {
-        let f = spec(RopeScaling::None).inverse_frequencies();
+        let f = spec(RopeScaling::None).inverse_frequencies(512);
         assert_eq!(f, [1.0, 0.1, 0.01, 0.001]);
     }
 
@@ -140,7 +209,7 @@ mod tests {
             high_freq_factor: 4.0,
             original_context: 128.0,
         })
-        .inverse_frequencies();
+        .inverse_frequencies(512);
         // Wavelengths 6.3, 62.8, 628 and 6283 against the borders 32 and 128.
         assert_eq!(f[0], 1.0);
         let smooth = (128.0 / 62.831_853_071_795_86 - 1.0) / 3.0;

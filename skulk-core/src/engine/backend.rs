@@ -147,14 +147,24 @@ pub(crate) trait Backend: Send + Sync + 'static {
         scratch: &mut Self::Buffer,
     ) -> Result<()> {
         self.rms_norm(stream, y, norm.0, norm.1, rows, scratch)?;
-        self.add(stream, x, scratch, rows)
+        self.add(stream, x, scratch, 1.0, rows)
     }
-    /// `x += y`.
+    /// `x += scale · y`.
     fn add(
         &self,
         stream: &mut Self::Stream,
         x: &mut Self::Buffer,
         y: &Self::Buffer,
+        scale: f32,
+        rows: usize,
+    ) -> Result<()>;
+    /// Multiplies each head of `x`, `head_dim` elements, by the sigmoid of its number in `gate`.
+    fn gate_heads(
+        &self,
+        stream: &mut Self::Stream,
+        x: &mut Self::Buffer,
+        gate: &Self::Buffer,
+        head_dim: usize,
         rows: usize,
     ) -> Result<()>;
     /// `out = x · weightᵀ + bias` for each weight; the weights share their input.
@@ -232,11 +242,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
         up: &Self::Buffer,
         rows: usize,
     ) -> Result<()>;
-    /// Routes rows by their logits `[rows, n_experts]`, as [`Routes::select`] does.
+    /// Routes rows by their logits `[rows, n_experts]`, as [`Routes::select`] does, with what `correction` adds to the
+    /// scores that experts are chosen by.
     fn route(
         &self,
         stream: &mut Self::Stream,
         spec: &ExpertsSpec,
+        correction: Option<&Self::Vector>,
         logits: &Self::Buffer,
         rows: usize,
         out: &mut Self::Routes,
@@ -262,20 +274,22 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// `x = cap · tanh(x / cap)`.
     fn softcap(&self, stream: &mut Self::Stream, x: &mut Self::Buffer, cap: f32, rows: usize) -> Result<()>;
 
-    /// Cosines and sines of position times frequency, by row: the cosines first, then the sines.
+    /// Cosines and sines of position times frequency, by row, times the row's amplitude: the cosines first, then the
+    /// sines.
     fn angles(
         &self,
         stream: &mut Self::Stream,
         frequencies: &[f32],
         positions: &[usize],
+        amplitudes: &[f32],
         out: &mut Self::Buffer,
     ) -> Result<()>;
-    /// Norms each head (where a norm is given), then rotates it.
+    /// Norms each head (where a norm is given), then rotates it (where angles are given).
     fn norm_rope(
         &self,
         stream: &mut Self::Stream,
         op: &NormRope<'_, Self>,
-        angles: &Self::Buffer,
+        angles: Option<&Self::Buffer>,
         rows: usize,
         x: &mut Self::Buffer,
     ) -> Result<()>;

@@ -1,13 +1,13 @@
 //! Which experts does a row take, and how much of each? Routing, on the host.
 //!
-//! As in transformers and llama.cpp: the router's logits become probabilities by a softmax over all
-//! experts in f32, and the most probable ones are taken, most probable first. Equal ones go by
-//! index, so that a row's experts follow from its logits alone.
+//! As in transformers and llama.cpp: the router's logits become scores by a softmax over all experts in f32, or each by
+//! its sigmoid, and the best ones are taken, best first. Equal ones go by index, so that a row's experts follow from its
+//! logits alone.
 
 use std::ops::Range;
 
 use super::backend::ExpertMemory;
-use crate::arch::ExpertsSpec;
+use crate::arch::{ExpertGroups, ExpertsSpec, Scoring};
 use crate::math;
 
 /// Which experts each row takes, and how much of each; `[rows, n_used]`.
@@ -19,15 +19,19 @@ pub(crate) struct Routes {
     pub(crate) ids: Vec<u32>,
     /// Each multiplies its expert's result.
     pub(crate) weights: Vec<f32>,
-    /// Room for logits.
+    /// Room for logits, for what experts are chosen by, and for which of them can still be.
     logits: Vec<f32>,
+    choice: Vec<f32>,
+    open: Vec<bool>,
 }
 
 impl Routes {
-    /// Routes `rows` rows by their logits `[rows, n_experts]`, which `read` writes.
+    /// Routes `rows` rows by their logits `[rows, n_experts]`, which `read` writes; `correction` is added to the scores
+    /// that experts are chosen by, where there is one.
     pub(crate) fn select<E>(
         &mut self,
         spec: &ExpertsSpec,
+        correction: &[f32],
         rows: usize,
         read: impl FnOnce(&mut [f32]) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -39,7 +43,7 @@ impl Routes {
             self.ids.clear();
             self.weights.clear();
             for logits in logits.chunks_exact_mut(spec.n_experts) {
-                select(logits, spec, self);
+                select(logits, spec, correction, self);
             }
         }
         self.logits = logits;
@@ -114,7 +118,42 @@ impl Drop for Taken<'_> {
 }
 
 /// Appends one row's selection; its logits are used up.
-fn select(logits: &mut [f32], spec: &ExpertsSpec, routes: &mut Routes) {
+fn select(logits: &mut [f32], spec: &ExpertsSpec, correction: &[f32], routes: &mut Routes) {
+    match spec.scoring {
+        Scoring::Softmax => softmax(logits),
+        Scoring::Sigmoid => logits.iter_mut().for_each(|x| *x = math::sigmoid(*x)),
+    }
+    let (scores, first) = (&*logits, routes.weights.len());
+    let Routes { ids, weights, choice, open, .. } = routes;
+    choice.clear();
+    choice.extend_from_slice(scores);
+    choice.iter_mut().zip(correction).for_each(|(choice, correction)| *choice += correction);
+    open.clear();
+    open.resize(scores.len(), true);
+    if let Some(groups) = spec.groups {
+        close_groups(groups, choice, open);
+    }
+    for _ in 0..spec.n_used {
+        // A row that is not a number stays so, but takes as many different experts as any other.
+        let free = choice.iter().zip(&*open).enumerate().filter(|(_, (_, open))| **open);
+        let best = free.reduce(|best, next| if next.1.0 > best.1.0 { next } else { best });
+        let Some((expert, _)) = best else { break };
+        ids.push(expert as u32);
+        weights.push(scores[expert]);
+        open[expert] = false;
+    }
+    let chosen = &mut weights[first..];
+    if spec.normalise {
+        // Sigmoids may all be too small to be numbers.
+        let total = chosen.iter().sum::<f32>() + 1e-20;
+        chosen.iter_mut().for_each(|weight| *weight /= total);
+    }
+    if spec.scale != 1.0 {
+        chosen.iter_mut().for_each(|weight| *weight *= spec.scale);
+    }
+}
+
+fn softmax(logits: &mut [f32]) {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut total = 0.0;
     for x in &mut *logits {
@@ -122,35 +161,44 @@ fn select(logits: &mut [f32], spec: &ExpertsSpec, routes: &mut Routes) {
         total += *x;
     }
     logits.iter_mut().for_each(|x| *x /= total);
-    let first = routes.weights.len();
-    for _ in 0..spec.n_used {
-        // Taken ones are marked by a number that no probability is. A row that is not a number
-        // stays so, but takes as many different experts as any other.
-        let free = logits.iter().enumerate().filter(|(_, p)| **p != TAKEN);
-        let best = free.reduce(|best, next| if next.1 > best.1 { next } else { best });
-        let Some((expert, &probability)) = best else { break };
-        routes.ids.push(expert as u32);
-        routes.weights.push(probability);
-        logits[expert] = TAKEN;
-    }
-    if spec.normalise {
-        let chosen = &mut routes.weights[first..];
-        let total: f32 = chosen.iter().sum();
-        chosen.iter_mut().for_each(|weight| *weight /= total);
-    }
 }
 
-/// In place of the probability of an expert that the row has taken.
-const TAKEN: f32 = -1.0;
+/// Closes the experts of all groups but the best.
+fn close_groups(groups: ExpertGroups, choice: &[f32], open: &mut [bool]) {
+    let of_group = choice.len() / groups.n_groups.max(1);
+    let score = |group: usize| {
+        let (mut first, mut second) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
+        for &x in &choice[group * of_group..][..of_group] {
+            second = second.max(first.min(x));
+            first = first.max(x);
+        }
+        first + second
+    };
+    for group in 0..groups.n_groups {
+        let own = score(group);
+        let before = (0..groups.n_groups).filter(|&other| {
+            let other_score = score(other);
+            other_score > own || other_score == own && other < group
+        });
+        if before.count() >= groups.n_used {
+            open[group * of_group..][..of_group].fill(false);
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn softmaxed(n_experts: usize, n_used: usize) -> ExpertsSpec {
+        let (scoring, groups) = (Scoring::Softmax, None);
+        ExpertsSpec { n_experts, n_used, scoring, correction: false, groups, normalise: true, scale: 1.0 }
+    }
+
     fn selected(logits: &[f32], n_used: usize, normalise: bool) -> (Vec<u32>, Vec<f32>) {
-        let spec = ExpertsSpec { n_experts: logits.len(), n_used, normalise };
+        let spec = ExpertsSpec { normalise, ..softmaxed(logits.len(), n_used) };
         let mut routes = Routes::default();
-        select(&mut logits.to_vec(), &spec, &mut routes);
+        select(&mut logits.to_vec(), &spec, &[], &mut routes);
         (routes.ids, routes.weights)
     }
 

@@ -242,7 +242,10 @@ fn context(arch: &ArchSpec, placement: &Placement, options: &LoadOptions) -> Res
         (planned, "which the placement allows")
     };
     match options.context {
-        None => Ok(placement.context_tokens().map_or(LoadOptions::DEFAULT_CONTEXT, tokens).min(most)),
+        None => {
+            let default = LoadOptions::DEFAULT_CONTEXT.min(arch.short_context().unwrap_or(usize::MAX));
+            Ok(placement.context_tokens().map_or(default, tokens).min(most))
+        }
         Some(asked) if asked <= most => Ok(asked),
         Some(asked) => Err(Error::argument(
             "context",

@@ -55,7 +55,7 @@ pub struct LoadOptions {
     pub node: NodeId,
     /// Positions a session can hold, in tokens, at most what the placement [allows](Placement::context_limit); `None`:
     /// what a plan [reserves](Placement::context_tokens), without a plan [`DEFAULT_CONTEXT`](Self::DEFAULT_CONTEXT), and
-    /// never more than the model was trained for.
+    /// never more than the model was trained for, nor than [`ArchSpec::short_context`](crate::arch::ArchSpec::short_context).
     pub context: Option<usize>,
     /// Prompt tokens that pass through the layers together.
     pub prefill_chunk: usize,

@@ -42,7 +42,8 @@ mod tests {
             (RopeLayout::Pairs, [[0, 1], [2, 3], [4, 4], [5, 5]]),
         ] {
             let (mut q, mut k): ([f32; 6], [f32; 6]) = (query, key);
-            balance(&mut q, &mut k, &RopeSpec { theta: 1e4, dim: 4, layout, scaling: RopeScaling::None });
+            let (theta, scaling) = (1e4, RopeScaling::None);
+            balance(&mut q, &mut k, &RopeSpec { theta, dim: 4, layout, scaling, amplitude: 1.0 });
             for at in 0..6 {
                 assert!((q[at] * k[at] - query[at] * key[at]).abs() < 1e-5);
             }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::experts::{ExpertCall, ExpertProvider};
 use super::kv;
 use super::load::Loader;
-use crate::arch::{LayerSpec, LayerTensor};
+use super::rotation::{Rotation, Rotations};
+use crate::arch::{AttentionSpec, LayerSpec, LayerTensor, QkNorm, RopeLayout, SharedExpert};
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Attend, Backend, Head, NormRope, PAGE, PageSpec, Spans, TopLogits};
 use crate::engine::{Batch, FfnMemory, KvType, LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
@@ -23,8 +24,7 @@ pub(super) struct Decoder<B: Backend> {
     backend: Arc<B>,
     spec: ShardSpec,
     weight_bytes: ByteSize,
-    /// Angle per position of each pair, by rotary embedding.
-    frequencies: Vec<Vec<f32>>,
+    rotations: Rotations,
     /// The embedding table, on the first shard, and on the last one when the head is tied to it.
     embedding: Option<B::Matrix>,
     layers: Vec<Layer<B>>,
@@ -36,17 +36,20 @@ pub(super) struct Decoder<B: Backend> {
 }
 
 struct Layer<B: Backend> {
-    attention_norm: B::Vector,
+    attention_norm: Option<B::Vector>,
     query: B::Matrix,
     key: B::Matrix,
     value: B::Matrix,
-    query_norm: Option<B::Vector>,
-    key_norm: Option<B::Vector>,
+    /// Norms of queries and of keys.
+    qk_norms: Option<[B::Vector; 2]>,
+    head_gate: Option<B::Matrix>,
     attention_output: B::Matrix,
     post_attention_norm: Option<B::Vector>,
-    ffn_norm: B::Vector,
-    /// Where the layer has experts.
-    router: Option<B::Matrix>,
+    ffn_norm: Option<B::Vector>,
+    /// Where the layer has experts; with what is added to the scores that they are chosen by.
+    router: Option<(B::Matrix, Option<B::Vector>)>,
+    /// Gate, up and down projection of the expert that all rows take.
+    shared: Option<(SharedExpert, [B::Matrix; 3])>,
     post_ffn_norm: Option<B::Vector>,
 }
 
@@ -72,8 +75,14 @@ pub(super) struct Workspace<B: Backend> {
     inner: [B::Buffer; 2],
     /// The router's logits, and what they choose, where a layer has experts.
     routing: Option<(B::Buffer, B::Routes)>,
+    /// What shared experts give, where there are any.
+    shared: Option<B::Buffer>,
+    /// What heads are gated by, where they are.
+    gate: Option<B::Buffer>,
     angles: Vec<B::Buffer>,
     positions: Vec<usize>,
+    /// What rotated rows are multiplied by.
+    amplitudes: Vec<f32>,
     /// Rows whose logits are wanted, and rows that are tapped.
     wanted: Vec<usize>,
     tapped: Vec<usize>,
@@ -131,7 +140,7 @@ impl<B: Backend> Decoder<B> {
             .is_last()
             .then(|| {
                 Ok(Output {
-                    norm: loader.norm(&arch.names.output_norm(), hidden)?,
+                    norm: loader.norm(&arch.names.output_norm(), hidden, arch.logit_scale)?,
                     head: (!arch.tied_embeddings)
                         .then(|| loader.matrix(&arch.names.head(), arch.vocab_size, hidden, None))
                         .transpose()?,
@@ -145,9 +154,9 @@ impl<B: Backend> Decoder<B> {
             loader.bytes += loader.backend.screen(head, cx.cancel)?;
         }
         let weight_bytes = ByteSize(loader.bytes);
-        let frequencies = arch.ropes.iter().map(|rope| rope.inverse_frequencies()).collect();
+        let rotations = Rotations::of(&spec);
         let groups = kv::Groups::of(&spec);
-        Ok(Self { backend, weight_bytes, frequencies, embedding, layers, groups, experts, output, spec })
+        Ok(Self { backend, weight_bytes, rotations, embedding, layers, groups, experts, output, spec })
     }
 
     pub(super) fn backend(&self) -> &B {
@@ -183,7 +192,8 @@ impl<B: Backend> Decoder<B> {
         let widest = |of: fn(&LayerSpec) -> usize| own.iter().map(of).max().unwrap_or(0);
         let q_width = widest(|l| l.attention.n_heads * l.attention.head_dim);
         let kv_width = widest(|l| l.attention.n_kv_heads * l.attention.head_dim);
-        let ffn_width = widest(|l| l.ffn.width);
+        let ffn_width = widest(|l| l.ffn.width.max(l.ffn.shared.map_or(0, |shared| shared.width)));
+        let gates = widest(|l| if l.attention.head_gate { l.attention.n_heads } else { 0 });
         let n_experts = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_experts));
         let n_used = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_used));
         let buffer = |width| self.backend.buffer(rows, width);
@@ -200,7 +210,19 @@ impl<B: Backend> Decoder<B> {
             routing: (n_experts > 0)
                 .then(|| Ok((buffer(n_experts)?, self.backend.routes(rows, n_used)?)))
                 .transpose()?,
-            angles: arch.ropes.iter().map(|rope| buffer(rope.dim)).collect::<Result<_>>()?,
+            shared: own
+                .iter()
+                .any(|l| l.ffn.shared.is_some())
+                .then(|| buffer(arch.hidden_size))
+                .transpose()?,
+            gate: (gates > 0).then(|| buffer(gates)).transpose()?,
+            angles: self
+                .rotations
+                .list()
+                .iter()
+                .map(|rotation| buffer(2 * rotation.frequencies.len()))
+                .collect::<Result<_>>()?,
+            amplitudes: Vec::with_capacity(rows),
             positions: Vec::with_capacity(rows),
             wanted: Vec::with_capacity(rows),
             tapped: Vec::with_capacity(rows),
@@ -238,8 +260,9 @@ impl<B: Backend> Decoder<B> {
         // What comes from the host is written first, before anything is recorded.
         work.positions.clear();
         work.positions.extend(batch.segments.iter().flat_map(|s| s.start..s.start + s.rows));
-        for (angles, frequencies) in work.angles.iter_mut().zip(&self.frequencies) {
-            b.angles(&mut work.stream, frequencies, &work.positions, angles)?;
+        for (angles, rotation) in work.angles.iter_mut().zip(self.rotations.list()) {
+            rotation.amplitudes(&work.positions, &mut work.amplitudes);
+            b.angles(&mut work.stream, &rotation.frequencies, &work.positions, &work.amplitudes, angles)?;
         }
         match (batch.hidden, &self.embedding) {
             (Some(x), _) => b.write(&mut work.stream, x, &mut work.x)?,
@@ -308,46 +331,92 @@ impl<B: Backend> Decoder<B> {
             attended,
             inner,
             routing,
+            shared,
+            gate,
             angles,
             ..
         } = work;
 
-        let products =
-            &mut [(&layer.query, &mut *query), (&layer.key, &mut *key), (&layer.value, &mut *value)];
-        b.norm_linear(stream, x, (&layer.attention_norm, eps), normed, rows, products)?;
-        let angles = &angles[attention.rope];
-        let head_dim = attention.head_dim;
-        let layout = arch.ropes[attention.rope].layout;
-        let norm = layer.query_norm.as_ref().map(|w| (w, eps));
-        b.norm_rope(stream, &NormRope { head_dim, norm, layout }, angles, rows, query)?;
-        let norm = layer.key_norm.as_ref().map(|w| (w, eps));
-        b.norm_rope(stream, &NormRope { head_dim, norm, layout }, angles, rows, key)?;
+        let mut products =
+            [(&layer.query, &mut *query), (&layer.key, &mut *key), (&layer.value, &mut *value)];
+        let input = match &layer.attention_norm {
+            Some(norm) => {
+                b.norm_linear(stream, x, (norm, eps), normed, rows, &mut products)?;
+                &*normed
+            }
+            None => {
+                b.linear(stream, x, rows, &mut products)?;
+                &*x
+            }
+        };
+        if let (Some(matrix), Some(gate)) = (&layer.head_gate, gate.as_mut()) {
+            b.linear(stream, input, rows, &mut [(matrix, gate)])?;
+        }
+        let norms =
+            layer.qk_norms.as_ref().map_or([None, None], |norms| norms.each_ref().map(|w| Some((w, eps))));
+        let rotations = self.rotations.of_layer(at);
+        let widths = [attention.query_width(), attention.kv_width()];
+        let both = [&mut *query, &mut *key].into_iter().zip(widths).zip(norms).zip(rotations);
+        for (((x, width), norm), rotation) in both {
+            let rotation = rotation.map(|at| (&self.rotations.list()[at], &angles[at]));
+            self.norm_rope(stream, attention, norm, rotation, [rows, width], x)?;
+        }
         let op = Attend { attention, sinks: None, spans: &spans[self.groups.of_layer(at)] };
         b.attend(stream, &op, [query, key, value], pages, attended)?;
+        if let (Some(_), Some(gate)) = (&layer.head_gate, gate) {
+            b.gate_heads(stream, attended, gate, attention.head_dim, rows)?;
+        }
         b.linear(stream, attended, rows, &mut [(&layer.attention_output, &mut *added)])?;
         self.join(stream, layer.post_attention_norm.as_ref(), x, added, normed, rows)?;
 
-        b.rms_norm(stream, x, &layer.ffn_norm, eps, rows, normed)?;
+        let input = match &layer.ffn_norm {
+            Some(norm) => {
+                b.rms_norm(stream, x, norm, eps, rows, normed)?;
+                &*normed
+            }
+            None => &*x,
+        };
         let routes = match (&layer.router, &spec.ffn.experts, routing) {
-            (Some(router), Some(experts), Some((logits, routes))) => {
-                b.linear(stream, normed, rows, &mut [(router, &mut *logits)])?;
-                b.route(stream, experts, logits, rows, routes)?;
+            (Some((router, correction)), Some(experts), Some((logits, routes))) => {
+                b.linear(stream, input, rows, &mut [(router, &mut *logits)])?;
+                b.route(stream, experts, correction.as_ref(), logits, rows, routes)?;
                 Some(&*routes)
             }
             _ => None,
         };
-        let call = ExpertCall {
-            backend: b,
-            layer: index,
-            routes,
-            rows,
-            input: normed,
-            stream,
-            inner,
-            output: added,
-        };
+        let call = ExpertCall { backend: b, layer: index, routes, rows, input, stream, inner, output: added };
         self.experts.forward(call, cx)?;
+        if let (Some((of, [to_gate, to_up, down])), Some(result)) = (&layer.shared, shared) {
+            let [gate, up] = &mut *inner;
+            b.linear(stream, input, rows, &mut [(to_gate, gate), (to_up, up)])?;
+            b.gated_linear(stream, of.activation, inner, rows, &mut [(down, result)])?;
+            b.add(stream, added, result, 1.0, rows)?;
+        }
         self.join(stream, layer.post_ffn_norm.as_ref(), x, added, normed, rows)
+    }
+
+    /// Norms queries or keys and rotates them, as their layer does.
+    fn norm_rope(
+        &self,
+        stream: &mut B::Stream,
+        attention: &AttentionSpec,
+        norm: Option<(&B::Vector, f32)>,
+        rotation: Option<(&Rotation, &B::Buffer)>,
+        [rows, width]: [usize; 2],
+        x: &mut B::Buffer,
+    ) -> Result<()> {
+        let b = &*self.backend;
+        let layout = rotation.map_or(RopeLayout::Halves, |(rotation, _)| rotation.layout);
+        let (mut norm, angles) = (norm, rotation.map(|(_, angles)| angles));
+        if attention.qk_norm == Some(QkNorm::All) {
+            let op = NormRope { head_dim: width, norm: norm.take(), layout };
+            b.norm_rope(stream, &op, None, rows, x)?;
+        }
+        if norm.is_none() && angles.is_none() {
+            return Ok(());
+        }
+        let op = NormRope { head_dim: attention.head_dim, norm, layout };
+        b.norm_rope(stream, &op, angles, rows, x)
     }
 
     /// Adds a block's result to the residual stream, normed where the family norms it.
@@ -364,7 +433,7 @@ impl<B: Backend> Decoder<B> {
             Some(norm) => {
                 self.backend.add_norm(stream, x, added, (norm, self.spec.arch.norm.eps), rows, normed)
             }
-            None => self.backend.add(stream, x, added, rows),
+            None => self.backend.add(stream, x, added, self.spec.arch.residual_scale, rows),
         }
     }
 
@@ -454,34 +523,42 @@ impl<B: Backend> Layer<B> {
         use LayerTensor as T;
         let arch = loader.arch;
         let spec = &arch.layers[layer];
-        let (a, hidden) = (&spec.attention, arch.hidden_size);
-        let (q_width, kv_width) = (a.n_heads * a.head_dim, a.n_kv_heads * a.head_dim);
+        // What the residual stream takes of a block is scaled where it is normed.
         let mut norm_if =
-            |wanted: bool, tensor, width| wanted.then(|| loader.layer_norm(layer, tensor, width)).transpose();
-        let post_attention_norm = norm_if(spec.post_attention_norm, T::PostAttentionNorm, hidden)?;
-        let post_ffn_norm = norm_if(spec.post_ffn_norm, T::PostFfnNorm, hidden)?;
-        let norms = a.qk_norm.then(|| loader.head_norms(layer, keys)).transpose()?;
-        let [query_norm, key_norm] = norms.map_or([None, None], |norms| norms.map(Some));
+            |wanted: bool, tensor, scale| wanted.then(|| loader.layer_norm(layer, tensor, scale)).transpose();
+        let attention_norm = norm_if(spec.attention_norm, T::AttentionNorm, 1.0)?;
+        let ffn_norm = norm_if(spec.ffn_norm, T::FfnNorm, 1.0)?;
+        let post_attention_norm =
+            norm_if(spec.post_attention_norm, T::PostAttentionNorm, arch.residual_scale)?;
+        let post_ffn_norm = norm_if(spec.post_ffn_norm, T::PostFfnNorm, arch.residual_scale)?;
+        let router = match spec.ffn.experts {
+            Some(experts) => Some((
+                loader.layer_matrix(layer, T::Router)?,
+                experts.correction.then(|| loader.layer_vector(layer, T::RouterCorrection)).transpose()?,
+            )),
+            None => None,
+        };
+        let shared = match spec.ffn.shared {
+            Some(shared) => {
+                let mut matrix = |tensor| loader.layer_matrix(layer, tensor);
+                Some((shared, [matrix(T::SharedGate)?, matrix(T::SharedUp)?, matrix(T::SharedDown)?]))
+            }
+            None => None,
+        };
+        let norms = spec.attention.qk_norm.map(|_| loader.head_norms(layer, keys)).transpose()?;
+        let gated = spec.attention.head_gate;
         Ok(Self {
-            attention_norm: loader.layer_norm(layer, T::AttentionNorm, hidden)?,
-            query: loader.layer_matrix(layer, T::Query, q_width, hidden, a.qkv_bias)?,
-            key: loader.layer_matrix(layer, T::Key, kv_width, hidden, a.qkv_bias)?,
-            value: loader.layer_matrix(layer, T::Value, kv_width, hidden, a.qkv_bias)?,
-            query_norm,
-            key_norm,
-            attention_output: loader.layer_matrix(
-                layer,
-                T::AttentionOutput,
-                hidden,
-                q_width,
-                a.output_bias,
-            )?,
+            attention_norm,
+            query: loader.layer_matrix(layer, T::Query)?,
+            key: loader.layer_matrix(layer, T::Key)?,
+            value: loader.layer_matrix(layer, T::Value)?,
+            qk_norms: norms,
+            head_gate: gated.then(|| loader.layer_matrix(layer, T::HeadGate)).transpose()?,
+            attention_output: loader.layer_matrix(layer, T::AttentionOutput)?,
             post_attention_norm,
-            ffn_norm: loader.layer_norm(layer, T::FfnNorm, hidden)?,
-            router: match spec.ffn.experts {
-                Some(e) => Some(loader.layer_matrix(layer, T::Router, e.n_experts, hidden, false)?),
-                None => None,
-            },
+            ffn_norm,
+            router,
+            shared,
             post_ffn_norm,
         })
     }

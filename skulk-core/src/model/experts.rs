@@ -129,11 +129,11 @@ impl<B: Backend> ResidentExperts<B> {
         let arch = loader.arch;
         let spec = &arch.layers[layer].ffn;
         let (hidden, width, bias) = (arch.hidden_size, spec.width, spec.bias);
-        let gate = loader.layer_matrix(layer, T::FfnGate, width, hidden, bias)?;
-        let up = loader.layer_matrix(layer, T::FfnUp, width, hidden, bias)?;
+        let gate = loader.layer_matrix(layer, T::FfnGate)?;
+        let up = loader.layer_matrix(layer, T::FfnUp)?;
         let mut names = [T::FfnGate, T::FfnUp, T::FfnDown].map(|tensor| arch.names.weight(layer, tensor));
         let weights = match self.work.features.filter(|(k, _)| *k < width) {
-            None => Weights::Dense([gate, up, loader.layer_matrix(layer, T::FfnDown, hidden, width, bias)?]),
+            None => Weights::Dense([gate, up, loader.layer_matrix(layer, T::FfnDown)?]),
             Some((k, compute)) => {
                 let by_feature = arch.names.down_features(layer);
                 let gate_up = [gate, up];
@@ -143,7 +143,7 @@ impl<B: Backend> ResidentExperts<B> {
                     let down = FeatureDown::Rows(loader.features(&names[2], width, hidden)?);
                     Weights::Features { k, compute, gate_up, down }
                 } else {
-                    let down = loader.layer_matrix(layer, T::FfnDown, hidden, width, bias)?;
+                    let down = loader.layer_matrix(layer, T::FfnDown)?;
                     Weights::Features { k, compute, gate_up, down: FeatureDown::Columns(down) }
                 }
             }
@@ -157,8 +157,6 @@ impl<B: Backend> ResidentExperts<B> {
         layer: usize,
         n: usize,
     ) -> Result<(Weights<B>, Vec<Vec<Region>>)> {
-        let arch = loader.arch;
-        let (hidden, width) = (arch.hidden_size, arch.layers[layer].ffn.width);
         if self.work.features.is_some() {
             return Err(Error::argument(
                 "ffn_top_features",
@@ -168,9 +166,9 @@ impl<B: Backend> ResidentExperts<B> {
             .with_hint("leave the option out: of experts a row takes only a few anyway"));
         }
         let weights = Weights::Experts([
-            loader.layer_experts(layer, T::ExpertGate, [n, width, hidden])?,
-            loader.layer_experts(layer, T::ExpertUp, [n, width, hidden])?,
-            loader.layer_experts(layer, T::ExpertDown, [n, hidden, width])?,
+            loader.layer_experts(layer, T::ExpertGate, n)?,
+            loader.layer_experts(layer, T::ExpertUp, n)?,
+            loader.layer_experts(layer, T::ExpertDown, n)?,
         ]);
         let mut regions = vec![Vec::with_capacity(3); n];
         for tensor in [T::ExpertGate, T::ExpertUp, T::ExpertDown] {

@@ -1,7 +1,9 @@
 //! How do tensors become a backend's weights? Names, shapes and biases checked on the way.
 
+use std::ops::Range;
+
 use super::balance::balance;
-use crate::arch::{ArchSpec, LayerTensor};
+use crate::arch::{ArchSpec, LayerTensor, QkNorm};
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::KvType;
@@ -37,16 +39,19 @@ pub(super) struct Loader<'a, B: Backend> {
 }
 
 impl<B: Backend> Loader<'_, B> {
-    /// A norm's weights, with the family's offset added.
-    pub(super) fn norm(&mut self, name: &str, width: usize) -> Result<B::Vector> {
-        let values = self.norm_values(name, width)?;
+    /// A norm's weights, with the family's offset added, times `scale`.
+    pub(super) fn norm(&mut self, name: &str, width: usize, scale: f32) -> Result<B::Vector> {
+        let values = self.norm_values(name, width, scale)?;
         self.backend.vector(values)
     }
 
-    fn norm_values(&mut self, name: &str, width: usize) -> Result<Vec<f32>> {
+    fn norm_values(&mut self, name: &str, width: usize, scale: f32) -> Result<Vec<f32>> {
         let mut values = self.values(name, width)?;
         if self.arch.norm.weight_offset != 0.0 {
             values.iter_mut().for_each(|v| *v += self.arch.norm.weight_offset);
+        }
+        if scale != 1.0 {
+            values.iter_mut().for_each(|v| *v *= scale);
         }
         Ok(values)
     }
@@ -54,11 +59,15 @@ impl<B: Backend> Loader<'_, B> {
     /// The norms of a layer's queries and keys, for keys that are kept like this.
     pub(super) fn head_norms(&mut self, layer: usize, keys: KvType) -> Result<[B::Vector; 2]> {
         let arch = self.arch;
-        let spec = &arch.layers[layer].attention;
-        let mut values = |tensor| self.norm_values(&arch.names.weight(layer, tensor), spec.head_dim);
+        let attention = &arch.layers[layer].attention;
+        let mut values = |tensor: LayerTensor| {
+            let [_, width] = tensor.shape(&arch.layers[layer], arch.hidden_size);
+            self.norm_values(&arch.names.weight(layer, tensor), width, 1.0)
+        };
         let (mut query, mut key) = (values(LayerTensor::QueryNorm)?, values(LayerTensor::KeyNorm)?);
         if keys.is_quantised()
-            && let Some(rope) = arch.ropes.get(spec.rope)
+            && attention.qk_norm == Some(QkNorm::Heads)
+            && let Some(rope) = attention.rope.and_then(|rope| arch.ropes.get(rope))
         {
             balance(&mut query, &mut key, rope);
         }
@@ -74,12 +83,12 @@ impl<B: Backend> Loader<'_, B> {
         bias: Option<&str>,
     ) -> Result<B::Matrix> {
         let region = self.region(name, &[n_out, n_in])?;
+        let bias = bias.map(|name| self.values(name, n_out)).transpose()?;
         self.stored(region, bias)
     }
 
-    fn stored(&mut self, region: Region, bias: Option<&str>) -> Result<B::Matrix> {
+    fn stored(&mut self, region: Region, bias: Option<Vec<f32>>) -> Result<B::Matrix> {
         self.bytes += region.bytes().len() as u64;
-        let bias = bias.map(|name| self.values(name, region.rows())).transpose()?;
         let region = self.placed(region)?;
         self.backend.matrix(region, bias)
     }
@@ -93,59 +102,65 @@ impl<B: Backend> Loader<'_, B> {
         }
     }
 
-    pub(super) fn layer_norm(
-        &mut self,
-        layer: usize,
-        tensor: LayerTensor,
-        width: usize,
-    ) -> Result<B::Vector> {
-        self.norm(&self.arch.names.weight(layer, tensor), width)
+    /// A norm of a layer, its weights times `scale`.
+    pub(super) fn layer_norm(&mut self, layer: usize, tensor: LayerTensor, scale: f32) -> Result<B::Vector> {
+        let [_, width] = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
+        self.norm(&self.arch.names.weight(layer, tensor), width, scale)
     }
 
-    pub(super) fn layer_matrix(
-        &mut self,
-        layer: usize,
-        tensor: LayerTensor,
-        n_out: usize,
-        n_in: usize,
-        bias: bool,
-    ) -> Result<B::Matrix> {
-        let names = &self.arch.names;
-        let bias = bias.then(|| names.bias(layer, tensor));
-        self.matrix(&names.weight(layer, tensor), n_out, n_in, bias.as_deref())
+    /// A vector of a layer that is no norm.
+    pub(super) fn layer_vector(&mut self, layer: usize, tensor: LayerTensor) -> Result<B::Vector> {
+        let [_, width] = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
+        let values = self.values(&self.arch.names.weight(layer, tensor), width)?;
+        self.backend.vector(values)
     }
 
-    /// One matrix `[n_out, n_in]` for each of a layer's experts. Of mapped ones only what the checkpoint
-    /// says about them is read; their pages are when a row takes the expert.
-    pub(super) fn layer_experts(
-        &mut self,
-        layer: usize,
-        tensor: LayerTensor,
-        [n, n_out, n_in]: [usize; 3],
-    ) -> Result<B::Stack> {
-        let names = &self.arch.names;
-        if names.stacks_experts() {
-            let region = self.region(&names.weight(layer, tensor), &[n, n_out, n_in])?;
-            self.bytes += region.bytes().len() as u64;
-            let region = self.placed(region)?.on_demand();
-            return self.backend.stack(region.parts().collect());
+    /// A matrix of a layer, of which several may lie in one tensor.
+    pub(super) fn layer_matrix(&mut self, layer: usize, tensor: LayerTensor) -> Result<B::Matrix> {
+        let arch = self.arch;
+        let (spec, names) = (&arch.layers[layer], &arch.names);
+        let (rows, all) = self.rows(layer, tensor);
+        let [_, n_in] = tensor.shape(spec, arch.hidden_size);
+        let region = self.region(&names.weight(layer, tensor), &[all, n_in])?.row_range(rows.clone());
+        let bias = match tensor.has_bias(spec) {
+            true => Some(self.values(&names.bias(layer, tensor), all)?[rows].to_vec()),
+            false => None,
+        };
+        self.stored(region, bias)
+    }
+
+    /// Which rows a matrix has of the tensor that it lies in, and how many that one has.
+    fn rows(&self, layer: usize, tensor: LayerTensor) -> (Range<usize>, usize) {
+        let arch = self.arch;
+        let n_rows = |tensor: LayerTensor| tensor.shape(&arch.layers[layer], arch.hidden_size)[0];
+        let before = arch.names.fused(tensor).take_while(|other| *other != tensor).map(n_rows).sum();
+        (before..before + n_rows(tensor), arch.names.fused(tensor).map(n_rows).sum())
+    }
+
+    /// One matrix for each of a layer's experts. Of mapped ones only what the checkpoint says about them is read; their
+    /// pages are when a row takes the expert.
+    pub(super) fn layer_experts(&mut self, layer: usize, tensor: LayerTensor, n: usize) -> Result<B::Stack> {
+        let regions = self.expert_regions(layer, tensor, n)?;
+        self.bytes += regions.iter().map(|region| region.bytes().len() as u64).sum::<u64>();
+        if self.arch.names.stacks_experts() && self.memory == Memory::Resident {
+            // In one piece.
+            let stack = self.checkpoint.region(&self.arch.names.weight(layer, tensor))?;
+            return self.backend.stack(self.placed(stack)?.on_demand().parts().collect());
         }
-        let mut regions = Vec::with_capacity(n);
-        for expert in (0..n).map(ExpertIdx) {
-            let region = self.region(&names.expert_weight(layer, tensor, expert), &[n_out, n_in])?;
-            self.bytes += region.bytes().len() as u64;
-            regions.push(self.placed(region)?.on_demand());
-        }
-        self.backend.stack(regions)
+        let placed = regions.into_iter().map(|region| Ok(self.placed(region)?.on_demand()));
+        self.backend.stack(placed.collect::<Result<_>>()?)
     }
 
     /// Where an expert's matrix is stored, for each of a layer's experts.
     pub(super) fn expert_regions(&self, layer: usize, tensor: LayerTensor, n: usize) -> Result<Vec<Region>> {
         let names = &self.arch.names;
+        let [n_out, n_in] = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
         if names.stacks_experts() {
-            return Ok(self.checkpoint.region(&names.weight(layer, tensor))?.parts().collect());
+            return Ok(self.region(&names.weight(layer, tensor), &[n, n_out, n_in])?.parts().collect());
         }
-        (0..n).map(|at| self.checkpoint.region(&names.expert_weight(layer, tensor, ExpertIdx(at)))).collect()
+        (0..n)
+            .map(|at| self.region(&names.expert_weight(layer, tensor, ExpertIdx(at)), &[n_out, n_in]))
+            .collect()
     }
 
     /// What each of a layer's features adds to the output, `[n or more, hidden]`: behind the features may be zeros.

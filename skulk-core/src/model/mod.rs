@@ -11,6 +11,7 @@ mod kv;
 mod load;
 mod options;
 mod pages;
+mod rotation;
 mod shard;
 #[cfg(test)]
 mod tests;

@@ -230,6 +230,15 @@ impl Region {
         })
     }
 
+    /// Some rows of a matrix: a view of the same bytes.
+    pub(crate) fn row_range(&self, rows: Range<usize>) -> Self {
+        let bytes = self.row_bytes();
+        let (first, last) = (rows.start.min(self.rows()), rows.end.min(self.rows()));
+        let start = self.range.start + first * bytes;
+        let range = start..start + last.saturating_sub(first) * bytes;
+        Self { shape: [last.saturating_sub(first), self.row_len()].into(), range, ..self.clone() }
+    }
+
     /// The same region for weights of which a step reads only a few, as of experts: no
     /// [`will_need`](Self::will_need) of it or its parts makes the system read pages ahead.
     #[must_use]

@@ -2,7 +2,7 @@
 
 use candle_core::{Device, Result as CandleResult, Tensor};
 
-use super::{Tensors, activated};
+use super::{Tensors, gated};
 use crate::engine::backend::Experts;
 
 /// See [`Backend::experts`](crate::engine::backend::Backend::experts); `x` is `[rows, hidden]`.
@@ -21,8 +21,8 @@ pub(super) fn experts(device: &Device, op: &Experts<'_, Tensors>, x: &Tensor) ->
         };
         let from: Vec<u32> = places.iter().map(|&place| place / n_used as u32).collect();
         let x = x.index_select(&Tensor::from_vec(from, places.len(), device)?, 0)?;
-        let gate = activated(activation, &to_gate.multiply(&x)?)?;
-        results.push(to_down.multiply(&(gate * to_up.multiply(&x)?)?)?);
+        let inner = gated(activation, &to_gate.multiply(&x)?, &to_up.multiply(&x)?)?;
+        results.push(to_down.multiply(&inner)?);
     }
     let results = Tensor::cat(&results, 0)?;
     // Where the result of each place lies.

@@ -275,8 +275,26 @@ impl Backend for Tensors {
         out.put(x.rows(0, rows).and_then(|x| ops::rms_norm(&x, weight, eps)))
     }
 
-    fn add(&self, _: &mut (), x: &mut Buffer, y: &Buffer, rows: usize) -> Result<()> {
-        x.update(rows, |x| x + y.rows(0, rows)?)
+    fn add(&self, _: &mut (), x: &mut Buffer, y: &Buffer, scale: f32, rows: usize) -> Result<()> {
+        x.update(rows, |x| match scale {
+            1.0 => x + y.rows(0, rows)?,
+            _ => x + (y.rows(0, rows)? * f64::from(scale))?,
+        })
+    }
+
+    fn gate_heads(
+        &self,
+        _: &mut (),
+        x: &mut Buffer,
+        gate: &Buffer,
+        head_dim: usize,
+        rows: usize,
+    ) -> Result<()> {
+        x.update(rows, |x| {
+            let (_, width) = x.dims2()?;
+            let share = candle_nn::ops::sigmoid(&gate.rows(0, rows)?.unsqueeze(D::Minus1)?)?;
+            x.reshape((rows, (), head_dim))?.broadcast_mul(&share)?.reshape((rows, width))
+        })
     }
 
     fn linear(
@@ -298,18 +316,20 @@ impl Backend for Tensors {
         up: &Buffer,
         rows: usize,
     ) -> Result<()> {
-        gate.update(rows, |gate| activated(activation, &gate)? * up.rows(0, rows)?)
+        gate.update(rows, |gate| gated(activation, &gate, &up.rows(0, rows)?))
     }
 
     fn route(
         &self,
         stream: &mut (),
         spec: &ExpertsSpec,
+        correction: Option<&Tensor>,
         logits: &Buffer,
         rows: usize,
         out: &mut Routes,
     ) -> Result<()> {
-        out.select(spec, rows, |host| self.read(stream, logits, host))
+        let correction = correction.map(Tensor::to_vec1).transpose().map_err(failed)?.unwrap_or_default();
+        out.select(spec, &correction, rows, |host| self.read(stream, logits, host))
     }
 
     fn read_routes(&self, _: &mut (), routes: &Routes, _rows: usize, out: &mut Routes) -> Result<()> {
@@ -332,12 +352,19 @@ impl Backend for Tensors {
         x.update(rows, |x| softcap(&x, cap))
     }
 
-    fn angles(&self, _: &mut (), frequencies: &[f32], positions: &[usize], out: &mut Buffer) -> Result<()> {
+    fn angles(
+        &self,
+        _: &mut (),
+        frequencies: &[f32],
+        positions: &[usize],
+        amplitudes: &[f32],
+        out: &mut Buffer,
+    ) -> Result<()> {
         let mut values = Vec::with_capacity(2 * frequencies.len() * positions.len());
-        for &position in positions {
+        for (&position, amplitude) in positions.iter().zip(amplitudes) {
             let angle = |frequency: &f32| position as f32 * frequency;
-            values.extend(frequencies.iter().map(|f| math::sin_cos(angle(f)).1));
-            values.extend(frequencies.iter().map(|f| math::sin_cos(angle(f)).0));
+            values.extend(frequencies.iter().map(|f| amplitude * math::sin_cos(angle(f)).1));
+            values.extend(frequencies.iter().map(|f| amplitude * math::sin_cos(angle(f)).0));
         }
         out.put(self.upload(values, (positions.len(), 2 * frequencies.len())))
     }
@@ -346,7 +373,7 @@ impl Backend for Tensors {
         &self,
         _: &mut (),
         op: &NormRope<'_, Self>,
-        angles: &Buffer,
+        angles: Option<&Buffer>,
         rows: usize,
         x: &mut Buffer,
     ) -> Result<()> {
@@ -357,6 +384,7 @@ impl Backend for Tensors {
             if let Some((weight, eps)) = op.norm {
                 heads = ops::rms_norm(&heads, weight, eps)?;
             }
+            let Some(angles) = angles else { return heads.reshape((rows, width)) };
             // Every row is a batch entry of one position, with angles of its own.
             let heads = heads.reshape((rows, (), 1, dim))?;
             let angles = angles.rows(0, rows)?;
@@ -393,12 +421,13 @@ impl Backend for Tensors {
     }
 }
 
-/// The gate's non-linearity.
-fn activated(activation: Activation, gate: &Tensor) -> CandleResult<Tensor> {
+/// `activation(gate) · up`.
+fn gated(activation: Activation, gate: &Tensor, up: &Tensor) -> CandleResult<Tensor> {
     match activation {
-        Activation::Silu => gate.silu(),
-        Activation::GeluTanh => gate.gelu(),
-        Activation::Gelu => gate.gelu_erf(),
+        Activation::Silu => gate.silu()? * up,
+        Activation::ClampedSilu(limit) => gate.silu()?.minimum(limit)? * up.clamp(-limit, limit)?,
+        Activation::GeluTanh => gate.gelu()? * up,
+        Activation::Gelu => gate.gelu_erf()? * up,
     }
 }
 
@@ -440,7 +469,7 @@ mod tests {
             b.read(&mut (), &empty, &mut [0.0; 4]),
             b.read(&mut (), &x, &mut [0.0; 5]),
             b.write(&mut (), &[1.0; 5], &mut x),
-            b.add(&mut (), &mut x, &empty, 2),
+            b.add(&mut (), &mut x, &empty, 1.0, 2),
             b.softcap(&mut (), &mut x, 1.0, 3),
             b.rms_norm(&mut (), &x, &weight, 1e-6, 2, &mut b.buffer(2, 4).unwrap()),
             b.gather(&mut (), &x, &[2], &mut b.buffer(2, 4).unwrap()),

@@ -3,7 +3,7 @@
 use super::material::{Numbers, Weights, wide};
 use super::operations::Product;
 use super::{Rounds, check, check_same, filled, oracle, values};
-use crate::arch::{Activation, ExpertsSpec};
+use crate::arch::{Activation, ExpertGroups, ExpertsSpec, Scoring};
 use crate::engine::backend::{Backend, Experts, Routes};
 use crate::weights::DType;
 
@@ -15,16 +15,16 @@ pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
     for dtype in [DType::F32, DType::BF16, DType::Q8_0, DType::Q5_0, DType::Q4_K, DType::Q6_K] {
         let (hidden, width) = (2 * dtype.block_len().max(20), dtype.block_len().max(24));
         for (case, count) in COUNTS.into_iter().enumerate() {
-            let activation = [Activation::Silu, Activation::GeluTanh][case % 2];
+            let activation = [Activation::Silu, Activation::GeluTanh, Activation::ClampedSilu(0.5)][case % 3];
             let layer = Layer::new(&mut numbers, dtype, [count[0], hidden, width], activation);
             let loaded = layer.load(b);
             for rows in [1, 3, 40] {
                 let x = numbers.floats(rows * hidden);
                 let logits: Vec<f32> = numbers.floats(rows * count[0]).iter().map(|x| 4.0 * x).collect();
-                let spec = ExpertsSpec { n_experts: count[0], n_used: count[1], normalise: case % 2 == 0 };
+                let spec = ExpertsSpec { normalise: case % 2 == 0, ..softmaxed(count) };
                 let what = format!("{rows} rows to {count:?} experts of {dtype}");
                 let (routes, found) = run(b, &layer, &loaded, &spec, &logits, &x);
-                check_routes(&routes, &spec, &logits, &what);
+                check_routes(&routes, &spec, &[], &logits, &what);
                 let (expected, tolerances) = layer.expected(b, &routes, &wide(&x));
                 check(&found, &expected, |i| tolerances[i], &what);
                 if B::EXACT_ROWS {
@@ -32,6 +32,46 @@ pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
                     let apart = apart.flat_map(|(x, logits)| run(b, &layer, &loaded, &spec, logits, x).1);
                     check_same::<B>(&found, &apart.collect::<Vec<_>>(), &what);
                 }
+            }
+        }
+    }
+}
+
+/// The best of all by a softmax over all.
+fn softmaxed([n_experts, n_used]: [usize; 2]) -> ExpertsSpec {
+    let (scoring, groups) = (Scoring::Softmax, None);
+    ExpertsSpec { n_experts, n_used, scoring, correction: false, groups, normalise: true, scale: 1.0 }
+}
+
+/// Do rows take the experts that their router's kind says, and as much of each?
+pub(in crate::engine) fn routing<B: Rounds>(b: &B) {
+    let mut numbers = Numbers::new(13);
+    let groups = |n_groups, n_used| Some(ExpertGroups { n_groups, n_used });
+    let all = [
+        ([8, 2], None),
+        ([8, 2], groups(2, 1)),
+        ([64, 6], groups(8, 3)),
+        ([256, 8], groups(8, 4)),
+        ([300, 7], None),
+    ];
+    for (count, groups) in all {
+        for (case, scoring) in [Scoring::Softmax, Scoring::Sigmoid].into_iter().cycle().take(8).enumerate() {
+            let (correction, normalise, scale) = (case % 4 > 1, case % 3 > 0, [1.0, 2.5][case / 4]);
+            let spec = ExpertsSpec { scoring, groups, correction, normalise, scale, ..softmaxed(count) };
+            let added: Vec<f32> = match correction {
+                true => numbers.floats(count[0]).iter().map(|x| 0.3 * x).collect(),
+                false => Vec::new(),
+            };
+            for rows in [1, 5, 40] {
+                let logits: Vec<f32> = numbers.floats(rows * count[0]).iter().map(|x| 4.0 * x).collect();
+                let s = &mut b.stream(rows, count[0]).unwrap();
+                let mut routes = b.routes(rows, spec.n_used).unwrap();
+                let input = filled(b, s, count[0], &logits);
+                let vector = correction.then(|| b.vector(added.clone()).unwrap());
+                b.route(s, &spec, vector.as_ref(), &input, rows, &mut routes).unwrap();
+                let mut found = Routes::default();
+                b.read_routes(s, &routes, rows, &mut found).unwrap();
+                check_routes(&found, &spec, &added, &logits, &format!("{rows} rows by {spec:?}"));
             }
         }
     }
@@ -90,7 +130,7 @@ impl Layer {
         for i in 0..self.width {
             let (g, u) = (gate.values[i], up.values[i]);
             let activated = oracle::activation(self.activation, g);
-            inner.push(activated * u);
+            inner.push(oracle::gated(self.activation, g, u));
             // These non-linearities are nowhere steeper than 1.13.
             let steep = 1.13 * gate.tolerances[i];
             off.push(
@@ -113,17 +153,13 @@ impl Layer {
     }
 }
 
-/// The experts that the host chooses, and their weights within a few roundings.
-fn check_routes(routes: &Routes, spec: &ExpertsSpec, logits: &[f32], what: &str) {
-    let mut expected = Routes::default();
-    let rows = logits.len() / spec.n_experts;
-    let copy = |host: &mut [f32]| {
-        host.copy_from_slice(logits);
-        Ok::<_, ()>(())
-    };
-    expected.select(spec, rows, copy).unwrap();
-    assert_eq!((routes.n_used, &routes.ids), (spec.n_used, &expected.ids), "{what}");
-    check(&routes.weights, &wide(&expected.weights), |i| 2e-6 * f64::from(expected.weights[i]), what);
+/// The best experts, and their weights within a few roundings.
+fn check_routes(routes: &Routes, spec: &ExpertsSpec, correction: &[f32], logits: &[f32], what: &str) {
+    let rows = logits.chunks(spec.n_experts);
+    let expected: Vec<_> = rows.flat_map(|row| oracle::route(spec, &wide(correction), &wide(row))).collect();
+    let (ids, weights): (Vec<u32>, Vec<f64>) = expected.into_iter().unzip();
+    assert_eq!((routes.n_used, &routes.ids), (spec.n_used, &ids), "{what}");
+    check(&routes.weights, &weights, |i| 2e-6 * weights[i], what);
 }
 
 /// In buffers that are made for more rows and wider layers.
@@ -141,7 +177,7 @@ fn run<B: Backend>(
     let mut out = b.buffer(rows + 2, room).unwrap();
     let mut routes = b.routes(rows + 2, spec.n_used).unwrap();
     let logits = filled(b, s, spec.n_experts, logits);
-    b.route(s, spec, &logits, rows, &mut routes).unwrap();
+    b.route(s, spec, None, &logits, rows, &mut routes).unwrap();
     let op = Experts { activation: layer.activation, routes: &routes, gate, up, down, memory: None };
     let x = filled(b, s, layer.hidden, x);
     b.experts(s, &op, &x, rows, &mut out).unwrap();

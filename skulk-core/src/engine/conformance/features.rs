@@ -89,7 +89,7 @@ impl Block {
             for &i in &order[..k] {
                 let score = f64::from(scores[i]);
                 let activated = oracle::activation(self.activation, score);
-                inner[i] = activated * up.values[i];
+                inner[i] = oracle::gated(self.activation, score, up.values[i]);
                 off[i] = activated.abs() * up.tolerances[i] + 2e-6 * (score * up.values[i]).abs() + 1e-9;
             }
             if by_feature {

@@ -191,9 +191,11 @@ pub(in crate::engine) fn attention_spec(
         window,
         scale: 2.0 / (head_dim as f32).sqrt(),
         softcap,
-        qk_norm: false,
+        qk_norm: None,
+        query_growth: None,
         qkv_bias: false,
         output_bias: false,
-        rope: 0,
+        head_gate: false,
+        rope: None,
     }
 }

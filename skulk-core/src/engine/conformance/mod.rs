@@ -19,13 +19,13 @@ mod operations;
 pub(super) mod oracle;
 
 pub(super) use attention::attention;
-pub(super) use experts::experts;
+pub(super) use experts::{experts, routing};
 pub(super) use features::top_features;
 #[cfg(feature = "wgpu")]
 pub(super) use material::Weights;
 pub(super) use material::{Numbers, attention_spec, kept, region, stored_floats, wide};
 pub(super) use operations::{
-    elementwise, embed, linear, moves_rows, norm_rope, padded_rows, products_of_results,
+    elementwise, embed, gate_heads, linear, moves_rows, norm_rope, padded_rows, products_of_results,
     results_narrower_than_buffers, rms_norm,
 };
 
@@ -50,7 +50,7 @@ macro_rules! conformance {
         $crate::engine::conformance::conformance!(
             $backend;
             moves_rows, embed, rms_norm, elementwise, linear, padded_rows, products_of_results, norm_rope,
-            results_narrower_than_buffers, attention, experts
+            results_narrower_than_buffers, attention, gate_heads, routing, experts
         );
     };
 }

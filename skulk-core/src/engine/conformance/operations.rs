@@ -93,15 +93,23 @@ pub(in crate::engine) fn elementwise<B: Backend>(b: &B) {
         let other = filled(b, s, width, &y);
 
         let mut sum = filled(b, s, width, &x);
-        b.add(s, &mut sum, &other, rows).unwrap();
+        b.add(s, &mut sum, &other, 1.0, rows).unwrap();
         let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
         assert_eq!(values(b, s, &sum, x.len()), expected, "one addition has one result");
+        b.add(s, &mut sum, &other, 0.3, rows).unwrap();
+        let expected: Vec<f64> =
+            expected.iter().zip(&y).map(|(x, y)| f64::from(*x) + f64::from(0.3f32) * f64::from(*y)).collect();
+        // A product and a sum, each rounded once.
+        let tolerance = |i: usize| 6e-8 * (0.3 * f64::from(y[i].abs()) + expected[i].abs());
+        check(&values(b, s, &sum, x.len()), &expected, tolerance, "a scaled sum");
 
-        for activation in [Activation::Silu, Activation::GeluTanh, Activation::Gelu] {
+        let limit = 1.75;
+        let all = [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::ClampedSilu(limit)];
+        for activation in all {
             let mut gate = filled(b, s, width, &x);
             b.gated(s, activation, &mut gate, &other, rows).unwrap();
             let expected: Vec<f64> =
-                wide(&x).iter().zip(wide(&y)).map(|(&x, y)| oracle::activation(activation, x) * y).collect();
+                wide(&x).iter().zip(wide(&y)).map(|(&x, y)| oracle::gated(activation, x, y)).collect();
             // A sigmoid or tanh within 1e-6 of the true one, times gate and up.
             let tolerance = |i: usize| 2e-6 * f64::from((x[i] * y[i]).abs()) + 1e-9;
             check(&values(b, s, &gate, x.len()), &expected, tolerance, &format!("{activation:?}"));
@@ -307,6 +315,33 @@ pub(in crate::engine) fn products_of_results<B: Backend>(b: &B) {
     }
 }
 
+/// Heads are multiplied by the sigmoids of their gates.
+pub(in crate::engine) fn gate_heads<B: Backend>(b: &B) {
+    let s = &mut b.stream(MOST_ROWS, MOST_WIDTH).unwrap();
+    let mut numbers = Numbers::new(14);
+    for (head_dim, heads) in [(8, 1), (64, 6), (1, 130), (80, 3)] {
+        for rows in [1, 3, 40] {
+            let x = numbers.floats(rows * heads * head_dim);
+            let gates: Vec<f32> = numbers.floats(rows * heads).iter().map(|x| 20.0 * x).collect();
+            let (mut found, gate) = (filled(b, s, heads * head_dim, &x), filled(b, s, heads, &gates));
+            b.gate_heads(s, &mut found, &gate, head_dim, rows).unwrap();
+            let expected: Vec<f64> = wide(&x)
+                .chunks(head_dim)
+                .zip(wide(&gates))
+                .flat_map(|(head, gate)| head.iter().map(move |x| x * oracle::sigmoid(gate)))
+                .collect();
+            // A sigmoid within 1e-6 of the true one.
+            let tolerance = |i: usize| 2e-6 * f64::from(x[i].abs());
+            check(
+                &values(b, s, &found, x.len()),
+                &expected,
+                tolerance,
+                &format!("{heads} heads of {head_dim}"),
+            );
+        }
+    }
+}
+
 pub(in crate::engine) fn norm_rope<B: Backend>(b: &B) {
     let s = &mut b.stream(MOST_ROWS, MOST_WIDTH).unwrap();
     let mut numbers = Numbers::new(8);
@@ -315,17 +350,26 @@ pub(in crate::engine) fn norm_rope<B: Backend>(b: &B) {
             (0..rotated / 2).map(|i| 1e4f32.powf(-2.0 * i as f32 / rotated as f32)).collect();
         for rows in [1, 3, 40] {
             for layout in [RopeLayout::Halves, RopeLayout::Pairs] {
-                for normed in [false, true] {
+                for (normed, turned) in [(false, true), (true, true), (true, false)] {
                     let x = numbers.floats(rows * heads * head_dim);
                     let positions: Vec<usize> = (0..rows).map(|_| numbers.below(5000)).collect();
                     let weight = normed.then(|| numbers.floats(head_dim));
                     let vector = weight.as_ref().map(|w| b.vector(w.clone()).unwrap());
 
                     let mut angles = b.buffer(rows, rotated).unwrap();
-                    b.angles(s, &frequencies, &positions, &mut angles).unwrap();
+                    let amplitudes: Vec<f32> =
+                        (0..rows).map(|_| 1.0 + numbers.below(8) as f32 / 8.0).collect();
+                    b.angles(s, &frequencies, &positions, &amplitudes, &mut angles).unwrap();
                     let mut found = filled(b, s, heads * head_dim, &x);
                     let norm = vector.as_ref().map(|v| (v, 1e-6));
-                    b.norm_rope(s, &NormRope { head_dim, norm, layout }, &angles, rows, &mut found).unwrap();
+                    b.norm_rope(
+                        s,
+                        &NormRope { head_dim, norm, layout },
+                        turned.then_some(&angles),
+                        rows,
+                        &mut found,
+                    )
+                    .unwrap();
 
                     let mut expected = wide(&x);
                     for (i, head) in expected.chunks_mut(head_dim).enumerate() {
@@ -333,10 +377,15 @@ pub(in crate::engine) fn norm_rope<B: Backend>(b: &B) {
                             let normed = oracle::rms_norm(head, &wide(weight), f64::from(1e-6f32));
                             head.copy_from_slice(&normed);
                         }
-                        oracle::rotate(head, layout, &frequencies, positions[i / heads]);
+                        if turned {
+                            oracle::rotate(head, layout, &frequencies, positions[i / heads]);
+                            // Amplitudes are those of what is rotated.
+                            let amplitude = f64::from(amplitudes[i / heads]);
+                            head[..rotated].iter_mut().for_each(|x| *x *= amplitude);
+                        }
                     }
-                    // An angle of up to 5000 radians is rounded to f32 once: by 2.5e-4.
-                    let tolerance = |_| 2.0 * (2.5e-4 + 1e-5);
+                    // An angle of up to 5000 radians is rounded to f32 once: by 2.5e-4; amplitudes are below 2.
+                    let tolerance = |_| 4.0 * (2.5e-4 + 1e-5);
                     let what = format!("{layout:?} of {rotated} in {head_dim}, normed: {normed}");
                     check(&values(b, s, &found, x.len()), &expected, tolerance, &what);
                 }
@@ -358,9 +407,9 @@ pub(in crate::engine) fn results_narrower_than_buffers<B: Backend>(b: &B) {
 
     let frequencies = [1.0, 0.5, 0.25, 0.125];
     let mut angles = b.buffer(rows, dim).unwrap();
-    b.angles(s, &frequencies, &[0, 1, 2], &mut angles).unwrap();
+    b.angles(s, &frequencies, &[0, 1, 2], &[1.0; 3], &mut angles).unwrap();
     let op = NormRope { head_dim: dim, norm: None, layout: RopeLayout::Halves };
-    b.norm_rope(s, &op, &angles, rows, &mut wide_buffer).unwrap();
+    b.norm_rope(s, &op, Some(&angles), rows, &mut wide_buffer).unwrap();
     let mut normed = b.buffer(rows + 2, room).unwrap();
     let ones = b.vector(vec![1.0; n_out]).unwrap();
     b.rms_norm(s, &wide_buffer, &ones, 0.0, rows, &mut normed).unwrap();

@@ -1,6 +1,6 @@
 //! What should each operation give? Naive scalar formulas in f64, straight from the definitions.
 
-use crate::arch::{Activation, AttentionSpec, RopeLayout};
+use crate::arch::{Activation, AttentionSpec, ExpertsSpec, RopeLayout, Scoring};
 
 /// `x / sqrt(mean(x²) + eps) · weight`.
 pub(in crate::engine) fn rms_norm(x: &[f64], weight: &[f64], eps: f64) -> Vec<f64> {
@@ -12,9 +12,25 @@ pub(in crate::engine) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
+pub(in crate::engine) fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// `activation(gate) · up`.
+pub(in crate::engine) fn gated(of: Activation, gate: f64, up: f64) -> f64 {
+    match of {
+        Activation::ClampedSilu(limit) => {
+            let limit = f64::from(limit);
+            activation(of, gate).min(limit) * up.clamp(-limit, limit)
+        }
+        _ => activation(of, gate) * up,
+    }
+}
+
+/// Without bounds.
 pub(in crate::engine) fn activation(activation: Activation, x: f64) -> f64 {
     match activation {
-        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Silu | Activation::ClampedSilu(_) => x * sigmoid(x),
         Activation::GeluTanh => {
             0.5 * x * (1.0 + (std::f64::consts::FRAC_2_PI.sqrt() * (x + 0.044715 * x.powi(3))).tanh())
         }
@@ -49,6 +65,33 @@ pub(in crate::engine) fn rotate(head: &mut [f64], layout: RopeLayout, frequencie
         let (sin, cos) = (position as f64 * f64::from(frequency)).sin_cos();
         (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
     }
+}
+
+/// The experts that a row takes by its logits, best first, and their weights: no two scores are as good as equal.
+pub(in crate::engine) fn route(spec: &ExpertsSpec, correction: &[f64], logits: &[f64]) -> Vec<(u32, f64)> {
+    let total: f64 = logits.iter().map(|x| x.exp()).sum();
+    let scores: Vec<f64> = match spec.scoring {
+        Scoring::Softmax => logits.iter().map(|x| x.exp() / total).collect(),
+        Scoring::Sigmoid => logits.iter().map(|x| sigmoid(*x)).collect(),
+    };
+    let choice: Vec<f64> =
+        scores.iter().enumerate().map(|(e, score)| score + correction.get(e).unwrap_or(&0.0)).collect();
+    let best_first = |scores: &[f64]| {
+        let mut order: Vec<usize> = (0..scores.len()).collect();
+        order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+        order
+    };
+    let (n_groups, groups_used) = spec.groups.map_or((1, 1), |groups| (groups.n_groups, groups.n_used));
+    let of_group = logits.len() / n_groups;
+    let group_scores: Vec<f64> = choice
+        .chunks(of_group)
+        .map(|group| best_first(group).iter().take(2).map(|&e| group[e]).sum())
+        .collect();
+    let groups = &best_first(&group_scores)[..groups_used];
+    let open = best_first(&choice).into_iter().filter(|e| groups.contains(&(e / of_group)));
+    let taken: Vec<usize> = open.take(spec.n_used).collect();
+    let sum: f64 = if spec.normalise { taken.iter().map(|&e| scores[e]).sum() } else { 1.0 };
+    taken.iter().map(|&e| (e as u32, scores[e] / sum * f64::from(spec.scale))).collect()
 }
 
 /// The whole sequence's attention; `q`, `k`, `v` are `[position, heads · head dim]`.

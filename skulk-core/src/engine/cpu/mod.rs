@@ -291,8 +291,28 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn add(&self, _: &mut Stream, x: &mut Buffer, y: &Buffer, rows: usize) -> Result<()> {
-        self.rows(x, rows, |row, x| self.kernels.add(x, y.row(row)));
+    fn add(&self, _: &mut Stream, x: &mut Buffer, y: &Buffer, scale: f32, rows: usize) -> Result<()> {
+        self.rows(x, rows, |row, x| match scale {
+            1.0 => self.kernels.add(x, y.row(row)),
+            _ => self.kernels.add_scaled(x, scale, y.row(row)),
+        });
+        Ok(())
+    }
+
+    fn gate_heads(
+        &self,
+        _: &mut Stream,
+        x: &mut Buffer,
+        gate: &Buffer,
+        head_dim: usize,
+        rows: usize,
+    ) -> Result<()> {
+        self.rows(x, rows, |row, x| {
+            for (head, gate) in x.chunks_exact_mut(head_dim).zip(gate.row(row)) {
+                let share = math::sigmoid(*gate);
+                head.iter_mut().for_each(|x| *x *= share);
+            }
+        });
         Ok(())
     }
 
@@ -383,11 +403,13 @@ impl Backend for Cpu {
         &self,
         stream: &mut Stream,
         spec: &ExpertsSpec,
+        correction: Option<&Vec<f32>>,
         logits: &Buffer,
         rows: usize,
         out: &mut Routes,
     ) -> Result<()> {
-        out.select(spec, rows, |host| self.read(stream, logits, host))
+        let correction = correction.map_or(&[][..], Vec::as_slice);
+        out.select(spec, correction, rows, |host| self.read(stream, logits, host))
     }
 
     fn read_routes(&self, _: &mut Stream, routes: &Routes, _rows: usize, out: &mut Routes) -> Result<()> {
@@ -428,13 +450,15 @@ impl Backend for Cpu {
         _: &mut Stream,
         frequencies: &[f32],
         positions: &[usize],
+        amplitudes: &[f32],
         out: &mut Buffer,
     ) -> Result<()> {
         out.width = 2 * frequencies.len();
         self.rows(out, positions.len(), |row, x| {
             let (cos, sin) = x.split_at_mut(frequencies.len());
             for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(frequencies) {
-                (*sin, *cos) = math::sin_cos(positions[row] as f32 * frequency);
+                let (sine, cosine) = math::sin_cos(positions[row] as f32 * frequency);
+                (*sin, *cos) = (amplitudes[row] * sine, amplitudes[row] * cosine);
             }
         });
         Ok(())
@@ -444,14 +468,14 @@ impl Backend for Cpu {
         &self,
         _: &mut Stream,
         op: &NormRope<'_, Self>,
-        angles: &Buffer,
+        angles: Option<&Buffer>,
         rows: usize,
         x: &mut Buffer,
     ) -> Result<()> {
-        let half = angles.width / 2;
         let norm = op.norm.map(|(weight, eps)| (&weight[..], eps));
         self.rows(x, rows, |row, x| {
-            let (cos, sin) = angles.row(row).split_at(half);
+            let (cos, sin) =
+                angles.map_or((&[][..], &[][..]), |angles| angles.row(row).split_at(angles.width / 2));
             for head in x.chunks_exact_mut(op.head_dim) {
                 self.kernels.norm_rope(head, norm, op.layout, cos, sin);
             }

@@ -4,11 +4,11 @@
 //! sorted by expert, and each expert multiplies its own together.
 
 use super::device::{Block, Device};
-use super::kernels::{OUTPUTS, Op, TILE};
+use super::kernels::{Elementwise, OUTPUTS, Op, TILE};
 use super::matrix::{Chunk, expect_whole_groups, grid, rows_in_a_chunk};
 use super::stream::{Scratch, Stream, storage};
 use super::{Buffer, Gpu, elementwise, params, stride};
-use crate::arch::ExpertsSpec;
+use crate::arch::{ExpertsSpec, Scoring};
 use crate::engine::backend::{Experts, Routes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{DType, Region};
@@ -138,6 +138,7 @@ impl DeviceRoutes {
         &mut self,
         stream: &mut Stream,
         spec: &ExpertsSpec,
+        correction: &Block,
         logits: &Buffer,
         rows: usize,
     ) -> Result<()> {
@@ -147,9 +148,15 @@ impl DeviceRoutes {
             n_experts: spec.n_experts as u32,
             n_used: spec.n_used as u32,
             stride: logits.stride(),
+            sigmoid: (spec.scoring == Scoring::Sigmoid).into(),
+            corrected: spec.correction.into(),
+            n_groups: spec.groups.map_or(1, |groups| groups.n_groups as u32),
+            groups_used: spec.groups.map_or(1, |groups| groups.n_used as u32),
             normalise: spec.normalise.into(),
+            scale: spec.scale,
         };
-        stream.dispatch(Op::route(), &[&logits.block, &self.ids, &self.weights], params, [rows, 1, 1])
+        let operands = [&logits.block, correction, &self.ids, &self.weights];
+        stream.dispatch(Op::route(), &operands, params, [rows, 1, 1])
     }
 
     pub(super) fn read(&self, stream: &mut Stream, rows: usize, out: &mut Routes) -> Result<()> {
@@ -191,7 +198,8 @@ pub(super) fn experts(
     op.gate.multiply(stream, &x.block, n_used, &places, &gate)?;
     op.up.multiply(stream, &x.block, n_used, &places, &up)?;
     let inner = stride(width) as u32;
-    elementwise(stream, op.activation.into(), (&up, inner), (&gate, inner), [n, width], 0.0)?;
+    let (what, number) = Elementwise::activation(op.activation);
+    elementwise(stream, what, (&up, inner), (&gate, inner), [n, width], number)?;
     op.down.multiply(stream, &gate, 1, &places, &down)?;
     out.width = n_out;
     let params = params::ExpertsSum {

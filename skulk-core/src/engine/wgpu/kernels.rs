@@ -43,17 +43,20 @@ pub(super) enum Elementwise {
     Silu = 0,
     GeluTanh = 1,
     Gelu = 2,
-    /// The sum with the other one.
+    /// The sum with the other one, times a number.
     Add = 3,
     Softcap = 4,
+    ClampedSilu = 5,
 }
 
-impl From<Activation> for Elementwise {
-    fn from(activation: Activation) -> Self {
+impl Elementwise {
+    /// What an activation is here, and its number.
+    pub(super) fn activation(activation: Activation) -> (Self, f32) {
         match activation {
-            Activation::Silu => Self::Silu,
-            Activation::GeluTanh => Self::GeluTanh,
-            Activation::Gelu => Self::Gelu,
+            Activation::Silu => (Self::Silu, 0.0),
+            Activation::ClampedSilu(limit) => (Self::ClampedSilu, limit),
+            Activation::GeluTanh => (Self::GeluTanh, 0.0),
+            Activation::Gelu => (Self::Gelu, 0.0),
         }
     }
 }
@@ -99,6 +102,7 @@ macro_rules! ops {
 
 ops! {
     elementwise(what: Elementwise): Elementwise; None; OPERATION = what as u32; "math", "elementwise";
+    gate_heads(): GateHeads; None; ; "math", "gate_heads";
     gather(): Gather; None; ; "gather";
     norm(add: bool): Norm; None; THREADS = 128u32, ADD = add; "sum", "norm";
     norm_rope(norm: bool, pairs: bool): NormRope; None; THREADS = 64u32, NORM = norm, PAIRS = pairs; "sum", "norm_rope";

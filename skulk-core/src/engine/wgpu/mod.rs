@@ -102,16 +102,16 @@ impl Gpu {
     }
 }
 
-/// `x = what(x, y)`, element by element; `x` and `y` come with their strides.
+/// `x = what(x, y)`, element by element, with a number that some take; `x` and `y` come with their strides.
 fn elementwise(
     stream: &mut Stream,
     what: Elementwise,
     (y, y_stride): (&Block, u32),
     (x, x_stride): (&Block, u32),
     [rows, width]: [usize; 2],
-    cap: f32,
+    number: f32,
 ) -> Result<()> {
-    let params = params::Elementwise { width: width as u32, y_stride, x_stride, cap };
+    let params = params::Elementwise { width: width as u32, y_stride, x_stride, number };
     stream.dispatch(Op::elementwise(what), &[y, x], params, [width.div_ceil(64), rows, 1])
 }
 
@@ -303,8 +303,26 @@ impl Backend for Gpu {
         y.norm(stream, norm, rows, x, true)
     }
 
-    fn add(&self, stream: &mut Stream, x: &mut Buffer, y: &Buffer, rows: usize) -> Result<()> {
-        elementwise(stream, Elementwise::Add, y.strided(), x.strided(), [rows, x.width], 0.0)
+    fn add(&self, stream: &mut Stream, x: &mut Buffer, y: &Buffer, scale: f32, rows: usize) -> Result<()> {
+        elementwise(stream, Elementwise::Add, y.strided(), x.strided(), [rows, x.width], scale)
+    }
+
+    fn gate_heads(
+        &self,
+        stream: &mut Stream,
+        x: &mut Buffer,
+        gate: &Buffer,
+        head_dim: usize,
+        rows: usize,
+    ) -> Result<()> {
+        let params = params::GateHeads {
+            width: x.width as u32,
+            head_dim: head_dim as u32,
+            gates_stride: gate.stride(),
+            x_stride: x.stride(),
+        };
+        let groups = [x.width.div_ceil(64), rows, 1];
+        stream.dispatch(Op::gate_heads(), &[&gate.block, &x.block], params, groups)
     }
 
     fn linear(
@@ -365,18 +383,20 @@ impl Backend for Gpu {
         up: &Buffer,
         rows: usize,
     ) -> Result<()> {
-        elementwise(stream, activation.into(), up.strided(), gate.strided(), [rows, gate.width], 0.0)
+        let (what, number) = Elementwise::activation(activation);
+        elementwise(stream, what, up.strided(), gate.strided(), [rows, gate.width], number)
     }
 
     fn route(
         &self,
         stream: &mut Stream,
         spec: &ExpertsSpec,
+        correction: Option<&Block>,
         logits: &Buffer,
         rows: usize,
         out: &mut DeviceRoutes,
     ) -> Result<()> {
-        out.route(stream, spec, logits, rows)
+        out.route(stream, spec, correction.unwrap_or(&self.unread), logits, rows)
     }
 
     fn read_routes(
@@ -410,14 +430,15 @@ impl Backend for Gpu {
         stream: &mut Stream,
         frequencies: &[f32],
         positions: &[usize],
+        amplitudes: &[f32],
         out: &mut Buffer,
     ) -> Result<()> {
         // Made here: devices know sines of small angles only.
         out.width = 2 * frequencies.len();
-        let angles = positions.iter().flat_map(|&position| {
+        let angles = positions.iter().zip(amplitudes).flat_map(|(&position, &amplitude)| {
             let angle = move |frequency: &f32| position as f32 * frequency;
-            let cosines = frequencies.iter().map(move |f| math::sin_cos(angle(f)).1);
-            cosines.chain(frequencies.iter().map(move |f| math::sin_cos(angle(f)).0))
+            let cosines = frequencies.iter().map(move |f| amplitude * math::sin_cos(angle(f)).1);
+            cosines.chain(frequencies.iter().map(move |f| amplitude * math::sin_cos(angle(f)).0))
         });
         stream.write(&out.block, angles, out.width)
     }
@@ -426,7 +447,7 @@ impl Backend for Gpu {
         &self,
         stream: &mut Stream,
         op: &NormRope<'_, Self>,
-        angles: &Buffer,
+        angles: Option<&Buffer>,
         rows: usize,
         x: &mut Buffer,
     ) -> Result<()> {
@@ -434,13 +455,14 @@ impl Backend for Gpu {
         let (weight, eps) = op.norm.unwrap_or((&self.unread, 0.0));
         let params = params::NormRope {
             head_dim: op.head_dim as u32,
-            half: angles.width as u32 / 2,
-            angles_stride: angles.stride(),
+            half: angles.map_or(0, |angles| angles.width as u32 / 2),
+            angles_stride: angles.map_or(0, Buffer::stride),
             x_stride: x.stride(),
             eps,
         };
         let groups = [x.width / op.head_dim, rows, 1];
-        stream.dispatch(kind, &[&angles.block, weight, &x.block], params, groups)
+        let angles = angles.map_or(&self.unread, |angles| &angles.block);
+        stream.dispatch(kind, &[angles, weight, &x.block], params, groups)
     }
 
     fn attend(

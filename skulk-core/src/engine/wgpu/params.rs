@@ -35,7 +35,9 @@ macro_rules! params {
 
 // Strides are in floats, from one row to the next; those in vec4 are divided by four.
 params! {
-    Elementwise { width: u32, y_stride: u32, x_stride: u32, cap: f32 }
+    // A cap, a limit or a factor.
+    Elementwise { width: u32, y_stride: u32, x_stride: u32, number: f32 }
+    GateHeads { width: u32, head_dim: u32, gates_stride: u32, x_stride: u32 }
     // The table of rows begins at `base`.
     Gather { width: u32, x_stride: u32, out_stride: u32, base: u32 }
     Norm { width: u32, x_stride: u32, out_stride: u32, eps: f32 }
@@ -64,8 +66,20 @@ params! {
     ExpertsSort { n_places: u32, n_experts: u32 }
     // Rows of `n_in` elements; strides in vec4.
     ExpertsSum { n_in: u32, y_stride: u32, out_stride: u32, n_used: u32 }
-    // The weights of a row are divided by their sum if `normalise`.
-    Route { n_experts: u32, n_used: u32, stride: u32, normalise: u32 }
+    Route {
+        n_experts: u32,
+        n_used: u32,
+        stride: u32,
+        // Scores are sigmoids; else a softmax makes them.
+        sigmoid: u32,
+        corrected: u32,
+        // Experts are taken of so many groups; of all where there is one.
+        n_groups: u32,
+        groups_used: u32,
+        // The weights of a row are divided by their sum.
+        normalise: u32,
+        scale: f32,
+    }
     // Of `n` logits a row.
     Top { n: u32, stride: u32, k: u32, n_slices: u32 }
     // Rows of keys and values; where their slots begin in the table.

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::rope;
-use crate::arch::{Activation, ArchSpec, RopeScaling, RopeSpec};
+use crate::arch::{Activation, ArchSpec, LayerSpec, LayerTensor, QkNorm, RopeScaling, RopeSpec, Scoring};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::gguf::{GgufMetadata, GgufValue};
 use crate::weights::{Checkpoint, Metadata};
@@ -88,7 +88,8 @@ fn of_gguf(metadata: &GgufMetadata, arch: &ArchSpec) -> Result<Value> {
         put("partial_rotary_factor", json!(global.dim as f64 / attention.head_dim as f64));
     }
     let activation = json!(match layer.ffn.activation {
-        Activation::Silu => "silu",
+        // Bounds are fields of their own, in families that are refused.
+        Activation::Silu | Activation::ClampedSilu(_) => "silu",
         Activation::GeluTanh => "gelu_pytorch_tanh",
         Activation::Gelu => "gelu",
     });
@@ -152,8 +153,41 @@ fn scaling(rope: &RopeSpec) -> Result<Value> {
             "high_freq_factor": high_freq_factor,
             "original_max_position_embeddings": original_context,
         }),
-        RopeScaling::None | RopeScaling::Factors(_) => Value::Null,
+        // The others are no GGUF file's.
+        RopeScaling::None | RopeScaling::Factors(_) | RopeScaling::Long { .. } | RopeScaling::Yarn { .. } => {
+            Value::Null
+        }
     })
+}
+
+/// `Ok` for models of which a vindex can hold all: attention with norms before it and positions rotated in, softmax
+/// routers, and nothing beside them.
+pub(super) fn expect_plain(arch: &ArchSpec) -> Result<()> {
+    let is_plain = |layer: &LayerSpec| {
+        let (attention, ffn) = (&layer.attention, &layer.ffn);
+        let router = ffn.experts.is_none_or(|experts| {
+            experts.scoring == Scoring::Softmax
+                && !experts.correction
+                && experts.groups.is_none()
+                && experts.scale == 1.0
+        });
+        let plain = attention.qk_norm != Some(QkNorm::All)
+            && attention.query_growth.is_none()
+            && !attention.head_gate
+            && attention.rope.is_some();
+        plain && router && ffn.shared.is_none() && layer.attention_norm && layer.ffn_norm
+    };
+    let fused = [LayerTensor::Query, LayerTensor::FfnGate].iter().any(|t| arch.names.fused(*t).count() > 1);
+    let scaled = arch.residual_scale != 1.0 || arch.logit_scale != 1.0;
+    if arch.layers.iter().all(is_plain) && !fused && !scaled {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::ArchUnsupported,
+        format!("expected a family that vindex folders can hold, found `{}`", arch.family),
+    )
+    .with("field", "model_type")
+    .with_hint("run the model from its own checkpoint"))
 }
 
 /// `Ok` when what the configuration tells is what the checkpoint describes, conventions aside.

@@ -20,7 +20,7 @@ pub(crate) use tensor::SourceTensor;
 
 use self::mlx::Mlx;
 use self::tensor::{Rows, Stored};
-use crate::arch::{ArchSpec, LayerSpec, LayerTensor, RopeLayout, TensorRole};
+use crate::arch::{ArchSpec, LayerTensor, RopeLayout, TensorRole};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::ExpertIdx;
 use crate::weights::{Checkpoint, Metadata};
@@ -46,6 +46,7 @@ impl<'a> Source<'a> {
     /// MLX that break its rules.
     pub(crate) fn open(checkpoint: &'a dyn Checkpoint) -> Result<Self> {
         let stored = ArchSpec::from_checkpoint(checkpoint)?;
+        config::expect_plain(&stored).map_err(|e| e.with("file", checkpoint.path().display()))?;
         let config = config::of_checkpoint(checkpoint, &stored)?;
         let mut arch = ArchSpec::from_config(&config, &checkpoint.path().to_owned())?;
         if let Metadata::Vindex(_) = checkpoint.metadata() {
@@ -150,7 +151,7 @@ impl<'a> Source<'a> {
             return Rows::Same;
         };
         let attention = self.stored.layers.get(layer).map(|layer| &layer.attention);
-        match attention.and_then(|a| Some((a, self.stored.ropes.get(a.rope)?))) {
+        match attention.and_then(|a| Some((a, self.stored.ropes.get(a.rope?)?))) {
             Some((a, rope)) if rope.layout == RopeLayout::Pairs => {
                 Rows::Pairs { head: a.head_dim, rotary: rope.dim }
             }
@@ -162,7 +163,7 @@ impl<'a> Source<'a> {
     fn added(&self, role: TensorRole) -> f32 {
         let is_norm = match role {
             TensorRole::OutputNorm => true,
-            TensorRole::Layer { tensor, .. } => is_norm(tensor),
+            TensorRole::Layer { tensor, .. } => tensor.is_norm(),
             _ => false,
         };
         // Exact for stored values of at least 0.5. Below, where Gemma has hardly any, the last bit is rounded away;
@@ -181,49 +182,14 @@ impl<'a> Source<'a> {
                 let n_experts = layer.ffn.experts.map_or(0, |experts| experts.n_experts);
                 let exists = LayerTensor::of(layer).any(|it| it == tensor)
                     && expert.is_none_or(|ExpertIdx(expert)| expert < n_experts);
-                let shape = exists.then(|| layer_shape(layer, tensor, hidden))?;
+                let shape = exists.then(|| tensor.shape(layer, hidden))?;
                 match is_bias {
                     false => Some(shape),
-                    true => has_bias(layer, tensor).then_some([1, shape[0]]),
+                    true => tensor.has_bias(layer).then_some([1, shape[0]]),
                 }
             }
         }
     }
-}
-
-fn layer_shape(layer: &LayerSpec, tensor: LayerTensor, hidden: usize) -> [usize; 2] {
-    use LayerTensor as T;
-    let (a, ffn) = (&layer.attention, &layer.ffn);
-    let queries = a.n_heads.saturating_mul(a.head_dim);
-    match tensor {
-        T::AttentionNorm | T::FfnNorm | T::PostAttentionNorm | T::PostFfnNorm => [1, hidden],
-        T::QueryNorm | T::KeyNorm => [1, a.head_dim],
-        T::Query => [queries, hidden],
-        T::Key | T::Value => [a.n_kv_heads.saturating_mul(a.head_dim), hidden],
-        T::AttentionOutput => [hidden, queries],
-        T::FfnGate | T::FfnUp | T::ExpertGate | T::ExpertUp => [ffn.width, hidden],
-        T::FfnDown | T::ExpertDown => [hidden, ffn.width],
-        T::Router => [ffn.experts.map_or(0, |experts| experts.n_experts), hidden],
-    }
-}
-
-fn has_bias(layer: &LayerSpec, tensor: LayerTensor) -> bool {
-    use LayerTensor as T;
-    match tensor {
-        T::Query | T::Key | T::Value => layer.attention.qkv_bias,
-        T::AttentionOutput => layer.attention.output_bias,
-        T::FfnGate | T::FfnUp | T::FfnDown => layer.ffn.bias,
-        _ => false,
-    }
-}
-
-/// Whether it is the weight of a norm.
-fn is_norm(tensor: LayerTensor) -> bool {
-    use LayerTensor as T;
-    matches!(
-        tensor,
-        T::AttentionNorm | T::FfnNorm | T::PostAttentionNorm | T::PostFfnNorm | T::QueryNorm | T::KeyNorm
-    )
 }
 
 /// Whether checkpoints have it as a vector.
@@ -231,6 +197,6 @@ fn is_vector(role: TensorRole) -> bool {
     match role {
         TensorRole::OutputNorm => true,
         TensorRole::Embedding | TensorRole::Head => false,
-        TensorRole::Layer { tensor, is_bias, .. } => is_bias || is_norm(tensor),
+        TensorRole::Layer { tensor, is_bias, .. } => is_bias || tensor.is_norm(),
     }
 }

@@ -33,10 +33,10 @@ pub(super) fn llama3(rope: &RopeSpec, factors: &[f32]) -> Result<RopeScaling> {
 /// Whether both rotate by the same angles.
 pub(super) fn is_same(a: &RopeSpec, b: &RopeSpec) -> bool {
     if matches!((&a.scaling, &b.scaling), (RopeScaling::Factors(_), _) | (_, RopeScaling::Factors(_))) {
-        let (a, b) = (a.inverse_frequencies(), b.inverse_frequencies());
+        let (a, b) = (a.inverse_frequencies(0), b.inverse_frequencies(0));
         return a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| (a - b).abs() <= TOLERANCE * a.abs());
     }
-    (a.theta, a.dim, &a.scaling) == (b.theta, b.dim, &b.scaling)
+    (a.theta, a.dim, &a.scaling, a.amplitude) == (b.theta, b.dim, &b.scaling, b.amplitude)
 }
 
 fn candidates(rope: &RopeSpec, factors: &[f32]) -> Vec<RopeScaling> {
@@ -47,7 +47,7 @@ fn candidates(rope: &RopeSpec, factors: &[f32]) -> Vec<RopeScaling> {
         high_freq_factor: high,
         original_context: context,
     };
-    let frequencies = RopeSpec { scaling: RopeScaling::None, ..rope.clone() }.inverse_frequencies();
+    let frequencies = RopeSpec { scaling: RopeScaling::None, ..rope.clone() }.inverse_frequencies(0);
     // 1 / wavelength and s of the pairs in between.
     let line: Vec<(f64, f64)> = frequencies
         .iter()
@@ -98,7 +98,13 @@ mod tests {
 
     fn rope(theta: f64, dim: usize, factors: Vec<f32>) -> RopeSpec {
         // Not all fields are of this module's making.
-        RopeSpec { theta, dim, layout: RopeLayout::Pairs, scaling: RopeScaling::Factors(factors) }
+        RopeSpec {
+            theta,
+            dim,
+            layout: RopeLayout::Pairs,
+            scaling: RopeScaling::Factors(factors),
+            amplitude: 1.0,
+        }
     }
 
     #[test]

@@ -135,6 +135,14 @@ pub(super) unsafe fn gated<S: Simd>(activation: Activation, gate: &mut [f32], up
             let e = exp::<S>(S::sub(S::zero(), g));
             store!(gate, S::mul(S::div(g, S::add(S::splat(1.0), e)), load!(up)));
         }),
+        // Bounds come first, so that what is not a number stays so.
+        Activation::ClampedSilu(limit) => vectors!(n, |at, load, store| {
+            let (g, limit) = (load!(gate), S::splat(limit));
+            let e = exp::<S>(S::sub(S::zero(), g));
+            let silu = S::min(limit, S::div(g, S::add(S::splat(1.0), e)));
+            let up = S::max(S::sub(S::zero(), limit), S::min(limit, load!(up)));
+            store!(gate, S::mul(silu, up));
+        }),
         // 0.5 · (1 + tanh u) is the sigmoid of 2u.
         Activation::GeluTanh => vectors!(n, |at, load, store| {
             let g = load!(gate);

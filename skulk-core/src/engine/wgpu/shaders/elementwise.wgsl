@@ -6,9 +6,9 @@
 @group(0) @binding(0) var<storage, read> y: array<f32>;
 @group(0) @binding(1) var<storage, read_write> x: array<f32>;
 
-// SiLU, GELU by tanh, GELU by erf.
+// SiLU, GELU by tanh, GELU by erf; SiLU that is bounded.
 fn activation(x: f32) -> f32 {
-    if OPERATION == 0u {
+    if OPERATION == 0u || OPERATION == 5u {
         return x / (1.0 + exp_of(-x));
     }
     if OPERATION == 1u {
@@ -29,8 +29,10 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
     if OPERATION <= 2u {
         x[at] = activation(x[at]) * y[y_at];
     } else if OPERATION == 3u {
-        x[at] += y[y_at];
+        x[at] += p.number * y[y_at];
+    } else if OPERATION == 4u {
+        x[at] = p.number * tanh_of(x[at] / p.number);
     } else {
-        x[at] = p.cap * tanh_of(x[at] / p.cap);
+        x[at] = min(activation(x[at]), p.number) * clamp(y[y_at], -p.number, p.number);
     }
 }

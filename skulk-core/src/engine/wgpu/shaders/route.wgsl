@@ -1,19 +1,24 @@
-// Which experts does a row take, and how much of each? The n_used most probable by a softmax over all,
-// most probable first, equal ones by index. The host's version is `select` in engine/routes.rs.
+// Which experts does a row take, and how much of each? The n_used best, best first, equal ones by index. The host's
+// version is `select` in engine/routes.rs.
 //
 // A workgroup a row: dispatch (rows, 1, 1). Up to 512 experts.
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
-@group(0) @binding(1) var<storage, read_write> routes: array<u32>;
-@group(0) @binding(2) var<storage, read_write> shares: array<f32>;
+// By expert, added to what is chosen by, if p.corrected.
+@group(0) @binding(1) var<storage, read> correction: array<f32>;
+@group(0) @binding(2) var<storage, read_write> routes: array<u32>;
+@group(0) @binding(3) var<storage, read_write> shares: array<f32>;
 
 const ROUTE_THREADS = 64u;
 // Experts this far behind the first have probability 0, and are equal.
 const NOTHING = -104.0;
-// Logits, as distances from the largest one, and their exponentials.
-var<workgroup> distance: array<f32, 512>;
+// What experts are chosen by, and what they weigh before weights are divided by the sum.
+var<workgroup> choice: array<f32, 512>;
 var<workgroup> power: array<f32, 512>;
-// The probabilities of those taken.
+// By group: the sum of its two best; by expert: whether it can be taken.
+var<workgroup> best_two: array<f32, 512>;
+var<workgroup> open: array<u32, 512>;
+// The weights of those taken.
 var<workgroup> taken: array<f32, 512>;
 
 fn magnitude(x: f32) -> u32 {
@@ -24,54 +29,95 @@ fn magnitude(x: f32) -> u32 {
 fn main(@builtin(local_invocation_index) thread: u32, @builtin(workgroup_id) group: vec3<u32>) {
     let n = p.n_experts;
     for (var e = thread; e < n; e += ROUTE_THREADS) {
-        distance[e] = logits[group.x * p.stride + e];
+        choice[e] = logits[group.x * p.stride + e];
     }
     workgroupBarrier();
-    // Each thread finds the largest one. A row with what is not a number, or without any finite largest
-    // one, is broken.
-    var most = distance[0];
+    // Each thread finds the largest one. A row with what is not a number is broken, and where there is a softmax, one
+    // without any finite largest one.
+    var most = choice[0];
     var broken = magnitude(most) > 0x7f800000u;
     for (var e = 1u; e < n; e++) {
-        most = max(most, distance[e]);
-        broken = broken || magnitude(distance[e]) > 0x7f800000u;
+        most = max(most, choice[e]);
+        broken = broken || magnitude(choice[e]) > 0x7f800000u;
     }
-    broken = broken || magnitude(most) >= 0x7f800000u;
+    broken = broken || (p.sigmoid == 0u && magnitude(most) >= 0x7f800000u);
     workgroupBarrier();
     for (var e = thread; e < n; e += ROUTE_THREADS) {
         // Experts of a broken row are equal.
-        var d = 0.0;
-        if (!broken) {
-            d = max(distance[e] - most, NOTHING);
+        var score = 0.0;
+        if (!broken && p.sigmoid != 0u) {
+            power[e] = 1.0 / (1.0 + exp(-clamp(choice[e], -80.0, 80.0)));
+            score = power[e];
+        } else {
+            if (!broken) {
+                score = max(choice[e] - most, NOTHING);
+            }
+            power[e] = select(exp(score), 0.0, score == NOTHING);
         }
-        distance[e] = d;
-        power[e] = select(exp(d), 0.0, d == NOTHING);
+        choice[e] = score;
+        open[e] = 1u;
+    }
+    workgroupBarrier();
+    // The sum of probabilities, where there is a softmax.
+    var total = 1.0;
+    if (p.sigmoid == 0u) {
+        total = 0.0;
+        for (var e = 0u; e < n; e++) {
+            total += power[e];
+        }
+    }
+    if (p.corrected != 0u && !broken) {
+        for (var e = thread; e < n; e += ROUTE_THREADS) {
+            choice[e] = power[e] / total + correction[e];
+        }
+    }
+    workgroupBarrier();
+    if (p.n_groups > 1u) {
+        let of_group = n / p.n_groups;
+        for (var g = thread; g < p.n_groups; g += ROUTE_THREADS) {
+            var first = max(choice[g * of_group], choice[g * of_group + 1u]);
+            var second = min(choice[g * of_group], choice[g * of_group + 1u]);
+            for (var e = g * of_group + 2u; e < (g + 1u) * of_group; e++) {
+                second = max(second, min(first, choice[e]));
+                first = max(first, choice[e]);
+            }
+            best_two[g] = first + second;
+        }
+        workgroupBarrier();
+        for (var e = thread; e < n; e += ROUTE_THREADS) {
+            let own = e / of_group;
+            var place = 0u;
+            for (var g = 0u; g < p.n_groups; g++) {
+                place += u32(best_two[g] > best_two[own] || (best_two[g] == best_two[own] && g < own));
+            }
+            open[e] = u32(place < p.groups_used);
+        }
     }
     workgroupBarrier();
     // An expert's place is how many come before it.
     let first = group.x * p.n_used;
     for (var e = thread; e < n; e += ROUTE_THREADS) {
-        let d = distance[e];
+        let d = choice[e];
         var place = 0u;
-        var sum = 0.0;
         for (var i = 0u; i < n; i++) {
-            place += u32(distance[i] > d || (distance[i] == d && i < e));
-            sum += power[i];
+            place += open[i] * u32(choice[i] > d || (choice[i] == d && i < e));
         }
-        if (place < p.n_used) {
-            taken[place] = power[e] / sum;
+        if (open[e] != 0u && place < p.n_used) {
+            taken[place] = power[e] / total;
             routes[first + place] = e;
         }
     }
     workgroupBarrier();
     var sum = 1.0;
     if (p.normalise != 0u) {
-        sum = 0.0;
+        // All may be too small to be numbers.
+        sum = 1e-20;
         for (var i = 0u; i < p.n_used; i++) {
             sum += taken[i];
         }
     }
     for (var i = thread; i < p.n_used; i += ROUTE_THREADS) {
-        var share = taken[i] / sum;
+        var share = taken[i] / sum * p.scale;
         if (broken) {
             // Not a number, which a constant could not be.
             share = bitcast<f32>(0x7fc00000u | n);

@@ -132,7 +132,7 @@ fn permuted(values: &[f32], row: usize, head: usize) -> Vec<f32> {
 /// Divisors that lead to the frequencies of a described scaling.
 fn factors(rope: &crate::arch::RopeSpec) -> Vec<f32> {
     let plain = crate::arch::RopeSpec { scaling: RopeScaling::None, ..rope.clone() };
-    let (plain, scaled) = (plain.inverse_frequencies(), rope.inverse_frequencies());
+    let (plain, scaled) = (plain.inverse_frequencies(0), rope.inverse_frequencies(0));
     plain.iter().zip(&scaled).map(|(a, b)| a / b).collect()
 }
 

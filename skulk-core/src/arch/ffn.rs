@@ -1,0 +1,150 @@
+//! What does a layer's feed-forward block compute?
+
+use super::{MAX_SIZE, invalid, positive, size, unsupported};
+use crate::error::Result;
+
+/// Upper bound for the number of experts of a layer.
+const MAX_EXPERTS: usize = 1 << 14;
+
+/// Gated feed-forward block: `down(act(gate(x)) · up(x))`, dense or a mixture of experts.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct FfnSpec {
+    /// Inner width; of a mixture, each expert's.
+    pub width: usize,
+    /// Applied to the gate.
+    pub activation: Activation,
+    /// All three projections have a bias.
+    pub bias: bool,
+    /// The block is a mixture of experts, each such a block; `None`: dense.
+    pub experts: Option<ExpertsSpec>,
+    /// A block that every row takes beside its experts, whose result is added.
+    pub shared: Option<SharedExpert>,
+}
+
+/// A sparse mixture of experts (Shazeer et al. 2017): a router scores the experts for each row, the best ones compute
+/// it, and their results are added, weighted by their scores.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct ExpertsSpec {
+    /// Experts in the layer.
+    pub n_experts: usize,
+    /// Experts that a row takes.
+    pub n_used: usize,
+    /// What makes scores of the router's logits.
+    pub scoring: Scoring,
+    /// Experts are chosen by their scores and a number of each expert's own, which weights do not have (DeepSeek-V3).
+    pub correction: bool,
+    /// Experts are chosen among those of the best groups; `None`: among all.
+    pub groups: Option<ExpertGroups>,
+    /// The weights of the experts taken are scaled to a sum of 1.
+    pub normalise: bool,
+    /// Multiplies the weights afterwards.
+    pub scale: f32,
+}
+
+/// What makes scores of a router's logits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Scoring {
+    /// A softmax over all experts.
+    Softmax,
+    /// Each logit's sigmoid.
+    Sigmoid,
+}
+
+/// Experts in groups of equal size: those of the groups whose two best experts have the largest sums are chosen among.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExpertGroups {
+    /// Groups in a layer; divides its experts.
+    pub n_groups: usize,
+    /// Groups that a row takes experts of.
+    pub n_used: usize,
+}
+
+/// A feed-forward block that every row takes beside its experts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct SharedExpert {
+    /// Inner width.
+    pub width: usize,
+    /// Applied to the gate.
+    pub activation: Activation,
+}
+
+/// The gate's non-linearity.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Activation {
+    /// `x · sigmoid(x)`.
+    Silu,
+    /// [`Silu`](Self::Silu), at most this large, times what the gate is multiplied with, at most this far from 0.
+    ClampedSilu(f32),
+    /// GELU, tanh approximation.
+    GeluTanh,
+    /// GELU with the error function.
+    Gelu,
+}
+
+impl SharedExpert {
+    /// One of this width.
+    pub fn new(width: usize) -> Self {
+        Self { width, activation: Activation::Silu }
+    }
+}
+
+impl FfnSpec {
+    pub(super) fn check(&self) -> Result<()> {
+        size("feed-forward width", self.width, MAX_SIZE)?;
+        self.activation.check()?;
+        if let Some(experts) = self.experts {
+            experts.check()?;
+        }
+        if let Some(shared) = self.shared {
+            size("shared expert's width", shared.width, MAX_SIZE)?;
+            shared.activation.check()?;
+        }
+        Ok(())
+    }
+}
+
+impl ExpertsSpec {
+    fn check(&self) -> Result<()> {
+        size("experts", self.n_experts, MAX_EXPERTS)?;
+        size("experts for each row", self.n_used, self.n_experts)?;
+        positive("scale of experts' weights", self.scale)?;
+        let Some(groups) = self.groups else { return Ok(()) };
+        size("groups of experts", groups.n_groups, self.n_experts)?;
+        size("groups for each row", groups.n_used, groups.n_groups)?;
+        let of_group = self.n_experts / groups.n_groups;
+        if !self.n_experts.is_multiple_of(groups.n_groups) || of_group < 2 {
+            let found = groups.n_groups;
+            let message = format!(
+                "expected groups of equal size, of 2 or more, found {found} of {} experts",
+                self.n_experts
+            );
+            return Err(invalid("groups of experts", message));
+        }
+        size("experts for each row", self.n_used, groups.n_used * of_group)
+    }
+}
+
+impl Activation {
+    fn check(self) -> Result<()> {
+        match self {
+            Self::ClampedSilu(limit) => positive("limit of activations", limit),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The name of an activation in configurations.
+pub(super) fn activation(name: &str) -> Result<Activation> {
+    match name {
+        "silu" | "swish" => Ok(Activation::Silu),
+        "gelu_pytorch_tanh" | "gelu_new" => Ok(Activation::GeluTanh),
+        "gelu" => Ok(Activation::Gelu),
+        other => Err(unsupported("the activation", other, "silu, gelu_pytorch_tanh, gelu")),
+    }
+}

@@ -1,0 +1,146 @@
+//! What do configurations of Llama's kind say? Llama, Mistral, Mixtral, SmolLM 3, Granite, Phi 3.
+
+use super::{Family, Mixture, some_windows};
+use crate::arch::config::Config;
+use crate::arch::names::{HF_LLAMA, HF_MIXTRAL, HF_PHI3};
+use crate::arch::{Activation, ArchSpec, ExpertsSpec, QueryGrowth, Scoring};
+use crate::error::Result;
+
+pub(super) const LLAMA: Family = Family {
+    label: "llama",
+    spelling: &HF_LLAMA,
+    qk_norm: None,
+    pre_norms: true,
+    post_norms: false,
+    norm_offset: 0.0,
+    qkv_bias: false,
+    output_bias: true,
+    mlp_bias: true,
+    partial_rotary: true,
+    embedding_scale: |_| 1.0,
+    tied_embeddings: false,
+    context: 2048,
+    eps: 1e-6,
+    kv_heads: "num_key_value_heads",
+    head_dim: |hidden, heads| hidden / heads.max(1),
+    activation: ("hidden_act", Activation::Silu),
+    theta: 10_000.0,
+    local_theta: None,
+    own_ropes: false,
+    windows: |_, n_layers| Ok(vec![None; n_layers]),
+    mixture: |_, _| Ok(None),
+    own: |_, _| Ok(()),
+};
+
+pub(super) const MISTRAL: Family = Family {
+    label: "mistral",
+    mlp_bias: false,
+    partial_rotary: false,
+    context: 131_072,
+    windows: |config, n_layers| Ok(vec![config.usize_unless_null("sliding_window", 4096)?; n_layers]),
+    ..LLAMA
+};
+
+pub(super) const MINISTRAL3: Family = Family {
+    label: "ministral3",
+    tied_embeddings: true,
+    context: 262_144,
+    eps: 1e-5,
+    theta: 1_000_000.0,
+    windows: optional_window,
+    own: ministral3,
+    ..MISTRAL
+};
+
+pub(super) const MIXTRAL: Family = Family {
+    label: "mixtral",
+    spelling: &HF_MIXTRAL,
+    context: 131_072,
+    theta: 1_000_000.0,
+    eps: 1e-5,
+    windows: optional_window,
+    mixture: mixtral,
+    ..LLAMA
+};
+
+pub(super) const SMOLLM3: Family = Family {
+    label: "smollm3",
+    partial_rotary: false,
+    tied_embeddings: true,
+    context: 32_768,
+    theta: 2_000_000.0,
+    windows: smollm3_windows,
+    own: smollm3,
+    ..LLAMA
+};
+
+pub(super) const GRANITE: Family = Family { label: "granite", partial_rotary: false, own: granite, ..LLAMA };
+
+pub(super) const PHI3: Family = Family {
+    label: "phi3",
+    spelling: &HF_PHI3,
+    mlp_bias: false,
+    context: 4096,
+    eps: 1e-5,
+    windows: optional_window,
+    ..LLAMA
+};
+
+/// All layers have the window that the configuration names, or none.
+fn optional_window(config: &Config<'_>, n_layers: usize) -> Result<Vec<Option<usize>>> {
+    Ok(vec![config.opt_usize("sliding_window")?; n_layers])
+}
+
+fn ministral3(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
+    let parameters = config.section("rope_parameters")?;
+    let Some(rate) = parameters.opt_f64("llama_4_scaling_beta")?.filter(|rate| *rate != 0.0) else {
+        return Ok(());
+    };
+    let growth = QueryGrowth { rate, every: parameters.f64("original_max_position_embeddings")? };
+    spec.layers.iter_mut().for_each(|layer| layer.attention.query_growth = Some(growth));
+    Ok(())
+}
+
+fn mixtral(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
+    let spec = ExpertsSpec {
+        n_experts: config.usize("num_local_experts")?,
+        n_used: config.usize("num_experts_per_tok")?,
+        scoring: Scoring::Softmax,
+        correction: false,
+        groups: None,
+        normalise: true,
+        scale: 1.0,
+    };
+    let width = config.usize("intermediate_size")?;
+    Ok(Some(Mixture { spec, width, shared: None, sparse: vec![true; n_layers] }))
+}
+
+fn smollm3_windows(config: &Config<'_>, n_layers: usize) -> Result<Vec<Option<usize>>> {
+    // Published configurations have none.
+    let interval = config.usize_or("no_rope_layer_interval", 4)?;
+    match config.opt_usize("sliding_window")? {
+        Some(_) if config.bool_or("use_sliding_window", false)? => some_windows(config, n_layers, interval),
+        _ => Ok(vec![None; n_layers]),
+    }
+}
+
+/// Every fourth layer does not rotate positions in.
+fn smollm3(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
+    let interval = config.usize_or("no_rope_layer_interval", 4)?.max(1);
+    let n_layers = spec.layers.len();
+    let default = || (1..=n_layers).map(|layer| !layer.is_multiple_of(interval)).collect();
+    let rotates = config.flags("no_rope_layers", n_layers)?.unwrap_or_else(default);
+    for (layer, rotates) in spec.layers.iter_mut().zip(rotates) {
+        layer.attention.rope = rotates.then_some(0);
+    }
+    Ok(())
+}
+
+fn granite(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
+    spec.embedding_scale = config.f32_or("embedding_multiplier", 1.0)?;
+    spec.residual_scale = config.f32_or("residual_multiplier", 1.0)?;
+    spec.logit_scale = config.f32_or("logits_scaling", 1.0)?.recip();
+    let scale = config.f32_or("attention_multiplier", 1.0)?;
+    spec.layers.iter_mut().for_each(|layer| layer.attention.scale = scale);
+    Ok(())
+}

@@ -1,0 +1,315 @@
+//! What does this config.json describe? Hugging Face configurations, in both generations' spelling.
+//!
+//! transformers 5 writes `rope_parameters`; hubs mostly hold `rope_theta` and `rope_scaling`. What families have in
+//! common is read here, what one alone says in the file of its relatives.
+
+mod gemma;
+mod glm;
+mod llama;
+mod minimax;
+mod olmo;
+mod qwen;
+mod rope;
+mod step;
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use self::rope::Asked;
+use super::config::Config;
+use super::names::{Spelling, TensorNames};
+use super::{
+    Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, QkNorm,
+    SUPPORTED, SharedExpert, unsupported,
+};
+use crate::error::Result;
+use crate::weights::{Checkpoint, Metadata};
+
+/// The description in a `config`, which the `file` holds, of tensors whose names begin with `prefix`.
+pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<ArchSpec> {
+    let root = Config { file, at: "", value: config };
+    let model_type = root.str("model_type")?;
+    // Wrappers with other modalities: their text part is a configuration of its own. Of Qwen's, texts alone are rotated
+    // as with one position each.
+    let config = match model_type {
+        "gemma3" | "mistral3" | "qwen3_vl" => root.section("text_config")?,
+        _ => root,
+    };
+    let inner = match model_type {
+        "mistral3" => config.str("model_type")?,
+        other => other,
+    };
+    let family = match inner {
+        "llama" => &llama::LLAMA,
+        "mistral" => &llama::MISTRAL,
+        "ministral3" => &llama::MINISTRAL3,
+        "mixtral" => &llama::MIXTRAL,
+        "smollm3" => &llama::SMOLLM3,
+        "granite" => &llama::GRANITE,
+        "phi3" => &llama::PHI3,
+        "qwen2" => &qwen::QWEN2,
+        "qwen3" | "qwen3_vl" | "qwen3_vl_text" => &qwen::QWEN3,
+        "qwen3_moe" => &qwen::QWEN3_MOE,
+        "gemma2" => &gemma::GEMMA2,
+        "gemma3" | "gemma3_text" => &gemma::GEMMA3,
+        "glm4" => &glm::GLM4,
+        "glm4_moe" => &glm::GLM4_MOE,
+        "olmo3" => &olmo::OLMO3,
+        "minimax_m2" => &minimax::MINIMAX_M2,
+        "step3p5" => &step::STEP3P5,
+        other => {
+            return Err(unsupported("the architecture", other, SUPPORTED)
+                .with("file", file.display())
+                .with("field", "model_type"));
+        }
+    };
+    describe(&config, prefix, family)
+}
+
+/// What a family is known to have, and what its configurations may leave out.
+struct Family {
+    label: &'static str,
+    spelling: &'static Spelling,
+    qk_norm: Option<QkNorm>,
+    /// Inputs of attention and feed-forward block are normed.
+    pre_norms: bool,
+    /// Their outputs are normed, too.
+    post_norms: bool,
+    /// Added to stored norm weights.
+    norm_offset: f32,
+    /// Queries, keys and values have biases, whatever the configuration says.
+    qkv_bias: bool,
+    /// Where there are biases, the output projection has one, too.
+    output_bias: bool,
+    /// Feed-forward blocks may have biases (`mlp_bias`). Elsewhere that field counts for nothing.
+    mlp_bias: bool,
+    /// Heads may have parts that are not rotated (`partial_rotary_factor`), likewise.
+    partial_rotary: bool,
+    embedding_scale: fn(usize) -> f32,
+    tied_embeddings: bool,
+    context: usize,
+    eps: f32,
+    /// The field that counts heads of keys and values.
+    kv_heads: &'static str,
+    head_dim: fn(usize, usize) -> usize,
+    /// The field that names the activation, and the activation.
+    activation: (&'static str, Activation),
+    theta: f64,
+    /// The rope base of layers with a window, where it is another one.
+    local_theta: Option<f64>,
+    /// Rotary embeddings are spelt in a way of its own.
+    own_ropes: bool,
+    /// Each layer's window.
+    windows: fn(&Config<'_>, usize) -> Result<Vec<Option<usize>>>,
+    mixture: fn(&Config<'_>, usize) -> Result<Option<Mixture>>,
+    /// What only this family's configurations say, put into the description.
+    own: fn(&Config<'_>, &mut ArchSpec) -> Result<()>,
+}
+
+/// Experts, and the layers that have them.
+struct Mixture {
+    spec: ExpertsSpec,
+    width: usize,
+    shared: Option<SharedExpert>,
+    /// Of each layer, whether it has experts; the others are dense.
+    sparse: Vec<bool>,
+}
+
+fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<ArchSpec> {
+    let common = Common::read(config, family)?;
+    let asked = |kind, base, scaled| Asked {
+        kind,
+        base,
+        scaled,
+        head_dim: common.head_dim,
+        partial: family.partial_rotary,
+    };
+    let mut ropes = Vec::new();
+    if !family.own_ropes {
+        ropes.push(rope::rope(config, asked("full_attention", ("rope_theta", family.theta), true))?);
+    }
+    if let Some(theta) = family.local_theta {
+        ropes.push(rope::rope(config, asked("sliding_attention", ("rope_local_base_freq", theta), false))?);
+    }
+    let attention_bias = config.bool_or("attention_bias", false)? || family.qkv_bias;
+    let attention = AttentionSpec {
+        n_heads: common.n_heads,
+        n_kv_heads: common.n_kv_heads,
+        head_dim: common.head_dim,
+        window: None,
+        scale: (common.head_dim as f32).sqrt().recip(),
+        softcap: None,
+        qk_norm: family.qk_norm,
+        query_growth: None,
+        qkv_bias: attention_bias,
+        output_bias: attention_bias && family.output_bias,
+        head_gate: false,
+        rope: Some(0),
+    };
+    let (field, activation) = family.activation;
+    let dense = FfnSpec {
+        width: common.ffn_width,
+        activation: config.activation_or(field, activation)?,
+        bias: family.mlp_bias && config.bool_or("mlp_bias", false)?,
+        experts: None,
+        shared: None,
+    };
+    let mixture = (family.mixture)(config, common.n_layers)?;
+    let layer = |(layer, window): (usize, Option<usize>)| {
+        let mixture = mixture.as_ref().filter(|m| m.sparse.get(layer) == Some(&true));
+        let ffn = match mixture {
+            Some(m) => {
+                let shared = m.shared.map(|shared| SharedExpert { activation: dense.activation, ..shared });
+                FfnSpec { width: m.width, bias: false, experts: Some(m.spec), shared, ..dense.clone() }
+            }
+            None => dense.clone(),
+        };
+        let rope = Some(usize::from(window.is_some() && family.local_theta.is_some()));
+        LayerSpec {
+            attention: AttentionSpec { window, rope, ..attention.clone() },
+            ffn,
+            attention_norm: family.pre_norms,
+            ffn_norm: family.pre_norms,
+            post_attention_norm: family.post_norms,
+            post_ffn_norm: family.post_norms,
+        }
+    };
+    let windows = (family.windows)(config, common.n_layers)?;
+    let mut spec = ArchSpec {
+        family: family.label.into(),
+        hidden_size: common.hidden_size,
+        vocab_size: common.vocab_size,
+        context_length: config.usize_or("max_position_embeddings", family.context)?,
+        embedding_scale: (family.embedding_scale)(common.hidden_size),
+        residual_scale: 1.0,
+        logit_scale: 1.0,
+        norm: NormSpec { eps: config.f32_or("rms_norm_eps", family.eps)?, weight_offset: family.norm_offset },
+        tied_embeddings: config.bool_or("tie_word_embeddings", family.tied_embeddings)?,
+        final_softcap: None,
+        ropes,
+        layers: windows.into_iter().enumerate().map(layer).collect(),
+        names: TensorNames { prefix, spelling: family.spelling },
+    };
+    (family.own)(config, &mut spec)?;
+    Ok(spec)
+}
+
+/// The window of the layers that slide, and none of the others: those that `layer_types` names, or every layer but each
+/// `pattern`-th.
+fn some_windows(config: &Config<'_>, n_layers: usize, pattern: usize) -> Result<Vec<Option<usize>>> {
+    let window = config.usize_or("sliding_window", 4096)?;
+    let sliding = sliding_layers(config, n_layers, pattern)?;
+    Ok(sliding.into_iter().map(|sliding| sliding.then_some(window)).collect())
+}
+
+/// Which layers slide: `layer_types`, or every layer but each `sliding_window_pattern`-th, or else `pattern`-th.
+fn sliding_layers(config: &Config<'_>, n_layers: usize, pattern: usize) -> Result<Vec<bool>> {
+    if let Some(types) = config.opt("layer_types") {
+        let wrong =
+            || config.wrong("layer_types", "one of sliding_attention, full_attention per layer", types);
+        let list = types.as_array().filter(|l| l.len() == n_layers).ok_or_else(wrong)?;
+        return list
+            .iter()
+            .map(|kind| match kind.as_str() {
+                Some("sliding_attention") => Ok(true),
+                Some("full_attention") => Ok(false),
+                _ => Err(wrong()),
+            })
+            .collect();
+    }
+    let field = if config.opt("sliding_window_pattern").is_some() {
+        "sliding_window_pattern"
+    } else {
+        "_sliding_window_pattern"
+    };
+    let pattern = config.usize_or(field, pattern)?.max(1);
+    Ok((0..n_layers).map(|layer| !(layer + 1).is_multiple_of(pattern)).collect())
+}
+
+/// What a value must be that this version knows no other of.
+fn only<T: PartialEq + std::fmt::Debug>(
+    config: &Config<'_>,
+    field: &'static str,
+    found: T,
+    known: T,
+) -> Result<()> {
+    if found == known {
+        return Ok(());
+    }
+    Err(unsupported("the variant", &format!("{field}: {found:?}"), &format!("{known:?}"))
+        .with("file", config.file.display())
+        .with("field", field))
+}
+
+/// Before the text model's tensor names; multi-modal checkpoints nest them deeper, a vindex not at all.
+pub(super) fn prefix(checkpoint: &dyn Checkpoint) -> String {
+    if matches!(checkpoint.metadata(), Metadata::Vindex(_)) {
+        return String::new();
+    }
+    ["model.", "language_model.model.", "model.language_model."]
+        .into_iter()
+        .find(|prefix| {
+            // Where the table is quantised, its scales alone are floats.
+            ["weight", "scales"]
+                .iter()
+                .any(|kind| checkpoint.tensor(&format!("{prefix}embed_tokens.{kind}")).is_some())
+        })
+        .unwrap_or("model.")
+        .to_owned()
+}
+
+/// Sizes every family has.
+struct Common {
+    hidden_size: usize,
+    vocab_size: usize,
+    n_layers: usize,
+    n_heads: usize,
+    n_kv_heads: usize,
+    head_dim: usize,
+    ffn_width: usize,
+}
+
+impl Common {
+    fn read(config: &Config<'_>, family: &Family) -> Result<Self> {
+        let hidden_size = config.usize("hidden_size")?;
+        let n_heads = config.usize("num_attention_heads")?;
+        let n_layers = config.usize("num_hidden_layers")?;
+        if n_layers > MAX_LAYERS {
+            return Err(
+                config.error("num_hidden_layers", format!("expected at most {MAX_LAYERS}, found {n_layers}"))
+            );
+        }
+        Ok(Self {
+            hidden_size,
+            vocab_size: config.usize("vocab_size")?,
+            n_layers,
+            n_heads,
+            n_kv_heads: config.usize_or(family.kv_heads, n_heads)?,
+            head_dim: config.usize_or("head_dim", (family.head_dim)(hidden_size, n_heads))?,
+            ffn_width: config.usize("intermediate_size")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As in transformers, whose Gemma 3 has neither biases in feed-forward blocks nor heads that are rotated in part.
+    #[test]
+    fn gemma_3_has_no_variants() {
+        let described = |model: &str, field: &str, value: Value| {
+            let file = format!("{}/../tests/fixtures/models/{model}/config.json", env!("CARGO_MANIFEST_DIR"));
+            let mut config: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+            config[field] = value;
+            spec(&config, &file.into(), String::new()).unwrap()
+        };
+        for (field, value) in [("mlp_bias", true.into()), ("partial_rotary_factor", 0.5.into())] {
+            for (model, counts) in [("gemma3", false), ("llama", true)] {
+                let plain = described(model, field, Value::Null);
+                assert_eq!(described(model, field, Value::clone(&value)) != plain, counts, "{model} {field}");
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! How does a config.json spell its rotary embeddings?
+
+use serde_json::Value;
+
+use crate::arch::config::Config;
+use crate::arch::{RopeLayout, RopeScaling, RopeSpec, unsupported};
+use crate::error::Result;
+use crate::math;
+
+/// What a rotary embedding is asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    /// The attention kind whose section counts, where there is one for each.
+    pub(super) kind: &'static str,
+    /// The field of the hubs' spelling that names its base, and the base where it is left out.
+    pub(super) base: (&'static str, f64),
+    /// The hubs' `rope_scaling` is about it.
+    pub(super) scaled: bool,
+    /// Elements of a head, and whether some may be left as they are.
+    pub(super) head_dim: usize,
+    pub(super) partial: bool,
+}
+
+/// The elements of a head that are rotated.
+pub(super) fn rotary_dim(config: &Config<'_>, head_dim: usize, share: f32) -> Result<usize> {
+    if !(share > 0.0 && share <= 1.0) {
+        return Err(config
+            .error("partial_rotary_factor", format!("expected more than 0 and at most 1, found {share}")));
+    }
+    Ok((head_dim as f32 * share) as usize)
+}
+
+/// A rotary embedding.
+pub(super) fn rope(config: &Config<'_>, asked: Asked) -> Result<RopeSpec> {
+    let Asked { kind, base: (field, default), scaled, head_dim, partial } = asked;
+    let empty = Value::Null;
+    let (theta, section) = if config.opt("rope_parameters").is_some() {
+        let parameters = config.section("rope_parameters")?;
+        let section = if parameters.opt(kind).is_some() { parameters.section(kind)? } else { parameters };
+        (section.opt_f64("rope_theta")?.unwrap_or(default), section)
+    } else {
+        let section = if scaled && config.opt("rope_scaling").is_some() {
+            config.section("rope_scaling")?
+        } else {
+            Config { value: &empty, ..*config }
+        };
+        (config.opt_f64(field)?.unwrap_or(default), section)
+    };
+    let share = if partial {
+        let stated = section.opt_f32("partial_rotary_factor")?;
+        stated.map_or_else(|| config.f32_or("partial_rotary_factor", 1.0), Ok)?
+    } else {
+        1.0
+    };
+    let dim = rotary_dim(config, head_dim, share)?;
+    let (scaling, amplitude) = scaling(config, &section)?;
+    Ok(RopeSpec { theta, dim, layout: RopeLayout::Halves, scaling, amplitude })
+}
+
+/// How frequencies are scaled, and by what that multiplies rotated elements.
+pub(super) fn scaling(config: &Config<'_>, section: &Config<'_>) -> Result<(RopeScaling, f32)> {
+    let stretched = |original: f64| match section.opt_f64("factor")? {
+        Some(factor) => Ok(factor),
+        None => config.f64("max_position_embeddings").map(|most| most / original),
+    };
+    let plain = |scaling| Ok((scaling, 1.0));
+    match section.opt_str("rope_type")?.or(section.opt_str("type")?).unwrap_or("default") {
+        "default" => plain(RopeScaling::None),
+        "linear" => plain(RopeScaling::Linear(section.f64("factor")?)),
+        "llama3" => plain(RopeScaling::Llama3 {
+            factor: section.f64("factor")?,
+            low_freq_factor: section.f64("low_freq_factor")?,
+            high_freq_factor: section.f64("high_freq_factor")?,
+            original_context: section.f64("original_max_position_embeddings")?,
+        }),
+        "yarn" => {
+            let original_context = section.f64("original_max_position_embeddings")?;
+            let factor = stretched(original_context)?;
+            let scale = |by: f64| if factor > 1.0 { 0.1 * by * math::ln(factor) + 1.0 } else { 1.0 };
+            let [all, of_scores] = ["mscale", "mscale_all_dim"].map(|key| section.opt_f64(key));
+            let amplitude = match (section.opt_f64("attention_factor")?, all?, of_scores?) {
+                (Some(stated), _, _) => stated,
+                (None, Some(all), Some(of_scores)) if all != 0.0 && of_scores != 0.0 => {
+                    scale(all) / scale(of_scores)
+                }
+                _ => scale(1.0),
+            };
+            let turns = |key, default| {
+                section.opt_f64(key).map(|turns| turns.filter(|t| *t != 0.0).unwrap_or(default))
+            };
+            let scaling = RopeScaling::Yarn {
+                factor,
+                beta_fast: turns("beta_fast", 32.0)?,
+                beta_slow: turns("beta_slow", 1.0)?,
+                original_context,
+                truncate: section.bool_or("truncate", true)?,
+            };
+            Ok((scaling, amplitude as f32))
+        }
+        "longrope" | "su" => {
+            let stated = section.opt_f64("original_max_position_embeddings")?;
+            let original = stated.map_or_else(|| config.f64("original_max_position_embeddings"), Ok)?;
+            let factor = stretched(original)?;
+            let amplitude = match section.opt_f64("attention_factor")? {
+                Some(stated) => stated,
+                None if factor > 1.0 => (1.0 + math::ln(factor) / math::ln(original)).sqrt(),
+                None => 1.0,
+            };
+            let scaling = RopeScaling::Long {
+                short: section.f32s("short_factor")?,
+                long: section.f32s("long_factor")?,
+                original_context: original,
+            };
+            Ok((scaling, amplitude as f32))
+        }
+        other => Err(unsupported("the rope scaling", other, "default, linear, llama3, yarn, longrope")
+            .with("file", config.file.display())
+            .with("field", "rope_type")),
+    }
+}
