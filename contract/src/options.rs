@@ -71,8 +71,8 @@ options! {
         device_memory: ByteSize => options.engine_options.device_memory = Some(device_memory),
         /// Threads that compute on the CPU; all of the hardware's by default.
         threads: usize => options.engine_options.threads = threads,
-        /// Tokens that a session can hold: by default what a placement was planned for, else 4096, and never more than
-        /// the model has.
+        /// Tokens that a session can hold: by default what a placement was planned for, else 4096 (of LongRoPE models at
+        /// most the original context), and never more than the model has.
         context: usize => options.context = Some(context),
         /// Prompt tokens that pass through the layers together; 256 by default.
         prefill_chunk: usize => options.prefill_chunk = prefill_chunk,

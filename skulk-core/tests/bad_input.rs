@@ -99,7 +99,7 @@ fn changed_descriptions() {
         ("rotary", |a| a.ropes[0].dim = 3),
         ("rotary", |a| a.ropes[0].dim = 1 << 20),
         ("theta", |a| a.ropes[0].theta = f64::NAN),
-        ("rope_freqs", |a| a.ropes[0].scaling = RopeScaling::Factors(vec![])),
+        ("rope factors", |a| a.ropes[0].scaling = RopeScaling::Factors(vec![])),
         ("key/value heads", |a| a.layers[0].attention.n_kv_heads = 0),
         ("key/value heads", |a| a.layers[0].attention.n_kv_heads = 3),
         ("attention heads", |a| a.layers[0].attention.n_heads = usize::MAX),
@@ -114,6 +114,9 @@ fn changed_descriptions() {
         ("context length", |a| a.context_length = 0),
         ("epsilon", |a| a.norm.eps = f32::NAN),
         ("embedding scale", |a| a.embedding_scale = 0.0),
+        ("residual", |a| a.residual_scale = f32::NAN),
+        ("logit scale", |a| a.logit_scale = -1.0),
+        ("attention factor", |a| a.ropes[0].amplitude = 0.0),
     ];
     let checkpoint = open_checkpoint(path("llama")).unwrap();
     let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();

@@ -92,6 +92,12 @@ impl AttentionSpec {
         if let Some(growth) = a.query_growth {
             positive("growth of queries", growth.rate)?;
             positive("positions of queries' growth", growth.every)?;
+            if !a.head_dim.is_multiple_of(2) {
+                return Err(invalid(
+                    "head dimension",
+                    format!("expected an even number, found {}", a.head_dim),
+                ));
+            }
         }
         let Some(index) = a.rope else { return Ok(()) };
         let rope = ropes.get(index).ok_or_else(|| {

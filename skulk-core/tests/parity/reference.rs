@@ -13,6 +13,7 @@
 use std::path::Path;
 
 use serde_json::Value;
+use skulk::arch::ArchSpec;
 use skulk::{DType, ErrorKind, KvType, Precision, open_checkpoint};
 
 use crate::fixtures::{checkpoints, chosen, copied, ids, json};
@@ -32,9 +33,15 @@ fn is_quantised(path: &Path) -> bool {
     checkpoint.tensors().iter().any(|t| t.dtype.is_quantised())
 }
 
+/// The context of the prompts, whose positions are rotated in as in short ones.
+fn short(path: &Path, setup: &Setup) -> Setup {
+    let short = ArchSpec::from_checkpoint(&*open_checkpoint(path).unwrap()).ok().and_then(|arch| arch.short_context());
+    Setup { context: setup.context.min(short.unwrap_or(usize::MAX)), ..setup.clone() }
+}
+
 /// The checkpoint as stages, or `None` when its family is one that this version must refuse.
 fn supported(path: &Path, setup: &Setup) -> Option<Stages> {
-    match Stages::load(path, setup) {
+    match Stages::load(path, &short(path, setup)) {
         Ok(stages) => Some(stages),
         Err(error) => {
             let family = json(&path.join("config.json"))["model_type"].as_str().unwrap_or("").to_owned();
@@ -130,7 +137,7 @@ fn activations_in_bf16() {
         compare(&path, &reference, &setup(Precision::Bf16), BF16_ACTIVATIONS);
         let tokens = ids(&reference["prompts"][0]["ids"]);
         let [rounded, fast] = [Precision::Bf16, Precision::Fast].map(|precision| {
-            let stages = Stages::load(&path, &setup(precision)).unwrap();
+            let stages = Stages::load(&path, &short(&path, &setup(precision))).unwrap();
             stages.feed(stages.open(0), 0, &tokens).concat()
         });
         let checkpoint = open_checkpoint(&path).unwrap();
@@ -150,7 +157,7 @@ fn hidden_states(precision: Precision, relative: f32) {
         }
         let cuts = (1..whole.arch.n_layers()).collect();
         let setup = Setup { cuts, kv: KvType::F32.into(), chunk: 1024, precision, ..Setup::default() };
-        let stages = Stages::load(&path, &setup).unwrap();
+        let stages = Stages::load(&path, &short(&path, &setup)).unwrap();
         for (i, prompt) in chosen(few(1), reference["prompts"].as_array().unwrap().iter().enumerate()) {
             use skulk::engine::{Logits, Segment};
             let tokens = ids(&prompt["ids"]);

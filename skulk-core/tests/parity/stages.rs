@@ -73,7 +73,7 @@ impl Stages {
         // Of cuts, small models leave out those behind their last layer.
         borders.extend(setup.cuts.iter().filter(|cut| **cut < arch.n_layers()));
         borders.push(arch.n_layers());
-        let context = setup.context.min(arch.short_context().unwrap_or(arch.context_length));
+        let context = setup.context.min(arch.context_length);
         let shards = borders
             .windows(2)
             .zip(engines)

@@ -294,22 +294,114 @@ impl Common {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::error::ErrorKind;
+
+    /// What a fixture's configuration describes where fields have other values, given as `section.field`.
+    fn described(model: &str, fields: &[(&str, Value)]) -> Result<ArchSpec> {
+        let file = format!("{}/../tests/fixtures/models/{model}/config.json", env!("CARGO_MANIFEST_DIR"));
+        let mut config: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        for (field, value) in fields {
+            let place = field.split('.').fold(&mut config, |place, key| &mut place[key]);
+            *place = value.clone();
+        }
+        let spec = spec(&config, &file.into(), String::new())?;
+        spec.check()?;
+        Ok(spec)
+    }
 
     /// As in transformers, whose Gemma 3 has neither biases in feed-forward blocks nor heads that are rotated in part.
     #[test]
     fn gemma_3_has_no_variants() {
-        let described = |model: &str, field: &str, value: Value| {
-            let file = format!("{}/../tests/fixtures/models/{model}/config.json", env!("CARGO_MANIFEST_DIR"));
-            let mut config: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-            config[field] = value;
-            spec(&config, &file.into(), String::new()).unwrap()
-        };
-        for (field, value) in [("mlp_bias", true.into()), ("partial_rotary_factor", 0.5.into())] {
+        for (field, value) in [("mlp_bias", json!(true)), ("partial_rotary_factor", json!(0.5))] {
             for (model, counts) in [("gemma3", false), ("llama", true)] {
-                let plain = described(model, field, Value::Null);
-                assert_eq!(described(model, field, Value::clone(&value)) != plain, counts, "{model} {field}");
+                let plain = described(model, &[]).unwrap();
+                let changed = described(model, &[(field, value.clone())]).unwrap();
+                assert_eq!(changed != plain, counts, "{model} {field}");
             }
         }
+    }
+
+    /// A model, a field of its configuration, a value that cannot be or is not known, and what the message names.
+    #[test]
+    fn impossible_and_unknown_values_are_told() {
+        use ErrorKind::{ArchUnsupported, ConfigInvalid};
+        let cases = [
+            ("phi3", "rope_parameters.short_factor", json!([1.0, 2.0]), ConfigInvalid, "rope factors"),
+            ("phi3", "rope_parameters.long_factor", json!(["a"]), ConfigInvalid, "long_factor"),
+            ("phi3", "rope_parameters.rope_type", json!("dynamic"), ArchUnsupported, "dynamic"),
+            (
+                "phi3",
+                "rope_parameters.partial_rotary_factor",
+                json!(1.5),
+                ConfigInvalid,
+                "partial_rotary_factor",
+            ),
+            ("ministral3", "rope_parameters.factor", json!(0), ConfigInvalid, "factor"),
+            (
+                "ministral3",
+                "rope_parameters.original_max_position_embeddings",
+                Value::Null,
+                ConfigInvalid,
+                "original",
+            ),
+            ("ministral3", "rope_parameters.rope_theta", json!(1.0), ConfigInvalid, "theta"),
+            ("smollm3", "no_rope_layers", json!([1, 1]), ConfigInvalid, "no_rope_layers"),
+            ("smollm3", "no_rope_layers", json!([1, 1, 2, 0]), ConfigInvalid, "no_rope_layers"),
+            ("granite", "logits_scaling", json!(0), ConfigInvalid, "logit scale"),
+            ("granite", "residual_multiplier", json!(-1.0), ConfigInvalid, "residual"),
+            ("granite", "attention_multiplier", json!(0), ConfigInvalid, "attention scale"),
+            ("glm4_moe", "n_group", json!(3), ConfigInvalid, "groups"),
+            ("glm4_moe", "n_group", json!(8), ConfigInvalid, "groups"),
+            ("glm4_moe", "topk_group", json!(3), ConfigInvalid, "groups"),
+            ("glm4_moe", "num_experts_per_tok", json!(5), ConfigInvalid, "experts for each row"),
+            ("glm4_moe", "scoring_func", json!("softmax"), ArchUnsupported, "scoring_func"),
+            ("glm4_moe", "n_routed_experts", Value::Null, ConfigInvalid, "n_routed_experts"),
+            ("glm4_moe", "routed_scaling_factor", json!(0), ConfigInvalid, "scale"),
+            ("olmo3", "layer_types", json!(["full_attention"]), ConfigInvalid, "layer_types"),
+            ("minimax_m2", "scoring_func", json!("softmax"), ArchUnsupported, "scoring_func"),
+            ("minimax_m2", "rotary_dim", json!(64), ConfigInvalid, "rotary dimension"),
+            (
+                "minimax_m2",
+                "shared_intermediate_size",
+                json!(64),
+                ArchUnsupported,
+                "shared_intermediate_size",
+            ),
+            ("step3p5", "rope_theta", json!([1e6]), ConfigInvalid, "rope_theta"),
+            ("step3p5", "layer_types", json!(["full_attention"]), ConfigInvalid, "layer_types"),
+            ("step3p5", "layer_types", json!(["a", "lightning", "a", "a"]), ArchUnsupported, "layer_types"),
+            ("step3p5", "moe_layers_enum", json!("1,x"), ConfigInvalid, "moe_layers_enum"),
+            ("step3p5", "sink", json!(true), ArchUnsupported, "sink"),
+            ("step3p5", "swiglu_limits", json!([1.0]), ConfigInvalid, "swiglu_limits"),
+        ];
+        for (model, field, value, kind, word) in cases {
+            let error = described(model, &[(field, value.clone())]).err();
+            let error = error.unwrap_or_else(|| panic!("{model} {field} {value} was accepted"));
+            assert_eq!(error.kind(), kind, "{model} {field}: {error}");
+            assert!(error.to_string().contains(word) && error.hint().is_some(), "{model} {field}: {error}");
+        }
+    }
+
+    /// Lists of Step 3.5 may go on for layers that predict tokens ahead.
+    #[test]
+    fn lists_may_be_longer_than_the_model() {
+        let longer = [
+            (
+                "layer_types",
+                json!([
+                    "full_attention",
+                    "sliding_attention",
+                    "sliding_attention",
+                    "full_attention",
+                    "full_attention"
+                ]),
+            ),
+            ("rope_theta", json!([5e6, 1e4, 1e4, 5e6, 1e4])),
+            ("swiglu_limits", json!([0, 0, 0.5, 0.5, null])),
+        ];
+        assert_eq!(described("step3p5", &longer).unwrap(), described("step3p5", &[]).unwrap());
     }
 }
