@@ -184,6 +184,14 @@ impl TensorNames {
         !self.spelling.roles().any(|(_, name)| name.contains(EXPERT))
     }
 
+    /// The same names but for experts, which MLX stacks; `None` where it does not.
+    pub(super) fn stacked(&self) -> Option<Self> {
+        let stacks: [(&Spelling, &'static Spelling); 2] =
+            [(&HF_LLAMA, &MLX_LLAMA), (&HF_MIXTRAL, &MLX_MIXTRAL)];
+        let (_, spelling) = stacks.into_iter().find(|(apart, _)| *apart == self.spelling)?;
+        Some(Self { prefix: self.prefix.clone(), spelling })
+    }
+
     /// Name of the tensor that holds an expert's weight, alone or among others.
     pub fn expert_weight(&self, layer: usize, tensor: LayerTensor, expert: ExpertIdx) -> String {
         self.weight(layer, tensor).replacen(EXPERT, &expert.to_string(), 1)
@@ -316,6 +324,31 @@ pub(super) static HF_MIXTRAL: Spelling = hugging_face(&[
     ],
 ]);
 
+/// [`HF_LLAMA`] as MLX writes it.
+static MLX_LLAMA: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    HF_DENSE,
+    &[
+        (FfnNorm, "post_attention_layernorm"),
+        (Router, "mlp.gate"),
+        (ExpertGate, "mlp.switch_mlp.gate_proj"),
+        (ExpertUp, "mlp.switch_mlp.up_proj"),
+        (ExpertDown, "mlp.switch_mlp.down_proj"),
+    ],
+]);
+
+/// [`HF_MIXTRAL`] as MLX writes it.
+static MLX_MIXTRAL: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    &[
+        (FfnNorm, "post_attention_layernorm"),
+        (Router, "block_sparse_moe.gate"),
+        (ExpertGate, "block_sparse_moe.switch_mlp.gate_proj"),
+        (ExpertUp, "block_sparse_moe.switch_mlp.up_proj"),
+        (ExpertDown, "block_sparse_moe.switch_mlp.down_proj"),
+    ],
+]);
+
 /// Hugging Face gemma3: four norms a layer, so `post_attention_layernorm` means another one.
 pub(super) static HF_GEMMA3: Spelling = hugging_face(&[
     HF_ATTENTION,
@@ -333,7 +366,7 @@ mod tests {
 
     #[test]
     fn names_are_understood_as_they_are_written() {
-        for spelling in [&GGUF, &HF_LLAMA, &HF_MIXTRAL, &HF_GEMMA3] {
+        for spelling in [&GGUF, &HF_LLAMA, &HF_MIXTRAL, &MLX_LLAMA, &MLX_MIXTRAL, &HF_GEMMA3] {
             for prefix in ["", "model.", "language_model.model."] {
                 let names = TensorNames { prefix: prefix.to_owned(), spelling };
                 let mut roles = vec![TensorRole::Embedding, TensorRole::OutputNorm, TensorRole::Head];

@@ -8,15 +8,15 @@ use crate::engine::KvType;
 use crate::engine::backend::Backend;
 use crate::error::Result;
 use crate::ids::ExpertIdx;
-use crate::weights::{Checkpoint, Memory, Region, quant};
+use crate::weights::{Checkpoint, Memory, Region, quant, stored_bytes};
 
 /// Bytes of these tensors, from the checkpoint's headers alone.
 pub(super) fn bytes_of(
     checkpoint: &dyn Checkpoint,
     mut names: impl Iterator<Item = String>,
 ) -> Result<ByteSize> {
-    names.try_fold(ByteSize(0), |sum, name| match checkpoint.tensor(&name) {
-        Some(info) => Ok(sum + ByteSize(info.len)),
+    names.try_fold(ByteSize(0), |sum, name| match stored_bytes(checkpoint, &name) {
+        Some(bytes) => Ok(sum + ByteSize(bytes)),
         // Absent, or of a type that cannot be read: mapping it says which.
         None => checkpoint.region(&name).map(|_| sum),
     })
@@ -78,7 +78,7 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     fn stored(&mut self, region: Region, bias: Option<&str>) -> Result<B::Matrix> {
-        self.bytes += region.bytes().len() as u64;
+        self.bytes += region.stored_bytes();
         let bias = bias.map(|name| self.values(name, region.rows())).transpose()?;
         let region = self.placed(region)?;
         self.backend.matrix(region, bias)
@@ -126,14 +126,14 @@ impl<B: Backend> Loader<'_, B> {
         let names = &self.arch.names;
         if names.stacks_experts() {
             let region = self.region(&names.weight(layer, tensor), &[n, n_out, n_in])?;
-            self.bytes += region.bytes().len() as u64;
+            self.bytes += region.stored_bytes();
             let region = self.placed(region)?.on_demand();
             return self.backend.stack(region.parts().collect());
         }
         let mut regions = Vec::with_capacity(n);
         for expert in (0..n).map(ExpertIdx) {
             let region = self.region(&names.expert_weight(layer, tensor, expert), &[n_out, n_in])?;
-            self.bytes += region.bytes().len() as u64;
+            self.bytes += region.stored_bytes();
             regions.push(self.placed(region)?.on_demand());
         }
         self.backend.stack(regions)
@@ -158,7 +158,7 @@ impl<B: Backend> Loader<'_, B> {
 
     fn values(&mut self, name: &str, width: usize) -> Result<Vec<f32>> {
         let region = self.region(name, &[width])?;
-        self.bytes += region.bytes().len() as u64;
+        self.bytes += region.stored_bytes();
         self.in_file(quant::to_f32(&region))
     }
 

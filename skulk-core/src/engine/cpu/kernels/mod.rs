@@ -246,6 +246,12 @@ macro_rules! instruction_set {
                     DType::Q6_K => either!(Q6K),
                     DType::Q6_K_Linear => either!(Q6Linear),
                     DType::Q8_K => either!(Q8K),
+                    DType::Affine2 => either!(Affine2),
+                    DType::Affine3 => either!(Affine3),
+                    DType::Affine4 => either!(Affine4),
+                    DType::Affine5 => either!(Affine5),
+                    DType::Affine6 => either!(Affine6),
+                    DType::Affine8 => either!(Affine8),
                     DType::F32 | DType::F16 | DType::BF16 => return None,
                 })
             }

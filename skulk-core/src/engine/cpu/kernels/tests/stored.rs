@@ -88,6 +88,25 @@ pub(super) fn all() -> Vec<Stored> {
     })
 }
 
+/// MLX's types: integers, whose scales and minima are beside them.
+pub(super) fn affine() -> Vec<Stored> {
+    Vec::from(stored! {
+        Affine2: 8 bytes, 32 elements, halves [], |b, i| [integer(b, 2, i), 0.0];
+        Affine3: 12 bytes, 32 elements, halves [], |b, i| [integer(b, 3, i), 0.0];
+        Affine4: 16 bytes, 32 elements, halves [], |b, i| [integer(b, 4, i), 0.0];
+        Affine5: 20 bytes, 32 elements, halves [], |b, i| [integer(b, 5, i), 0.0];
+        Affine6: 24 bytes, 32 elements, halves [], |b, i| [integer(b, 6, i), 0.0];
+        Affine8: 32 bytes, 32 elements, halves [], |b, i| [integer(b, 8, i), 0.0];
+    })
+}
+
+/// Element `i` of those that have so many bits each.
+fn integer(b: &[u8], bits: usize, i: usize) -> f64 {
+    (0..bits)
+        .map(|bit| f64::from(b[(i * bits + bit) / 8] >> ((i * bits + bit) % 8) & 1) * f64::from(1 << bit))
+        .sum()
+}
+
 fn half(b: &[u8], at: usize) -> f64 {
     f16::from_le_bytes([b[at], b[at + 1]]).to_f64()
 }
