@@ -44,7 +44,7 @@ fn numbers_are_those_of_mlx() {
             tensors += 1;
         }
     }
-    assert!(tensors >= 20, "{tensors}");
+    assert!(tensors >= 14, "{tensors}");
 }
 
 /// Every width and length of groups, of stacks too, wherever they lie.
@@ -132,15 +132,13 @@ fn what_configurations_say_counts() {
         assert_eq!((region.dtype(), region.shape()), (DType::Affine4, &[3, 64][..]));
         assert_eq!(region.stored_bytes(), 3 * (32 + 2 * 4));
     }
-    // Of one module something else is said.
-    let folder = module(|config, _| config["quantization"]["a"] = json!({ "group_size": 64, "bits": 2 }));
-    let error = open(folder.path());
-    assert_error(error, ErrorKind::TensorShape, &["a.scales", "[3, 2]", "2 bits"]);
-    let folder = module(|config, tensors| {
-        config["quantization"]["a"] = json!({ "group_size": 64, "bits": 2 });
-        tensors[0].2 = vec![3, 8];
-    });
-    assert!(open(folder.path()).is_err());
+    // Of one module something else is said, which its words may be, too; whether the model has such a matrix shows later.
+    let own = |bits: u64, group: u64| {
+        module(move |config, _| config["quantization"]["a"] = json!({ "group_size": group, "bits": bits }))
+    };
+    let region = open(own(2, 64).path()).unwrap();
+    assert_eq!((region.dtype(), region.shape()), (DType::Affine2, &[3, 128][..]));
+    assert_error(open(own(2, 128).path()), ErrorKind::TensorShape, &["a.scales", "[3, 2]", "2 bits"]);
 }
 
 #[test]

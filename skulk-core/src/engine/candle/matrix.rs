@@ -46,7 +46,6 @@ impl Matrix {
                 ErrorKind::DTypeUnsupported,
                 format!("expected weights that candle has products of, found {}", region.dtype()),
             )
-            .with("tensor", region.name())
             .with_hint("use the engine cpu, or a GGUF file of the model"));
         }
         region.will_need();

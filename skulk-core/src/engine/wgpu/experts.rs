@@ -47,7 +47,7 @@ impl Stack {
         };
         few_enough(weights.len()).map_err(|e| e.with("tensor", first.name()))?;
         let (dtype, n_out, row_bytes) = (first.dtype(), first.rows(), first.row_bytes());
-        weights.iter().try_for_each(expect_readable)?;
+        weights.iter().try_for_each(expect_readable).map_err(|e| e.with("tensor", first.name()))?;
         let differs = |weight: &&Region| weight.dtype() != dtype || weight.row_bytes() != row_bytes;
         if let Some(other) = weights.iter().find(differs) {
             return Err(Error::new(

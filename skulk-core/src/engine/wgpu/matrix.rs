@@ -136,7 +136,6 @@ pub(super) fn expect_readable(weight: &Region) -> Result<()> {
             ErrorKind::DTypeUnsupported,
             format!("expected weights that engine wgpu computes with, found {}", weight.dtype()),
         )
-        .with("tensor", weight.name())
         .with_hint("use the engine cpu, or a GGUF file of the model"));
     }
     if weight.row_len().is_multiple_of(16) { Ok(()) } else { weight.expect_plain() }

@@ -1,11 +1,11 @@
 //! How are stored blocks read? For each type: where its integers, scales and minima lie.
 //!
 //! A weight is `scale · (integer - ZERO) + min`. Layouts are those of ggml (`ggml-common.h`,
-//! `dequantize_row_*`), but for [`Q6Linear`], which is LARQL's, and [`Affine4`] and its like, which are MLX's: their
-//! scales and minima are matrices of their own.
+//! `dequantize_row_*`), but for [`Q6Linear`], which is LARQL's, and those of MLX ([`affine`](super::affine)), whose scales
+//! and minima are matrices of their own.
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
-use super::simd::{LANES, Rows, Simd, each_column};
+use super::simd::{Rows, Simd, each_column};
 
 /// Scales of a tile's stored blocks: 16 rows by up to eight blocks of 32, or sixteen halves of them.
 pub(super) struct Scales<S: Simd> {
@@ -116,7 +116,7 @@ unsafe fn halves<S: Simd>(rows: &Rows, offset: usize) -> S::F {
 
 /// The two half-precision numbers in each lane.
 #[inline(always)]
-unsafe fn half_pairs<S: Simd>(both: S::I) -> (S::F, S::F) {
+pub(super) unsafe fn half_pairs<S: Simd>(both: S::I) -> (S::F, S::F) {
     (S::half(both), S::half(S::ishr(both, 16)))
 }
 
@@ -140,6 +140,7 @@ macro_rules! raw {
         raw
     }};
 }
+pub(super) use raw;
 
 /// Shifts every byte right by `n` and keeps the bits of `mask`.
 #[inline(always)]
@@ -390,150 +391,4 @@ format! {
         })
     }
     scales(out) { sixteen_bytes::<S>(rows, at, out); }
-}
-
-/// Two bytes of each row, where a row has no more.
-#[inline(always)]
-unsafe fn two_bytes<S: Simd>(rows: &Rows) -> S::I {
-    let mut lanes = [0i32; LANES];
-    let mut row = 0;
-    while row < LANES {
-        lanes[row] = i32::from(rows.row(row).cast::<u16>().read_unaligned().to_le());
-        row += 1;
-    }
-    S::iload(lanes.as_ptr())
-}
-
-/// Two neighbouring numbers of 16 bits of each row, from the `group`th on; of a row's last one, if that is it, only the
-/// first counts.
-#[inline(always)]
-unsafe fn two_numbers<S: Simd>(rows: &Rows, beside: &Beside, group: usize) -> [S::F; 2] {
-    // Nothing is read behind the last row.
-    let both = if 2 * group + 4 <= beside.row_bytes {
-        S::gather(rows, 2 * group)
-    } else if group > 0 {
-        S::ishr(S::gather(rows, 2 * group - 2), 16)
-    } else {
-        two_bytes::<S>(rows)
-    };
-    if beside.float == Float::BF16 {
-        [S::as_f32(S::ishl(both, 16)), S::as_f32(S::iand(both, S::isplat(0xffff_0000_u32 as i32)))]
-    } else {
-        let (first, second) = half_pairs::<S>(both);
-        [first, second]
-    }
-}
-
-/// Scale and minimum of a block of 32. Those of two groups are read at a time; the second's wait in `out`.
-#[inline(always)]
-unsafe fn of_group<S: Simd>(stored: &Stored, block: usize, out: &mut Scales<S>) {
-    let beside = &stored.beside;
-    if block & ((1 << beside.shift) - 1) != 0 {
-        return;
-    }
-    let group = block >> beside.shift;
-    if beside.float == Float::F32 {
-        out.scale[0] = S::as_f32(S::gather(&stored.scales, 4 * group));
-        out.min[0] = S::as_f32(S::gather(&stored.mins, 4 * group));
-    } else if group % 2 == 0 {
-        [out.scale[0], out.scale[1]] = two_numbers::<S>(&stored.scales, beside, group);
-        [out.min[0], out.min[1]] = two_numbers::<S>(&stored.mins, beside, group);
-    } else {
-        (out.scale[0], out.min[0]) = (out.scale[1], out.min[1]);
-    }
-}
-
-/// Four integers of `BITS` bits each, the `k`th four of those that follow each other in `raw` without gaps, each in a
-/// byte of its own.
-#[inline(always)]
-unsafe fn four<S: Simd, const BITS: u32>(raw: &Raw<S>, k: u32) -> S::I {
-    let (word, shift) = ((4 * BITS * k / 32) as usize, 4 * BITS * k % 32);
-    let mut x = if shift == 0 { raw[word] } else { S::ishr(raw[word], shift) };
-    if shift + 4 * BITS > 32 {
-        x = S::ior(x, S::ishl(raw[word + 1], 32 - shift));
-    }
-    let (one, two) = ((1 << BITS) - 1, (1 << (2 * BITS)) - 1);
-    let upper = S::iand(S::ishl(x, 16 - 2 * BITS), S::isplat(two << 16));
-    let pairs = S::ior(S::iand(x, S::isplat(two)), upper);
-    let upper = S::iand(S::ishl(pairs, 8 - BITS), S::isplat(one << 8 | one << 24));
-    S::ior(S::iand(pairs, S::isplat(one | one << 16)), upper)
-}
-
-macro_rules! affine {
-    ($(
-        $name:ident: $bytes:literal bytes, $bits:literal bits, $layout:ty;
-        read<$S:ident>($rows:ident, $at:ident) $read:block
-        columns($raw:ident) $columns:expr;
-    )*) => {$(
-        /// MLX's integers of so many bits, without gaps; scales and minima beside them.
-        pub(super) struct $name;
-
-        impl Format for $name {
-            const BYTES: usize = $bytes;
-            const BLOCKS: usize = 1;
-            type Layout = $layout;
-            const BITS: u32 = $bits;
-            const BESIDE: bool = true;
-
-            #[inline(always)]
-            unsafe fn read<$S: Simd>($rows: &Rows, $at: usize, _group: usize) -> Raw<$S> $read
-            #[inline(always)]
-            unsafe fn columns<$S: Simd>($raw: &Raw<$S>, _j: usize) -> [$S::I; 8] {
-                $columns
-            }
-            #[inline(always)]
-            unsafe fn scales<$S: Simd>(stored: &Stored, at: usize, out: &mut Scales<$S>) {
-                of_group::<$S>(stored, at / $bytes, out);
-            }
-        }
-    )*};
-}
-
-/// Words of each row from an offset on, one after the other.
-macro_rules! words {
-    ($S:ty, $rows:expr, $raw:expr, $($to:literal: $offset:expr),*) => {
-        $($raw[$to] = <$S>::gather($rows, $offset);)*
-    };
-}
-
-affine! {
-    Affine2: 8 bytes, 2 bits, WithMin;
-    read<S>(rows, at) {
-        let mut raw = [S::isplat(0); 24];
-        words!(S, rows, raw, 0: at, 1: at + 4);
-        raw
-    }
-    columns(raw) each_column!(|k| four::<S, 2>(raw, k));
-
-    Affine3: 12 bytes, 3 bits, WithMin;
-    read<S>(rows, at) {
-        let mut raw = [S::isplat(0); 24];
-        words!(S, rows, raw, 0: at, 1: at + 4, 2: at + 8);
-        raw
-    }
-    columns(raw) each_column!(|k| four::<S, 3>(raw, k));
-
-    Affine4: 16 bytes, 4 bits, WithMin;
-    read<S>(rows, at) { raw!(S, rows, at) }
-    columns(raw) S::in_order(&[raw[0], raw[1], raw[2], raw[3]]);
-
-    Affine5: 20 bytes, 5 bits, WithMin;
-    read<S>(rows, at) {
-        let mut raw = raw!(S, rows, at);
-        words!(S, rows, raw, 4: at + 16);
-        raw
-    }
-    columns(raw) each_column!(|k| four::<S, 5>(raw, k));
-
-    Affine6: 24 bytes, 6 bits, WithMin;
-    read<S>(rows, at) {
-        let mut raw = raw!(S, rows, at);
-        words!(S, rows, raw, 4: at + 16, 5: at + 20);
-        raw
-    }
-    columns(raw) each_column!(|k| four::<S, 6>(raw, k));
-
-    Affine8: 32 bytes, 8 bits, WideWithMin;
-    read<S>(rows, at) { raw!(S, rows, at, at + 16) }
-    columns(raw) each_column!(|k| raw[k]);
 }

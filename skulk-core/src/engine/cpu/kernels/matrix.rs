@@ -36,7 +36,7 @@ impl Matrix {
         let row_bytes = weight.row_bytes();
         let dense = |bf16| kernels.floats(weight.dtype(), bf16);
         let dense = || Some(Kernel::Dense([dense(false)?, dense(true)?]));
-        let of = |exact| (kernels.quantised)(weight.dtype(), exact);
+        let of = |exact| (kernels.quantised)(weight.dtype(), exact, weight.row_len());
         let quantised = || Some(Kernel::Quantised([of(false)?, of(true)?]));
         let kernel = dense().or_else(quantised).ok_or_else(|| {
             Error::new(ErrorKind::Internal, "no kernel for a type").with("dtype", weight.dtype())

@@ -142,7 +142,7 @@ impl Ahead {
             }
         }
         self.at = self.at.wrapping_add(bytes);
-        // Groups of 32 have the most: two bytes of a row for every block.
+        // Groups of 32 in f32 have the most: a line of all rows for every block.
         if F::BESIDE && self.asked < self.most {
             S::prefetch(self.beside[0].wrapping_add(self.asked));
             S::prefetch(self.beside[1].wrapping_add(self.asked));

@@ -9,8 +9,9 @@ use super::rounding::activations;
 use super::stored::{Element, Stored, affine};
 use super::{Bytes, Numbers};
 
-/// Outputs and blocks of 32 of a row.
+/// Outputs and blocks of 32 of a row: whole lines, where these are read, and none.
 const SHAPES: [[usize; 2]; 6] = [[1, 4], [3, 8], [15, 4], [16, 12], [17, 4], [35, 8]];
+const NO_LINES: [[usize; 2]; 3] = [[2, 1], [16, 5], [21, 7]];
 
 /// Numbers of either sign as a type has them: their bytes, and what these are.
 fn floats(numbers: &mut Numbers, float: Float, n: usize) -> (Vec<u8>, Vec<f64>) {
@@ -53,6 +54,16 @@ fn groups_of_every_length_and_type() {
             for (shift, float) in [(0, Float::BF16), (1, Float::F16), (2, Float::F32)] {
                 check(&mut numbers, &stored, shape, (shift + case as u32) % 3, float);
             }
+        }
+    }
+}
+
+#[test]
+fn rows_that_are_no_whole_lines() {
+    let mut numbers = Numbers(33);
+    for stored in affine() {
+        for (shape, float) in NO_LINES.into_iter().zip([Float::BF16, Float::F16, Float::F32]) {
+            check(&mut numbers, &stored, shape, 0, float);
         }
     }
 }

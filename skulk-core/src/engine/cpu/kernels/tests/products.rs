@@ -37,7 +37,7 @@ impl Matrix<'_> {
         exact: bool,
         by: By,
     ) -> Vec<f32> {
-        let quantised = (self.stored.kernels)(kernels, exact);
+        let quantised = (self.stored.kernels)(kernels, exact, self.blocks * BLOCK);
         let (n_out, stride) = (self.n_out, self.n_out + 3);
         let mut out = vec![GAP; (rows - 1) * stride + n_out].into_boxed_slice();
         let product = Product {

@@ -19,7 +19,8 @@ pub(super) struct Stored {
     pub(super) len: usize,
     /// Where its half-precision scales lie; a 32-bit one is at 0 where there are none.
     pub(super) halves: &'static [usize],
-    pub(super) kernels: fn(&Kernels, bool) -> Quantised,
+    /// Exact ones or others, for rows of so many elements.
+    pub(super) kernels: fn(&Kernels, bool, usize) -> Quantised,
     element: fn(&[u8], usize) -> Element,
 }
 
@@ -30,7 +31,7 @@ macro_rules! stored {
             bytes: $bytes,
             len: $len,
             halves: &$halves,
-            kernels: |kernels, exact| (kernels.quantised)(DType::$name, exact).unwrap(),
+            kernels: |kernels, exact, n_in| (kernels.quantised)(DType::$name, exact, n_in).unwrap(),
             element: $element,
         },)*]
     };
