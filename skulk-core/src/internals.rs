@@ -20,14 +20,22 @@ pub struct Operations(Cpu);
 /// One run of an operation.
 pub type Run<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
-/// The first bytes of a file as a matrix `[out, in]`.
+/// The first bytes of a file as a matrix `[out, in]`; of an affine type, scales and biases in bfloat16 of groups of 64 are
+/// behind it.
 pub fn matrix(file: &MappedFile, dtype: DType, [n_out, n_in]: [usize; 2]) -> Result<Region> {
-    let len = dtype.row_bytes(n_in).unwrap_or(0) * n_out;
-    let name = format!("{dtype} matrix");
-    Region::map(
-        file,
-        &TensorInfo { name, dtype, shape: vec![n_out, n_in], file: 0, offset: 0, len: len as u64 },
-    )
+    let mut offset = 0;
+    let mut next = |dtype: DType, n_in: usize| {
+        let len = (dtype.row_bytes(n_in).unwrap_or(0) * n_out) as u64;
+        let (name, shape) = (format!("{dtype} matrix"), vec![n_out, n_in]);
+        let region = Region::map(file, &TensorInfo { name, dtype, shape, file: 0, offset, len });
+        offset += len;
+        region
+    };
+    let weights = next(dtype, n_in)?;
+    if !dtype.is_affine() {
+        return Ok(weights);
+    }
+    Ok(weights.with_groups(next(DType::BF16, n_in / 64)?, next(DType::BF16, n_in / 64)?))
 }
 
 fn numbers(n: usize) -> Vec<f32> {

@@ -1,6 +1,6 @@
 //! Does a checkpoint tell its own card? Models of every kind, and damaged ones.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::fixtures;
 use crate::support::gguf_writer::{GgufWriter, types};
@@ -166,11 +166,20 @@ fn quantisations_are_labelled_as_in_published_cards() {
 }
 
 #[test]
-fn models_that_mlx_quantised_run_on_mlx_alone() {
-    let (_parent, path) = folder("m", json!({ "quantization": { "group_size": 64, "bits": 4 } }));
-    let placement = card(path).placement;
-    assert_eq!(placement.compatible_backends.into_iter().collect::<Vec<_>>(), ["mlx"]);
-    assert!(placement.backend_preference.is_empty());
+fn models_that_mlx_quantised_run_on_mlx_and_on_the_cpu() {
+    let backends = |path: PathBuf| card(path).placement.compatible_backends.into_iter().collect::<Vec<_>>();
+    assert_eq!(backends(fixtures::path("llama_mlx")), ["mlx", "skulk-cpu"]);
+    let folder = fixtures::path("qwen3_moe_mlx");
+    assert_eq!(backends(folder.clone()), ["mlx", "skulk-cpu"]);
+    let card = card(folder.clone());
+    assert_eq!(card.quantization, "4bit");
+    // Words, scales and biases.
+    let index = fixtures::json(&folder.join("model.safetensors.index.json"));
+    assert_eq!(card.storage_size.in_bytes, index["metadata"]["total_size"]);
+    // Of words that are not there, nobody here runs anything.
+    let (_parent, path) =
+        self::folder("m", json!({ "quantization": { "group_size": 64, "bits": 4, "mode": "mxfp4" } }));
+    assert_eq!(backends(path), ["mlx"]);
 }
 
 #[test]

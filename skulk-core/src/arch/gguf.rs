@@ -193,7 +193,7 @@ fn plain(
         final_softcap: None,
         ropes,
         layers: sizes.n_kv_heads.iter().zip(&sizes.ffn_width).enumerate().map(layer).collect(),
-        names: TensorNames { prefix: String::new(), spelling: &GGUF },
+        names: TensorNames::new(String::new(), &GGUF),
     })
 }
 

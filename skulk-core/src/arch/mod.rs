@@ -97,7 +97,9 @@ impl ArchSpec {
             Metadata::Gguf(metadata) => gguf::spec(metadata, checkpoint)?,
             Metadata::HuggingFace(metadata) => {
                 let file = metadata.folder.join("config.json");
-                huggingface::spec(&metadata.config, &file, huggingface::prefix(checkpoint))?
+                let mut spec = huggingface::spec(&metadata.config, &file, huggingface::prefix(checkpoint))?;
+                huggingface::stack(&mut spec, checkpoint);
+                spec
             }
             Metadata::Vindex(metadata) => {
                 let configuration = metadata.configuration();

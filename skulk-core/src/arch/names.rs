@@ -1,5 +1,7 @@
 //! What is this tensor called here? Roles, and each format's spelling of them.
 
+use std::borrow::Cow;
+
 use super::{LayerSpec, QkNorm};
 use crate::ids::ExpertIdx;
 use LayerTensor::{
@@ -160,8 +162,10 @@ pub(crate) enum TensorRole {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorNames {
     /// Before everything but the output head, e.g. `model.`.
-    pub(super) prefix: String,
-    pub(super) spelling: &'static Spelling,
+    prefix: String,
+    spelling: &'static Spelling,
+    /// Experts are stacked as MLX does it, whatever the spelling says.
+    is_stacked: bool,
 }
 
 /// Stands for an expert's index in the roles of formats that do not stack experts.
@@ -189,6 +193,10 @@ impl Spelling {
 }
 
 impl TensorNames {
+    pub(super) fn new(prefix: String, spelling: &'static Spelling) -> Self {
+        Self { prefix, spelling, is_stacked: false }
+    }
+
     /// Name of the token embedding table, `[vocabulary, hidden]`.
     pub fn embedding(&self) -> String {
         format!("{}{}.weight", self.prefix, self.spelling.embedding)
@@ -214,7 +222,7 @@ impl TensorNames {
     /// The tensors that lie in one with this one, itself among them, in the order of their rows. Most lie alone.
     pub(crate) fn fused(&self, tensor: LayerTensor) -> impl Iterator<Item = LayerTensor> {
         let own = self.pattern(tensor);
-        self.spelling.roles().filter(move |(_, pattern)| *pattern == own).map(|(tensor, _)| tensor)
+        self.roles().filter(move |(_, pattern)| *pattern == own).map(|(tensor, _)| tensor)
     }
 
     /// Those of its feed-forward block.
@@ -249,7 +257,12 @@ impl TensorNames {
     /// Whether a layer's experts are stacked in one tensor, `[experts, out, in]`, rather than in
     /// tensors of their own.
     pub fn stacks_experts(&self) -> bool {
-        !self.spelling.roles().any(|(_, pattern)| pattern.contains(EXPERT))
+        self.is_stacked || !self.spelling.roles().any(|(_, pattern)| pattern.contains(EXPERT))
+    }
+
+    /// The same names but for experts, which MLX stacks; `None` where they are stacked anyway.
+    pub(super) fn stacked(&self) -> Option<Self> {
+        (!self.stacks_experts()).then(|| Self { is_stacked: true, ..self.clone() })
     }
 
     /// Name of the tensor that holds an expert's weight, alone or among others.
@@ -283,10 +296,10 @@ impl TensorNames {
         let rest = name.strip_prefix(&self.prefix)?.strip_prefix(self.spelling.layers)?.strip_prefix('.')?;
         let (layer, rest) = rest.split_once('.')?;
         let layer = layer.parse().ok()?;
-        self.spelling.roles().find_map(|(tensor, pattern)| {
+        self.roles().find_map(|(tensor, pattern)| {
             let (pattern, word, is_bias) = match (pattern.strip_suffix(END), rest.rsplit_once('.')?) {
                 (Some(whole), _) => (whole, rest, false),
-                (None, (word, kind)) => (pattern, word, kind == "bias"),
+                (None, (word, kind)) => (&*pattern, word, kind == "bias"),
             };
             let expert = match pattern.split_once(EXPERT) {
                 Some((before, after)) => {
@@ -312,7 +325,7 @@ impl TensorNames {
     }
 
     fn layer(&self, layer: usize, tensor: LayerTensor, kind: &str) -> String {
-        let Self { prefix, spelling } = self;
+        let Self { prefix, spelling, .. } = self;
         let pattern = self.pattern(tensor);
         match pattern.strip_suffix(END) {
             Some(whole) => format!("{prefix}{}.{layer}.{whole}", spelling.layers),
@@ -320,8 +333,24 @@ impl TensorNames {
         }
     }
 
-    fn pattern(&self, tensor: LayerTensor) -> &'static str {
-        self.spelling.roles().find(|(t, _)| *t == tensor).map_or("?", |(_, pattern)| pattern)
+    fn pattern(&self, tensor: LayerTensor) -> Cow<'static, str> {
+        self.roles().find(|(t, _)| *t == tensor).map_or("?".into(), |(_, pattern)| pattern)
+    }
+
+    fn roles(&self) -> impl Iterator<Item = (LayerTensor, Cow<'static, str>)> {
+        let is_stacked = self.is_stacked;
+        self.spelling.roles().map(move |(tensor, pattern)| {
+            let word = match tensor {
+                ExpertGate => "gate_proj",
+                ExpertUp => "up_proj",
+                ExpertDown => "down_proj",
+                _ => return (tensor, pattern.into()),
+            };
+            match pattern.split_once("experts.{}.").filter(|_| is_stacked) {
+                Some((before, _)) => (tensor, format!("{before}switch_mlp.{word}").into()),
+                None => (tensor, pattern.into()),
+            }
+        })
     }
 }
 
@@ -487,25 +516,15 @@ mod tests {
 
     #[test]
     fn names_are_understood_as_they_are_written() {
-        for spelling in [&GGUF, &HF_LLAMA, &HF_MIXTRAL, &HF_GEMMA3, &HF_GLM4_MOE, &HF_MINIMAX, &HF_STEP3P5] {
+        let all = [&GGUF, &HF_LLAMA, &HF_MIXTRAL, &HF_GEMMA3, &HF_GLM4_MOE, &HF_MINIMAX, &HF_STEP3P5];
+        for spelling in all {
             for prefix in ["", "model.", "language_model.model."] {
-                let names = TensorNames { prefix: prefix.to_owned(), spelling };
-                let mut roles = vec![TensorRole::Embedding, TensorRole::OutputNorm, TensorRole::Head];
-                for (tensor, pattern) in spelling.roles() {
-                    let expert = pattern.contains(EXPERT).then_some(ExpertIdx(12));
-                    roles.extend([false, true].map(|is_bias| TensorRole::Layer {
-                        layer: 3,
-                        tensor,
-                        expert,
-                        is_bias,
-                    }));
-                }
-                for role in roles {
-                    assert_eq!(names.role(&names.name(role)), Some(role), "{}", names.name(role));
-                }
+                let names = TensorNames::new(prefix.to_owned(), spelling);
+                are_understood(&names);
+                names.stacked().iter().for_each(are_understood);
             }
         }
-        let names = TensorNames { prefix: String::new(), spelling: &HF_MIXTRAL };
+        let names = TensorNames::new(String::new(), &HF_MIXTRAL);
         for other in [
             "",
             "norm",
@@ -517,6 +536,27 @@ mod tests {
             "layers.99999999999999999999.input_layernorm.weight",
         ] {
             assert_eq!(names.role(other), None, "{other}");
+        }
+        let stacked = names.stacked().unwrap();
+        let up = "layers.3.block_sparse_moe.switch_mlp.up_proj.weight";
+        assert_eq!(stacked.weight(3, ExpertUp), up);
+        assert!(stacked.stacks_experts() && stacked.stacked().is_none());
+    }
+
+    fn are_understood(names: &TensorNames) {
+        let mut roles = vec![TensorRole::Embedding, TensorRole::OutputNorm, TensorRole::Head];
+        for (tensor, pattern) in names.roles() {
+            let expert = pattern.contains(EXPERT).then_some(ExpertIdx(12));
+            let biases: &[bool] = if pattern.ends_with(END) { &[false] } else { &[false, true] };
+            roles.extend(biases.iter().map(|&is_bias| TensorRole::Layer {
+                layer: 3,
+                tensor,
+                expert,
+                is_bias,
+            }));
+        }
+        for role in roles {
+            assert_eq!(names.role(&names.name(role)), Some(role), "{}", names.name(role));
         }
     }
 }

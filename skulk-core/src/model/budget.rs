@@ -98,7 +98,7 @@ impl Budget {
         // Stages of one model share its description.
         let (model, n_layers) = (std::ptr::from_ref(arch).addr(), arch.n_layers());
 
-        let bytes = |regions: &Vec<Region>| regions.iter().map(|region| region.bytes().len() as u64).sum();
+        let bytes = |regions: &Vec<Region>| regions.iter().map(Region::stored_bytes).sum();
         let units = regions.iter().map(|regions| Unit { bytes: bytes(regions), ..Unit::default() }).collect();
         let block = Some(Block { model, layer, n_layers: n_layers.max(1), passes: 0, units, regions });
         let mut state = self.state();

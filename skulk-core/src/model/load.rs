@@ -10,15 +10,15 @@ use crate::engine::KvType;
 use crate::engine::backend::Backend;
 use crate::error::Result;
 use crate::ids::ExpertIdx;
-use crate::weights::{Checkpoint, Memory, Region, quant};
+use crate::weights::{Checkpoint, Memory, Region, quant, stored_bytes};
 
 /// Bytes of these tensors, from the checkpoint's headers alone.
 pub(super) fn bytes_of(
     checkpoint: &dyn Checkpoint,
     mut names: impl Iterator<Item = String>,
 ) -> Result<ByteSize> {
-    names.try_fold(ByteSize(0), |sum, name| match checkpoint.tensor(&name) {
-        Some(info) => Ok(sum + ByteSize(info.len)),
+    names.try_fold(ByteSize(0), |sum, name| match stored_bytes(checkpoint, &name) {
+        Some(bytes) => Ok(sum + ByteSize(bytes)),
         // Absent, or of a type that cannot be read: mapping it says which.
         None => checkpoint.region(&name).map(|_| sum),
     })
@@ -88,7 +88,7 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     fn stored(&mut self, region: Region, bias: Option<Vec<f32>>) -> Result<B::Matrix> {
-        self.bytes += region.bytes().len() as u64;
+        self.bytes += region.stored_bytes();
         let region = self.placed(region)?;
         self.backend.matrix(region, bias)
     }
@@ -141,7 +141,7 @@ impl<B: Backend> Loader<'_, B> {
     /// pages are when a row takes the expert.
     pub(super) fn layer_experts(&mut self, layer: usize, tensor: LayerTensor, n: usize) -> Result<B::Stack> {
         let regions = self.expert_regions(layer, tensor, n)?;
-        self.bytes += regions.iter().map(|region| region.bytes().len() as u64).sum::<u64>();
+        self.bytes += regions.iter().map(|region| region.stored_bytes()).sum::<u64>();
         if self.arch.names.stacks_experts() && self.memory == Memory::Resident {
             // In one piece.
             let stack = self.checkpoint.region(&self.arch.names.weight(layer, tensor))?;
@@ -173,7 +173,7 @@ impl<B: Backend> Loader<'_, B> {
 
     fn values(&mut self, name: &str, width: usize) -> Result<Vec<f32>> {
         let region = self.region(name, &[width])?;
-        self.bytes += region.bytes().len() as u64;
+        self.bytes += region.stored_bytes();
         self.in_file(quant::to_f32(&region))
     }
 

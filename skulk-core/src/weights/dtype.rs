@@ -1,4 +1,4 @@
-//! How are a tensor's elements stored? Plain floats and the GGML block quantisations.
+//! How are a tensor's elements stored? Plain floats, the GGML block quantisations, and the integers of MLX.
 
 use std::fmt;
 
@@ -7,7 +7,9 @@ macro_rules! dtypes {
         /// A storage type. Block types hold [`block_len`](Self::block_len) elements in
         /// [`block_bytes`](Self::block_bytes) bytes; rows are whole numbers of blocks.
         ///
-        /// Layouts: `ggml-common.h` of llama.cpp, but for [`Q6_K_Linear`](Self::Q6_K_Linear).
+        /// Layouts: `ggml-common.h` of llama.cpp, but for [`Q6_K_Linear`](Self::Q6_K_Linear) and the affine types. Those
+        /// are integers only: their scales and biases are tensors beside them
+        /// ([`Region::scales`](crate::Region::scales)), one of each for a group of 32, 64 or 128 elements.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         #[allow(non_camel_case_types)]
@@ -66,12 +68,45 @@ dtypes! {
     Q6_K_Linear = "Q6_K_Linear", 256, 210;
     /// 8-bit K-quant: the activation format of the K-quants, rarely a weight.
     Q8_K = "Q8_K", 256, 292;
+    /// 2-bit integers of MLX.
+    Affine2 = "Affine2", 32, 8;
+    /// 3-bit integers of MLX.
+    Affine3 = "Affine3", 32, 12;
+    /// 4-bit integers of MLX.
+    Affine4 = "Affine4", 32, 16;
+    /// 5-bit integers of MLX.
+    Affine5 = "Affine5", 32, 20;
+    /// 6-bit integers of MLX.
+    Affine6 = "Affine6", 32, 24;
+    /// 8-bit integers of MLX.
+    Affine8 = "Affine8", 32, 32;
 }
 
 impl DType {
     /// Whether elements are stored in quantised blocks.
     pub const fn is_quantised(self) -> bool {
         self.block_len() > 1
+    }
+
+    /// The integers of MLX with so many bits.
+    pub(crate) fn affine(bits: usize) -> Option<Self> {
+        Some(match bits {
+            2 => Self::Affine2,
+            3 => Self::Affine3,
+            4 => Self::Affine4,
+            5 => Self::Affine5,
+            6 => Self::Affine6,
+            8 => Self::Affine8,
+            _ => return None,
+        })
+    }
+
+    /// Whether elements are integers whose scales and biases lie beside them.
+    pub const fn is_affine(self) -> bool {
+        matches!(
+            self,
+            Self::Affine2 | Self::Affine3 | Self::Affine4 | Self::Affine5 | Self::Affine6 | Self::Affine8
+        )
     }
 
     /// Bytes that a row of `len` elements takes; `None` when `len` is no whole number of blocks

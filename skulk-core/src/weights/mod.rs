@@ -7,6 +7,7 @@
 mod dtype;
 pub mod gguf;
 mod memory;
+mod mlx;
 pub(crate) mod mmap;
 mod open;
 pub(crate) mod quant;
@@ -42,7 +43,7 @@ pub struct TensorInfo {
     pub file: usize,
     /// Byte offset from the start of that file.
     pub offset: u64,
-    /// Length in bytes.
+    /// Length in bytes; of an affine type its integers', as scales and biases are tensors of their own.
     pub len: u64,
 }
 
@@ -101,6 +102,14 @@ pub trait Checkpoint: Send + Sync {
     fn region(&self, name: &str) -> Result<Region> {
         map_region(self, name)
     }
+}
+
+/// Bytes that a tensor takes with what lies beside it; `None` when the checkpoint lacks it.
+pub(crate) fn stored_bytes(checkpoint: &dyn Checkpoint, name: &str) -> Option<u64> {
+    let info = checkpoint.tensor(name)?;
+    let names = info.dtype.is_affine().then(|| mlx::beside(name));
+    let beside = names.iter().flatten().filter_map(|name| checkpoint.tensor(name));
+    Some(beside.fold(info.len, |sum, info| sum.saturating_add(info.len)))
 }
 
 /// What all checkpoints answer from fields of these names: `checkpoint_fields!(Kind)` of those whose metadata are

@@ -31,6 +31,16 @@ pub struct Region {
     range: Range<usize>,
     /// Pages are read when they are used; nobody is told beforehand.
     on_demand: bool,
+    /// Of affine types.
+    groups: Option<Box<Groups>>,
+}
+
+/// What makes numbers of integers: each group of a row's elements has one of both. They have the tensor's shape, but for
+/// the groups in place of the elements.
+#[derive(Debug, Clone)]
+struct Groups {
+    scales: Region,
+    biases: Region,
 }
 
 #[derive(Debug, Clone)]
@@ -52,6 +62,7 @@ impl Region {
             range: 0..mapping.len(),
             bytes: Bytes::Mapped(mapping),
             on_demand: false,
+            groups: None,
         };
         let len = region.bytes().len();
         let of_rows = |row: &usize| region.rows().checked_mul(*row) == Some(len);
@@ -66,6 +77,58 @@ impl Region {
         };
         region.row_bytes = row_bytes;
         Ok(region)
+    }
+
+    /// Integers with the scales and biases of their groups, whose shapes and types have been checked.
+    pub(crate) fn with_groups(self, scales: Self, biases: Self) -> Self {
+        Self { groups: Some(Box::new(Groups { scales, biases })), ..self }
+    }
+
+    /// Of an affine type, the scale of each group of a row's elements: an element is `scale · integer + bias`.
+    pub fn scales(&self) -> Option<&Region> {
+        self.groups.as_ref().map(|groups| &groups.scales)
+    }
+
+    /// Of an affine type, the bias of each group.
+    pub fn biases(&self) -> Option<&Region> {
+        self.groups.as_ref().map(|groups| &groups.biases)
+    }
+
+    /// The region and, of an affine type, its scales and its biases.
+    pub(crate) fn arrays(&self) -> impl Iterator<Item = &Self> {
+        [Some(self), self.scales(), self.biases()].into_iter().flatten()
+    }
+
+    /// Bytes that it takes in its file, with what lies beside it.
+    pub fn stored_bytes(&self) -> u64 {
+        self.arrays().map(|part| part.range.len() as u64).sum()
+    }
+
+    /// The bytes of one stored row, without what lies beside it; none of a row that there is not.
+    pub(crate) fn row(&self, row: usize) -> &[u8] {
+        let len = self.row_bytes;
+        let start = row.checked_mul(len);
+        start.and_then(|start| self.bytes().get(start..start.checked_add(len)?)).unwrap_or_default()
+    }
+
+    /// The numbers of one row, as many as `out` takes.
+    pub(crate) fn decode(&self, row: usize, out: &mut [f32]) {
+        dequantise(self.dtype, self.row(row), out);
+        let Some(Groups { scales, biases }) = self.groups.as_deref() else { return };
+        let of = |part: &Self, at: usize| {
+            let (mut number, bytes) = ([0.0], part.dtype.block_bytes());
+            dequantise(part.dtype, part.row(row).get(at * bytes..).unwrap_or_default(), &mut number);
+            number[0]
+        };
+        for (at, group) in out.chunks_mut(self.group_len().max(1)).enumerate() {
+            let (scale, bias) = (of(scales, at), of(biases, at));
+            group.iter_mut().for_each(|value| *value = scale * *value + bias);
+        }
+    }
+
+    /// Elements that share a scale and a bias; of other types than affine ones 0.
+    pub(crate) fn group_len(&self) -> usize {
+        self.scales().and_then(|scales| self.row_len().checked_div(scales.row_len())).unwrap_or(0)
     }
 
     /// Bytes of a row that is padded to whole multiples of [`PADDED`] elements.
@@ -88,7 +151,7 @@ impl Region {
         &self.shape
     }
 
-    /// The stored bytes, where they lie.
+    /// The stored bytes, where they lie; of an affine type the integers'.
     pub fn bytes(&self) -> &[u8] {
         let bytes: &[u8] = match &self.bytes {
             Bytes::Mapped(mapping) => mapping,
@@ -130,6 +193,10 @@ impl Region {
             if let Some(piece) = read.map_err(|e| e.with("tensor", &self.name))? {
                 self.bytes = Bytes::Resident(piece);
             }
+        }
+        if let Some(groups) = self.groups.take() {
+            let Groups { scales, biases } = *groups;
+            self = self.with_groups(scales.resident(cancel)?, biases.resident(cancel)?);
         }
         Ok(self)
     }
@@ -173,11 +240,8 @@ impl Region {
                 .with("field", "rows")
                 .with_hint("ask for rows that are there, and make room for all their numbers"));
         }
-        // Rows without elements have no bytes either.
-        let (first, row_bytes) = (rows.start, self.row_bytes.max(1));
-        let stored = self.bytes().chunks_exact(row_bytes).skip(first);
-        for (stored, out) in stored.zip(out.chunks_exact_mut(width.max(1))) {
-            dequantise(self.dtype, stored, out);
+        for (row, out) in rows.zip(out.chunks_exact_mut(width.max(1))) {
+            self.decode(row, out);
         }
         Ok(())
     }
@@ -219,48 +283,67 @@ impl Region {
     /// The tensors that are stacked in this one, in order: views of the same bytes, one for each
     /// index of the outermost dimension. Of a vector or scalar there are none.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = Self> + '_ {
-        let (n, shape): (_, Arc<[usize]>) = match self.shape.split_first() {
-            Some((&n, inner)) if !inner.is_empty() => (n, inner.into()),
-            _ => (0, Arc::default()),
+        let n = match *self.shape {
+            [n, _, ..] => n,
+            _ => 0,
         };
-        let len = self.range.len() / n.max(1);
-        (0..n).map(move |at| {
-            let start = self.range.start + at * len;
-            Self { shape: Arc::clone(&shape), range: start..start + len, ..self.clone() }
-        })
+        (0..n).map(move |at| self.part(at, n))
+    }
+
+    /// One of `n` parts.
+    fn part(&self, at: usize, n: usize) -> Self {
+        let len = self.range.len() / n;
+        let start = self.range.start + at * len;
+        let groups = self.groups.as_deref().map(|Groups { scales, biases }| {
+            Box::new(Groups { scales: scales.part(at, n), biases: biases.part(at, n) })
+        });
+        let shape = self.shape.get(1..).unwrap_or_default().into();
+        Self { shape, range: start..start + len, groups, ..self.clone() }
     }
 
     /// Some rows of a matrix: a view of the same bytes.
     pub(crate) fn row_range(&self, rows: Range<usize>) -> Self {
-        let bytes = self.row_bytes();
         let (first, last) = (rows.start.min(self.rows()), rows.end.min(self.rows()));
-        let start = self.range.start + first * bytes;
-        let range = start..start + last.saturating_sub(first) * bytes;
-        Self { shape: [last.saturating_sub(first), self.row_len()].into(), range, ..self.clone() }
+        let n = last.saturating_sub(first);
+        let start = self.range.start + first * self.row_bytes;
+        let groups = self.groups.as_ref().map(|groups| {
+            let [scales, biases] = [&groups.scales, &groups.biases].map(|part| part.row_range(rows.clone()));
+            Box::new(Groups { scales, biases })
+        });
+        let range = start..start + n * self.row_bytes;
+        Self { shape: [n, self.row_len()].into(), range, groups, ..self.clone() }
     }
 
     /// The same region for weights of which a step reads only a few, as of experts: no
     /// [`will_need`](Self::will_need) of it or its parts makes the system read pages ahead.
     #[must_use]
-    pub fn on_demand(self) -> Self {
-        Self { on_demand: true, ..self }
+    pub fn on_demand(mut self) -> Self {
+        self.on_demand = true;
+        if let Some(Groups { scales, biases }) = self.groups.as_deref_mut() {
+            (scales.on_demand, biases.on_demand) = (true, true);
+        }
+        self
     }
 
     /// Tells the system that a mapped tensor will be read soon, unless it is read
     /// [on demand](Self::on_demand).
     pub fn will_need(&self) {
-        if let Bytes::Mapped(mapping) = &self.bytes
-            && !self.on_demand
-        {
-            mapping.will_need(self.range.clone());
+        for part in self.arrays() {
+            if let Bytes::Mapped(mapping) = &part.bytes
+                && !part.on_demand
+            {
+                mapping.will_need(part.range.clone());
+            }
         }
     }
 
     /// Takes a mapped tensor's pages out of this process' memory; they are read again when they are used. Pages
     /// that it shares with others of its stack stay. See [`Mapping::let_go`].
     pub(crate) fn let_go(&self) {
-        if let Bytes::Mapped(mapping) = &self.bytes {
-            mapping.let_go(self.range.clone());
+        for part in self.arrays() {
+            if let Bytes::Mapped(mapping) = &part.bytes {
+                mapping.let_go(part.range.clone());
+            }
         }
     }
 }

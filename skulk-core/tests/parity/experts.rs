@@ -295,6 +295,25 @@ fn estimates_count_experts() {
     }
 }
 
+/// Scales and biases that lie beside weights are counted with them.
+#[test]
+fn estimates_count_what_lies_beside() {
+    use skulk::engine::ShardSpec;
+    if super::ENGINE == "wgpu" {
+        return;
+    }
+    let engine = super::stages::engine(super::ENGINE, &EngineOptions::default().threads(1)).unwrap();
+    for model in ["llama_mlx", "llama_mlx_mixed", "qwen3_moe_mlx", "gemma3_mlx"] {
+        let checkpoint = open_checkpoint(crate::fixtures::path(model)).unwrap();
+        let arch = std::sync::Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+        let spec = ShardSpec::new(arch.clone(), 0..arch.n_layers(), 64, 16, KvType::F16).unwrap();
+        let estimate = engine.estimate(&spec, &*checkpoint).unwrap();
+        let shard = super::stages::load_shard(&*engine, &spec, &*checkpoint).unwrap();
+        let all: u64 = checkpoint.tensors().iter().map(|t| t.len).sum();
+        assert_eq!((estimate.weights.0, shard.weight_bytes().0), (all, all), "{model}");
+    }
+}
+
 #[test]
 fn dense_layers_between_sparse_ones() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,8 @@
 //! Do layers on a GPU and layers on the CPU make one model? Splits of every fixture.
 
-use skulk::{EngineOptions, KvType, TokenId};
+use std::path::Path;
+
+use skulk::{EngineOptions, KvType, TokenId, open_checkpoint};
 
 use crate::fixtures::chosen;
 use crate::parity::cpu::splits::runnable;
@@ -23,7 +25,10 @@ fn run(stages: &Stages, tokens: &[TokenId]) -> (Vec<Vec<f32>>, Vec<TokenId>) {
 fn every_split_between_gpu_and_cpu_is_one_model() {
     let options = EngineOptions::default().threads(2).precision(skulk::Precision::Exact);
     let [gpu, cpu] = ["wgpu", "cpu"].map(|name| engine(name, &options).unwrap());
-    for (path, tokens) in runnable() {
+    // Of those that both engines run: what MLX quantised, wgpu does not.
+    let is_affine =
+        |path: &Path| open_checkpoint(path).unwrap().tensors().iter().any(|t| t.dtype.is_affine());
+    for (path, tokens) in runnable().into_iter().filter(|(path, _)| !is_affine(path)) {
         let setup = |cuts| Setup { cuts, kv: KvType::F32.into(), chunk: 64, ..Setup::default() };
         let whole = Stages::load_on(&path, &setup(vec![]), std::slice::from_ref(&cpu)).unwrap();
         let (expected, text) = run(&whole, &tokens);

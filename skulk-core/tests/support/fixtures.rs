@@ -32,7 +32,9 @@ pub fn copied(folder: &Path) -> tempfile::TempDir {
 pub fn feed_forward(folder: &Path) -> Vec<u64> {
     let checkpoint = open_checkpoint(folder).unwrap();
     let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
-    let bytes = |names: [String; 3]| names.iter().map(|name| checkpoint.tensor(name).unwrap().len).sum();
+    let bytes = |names: [String; 3]| {
+        names.iter().map(|name| checkpoint.region(name).unwrap().stored_bytes()).sum::<u64>()
+    };
     let block = |at| {
         bytes(
             [LayerTensor::FfnGate, LayerTensor::FfnUp, LayerTensor::FfnDown]
@@ -47,7 +49,11 @@ pub fn feed_forward(folder: &Path) -> Vec<u64> {
     layers
         .flat_map(|(at, layer)| match layer.ffn.experts {
             None => vec![block(at)],
-            Some(experts) => (0..experts.n_experts).map(|n| expert(at, n)).collect(),
+            Some(experts) => {
+                // All of them are in one tensor, or each has its own.
+                let n_stacked = if arch.names.stacks_experts() { experts.n_experts as u64 } else { 1 };
+                (0..experts.n_experts).map(|n| expert(at, n) / n_stacked).collect()
+            }
         })
         .collect()
 }

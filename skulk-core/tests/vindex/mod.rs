@@ -80,6 +80,16 @@ fn expert_names(layer: usize, expert: usize, word: &str) -> [String; 2] {
 /// One tensor as numbers, row by row without padding.
 fn values(region: &skulk::Region) -> Vec<f32> {
     let (row, width) = (region.row_bytes().max(1), region.row_len());
+    if let (Some(scales), Some(biases)) = (region.scales(), region.biases()) {
+        let (bits, bytes) = (region.dtype().block_bytes() / 4, region.bytes());
+        let group = region.row_len() / scales.row_len();
+        let (scales, biases) = (values(scales), values(biases));
+        // Rows are whole words.
+        let bit = |at: usize| u32::from(bytes[at / 8] >> (at % 8) & 1);
+        let integer = |i: usize| (0..bits).map(|bit_of| bit(i * bits + bit_of) << bit_of).sum::<u32>();
+        let n = region.rows() * width;
+        return (0..n).map(|i| scales[i / group] * integer(i) as f32 + biases[i / group]).collect();
+    }
     region.bytes().chunks_exact(row).flat_map(|row| decode(region.dtype(), row, width)).collect()
 }
 

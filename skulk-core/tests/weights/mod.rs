@@ -3,6 +3,7 @@
 mod gguf;
 mod gguf_split;
 mod hostile;
+mod mlx;
 mod open;
 mod resident;
 mod safetensors;

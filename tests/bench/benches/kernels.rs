@@ -15,7 +15,7 @@ use skulk::internals::{Operations, Run, matrix};
 use skulk::{DType, MappedFile, Precision};
 use tempfile::NamedTempFile;
 
-const DTYPES: [DType; 5] = [DType::Q8_0, DType::Q5_0, DType::Q4_K, DType::Q6_K, DType::BF16];
+const DTYPES: [DType; 6] = [DType::Q8_0, DType::Q5_0, DType::Q4_K, DType::Q6_K, DType::BF16, DType::Affine4];
 /// Output rows of the head and of a feed-forward block of Gemma 3 270M.
 const HEAD: usize = 262_144;
 const FFN: usize = 2048;
@@ -26,6 +26,12 @@ const HEADS: [[usize; 3]; 2] = [[4, 1, 256], [32, 4, 128]];
 /// Its width, or for types with blocks of 256 the next multiple of these.
 fn width(dtype: DType) -> usize {
     640usize.next_multiple_of(dtype.block_len())
+}
+
+/// Bytes of a row, with its scales and biases of groups of 64 where these are beside it.
+fn stored_bytes(dtype: DType, n_in: usize) -> u64 {
+    let beside = if dtype.is_affine() { 2 * 2 * n_in / 64 } else { 0 };
+    (dtype.row_bytes(n_in).unwrap() + beside) as u64
 }
 
 /// A file from which a matrix of any type can be mapped: as half-precision scales and as bfloat16
@@ -74,7 +80,7 @@ fn products(bench: &mut Bench, file: &MappedFile) {
         for (shape, n_out, rows) in shapes {
             for &rows in rows {
                 let throughput = match rows {
-                    1 => Throughput::Bytes((dtype.row_bytes(n_in).unwrap() * n_out) as u64),
+                    1 => Throughput::Bytes(stored_bytes(dtype, n_in) * n_out as u64),
                     _ => Throughput::Elements((2 * n_in * n_out * rows) as u64),
                 };
                 let name = format!("product/{dtype}/{shape} {n_out}x{n_in}/{rows} rows");

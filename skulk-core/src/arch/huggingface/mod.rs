@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use self::rope::Asked;
 use super::config::Config;
-use super::names::{Spelling, TensorNames};
+use super::names::{LayerTensor, Spelling, TensorNames};
 use super::{
     Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, QkNorm,
     SUPPORTED, SharedExpert, unsupported,
@@ -189,7 +189,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         final_softcap: None,
         ropes,
         layers: windows.into_iter().enumerate().map(layer).collect(),
-        names: TensorNames { prefix, spelling: family.spelling },
+        names: TensorNames::new(prefix, family.spelling),
     };
     (family.own)(config, &mut spec)?;
     Ok(spec)
@@ -250,13 +250,25 @@ pub(super) fn prefix(checkpoint: &dyn Checkpoint) -> String {
     ["model.", "language_model.model.", "model.language_model."]
         .into_iter()
         .find(|prefix| {
-            // Where the table is quantised, its scales alone are floats.
+            // Scales are floats, whatever is wrong with a quantised table.
             ["weight", "scales"]
                 .iter()
                 .any(|kind| checkpoint.tensor(&format!("{prefix}embed_tokens.{kind}")).is_some())
         })
         .unwrap_or("model.")
         .to_owned()
+}
+
+/// Lets experts be called as they are stacked, where they are.
+pub(super) fn stack(spec: &mut ArchSpec, checkpoint: &dyn Checkpoint) {
+    let sparse = spec.layers.iter().position(|layer| layer.ffn.experts.is_some());
+    let (Some(layer), Some(names)) = (sparse, spec.names.stacked()) else { return };
+    let weight = names.weight(layer, LayerTensor::ExpertGate);
+    // Scales are floats, whatever is wrong with the words.
+    let scales = weight.strip_suffix("weight").map(|module| format!("{module}scales"));
+    if [Some(weight.clone()), scales].into_iter().flatten().any(|name| checkpoint.tensor(&name).is_some()) {
+        spec.names = names;
+    }
 }
 
 /// Sizes every family has.

@@ -7,6 +7,8 @@ use crate::weights::Checkpoint;
 /// The tags of this library's engines, by preference: GPUs first, as the reference prefers its own.
 const OWN: [&str; 5] =
     ["skulk-candle-cuda", "skulk-candle-metal", "skulk-wgpu", "skulk-cpu", "skulk-candle-cpu"];
+/// Those that compute with what MLX quantised where it is stored.
+const AFFINE: [&str; 1] = ["skulk-cpu"];
 /// The reference's tags for GGUF files, by its preference.
 pub(super) const LLAMA_CPP: &[&str] =
     &["llama_cpp-vulkan", "llama_cpp-rocm", "llama_cpp-cuda", "llama_cpp-cpu"];
@@ -14,7 +16,11 @@ pub(super) const LLAMA_CPP: &[&str] =
 /// Where a card says that a checkpoint runs: on this library's engines where they can, and on `others`.
 /// `checkpoint` is `None` where it cannot even be opened here.
 pub(super) fn placement(checkpoint: Option<&dyn Checkpoint>, others: &[&str]) -> PlacementCardConfig {
-    let own: &[&str] = if checkpoint.is_some_and(runs_here) { &OWN } else { &[] };
+    let own: &[&str] = match checkpoint.filter(|checkpoint| runs_here(*checkpoint)) {
+        Some(checkpoint) if checkpoint.tensors().iter().any(|tensor| tensor.dtype.is_affine()) => &AFFINE,
+        Some(_) => &OWN,
+        None => &[],
+    };
     let tags: Vec<String> = own.iter().chain(others).map(|tag| (*tag).to_owned()).collect();
     PlacementCardConfig {
         compatible_backends: tags.iter().cloned().collect(),

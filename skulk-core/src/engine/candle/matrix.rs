@@ -12,7 +12,7 @@ use candle_core::{DType as CandleDType, Device, Result as CandleResult, Tensor};
 
 use super::failed;
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::{DType, Region, quant};
+use crate::weights::{DType, Region};
 
 /// Elements of a half-float matrix that are widened at a time. Small in tests, so that small
 /// matrices pass through in parts too.
@@ -41,6 +41,13 @@ impl Matrix {
         precise: bool,
     ) -> Result<Self> {
         region.expect_plain()?;
+        if region.dtype().is_affine() && !precise {
+            return Err(Error::new(
+                ErrorKind::DTypeUnsupported,
+                format!("expected weights that candle has products of, found {}", region.dtype()),
+            )
+            .with_hint("use the engine cpu, or a GGUF file of the model"));
+        }
         region.will_need();
         let shape = (region.rows(), region.row_len());
         let dense = |dtype| Tensor::from_raw_buffer(region.bytes(), dtype, &[shape.0, shape.1], device);
@@ -65,11 +72,18 @@ impl Matrix {
             DType::Q4_K => blocks(GgmlDType::Q4K)?,
             DType::Q5_K => blocks(GgmlDType::Q5K)?,
             DType::Q6_K => blocks(GgmlDType::Q6K)?,
-            // An activation format: GPUs have no product for it as a weight.
-            DType::Q6_K_Linear | DType::Q8_K => {
+            // LARQL's and MLX's blocks candle does not know; an activation format has no product as a weight on GPUs.
+            DType::Q6_K_Linear
+            | DType::Q8_K
+            | DType::Affine2
+            | DType::Affine3
+            | DType::Affine4
+            | DType::Affine5
+            | DType::Affine6
+            | DType::Affine8 => {
                 let mut values = reserved(region, shape.0.saturating_mul(shape.1))?;
                 values.resize(shape.0 * shape.1, 0.0);
-                quant::dequantise(region.dtype(), region.bytes(), &mut values);
+                region.read_rows(0..shape.0, &mut values)?;
                 Weight::Dense(Tensor::from_vec(values, shape, device).map_err(failed)?)
             }
         };

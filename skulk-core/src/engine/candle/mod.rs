@@ -441,10 +441,15 @@ fn softcap(x: &Tensor, cap: f32) -> CandleResult<Tensor> {
 mod tests {
     use super::*;
     use crate::engine::conformance::{Rounds, conformance};
+    use crate::weights::DType;
 
     impl Rounds for Tensors {
         fn rounds_to_8_bits(&self) -> bool {
             !self.precise
+        }
+
+        fn types(&self) -> Vec<DType> {
+            DType::ALL.iter().copied().filter(|dtype| self.precise || !dtype.is_affine()).collect()
         }
     }
 

@@ -12,7 +12,17 @@ const COUNTS: [[usize; 2]; 4] = [[1, 1], [3, 3], [6, 4], [12, 2]];
 
 pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
     let mut numbers = Numbers::new(10);
-    for dtype in [DType::F32, DType::BF16, DType::Q8_0, DType::Q5_0, DType::Q4_K, DType::Q6_K] {
+    let some = [
+        DType::F32,
+        DType::BF16,
+        DType::Q8_0,
+        DType::Q5_0,
+        DType::Q4_K,
+        DType::Q6_K,
+        DType::Affine4,
+        DType::Affine8,
+    ];
+    for dtype in some.into_iter().filter(|dtype| b.types().contains(dtype)) {
         let (hidden, width) = (2 * dtype.block_len().max(20), dtype.block_len().max(24));
         for (case, count) in COUNTS.into_iter().enumerate() {
             let activation = [Activation::Silu, Activation::GeluTanh, Activation::ClampedSilu(0.5)][case % 3];

@@ -55,12 +55,44 @@ impl Weights {
         [n_out, n_in, stored_in]: [usize; 3],
         shift: usize,
     ) -> Self {
+        if dtype.is_affine() {
+            return affine(numbers, dtype, [n_out, n_in], shift);
+        }
         let floats = numbers.floats(n_out * stored_in);
         let (bytes, values) = stored(dtype, &floats, [n_out, stored_in]);
         let values: Vec<f32> = values.chunks(stored_in).flat_map(|row| row[..n_in].to_vec()).collect();
         let region = region(&format!("{dtype} weights"), dtype, [n_out, n_in], &bytes, shift);
         Self { region, values: wide(&values) }
     }
+}
+
+/// Integers of so many bits, lowest first, with scales of either sign and biases beside them: one of each for groups of
+/// any length that there is, in any type of floats.
+fn affine(numbers: &mut Numbers, dtype: DType, [n_out, n_in]: [usize; 2], shift: usize) -> Weights {
+    let bits = dtype.block_bytes() / 4;
+    let lengths: Vec<usize> = [32, 64, 128].into_iter().filter(|len| n_in.is_multiple_of(*len)).collect();
+    let (group, most) = (lengths[numbers.below(lengths.len())], (1 << bits) - 1);
+    let floats = [DType::F32, DType::F16, DType::BF16][numbers.below(3)];
+    let integers: Vec<usize> = (0..n_out * n_in).map(|_| numbers.below(most + 1)).collect();
+    let mut bytes = vec![0u8; integers.len() * bits / 8];
+    for (i, integer) in integers.iter().enumerate() {
+        for bit in 0..bits {
+            let at = i * bits + bit;
+            bytes[at / 8] |= ((integer >> bit & 1) as u8) << (at % 8);
+        }
+    }
+    let mut beside = |most: f32| {
+        let values: Vec<f32> = numbers.floats(n_out * n_in / group).iter().map(|x| x * most).collect();
+        let (bytes, values) = stored_floats(floats, &values);
+        (region("beside", floats, [n_out, n_in / group], &bytes, 2 * shift), values)
+    };
+    let ((scales, scale), (biases, bias)) = (beside(1.0 / most as f32), beside(0.5));
+    let value = |(i, integer): (usize, &usize)| {
+        f64::from(scale[i / group]) * *integer as f64 + f64::from(bias[i / group])
+    };
+    let values = integers.iter().enumerate().map(value).collect();
+    let region = region(&format!("{dtype} weights"), dtype, [n_out, n_in], &bytes, shift);
+    Weights { region: region.with_groups(scales, biases), values }
 }
 
 /// A mapped tensor; `shift`: bytes before it in its file, hence its alignment.
@@ -117,6 +149,7 @@ fn stored(dtype: DType, floats: &[f32], shape: [usize; 2]) -> (Vec<u8>, Vec<f32>
             (linear, values)
         }
         DType::Q8_K => blocks(GgmlDType::Q8K),
+        _ => panic!("{dtype} is not made of blocks"),
     }
 }
 

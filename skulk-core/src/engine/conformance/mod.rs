@@ -30,6 +30,7 @@ pub(super) use operations::{
 };
 
 use super::backend::Backend;
+use crate::weights::DType;
 
 /// Makes one test of each part of the suite for a backend.
 macro_rules! conformance {
@@ -61,6 +62,11 @@ pub(super) trait Rounds: Backend {
     /// Whether activations are rounded to 8 bits for quantised weights.
     fn rounds_to_8_bits(&self) -> bool {
         true
+    }
+
+    /// The types that it computes with; others it refuses.
+    fn types(&self) -> Vec<DType> {
+        DType::ALL.to_vec()
     }
 
     /// Whether activations are rounded to bfloat16 for weights of that type.

@@ -12,7 +12,6 @@ use super::kernels::TILE;
 use super::{Buffer, Cpu, LEAST_ELEMENTS, Stream, all};
 use crate::engine::backend::{FeatureDown, Features, TopFeatures};
 use crate::error::Result;
-use crate::weights::quant;
 
 /// Features are summed up in as many parts, whatever the number of threads: it decides about bits.
 const PARTS: usize = 16;
@@ -118,7 +117,7 @@ impl Features for Cpu {
                         sum.fill(0.0);
                         let of_part = (i * part).min(k)..((i + 1) * part).min(k);
                         for (id, activation) in ids[of_part.clone()].iter().zip(&gate[of_part]) {
-                            quant::dequantise(down.weight().dtype(), down.row(*id as usize), &mut own.values);
+                            down.weight().decode(*id as usize, &mut own.values);
                             self.kernels.add_scaled(sum, *activation, &own.values);
                         }
                     });

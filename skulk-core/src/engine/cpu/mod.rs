@@ -25,7 +25,7 @@ use crate::engine::{KvType, Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::math;
-use crate::weights::{Region, quant};
+use crate::weights::Region;
 
 /// Elements below which another thread costs more than it saves.
 const LEAST_ELEMENTS: usize = 1 << 14;
@@ -254,9 +254,8 @@ impl Backend for Cpu {
         out: &mut Buffer,
     ) -> Result<()> {
         out.width = table.n_in();
-        let dtype = table.weight().dtype();
         self.rows(out, tokens.len(), |row, x| {
-            quant::dequantise(dtype, table.row(tokens[row].0 as usize), x);
+            table.weight().decode(tokens[row].0 as usize, x);
             if scale != 1.0 {
                 x.iter_mut().for_each(|v| *v *= scale);
             }

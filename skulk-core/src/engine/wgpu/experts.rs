@@ -5,7 +5,7 @@
 
 use super::device::{Block, Device};
 use super::kernels::{Elementwise, OUTPUTS, Op, TILE};
-use super::matrix::{Chunk, expect_whole_groups, grid, rows_in_a_chunk};
+use super::matrix::{Chunk, expect_readable, grid, rows_in_a_chunk};
 use super::stream::{Scratch, Stream, storage};
 use super::{Buffer, Gpu, elementwise, params, stride};
 use crate::arch::{ExpertsSpec, Scoring};
@@ -47,7 +47,7 @@ impl Stack {
         };
         few_enough(weights.len()).map_err(|e| e.with("tensor", first.name()))?;
         let (dtype, n_out, row_bytes) = (first.dtype(), first.rows(), first.row_bytes());
-        weights.iter().try_for_each(expect_whole_groups)?;
+        weights.iter().try_for_each(expect_readable).map_err(|e| e.with("tensor", first.name()))?;
         let differs = |weight: &&Region| weight.dtype() != dtype || weight.row_bytes() != row_bytes;
         if let Some(other) = weights.iter().find(differs) {
             return Err(Error::new(

@@ -172,6 +172,13 @@ fn format(dtype: DType) -> Vec<&'static str> {
         DType::Q6_K => shader!("formats/q6_k"),
         DType::Q6_K_Linear => shader!("formats/q6_k_linear"),
         DType::Q8_K => shader!("formats/q8_k"),
+        // Refused where matrices are made.
+        DType::Affine2
+        | DType::Affine3
+        | DType::Affine4
+        | DType::Affine5
+        | DType::Affine6
+        | DType::Affine8 => "",
     };
     let mut files = vec![shader!("formats/bytes"), own];
     if !dtype.is_quantised() {

@@ -56,7 +56,7 @@ impl Chunk {
 impl Matrix {
     pub(super) fn new(gpu: &Gpu, weight: &Region, bias: Option<Vec<f32>>) -> Result<Self> {
         use crate::engine::backend::Backend;
-        expect_whole_groups(weight)?;
+        expect_readable(weight)?;
         let row_bytes = weight.row_bytes();
         let most = rows_in_a_chunk(&gpu.device, row_bytes)?;
         // Built while the model loads, not in its first step.
@@ -128,8 +128,16 @@ impl Matrix {
     }
 }
 
-/// Kernels take 16 elements at a time; only those of floats look where a row ends within them.
-pub(super) fn expect_whole_groups(weight: &Region) -> Result<()> {
+/// Kernels take 16 elements at a time; only those of floats look where a row ends within them. None looks for scales
+/// beside integers.
+pub(super) fn expect_readable(weight: &Region) -> Result<()> {
+    if weight.dtype().is_affine() {
+        return Err(Error::new(
+            ErrorKind::DTypeUnsupported,
+            format!("expected weights that engine wgpu computes with, found {}", weight.dtype()),
+        )
+        .with_hint("use the engine cpu, or a GGUF file of the model"));
+    }
     if weight.row_len().is_multiple_of(16) { Ok(()) } else { weight.expect_plain() }
 }
 

@@ -7,7 +7,11 @@ use crate::engine::conformance::{Numbers, Rounds, Weights, conformance, region, 
 use crate::error::Retry;
 use crate::weights::DType;
 
-impl Rounds for Gpu {}
+impl Rounds for Gpu {
+    fn types(&self) -> Vec<DType> {
+        DType::ALL.iter().copied().filter(|dtype| !dtype.is_affine()).collect()
+    }
+}
 
 mod as_it_is {
     use super::*;

@@ -3,11 +3,10 @@
 //!
 //! Names have no `model.` before them. What differs between formats and is evened out here:
 //! GGUF files of the llama family have the rows of query and key heads in pairs ([`rows`](tensor::Rows)); GGUF files of
-//! Gemma have 1 added to norms; GGUF and MLX stack experts; MLX packs integers into words ([`mlx`]).
+//! Gemma have 1 added to norms; GGUF and MLX stack experts.
 
 mod config;
 mod files;
-mod mlx;
 mod rope;
 mod tensor;
 #[cfg(test)]
@@ -18,12 +17,11 @@ use serde_json::Value;
 pub(crate) use files::FileContent;
 pub(crate) use tensor::SourceTensor;
 
-use self::mlx::Mlx;
-use self::tensor::{Rows, Stored};
+use self::tensor::Rows;
 use crate::arch::{ArchSpec, LayerTensor, RopeLayout, TensorRole};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::ExpertIdx;
-use crate::weights::{Checkpoint, Metadata};
+use crate::weights::{Checkpoint, Metadata, Region};
 
 /// A checkpoint, seen as Hugging Face's. Nothing is mapped but what [`tensor`](Self::tensor) gives, while it is held.
 pub(crate) struct Source<'a> {
@@ -33,8 +31,6 @@ pub(crate) struct Source<'a> {
     /// As the configuration tells it.
     arch: ArchSpec,
     config: Value,
-    /// Packed tensors, where the checkpoint is one of MLX.
-    mlx: Mlx,
 }
 
 impl<'a> Source<'a> {
@@ -42,8 +38,7 @@ impl<'a> Source<'a> {
     ///
     /// # Errors
     /// As [`ArchSpec::from_checkpoint`]; [`ErrorKind::ArchUnsupported`] when no configuration in Hugging Face's
-    /// spelling says the same, naming what it would say otherwise; [`ErrorKind::ConfigInvalid`] for quantisations of
-    /// MLX that break its rules.
+    /// spelling says the same, naming what it would say otherwise.
     pub(crate) fn open(checkpoint: &'a dyn Checkpoint) -> Result<Self> {
         let stored = ArchSpec::from_checkpoint(checkpoint)?;
         config::expect_plain(&stored).map_err(|e| e.with("file", checkpoint.path().display()))?;
@@ -54,11 +49,7 @@ impl<'a> Source<'a> {
             arch.embedding_scale = stored.embedding_scale;
         }
         config::expect_same(&stored, &arch).map_err(|e| e.with("file", checkpoint.path().display()))?;
-        let mlx = match checkpoint.metadata() {
-            Metadata::HuggingFace(metadata) => Mlx::read(metadata, checkpoint.files())?,
-            _ => Mlx::default(),
-        };
-        Ok(Self { checkpoint, stored, arch, config, mlx })
+        Ok(Self { checkpoint, stored, arch, config })
     }
 
     /// The model, described as Hugging Face's checkpoint of it would be, but for what stands before names.
@@ -103,8 +94,8 @@ impl<'a> Source<'a> {
         })?;
         let is_vector = is_vector(role);
         let name = self.stored.names.name(role);
-        let stored = match self.stack(role, &name) {
-            Some((name, n, ExpertIdx(expert))) => self.stored(&name, &[n, shape[0], shape[1]], expert)?,
+        let stored = match self.stack(role) {
+            Some((n, ExpertIdx(expert))) => self.stored(&name, &[n, shape[0], shape[1]], expert)?,
             None if is_vector => self.stored(&name, &shape[1..], 0)?,
             None => self.stored(&name, &shape, 0)?,
         };
@@ -112,37 +103,23 @@ impl<'a> Source<'a> {
     }
 
     /// The tensor of this name and shape in the checkpoint; of a stack, one of its parts.
-    fn stored(&self, name: &str, shape: &[usize], part: usize) -> Result<Stored> {
-        if let Some(packed) = self.mlx.tensor(self.checkpoint, name, shape, part)? {
-            return Ok(Stored::Packed(packed));
-        }
+    fn stored(&self, name: &str, shape: &[usize], part: usize) -> Result<Region> {
         let region = self.checkpoint.region(name)?;
         region.expect_shape(shape)?;
-        let region = match shape {
-            [_, _, _] => region.parts().nth(part).ok_or_else(|| {
-                Error::new(ErrorKind::Internal, "a stack has fewer experts than its shape says")
-                    .with("tensor", name)
-            })?,
-            _ => region,
-        };
-        Ok(Stored::Plain(region))
+        if shape.len() < 3 {
+            return Ok(region);
+        }
+        region.parts().nth(part).ok_or_else(|| {
+            Error::new(ErrorKind::Internal, "a stack has fewer experts than its shape says")
+                .with("tensor", name)
+        })
     }
 
-    /// Where an expert's tensor lies among those of its layer, if that is how the checkpoint has it: name and length
-    /// of the stack.
-    fn stack(&self, role: TensorRole, name: &str) -> Option<(String, usize, ExpertIdx)> {
-        let TensorRole::Layer { layer, tensor, expert: Some(expert), .. } = role else { return None };
+    /// Of an expert's tensor that is stacked, how many there are and whose it is.
+    fn stack(&self, role: TensorRole) -> Option<(usize, ExpertIdx)> {
+        let TensorRole::Layer { layer, expert: Some(expert), .. } = role else { return None };
         let n = self.arch.layers.get(layer)?.ffn.experts?.n_experts;
-        if self.stored.names.stacks_experts() {
-            return Some((name.to_owned(), n, expert));
-        }
-        if self.checkpoint.tensor(name).is_some() {
-            return None;
-        }
-        let router = self.stored.names.weight(layer, LayerTensor::Router);
-        let stack = mlx::stack(&router, tensor)?;
-        let has = self.mlx.has(&stack) || self.checkpoint.tensor(&stack).is_some();
-        has.then_some((stack, n, expert))
+        self.stored.names.stacks_experts().then_some((n, expert))
     }
 
     /// Where Hugging Face's rows lie.

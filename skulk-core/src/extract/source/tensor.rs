@@ -2,9 +2,7 @@
 
 use std::ops::Range;
 
-use super::mlx::Packed;
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::quant::dequantise;
 use crate::weights::{DType, Region};
 
 /// One tensor of a [`Source`](super::Source), mapped as long as it is held.
@@ -13,16 +11,10 @@ pub(crate) struct SourceTensor {
     pub(super) shape: [usize; 2],
     /// Its one row is the whole tensor.
     pub(super) is_vector: bool,
-    pub(super) stored: Stored,
+    pub(super) stored: Region,
     pub(super) rows: Rows,
     /// To every value.
     pub(super) added: f32,
-}
-
-/// Where values come from.
-pub(super) enum Stored {
-    Plain(Region),
-    Packed(Packed),
 }
 
 /// Which stored row is the row of Hugging Face's tensor.
@@ -62,12 +54,10 @@ impl SourceTensor {
         self.is_vector
     }
 
-    /// The tensor in the checkpoint, where its rows are those of this one.
+    /// The tensor in the checkpoint, where its rows are those of this one and nothing lies beside them.
     pub(crate) fn region(&self) -> Option<&Region> {
-        match &self.stored {
-            Stored::Plain(region) if self.added == 0.0 && matches!(self.rows, Rows::Same) => Some(region),
-            _ => None,
-        }
+        let is_same = self.added == 0.0 && matches!(self.rows, Rows::Same);
+        Some(&self.stored).filter(|region| is_same && !region.dtype().is_affine())
     }
 
     /// The values of some rows, one row behind the other.
@@ -103,12 +93,12 @@ impl SourceTensor {
     /// One row as it is stored, with its type, if its values are those that [`rows`](Self::rows) gives. Of a vindex,
     /// rows may be padded to whole blocks.
     pub(crate) fn stored_row(&self, row: usize) -> Option<(DType, &[u8])> {
-        let Stored::Plain(region) = &self.stored else { return None };
+        let region = &self.stored;
         let reordered = self.is_vector && matches!(self.rows, Rows::Pairs { .. });
-        if reordered || self.added != 0.0 || row >= self.shape[0] {
+        if reordered || region.dtype().is_affine() || self.added != 0.0 || row >= self.shape[0] {
             return None;
         }
-        Some((region.dtype(), bytes(region, self.stored_index(row))))
+        Some((region.dtype(), region.row(self.stored_index(row))))
     }
 
     fn stored_index(&self, row: usize) -> usize {
@@ -116,17 +106,8 @@ impl SourceTensor {
     }
 
     fn decode(&self, row: usize, out: &mut [f32]) {
-        match &self.stored {
-            Stored::Plain(region) => dequantise(region.dtype(), bytes(region, row), out),
-            Stored::Packed(packed) => packed.decode(row, out),
-        }
+        self.stored.decode(row, out);
     }
-}
-
-/// A stored row.
-pub(super) fn bytes(region: &Region, row: usize) -> &[u8] {
-    let len = region.row_bytes();
-    row.checked_mul(len).and_then(|start| region.bytes().get(start..start + len)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use super::{DType, linear};
 
 /// Turns one stored row, or several that lie behind each other, into numbers.
 ///
-/// `out` takes as many values as `bytes` hold; a shorter one is filled, as from a row that is padded.
+/// `out` takes as many values as `bytes` hold; a shorter one is filled, as from a row that is padded. Of affine types
+/// the numbers are the integers: [`Region::decode`](crate::weights::Region) knows their scales.
 pub(crate) fn dequantise(dtype: DType, bytes: &[u8], out: &mut [f32]) {
     let whole = out.len() / dtype.block_len();
     let (out, rest) = out.split_at_mut(whole * dtype.block_len());
@@ -55,6 +56,12 @@ fn whole_blocks(dtype: DType, bytes: &[u8], out: &mut [f32]) {
         DType::Q6_K => each(bytes, out, q6_k),
         DType::Q6_K_Linear => linear::dequantise(bytes, out),
         DType::Q8_K => each(bytes, out, q8_k),
+        DType::Affine2 => each(bytes, out, integers::<2, 8>),
+        DType::Affine3 => each(bytes, out, integers::<3, 12>),
+        DType::Affine4 => each(bytes, out, integers::<4, 16>),
+        DType::Affine5 => each(bytes, out, integers::<5, 20>),
+        DType::Affine6 => each(bytes, out, integers::<6, 24>),
+        DType::Affine8 => each(bytes, out, integers::<8, 32>),
     }
 }
 
@@ -193,6 +200,19 @@ fn q6_k(block: &[u8; 210], out: &mut [f32; 256]) {
             let integer = low >> (part / 2 * 4) & 15 | (high >> (2 * part) & 3) << 4;
             *out = scale * (f32::from(integer) - 32.0);
         }
+    }
+}
+
+/// `BITS` bits each, without gaps from the lowest bit of the first byte on.
+fn integers<const BITS: usize, const BYTES: usize>(block: &[u8; BYTES], out: &mut [f32; 32]) {
+    let (mut held, mut n_held, mut bytes) = (0u32, 0, block.iter());
+    for out in out {
+        if n_held < BITS {
+            held |= u32::from(bytes.next().copied().unwrap_or_default()) << n_held;
+            n_held += 8;
+        }
+        *out = (held & ((1 << BITS) - 1)) as f32;
+        (held, n_held) = (held >> BITS, n_held - BITS);
     }
 }
 

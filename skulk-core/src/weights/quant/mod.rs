@@ -25,6 +25,6 @@ pub(crate) fn to_f32(region: &Region) -> Result<Vec<f32>> {
     }
     region.expect_plain()?;
     let mut values = vec![0.0; len];
-    dequantise(region.dtype(), region.bytes(), &mut values);
+    region.read_rows(0..region.rows(), &mut values)?;
     Ok(values)
 }

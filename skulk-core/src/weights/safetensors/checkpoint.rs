@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use super::folder::{HfMetadata, INDEX, SINGLE, ShardIndex, open_shard};
 use super::header::{SafetensorsHeader, UnreadableTensor};
 use crate::error::{Error, ErrorKind, Result};
+use crate::weights::mlx::{self, Mlx};
 use crate::weights::{Checkpoint, MappedFile, Region, TensorInfo, checkpoint_fields, map_region};
 
 /// An opened Hugging Face folder, or one safetensors file of such a folder. F32, F16 and BF16
-/// tensors can be mapped; asking for one of another type is an error, its presence is none.
+/// tensors can be mapped, and integers that MLX packed into words; asking for one of another type is an error, its
+/// presence is none.
 ///
 /// ```no_run
 /// use skulk::{Checkpoint, weights::safetensors::HfCheckpoint};
@@ -23,8 +25,9 @@ pub struct HfCheckpoint {
     metadata: HfMetadata,
     files: Vec<MappedFile>,
     tensors: Vec<TensorInfo>,
-    /// Type labels by tensor name.
-    unreadable: BTreeMap<String, String>,
+    /// By name, each with the number of its file.
+    unreadable: BTreeMap<String, (usize, UnreadableTensor)>,
+    mlx: Option<Mlx>,
 }
 
 impl HfCheckpoint {
@@ -60,9 +63,11 @@ impl HfCheckpoint {
     }
 
     fn empty(path: &Path, folder: &Path) -> Result<Self> {
+        let metadata = HfMetadata::read(folder)?;
         Ok(Self {
             path: path.to_owned(),
-            metadata: HfMetadata::read(folder)?,
+            mlx: Mlx::read(&metadata),
+            metadata,
             files: Vec::new(),
             tensors: Vec::new(),
             unreadable: BTreeMap::new(),
@@ -72,8 +77,9 @@ impl HfCheckpoint {
     fn with_file(mut self, file: MappedFile) -> Result<Self> {
         let header = SafetensorsHeader::map(&file)?;
         self.tensors = header.tensors;
-        self.unreadable = labels(header.unreadable).collect();
+        self.unreadable = by_name(header.unreadable, 0).collect();
         self.files.push(file);
+        self.unpack();
         Ok(self)
     }
 
@@ -105,7 +111,7 @@ impl HfCheckpoint {
             let at = self.files.len();
             let tensors = header.tensors.into_iter();
             self.tensors.extend(tensors.map(|t| TensorInfo { file: at, ..t }));
-            self.unreadable.extend(labels(header.unreadable));
+            self.unreadable.extend(by_name(header.unreadable, at));
             self.files.push(file);
         }
 
@@ -116,27 +122,57 @@ impl HfCheckpoint {
             }
         }
         self.tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        self.unpack();
         Ok(self)
+    }
+
+    /// Lists what MLX packed. What breaks its rules stays unreadable: [`region`](Self::region) says why.
+    fn unpack(&mut self) {
+        let packed = self.unreadable.values().filter_map(|(file, words)| self.packed(*file, words)?.ok());
+        let packed: Vec<_> = packed.collect();
+        for info in &packed {
+            self.unreadable.remove(&info.name);
+        }
+        self.tensors.extend(packed);
+        self.tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    }
+
+    /// What the words of a checkpoint of MLX hold; `None` for other tensors.
+    fn packed(&self, file: usize, words: &UnreadableTensor) -> Option<Result<TensorInfo>> {
+        let mlx = self.mlx.as_ref().filter(|_| Mlx::is_packed(words))?;
+        Some(mlx.describe(file, words, |name| self.tensor(name)))
     }
 }
 
-fn labels(tensors: Vec<UnreadableTensor>) -> impl Iterator<Item = (String, String)> {
-    tensors.into_iter().map(|t| (t.name, t.dtype))
+fn by_name(
+    tensors: Vec<UnreadableTensor>,
+    file: usize,
+) -> impl Iterator<Item = (String, (usize, UnreadableTensor))> {
+    tensors.into_iter().map(move |t| (t.name.clone(), (file, t)))
 }
 
 impl Checkpoint for HfCheckpoint {
     checkpoint_fields!(HuggingFace);
 
     fn region(&self, name: &str) -> Result<Region> {
-        if let Some(dtype) = self.unreadable.get(name) {
+        if let Some((file, tensor)) = self.unreadable.get(name) {
+            if let Some(Err(error)) = self.packed(*file, tensor) {
+                let has_file = error.context().iter().any(|(key, _)| *key == "file");
+                return Err(if has_file { error } else { error.with("file", self.path.display()) });
+            }
             return Err(Error::new(
                 ErrorKind::DTypeUnsupported,
-                format!("expected a tensor of type F32, F16 or BF16, found {dtype}"),
+                format!("expected a tensor of type F32, F16 or BF16, found {}", tensor.dtype),
             )
             .with("file", self.path.display())
             .with("tensor", name)
             .with_hint("use the model's bfloat16 checkpoint or a GGUF file of it"));
         }
-        map_region(self, name)
+        let region = map_region(self, name)?;
+        if !region.dtype().is_affine() {
+            return Ok(region);
+        }
+        let [scales, biases] = mlx::beside(name).map(|name| map_region(self, &name));
+        Ok(region.with_groups(scales?, biases?))
     }
 }

@@ -68,11 +68,6 @@ impl SafetensorsHeader {
         self.unreadable.iter().map(|t| (t.name.as_str(), t.dtype.as_str()))
     }
 
-    /// Every tensor that skulk does not read, sorted by name.
-    pub(crate) fn into_unreadable(self) -> Vec<UnreadableTensor> {
-        self.unreadable
-    }
-
     fn read(json: &[u8], file_len: u64, path: &Path) -> Result<Self> {
         // Not `SafeTensors::read_metadata`, whose last sum overflows on offsets near 2^64. The
         // metadata itself is checked here: shapes against sizes, no holes, no overlaps.

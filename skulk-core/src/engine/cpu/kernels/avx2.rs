@@ -292,6 +292,27 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         [[low[0], high[0]], [low[1], high[1]], [low[2], high[2]], [low[3], high[3]]]
     }
     #[inline(always)]
+    unsafe fn in_order(nibbles: &[I; 4]) -> [I; 8] {
+        // Each byte twice, then a nibble of each.
+        let lower = [_mm256_setr_epi32(
+            0x0101_0000,
+            0x0505_0404,
+            0x0909_0808,
+            0x0d0d_0c0c, //
+            0x0101_0000,
+            0x0505_0404,
+            0x0909_0808,
+            0x0d0d_0c0c,
+        ); 2];
+        let upper = both!(_mm256_add_epi8, lower, [_mm256_set1_epi8(2); 2]);
+        each_column!(|k| {
+            let twice = both!(_mm256_shuffle_epi8, nibbles[k / 2], if k % 2 == 0 { lower } else { upper });
+            let first = both!(_mm256_and_si256, twice, [_mm256_set1_epi16(0x000f); 2]);
+            let second = both!(_mm256_srli_epi16::<4>, twice);
+            both!(_mm256_or_si256, first, both!(_mm256_and_si256, second, [_mm256_set1_epi16(0x0f00); 2]))
+        })
+    }
+    #[inline(always)]
     unsafe fn dot4<const WIDE: bool>(sum: I, weights: I, x: *const i8) -> I {
         let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
         if VNNI {

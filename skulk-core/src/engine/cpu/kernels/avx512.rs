@@ -155,6 +155,30 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
         ]
     }
     #[inline(always)]
+    unsafe fn in_order(nibbles: &[I; 4]) -> [I; 8] {
+        // Each byte twice, then a nibble of each.
+        let lower = _mm512_set4_epi32(0x0d0d_0c0c, 0x0909_0808, 0x0505_0404, 0x0101_0000);
+        let upper = _mm512_set4_epi32(0x0f0f_0e0e, 0x0b0b_0a0a, 0x0707_0606, 0x0303_0202);
+        macro_rules! column {
+            ($k:literal, $order:ident) => {{
+                let twice = _mm512_shuffle_epi8(nibbles[$k], $order);
+                let first = _mm512_and_si512(twice, _mm512_set1_epi16(0x000f));
+                let second = _mm512_and_si512(_mm512_srli_epi16::<4>(twice), _mm512_set1_epi16(0x0f00));
+                _mm512_or_si512(first, second)
+            }};
+        }
+        [
+            column!(0, lower),
+            column!(0, upper),
+            column!(1, lower),
+            column!(1, upper),
+            column!(2, lower),
+            column!(2, upper),
+            column!(3, lower),
+            column!(3, upper),
+        ]
+    }
+    #[inline(always)]
     unsafe fn add_fifth_bits(columns: [I; 8], bits: I) -> [I; 8] {
         // The byte with a column's bits in all bytes of the lane, and one of its bits for each.
         macro_rules! two {

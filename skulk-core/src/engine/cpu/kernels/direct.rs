@@ -103,7 +103,7 @@ pub(super) unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: us
 ) {
     let rows = if ONE { 1 } else { product.rows.min(MOST) };
     let mut scales = no_scales::<S>();
-    Ahead::first::<S>(product, &tiles);
+    Ahead::first::<S, F>(product, &tiles);
     for tile in tiles {
         let (first, stored) = product.tile(tile);
         let mut ahead = Ahead::of(product, tile);
@@ -113,7 +113,7 @@ pub(super) unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: us
             let at = block / F::BLOCKS * F::BYTES;
             F::scales::<S>(&stored, at, &mut scales);
             for group in 0..F::BLOCKS / F::TOGETHER {
-                let raw = F::read::<S>(&stored, at, group);
+                let raw = F::read::<S>(&stored.rows, at, group);
                 for j in group * F::TOGETHER..(group + 1) * F::TOGETHER {
                     if block + j >= product.x_blocks {
                         break;

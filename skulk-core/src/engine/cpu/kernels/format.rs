@@ -1,7 +1,8 @@
 //! How are stored blocks read? For each type: where its integers, scales and minima lie.
 //!
 //! A weight is `scale · (integer - ZERO) + min`. Layouts are those of ggml (`ggml-common.h`,
-//! `dequantize_row_*`), but for [`Q6Linear`], which is LARQL's.
+//! `dequantize_row_*`), but for [`Q6Linear`], which is LARQL's, and those of MLX ([`affine`](super::affine)), whose scales
+//! and minima are matrices of their own.
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
 use super::simd::{Rows, Simd, each_column};
@@ -23,6 +24,8 @@ pub(super) trait Layout: 'static {
     const HALVES: bool = false;
     /// Weights have a minimum.
     const MIN: bool = false;
+    /// Integers are unsigned ones that need all eight bits.
+    const WIDE: bool = false;
 }
 
 macro_rules! layouts {
@@ -37,6 +40,41 @@ layouts! {
     WithMin: MIN;
     InHalves: HALVES;
     InHalvesWithMin: HALVES MIN;
+    WideWithMin: WIDE MIN;
+}
+
+/// Where the scales and minima of a matrix' groups are, for types that have them beside the integers.
+#[derive(Clone, Copy)]
+pub(super) struct Beside {
+    pub(super) scales: *const u8,
+    pub(super) mins: *const u8,
+    /// Of a row of either.
+    pub(super) row_bytes: usize,
+    /// A group has 2 to this power blocks of 32.
+    pub(super) shift: u32,
+    pub(super) float: Float,
+}
+
+/// What type they are of.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Float {
+    F32,
+    F16,
+    BF16,
+}
+
+impl Beside {
+    /// Of types that have nothing there.
+    pub(super) const NOTHING: Self =
+        Self { scales: std::ptr::null(), mins: std::ptr::null(), row_bytes: 0, shift: 0, float: Float::F32 };
+}
+
+/// Where a tile's rows are stored.
+pub(super) struct Stored {
+    pub(super) rows: Rows,
+    pub(super) scales: Rows,
+    pub(super) mins: Rows,
+    pub(super) beside: Beside,
 }
 
 /// A storage type of blocks.
@@ -57,14 +95,17 @@ pub(super) trait Format: 'static {
 
     /// Blocks that share bytes, and are read together.
     const TOGETHER: usize = 1;
+    /// Scales and minima are beside the integers.
+    const BESIDE: bool = false;
 
     /// The bytes from which [`columns`](Self::columns) takes blocks `TOGETHER · group` and so on of
     /// the stored blocks at `at` of each row.
     unsafe fn read<S: Simd>(rows: &Rows, at: usize, group: usize) -> Raw<S>;
     /// The integers of block `j` as columns: lane r of column k has integers `4k..4k + 4` of row r.
     unsafe fn columns<S: Simd>(raw: &Raw<S>, j: usize) -> [S::I; 8];
-    /// Scales and minima of the stored blocks at `at` of each row, by block or half.
-    unsafe fn scales<S: Simd>(rows: &Rows, at: usize, out: &mut Scales<S>);
+    /// Scales and minima of the stored blocks at `at` of each row, by block or half. Of types that have them beside,
+    /// blocks are asked for in their order, and `out` keeps what is the next one's too.
+    unsafe fn scales<S: Simd>(stored: &Stored, at: usize, out: &mut Scales<S>);
 }
 
 /// 16 bits at `offset` as half-precision numbers.
@@ -75,7 +116,7 @@ unsafe fn halves<S: Simd>(rows: &Rows, offset: usize) -> S::F {
 
 /// The two half-precision numbers in each lane.
 #[inline(always)]
-unsafe fn half_pairs<S: Simd>(both: S::I) -> (S::F, S::F) {
+pub(super) unsafe fn half_pairs<S: Simd>(both: S::I) -> (S::F, S::F) {
     (S::half(both), S::half(S::ishr(both, 16)))
 }
 
@@ -99,6 +140,7 @@ macro_rules! raw {
         raw
     }};
 }
+pub(super) use raw;
 
 /// Shifts every byte right by `n` and keeps the bits of `mask`.
 #[inline(always)]
@@ -141,7 +183,10 @@ macro_rules! format {
             #[inline(always)]
             unsafe fn columns<$S: Simd>($raw: &Raw<$S>, $j: usize) -> [$S::I; 8] $columns
             #[inline(always)]
-            unsafe fn scales<$S: Simd>($rows: &Rows, $at: usize, $out: &mut Scales<$S>) $scales
+            unsafe fn scales<$S: Simd>(stored: &Stored, $at: usize, $out: &mut Scales<$S>) {
+                let $rows = &stored.rows;
+                $scales
+            }
         }
     };
     (@ zero = $value:expr) => { const ZERO: i32 = $value; };
@@ -336,15 +381,13 @@ format! {
         raw
     }
     columns(raw, _j) {
+        let low = S::in_order(&[raw[0], raw[1], raw[2], raw[3]]);
         each_column!(|k| {
-            // Two bytes of nibbles to four bytes, and a byte of pairs to four.
-            let two = S::iand(S::ishr(raw[k / 2], k as u32 % 2 * 16), S::isplat(0xffff));
-            let two = S::iand(S::ior(two, S::ishl(two, 8)), S::isplat(0x00ff_00ff));
-            let low = S::iand(S::ior(two, S::ishl(two, 4)), S::isplat(0x0f0f_0f0f));
+            // A byte of pairs to four.
             let one = byte::<S>(raw[4 + k / 4], k % 4);
             let one = S::iand(S::ior(one, S::ishl(one, 12)), S::isplat(0x000f_000f));
             let high = S::iand(S::ior(one, S::ishl(one, 6)), S::isplat(0x0303_0303));
-            S::ior(low, S::ishl(high, 4))
+            S::ior(low[k], S::ishl(high, 4))
         })
     }
     scales(out) { sixteen_bytes::<S>(rows, at, out); }

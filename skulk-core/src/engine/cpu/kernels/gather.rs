@@ -7,6 +7,7 @@ use super::Matrix;
 use super::linear::{Products, SharedWork};
 use super::scratch::grow;
 use super::simd::LANES;
+use crate::weights::Region;
 
 /// Rows that are put together.
 pub(crate) const TILE: usize = LANES;
@@ -16,7 +17,7 @@ impl<'a> Products<'a> {
     /// tiles. A bias is not added.
     pub(crate) fn rows(mut self, matrix: &'a Matrix, ids: &[u32], stride: usize, out: &mut [f32]) {
         assert!(stride.is_multiple_of(LANES) && out.len() <= ids.len() && matrix.bias().is_null());
-        let row_bytes = matrix.row(0).len();
+        let row_bytes: usize = matrix.weight().arrays().map(Region::row_bytes).sum();
         self.prepare_gathering(LANES * row_bytes);
         // Kilobytes of weights that are worth a thread.
         let least = (32usize << 10).div_ceil(LANES * row_bytes);
@@ -27,9 +28,14 @@ impl<'a> Products<'a> {
             self.pool.rows(out, LANES, least, |tile, out, thread| {
                 let mut own = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
                 let ids = &ids[tile * LANES..][..LANES];
-                ids.iter().for_each(|id| kernels.prefetch(matrix.row(*id as usize)));
-                for (to, id) in own.gathered.chunks_exact_mut(row_bytes).zip(ids) {
-                    to.copy_from_slice(matrix.row(*id as usize));
+                let mut rest = &mut own.gathered[..];
+                for part in matrix.weight().arrays() {
+                    ids.iter().for_each(|id| kernels.prefetch(part.row(*id as usize)));
+                    let (rows, behind) = rest.split_at_mut(LANES * part.row_bytes());
+                    for (to, id) in rows.chunks_exact_mut(part.row_bytes()).zip(ids) {
+                        to.copy_from_slice(part.row(*id as usize));
+                    }
+                    rest = behind;
                 }
                 // SAFETY: sixteen whole rows have just been put there, and there is room for their products.
                 unsafe {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::dense::Dense;
+use super::format::Beside;
 use super::matrix::{Kernel, Matrix};
 use super::product::Product;
 use super::scratch::{ProductScratch, grow};
@@ -28,12 +29,16 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// The same with sixteen other rows of the matrix.
+    /// The same with sixteen other rows of the matrix; behind them are their scales and minima, of a type that has them
+    /// beside.
     pub(super) fn gathered(self, weights: *const u8) -> Self {
         match self {
             Work::Dense(product, kernel) => Work::Dense(Dense { weights, n_out: LANES, ..product }, kernel),
             Work::Quantised(product, kernel) => {
-                Work::Quantised(Product { weights, n_out: LANES, ..product }, kernel)
+                let scales = weights.wrapping_add(LANES * product.row_bytes);
+                let mins = scales.wrapping_add(LANES * product.beside.row_bytes);
+                let beside = Beside { scales, mins, ..product.beside };
+                Work::Quantised(Product { weights, beside, n_out: LANES, ..product }, kernel)
             }
         }
     }
@@ -205,6 +210,7 @@ impl<'a> Products<'a> {
                 let product = Product {
                     weights,
                     row_bytes: matrix.row_bytes,
+                    beside: matrix.beside(),
                     n_out,
                     blocks,
                     x_blocks: n_in.div_ceil(BLOCK),

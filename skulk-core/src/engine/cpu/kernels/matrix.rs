@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::simd::LANES;
+use super::format::{Beside, Float};
+use super::simd::{BLOCK, LANES};
 use super::{Floats, Kernels, Quantised, Screen, product};
 use crate::cancel::CancelToken;
 use crate::engine::cpu::pool::Pool;
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::{Region, quant};
+use crate::weights::{DType, Region};
 
 /// A weight matrix `[out, in]` where it is stored.
 pub(crate) struct Matrix {
@@ -35,7 +36,7 @@ impl Matrix {
         let row_bytes = weight.row_bytes();
         let dense = |bf16| kernels.floats(weight.dtype(), bf16);
         let dense = || Some(Kernel::Dense([dense(false)?, dense(true)?]));
-        let of = |exact| (kernels.quantised)(weight.dtype(), exact);
+        let of = |exact| (kernels.quantised)(weight.dtype(), exact, weight.row_len());
         let quantised = || Some(Kernel::Quantised([of(false)?, of(true)?]));
         let kernel = dense().or_else(quantised).ok_or_else(|| {
             Error::new(ErrorKind::Internal, "no kernel for a type").with("dtype", weight.dtype())
@@ -45,7 +46,11 @@ impl Matrix {
             weight.expect_plain()?;
         }
         assert!(bias.as_ref().is_none_or(|bias| bias.len() == weight.rows()));
-        assert_eq!(weight.bytes().len(), row_bytes * weight.rows());
+        for part in weight.arrays() {
+            assert_eq!(part.bytes().len(), part.row_bytes() * weight.rows());
+        }
+        // Checked where it was read: kernels go by it.
+        assert!(weight.dtype().is_affine() == matches!(weight.group_len(), 32 | 64 | 128));
         Ok(Self { weight, row_bytes, bias, kernel, screen: None, longest: OnceLock::new() })
     }
 
@@ -66,7 +71,7 @@ impl Matrix {
                 let mut own = scratch[thread].lock().unwrap_or_else(PoisonError::into_inner);
                 let (values, most) = &mut *own;
                 for row in rows {
-                    quant::dequantise(self.weight.dtype(), self.row(row), values);
+                    self.weight.decode(row, values);
                     let square = values.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>();
                     // Keeps what is no number.
                     *most = if square > *most || square.is_nan() { square } else { *most };
@@ -101,9 +106,23 @@ impl Matrix {
         &self.weight
     }
 
-    /// The bytes of one stored row.
-    pub(crate) fn row(&self, row: usize) -> &[u8] {
-        &self.weight.bytes()[row * self.row_bytes..][..self.row_bytes]
+    /// Where the scales and minima of its groups are, if they are beside the integers.
+    pub(super) fn beside(&self) -> Beside {
+        let (Some(scales), Some(mins)) = (self.weight.scales(), self.weight.biases()) else {
+            return Beside::NOTHING;
+        };
+        let float = match scales.dtype() {
+            DType::F16 => Float::F16,
+            DType::BF16 => Float::BF16,
+            _ => Float::F32,
+        };
+        Beside {
+            scales: scales.bytes().as_ptr(),
+            mins: mins.bytes().as_ptr(),
+            row_bytes: scales.row_bytes(),
+            shift: (self.weight.group_len() / BLOCK).max(1).ilog2(),
+            float,
+        }
     }
 
     /// The outputs of some tiles.

@@ -8,6 +8,7 @@
 //! [`simd::Simd::dot2`]), so results do not depend on the machine.
 #![allow(unsafe_code)]
 
+mod affine;
 mod attention;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -77,7 +78,8 @@ pub(crate) struct Kernels {
     /// Its name, e.g. `avx512`.
     pub(crate) name: &'static str,
     available: fn() -> bool,
-    quantised: fn(DType, bool) -> Option<Quantised>,
+    /// Of a storage type, whether exact, for rows of so many elements.
+    quantised: fn(DType, bool, usize) -> Option<Quantised>,
     dense: fn(DType) -> Option<Multiply>,
     /// Of bfloat16 numbers by activations that are such, too.
     pairs: Multiply,
@@ -227,12 +229,16 @@ macro_rules! instruction_set {
                 }
             }
 
-            fn quantised(dtype: DType, exact: bool) -> Option<Quantised> {
+            fn quantised(dtype: DType, exact: bool, n_in: usize) -> Option<Quantised> {
                 macro_rules! either {
                     ($f:ident) => {
-                        if exact { of::<format::$f, true>() } else { of::<format::$f, false>() }
+                        either!(format, $f)
+                    };
+                    ($room:ident, $f:ident) => {
+                        if exact { of::<$room::$f, true>() } else { of::<$room::$f, false>() }
                     };
                 }
+                let lines = n_in.is_multiple_of(affine::LINE);
                 Some(match dtype {
                     DType::Q4_0 => either!(Q4_0),
                     DType::Q4_1 => either!(Q4_1),
@@ -246,6 +252,14 @@ macro_rules! instruction_set {
                     DType::Q6_K => either!(Q6K),
                     DType::Q6_K_Linear => either!(Q6Linear),
                     DType::Q8_K => either!(Q8K),
+                    DType::Affine2 => either!(affine, Affine2),
+                    DType::Affine3 => either!(affine, Affine3),
+                    DType::Affine4 if lines => either!(affine, Affine4Lines),
+                    DType::Affine4 => either!(affine, Affine4),
+                    DType::Affine5 => either!(affine, Affine5),
+                    DType::Affine6 => either!(affine, Affine6),
+                    DType::Affine8 if lines => either!(affine, Affine8Lines),
+                    DType::Affine8 => either!(affine, Affine8),
                     DType::F32 | DType::F16 | DType::BF16 => return None,
                 })
             }

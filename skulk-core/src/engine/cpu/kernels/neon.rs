@@ -305,6 +305,22 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
         columns
     }
     #[inline(always)]
+    unsafe fn in_order(nibbles: &[I; 4]) -> [I; 8] {
+        let mut columns = [Self::isplat(0); 8];
+        for (k, packed) in nibbles.iter().enumerate() {
+            for four in 0..4 {
+                let packed = vreinterpretq_u8_s32(packed[four]);
+                let (low, high) = (vandq_u8(packed, vdupq_n_u8(15)), vshrq_n_u8::<4>(packed));
+                // Eight of each of two rows: four for either column.
+                let first = vreinterpretq_s32_u8(vzip1q_u8(low, high));
+                let second = vreinterpretq_s32_u8(vzip2q_u8(low, high));
+                columns[2 * k][four] = vuzp1q_s32(first, second);
+                columns[2 * k + 1][four] = vuzp2q_s32(first, second);
+            }
+        }
+        columns
+    }
+    #[inline(always)]
     unsafe fn dot4<const WIDE: bool>(sum: I, weights: I, x: *const i8) -> I {
         let x = vreinterpretq_s8_s32(vdupq_n_s32(x.cast::<i32>().read_unaligned()));
         let weights = four!(vreinterpretq_s8_s32, weights);

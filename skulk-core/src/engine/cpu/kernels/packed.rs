@@ -19,7 +19,7 @@ unsafe fn dot<S: Simd, L: Layout, const EXACT: bool, const N: usize>(
     distance: usize,
 ) {
     let (packed, columns, part) = (block.add(from * LANES), to - from, x.add(4 * from));
-    match (EXACT, L::SIGNED) {
+    match (EXACT, L::SIGNED || L::WIDE) {
         (false, false) => S::dot_packed::<false, N>(sums, packed, columns, part, distance),
         (false, true) => S::dot_packed::<true, N>(sums, packed, columns, part, distance),
         (true, false) => S::dot_packed_exact::<false, N>(sums, packed, (from, columns), x, distance),
@@ -44,17 +44,17 @@ pub(super) const fn packed_len<L: Layout>(blocks: usize) -> usize {
 /// As of [`direct`](super::direct::multiply), and there is room for [`packed_len`] elements.
 #[inline(always)]
 pub(super) unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mut to: *mut i32) {
-    let (_, rows) = product.tile(tile);
+    let (_, stored) = product.tile(tile);
     let mut raw = [S::isplat(0); 24];
     let mut scales = no_scales::<S>();
     let (mut ahead, mut block) = (Ahead::of(product, tile), 0);
     while block < product.blocks {
         let at = block / F::BLOCKS * F::BYTES;
-        F::scales::<S>(&rows, at, &mut scales);
+        F::scales::<S>(&stored, at, &mut scales);
         for j in 0..F::BLOCKS {
             ahead.block::<S, F>();
             if j % F::TOGETHER == 0 {
-                raw = F::read::<S>(&rows, at, j / F::TOGETHER);
+                raw = F::read::<S>(&stored.rows, at, j / F::TOGETHER);
             }
             for column in S::ordered(columns::<S, F>(&raw, j)) {
                 S::istore(to, column);
@@ -103,8 +103,8 @@ impl Block<'_> {
         let of_row = |n: usize| first + (from + n) * blocks;
         let n_columns = 8 / parts;
         let mut totals = [S::isplat(0); N];
-        // Where there is a minimum, zero is zero.
-        if !S::SIGNED && !L::MIN {
+        // Where there is a minimum, zero is zero, unless all eight bits were taken for signed ones.
+        if if L::WIDE { S::SIGNED_WIDE } else { !S::SIGNED && !L::MIN } {
             for (n, total) in totals.iter_mut().enumerate() {
                 let at = of_row(n);
                 let sum = if L::HALVES { *x.half_sum.add(2 * at + part) } else { *x.sum.add(at) };

@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use super::format::{Format, Layout, Raw, Scales};
+use super::format::{Beside, Format, Layout, Raw, Scales, Stored};
 use super::rounding::Activations;
 use super::simd::{LANES, Rows, Simd};
 
@@ -22,6 +22,7 @@ use super::simd::{LANES, Rows, Simd};
 pub(super) struct Product {
     pub(super) weights: *const u8,
     pub(super) row_bytes: usize,
+    pub(super) beside: Beside,
     pub(super) n_out: usize,
     /// Blocks of 32 in a row.
     pub(super) blocks: usize,
@@ -40,12 +41,19 @@ impl Product {
     /// Rows that are worked on for outputs `16 · tile` and so on. The last tile of many begins
     /// earlier, so that it is whole; matrices of fewer rows go row by row, the same one in all lanes.
     #[inline(always)]
-    pub(super) fn tile(&self, tile: usize) -> (usize, Rows) {
-        if self.n_out < LANES {
-            return (tile, Rows::new(self.weights.wrapping_add(tile * self.row_bytes), 0));
-        }
-        let first = (tile * LANES).min(self.n_out - LANES);
-        (first, Rows::new(self.weights.wrapping_add(first * self.row_bytes), self.row_bytes))
+    pub(super) fn tile(&self, tile: usize) -> (usize, Stored) {
+        let beside = self.beside;
+        let (first, apart) =
+            if self.n_out < LANES { (tile, 0) } else { ((tile * LANES).min(self.n_out - LANES), 1) };
+        let rows =
+            |start: *const u8, bytes: usize| Rows::new(start.wrapping_add(first * bytes), apart * bytes);
+        let stored = Stored {
+            rows: rows(self.weights, self.row_bytes),
+            scales: rows(beside.scales, beside.row_bytes),
+            mins: rows(beside.mins, beside.row_bytes),
+            beside,
+        };
+        (first, stored)
     }
 
     /// Stores a tile's outputs, of rows `first` and so on.
@@ -86,16 +94,29 @@ pub(super) struct Ahead {
     at: *const u8,
     /// Nothing of what happens to lie behind the matrix is.
     end: *const u8,
+    /// The next tile's scales and minima, of types that have them beside: where they begin, how far that is asked for,
+    /// and how far it goes.
+    beside: [*const u8; 2],
+    asked: usize,
+    most: usize,
 }
 
 impl Ahead {
     /// Asks for the first of some tiles, which nobody has asked for yet.
     #[inline(always)]
-    pub(super) unsafe fn first<S: Simd>(product: &Product, tiles: &Range<usize>) {
+    pub(super) unsafe fn first<S: Simd, F: Format>(product: &Product, tiles: &Range<usize>) {
         let tile_bytes = LANES * product.row_bytes;
         let first = product.weights.wrapping_add(tiles.start * tile_bytes);
         for line in 0..(tile_bytes + AHEAD).min(tiles.len() * tile_bytes) / 64 {
             S::prefetch(first.wrapping_add(64 * line));
+        }
+        if F::BESIDE {
+            let tile_bytes = LANES * product.beside.row_bytes;
+            for start in [product.beside.scales, product.beside.mins] {
+                for line in 0..tile_bytes / 64 {
+                    S::prefetch(start.wrapping_add(tiles.start * tile_bytes + 64 * line));
+                }
+            }
         }
     }
 
@@ -103,7 +124,12 @@ impl Ahead {
     #[inline(always)]
     pub(super) fn of(product: &Product, tile: usize) -> Self {
         let at = product.weights.wrapping_add((tile + 1) * LANES * product.row_bytes + AHEAD);
-        Self { at, end: product.weights.wrapping_add(product.n_out * product.row_bytes) }
+        let end = product.weights.wrapping_add(product.n_out * product.row_bytes);
+        let bytes = LANES * product.beside.row_bytes;
+        let beside = [product.beside.scales, product.beside.mins];
+        let beside = beside.map(|start| start.wrapping_add((tile + 1) * bytes));
+        let most = (product.n_out * product.beside.row_bytes).saturating_sub((tile + 1) * bytes).min(bytes);
+        Self { at, end, beside, asked: 0, most }
     }
 
     /// While a block of its rows is.
@@ -116,6 +142,12 @@ impl Ahead {
             }
         }
         self.at = self.at.wrapping_add(bytes);
+        // Groups of 32 in f32 have the most: a line of all rows for every block.
+        if F::BESIDE && self.asked < self.most {
+            S::prefetch(self.beside[0].wrapping_add(self.asked));
+            S::prefetch(self.beside[1].wrapping_add(self.asked));
+            self.asked += 64;
+        }
     }
 }
 
@@ -126,7 +158,9 @@ pub(super) const fn tiles(n_out: usize) -> usize {
 
 /// What to subtract for each unit of activation, as weights went in shifted.
 pub(super) const fn shift<S: Simd, F: Format>() -> i32 {
-    if F::Layout::SIGNED {
+    if F::Layout::WIDE {
+        if S::SIGNED_WIDE { -128 } else { 0 }
+    } else if F::Layout::SIGNED {
         if S::SIGNED_WIDE { 0 } else { 128 }
     } else if S::SIGNED {
         0
@@ -142,7 +176,7 @@ pub(super) unsafe fn columns<S: Simd, F: Format>(raw: &Raw<S>, j: usize) -> [S::
     for column in &mut columns {
         if S::SIGNED && !F::Layout::SIGNED && F::ZERO != 0 {
             *column = S::bytes_sub(*column, F::ZERO as u8);
-        } else if !S::SIGNED_WIDE && F::Layout::SIGNED {
+        } else if !S::SIGNED_WIDE && F::Layout::SIGNED || S::SIGNED_WIDE && F::Layout::WIDE {
             *column = S::ixor(*column, S::isplat(i32::from_le_bytes([128; 4])));
         }
     }

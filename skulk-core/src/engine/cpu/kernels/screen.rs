@@ -31,7 +31,7 @@ use crate::cancel::CancelToken;
 use crate::engine::cpu::pool::Pool;
 use crate::engine::top::Top;
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::{Region, quant};
+use crate::weights::Region;
 
 /// Rows worth a screen: smaller heads are in the cache or cost little anyway.
 pub(super) const LEAST_ROWS: usize = 4096;
@@ -117,8 +117,12 @@ fn blocks(head: &Region) -> usize {
 }
 
 impl Screen {
-    /// Whether the head takes at least 1.4 times what its screen would.
+    /// Whether the head takes at least 1.4 times what its screen would. Of an affine type, parts of a weight may be larger
+    /// than the weight, and nothing is proven.
     pub(crate) fn pays(head: &Region) -> bool {
+        if head.dtype().is_affine() {
+            return false;
+        }
         let tile = tile_bytes(blocks(head));
         let of_head = head.row_bytes().saturating_mul(LANES);
         head.row_len().is_multiple_of(BLOCK) && of_head >= tile * 7 / 5 && head.rows() >= LEAST_ROWS
@@ -154,7 +158,7 @@ impl Screen {
             let mut own = scratch[thread].lock().unwrap_or_else(PoisonError::into_inner);
             let (values, distances) = &mut *own;
             for lane in 0..LANES.min(weight.rows() - tile * LANES) {
-                quant::dequantise(weight.dtype(), head.row(tile * LANES + lane), values);
+                weight.decode(tile * LANES + lane, values);
                 // SAFETY: there is room for a distance of each block, and the bytes are a tile's.
                 let holds = unsafe { (kernels.compress)(values, lane, distances, bytes.as_mut_ptr()) };
                 if !holds {
@@ -263,7 +267,7 @@ impl Exact<'_> {
     /// Notes the k-th largest logit of each activation row among some rows', which end there in `ids`; `None` where
     /// one is no number.
     fn kth(&self, products: &mut Products<'_>, ids: &[u32], ends: &[usize], k: usize) -> Option<()> {
-        let row_bytes = self.head.row(0).len();
+        let row_bytes = self.head.weight().row(0).len();
         let Products { scratch, pool, .. } = products;
         scratch.prepare(pool, ends.len(), 0, k);
         for own in &mut scratch.largest {
@@ -356,15 +360,15 @@ impl Exact<'_> {
 
 impl Exact<'_> {
     fn will_need(&self, id: u32) {
-        self.kernels.prefetch(self.head.row(id as usize));
+        self.kernels.prefetch(self.head.weight().row(id as usize));
     }
 
     /// Up to sixteen rows, which are put together first.
     fn gather(&self, row: usize, ids: &[u32], to: &mut [u8], top: &mut Top) {
-        let row_bytes = self.head.row(0).len();
+        let row_bytes = self.head.weight().row(0).len();
         // The last row fills the tile up.
         for (lane, to) in to.chunks_exact_mut(row_bytes).enumerate().take(LANES) {
-            to.copy_from_slice(self.head.row(ids[lane.min(ids.len() - 1)] as usize));
+            to.copy_from_slice(self.head.weight().row(ids[lane.min(ids.len() - 1)] as usize));
         }
         // SAFETY: sixteen whole rows have just been put there.
         let logits = unsafe { self.sixteen(row, to.as_ptr()) };
@@ -377,7 +381,7 @@ impl Exact<'_> {
     fn tile(&self, row: usize, from: usize, top: &mut Top) {
         let first = from.min(self.head.n_out() - LANES);
         // SAFETY: sixteen rows are there, as only larger heads are screened.
-        let logits = unsafe { self.sixteen(row, self.head.row(first).as_ptr()) };
+        let logits = unsafe { self.sixteen(row, self.head.weight().row(first).as_ptr()) };
         top.see(from, &logits[from - first..]);
     }
 

@@ -173,6 +173,18 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn ixor(a: Self::I, b: Self::I) -> Self::I;
     /// 16 bytes from `offset` of each row, as columns: lane r of column k has bytes `4k..4k + 4` of row r.
     unsafe fn columns(rows: &Rows, offset: usize) -> [Self::I; 4];
+    /// Each nibble in a byte of its own, in their order: two columns of each.
+    #[inline(always)]
+    unsafe fn in_order(nibbles: &[Self::I; 4]) -> [Self::I; 8] {
+        each_column!(|k| {
+            // SAFETY: the caller has the instructions.
+            unsafe {
+                let two = Self::iand(Self::ishr(nibbles[k / 2], k as u32 % 2 * 16), Self::isplat(0xffff));
+                let two = Self::iand(Self::ior(two, Self::ishl(two, 8)), Self::isplat(0x00ff_00ff));
+                Self::iand(Self::ior(two, Self::ishl(two, 4)), Self::isplat(0x0f0f_0f0f))
+            }
+        })
+    }
     /// Adds 0x10 to byte i of column k where bit `4k + i` of the lane is set; it is below 0x10 before.
     #[inline(always)]
     unsafe fn add_fifth_bits(columns: [Self::I; 8], bits: Self::I) -> [Self::I; 8] {

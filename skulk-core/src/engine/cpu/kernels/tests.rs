@@ -3,6 +3,7 @@
 //! Arrays end exactly where what is said to be read or written ends, so that tools that watch memory
 //! see what goes beyond.
 
+mod affine;
 mod compact;
 mod dense;
 mod nearest;

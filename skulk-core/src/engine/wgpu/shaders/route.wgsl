@@ -66,9 +66,13 @@ fn main(@builtin(local_invocation_index) thread: u32, @builtin(workgroup_id) gro
             total += power[e];
         }
     }
-    if (p.corrected != 0u && !broken) {
+    // What is added to scores, or added up, are the scores themselves.
+    if ((p.corrected != 0u || p.n_groups > 1u) && !broken) {
         for (var e = thread; e < n; e += ROUTE_THREADS) {
-            choice[e] = power[e] / total + correction[e];
+            choice[e] = power[e] / total;
+            if (p.corrected != 0u) {
+                choice[e] += correction[e];
+            }
         }
     }
     workgroupBarrier();

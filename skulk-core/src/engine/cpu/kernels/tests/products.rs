@@ -1,6 +1,7 @@
 //! Are products with quantised matrices the same everywhere, and what a formula in f64 says?
 
 use super::super::direct::MOST;
+use super::super::format::Beside;
 use super::super::product::Product;
 use super::super::{BLOCK, Kernels, portable};
 use super::rounding::{Rows, activations};
@@ -23,6 +24,7 @@ pub(super) struct Matrix<'a> {
     /// Blocks of 32 in a row, of which activations may have fewer.
     pub(super) blocks: usize,
     pub(super) bias: Option<&'a [f32]>,
+    pub(super) beside: Beside,
 }
 
 impl Matrix<'_> {
@@ -35,12 +37,13 @@ impl Matrix<'_> {
         exact: bool,
         by: By,
     ) -> Vec<f32> {
-        let quantised = (self.stored.kernels)(kernels, exact);
+        let quantised = (self.stored.kernels)(kernels, exact, self.blocks * BLOCK);
         let (n_out, stride) = (self.n_out, self.n_out + 3);
         let mut out = vec![GAP; (rows - 1) * stride + n_out].into_boxed_slice();
         let product = Product {
             weights: self.bytes.as_ptr(),
             row_bytes: self.blocks * BLOCK / self.stored.len * self.stored.bytes,
+            beside: self.beside,
             n_out,
             blocks: self.blocks,
             x_blocks: x.blocks,
@@ -74,7 +77,7 @@ impl Matrix<'_> {
 
     /// Whether `results` are near what a formula says. Every step of the sum is off by at most half a
     /// unit in the last place of all terms together, and every term by two more.
-    fn check(&self, results: &[f32], x: &Rows, elements: &[Element]) {
+    pub(super) fn check(&self, results: &[f32], x: &Rows, elements: &[Element]) {
         let (n_in, values) = (x.blocks * BLOCK, x.values());
         let steps = (4 * x.blocks + 4) as f64;
         for (i, &result) in results.iter().enumerate() {
@@ -95,7 +98,7 @@ impl Matrix<'_> {
 const SHAPES: [[usize; 2]; 6] = [[1, 1], [3, 2], [15, 1], [16, 3], [17, 1], [35, 2]];
 
 /// Products of every kernel with `rows` rows, compared with what the portable code says of one after the other.
-fn compare(matrix: &Matrix<'_>, x: &[f32], rows: usize, exact: bool) -> (Rows, Vec<f32>) {
+pub(super) fn compare(matrix: &Matrix<'_>, x: &[f32], rows: usize, exact: bool) -> (Rows, Vec<f32>) {
     let of_portable = Rows::new(&portable::KERNELS, x, rows, exact);
     let oracle = matrix.oracle(&of_portable, exact);
     for kernels in Kernels::all() {
@@ -132,7 +135,8 @@ fn products_are_the_same_everywhere_and_near_the_formula() {
             let bias = numbers.floats(n_out);
             let bias = (case % 2 == 1).then_some(&*bias);
             let blocks = blocks * stored.len / BLOCK;
-            let matrix = Matrix { stored: &stored, bytes: &bytes, n_out, blocks, bias };
+            let beside = Beside::NOTHING;
+            let matrix = Matrix { stored: &stored, bytes: &bytes, n_out, blocks, bias, beside };
             let x = activations(&mut numbers, 40, blocks);
             for exact in [false, true] {
                 let (x, oracle) = compare(&matrix, &x, 40, exact);
@@ -151,7 +155,8 @@ fn what_lies_behind_the_activations_is_left_out() {
             let elements = stored.elements(&bytes);
             let bytes = Bytes::new(&bytes, 1);
             let blocks = stored_blocks * stored.len / BLOCK;
-            let matrix = Matrix { stored: &stored, bytes: &bytes, n_out, blocks, bias: None };
+            let (bias, beside) = (None, Beside::NOTHING);
+            let matrix = Matrix { stored: &stored, bytes: &bytes, n_out, blocks, bias, beside };
             let x_blocks = blocks.saturating_sub(missing).max(1);
             let x = activations(&mut numbers, 9, x_blocks);
             for exact in [false, true] {

@@ -1,5 +1,6 @@
 //! What becomes of blocks that no quantiser would write? The same everywhere, and no number of none.
 
+use super::super::format::Beside;
 use super::super::{BLOCK, Kernels, portable};
 use super::products::{By, Matrix};
 use super::rounding::{Rows, activations};
@@ -37,6 +38,7 @@ fn bytes_of_one_kind() {
                 n_out: N_OUT,
                 blocks: stored.len / BLOCK,
                 bias: None,
+                beside: Beside::NOTHING,
             };
             for exact in [false, true] {
                 let results = same_everywhere(&matrix, &x, exact, &format!("bytes of {byte:#x}"));
@@ -61,6 +63,7 @@ fn bytes_of_one_kind() {
                 n_out: N_OUT,
                 blocks: stored.len / BLOCK,
                 bias: None,
+                beside: Beside::NOTHING,
             };
             for exact in [false, true] {
                 let results = same_everywhere(&matrix, &x, exact, &format!("integers of {byte:#x}"));
@@ -87,6 +90,7 @@ fn scales_of_every_kind() {
                 n_out: N_OUT,
                 blocks: 2 * stored.len / BLOCK,
                 bias: None,
+                beside: Beside::NOTHING,
             };
             for exact in [false, true] {
                 let results = same_everywhere(&matrix, &x, exact, &what);

@@ -19,7 +19,8 @@ pub(super) struct Stored {
     pub(super) len: usize,
     /// Where its half-precision scales lie; a 32-bit one is at 0 where there are none.
     pub(super) halves: &'static [usize],
-    pub(super) kernels: fn(&Kernels, bool) -> Quantised,
+    /// Exact ones or others, for rows of so many elements.
+    pub(super) kernels: fn(&Kernels, bool, usize) -> Quantised,
     element: fn(&[u8], usize) -> Element,
 }
 
@@ -30,7 +31,7 @@ macro_rules! stored {
             bytes: $bytes,
             len: $len,
             halves: &$halves,
-            kernels: |kernels, exact| (kernels.quantised)(DType::$name, exact).unwrap(),
+            kernels: |kernels, exact, n_in| (kernels.quantised)(DType::$name, exact, n_in).unwrap(),
             element: $element,
         },)*]
     };
@@ -86,6 +87,25 @@ pub(super) fn all() -> Vec<Stored> {
             [f64::from(d) * f64::from(b[4 + i] as i8), 0.0]
         };
     })
+}
+
+/// MLX's types: integers, whose scales and minima are beside them.
+pub(super) fn affine() -> Vec<Stored> {
+    Vec::from(stored! {
+        Affine2: 8 bytes, 32 elements, halves [], |b, i| [integer(b, 2, i), 0.0];
+        Affine3: 12 bytes, 32 elements, halves [], |b, i| [integer(b, 3, i), 0.0];
+        Affine4: 16 bytes, 32 elements, halves [], |b, i| [integer(b, 4, i), 0.0];
+        Affine5: 20 bytes, 32 elements, halves [], |b, i| [integer(b, 5, i), 0.0];
+        Affine6: 24 bytes, 32 elements, halves [], |b, i| [integer(b, 6, i), 0.0];
+        Affine8: 32 bytes, 32 elements, halves [], |b, i| [integer(b, 8, i), 0.0];
+    })
+}
+
+/// Element `i` of those that have so many bits each.
+fn integer(b: &[u8], bits: usize, i: usize) -> f64 {
+    (0..bits)
+        .map(|bit| f64::from(b[(i * bits + bit) / 8] >> ((i * bits + bit) % 8) & 1) * f64::from(1 << bit))
+        .sum()
 }
 
 fn half(b: &[u8], at: usize) -> f64 {

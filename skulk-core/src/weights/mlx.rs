@@ -1,0 +1,170 @@
+//! Which numbers do MLX's packed words hold? Affine quantisation as `mlx.core.quantize` writes it.
+//!
+//! A row is cut into groups, each with a scale and a bias: a value is `scale · q + bias`. The integers `q` of 2 to 8
+//! bits follow each other without gaps from the lowest bit of the first word on, across the borders of words
+//! (`extract_bits` and `get_bytes_per_pack` of MLX, `mlx/backend/cpu/quantized.cpp`).
+//! `config.json` says how wide they are, for all modules and for some by name; `weight`, `scales` and `biases` of a
+//! module are three tensors.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::safetensors::{HfMetadata, UnreadableTensor};
+use super::{DType, TensorInfo};
+use crate::error::{Error, ErrorKind, Result, ShapeDetail};
+
+/// Where `config.json` says how modules are quantised.
+const SECTION: &str = "quantization";
+/// What safetensors calls the words.
+const WORDS: &str = "U32";
+const WORD_BITS: usize = 32;
+/// What a word's module ends in.
+const WEIGHT: &str = ".weight";
+
+/// What a checkpoint of MLX says about its packed tensors.
+#[derive(Debug)]
+pub(super) struct Mlx {
+    config: PathBuf,
+    section: Value,
+}
+
+/// How a module is quantised.
+#[derive(Clone, Copy)]
+struct Scheme {
+    bits: usize,
+    group: usize,
+}
+
+/// The tensors beside packed words: scales and biases.
+pub(super) fn beside(name: &str) -> [String; 2] {
+    let module = name.strip_suffix(WEIGHT).unwrap_or(name);
+    ["scales", "biases"].map(|kind| format!("{module}.{kind}"))
+}
+
+impl Mlx {
+    /// `None` where the configuration speaks of no such quantisation.
+    pub(super) fn read(metadata: &HfMetadata) -> Option<Self> {
+        let section = metadata.config.get(SECTION).filter(|section| section.is_object())?;
+        Some(Self { config: metadata.folder.join("config.json"), section: section.clone() })
+    }
+
+    /// Whether a tensor may hold packed words.
+    pub(super) fn is_packed(tensor: &UnreadableTensor) -> bool {
+        tensor.dtype == WORDS && tensor.name.ends_with(WEIGHT)
+    }
+
+    /// Describes packed words, with the shape of the numbers that they hold. `tensor` knows those beside them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`] for numbers that no quantisation has, [`ErrorKind::DTypeUnsupported`] for other
+    /// modes, [`ErrorKind::TensorMissing`] without scales or biases, [`ErrorKind::TensorShape`] when words, scales and
+    /// biases are not of one matrix.
+    pub(super) fn describe<'a>(
+        &self,
+        file: usize,
+        words: &UnreadableTensor,
+        tensor: impl Fn(&str) -> Option<&'a TensorInfo>,
+    ) -> Result<TensorInfo> {
+        let name = &words.name;
+        let Scheme { bits, group } = self.scheme(name.strip_suffix(WEIGHT).unwrap_or(name))?;
+        let wrong = |tensor: &str, what: &str, found: &[usize]| {
+            Error::new(ErrorKind::TensorShape, format!("expected {what}, found shape {found:?}"))
+                .with("tensor", tensor)
+                .with_hint("the weights do not belong to this configuration: fetch both again")
+        };
+        let (outer, len) = match words.shape.as_slice() {
+            [outer @ .., len] if matches!(outer.len(), 1 | 2) => (outer, len.saturating_mul(WORD_BITS)),
+            found => return Err(wrong(name, "words in rows or stacks of rows", found)),
+        };
+        let width = len / bits;
+        if width == 0 || !len.is_multiple_of(bits) || !width.is_multiple_of(group) {
+            let what = format!("words for whole groups of {group} numbers with {bits} bits");
+            return Err(wrong(name, &what, &words.shape));
+        }
+        let of_groups = [outer, &[width / group]].concat();
+        let mut dtypes = Vec::new();
+        for name in beside(name) {
+            let info = tensor(&name).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::TensorMissing,
+                    "expected scales and biases beside packed words, found a tensor missing or not of floats",
+                )
+                .with("tensor", &name)
+                .with_hint("the file is incomplete or was not written by mlx: fetch or convert it again")
+            })?;
+            if info.shape != of_groups {
+                let what = format!(
+                    "shape {of_groups:?} for groups of {group} numbers with {bits} bits in words of shape {:?}",
+                    words.shape
+                );
+                let detail = ShapeDetail { expected: of_groups, found: info.shape.clone() };
+                return Err(wrong(&name, &what, &info.shape).with_detail(detail));
+            }
+            dtypes.push(info.dtype);
+        }
+        if let [scales, biases] = dtypes[..]
+            && (scales != biases || scales.is_quantised())
+        {
+            return Err(Error::new(
+                ErrorKind::DTypeUnsupported,
+                format!("expected scales and biases of one type of floats, found {scales} and {biases}"),
+            )
+            .with("tensor", name)
+            .with_hint("convert the model again with a current mlx-lm"));
+        }
+        let dtype = DType::affine(bits).ok_or_else(|| {
+            Error::new(ErrorKind::Internal, "no type for packed words").with("tensor", name)
+        })?;
+        Ok(TensorInfo {
+            name: name.clone(),
+            dtype,
+            shape: [outer, &[width]].concat(),
+            file,
+            offset: words.offset,
+            len: words.len,
+        })
+    }
+
+    /// How a module is quantised: as its own entry says, or as all are.
+    fn scheme(&self, module: &str) -> Result<Scheme> {
+        let own = self.section.get(module).filter(|entry| entry.is_object());
+        let field = |key: &str| own.and_then(|entry| entry.get(key)).or_else(|| self.section.get(key));
+        let number = |key: &str, allowed: &[usize]| {
+            let found = field(key).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
+            found.filter(|n| allowed.contains(n)).ok_or_else(|| {
+                let message = format!("expected one of {allowed:?}, found {}", told(field(key)));
+                invalid(&self.config, module, key, message)
+            })
+        };
+        // An entry without a mode is affine, whatever all are.
+        let mode = own.map_or_else(|| self.section.get("mode"), |entry| entry.get("mode"));
+        match mode.map(Value::as_str) {
+            None | Some(Some("affine")) => {}
+            Some(_) => {
+                return Err(Error::new(
+                    ErrorKind::DTypeUnsupported,
+                    format!("expected the mode affine, found {}", told(mode)),
+                )
+                .with("file", self.config.display())
+                .with("field", format!("{SECTION}.{module}.mode"))
+                .with_hint("use the model's bfloat16 checkpoint, or one with affine quantisation"));
+            }
+        }
+        Ok(Scheme {
+            bits: number("bits", &[2, 3, 4, 5, 6, 8])?,
+            group: number("group_size", &[32, 64, 128])?,
+        })
+    }
+}
+
+fn told(value: Option<&Value>) -> String {
+    value.map_or_else(|| "none".to_owned(), |value| value.to_string().chars().take(80).collect())
+}
+
+fn invalid(config: &Path, module: &str, key: &str, message: String) -> Error {
+    Error::new(ErrorKind::ConfigInvalid, message)
+        .with("file", config.display())
+        .with("field", format!("{SECTION}.{module}.{key}"))
+        .with_hint("fetch the model's config.json again")
+}

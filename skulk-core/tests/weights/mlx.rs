@@ -1,0 +1,184 @@
+//! Are MLX's packed words the numbers that MLX says, and refused where they cannot be?
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use skulk::weights::safetensors::HfCheckpoint;
+use skulk::{CancelToken, Checkpoint, DType, ErrorKind, Memory, Region};
+
+use crate::fixtures;
+use crate::support::safetensors_writer::{file, folder, write};
+use crate::weights::assert_error;
+
+fn dtype(bits: u64) -> DType {
+    let label = format!("Affine{bits}");
+    DType::ALL.iter().copied().find(|dtype| dtype.label() == label).unwrap()
+}
+
+/// The first `n` numbers of a row.
+fn row(region: &Region, row: usize, n: usize) -> Vec<f32> {
+    let mut out = vec![0.0; region.row_len()];
+    region.read_rows(row..row + 1, &mut out).unwrap();
+    out.truncate(n);
+    out
+}
+
+/// `mx.dequantize` in float32, bit for bit.
+#[test]
+fn numbers_are_those_of_mlx() {
+    let mut tensors = 0;
+    for model in ["llama_mlx", "llama_mlx_mixed", "qwen3_moe_mlx", "gemma3_mlx"] {
+        let checkpoint = HfCheckpoint::open(fixtures::path(model)).unwrap();
+        let golden = fixtures::json(&fixtures::path(model).join("dequant.json"));
+        for (name, golden) in golden["tensors"].as_object().unwrap() {
+            let region = checkpoint.region(name).unwrap();
+            assert_eq!(json!(region.shape()), golden["shape"], "{name}");
+            assert_eq!(region.dtype(), dtype(golden["bits"].as_u64().unwrap()), "{name}");
+            let scales = region.scales().unwrap();
+            let group = region.row_len() / scales.row_len();
+            assert_eq!(json!(group), golden["group_size"], "{name}");
+            for (at, key) in [(0, "row0"), (region.rows() - 1, "rowlast")] {
+                let expected: Vec<f32> = serde_json::from_value(golden[key].clone()).unwrap();
+                assert_eq!(row(&region, at, expected.len()), expected, "{model} {name} {key}");
+            }
+            tensors += 1;
+        }
+    }
+    assert!(tensors >= 14, "{tensors}");
+}
+
+/// Every width and length of groups, of stacks too, wherever they lie.
+#[test]
+fn rows_are_those_of_mlx() {
+    let mut kinds = std::collections::BTreeSet::new();
+    for model in ["tiny-llama320", "tiny-mixtral", "tiny-qwen3-moe"] {
+        let path = fixtures::root().join("tests/fixtures/mlx").join(model);
+        let checkpoint = HfCheckpoint::open(&path).unwrap();
+        let golden = HfCheckpoint::open(path.join("rows.safetensors")).unwrap();
+        for info in golden.tensors() {
+            let expected = golden.region(&info.name).unwrap();
+            let whole = checkpoint.region(&info.name).unwrap();
+            kinds.insert((whole.dtype().label(), whole.row_len() / whole.scales().unwrap().row_len()));
+            let resident = whole.clone().resident(&CancelToken::new()).unwrap();
+            let parts = [&resident, resident.scales().unwrap(), resident.biases().unwrap()];
+            assert!(parts.iter().all(|part| part.memory() == Memory::Resident));
+            for whole in [whole, resident] {
+                let apart: Vec<Region> = match whole.shape() {
+                    [_, _] => vec![whole.clone()],
+                    _ => whole.parts().collect(),
+                };
+                let bytes = apart.iter().map(Region::stored_bytes).sum::<u64>();
+                assert_eq!(bytes, whole.stored_bytes());
+                for (i, part) in apart.iter().enumerate() {
+                    let width = part.row_len();
+                    assert_eq!(row(part, 0, width), row(&expected, 2 * i, width), "{model} {}", info.name);
+                    let last = row(part, part.rows() - 1, width);
+                    assert_eq!(last, row(&expected, 2 * i + 1, width), "{model} {}", info.name);
+                }
+            }
+        }
+    }
+    let labels: std::collections::BTreeSet<_> = kinds.iter().map(|(label, _)| *label).collect();
+    assert_eq!(labels.len(), 6, "{kinds:?}");
+    assert!([32, 64, 128].iter().all(|group| kinds.iter().any(|(_, length)| length == group)), "{kinds:?}");
+}
+
+/// A folder with one module of 3 rows of 64 numbers in 4 bits, groups of 32, as `change` leaves it.
+fn module(
+    change: impl FnOnce(&mut Value, &mut Vec<(&'static str, &'static str, Vec<usize>)>),
+) -> tempfile::TempDir {
+    let mut config = json!({ "model_type": "llama", "quantization": { "group_size": 32, "bits": 4 } });
+    let mut tensors = vec![
+        ("a.weight", "U32", vec![3, 8]),
+        ("a.scales", "F16", vec![3, 2]),
+        ("a.biases", "F16", vec![3, 2]),
+    ];
+    change(&mut config, &mut tensors);
+    let size = |dtype: &str| match dtype {
+        "U8" => 1,
+        "F16" | "BF16" => 2,
+        _ => 4,
+    };
+    let bytes: Vec<_> = tensors
+        .iter()
+        .map(|(_, dtype, shape)| vec![7u8; shape.iter().product::<usize>() * size(dtype)])
+        .collect();
+    let tensors: Vec<_> = tensors
+        .iter()
+        .zip(&bytes)
+        .map(|((name, dtype, shape), bytes)| (*name, *dtype, &**shape, &**bytes))
+        .collect();
+    let folder = folder();
+    write(folder.path(), "config.json", config.to_string().as_bytes());
+    write(folder.path(), "model.safetensors", &file(&tensors));
+    folder
+}
+
+fn open(folder: &Path) -> skulk::Result<Region> {
+    HfCheckpoint::open(folder).unwrap().region("a.weight")
+}
+
+#[test]
+fn what_configurations_say_counts() {
+    for change in [
+        json!({}),
+        json!({ "mode": "affine" }),
+        json!({ "mode": "mxfp4", "a": { "group_size": 32, "bits": 4 } }),
+    ] {
+        let folder = module(|config, _| {
+            config["quantization"].as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        });
+        let region = open(folder.path()).unwrap();
+        assert_eq!((region.dtype(), region.shape()), (DType::Affine4, &[3, 64][..]));
+        assert_eq!(region.stored_bytes(), 3 * (32 + 2 * 4));
+    }
+    // Of one module something else is said, which its words may be, too; whether the model has such a matrix shows later.
+    let own = |bits: u64, group: u64| {
+        module(move |config, _| config["quantization"]["a"] = json!({ "group_size": group, "bits": bits }))
+    };
+    let region = open(own(2, 64).path()).unwrap();
+    assert_eq!((region.dtype(), region.shape()), (DType::Affine2, &[3, 128][..]));
+    assert_error(open(own(2, 128).path()), ErrorKind::TensorShape, &["a.scales", "[3, 2]", "2 bits"]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_field_by_field() {
+    type Tensors = Vec<(&'static str, &'static str, Vec<usize>)>;
+    let config =
+        |key: &'static str, value: Value| module(move |config, _| config["quantization"][key] = value);
+    for (key, value, kind, words) in [
+        ("bits", json!(7), ErrorKind::ConfigInvalid, "quantization.a.bits"),
+        ("bits", json!(1), ErrorKind::ConfigInvalid, "quantization.a.bits"),
+        ("bits", json!(u64::MAX), ErrorKind::ConfigInvalid, "quantization.a.bits"),
+        ("bits", json!("4"), ErrorKind::ConfigInvalid, "quantization.a.bits"),
+        ("bits", Value::Null, ErrorKind::ConfigInvalid, "quantization.a.bits"),
+        ("group_size", json!(16), ErrorKind::ConfigInvalid, "quantization.a.group_size"),
+        ("group_size", json!(0), ErrorKind::ConfigInvalid, "quantization.a.group_size"),
+        ("mode", json!("mxfp4"), ErrorKind::DTypeUnsupported, "quantization.a.mode"),
+        ("mode", json!(4), ErrorKind::DTypeUnsupported, "quantization.a.mode"),
+        ("bits", json!(8), ErrorKind::TensorShape, "a.scales"),
+        ("bits", json!(3), ErrorKind::TensorShape, "a.weight"),
+        ("group_size", json!(64), ErrorKind::TensorShape, "a.scales"),
+        ("group_size", json!(128), ErrorKind::TensorShape, "a.weight"),
+    ] {
+        assert_error(open(config(key, value).path()), kind, &[words]);
+    }
+    let tensors = |change: fn(&mut Tensors)| module(move |_, tensors| change(tensors));
+    let cases: [(fn(&mut Tensors), ErrorKind, &str); 9] = [
+        (|t| drop(t.remove(1)), ErrorKind::TensorMissing, "a.scales"),
+        (|t| drop(t.remove(2)), ErrorKind::TensorMissing, "a.biases"),
+        (|t| t[2].2 = vec![3, 1], ErrorKind::TensorShape, "a.biases"),
+        (|t| t[1].2 = vec![2, 3], ErrorKind::TensorShape, "a.scales"),
+        (|t| t[0].2 = vec![24], ErrorKind::TensorShape, "a.weight"),
+        (|t| t[0].2 = vec![1, 1, 3, 8], ErrorKind::TensorShape, "a.weight"),
+        (|t| t[0].2 = vec![3, 0], ErrorKind::TensorShape, "a.weight"),
+        (|t| t[1].1 = "BF16", ErrorKind::DTypeUnsupported, "BF16 and F16"),
+        (|t| t[1].1 = "U8", ErrorKind::TensorMissing, "a.scales"),
+    ];
+    for (change, kind, words) in cases {
+        assert_error(open(tensors(change).path()), kind, &[words]);
+    }
+    // Words that no quantisation explains stay what they are.
+    let folder = module(|config, _| drop(config.as_object_mut().unwrap().remove("quantization")));
+    assert_error(open(folder.path()), ErrorKind::DTypeUnsupported, &["U32", "a.weight"]);
+}
