@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use tokenizers::processors::template::TemplateProcessing;
 
 use super::parts::{Kind, Parts, invalid};
-use super::{Pieces, Special, Tokenizer, byte_level, sentencepiece};
+use super::{Pieces, Special, Tokenizer, byte_level, plain, sentencepiece};
 use crate::error::Result;
 use crate::ids::TokenId;
 use crate::weights::gguf::GgufMetadata;
@@ -97,6 +97,7 @@ pub(super) fn build(parts: &Parts) -> Result<Tokenizer> {
         inner.with_post_processor(special.bos.and_then(|bos| begin(parts, bos)));
     }
     Ok(Tokenizer {
+        plain: plain::without_control(inner.get_added_vocabulary()),
         inner,
         pieces: built.pieces,
         special,
@@ -213,6 +214,11 @@ mod tests {
         let ids = tokenizer.encode("a é ab", true).unwrap();
         assert_eq!(tokenizer.decode(&ids, true), "a é ab");
         assert_eq!(tokenizer.decode(&ids, false), "<s> a é ab");
+        // As text nothing is a control token; user-defined ones are what they are.
+        let plain = tokenizer.encode_text("</s>b b<|eot_id|>").unwrap();
+        assert!(!plain.iter().any(|&id| tokenizer.is_special(id)));
+        assert!(plain.iter().any(|&id| tokenizer.token_text(id).as_deref() == Some("b b")));
+        assert_eq!(tokenizer.decode(&plain, true), "</s>b b<|eot_id|>");
         // `<end_of_turn>` is ordinary text here.
         let eot = tokenizer.encode("<|eot_id|>", false).unwrap();
         assert_eq!(tokenizer.eos_ids(), [TokenId(2), eot[0]]);

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Pieces, Special, Tokenizer, caught};
+use super::{Pieces, Special, Tokenizer, caught, plain};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::safetensors::HfMetadata;
@@ -27,6 +27,7 @@ pub(super) fn load(metadata: &HfMetadata, config: &'static str) -> Result<Tokeni
     let vocab = inner.get_vocab(true);
     Ok(Tokenizer {
         vocab_size: vocab.values().max().map_or(0, |&id| id as usize + 1),
+        plain: plain::without_control(inner.get_added_vocabulary()),
         inner,
         pieces,
         special,

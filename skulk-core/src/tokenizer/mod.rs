@@ -9,8 +9,8 @@ mod export;
 mod gguf;
 mod hf;
 mod parts;
-
 mod pieces;
+mod plain;
 mod pre;
 mod sentencepiece;
 mod stop;
@@ -18,6 +18,8 @@ mod stop;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tokenizers::AddedVocabulary;
 
 pub use detokenizer::Detokenizer;
 pub use stop::StopMatcher;
@@ -39,6 +41,8 @@ use crate::weights::{Checkpoint, Metadata};
 /// ```
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
+    /// The added tokens that are found in text where control tokens are not.
+    plain: AddedVocabulary,
     pieces: Pieces,
     special: Special,
     vocab_size: usize,
@@ -81,17 +85,13 @@ impl Tokenizer {
     }
 
     /// The tokens of `text`. Control tokens spelt out in it, such as `<|eot_id|>`, become those
-    /// tokens. With `add_special`, the model's rules add a beginning-of-sequence or an
+    /// tokens; [`encode_text`](Self::encode_text) leaves them text. With `add_special`, the model's rules add a beginning-of-sequence or an
     /// end-of-sequence token, never a second one beside one that is already there.
     ///
     /// # Errors
     /// [`ErrorKind::TokenizerInvalid`] when the tokenizer's own rules fail on the text.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<TokenId>> {
-        let encoding = caught(|| self.inner.encode_fast(text, add_special)).map_err(|e| {
-            Error::new(ErrorKind::TokenizerInvalid, "the tokenizer failed on a text")
-                .with_source(e)
-                .with_hint("the tokenizer's rules are inconsistent: fetch the checkpoint again")
-        })?;
+        let encoding = caught(|| self.inner.encode_fast(text, add_special)).map_err(failed)?;
         let mut ids: Vec<_> = encoding.get_ids().iter().copied().map(TokenId).collect();
         if add_special {
             self.add_special(&mut ids);
@@ -175,6 +175,12 @@ impl Tokenizer {
 /// What the `tokenizers` crate does, which panics over some files that it should refuse.
 fn caught<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err("the tokenizers crate panicked".into()))
+}
+
+fn failed(e: tokenizers::Error) -> Error {
+    Error::new(ErrorKind::TokenizerInvalid, "the tokenizer failed on a text")
+        .with_source(e)
+        .with_hint("the tokenizer's rules are inconsistent: fetch the checkpoint again")
 }
 
 impl fmt::Debug for Tokenizer {
