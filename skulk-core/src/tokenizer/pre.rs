@@ -196,7 +196,8 @@ const SEED: Split = Find(
     r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
 const PORO: Split = Find(r" ?[^(\s|.,!?…。，、।۔،)]+");
-const CJK: Split = Find(r"[\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+");
+/// But for the spaces among them.
+const CJK: Split = Find(r"[\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}&&\S]+");
 const HAN_AND_KANA: Split = Find(r"[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+");
 const LINES: Split = Find(r"[^\n]+|\n+");
 const NEWLINE: Split = Find(r"[\r\n]");
@@ -292,7 +293,7 @@ const KNOWN: &[Family] = &[
         &[
             NEWLINE,
             DEEPSEEK_LETTERS,
-            Find(r"\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+"),
+            Find(r"\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3001}\x{3002}]+"),
             Find(r"\s+$"),
             CJK,
             NUMBERS,

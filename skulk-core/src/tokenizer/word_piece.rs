@@ -4,6 +4,8 @@
 //! BERT's own in details, and are followed: of what a character decomposes into only the first part stays, and words of
 //! any length are cut.
 
+use std::collections::HashSet;
+
 use regex::Regex;
 use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::normalizers::BertNormalizer;
@@ -33,7 +35,7 @@ pub(super) struct Rules {
     /// Bytes of the longest token.
     longest: usize,
     /// Ids of tokens that no text becomes.
-    control: Vec<u32>,
+    control: HashSet<u32>,
 }
 
 pub(super) fn build(parts: &Parts) -> Result<Built> {
@@ -136,4 +138,61 @@ fn base(char: char) -> char {
     let mut decomposed = NormalizedString::from(char.encode_utf8(&mut [0; 4]) as &str);
     decomposed.nfd();
     decomposed.get().chars().next().unwrap_or(char)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gguf;
+    use super::*;
+    use crate::ids::TokenId;
+
+    fn parts() -> Parts<'static> {
+        Parts {
+            model: "bert",
+            tokens: vec![
+                "[UNK]", "[CLS]", "[SEP]", "▁un", "aff", "able", "▁,", "▁漢", "▁e", "▁[", "▁CLS", "▁]",
+            ],
+            kinds: [3, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1].map(|kind| Kind::from(i64::from(kind))).to_vec(),
+            unknown: Some(0),
+            cls: Some(1),
+            separator: Some(2),
+            ..Parts::default()
+        }
+    }
+
+    fn numbers(ids: &[TokenId]) -> Vec<u32> {
+        ids.iter().map(|id| id.0).collect()
+    }
+
+    #[test]
+    fn words_become_their_longest_pieces() {
+        let tokenizer = gguf::build(&parts()).unwrap();
+        let ids = tokenizer.encode("Un\u{200b}affable,漢É  nothing[CLS]", true).unwrap();
+        assert_eq!(numbers(&ids), [1, 3, 4, 5, 6, 7, 8, 0, 1, 2]);
+        assert_eq!(tokenizer.decode(&ids, true), "unaffable, 漢 e");
+        let cased = Parts { lowercase: Some(false), ..parts() };
+        let tokenizer = gguf::build(&cased).unwrap();
+        assert_eq!(numbers(&tokenizer.encode_text("[CLS] un Un é").unwrap()), [9, 10, 11, 3, 0, 0]);
+    }
+
+    #[test]
+    fn no_word_is_too_long() {
+        let tokenizer = gguf::build(&parts()).unwrap();
+        let word = format!("un{}", "able".repeat(50_000));
+        assert_eq!(tokenizer.encode(&word, false).unwrap().len(), 50_001);
+        assert_eq!(numbers(&tokenizer.encode(&"x".repeat(200_000), false).unwrap()), [0]);
+    }
+
+    #[test]
+    fn roles_without_tokens_are_refused() {
+        for (field, parts) in [
+            ("unknown_token_id", Parts { unknown: None, ..parts() }),
+            ("cls_token_id", Parts { cls: Some(99), ..parts() }),
+            ("seperator_token_id", Parts { separator: Some(99), ..parts() }),
+        ] {
+            let error = gguf::build(&parts).err().unwrap();
+            assert_eq!(error.context()[0].1, format!("tokenizer.ggml.{field}"));
+            assert!(error.hint().is_some());
+        }
+    }
 }
