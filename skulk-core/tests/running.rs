@@ -11,3 +11,4 @@ mod parity;
 mod plan;
 mod tokenizer;
 mod vindex;
+mod vocabularies;

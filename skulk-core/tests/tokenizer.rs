@@ -7,15 +7,15 @@ use std::time::Instant;
 use serde_json::Value;
 use skulk::{Detokenizer, ErrorKind, TokenId, Tokenizer, open_checkpoint};
 
-use crate::fixtures::{checkpoints, copied, gemma, ids, json, path, root, vocabularies};
+use crate::fixtures::{checkpoints, copied, gemma, ids, json, path, root};
 
-fn load(path: &Path) -> Arc<Tokenizer> {
+pub fn load(path: &Path) -> Arc<Tokenizer> {
     let checkpoint = open_checkpoint(path).unwrap();
     Arc::new(Tokenizer::from_checkpoint(&*checkpoint).unwrap())
 }
 
 /// The text a session would stream for `generated` after `prompt`.
-fn stream(tokenizer: &Arc<Tokenizer>, prompt: &[TokenId], generated: &[TokenId]) -> String {
+pub fn stream(tokenizer: &Arc<Tokenizer>, prompt: &[TokenId], generated: &[TokenId]) -> String {
     let mut detokenizer = Detokenizer::new(tokenizer.clone(), prompt, false);
     let mut text = String::new();
     for &id in generated {
@@ -84,47 +84,6 @@ fn the_real_gguf_agrees_with_llama_cpp_and_transformers() {
     let text = "Grüße,\n\n\n  日本語 <table>\t\t🦊🏽 \u{200d} fin";
     let ids = tokenizer.encode(text, true).unwrap();
     assert_eq!(tokenizer.decode(&ids, true), text);
-}
-
-/// Texts and tokens that come with a vocabulary of llama.cpp, or that it made of others.
-fn vectors(path: &Path, name: &str) -> Vec<(String, Vec<TokenId>)> {
-    let read = |end: &str| std::fs::read_to_string(format!("{}.{end}", path.display()));
-    let (Ok(texts), Ok(tokens)) = (read("inp"), read("out")) else {
-        let made = json(&root().join("tests/fixtures/tokenizers/llamacpp.json"));
-        let texts = made["texts"].as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned());
-        return texts.zip(made["vocabularies"][name].as_array().unwrap().iter().map(ids)).collect();
-    };
-    let texts = texts.split("\n__ggml_vocab_test__\n").map(str::to_owned);
-    let id = |id: &str| TokenId(id.parse().unwrap());
-    texts.zip(tokens.lines().map(|line| line.split_whitespace().map(id).collect())).collect()
-}
-
-#[test]
-fn vocabularies_of_llama_cpp_give_its_tokens() {
-    let Some(folder) = vocabularies() else { return };
-    let (mut compared, mut refused) = (0, Vec::new());
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        let Some(name) = name.strip_prefix("ggml-vocab-").and_then(|name| name.strip_suffix(".gguf")) else {
-            continue;
-        };
-        match Tokenizer::from_checkpoint(&*open_checkpoint(&path).unwrap()) {
-            Ok(tokenizer) => {
-                for (text, expected) in vectors(&path, name) {
-                    assert_eq!(tokenizer.encode(&text, false).unwrap(), expected, "{name}: {text:?}");
-                    compared += 1;
-                }
-            }
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::TokenizerInvalid, "{error}");
-                refused.push(name.to_owned());
-            }
-        }
-    }
-    refused.sort_unstable();
-    assert_eq!(refused, ["bert-bge", "gemma-4", "nomic-bert-moe"]);
-    assert!(compared > 700, "{compared}");
 }
 
 #[test]
@@ -213,6 +172,13 @@ fn broken_folders_are_typed_errors() {
         ("tokenizer_config.json", Some(r#"{"add_bos_token": true, "bos_token": "<x>"}"#)),
         ("generation_config.json", Some(r#"{"bos_token_id": 512}"#)),
     ];
+    let lacking = [
+        r#"{"pad_token": "[PAD]"}"#,
+        r#"{"mask_token": {"content": "<mask>", "special": true}}"#,
+        r#"{"additional_special_tokens": ["<s>", "<|im_end|>"]}"#,
+        r#"{"extra_special_tokens": {"image_token": "<image>"}}"#,
+    ];
+    let lacking = lacking.map(|config| [("tokenizer_config.json", Some(config))]);
     // The tokenizers crate panics: merges are shorter than the prefix that their right sides have.
     let panics = with("/model/continuing_subword_prefix", "#".repeat(99).into());
     let one = |file, content| [(file, content)];
@@ -224,6 +190,10 @@ fn broken_folders_are_typed_errors() {
         &one("generation_config.json", Some(r#"{"eos_token_id": [2, -1]}"#)),
         &one("generation_config.json", Some(r#"{"eos_token_id": "2"}"#)),
         &foreign_bos,
+        &lacking[0],
+        &lacking[1],
+        &lacking[2],
+        &lacking[3],
     ] {
         let error = changed(files).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::TokenizerInvalid, "{error}");
@@ -241,4 +211,74 @@ fn holes_in_the_vocabulary_count() {
     let tokenizer = changed(&[("tokenizer.json", Some(&file))]).unwrap();
     assert_eq!(tokenizer.vocab_size(), 9001);
     assert_eq!(tokenizer.token_text(TokenId(9000)).as_deref(), Some("z"));
+}
+
+/// A tokenizer made of a `tokenizer.json` alone.
+fn made(json: &Value) -> Arc<Tokenizer> {
+    Arc::new(
+        changed(&[("tokenizer.json", Some(&json.to_string())), ("tokenizer_config.json", Some("{}"))])
+            .unwrap(),
+    )
+}
+
+#[test]
+fn word_pieces_and_metaspaces_are_decoded_as_by_the_crate() {
+    let words =
+        ["[UNK]", "[CLS]", "don", "'", "t", "##t", "##s", ".", "hello", "##,", "##", "we", "n't", "'s"];
+    let pieces = ["<unk>", "</s>", "▁", "▁a", "a", "▁▁b", "b▁", "▁.", "<0xE4>", "c"];
+    let vocab: Value = (0_u32..)
+        .zip(words)
+        .map(|(id, word)| (word.to_owned(), id))
+        .collect::<std::collections::BTreeMap<_, _>>()
+        .into_iter()
+        .collect();
+    let scored: Vec<Value> = pieces.iter().map(|piece| serde_json::json!([piece, -1.0])).collect();
+    let added = |id: u32, content: &str| {
+        serde_json::json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true})
+    };
+    let word_piece = |cleanup: bool| {
+        serde_json::json!({"version": "1.0", "added_tokens": [added(1, "[CLS]")], "normalizer": null,
+            "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": null,
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": cleanup},
+            "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": 100, "vocab": vocab}})
+    };
+    let metaspace = |scheme: &str| {
+        serde_json::json!({"version": "1.0", "added_tokens": [added(1, "</s>")], "normalizer": null,
+            "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": true},
+            "post_processor": null,
+            "decoder": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": true},
+            "model": {"type": "Unigram", "unk_id": 0, "vocab": scored, "byte_fallback": false}})
+    };
+    for json in
+        [word_piece(true), word_piece(false), metaspace("always"), metaspace("first"), metaspace("never")]
+    {
+        let foreign = tokenizers::Tokenizer::from_bytes(json.to_string()).unwrap();
+        let tokenizer = made(&json);
+        let count = foreign.get_vocab_size(true) as u32;
+        // All texts of three tokens.
+        for number in 0..count.pow(3) {
+            let ids = [number % count, number / count % count, number / count / count];
+            for skip in [true, false] {
+                let tokens = ids.map(TokenId);
+                assert_eq!(
+                    tokenizer.decode(&tokens, skip),
+                    foreign.decode(&ids, skip).unwrap(),
+                    "{json} {ids:?}"
+                );
+            }
+            let tokens = ids.map(TokenId);
+            let begun = tokenizer.decode(&tokens[..1], false);
+            let streamed = begun + &stream(&tokenizer, &tokens[..1], &tokens[1..]);
+            assert_eq!(streamed, tokenizer.decode(&tokens, false), "{ids:?}");
+        }
+        for text in ["hello, don't we", "a  b c</s>a", "[CLS]we [CLS]", ""] {
+            let expected = foreign.encode(text, false).unwrap();
+            let expected: Vec<_> = expected.get_ids().iter().copied().map(TokenId).collect();
+            assert_eq!(tokenizer.encode(text, false).unwrap(), expected, "{text:?}");
+            let plain = tokenizer.encode_text(text).unwrap();
+            assert!(plain.iter().all(|id| id.0 != 1), "{text:?}");
+        }
+    }
 }

@@ -1,22 +1,24 @@
-//! What is a byte-level BPE vocabulary with merges, as GPT-2 introduced it?
+//! What is a vocabulary of byte pair encoding with merges, as GPT-2 introduced it?
 
 use std::collections::HashSet;
 
 use tokenizers::models::bpe::{BPE, Merges, Vocab};
+use tokenizers::normalizers::Replace;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer};
 
+use super::cut::Cut;
 use super::gguf::Built;
 use super::parts::{Parts, invalid};
 use super::pieces::Pieces;
-use super::pre;
+use super::pre::{self, Spelling};
+use super::rules::Words;
 use crate::error::Result;
 
-pub(super) fn build(parts: &Parts) -> Result<Built> {
-    // llama.cpp takes a file that does not say for an old one of its default kind.
-    let name = parts.pre.unwrap_or("default");
+/// `name`: how words are cut.
+pub(super) fn build(parts: &Parts, name: &str) -> Result<Built> {
     let rules = pre::rules(name).ok_or_else(|| {
         invalid("tokenizer.ggml.pre", "the way this tokenizer splits words is not known")
             .with("found", name)
@@ -29,22 +31,39 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
     let bpe = BPE::builder()
         .vocab_and_merges(vocab, merges)
         .ignore_merges(rules.whole_words)
+        .byte_fallback(rules.spelling != Spelling::Bytes)
         .build()
         .map_err(broken)?;
     let mut inner = Tokenizer::new(bpe);
+    // For other programs that read the tokenizer.
     let mut splits: Vec<PreTokenizerWrapper> = Vec::new();
-    for regex in rules.splits {
-        let pattern = SplitPattern::Regex((*regex).to_owned());
+    for split in rules.splits {
+        let pattern = SplitPattern::Regex(split.pattern().to_owned());
         let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false);
         splits.push(split.map_err(broken)?.into());
     }
-    splits.push(ByteLevel::new(false, false, false).into());
+    let cuts = rules.splits.iter().map(|split| Cut::new(*split));
+    let cuts = cuts.collect::<std::result::Result<_, _>>().map_err(|e| broken(e.into()))?;
+    let (words, pieces) = match rules.spelling {
+        Spelling::Bytes => {
+            splits.push(ByteLevel::new(false, false, false).into());
+            (Words::Bytes(cuts), Pieces::byte_level())
+        }
+        Spelling::Text { escaped, whole_lines } => {
+            if escaped {
+                let spaces = Replace::new(" ", "▁").map_err(broken)?;
+                inner.with_normalizer(Some(spaces)).map_err(broken)?;
+            }
+            let pieces = if escaped { Pieces::sentencepiece(false) } else { Pieces::text() };
+            (Words::Text { cuts, escaped, whole_lines }, pieces)
+        }
+    };
     inner.with_pre_tokenizer(Some(Sequence::new(splits)));
     inner.add_tokens(parts.added()).map_err(broken)?;
-    Ok(Built { inner, pieces: Pieces::byte_level(), duplicates, add_bos: rules.add_bos })
+    Ok(Built { inner, words, pieces, duplicates, add_bos: rules.add_bos })
 }
 
-/// The merges in order of rank: pairs separated by a space, which the byte alphabet spells `Ġ`.
+/// The merges in order of rank: pairs separated by a space.
 fn merges(parts: &Parts, vocab: &Vocab) -> Result<Merges> {
     const FIELD: &str = "tokenizer.ggml.merges";
     let Some(lines) = &parts.merges else {
@@ -54,7 +73,9 @@ fn merges(parts: &Parts, vocab: &Vocab) -> Result<Merges> {
     let mut seen = HashSet::new();
     let mut merges = Merges::with_capacity(lines.len());
     for (rank, line) in lines.iter().enumerate() {
-        let Some((left, right)) = line.split_once(' ') else {
+        // A token may begin with a space.
+        let space = line.bytes().skip(1).position(|byte| byte == b' ');
+        let Some((left, right)) = space.map(|at| (&line[..=at], &line[at + 2..])) else {
             return Err(invalid(FIELD, "expected two tokens separated by a space")
                 .with("index", rank)
                 .with("found", line)

@@ -17,6 +17,8 @@ pub struct Detokenizer {
     tokenizer: Arc<Tokenizer>,
     skip_special: bool,
     strip_spaces: usize,
+    /// Whether no token came yet.
+    first: bool,
     held: Vec<u8>,
     text: String,
 }
@@ -29,12 +31,13 @@ impl Detokenizer {
             strip_spaces: tokenizer.strip_spaces(),
             tokenizer,
             skip_special,
+            first: true,
             held: Vec::new(),
             text: String::new(),
         };
         for &id in prompt {
             // Once the prompt has any text, no leading space is left to strip.
-            if detokenizer.strip_spaces == 0 {
+            if detokenizer.strip_spaces == 0 && !detokenizer.first {
                 break;
             }
             detokenizer.push(id);
@@ -47,7 +50,8 @@ impl Detokenizer {
     /// not in the vocabulary adds nothing.
     pub fn push(&mut self, id: TokenId) -> &str {
         self.text.clear();
-        self.tokenizer.append_piece(id, self.skip_special, &mut self.held);
+        let counts = self.tokenizer.append_piece(id, self.skip_special, self.first, &mut self.held);
+        self.first &= !counts;
         while self.strip_spaces > 0 && !self.held.is_empty() {
             if self.held[0] == b' ' {
                 self.held.remove(0);

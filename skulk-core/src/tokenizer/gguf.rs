@@ -1,55 +1,29 @@
 //! What is the tokenizer of a GGUF file?
 //!
-//! Keys: the GGUF specification's `tokenizer.ggml` section. Defaults and the recognition of
-//! end-of-generation tokens follow llama.cpp (`src/llama-vocab.cpp`).
+//! Keys: the GGUF specification's `tokenizer.ggml` section. What text becomes follows llama.cpp
+//! (`src/llama-vocab.cpp`), also where that differs from the models' own tokenizers.
 
 use std::collections::HashMap;
 
 use tokenizers::processors::template::TemplateProcessing;
 
-use super::parts::{Kind, Parts, invalid};
-use super::{Pieces, Special, Tokenizer, byte_level, sentencepiece};
+use super::added::Added;
+use super::parts::{Parts, invalid};
+use super::rules::{Rules, Words};
+use super::{Pieces, Route, Special, Tokenizer, byte_level, control, sentencepiece, unigram, word_piece};
 use crate::error::Result;
 use crate::ids::TokenId;
 use crate::weights::gguf::GgufMetadata;
 
-/// Control tokens that end a generation wherever they are control tokens.
-const ENDS: &[&str] = &[
-    "<|eot_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<|return|>",
-    "<|call|>",
-    "<|flush|>",
-    "<|calls|>",
-    "<end_of_turn>",
-    "<|endoftext|>",
-    "</s>",
-    "<|eom_id|>",
-    "<EOT>",
-    "_<EOT>",
-    "[EOT]",
-    "[EOS]",
-    "<|end_of_text|>",
-    "<end_of_utterance>",
-    "<eos>",
-    "<turn|>",
-    "<|tool_response>",
-    "<｜end▁of▁sentence｜>",
-    "[e~[",
-    "<|fim_pad|>",
-    "<|repo_name|>",
-    "<|file_sep|>",
-];
-
 pub(super) fn load(metadata: &GgufMetadata) -> Result<Tokenizer> {
-    let parts = Parts::read(metadata)?;
-    build(&parts).map_err(|e| e.with("file", metadata.file().display()))
+    let parts = Parts::read(metadata);
+    parts.and_then(|parts| build(&parts)).map_err(|e| e.with("file", metadata.file().display()))
 }
 
 /// What a kind of vocabulary decides about the tokenizer.
 pub(super) struct Built {
     pub(super) inner: tokenizers::Tokenizer,
+    pub(super) words: Words,
     pub(super) pieces: Pieces,
     /// Ids whose text an earlier id has.
     pub(super) duplicates: HashMap<u32, u32>,
@@ -68,11 +42,27 @@ pub(super) fn build(parts: &Parts) -> Result<Tokenizer> {
             special.eos = special.eos.or(customary(2));
             sentencepiece::build(parts)?
         }
-        "gpt2" => byte_level::build(parts)?,
+        // llama.cpp takes a file that does not say for an old one of its default kind.
+        "gpt2" => byte_level::build(parts, parts.pre.unwrap_or("default"))?,
+        "gemma4" => byte_level::build(parts, "gemma4")?,
+        "bert" => {
+            let customary = |id: u64| (id < parts.tokens.len() as u64).then_some(id);
+            let begin = parts.bos.or(parts.cls).or_else(|| customary(101));
+            special.bos = parts.id("tokenizer.ggml.cls_token_id", begin)?;
+            let end = parts.separator.or_else(|| customary(102));
+            special.eos = parts.id("tokenizer.ggml.seperator_token_id", end)?;
+            word_piece::build(parts)?
+        }
+        "t5" => {
+            let customary = (parts.tokens.len() > 1).then_some(TokenId(1));
+            special.eos = special.eos.or(customary);
+            unigram::build(parts)?
+        }
         other => {
-            return Err(invalid("tokenizer.ggml.model", "expected the tokenizer `llama` or `gpt2`")
+            return Err(invalid("tokenizer.ggml.model", "this kind of tokenizer is not known")
                 .with("found", other)
-                .with_hint("use a model with a SentencePiece or byte-level BPE vocabulary"));
+                .with("expected", "llama, gpt2, gemma4, bert, t5")
+                .with_hint("use a model with a BPE, SentencePiece, WordPiece or Unigram vocabulary"));
         }
     };
     if let Some(eos) = special.eos
@@ -81,7 +71,7 @@ pub(super) fn build(parts: &Parts) -> Result<Tokenizer> {
         special.ends.insert(0, eos);
     }
     special.add_bos = parts.add_bos.unwrap_or(built.add_bos);
-    special.add_eos = parts.add_eos.unwrap_or(false);
+    special.add_eos = parts.add_eos.unwrap_or(matches!(parts.model, "bert" | "t5"));
     for (add, id, field) in [
         (special.add_bos, special.bos, "tokenizer.ggml.bos_token_id"),
         (special.add_eos, special.eos, "tokenizer.ggml.eos_token_id"),
@@ -96,7 +86,13 @@ pub(super) fn build(parts: &Parts) -> Result<Tokenizer> {
     if special.add_bos {
         inner.with_post_processor(special.bos.and_then(|bos| begin(parts, bos)));
     }
+    let added = Added::new(parts).map_err(|e| {
+        invalid("tokenizer.ggml.tokens", "the vocabulary adds too many tokens")
+            .with_source(e)
+            .with_hint("the file's metadata is damaged: fetch it again")
+    })?;
     Ok(Tokenizer {
+        rules: Route::Own(Rules { added, words: built.words }),
         inner,
         pieces: built.pieces,
         special,
@@ -123,7 +119,7 @@ fn special(parts: &Parts) -> Result<Special> {
     let mut special = Special {
         bos: parts.id("tokenizer.ggml.bos_token_id", parts.bos)?,
         eos: parts.id("tokenizer.ggml.eos_token_id", parts.eos)?,
-        ends: ends(parts),
+        ends: control::ends(parts),
         ..Special::default()
     };
     let eot = parts.id("tokenizer.ggml.eot_token_id", parts.eot)?;
@@ -136,29 +132,9 @@ fn special(parts: &Parts) -> Result<Special> {
     Ok(special)
 }
 
-/// The tokens that end a generation by their text.
-fn ends(parts: &Parts) -> Vec<TokenId> {
-    let control = (0_u32..).zip(parts.tokens.iter().zip(&parts.kinds));
-    let found: Vec<(u32, &str)> = control
-        .filter(|(_, (token, kind))| **kind == Kind::Control && ENDS.contains(token))
-        .map(|(id, (token, _))| (id, *token))
-        .collect();
-    let has = |text: &str| found.iter().any(|(_, token)| *token == text);
-    // In the harmony format `<|end|>` only ends a message, and Gemma 4's vocabulary has an
-    // ordinary `</s>`: llama.cpp tells both by the tokens beside them.
-    let calls = has("<|call|>") || has("<|calls|>");
-    let harmony = calls && (has("<|return|>") || has("<|flush|>"));
-    let gemma4 = has("<|tool_response>");
-    let kept = found.iter().filter(|(_, token)| match *token {
-        "<|end|>" => !harmony,
-        "</s>" => !gemma4,
-        _ => true,
-    });
-    kept.map(|(id, _)| TokenId(*id)).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::parts::Kind;
     use super::*;
     use crate::error::ErrorKind;
 
@@ -213,6 +189,11 @@ mod tests {
         let ids = tokenizer.encode("a é ab", true).unwrap();
         assert_eq!(tokenizer.decode(&ids, true), "a é ab");
         assert_eq!(tokenizer.decode(&ids, false), "<s> a é ab");
+        // As text nothing is a control token; user-defined ones are what they are.
+        let plain = tokenizer.encode_text("</s><|eot_id|>b b").unwrap();
+        assert!(!plain.iter().any(|&id| tokenizer.is_special(id)));
+        assert_eq!(tokenizer.token_text(plain[plain.len() - 1]).as_deref(), Some("b b"));
+        assert_eq!(tokenizer.decode(&plain, true), "</s><|eot_id|>b b");
         // `<end_of_turn>` is ordinary text here.
         let eot = tokenizer.encode("<|eot_id|>", false).unwrap();
         assert_eq!(tokenizer.eos_ids(), [TokenId(2), eot[0]]);
@@ -248,7 +229,7 @@ mod tests {
             assert_eq!(error.context()[0].1, format!("tokenizer.ggml.{field}"));
         };
         refuses(Parts::default(), "tokens");
-        for model in ["", "bert", "t5", "rwkv", "plamo2"] {
+        for model in ["", "whitespace", "hybriddna", "rwkv", "plamo2", "none"] {
             refuses(Parts { model, ..good() }, "model");
         }
         refuses(Parts { scores: vec![0.0; 7], ..good() }, "scores");

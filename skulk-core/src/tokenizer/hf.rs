@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Pieces, Special, Tokenizer, caught};
+use super::{Pieces, Route, Special, Tokenizer, caught, plain};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::safetensors::HfMetadata;
@@ -22,11 +22,13 @@ pub(super) fn load(metadata: &HfMetadata, config: &'static str) -> Result<Tokeni
     // Both would silently change what the model is given.
     inner.with_padding(None);
     inner.with_truncation(None).map_err(|e| broken(&file).with_source(e))?;
+    declared(metadata, &inner)?;
     let special = special(metadata, config, &inner)?;
     // Ids may have holes.
     let vocab = inner.get_vocab(true);
     Ok(Tokenizer {
         vocab_size: vocab.values().max().map_or(0, |&id| id as usize + 1),
+        rules: Route::Crate(plain::without_control(inner.get_added_vocabulary())),
         inner,
         pieces,
         special,
@@ -53,10 +55,46 @@ fn broken(file: &Path) -> Error {
     .with_hint("fetch the file again, or save the tokenizer with a current version of transformers")
 }
 
+/// Whether the vocabulary has every special token that `tokenizer_config.json` declares. transformers would add what
+/// is missing, with ids that the model was not trained with.
+fn declared(metadata: &HfMetadata, inner: &tokenizers::Tokenizer) -> Result<()> {
+    const ONE: [&str; 7] =
+        ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+    const MANY: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
+    let Some(config) = &metadata.tokenizer_config else { return Ok(()) };
+    let one = ONE.iter().filter_map(|key| Some((*key, config.get(key)?)));
+    let many = MANY.iter().filter_map(|key| Some((*key, config.get(key)?)));
+    let many = many.flat_map(|(key, tokens)| match tokens {
+        Value::Array(tokens) => tokens.iter().map(|token| (key, token)).collect(),
+        Value::Object(named) => named.values().map(|token| (key, token)).collect(),
+        _ => Vec::new(),
+    });
+    for (key, token) in one.chain(many) {
+        if let Some(text) = text_of(token)
+            && inner.token_to_id(text).is_none()
+        {
+            return Err(Error::new(
+                ErrorKind::TokenizerInvalid,
+                "a special token is declared that the vocabulary lacks",
+            )
+            .with("file", metadata.folder.join("tokenizer_config.json").display())
+            .with("field", key)
+            .with("found", text)
+            .with("expected", "a token of tokenizer.json")
+            .with_hint("the tokenizer files do not belong together: fetch the checkpoint again"));
+        }
+    }
+    Ok(())
+}
+
+/// The text of a token in `tokenizer_config.json`, which stands there as it is or with its properties.
+fn text_of(token: &Value) -> Option<&str> {
+    token.as_str().or_else(|| token.get("content")?.as_str())
+}
+
 fn special(metadata: &HfMetadata, config: &'static str, inner: &tokenizers::Tokenizer) -> Result<Special> {
     let named = |key: &str| {
-        let entry = metadata.tokenizer_config.as_ref()?.get(key)?;
-        let text = entry.as_str().or_else(|| entry.get("content")?.as_str())?;
+        let text = text_of(metadata.tokenizer_config.as_ref()?.get(key)?)?;
         inner.token_to_id(text).map(TokenId)
     };
     let flag = |key: &str| {

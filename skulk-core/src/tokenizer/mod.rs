@@ -3,26 +3,36 @@
 //! [`Tokenizer`] wraps the `tokenizers` crate, filled from a `tokenizer.json` or rebuilt from GGUF
 //! metadata. [`Detokenizer`] and [`StopMatcher`] work on the stream of generated tokens.
 
+mod added;
 mod byte_level;
+mod charsmap;
+mod control;
+mod cut;
 mod detokenizer;
 mod export;
 mod gguf;
 mod hf;
 mod parts;
-
 mod pieces;
+mod plain;
 mod pre;
+mod rules;
 mod sentencepiece;
 mod stop;
+mod unigram;
+mod word_piece;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use tokenizers::AddedVocabulary;
+
 pub use detokenizer::Detokenizer;
 pub use stop::StopMatcher;
 
 use self::pieces::Pieces;
+use self::rules::Rules;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::{Checkpoint, Metadata};
@@ -39,11 +49,19 @@ use crate::weights::{Checkpoint, Metadata};
 /// ```
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
+    rules: Route,
     pieces: Pieces,
     special: Special,
     vocab_size: usize,
     /// Ids whose text another id has too, to the one that `inner` knows.
     duplicates: HashMap<u32, u32>,
+}
+
+/// How text comes to the model's merges.
+enum Route {
+    /// The crate's, with the added tokens that are found where control tokens are not.
+    Crate(AddedVocabulary),
+    Own(Rules),
 }
 
 /// The tokens with a role, and whether encoding adds them.
@@ -81,18 +99,20 @@ impl Tokenizer {
     }
 
     /// The tokens of `text`. Control tokens spelt out in it, such as `<|eot_id|>`, become those
-    /// tokens. With `add_special`, the model's rules add a beginning-of-sequence or an
+    /// tokens; [`encode_text`](Self::encode_text) leaves them text. With `add_special`, the model's rules add a beginning-of-sequence or an
     /// end-of-sequence token, never a second one beside one that is already there.
     ///
     /// # Errors
     /// [`ErrorKind::TokenizerInvalid`] when the tokenizer's own rules fail on the text.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<TokenId>> {
-        let encoding = caught(|| self.inner.encode_fast(text, add_special)).map_err(|e| {
-            Error::new(ErrorKind::TokenizerInvalid, "the tokenizer failed on a text")
-                .with_source(e)
-                .with_hint("the tokenizer's rules are inconsistent: fetch the checkpoint again")
-        })?;
-        let mut ids: Vec<_> = encoding.get_ids().iter().copied().map(TokenId).collect();
+        let mut ids = caught(|| match &self.rules {
+            Route::Crate(_) => {
+                let encoding = self.inner.encode_fast(text, add_special)?;
+                Ok(encoding.get_ids().iter().copied().map(TokenId).collect())
+            }
+            Route::Own(rules) => self.by_rules(rules, text, true),
+        })
+        .map_err(failed)?;
         if add_special {
             self.add_special(&mut ids);
         }
@@ -120,8 +140,9 @@ impl Tokenizer {
     /// nothing. Control tokens are left out with `skip_special`, spelt out without.
     pub fn decode(&self, ids: &[TokenId], skip_special: bool) -> String {
         let mut bytes = Vec::new();
+        let mut first = true;
         for &id in ids {
-            self.append_piece(id, skip_special, &mut bytes);
+            first &= !self.append_piece(id, skip_special, first, &mut bytes);
         }
         let spaces = bytes.iter().take_while(|&&byte| byte == b' ').count();
         let start = spaces.min(self.strip_spaces());
@@ -154,17 +175,27 @@ impl Tokenizer {
         added.get(&self.known(id)).is_some_and(|token| token.special)
     }
 
+    fn is_added(&self, id: TokenId) -> bool {
+        self.inner.get_added_vocabulary().get_added_tokens_decoder().contains_key(&self.known(id))
+    }
+
     fn known(&self, id: TokenId) -> u32 {
         self.duplicates.get(&id.0).copied().unwrap_or(id.0)
     }
 
-    fn append_piece(&self, id: TokenId, skip_special: bool, out: &mut Vec<u8>) {
+    /// Appends the bytes of a token, `first` of a text; whether it is one that counts.
+    fn append_piece(&self, id: TokenId, skip_special: bool, first: bool, out: &mut Vec<u8>) -> bool {
         if skip_special && self.is_special(id) {
-            return;
+            return false;
         }
-        if let Some(token) = self.token_text(id) {
-            self.pieces.append(&token, out);
+        let Some(token) = self.token_text(id) else { return false };
+        // The crate's decoders know no difference, files of llama.cpp do: added tokens are spelt as text.
+        if matches!(self.rules, Route::Own(_)) && self.is_added(id) {
+            out.extend_from_slice(token.as_bytes());
+        } else {
+            self.pieces.append(&token, first, out);
         }
+        true
     }
 
     fn strip_spaces(&self) -> usize {
@@ -175,6 +206,12 @@ impl Tokenizer {
 /// What the `tokenizers` crate does, which panics over some files that it should refuse.
 fn caught<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err("the tokenizers crate panicked".into()))
+}
+
+fn failed(e: tokenizers::Error) -> Error {
+    Error::new(ErrorKind::TokenizerInvalid, "the tokenizer failed on a text")
+        .with_source(e)
+        .with_hint("the tokenizer's rules are inconsistent: fetch the checkpoint again")
 }
 
 impl fmt::Debug for Tokenizer {

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use tokenizers::AddedToken;
 use tokenizers::models::bpe::Vocab;
 
+use super::control;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::gguf::GgufMetadata;
@@ -29,6 +30,16 @@ pub(super) struct Parts<'a> {
     pub(super) add_bos: Option<bool>,
     pub(super) add_eos: Option<bool>,
     pub(super) add_space_prefix: Option<bool>,
+    pub(super) remove_extra_whitespaces: Option<bool>,
+    /// Of BERT's tokens that begin and end a text.
+    pub(super) cls: Option<u64>,
+    pub(super) separator: Option<u64>,
+    pub(super) lowercase: Option<bool>,
+    pub(super) strip_accents: Option<bool>,
+    pub(super) charsmap: Option<Vec<u8>>,
+    /// The whole model's.
+    pub(super) name: Option<&'a str>,
+    pub(super) architecture: Option<&'a str>,
 }
 
 /// `tokenizer.ggml.token_type`.
@@ -37,7 +48,9 @@ pub(super) enum Kind {
     Unknown,
     Control,
     UserDefined,
-    /// Normal, unused and byte tokens, and numbers that are not assigned: found by merging.
+    Unused,
+    Byte,
+    /// Normal ones, and numbers that are not assigned: found by merging, as those above.
     Other,
 }
 
@@ -47,6 +60,8 @@ impl From<i64> for Kind {
             2 => Self::Unknown,
             3 => Self::Control,
             4 => Self::UserDefined,
+            5 => Self::Unused,
+            6 => Self::Byte,
             _ => Self::Other,
         }
     }
@@ -66,6 +81,13 @@ impl<'a> Parts<'a> {
             add_bos: metadata.opt_bool("tokenizer.ggml.add_bos_token")?,
             add_eos: metadata.opt_bool("tokenizer.ggml.add_eos_token")?,
             add_space_prefix: metadata.opt_bool("tokenizer.ggml.add_space_prefix")?,
+            remove_extra_whitespaces: metadata.opt_bool("tokenizer.ggml.remove_extra_whitespaces")?,
+            cls: metadata.opt_u64("tokenizer.ggml.cls_token_id")?,
+            separator: metadata.opt_u64("tokenizer.ggml.seperator_token_id")?,
+            lowercase: metadata.opt_bool("tokenizer.ggml.normalizer.lowercase")?,
+            strip_accents: metadata.opt_bool("tokenizer.ggml.normalizer.strip_accents")?,
+            name: metadata.opt_str("general.name")?,
+            architecture: metadata.opt_str("general.architecture")?,
             ..Self::default()
         };
         if let Some(tokens) = metadata.opt_array("tokenizer.ggml.tokens")? {
@@ -80,6 +102,11 @@ impl<'a> Parts<'a> {
         if let Some(merges) = metadata.opt_array("tokenizer.ggml.merges")? {
             parts.merges = Some(merges.strings()?.collect());
         }
+        if let Some(charsmap) = metadata.opt_array("tokenizer.ggml.precompiled_charsmap")? {
+            // Some files have signed bytes.
+            parts.charsmap = Some(charsmap.i64s()?.map(|byte| byte as u8).collect());
+        }
+        control::correct(&mut parts);
         Ok(parts)
     }
 
@@ -139,8 +166,25 @@ impl<'a> Parts<'a> {
         tokens.filter_map(|(&token, kind)| match kind {
             Kind::Control | Kind::Unknown => Some(AddedToken::from(token, true)),
             Kind::UserDefined => Some(AddedToken::from(token, false).normalized(false)),
-            Kind::Other => None,
+            Kind::Unused | Kind::Byte | Kind::Other => None,
         })
+    }
+
+    /// Whether the added token takes spaces in front of it, and behind it. Files do not say; as llama.cpp does, the
+    /// model's name does.
+    pub(super) fn takes_spaces(&self, token: &str) -> (bool, bool) {
+        let named = |text: Option<&str>, parts: &[&str]| {
+            text.is_some_and(|text| parts.iter().any(|part| text.to_lowercase().contains(part)))
+        };
+        if named(self.pre, &["jina-v2-de", "jina-v2-es", "jina-v2-code"])
+            || named(self.architecture, &["nomic-bert-moe", "jina-bert-v3"])
+        {
+            (token == "<mask>", false)
+        } else if named(self.name, &["phi-3", "phi3"]) {
+            (false, !["<unk>", "<s>", "<|endoftext|>"].contains(&token))
+        } else {
+            (token == "[MASK]" && named(self.name, &["modern-bert"]), false)
+        }
     }
 }
 

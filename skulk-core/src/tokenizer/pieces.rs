@@ -5,6 +5,8 @@
 //! the `tokenizers` decoders except for broken runs of byte tokens (`<0xE4><0x41>`), where those
 //! replace the whole run and this, like llama.cpp, only the broken part.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 use tokenizers::DecoderWrapper;
 use tokenizers::decoders::byte_fallback::ByteFallback;
@@ -22,9 +24,28 @@ pub(super) struct Pieces {
     byte_level: bool,
     byte_fallback: bool,
     fused: bool,
+    /// What pieces that continue a word begin with; others then have a space in front, but for the first.
+    word_piece: Option<String>,
     replace: Vec<(String, String)>,
     strip_spaces: usize,
+    /// Whether the first token has no spaces at all: what stands for one is left out.
+    bare: Option<String>,
 }
+
+/// What BERT's detokenizer joins again.
+const CLEANUP: [(&str, &str); 11] = [
+    (" .", "."),
+    (" ?", "?"),
+    (" !", "!"),
+    (" ,", ","),
+    (" ' ", "'"),
+    (" n't", "n't"),
+    (" 'm", "'m"),
+    (" do not", " don't"),
+    (" 's", "'s"),
+    (" 've", "'ve"),
+    (" 're", "'re"),
+];
 
 impl Pieces {
     /// GPT-2's byte alphabet.
@@ -44,6 +65,22 @@ impl Pieces {
         }
     }
 
+    /// Text as it is, and `<0xNN>` for a byte.
+    pub(super) fn text() -> Self {
+        Self { byte_fallback: true, fused: true, ..Self::default() }
+    }
+
+    /// WordPiece as llama.cpp's files spell it: U+2581 in front of words.
+    pub(super) fn word_piece() -> Self {
+        let mut pieces = Self { byte_fallback: false, ..Self::sentencepiece(true) };
+        pieces.clean_up();
+        pieces
+    }
+
+    fn clean_up(&mut self) {
+        self.replace.extend(CLEANUP.map(|(from, to)| (from.to_owned(), to.to_owned())));
+    }
+
     /// The `decoder` section of a `tokenizer.json`.
     pub(super) fn from_decoder(decoder: &Value) -> Result<Self> {
         let mut pieces = Self::default();
@@ -51,7 +88,7 @@ impl Pieces {
         Ok(pieces)
     }
 
-    /// The other way about, for the two kinds that GGUF files have.
+    /// The other way about, for the kinds that GGUF files have.
     pub(super) fn decoder(&self) -> Result<DecoderWrapper> {
         if self.byte_level {
             return Ok(ByteLevel::default().into());
@@ -95,10 +132,16 @@ impl Pieces {
                 let spaces = number("start").and_then(|n| usize::try_from(n).ok());
                 self.strip_spaces = spaces.ok_or_else(|| unsupported(decoder))?;
             }
-            Some("Metaspace") => {
+            Some("Metaspace") if !self.fused => {
                 let space = text("replacement").ok_or_else(|| unsupported(decoder))?;
                 self.replace.push((space.to_owned(), " ".to_owned()));
-                self.strip_spaces = usize::from(text("prepend_scheme") != Some("never"));
+                self.bare = (text("prepend_scheme") != Some("never")).then(|| space.to_owned());
+            }
+            Some("WordPiece") if *self == Self::default() => {
+                self.word_piece = Some(text("prefix").ok_or_else(|| unsupported(decoder))?.to_owned());
+                if decoder.get("cleanup").and_then(Value::as_bool) == Some(true) {
+                    self.clean_up();
+                }
             }
             _ => return Err(unsupported(decoder)),
         }
@@ -110,8 +153,8 @@ impl Pieces {
         self.strip_spaces
     }
 
-    /// Appends the bytes of the token spelt `token`.
-    pub(super) fn append(&self, token: &str, out: &mut Vec<u8>) {
+    /// Appends the bytes of the token spelt `token`, which is the `first` of a text or not.
+    pub(super) fn append(&self, token: &str, first: bool, out: &mut Vec<u8>) {
         if self.byte_level {
             let start = out.len();
             for char in token.chars() {
@@ -129,14 +172,21 @@ impl Pieces {
             out.push(byte);
             return;
         }
-        match self.replace.as_slice() {
-            [] => out.extend_from_slice(token.as_bytes()),
-            [(from, _)] if !token.contains(from.as_str()) => out.extend_from_slice(token.as_bytes()),
-            all => {
-                let replaced = all.iter().fold(token.to_owned(), |text, (from, to)| text.replace(from, to));
-                out.extend_from_slice(replaced.as_bytes());
+        let mut text = Cow::Borrowed(token);
+        match (&self.word_piece, &self.bare) {
+            (Some(prefix), _) if !first => match token.strip_prefix(prefix.as_str()) {
+                Some(rest) => text = Cow::Borrowed(rest),
+                None => text = Cow::Owned(format!(" {token}")),
+            },
+            (_, Some(space)) if first => text = Cow::Owned(token.replace(space.as_str(), "")),
+            _ => {}
+        }
+        for (from, to) in &self.replace {
+            if text.contains(from.as_str()) {
+                text = Cow::Owned(text.replace(from.as_str(), to));
             }
         }
+        out.extend_from_slice(text.as_bytes());
     }
 }
 
@@ -148,11 +198,11 @@ fn broken() -> Error {
 fn unsupported(decoder: &Value) -> Error {
     Error::new(
         ErrorKind::TokenizerInvalid,
-        "expected a decoder made of ByteLevel, ByteFallback, Fuse, Metaspace, literal Replace and leading Strip",
+        "expected a decoder made of ByteLevel, WordPiece, ByteFallback, Fuse, Metaspace, literal Replace and leading Strip",
     )
     .with("field", "decoder")
     .with("found", decoder)
-    .with_hint("this kind of tokenizer is not supported: use a checkpoint with a byte-level or SentencePiece tokenizer")
+    .with_hint("this kind of tokenizer is not supported: use a checkpoint with a BPE, SentencePiece, WordPiece or Unigram tokenizer")
 }
 
 /// The byte of a `<0xNN>` token.
@@ -176,6 +226,18 @@ fn gpt2_byte(char: char) -> Option<u8> {
     u8::try_from(byte).ok()
 }
 
+/// The character of GPT-2's byte alphabet that stands for a byte.
+pub(super) fn gpt2_char(byte: u8) -> char {
+    let code = u32::from(byte);
+    let code = match byte {
+        0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff => code,
+        0..=0x20 => code + 0x100,
+        0x7f..=0xa0 => code - 0x7f + 0x121,
+        0xad => 0x143,
+    };
+    char::from_u32(code).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -186,7 +248,7 @@ mod tests {
 
     fn bytes(pieces: &Pieces, token: &str) -> Vec<u8> {
         let mut out = Vec::new();
-        pieces.append(token, &mut out);
+        pieces.append(token, false, &mut out);
         out
     }
 
@@ -195,6 +257,7 @@ mod tests {
         let bytes: BTreeSet<u8> =
             ByteLevel::alphabet().into_iter().map(|char| gpt2_byte(char).unwrap()).collect();
         assert_eq!(bytes.len(), 256);
+        assert!((0..=u8::MAX).all(|byte| gpt2_byte(gpt2_char(byte)) == Some(byte)));
         assert_eq!(gpt2_byte('Ġ'), Some(b' '));
         assert_eq!(gpt2_byte('Ċ'), Some(b'\n'));
         assert_eq!(gpt2_byte('▁'), None);

@@ -20,6 +20,7 @@ use tokenizers::{NormalizerWrapper, Tokenizer};
 use super::gguf::Built;
 use super::parts::{Parts, invalid};
 use super::pieces::Pieces;
+use super::rules::Words;
 use crate::error::Result;
 
 /// Longer tokens get no merge. Real vocabularies stay far below (Llama 2: 48 bytes), and joining a token takes quadratic
@@ -58,7 +59,8 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
     normalizers.push(Replace::new(" ", "▁").map_err(broken)?.into());
     inner.with_normalizer(Some(Sequence::new(normalizers))).map_err(broken)?;
     inner.add_tokens(parts.added()).map_err(broken)?;
-    Ok(Built { inner, pieces: Pieces::sentencepiece(space_prefix), duplicates, add_bos: true })
+    let words = Words::SentencePiece { space_prefix };
+    Ok(Built { inner, words, pieces: Pieces::sentencepiece(space_prefix), duplicates, add_bos: true })
 }
 
 /// The ways to join two tokens to a third, as ranked merges.
