@@ -106,5 +106,6 @@ struct Guide;
 #[doc = include_str!("../../docs/guide/placement.md")]
 #[doc = include_str!("../../docs/guide/planning.md")]
 #[doc = include_str!("../../docs/guide/sessions.md")]
+#[doc = include_str!("../../docs/guide/chat-output.md")]
 #[doc = include_str!("../../docs/guide/vindex.md")]
 struct GenerationGuide;

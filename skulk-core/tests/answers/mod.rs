@@ -183,7 +183,7 @@ fn tool_calls(case: &Value) {
     let (found, _) = items(&syntax, &ParseOptions::default().tools(tools), &chunks(case));
     let (start, end) = (case["startMarker"].as_str().unwrap(), case["endMarker"].as_str().unwrap());
     let expected = oracle::repaired(reference(&case["events"]), start, end, &chunks(case).concat());
-    assert_eq!(found, expected);
+    assert!(oracle::same(&found, &expected), "{found:?} {expected:?}");
 }
 
 fn deepseek_v32(case: &Value) {
@@ -191,7 +191,11 @@ fn deepseek_v32(case: &Value) {
     let (found, _) = items(&OutputSyntax::of(&profile, None), &ParseOptions::default(), &chunks(case));
     let expected = oracle::deepseek(&chunks(case));
     assert_eq!(found, expected);
-    if !oracle::cuts_markers(&chunks(case), &["<think>", "</think>"]) {
+    let text = chunks(case).concat();
+    let open =
+        text.matches("<｜DSML｜function_calls>").count() > text.matches("</｜DSML｜function_calls>").count();
+    let cut_behind_calls = open && text.contains("</｜DSML｜invoke>");
+    if !cut_behind_calls && !oracle::cuts_markers(&chunks(case), &["<think>", "</think>"]) {
         assert_eq!(found, oracle::broken_blocks(reference(&case["events"]), "<｜DSML｜function_calls>"));
     }
 }

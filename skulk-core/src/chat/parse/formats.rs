@@ -150,7 +150,7 @@ pub(super) fn format(syntax: ToolSyntax) -> Format {
             bodies: &[Body::Named(&Named { call: "", end: "", header: Header::Until(">") })],
             ..PLAIN
         },
-        ToolSyntax::Glm => Format { bodies: &[Body::Tagged(&GLM)], ..HERMES },
+        ToolSyntax::Glm => Format { bodies: &[JSON, Body::Tagged(&GLM)], ..HERMES },
         ToolSyntax::Hunyuan => Format {
             starts: &["<tool_calls:opensource>"],
             close: "</tool_calls:opensource>",

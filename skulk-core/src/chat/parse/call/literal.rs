@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::words::{self, Escaped};
 use super::{Frame, Left, Step};
 use crate::chat::parse::delta::{CallProblem, Delta, Fault};
 use crate::chat::parse::emit::{Emitter, escape};
@@ -254,7 +255,7 @@ impl Literals {
             Place::Bare => {
                 let word = std::mem::take(&mut self.kept);
                 self.lead_item();
-                self.word(word.trim());
+                self.json.push_str(&words::word(word.trim()));
                 self.place = Place::After;
                 return Ok(Taken::Not);
             }
@@ -356,46 +357,17 @@ impl Literals {
     }
 
     fn escaped(&mut self, c: char, of_key: bool, quote: char) {
-        let digits = match c {
-            'x' => 2,
-            'u' => 4,
-            'U' => 8,
-            _ => 0,
-        };
         self.place = Place::Text { of_key, quote: Some(quote) };
-        let c = match c {
-            _ if digits > 0 => {
+        match words::escaped(c) {
+            Escaped::Text(text) => escape(text, &mut self.json),
+            Escaped::Itself => escape(c.encode_utf8(&mut [0; 4]), &mut self.json),
+            Escaped::Digits(left) => {
                 self.kept.clear();
-                self.place = Place::Digits { of_key, quote, left: digits };
-                return;
+                self.place = Place::Digits { of_key, quote, left };
             }
-            'n' => '\n',
-            't' => '\t',
-            'r' => '\r',
-            'b' => '\u{8}',
-            'f' => '\u{c}',
-            '\n' => return,
-            '\\' | '\'' | '"' | '/' => c,
-            // No escape: the backslash is one.
-            _ => {
+            Escaped::Nothing => {
                 escape("\\", &mut self.json);
-                c
-            }
-        };
-        escape(c.encode_utf8(&mut [0; 4]), &mut self.json);
-    }
-
-    /// A word without quotes: a number, a constant, or text.
-    fn word(&mut self, word: &str) {
-        match word {
-            "True" => self.json.push_str("true"),
-            "False" => self.json.push_str("false"),
-            "None" => self.json.push_str("null"),
-            _ if serde_json::from_str::<Value>(word).is_ok() => self.json.push_str(word),
-            _ => {
-                self.json.push('"');
-                escape(word, &mut self.json);
-                self.json.push('"');
+                escape(c.encode_utf8(&mut [0; 4]), &mut self.json);
             }
         }
     }

@@ -6,6 +6,7 @@ mod named;
 mod nested;
 mod tagged;
 mod value;
+mod words;
 
 use super::delta::Fault;
 use super::emit::Emitter;
