@@ -102,7 +102,9 @@ impl Headed {
         }
         let text = std::mem::take(&mut self.text);
         let (name, id) = self.spec.header.parse(&text);
-        if name.is_empty() || name.contains(char::is_whitespace) {
+        let is_word =
+            |word: &str| !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || c == '<');
+        if !is_word(name) || !id.is_none_or(is_word) {
             return Some(Step::fail(Fault::no_name()));
         }
         emit.start(name, id.map(str::to_owned));

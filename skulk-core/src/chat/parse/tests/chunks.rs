@@ -109,8 +109,9 @@ proptest! {
             Delta::CallMalformed { call, .. } => count(&call.raw),
             Delta::CallFinished { call, .. } => {
                 let arguments = call.arguments.to_string();
-                let id = call.id.as_deref().filter(|id| id.contains(&call.name));
-                count(&arguments) + count(id.unwrap_or(&call.name))
+                let id = call.id.clone().unwrap_or_default();
+                let name = if id.contains(&call.name) { "" } else { &call.name };
+                count(&arguments) + count(&id) + count(name)
             }
             _ => 0,
         }).sum();
