@@ -105,8 +105,7 @@ fn long_answers_are_read_in_a_linear_time() {
         ),
     ] {
         let mut parser = StreamParser::new(&think(syntax), &ParseOptions::default()).unwrap();
-        let mut pieces = text.chars();
-        while let Some(c) = pieces.next() {
+        for c in text.chars() {
             parser.push(c.encode_utf8(&mut [0; 4]), false);
         }
         parser.finish();

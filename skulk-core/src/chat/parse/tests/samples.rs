@@ -191,7 +191,7 @@ pub(super) fn offered() -> Vec<Value> {
 #[test]
 fn every_syntax_is_read() {
     for syntax in ToolSyntax::ALL {
-        let (_, text) = SAMPLES.iter().find(|(known, _)| known == syntax).expect(syntax.as_str());
+        let (_, text) = SAMPLES.iter().find(|(known, _)| known == syntax).unwrap();
         let found = read_for(*syntax, &offered(), text);
         let expected = json!({"s": "a\n<b> é", "n": 3, "l": [1, "x"]});
         assert_eq!(found.called(), [("f", expected), ("g", json!({}))], "{syntax}: {found:?}");
