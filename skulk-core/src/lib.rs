@@ -44,6 +44,8 @@ mod bytes;
 mod cancel;
 pub mod card;
 #[cfg(feature = "generate")]
+pub mod chat;
+#[cfg(feature = "generate")]
 pub mod engine;
 #[cfg(feature = "generate")]
 pub mod engines;
@@ -104,5 +106,6 @@ struct Guide;
 #[doc = include_str!("../../docs/guide/placement.md")]
 #[doc = include_str!("../../docs/guide/planning.md")]
 #[doc = include_str!("../../docs/guide/sessions.md")]
+#[doc = include_str!("../../docs/guide/chat-output.md")]
 #[doc = include_str!("../../docs/guide/vindex.md")]
 struct GenerationGuide;

@@ -5,6 +5,7 @@
 mod fixtures;
 mod support;
 
+mod answers;
 mod bad_input;
 mod generate;
 mod parity;
