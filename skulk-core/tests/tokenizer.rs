@@ -9,13 +9,13 @@ use skulk::{Detokenizer, ErrorKind, TokenId, Tokenizer, open_checkpoint};
 
 use crate::fixtures::{checkpoints, copied, gemma, ids, json, path, root};
 
-pub fn load(path: &Path) -> Arc<Tokenizer> {
+pub(crate) fn load(path: &Path) -> Arc<Tokenizer> {
     let checkpoint = open_checkpoint(path).unwrap();
     Arc::new(Tokenizer::from_checkpoint(&*checkpoint).unwrap())
 }
 
 /// The text a session would stream for `generated` after `prompt`.
-pub fn stream(tokenizer: &Arc<Tokenizer>, prompt: &[TokenId], generated: &[TokenId]) -> String {
+pub(crate) fn stream(tokenizer: &Arc<Tokenizer>, prompt: &[TokenId], generated: &[TokenId]) -> String {
     let mut detokenizer = Detokenizer::new(tokenizer.clone(), prompt, false);
     let mut text = String::new();
     for &id in generated {
