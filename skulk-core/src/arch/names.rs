@@ -299,7 +299,9 @@ impl TensorNames {
         self.roles().find_map(|(tensor, pattern)| {
             let (pattern, word, is_bias) = match (pattern.strip_suffix(END), rest.rsplit_once('.')?) {
                 (Some(whole), _) => (whole, rest, false),
-                (None, (word, kind)) => (&*pattern, word, kind == "bias"),
+                (None, (word, "weight")) => (&*pattern, word, false),
+                (None, (word, "bias")) => (&*pattern, word, true),
+                (None, _) => return None,
             };
             let expert = match pattern.split_once(EXPERT) {
                 Some((before, after)) => {

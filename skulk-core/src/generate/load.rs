@@ -86,7 +86,7 @@ fn assemble(
     // A step has room for a prompt's chunk beside the others' tokens.
     let rows = prefill_chunk.saturating_add(sessions - 1);
     // Building the tokenizer takes as long as everything else: let it run beside.
-    let tokenizer = build_tokenizer(checkpoint)?;
+    let tokenizer = Building::start(checkpoint, &options.cancel)?;
 
     let (done, total) = (AtomicUsize::new(0), arch.n_layers());
     let on_layer = || {
@@ -109,7 +109,7 @@ fn assemble(
         shards.push(shard);
         stages.push(info);
     }
-    let tokenizer = wait(&tokenizer, &options.cancel)?;
+    let tokenizer = tokenizer.wait()?;
     if tokenizer.vocab_size() > arch.vocab_size {
         return Err(Error::new(
             ErrorKind::TokenizerInvalid,
@@ -182,32 +182,47 @@ fn load_stage(
     Ok((shard, info))
 }
 
-/// Builds the tokenizer on a thread of its own. When nobody waits for it any more, the thread ends by itself.
-fn build_tokenizer(checkpoint: &dyn Checkpoint) -> Result<Receiver<Result<Tokenizer>>> {
-    let build = Tokenizer::builder(checkpoint);
-    let (sender, receiver) = sync_channel(1);
-    std::thread::Builder::new()
-        .name("skulk-tokenizer".into())
-        .spawn(move || {
-            // Loading may have ended before.
-            let _ = sender.send(build());
-        })
-        .map_err(|e| {
-            Error::new(ErrorKind::EngineFailed, "cannot start the tokenizer's thread").with_source(e)
-        })?;
-    Ok(receiver)
+/// A tokenizer that is built on a thread of its own.
+struct Building {
+    tokenizer: Receiver<Result<Tokenizer>>,
+    cancel: CancelToken,
 }
 
-fn wait(tokenizer: &Receiver<Result<Tokenizer>>, cancel: &CancelToken) -> Result<Tokenizer> {
-    loop {
-        cancel.check()?;
-        match tokenizer.recv_timeout(PATIENCE) {
-            Ok(tokenizer) => return tokenizer,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(Error::new(ErrorKind::Internal, "building the tokenizer panicked"));
+impl Building {
+    fn start(checkpoint: &dyn Checkpoint, cancel: &CancelToken) -> Result<Self> {
+        let build = Tokenizer::builder(checkpoint);
+        let (sender, tokenizer) = sync_channel(1);
+        std::thread::Builder::new()
+            .name("skulk-tokenizer".into())
+            .spawn(move || {
+                // Loading may have been cancelled before.
+                let _ = sender.send(build());
+            })
+            .map_err(|e| {
+                Error::new(ErrorKind::EngineFailed, "cannot start the tokenizer's thread").with_source(e)
+            })?;
+        Ok(Self { tokenizer, cancel: cancel.clone() })
+    }
+
+    fn wait(&self) -> Result<Tokenizer> {
+        loop {
+            self.cancel.check()?;
+            match self.tokenizer.recv_timeout(PATIENCE) {
+                Ok(tokenizer) => return tokenizer,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::new(ErrorKind::Internal, "building the tokenizer panicked"));
+                }
             }
         }
+    }
+}
+
+/// Who is told that loading failed may write the file anew: nobody reads it any more. Where loading is cancelled that
+/// takes too long; the thread ends by itself.
+impl Drop for Building {
+    fn drop(&mut self) {
+        let _ = self.wait();
     }
 }
 

@@ -25,19 +25,33 @@ pub(super) fn of_checkpoint(checkpoint: &dyn Checkpoint, arch: &ArchSpec) -> Res
 
 /// The part of a configuration that concerns text.
 fn text_part(config: &Value) -> Value {
-    let wrapped = config.get("text_config").filter(|_| config.get("model_type") == Some(&json!("gemma3")));
-    let mut text = wrapped.unwrap_or(config).clone();
-    let Some(fields) = text.as_object_mut() else { return text };
-    if wrapped.is_some() {
-        fields.insert("model_type".to_owned(), json!("gemma3_text"));
+    // What the text part of wrappers is called where it stands alone; of some it says so itself.
+    let name = match config.get("model_type").and_then(Value::as_str) {
+        Some("gemma3") => Some("gemma3_text"),
+        Some("qwen3_vl") => Some("qwen3_vl_text"),
+        Some("mistral3") => None,
+        _ => return without_quantisation(config.clone()),
+    };
+    let Some(wrapped) = config.get("text_config") else { return without_quantisation(config.clone()) };
+    let mut text = wrapped.clone();
+    if let Some(fields) = text.as_object_mut() {
+        if let Some(name) = name {
+            fields.insert("model_type".to_owned(), json!(name));
+        }
         for key in SHARED {
             if let (Some(value), None) = (config.get(key), fields.get(key)) {
                 fields.insert(key.to_owned(), value.clone());
             }
         }
     }
-    fields.retain(|key, _| !QUANTISATION.contains(&key.as_str()));
-    text
+    without_quantisation(text)
+}
+
+fn without_quantisation(mut config: Value) -> Value {
+    if let Some(fields) = config.as_object_mut() {
+        fields.retain(|key, _| !QUANTISATION.contains(&key.as_str()));
+    }
+    config
 }
 
 /// The shortest decimals that are this number again.
@@ -53,7 +67,9 @@ fn of_gguf(metadata: &GgufMetadata, arch: &ArchSpec) -> Result<Value> {
     let global = arch.ropes.first().ok_or_else(internal)?;
     let (attention, experts) = (&layer.attention, layer.ffn.experts);
     let (model_type, class) = match (family, experts) {
+        ("gemma2", _) => ("gemma2", "Gemma2ForCausalLM"),
         ("gemma3", _) => ("gemma3_text", "Gemma3ForCausalLM"),
+        ("qwen2", _) => ("qwen2", "Qwen2ForCausalLM"),
         ("qwen3moe", _) => ("qwen3_moe", "Qwen3MoeForCausalLM"),
         ("qwen3", _) => ("qwen3", "Qwen3ForCausalLM"),
         (_, Some(_)) => ("mixtral", "MixtralForCausalLM"),
@@ -93,7 +109,7 @@ fn of_gguf(metadata: &GgufMetadata, arch: &ArchSpec) -> Result<Value> {
         Activation::GeluTanh => "gelu_pytorch_tanh",
         Activation::Gelu => "gelu",
     });
-    if model_type == "gemma3_text" {
+    if family.starts_with("gemma") {
         let sliding = arch.layers.iter().find(|layer| layer.attention.window.is_some());
         let kind = |window: Option<usize>| window.map_or("full_attention", |_| "sliding_attention");
         put("hidden_activation", activation);
