@@ -1110,8 +1110,8 @@ export interface LoadOptions {
   /** Threads that compute on the CPU; all of the hardware's by default. */
   threads?: number | null;
   /**
-   * Tokens that a session can hold: by default what a placement was planned for, else 4096, and never more than the
-   * model has.
+   * Tokens that a session can hold: by default what a placement was planned for, else 4096 (of LongRoPE models at most
+   * the original context), and never more than the model has.
    */
   context?: number | null;
   /** Prompt tokens that pass through the layers together; 256 by default. */

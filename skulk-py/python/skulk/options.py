@@ -44,8 +44,8 @@ class LoadOptions(TypedDict, total=False):
     - ``ffn_top_features``: Features that are computed of each dense block, which changes results; by default all.
     - ``device_memory``: Bytes that ``wgpu`` may reserve on its device; by default what its driver gives.
     - ``threads``: Threads that compute on the CPU; all of the hardware's by default.
-    - ``context``: Tokens that a session can hold: by default what a placement was planned for, else 4096, and
-      never more than the model has.
+    - ``context``: Tokens that a session can hold: by default what a placement was planned for, else 4096 (of
+      LongRoPE models at most the original context), and never more than the model has.
     - ``prefill_chunk``: Prompt tokens that pass through the layers together; 256 by default.
     - ``kv``: How keys and values are kept: by default as a placement was planned with, else in ``f16``, and never
       in more memory than that was planned with.

@@ -1981,8 +1981,8 @@ public struct LoadOptions: Codable, Sendable, Hashable {
     public var deviceMemory: Int?
     /// Threads that compute on the CPU; all of the hardware's by default.
     public var threads: Int?
-    /// Tokens that a session can hold: by default what a placement was planned for, else 4096, and never more than the
-    /// model has.
+    /// Tokens that a session can hold: by default what a placement was planned for, else 4096 (of LongRoPE models at
+    /// most the original context), and never more than the model has.
     public var context: Int?
     /// Prompt tokens that pass through the layers together; 256 by default.
     public var prefillChunk: Int?
