@@ -136,7 +136,7 @@ impl Operations {
         // Zeros: numbers stay what they are, however often it runs.
         let (mut x, y) = (self.filled(rows, width)?, self.0.buffer(rows, width)?);
         let mut stream = self.0.stream(0, 0)?;
-        Ok(Box::new(move || self.0.add(&mut stream, &mut x, &y, rows)))
+        Ok(Box::new(move || self.0.add(&mut stream, &mut x, &y, 1.0, rows)))
     }
 
     /// The gated feed-forward block's inner step, GELU with tanh.
@@ -156,10 +156,16 @@ impl Operations {
         let frequencies: Vec<f32> = (0..head_dim / 2).map(|i| 0.99f32.powi(i as i32)).collect();
         let mut angles = self.0.buffer(rows, head_dim)?;
         let mut stream = self.0.stream(0, 0)?;
-        self.0.angles(&mut stream, &frequencies, &(0..rows).collect::<Vec<_>>(), &mut angles)?;
+        self.0.angles(
+            &mut stream,
+            &frequencies,
+            &(0..rows).collect::<Vec<_>>(),
+            &vec![1.0; rows],
+            &mut angles,
+        )?;
         Ok(Box::new(move || {
             let op = NormRope { head_dim, norm: Some((&weight, 1e-6)), layout: RopeLayout::Halves };
-            self.0.norm_rope(&mut stream, &op, &angles, rows, &mut x)
+            self.0.norm_rope(&mut stream, &op, Some(&angles), rows, &mut x)
         }))
     }
 
