@@ -164,7 +164,8 @@ fn what_cannot_be_is_refused_field_by_field() {
         assert_error(open(config(key, value).path()), kind, &[words]);
     }
     let tensors = |change: fn(&mut Tensors)| module(move |_, tensors| change(tensors));
-    let cases: [(fn(&mut Tensors), ErrorKind, &str); 9] = [
+    type Case = (fn(&mut Tensors), ErrorKind, &'static str);
+    let cases: [Case; 9] = [
         (|t| drop(t.remove(1)), ErrorKind::TensorMissing, "a.scales"),
         (|t| drop(t.remove(2)), ErrorKind::TensorMissing, "a.biases"),
         (|t| t[2].2 = vec![3, 1], ErrorKind::TensorShape, "a.biases"),

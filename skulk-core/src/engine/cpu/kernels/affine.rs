@@ -59,7 +59,7 @@ unsafe fn of_groups<S: Simd, const N: usize>(stored: &Stored, first: usize, out:
         } else if beside.float == Float::F32 {
             out.scale[j] = S::as_f32(S::gather(&stored.scales, 4 * group));
             out.min[j] = S::as_f32(S::gather(&stored.mins, 4 * group));
-        } else if group % 2 == 0 {
+        } else if group.is_multiple_of(2) {
             [out.scale[j], out.scale[WAITING]] = two_numbers::<S>(&stored.scales, beside, group);
             [out.min[j], out.min[WAITING]] = two_numbers::<S>(&stored.mins, beside, group);
         } else {
