@@ -88,6 +88,7 @@ impl Operations {
             query_growth: None,
             qkv_bias: false,
             output_bias: false,
+            sinks: false,
             head_gate: false,
             rope: None,
         };

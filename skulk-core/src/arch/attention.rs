@@ -28,6 +28,8 @@ pub struct AttentionSpec {
     pub qkv_bias: bool,
     /// The output projection has a bias.
     pub output_bias: bool,
+    /// Each query head has a logit of its own that takes part in the softmax without having a value (gpt-oss).
+    pub sinks: bool,
     /// Each head's output is multiplied by the sigmoid of a number that is projected from the layer's normed input.
     pub head_gate: bool,
     /// Index into [`ArchSpec::ropes`]; `None`: positions are not rotated in.

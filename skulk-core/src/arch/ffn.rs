@@ -14,7 +14,7 @@ pub struct FfnSpec {
     pub width: usize,
     /// Applied to the gate.
     pub activation: Activation,
-    /// All three projections have a bias.
+    /// All three projections have a bias; of a mixture, each expert's.
     pub bias: bool,
     /// The block is a mixture of experts, each such a block; `None`: dense.
     pub experts: Option<ExpertsSpec>,
@@ -33,6 +33,8 @@ pub struct ExpertsSpec {
     pub n_used: usize,
     /// What makes scores of the router's logits.
     pub scoring: Scoring,
+    /// The router has a bias, which its logits have in them.
+    pub router_bias: bool,
     /// Experts are chosen by their scores and a number of each expert's own, which weights do not have (DeepSeek-V3).
     pub correction: bool,
     /// Experts are chosen among those of the best groups; `None`: among all.
@@ -81,6 +83,14 @@ pub enum Activation {
     Silu,
     /// [`Silu`](Self::Silu), at most this large, times what the gate is multiplied with, at most this far from 0.
     ClampedSilu(f32),
+    /// `x · sigmoid(alpha · x)` of the gate, which is at most `limit` before, times one more than what the gate is
+    /// multiplied with, which is at most that far from 0 (gpt-oss).
+    ClampedGlu {
+        /// How steep the sigmoid is.
+        alpha: f32,
+        /// Bounds both.
+        limit: f32,
+    },
     /// GELU, tanh approximation.
     GeluTanh,
     /// GELU with the error function.
@@ -134,6 +144,10 @@ impl Activation {
     fn check(self) -> Result<()> {
         match self {
             Self::ClampedSilu(limit) => positive("limit of activations", limit),
+            Self::ClampedGlu { alpha, limit } => {
+                positive("steepness of activations", alpha)?;
+                positive("limit of activations", limit)
+            }
             _ => Ok(()),
         }
     }

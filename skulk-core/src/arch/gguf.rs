@@ -63,6 +63,7 @@ fn experts(keys: &Keys<'_>) -> Result<Option<ExpertsSpec>> {
         n_experts,
         n_used: keys.usize("expert_used_count")?,
         scoring: Scoring::Softmax,
+        router_bias: false,
         correction: false,
         groups: None,
         normalise: true,
@@ -165,6 +166,7 @@ fn plain(
         query_growth: None,
         qkv_bias: false,
         output_bias: false,
+        sinks: false,
         head_gate: false,
         rope: Some(0),
     };

@@ -13,7 +13,7 @@ mod rope;
 
 pub use attention::{AttentionSpec, QkNorm, QueryGrowth};
 pub use ffn::{Activation, ExpertGroups, ExpertsSpec, FfnSpec, Scoring, SharedExpert};
-pub(crate) use names::TensorRole;
+pub(crate) use names::{Stacks, TensorRole};
 pub use names::{LayerTensor, TensorNames};
 pub use rope::{RopeLayout, RopeScaling, RopeSpec};
 
@@ -201,4 +201,4 @@ fn unsupported(what: &str, found: &str, supported: &str) -> Error {
 
 /// Families this version can run, for messages.
 const SUPPORTED: &str = "llama, mistral, ministral3, mixtral, smollm3, granite, phi3, qwen2, qwen3, qwen3_moe, \
-    the text of qwen3_vl, gemma2, gemma3, glm4, glm4_moe, olmo3, minimax_m2, step3p5";
+    the text of qwen3_vl, gemma2, gemma3, glm4, glm4_moe, olmo3, minimax_m2, step3p5, gpt_oss";

@@ -5,7 +5,7 @@ use crate::ids::ExpertIdx;
 use LayerTensor::{
     AttentionNorm, AttentionOutput, ExpertDown, ExpertGate, ExpertUp, FfnDown, FfnGate, FfnNorm, FfnUp,
     HeadGate, Key, KeyNorm, PostAttentionNorm, PostFfnNorm, Query, QueryNorm, Router, RouterCorrection,
-    SharedDown, SharedGate, SharedUp, Value,
+    SharedDown, SharedGate, SharedUp, Sinks, Value,
 };
 
 /// A tensor's role within one layer.
@@ -26,6 +26,8 @@ pub enum LayerTensor {
     QueryNorm,
     /// Per-head norm of keys.
     KeyNorm,
+    /// What takes part in each head's softmax without having a value, `[heads]`.
+    Sinks,
     /// What each head's output is gated by, `[heads, hidden]`.
     HeadGate,
     /// Norm after attention.
@@ -72,6 +74,7 @@ impl LayerTensor {
             (layer.attention_norm, AttentionNorm),
             (attention.qk_norm.is_some(), QueryNorm),
             (attention.qk_norm.is_some(), KeyNorm),
+            (attention.sinks, Sinks),
             (attention.head_gate, HeadGate),
             (layer.post_attention_norm, PostAttentionNorm),
             (layer.ffn_norm, FfnNorm),
@@ -97,6 +100,7 @@ impl LayerTensor {
             KeyNorm => [1, normed(a.n_kv_heads)],
             Query => [a.query_width(), hidden],
             Key | Value => [a.kv_width(), hidden],
+            Sinks => [1, a.n_heads],
             HeadGate => [a.n_heads, hidden],
             AttentionOutput => [hidden, a.query_width()],
             FfnGate | FfnUp | ExpertGate | ExpertUp => [ffn.width, hidden],
@@ -113,7 +117,8 @@ impl LayerTensor {
         match self {
             Query | Key | Value => layer.attention.qkv_bias,
             AttentionOutput => layer.attention.output_bias,
-            FfnGate | FfnUp | FfnDown => layer.ffn.bias,
+            FfnGate | FfnUp | FfnDown | ExpertGate | ExpertUp | ExpertDown => layer.ffn.bias,
+            Router => layer.ffn.experts.is_some_and(|experts| experts.router_bias),
             _ => false,
         }
     }
@@ -166,8 +171,31 @@ pub struct TensorNames {
 
 /// Stands for an expert's index in the roles of formats that do not stack experts.
 const EXPERT: &str = "{}";
-/// Ends a role's pattern behind which there is no `.weight`.
+/// Ends a role's pattern behind which there is no `.weight`, and `_bias` where others have `.bias`.
 const END: char = '$';
+
+/// What stands behind such a pattern for the bias.
+const BIAS: &str = "_bias";
+
+/// How experts lie that are stacked in one tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stacks {
+    /// Each is `[in, out]` rather than `[out, in]`.
+    pub(crate) transposed: bool,
+    /// Of those fused, outputs take turns: the first has the even ones. Else all of the first come before those of the
+    /// second.
+    pub(crate) alternating: bool,
+}
+
+impl Stacks {
+    /// As products take them.
+    const PLAIN: Self = Self { transposed: false, alternating: false };
+
+    /// Whether they have to be copied to be multiplied with.
+    pub(crate) fn is_plain(self) -> bool {
+        self == Self::PLAIN
+    }
+}
 
 /// A format's words.
 #[derive(Debug, PartialEq, Eq)]
@@ -176,6 +204,7 @@ pub(super) struct Spelling {
     output_norm: &'static str,
     head: &'static str,
     layers: &'static str,
+    stacks: Stacks,
     roles: Roles,
 }
 
@@ -252,6 +281,11 @@ impl TensorNames {
         !self.spelling.roles().any(|(_, pattern)| pattern.contains(EXPERT))
     }
 
+    /// How stacked experts lie.
+    pub(crate) fn stacks(&self) -> Stacks {
+        self.spelling.stacks
+    }
+
     /// Name of the tensor that holds an expert's weight, alone or among others.
     pub fn expert_weight(&self, layer: usize, tensor: LayerTensor, expert: ExpertIdx) -> String {
         self.weight(layer, tensor).replacen(EXPERT, &expert.to_string(), 1)
@@ -285,7 +319,10 @@ impl TensorNames {
         let layer = layer.parse().ok()?;
         self.spelling.roles().find_map(|(tensor, pattern)| {
             let (pattern, word, is_bias) = match (pattern.strip_suffix(END), rest.rsplit_once('.')?) {
-                (Some(whole), _) => (whole, rest, false),
+                (Some(whole), _) => match rest.strip_suffix(BIAS).filter(|word| *word == whole) {
+                    Some(word) => (whole, word, true),
+                    None => (whole, rest, false),
+                },
                 (None, (word, kind)) => (pattern, word, kind == "bias"),
             };
             let expert = match pattern.split_once(EXPERT) {
@@ -315,7 +352,10 @@ impl TensorNames {
         let Self { prefix, spelling } = self;
         let pattern = self.pattern(tensor);
         match pattern.strip_suffix(END) {
-            Some(whole) => format!("{prefix}{}.{layer}.{whole}", spelling.layers),
+            Some(whole) => {
+                let end = if kind == "bias" { BIAS } else { "" };
+                format!("{prefix}{}.{layer}.{whole}{end}", spelling.layers)
+            }
             None => format!("{prefix}{}.{layer}.{pattern}.{kind}", spelling.layers),
         }
     }
@@ -331,6 +371,7 @@ pub(super) static GGUF: Spelling = Spelling {
     output_norm: "output_norm",
     head: "output",
     layers: "blk",
+    stacks: Stacks::PLAIN,
     roles: &[&[
         (AttentionNorm, "attn_norm"),
         (Query, "attn_q"),
@@ -354,7 +395,8 @@ pub(super) static GGUF: Spelling = Spelling {
 
 /// What Hugging Face's families have in common.
 const fn hugging_face(roles: Roles) -> Spelling {
-    Spelling { embedding: "embed_tokens", output_norm: "norm", head: "lm_head", layers: "layers", roles }
+    let stacks = Stacks::PLAIN;
+    Spelling { embedding: "embed_tokens", output_norm: "norm", head: "lm_head", layers: "layers", stacks, roles }
 }
 
 const HF_ATTENTION: &[(LayerTensor, &str)] = &[
@@ -480,6 +522,22 @@ pub(super) static HF_STEP3P5: Spelling = hugging_face(&[
         (SharedDown, "share_expert.down_proj"),
     ],
 ]);
+
+/// Hugging Face gpt_oss, whose experts are stacked in columns, those of gates and ups in turns.
+pub(super) static HF_GPT_OSS: Spelling = Spelling {
+    stacks: Stacks { transposed: true, alternating: true },
+    ..hugging_face(&[
+        HF_ATTENTION,
+        &[
+            (Sinks, "self_attn.sinks$"),
+            (FfnNorm, "post_attention_layernorm"),
+            (Router, "mlp.router"),
+            (ExpertGate, "mlp.experts.gate_up_proj$"),
+            (ExpertUp, "mlp.experts.gate_up_proj$"),
+            (ExpertDown, "mlp.experts.down_proj$"),
+        ],
+    ])
+};
 
 #[cfg(test)]
 mod tests {

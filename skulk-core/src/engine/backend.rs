@@ -97,8 +97,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     ) -> Result<()>;
     /// A weight matrix; its shape has been checked.
     fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Self::Matrix>;
-    /// Equally shaped weight matrices; their shapes have been checked.
-    fn stack(&self, weights: Vec<Region>) -> Result<Self::Stack>;
+    /// Equally shaped weight matrices, with their biases behind each other where they have some; their shapes have been
+    /// checked.
+    fn stack(&self, weights: Vec<Region>, biases: Option<Vec<f32>>) -> Result<Self::Stack>;
     /// Room for the routes of `rows` rows, `n_used` experts each.
     fn routes(&self, rows: usize, n_used: usize) -> Result<Self::Routes>;
     /// A vector.

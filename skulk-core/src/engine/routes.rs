@@ -192,7 +192,7 @@ mod tests {
 
     fn softmaxed(n_experts: usize, n_used: usize) -> ExpertsSpec {
         let (scoring, groups) = (Scoring::Softmax, None);
-        ExpertsSpec { n_experts, n_used, scoring, correction: false, groups, normalise: true, scale: 1.0 }
+        ExpertsSpec { n_experts, n_used, scoring, router_bias: false, correction: false, groups, normalise: true, scale: 1.0 }
     }
 
     fn selected(logits: &[f32], n_used: usize, normalise: bool) -> (Vec<u32>, Vec<f32>) {

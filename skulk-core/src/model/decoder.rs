@@ -42,6 +42,7 @@ struct Layer<B: Backend> {
     value: B::Matrix,
     /// Norms of queries and of keys.
     qk_norms: Option<[B::Vector; 2]>,
+    sinks: Option<B::Vector>,
     head_gate: Option<B::Matrix>,
     attention_output: B::Matrix,
     post_attention_norm: Option<B::Vector>,
@@ -361,7 +362,7 @@ impl<B: Backend> Decoder<B> {
             let rotation = rotation.map(|at| (&self.rotations.list()[at], &angles[at]));
             self.norm_rope(stream, attention, norm, rotation, [rows, width], x)?;
         }
-        let op = Attend { attention, sinks: None, spans: &spans[self.groups.of_layer(at)] };
+        let op = Attend { attention, sinks: layer.sinks.as_ref(), spans: &spans[self.groups.of_layer(at)] };
         b.attend(stream, &op, [query, key, value], pages, attended)?;
         if let (Some(_), Some(gate)) = (&layer.head_gate, gate) {
             b.gate_heads(stream, attended, gate, attention.head_dim, rows)?;
@@ -546,6 +547,7 @@ impl<B: Backend> Layer<B> {
             None => None,
         };
         let norms = spec.attention.qk_norm.map(|_| loader.head_norms(layer, keys)).transpose()?;
+        let sinks = spec.attention.sinks.then(|| loader.layer_vector(layer, T::Sinks)).transpose()?;
         let gated = spec.attention.head_gate;
         Ok(Self {
             attention_norm,
@@ -553,6 +555,7 @@ impl<B: Backend> Layer<B> {
             key: loader.layer_matrix(layer, T::Key)?,
             value: loader.layer_matrix(layer, T::Value)?,
             qk_norms: norms,
+            sinks,
             head_gate: gated.then(|| loader.layer_matrix(layer, T::HeadGate)).transpose()?,
             attention_output: loader.layer_matrix(layer, T::AttentionOutput)?,
             post_attention_norm,

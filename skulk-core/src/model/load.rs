@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use super::balance::balance;
-use crate::arch::{ArchSpec, LayerTensor, QkNorm};
+use crate::arch::{ArchSpec, LayerTensor, QkNorm, Stacks};
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::KvType;
 use crate::engine::backend::Backend;
 use crate::error::Result;
 use crate::ids::ExpertIdx;
-use crate::weights::{Checkpoint, Memory, Region, quant};
+use crate::weights::{Checkpoint, Memory, Outputs, Region, quant};
 
 /// Bytes of these tensors, from the checkpoint's headers alone.
 pub(super) fn bytes_of(
@@ -142,21 +142,51 @@ impl<B: Backend> Loader<'_, B> {
     pub(super) fn layer_experts(&mut self, layer: usize, tensor: LayerTensor, n: usize) -> Result<B::Stack> {
         let regions = self.expert_regions(layer, tensor, n)?;
         self.bytes += regions.iter().map(|region| region.bytes().len() as u64).sum::<u64>();
-        if self.arch.names.stacks_experts() && self.memory == Memory::Resident {
-            // In one piece.
-            let stack = self.checkpoint.region(&self.arch.names.weight(layer, tensor))?;
-            return self.backend.stack(self.placed(stack)?.on_demand().parts().collect());
-        }
+        let biases = self.expert_biases(layer, tensor, n)?;
         let placed = regions.into_iter().map(|region| Ok(self.placed(region)?.on_demand()));
-        self.backend.stack(placed.collect::<Result<_>>()?)
+        self.backend.stack(placed.collect::<Result<_>>()?, biases)
     }
 
-    /// Where an expert's matrix is stored, for each of a layer's experts.
+    /// The biases of a layer's experts, one behind the other, where they have some.
+    fn expert_biases(&mut self, layer: usize, tensor: LayerTensor, n: usize) -> Result<Option<Vec<f32>>> {
+        if !tensor.has_bias(&self.arch.layers[layer]) {
+            return Ok(None);
+        }
+        let (outputs, all) = self.outputs(layer, tensor);
+        let region = self.region(&self.arch.names.bias(layer, tensor), &[n, all])?;
+        self.bytes += region.bytes().len() as u64;
+        let values = self.in_file(quant::to_f32(&region))?;
+        let own = |bias: &[f32]| -> Vec<f32> {
+            bias.iter().copied().skip(outputs.first).step_by(outputs.step).take(outputs.n).collect()
+        };
+        Ok(Some(values.chunks_exact(all.max(1)).flat_map(own).collect()))
+    }
+
+    /// Which outputs experts have of the stack that they lie in, and how many that one has.
+    fn outputs(&self, layer: usize, tensor: LayerTensor) -> (Outputs, usize) {
+        let (names, (rows, all)) = (&self.arch.names, self.rows(layer, tensor));
+        let Stacks { transposed, alternating } = names.stacks();
+        let (first, step) = match alternating {
+            true => (names.fused(tensor).take_while(|other| *other != tensor).count(), names.fused(tensor).count()),
+            false => (rows.start, 1),
+        };
+        (Outputs { first, step, n: rows.len(), transposed }, all)
+    }
+
+    /// An expert's matrix where it is stored, or a copy where it lies in a way that cannot be multiplied with, for each of
+    /// a layer's experts.
     pub(super) fn expert_regions(&self, layer: usize, tensor: LayerTensor, n: usize) -> Result<Vec<Region>> {
         let names = &self.arch.names;
         let [n_out, n_in] = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
         if names.stacks_experts() {
-            return Ok(self.region(&names.weight(layer, tensor), &[n, n_out, n_in])?.parts().collect());
+            let (outputs, all) = self.outputs(layer, tensor);
+            let matrix = if outputs.transposed { [n_in, all] } else { [all, n_in] };
+            let stack = self.region(&names.weight(layer, tensor), &[n, matrix[0], matrix[1]])?;
+            if !names.stacks().is_plain() {
+                return Ok(self.in_file(stack.rearranged(outputs, self.cancel))?.parts().collect());
+            }
+            let rows = outputs.first..outputs.first + outputs.n;
+            return Ok(stack.parts().map(|part| part.row_range(rows.clone())).collect());
         }
         (0..n)
             .map(|at| self.region(&names.expert_weight(layer, tensor, ExpertIdx(at)), &[n_out, n_in]))

@@ -10,6 +10,7 @@ mod memory;
 pub(crate) mod mmap;
 mod open;
 pub(crate) mod quant;
+mod rearranged;
 mod region;
 mod resident;
 pub mod safetensors;
@@ -22,6 +23,7 @@ pub(crate) use memory::{available_memory, total_memory};
 pub use mmap::MappedFile;
 pub(crate) use mmap::io_error;
 pub use open::open_checkpoint;
+pub(crate) use rearranged::Outputs;
 pub(crate) use region::PADDED;
 pub use region::Region;
 

@@ -106,6 +106,7 @@ fn mixtral(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
         n_experts: config.usize("num_local_experts")?,
         n_used: config.usize("num_experts_per_tok")?,
         scoring: Scoring::Softmax,
+        router_bias: false,
         correction: false,
         groups: None,
         normalise: true,

@@ -5,6 +5,7 @@
 
 mod gemma;
 mod glm;
+mod gpt_oss;
 mod llama;
 mod minimax;
 mod olmo;
@@ -55,6 +56,7 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         "gemma3" | "gemma3_text" => &gemma::GEMMA3,
         "glm4" => &glm::GLM4,
         "glm4_moe" => &glm::GLM4_MOE,
+        "gpt_oss" => &gpt_oss::GPT_OSS,
         "olmo3" => &olmo::OLMO3,
         "minimax_m2" => &minimax::MINIMAX_M2,
         "step3p5" => &step::STEP3P5,
@@ -144,6 +146,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         query_growth: None,
         qkv_bias: attention_bias,
         output_bias: attention_bias && family.output_bias,
+        sinks: false,
         head_gate: false,
         rope: Some(0),
     };

@@ -52,6 +52,7 @@ fn qwen3_moe(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
         n_experts,
         n_used: config.usize("num_experts_per_tok")?,
         scoring: Scoring::Softmax,
+        router_bias: false,
         correction: false,
         groups: None,
         normalise: config.bool_or("norm_topk_prob", false)?,

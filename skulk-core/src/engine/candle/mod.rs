@@ -207,8 +207,13 @@ impl Backend for Tensors {
         Matrix::new(&self.device, &weight, bias, self.precise).map_err(|e| e.with("tensor", weight.name()))
     }
 
-    fn stack(&self, weights: Vec<Region>) -> Result<Vec<Matrix>> {
-        weights.into_iter().map(|weight| self.matrix(weight, None)).collect()
+    fn stack(&self, weights: Vec<Region>, biases: Option<Vec<f32>>) -> Result<Vec<Matrix>> {
+        let mut biases = biases.as_deref();
+        let with_bias = weights.into_iter().map(|weight| {
+            let own = biases.as_mut().and_then(|all| all.split_off(..weight.rows()));
+            self.matrix(weight, own.map(<[f32]>::to_vec))
+        });
+        with_bias.collect()
     }
 
     fn routes(&self, _rows: usize, _n_used: usize) -> Result<Routes> {
@@ -426,6 +431,11 @@ fn gated(activation: Activation, gate: &Tensor, up: &Tensor) -> CandleResult<Ten
     match activation {
         Activation::Silu => gate.silu()? * up,
         Activation::ClampedSilu(limit) => gate.silu()?.minimum(limit)? * up.clamp(-limit, limit)?,
+        Activation::ClampedGlu { alpha, limit } => {
+            let gate = gate.minimum(limit)?;
+            let share = candle_nn::ops::sigmoid(&(&gate * f64::from(alpha))?)?;
+            (gate * share)? * (up.clamp(-limit, limit)? + 1.0)?
+        }
         Activation::GeluTanh => gate.gelu()? * up,
         Activation::Gelu => gate.gelu_erf()? * up,
     }

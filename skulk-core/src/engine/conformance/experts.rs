@@ -15,7 +15,9 @@ pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
     for dtype in [DType::F32, DType::BF16, DType::Q8_0, DType::Q5_0, DType::Q4_K, DType::Q6_K] {
         let (hidden, width) = (2 * dtype.block_len().max(20), dtype.block_len().max(24));
         for (case, count) in COUNTS.into_iter().enumerate() {
-            let activation = [Activation::Silu, Activation::GeluTanh, Activation::ClampedSilu(0.5)][case % 3];
+            let glu = Activation::ClampedGlu { alpha: 1.702, limit: 1.5 };
+            let activation =
+                [Activation::Silu, Activation::GeluTanh, Activation::ClampedSilu(0.5), glu][case % 4];
             let layer = Layer::new(&mut numbers, dtype, [count[0], hidden, width], activation);
             let loaded = layer.load(b);
             for rows in [1, 3, 40] {
@@ -40,7 +42,7 @@ pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
 /// The best of all by a softmax over all.
 fn softmaxed([n_experts, n_used]: [usize; 2]) -> ExpertsSpec {
     let (scoring, groups) = (Scoring::Softmax, None);
-    ExpertsSpec { n_experts, n_used, scoring, correction: false, groups, normalise: true, scale: 1.0 }
+    ExpertsSpec { n_experts, n_used, scoring, router_bias: false, correction: false, groups, normalise: true, scale: 1.0 }
 }
 
 /// Do rows take the experts that their router's kind says, and as much of each?
@@ -83,6 +85,8 @@ struct Layer {
     hidden: usize,
     width: usize,
     weights: Vec<[Weights; 3]>,
+    /// Of each expert, where there are some.
+    biases: Option<Vec<[Vec<f32>; 3]>>,
 }
 
 impl Layer {
@@ -94,11 +98,18 @@ impl Layer {
     ) -> Self {
         let shapes = [[width, hidden], [width, hidden], [hidden, width]];
         let expert = |_| shapes.map(|shape| Weights::new(numbers, dtype, shape, 0));
-        Self { activation, hidden, width, weights: (0..n).map(expert).collect() }
+        let weights = (0..n).map(expert).collect();
+        // Where up is clamped, biases come with it.
+        let biased = matches!(activation, Activation::ClampedGlu { .. });
+        let biases = (0..n).map(|_| shapes.map(|[n_out, _]| numbers.floats(n_out))).collect();
+        Self { activation, hidden, width, weights, biases: biased.then_some(biases) }
     }
 
     fn load<B: Backend>(&self, b: &B) -> [B::Stack; 3] {
-        [0, 1, 2].map(|i| b.stack(self.weights.iter().map(|w| w[i].region.clone()).collect()).unwrap())
+        [0, 1, 2].map(|i| {
+            let biases = self.biases.as_ref().map(|all| all.iter().flat_map(|b| b[i].clone()).collect());
+            b.stack(self.weights.iter().map(|w| w[i].region.clone()).collect(), biases).unwrap()
+        })
     }
 
     /// True results, and how far off each may be.
@@ -125,7 +136,8 @@ impl Layer {
     /// One expert's result for one row, and how far off each value may be.
     fn expert<B: Rounds>(&self, b: &B, expert: usize, x: &[f64]) -> [Vec<f64>; 2] {
         let [gate, up, down] = &self.weights[expert];
-        let (gate, up) = (Product::of(b, gate, x, None), Product::of(b, up, x, None));
+        let bias = |i: usize| self.biases.as_ref().map(|all| &*all[expert][i]);
+        let (gate, up) = (Product::of(b, gate, x, bias(0)), Product::of(b, up, x, bias(1)));
         let (mut inner, mut off) = (Vec::new(), Vec::new());
         for i in 0..self.width {
             let (g, u) = (gate.values[i], up.values[i]);
@@ -133,11 +145,12 @@ impl Layer {
             inner.push(oracle::gated(self.activation, g, u));
             // These non-linearities are nowhere steeper than 1.13.
             let steep = 1.13 * gate.tolerances[i];
+            let u = if self.biases.is_some() { u.abs() + 1.0 } else { u };
             off.push(
                 steep * u.abs() + (activated.abs() + steep) * up.tolerances[i] + 2e-6 * (g * u).abs() + 1e-9,
             );
         }
-        let product = Product::of(b, down, &inner, None);
+        let product = Product::of(b, down, &inner, bias(2));
         let tolerances = down.values.chunks(self.width).zip(&product.tolerances).map(|(w, own)| {
             let passed_on = w.iter().zip(&off).map(|(w, off)| w.abs() * off);
             // Roundings of activations are independent, and eight deviations of each are so of their

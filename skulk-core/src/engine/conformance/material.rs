@@ -195,6 +195,7 @@ pub(in crate::engine) fn attention_spec(
         query_growth: None,
         qkv_bias: false,
         output_bias: false,
+        sinks: false,
         head_gate: false,
         rope: None,
     }

@@ -104,14 +104,16 @@ pub(in crate::engine) fn elementwise<B: Backend>(b: &B) {
         check(&values(b, s, &sum, x.len()), &expected, tolerance, "a scaled sum");
 
         let limit = 1.75;
-        let all = [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::ClampedSilu(limit)];
+        let glu = Activation::ClampedGlu { alpha: 1.702, limit };
+        let all =
+            [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::ClampedSilu(limit), glu];
         for activation in all {
             let mut gate = filled(b, s, width, &x);
             b.gated(s, activation, &mut gate, &other, rows).unwrap();
             let expected: Vec<f64> =
                 wide(&x).iter().zip(wide(&y)).map(|(&x, y)| oracle::gated(activation, x, y)).collect();
             // A sigmoid or tanh within 1e-6 of the true one, times gate and up.
-            let tolerance = |i: usize| 2e-6 * f64::from((x[i] * y[i]).abs()) + 1e-9;
+            let tolerance = |i: usize| 2e-6 * f64::from((x[i] * (y[i].abs() + 1.0)).abs()) + 1e-9;
             check(&values(b, s, &gate, x.len()), &expected, tolerance, &format!("{activation:?}"));
         }
         for cap in [0.5, 30.0] {

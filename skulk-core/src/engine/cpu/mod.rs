@@ -215,8 +215,13 @@ impl Backend for Cpu {
         Matrix::new(self.kernels, weight, bias)
     }
 
-    fn stack(&self, weights: Vec<Region>) -> Result<Vec<Matrix>> {
-        weights.into_iter().map(|weight| self.matrix(weight, None)).collect()
+    fn stack(&self, weights: Vec<Region>, biases: Option<Vec<f32>>) -> Result<Vec<Matrix>> {
+        let mut biases = biases.as_deref();
+        let with_bias = weights.into_iter().map(|weight| {
+            let own = biases.as_mut().and_then(|all| all.split_off(..weight.rows()));
+            self.matrix(weight, own.map(<[f32]>::to_vec))
+        });
+        with_bias.collect()
     }
 
     fn routes(&self, _rows: usize, _n_used: usize) -> Result<Routes> {

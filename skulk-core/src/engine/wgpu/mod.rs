@@ -102,16 +102,16 @@ impl Gpu {
     }
 }
 
-/// `x = what(x, y)`, element by element, with a number that some take; `x` and `y` come with their strides.
+/// `x = what(x, y)`, element by element, with numbers that some take; `x` and `y` come with their strides.
 fn elementwise(
     stream: &mut Stream,
     what: Elementwise,
     (y, y_stride): (&Block, u32),
     (x, x_stride): (&Block, u32),
     [rows, width]: [usize; 2],
-    number: f32,
+    [number, alpha]: [f32; 2],
 ) -> Result<()> {
-    let params = params::Elementwise { width: width as u32, y_stride, x_stride, number };
+    let params = params::Elementwise { width: width as u32, y_stride, x_stride, number, alpha };
     stream.dispatch(Op::elementwise(what), &[y, x], params, [width.div_ceil(64), rows, 1])
 }
 
@@ -227,8 +227,8 @@ impl Backend for Gpu {
         Matrix::new(self, &weight, bias).map_err(|e| e.with("tensor", weight.name()))
     }
 
-    fn stack(&self, weights: Vec<Region>) -> Result<Stack> {
-        Stack::new(self, &weights)
+    fn stack(&self, weights: Vec<Region>, biases: Option<Vec<f32>>) -> Result<Stack> {
+        Stack::new(self, &weights, biases)
     }
 
     fn vector(&self, values: Vec<f32>) -> Result<Block> {
@@ -304,7 +304,7 @@ impl Backend for Gpu {
     }
 
     fn add(&self, stream: &mut Stream, x: &mut Buffer, y: &Buffer, scale: f32, rows: usize) -> Result<()> {
-        elementwise(stream, Elementwise::Add, y.strided(), x.strided(), [rows, x.width], scale)
+        elementwise(stream, Elementwise::Add, y.strided(), x.strided(), [rows, x.width], [scale, 0.0])
     }
 
     fn gate_heads(
@@ -351,7 +351,7 @@ impl Backend for Gpu {
         op.matrix.multiply(self, stream, x, rows, (&all, stride as u32))?;
         if let Some(cap) = op.softcap {
             let y = (&self.unread, 0);
-            elementwise(stream, Elementwise::Softcap, y, (&all, stride as u32), [rows, n], cap)?;
+            elementwise(stream, Elementwise::Softcap, y, (&all, stride as u32), [rows, n], [cap, 0.0])?;
         }
         if k > MAX_TOP {
             let mut host = vec![0.0; rows * stride];
@@ -383,8 +383,8 @@ impl Backend for Gpu {
         up: &Buffer,
         rows: usize,
     ) -> Result<()> {
-        let (what, number) = Elementwise::activation(activation);
-        elementwise(stream, what, up.strided(), gate.strided(), [rows, gate.width], number)
+        let (what, numbers) = Elementwise::activation(activation);
+        elementwise(stream, what, up.strided(), gate.strided(), [rows, gate.width], numbers)
     }
 
     fn route(
@@ -417,12 +417,12 @@ impl Backend for Gpu {
         rows: usize,
         out: &mut Buffer,
     ) -> Result<()> {
-        experts::experts(stream, op, x, rows, out)
+        experts::experts(self, stream, op, x, rows, out)
     }
 
     fn softcap(&self, stream: &mut Stream, x: &mut Buffer, cap: f32, rows: usize) -> Result<()> {
         let y = (&self.unread, 0);
-        elementwise(stream, Elementwise::Softcap, y, x.strided(), [rows, x.width], cap)
+        elementwise(stream, Elementwise::Softcap, y, x.strided(), [rows, x.width], [cap, 0.0])
     }
 
     fn angles(

@@ -89,7 +89,7 @@ fn of_gguf(metadata: &GgufMetadata, arch: &ArchSpec) -> Result<Value> {
     }
     let activation = json!(match layer.ffn.activation {
         // Bounds are fields of their own, in families that are refused.
-        Activation::Silu | Activation::ClampedSilu(_) => "silu",
+        Activation::Silu | Activation::ClampedSilu(_) | Activation::ClampedGlu { .. } => "silu",
         Activation::GeluTanh => "gelu_pytorch_tanh",
         Activation::Gelu => "gelu",
     });
@@ -167,12 +167,14 @@ pub(super) fn expect_plain(arch: &ArchSpec) -> Result<()> {
         let (attention, ffn) = (&layer.attention, &layer.ffn);
         let router = ffn.experts.is_none_or(|experts| {
             experts.scoring == Scoring::Softmax
+                && !experts.router_bias
                 && !experts.correction
                 && experts.groups.is_none()
                 && experts.scale == 1.0
         });
         let plain = attention.qk_norm != Some(QkNorm::All)
             && attention.query_growth.is_none()
+            && !attention.sinks
             && !attention.head_gate
             && attention.rope.is_some();
         plain && router && ffn.shared.is_none() && layer.attention_norm && layer.ffn_norm
