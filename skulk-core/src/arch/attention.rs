@@ -22,6 +22,12 @@ pub struct AttentionSpec {
     pub softcap: Option<f32>,
     /// Queries and keys are RMS-normed before they are rotated.
     pub qk_norm: Option<QkNorm>,
+    /// Values are RMS-normed by heads, without weights.
+    pub value_norm: bool,
+    /// Values are what keys are before norm and rotation: there is no projection of their own.
+    pub keys_as_values: bool,
+    /// An earlier layer whose keys and values this one uses: it has none of its own. A shard needs both layers.
+    pub kv_of: Option<usize>,
     /// Queries grow with their position.
     pub query_growth: Option<QueryGrowth>,
     /// Query, key and value projections have a bias.
@@ -65,6 +71,11 @@ impl QueryGrowth {
 }
 
 impl AttentionSpec {
+    /// Whether it has keys and values of its own.
+    pub(crate) fn has_kv(&self) -> bool {
+        self.kv_of.is_none()
+    }
+
     /// What rows of queries have, and of what attention gives.
     pub(crate) fn query_width(&self) -> usize {
         self.n_heads.saturating_mul(self.head_dim)

@@ -43,6 +43,11 @@ pub struct ExpertsSpec {
     pub normalise: bool,
     /// Multiplies the weights afterwards.
     pub scale: f32,
+    /// And what multiplies them for each expert.
+    pub scales: bool,
+    /// Router and experts norm the residual stream for themselves, beside the shared expert, and results of experts and
+    /// shared expert are normed before they are added (Gemma 4).
+    pub apart: bool,
 }
 
 /// What makes scores of a router's logits.
@@ -110,6 +115,10 @@ impl FfnSpec {
         self.activation.check()?;
         if let Some(experts) = self.experts {
             experts.check()?;
+            if experts.apart && self.shared.is_none() {
+                let message = "expected a shared expert beside experts that are normed apart, found none";
+                return Err(invalid("shared expert's width", message.into()));
+            }
         }
         if let Some(shared) = self.shared {
             size("shared expert's width", shared.width, MAX_SIZE)?;
@@ -120,6 +129,20 @@ impl FfnSpec {
 }
 
 impl ExpertsSpec {
+    /// One expert, and nothing beside what all mixtures have.
+    pub(crate) const PLAIN: Self = Self {
+        n_experts: 1,
+        n_used: 1,
+        scoring: Scoring::Softmax,
+        router_bias: false,
+        correction: false,
+        groups: None,
+        normalise: false,
+        scale: 1.0,
+        scales: false,
+        apart: false,
+    };
+
     fn check(&self) -> Result<()> {
         size("experts", self.n_experts, MAX_EXPERTS)?;
         size("experts for each row", self.n_used, self.n_experts)?;

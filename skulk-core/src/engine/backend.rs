@@ -150,6 +150,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
         self.rms_norm(stream, y, norm.0, norm.1, rows, scratch)?;
         self.add(stream, x, scratch, 1.0, rows)
     }
+    /// `x *= factor`.
+    fn scale(&self, stream: &mut Self::Stream, x: &mut Self::Buffer, factor: f32, rows: usize) -> Result<()>;
     /// `x += scale · y`.
     fn add(
         &self,
@@ -243,13 +245,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
         up: &Self::Buffer,
         rows: usize,
     ) -> Result<()>;
-    /// Routes rows by their logits `[rows, n_experts]`, as [`Routes::select`] does, with what `correction` adds to the
-    /// scores that experts are chosen by.
+    /// Routes rows by their logits `[rows, n_experts]`, as [`Routes::select`] does.
     fn route(
         &self,
         stream: &mut Self::Stream,
-        spec: &ExpertsSpec,
-        correction: Option<&Self::Vector>,
+        op: &Routing<'_, Self>,
         logits: &Self::Buffer,
         rows: usize,
         out: &mut Self::Routes,
@@ -294,12 +294,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
         rows: usize,
         x: &mut Self::Buffer,
     ) -> Result<()>;
-    /// Stores keys and values of all spans' rows in their pages, then attends to what each row sees.
+    /// Stores keys and values of all spans' rows in their pages, where some are given, then attends to what each row sees.
     fn attend(
         &self,
         stream: &mut Self::Stream,
         op: &Attend<'_, Self>,
-        qkv: [&Self::Buffer; 3],
+        q: &Self::Buffer,
+        kv: Option<[&Self::Buffer; 2]>,
         pages: &mut Self::Pages,
         out: &mut Self::Buffer,
     ) -> Result<()>;
@@ -400,6 +401,15 @@ impl TopLogits<'_> {
             top.write(ids, logits);
         }
     }
+}
+
+/// How a layer's rows are routed.
+pub(crate) struct Routing<'a, B: Backend + ?Sized> {
+    pub(crate) spec: &'a ExpertsSpec,
+    /// Added to the scores that experts are chosen by.
+    pub(crate) correction: Option<&'a B::Vector>,
+    /// By expert: multiplies the weights that rows give it.
+    pub(crate) scales: Option<&'a B::Vector>,
 }
 
 /// One layer's experts, and which of them each row takes.

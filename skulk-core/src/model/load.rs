@@ -56,22 +56,29 @@ impl<B: Backend> Loader<'_, B> {
         Ok(values)
     }
 
-    /// The norms of a layer's queries and keys, for keys that are kept like this.
-    pub(super) fn head_norms(&mut self, layer: usize, keys: KvType) -> Result<[B::Vector; 2]> {
+    /// The norms of a layer's queries, and of its keys where it has some, for keys that are kept like this.
+    pub(super) fn head_norms(&mut self, layer: usize, keys: KvType) -> Result<[Option<B::Vector>; 2]> {
         let arch = self.arch;
         let attention = &arch.layers[layer].attention;
         let mut values = |tensor: LayerTensor| {
             let [_, width] = tensor.shape(&arch.layers[layer], arch.hidden_size);
             self.norm_values(&arch.names.weight(layer, tensor), width, 1.0)
         };
-        let (mut query, mut key) = (values(LayerTensor::QueryNorm)?, values(LayerTensor::KeyNorm)?);
+        let mut query = values(LayerTensor::QueryNorm)?;
+        if !attention.has_kv() {
+            return Ok([Some(self.backend.vector(query)?), None]);
+        }
+        let mut key = values(LayerTensor::KeyNorm)?;
+        // Queries of other layers would have to be divided by as much.
+        let alone = arch.layers.iter().all(|other| other.attention.kv_of != Some(layer));
         if keys.is_quantised()
+            && alone
             && attention.qk_norm == Some(QkNorm::Heads)
             && let Some(rope) = attention.rope.and_then(|rope| arch.ropes.get(rope))
         {
             balance(&mut query, &mut key, rope);
         }
-        Ok([self.backend.vector(query)?, self.backend.vector(key)?])
+        Ok([Some(self.backend.vector(query)?), Some(self.backend.vector(key)?)])
     }
 
     /// A matrix `[n_out, n_in]`.
@@ -110,9 +117,32 @@ impl<B: Backend> Loader<'_, B> {
 
     /// A vector of a layer that is no norm.
     pub(super) fn layer_vector(&mut self, layer: usize, tensor: LayerTensor) -> Result<B::Vector> {
-        let [_, width] = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
-        let values = self.values(&self.arch.names.weight(layer, tensor), width)?;
+        let values = self.layer_values(layer, tensor)?;
         self.backend.vector(values)
+    }
+
+    /// Its numbers.
+    pub(super) fn layer_values(&mut self, layer: usize, tensor: LayerTensor) -> Result<Vec<f32>> {
+        let [_, width] = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
+        self.values(&self.arch.names.weight(layer, tensor), width)
+    }
+
+    /// The table of each token's inputs to layers, which are read row by row.
+    pub(super) fn input_table(&mut self, width: usize) -> Result<Region> {
+        let arch = self.arch;
+        let shape = [arch.vocab_size, arch.n_layers().saturating_mul(width)];
+        let table = self.region(&arch.names.layer_inputs(), &shape)?;
+        self.bytes += table.bytes().len() as u64;
+        self.placed(table).map(Region::on_demand)
+    }
+
+    /// What projects a token's embedding to its input to a layer.
+    pub(super) fn input_projection(&mut self, layer: usize) -> Result<B::Matrix> {
+        let arch = self.arch;
+        let width = arch.input_width().unwrap_or(0);
+        let shape = [arch.n_layers().saturating_mul(width), arch.hidden_size];
+        let all = self.region(&arch.names.input_projections(), &shape)?;
+        self.stored(all.row_range(layer * width..(layer + 1) * width), None)
     }
 
     /// A matrix of a layer, of which several may lie in one tensor.
@@ -167,7 +197,10 @@ impl<B: Backend> Loader<'_, B> {
         let (names, (rows, all)) = (&self.arch.names, self.rows(layer, tensor));
         let Stacks { transposed, alternating } = names.stacks();
         let (first, step) = match alternating {
-            true => (names.fused(tensor).take_while(|other| *other != tensor).count(), names.fused(tensor).count()),
+            true => (
+                names.fused(tensor).take_while(|other| *other != tensor).count(),
+                names.fused(tensor).count(),
+            ),
             false => (rows.start, 1),
         };
         (Outputs { first, step, n: rows.len(), transposed }, all)

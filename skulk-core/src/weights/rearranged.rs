@@ -32,7 +32,10 @@ impl Region {
         let Outputs { first, step, n, transposed } = outputs;
         let in_tensor = |e: Error| e.with("tensor", self.name());
         let wrong = || {
-            let message = format!("expected stacked matrices with {n} outputs from {first} on, found {:?}", self.shape());
+            let message = format!(
+                "expected stacked matrices with {n} outputs from {first} on, found {:?}",
+                self.shape()
+            );
             in_tensor(Error::new(ErrorKind::TensorShape, message))
                 .with_hint("the weights do not belong to this configuration")
         };
@@ -43,7 +46,10 @@ impl Region {
             return Err(wrong());
         }
         if transposed && self.dtype().is_quantised() {
-            let message = format!("expected plain numbers where matrices are stored in columns, found {}", self.dtype());
+            let message = format!(
+                "expected plain numbers where matrices are stored in columns, found {}",
+                self.dtype()
+            );
             return Err(in_tensor(Error::new(ErrorKind::DTypeUnsupported, message))
                 .with("dtype", self.dtype())
                 .with_hint("use a checkpoint in BF16, F16 or F32, or one of another format"));
@@ -54,9 +60,12 @@ impl Region {
         let (from, to) = (stored.len() / count, stored.len() / count / all * n);
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(to * count).map_err(|e| {
-            in_tensor(Error::new(ErrorKind::OutOfMemory, "cannot reserve memory for a copy of experts in rows"))
-                .with_hint("place fewer layers on this machine")
-                .with_source(e)
+            in_tensor(Error::new(
+                ErrorKind::OutOfMemory,
+                "cannot reserve memory for a copy of experts in rows",
+            ))
+            .with_hint("place fewer layers on this machine")
+            .with_source(e)
         })?;
         bytes.resize(to * count, 0);
         for (from, to) in stored.chunks_exact(from).zip(bytes.chunks_exact_mut(to)) {

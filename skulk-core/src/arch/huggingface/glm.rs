@@ -50,11 +50,11 @@ pub(super) fn deepseek_experts(config: &Config<'_>, n_layers: usize) -> Result<O
         n_experts: config.usize("n_routed_experts")?,
         n_used: config.usize("num_experts_per_tok")?,
         scoring: Scoring::Sigmoid,
-        router_bias: false,
         correction: true,
         groups: (groups.n_used != groups.n_groups).then_some(groups),
         normalise: config.bool_or("norm_topk_prob", true)?,
         scale: config.f32_or("routed_scaling_factor", 1.0)?,
+        ..ExpertsSpec::PLAIN
     };
     let width = config.usize("moe_intermediate_size")?;
     let shared = config.usize_or("n_shared_experts", 0)?;

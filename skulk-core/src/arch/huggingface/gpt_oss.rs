@@ -34,10 +34,8 @@ fn experts(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
         // A softmax over those that are taken is what they have of one over all, scaled to a sum of 1.
         scoring: Scoring::Softmax,
         router_bias: true,
-        correction: false,
-        groups: None,
         normalise: true,
-        scale: 1.0,
+        ..ExpertsSpec::PLAIN
     };
     let width = config.usize("intermediate_size")?;
     Ok(Some(Mixture { spec, width, shared: None, sparse: vec![true; n_layers] }))

@@ -26,11 +26,9 @@ fn experts(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
         n_experts: config.usize("num_local_experts")?,
         n_used: config.usize("num_experts_per_tok")?,
         scoring: Scoring::Sigmoid,
-        router_bias: false,
         correction: config.bool_or("use_routing_bias", true)?,
-        groups: None,
         normalise: true,
-        scale: 1.0,
+        ..ExpertsSpec::PLAIN
     };
     Ok(Some(Mixture {
         spec,

@@ -4,7 +4,7 @@ use super::material::{Numbers, Weights, wide};
 use super::operations::Product;
 use super::{Rounds, check, check_same, filled, oracle, values};
 use crate::arch::{Activation, ExpertGroups, ExpertsSpec, Scoring};
-use crate::engine::backend::{Backend, Experts, Routes};
+use crate::engine::backend::{Backend, Experts, Routes, Routing};
 use crate::weights::DType;
 
 /// How many experts there are, and how many a row takes: all of them, most, few.
@@ -26,7 +26,7 @@ pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
                 let spec = ExpertsSpec { normalise: case % 2 == 0, ..softmaxed(count) };
                 let what = format!("{rows} rows to {count:?} experts of {dtype}");
                 let (routes, found) = run(b, &layer, &loaded, &spec, &logits, &x);
-                check_routes(&routes, &spec, &[], &logits, &what);
+                check_routes(&routes, &spec, [&[], &[]], &logits, &what);
                 let (expected, tolerances) = layer.expected(b, &routes, &wide(&x));
                 check(&found, &expected, |i| tolerances[i], &what);
                 if B::EXACT_ROWS {
@@ -41,8 +41,7 @@ pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
 
 /// The best of all by a softmax over all.
 fn softmaxed([n_experts, n_used]: [usize; 2]) -> ExpertsSpec {
-    let (scoring, groups) = (Scoring::Softmax, None);
-    ExpertsSpec { n_experts, n_used, scoring, router_bias: false, correction: false, groups, normalise: true, scale: 1.0 }
+    ExpertsSpec { n_experts, n_used, normalise: true, ..ExpertsSpec::PLAIN }
 }
 
 /// Do rows take the experts that their router's kind says, and as much of each?
@@ -70,10 +69,14 @@ pub(in crate::engine) fn routing<B: Rounds>(b: &B) {
                 let mut routes = b.routes(rows, spec.n_used).unwrap();
                 let input = filled(b, s, count[0], &logits);
                 let vector = correction.then(|| b.vector(added.clone()).unwrap());
-                b.route(s, &spec, vector.as_ref(), &input, rows, &mut routes).unwrap();
+                let multiplied: Vec<f32> = numbers.floats(count[0]).iter().map(|x| 1.5 + x).collect();
+                let scales = (case % 5 > 2).then_some(&*multiplied).unwrap_or_default();
+                let scaled = (!scales.is_empty()).then(|| b.vector(multiplied.clone()).unwrap());
+                let op = Routing { spec: &spec, correction: vector.as_ref(), scales: scaled.as_ref() };
+                b.route(s, &op, &input, rows, &mut routes).unwrap();
                 let mut found = Routes::default();
                 b.read_routes(s, &routes, rows, &mut found).unwrap();
-                check_routes(&found, &spec, &added, &logits, &format!("{rows} rows by {spec:?}"));
+                check_routes(&found, &spec, [&added, scales], &logits, &format!("{rows} rows by {spec:?}"));
             }
         }
     }
@@ -167,9 +170,19 @@ impl Layer {
 }
 
 /// The best experts, and their weights within a few roundings.
-fn check_routes(routes: &Routes, spec: &ExpertsSpec, correction: &[f32], logits: &[f32], what: &str) {
+fn check_routes(
+    routes: &Routes,
+    spec: &ExpertsSpec,
+    [correction, scales]: [&[f32]; 2],
+    logits: &[f32],
+    what: &str,
+) {
     let rows = logits.chunks(spec.n_experts);
-    let expected: Vec<_> = rows.flat_map(|row| oracle::route(spec, &wide(correction), &wide(row))).collect();
+    let scaled = |(expert, weight): (u32, f64)| {
+        (expert, weight * scales.get(expert as usize).map_or(1.0, |scale| f64::from(*scale)))
+    };
+    let route = |row: &[f32]| oracle::route(spec, &wide(correction), &wide(row));
+    let expected: Vec<_> = rows.flat_map(route).map(scaled).collect();
     let (ids, weights): (Vec<u32>, Vec<f64>) = expected.into_iter().unzip();
     assert_eq!((routes.n_used, &routes.ids), (spec.n_used, &ids), "{what}");
     check(&routes.weights, &weights, |i| 2e-6 * weights[i], what);
@@ -190,7 +203,8 @@ fn run<B: Backend>(
     let mut out = b.buffer(rows + 2, room).unwrap();
     let mut routes = b.routes(rows + 2, spec.n_used).unwrap();
     let logits = filled(b, s, spec.n_experts, logits);
-    b.route(s, spec, None, &logits, rows, &mut routes).unwrap();
+    let op = Routing { spec, correction: None, scales: None };
+    b.route(s, &op, &logits, rows, &mut routes).unwrap();
     let op = Experts { activation: layer.activation, routes: &routes, gate, up, down, memory: None };
     let x = filled(b, s, layer.hidden, x);
     b.experts(s, &op, &x, rows, &mut out).unwrap();

@@ -103,6 +103,11 @@ pub(in crate::engine) fn elementwise<B: Backend>(b: &B) {
         let tolerance = |i: usize| 6e-8 * (0.3 * f64::from(y[i].abs()) + expected[i].abs());
         check(&values(b, s, &sum, x.len()), &expected, tolerance, "a scaled sum");
 
+        let mut scaled = filled(b, s, width, &x);
+        b.scale(s, &mut scaled, 0.3, rows).unwrap();
+        let expected: Vec<f64> = x.iter().map(|x| f64::from(*x) * f64::from(0.3f32)).collect();
+        check(&values(b, s, &scaled, x.len()), &expected, |i| 6e-8 * expected[i].abs(), "a multiple");
+
         let limit = 1.75;
         let glu = Activation::ClampedGlu { alpha: 1.702, limit };
         let all =

@@ -16,10 +16,10 @@ use kernels::{Kernels, Matrix, ProductScratch, Products};
 pub(crate) use nearest::Nearest;
 use pool::Pool;
 
-use crate::arch::{Activation, ExpertsSpec};
+use crate::arch::Activation;
 use crate::cancel::CancelToken;
 use crate::engine::backend::{
-    Attend, Backend, Experts, Head, NormRope, PageSpec, Routes, TopLogits, with_rows,
+    Attend, Backend, Experts, Head, NormRope, PageSpec, Routes, Routing, TopLogits, with_rows,
 };
 use crate::engine::{KvType, Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
@@ -296,6 +296,11 @@ impl Backend for Cpu {
         Ok(())
     }
 
+    fn scale(&self, _: &mut Stream, x: &mut Buffer, factor: f32, rows: usize) -> Result<()> {
+        self.rows(x, rows, |_, x| x.iter_mut().for_each(|x| *x *= factor));
+        Ok(())
+    }
+
     fn add(&self, _: &mut Stream, x: &mut Buffer, y: &Buffer, scale: f32, rows: usize) -> Result<()> {
         self.rows(x, rows, |row, x| match scale {
             1.0 => self.kernels.add(x, y.row(row)),
@@ -407,14 +412,13 @@ impl Backend for Cpu {
     fn route(
         &self,
         stream: &mut Stream,
-        spec: &ExpertsSpec,
-        correction: Option<&Vec<f32>>,
+        op: &Routing<'_, Self>,
         logits: &Buffer,
         rows: usize,
         out: &mut Routes,
     ) -> Result<()> {
-        let correction = correction.map_or(&[][..], Vec::as_slice);
-        out.select(spec, correction, rows, |host| self.read(stream, logits, host))
+        let [correction, scales] = [op.correction, op.scales].map(|v| v.map_or(&[][..], Vec::as_slice));
+        out.select(op.spec, [correction, scales], rows, |host| self.read(stream, logits, host))
     }
 
     fn read_routes(&self, _: &mut Stream, routes: &Routes, _rows: usize, out: &mut Routes) -> Result<()> {
@@ -492,13 +496,15 @@ impl Backend for Cpu {
         &self,
         stream: &mut Stream,
         op: &Attend<'_, Self>,
-        qkv: [&Buffer; 3],
+        q: &Buffer,
+        kv: Option<[&Buffer; 2]>,
         pages: &mut Self::Pages,
         out: &mut Buffer,
     ) -> Result<()> {
         out.width = op.attention.n_heads * op.attention.head_dim;
-        let qkv = qkv.map(|x| x.data.as_slice());
-        attention::attend(self.kernels, &self.pool, &mut stream.attention, op, qkv, pages, &mut out.data)
+        let kv = kv.map(|kv| kv.map(|x| x.data.as_slice()));
+        let scratch = &mut stream.attention;
+        attention::attend(self.kernels, &self.pool, scratch, op, (&q.data, kv), pages, &mut out.data)
     }
 }
 

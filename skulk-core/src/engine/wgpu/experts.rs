@@ -8,8 +8,8 @@ use super::kernels::{Elementwise, OUTPUTS, Op, TILE};
 use super::matrix::{Chunk, expect_whole_groups, grid, rows_in_a_chunk};
 use super::stream::{Scratch, Stream, storage};
 use super::{Buffer, Gpu, elementwise, params, stride};
-use crate::arch::{ExpertsSpec, Scoring};
-use crate::engine::backend::{Experts, Routes};
+use crate::arch::Scoring;
+use crate::engine::backend::{Experts, Routes, Routing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{DType, Region};
 
@@ -142,12 +142,13 @@ impl DeviceRoutes {
 
     pub(super) fn route(
         &mut self,
+        gpu: &Gpu,
         stream: &mut Stream,
-        spec: &ExpertsSpec,
-        correction: &Block,
+        op: &Routing<'_, Gpu>,
         logits: &Buffer,
         rows: usize,
     ) -> Result<()> {
+        let Routing { spec, correction, scales } = *op;
         few_enough(spec.n_experts)?;
         self.n_used = spec.n_used;
         let params = params::Route {
@@ -155,13 +156,15 @@ impl DeviceRoutes {
             n_used: spec.n_used as u32,
             stride: logits.stride(),
             sigmoid: (spec.scoring == Scoring::Sigmoid).into(),
-            corrected: spec.correction.into(),
+            corrected: correction.is_some().into(),
+            scaled: scales.is_some().into(),
             n_groups: spec.groups.map_or(1, |groups| groups.n_groups as u32),
             groups_used: spec.groups.map_or(1, |groups| groups.n_used as u32),
             normalise: spec.normalise.into(),
             scale: spec.scale,
         };
-        let operands = [&logits.block, correction, &self.ids, &self.weights];
+        let [correction, scales] = [correction, scales].map(|vector| vector.unwrap_or(&gpu.unread));
+        let operands = [&logits.block, correction, scales, &self.ids, &self.weights];
         stream.dispatch(Op::route(), &operands, params, [rows, 1, 1])
     }
 

@@ -48,6 +48,8 @@ pub(super) enum Elementwise {
     Softcap = 4,
     ClampedSilu = 5,
     ClampedGlu = 6,
+    /// The element times a number.
+    Scale = 7,
 }
 
 impl Elementwise {

@@ -26,9 +26,11 @@ use self::kernels::{Elementwise, Kernels, Op, SLICE};
 use self::matrix::Matrix;
 use self::pages::Pages;
 use self::stream::{Scratch, Stream, storage};
-use crate::arch::{Activation, ExpertsSpec, RopeLayout};
+use crate::arch::{Activation, RopeLayout};
 use crate::engine::KvType;
-use crate::engine::backend::{Attend, Backend, Experts, Head, NormRope, PageSpec, Routes, TopLogits};
+use crate::engine::backend::{
+    Attend, Backend, Experts, Head, NormRope, PageSpec, Routes, Routing, TopLogits,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::math;
@@ -303,6 +305,11 @@ impl Backend for Gpu {
         y.norm(stream, norm, rows, x, true)
     }
 
+    fn scale(&self, stream: &mut Stream, x: &mut Buffer, factor: f32, rows: usize) -> Result<()> {
+        let y = (&self.unread, 0);
+        elementwise(stream, Elementwise::Scale, y, x.strided(), [rows, x.width], [factor, 0.0])
+    }
+
     fn add(&self, stream: &mut Stream, x: &mut Buffer, y: &Buffer, scale: f32, rows: usize) -> Result<()> {
         elementwise(stream, Elementwise::Add, y.strided(), x.strided(), [rows, x.width], [scale, 0.0])
     }
@@ -390,13 +397,12 @@ impl Backend for Gpu {
     fn route(
         &self,
         stream: &mut Stream,
-        spec: &ExpertsSpec,
-        correction: Option<&Block>,
+        op: &Routing<'_, Self>,
         logits: &Buffer,
         rows: usize,
         out: &mut DeviceRoutes,
     ) -> Result<()> {
-        out.route(stream, spec, correction.unwrap_or(&self.unread), logits, rows)
+        out.route(self, stream, op, logits, rows)
     }
 
     fn read_routes(
@@ -469,11 +475,12 @@ impl Backend for Gpu {
         &self,
         stream: &mut Stream,
         op: &Attend<'_, Self>,
-        qkv: [&Buffer; 3],
+        q: &Buffer,
+        kv: Option<[&Buffer; 2]>,
         pages: &mut Pages,
         out: &mut Buffer,
     ) -> Result<()> {
-        attention::attend(self, stream, op, qkv, pages, out)
+        attention::attend(self, stream, op, (q, kv), pages, out)
     }
 }
 

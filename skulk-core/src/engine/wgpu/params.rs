@@ -73,6 +73,8 @@ params! {
         // Scores are sigmoids; else a softmax makes them.
         sigmoid: u32,
         corrected: u32,
+        // Weights are multiplied by a number of each expert.
+        scaled: u32,
         // Experts are taken of so many groups; of all where there is one.
         n_groups: u32,
         groups_used: u32,

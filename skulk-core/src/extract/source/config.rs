@@ -154,9 +154,11 @@ fn scaling(rope: &RopeSpec) -> Result<Value> {
             "original_max_position_embeddings": original_context,
         }),
         // The others are no GGUF file's.
-        RopeScaling::None | RopeScaling::Factors(_) | RopeScaling::Long { .. } | RopeScaling::Yarn { .. } => {
-            Value::Null
-        }
+        RopeScaling::None
+        | RopeScaling::Factors(_)
+        | RopeScaling::Long { .. }
+        | RopeScaling::Proportional { .. }
+        | RopeScaling::Yarn { .. } => Value::Null,
     })
 }
 
@@ -171,12 +173,17 @@ pub(super) fn expect_plain(arch: &ArchSpec) -> Result<()> {
                 && !experts.correction
                 && experts.groups.is_none()
                 && experts.scale == 1.0
+                && !experts.scales
         });
         let plain = attention.qk_norm != Some(QkNorm::All)
             && attention.query_growth.is_none()
             && !attention.sinks
+            && !attention.value_norm
+            && !attention.keys_as_values
+            && attention.has_kv()
             && !attention.head_gate
             && attention.rope.is_some();
+        let plain = plain && layer.input.is_none() && !layer.output_scale;
         plain && router && ffn.shared.is_none() && layer.attention_norm && layer.ffn_norm
     };
     let fused = [LayerTensor::Query, LayerTensor::FfnGate].iter().any(|t| arch.names.fused(*t).count() > 1);
