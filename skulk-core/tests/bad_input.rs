@@ -123,7 +123,7 @@ fn changed_descriptions() {
         ("rotary", |a| a.ropes[0].dim = 3),
         ("rotary", |a| a.ropes[0].dim = 1 << 20),
         ("theta", |a| a.ropes[0].theta = f64::NAN),
-        ("rope_freqs", |a| a.ropes[0].scaling = RopeScaling::Factors(vec![])),
+        ("rope factors", |a| a.ropes[0].scaling = RopeScaling::Factors(vec![])),
         ("key/value heads", |a| a.layers[0].attention.n_kv_heads = 0),
         ("key/value heads", |a| a.layers[0].attention.n_kv_heads = 3),
         ("attention heads", |a| a.layers[0].attention.n_heads = usize::MAX),

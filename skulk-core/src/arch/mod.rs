@@ -211,8 +211,11 @@ impl ArchSpec {
         for layer in &self.layers {
             layer.attention.check(&self.ropes)?;
             layer.ffn.check()?;
-            if layer.input.map(|input| input.width) != self.input_width() {
-                return Err(invalid("width of inputs to layers", "expected the same in each layer".into()));
+            let width = layer.input.map(|input| input.width);
+            if width != self.input_width() {
+                let message =
+                    format!("expected {:?} as in the first layer, found {width:?}", self.input_width());
+                return Err(invalid("width of inputs to layers", message));
             }
         }
         self.input_width().map_or(Ok(()), |width| size("width of inputs to layers", width, MAX_SIZE))?;

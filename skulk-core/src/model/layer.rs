@@ -62,6 +62,7 @@ impl<B: Backend> Layer<B> {
         let post_attention_norm =
             norm_if(spec.post_attention_norm, T::PostAttentionNorm, arch.residual_scale)?;
         let post_ffn_norm = norm_if(spec.post_ffn_norm, T::PostFfnNorm, arch.residual_scale)?;
+        let query = loader.layer_matrix(layer, T::Query)?;
         let mut matrix_if =
             |wanted: bool, tensor| wanted.then(|| loader.layer_matrix(layer, tensor)).transpose();
         let key = matrix_if(attention.has_kv(), T::Key)?;
@@ -86,7 +87,7 @@ impl<B: Backend> Layer<B> {
         };
         Ok(Self {
             attention_norm,
-            query: loader.layer_matrix(layer, T::Query)?,
+            query,
             key,
             value,
             qk_norms,
