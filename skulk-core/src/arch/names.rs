@@ -387,12 +387,15 @@ impl TensorNames {
         let (layer, rest) = rest.split_once('.')?;
         let layer = layer.parse().ok()?;
         self.spelling.roles().find_map(|(tensor, pattern)| {
-            let (pattern, word, is_bias) = match (pattern.strip_suffix(END), rest.rsplit_once('.')?) {
-                (Some(whole), _) => match rest.strip_suffix(BIAS).filter(|word| *word == whole) {
+            let (pattern, word, is_bias) = match pattern.strip_suffix(END) {
+                Some(whole) => match rest.strip_suffix(BIAS).filter(|word| *word == whole) {
                     Some(word) => (whole, word, true),
                     None => (whole, rest, false),
                 },
-                (None, (word, kind)) => (pattern, word, kind == "bias"),
+                None => {
+                    let (word, kind) = rest.rsplit_once('.')?;
+                    (pattern, word, kind == "bias")
+                }
             };
             let expert = match pattern.split_once(EXPERT) {
                 Some((before, after)) => {

@@ -69,9 +69,14 @@ fn main(@builtin(local_invocation_index) thread: u32, @builtin(workgroup_id) gro
             total += power[e];
         }
     }
-    if (p.corrected != 0u && !broken) {
+    // Sums of groups are of weights, not of what a softmax makes them of.
+    if ((p.corrected != 0u || p.n_groups > 1u) && !broken) {
         for (var e = thread; e < n; e += ROUTE_THREADS) {
-            choice[e] = power[e] / total + correction[e];
+            var by = power[e] / total;
+            if (p.corrected != 0u) {
+                by += correction[e];
+            }
+            choice[e] = by;
         }
     }
     workgroupBarrier();
