@@ -394,7 +394,7 @@ impl TensorNames {
                 },
                 None => {
                     let (word, kind) = rest.rsplit_once('.')?;
-                    (pattern, word, kind == "bias")
+                    (pattern, word, ["weight", "bias"].iter().position(|known| *known == kind)? == 1)
                 }
             };
             let expert = match pattern.split_once(EXPERT) {
