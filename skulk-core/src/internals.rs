@@ -93,9 +93,13 @@ impl Operations {
             scale: 1.0 / (head_dim as f32).sqrt(),
             softcap: None,
             qk_norm: None,
+            value_norm: false,
+            keys_as_values: false,
+            kv_of: None,
             query_growth: None,
             qkv_bias: false,
             output_bias: false,
+            sinks: false,
             head_gate: false,
             rope: None,
         };
@@ -114,7 +118,7 @@ impl Operations {
             spans.push(rows, start, 0, 0..n);
             let op = Attend { attention: &attention, sinks: None, spans: &spans };
             self.0.run(&StepCx::new(&never), || {
-                self.0.attend(&mut stream, &op, [&q, &k, &v], &mut pages, &mut out)
+                self.0.attend(&mut stream, &op, &q, Some([&k, &v]), &mut pages, &mut out)
             })
         };
         for before in (0..start).step_by(CHUNK) {

@@ -9,11 +9,11 @@ use skulk::ErrorKind::{
     DTypeUnsupported, FileNotFound, InvalidArgument, PlacementInvalid, TensorMissing, TensorShape,
     TokenizerInvalid,
 };
-use skulk::arch::{ArchSpec, RopeScaling};
+use skulk::arch::{Activation, ArchSpec, RopeScaling};
 use skulk::engine::{KvType, ShardSpec};
 use skulk::{
-    ContextDetail, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model, Placement,
-    Prompt, Sampling, ShapeDetail, Stage, TokenId, open_checkpoint,
+    ByteSize, ContextDetail, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model,
+    Placement, Prompt, Sampling, ShapeDetail, Stage, TokenId, open_checkpoint,
 };
 
 use crate::fixtures::copied;
@@ -88,6 +88,30 @@ fn placements() {
     }
 }
 
+/// Layers that use others' keys and values are in one stage with these.
+#[test]
+fn cuts_that_part_layers() {
+    let checkpoint = open_checkpoint(path("gemma4")).unwrap();
+    let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+    let possible: Vec<_> = (0..=6).filter(|layer| arch.can_cut(*layer)).collect();
+    assert_eq!(possible, [0, 1, 2, 6]);
+    let error = ShardSpec::new(Arc::clone(&arch), 3..6, 64, 16, KvType::F16).unwrap_err();
+    expect("a cut", &error, PlacementInvalid, &["layers", "before layer 3"]);
+    assert!(error.hint().unwrap().contains("1 to 2"), "{error}");
+    let error = Model::open(path("gemma4"), &one_thread().stages(2)).unwrap_err();
+    expect("two stages", &error, PlacementInvalid, &["before layer 3"]);
+    Model::open(path("gemma4"), &one_thread().stages(1)).unwrap();
+}
+
+/// Experts that loading copies cannot be let go.
+#[test]
+fn budgets_of_copied_experts() {
+    let options = EngineOptions::default().threads(1).ffn_budget(ByteSize(1 << 30));
+    let engine = skulk::engines::cpu(&options).unwrap();
+    let error = Model::open(path("gpt_oss"), &LoadOptions::default().engine(engine)).unwrap_err();
+    expect("a budget", &error, InvalidArgument, &["ffn_budget", "copies", "file"]);
+}
+
 /// Descriptions and parts of models have public fields: whatever they are changed to, loading says what is wrong.
 #[test]
 fn changed_descriptions() {
@@ -117,6 +141,12 @@ fn changed_descriptions() {
         ("residual", |a| a.residual_scale = f32::NAN),
         ("logit scale", |a| a.logit_scale = -1.0),
         ("attention factor", |a| a.ropes[0].amplitude = 0.0),
+        ("keys and values", |a| a.layers[1].attention.kv_of = Some(1)),
+        ("keys and values", |a| a.layers[3].attention.kv_of = Some(usize::MAX)),
+        ("limit", |a| a.layers[0].ffn.activation = Activation::ClampedGlu { alpha: 1.0, limit: 0.0 }),
+        ("steepness", |a| {
+            a.layers[0].ffn.activation = Activation::ClampedGlu { alpha: f32::NAN, limit: 1.0 }
+        }),
     ];
     let checkpoint = open_checkpoint(path("llama")).unwrap();
     let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
@@ -311,6 +341,28 @@ fn configurations() {
         ("sliding_window", json!(0), &["window"]),
     ] {
         expect(field, &configured("gemma3", field, &value), ConfigInvalid, names);
+    }
+    let heads = |layer: &str, field: &str| json!({ layer: { field: 128 } });
+    for (name, field, value, kind, found) in [
+        ("gpt_oss", "swiglu_limit", json!(0), ConfigInvalid, "limit"),
+        ("gpt_oss", "attention_bias", json!("yes"), ConfigInvalid, "attention_bias"),
+        ("gpt_oss", "num_local_experts", Value::Null, ConfigInvalid, "num_experts"),
+        ("gpt_oss", "num_local_experts", json!(5), TensorShape, "router"),
+        ("gpt_oss", "intermediate_size", json!(129), TensorShape, "gate_up_proj"),
+        ("gemma4", "num_kv_shared_layers", json!(6), ConfigInvalid, "num_kv_shared_layers"),
+        ("gemma4", "num_kv_shared_layers", json!(5), ConfigInvalid, "num_kv_shared_layers"),
+        ("gemma4", "num_kv_shared_layers", json!(1), TensorMissing, "layers.4."),
+        ("gemma4", "hidden_size_per_layer_input", json!(33), TensorShape, "embed_tokens_per_layer"),
+        ("gemma4", "vocab_size_per_layer_input", json!(7), ArchUnsupported, "vocab_size_per_layer_input"),
+        ("gemma4", "use_bidirectional_attention", json!("all"), ArchUnsupported, "all"),
+        ("gemma4", "per_layer_config", heads("2", "head_dim"), ConfigInvalid, "per_layer_config"),
+        ("gemma4", "per_layer_config", heads("2", "rank"), ArchUnsupported, "rank"),
+        ("gemma4", "per_layer_config", json!({ "2": 128 }), ConfigInvalid, "2"),
+        ("gemma4_moe", "num_experts", Value::Null, ConfigInvalid, "num_experts"),
+        ("gemma4_moe", "top_k_experts", json!(9), ConfigInvalid, "experts for each row"),
+        ("gemma4_moe", "moe_intermediate_size", json!(127), TensorShape, "gate_up_proj"),
+    ] {
+        expect(&format!("{name}, {field} = {value}"), &configured(name, field, &value), kind, &[found]);
     }
     for (what, text) in [("no JSON", "{"), ("no object", "[]"), ("empty", "")] {
         let error = broken("llama", "config.json", |_| Some(text.into()));

@@ -22,12 +22,20 @@ pub struct AttentionSpec {
     pub softcap: Option<f32>,
     /// Queries and keys are RMS-normed before they are rotated.
     pub qk_norm: Option<QkNorm>,
+    /// Values are RMS-normed by heads, without weights.
+    pub value_norm: bool,
+    /// Values are what keys are before norm and rotation: there is no projection of their own.
+    pub keys_as_values: bool,
+    /// An earlier layer whose keys and values this one uses: it has none of its own. A shard needs both layers.
+    pub kv_of: Option<usize>,
     /// Queries grow with their position.
     pub query_growth: Option<QueryGrowth>,
     /// Query, key and value projections have a bias.
     pub qkv_bias: bool,
     /// The output projection has a bias.
     pub output_bias: bool,
+    /// Each query head has a logit of its own that takes part in the softmax without having a value (gpt-oss).
+    pub sinks: bool,
     /// Each head's output is multiplied by the sigmoid of a number that is projected from the layer's normed input.
     pub head_gate: bool,
     /// Index into [`ArchSpec::ropes`]; `None`: positions are not rotated in.
@@ -63,6 +71,11 @@ impl QueryGrowth {
 }
 
 impl AttentionSpec {
+    /// Whether it has keys and values of its own.
+    pub(crate) fn has_kv(&self) -> bool {
+        self.kv_of.is_none()
+    }
+
     /// What rows of queries have, and of what attention gives.
     pub(crate) fn query_width(&self) -> usize {
         self.n_heads.saturating_mul(self.head_dim)

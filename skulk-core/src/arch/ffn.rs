@@ -14,7 +14,7 @@ pub struct FfnSpec {
     pub width: usize,
     /// Applied to the gate.
     pub activation: Activation,
-    /// All three projections have a bias.
+    /// All three projections have a bias; of a mixture, each expert's.
     pub bias: bool,
     /// The block is a mixture of experts, each such a block; `None`: dense.
     pub experts: Option<ExpertsSpec>,
@@ -33,6 +33,8 @@ pub struct ExpertsSpec {
     pub n_used: usize,
     /// What makes scores of the router's logits.
     pub scoring: Scoring,
+    /// The router has a bias, which its logits have in them.
+    pub router_bias: bool,
     /// Experts are chosen by their scores and a number of each expert's own, which weights do not have (DeepSeek-V3).
     pub correction: bool,
     /// Experts are chosen among those of the best groups; `None`: among all.
@@ -41,6 +43,11 @@ pub struct ExpertsSpec {
     pub normalise: bool,
     /// Multiplies the weights afterwards.
     pub scale: f32,
+    /// And what multiplies them for each expert.
+    pub scales: bool,
+    /// Router and experts norm the residual stream for themselves, beside the shared expert, and results of experts and
+    /// shared expert are normed before they are added (Gemma 4).
+    pub apart: bool,
 }
 
 /// What makes scores of a router's logits.
@@ -81,6 +88,14 @@ pub enum Activation {
     Silu,
     /// [`Silu`](Self::Silu), at most this large, times what the gate is multiplied with, at most this far from 0.
     ClampedSilu(f32),
+    /// `x · sigmoid(alpha · x)` of the gate, which is at most `limit` before, times one more than what the gate is
+    /// multiplied with, which is at most that far from 0 (gpt-oss).
+    ClampedGlu {
+        /// How steep the sigmoid is.
+        alpha: f32,
+        /// Bounds both.
+        limit: f32,
+    },
     /// GELU, tanh approximation.
     GeluTanh,
     /// GELU with the error function.
@@ -100,6 +115,10 @@ impl FfnSpec {
         self.activation.check()?;
         if let Some(experts) = self.experts {
             experts.check()?;
+            if experts.apart && self.shared.is_none() {
+                let message = "expected a shared expert beside experts that are normed apart, found none";
+                return Err(invalid("shared expert's width", message.into()));
+            }
         }
         if let Some(shared) = self.shared {
             size("shared expert's width", shared.width, MAX_SIZE)?;
@@ -110,6 +129,20 @@ impl FfnSpec {
 }
 
 impl ExpertsSpec {
+    /// One expert, and nothing beside what all mixtures have.
+    pub(crate) const PLAIN: Self = Self {
+        n_experts: 1,
+        n_used: 1,
+        scoring: Scoring::Softmax,
+        router_bias: false,
+        correction: false,
+        groups: None,
+        normalise: false,
+        scale: 1.0,
+        scales: false,
+        apart: false,
+    };
+
     fn check(&self) -> Result<()> {
         size("experts", self.n_experts, MAX_EXPERTS)?;
         size("experts for each row", self.n_used, self.n_experts)?;
@@ -134,6 +167,10 @@ impl Activation {
     fn check(self) -> Result<()> {
         match self {
             Self::ClampedSilu(limit) => positive("limit of activations", limit),
+            Self::ClampedGlu { alpha, limit } => {
+                positive("steepness of activations", alpha)?;
+                positive("limit of activations", limit)
+            }
             _ => Ok(()),
         }
     }

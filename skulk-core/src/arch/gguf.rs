@@ -3,7 +3,7 @@
 use super::names::{GGUF, TensorNames};
 use super::{
     Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, QkNorm,
-    RopeLayout, RopeScaling, RopeSpec, SUPPORTED, Scoring, unsupported,
+    RopeLayout, RopeScaling, RopeSpec, SUPPORTED, unsupported,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::gguf::{GgufMetadata, GgufValue};
@@ -62,11 +62,8 @@ fn experts(keys: &Keys<'_>) -> Result<Option<ExpertsSpec>> {
     Ok(Some(ExpertsSpec {
         n_experts,
         n_used: keys.usize("expert_used_count")?,
-        scoring: Scoring::Softmax,
-        correction: false,
-        groups: None,
         normalise: true,
-        scale: 1.0,
+        ..ExpertsSpec::PLAIN
     }))
 }
 
@@ -162,9 +159,13 @@ fn plain(
         scale: (sizes.head_dim as f32).sqrt().recip(),
         softcap: None,
         qk_norm: None,
+        value_norm: false,
+        keys_as_values: false,
+        kv_of: None,
         query_growth: None,
         qkv_bias: false,
         output_bias: false,
+        sinks: false,
         head_gate: false,
         rope: Some(0),
     };
@@ -176,6 +177,8 @@ fn plain(
             ffn_norm: true,
             post_attention_norm: false,
             post_ffn_norm: false,
+            input: None,
+            output_scale: false,
         };
         own(at, &mut layer);
         layer

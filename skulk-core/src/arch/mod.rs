@@ -13,8 +13,8 @@ mod rope;
 
 pub use attention::{AttentionSpec, QkNorm, QueryGrowth};
 pub use ffn::{Activation, ExpertGroups, ExpertsSpec, FfnSpec, Scoring, SharedExpert};
-pub(crate) use names::TensorRole;
 pub use names::{LayerTensor, TensorNames};
+pub(crate) use names::{Stacks, TensorRole};
 pub use rope::{RopeLayout, RopeScaling, RopeSpec};
 
 use std::fmt::Display;
@@ -84,6 +84,21 @@ pub struct LayerSpec {
     pub post_attention_norm: bool,
     /// Feed-forward output is normed before it joins the residual stream.
     pub post_ffn_norm: bool,
+    /// Behind the feed-forward block, a row of each token's own for this layer joins the residual stream.
+    pub input: Option<LayerInput>,
+    /// The residual stream behind the layer is multiplied by a number of the layer's.
+    pub output_scale: bool,
+}
+
+/// What a layer gets of each token beside the residual stream (Gemma 3n): a row of a table and a projection of the token's
+/// embedding, which are added, gated by the residual stream, projected and normed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct LayerInput {
+    /// Elements of a row.
+    pub width: usize,
+    /// Applied to the gate.
+    pub activation: Activation,
 }
 
 impl ArchSpec {
@@ -135,6 +150,38 @@ impl ArchSpec {
         self.ropes.iter().filter_map(original).min()
     }
 
+    /// The width of each token's inputs to layers; `None`: layers have none.
+    pub(crate) fn input_width(&self) -> Option<usize> {
+        self.layers.first()?.input.map(|input| input.width)
+    }
+
+    /// Whether stages can be cut before this layer: where no layer from there on uses keys and values of one before.
+    ///
+    /// At layer 0 and behind the last one, where nothing is cut, they can.
+    pub fn can_cut(&self, layer: usize) -> bool {
+        let later = self.layers.iter().skip(layer);
+        later.filter_map(|spec| spec.attention.kv_of).all(|source| source >= layer)
+    }
+
+    /// Checks that layers which use others' keys and values can.
+    fn check_shared(&self) -> Result<()> {
+        for (at, layer) in self.layers.iter().enumerate() {
+            let own = &layer.attention;
+            let Some(source) = own.kv_of else { continue };
+            let like = |other: &AttentionSpec| {
+                let sizes = (other.n_kv_heads, other.head_dim) == (own.n_kv_heads, own.head_dim);
+                sizes && other.window == own.window && other.rope == own.rope && other.has_kv()
+            };
+            if !self.layers[..at].get(source).is_some_and(|other| like(&other.attention)) {
+                let message = format!(
+                    "expected an earlier layer with keys and values of its own, such as layer {at} needs, found layer {source}"
+                );
+                return Err(invalid("layer whose keys and values are used", message));
+            }
+        }
+        Ok(())
+    }
+
     /// Number of decoder layers.
     pub fn n_layers(&self) -> usize {
         self.layers.len()
@@ -166,7 +213,15 @@ impl ArchSpec {
         for layer in &self.layers {
             layer.attention.check(&self.ropes)?;
             layer.ffn.check()?;
+            let width = layer.input.map(|input| input.width);
+            if width != self.input_width() {
+                let message =
+                    format!("expected {:?} as in the first layer, found {width:?}", self.input_width());
+                return Err(invalid("width of inputs to layers", message));
+            }
         }
+        self.input_width().map_or(Ok(()), |width| size("width of inputs to layers", width, MAX_SIZE))?;
+        self.check_shared()?;
         Ok(())
     }
 }
@@ -203,4 +258,4 @@ fn unsupported(what: &str, found: &str, supported: &str) -> Error {
 
 /// Families this version can run, for messages.
 const SUPPORTED: &str = "llama, mistral, ministral3, mixtral, smollm3, granite, phi3, qwen2, qwen3, qwen3_moe, \
-    the text of qwen3_vl, gemma2, gemma3, glm4, glm4_moe, olmo3, minimax_m2, step3p5";
+    the text of qwen3_vl, gemma2, gemma3, gemma4, glm4, glm4_moe, olmo3, minimax_m2, step3p5, gpt_oss";

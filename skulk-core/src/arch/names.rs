@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 
-use super::{LayerSpec, QkNorm};
+use super::{ExpertsSpec, LayerSpec, QkNorm};
 use crate::ids::ExpertIdx;
 use LayerTensor::{
-    AttentionNorm, AttentionOutput, ExpertDown, ExpertGate, ExpertUp, FfnDown, FfnGate, FfnNorm, FfnUp,
-    HeadGate, Key, KeyNorm, PostAttentionNorm, PostFfnNorm, Query, QueryNorm, Router, RouterCorrection,
-    SharedDown, SharedGate, SharedUp, Value,
+    AttentionNorm, AttentionOutput, ExpertDown, ExpertGate, ExpertUp, ExpertsNorm, FfnDown, FfnGate, FfnNorm,
+    FfnUp, HeadGate, InputGate, InputProjection, Key, KeyNorm, OutputScale, PostAttentionNorm,
+    PostExpertsNorm, PostFfnNorm, PostInputNorm, PostSharedNorm, Query, QueryNorm, Router, RouterCorrection,
+    RouterNorm, RouterScales, SharedDown, SharedGate, SharedUp, Sinks, Value,
 };
 
 /// A tensor's role within one layer.
@@ -28,6 +29,8 @@ pub enum LayerTensor {
     QueryNorm,
     /// Per-head norm of keys.
     KeyNorm,
+    /// What takes part in each head's softmax without having a value, `[heads]`.
+    Sinks,
     /// What each head's output is gated by, `[heads, hidden]`.
     HeadGate,
     /// Norm after attention.
@@ -44,6 +47,16 @@ pub enum LayerTensor {
     Router,
     /// Added to experts' scores where they are chosen, `[experts]`.
     RouterCorrection,
+    /// Multiplies the weights that rows give experts, `[experts]`.
+    RouterScales,
+    /// Norm of what the router sees, whose weights are to be divided by the root of the hidden size.
+    RouterNorm,
+    /// Norm before experts that are normed apart from the shared one.
+    ExpertsNorm,
+    /// Norm behind such experts.
+    PostExpertsNorm,
+    /// Norm behind the shared expert beside such.
+    PostSharedNorm,
     /// An expert's gate projection, or those of all experts stacked.
     ExpertGate,
     /// An expert's up projection, or those of all experts stacked.
@@ -58,30 +71,56 @@ pub enum LayerTensor {
     SharedDown,
     /// Norm after the feed-forward block.
     PostFfnNorm,
+    /// What a token's input to the layer is gated by, `[input, hidden]`.
+    InputGate,
+    /// From a token's input to the layer to the residual stream, `[hidden, input]`.
+    InputProjection,
+    /// Norm after that.
+    PostInputNorm,
+    /// Multiplies the residual stream behind the layer, one number.
+    OutputScale,
 }
 
 impl LayerTensor {
     /// The tensors a layer of this description has, biases aside.
     pub fn of(layer: &LayerSpec) -> impl Iterator<Item = LayerTensor> {
         let (attention, ffn) = (&layer.attention, &layer.ffn);
-        let always = [Query, Key, Value, AttentionOutput];
+        let own_kv = attention.has_kv();
         let block: &[_] = match ffn.experts {
             None => &[FfnGate, FfnUp, FfnDown],
             Some(_) => &[Router, ExpertGate, ExpertUp, ExpertDown],
         };
         let shared: &[_] = if ffn.shared.is_some() { &[SharedGate, SharedUp, SharedDown] } else { &[] };
+        let experts = |has: fn(&ExpertsSpec) -> bool| ffn.experts.as_ref().is_some_and(has);
         let optional = [
             (layer.attention_norm, AttentionNorm),
             (attention.qk_norm.is_some(), QueryNorm),
-            (attention.qk_norm.is_some(), KeyNorm),
+            (attention.qk_norm.is_some() && own_kv, KeyNorm),
+            (attention.sinks, Sinks),
             (attention.head_gate, HeadGate),
             (layer.post_attention_norm, PostAttentionNorm),
             (layer.ffn_norm, FfnNorm),
-            (ffn.experts.is_some_and(|experts| experts.correction), RouterCorrection),
+            (experts(|experts| experts.correction), RouterCorrection),
+            (experts(|experts| experts.scales), RouterScales),
+            (experts(|experts| experts.apart), RouterNorm),
+            (experts(|experts| experts.apart), ExpertsNorm),
+            (experts(|experts| experts.apart), PostExpertsNorm),
+            (experts(|experts| experts.apart), PostSharedNorm),
             (layer.post_ffn_norm, PostFfnNorm),
+            (layer.input.is_some(), InputGate),
+            (layer.input.is_some(), InputProjection),
+            (layer.input.is_some(), PostInputNorm),
+            (layer.output_scale, OutputScale),
         ];
-        let optional = optional.into_iter().filter_map(|(has, tensor)| has.then_some(tensor));
-        always.into_iter().chain(block.iter().chain(shared).copied()).chain(optional)
+        let products = [
+            (true, Query),
+            (own_kv, Key),
+            (own_kv && !attention.keys_as_values, Value),
+            (true, AttentionOutput),
+        ];
+        let has = |(has, tensor): (bool, LayerTensor)| has.then_some(tensor);
+        let optional = optional.into_iter().filter_map(has);
+        products.into_iter().filter_map(has).chain(block.iter().chain(shared).copied()).chain(optional)
     }
 
     /// Rows and row length in a layer of this description, of experts' each one's; a vector is one row.
@@ -93,18 +132,24 @@ impl LayerTensor {
         };
         let n_experts = ffn.experts.map_or(0, |experts| experts.n_experts);
         let shared = ffn.shared.map_or(0, |shared| shared.width);
+        let input = layer.input.map_or(0, |input| input.width);
         match self {
-            AttentionNorm | FfnNorm | PostAttentionNorm | PostFfnNorm => [1, hidden],
+            AttentionNorm | FfnNorm | PostAttentionNorm | PostFfnNorm | RouterNorm | ExpertsNorm
+            | PostExpertsNorm | PostSharedNorm | PostInputNorm => [1, hidden],
+            InputGate => [input, hidden],
+            InputProjection => [hidden, input],
+            OutputScale => [1, 1],
             QueryNorm => [1, normed(a.n_heads)],
             KeyNorm => [1, normed(a.n_kv_heads)],
             Query => [a.query_width(), hidden],
             Key | Value => [a.kv_width(), hidden],
+            Sinks => [1, a.n_heads],
             HeadGate => [a.n_heads, hidden],
             AttentionOutput => [hidden, a.query_width()],
             FfnGate | FfnUp | ExpertGate | ExpertUp => [ffn.width, hidden],
             FfnDown | ExpertDown => [hidden, ffn.width],
             Router => [n_experts, hidden],
-            RouterCorrection => [1, n_experts],
+            RouterCorrection | RouterScales => [1, n_experts],
             SharedGate | SharedUp => [shared, hidden],
             SharedDown => [hidden, shared],
         }
@@ -115,14 +160,28 @@ impl LayerTensor {
         match self {
             Query | Key | Value => layer.attention.qkv_bias,
             AttentionOutput => layer.attention.output_bias,
-            FfnGate | FfnUp | FfnDown => layer.ffn.bias,
+            FfnGate | FfnUp | FfnDown | ExpertGate | ExpertUp | ExpertDown => layer.ffn.bias,
+            Router => layer.ffn.experts.is_some_and(|experts| experts.router_bias),
             _ => false,
         }
     }
 
     /// Whether it is the weight of a norm.
     pub(crate) fn is_norm(self) -> bool {
-        matches!(self, AttentionNorm | FfnNorm | PostAttentionNorm | PostFfnNorm | QueryNorm | KeyNorm)
+        matches!(
+            self,
+            AttentionNorm
+                | FfnNorm
+                | PostAttentionNorm
+                | PostFfnNorm
+                | QueryNorm
+                | KeyNorm
+                | RouterNorm
+                | ExpertsNorm
+                | PostExpertsNorm
+                | PostSharedNorm
+                | PostInputNorm
+        )
     }
 
     /// Whether it belongs to the feed-forward block, which a router is not part of.
@@ -170,8 +229,31 @@ pub struct TensorNames {
 
 /// Stands for an expert's index in the roles of formats that do not stack experts.
 const EXPERT: &str = "{}";
-/// Ends a role's pattern behind which there is no `.weight`.
+/// Ends a role's pattern behind which there is no `.weight`, and `_bias` where others have `.bias`.
 const END: char = '$';
+
+/// What stands behind such a pattern for the bias.
+const BIAS: &str = "_bias";
+
+/// How experts lie that are stacked in one tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stacks {
+    /// Each is `[in, out]` rather than `[out, in]`.
+    pub(crate) transposed: bool,
+    /// Of those fused, outputs take turns: the first has the even ones. Else all of the first come before those of the
+    /// second.
+    pub(crate) alternating: bool,
+}
+
+impl Stacks {
+    /// As products take them.
+    const PLAIN: Self = Self { transposed: false, alternating: false };
+
+    /// Whether they have to be copied to be multiplied with.
+    pub(crate) fn is_plain(self) -> bool {
+        self == Self::PLAIN
+    }
+}
 
 /// A format's words.
 #[derive(Debug, PartialEq, Eq)]
@@ -180,6 +262,7 @@ pub(super) struct Spelling {
     output_norm: &'static str,
     head: &'static str,
     layers: &'static str,
+    stacks: Stacks,
     roles: Roles,
 }
 
@@ -205,6 +288,21 @@ impl TensorNames {
     /// Name of the norm before the head, `[hidden]`.
     pub fn output_norm(&self) -> String {
         format!("{}{}.weight", self.prefix, self.spelling.output_norm)
+    }
+
+    /// Name of the table of each token's inputs to layers, `[vocabulary, layers · input]`.
+    pub fn layer_inputs(&self) -> String {
+        format!("{}embed_tokens_per_layer.weight", self.prefix)
+    }
+
+    /// Name of what projects a token's embedding to inputs of layers, `[layers · input, hidden]`.
+    pub fn input_projections(&self) -> String {
+        format!("{}per_layer_model_projection.weight", self.prefix)
+    }
+
+    /// Name of the norm of each such projection, `[input]`.
+    pub fn input_norm(&self) -> String {
+        format!("{}per_layer_projection_norm.weight", self.prefix)
     }
 
     /// Name of the output head, `[vocabulary, hidden]`; absent when tied.
@@ -265,6 +363,11 @@ impl TensorNames {
         (!self.stacks_experts()).then(|| Self { is_stacked: true, ..self.clone() })
     }
 
+    /// How stacked experts lie.
+    pub(crate) fn stacks(&self) -> Stacks {
+        self.spelling.stacks
+    }
+
     /// Name of the tensor that holds an expert's weight, alone or among others.
     pub fn expert_weight(&self, layer: usize, tensor: LayerTensor, expert: ExpertIdx) -> String {
         self.weight(layer, tensor).replacen(EXPERT, &expert.to_string(), 1)
@@ -297,11 +400,16 @@ impl TensorNames {
         let (layer, rest) = rest.split_once('.')?;
         let layer = layer.parse().ok()?;
         self.roles().find_map(|(tensor, pattern)| {
-            let (pattern, word, is_bias) = match (pattern.strip_suffix(END), rest.rsplit_once('.')?) {
-                (Some(whole), _) => (whole, rest, false),
-                (None, (word, "weight")) => (&*pattern, word, false),
-                (None, (word, "bias")) => (&*pattern, word, true),
-                (None, _) => return None,
+            let (pattern, word, is_bias) = match pattern.strip_suffix(END) {
+                Some(whole) => match rest.strip_suffix(BIAS).filter(|word| *word == whole) {
+                    Some(word) => (whole, word, true),
+                    None => (whole, rest, false),
+                },
+                None => {
+                    let (word, kind) = rest.rsplit_once('.')?;
+                    let is_bias = ["weight", "bias"].iter().position(|known| *known == kind)? == 1;
+                    (&*pattern, word, is_bias)
+                }
             };
             let expert = match pattern.split_once(EXPERT) {
                 Some((before, after)) => {
@@ -330,7 +438,10 @@ impl TensorNames {
         let Self { prefix, spelling, .. } = self;
         let pattern = self.pattern(tensor);
         match pattern.strip_suffix(END) {
-            Some(whole) => format!("{prefix}{}.{layer}.{whole}", spelling.layers),
+            Some(whole) => {
+                let end = if kind == "bias" { BIAS } else { "" };
+                format!("{prefix}{}.{layer}.{whole}{end}", spelling.layers)
+            }
             None => format!("{prefix}{}.{layer}.{pattern}.{kind}", spelling.layers),
         }
     }
@@ -362,6 +473,7 @@ pub(super) static GGUF: Spelling = Spelling {
     output_norm: "output_norm",
     head: "output",
     layers: "blk",
+    stacks: Stacks::PLAIN,
     roles: &[&[
         (AttentionNorm, "attn_norm"),
         (Query, "attn_q"),
@@ -385,7 +497,15 @@ pub(super) static GGUF: Spelling = Spelling {
 
 /// What Hugging Face's families have in common.
 const fn hugging_face(roles: Roles) -> Spelling {
-    Spelling { embedding: "embed_tokens", output_norm: "norm", head: "lm_head", layers: "layers", roles }
+    let stacks = Stacks::PLAIN;
+    Spelling {
+        embedding: "embed_tokens",
+        output_norm: "norm",
+        head: "lm_head",
+        layers: "layers",
+        stacks,
+        roles,
+    }
 }
 
 const HF_ATTENTION: &[(LayerTensor, &str)] = &[
@@ -512,13 +632,63 @@ pub(super) static HF_STEP3P5: Spelling = hugging_face(&[
     ],
 ]);
 
+const HF_GEMMA4_LAYER: &[(LayerTensor, &str)] = &[
+    (PostAttentionNorm, "post_attention_layernorm"),
+    (FfnNorm, "pre_feedforward_layernorm"),
+    (PostFfnNorm, "post_feedforward_layernorm"),
+    (InputGate, "per_layer_input_gate"),
+    (InputProjection, "per_layer_projection"),
+    (PostInputNorm, "post_per_layer_input_norm"),
+    (OutputScale, "layer_scalar$"),
+];
+
+/// Hugging Face gemma4 without experts.
+pub(super) static HF_GEMMA4: Spelling = hugging_face(&[HF_ATTENTION, HF_DENSE, HF_GEMMA4_LAYER]);
+
+/// Hugging Face gemma4 with experts, beside which the dense block is the shared one.
+pub(super) static HF_GEMMA4_MOE: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    HF_GEMMA4_LAYER,
+    &[
+        (Router, "router.proj"),
+        (RouterNorm, "router.scale$"),
+        (RouterScales, "router.per_expert_scale$"),
+        (ExpertsNorm, "pre_feedforward_layernorm_2"),
+        (ExpertGate, "experts.gate_up_proj$"),
+        (ExpertUp, "experts.gate_up_proj$"),
+        (ExpertDown, "experts.down_proj$"),
+        (PostExpertsNorm, "post_feedforward_layernorm_2"),
+        (SharedGate, "mlp.gate_proj"),
+        (SharedUp, "mlp.up_proj"),
+        (SharedDown, "mlp.down_proj"),
+        (PostSharedNorm, "post_feedforward_layernorm_1"),
+    ],
+]);
+
+/// Hugging Face gpt_oss, whose experts are stacked in columns, those of gates and ups in turns.
+pub(super) static HF_GPT_OSS: Spelling = Spelling {
+    stacks: Stacks { transposed: true, alternating: true },
+    ..hugging_face(&[
+        HF_ATTENTION,
+        &[
+            (Sinks, "self_attn.sinks$"),
+            (FfnNorm, "post_attention_layernorm"),
+            (Router, "mlp.router"),
+            (ExpertGate, "mlp.experts.gate_up_proj$"),
+            (ExpertUp, "mlp.experts.gate_up_proj$"),
+            (ExpertDown, "mlp.experts.down_proj$"),
+        ],
+    ])
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_are_understood_as_they_are_written() {
-        let all = [&GGUF, &HF_LLAMA, &HF_MIXTRAL, &HF_GEMMA3, &HF_GLM4_MOE, &HF_MINIMAX, &HF_STEP3P5];
+        let all =
+            [&GGUF, &HF_LLAMA, &HF_MIXTRAL, &HF_GEMMA3, &HF_GEMMA4, &HF_GLM4_MOE, &HF_MINIMAX, &HF_STEP3P5];
         for spelling in all {
             for prefix in ["", "model.", "language_model.model."] {
                 let names = TensorNames::new(prefix.to_owned(), spelling);

@@ -60,6 +60,13 @@ pub enum RopeScaling {
         /// Context length before scaling, in tokens.
         original_context: f64,
     },
+    /// Only the first pairs turn, by the frequencies that they have among all (Gemma 4).
+    Proportional {
+        /// How many.
+        rotated: usize,
+        /// Divides their frequencies.
+        factor: f64,
+    },
     /// YaRN (Peng et al. 2023): pairs that turn rarely within the original context are divided, those that turn often are
     /// kept, smooth in between.
     Yarn {
@@ -88,6 +95,13 @@ impl RopeSpec {
                 (match &self.scaling {
                     RopeScaling::None => frequency,
                     RopeScaling::Linear(factor) => frequency / factor,
+                    RopeScaling::Proportional { rotated, factor } => {
+                        if pair < *rotated {
+                            frequency / factor
+                        } else {
+                            0.0
+                        }
+                    }
                     RopeScaling::Factors(factors) => {
                         frequency / f64::from(factors.get(pair).copied().unwrap_or(1.0))
                     }
@@ -146,7 +160,9 @@ impl RopeSpec {
         }
         match &self.scaling {
             RopeScaling::None => Ok(()),
-            RopeScaling::Linear(factor) => positive("rope scaling factor", *factor),
+            RopeScaling::Linear(factor) | RopeScaling::Proportional { factor, .. } => {
+                positive("rope scaling factor", *factor)
+            }
             RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
                 positive("rope scaling factor", *factor)?;
                 positive("low_freq_factor", *low_freq_factor)?;
@@ -217,6 +233,12 @@ mod tests {
         assert!((f64::from(f[1]) - expected).abs() < 1e-8);
         assert_eq!(f[2], 0.01 / 8.0);
         assert_eq!(f[3], 0.001 / 8.0);
+    }
+
+    #[test]
+    fn proportional_ones_turn_the_first_pairs_alone() {
+        let f = spec(RopeScaling::Proportional { rotated: 2, factor: 2.0 }).inverse_frequencies(512);
+        assert_eq!(f, [0.5, 0.05, 0.0, 0.0]);
     }
 
     #[test]

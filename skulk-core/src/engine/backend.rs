@@ -97,8 +97,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     ) -> Result<()>;
     /// A weight matrix; its shape has been checked.
     fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Self::Matrix>;
-    /// Equally shaped weight matrices; their shapes have been checked.
-    fn stack(&self, weights: Vec<Region>) -> Result<Self::Stack>;
+    /// Equally shaped weight matrices, with their biases behind each other where they have some; their shapes have been
+    /// checked.
+    fn stack(&self, weights: Vec<Region>, biases: Option<Vec<f32>>) -> Result<Self::Stack>;
     /// Room for the routes of `rows` rows, `n_used` experts each.
     fn routes(&self, rows: usize, n_used: usize) -> Result<Self::Routes>;
     /// A vector.
@@ -149,6 +150,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
         self.rms_norm(stream, y, norm.0, norm.1, rows, scratch)?;
         self.add(stream, x, scratch, 1.0, rows)
     }
+    /// `x *= factor`.
+    fn scale(&self, stream: &mut Self::Stream, x: &mut Self::Buffer, factor: f32, rows: usize) -> Result<()>;
     /// `x += scale · y`.
     fn add(
         &self,
@@ -242,13 +245,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
         up: &Self::Buffer,
         rows: usize,
     ) -> Result<()>;
-    /// Routes rows by their logits `[rows, n_experts]`, as [`Routes::select`] does, with what `correction` adds to the
-    /// scores that experts are chosen by.
+    /// Routes rows by their logits `[rows, n_experts]`, as [`Routes::select`] does.
     fn route(
         &self,
         stream: &mut Self::Stream,
-        spec: &ExpertsSpec,
-        correction: Option<&Self::Vector>,
+        op: &Routing<'_, Self>,
         logits: &Self::Buffer,
         rows: usize,
         out: &mut Self::Routes,
@@ -293,12 +294,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
         rows: usize,
         x: &mut Self::Buffer,
     ) -> Result<()>;
-    /// Stores keys and values of all spans' rows in their pages, then attends to what each row sees.
+    /// Stores keys and values of all spans' rows in their pages, where some are given, then attends to what each row sees.
     fn attend(
         &self,
         stream: &mut Self::Stream,
         op: &Attend<'_, Self>,
-        qkv: [&Self::Buffer; 3],
+        q: &Self::Buffer,
+        kv: Option<[&Self::Buffer; 2]>,
         pages: &mut Self::Pages,
         out: &mut Self::Buffer,
     ) -> Result<()>;
@@ -399,6 +401,15 @@ impl TopLogits<'_> {
             top.write(ids, logits);
         }
     }
+}
+
+/// How a layer's rows are routed.
+pub(crate) struct Routing<'a, B: Backend + ?Sized> {
+    pub(crate) spec: &'a ExpertsSpec,
+    /// Added to the scores that experts are chosen by.
+    pub(crate) correction: Option<&'a B::Vector>,
+    /// By expert: multiplies the weights that rows give it.
+    pub(crate) scales: Option<&'a B::Vector>,
 }
 
 /// One layer's experts, and which of them each row takes.

@@ -178,6 +178,20 @@ impl ShardSpec {
             .with("field", "layers")
             .with_hint("give a range of the model's layers that is not empty"));
         }
+        if !arch.can_cut(layers.start) {
+            let cuts: Vec<_> = (1..arch.n_layers()).filter(|at| arch.can_cut(*at)).collect();
+            let cuts = match (cuts.first(), cuts.last()) {
+                (Some(first), Some(last)) => format!("before one of the layers {first} to {last}"),
+                _ => "nowhere".to_owned(),
+            };
+            let message = format!(
+                "expected layers together with those whose keys and values they use, found a cut before layer {}",
+                layers.start
+            );
+            return Err(Error::new(ErrorKind::PlacementInvalid, message)
+                .with("field", "layers")
+                .with_hint(format!("this model can be cut {cuts}")));
+        }
         for (field, value) in [("context", self.context), ("prefill_chunk", self.max_rows)] {
             if !(1..=MOST).contains(&value) {
                 return Err(Error::new(

@@ -26,12 +26,12 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// Routes `rows` rows by their logits `[rows, n_experts]`, which `read` writes; `correction` is added to the scores
-    /// that experts are chosen by, where there is one.
+    /// Routes `rows` rows by their logits `[rows, n_experts]`, which `read` writes. By expert, where there are
+    /// some: what is added to the scores that experts are chosen by, and what multiplies their weights.
     pub(crate) fn select<E>(
         &mut self,
         spec: &ExpertsSpec,
-        correction: &[f32],
+        vectors: [&[f32]; 2],
         rows: usize,
         read: impl FnOnce(&mut [f32]) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -43,7 +43,7 @@ impl Routes {
             self.ids.clear();
             self.weights.clear();
             for logits in logits.chunks_exact_mut(spec.n_experts) {
-                select(logits, spec, correction, self);
+                select(logits, spec, vectors, self);
             }
         }
         self.logits = logits;
@@ -118,7 +118,7 @@ impl Drop for Taken<'_> {
 }
 
 /// Appends one row's selection; its logits are used up.
-fn select(logits: &mut [f32], spec: &ExpertsSpec, correction: &[f32], routes: &mut Routes) {
+fn select(logits: &mut [f32], spec: &ExpertsSpec, [correction, scales]: [&[f32]; 2], routes: &mut Routes) {
     match spec.scoring {
         Scoring::Softmax => softmax(logits),
         Scoring::Sigmoid => logits.iter_mut().for_each(|x| *x = math::sigmoid(*x)),
@@ -150,6 +150,9 @@ fn select(logits: &mut [f32], spec: &ExpertsSpec, correction: &[f32], routes: &m
     }
     if spec.scale != 1.0 {
         chosen.iter_mut().for_each(|weight| *weight *= spec.scale);
+    }
+    for (weight, expert) in chosen.iter_mut().zip(&ids[first..]) {
+        *weight *= scales.get(*expert as usize).unwrap_or(&1.0);
     }
 }
 
@@ -192,13 +195,13 @@ mod tests {
 
     fn softmaxed(n_experts: usize, n_used: usize) -> ExpertsSpec {
         let (scoring, groups) = (Scoring::Softmax, None);
-        ExpertsSpec { n_experts, n_used, scoring, correction: false, groups, normalise: true, scale: 1.0 }
+        ExpertsSpec { n_experts, n_used, scoring, groups, normalise: true, ..ExpertsSpec::PLAIN }
     }
 
     fn selected(logits: &[f32], n_used: usize, normalise: bool) -> (Vec<u32>, Vec<f32>) {
         let spec = ExpertsSpec { normalise, ..softmaxed(logits.len(), n_used) };
         let mut routes = Routes::default();
-        select(&mut logits.to_vec(), &spec, &[], &mut routes);
+        select(&mut logits.to_vec(), &spec, [&[], &[]], &mut routes);
         (routes.ids, routes.weights)
     }
 

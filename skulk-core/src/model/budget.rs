@@ -123,6 +123,14 @@ impl Budget {
     ) -> Result<()> {
         let mut needed = 0;
         for layer in layers {
+            if spec.arch.layers[layer].ffn.experts.is_some() && !spec.arch.names.stacks().is_plain() {
+                let message =
+                    "expected experts that are used where they are stored, found some that loading copies";
+                return Err(Error::argument("ffn_budget", message)
+                    .with("file", checkpoint.path().display())
+                    .with("layer", layer)
+                    .with_hint("leave the option out: copies cannot be let go"));
+            }
             needed = needed.max(largest_unit(spec, layer, checkpoint)?);
         }
         if needed <= self.most {

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use super::experts::{ExpertCall, ExpertProvider};
+use super::inputs::{InputRoom, LayerInputs};
 use super::kv;
+use super::layer::Layer;
 use super::load::Loader;
 use super::rotation::{Rotation, Rotations};
-use crate::arch::{AttentionSpec, LayerSpec, LayerTensor, QkNorm, RopeLayout, SharedExpert};
+use crate::arch::{AttentionSpec, LayerSpec, QkNorm, RopeLayout};
 use crate::bytes::ByteSize;
-use crate::engine::backend::{Attend, Backend, Head, NormRope, PAGE, PageSpec, Spans, TopLogits};
-use crate::engine::{Batch, FfnMemory, KvType, LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
+use crate::engine::backend::{Attend, Backend, Head, NormRope, PAGE, PageSpec, Routing, Spans, TopLogits};
+use crate::engine::{Batch, FfnMemory, LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
 use crate::error::{Error, Result};
 use crate::ids::{LayerIdx, TokenId};
 use crate::weights::{Checkpoint, Memory};
@@ -25,32 +27,15 @@ pub(super) struct Decoder<B: Backend> {
     spec: ShardSpec,
     weight_bytes: ByteSize,
     rotations: Rotations,
-    /// The embedding table, on the first shard, and on the last one when the head is tied to it.
+    /// The embedding table, on the first shard, on the last one when the head is tied to it, and where layers have inputs.
     embedding: Option<B::Matrix>,
+    inputs: Option<LayerInputs<B>>,
     layers: Vec<Layer<B>>,
     /// The group of each layer's pages.
     groups: kv::Groups,
     experts: Box<dyn ExpertProvider<B>>,
     /// Final norm and untied head, on the last shard.
     output: Option<Output<B>>,
-}
-
-struct Layer<B: Backend> {
-    attention_norm: Option<B::Vector>,
-    query: B::Matrix,
-    key: B::Matrix,
-    value: B::Matrix,
-    /// Norms of queries and of keys.
-    qk_norms: Option<[B::Vector; 2]>,
-    head_gate: Option<B::Matrix>,
-    attention_output: B::Matrix,
-    post_attention_norm: Option<B::Vector>,
-    ffn_norm: Option<B::Vector>,
-    /// Where the layer has experts; with what is added to the scores that they are chosen by.
-    router: Option<(B::Matrix, Option<B::Vector>)>,
-    /// Gate, up and down projection of the expert that all rows take.
-    shared: Option<(SharedExpert, [B::Matrix; 3])>,
-    post_ffn_norm: Option<B::Vector>,
 }
 
 struct Output<B: Backend> {
@@ -79,6 +64,10 @@ pub(super) struct Workspace<B: Backend> {
     shared: Option<B::Buffer>,
     /// What heads are gated by, where they are.
     gate: Option<B::Buffer>,
+    /// What tokens give layers, where they do.
+    inputs: Option<InputRoom<B>>,
+    /// The numbers of all rows.
+    all: Vec<usize>,
     angles: Vec<B::Buffer>,
     positions: Vec<usize>,
     /// What rotated rows are multiplied by.
@@ -126,7 +115,8 @@ impl<B: Backend> Decoder<B> {
             bytes: 0,
         };
         let hidden = arch.hidden_size;
-        let mut embedding = (spec.is_first() || spec.is_last() && arch.tied_embeddings)
+        let inputs = LayerInputs::load(&mut loader, &spec)?;
+        let mut embedding = (spec.is_first() || spec.is_last() && arch.tied_embeddings || inputs.is_some())
             .then(|| loader.matrix(&arch.names.embedding(), arch.vocab_size, hidden, None))
             .transpose()?;
         let mut layers = Vec::with_capacity(spec.layers.len());
@@ -156,7 +146,18 @@ impl<B: Backend> Decoder<B> {
         let weight_bytes = ByteSize(loader.bytes);
         let rotations = Rotations::of(&spec);
         let groups = kv::Groups::of(&spec);
-        Ok(Self { backend, weight_bytes, rotations, embedding, layers, groups, experts, output, spec })
+        Ok(Self {
+            backend,
+            weight_bytes,
+            rotations,
+            embedding,
+            inputs,
+            layers,
+            groups,
+            experts,
+            output,
+            spec,
+        })
     }
 
     pub(super) fn backend(&self) -> &B {
@@ -192,7 +193,10 @@ impl<B: Backend> Decoder<B> {
         let widest = |of: fn(&LayerSpec) -> usize| own.iter().map(of).max().unwrap_or(0);
         let q_width = widest(|l| l.attention.n_heads * l.attention.head_dim);
         let kv_width = widest(|l| l.attention.n_kv_heads * l.attention.head_dim);
-        let ffn_width = widest(|l| l.ffn.width.max(l.ffn.shared.map_or(0, |shared| shared.width)));
+        let ffn_width = widest(|l| {
+            let shared = l.ffn.shared.map_or(0, |shared| shared.width);
+            l.ffn.width.max(shared).max(l.input.map_or(0, |input| input.width))
+        });
         let gates = widest(|l| if l.attention.head_gate { l.attention.n_heads } else { 0 });
         let n_experts = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_experts));
         let n_used = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_used));
@@ -216,6 +220,8 @@ impl<B: Backend> Decoder<B> {
                 .then(|| buffer(arch.hidden_size))
                 .transpose()?,
             gate: (gates > 0).then(|| buffer(gates)).transpose()?,
+            inputs: self.inputs.as_ref().map(|inputs| inputs.room(&self.backend, &self.spec)).transpose()?,
+            all: (0..rows).collect(),
             angles: self
                 .rotations
                 .list()
@@ -264,6 +270,9 @@ impl<B: Backend> Decoder<B> {
             rotation.amplitudes(&work.positions, &mut work.amplitudes);
             b.angles(&mut work.stream, &rotation.frequencies, &work.positions, &work.amplitudes, angles)?;
         }
+        if let (Some(inputs), Some(room), Some(table)) = (&self.inputs, &mut work.inputs, &self.embedding) {
+            inputs.begin(b, &mut work.stream, room, (table, arch.embedding_scale), batch.tokens)?;
+        }
         match (batch.hidden, &self.embedding) {
             (Some(x), _) => b.write(&mut work.stream, x, &mut work.x)?,
             (None, Some(table)) => {
@@ -274,7 +283,9 @@ impl<B: Backend> Decoder<B> {
         let mut tap = 0;
         for (at, (layer, index)) in self.layers.iter().zip(self.spec.layers.clone()).enumerate() {
             cx.check()?;
-            self.layer(layer, LayerIdx(index), at, work, &mut pages[at], rows, cx)?;
+            self.attention(layer, LayerIdx(index), at, work, &mut pages[self.groups.source(at)], rows)?;
+            self.feed_forward(layer, LayerIdx(index), work, rows, cx)?;
+            self.leave(layer, LayerIdx(index), at, work, rows)?;
             if batch.taps.contains(&index) && !work.tapped.is_empty() {
                 self.tap(work, tap)?;
                 tap += 1;
@@ -305,8 +316,8 @@ impl<B: Backend> Decoder<B> {
         self.backend.gather(stream, x, tapped, &mut taps[tap])
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one call site; a struct of them would only rename them")]
-    fn layer(
+    /// A layer's attention, with its own pages or those of the layer whose keys and values it uses.
+    fn attention(
         &self,
         layer: &Layer<B>,
         index: LayerIdx,
@@ -314,85 +325,139 @@ impl<B: Backend> Decoder<B> {
         work: &mut Workspace<B>,
         pages: &mut B::Pages,
         rows: usize,
-        cx: &StepCx<'_>,
     ) -> Result<()> {
         let (b, arch) = (&*self.backend, &*self.spec.arch);
-        let (spec, eps) = (&arch.layers[index.0], arch.norm.eps);
-        let attention = &spec.attention;
+        let (attention, eps) = (&arch.layers[index.0].attention, arch.norm.eps);
         let Workspace {
-            stream,
-            spans,
-            x,
-            normed,
-            added,
-            query,
-            key,
-            value,
-            attended,
-            inner,
-            routing,
-            shared,
-            gate,
-            angles,
-            ..
+            stream, spans, x, normed, added, query, key, value, attended, gate, angles, all, ..
         } = work;
 
-        let mut products =
-            [(&layer.query, &mut *query), (&layer.key, &mut *key), (&layer.value, &mut *value)];
+        // Those that the layer does not have come last, and are left out.
+        let [to_key, to_value] =
+            [&layer.key, &layer.value].map(|matrix| matrix.as_ref().unwrap_or(&layer.query));
+        let n_products = 1 + usize::from(layer.key.is_some()) + usize::from(layer.value.is_some());
+        let mut products = [(&layer.query, &mut *query), (to_key, &mut *key), (to_value, &mut *value)];
+        let products = &mut products[..n_products];
         let input = match &layer.attention_norm {
             Some(norm) => {
-                b.norm_linear(stream, x, (norm, eps), normed, rows, &mut products)?;
+                b.norm_linear(stream, x, (norm, eps), normed, rows, products)?;
                 &*normed
             }
             None => {
-                b.linear(stream, x, rows, &mut products)?;
+                b.linear(stream, x, rows, products)?;
                 &*x
             }
         };
         if let (Some(matrix), Some(gate)) = (&layer.head_gate, gate.as_mut()) {
             b.linear(stream, input, rows, &mut [(matrix, gate)])?;
         }
-        let norms =
-            layer.qk_norms.as_ref().map_or([None, None], |norms| norms.each_ref().map(|w| Some((w, eps))));
+        let own_kv = layer.key.is_some();
+        if own_kv && layer.value.is_none() {
+            b.gather(stream, key, &all[..rows], value)?;
+        }
+        if let Some(ones) = &layer.value_norm {
+            let op = NormRope {
+                head_dim: attention.head_dim,
+                norm: Some((ones, eps)),
+                layout: RopeLayout::Halves,
+            };
+            b.norm_rope(stream, &op, None, rows, value)?;
+        }
+        let norms = layer.qk_norms.each_ref().map(|norm| norm.as_ref().map(|norm| (norm, eps)));
         let rotations = self.rotations.of_layer(at);
         let widths = [attention.query_width(), attention.kv_width()];
         let both = [&mut *query, &mut *key].into_iter().zip(widths).zip(norms).zip(rotations);
-        for (((x, width), norm), rotation) in both {
+        for (((x, width), norm), rotation) in both.take(if own_kv { 2 } else { 1 }) {
             let rotation = rotation.map(|at| (&self.rotations.list()[at], &angles[at]));
             self.norm_rope(stream, attention, norm, rotation, [rows, width], x)?;
         }
-        let op = Attend { attention, sinks: None, spans: &spans[self.groups.of_layer(at)] };
-        b.attend(stream, &op, [query, key, value], pages, attended)?;
+        let op = Attend { attention, sinks: layer.sinks.as_ref(), spans: &spans[self.groups.of_layer(at)] };
+        b.attend(stream, &op, query, own_kv.then_some([&*key, &*value]), pages, attended)?;
         if let (Some(_), Some(gate)) = (&layer.head_gate, gate) {
             b.gate_heads(stream, attended, gate, attention.head_dim, rows)?;
         }
         b.linear(stream, attended, rows, &mut [(&layer.attention_output, &mut *added)])?;
-        self.join(stream, layer.post_attention_norm.as_ref(), x, added, normed, rows)?;
+        self.join(stream, layer.post_attention_norm.as_ref(), x, added, normed, rows)
+    }
 
-        let input = match &layer.ffn_norm {
+    /// A layer's feed-forward block.
+    fn feed_forward(
+        &self,
+        layer: &Layer<B>,
+        index: LayerIdx,
+        work: &mut Workspace<B>,
+        rows: usize,
+        cx: &StepCx<'_>,
+    ) -> Result<()> {
+        let (b, arch) = (&*self.backend, &*self.spec.arch);
+        let (spec, eps) = (&arch.layers[index.0], arch.norm.eps);
+        let Workspace { stream, x, normed, added, inner, routing, shared, .. } = work;
+        let apart = layer.router.as_ref().and_then(|router| router.apart.as_ref());
+        let mut input = match &layer.ffn_norm {
             Some(norm) => {
                 b.rms_norm(stream, x, norm, eps, rows, normed)?;
                 &*normed
             }
             None => &*x,
         };
+        if let (Some((of, [to_gate, to_up, down])), Some(result)) = (&layer.shared, shared.as_mut()) {
+            let [gate, up] = &mut *inner;
+            b.linear(stream, input, rows, &mut [(to_gate, gate), (to_up, up)])?;
+            b.gated_linear(stream, of.activation, inner, rows, &mut [(down, result)])?;
+        }
+        if let Some(apart) = apart {
+            b.rms_norm(stream, x, &apart.router, eps, rows, added)?;
+        }
         let routes = match (&layer.router, &spec.ffn.experts, routing) {
-            (Some((router, correction)), Some(experts), Some((logits, routes))) => {
-                b.linear(stream, input, rows, &mut [(router, &mut *logits)])?;
-                b.route(stream, experts, correction.as_ref(), logits, rows, routes)?;
+            (Some(router), Some(experts), Some((logits, routes))) => {
+                let seen = if apart.is_some() { &*added } else { input };
+                b.linear(stream, seen, rows, &mut [(&router.matrix, &mut *logits)])?;
+                let (correction, scales) = (router.correction.as_ref(), router.scales.as_ref());
+                b.route(stream, &Routing { spec: experts, correction, scales }, logits, rows, routes)?;
                 Some(&*routes)
             }
             _ => None,
         };
+        if let Some(apart) = apart {
+            b.rms_norm(stream, x, &apart.experts, eps, rows, normed)?;
+            input = &*normed;
+        }
         let call = ExpertCall { backend: b, layer: index, routes, rows, input, stream, inner, output: added };
         self.experts.forward(call, cx)?;
-        if let (Some((of, [to_gate, to_up, down])), Some(result)) = (&layer.shared, shared) {
-            let [gate, up] = &mut *inner;
-            b.linear(stream, input, rows, &mut [(to_gate, gate), (to_up, up)])?;
-            b.gated_linear(stream, of.activation, inner, rows, &mut [(down, result)])?;
-            b.add(stream, added, result, 1.0, rows)?;
+        match (apart, shared.as_ref().filter(|_| layer.shared.is_some())) {
+            (Some(apart), Some(shared)) => {
+                b.rms_norm(stream, added, &apart.behind_experts, eps, rows, normed)?;
+                b.add_norm(stream, normed, shared, (&apart.behind_shared, eps), rows, added)?;
+                return self.join(stream, layer.post_ffn_norm.as_ref(), x, normed, added, rows);
+            }
+            (_, Some(shared)) => b.add(stream, added, shared, 1.0, rows)?,
+            (_, None) => {}
         }
         self.join(stream, layer.post_ffn_norm.as_ref(), x, added, normed, rows)
+    }
+
+    /// What comes behind a layer's blocks: the token's input to it, and its scale.
+    fn leave(
+        &self,
+        layer: &Layer<B>,
+        index: LayerIdx,
+        at: usize,
+        work: &mut Workspace<B>,
+        rows: usize,
+    ) -> Result<()> {
+        let (b, arch) = (&*self.backend, &*self.spec.arch);
+        let Workspace { stream, x, normed, added, inner, inputs, .. } = work;
+        if let (Some(weights), Some(own), Some(room), Some(spec)) =
+            (&layer.input, &self.inputs, inputs, &arch.layers[index.0].input)
+        {
+            let [gate, given] = inner;
+            own.of_layer(b, stream, (room, at), weights, rows, given)?;
+            b.linear(stream, x, rows, &mut [(&weights.gate, &mut *gate)])?;
+            b.gated(stream, spec.activation, gate, given, rows)?;
+            b.linear(stream, gate, rows, &mut [(&weights.down, &mut *added)])?;
+            self.join(stream, Some(&weights.norm), x, added, normed, rows)?;
+        }
+        if layer.output_scale == 1.0 { Ok(()) } else { b.scale(stream, x, layer.output_scale, rows) }
     }
 
     /// Norms queries or keys and rotates them, as their layer does.
@@ -515,52 +580,6 @@ impl<B: Backend> Workspace<B> {
             }
             first += segment.rows;
         }
-    }
-}
-
-impl<B: Backend> Layer<B> {
-    fn load(loader: &mut Loader<'_, B>, layer: usize, keys: KvType) -> Result<Self> {
-        use LayerTensor as T;
-        let arch = loader.arch;
-        let spec = &arch.layers[layer];
-        // What the residual stream takes of a block is scaled where it is normed.
-        let mut norm_if =
-            |wanted: bool, tensor, scale| wanted.then(|| loader.layer_norm(layer, tensor, scale)).transpose();
-        let attention_norm = norm_if(spec.attention_norm, T::AttentionNorm, 1.0)?;
-        let ffn_norm = norm_if(spec.ffn_norm, T::FfnNorm, 1.0)?;
-        let post_attention_norm =
-            norm_if(spec.post_attention_norm, T::PostAttentionNorm, arch.residual_scale)?;
-        let post_ffn_norm = norm_if(spec.post_ffn_norm, T::PostFfnNorm, arch.residual_scale)?;
-        let router = match spec.ffn.experts {
-            Some(experts) => Some((
-                loader.layer_matrix(layer, T::Router)?,
-                experts.correction.then(|| loader.layer_vector(layer, T::RouterCorrection)).transpose()?,
-            )),
-            None => None,
-        };
-        let shared = match spec.ffn.shared {
-            Some(shared) => {
-                let mut matrix = |tensor| loader.layer_matrix(layer, tensor);
-                Some((shared, [matrix(T::SharedGate)?, matrix(T::SharedUp)?, matrix(T::SharedDown)?]))
-            }
-            None => None,
-        };
-        let norms = spec.attention.qk_norm.map(|_| loader.head_norms(layer, keys)).transpose()?;
-        let gated = spec.attention.head_gate;
-        Ok(Self {
-            attention_norm,
-            query: loader.layer_matrix(layer, T::Query)?,
-            key: loader.layer_matrix(layer, T::Key)?,
-            value: loader.layer_matrix(layer, T::Value)?,
-            qk_norms: norms,
-            head_gate: gated.then(|| loader.layer_matrix(layer, T::HeadGate)).transpose()?,
-            attention_output: loader.layer_matrix(layer, T::AttentionOutput)?,
-            post_attention_norm,
-            ffn_norm,
-            router,
-            shared,
-            post_ffn_norm,
-        })
     }
 }
 

@@ -168,7 +168,8 @@ impl<B: Backend> Engine for DecoderEngine<B> {
         self.check(spec)?;
         let arch = &spec.arch;
         let mut ends = Vec::new();
-        if spec.is_first() || spec.is_last() && arch.tied_embeddings {
+        let inputs = arch.input_width().is_some();
+        if spec.is_first() || spec.is_last() && arch.tied_embeddings || inputs {
             ends.push(arch.names.embedding());
         }
         if spec.is_last() {
@@ -177,7 +178,14 @@ impl<B: Backend> Engine for DecoderEngine<B> {
                 ends.push(arch.names.head());
             }
         }
+        if inputs {
+            ends.extend([arch.names.layer_inputs(), arch.names.input_norm()]);
+        }
         let mut weights = bytes_of(checkpoint, ends.into_iter())?;
+        if inputs {
+            let all = bytes_of(checkpoint, [arch.names.input_projections()].into_iter())?.bytes();
+            weights = weights + ByteSize(all / arch.n_layers() as u64 * spec.layers.len() as u64);
+        }
         for layer in spec.layers.clone() {
             let layer_spec = &arch.layers[layer];
             weights = weights + bytes_of(checkpoint, arch.names.weights(layer, layer_spec))?;

@@ -170,8 +170,10 @@ impl<B: Backend> ResidentExperts<B> {
             loader.layer_experts(layer, T::ExpertUp, n)?,
             loader.layer_experts(layer, T::ExpertDown, n)?,
         ]);
+        // Who counts them has them mapped.
         let mut regions = vec![Vec::with_capacity(3); n];
-        for tensor in [T::ExpertGate, T::ExpertUp, T::ExpertDown] {
+        let counted = self.work.budget.is_some();
+        for tensor in [T::ExpertGate, T::ExpertUp, T::ExpertDown].into_iter().filter(|_| counted) {
             for (regions, region) in regions.iter_mut().zip(loader.expert_regions(layer, tensor, n)?) {
                 regions.push(region);
             }

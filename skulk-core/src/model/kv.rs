@@ -7,16 +7,21 @@ use crate::engine::backend::{PAGE, PageSpec};
 /// A shard's layers by how far they see.
 pub(super) struct Groups {
     list: Vec<GroupSpec>,
-    /// By layer of the shard.
+    /// By layer of the shard, as are those whose keys and values layers use: mostly their own.
     of_layer: Vec<usize>,
+    sources: Vec<usize>,
 }
 
 impl Groups {
     pub(super) fn of(spec: &ShardSpec) -> Self {
         let (mut list, mut of_layer): (Vec<GroupSpec>, _) = (Vec::new(), Vec::new());
-        for layer in &spec.arch.layers[spec.layers.clone()] {
+        let mut sources = Vec::new();
+        for (at, layer) in spec.arch.layers[spec.layers.clone()].iter().enumerate() {
             let window = layer.attention.window;
-            let bytes = PageSpec::new(&layer.attention, spec.kv).bytes();
+            let source = layer.attention.kv_of.and_then(|source| source.checked_sub(spec.layers.start));
+            sources.push(source.unwrap_or(at));
+            let own = source.is_none();
+            let bytes = if own { PageSpec::new(&layer.attention, spec.kv).bytes() } else { 0 };
             let known = list.iter().position(|group| group.window == window);
             let group = known.unwrap_or_else(|| {
                 list.push(GroupSpec { window, page_bytes: 0, full: 0 });
@@ -29,7 +34,7 @@ impl Groups {
             let pages = most_pages(group.window, spec.context, spec.max_rows);
             group.full = pages.saturating_mul(group.page_bytes);
         }
-        Self { list, of_layer }
+        Self { list, of_layer, sources }
     }
 
     pub(super) fn list(&self) -> &[GroupSpec] {
@@ -41,9 +46,20 @@ impl Groups {
         self.of_layer[layer]
     }
 
-    /// The layers of a group, by index within the shard.
+    /// The layer whose keys and values a layer uses, both by index within the shard.
+    pub(super) fn source(&self, layer: usize) -> usize {
+        self.sources[layer]
+    }
+
+    /// Whether a layer has keys and values of its own, by its index within the shard.
+    pub(super) fn has_own(&self, layer: usize) -> bool {
+        self.sources[layer] == layer
+    }
+
+    /// The layers of a group that have keys and values, by index within the shard.
     pub(super) fn layers(&self, group: usize) -> impl Iterator<Item = usize> {
-        self.of_layer.iter().enumerate().filter(move |(_, of)| **of == group).map(|(layer, _)| layer)
+        let of_group = move |layer: &usize| self.of_layer[*layer] == group && self.has_own(*layer);
+        (0..self.of_layer.len()).filter(of_group)
     }
 
     /// Bytes of the pages that one sequence of full length has at most.

@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use super::balance::balance;
-use crate::arch::{ArchSpec, LayerTensor, QkNorm};
+use crate::arch::{ArchSpec, LayerTensor, QkNorm, Stacks};
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::KvType;
 use crate::engine::backend::Backend;
 use crate::error::Result;
 use crate::ids::ExpertIdx;
-use crate::weights::{Checkpoint, Memory, Region, quant, stored_bytes};
+use crate::weights::{Checkpoint, Memory, Outputs, Region, quant, stored_bytes};
 
 /// Bytes of these tensors, from the checkpoint's headers alone.
 pub(super) fn bytes_of(
@@ -56,22 +56,29 @@ impl<B: Backend> Loader<'_, B> {
         Ok(values)
     }
 
-    /// The norms of a layer's queries and keys, for keys that are kept like this.
-    pub(super) fn head_norms(&mut self, layer: usize, keys: KvType) -> Result<[B::Vector; 2]> {
+    /// The norms of a layer's queries, and of its keys where it has some, for keys that are kept like this.
+    pub(super) fn head_norms(&mut self, layer: usize, keys: KvType) -> Result<[Option<B::Vector>; 2]> {
         let arch = self.arch;
         let attention = &arch.layers[layer].attention;
         let mut values = |tensor: LayerTensor| {
             let [_, width] = tensor.shape(&arch.layers[layer], arch.hidden_size);
             self.norm_values(&arch.names.weight(layer, tensor), width, 1.0)
         };
-        let (mut query, mut key) = (values(LayerTensor::QueryNorm)?, values(LayerTensor::KeyNorm)?);
+        let mut query = values(LayerTensor::QueryNorm)?;
+        if !attention.has_kv() {
+            return Ok([Some(self.backend.vector(query)?), None]);
+        }
+        let mut key = values(LayerTensor::KeyNorm)?;
+        // Queries of other layers would have to be divided by as much.
+        let alone = arch.layers.iter().all(|other| other.attention.kv_of != Some(layer));
         if keys.is_quantised()
+            && alone
             && attention.qk_norm == Some(QkNorm::Heads)
             && let Some(rope) = attention.rope.and_then(|rope| arch.ropes.get(rope))
         {
             balance(&mut query, &mut key, rope);
         }
-        Ok([self.backend.vector(query)?, self.backend.vector(key)?])
+        Ok([Some(self.backend.vector(query)?), Some(self.backend.vector(key)?)])
     }
 
     /// A matrix `[n_out, n_in]`.
@@ -110,9 +117,32 @@ impl<B: Backend> Loader<'_, B> {
 
     /// A vector of a layer that is no norm.
     pub(super) fn layer_vector(&mut self, layer: usize, tensor: LayerTensor) -> Result<B::Vector> {
-        let [_, width] = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
-        let values = self.values(&self.arch.names.weight(layer, tensor), width)?;
+        let values = self.layer_values(layer, tensor)?;
         self.backend.vector(values)
+    }
+
+    /// Its numbers.
+    pub(super) fn layer_values(&mut self, layer: usize, tensor: LayerTensor) -> Result<Vec<f32>> {
+        let [_, width] = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
+        self.values(&self.arch.names.weight(layer, tensor), width)
+    }
+
+    /// The table of each token's inputs to layers, which are read row by row.
+    pub(super) fn input_table(&mut self, width: usize) -> Result<Region> {
+        let arch = self.arch;
+        let shape = [arch.vocab_size, arch.n_layers().saturating_mul(width)];
+        let table = self.region(&arch.names.layer_inputs(), &shape)?;
+        self.bytes += table.bytes().len() as u64;
+        self.placed(table).map(Region::on_demand)
+    }
+
+    /// What projects a token's embedding to its input to a layer.
+    pub(super) fn input_projection(&mut self, layer: usize) -> Result<B::Matrix> {
+        let arch = self.arch;
+        let width = arch.input_width().unwrap_or(0);
+        let shape = [arch.n_layers().saturating_mul(width), arch.hidden_size];
+        let all = self.region(&arch.names.input_projections(), &shape)?;
+        self.stored(all.row_range(layer * width..(layer + 1) * width), None)
     }
 
     /// A matrix of a layer, of which several may lie in one tensor.
@@ -147,16 +177,54 @@ impl<B: Backend> Loader<'_, B> {
             let stack = self.checkpoint.region(&self.arch.names.weight(layer, tensor))?;
             return self.backend.stack(self.placed(stack)?.on_demand().parts().collect());
         }
+        let biases = self.expert_biases(layer, tensor, n)?;
         let placed = regions.into_iter().map(|region| Ok(self.placed(region)?.on_demand()));
-        self.backend.stack(placed.collect::<Result<_>>()?)
+        self.backend.stack(placed.collect::<Result<_>>()?, biases)
     }
 
-    /// Where an expert's matrix is stored, for each of a layer's experts.
+    /// The biases of a layer's experts, one behind the other, where they have some.
+    fn expert_biases(&mut self, layer: usize, tensor: LayerTensor, n: usize) -> Result<Option<Vec<f32>>> {
+        if !tensor.has_bias(&self.arch.layers[layer]) {
+            return Ok(None);
+        }
+        let (outputs, all) = self.outputs(layer, tensor);
+        let region = self.region(&self.arch.names.bias(layer, tensor), &[n, all])?;
+        self.bytes += region.bytes().len() as u64;
+        let values = self.in_file(quant::to_f32(&region))?;
+        let own = |bias: &[f32]| -> Vec<f32> {
+            bias.iter().copied().skip(outputs.first).step_by(outputs.step).take(outputs.n).collect()
+        };
+        Ok(Some(values.chunks_exact(all.max(1)).flat_map(own).collect()))
+    }
+
+    /// Which outputs experts have of the stack that they lie in, and how many that one has.
+    fn outputs(&self, layer: usize, tensor: LayerTensor) -> (Outputs, usize) {
+        let (names, (rows, all)) = (&self.arch.names, self.rows(layer, tensor));
+        let Stacks { transposed, alternating } = names.stacks();
+        let (first, step) = match alternating {
+            true => (
+                names.fused(tensor).take_while(|other| *other != tensor).count(),
+                names.fused(tensor).count(),
+            ),
+            false => (rows.start, 1),
+        };
+        (Outputs { first, step, n: rows.len(), transposed }, all)
+    }
+
+    /// An expert's matrix where it is stored, or a copy where it lies in a way that cannot be multiplied with, for each of
+    /// a layer's experts.
     pub(super) fn expert_regions(&self, layer: usize, tensor: LayerTensor, n: usize) -> Result<Vec<Region>> {
         let names = &self.arch.names;
         let [n_out, n_in] = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
         if names.stacks_experts() {
-            return Ok(self.region(&names.weight(layer, tensor), &[n, n_out, n_in])?.parts().collect());
+            let (outputs, all) = self.outputs(layer, tensor);
+            let matrix = if outputs.transposed { [n_in, all] } else { [all, n_in] };
+            let stack = self.region(&names.weight(layer, tensor), &[n, matrix[0], matrix[1]])?;
+            if !names.stacks().is_plain() {
+                return Ok(self.in_file(stack.rearranged(outputs, self.cancel))?.parts().collect());
+            }
+            let rows = outputs.first..outputs.first + outputs.n;
+            return Ok(stack.parts().map(|part| part.row_range(rows.clone())).collect());
         }
         (0..n)
             .map(|at| self.region(&names.expert_weight(layer, tensor, ExpertIdx(at)), &[n_out, n_in]))

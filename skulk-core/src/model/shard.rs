@@ -208,9 +208,12 @@ impl<B: Backend> DecoderShard<B> {
                 .with("layer", layer)
                 .with_hint("save the session again: all stages of its model hand theirs over")
             })?;
-            let window = groups.list()[groups.of_layer(layer - spec.layers.start)].window;
+            let at = layer - spec.layers.start;
+            let window = groups.list()[groups.of_layer(at)].window;
             let first = first_block(window, len);
-            let page = PageSpec::new(&spec.arch.layers[layer].attention, spec.kv).bytes();
+            // Who uses another layer's has none.
+            let own = u64::from(groups.has_own(at));
+            let page = own * PageSpec::new(&spec.arch.layers[layer].attention, spec.kv).bytes();
             let bytes = page.saturating_mul((len.div_ceil(PAGE) - first) as u64);
             let mismatch = |what: &str, expected: &dyn Display, found: &dyn Display| {
                 let message = format!("expected {what} {expected}, found {found}");
@@ -235,6 +238,9 @@ impl<B: Backend> DecoderShard<B> {
         let (spec, backend) = (self.decoder.spec(), self.decoder.backend());
         let own = from.layer - spec.layers.start;
         let group = self.decoder.groups().of_layer(own);
+        if !self.decoder.groups().has_own(own) {
+            return Ok(());
+        }
         let bytes = PageSpec::new(&spec.arch.layers[from.layer].attention, spec.kv).checked_bytes()?;
         self.at_work(|state| {
             let State { stored, work, .. } = state;
@@ -373,6 +379,9 @@ impl<B: Backend> Shard for DecoderShard<B> {
             let first_block = self.at_work(|state| {
                 let sequence = state.sequences.get(&seq).ok_or_else(|| not_open(seq))?;
                 let (first, pages) = sequence.seen(group, groups.list()[group].window);
+                if !groups.has_own(own) {
+                    return Ok(first);
+                }
                 let page = PageSpec::new(&spec.arch.layers[layer].attention, spec.kv).checked_bytes()?;
                 let (numbers, rows) = (pages.collect::<Vec<_>>(), (sequence.len() + PAGE - 1) % PAGE + 1);
                 bytes.try_reserve(numbers.len().saturating_mul(page)).map_err(|e| {

@@ -17,7 +17,7 @@ use crate::weights::Checkpoint;
 pub struct Inventory {
     /// One entry a layer.
     pub layers: Vec<LayerBytes>,
-    /// The embedding table: in the first stage, and in the last one too where it is the head as well.
+    /// The embedding table, and that of tokens' inputs to layers: in the first stage, and in the last one too where it is the head as well.
     #[cfg_attr(feature = "schema", schemars(default))]
     pub embedding: u64,
     /// The head is the embedding table.
@@ -159,18 +159,27 @@ impl Inventory {
         let sum = |names: &mut dyn Iterator<Item = String>| -> Result<u64> {
             let mut sum = 0u64;
             for name in names {
-                let bias = name.strip_suffix("weight").and_then(|stem| len(&format!("{stem}bias")));
+                let bias = match name.strip_suffix("weight") {
+                    Some(stem) => len(&format!("{stem}bias")),
+                    None => len(&format!("{name}_bias")),
+                };
                 let weight = len(&name).ok_or_else(|| missing(name))?;
                 sum = sum.saturating_add(weight).saturating_add(bias.unwrap_or(0));
             }
             Ok(sum)
         };
         let names = &arch.names;
+        let inputs = arch.input_width().is_some();
+        let projection = match inputs {
+            true => sum(&mut [names.input_projections()].into_iter())? / arch.n_layers() as u64,
+            false => 0,
+        };
         let layers = arch.layers.iter().enumerate().map(|(at, spec)| {
-            let total = sum(&mut names.weights(at, spec))?;
+            let total = sum(&mut names.weights(at, spec))?.saturating_add(projection);
             let block = sum(&mut names.feed_forward(at, spec))?;
             let a = &spec.attention;
-            let kv_elements = (a.n_kv_heads as u64).saturating_mul(a.head_dim as u64).saturating_mul(2);
+            let own_heads = if a.has_kv() { a.n_kv_heads as u64 } else { 0 };
+            let kv_elements = own_heads.saturating_mul(a.head_dim as u64).saturating_mul(2);
             let (n_experts, n_used) =
                 spec.ffn.experts.map_or((0, 0), |experts| (experts.n_experts, experts.n_used));
             let expert = if n_experts == 0 { 0 } else { block / n_experts as u64 };
@@ -189,7 +198,7 @@ impl Inventory {
         let head = (!arch.tied_embeddings).then(|| names.head());
         Ok(Self {
             layers,
-            embedding: sum(&mut [names.embedding()].into_iter())?,
+            embedding: sum(&mut [names.embedding()].into_iter().chain(inputs.then(|| names.layer_inputs())))?,
             tied_embeddings: arch.tied_embeddings,
             head: sum(&mut [names.output_norm()].into_iter().chain(head))?,
             exact: true,

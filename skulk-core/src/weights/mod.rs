@@ -11,6 +11,7 @@ mod mlx;
 pub(crate) mod mmap;
 mod open;
 pub(crate) mod quant;
+mod rearranged;
 mod region;
 mod resident;
 pub mod safetensors;
@@ -23,6 +24,7 @@ pub(crate) use memory::{available_memory, total_memory};
 pub use mmap::MappedFile;
 pub(crate) use mmap::io_error;
 pub use open::open_checkpoint;
+pub(crate) use rearranged::Outputs;
 pub(crate) use region::PADDED;
 pub use region::Region;
 

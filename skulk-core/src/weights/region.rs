@@ -47,6 +47,8 @@ struct Groups {
 enum Bytes {
     Mapped(Arc<Mapping>),
     Resident(Arc<Piece>),
+    /// Made of the tensor's.
+    Made(Arc<Vec<u8>>),
 }
 
 impl Region {
@@ -156,6 +158,7 @@ impl Region {
         let bytes: &[u8] = match &self.bytes {
             Bytes::Mapped(mapping) => mapping,
             Bytes::Resident(piece) => piece,
+            Bytes::Made(bytes) => bytes,
         };
         &bytes[self.range.clone()]
     }
@@ -165,16 +168,19 @@ impl Region {
         self.file.path()
     }
 
-    /// Where its bytes begin in that file.
+    /// Where its bytes begin in that file; of a copy in another order, where the tensor's do.
     pub fn offset(&self) -> u64 {
-        self.offset.saturating_add(self.range.start as u64)
+        match &self.bytes {
+            Bytes::Made(_) => self.offset,
+            _ => self.offset.saturating_add(self.range.start as u64),
+        }
     }
 
     /// Where the bytes lie: [`Memory::Mapped`] or [`Memory::Resident`].
     pub fn memory(&self) -> Memory {
         match &self.bytes {
             Bytes::Mapped(_) => Memory::Mapped,
-            Bytes::Resident(_) => Memory::Resident,
+            Bytes::Resident(_) | Bytes::Made(_) => Memory::Resident,
         }
     }
 
@@ -199,6 +205,13 @@ impl Region {
             self = self.with_groups(scales.resident(cancel)?, biases.resident(cancel)?);
         }
         Ok(self)
+    }
+
+    /// The same tensor in another shape, whose bytes were made of its own: plain rows, as many as fit.
+    pub(super) fn with_bytes(&self, shape: &[usize], bytes: Arc<Vec<u8>>) -> Self {
+        let rows: usize = shape.split_last().map_or(1, |(_, outer)| outer.iter().product());
+        let (row_bytes, range) = (bytes.len().checked_div(rows).unwrap_or(0), 0..bytes.len());
+        Self { shape: shape.into(), row_bytes, range, bytes: Bytes::Made(bytes), ..self.clone() }
     }
 
     /// Elements in a row: the innermost dimension; 1 for a scalar.

@@ -192,7 +192,9 @@ fn hidden_states(precision: Precision, relative: f32) {
             let tokens = ids(&prompt["ids"]);
             let segment = Segment::new(stages.open(i as u64), 0, tokens.len()).want_last(Logits::All);
             let replies = stages.batch(&[segment], &tokens);
-            for (layer, reply) in replies[..replies.len() - 1].iter().enumerate() {
+            let ends = stages.shards.iter().map(|shard| shard.spec().layers.end);
+            for (end, reply) in ends.zip(&replies[..replies.len() - 1]) {
+                let layer = end - 1;
                 let expected = &prompt["hidden"][format!("layer{layer}")];
                 let row = reply.hidden().row(tokens.len() - 1).unwrap();
                 let largest = expected["absmax"].as_f64().unwrap() as f32;

@@ -70,8 +70,8 @@ impl Stages {
     ) -> Result<Self> {
         let arch = Arc::new(ArchSpec::from_checkpoint(checkpoint)?);
         let mut borders = vec![0];
-        // Of cuts, small models leave out those behind their last layer.
-        borders.extend(setup.cuts.iter().filter(|cut| **cut < arch.n_layers()));
+        // Of cuts, small models leave out those behind their last layer, and others those that they cannot have.
+        borders.extend(setup.cuts.iter().filter(|cut| **cut < arch.n_layers() && arch.can_cut(**cut)));
         borders.push(arch.n_layers());
         let context = setup.context.min(arch.context_length);
         let shards = borders

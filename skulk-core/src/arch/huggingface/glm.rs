@@ -54,6 +54,7 @@ pub(super) fn deepseek_experts(config: &Config<'_>, n_layers: usize) -> Result<O
         groups: (groups.n_used != groups.n_groups).then_some(groups),
         normalise: config.bool_or("norm_topk_prob", true)?,
         scale: config.f32_or("routed_scaling_factor", 1.0)?,
+        ..ExpertsSpec::PLAIN
     };
     let width = config.usize("moe_intermediate_size")?;
     let shared = config.usize_or("n_shared_experts", 0)?;

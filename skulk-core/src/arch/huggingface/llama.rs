@@ -3,7 +3,7 @@
 use super::{Family, Mixture, some_windows};
 use crate::arch::config::Config;
 use crate::arch::names::{HF_LLAMA, HF_MIXTRAL, HF_PHI3};
-use crate::arch::{Activation, ArchSpec, ExpertsSpec, QueryGrowth, Scoring};
+use crate::arch::{Activation, ArchSpec, ExpertsSpec, QueryGrowth};
 use crate::error::Result;
 
 pub(super) const LLAMA: Family = Family {
@@ -105,11 +105,8 @@ fn mixtral(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
     let spec = ExpertsSpec {
         n_experts: config.usize("num_local_experts")?,
         n_used: config.usize("num_experts_per_tok")?,
-        scoring: Scoring::Softmax,
-        correction: false,
-        groups: None,
         normalise: true,
-        scale: 1.0,
+        ..ExpertsSpec::PLAIN
     };
     let width = config.usize("intermediate_size")?;
     Ok(Some(Mixture { spec, width, shared: None, sparse: vec![true; n_layers] }))

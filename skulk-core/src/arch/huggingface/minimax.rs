@@ -27,9 +27,8 @@ fn experts(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
         n_used: config.usize("num_experts_per_tok")?,
         scoring: Scoring::Sigmoid,
         correction: config.bool_or("use_routing_bias", true)?,
-        groups: None,
         normalise: true,
-        scale: 1.0,
+        ..ExpertsSpec::PLAIN
     };
     Ok(Some(Mixture {
         spec,

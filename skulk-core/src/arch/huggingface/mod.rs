@@ -4,7 +4,9 @@
 //! common is read here, what one alone says in the file of its relatives.
 
 mod gemma;
+mod gemma4;
 mod glm;
+mod gpt_oss;
 mod llama;
 mod minimax;
 mod olmo;
@@ -33,7 +35,7 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
     // Wrappers with other modalities: their text part is a configuration of its own. Of Qwen's, texts alone are rotated
     // as with one position each.
     let config = match model_type {
-        "gemma3" | "mistral3" | "qwen3_vl" => root.section("text_config")?,
+        "gemma3" | "gemma4" | "mistral3" | "qwen3_vl" => root.section("text_config")?,
         _ => root,
     };
     let inner = match model_type {
@@ -53,8 +55,10 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         "qwen3_moe" => &qwen::QWEN3_MOE,
         "gemma2" => &gemma::GEMMA2,
         "gemma3" | "gemma3_text" => &gemma::GEMMA3,
+        "gemma4" | "gemma4_text" => &gemma4::GEMMA4,
         "glm4" => &glm::GLM4,
         "glm4_moe" => &glm::GLM4_MOE,
+        "gpt_oss" => &gpt_oss::GPT_OSS,
         "olmo3" => &olmo::OLMO3,
         "minimax_m2" => &minimax::MINIMAX_M2,
         "step3p5" => &step::STEP3P5,
@@ -141,9 +145,13 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         scale: (common.head_dim as f32).sqrt().recip(),
         softcap: None,
         qk_norm: family.qk_norm,
+        value_norm: false,
+        keys_as_values: false,
+        kv_of: None,
         query_growth: None,
         qkv_bias: attention_bias,
         output_bias: attention_bias && family.output_bias,
+        sinks: false,
         head_gate: false,
         rope: Some(0),
     };
@@ -173,6 +181,8 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
             ffn_norm: family.pre_norms,
             post_attention_norm: family.post_norms,
             post_ffn_norm: family.post_norms,
+            input: None,
+            output_scale: false,
         }
     };
     let windows = (family.windows)(config, common.n_layers)?;

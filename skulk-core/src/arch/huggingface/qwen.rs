@@ -3,7 +3,7 @@
 use super::llama::LLAMA;
 use super::{Family, Mixture};
 use crate::arch::config::Config;
-use crate::arch::{ExpertsSpec, QkNorm, Scoring, unsupported};
+use crate::arch::{ExpertsSpec, QkNorm, unsupported};
 use crate::error::Result;
 
 pub(super) const QWEN2: Family = Family {
@@ -51,11 +51,8 @@ fn qwen3_moe(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
     let spec = ExpertsSpec {
         n_experts,
         n_used: config.usize("num_experts_per_tok")?,
-        scoring: Scoring::Softmax,
-        correction: false,
-        groups: None,
         normalise: config.bool_or("norm_topk_prob", false)?,
-        scale: 1.0,
+        ..ExpertsSpec::PLAIN
     };
     let dense = config.usizes("mlp_only_layers")?;
     let sparse =

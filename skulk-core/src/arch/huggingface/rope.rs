@@ -46,6 +46,14 @@ pub(super) fn rope(config: &Config<'_>, asked: Asked) -> Result<RopeSpec> {
         };
         (config.opt_f64(field)?.unwrap_or(default), section)
     };
+    if section.opt_str("rope_type")? == Some("proportional") {
+        // Of all pairs, some turn.
+        let rotated =
+            rotary_dim(config, head_dim, section.opt_f32("partial_rotary_factor")?.unwrap_or(1.0))? / 2;
+        let factor = section.opt_f64("factor")?.unwrap_or(1.0);
+        let scaling = RopeScaling::Proportional { rotated, factor };
+        return Ok(RopeSpec { theta, dim: head_dim, layout: RopeLayout::Halves, scaling, amplitude: 1.0 });
+    }
     let share = if partial {
         let stated = section.opt_f32("partial_rotary_factor")?;
         stated.map_or_else(|| config.f32_or("partial_rotary_factor", 1.0), Ok)?

@@ -80,9 +80,9 @@ fn experts(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
             other => only(config, "moe_router_activation", other, "softmax").map(|()| Scoring::Softmax)?,
         },
         correction: config.bool_or("use_moe_router_bias", false)?,
-        groups: None,
         normalise: config.bool_or("norm_expert_weight", true)?,
         scale: config.f32_or("moe_router_scaling_factor", 1.0)?,
+        ..ExpertsSpec::PLAIN
     };
     let sparse = config.indices("moe_layers_enum")?;
     // Where nothing is said, the first three are dense.

@@ -151,17 +151,19 @@ fn seen(op: &Attend<'_, Tensors>, span: &Span, row: usize) -> Range<usize> {
     op.attention.window.map_or(0, |window| end.saturating_sub(window))..end
 }
 
-/// Stores a span's keys and values, then attends to everything its rows see. `out` takes the result in the
+/// Stores a span's keys and values, where some are given, then attends to everything its rows see. `out` takes the result in the
 /// span's rows.
 pub(super) fn attend(
     op: &Attend<'_, Tensors>,
     span: &Span,
-    [q, k, v]: [Tensor; 3],
+    (q, kv): (Tensor, Option<[Tensor; 2]>),
     pages: &Pages,
     out: &Tensor,
 ) -> CandleResult<()> {
     let stored = Stored { pages, first_block: span.first_block, numbers: op.spans.pages_of(span) };
-    stored.append(span.start, &k, &v)?;
+    if let Some([k, v]) = kv {
+        stored.append(span.start, &k, &v)?;
+    }
     let (spec, rows) = (op.attention, span.rows.len());
     let (kv_heads, group, dim) = (spec.n_kv_heads, spec.n_heads / spec.n_kv_heads, spec.head_dim);
     let q = (q * f64::from(spec.scale))?.reshape((rows, kv_heads, group, dim))?.permute((1, 2, 0, 3))?;

@@ -17,8 +17,8 @@ use candle_nn::{ops, rotary_emb};
 
 use self::attention::Pages;
 use self::matrix::Matrix;
-use crate::arch::{Activation, ExpertsSpec, RopeLayout};
-use crate::engine::backend::{Attend, Backend, Experts, NormRope, PageSpec, Routes, with_rows};
+use crate::arch::{Activation, RopeLayout};
+use crate::engine::backend::{Attend, Backend, Experts, NormRope, PageSpec, Routes, Routing, with_rows};
 use crate::engine::turns::Turns;
 use crate::engine::{KvType, Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
@@ -207,8 +207,13 @@ impl Backend for Tensors {
         Matrix::new(&self.device, &weight, bias, self.precise).map_err(|e| e.with("tensor", weight.name()))
     }
 
-    fn stack(&self, weights: Vec<Region>) -> Result<Vec<Matrix>> {
-        weights.into_iter().map(|weight| self.matrix(weight, None)).collect()
+    fn stack(&self, weights: Vec<Region>, biases: Option<Vec<f32>>) -> Result<Vec<Matrix>> {
+        let mut biases = biases.as_deref();
+        let with_bias = weights.into_iter().map(|weight| {
+            let own = biases.as_mut().and_then(|all| all.split_off(..weight.rows()));
+            self.matrix(weight, own.map(<[f32]>::to_vec))
+        });
+        with_bias.collect()
     }
 
     fn routes(&self, _rows: usize, _n_used: usize) -> Result<Routes> {
@@ -275,6 +280,10 @@ impl Backend for Tensors {
         out.put(x.rows(0, rows).and_then(|x| ops::rms_norm(&x, weight, eps)))
     }
 
+    fn scale(&self, _: &mut (), x: &mut Buffer, factor: f32, rows: usize) -> Result<()> {
+        x.update(rows, |x| x * f64::from(factor))
+    }
+
     fn add(&self, _: &mut (), x: &mut Buffer, y: &Buffer, scale: f32, rows: usize) -> Result<()> {
         x.update(rows, |x| match scale {
             1.0 => x + y.rows(0, rows)?,
@@ -322,14 +331,16 @@ impl Backend for Tensors {
     fn route(
         &self,
         stream: &mut (),
-        spec: &ExpertsSpec,
-        correction: Option<&Tensor>,
+        op: &Routing<'_, Self>,
         logits: &Buffer,
         rows: usize,
         out: &mut Routes,
     ) -> Result<()> {
-        let correction = correction.map(Tensor::to_vec1).transpose().map_err(failed)?.unwrap_or_default();
-        out.select(spec, &correction, rows, |host| self.read(stream, logits, host))
+        let values = |vector: Option<&Tensor>| -> Result<Vec<f32>> {
+            Ok(vector.map(Tensor::to_vec1).transpose().map_err(failed)?.unwrap_or_default())
+        };
+        let (correction, scales) = (values(op.correction)?, values(op.scales)?);
+        out.select(op.spec, [&correction, &scales], rows, |host| self.read(stream, logits, host))
     }
 
     fn read_routes(&self, _: &mut (), routes: &Routes, _rows: usize, out: &mut Routes) -> Result<()> {
@@ -407,14 +418,17 @@ impl Backend for Tensors {
         &self,
         _stream: &mut (),
         op: &Attend<'_, Self>,
-        qkv: [&Buffer; 3],
+        q: &Buffer,
+        kv: Option<[&Buffer; 2]>,
         pages: &mut Pages,
         out: &mut Buffer,
     ) -> Result<()> {
         let width = op.attention.n_heads * op.attention.head_dim;
         for span in &op.spans.list {
-            let [q, k, v] = qkv.map(|x| x.rows(span.rows.start, span.rows.len()));
-            let attend = || attention::attend(op, span, [q?, k?, v?], pages, out.room(width, &self.device)?);
+            let rows = |x: &Buffer| x.rows(span.rows.start, span.rows.len());
+            let kv = || kv.map(|[k, v]| Ok::<_, CandleError>([rows(k)?, rows(v)?])).transpose();
+            let mut attend =
+                || attention::attend(op, span, (rows(q)?, kv()?), pages, out.room(width, &self.device)?);
             attend().map_err(failed)?;
         }
         Ok(())
@@ -426,6 +440,11 @@ fn gated(activation: Activation, gate: &Tensor, up: &Tensor) -> CandleResult<Ten
     match activation {
         Activation::Silu => gate.silu()? * up,
         Activation::ClampedSilu(limit) => gate.silu()?.minimum(limit)? * up.clamp(-limit, limit)?,
+        Activation::ClampedGlu { alpha, limit } => {
+            let gate = gate.minimum(limit)?;
+            let share = candle_nn::ops::sigmoid(&(&gate * f64::from(alpha))?)?;
+            (gate * share)? * (up.clamp(-limit, limit)? + 1.0)?
+        }
         Activation::GeluTanh => gate.gelu()? * up,
         Activation::Gelu => gate.gelu_erf()? * up,
     }

@@ -172,7 +172,15 @@ fn run<B: Backend>(
         // A step that was cancelled half way and comes again overwrites its own positions.
         for _ in 0..1 + usize::from(step % 5 == 1) {
             let op = Attend { attention: spec, sinks: sinks.as_ref(), spans: &spans };
-            b.attend(s, &op, qkv.each_ref(), &mut pages, &mut out).unwrap();
+            let [q, k, v] = &qkv;
+            b.attend(s, &op, q, Some([k, v]), &mut pages, &mut out).unwrap();
+        }
+        if step % 3 == 2 {
+            // Who stores nothing attends to what is stored, its own positions included.
+            let stored = values(b, s, &out, 2 * rows * widths[0]);
+            let op = Attend { attention: spec, sinks: sinks.as_ref(), spans: &spans };
+            b.attend(s, &op, &qkv[0], None, &mut pages, &mut out).unwrap();
+            assert_eq!(values(b, s, &out, stored.len()), stored, "without keys and values");
         }
         let both = values(b, s, &out, 2 * rows * widths[0]);
         for (of, part) in order.into_iter().zip(both.chunks(rows * widths[0])) {

@@ -4,7 +4,7 @@ use super::material::{Numbers, Weights, wide};
 use super::operations::Product;
 use super::{Rounds, check, check_same, filled, oracle, values};
 use crate::arch::{Activation, ExpertGroups, ExpertsSpec, Scoring};
-use crate::engine::backend::{Backend, Experts, Routes};
+use crate::engine::backend::{Backend, Experts, Routes, Routing};
 use crate::weights::DType;
 
 /// How many experts there are, and how many a row takes: all of them, most, few.
@@ -25,7 +25,9 @@ pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
     for dtype in some.into_iter().filter(|dtype| b.types().contains(dtype)) {
         let (hidden, width) = (2 * dtype.block_len().max(20), dtype.block_len().max(24));
         for (case, count) in COUNTS.into_iter().enumerate() {
-            let activation = [Activation::Silu, Activation::GeluTanh, Activation::ClampedSilu(0.5)][case % 3];
+            let glu = Activation::ClampedGlu { alpha: 1.702, limit: 1.5 };
+            let activation =
+                [Activation::Silu, Activation::GeluTanh, Activation::ClampedSilu(0.5), glu][case % 4];
             let layer = Layer::new(&mut numbers, dtype, [count[0], hidden, width], activation);
             let loaded = layer.load(b);
             for rows in [1, 3, 40] {
@@ -34,7 +36,7 @@ pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
                 let spec = ExpertsSpec { normalise: case % 2 == 0, ..softmaxed(count) };
                 let what = format!("{rows} rows to {count:?} experts of {dtype}");
                 let (routes, found) = run(b, &layer, &loaded, &spec, &logits, &x);
-                check_routes(&routes, &spec, &[], &logits, &what);
+                check_routes(&routes, &spec, [&[], &[]], &logits, &what);
                 let (expected, tolerances) = layer.expected(b, &routes, &wide(&x));
                 check(&found, &expected, |i| tolerances[i], &what);
                 if B::EXACT_ROWS {
@@ -49,8 +51,7 @@ pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
 
 /// The best of all by a softmax over all.
 fn softmaxed([n_experts, n_used]: [usize; 2]) -> ExpertsSpec {
-    let (scoring, groups) = (Scoring::Softmax, None);
-    ExpertsSpec { n_experts, n_used, scoring, correction: false, groups, normalise: true, scale: 1.0 }
+    ExpertsSpec { n_experts, n_used, normalise: true, ..ExpertsSpec::PLAIN }
 }
 
 /// Do rows take the experts that their router's kind says, and as much of each?
@@ -78,10 +79,14 @@ pub(in crate::engine) fn routing<B: Rounds>(b: &B) {
                 let mut routes = b.routes(rows, spec.n_used).unwrap();
                 let input = filled(b, s, count[0], &logits);
                 let vector = correction.then(|| b.vector(added.clone()).unwrap());
-                b.route(s, &spec, vector.as_ref(), &input, rows, &mut routes).unwrap();
+                let multiplied: Vec<f32> = numbers.floats(count[0]).iter().map(|x| 1.5 + x).collect();
+                let scales = (case % 5 > 2).then_some(&*multiplied).unwrap_or_default();
+                let scaled = (!scales.is_empty()).then(|| b.vector(multiplied.clone()).unwrap());
+                let op = Routing { spec: &spec, correction: vector.as_ref(), scales: scaled.as_ref() };
+                b.route(s, &op, &input, rows, &mut routes).unwrap();
                 let mut found = Routes::default();
                 b.read_routes(s, &routes, rows, &mut found).unwrap();
-                check_routes(&found, &spec, &added, &logits, &format!("{rows} rows by {spec:?}"));
+                check_routes(&found, &spec, [&added, scales], &logits, &format!("{rows} rows by {spec:?}"));
             }
         }
     }
@@ -93,6 +98,8 @@ struct Layer {
     hidden: usize,
     width: usize,
     weights: Vec<[Weights; 3]>,
+    /// Of each expert, where there are some.
+    biases: Option<Vec<[Vec<f32>; 3]>>,
 }
 
 impl Layer {
@@ -104,11 +111,18 @@ impl Layer {
     ) -> Self {
         let shapes = [[width, hidden], [width, hidden], [hidden, width]];
         let expert = |_| shapes.map(|shape| Weights::new(numbers, dtype, shape, 0));
-        Self { activation, hidden, width, weights: (0..n).map(expert).collect() }
+        let weights = (0..n).map(expert).collect();
+        // Where up is clamped, biases come with it.
+        let biased = matches!(activation, Activation::ClampedGlu { .. });
+        let biases = (0..n).map(|_| shapes.map(|[n_out, _]| numbers.floats(n_out))).collect();
+        Self { activation, hidden, width, weights, biases: biased.then_some(biases) }
     }
 
     fn load<B: Backend>(&self, b: &B) -> [B::Stack; 3] {
-        [0, 1, 2].map(|i| b.stack(self.weights.iter().map(|w| w[i].region.clone()).collect()).unwrap())
+        [0, 1, 2].map(|i| {
+            let biases = self.biases.as_ref().map(|all| all.iter().flat_map(|b| b[i].clone()).collect());
+            b.stack(self.weights.iter().map(|w| w[i].region.clone()).collect(), biases).unwrap()
+        })
     }
 
     /// True results, and how far off each may be.
@@ -135,7 +149,8 @@ impl Layer {
     /// One expert's result for one row, and how far off each value may be.
     fn expert<B: Rounds>(&self, b: &B, expert: usize, x: &[f64]) -> [Vec<f64>; 2] {
         let [gate, up, down] = &self.weights[expert];
-        let (gate, up) = (Product::of(b, gate, x, None), Product::of(b, up, x, None));
+        let bias = |i: usize| self.biases.as_ref().map(|all| &*all[expert][i]);
+        let (gate, up) = (Product::of(b, gate, x, bias(0)), Product::of(b, up, x, bias(1)));
         let (mut inner, mut off) = (Vec::new(), Vec::new());
         for i in 0..self.width {
             let (g, u) = (gate.values[i], up.values[i]);
@@ -143,11 +158,12 @@ impl Layer {
             inner.push(oracle::gated(self.activation, g, u));
             // These non-linearities are nowhere steeper than 1.13.
             let steep = 1.13 * gate.tolerances[i];
+            let u = if self.biases.is_some() { u.abs() + 1.0 } else { u };
             off.push(
                 steep * u.abs() + (activated.abs() + steep) * up.tolerances[i] + 2e-6 * (g * u).abs() + 1e-9,
             );
         }
-        let product = Product::of(b, down, &inner, None);
+        let product = Product::of(b, down, &inner, bias(2));
         let tolerances = down.values.chunks(self.width).zip(&product.tolerances).map(|(w, own)| {
             let passed_on = w.iter().zip(&off).map(|(w, off)| w.abs() * off);
             // Roundings of activations are independent, and eight deviations of each are so of their
@@ -164,9 +180,19 @@ impl Layer {
 }
 
 /// The best experts, and their weights within a few roundings.
-fn check_routes(routes: &Routes, spec: &ExpertsSpec, correction: &[f32], logits: &[f32], what: &str) {
+fn check_routes(
+    routes: &Routes,
+    spec: &ExpertsSpec,
+    [correction, scales]: [&[f32]; 2],
+    logits: &[f32],
+    what: &str,
+) {
     let rows = logits.chunks(spec.n_experts);
-    let expected: Vec<_> = rows.flat_map(|row| oracle::route(spec, &wide(correction), &wide(row))).collect();
+    let scaled = |(expert, weight): (u32, f64)| {
+        (expert, weight * scales.get(expert as usize).map_or(1.0, |scale| f64::from(*scale)))
+    };
+    let route = |row: &[f32]| oracle::route(spec, &wide(correction), &wide(row));
+    let expected: Vec<_> = rows.flat_map(route).map(scaled).collect();
     let (ids, weights): (Vec<u32>, Vec<f64>) = expected.into_iter().unzip();
     assert_eq!((routes.n_used, &routes.ids), (spec.n_used, &ids), "{what}");
     check(&routes.weights, &weights, |i| 2e-6 * weights[i], what);
@@ -187,7 +213,8 @@ fn run<B: Backend>(
     let mut out = b.buffer(rows + 2, room).unwrap();
     let mut routes = b.routes(rows + 2, spec.n_used).unwrap();
     let logits = filled(b, s, spec.n_experts, logits);
-    b.route(s, spec, None, &logits, rows, &mut routes).unwrap();
+    let op = Routing { spec, correction: None, scales: None };
+    b.route(s, &op, &logits, rows, &mut routes).unwrap();
     let op = Experts { activation: layer.activation, routes: &routes, gate, up, down, memory: None };
     let x = filled(b, s, layer.hidden, x);
     b.experts(s, &op, &x, rows, &mut out).unwrap();

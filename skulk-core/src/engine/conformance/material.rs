@@ -225,9 +225,13 @@ pub(in crate::engine) fn attention_spec(
         scale: 2.0 / (head_dim as f32).sqrt(),
         softcap,
         qk_norm: None,
+        value_norm: false,
+        keys_as_values: false,
+        kv_of: None,
         query_growth: None,
         qkv_bias: false,
         output_bias: false,
+        sinks: false,
         head_gate: false,
         rope: None,
     }

@@ -103,15 +103,22 @@ pub(in crate::engine) fn elementwise<B: Backend>(b: &B) {
         let tolerance = |i: usize| 6e-8 * (0.3 * f64::from(y[i].abs()) + expected[i].abs());
         check(&values(b, s, &sum, x.len()), &expected, tolerance, "a scaled sum");
 
+        let mut scaled = filled(b, s, width, &x);
+        b.scale(s, &mut scaled, 0.3, rows).unwrap();
+        let expected: Vec<f64> = x.iter().map(|x| f64::from(*x) * f64::from(0.3f32)).collect();
+        check(&values(b, s, &scaled, x.len()), &expected, |i| 6e-8 * expected[i].abs(), "a multiple");
+
         let limit = 1.75;
-        let all = [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::ClampedSilu(limit)];
+        let glu = Activation::ClampedGlu { alpha: 1.702, limit };
+        let all =
+            [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::ClampedSilu(limit), glu];
         for activation in all {
             let mut gate = filled(b, s, width, &x);
             b.gated(s, activation, &mut gate, &other, rows).unwrap();
             let expected: Vec<f64> =
                 wide(&x).iter().zip(wide(&y)).map(|(&x, y)| oracle::gated(activation, x, y)).collect();
             // A sigmoid or tanh within 1e-6 of the true one, times gate and up.
-            let tolerance = |i: usize| 2e-6 * f64::from((x[i] * y[i]).abs()) + 1e-9;
+            let tolerance = |i: usize| 2e-6 * f64::from((x[i] * (y[i].abs() + 1.0)).abs()) + 1e-9;
             check(&values(b, s, &gate, x.len()), &expected, tolerance, &format!("{activation:?}"));
         }
         for cap in [0.5, 30.0] {

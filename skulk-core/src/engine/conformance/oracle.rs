@@ -23,6 +23,11 @@ pub(in crate::engine) fn gated(of: Activation, gate: f64, up: f64) -> f64 {
             let limit = f64::from(limit);
             activation(of, gate).min(limit) * up.clamp(-limit, limit)
         }
+        Activation::ClampedGlu { alpha, limit } => {
+            let (alpha, limit) = (f64::from(alpha), f64::from(limit));
+            let gate = gate.min(limit);
+            gate * sigmoid(alpha * gate) * (up.clamp(-limit, limit) + 1.0)
+        }
         _ => activation(of, gate) * up,
     }
 }
@@ -31,6 +36,7 @@ pub(in crate::engine) fn gated(of: Activation, gate: f64, up: f64) -> f64 {
 pub(in crate::engine) fn activation(activation: Activation, x: f64) -> f64 {
     match activation {
         Activation::Silu | Activation::ClampedSilu(_) => x * sigmoid(x),
+        Activation::ClampedGlu { alpha, .. } => x * sigmoid(f64::from(alpha) * x),
         Activation::GeluTanh => {
             0.5 * x * (1.0 + (std::f64::consts::FRAC_2_PI.sqrt() * (x + 0.044715 * x.powi(3))).tanh())
         }

@@ -16,10 +16,10 @@ use kernels::{Kernels, Matrix, ProductScratch, Products};
 pub(crate) use nearest::Nearest;
 use pool::Pool;
 
-use crate::arch::{Activation, ExpertsSpec};
+use crate::arch::Activation;
 use crate::cancel::CancelToken;
 use crate::engine::backend::{
-    Attend, Backend, Experts, Head, NormRope, PageSpec, Routes, TopLogits, with_rows,
+    Attend, Backend, Experts, Head, NormRope, PageSpec, Routes, Routing, TopLogits, with_rows,
 };
 use crate::engine::{KvType, Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
@@ -215,8 +215,13 @@ impl Backend for Cpu {
         Matrix::new(self.kernels, weight, bias)
     }
 
-    fn stack(&self, weights: Vec<Region>) -> Result<Vec<Matrix>> {
-        weights.into_iter().map(|weight| self.matrix(weight, None)).collect()
+    fn stack(&self, weights: Vec<Region>, biases: Option<Vec<f32>>) -> Result<Vec<Matrix>> {
+        let mut biases = biases.as_deref();
+        let with_bias = weights.into_iter().map(|weight| {
+            let own = biases.as_mut().and_then(|all| all.split_off(..weight.rows()));
+            self.matrix(weight, own.map(<[f32]>::to_vec))
+        });
+        with_bias.collect()
     }
 
     fn routes(&self, _rows: usize, _n_used: usize) -> Result<Routes> {
@@ -287,6 +292,11 @@ impl Backend for Cpu {
         _scratch: &mut Buffer,
     ) -> Result<()> {
         self.rows(x, rows, |row, x| self.kernels.add_norm(x, y.row(row), (weight, eps)));
+        Ok(())
+    }
+
+    fn scale(&self, _: &mut Stream, x: &mut Buffer, factor: f32, rows: usize) -> Result<()> {
+        self.rows(x, rows, |_, x| x.iter_mut().for_each(|x| *x *= factor));
         Ok(())
     }
 
@@ -401,14 +411,13 @@ impl Backend for Cpu {
     fn route(
         &self,
         stream: &mut Stream,
-        spec: &ExpertsSpec,
-        correction: Option<&Vec<f32>>,
+        op: &Routing<'_, Self>,
         logits: &Buffer,
         rows: usize,
         out: &mut Routes,
     ) -> Result<()> {
-        let correction = correction.map_or(&[][..], Vec::as_slice);
-        out.select(spec, correction, rows, |host| self.read(stream, logits, host))
+        let [correction, scales] = [op.correction, op.scales].map(|v| v.map_or(&[][..], Vec::as_slice));
+        out.select(op.spec, [correction, scales], rows, |host| self.read(stream, logits, host))
     }
 
     fn read_routes(&self, _: &mut Stream, routes: &Routes, _rows: usize, out: &mut Routes) -> Result<()> {
@@ -486,13 +495,15 @@ impl Backend for Cpu {
         &self,
         stream: &mut Stream,
         op: &Attend<'_, Self>,
-        qkv: [&Buffer; 3],
+        q: &Buffer,
+        kv: Option<[&Buffer; 2]>,
         pages: &mut Self::Pages,
         out: &mut Buffer,
     ) -> Result<()> {
         out.width = op.attention.n_heads * op.attention.head_dim;
-        let qkv = qkv.map(|x| x.data.as_slice());
-        attention::attend(self.kernels, &self.pool, &mut stream.attention, op, qkv, pages, &mut out.data)
+        let kv = kv.map(|kv| kv.map(|x| x.data.as_slice()));
+        let scratch = &mut stream.attention;
+        attention::attend(self.kernels, &self.pool, scratch, op, (&q.data, kv), pages, &mut out.data)
     }
 }
 

@@ -89,7 +89,7 @@ pub(super) fn attend(
     gpu: &Gpu,
     stream: &mut Stream,
     op: &Attend<'_, Gpu>,
-    [q, k, v]: [&Buffer; 3],
+    (q, rows): (&Buffer, Option<[&Buffer; 2]>),
     pages: &Pages,
     out: &mut Buffer,
 ) -> Result<()> {
@@ -102,7 +102,9 @@ pub(super) fn attend(
     out.width = attention.n_heads * attention.head_dim;
 
     let kv = pages.spec.kv;
-    write(stream, attention, table, kv, [k, v], [keys, values])?;
+    if let Some(rows) = rows {
+        write(stream, attention, table, kv, rows, [keys, values])?;
+    }
     let (head_dim, heads) = (attention.head_dim, [attention.n_heads, table.rows]);
     let stride = out.stride();
     let mut aside = |which, quantised: bool| match quantised {

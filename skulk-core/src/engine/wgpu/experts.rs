@@ -8,8 +8,8 @@ use super::kernels::{Elementwise, OUTPUTS, Op, TILE};
 use super::matrix::{Chunk, expect_readable, grid, rows_in_a_chunk};
 use super::stream::{Scratch, Stream, storage};
 use super::{Buffer, Gpu, elementwise, params, stride};
-use crate::arch::{ExpertsSpec, Scoring};
-use crate::engine::backend::{Experts, Routes};
+use crate::arch::Scoring;
+use crate::engine::backend::{Experts, Routes, Routing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{DType, Region};
 
@@ -38,10 +38,13 @@ pub(crate) struct Stack {
     n_in: usize,
     n_out: usize,
     chunks: Vec<Chunk>,
+    /// Behind each other, too.
+    biases: Option<Block>,
 }
 
 impl Stack {
-    pub(super) fn new(gpu: &Gpu, weights: &[Region]) -> Result<Self> {
+    pub(super) fn new(gpu: &Gpu, weights: &[Region], biases: Option<Vec<f32>>) -> Result<Self> {
+        use crate::engine::backend::Backend;
         let Some(first) = weights.first() else {
             return Err(Error::new(ErrorKind::Internal, "a layer without experts"));
         };
@@ -70,32 +73,35 @@ impl Stack {
                     .map_err(|e| e.with("tensor", weights[0].name()))
             })
             .collect::<Result<_>>()?;
-        Ok(Self { dtype, n_experts: weights.len(), n_in: first.row_len(), n_out, chunks })
+        let biases = biases.map(|biases| gpu.vector(biases)).transpose()?;
+        Ok(Self { dtype, n_experts: weights.len(), n_in: first.row_len(), n_out, chunks, biases })
     }
 
     /// Each place's product: `out[place] = x[place / x_div] · Wᵀ` with its expert's matrix.
     fn multiply(
         &self,
+        gpu: &Gpu,
         stream: &mut Stream,
         x: &Block,
         x_div: usize,
         places: &Places<'_>,
         out: &Block,
     ) -> Result<()> {
+        let (has_bias, bias) = (self.biases.is_some().into(), self.biases.as_ref().unwrap_or(&gpu.unread));
         for chunk in &self.chunks {
             let (out_stride, n_out) = (stride(self.n_out) as u32, self.n_out as u32);
-            let params = params::Weights { out_stride, n_out, x_div: x_div as u32, ..chunk.params };
+            let params = params::Weights { out_stride, n_out, x_div: x_div as u32, has_bias, ..chunk.params };
             match places {
                 Places::Few(routes, n) => {
                     let [across, down] = grid(self.n_out.div_ceil(OUTPUTS as usize));
-                    let operands = [&chunk.block, x, *routes, out];
+                    let operands = [&chunk.block, x, *routes, bias, out];
                     let groups = [across, down, *n];
                     stream.dispatch(Op::experts_matvec(self.dtype), &operands, params, groups)?;
                 }
                 Places::Sorted { order, starts, n } => {
                     let tiles = |n: usize| n.div_ceil(TILE as usize);
                     let groups = [tiles(self.n_out), chunk.rows() / self.n_out, tiles(*n)];
-                    let operands = [&chunk.block, x, *order, *starts, out];
+                    let operands = [&chunk.block, x, *order, *starts, bias, out];
                     stream.dispatch(Op::experts_matmul(self.dtype), &operands, params, groups)?;
                 }
             }
@@ -136,12 +142,13 @@ impl DeviceRoutes {
 
     pub(super) fn route(
         &mut self,
+        gpu: &Gpu,
         stream: &mut Stream,
-        spec: &ExpertsSpec,
-        correction: &Block,
+        op: &Routing<'_, Gpu>,
         logits: &Buffer,
         rows: usize,
     ) -> Result<()> {
+        let Routing { spec, correction, scales } = *op;
         few_enough(spec.n_experts)?;
         self.n_used = spec.n_used;
         let params = params::Route {
@@ -149,13 +156,15 @@ impl DeviceRoutes {
             n_used: spec.n_used as u32,
             stride: logits.stride(),
             sigmoid: (spec.scoring == Scoring::Sigmoid).into(),
-            corrected: spec.correction.into(),
+            corrected: correction.is_some().into(),
+            scaled: scales.is_some().into(),
             n_groups: spec.groups.map_or(1, |groups| groups.n_groups as u32),
             groups_used: spec.groups.map_or(1, |groups| groups.n_used as u32),
             normalise: spec.normalise.into(),
             scale: spec.scale,
         };
-        let operands = [&logits.block, correction, &self.ids, &self.weights];
+        let [correction, scales] = [correction, scales].map(|vector| vector.unwrap_or(&gpu.unread));
+        let operands = [&logits.block, correction, scales, &self.ids, &self.weights];
         stream.dispatch(Op::route(), &operands, params, [rows, 1, 1])
     }
 
@@ -174,6 +183,7 @@ impl DeviceRoutes {
 
 /// See [`Backend::experts`](crate::engine::backend::Backend::experts).
 pub(super) fn experts(
+    gpu: &Gpu,
     stream: &mut Stream,
     op: &Experts<'_, Gpu>,
     x: &Buffer,
@@ -195,12 +205,12 @@ pub(super) fn experts(
         stream.dispatch(Op::experts_sort(), &[&op.routes.ids, &order, &starts], params, [1, 1, 1])?;
         Places::Sorted { order: &order, starts: &starts, n }
     };
-    op.gate.multiply(stream, &x.block, n_used, &places, &gate)?;
-    op.up.multiply(stream, &x.block, n_used, &places, &up)?;
+    op.gate.multiply(gpu, stream, &x.block, n_used, &places, &gate)?;
+    op.up.multiply(gpu, stream, &x.block, n_used, &places, &up)?;
     let inner = stride(width) as u32;
-    let (what, number) = Elementwise::activation(op.activation);
-    elementwise(stream, what, (&up, inner), (&gate, inner), [n, width], number)?;
-    op.down.multiply(stream, &gate, 1, &places, &down)?;
+    let (what, numbers) = Elementwise::activation(op.activation);
+    elementwise(stream, what, (&up, inner), (&gate, inner), [n, width], numbers)?;
+    op.down.multiply(gpu, stream, &gate, 1, &places, &down)?;
     out.width = n_out;
     let params = params::ExpertsSum {
         n_in: n_out as u32,

@@ -47,16 +47,20 @@ pub(super) enum Elementwise {
     Add = 3,
     Softcap = 4,
     ClampedSilu = 5,
+    ClampedGlu = 6,
+    /// The element times a number.
+    Scale = 7,
 }
 
 impl Elementwise {
-    /// What an activation is here, and its number.
-    pub(super) fn activation(activation: Activation) -> (Self, f32) {
+    /// What an activation is here, and its numbers.
+    pub(super) fn activation(activation: Activation) -> (Self, [f32; 2]) {
         match activation {
-            Activation::Silu => (Self::Silu, 0.0),
-            Activation::ClampedSilu(limit) => (Self::ClampedSilu, limit),
-            Activation::GeluTanh => (Self::GeluTanh, 0.0),
-            Activation::Gelu => (Self::Gelu, 0.0),
+            Activation::Silu => (Self::Silu, [0.0; 2]),
+            Activation::ClampedSilu(limit) => (Self::ClampedSilu, [limit, 0.0]),
+            Activation::ClampedGlu { alpha, limit } => (Self::ClampedGlu, [limit, alpha]),
+            Activation::GeluTanh => (Self::GeluTanh, [0.0; 2]),
+            Activation::Gelu => (Self::Gelu, [0.0; 2]),
         }
     }
 }

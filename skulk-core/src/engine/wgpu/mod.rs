@@ -26,9 +26,11 @@ use self::kernels::{Elementwise, Kernels, Op, SLICE};
 use self::matrix::Matrix;
 use self::pages::Pages;
 use self::stream::{Scratch, Stream, storage};
-use crate::arch::{Activation, ExpertsSpec, RopeLayout};
+use crate::arch::{Activation, RopeLayout};
 use crate::engine::KvType;
-use crate::engine::backend::{Attend, Backend, Experts, Head, NormRope, PageSpec, Routes, TopLogits};
+use crate::engine::backend::{
+    Attend, Backend, Experts, Head, NormRope, PageSpec, Routes, Routing, TopLogits,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::math;
@@ -102,16 +104,16 @@ impl Gpu {
     }
 }
 
-/// `x = what(x, y)`, element by element, with a number that some take; `x` and `y` come with their strides.
+/// `x = what(x, y)`, element by element, with numbers that some take; `x` and `y` come with their strides.
 fn elementwise(
     stream: &mut Stream,
     what: Elementwise,
     (y, y_stride): (&Block, u32),
     (x, x_stride): (&Block, u32),
     [rows, width]: [usize; 2],
-    number: f32,
+    [number, alpha]: [f32; 2],
 ) -> Result<()> {
-    let params = params::Elementwise { width: width as u32, y_stride, x_stride, number };
+    let params = params::Elementwise { width: width as u32, y_stride, x_stride, number, alpha };
     stream.dispatch(Op::elementwise(what), &[y, x], params, [width.div_ceil(64), rows, 1])
 }
 
@@ -227,8 +229,8 @@ impl Backend for Gpu {
         Matrix::new(self, &weight, bias).map_err(|e| e.with("tensor", weight.name()))
     }
 
-    fn stack(&self, weights: Vec<Region>) -> Result<Stack> {
-        Stack::new(self, &weights)
+    fn stack(&self, weights: Vec<Region>, biases: Option<Vec<f32>>) -> Result<Stack> {
+        Stack::new(self, &weights, biases)
     }
 
     fn vector(&self, values: Vec<f32>) -> Result<Block> {
@@ -303,8 +305,13 @@ impl Backend for Gpu {
         y.norm(stream, norm, rows, x, true)
     }
 
+    fn scale(&self, stream: &mut Stream, x: &mut Buffer, factor: f32, rows: usize) -> Result<()> {
+        let y = (&self.unread, 0);
+        elementwise(stream, Elementwise::Scale, y, x.strided(), [rows, x.width], [factor, 0.0])
+    }
+
     fn add(&self, stream: &mut Stream, x: &mut Buffer, y: &Buffer, scale: f32, rows: usize) -> Result<()> {
-        elementwise(stream, Elementwise::Add, y.strided(), x.strided(), [rows, x.width], scale)
+        elementwise(stream, Elementwise::Add, y.strided(), x.strided(), [rows, x.width], [scale, 0.0])
     }
 
     fn gate_heads(
@@ -351,7 +358,7 @@ impl Backend for Gpu {
         op.matrix.multiply(self, stream, x, rows, (&all, stride as u32))?;
         if let Some(cap) = op.softcap {
             let y = (&self.unread, 0);
-            elementwise(stream, Elementwise::Softcap, y, (&all, stride as u32), [rows, n], cap)?;
+            elementwise(stream, Elementwise::Softcap, y, (&all, stride as u32), [rows, n], [cap, 0.0])?;
         }
         if k > MAX_TOP {
             let mut host = vec![0.0; rows * stride];
@@ -383,20 +390,19 @@ impl Backend for Gpu {
         up: &Buffer,
         rows: usize,
     ) -> Result<()> {
-        let (what, number) = Elementwise::activation(activation);
-        elementwise(stream, what, up.strided(), gate.strided(), [rows, gate.width], number)
+        let (what, numbers) = Elementwise::activation(activation);
+        elementwise(stream, what, up.strided(), gate.strided(), [rows, gate.width], numbers)
     }
 
     fn route(
         &self,
         stream: &mut Stream,
-        spec: &ExpertsSpec,
-        correction: Option<&Block>,
+        op: &Routing<'_, Self>,
         logits: &Buffer,
         rows: usize,
         out: &mut DeviceRoutes,
     ) -> Result<()> {
-        out.route(stream, spec, correction.unwrap_or(&self.unread), logits, rows)
+        out.route(self, stream, op, logits, rows)
     }
 
     fn read_routes(
@@ -417,12 +423,12 @@ impl Backend for Gpu {
         rows: usize,
         out: &mut Buffer,
     ) -> Result<()> {
-        experts::experts(stream, op, x, rows, out)
+        experts::experts(self, stream, op, x, rows, out)
     }
 
     fn softcap(&self, stream: &mut Stream, x: &mut Buffer, cap: f32, rows: usize) -> Result<()> {
         let y = (&self.unread, 0);
-        elementwise(stream, Elementwise::Softcap, y, x.strided(), [rows, x.width], cap)
+        elementwise(stream, Elementwise::Softcap, y, x.strided(), [rows, x.width], [cap, 0.0])
     }
 
     fn angles(
@@ -469,11 +475,12 @@ impl Backend for Gpu {
         &self,
         stream: &mut Stream,
         op: &Attend<'_, Self>,
-        qkv: [&Buffer; 3],
+        q: &Buffer,
+        kv: Option<[&Buffer; 2]>,
         pages: &mut Pages,
         out: &mut Buffer,
     ) -> Result<()> {
-        attention::attend(self, stream, op, qkv, pages, out)
+        attention::attend(self, stream, op, (q, kv), pages, out)
     }
 }
 

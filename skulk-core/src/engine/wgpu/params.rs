@@ -35,8 +35,8 @@ macro_rules! params {
 
 // Strides are in floats, from one row to the next; those in vec4 are divided by four.
 params! {
-    // A cap, a limit or a factor.
-    Elementwise { width: u32, y_stride: u32, x_stride: u32, number: f32 }
+    // A cap, a limit or a factor; how steep a sigmoid is.
+    Elementwise { width: u32, y_stride: u32, x_stride: u32, number: f32, alpha: f32 }
     GateHeads { width: u32, head_dim: u32, gates_stride: u32, x_stride: u32 }
     // The table of rows begins at `base`.
     Gather { width: u32, x_stride: u32, out_stride: u32, base: u32 }
@@ -73,6 +73,8 @@ params! {
         // Scores are sigmoids; else a softmax makes them.
         sigmoid: u32,
         corrected: u32,
+        // Weights are multiplied by a number of each expert.
+        scaled: u32,
         // Experts are taken of so many groups; of all where there is one.
         n_groups: u32,
         groups_used: u32,

@@ -79,7 +79,7 @@ fn what_a_binding_cannot_hold_is_an_error() {
     assert_eq!(error.kind(), ErrorKind::EngineUnavailable, "{error}");
     assert!(error.to_string().contains("64.0 KiB"), "{error}");
     let experts = [(); 2].map(|()| weights(DType::F32, [256, 256]).region).to_vec();
-    assert_eq!(gpu.stack(experts).err().unwrap().kind(), ErrorKind::EngineUnavailable);
+    assert_eq!(gpu.stack(experts, None).err().unwrap().kind(), ErrorKind::EngineUnavailable);
     let error = gpu.buffer(1024, 64).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
 }
@@ -89,11 +89,11 @@ fn what_kernels_have_no_room_for_is_refused() {
     let gpu = Gpu::software(Limits::default());
     let one = weights(DType::F32, [4, 4]).region;
     let mut mixed = vec![one.clone(), weights(DType::F16, [4, 4]).region];
-    assert_eq!(gpu.stack(mixed.clone()).err().unwrap().kind(), ErrorKind::DTypeUnsupported);
+    assert_eq!(gpu.stack(mixed.clone(), None).err().unwrap().kind(), ErrorKind::DTypeUnsupported);
     mixed.truncate(1);
-    assert!(gpu.stack(mixed).is_ok());
-    assert_eq!(gpu.stack(vec![one; 513]).err().unwrap().kind(), ErrorKind::EngineUnavailable);
-    assert_eq!(gpu.stack(vec![]).err().unwrap().kind(), ErrorKind::Internal);
+    assert!(gpu.stack(mixed, None).is_ok());
+    assert_eq!(gpu.stack(vec![one; 513], None).err().unwrap().kind(), ErrorKind::EngineUnavailable);
+    assert_eq!(gpu.stack(vec![], None).err().unwrap().kind(), ErrorKind::Internal);
     for head_dim in [7, 258] {
         let spec = PageSpec { n_kv_heads: 1, head_dim, kv: KvType::F16.into() };
         assert_eq!(gpu.pages(&spec).err().unwrap().kind(), ErrorKind::ArchUnsupported);

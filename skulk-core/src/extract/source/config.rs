@@ -105,7 +105,7 @@ fn of_gguf(metadata: &GgufMetadata, arch: &ArchSpec) -> Result<Value> {
     }
     let activation = json!(match layer.ffn.activation {
         // Bounds are fields of their own, in families that are refused.
-        Activation::Silu | Activation::ClampedSilu(_) => "silu",
+        Activation::Silu | Activation::ClampedSilu(_) | Activation::ClampedGlu { .. } => "silu",
         Activation::GeluTanh => "gelu_pytorch_tanh",
         Activation::Gelu => "gelu",
     });
@@ -170,9 +170,11 @@ fn scaling(rope: &RopeSpec) -> Result<Value> {
             "original_max_position_embeddings": original_context,
         }),
         // The others are no GGUF file's.
-        RopeScaling::None | RopeScaling::Factors(_) | RopeScaling::Long { .. } | RopeScaling::Yarn { .. } => {
-            Value::Null
-        }
+        RopeScaling::None
+        | RopeScaling::Factors(_)
+        | RopeScaling::Long { .. }
+        | RopeScaling::Proportional { .. }
+        | RopeScaling::Yarn { .. } => Value::Null,
     })
 }
 
@@ -183,14 +185,21 @@ pub(super) fn expect_plain(arch: &ArchSpec) -> Result<()> {
         let (attention, ffn) = (&layer.attention, &layer.ffn);
         let router = ffn.experts.is_none_or(|experts| {
             experts.scoring == Scoring::Softmax
+                && !experts.router_bias
                 && !experts.correction
                 && experts.groups.is_none()
                 && experts.scale == 1.0
+                && !experts.scales
         });
         let plain = attention.qk_norm != Some(QkNorm::All)
             && attention.query_growth.is_none()
+            && !attention.sinks
+            && !attention.value_norm
+            && !attention.keys_as_values
+            && attention.has_kv()
             && !attention.head_gate
             && attention.rope.is_some();
+        let plain = plain && layer.input.is_none() && !layer.output_scale;
         plain && router && ffn.shared.is_none() && layer.attention_norm && layer.ffn_norm
     };
     let fused = [LayerTensor::Query, LayerTensor::FfnGate].iter().any(|t| arch.names.fused(*t).count() > 1);

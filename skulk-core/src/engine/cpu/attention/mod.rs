@@ -276,20 +276,20 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Stores the spans' keys and values, then attends to everything their rows see.
+/// Stores the spans' keys and values, where some are given, then attends to everything their rows see.
 pub(super) fn attend(
     kernels: &Kernels,
     pool: &Pool,
     scratch: &mut Scratch,
     op: &Attend<'_, Cpu>,
-    [q, k, v]: [&[f32]; 3],
+    (q, kv): (&[f32], Option<[&[f32]; 2]>),
     stored: &mut Pages,
     out: &mut [f32],
 ) -> Result<()> {
     let Attend { attention: spec, sinks, spans } = op;
     let (q_width, kv_width) = (spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim);
     let of = |span: &Span, width: usize| span.rows.start * width..span.rows.end * width;
-    for span in &spans.list {
+    for (span, [k, v]) in spans.list.iter().zip(kv.iter().cycle()) {
         let pages = spans.pages_of(span).get(span.start / PAGE - span.first_block..).unwrap_or_default();
         stored.append(kernels, span.start, pages, &k[of(span, kv_width)], &v[of(span, kv_width)])?;
     }

@@ -60,7 +60,8 @@ impl Case {
             let widths = [self.spec.n_heads, self.spec.n_kv_heads, self.spec.n_kv_heads];
             let of = |i: usize| &self.qkv[i][at * widths[i] * self.spec.head_dim..];
             let out = &mut out[at * widths[0] * self.spec.head_dim..];
-            super::attend(kernels, pool, &mut scratch, &op, [of(0), of(1), of(2)], pages, out).unwrap();
+            super::attend(kernels, pool, &mut scratch, &op, (of(0), Some([of(1), of(2)])), pages, out)
+                .unwrap();
             at += rows;
         }
         out
@@ -283,7 +284,8 @@ fn sequences_attend_together_as_alone() {
                 }
                 let op = Attend { attention: &case.spec, sinks: None, spans: &spans };
                 let mut out = vec![f32::NAN; expected.len()];
-                let qkv = qkv.each_ref().map(Vec::as_slice);
+                let [q, k, v] = qkv.each_ref().map(Vec::as_slice);
+                let qkv = (q, Some([k, v]));
                 super::attend(kernels, &pool, &mut Scratch::default(), &op, qkv, &mut pages, &mut out)
                     .unwrap();
                 same(&expected, &out, &format!("{:?} in {}, {spans_of:?}", case.spec, case.kv));

@@ -143,6 +143,13 @@ pub(super) unsafe fn gated<S: Simd>(activation: Activation, gate: &mut [f32], up
             let up = S::max(S::sub(S::zero(), limit), S::min(limit, load!(up)));
             store!(gate, S::mul(silu, up));
         }),
+        Activation::ClampedGlu { alpha, limit } => vectors!(n, |at, load, store| {
+            let limit = S::splat(limit);
+            let g = S::min(limit, load!(gate));
+            let e = exp::<S>(S::mul(g, S::splat(-alpha)));
+            let up = S::max(S::sub(S::zero(), limit), S::min(limit, load!(up)));
+            store!(gate, S::mul(S::div(g, S::add(S::splat(1.0), e)), S::add(up, S::splat(1.0))));
+        }),
         // 0.5 · (1 + tanh u) is the sigmoid of 2u.
         Activation::GeluTanh => vectors!(n, |at, load, store| {
             let g = load!(gate);

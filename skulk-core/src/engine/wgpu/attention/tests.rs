@@ -82,7 +82,8 @@ impl Case {
         let mut out = self.gpu.buffer(rows, widths[0]).unwrap();
         for _ in 0..layers {
             let op = Attend { attention: &self.spec, sinks: None, spans: &spans };
-            self.gpu.attend(&mut self.stream, &op, buffers.each_ref(), &mut self.pages, &mut out).unwrap();
+            let [q, k, v] = &buffers;
+            self.gpu.attend(&mut self.stream, &op, q, Some([k, v]), &mut self.pages, &mut out).unwrap();
         }
         let mut found = vec![f32::NAN; rows * widths[0]];
         self.gpu.read(&mut self.stream, &out, &mut found).unwrap();
@@ -287,7 +288,7 @@ fn pages_without_memory_are_refused() {
         let mut spans = Spans::default();
         spans.push(1, start, 0, table.iter().copied());
         let op = Attend { attention: &case.spec, sinks: None, spans: &spans };
-        let error = case.gpu.attend(&mut case.stream, &op, [&q, &k, &v], &mut case.pages, &mut out);
+        let error = case.gpu.attend(&mut case.stream, &op, &q, Some([&k, &v]), &mut case.pages, &mut out);
         error.err().map(|error| error.kind())
     };
     assert_eq!(attend(&mut case, 0, &[0]), Some(ErrorKind::Internal));

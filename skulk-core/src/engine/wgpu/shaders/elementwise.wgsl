@@ -32,6 +32,11 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
         x[at] += p.number * y[y_at];
     } else if OPERATION == 4u {
         x[at] = p.number * tanh_of(x[at] / p.number);
+    } else if OPERATION == 7u {
+        x[at] *= p.number;
+    } else if OPERATION == 6u {
+        let gate = min(x[at], p.number);
+        x[at] = gate / (1.0 + exp_of(-p.alpha * gate)) * (clamp(y[y_at], -p.number, p.number) + 1.0);
     } else {
         x[at] = min(activation(x[at]), p.number) * clamp(y[y_at], -p.number, p.number);
     }

@@ -1,18 +1,24 @@
 // What are the products of each place's row of x with the matrix of its expert? For a few places.
 //
-// out[place][o] = x[place / x_div] · W[routes[place] * n_out + o], a place being a row and a slot. After:
+// out[place][o] = x[place / x_div] · W[routes[place] * n_out + o] + bias, a place being a row and a slot. After:
 // constants ROWS = 1, OUTPUTS (4), THREADS (32, 64, 128); a format, dots.wgsl, a reduce_*.wgsl. With n = ceil(n_out / OUTPUTS), dispatch (any x, y with x * y >= n, places). Places
 // whose expert is in another chunk are left alone.
 
 @group(0) @binding(0) var<storage, read> weights: array<u32>;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> routes: array<u32>;
-@group(0) @binding(3) var<storage, read_write> out: array<f32>;
+@group(0) @binding(3) var<storage, read> bias: array<f32>;
+@group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
 fn put(place: u32, o: u32, sum: f32) {
-    if (o < p.n_out) {
-        out[place * p.out_stride + o] = sum;
+    if (o >= p.n_out) {
+        return;
     }
+    var v = sum;
+    if (p.has_bias != 0u) {
+        v += bias[routes[place] * p.n_out + o];
+    }
+    out[place * p.out_stride + o] = v;
 }
 
 @compute @workgroup_size(THREADS)

@@ -6,8 +6,10 @@
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 // By expert, added to what is chosen by, if p.corrected.
 @group(0) @binding(1) var<storage, read> correction: array<f32>;
-@group(0) @binding(2) var<storage, read_write> routes: array<u32>;
-@group(0) @binding(3) var<storage, read_write> shares: array<f32>;
+// By expert, multiplies its weights, if p.scaled.
+@group(0) @binding(2) var<storage, read> scales: array<f32>;
+@group(0) @binding(3) var<storage, read_write> routes: array<u32>;
+@group(0) @binding(4) var<storage, read_write> shares: array<f32>;
 
 const ROUTE_THREADS = 64u;
 // Experts this far behind the first have probability 0, and are equal.
@@ -18,8 +20,9 @@ var<workgroup> power: array<f32, 512>;
 // By group: the sum of its two best; by expert: whether it can be taken.
 var<workgroup> best_two: array<f32, 512>;
 var<workgroup> open: array<u32, 512>;
-// The weights of those taken.
+// The weights of those taken, and which these are.
 var<workgroup> taken: array<f32, 512>;
+var<workgroup> experts: array<u32, 512>;
 
 fn magnitude(x: f32) -> u32 {
     return bitcast<u32>(x) & 0x7fffffffu;
@@ -66,13 +69,14 @@ fn main(@builtin(local_invocation_index) thread: u32, @builtin(workgroup_id) gro
             total += power[e];
         }
     }
-    // What is added to scores, or added up, are the scores themselves.
+    // Sums of groups are of weights, not of what a softmax makes them of.
     if ((p.corrected != 0u || p.n_groups > 1u) && !broken) {
         for (var e = thread; e < n; e += ROUTE_THREADS) {
-            choice[e] = power[e] / total;
+            var by = power[e] / total;
             if (p.corrected != 0u) {
-                choice[e] += correction[e];
+                by += correction[e];
             }
+            choice[e] = by;
         }
     }
     workgroupBarrier();
@@ -108,6 +112,7 @@ fn main(@builtin(local_invocation_index) thread: u32, @builtin(workgroup_id) gro
         }
         if (open[e] != 0u && place < p.n_used) {
             taken[place] = power[e] / total;
+            experts[place] = e;
             routes[first + place] = e;
         }
     }
@@ -122,6 +127,9 @@ fn main(@builtin(local_invocation_index) thread: u32, @builtin(workgroup_id) gro
     }
     for (var i = thread; i < p.n_used; i += ROUTE_THREADS) {
         var share = taken[i] / sum * p.scale;
+        if (p.scaled != 0u) {
+            share *= scales[experts[i]];
+        }
         if (broken) {
             // Not a number, which a constant could not be.
             share = bitcast<f32>(0x7fc00000u | n);

@@ -1,0 +1,129 @@
+//! Which weights has a layer beside its experts? All that the decoder computes with, loaded by its description.
+
+use super::inputs::InputWeights;
+use super::load::Loader;
+use crate::arch::{LayerTensor as T, SharedExpert};
+use crate::engine::KvType;
+use crate::engine::backend::Backend;
+use crate::error::Result;
+
+/// One layer's weights, but for those that an [`ExpertProvider`](super::experts::ExpertProvider) has.
+pub(super) struct Layer<B: Backend> {
+    pub(super) attention_norm: Option<B::Vector>,
+    pub(super) query: B::Matrix,
+    /// Where the layer has keys and values of its own.
+    pub(super) key: Option<B::Matrix>,
+    pub(super) value: Option<B::Matrix>,
+    /// Norms of queries and of keys.
+    pub(super) qk_norms: [Option<B::Vector>; 2],
+    /// Ones, for values.
+    pub(super) value_norm: Option<B::Vector>,
+    pub(super) sinks: Option<B::Vector>,
+    pub(super) head_gate: Option<B::Matrix>,
+    pub(super) attention_output: B::Matrix,
+    pub(super) post_attention_norm: Option<B::Vector>,
+    pub(super) ffn_norm: Option<B::Vector>,
+    /// Where the layer has experts.
+    pub(super) router: Option<Router<B>>,
+    /// Gate, up and down projection of the expert that all rows take.
+    pub(super) shared: Option<(SharedExpert, [B::Matrix; 3])>,
+    pub(super) post_ffn_norm: Option<B::Vector>,
+    pub(super) input: Option<InputWeights<B>>,
+    /// Multiplies the residual stream behind the layer.
+    pub(super) output_scale: f32,
+}
+
+/// What scores experts.
+pub(super) struct Router<B: Backend> {
+    pub(super) matrix: B::Matrix,
+    pub(super) correction: Option<B::Vector>,
+    pub(super) scales: Option<B::Vector>,
+    pub(super) apart: Option<Apart<B>>,
+}
+
+/// Norms of a layer whose router, experts and shared expert have their own.
+pub(super) struct Apart<B: Backend> {
+    pub(super) router: B::Vector,
+    pub(super) experts: B::Vector,
+    pub(super) behind_experts: B::Vector,
+    pub(super) behind_shared: B::Vector,
+}
+
+impl<B: Backend> Layer<B> {
+    pub(super) fn load(loader: &mut Loader<'_, B>, layer: usize, keys: KvType) -> Result<Self> {
+        let arch = loader.arch;
+        let spec = &arch.layers[layer];
+        let attention = &spec.attention;
+        // What the residual stream takes of a block is scaled where it is normed.
+        let mut norm_if =
+            |wanted: bool, tensor, scale| wanted.then(|| loader.layer_norm(layer, tensor, scale)).transpose();
+        let attention_norm = norm_if(spec.attention_norm, T::AttentionNorm, 1.0)?;
+        let ffn_norm = norm_if(spec.ffn_norm, T::FfnNorm, 1.0)?;
+        let post_attention_norm =
+            norm_if(spec.post_attention_norm, T::PostAttentionNorm, arch.residual_scale)?;
+        let post_ffn_norm = norm_if(spec.post_ffn_norm, T::PostFfnNorm, arch.residual_scale)?;
+        let query = loader.layer_matrix(layer, T::Query)?;
+        let mut matrix_if =
+            |wanted: bool, tensor| wanted.then(|| loader.layer_matrix(layer, tensor)).transpose();
+        let key = matrix_if(attention.has_kv(), T::Key)?;
+        let value = matrix_if(attention.has_kv() && !attention.keys_as_values, T::Value)?;
+        let head_gate = matrix_if(attention.head_gate, T::HeadGate)?;
+        let shared = match spec.ffn.shared {
+            Some(shared) => {
+                let mut matrix = |tensor| loader.layer_matrix(layer, tensor);
+                Some((shared, [matrix(T::SharedGate)?, matrix(T::SharedUp)?, matrix(T::SharedDown)?]))
+            }
+            None => None,
+        };
+        let qk_norms = match attention.qk_norm {
+            Some(_) => loader.head_norms(layer, keys)?,
+            None => [None, None],
+        };
+        let ones = || loader.backend.vector(vec![1.0; attention.head_dim]);
+        let value_norm = (attention.value_norm && attention.has_kv()).then(ones).transpose()?;
+        let output_scale = match spec.output_scale {
+            true => loader.layer_values(layer, T::OutputScale)?.first().copied().unwrap_or(1.0),
+            false => 1.0,
+        };
+        Ok(Self {
+            attention_norm,
+            query,
+            key,
+            value,
+            qk_norms,
+            value_norm,
+            sinks: attention.sinks.then(|| loader.layer_vector(layer, T::Sinks)).transpose()?,
+            head_gate,
+            attention_output: loader.layer_matrix(layer, T::AttentionOutput)?,
+            post_attention_norm,
+            ffn_norm,
+            router: Router::load(loader, layer)?,
+            shared,
+            post_ffn_norm,
+            input: spec.input.map(|_| InputWeights::load(loader, layer)).transpose()?,
+            output_scale,
+        })
+    }
+}
+
+impl<B: Backend> Router<B> {
+    fn load(loader: &mut Loader<'_, B>, layer: usize) -> Result<Option<Self>> {
+        let arch = loader.arch;
+        let Some(experts) = arch.layers[layer].ffn.experts else { return Ok(None) };
+        let mut vector_if =
+            |wanted: bool, tensor| wanted.then(|| loader.layer_vector(layer, tensor)).transpose();
+        let correction = vector_if(experts.correction, T::RouterCorrection)?;
+        let scales = vector_if(experts.scales, T::RouterScales)?;
+        let mut norm = |tensor, scale| loader.layer_norm(layer, tensor, scale);
+        let apart = match experts.apart {
+            true => Some(Apart {
+                router: norm(T::RouterNorm, (arch.hidden_size as f32).sqrt().recip())?,
+                experts: norm(T::ExpertsNorm, 1.0)?,
+                behind_experts: norm(T::PostExpertsNorm, 1.0)?,
+                behind_shared: norm(T::PostSharedNorm, 1.0)?,
+            }),
+            false => None,
+        };
+        Ok(Some(Self { matrix: loader.layer_matrix(layer, T::Router)?, correction, scales, apart }))
+    }
+}
