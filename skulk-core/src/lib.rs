@@ -44,6 +44,8 @@ mod bytes;
 mod cancel;
 pub mod card;
 #[cfg(feature = "generate")]
+pub mod chat;
+#[cfg(feature = "generate")]
 pub mod engine;
 #[cfg(feature = "generate")]
 pub mod engines;

@@ -4,6 +4,7 @@
 //! end-of-generation tokens follow llama.cpp (`src/llama-vocab.cpp`).
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use tokenizers::processors::template::TemplateProcessing;
 
@@ -102,6 +103,7 @@ pub(super) fn build(parts: &Parts) -> Result<Tokenizer> {
         special,
         vocab_size: parts.tokens.len(),
         duplicates: built.duplicates,
+        names: OnceLock::new(),
     })
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
@@ -31,6 +32,7 @@ pub(super) fn load(metadata: &HfMetadata, config: &'static str) -> Result<Tokeni
         pieces,
         special,
         duplicates: HashMap::new(),
+        names: OnceLock::new(),
     })
 }
 

@@ -11,6 +11,7 @@ mod hf;
 mod parts;
 
 mod pieces;
+mod plain;
 mod pre;
 mod sentencepiece;
 mod stop;
@@ -18,8 +19,10 @@ mod stop;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
 pub use detokenizer::Detokenizer;
+pub(crate) use plain::Piece;
 pub use stop::StopMatcher;
 
 use self::pieces::Pieces;
@@ -44,6 +47,8 @@ pub struct Tokenizer {
     vocab_size: usize,
     /// Ids whose text another id has too, to the one that `inner` knows.
     duplicates: HashMap<u32, u32>,
+    /// Made when text is first cut in which special tokens are text.
+    names: OnceLock<plain::Names>,
 }
 
 /// The tokens with a role, and whether encoding adds them.
