@@ -6,6 +6,7 @@ mod fixtures;
 mod support;
 
 mod bad_input;
+mod chat;
 mod generate;
 mod parity;
 mod plan;

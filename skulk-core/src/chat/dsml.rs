@@ -140,14 +140,19 @@ fn calls(calls: &[ToolCall<'_>], out: &mut String) -> Result<()> {
                         Json::String(text) => (true, text.clone()),
                         other => (false, to_json(other)?),
                     };
-                    Ok(format!("<｜DSML｜parameter name=\"{name}\" string=\"{string}\">{value}</｜DSML｜parameter>"))
+                    Ok(format!(
+                        "<｜DSML｜parameter name=\"{name}\" string=\"{string}\">{value}</｜DSML｜parameter>"
+                    ))
                 });
                 out.push_str(&parameters.collect::<Result<Vec<_>>>()?.join("\n"));
             }
             Some(_) => {
-                return Err(Error::new(ErrorKind::ChatInvalid, "expected the JSON of an object as arguments")
-                    .with("function", call.name)
-                    .with_hint("send the arguments of earlier calls as they were parsed"));
+                return Err(Error::new(
+                    ErrorKind::ChatInvalid,
+                    "expected the JSON of an object as arguments",
+                )
+                .with("function", call.name)
+                .with_hint("send the arguments of earlier calls as they were parsed"));
             }
             None => {}
         }

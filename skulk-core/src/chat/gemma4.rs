@@ -57,7 +57,8 @@ fn without_thought(text: &str) -> String {
 
 /// The prompt.
 pub(super) fn render(messages: &[Json], turn: Turn) -> Result<String> {
-    let mut messages = messages.iter().map(|json| Message::try_from(json.clone())).collect::<Result<Vec<_>>>()?;
+    let mut messages =
+        messages.iter().map(|json| Message::try_from(json.clone())).collect::<Result<Vec<_>>>()?;
     let mut out = String::from("<bos>");
     let system = matches!(messages.first().map(Message::role), Some("system" | "developer"));
     if system || turn.thinks {

@@ -24,7 +24,8 @@ pub(super) struct Guard {
 
 impl Guard {
     pub(super) fn new(tokenizer: &Tokenizer) -> Self {
-        let mut begins: Vec<char> = tokenizer.special_texts().filter_map(|text| text.chars().next()).collect();
+        let mut begins: Vec<char> =
+            tokenizer.special_texts().filter_map(|text| text.chars().next()).collect();
         begins.sort_unstable();
         begins.dedup();
         Self { begins }
@@ -74,7 +75,8 @@ impl Guard {
     /// Twins that neither the conversation nor `texts` have.
     fn twins(&self, conversation: &Conversation, texts: &[&str]) -> Result<Twins<'_>> {
         let mut used: Vec<u32> = Vec::new();
-        let mut note = |text: &str| used.extend(text.chars().map(u32::from).filter(|code| PRIVATE.contains(code)));
+        let mut note =
+            |text: &str| used.extend(text.chars().map(u32::from).filter(|code| PRIVATE.contains(code)));
         conversation.visit(&mut note);
         texts.iter().for_each(|text| note(text));
         used.sort_unstable();
@@ -131,7 +133,8 @@ impl Twins<'_> {
             }
             // From the end, so that what is before keeps its place.
             for (_, start, end) in found.into_iter().rev() {
-                let token = text[start..end].char_indices().find_map(|(at, char)| Some((at, char, self.of(char)?)));
+                let token =
+                    text[start..end].char_indices().find_map(|(at, char)| Some((at, char, self.of(char)?)));
                 if let Some((at, char, twin)) = token {
                     let at = start + at;
                     text.replace_range(at..at + char.len_utf8(), twin.encode_utf8(&mut [0; 4]));

@@ -3,10 +3,13 @@
 //! A [`Message`] and a [`Tool`] are JSON objects that were checked: what templates print has its order, and fields that
 //! only some templates know reach them.
 
+mod check;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
+use self::check::{list, message as checked_message, parse, tool as checked_tool};
 use super::json::Json;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// One message of a conversation. Read from JSON, or made by [`Message::user`] and the like.
 ///
@@ -83,7 +86,7 @@ impl Message {
     /// Reads one message.
     ///
     /// # Errors
-    /// [`ErrorKind::ChatInvalid`] with the `field` that is not as [`Message`] says.
+    /// [`ErrorKind::ChatInvalid`](crate::ErrorKind::ChatInvalid) with the `field` that is not as [`Message`] says.
     pub fn from_json(text: &str) -> Result<Self> {
         Self::try_from(parse(text)?)
     }
@@ -91,7 +94,7 @@ impl Message {
     /// Reads an array of messages.
     ///
     /// # Errors
-    /// [`ErrorKind::ChatInvalid`] with the `field` that is not as [`Message`] says.
+    /// [`ErrorKind::ChatInvalid`](crate::ErrorKind::ChatInvalid) with the `field` that is not as [`Message`] says.
     pub fn list_from_json(text: &str) -> Result<Vec<Self>> {
         list(parse(text)?, "messages", checked_message).map(|all| all.into_iter().map(Self).collect())
     }
@@ -134,7 +137,7 @@ impl Message {
     /// Adds a call of the assistant's; `arguments` is an object, or its JSON as a string.
     ///
     /// # Errors
-    /// [`ErrorKind::ChatInvalid`] when `arguments` is something else.
+    /// [`ErrorKind::ChatInvalid`](crate::ErrorKind::ChatInvalid) when `arguments` is something else.
     pub fn with_tool_call(mut self, id: &str, name: &str, arguments: Json) -> Result<Self> {
         let object = |fields: Vec<(&str, Json)>| {
             Json::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
@@ -243,7 +246,7 @@ impl Tool {
     /// A function with the JSON Schema of its arguments.
     ///
     /// # Errors
-    /// [`ErrorKind::ChatInvalid`] when `parameters` is not an object.
+    /// [`ErrorKind::ChatInvalid`](crate::ErrorKind::ChatInvalid) when `parameters` is not an object.
     pub fn new(name: &str, description: &str, parameters: Json) -> Result<Self> {
         let fields = [("name", name.into()), ("description", description.into()), ("parameters", parameters)];
         let function = fields.map(|(key, value)| (key.to_owned(), value)).to_vec();
@@ -254,7 +257,7 @@ impl Tool {
     /// Reads one tool.
     ///
     /// # Errors
-    /// [`ErrorKind::ChatInvalid`] with the `field` that is not as [`Tool`] says.
+    /// [`ErrorKind::ChatInvalid`](crate::ErrorKind::ChatInvalid) with the `field` that is not as [`Tool`] says.
     pub fn from_json(text: &str) -> Result<Self> {
         Self::try_from(parse(text)?)
     }
@@ -262,7 +265,7 @@ impl Tool {
     /// Reads an array of tools.
     ///
     /// # Errors
-    /// [`ErrorKind::ChatInvalid`] with the `field` that is not as [`Tool`] says.
+    /// [`ErrorKind::ChatInvalid`](crate::ErrorKind::ChatInvalid) with the `field` that is not as [`Tool`] says.
     pub fn list_from_json(text: &str) -> Result<Vec<Self>> {
         list(parse(text)?, "tools", checked_tool).map(|all| all.into_iter().map(Self).collect())
     }
@@ -316,108 +319,4 @@ macro_rules! read {
 read! {
     Message, checked_message, "message";
     Tool, checked_tool, "tool";
-}
-
-fn parse(text: &str) -> Result<Json> {
-    serde_json::from_str(text).map_err(|e| {
-        Error::new(ErrorKind::ChatInvalid, "expected JSON")
-            .with_source(e)
-            .with_hint("write it as OpenAI's chat API does")
-    })
-}
-
-fn list(json: Json, field: &str, checked: fn(&Json, &str) -> Result<()>) -> Result<Vec<Json>> {
-    let Json::Array(items) = json else {
-        return Err(unexpected(field, "an array", Some(&json)));
-    };
-    items.iter().enumerate().try_for_each(|(i, item)| checked(item, &format!("{field}[{i}]")))?;
-    Ok(items)
-}
-
-fn unexpected(field: &str, expected: &str, found: Option<&Json>) -> Error {
-    let found = found.map_or("nothing", Json::kind);
-    Error::new(ErrorKind::ChatInvalid, format!("expected {expected}, found {found}"))
-        .with("field", field)
-        .with_hint("write it as OpenAI's chat API does")
-}
-
-fn object(json: &Json, field: &str) -> Result<()> {
-    match json {
-        Json::Object(_) => Ok(()),
-        _ => Err(unexpected(field, "an object", Some(json))),
-    }
-}
-
-/// A key whose value is a string, or where `optional` may be `null` or missing.
-fn string(json: &Json, field: &str, key: &str, optional: bool) -> Result<()> {
-    match json.get(key) {
-        Some(Json::String(_)) => Ok(()),
-        None | Some(Json::Null) if optional => Ok(()),
-        found => Err(unexpected(&format!("{field}.{key}"), "a string", found)),
-    }
-}
-
-fn checked_message(message: &Json, field: &str) -> Result<()> {
-    object(message, field)?;
-    string(message, field, "role", false)?;
-    for key in ["reasoning_content", "tool_call_id", "name"] {
-        string(message, field, key, true)?;
-    }
-    match message.get("content") {
-        None | Some(Json::Null | Json::String(_)) => {}
-        Some(Json::Array(parts)) => {
-            for (i, part) in parts.iter().enumerate() {
-                let field = format!("{field}.content[{i}]");
-                object(part, &field)?;
-                string(part, &field, "type", false)?;
-                let text = part.get("type").and_then(Json::as_str) == Some("text");
-                string(part, &field, "text", !text)?;
-            }
-        }
-        found => return Err(unexpected(&format!("{field}.content"), "a string or an array of parts", found)),
-    }
-    match message.get("tool_calls") {
-        None | Some(Json::Null) => Ok(()),
-        Some(Json::Array(calls)) => calls
-            .iter()
-            .enumerate()
-            .try_for_each(|(i, call)| checked_call(call, &format!("{field}.tool_calls[{i}]"))),
-        found => Err(unexpected(&format!("{field}.tool_calls"), "an array", found)),
-    }
-}
-
-fn checked_call(call: &Json, field: &str) -> Result<()> {
-    object(call, field)?;
-    string(call, field, "id", true)?;
-    function_type(call, field)?;
-    let field = format!("{field}.function");
-    let function = call.get("function").unwrap_or(&Json::Null);
-    object(function, &field)?;
-    string(function, &field, "name", false)?;
-    match function.get("arguments") {
-        None | Some(Json::Null | Json::Object(_) | Json::String(_)) => Ok(()),
-        found => Err(unexpected(&format!("{field}.arguments"), "an object, or its JSON as a string", found)),
-    }
-}
-
-fn checked_tool(tool: &Json, field: &str) -> Result<()> {
-    object(tool, field)?;
-    function_type(tool, field)?;
-    let field = format!("{field}.function");
-    let function = tool.get("function").unwrap_or(&Json::Null);
-    object(function, &field)?;
-    string(function, &field, "name", false)?;
-    string(function, &field, "description", true)?;
-    match function.get("parameters") {
-        None | Some(Json::Null | Json::Object(_)) => Ok(()),
-        found => Err(unexpected(&format!("{field}.parameters"), "an object", found)),
-    }
-}
-
-fn function_type(json: &Json, field: &str) -> Result<()> {
-    match json.get("type") {
-        None => Ok(()),
-        Some(Json::String(kind)) if kind == "function" => Ok(()),
-        found => Err(unexpected(&format!("{field}.type"), "`function`", found)),
-    }
 }

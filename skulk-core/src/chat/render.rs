@@ -126,7 +126,9 @@ impl ChatRenderer {
         let reasoning = self.profile.reasoning(options.reasoning);
         let renderer = match self.profile.prompt_renderer {
             // Its markup for tools is the template's only.
-            PromptRenderer::Gemma4 if !options.tools.is_empty() || has_tools(messages) => PromptRenderer::Tokenizer,
+            PromptRenderer::Gemma4 if !options.tools.is_empty() || has_tools(messages) => {
+                PromptRenderer::Tokenizer
+            }
             other => other,
         };
         let template_options = options.for_template(reasoning);
@@ -204,10 +206,11 @@ impl ChatOptions {
             ("template", self.template.is_some()),
         ];
         match given.iter().find(|(_, given)| *given) {
-            Some((field, _)) => {
-                Err(Error::argument(field, format!("the model's prompts are made by renderer `{renderer}`, without a template"))
-                    .with_hint("leave it out, or set `prompt_renderer = \"tokenizer\"` in the model's card"))
-            }
+            Some((field, _)) => Err(Error::argument(
+                field,
+                format!("the model's prompts are made by renderer `{renderer}`, without a template"),
+            )
+            .with_hint("leave it out, or set `prompt_renderer = \"tokenizer\"` in the model's card")),
             None => Ok(()),
         }
     }
@@ -226,10 +229,12 @@ fn has_tools(messages: &[Message]) -> bool {
 /// Messages, and what the assistant's next turn begins with.
 fn continued(messages: &[Message]) -> (&[Message], String) {
     match messages.split_last() {
-        Some((last, before)) if last.role() == "assistant" && last.tool_calls().is_empty() => match last.content() {
-            Content::Text(text) => (before, text.to_owned()),
-            _ => (messages, String::new()),
-        },
+        Some((last, before)) if last.role() == "assistant" && last.tool_calls().is_empty() => {
+            match last.content() {
+                Content::Text(text) => (before, text.to_owned()),
+                _ => (messages, String::new()),
+            }
+        }
         _ => (messages, String::new()),
     }
 }

@@ -8,9 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use tokenizers::models::bpe::BpeTrainer;
-use tokenizers::{
-    AddedToken, AddedVocabulary, Model, OffsetReferential, OffsetType, PreTokenizer, Token,
-};
+use tokenizers::{AddedToken, AddedVocabulary, Model, OffsetReferential, OffsetType, PreTokenizer, Token};
 
 use super::{Tokenizer, caught};
 use crate::error::{Error, ErrorKind, Result};

@@ -117,6 +117,11 @@ pub fn vocabularies() -> Option<PathBuf> {
     fetched("SKULK_LLAMA_VOCABULARIES", "llama.cpp-vocabularies")
 }
 
+/// Chat templates of models, which llama.cpp has, where `tests/run` put them.
+pub fn templates() -> Option<PathBuf> {
+    fetched("SKULK_LLAMA_TEMPLATES", "llama.cpp-templates")
+}
+
 /// What `variable` names, or `name` in the cache.
 fn fetched(variable: &str, name: &str) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from);

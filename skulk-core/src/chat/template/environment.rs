@@ -14,7 +14,15 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Work of a rendering: about one for an instruction or for 64 bytes. A conversation of a thousand messages takes some
 /// hundred thousand.
-const FUEL: u64 = 10_000_000;
+const FUEL: u64 = 3_000_000;
+/// Longer than any template.
+pub(super) const SOURCE_MAX: usize = 256 << 10;
+/// What the template engine does to a template's nested parts, and to values that nest as deep as fuel lets a template
+/// make them, takes the stack's depth without end in sight: up to some hundred bytes a level.
+#[cfg(target_pointer_width = "64")]
+const STACK: usize = 256 << 20;
+#[cfg(not(target_pointer_width = "64"))]
+const STACK: usize = 64 << 20;
 /// Levels of blocks; a macro counts as several. Threads of hosts may have little stack.
 const RECURSION: usize = 200;
 /// Far more than any context.
@@ -57,6 +65,7 @@ pub(super) fn environment() -> Result<Environment<'static>> {
     environment.add_filter("tojson", tojson);
     environment.add_filter("string", string);
     environment.add_filter(prepare::ITERATED, generator::iterated);
+    environment.add_filter(prepare::BOUNDED, generator::bounded);
     environment.add_filter(prepare::MARKUP_SUM, markup_sum);
     generator::add_filters(&mut environment);
     for (name, kinds) in KINDS {
@@ -66,6 +75,21 @@ pub(super) fn environment() -> Result<Environment<'static>> {
         SEQUENCES.contains(&value.kind()) && !generator::is_generator(value)
     });
     Ok(environment)
+}
+
+/// Does `work` on a thread whose stack is large enough for whatever a template says. Memory is taken as it is used.
+pub(super) fn with_stack<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("skulk-template".to_owned()).stack_size(STACK);
+        let thread = thread.spawn_scoped(scope, work).map_err(|e| {
+            Error::new(ErrorKind::OutOfMemory, "no thread can be started for the chat template")
+                .with_source(e)
+        })?;
+        thread.join().unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::TemplateInvalid, "the template engine panicked over the chat template")
+                .with_hint("the template is broken: use another one"))
+        })
+    })
 }
 
 /// What a template raised by itself.
@@ -116,7 +140,8 @@ fn string(value: &Value) -> Result<Value, Failure> {
 fn markup_sum(summands: Vec<Value>) -> Result<Value, Failure> {
     let texts: Option<Vec<(&str, bool)>> =
         summands.iter().map(|value| Some((value.as_str()?, value.is_safe()))).collect();
-    let texts = texts.ok_or_else(|| Failure::new(FailureKind::InvalidOperation, "only texts can be added to safe ones"))?;
+    let texts = texts
+        .ok_or_else(|| Failure::new(FailureKind::InvalidOperation, "only texts can be added to safe ones"))?;
     let (mut sum, mut safe) = (String::new(), false);
     for (i, (text, marked)) in texts.into_iter().enumerate() {
         if marked && !safe && i > 0 {

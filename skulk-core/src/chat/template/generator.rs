@@ -7,6 +7,9 @@ use minijinja::filters;
 use minijinja::value::{Enumerator, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State};
 
+/// Items of a list that is added to another one.
+const LIST_MAX: usize = 1 << 17;
+
 /// Values that came out of a filter.
 #[derive(Debug)]
 struct Generator(Vec<Value>);
@@ -42,6 +45,15 @@ pub(super) fn iterated(value: Value) -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, format!("{} is not iterable", value.kind())))
         }
         _ => Ok(value),
+    }
+}
+
+/// `value`, unless it is a longer list than any conversation needs.
+pub(super) fn bounded(value: Value) -> Result<Value, Error> {
+    let list = matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable);
+    match list && value.len().is_some_and(|len| len > LIST_MAX) {
+        true => Err(Error::from(ErrorKind::OutOfFuel)),
+        false => Ok(value),
     }
 }
 
@@ -82,5 +94,6 @@ pub(super) fn add_filters(environment: &mut Environment<'_>) {
         };
     }
     of_attribute!(selectattr rejectattr);
-    environment.add_filter("list", |state: &mut State<'_, '_>, value: Value| filters::list(state, iterated(value)?));
+    environment
+        .add_filter("list", |state: &mut State<'_, '_>, value: Value| filters::list(state, iterated(value)?));
 }

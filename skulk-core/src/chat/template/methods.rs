@@ -8,7 +8,12 @@ use minijinja_contrib::pycompat;
 /// Longer paddings are not made.
 const WIDTH_MAX: usize = 1 << 20;
 
-pub(super) fn call(state: &mut State<'_, '_>, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
+pub(super) fn call(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    method: &str,
+    args: &[Value],
+) -> Result<Value, Error> {
     let own = match (value.kind(), value.as_str()) {
         (_, Some(text)) => of_string(text, method, args)?,
         (ValueKind::Seq, _) => of_list(value, method, args)?,

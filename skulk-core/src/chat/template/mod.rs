@@ -117,13 +117,22 @@ impl ChatTemplate {
     /// # Errors
     /// [`ErrorKind::TemplateInvalid`] with the template and the line that is not Jinja.
     pub fn named(sources: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
-        let mut environment = environment::environment()?;
         let sources: Vec<_> = sources.into_iter().collect();
-        for (name, source) in &sources {
-            environment
-                .add_template_owned(name.clone(), prepare::prepared(source))
-                .map_err(|e| failed(name, "the chat template is not Jinja that can be read", e))?;
-        }
+        let environment = environment::with_stack(|| {
+            let mut environment = environment::environment()?;
+            for (name, source) in &sources {
+                if source.len() > environment::SOURCE_MAX {
+                    return Err(limit(name, "the chat template is longer than any template needs"));
+                }
+                let prepared = prepare::prepared(source).ok_or_else(|| {
+                    limit(name, "the chat template has longer expressions than any template needs")
+                })?;
+                environment
+                    .add_template_owned(name.clone(), prepared)
+                    .map_err(|e| failed(name, "the chat template is not Jinja that can be read", e))?;
+            }
+            Ok(environment)
+        })?;
         Ok(Self { environment, sources, special_tokens: Vec::new() })
     }
 
@@ -169,7 +178,8 @@ impl ChatTemplate {
             None => has(TOOL_USE).or_else(|| has(DEFAULT)),
         };
         // A single one needs no name.
-        let single = || self.sources.first().filter(|_| self.sources.len() == 1 && options.template.is_none());
+        let single =
+            || self.sources.first().filter(|_| self.sources.len() == 1 && options.template.is_none());
         found.or_else(single).map(|(_, source)| source.as_str()).ok_or_else(|| {
             let names: Vec<_> = self.names().map(|name| format!("`{name}`")).collect();
             let wanted = options.template.as_deref().unwrap_or(DEFAULT);
@@ -196,27 +206,37 @@ impl ChatTemplate {
         options: &TemplateOptions,
     ) -> Result<String> {
         let source = self.source(options)?;
-        let name = self.sources.iter().find(|(_, s)| std::ptr::eq(s.as_str(), source));
+        let name = self.sources.iter().find(|(_, other)| std::ptr::eq(other.as_str(), source));
         let name = name.map_or(DEFAULT, |(name, _)| name);
-        let mut context: Vec<(String, Value)> = Vec::new();
-        context.extend(self.special_tokens.iter().map(|(name, token)| (name.clone(), token.as_str().into())));
-        context.extend(conversation.values(options.add_generation_prompt)?);
-        context.push((clock::VARIABLE.to_owned(), clock::seconds(options.now).into()));
-        let template = self.environment.get_template(name).map_err(|e| failed(name, "no such template", e))?;
-        let mut output = environment::Bounded::default();
-        let rendered = template.render_captured_to(Value::from_pairs(context), &mut output);
-        match rendered {
-            Ok(_) => output.into_string(),
-            Err(e) => Err(match environment::raised(&e) {
-                Some(message) => Error::new(ErrorKind::ChatInvalid, "the chat template refuses the messages")
-                    .with("template", name)
-                    .with("says", message)
-                    .with_hint("send what the model's template allows: roles, their order, tools"),
-                None if e.kind() == Failure::OutOfFuel => limit(name, "the chat template computes without end"),
-                None if output.is_full() => limit(name, "the chat template writes without end"),
-                None => failed(name, "the chat template fails on the messages", e),
-            }),
-        }
+        environment::with_stack(|| {
+            let tokens =
+                self.special_tokens.iter().map(|(name, token)| (name.clone(), token.as_str().into()));
+            let mut context: Vec<(String, Value)> = tokens.collect();
+            context.extend(conversation.values(options.add_generation_prompt)?);
+            context.push((clock::VARIABLE.to_owned(), clock::seconds(options.now).into()));
+            let template =
+                self.environment.get_template(name).map_err(|e| failed(name, "no such template", e))?;
+            let mut output = environment::Bounded::default();
+            // What is left of the rendering goes here, too, where the stack is.
+            let rendered = template.render_captured_to(Value::from_pairs(context), &mut output).map(drop);
+            match rendered {
+                Ok(()) => output.into_string(),
+                Err(e) => Err(stopped(name, output.is_full(), e)),
+            }
+        })
+    }
+}
+
+/// Why a rendering stopped.
+fn stopped(name: &str, full: bool, e: minijinja::Error) -> Error {
+    match environment::raised(&e) {
+        Some(message) => Error::new(ErrorKind::ChatInvalid, "the chat template refuses the messages")
+            .with("template", name)
+            .with("says", message)
+            .with_hint("send what the model's template allows: roles, their order, tools"),
+        None if e.kind() == Failure::OutOfFuel => limit(name, "the chat template computes without end"),
+        None if full => limit(name, "the chat template writes without end"),
+        None => failed(name, "the chat template fails on the messages", e),
     }
 }
 
@@ -256,7 +276,8 @@ impl Conversation {
 
     fn values(&self, add_generation_prompt: bool) -> Result<Vec<(String, Value)>> {
         let list = |items: &[Json]| items.iter().map(value).collect::<Vec<_>>();
-        let messages: Vec<Value> = self.messages.iter().map(|message| with_thinking(value(message))).collect();
+        let messages: Vec<Value> =
+            self.messages.iter().map(|message| with_thinking(value(message))).collect();
         // What there is none of is none, not empty.
         let some = |list: Vec<Value>| if list.is_empty() { Value::from(()) } else { list.into() };
         let mut values = [
@@ -269,7 +290,10 @@ impl Conversation {
         .to_vec();
         for (name, json) in &self.variables {
             if values.iter().any(|(other, _)| other == name) {
-                return Err(Error::argument("variables", format!("`{name}` is an option of its own, or set twice")));
+                return Err(Error::argument(
+                    "variables",
+                    format!("`{name}` is an option of its own, or set twice"),
+                ));
             }
             values.push((name.clone(), value(json)));
         }
@@ -284,7 +308,8 @@ fn with_thinking(message: Value) -> Value {
     if reasoning.is_undefined() || !get("thinking").is_undefined() {
         return message;
     }
-    let pairs = message.as_object().and_then(|object| object.try_iter_pairs().map(Iterator::collect::<Vec<_>>));
+    let pairs =
+        message.as_object().and_then(|object| object.try_iter_pairs().map(Iterator::collect::<Vec<_>>));
     Value::from_pairs(pairs.unwrap_or_default().into_iter().chain([("thinking".into(), reasoning)]))
 }
 
@@ -297,7 +322,9 @@ fn value(json: &Json) -> Value {
         Json::Float(value) => Value::from(*value),
         Json::String(text) => Value::from(text.as_str()),
         Json::Array(items) => Value::from(items.iter().map(value).collect::<Vec<_>>()),
-        Json::Object(fields) => Value::from_pairs(fields.iter().map(|(key, item)| (key.as_str(), value(item)))),
+        Json::Object(fields) => {
+            Value::from_pairs(fields.iter().map(|(key, item)| (key.as_str(), value(item))))
+        }
     }
 }
 
@@ -327,6 +354,3 @@ fn failed(name: &str, message: &'static str, source: minijinja::Error) -> Error 
         .with_hint("the template or what it is given is not as transformers has it")
         .with_source(source)
 }
-
-#[cfg(test)]
-mod tests;

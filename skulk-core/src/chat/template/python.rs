@@ -10,6 +10,16 @@ use super::generator::is_generator;
 /// Deeper values are not printed: no template needs them, and printing recurses.
 const DEPTH_MAX: usize = 256;
 
+/// More text than any prompt; values that hold each other many times print long.
+const TEXT_MAX: usize = 16 << 20;
+
+fn check(out: &str, depth: usize) -> Result<(), Error> {
+    if depth > DEPTH_MAX {
+        return Err(Error::new(ErrorKind::InvalidOperation, "a value nests too deep to be printed"));
+    }
+    if out.len() > TEXT_MAX { Err(Error::from(ErrorKind::OutOfFuel)) } else { Ok(()) }
+}
+
 /// Appends what `str(value)` is; nothing of what is undefined.
 pub(super) fn text(value: &Value, out: &mut String) -> Result<(), Error> {
     match value.as_str() {
@@ -21,9 +31,7 @@ pub(super) fn text(value: &Value, out: &mut String) -> Result<(), Error> {
 }
 
 fn repr(value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
-    if depth > DEPTH_MAX {
-        return Err(Error::new(ErrorKind::InvalidOperation, "a value nests too deep to be printed"));
-    }
+    check(out, depth)?;
     match value.kind() {
         ValueKind::None => out.push_str("None"),
         ValueKind::Undefined => out.push_str("Undefined"),
@@ -121,7 +129,12 @@ fn quoted(text: &str, out: &mut String) {
                 let _ = write!(out, "\\x{:02x}", u32::from(char));
             }
             // Separators but the space, and what has no glyph.
-            '\u{2028}' | '\u{2029}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202f}' | '\u{3000}' | '\u{feff}' => {
+            '\u{2028}'
+            | '\u{2029}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202f}'
+            | '\u{3000}'
+            | '\u{feff}' => {
                 let _ = write!(out, "\\u{:04x}", u32::from(char));
             }
             _ => out.push(char),
@@ -152,16 +165,16 @@ impl Dumps {
     }
 
     fn value(&self, value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
-        if depth > DEPTH_MAX {
-            return Err(Error::new(ErrorKind::InvalidOperation, "a value nests too deep for tojson"));
-        }
+        check(out, depth)?;
         match value.kind() {
             ValueKind::None => out.push_str("null"),
             ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
             ValueKind::Number => self.number(value, out),
             ValueKind::String => self.string(value.as_str().unwrap_or_default(), out),
             ValueKind::Map if is_plain_map(value) => {
-                let mut items: Vec<_> = pairs(value).map(|(key, item)| Ok((key_text(&key)?, item))).collect::<Result<_, Error>>()?;
+                let mut items: Vec<_> = pairs(value)
+                    .map(|(key, item)| Ok((key_text(&key)?, item)))
+                    .collect::<Result<_, Error>>()?;
                 if self.sort_keys {
                     items.sort_by(|a, b| a.0.cmp(&b.0));
                 }
@@ -262,7 +275,9 @@ fn key_text(key: &Value) -> Result<String, Error> {
             number(key, &mut text);
             text
         }
-        kind => return Err(Error::new(ErrorKind::BadSerialization, format!("{kind} cannot be a key of JSON"))),
+        kind => {
+            return Err(Error::new(ErrorKind::BadSerialization, format!("{kind} cannot be a key of JSON")));
+        }
     })
 }
 

@@ -79,12 +79,15 @@ fn of_folder(metadata: &HfMetadata) -> Result<Found> {
     let config = metadata.tokenizer_config.as_ref().unwrap_or(&nothing);
     let file = folder.join("tokenizer_config.json");
     if found.templates.is_empty() {
-        found.templates = in_config(config.get("chat_template")).map_err(|e| e.with("file", file.display()))?;
+        found.templates =
+            in_config(config.get("chat_template")).map_err(|e| e.with("file", file.display()))?;
         found.file = Some(file);
     }
     let map = read_object(&folder.join("special_tokens_map.json"))?;
     for config in [Some(config), map.as_ref()].into_iter().flatten() {
-        for (name, value) in config.as_object().into_iter().flatten().filter(|(name, _)| name.ends_with("_token")) {
+        for (name, value) in
+            config.as_object().into_iter().flatten().filter(|(name, _)| name.ends_with("_token"))
+        {
             let text = value.as_str().or_else(|| value.get("content")?.as_str());
             let known = found.special_tokens.iter().any(|(other, _)| other == name);
             found.special_tokens.extend(text.filter(|_| !known).map(|text| (name.clone(), text.to_owned())));
