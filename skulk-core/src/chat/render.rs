@@ -126,7 +126,7 @@ impl ChatRenderer {
         let reasoning = self.profile.reasoning(options.reasoning);
         let renderer = match self.profile.prompt_renderer {
             // Its markup for tools is the template's only.
-            PromptRenderer::Gemma4 if !options.tools.is_empty() || has_tools(messages) => {
+            PromptRenderer::Gemma4 if !options.tools.is_empty() || has_calls(messages) => {
                 PromptRenderer::Tokenizer
             }
             other => other,
@@ -222,8 +222,8 @@ fn no_template() -> Error {
     )
 }
 
-fn has_tools(messages: &[Message]) -> bool {
-    messages.iter().any(|message| message.role() == "tool" || !message.tool_calls().is_empty())
+fn has_calls(messages: &[Message]) -> bool {
+    messages.iter().any(|message| !message.tool_calls().is_empty())
 }
 
 /// Messages, and what the assistant's next turn begins with.

