@@ -63,6 +63,10 @@ kinds! {
     TensorShape = "tensor.shape", Never;
     /// The tokenizer is absent, broken, or lacks tokens that the model needs.
     TokenizerInvalid = "tokenizer.invalid", Never;
+    /// The model's chat template is absent, cannot be read, fails, or computes without end.
+    TemplateInvalid = "template.invalid", Never;
+    /// Messages or tools are malformed, or the model's chat template refuses them.
+    ChatInvalid = "chat.invalid", Never;
     /// A model card breaks the card interface: unknown fields, wrong types, impossible values.
     CardInvalid = "card.invalid", Never;
     /// No placement of the model on the nodes satisfies the request.

@@ -102,6 +102,7 @@ struct Guide;
 
 /// Likewise.
 #[cfg(all(doctest, feature = "generate"))]
+#[doc = include_str!("../../docs/guide/chat.md")]
 #[doc = include_str!("../../docs/guide/rust.md")]
 #[doc = include_str!("../../docs/guide/placement.md")]
 #[doc = include_str!("../../docs/guide/planning.md")]

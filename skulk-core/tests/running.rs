@@ -7,6 +7,7 @@ mod support;
 
 mod answers;
 mod bad_input;
+mod chat;
 mod generate;
 mod parity;
 mod plan;

@@ -28,10 +28,10 @@ export interface Followed<Step> extends Stoppable {
 /** What kind of failure it is. */
 export type ErrorKind =
   | "InvalidArgument" | "FileNotFound" | "FileIo" | "CheckpointInvalid" | "CheckpointTruncated" | "ConfigInvalid"
-  | "ArchUnsupported" | "DTypeUnsupported" | "TensorMissing" | "TensorShape" | "TokenizerInvalid" | "CardInvalid"
-  | "PlanNoFit" | "PlanPending" | "PlacementInvalid" | "ContextOverflow" | "OutOfMemory" | "EngineUnavailable"
-  | "EngineFailed" | "SessionBusy" | "SessionInvalid" | "SessionMismatch" | "Cancelled" | "DeadlineExceeded"
-  | "Internal";
+  | "ArchUnsupported" | "DTypeUnsupported" | "TensorMissing" | "TensorShape" | "TokenizerInvalid" | "TemplateInvalid"
+  | "ChatInvalid" | "CardInvalid" | "PlanNoFit" | "PlanPending" | "PlacementInvalid" | "ContextOverflow" | "OutOfMemory"
+  | "EngineUnavailable" | "EngineFailed" | "SessionBusy" | "SessionInvalid" | "SessionMismatch" | "Cancelled"
+  | "DeadlineExceeded" | "Internal";
 
 /** What everything here throws and rejects with. Of kind `Cancelled`, its `name` is `AbortError`. */
 export class SkulkError extends Error {

@@ -2,6 +2,8 @@
 //!
 //! As in llama.cpp the longest tokens are looked for first, in all of the text, then shorter ones in what is left.
 
+use std::ops::Range;
+
 use aho_corasick::AhoCorasick;
 
 use super::parts::{Kind, Parts};
@@ -27,10 +29,23 @@ struct Token {
 }
 
 /// A piece of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    Text(&'a str),
-    Token(u32),
+    /// With where it begins.
+    Text(&'a str, usize),
+    /// With where it is spelt out.
+    Token(u32, Range<usize>),
+}
+
+/// Where control tokens that are spelt out become tokens.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Control<'a> {
+    /// Wherever they are.
+    Found,
+    /// Nowhere.
+    Text,
+    /// In these parts of the text; so do others that are guarded.
+    Within(&'a [Range<usize>]),
 }
 
 impl Added {
@@ -51,20 +66,30 @@ impl Added {
         Ok(Self { tokens, finder })
     }
 
-    /// `text`, cut at added tokens; with `control`, at control tokens too.
-    pub(super) fn split<'a>(&self, text: &'a str, control: bool) -> Vec<Piece<'a>> {
-        let mut pieces = vec![Piece::Text(text)];
-        for token in self.occurring(text).filter(|token| control || !token.control) {
+    /// `text`, cut at added tokens, of which those that are `guarded` become tokens only where markup is told apart.
+    pub(super) fn split<'a>(
+        &self,
+        text: &'a str,
+        control: Control<'_>,
+        guarded: impl Fn(u32) -> bool,
+    ) -> Vec<Piece<'a>> {
+        let mut pieces = vec![Piece::Text(text, 0)];
+        for token in self.occurring(text) {
+            let within = match control {
+                Control::Text if token.control => continue,
+                Control::Within(parts) if token.control || guarded(token.id) => Some(parts),
+                _ => None,
+            };
             let mut finer = Vec::with_capacity(pieces.len());
             for piece in pieces {
                 match piece {
-                    Piece::Text(text) => token.split(text, &mut finer),
-                    Piece::Token(_) => finer.push(piece),
+                    Piece::Text(text, at) => token.split(text, at, within, &mut finer),
+                    Piece::Token(..) => finer.push(piece),
                 }
             }
             pieces = finer;
         }
-        pieces.retain(|piece| *piece != Piece::Text(""));
+        pieces.retain(|piece| !matches!(piece, Piece::Text("", _)));
         pieces
     }
 
@@ -85,16 +110,47 @@ impl Added {
 }
 
 impl Token {
-    fn split<'a>(&self, text: &'a str, pieces: &mut Vec<Piece<'a>>) {
-        let mut rest = text;
-        while let Some((before, behind)) = rest.split_once(&self.text) {
+    /// Cuts a piece that begins at `start`; where it is only found in some parts of the text, `within` has them.
+    fn split<'a>(
+        &self,
+        text: &'a str,
+        start: usize,
+        within: Option<&[Range<usize>]>,
+        pieces: &mut Vec<Piece<'a>>,
+    ) {
+        // Where what is not cut yet begins, and where the next one is looked for.
+        let (mut rest, mut from) = (0, 0);
+        while let Some(found) = text[from..].find(&self.text) {
+            let at = from + found..from + found + self.text.len();
+            let place = start + at.start..start + at.end;
+            if !within.is_none_or(|parts| contains(parts, &place)) {
+                from = at.start + text[at.start..].chars().next().map_or(1, char::len_utf8);
+                continue;
+            }
+            let before = &text[rest..at.start];
             let before = if self.left { before.trim_end_matches(is_space) } else { before };
-            pieces.push(Piece::Text(before));
-            pieces.push(Piece::Token(self.id));
-            rest = if self.right { behind.trim_start_matches(is_space) } else { behind };
+            pieces.push(Piece::Text(before, start + rest));
+            pieces.push(Piece::Token(self.id, place));
+            let behind = &text[at.end..];
+            let kept = if self.right { behind.trim_start_matches(is_space) } else { behind };
+            rest = text.len() - kept.len();
+            from = rest;
         }
-        pieces.push(Piece::Text(rest));
+        pieces.push(Piece::Text(&text[rest..], start + rest));
     }
+}
+
+/// Whether all of a place is in one of some parts, which follow each other; those that touch are one.
+fn contains(parts: &[Range<usize>], place: &Range<usize>) -> bool {
+    let first = parts.partition_point(|part| part.end <= place.start);
+    let mut end = place.start;
+    for part in &parts[first..] {
+        if part.start > end {
+            break;
+        }
+        end = end.max(part.end);
+    }
+    end >= place.end && end > place.start
 }
 
 /// C's `isspace`.
@@ -111,18 +167,24 @@ mod tests {
         let tokens = vec!["ab", "bcd", "  ", " ", "<s>", "x"];
         let kinds = [4, 4, 4, 4, 3, 1].map(|kind| Kind::from(i64::from(kind))).to_vec();
         let added = Added::new(&Parts { tokens, kinds, ..Parts::default() }).unwrap();
-        let split = |text, control| {
-            let pieces = added.split(text, control).into_iter();
+        let split = |text: &str, control| {
+            let pieces = added.split(text, control, |_| false).into_iter();
             let shown = pieces.map(|piece| match piece {
-                Piece::Text(text) => text.to_owned(),
-                Piece::Token(id) => format!("#{id}"),
+                Piece::Text(part, at) => {
+                    assert_eq!(&text[at..at + part.len()], part);
+                    part.to_owned()
+                }
+                Piece::Token(id, _) => format!("#{id}"),
             });
             shown.collect::<Vec<_>>().join("|")
         };
-        assert_eq!(split("abcd ab", true), "a|#1|#3|#0");
-        assert_eq!(split("x     <s>x", true), "x|#2|#2|#3|#4|x");
-        assert_eq!(split("ab<s>x", false), "#0|<s>x");
-        assert_eq!(split("", true), "");
+        assert_eq!(split("abcd ab", Control::Found), "a|#1|#3|#0");
+        assert_eq!(split("x     <s>x", Control::Found), "x|#2|#2|#3|#4|x");
+        assert_eq!(split("ab<s>x", Control::Text), "#0|<s>x");
+        assert_eq!(split("", Control::Found), "");
+        // Only all of one in what is markup, which may lie in several parts.
+        assert_eq!(split("<s><s>ab<s>", Control::Within(&[0..2, 3..6, 9..11])), "<s>|#4|#0|<s>");
+        assert_eq!(split("<s><s>", Control::Within(&[0..1, 1..4])), "#4|<s>");
     }
 
     #[test]
@@ -132,7 +194,7 @@ mod tests {
         let kinds = vec![Kind::UserDefined; tokens.len()];
         let added = Added::new(&Parts { tokens, kinds, ..Parts::default() }).unwrap();
         let started = std::time::Instant::now();
-        assert_eq!(added.split(&"a".repeat(1_000_000), false).len(), 1001 + 1);
+        assert_eq!(added.split(&"a".repeat(1_000_000), Control::Text, |_| false).len(), 1001 + 1);
         assert!(started.elapsed().as_secs() < 10);
     }
 }

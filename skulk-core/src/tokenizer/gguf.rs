@@ -4,6 +4,7 @@
 //! (`src/llama-vocab.cpp`), also where that differs from the models' own tokenizers.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use tokenizers::processors::template::TemplateProcessing;
 
@@ -98,6 +99,7 @@ pub(super) fn build(parts: &Parts) -> Result<Tokenizer> {
         special,
         vocab_size: parts.tokens.len(),
         duplicates: built.duplicates,
+        names: OnceLock::new(),
     })
 }
 

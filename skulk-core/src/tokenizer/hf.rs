@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
@@ -28,11 +29,12 @@ pub(super) fn load(metadata: &HfMetadata, config: &'static str) -> Result<Tokeni
     let vocab = inner.get_vocab(true);
     Ok(Tokenizer {
         vocab_size: vocab.values().max().map_or(0, |&id| id as usize + 1),
-        rules: Route::Crate(plain::without_control(inner.get_added_vocabulary())),
+        rules: Route::Crate,
         inner,
         pieces,
         special,
         duplicates: HashMap::new(),
+        names: OnceLock::new(),
     })
 }
 

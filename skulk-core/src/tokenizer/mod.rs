@@ -25,12 +25,13 @@ mod word_piece;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use tokenizers::AddedVocabulary;
+use std::sync::OnceLock;
 
 pub use detokenizer::Detokenizer;
+pub(crate) use plain::Piece;
 pub use stop::StopMatcher;
 
+use self::added::Control;
 use self::pieces::Pieces;
 use self::rules::Rules;
 use crate::error::{Error, ErrorKind, Result};
@@ -55,12 +56,14 @@ pub struct Tokenizer {
     vocab_size: usize,
     /// Ids whose text another id has too, to the one that `inner` knows.
     duplicates: HashMap<u32, u32>,
+    /// Made when text is first cut in which special tokens are text.
+    names: OnceLock<plain::Names>,
 }
 
 /// How text comes to the model's merges.
 enum Route {
-    /// The crate's, with the added tokens that are found where control tokens are not.
-    Crate(AddedVocabulary),
+    /// The crate's.
+    Crate,
     Own(Rules),
 }
 
@@ -105,14 +108,13 @@ impl Tokenizer {
     /// # Errors
     /// [`ErrorKind::TokenizerInvalid`] when the tokenizer's own rules fail on the text.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<TokenId>> {
-        let mut ids = caught(|| match &self.rules {
-            Route::Crate(_) => {
-                let encoding = self.inner.encode_fast(text, add_special)?;
-                Ok(encoding.get_ids().iter().copied().map(TokenId).collect())
+        let mut ids: Vec<TokenId> = match &self.rules {
+            Route::Crate => {
+                let encoding = caught(|| self.inner.encode_fast(text, add_special)).map_err(failed)?;
+                encoding.get_ids().iter().copied().map(TokenId).collect()
             }
-            Route::Own(rules) => self.by_rules(rules, text, true),
-        })
-        .map_err(failed)?;
+            Route::Own(rules) => self.by_rules(rules, text, Control::Found)?,
+        };
         if add_special {
             self.add_special(&mut ids);
         }

@@ -1,53 +1,226 @@
 //! How does text become tokens when what it says must stay text?
 //!
-//! What a user writes may spell out control tokens. Encoded as text, it cannot end a turn or begin one.
+//! What a user writes may spell out special tokens. Encoded as text, it cannot end a turn or begin one. For the crate's
+//! own rules special tokens have other names, which no text has: a vocabulary of added tokens with these names stands in
+//! for the tokenizer's own. Where a special token is meant its name is written, so that nothing else can become one,
+//! whatever the rules do to text.
 
-use tokenizers::{AddedVocabulary, Model, OffsetReferential, OffsetType, PreTokenizer, Token};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
+use tokenizers::models::bpe::BpeTrainer;
+use tokenizers::{AddedToken, AddedVocabulary, Model, OffsetReferential, OffsetType, PreTokenizer, Token};
+
+use super::added::{self, Control};
 use super::rules::Rules;
 use super::{Route, Tokenizer, caught, failed};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::TokenId;
 
+/// What may stand around names: characters that Unicode keeps free for such use. Texts rarely have one, never all.
+const MARKS: std::ops::RangeInclusive<char> = '\u{fdd0}'..='\u{fdef}';
+
+/// A part of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Piece<'a> {
+    /// The texts of special tokens, where they are whole, are these tokens.
+    Markup(&'a str),
+    /// They are text.
+    Plain(&'a str),
+}
+
+/// The added tokens with other names for the special ones.
+pub(super) struct Names {
+    mark: char,
+    vocabulary: AddedVocabulary,
+}
+
+impl Names {
+    /// `mark` is in no text that is cut.
+    fn new(tokenizer: &Tokenizer, mark: char) -> tokenizers::Result<Self> {
+        let added = tokenizer.inner.get_added_vocabulary().get_added_tokens_decoder();
+        let mut tokens: Vec<_> = added.iter().map(|(&id, token)| (id, token.clone())).collect();
+        tokens.sort_by_key(|(id, _)| *id);
+        for (id, token) in &mut tokens {
+            if tokenizer.is_guarded(TokenId(*id)) {
+                token.content = name(mark, *id);
+            }
+        }
+        let ids = Ids(tokens.iter().map(|(id, token)| (token.content.clone(), *id)).collect());
+        let tokens: Vec<AddedToken> = tokens.into_iter().map(|(_, token)| token).collect();
+        let mut vocabulary = AddedVocabulary::new();
+        vocabulary.add_tokens(tokens, &ids, tokenizer.inner.get_normalizer())?;
+        Ok(Self { mark, vocabulary })
+    }
+}
+
+fn name(mark: char, id: u32) -> String {
+    format!("{mark}{id}{mark}")
+}
+
 impl Tokenizer {
-    /// The tokens of `text`, in which control tokens spelt out, such as `<|eot_id|>`, stay text. Other
+    /// The tokens of `text`, in which special tokens spelt out, such as `<|eot_id|>`, stay text. Other
     /// added tokens are found as always. Nothing is put in front or behind.
     ///
     /// # Errors
-    /// [`ErrorKind::TokenizerInvalid`](crate::ErrorKind::TokenizerInvalid) when the tokenizer's own rules fail on the
-    /// text.
+    /// - [`ErrorKind::TokenizerInvalid`](crate::ErrorKind::TokenizerInvalid) when the tokenizer's own rules fail on the
+    ///   text.
+    /// - [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) when it has each of Unicode's noncharacters
+    ///   U+FDD0 to U+FDEF.
     pub fn encode_text(&self, text: &str) -> Result<Vec<TokenId>> {
-        caught(|| match &self.rules {
-            Route::Crate(plain) => self.by_crate(plain, text),
-            Route::Own(rules) => self.by_rules(rules, text, false),
-        })
-        .map_err(failed)
+        match &self.rules {
+            Route::Crate => self.by_names(&[Piece::Plain(text)]),
+            Route::Own(rules) => self.by_rules(rules, text, Control::Text),
+        }
     }
 
-    pub(super) fn by_rules(
-        &self,
-        rules: &Rules,
-        text: &str,
-        control: bool,
-    ) -> tokenizers::Result<Vec<TokenId>> {
-        let is_control = |id| self.is_special(TokenId(id));
-        let ids = rules.encode(self.inner.get_model(), text, control, is_control)?;
+    /// The tokens of one text, of which some pieces are markup and others are not.
+    pub(crate) fn encode_pieces(&self, pieces: &[Piece<'_>]) -> Result<Vec<TokenId>> {
+        let Route::Own(rules) = &self.rules else { return self.by_names(pieces) };
+        let (mut text, mut markup): (_, Vec<Range<usize>>) = (String::new(), Vec::new());
+        for piece in pieces {
+            match piece {
+                Piece::Plain(plain) => text.push_str(plain),
+                Piece::Markup(own) => {
+                    markup.push(text.len()..text.len() + own.len());
+                    text.push_str(own);
+                }
+            }
+        }
+        self.by_rules(rules, &text, Control::Within(&markup))
+    }
+
+    pub(super) fn by_rules(&self, rules: &Rules, text: &str, control: Control<'_>) -> Result<Vec<TokenId>> {
+        let guarded = |id| self.is_guarded(TokenId(id));
+        let ids = caught(|| rules.encode(self.inner.get_model(), text, control, guarded)).map_err(failed)?;
         Ok(ids.into_iter().map(TokenId).collect())
     }
 
-    fn by_crate(&self, plain: &AddedVocabulary, text: &str) -> tokenizers::Result<Vec<TokenId>> {
-        let mut words = plain.extract_and_normalize(self.inner.get_normalizer(), text);
-        if let Some(rules) = self.inner.get_pre_tokenizer() {
-            rules.pre_tokenize(&mut words)?;
-        }
-        let model = self.inner.get_model();
-        words.tokenize(|word| {
-            let tokens = model.tokenize(word.get())?;
-            apart(model, word.get(), tokens, &|id| self.is_special(TokenId(id)))
+    fn by_names(&self, pieces: &[Piece<'_>]) -> Result<Vec<TokenId>> {
+        let unused = |mark: char| {
+            !pieces.iter().any(|piece| match piece {
+                Piece::Markup(text) | Piece::Plain(text) => text.contains(mark),
+            })
+        };
+        let mark = MARKS.into_iter().find(|&mark| unused(mark)).ok_or_else(|| {
+            Error::argument("text", "expected a text without one of the noncharacters U+FDD0 to U+FDEF")
+                .with_hint("take out what is no text")
         })?;
-        let words = words.get_splits(OffsetReferential::Original, OffsetType::None);
-        let tokens = words.iter().flat_map(|(.., tokens)| tokens.iter().flatten());
-        Ok(tokens.map(|token| TokenId(token.id)).collect())
+        self.with_names(mark, |names| {
+            let mut text = String::new();
+            for piece in pieces {
+                match piece {
+                    Piece::Plain(plain) => text.push_str(plain),
+                    Piece::Markup(markup) => self.write_named(markup, names.mark, &mut text),
+                }
+            }
+            let mut words = names.vocabulary.extract_and_normalize(self.inner.get_normalizer(), &text);
+            if let Some(rules) = self.inner.get_pre_tokenizer() {
+                rules.pre_tokenize(&mut words)?;
+            }
+            let model = self.inner.get_model();
+            words.tokenize(|word| {
+                let tokens = model.tokenize(word.get())?;
+                apart(model, word.get(), tokens, &|id| self.is_guarded(TokenId(id)))
+            })?;
+            let words = words.get_splits(OffsetReferential::Original, OffsetType::None);
+            let tokens = words.iter().flat_map(|(.., tokens)| tokens.iter().flatten());
+            Ok(tokens.map(|token| TokenId(token.id)).collect())
+        })
+    }
+
+    /// Does `work` with the names around which `mark` stands; those of the first are kept.
+    fn with_names<T>(&self, mark: char, work: impl FnOnce(&Names) -> tokenizers::Result<T>) -> Result<T> {
+        let result = caught(|| {
+            if mark != *MARKS.start() {
+                return work(&Names::new(self, mark)?);
+            }
+            if let Some(names) = self.names.get() {
+                return work(names);
+            }
+            let made = Names::new(self, mark)?;
+            work(self.names.get_or_init(|| made))
+        });
+        result.map_err(failed)
+    }
+
+    /// Appends `markup` with the special tokens in it by their names.
+    fn write_named(&self, markup: &str, mark: char, out: &mut String) {
+        let mut from = 0;
+        for (id, start, end) in self.special_in(markup) {
+            out.push_str(&markup[from..start]);
+            out.push_str(&name(mark, id.0));
+            from = end;
+        }
+        out.push_str(&markup[from..]);
+    }
+
+    /// The special tokens whose texts are in `text`, as encoding finds them, and where.
+    pub(crate) fn special_in(&self, text: &str) -> Vec<(TokenId, usize, usize)> {
+        if let Route::Own(rules) = &self.rules {
+            let found = rules.added.split(text, Control::Found, |_| true).into_iter();
+            let tokens = found.filter_map(|piece| match piece {
+                added::Piece::Token(id, at) => Some((TokenId(id), at.start, at.end)),
+                added::Piece::Text(..) => None,
+            });
+            return tokens.filter(|(id, ..)| self.is_guarded(*id)).collect();
+        }
+        let added = self.inner.get_added_vocabulary();
+        let cut = added.extract_and_normalize(self.inner.get_normalizer(), text);
+        let splits = cut.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        let found = splits.into_iter().filter_map(|(_, (start, end), tokens)| match tokens.as_deref() {
+            Some([Token { id, .. }]) if self.is_guarded(TokenId(*id)) => Some((TokenId(*id), start, end)),
+            _ => None,
+        });
+        found.collect()
+    }
+
+    /// The texts of all special tokens.
+    pub(crate) fn special_texts(&self) -> impl Iterator<Item = &str> {
+        let added = self.inner.get_added_vocabulary().get_added_tokens_decoder();
+        let special = added.iter().filter(|(id, _)| self.is_guarded(TokenId(**id)));
+        special.map(|(_, token)| token.content.as_str())
+    }
+
+    /// What only markup can write: control tokens, and added ones that end a turn.
+    fn is_guarded(&self, id: TokenId) -> bool {
+        self.is_special(id) || self.special.ends.contains(&id)
+    }
+}
+
+/// The ids of added tokens, as the model that [`AddedVocabulary`] asks for them.
+struct Ids(HashMap<String, u32>);
+
+impl Model for Ids {
+    type Trainer = BpeTrainer;
+
+    fn tokenize(&self, _: &str) -> tokenizers::Result<Vec<Token>> {
+        Ok(Vec::new())
+    }
+
+    fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.0.get(token).copied()
+    }
+
+    fn id_to_token(&self, _: u32) -> Option<String> {
+        None
+    }
+
+    fn get_vocab(&self) -> HashMap<String, u32> {
+        self.0.clone()
+    }
+
+    fn get_vocab_size(&self) -> usize {
+        self.0.len()
+    }
+
+    fn save(&self, _: &Path, _: Option<&str>) -> tokenizers::Result<Vec<PathBuf>> {
+        Ok(Vec::new())
+    }
+
+    fn get_trainer(&self) -> BpeTrainer {
+        BpeTrainer::default()
     }
 }
 
@@ -77,11 +250,4 @@ pub(super) fn apart(
         }
     }
     Ok(apart)
-}
-
-/// The tokens of `vocabulary`, of which control tokens are not found.
-pub(super) fn without_control(vocabulary: &AddedVocabulary) -> AddedVocabulary {
-    let mut plain = vocabulary.clone();
-    plain.set_encode_special_tokens(true);
-    plain
 }

@@ -2,7 +2,7 @@
 
 use tokenizers::{Model, ModelWrapper};
 
-use super::added::{Added, Piece};
+use super::added::{Added, Control, Piece};
 use super::cut::{Cut, words};
 use super::pieces::gpt2_char;
 use super::{plain, unigram, word_piece};
@@ -34,26 +34,28 @@ pub(super) enum Words {
 }
 
 impl Rules {
-    /// The tokens of `text`. With `control`, control tokens spelt out in it are found; without, they stay text, where
-    /// `is_control` says which they are.
+    /// The tokens of `text`, with those that are `guarded` only where `control` says.
     pub(super) fn encode(
         &self,
         model: &ModelWrapper,
         text: &str,
-        control: bool,
-        is_control: impl Fn(u32) -> bool,
+        control: Control<'_>,
+        guarded: impl Fn(u32) -> bool,
     ) -> tokenizers::Result<Vec<u32>> {
         let mut ids = Vec::new();
         let mut merge = |word: &str, ids: &mut Vec<u32>| {
             let tokens = model.tokenize(word)?;
-            let tokens = if control { tokens } else { plain::apart(model, word, tokens, &is_control)? };
+            let tokens = match control {
+                Control::Found => tokens,
+                _ => plain::apart(model, word, tokens, &guarded)?,
+            };
             ids.extend(tokens.iter().map(|token| token.id));
             tokenizers::Result::Ok(())
         };
-        for piece in self.added.split(text, control) {
+        for piece in self.added.split(text, control, &guarded) {
             match piece {
-                Piece::Token(id) => ids.push(id),
-                Piece::Text(text) => self.words.encode(model, text, &mut merge, &mut ids)?,
+                Piece::Token(id, _) => ids.push(id),
+                Piece::Text(text, _) => self.words.encode(model, text, &mut merge, &mut ids)?,
             }
         }
         Ok(ids)

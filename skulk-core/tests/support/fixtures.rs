@@ -123,7 +123,7 @@ pub fn vocabularies() -> Option<PathBuf> {
     fetched("SKULK_LLAMA_VOCABULARIES", "llama.cpp-vocabularies")
 }
 
-/// llama.cpp's chat templates, where `tests/run` put them.
+/// Chat templates of models, which llama.cpp has, where `tests/run` put them.
 pub fn templates() -> Option<PathBuf> {
     fetched("SKULK_LLAMA_TEMPLATES", "llama.cpp-templates")
 }

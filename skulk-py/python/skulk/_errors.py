@@ -156,6 +156,26 @@ class TokenizerInvalidError(Error):
     code = "tokenizer.invalid"
 
 
+class TemplateInvalidError(Error):
+    """The model's chat template is absent, cannot be read, fails, or computes without end.
+
+    Its code is ``template.invalid``.
+    """
+
+    __module__ = "skulk"
+    code = "template.invalid"
+
+
+class ChatInvalidError(Error):
+    """Messages or tools are malformed, or the model's chat template refuses them.
+
+    Its code is ``chat.invalid``.
+    """
+
+    __module__ = "skulk"
+    code = "chat.invalid"
+
+
 class CardInvalidError(Error):
     """A model card breaks the card interface: unknown fields, wrong types, impossible values.
 

@@ -2927,6 +2927,10 @@ public enum ErrorKind: String, Codable, Sendable, Hashable, CaseIterable {
     case tensorShape = "TensorShape"
     /// `tokenizer.invalid`.
     case tokenizerInvalid = "TokenizerInvalid"
+    /// `template.invalid`.
+    case templateInvalid = "TemplateInvalid"
+    /// `chat.invalid`.
+    case chatInvalid = "ChatInvalid"
     /// `card.invalid`.
     case cardInvalid = "CardInvalid"
     /// `plan.no_fit`.
@@ -2970,6 +2974,8 @@ public enum ErrorKind: String, Codable, Sendable, Hashable, CaseIterable {
         case .tensorMissing: "tensor.missing"
         case .tensorShape: "tensor.shape"
         case .tokenizerInvalid: "tokenizer.invalid"
+        case .templateInvalid: "template.invalid"
+        case .chatInvalid: "chat.invalid"
         case .cardInvalid: "card.invalid"
         case .planNoFit: "plan.no_fit"
         case .planPending: "plan.pending"

@@ -1,0 +1,99 @@
+//! What do filters give that Python computes only when it is asked for? Something to go through, which has no length and
+//! is no JSON.
+
+use std::sync::Arc;
+
+use minijinja::filters;
+use minijinja::value::{Enumerator, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, Error, ErrorKind, State};
+
+/// Items of a list that is added to another one.
+const LIST_MAX: usize = 1 << 17;
+
+/// Values that came out of a filter.
+#[derive(Debug)]
+struct Generator(Vec<Value>);
+
+impl Object for Generator {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Iterable
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        let this = self.clone();
+        let mut at = 0;
+        Enumerator::Iter(Box::new(std::iter::from_fn(move || {
+            at += 1;
+            this.0.get(at - 1).cloned()
+        })))
+    }
+
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        None
+    }
+}
+
+/// Whether `value` came out of such a filter.
+pub(super) fn is_generator(value: &Value) -> bool {
+    value.downcast_object_ref::<Generator>().is_some()
+}
+
+/// `value`, unless Python cannot go through it.
+pub(super) fn iterated(value: Value) -> Result<Value, Error> {
+    match value.kind() {
+        ValueKind::None | ValueKind::Bool | ValueKind::Number => {
+            Err(Error::new(ErrorKind::InvalidOperation, format!("{} is not iterable", value.kind())))
+        }
+        _ => Ok(value),
+    }
+}
+
+/// `value`, unless it is a longer list than any conversation needs.
+pub(super) fn bounded(value: Value) -> Result<Value, Error> {
+    let list = matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable);
+    match list && value.len().is_some_and(|len| len > LIST_MAX) {
+        true => Err(Error::from(ErrorKind::OutOfFuel)),
+        false => Ok(value),
+    }
+}
+
+fn generator(values: Result<Vec<Value>, Error>) -> Result<Value, Error> {
+    values.map(|values| Value::from_object(Generator(values)))
+}
+
+type Arguments = Rest<ValueOrKwargs>;
+
+/// Sets the filters whose results are computed when they are asked for.
+pub(super) fn add_filters(environment: &mut Environment<'_>) {
+    environment.add_filter("map", |state: &mut State<'_, '_>, value: Value, args: Arguments| {
+        generator(filters::map(state, value, args))
+    });
+    macro_rules! tested {
+        ($($name:ident)*) => {
+            $(environment.add_filter(
+                stringify!($name),
+                |state: &mut State<'_, '_>, value: Value, test: Option<std::borrow::Cow<'_, str>>, args: Arguments| {
+                    generator(filters::$name(state, value, test, args))
+                },
+            );)*
+        };
+    }
+    tested!(select reject);
+    macro_rules! of_attribute {
+        ($($name:ident)*) => {
+            $(environment.add_filter(
+                stringify!($name),
+                |state: &mut State<'_, '_>,
+                 value: Value,
+                 attribute: std::borrow::Cow<'_, str>,
+                 test: Option<std::borrow::Cow<'_, str>>,
+                 args: Arguments| {
+                    generator(filters::$name(state, value, attribute, test, args))
+                },
+            );)*
+        };
+    }
+    of_attribute!(selectattr rejectattr);
+    environment
+        .add_filter("list", |state: &mut State<'_, '_>, value: Value| filters::list(state, iterated(value)?));
+}

@@ -1,0 +1,100 @@
+//! Which methods do Python's strings, lists and dictionaries have? Those that read; what changes a value is refused, as
+//! transformers' sandbox does.
+
+use minijinja::value::{Tuple, Value, ValueKind, from_args};
+use minijinja::{Error, ErrorKind, State};
+use minijinja_contrib::pycompat;
+
+/// Longer paddings are not made.
+const WIDTH_MAX: usize = 1 << 20;
+
+pub(super) fn call(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    method: &str,
+    args: &[Value],
+) -> Result<Value, Error> {
+    let own = match (value.kind(), value.as_str()) {
+        (_, Some(text)) => of_string(text, method, args)?,
+        (ValueKind::Seq, _) => of_list(value, method, args)?,
+        (ValueKind::Map, _) if method == "copy" => Some(value.clone()),
+        _ => None,
+    };
+    match own {
+        Some(result) => Ok(result),
+        None => pycompat::unknown_method_callback(state, value, method, args),
+    }
+}
+
+/// Those that `pycompat` lacks.
+fn of_string(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Error> {
+    Ok(Some(match method {
+        "removeprefix" | "removesuffix" => {
+            let (affix,): (&str,) = from_args(args)?;
+            let prefix = method == "removeprefix";
+            let rest = if prefix { text.strip_prefix(affix) } else { text.strip_suffix(affix) };
+            rest.unwrap_or(text).into()
+        }
+        "partition" | "rpartition" => {
+            let (separator,): (&str,) = from_args(args)?;
+            let first = method == "partition";
+            let found = if first { text.split_once(separator) } else { text.rsplit_once(separator) };
+            let parts = match found {
+                Some((before, after)) => [before, separator, after],
+                None if first => [text, "", ""],
+                None => ["", "", text],
+            };
+            Value::from_object(Tuple::from(parts.map(Value::from)))
+        }
+        "rsplit" => {
+            let (separator, times): (Option<&str>, Option<usize>) = from_args(args)?;
+            let Some(separator) = separator else { return Ok(None) };
+            let mut parts: Vec<&str> = match times {
+                Some(times) => text.rsplitn(times.saturating_add(1), separator).collect(),
+                None => text.rsplit(separator).collect(),
+            };
+            parts.reverse();
+            parts.into_iter().map(Value::from).collect()
+        }
+        "index" => {
+            let (part,): (&str,) = from_args(args)?;
+            let at = text.find(part).ok_or_else(|| failed("substring not found"))?;
+            text[..at].chars().count().into()
+        }
+        "casefold" => text.to_lowercase().into(),
+        "ljust" | "rjust" | "zfill" => {
+            let (width, fill): (usize, Option<char>) = from_args(args)?;
+            let missing = width.saturating_sub(text.chars().count());
+            if missing > WIDTH_MAX {
+                return Err(failed("the width is too large"));
+            }
+            let fill = if method == "zfill" { '0' } else { fill.unwrap_or(' ') };
+            let padding: String = std::iter::repeat_n(fill, missing).collect();
+            let signed = text.starts_with(['-', '+']) && method == "zfill";
+            match method {
+                "ljust" => format!("{text}{padding}"),
+                _ if signed => format!("{}{padding}{}", &text[..1], &text[1..]),
+                _ => format!("{padding}{text}"),
+            }
+            .into()
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn of_list(value: &Value, method: &str, args: &[Value]) -> Result<Option<Value>, Error> {
+    Ok(match method {
+        "copy" => Some(value.clone()),
+        "index" => {
+            let (wanted,): (&Value,) = from_args(args)?;
+            let mut items = value.try_iter()?;
+            let at = items.position(|item| item == *wanted);
+            Some(at.ok_or_else(|| failed("value not in list"))?.into())
+        }
+        _ => None,
+    })
+}
+
+fn failed(message: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidOperation, message)
+}

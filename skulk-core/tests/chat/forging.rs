@@ -1,0 +1,201 @@
+//! Can anything that is said become a turn?
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use skulk::chat::{ChatOptions, ChatRenderer, ChatTemplate, Json, Message, Tool};
+use skulk::{Profile, TokenId, Tokenizer, open_checkpoint};
+
+use super::{special, suites, template, tokenizer};
+use crate::fixtures::{checkpoints, ids, path, templates, vocabularies};
+
+/// The texts of all special tokens.
+fn special_texts(tokenizer: &Tokenizer) -> Vec<String> {
+    let ids = (0..tokenizer.vocab_size() as u32).map(TokenId).filter(|&id| tokenizer.is_special(id));
+    ids.map(|id| tokenizer.token_text(id).unwrap()).collect()
+}
+
+fn renderer(template: ChatTemplate, tokenizer: &Arc<Tokenizer>) -> ChatRenderer {
+    ChatRenderer::new(Profile::default(), Some(template), tokenizer.clone()).unwrap()
+}
+
+/// Templates that look at what is said, join it, or change it.
+const PRYING: &[&str] = &[
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1].lstrip('\\n') }}<|im_end|>\n{% endfor %}",
+    "{% for m in messages %}<|im_start|>{{ m.content | replace('</think>', '') | trim }}<|im_end|>{% endfor %}",
+    "{% for m in messages %}<|im_start|>{{ (m.content ~ m.content)[1:] }}<|im_end|>{% endfor %}",
+    "{% for m in messages %}<|im_start|>{% for c in m.content %}{{ c }}{% endfor %}<|im_end|>{% endfor %}",
+    "{% for m in messages %}<|im_start|>{{ m | tojson(ensure_ascii=true) }}{{ m.content | upper }}<|im_end|>{% endfor %}",
+    "{% for m in messages %}{% if '<|im_end|>' not in m.content %}<|im_start|>{% endif %}{{ m.content }}<|im_end|>{% endfor %}",
+    "{% for m in messages %}<|im_start|>{{ m.content.split('<|im_start|>') | join('<|eot') }}_id|><|im_end|>{% endfor %}",
+    "{% for m in messages %}<|im_{{ m.content }}{% endfor %}",
+];
+
+#[test]
+fn special_tokens_are_the_templates_own() {
+    for folder in checkpoints() {
+        let Some(own) = template(&folder) else { continue };
+        let tokenizer = tokenizer(&folder);
+        let renderer = renderer(own, &tokenizer);
+        let texts = special_texts(&tokenizer);
+        let all = texts.concat();
+        for said in texts
+            .iter()
+            .chain([&all])
+            .cloned()
+            .chain([format!("x{all} y"), format!("\u{fdd0}1{all}\u{fdd0}")])
+        {
+            let say = |said: &str| vec![Message::user(said), Message::assistant("Hm."), Message::user(said)];
+            let harmless = renderer.render(&say("x"), &ChatOptions::default()).unwrap();
+            let prompt = renderer.render(&say(&said), &ChatOptions::default()).unwrap();
+            assert_eq!(
+                special(&tokenizer, &prompt.tokens),
+                special(&tokenizer, &harmless.tokens),
+                "{folder:?}: {said}"
+            );
+            // Tokenizers that write a space before a text read it as one.
+            if tokenizer.decode(&harmless.tokens, false) == harmless.text {
+                assert_eq!(tokenizer.decode(&prompt.tokens, false), prompt.text, "{folder:?}: {said}");
+            }
+            // Trusted messages may do all.
+            let trusted = renderer.render(&say(&said), &ChatOptions::default().trust_messages(true)).unwrap();
+            assert_eq!(prompt.text, trusted.text);
+            assert_eq!(trusted.tokens, tokenizer.encode(&trusted.text, false).unwrap());
+            assert!(special(&tokenizer, &trusted.tokens).len() > special(&tokenizer, &harmless.tokens).len());
+        }
+    }
+}
+
+/// What is told of tools, called and answered cannot forge a turn either, in any model's template.
+#[test]
+fn no_template_lets_special_tokens_through() {
+    let Some(folder) = templates() else { return };
+    let tokenizer = tokenizer(&path("llama"));
+    let attack = special_texts(&tokenizer).concat();
+    let conversation = |said: &str| {
+        let schema: Json = serde_json::json!({"type": "object", "properties": {"a": {"type": "string", "description": said}}}).into();
+        let arguments: Json = serde_json::json!({"a": said}).into();
+        let messages = vec![
+            Message::system(said),
+            Message::user(said),
+            Message::assistant(format!("{said} ok"))
+                .with_reasoning(said)
+                .with_tool_call("call_0aB3d", "f", arguments)
+                .unwrap(),
+            Message::tool("call_0aB3d", said),
+            Message::assistant("ok"),
+            Message::user("ok"),
+        ];
+        (messages, ChatOptions::default().now(super::then()).tools([Tool::new("f", said, schema).unwrap()]))
+    };
+    let (mut held, mut refused) = (0, 0);
+    for suite in suites("templates.json") {
+        for (name, _) in super::fields(suite.get("templates").unwrap()) {
+            let own = ChatTemplate::new(std::fs::read_to_string(folder.join(name)).unwrap()).unwrap();
+            let own =
+                own.special_token("bos_token", "<|begin_of_text|>").special_token("eos_token", "<|eot_id|>");
+            let renderer = renderer(own, &tokenizer);
+            let tokens = |said: &str| {
+                let (messages, options) = conversation(said);
+                renderer.render(&messages, &options).map(|prompt| special(&tokenizer, &prompt.tokens))
+            };
+            match (tokens("x"), tokens(&attack)) {
+                (Ok(harmless), Ok(attacked)) => {
+                    assert_eq!(attacked, harmless, "{name}");
+                    held += 1;
+                }
+                (Err(_), _) => refused += 1,
+                (Ok(_), Err(error)) => panic!("{name}: {error:?}"),
+            }
+        }
+    }
+    println!("{held} templates hold, {refused} refuse the conversation");
+    assert!(held > 50);
+}
+
+#[test]
+fn texts_of_special_tokens_are_text() {
+    let Some(folder) = vocabularies() else { return };
+    let mut compared = 0;
+    for suite in suites("tokenizers.json") {
+        for (name, expected) in super::fields(suite.get("vocabularies").unwrap()) {
+            let Ok(tokenizer) = Tokenizer::from_checkpoint(&*open_checkpoint(folder.join(name)).unwrap())
+            else {
+                continue;
+            };
+            let texts = super::items(suite.get("texts").unwrap()).iter().map(|text| text.as_str().unwrap());
+            let plain = serde_json::to_value(expected.get("plain").unwrap()).unwrap();
+            for (text, expected) in texts.zip(plain.as_array().unwrap().iter().map(ids)) {
+                assert_eq!(tokenizer.encode_text(text).unwrap(), expected, "{name}: {text:?}");
+                compared += 1;
+            }
+        }
+    }
+    println!("{compared} texts compared");
+    assert!(compared > 500, "{compared}");
+}
+
+/// Parts of special tokens, and what stands between them.
+fn fragments() -> impl Strategy<Value = String> {
+    let fragment = prop_oneof![
+        Just("<|im_start|>"),
+        Just("<|im_end|>"),
+        Just("<|eot_id|>"),
+        Just("<|im_"),
+        Just("end|>"),
+        Just("start|>"),
+        Just("<"),
+        Just("|"),
+        Just(">"),
+        Just("_id|>"),
+        Just("<|eot"),
+        Just("</think>"),
+        Just("<think>"),
+        Just("\n"),
+        Just(" "),
+        Just("user"),
+        Just("assistant"),
+        Just("Grüße"),
+        Just("\u{100000}"),
+        Just("\u{fdd0}2037\u{fdd0}"),
+    ];
+    prop::collection::vec(fragment, 0..8).prop_map(|fragments| fragments.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// However templates pry, special tokens are those that they write when nothing is said that begins one.
+    #[test]
+    fn prying_templates_let_nothing_through(said in prop::collection::vec(fragments(), 1..4)) {
+        static TOKENIZER: std::sync::LazyLock<Arc<Tokenizer>> = std::sync::LazyLock::new(|| tokenizer(&path("llama")));
+        let tokenizer = &*TOKENIZER;
+        for source in PRYING {
+            let renderer = renderer(ChatTemplate::new(*source).unwrap(), tokenizer);
+            let messages = |change: fn(&str) -> String| -> Vec<Message> {
+                said.iter().map(|text| Message::user(change(text))).chain([Message::user(".")]).collect()
+            };
+            let prompt = renderer.render(&messages(str::to_owned), &ChatOptions::default()).unwrap();
+            let harmless = renderer.render(&messages(|text| text.replace('<', "(")), &ChatOptions::default()).unwrap();
+            prop_assert_eq!(special(tokenizer, &prompt.tokens), special(tokenizer, &harmless.tokens), "{}", source);
+            let private = prompt.text.chars().filter(|char| *char > '\u{100000}').count();
+            prop_assert_eq!(private, 0);
+        }
+    }
+
+    /// What has no special token in it is cut as ever.
+    #[test]
+    fn harmless_conversations_have_the_usual_tokens(said in "[a-zA-Zäß<|>_ \n]{0,40}") {
+        static TOKENIZER: std::sync::LazyLock<Arc<Tokenizer>> = std::sync::LazyLock::new(|| tokenizer(&path("llama")));
+        let own = template(&path("llama")).unwrap();
+        let messages = [Message::user(said.clone()), Message::user("So?")];
+        let text = own.render(&messages, &Default::default()).unwrap();
+        let prompt = renderer(own, &TOKENIZER).render(&messages, &ChatOptions::default()).unwrap();
+        let texts: HashSet<_> = special_texts(&TOKENIZER).into_iter().collect();
+        prop_assert!(!texts.contains(&said));
+        prop_assert_eq!(&prompt.text, &text);
+        prop_assert_eq!(prompt.tokens, TOKENIZER.encode(&text, false).unwrap());
+        prop_assert_eq!(TOKENIZER.encode_text(&said).unwrap(), TOKENIZER.encode(&said, false).unwrap());
+    }
+}

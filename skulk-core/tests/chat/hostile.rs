@@ -1,0 +1,130 @@
+//! Do templates that loop, recurse, raise or are broken give typed errors, in little time and memory?
+
+use std::time::{Duration, Instant};
+
+use skulk::ErrorKind;
+use skulk::chat::{ChatTemplate, Message, TemplateOptions, Tool};
+
+fn refused(source: &str) -> skulk::Error {
+    let started = Instant::now();
+    let (own, options) = (source.to_owned(), TemplateOptions::default());
+    // Threads of hosts may have little stack.
+    let rendering = std::thread::Builder::new()
+        .stack_size(256 << 10)
+        .spawn(move || ChatTemplate::new(own)?.render(&[Message::user("Hello")], &options));
+    let error = rendering.unwrap().join().unwrap().expect_err(source);
+    assert!(error.hint().is_some(), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(20), "{source}: {:?}", started.elapsed());
+    error
+}
+
+#[test]
+fn templates_without_end_are_ended() {
+    for source in [
+        "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+        "{% for a in range(100000) %}{% for b in range(100000) %}{{ messages }}{% endfor %}{% endfor %}",
+        "{% set n = namespace(x='aaaaaaaaaaaaaaaa') %}{% for a in range(64) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+        "{% set n = namespace(x=['a']) %}{% for a in range(64) %}{% set n.x = n.x + n.x %}{% endfor %}{{ n.x }}",
+        "{% for a in range(100000) %}{{ 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' * 1000 }}{% endfor %}",
+        "{{ 'a' * 99999999999 }}",
+        "{{ ('a' * 1000000).replace('a', 'b' * 1000000) }}",
+        "{{ 'a'.ljust(99999999999) }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{% macro f(x) %}{{ f([x]) }}{% endmacro %}{{ f(1) }}",
+        "{% for m in messages recursive %}{{ loop(messages) }}{% endfor %}",
+        "{% set n = namespace(x=[]) %}{% for a in range(1000) %}{% set n.x = [n.x] %}{% endfor %}{{ n.x }}",
+        "{% set n = namespace(x=[]) %}{% for a in range(100000) %}{% for b in range(100000) %}{% set n.x = [n.x] %}{% endfor %}{% endfor %}",
+        "{% set n = namespace(x=1) %}{% for a in range(100000) %}{% for b in range(100000) %}{% set n.x = {'a': n.x} %}{% endfor %}{% endfor %}",
+        "{% set n = namespace(x=1) %}{% for a in range(100000) %}{% for b in range(100000) %}{% set n.x = namespace(y=n.x) %}{% endfor %}{% endfor %}",
+        "{% set n = namespace(x=['a']) %}{% for a in range(64) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
+        "{% set n = namespace(x=[]) %}{% for a in range(1000) %}{% set n.x = [n.x] %}{% endfor %}{{ n.x | tojson }}",
+    ] {
+        assert_eq!(refused(source).kind(), ErrorKind::TemplateInvalid, "{source}");
+    }
+}
+
+#[test]
+fn broken_templates_say_where() {
+    for source in [
+        "{% for",
+        "{{ messages",
+        "{% if x %}",
+        "{{ 1 +* 2 }}",
+        "{% generation %}",
+        &format!("{{{{ {} }}}}", "(".repeat(100_000)),
+        &format!("{{{{ {}1{} }}}}", "[".repeat(100_000), "]".repeat(100_000)),
+        &"{% if x %}".repeat(100_000),
+        &format!("{{{{ {}x.y.z }}}}", "not ".repeat(60_000)),
+        &format!("{{{{ x{} }}}}", "|a".repeat(100_000)),
+        &format!("{{{{ x{} }}}}", ".a".repeat(100_000)),
+        &format!("{{{{ x{} }}}}", "[0]".repeat(80_000)),
+        &format!("{{{{ x.y{} }}}}", "+1".repeat(20_000)),
+        &format!("{{% if x %}}{}{{% endif %}}{{{{ x.y }}}}", "{% elif x %}".repeat(20_000)),
+        &"a".repeat(1 << 20),
+        "\n\n{{ nothing.more }}",
+        "{{ messages.append(1) }}",
+        "{{ messages | nofilter }}",
+        "{{ tools | length }}",
+        "{{ strftime_now('%Q') }}",
+        "{% for x in none %}{% endfor %}",
+        "{{ messages[0].content + 1 }}",
+        "{{ 1 / 0 }}",
+        "{% include 'x' %}",
+    ] {
+        assert_eq!(refused(source).kind(), ErrorKind::TemplateInvalid, "{:.80}", source);
+    }
+    let error = refused("\n\n{{ nothing.more }}");
+    assert!(error.context().iter().any(|(key, value)| *key == "line" && value == "3"), "{error}");
+}
+
+#[test]
+fn what_a_template_raises_is_told() {
+    let error = refused("{{ raise_exception('Roles must ' ~ 'alternate') }}");
+    assert_eq!(error.kind(), ErrorKind::ChatInvalid);
+    assert!(error.context().contains(&("says", "Roles must alternate".to_owned())), "{error}");
+    let template = ChatTemplate::new("{{ messages }}").unwrap();
+    let error = template.render(&[], &TemplateOptions::default().variable("messages", 1)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn malformed_messages_name_the_field() {
+    for (json, field) in [
+        ("{}", "messages"),
+        ("[3]", "messages[0]"),
+        ("[{}]", "messages[0].role"),
+        (r#"[{"role": 3}]"#, "messages[0].role"),
+        (r#"[{"role": "user"}, {"role": "user", "content": 3}]"#, "messages[1].content"),
+        (r#"[{"role": "user", "content": ["x"]}]"#, "messages[0].content[0]"),
+        (r#"[{"role": "user", "content": [{"text": "x"}]}]"#, "messages[0].content[0].type"),
+        (r#"[{"role": "user", "content": [{"type": "text"}]}]"#, "messages[0].content[0].text"),
+        (r#"[{"role": "assistant", "reasoning_content": 1}]"#, "messages[0].reasoning_content"),
+        (r#"[{"role": "assistant", "tool_calls": {}}]"#, "messages[0].tool_calls"),
+        (r#"[{"role": "assistant", "tool_calls": [{}]}]"#, "messages[0].tool_calls[0].function"),
+        (
+            r#"[{"role": "assistant", "tool_calls": [{"function": {}}]}]"#,
+            "messages[0].tool_calls[0].function.name",
+        ),
+        (
+            r#"[{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 1}}]}]"#,
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+        (r#"[{"role": "assistant", "tool_calls": [{"type": "x"}]}]"#, "messages[0].tool_calls[0].type"),
+        (r#"[{"role": "tool", "tool_call_id": 1}]"#, "messages[0].tool_call_id"),
+    ] {
+        let error = Message::list_from_json(json).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ChatInvalid);
+        assert_eq!(error.context()[0], ("field", field.to_owned()), "{json}");
+    }
+    for json in ["", "[", "[{]", &"[".repeat(100_000)] {
+        assert_eq!(Message::list_from_json(json).unwrap_err().kind(), ErrorKind::ChatInvalid);
+        assert_eq!(Tool::list_from_json(json).unwrap_err().kind(), ErrorKind::ChatInvalid);
+    }
+    for (json, field) in [
+        (r#"[{"type": "function"}]"#, "tools[0].function"),
+        (r#"[{"type": "web", "function": {"name": "f"}}]"#, "tools[0].type"),
+        (r#"[{"function": {"name": "f", "parameters": []}}]"#, "tools[0].function.parameters"),
+    ] {
+        assert_eq!(Tool::list_from_json(json).unwrap_err().context()[0].1, field);
+    }
+}
