@@ -222,7 +222,7 @@ pub(crate) enum TensorRole {
 pub struct TensorNames {
     /// Before everything but the output head, e.g. `model.`.
     prefix: String,
-    spelling: &'static Spelling,
+    pub(super) spelling: &'static Spelling,
     /// Experts are stacked as MLX does it, whatever the spelling says.
     is_stacked: bool,
 }

@@ -148,6 +148,9 @@ impl<B: Backend> ResidentExperts<B> {
                 }
             }
         };
+        // Gate and up projection may lie in one tensor.
+        let mut names = names.to_vec();
+        names.dedup();
         Ok((weights, vec![names.iter().map(|name| loader.checkpoint.region(name)).collect::<Result<_>>()?]))
     }
 

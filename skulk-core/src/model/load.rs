@@ -172,12 +172,14 @@ impl<B: Backend> Loader<'_, B> {
     pub(super) fn layer_experts(&mut self, layer: usize, tensor: LayerTensor, n: usize) -> Result<B::Stack> {
         let regions = self.expert_regions(layer, tensor, n)?;
         self.bytes += regions.iter().map(|region| region.stored_bytes()).sum::<u64>();
-        if self.arch.names.stacks_experts() && self.memory == Memory::Resident {
+        let biases = self.expert_biases(layer, tensor, n)?;
+        let (outputs, all) = self.outputs(layer, tensor);
+        let is_whole = outputs.n == all && outputs.step == 1 && !outputs.transposed;
+        if self.arch.names.stacks_experts() && self.memory == Memory::Resident && is_whole {
             // In one piece.
             let stack = self.checkpoint.region(&self.arch.names.weight(layer, tensor))?;
-            return self.backend.stack(self.placed(stack)?.on_demand().parts().collect());
+            return self.backend.stack(self.placed(stack)?.on_demand().parts().collect(), biases);
         }
-        let biases = self.expert_biases(layer, tensor, n)?;
         let placed = regions.into_iter().map(|region| Ok(self.placed(region)?.on_demand()));
         self.backend.stack(placed.collect::<Result<_>>()?, biases)
     }

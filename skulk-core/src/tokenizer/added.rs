@@ -187,14 +187,13 @@ mod tests {
         assert_eq!(split("<s><s>", Control::Within(&[0..1, 1..4])), "#4|<s>");
     }
 
+    /// What is quadratic would not come to an end.
     #[test]
     fn nested_tokens_take_reasonable_time() {
         let runs: Vec<String> = (1..1000).map(|len| "a".repeat(len)).collect();
         let tokens: Vec<&str> = runs.iter().map(String::as_str).collect();
         let kinds = vec![Kind::UserDefined; tokens.len()];
         let added = Added::new(&Parts { tokens, kinds, ..Parts::default() }).unwrap();
-        let started = std::time::Instant::now();
         assert_eq!(added.split(&"a".repeat(1_000_000), Control::Text, |_| false).len(), 1001 + 1);
-        assert!(started.elapsed().as_secs() < 10);
     }
 }

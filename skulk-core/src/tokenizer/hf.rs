@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use super::{Pieces, Route, Special, Tokenizer, caught, plain};
+use super::{Pieces, Route, Special, Tokenizer, caught};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::safetensors::HfMetadata;
