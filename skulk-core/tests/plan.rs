@@ -52,6 +52,28 @@ fn inventories_count_what_shards_hold() {
     }
 }
 
+/// Layers that use others' keys and values are in the others' stage, however little fits there.
+#[test]
+fn layers_that_share_keys_and_values_are_planned_together() {
+    let path = path("gemma4");
+    let checkpoint = open_checkpoint(&path).unwrap();
+    let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
+    let mut inventory = Inventory::from_checkpoint(&*checkpoint).unwrap();
+    let joined: Vec<_> = inventory.layers.iter().map(|layer| layer.joined).collect();
+    assert_eq!(joined, (0..arch.n_layers()).map(|at| !arch.can_cut(at)).collect::<Vec<_>>());
+    assert!(joined.contains(&true) && !joined[1]);
+    // As large as if it did not fit one node.
+    inventory.layers.iter_mut().for_each(|layer| layer.attention = 1 << 30);
+    let nodes = ["a", "b"].map(|id| Node::new(id).backends(["skulk-cpu"]).memory(8 << 30, 16 << 30));
+    let cluster = Cluster::mesh(nodes.to_vec(), skulk::plan::LinkSpeed::new(2e-4, 1e9));
+    let card = ModelCard::from_checkpoint(&path).unwrap();
+    let request = Request::default().context_tokens(64).min_nodes(2).inventory(inventory);
+    let placement = Planner::plan(&card, &cluster, &request).unwrap();
+    assert_eq!(placement.stages().len(), 2);
+    assert!(arch.can_cut(placement.stages()[1].layers.start), "{placement}");
+    assert!(Planner::plan(&card, &cluster, &request.min_nodes(1)).is_ok());
+}
+
 /// This process with an accelerator that has so many bytes.
 fn machine(backend: &str, vram: u64) -> Cluster {
     let accelerator =

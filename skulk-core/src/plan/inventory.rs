@@ -53,6 +53,8 @@ pub struct LayerBytes {
     pub kv_head_dim: u64,
     /// Tokens that the cache holds at most, where attention looks through a window.
     pub window: Option<u64>,
+    /// It is in one stage with the layer before: it, or a later one, uses keys and values of an earlier one.
+    pub joined: bool,
 }
 
 impl LayerBytes {
@@ -139,6 +141,7 @@ impl Inventory {
             kv_per_token,
             kv_head_dim: 0,
             window: None,
+            joined: false,
         };
         Self { layers: vec![layer; n_layers.min(MAX_LAYERS)], ..Self::default() }
     }
@@ -192,6 +195,7 @@ impl Inventory {
                 kv_per_token: kv_elements.saturating_mul(KV_VALUE_BYTES),
                 kv_head_dim: a.head_dim as u64,
                 window: a.window.map(|window| window as u64),
+                joined: !arch.can_cut(at),
             })
         });
         let layers = layers.collect::<Result<Vec<_>>>()?;

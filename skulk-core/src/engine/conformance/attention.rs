@@ -20,6 +20,7 @@ pub(in crate::engine) fn attention<B: Backend>(b: &B) {
         attention_spec([4, 2], 32, Some(1), None),
         attention_spec([2, 1], 256, Some(97), None),
         attention_spec([8, 2], 24, None, Some(3.0)),
+        attention_spec([3, 1], 512, None, None),
     ];
     for (seed, spec) in cases.iter().enumerate() {
         for kv in B::KV_TYPES {

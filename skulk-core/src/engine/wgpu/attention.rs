@@ -14,6 +14,9 @@ use crate::engine::KvTypes;
 use crate::engine::backend::{Attend, PAGE, Span, Spans};
 use crate::error::{Error, ErrorKind, Result};
 
+/// Elements of a head beyond which the queries of a tile are fewer, for them to fit a workgroup's memory.
+const WIDE: usize = 256;
+
 /// Workgroups that keep a large device busy.
 const MIN_WORKGROUPS: usize = 256;
 
@@ -186,7 +189,7 @@ impl Job<'_> {
         let threads = attend_threads(head_dim as u32) as usize;
         let rows = spans.iter().map(|span| span.rows.len()).max().unwrap_or(0);
         let queries = |rows: usize| rows * (n_heads / n_kv);
-        let together = if queries(rows) <= 4 { 4 } else { 8 };
+        let together = if queries(rows) <= 4 || head_dim > WIDE { 4 } else { 8 };
         let tiles = |rows: usize| queries(rows).div_ceil(together);
         // Positions from the block of the oldest one that any row sees.
         let seen = |span: &Span| {

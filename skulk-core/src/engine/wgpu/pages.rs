@@ -9,8 +9,8 @@ use crate::engine::KvType;
 use crate::engine::backend::{PAGE, PageSpec, blank_behind};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Elements of a head, at most: wider ones' queries and scores may not fit a workgroup's memory.
-const MAX_HEAD_DIM: usize = 256;
+/// Elements of a head, at most: a thread of at most 256 has a pair of them.
+const MAX_HEAD_DIM: usize = 512;
 
 /// Pages that buffers grow by, at least.
 const FEWEST: usize = 4;

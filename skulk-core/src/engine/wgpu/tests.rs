@@ -94,7 +94,7 @@ fn what_kernels_have_no_room_for_is_refused() {
     assert!(gpu.stack(mixed, None).is_ok());
     assert_eq!(gpu.stack(vec![one; 513], None).err().unwrap().kind(), ErrorKind::EngineUnavailable);
     assert_eq!(gpu.stack(vec![], None).err().unwrap().kind(), ErrorKind::Internal);
-    for head_dim in [7, 258] {
+    for head_dim in [7, 514] {
         let spec = PageSpec { n_kv_heads: 1, head_dim, kv: KvType::F16.into() };
         assert_eq!(gpu.pages(&spec).err().unwrap().kind(), ErrorKind::ArchUnsupported);
     }

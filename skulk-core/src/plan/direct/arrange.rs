@@ -71,6 +71,8 @@ pub(super) struct Group<'a> {
     pub(super) scale: f64,
     pub(super) whole: Parts,
     pub(super) attention: Parts,
+    /// Of `whole` and `attention`, the first layer of each part, and the number of layers.
+    cuts: Vec<usize>,
     pub(super) experts: Parts,
     /// Of `experts`, the ends of layers.
     blocks: Vec<usize>,
@@ -82,13 +84,14 @@ impl<'a> Group<'a> {
         seats.sort_by(|a, b| rate(b).total_cmp(&rate(a)).then(a.cmp(b)));
         let (whole, attention, experts) =
             (problem.whole_layers(), problem.attention_only(), problem.every_expert());
+        let cuts = [problem.cuts(), vec![problem.inventory.layers.len()]].concat();
         let counts = problem.inventory.layers.iter().map(|layer| layer.blocks().0);
         let blocks = counts.scan(0, |end, n| {
             *end += n;
             Some(*end)
         });
         let blocks = blocks.collect();
-        Self { problem, seats, wide, scale, whole, attention, experts, blocks }
+        Self { problem, seats, wide, scale, whole, attention, cuts, experts, blocks }
     }
 
     /// The nodes that can coordinate, the fastest first.
@@ -178,7 +181,7 @@ impl<'a> Group<'a> {
 
     fn whole_layers(&self, order: &[usize], coordinator: usize) -> Option<Arrangement> {
         let ranges = self.whole.fill(self.rooms(order), Vec::new(), self.least_nodes(coordinator))?;
-        let stages = stages(order, ranges);
+        let stages = self.stages(order, ranges);
         if self.problem.seats[stages.first()?.0].node != coordinator {
             return None;
         }
@@ -208,7 +211,7 @@ impl<'a> Group<'a> {
         let (order, rooms) = self.beside_attention(seat, reached)?;
         let coordinator = self.problem.seats[seat].node;
         let ranges = self.experts.fill(rooms, vec![coordinator], self.least_nodes(coordinator))?;
-        let stages = vec![(seat, 0..self.attention.len())];
+        let stages = vec![(seat, 0..self.problem.inventory.layers.len())];
         let owners = self.owners(&stages, &order, &ranges);
         let words = format!("attention on one device, {}", on_others(&owners, seat));
         self.arranged(stages, owners, words)
@@ -266,7 +269,7 @@ impl<'a> Group<'a> {
 
     fn attention_over(&self, order: &[usize], reached: &[usize], coordinator: usize) -> Option<Arrangement> {
         let ranges = self.attention.fill(self.rooms(order), Vec::new(), 1)?;
-        let stages = stages(order, ranges);
+        let stages = self.stages(order, ranges);
         if stages.len() < 2 || self.problem.seats[stages[0].0].node != coordinator {
             return None;
         }
@@ -287,6 +290,12 @@ impl<'a> Group<'a> {
         let owners = self.owners(&stages, &others, &ranges);
         let words = format!("attention on {} devices, {}", stages.len(), on_others(&owners, usize::MAX));
         self.arranged(stages, owners, words)
+    }
+
+    /// The layers of each device that ranges of parts mean.
+    fn stages(&self, order: &[usize], ranges: Vec<Range<usize>>) -> Vec<(usize, Range<usize>)> {
+        let used = order.iter().copied().zip(ranges).filter(|(_, parts)| !parts.is_empty());
+        used.map(|(seat, parts)| (seat, self.cuts[parts.start]..self.cuts[parts.end])).collect()
     }
 
     /// The owners that ranges of all experts, one by one, mean.
@@ -323,10 +332,6 @@ impl<'a> Group<'a> {
         let estimate = self.problem.costs().estimate(&self.problem.seats, &stages, &owners)?;
         Some(Arrangement { stages, owners, estimate, words })
     }
-}
-
-fn stages(order: &[usize], ranges: Vec<Range<usize>>) -> Vec<(usize, Range<usize>)> {
-    order.iter().copied().zip(ranges).filter(|(_, layers)| !layers.is_empty()).collect()
 }
 
 /// Without the layers of which everything is where their attention is.

@@ -340,8 +340,8 @@ fn what_would_fit(problem: &Problem<'_>, cluster: &Cluster, closest: &[NodeRepor
 /// Whether there is a placement once these devices have what they lack.
 fn fits_with_more(problem: &Problem<'_>, cluster: &Cluster, over: &[&NodeReport]) -> bool {
     let (mut richer, _) = Problem::new(problem.card, cluster, problem.request, &mut Vec::new());
-    // Margins are rounded up for each part, in all only once.
-    let rounding = (richer.every_expert().len() + richer.whole_layers().len()) as u64;
+    // Margins are rounded up for each layer and expert, in all only once.
+    let rounding = (richer.every_expert().len() + richer.inventory.layers.len()) as u64;
     for device in over {
         let ids = &richer.ids;
         let is_it = |seat: &&mut Seat| *ids[seat.node] == device.node && seat.backend == device.backend;

@@ -198,6 +198,13 @@ impl<'a> Problem<'a> {
         self.parts(|at| self.inventory.layers[at].shared())
     }
 
+    /// The layers before which stages can begin, the first one among them.
+    pub(super) fn cuts(&self) -> Vec<usize> {
+        let layers = self.inventory.layers.iter().enumerate();
+        layers.filter(|(at, layer)| *at == 0 || !layer.joined).map(|(at, _)| at).collect()
+    }
+
+    /// Parts of one layer, or of all that are in one stage.
     fn parts(&self, feed_forward: impl Fn(usize) -> u64) -> Parts {
         let Inventory { layers, embedding, tied_embeddings, head, .. } = &*self.inventory;
         let last = layers.len().saturating_sub(1);
@@ -214,8 +221,15 @@ impl<'a> Problem<'a> {
             }
             self.charged(weights).saturating_add(layer.kv(self.request.context_tokens))
         });
+        let mut together: Vec<u64> = Vec::new();
+        for (size, layer) in sizes.zip(layers) {
+            match together.last_mut() {
+                Some(stage) if layer.joined => *stage = stage.saturating_add(size),
+                _ => together.push(size),
+            }
+        }
         let shared = if *tied_embeddings && last > 0 { *embedding } else { 0 };
-        Parts::new(sizes, shared)
+        Parts::new(together, shared)
     }
 
     /// Every expert, or dense block, one by one.

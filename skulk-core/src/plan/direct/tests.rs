@@ -337,13 +337,16 @@ fn clusters() -> impl Strategy<Value = Cluster> {
 }
 
 fn models() -> impl Strategy<Value = (ModelCard, Option<Inventory>)> {
-    (1u64..60, 1usize..40, 0usize..20).prop_map(|(gib, layers, experts)| {
+    (1u64..60, 1usize..40, 0usize..20, 0usize..40).prop_map(|(gib, layers, experts, joined)| {
         if experts == 0 {
             return (card(gib, layers), None);
         }
         let expert = gib * GIB / (layers * experts) as u64;
         let used = (experts / 4).max(1);
-        let inventory = Inventory::of_experts(layers, expert / 3, expert / 7, (experts, used), expert, 2048);
+        let mut inventory =
+            Inventory::of_experts(layers, expert / 3, expert / 7, (experts, used), expert, 2048);
+        // The last layers use others' keys and values.
+        inventory.layers.iter_mut().rev().take(joined / 2).for_each(|layer| layer.joined = true);
         let mut card = card(0, layers);
         card.storage_size.in_bytes = inventory.weights();
         (card, Some(inventory))
@@ -373,7 +376,9 @@ proptest! {
         let report = placement.report().unwrap();
         let held: u64 = report.nodes.iter().map(|node| node.bytes.attention + node.bytes.feed_forward).sum();
         prop_assert_eq!(held, report.weights);
-        let all: usize = inventory.map_or(card.n_layers, |it| it.layers.iter().map(|l| l.n_experts.max(1)).sum());
+        let joined = |at: usize| inventory.as_ref().is_some_and(|it| at > 0 && it.layers[at].joined);
+        prop_assert!(placement.stages().iter().all(|stage| !joined(stage.layers.start)));
+        let all: usize = inventory.as_ref().map_or(card.n_layers, |it| it.layers.iter().map(|l| l.n_experts.max(1)).sum());
         prop_assert_eq!(report.nodes.iter().map(|node| node.experts).sum::<usize>(), all);
         // A node's devices are distinct memories.
         let mut devices: Vec<_> = report.nodes.iter().map(|node| (&node.node, &node.backend)).collect();

@@ -131,9 +131,10 @@ fn spans_of_all_lengths_share_a_step() {
         attention_spec([6, 1], 32, Some(100), None),
         attention_spec([2, 1], 160, Some(70), Some(2.0)),
         attention_spec([2, 2], 256, None, None),
+        attention_spec([6, 1], 512, None, None),
     ];
     let apart = KvTypes { keys: KvType::Q4_0, values: KvType::Q8_0 };
-    let types = [KvType::F16.into(), KvType::Q8_0.into(), apart, KvType::Q4_0.into()];
+    let types = [KvType::F16.into(), KvType::Q8_0.into(), apart, KvType::Q4_0.into(), KvType::Q8_0.into()];
     for (spec, kv) in specs.into_iter().zip(types) {
         let mut case = Case::new(spec, kv, 6);
         // In turns, so that pages lie apart.
