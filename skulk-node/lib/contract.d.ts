@@ -402,13 +402,18 @@ export interface LayerBytes {
   kvHeadDim?: number;
   /** Tokens that the cache holds at most, where attention looks through a window. */
   window?: number | null;
+  /** It is in one stage with the layer before: it, or a later one, uses keys and values of an earlier one. */
+  joined?: boolean;
 }
 
 /** The weight bytes of a model's parts, and what a token costs each layer's cache. */
 export interface Inventory {
   /** One entry a layer. */
   layers: LayerBytes[];
-  /** The embedding table: in the first stage, and in the last one too where it is the head as well. */
+  /**
+   * The embedding table, and that of tokens' inputs to layers: in the first stage, and in the last one too where it is
+   * the head as well.
+   */
   embedding?: number;
   /** The head is the embedding table. */
   tiedEmbeddings?: boolean;

@@ -892,6 +892,8 @@ class LayerBytes:
     """Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32."""
     window: int | None = None
     """Tokens that the cache holds at most, where attention looks through a window."""
+    joined: bool = False
+    """It is in one stage with the layer before: it, or a later one, uses keys and values of an earlier one."""
 
     @staticmethod
     def _of(data: dict[str, Any]) -> LayerBytes:
@@ -904,6 +906,7 @@ class LayerBytes:
             kv_per_token=data["kvPerToken"],
             kv_head_dim=data["kvHeadDim"],
             window=data["window"],
+            joined=data["joined"],
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -917,6 +920,7 @@ class LayerBytes:
             "kvPerToken": self.kv_per_token,
             "kvHeadDim": self.kv_head_dim,
             "window": self.window,
+            "joined": self.joined,
         }
 
 
@@ -927,7 +931,8 @@ class Inventory(_methods.Inventory):
     layers: list[LayerBytes] = field(repr=False)
     """One entry a layer."""
     embedding: int = 0
-    """The embedding table: in the first stage, and in the last one too where it is the head as well."""
+    """The embedding table, and that of tokens' inputs to layers: in the first stage, and in the last one too where
+    it is the head as well."""
     tied_embeddings: bool = False
     """The head is the embedding table."""
     head: int = 0

@@ -713,6 +713,8 @@ public struct LayerBytes: Codable, Sendable, Hashable {
     public var kvHeadDim: Int
     /// Tokens that the cache holds at most, where attention looks through a window.
     public var window: Int?
+    /// It is in one stage with the layer before: it, or a later one, uses keys and values of an earlier one.
+    public var joined: Bool
 
     /// Of its fields.
     public init(
@@ -723,7 +725,8 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         expert: Int = 0,
         kvPerToken: Int = 0,
         kvHeadDim: Int = 0,
-        window: Int? = nil
+        window: Int? = nil,
+        joined: Bool = false
     ) {
         self.attention = attention
         self.ffn = ffn
@@ -733,6 +736,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         self.kvPerToken = kvPerToken
         self.kvHeadDim = kvHeadDim
         self.window = window
+        self.joined = joined
     }
 }
 
@@ -740,7 +744,8 @@ public struct LayerBytes: Codable, Sendable, Hashable {
 public struct Inventory: Codable, Sendable, Hashable {
     /// One entry a layer.
     public var layers: [LayerBytes]
-    /// The embedding table: in the first stage, and in the last one too where it is the head as well.
+    /// The embedding table, and that of tokens' inputs to layers: in the first stage, and in the last one too where it
+    /// is the head as well.
     public var embedding: Int
     /// The head is the embedding table.
     public var tiedEmbeddings: Bool
