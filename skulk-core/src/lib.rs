@@ -87,8 +87,8 @@ pub use {
     engine::{Activations, Batch, DeviceInfo, Engine, FfnMemory, KvMemory, Precision, Reply, Shard},
     extract::{ExtractOptions, VindexStorage, VindexWriter},
     generate::{
-        ChatAnswer, ChatCall, ChatEvent, ChatFinish, ChatFinishReason, ChatOptions, ChatStream, ChatUsage,
-        Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model,
+        ChatAnswer, ChatCall, ChatEvent, ChatFinish, ChatFinishReason, ChatOptions, ChatRequest, ChatStream,
+        ChatUsage, Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model,
         OnToolFailure, Output, Prompt, Sampling, SavedSession, Session, StageInfo, Timings, Token,
         TokenLogprob, ToolChat, ToolEvent, ToolResult, ToolRounds, Toolbox, Usage, WhenFull,
     },

@@ -19,8 +19,8 @@ mod stages;
 mod writing;
 
 pub use chat::{
-    ChatAnswer, ChatCall, ChatEvent, ChatFinish, ChatFinishReason, ChatOptions, ChatStream, ChatUsage,
-    OnToolFailure, ToolChat, ToolEvent, ToolResult, ToolRounds, Toolbox,
+    ChatAnswer, ChatCall, ChatEvent, ChatFinish, ChatFinishReason, ChatOptions, ChatRequest, ChatStream,
+    ChatUsage, OnToolFailure, ToolChat, ToolEvent, ToolResult, ToolRounds, Toolbox,
 };
 pub use divergence::Divergence;
 pub use event::{Event, Finish, FinishReason, Timings, Token, TokenLogprob, Usage};
