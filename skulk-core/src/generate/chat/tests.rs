@@ -325,6 +325,50 @@ fn what_cannot_be_honoured_is_refused() {
 }
 
 #[test]
+fn requests_of_openais_shape_are_read() {
+    let request = ChatRequest::from_json(
+        r#"{"model": "m", "stream": true, "messages": [{"role": "user", "content": "Hi"}], "n": 1, "user": null,
+            "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}], "tool_choice": "auto",
+            "max_completion_tokens": 7, "stop": "X", "seed": 3, "temperature": 0.5, "top_p": 0.9,
+            "reasoning_effort": "low", "response_format": {"type": "text"},
+            "chat_template_kwargs": {"enable_thinking": true, "x": 1}}"#,
+    )
+    .unwrap();
+    let ChatOptions { render, generate, .. } = &request.options;
+    assert_eq!((request.messages.len(), render.tools.len(), generate.max_tokens), (1, 1, Some(7)));
+    assert_eq!((generate.stop.as_slice(), generate.sampling.seed), (&["X".to_owned()][..], Some(3)));
+    assert_eq!((generate.sampling.temperature, generate.sampling.top_p), (0.5, 0.9));
+    assert_eq!(
+        render.reasoning,
+        ReasoningRequest::default().effort(ReasoningEffort::Low).enable_thinking(true)
+    );
+    assert_eq!(render.variables, [("x".to_owned(), Json::Int(1))]);
+    let none = r#"{"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none"}"#;
+    assert!(ChatRequest::from_json(none).unwrap().options.render.tools.is_empty());
+    for (field, value) in [
+        ("response_format", r#"{"type": "json_object"}"#),
+        ("response_format", "3"),
+        ("tool_choice", r#""required""#),
+        ("n", "2"),
+        ("logit_bias", "{}"),
+        ("max_tokens", r#""many""#),
+        ("stop", "[1]"),
+        ("seed", "-1"),
+        ("reasoning_effort", r#""huge""#),
+        ("chat_template_kwargs", "[]"),
+    ] {
+        let error = ChatRequest::from_json(&format!("{{\"{field}\": {value}}}")).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.context()),
+            (ErrorKind::InvalidArgument, &[("field", field.into())][..])
+        );
+    }
+    for text in ["", "[]", r#"{"messages": 3}"#, r#"{"tools": [{}]}"#] {
+        assert_eq!(ChatRequest::from_json(text).unwrap_err().kind(), ErrorKind::ChatInvalid, "{text}");
+    }
+}
+
+#[test]
 fn reasoning_is_turned_off_by_the_template() {
     let stream = model().chat(&ask(), &ChatOptions::default().reasoning(false)).unwrap();
     assert!(stream.prompt().text.ends_with("<think>\n\n</think>\n\n"), "{:?}", stream.prompt());
