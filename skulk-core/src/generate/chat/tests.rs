@@ -240,11 +240,7 @@ fn a_budget_ends_reasoning() {
     assert_eq!(again.finish.usage.reasoning_tokens, 2, "{again:?}");
     assert!(!again.reasoning.contains('e') && again.text.contains('e'), "{again:?}");
     // Where the prompt begins it.
-    let begins = load(
-        &TEMPLATE
-            .replace("assistant\\n", "assistant\\n<think>\\n")
-            .replace("assistant\n", "assistant\n<think>\n"),
-    );
+    let begins = load(&TEMPLATE.replace("assistant\n", "assistant\n<think>\n"));
     script(long);
     let answer = begins.chat(&ask(), &ChatOptions::default().reasoning_budget(0)).unwrap().answer().unwrap();
     assert_eq!((answer.reasoning.as_str(), answer.text.as_str()), ("", long));
@@ -421,15 +417,18 @@ fn a_conversation_that_goes_on_is_not_computed_again() {
     let options = ChatOptions::default().generate(at_most(4));
     let long = "Tell me all that there is to be told of the weather in the north. ".repeat(12);
     let mut messages = vec![Message::system(long), Message::user("Hello")];
+    // Its own: others would take its pages.
+    let model = load(TEMPLATE);
     script("It rains.");
-    let first = model().chat(&messages, &options).unwrap().answer().unwrap();
+    let first = model.chat(&messages, &options).unwrap().answer().unwrap();
     messages.extend([first.message, Message::user("And now?")]);
-    let second = model().chat(&messages, &options).unwrap().answer().unwrap();
+    let second = model.chat(&messages, &options).unwrap().answer().unwrap();
     let usage = second.finish.usage;
-    // Whole pages of the first prompt.
-    assert_eq!(usage.cached_tokens, first.finish.usage.prompt_tokens / 64 * 64, "{usage:?}");
+    // At least whole pages of the first prompt.
+    let pages = first.finish.usage.prompt_tokens / 64;
+    assert!(pages > 0 && usage.cached_tokens >= pages * 64, "{usage:?}");
     // A session has it to the token, with the answer.
-    let session = model().session().unwrap();
+    let session = model.session().unwrap();
     let mut messages = ask();
     script("It rains.");
     let first = session.chat(&messages, &ChatOptions::default()).unwrap().answer().unwrap();
