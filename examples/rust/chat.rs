@@ -2,8 +2,8 @@
 //! speed at the end.
 //!
 //! `cargo run --release --example chat -- --model Qwen3-0.6B`. Lines come from standard input, which may be a pipe.
-//! Without a model it runs the embedded default one, which tells stories and was made for no conversation: a template of
-//! this program's own gives it the last message alone.
+//! Without a model it runs the embedded default one, which goes on with stories and was made for no conversation: its
+//! template writes messages one below the other.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 use std::io::{BufRead, IsTerminal, Write};
@@ -18,16 +18,12 @@ use skulk::{
     ToolEvent, Toolbox,
 };
 
-/// The default model, and what it is told.
-const STORIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/stories260K");
-const STORY: &str = "{{ bos_token }}{{ messages[-1].content }}";
-
 /// Talks with a model.
 #[derive(Parser)]
 struct Args {
     /// A GGUF file, or a folder with safetensors, that has a chat template.
-    #[arg(long)]
-    model: Option<PathBuf>,
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/stories260K"), hide_default_value = true)]
+    model: PathBuf,
     /// How the assistant is to behave.
     #[arg(long)]
     system: Option<String>,
@@ -113,10 +109,7 @@ fn load(args: &Args) -> Result<Model, Error> {
     if let Some(context) = args.context {
         options = options.context(context);
     }
-    match &args.model {
-        Some(path) => Model::open(path, &options),
-        None => Model::open(STORIES, &options.chat_template(STORY)),
-    }
+    Model::open(&args.model, &options)
 }
 
 /// Shows an answer while it is written, and puts it behind the messages.

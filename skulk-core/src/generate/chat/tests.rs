@@ -148,7 +148,8 @@ fn arguments_keep_the_models_order_where_nothing_was_converted() {
         calls[0].arguments.and_then(Json::as_str).unwrap().to_owned()
     };
     assert_eq!(arguments(&call("2")), r#"{"days": 2, "city": "Oslo"}"#);
-    assert_eq!(arguments(&call("\"2\"")), r#"{"city":"Oslo","days":2}"#);
+    let converted: serde_json::Value = serde_json::from_str(&arguments(&call("\"2\""))).unwrap();
+    assert_eq!(converted, json!({"city": "Oslo", "days": 2}));
 }
 
 /// Events, with texts of one kind joined.
@@ -372,7 +373,7 @@ fn reasoning_is_turned_off_by_the_template() {
 
 #[test]
 fn models_without_a_template_say_so() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/gguf/stories260K-q8_0.gguf");
     let error = Model::open(path, &LoadOptions::default()).unwrap().chat(&ask(), &options()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::TemplateInvalid);
     let broken = load("{% for");
