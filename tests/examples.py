@@ -123,6 +123,24 @@ def conversations_are_held_at_once() -> None:
     assert refused.returncode == 1 and "[memory.exhausted]" in refused.stderr, refused
 
 
+def chat_answers_lines() -> None:
+    qwen2 = ROOT / "tests/fixtures/models/qwen2"
+    for arguments, lines in ((["--threads=1"], "Once upon a time\n"), ([f"--model={qwen2}"], "Hello\n\nAnd now?\n")):
+        command = [str(BUILT / "chat"), "--max-tokens=12", *arguments]
+        done = subprocess.run(command, cwd=ROOT, input=lines, capture_output=True, text=True)
+        print(done.stdout)
+        assert done.returncode == 0 and not done.stderr and "\x1b" not in done.stdout, done
+        last = done.stdout.splitlines()[-1]
+        assert re.match(r"first token after .* answer \d+ tokens, 0 of them reasoning, at \d+ tok/s \(\w+\)", last), last
+    assert ", there was a" in subprocess.run(
+        [str(BUILT / "chat"), "--max-tokens=12"], cwd=ROOT, input="Once upon a time\n", capture_output=True, text=True
+    ).stdout
+    refused = subprocess.run(
+        [str(BUILT / "chat"), "--reasoning=low"], cwd=ROOT, input="Hello\n", capture_output=True, text=True
+    )
+    assert refused.returncode == 1 and "[argument.invalid]" in refused.stderr, refused
+
+
 def a_missing_model_is_an_error_not_a_panic() -> None:
     command = [*GENERATE, "--model", "no/such/model.gguf"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -138,6 +156,7 @@ for example in (
     plan_says_where_and_why,
     vindex_extracts_browses_slices_and_generates,
     conversations_are_held_at_once,
+    chat_answers_lines,
     a_missing_model_is_an_error_not_a_panic,
 ):
     example()

@@ -67,6 +67,8 @@ kinds! {
     TemplateInvalid = "template.invalid", Never;
     /// Messages or tools are malformed, or the model's chat template refuses them.
     ChatInvalid = "chat.invalid", Never;
+    /// A function of the host's that a model called failed, and the conversation was to end with it.
+    ToolFailed = "tool.failed", Never;
     /// A model card breaks the card interface: unknown fields, wrong types, impossible values.
     CardInvalid = "card.invalid", Never;
     /// No placement of the model on the nodes satisfies the request.
@@ -247,6 +249,20 @@ impl Error {
             ErrorKind::InvalidArgument,
             format!("expected one of {}, found `{found}`", names.join(", ")),
         )
+    }
+
+    /// The same once more, without what caused it and without details.
+    pub(crate) fn again(&self) -> Self {
+        let Inner { kind, message, hint, retry, context, .. } = &*self.0;
+        Self(Box::new(Inner {
+            kind: *kind,
+            message: message.clone(),
+            hint: hint.clone(),
+            retry: *retry,
+            context: context.clone(),
+            detail: None,
+            source: None,
+        }))
     }
 
     /// Attaches the underlying error.

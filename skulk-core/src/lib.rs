@@ -87,8 +87,10 @@ pub use {
     engine::{Activations, Batch, DeviceInfo, Engine, FfnMemory, KvMemory, Precision, Reply, Shard},
     extract::{ExtractOptions, VindexStorage, VindexWriter},
     generate::{
-        Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model, Output,
-        Prompt, Sampling, SavedSession, Session, StageInfo, Timings, Token, TokenLogprob, Usage, WhenFull,
+        ChatAnswer, ChatCall, ChatEvent, ChatFinish, ChatFinishReason, ChatOptions, ChatRequest, ChatStream,
+        ChatUsage, Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model,
+        OnToolFailure, Output, Prompt, Sampling, SavedSession, Session, StageInfo, Timings, Token,
+        TokenLogprob, ToolChat, ToolEvent, ToolResult, ToolRounds, Toolbox, Usage, WhenFull,
     },
     model::EngineOptions,
     tokenizer::{Detokenizer, StopMatcher, Tokenizer},

@@ -29,9 +29,9 @@ export interface Followed<Step> extends Stoppable {
 export type ErrorKind =
   | "InvalidArgument" | "FileNotFound" | "FileIo" | "CheckpointInvalid" | "CheckpointTruncated" | "ConfigInvalid"
   | "ArchUnsupported" | "DTypeUnsupported" | "TensorMissing" | "TensorShape" | "TokenizerInvalid" | "TemplateInvalid"
-  | "ChatInvalid" | "CardInvalid" | "PlanNoFit" | "PlanPending" | "PlacementInvalid" | "ContextOverflow" | "OutOfMemory"
-  | "EngineUnavailable" | "EngineFailed" | "SessionBusy" | "SessionInvalid" | "SessionMismatch" | "Cancelled"
-  | "DeadlineExceeded" | "Internal";
+  | "ChatInvalid" | "ToolFailed" | "CardInvalid" | "PlanNoFit" | "PlanPending" | "PlacementInvalid" | "ContextOverflow"
+  | "OutOfMemory" | "EngineUnavailable" | "EngineFailed" | "SessionBusy" | "SessionInvalid" | "SessionMismatch"
+  | "Cancelled" | "DeadlineExceeded" | "Internal";
 
 /** What everything here throws and rejects with. Of kind `Cancelled`, its `name` is `AbortError`. */
 export class SkulkError extends Error {

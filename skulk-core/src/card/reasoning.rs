@@ -34,6 +34,18 @@ setters!(ReasoningRequest {
     enable_thinking: bool => Some(enable_thinking);
 });
 
+impl From<ReasoningEffort> for ReasoningRequest {
+    fn from(effort: ReasoningEffort) -> Self {
+        Self::default().effort(effort)
+    }
+}
+
+impl From<bool> for ReasoningRequest {
+    fn from(enable_thinking: bool) -> Self {
+        Self::default().enable_thinking(enable_thinking)
+    }
+}
+
 impl Profile {
     /// The profile to read requests by while nothing is known of the model: it reasons, on request only, as
     /// much as is asked for. Whatever a request says is kept.

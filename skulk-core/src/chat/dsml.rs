@@ -4,7 +4,7 @@
 //! wherever it stands; and an answer behind the last question may have neither reasoning nor calls.
 
 use super::json::Json;
-use super::message::{Message, Part, ToolCall};
+use super::message::{Message, Part, ToolCallRef};
 use super::template::to_json;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -126,7 +126,7 @@ fn told(tools: &[Json]) -> Result<String> {
     Ok(out)
 }
 
-fn calls(calls: &[ToolCall<'_>], out: &mut String) -> Result<()> {
+fn calls(calls: &[ToolCallRef<'_>], out: &mut String) -> Result<()> {
     if calls.is_empty() {
         return Ok(());
     }

@@ -57,10 +57,10 @@ pub enum Part<'a> {
     Other(&'a str, &'a Json),
 }
 
-/// A function that an assistant called.
+/// A function that an assistant called, as a message has it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
-pub struct ToolCall<'a> {
+pub struct ToolCallRef<'a> {
     /// What the tool's message names as `tool_call_id`.
     pub id: Option<&'a str>,
     /// The function.
@@ -127,6 +127,13 @@ impl Message {
         message
     }
 
+    /// Adds the speaker's name; of a tool's message, the function.
+    #[must_use]
+    pub fn with_name(mut self, name: &str) -> Self {
+        self.0.set("name", name.into());
+        self
+    }
+
     /// Adds what the assistant thought.
     #[must_use]
     pub fn with_reasoning(mut self, reasoning: impl Into<String>) -> Self {
@@ -189,11 +196,11 @@ impl Message {
     }
 
     /// What the assistant called.
-    pub fn tool_calls(&self) -> Vec<ToolCall<'_>> {
+    pub fn tool_calls(&self) -> Vec<ToolCallRef<'_>> {
         let Some(Json::Array(calls)) = self.0.get("tool_calls") else { return Vec::new() };
         let read = |call| {
             let function = Json::get(call, "function")?;
-            Some(ToolCall {
+            Some(ToolCallRef {
                 id: call.get("id").and_then(Json::as_str),
                 name: function.get("name")?.as_str()?,
                 arguments: function.get("arguments").filter(|arguments| **arguments != Json::Null),

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use super::guard::Guard;
 use super::json::Json;
 use super::message::{Content, Message, Tool};
+use super::parse::OutputSyntax;
 use super::template::{ChatTemplate, Conversation, TemplateOptions};
 use super::{dsml, gemma4};
 use crate::card::{Profile, PromptRenderer, ReasoningRequest};
@@ -21,14 +22,14 @@ use crate::tokenizer::Tokenizer;
 ///
 /// ```no_run
 /// use std::sync::Arc;
-/// use skulk::chat::{ChatOptions, ChatRenderer, ChatTemplate, Message};
+/// use skulk::chat::{RenderOptions, ChatRenderer, ChatTemplate, Message};
 /// use skulk::{Profile, Tokenizer};
 ///
 /// let checkpoint = skulk::open_checkpoint("model.gguf")?;
 /// let tokenizer = Arc::new(Tokenizer::from_checkpoint(&*checkpoint)?);
 /// let template = ChatTemplate::from_checkpoint(&*checkpoint)?;
 /// let renderer = ChatRenderer::new(Profile::default(), template, tokenizer)?;
-/// let prompt = renderer.render(&[Message::user("Hello")], &ChatOptions::default())?;
+/// let prompt = renderer.render(&[Message::user("Hello")], &RenderOptions::default())?;
 /// println!("{}: {} tokens", prompt.text, prompt.tokens.len());
 /// # Ok::<(), skulk::Error>(())
 /// ```
@@ -53,7 +54,7 @@ pub struct ChatPrompt {
 /// What belongs to a conversation beside its messages. `Default`: nothing.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
-pub struct ChatOptions {
+pub struct RenderOptions {
     /// What the model may call.
     pub tools: Vec<Tool>,
     /// How much the model is to reason, as far as its profile lets it.
@@ -71,7 +72,7 @@ pub struct ChatOptions {
     pub trust_messages: bool,
 }
 
-setters!(ChatOptions {
+setters!(RenderOptions {
     /// Sets what the model may call.
     tools: impl IntoIterator<Item = Tool> => tools.into_iter().collect();
     /// Says how much the model is to reason.
@@ -86,7 +87,7 @@ setters!(ChatOptions {
     trust_messages: bool;
 });
 
-impl ChatOptions {
+impl RenderOptions {
     /// Sets a variable of the template's.
     #[must_use]
     pub fn variable(mut self, name: &str, value: impl Into<Json>) -> Self {
@@ -109,6 +110,25 @@ impl ChatRenderer {
         Ok(Self { profile, template, tokenizer, guard })
     }
 
+    /// The profile that it goes by.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// The markup of an answer to such a prompt.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] when there is no template of the asked name.
+    pub fn syntax(&self, options: &RenderOptions) -> Result<OutputSyntax> {
+        Ok(OutputSyntax::of(&self.profile, self.source(options)?))
+    }
+
+    /// The source of the template for such a prompt, where the model has one.
+    pub(crate) fn source(&self, options: &RenderOptions) -> Result<Option<&str>> {
+        let options = options.for_template(ReasoningRequest::default());
+        self.template.as_ref().map(|template| template.source(&options)).transpose()
+    }
+
     /// The prompt for the assistant's next turn. An assistant's message without calls at the end is the beginning of
     /// that turn, which is to be continued.
     ///
@@ -121,7 +141,7 @@ impl ChatRenderer {
     /// - [`ErrorKind::TemplateInvalid`] when the template fails, computes without end, or is needed and missing.
     /// - [`ErrorKind::InvalidArgument`] when there is no template of the asked name, or a variable is an option.
     /// - [`ErrorKind::TokenizerInvalid`] when the tokenizer fails on the prompt.
-    pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<ChatPrompt> {
+    pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<ChatPrompt> {
         let (messages, said) = continued(messages);
         let reasoning = self.profile.reasoning(options.reasoning);
         let renderer = match self.profile.prompt_renderer {
@@ -165,7 +185,7 @@ impl ChatRenderer {
         &self,
         conversation: &Conversation,
         said: &str,
-        options: &ChatOptions,
+        options: &RenderOptions,
         render: impl Fn(&Conversation) -> Result<String>,
     ) -> Result<ChatPrompt> {
         let (text, tokens) = if options.trust_messages {
@@ -179,7 +199,7 @@ impl ChatRenderer {
     }
 }
 
-impl ChatOptions {
+impl RenderOptions {
     fn for_template(&self, reasoning: ReasoningRequest) -> TemplateOptions {
         let mut options = TemplateOptions {
             tools: self.tools.clone(),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::channel::{Receiver, channel};
 use super::scheduler::Job;
 use super::session::Turn;
-use super::writing::{Start, Writing};
+use super::writing::{Start, Steering, Writing};
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{Event, Finish, GenerateOptions};
@@ -46,6 +46,7 @@ impl Generation {
         prompt: Vec<TokenId>,
         mut options: GenerateOptions,
         backlog: usize,
+        steering: Option<Box<dyn Steering>>,
     ) -> Result<Self> {
         let model = Arc::clone(&turn.shared.model);
         let (sender, events) = channel(backlog, Arc::clone(model.scheduler.signals()));
@@ -61,6 +62,7 @@ impl Generation {
             chunk: model.prefill_chunk,
             context: model.context,
             load_time: model.load_time,
+            steering,
         };
         let ask = Box::new(Writing::new(start, sender)?);
         let prompt_ids = prompt.clone();

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
+use super::chat::Origin;
 use super::fingerprint::Fingerprint;
 use super::model::{Inner, Model, StageInfo};
 use super::scheduler::{Limits, Scheduler};
@@ -128,6 +129,7 @@ fn assemble(
     Ok(Model {
         inner: Arc::new(Inner {
             fingerprint: Fingerprint::of(&arch, checkpoint),
+            speech: Origin::of(checkpoint, options),
             arch,
             tokenizer: Arc::new(tokenizer),
             context,

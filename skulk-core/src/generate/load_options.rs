@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
+use crate::card::ModelCard;
 use crate::engine::{Engine, EngineId, KvTypes, Progress};
 use crate::engines::EngineOptions;
 use crate::macros::{closed_set, setters};
@@ -71,6 +72,11 @@ pub struct LoadOptions {
     pub kv_memory: Option<ByteSize>,
     /// What happens to a session when that memory is full.
     pub when_full: WhenFull,
+    /// What is known about the model, for [`Model::chat`](super::Model::chat): its profile says how it is spoken to;
+    /// `None`: as much as its checkpoint [tells](ModelCard::from_checkpoint).
+    pub card: Option<ModelCard>,
+    /// The source of its chat template; `None`: its checkpoint's.
+    pub chat_template: Option<String>,
     /// Called after each layer that was loaded.
     pub progress: Option<OnProgress>,
     /// Ends loading within one layer.
@@ -92,6 +98,8 @@ impl Default for LoadOptions {
             sessions: 16,
             kv_memory: None,
             when_full: WhenFull::default(),
+            card: None,
+            chat_template: None,
             progress: None,
             cancel: CancelToken::new(),
         }
@@ -121,6 +129,10 @@ setters!(LoadOptions {
     kv_memory: ByteSize => Some(kv_memory);
     /// Does this when that is full.
     when_full: WhenFull;
+    /// Speaks to the model as its card says.
+    card: ModelCard => Some(card);
+    /// Speaks to the model by this chat template.
+    chat_template: impl Into<String> => Some(chat_template.into());
     /// Calls this after each layer.
     progress: impl Fn(Progress) + Send + Sync + 'static => Some(Arc::new(progress));
     /// Ends loading when the token is cancelled.

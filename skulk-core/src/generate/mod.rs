@@ -1,6 +1,7 @@
 //! How does a model write text? Loaded models, sessions, running generations and sampling.
 
 mod channel;
+mod chat;
 mod divergence;
 mod event;
 mod fingerprint;
@@ -17,6 +18,10 @@ mod session;
 mod stages;
 mod writing;
 
+pub use chat::{
+    ChatAnswer, ChatCall, ChatEvent, ChatFinish, ChatFinishReason, ChatOptions, ChatRequest, ChatStream,
+    ChatUsage, OnToolFailure, ToolChat, ToolEvent, ToolResult, ToolRounds, Toolbox,
+};
 pub use divergence::Divergence;
 pub use event::{Event, Finish, FinishReason, Timings, Token, TokenLogprob, Usage};
 pub use generation::{Generation, Output};

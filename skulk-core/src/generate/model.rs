@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::chat::Origin;
 use super::fingerprint::Fingerprint;
 use super::scheduler::Scheduler;
 use super::stages::Stages;
@@ -62,6 +63,8 @@ pub(super) struct Inner {
     pub(super) context: usize,
     pub(super) prefill_chunk: usize,
     pub(super) load_time: Duration,
+    /// How it is spoken to.
+    pub(super) speech: Origin,
     pub(super) fingerprint: Fingerprint,
     pub(super) placement: Placement,
     pub(super) stages: Vec<StageInfo>,
@@ -157,7 +160,7 @@ impl Model {
         prompts: impl IntoIterator<Item = impl Into<Prompt>>,
         options: &GenerateOptions,
     ) -> Vec<Result<Output>> {
-        let start = |prompt: Prompt| self.session()?.start(prompt, options.clone(), usize::MAX);
+        let start = |prompt: Prompt| self.session()?.start(prompt, options.clone(), usize::MAX, None);
         let started: Vec<_> = prompts.into_iter().map(|prompt| start(prompt.into())).collect();
         started.into_iter().map(|generation| generation?.output()).collect()
     }

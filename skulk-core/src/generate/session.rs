@@ -7,6 +7,7 @@ use super::channel::BACKLOG;
 use super::model::Inner;
 use super::options::expect_known;
 use super::scheduler::Command;
+use super::writing::Steering;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{GenerateOptions, Generation, Prompt};
 use crate::ids::{SeqId, TokenId};
@@ -93,22 +94,23 @@ impl Session {
     /// [`ErrorKind::ContextOverflow`] when the prompt, or prompt plus `max_tokens`, does not fit;
     /// [`ErrorKind::SessionBusy`] while another generation of this session runs.
     pub fn generate(&self, prompt: impl Into<Prompt>, options: GenerateOptions) -> Result<Generation> {
-        self.start(prompt.into(), options, BACKLOG)
+        self.start(prompt.into(), options, BACKLOG, None)
     }
 
-    /// The same with so many events ahead of the reader.
+    /// The same with so many events ahead of the reader, and with steering.
     pub(super) fn start(
         &self,
         prompt: Prompt,
         options: GenerateOptions,
         backlog: usize,
+        steering: Option<Box<dyn Steering>>,
     ) -> Result<Generation> {
         let turn = self.turn()?;
         let model = &self.shared.model;
         options.validate(model.arch.vocab_size)?;
         let tokens = self.tokens_of(prompt)?;
         admit_max_tokens(tokens.len(), options.max_tokens, model.context, Some(model.context as u64))?;
-        Generation::start(turn, tokens, options, backlog)
+        Generation::start(turn, tokens, options, backlog, steering)
     }
 
     /// Another session that begins as this one is: its tokens, and what the model holds of them. From then on they are

@@ -14,6 +14,14 @@ use crate::generate::GenerateOptions;
 use crate::ids::TokenId;
 use crate::tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 
+/// What has a say in which tokens come, and knows when they are enough. It is asked before each.
+pub(super) trait Steering: Send {
+    /// The token that must come next, whatever the model expects.
+    fn forced(&mut self) -> Option<TokenId>;
+    /// Notes the next token, chosen or forced, which ends nothing by itself; whether the text goes on behind it.
+    fn note(&mut self, token: TokenId) -> bool;
+}
+
 /// A running generation's own part: what it chooses tokens by, and whom it tells.
 pub(super) struct Writing {
     tokenizer: Arc<Tokenizer>,
@@ -24,6 +32,7 @@ pub(super) struct Writing {
     chunk: usize,
     sampler: Sampler,
     stops: StopMatcher,
+    steering: Option<Box<dyn Steering>>,
     text: Detokenizer,
     events: Sender,
     /// The model's own logits, kept only for log-probabilities.
@@ -40,6 +49,13 @@ pub(super) struct Writing {
     first_token: Option<Instant>,
 }
 
+/// Tokens and durations of a generation; the detail of the error of one that was stopped.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counted {
+    pub(super) usage: Usage,
+    pub(super) timings: Timings,
+}
+
 /// What a generation starts with.
 pub(super) struct Start<'a> {
     pub(super) tokenizer: &'a Arc<Tokenizer>,
@@ -49,11 +65,12 @@ pub(super) struct Start<'a> {
     pub(super) chunk: usize,
     pub(super) context: usize,
     pub(super) load_time: Duration,
+    pub(super) steering: Option<Box<dyn Steering>>,
 }
 
 impl Writing {
     pub(super) fn new(start: Start<'_>, events: Sender) -> Result<Self> {
-        let Start { tokenizer, prompt, options, vocab_size, chunk, context, load_time } = start;
+        let Start { tokenizer, prompt, options, vocab_size, chunk, context, load_time, steering } = start;
         let sampler = Sampler::new(options.sampling.clone());
         // Log-probabilities are of all logits.
         let enough = if options.logprobs.is_some() { None } else { sampler.enough() };
@@ -62,6 +79,7 @@ impl Writing {
             chunk,
             sampler,
             stops: StopMatcher::new(options.stop.iter().map(String::as_str))?,
+            steering,
             text: Detokenizer::new(Arc::clone(tokenizer), prompt, true),
             tokenizer: Arc::clone(tokenizer),
             events,
@@ -105,24 +123,72 @@ impl Writing {
         Ok(Token { id, logprob, top_logprobs })
     }
 
-    /// How the generation ends with this reason.
-    fn finish(&self, reason: FinishReason, first_token: Instant) -> Finish {
-        let (prefill, decode) = (self.prefill.unwrap_or_default(), first_token.elapsed());
+    /// Tokens and durations so far.
+    fn counted(&self) -> Counted {
+        let prefill = self.prefill.unwrap_or_default();
+        let decode = self.first_token.map(|first| first.elapsed()).unwrap_or_default();
         let per_second = |n: usize, seconds: f64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
         let Self { prompt_tokens, cached_tokens, completion_tokens, .. } = *self;
-        Finish {
-            // The last characters may complete a stop string.
-            reason: if self.stops.matched().is_some() { FinishReason::StopString } else { reason },
+        let prefilled = if self.prefill.is_some() { prompt_tokens - cached_tokens } else { 0 };
+        Counted {
             usage: Usage { prompt_tokens, cached_tokens, completion_tokens },
             timings: Timings {
                 load: self.load_time,
-                time_to_first_token: first_token.duration_since(self.started),
+                time_to_first_token: self
+                    .first_token
+                    .map(|first| first.duration_since(self.started))
+                    .unwrap_or_default(),
                 prefill,
                 decode,
-                prefill_tokens_per_second: per_second(prompt_tokens - cached_tokens, prefill.as_secs_f64()),
-                decode_tokens_per_second: per_second(completion_tokens - 1, decode.as_secs_f64()),
+                prefill_tokens_per_second: per_second(prefilled, prefill.as_secs_f64()),
+                decode_tokens_per_second: per_second(
+                    completion_tokens.saturating_sub(1),
+                    decode.as_secs_f64(),
+                ),
             },
         }
+    }
+
+    /// Tells of the next token; whether another one follows.
+    fn tell(&mut self, token: Token) -> bool {
+        self.first_token.get_or_insert_with(Instant::now);
+        self.completion_tokens += 1;
+        let ended = !self.options.ignore_eos && self.tokenizer.eos_ids().contains(&token.id);
+        let mut enough = false;
+        let mut out = String::new();
+        if !ended {
+            out.push_str(self.stops.push(self.text.push(token.id)));
+            enough = self.steering.as_mut().is_some_and(|steering| !steering.note(token.id));
+        }
+        let reason = if ended {
+            Some(FinishReason::EndOfSequence)
+        } else if enough || self.stops.matched().is_some() {
+            Some(FinishReason::StopString)
+        } else if self.completion_tokens == self.max_tokens {
+            Some(FinishReason::Length)
+        } else {
+            None
+        };
+        if reason.is_some() && self.stops.matched().is_none() {
+            out.push_str(self.stops.push(self.text.flush()));
+            out.push_str(self.stops.flush());
+        }
+        let finish = reason.map(|reason| {
+            let Counted { usage, timings } = self.counted();
+            // The last characters may complete a stop string.
+            let reason = if self.stops.matched().is_some() { FinishReason::StopString } else { reason };
+            Finish { reason, usage, timings }
+        });
+        let last = finish.is_some();
+        let heard = self.events.send(Ok(Event { token: Some(token), text: out, finish }));
+        heard && !last
+    }
+
+    /// The token that must come next, if one must, as part of the history.
+    fn forced(&mut self, state: &mut State) -> Option<Token> {
+        let id = self.steering.as_mut()?.forced()?;
+        state.history.push(id);
+        Some(Token { id, logprob: None, top_logprobs: Vec::new() })
     }
 }
 
@@ -146,36 +212,22 @@ impl Ask for Writing {
 
     fn take(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<bool> {
         self.prefill.get_or_insert_with(|| self.begun.elapsed());
-        let token = self.choose(state, reply, segment)?;
-        let first_token = *self.first_token.get_or_insert_with(Instant::now);
-        self.completion_tokens += 1;
-        let ended = !self.options.ignore_eos && self.tokenizer.eos_ids().contains(&token.id);
-        let mut out = String::new();
-        if !ended {
-            out.push_str(self.stops.push(self.text.push(token.id)));
-        }
-        let reason = if ended {
-            Some(FinishReason::EndOfSequence)
-        } else if self.stops.matched().is_some() {
-            Some(FinishReason::StopString)
-        } else if self.completion_tokens == self.max_tokens {
-            Some(FinishReason::Length)
-        } else {
-            None
+        let token = match self.forced(state) {
+            Some(token) => token,
+            None => self.choose(state, reply, segment)?,
         };
-        if reason.is_some() && self.stops.matched().is_none() {
-            out.push_str(self.stops.push(self.text.flush()));
-            out.push_str(self.stops.flush());
+        let mut goes_on = self.tell(token);
+        // What is certain is computed together with what comes before it.
+        while goes_on && let Some(token) = self.forced(state) {
+            goes_on = self.tell(token);
         }
-        let finish = reason.map(|reason| self.finish(reason, first_token));
-        let last = finish.is_some();
-        let heard = self.events.send(Ok(Event { token: Some(token), text: out, finish }));
-        Ok(heard && !last)
+        Ok(goes_on)
     }
 
     fn end(self: Box<Self>, result: Result<()>) {
         if let Err(error) = result {
-            self.events.fail(error);
+            let stopped = matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::DeadlineExceeded);
+            self.events.fail(if stopped { error.with_detail(self.counted()) } else { error });
         }
     }
 }

@@ -177,6 +177,11 @@ impl Tokenizer {
         added.get(&self.known(id)).is_some_and(|token| token.special)
     }
 
+    /// Whether the text is that of a control token.
+    pub(crate) fn is_special_text(&self, text: &str) -> bool {
+        self.inner.token_to_id(text).is_some_and(|id| self.is_special(TokenId(id)))
+    }
+
     fn is_added(&self, id: TokenId) -> bool {
         self.inner.get_added_vocabulary().get_added_tokens_decoder().contains_key(&self.known(id))
     }

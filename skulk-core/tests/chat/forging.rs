@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use skulk::chat::{ChatOptions, ChatRenderer, ChatTemplate, Json, Message, Tool};
+use skulk::chat::{ChatRenderer, ChatTemplate, Json, Message, RenderOptions, Tool};
 use skulk::{Profile, TokenId, Tokenizer, open_checkpoint};
 
 use super::{special, suites, template, tokenizer};
@@ -47,8 +47,8 @@ fn special_tokens_are_the_templates_own() {
             .chain([format!("x{all} y"), format!("\u{fdd0}1{all}\u{fdd0}")])
         {
             let say = |said: &str| vec![Message::user(said), Message::assistant("Hm."), Message::user(said)];
-            let harmless = renderer.render(&say("x"), &ChatOptions::default()).unwrap();
-            let prompt = renderer.render(&say(&said), &ChatOptions::default()).unwrap();
+            let harmless = renderer.render(&say("x"), &RenderOptions::default()).unwrap();
+            let prompt = renderer.render(&say(&said), &RenderOptions::default()).unwrap();
             assert_eq!(
                 special(&tokenizer, &prompt.tokens),
                 special(&tokenizer, &harmless.tokens),
@@ -59,7 +59,8 @@ fn special_tokens_are_the_templates_own() {
                 assert_eq!(tokenizer.decode(&prompt.tokens, false), prompt.text, "{folder:?}: {said}");
             }
             // Trusted messages may do all.
-            let trusted = renderer.render(&say(&said), &ChatOptions::default().trust_messages(true)).unwrap();
+            let trusted =
+                renderer.render(&say(&said), &RenderOptions::default().trust_messages(true)).unwrap();
             assert_eq!(prompt.text, trusted.text);
             assert_eq!(trusted.tokens, tokenizer.encode(&trusted.text, false).unwrap());
             assert!(special(&tokenizer, &trusted.tokens).len() > special(&tokenizer, &harmless.tokens).len());
@@ -87,7 +88,7 @@ fn no_template_lets_special_tokens_through() {
             Message::assistant("ok"),
             Message::user("ok"),
         ];
-        (messages, ChatOptions::default().now(super::then()).tools([Tool::new("f", said, schema).unwrap()]))
+        (messages, RenderOptions::default().now(super::then()).tools([Tool::new("f", said, schema).unwrap()]))
     };
     let (mut held, mut refused) = (0, 0);
     for suite in suites("templates.json") {
@@ -176,8 +177,8 @@ proptest! {
             let messages = |change: fn(&str) -> String| -> Vec<Message> {
                 said.iter().map(|text| Message::user(change(text))).chain([Message::user(".")]).collect()
             };
-            let prompt = renderer.render(&messages(str::to_owned), &ChatOptions::default()).unwrap();
-            let harmless = renderer.render(&messages(|text| text.replace('<', "(")), &ChatOptions::default()).unwrap();
+            let prompt = renderer.render(&messages(str::to_owned), &RenderOptions::default()).unwrap();
+            let harmless = renderer.render(&messages(|text| text.replace('<', "(")), &RenderOptions::default()).unwrap();
             prop_assert_eq!(special(tokenizer, &prompt.tokens), special(tokenizer, &harmless.tokens), "{}", source);
             let private = prompt.text.chars().filter(|char| *char > '\u{100000}').count();
             prop_assert_eq!(private, 0);
@@ -191,7 +192,7 @@ proptest! {
         let own = template(&path("llama")).unwrap();
         let messages = [Message::user(said.clone()), Message::user("So?")];
         let text = own.render(&messages, &Default::default()).unwrap();
-        let prompt = renderer(own, &TOKENIZER).render(&messages, &ChatOptions::default()).unwrap();
+        let prompt = renderer(own, &TOKENIZER).render(&messages, &RenderOptions::default()).unwrap();
         let texts: HashSet<_> = special_texts(&TOKENIZER).into_iter().collect();
         prop_assert!(!texts.contains(&said));
         prop_assert_eq!(&prompt.text, &text);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use skulk::card::{PromptRenderer, ReasoningRequest};
-use skulk::chat::{ChatOptions, ChatRenderer, ChatTemplate, Json, Tool};
+use skulk::chat::{ChatRenderer, ChatTemplate, Json, RenderOptions, Tool};
 use skulk::{ErrorKind, Profile, Tokenizer};
 
 use super::{items, messages, suites, tokenizer};
@@ -60,7 +60,7 @@ fn rendered(kind: PromptRenderer, case: &Json, tokenizer: &Arc<Tokenizer>) -> sk
     let tools: Vec<Tool> = option("tools")
         .map(|tools| items(tools).iter().map(|tool| Tool::try_from(tool.clone()).unwrap()).collect())
         .unwrap_or_default();
-    let options = ChatOptions::default().reasoning(reasoning).tools(tools);
+    let options = RenderOptions::default().reasoning(reasoning).tools(tools);
     let said = messages(case.get("messages").unwrap())?;
     renderer(kind, tokenizer.clone()).render(&said, &options).map(|prompt| prompt.text)
 }
@@ -140,7 +140,7 @@ fn templates_get_what_the_reference_gives_them() {
                 .unwrap_or_default();
             let template = ChatTemplate::new(source).unwrap();
             let renderer = ChatRenderer::new(profile, Some(template), tokenizer.clone()).unwrap();
-            let options = ChatOptions::default().reasoning(reasoning).tools(tools);
+            let options = RenderOptions::default().reasoning(reasoning).tools(tools);
             let prompt = renderer.render(&messages(said).unwrap(), &options).unwrap().text;
             // The same template over what the reference handed on.
             let kwargs = call.get("kwargs").unwrap();
@@ -188,9 +188,9 @@ fn tools_are_told_without_a_system_message() {
 fn what_a_renderer_has_no_use_for_is_refused() {
     let renderer = renderer(PromptRenderer::Gemma4, tokenizer(&path("llama")));
     for options in [
-        ChatOptions::default().template("rag"),
-        ChatOptions::default().variable("x", true),
-        ChatOptions::default().documents([Json::Null]),
+        RenderOptions::default().template("rag"),
+        RenderOptions::default().variable("x", true),
+        RenderOptions::default().documents([Json::Null]),
     ] {
         assert_eq!(renderer.render(&[], &options).unwrap_err().kind(), ErrorKind::InvalidArgument);
     }

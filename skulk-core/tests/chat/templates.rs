@@ -1,7 +1,7 @@
 //! Do templates say what transformers makes of them?
 
 use sha2::{Digest, Sha256};
-use skulk::chat::{ChatOptions, ChatRenderer, ChatTemplate, Json, TemplateOptions, Tool};
+use skulk::chat::{ChatRenderer, ChatTemplate, Json, RenderOptions, TemplateOptions, Tool};
 use skulk::{ErrorKind, Profile, open_checkpoint};
 
 use super::{fields, items, messages, suites, template, then, tokenizer};
@@ -78,7 +78,7 @@ fn chats_of_checkpoints_have_the_tokens_of_transformers() {
         for prompt in json(&folder.join("reference.json"))["prompts"].as_array().unwrap() {
             let Some(said) = prompt.get("messages").filter(|said| said.is_array()) else { continue };
             let said = messages(&said.clone().into()).unwrap();
-            let rendered = renderer.render(&said, &ChatOptions::default().now(then())).unwrap();
+            let rendered = renderer.render(&said, &RenderOptions::default().now(then())).unwrap();
             assert_eq!(rendered.text, prompt["text"].as_str().unwrap(), "{folder:?}");
             assert_eq!(rendered.tokens, ids(&prompt["ids"]), "{folder:?}");
             compared += 1;

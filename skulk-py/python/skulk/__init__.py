@@ -42,6 +42,7 @@ from ._errors import (
     TensorMissingError,
     TensorShapeError,
     TokenizerInvalidError,
+    ToolFailedError,
 )
 from ._skulk import (
     CancelToken,
@@ -187,6 +188,7 @@ __all__ = [
     "TokenLogprob",
     "Tokenizer",
     "TokenizerInvalidError",
+    "ToolFailedError",
     "ToolingCardConfig",
     "Usage",
     "VindexReader",

@@ -176,6 +176,16 @@ class ChatInvalidError(Error):
     code = "chat.invalid"
 
 
+class ToolFailedError(Error):
+    """A function of the host's that a model called failed, and the conversation was to end with it.
+
+    Its code is ``tool.failed``.
+    """
+
+    __module__ = "skulk"
+    code = "tool.failed"
+
+
 class CardInvalidError(Error):
     """A model card breaks the card interface: unknown fields, wrong types, impossible values.
 

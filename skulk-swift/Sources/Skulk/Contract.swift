@@ -2936,6 +2936,8 @@ public enum ErrorKind: String, Codable, Sendable, Hashable, CaseIterable {
     case templateInvalid = "TemplateInvalid"
     /// `chat.invalid`.
     case chatInvalid = "ChatInvalid"
+    /// `tool.failed`.
+    case toolFailed = "ToolFailed"
     /// `card.invalid`.
     case cardInvalid = "CardInvalid"
     /// `plan.no_fit`.
@@ -2981,6 +2983,7 @@ public enum ErrorKind: String, Codable, Sendable, Hashable, CaseIterable {
         case .tokenizerInvalid: "tokenizer.invalid"
         case .templateInvalid: "template.invalid"
         case .chatInvalid: "chat.invalid"
+        case .toolFailed: "tool.failed"
         case .cardInvalid: "card.invalid"
         case .planNoFit: "plan.no_fit"
         case .planPending: "plan.pending"

@@ -19,10 +19,11 @@ pub use header::GgufFacts;
 pub use quants::{GgufChoice, GgufFile, select_gguf};
 
 use self::template::TemplateFacts;
+use super::profile::{Profile, ProfileHints};
 use super::schema::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::safetensors::{INDEX, SINGLE};
-use crate::weights::{Metadata, io_error, open_checkpoint};
+use crate::weights::{Checkpoint, Metadata, io_error, open_checkpoint};
 
 impl ModelCard {
     /// The card of a local checkpoint: a Hugging Face folder with safetensors, quantised by MLX or not; a GGUF file
@@ -56,6 +57,36 @@ impl ModelCard {
             return vindex::card(path);
         }
         gguf::from_folder(path)
+    }
+}
+
+impl Profile {
+    /// The profile of an opened checkpoint with these chat templates: as that of its [card](ModelCard::from_checkpoint),
+    /// as far as text is concerned, or of the card that is given.
+    pub(crate) fn of_checkpoint(
+        checkpoint: &dyn Checkpoint,
+        templates: Option<&str>,
+        card: Option<&ModelCard>,
+    ) -> Self {
+        let facts = templates.map(TemplateFacts::read);
+        if let Some(card) = card {
+            let facts = facts.unwrap_or_default();
+            let hints =
+                ProfileHints::default().tokenizer_tools(facts.tools).tokenizer_thinking(facts.delimited);
+            return Self::resolve(&card.model_id, Some(card), &hints);
+        }
+        let id = name::model_id(checkpoint.path());
+        let of_config = |config| ConfigFacts::from_config(config, &id).map(|facts| facts.model_type);
+        let model_type = match checkpoint.metadata() {
+            Metadata::Gguf(metadata) => {
+                metadata.opt_str("general.architecture").ok().flatten().map(str::to_owned)
+            }
+            Metadata::HuggingFace(metadata) => of_config(&metadata.config).ok(),
+            Metadata::Vindex(metadata) => of_config(&metadata.configuration().config).ok(),
+        };
+        let mut card = ModelCard::new(id, 0, 1, 1);
+        sections::fill(&mut card, &model_type.unwrap_or_default(), facts);
+        card.profile()
     }
 }
 

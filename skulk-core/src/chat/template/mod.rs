@@ -14,6 +14,8 @@ mod source;
 
 use std::time::SystemTime;
 
+pub(crate) use source::TemplateSources;
+
 use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind as Failure};
 
@@ -142,7 +144,11 @@ impl ChatTemplate {
     /// # Errors
     /// [`ErrorKind::TemplateInvalid`] when a template cannot be read or compiled.
     pub fn from_checkpoint(checkpoint: &dyn Checkpoint) -> Result<Option<Self>> {
-        let found = source::of_checkpoint(checkpoint)?;
+        Self::found(source::of_checkpoint(checkpoint)?)
+    }
+
+    /// The templates that a checkpoint was found to have.
+    pub(crate) fn found(found: TemplateSources) -> Result<Option<Self>> {
         if found.templates.is_empty() {
             return Ok(None);
         }

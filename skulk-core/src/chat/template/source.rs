@@ -11,16 +11,34 @@ use crate::weights::safetensors::{HfMetadata, read_object, read_text};
 use crate::weights::{Checkpoint, Metadata};
 
 /// What a checkpoint has.
-#[derive(Debug, Default)]
-pub(super) struct Found {
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TemplateSources {
     /// Names and sources.
-    pub(super) templates: Vec<(String, String)>,
+    pub(crate) templates: Vec<(String, String)>,
     /// Variables and texts.
     pub(super) special_tokens: Vec<(String, String)>,
     pub(super) file: Option<PathBuf>,
 }
 
-pub(super) fn of_checkpoint(checkpoint: &dyn Checkpoint) -> Result<Found> {
+impl TemplateSources {
+    /// Those of a checkpoint.
+    pub(crate) fn of(checkpoint: &dyn Checkpoint) -> Result<Self> {
+        of_checkpoint(checkpoint)
+    }
+
+    /// With this template alone.
+    pub(crate) fn replaced(self, source: &str) -> Self {
+        Self { templates: vec![(DEFAULT.to_owned(), source.to_owned())], file: None, ..self }
+    }
+
+    /// All templates, one after the other.
+    pub(crate) fn joined(&self) -> Option<String> {
+        let sources: Vec<_> = self.templates.iter().map(|(_, source)| source.as_str()).collect();
+        (!sources.is_empty()).then(|| sources.join("\n"))
+    }
+}
+
+pub(super) fn of_checkpoint(checkpoint: &dyn Checkpoint) -> Result<TemplateSources> {
     match checkpoint.metadata() {
         Metadata::Gguf(metadata) => of_gguf(metadata),
         Metadata::HuggingFace(metadata) => of_folder(metadata),
@@ -28,9 +46,9 @@ pub(super) fn of_checkpoint(checkpoint: &dyn Checkpoint) -> Result<Found> {
     }
 }
 
-fn of_gguf(metadata: &GgufMetadata) -> Result<Found> {
+fn of_gguf(metadata: &GgufMetadata) -> Result<TemplateSources> {
     const KEY: &str = "tokenizer.chat_template";
-    let mut found = Found { file: Some(metadata.file().to_owned()), ..Found::default() };
+    let mut found = TemplateSources { file: Some(metadata.file().to_owned()), ..TemplateSources::default() };
     if let Some(source) = metadata.opt_str(KEY)? {
         found.templates.push((DEFAULT.to_owned(), source.to_owned()));
     }
@@ -61,9 +79,9 @@ fn of_gguf(metadata: &GgufMetadata) -> Result<Found> {
     Ok(found)
 }
 
-fn of_folder(metadata: &HfMetadata) -> Result<Found> {
+fn of_folder(metadata: &HfMetadata) -> Result<TemplateSources> {
     let folder = &metadata.folder;
-    let mut found = Found::default();
+    let mut found = TemplateSources::default();
     // Files have the last word, as in transformers.
     let file = folder.join("chat_template.jinja");
     if let Some(source) = read(&file)? {

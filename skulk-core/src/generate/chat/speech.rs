@@ -1,0 +1,180 @@
+//! How is a model spoken to, and what of a request can it honour?
+
+use std::sync::{Arc, OnceLock};
+
+use super::guide::Budget;
+use super::options::ChatOptions;
+use crate::card::{Profile, PromptRenderer, ReasoningEffort, ReasoningRequest};
+use crate::chat::{
+    ChatPrompt, ChatRenderer, ChatTemplate, Content, Message, OutputSyntax, RenderOptions, TemplateSources,
+    ToolSyntax,
+};
+use crate::error::{Error, Result};
+use crate::generate::LoadOptions;
+use crate::ids::TokenId;
+use crate::tokenizer::Tokenizer;
+use crate::weights::Checkpoint;
+
+/// Ends the analysis of Harmony, and begins the answer.
+pub(super) const HARMONY_END: &str = "<|end|><|start|>assistant<|channel|>final<|message|>";
+/// The variables by which templates are told of efforts and budgets.
+const EFFORT: &str = "reasoning_effort";
+const BUDGET: &str = "thinking_budget";
+
+/// What a loaded model's checkpoint and options tell of conversations. Templates are compiled when they are first needed.
+pub(in crate::generate) struct Origin {
+    templates: Result<TemplateSources>,
+    pub(super) profile: Profile,
+    renderer: OnceLock<ChatRenderer>,
+}
+
+impl Origin {
+    pub(in crate::generate) fn of(checkpoint: &dyn Checkpoint, options: &LoadOptions) -> Self {
+        let templates = TemplateSources::of(checkpoint);
+        let templates = match &options.chat_template {
+            Some(source) => Ok(templates.unwrap_or_default().replaced(source)),
+            None => templates,
+        };
+        let sources = templates.as_ref().ok().and_then(TemplateSources::joined);
+        let profile = Profile::of_checkpoint(checkpoint, sources.as_deref(), options.card.as_ref());
+        Self { templates, profile, renderer: OnceLock::new() }
+    }
+
+    pub(in crate::generate) fn renderer(&self, tokenizer: &Arc<Tokenizer>) -> Result<&ChatRenderer> {
+        if let Some(renderer) = self.renderer.get() {
+            return Ok(renderer);
+        }
+        let sources = self.templates.as_ref().map_err(Error::again)?.clone();
+        let template = ChatTemplate::found(sources)?;
+        let renderer = ChatRenderer::new(self.profile.clone(), template, Arc::clone(tokenizer))?;
+        Ok(self.renderer.get_or_init(|| renderer))
+    }
+}
+
+/// A request that the model can honour.
+pub(super) struct Asked {
+    pub(super) prompt: ChatPrompt,
+    pub(super) syntax: OutputSyntax,
+    pub(super) starts_in_reasoning: bool,
+    pub(super) budget: Option<Budget>,
+    /// The beginning of the answer, where one is to be continued.
+    pub(super) said: Option<String>,
+    /// Calls that the messages have.
+    pub(super) calls: usize,
+}
+
+impl Asked {
+    pub(super) fn of(
+        renderer: &ChatRenderer,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        options: &ChatOptions,
+    ) -> Result<Self> {
+        let mut render = options.render.clone();
+        let source = renderer.source(&render)?;
+        let mut syntax = renderer.syntax(&render)?;
+        if options.generate.logprobs.is_some() {
+            let message = "expected no log-probabilities, which answers of conversations do not report";
+            return Err(
+                Error::argument("logprobs", message).with_hint("leave it out, or generate from a prompt")
+            );
+        }
+        can_reason(renderer.profile(), source, render.reasoning)?;
+        can_call(&syntax, &render)?;
+        let budget = options.reasoning_budget.map(|limit| budget(limit, &syntax, tokenizer)).transpose()?;
+        if let Some(Budget { limit, .. }) = budget
+            && source.is_some_and(|source| source.contains(BUDGET))
+            && render.variables.iter().all(|(name, _)| name != BUDGET)
+        {
+            render = render.variable(BUDGET, i64::try_from(limit).unwrap_or(i64::MAX));
+        }
+        // A JSON that is the whole answer is a call only where there is something to call.
+        if render.tools.is_empty() && syntax.tools == Some(ToolSyntax::Llama) {
+            syntax.tools = None;
+        }
+        let prompt = renderer.render(messages, &render)?;
+        let said = said(messages);
+        let begun = said.as_deref().unwrap_or_default();
+        let opens = prompt.text.strip_suffix(begun).unwrap_or(&prompt.text);
+        let closed = syntax.reasoning.as_ref().is_some_and(|reasoning| begun.contains(&reasoning.end));
+        Ok(Self {
+            starts_in_reasoning: syntax.starts_in_reasoning(opens) && !closed,
+            prompt,
+            syntax,
+            budget,
+            said,
+            calls: messages.iter().map(|message| message.tool_calls().len()).sum(),
+        })
+    }
+}
+
+/// What the answer begins with.
+fn said(messages: &[Message]) -> Option<String> {
+    let last = messages.last().filter(|last| last.role() == "assistant" && last.tool_calls().is_empty())?;
+    match last.content() {
+        Content::Text(text) => Some(text.to_owned()),
+        _ => None,
+    }
+}
+
+/// `Ok` when what is asked of reasoning is left by [`Profile::reasoning`], and the template hears of it.
+fn can_reason(profile: &Profile, source: Option<&str>, asked: ReasoningRequest) -> Result<()> {
+    let refuse = |field: &'static str, message: &'static str, hint: &'static str| {
+        Err(Error::argument(field, message).with_hint(hint))
+    };
+    let off = asked.effort == Some(ReasoningEffort::None) || asked.enable_thinking == Some(false);
+    if !profile.supports_thinking {
+        return match asked.effort {
+            _ if off || asked == ReasoningRequest::default() => Ok(()),
+            _ => refuse(
+                "reasoning",
+                "expected a request that the model can honour, found reasoning of one that has none",
+                "leave it out, or load the model with a card that says how it reasons",
+            ),
+        };
+    }
+    if profile.supports_thinking_toggle {
+        return Ok(());
+    }
+    if off {
+        return refuse(
+            "reasoning",
+            "expected a request that the model can honour, found no reasoning of one that always reasons",
+            "leave it out, or bound it with `reasoning_budget`",
+        );
+    }
+    let is_told = profile.prompt_renderer == PromptRenderer::Tokenizer
+        && source.is_some_and(|source| source.contains(EFFORT));
+    if asked.effort.is_some() && !is_told {
+        return refuse(
+            "reasoning",
+            "expected a request that the model can honour, found an effort that its template does not tell it",
+            "leave it out, or bound reasoning with `reasoning_budget`",
+        );
+    }
+    Ok(())
+}
+
+/// `Ok` when the model's template knows tools, or there are none.
+fn can_call(syntax: &OutputSyntax, render: &RenderOptions) -> Result<()> {
+    if render.tools.is_empty() || syntax.tools.is_some() {
+        return Ok(());
+    }
+    let message = "expected no tools, as the model's chat template and card name no way to call them";
+    Err(Error::argument("tools", message)
+        .with_hint("leave them out, or load the model with a template or card for tools"))
+}
+
+/// The tokens that end reasoning.
+fn budget(limit: usize, syntax: &OutputSyntax, tokenizer: &Tokenizer) -> Result<Budget> {
+    let end = match (&syntax.reasoning, syntax.tools) {
+        (Some(reasoning), _) => reasoning.end.as_str(),
+        (None, Some(ToolSyntax::Harmony)) => HARMONY_END,
+        _ => {
+            let message = "expected no budget, as the model's chat template and card mark no reasoning";
+            return Err(Error::argument("reasoning_budget", message).with_hint("leave it out"));
+        }
+    };
+    let end: Vec<TokenId> = tokenizer.encode(end, false)?;
+    Ok(Budget { limit, end })
+}
