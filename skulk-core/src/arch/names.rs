@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::{ExpertsSpec, LayerSpec, QkNorm};
 use crate::ids::ExpertIdx;
+use crate::weights::DType;
 use LayerTensor::{
     AttentionNorm, AttentionOutput, ExpertDown, ExpertGate, ExpertUp, ExpertsNorm, FfnDown, FfnGate, FfnNorm,
     FfnUp, HeadGate, InputGate, InputProjection, Key, KeyNorm, OutputScale, PostAttentionNorm,
@@ -249,9 +250,14 @@ impl Stacks {
     /// As products take them.
     const PLAIN: Self = Self { transposed: false, alternating: false };
 
-    /// Whether they have to be copied to be multiplied with.
-    pub(crate) fn is_plain(self) -> bool {
-        self == Self::PLAIN
+    /// The same of a type: blocks lie along inputs, whatever floats do.
+    pub(crate) fn of_type(self, dtype: DType) -> Self {
+        Self { transposed: self.transposed && !dtype.is_quantised(), ..self }
+    }
+
+    /// Whether they have to be copied to be multiplied with: products with blocks can pass over rows.
+    pub(crate) fn are_copied(self, dtype: DType) -> bool {
+        self.of_type(dtype) != Self::PLAIN && !dtype.is_quantised()
     }
 }
 

@@ -313,6 +313,11 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         })
     }
     #[inline(always)]
+    unsafe fn looked_up(table: &[i8; 16], a: I) -> I {
+        let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+        both!(_mm256_shuffle_epi8, [table; 2], a)
+    }
+    #[inline(always)]
     unsafe fn dot4<const WIDE: bool>(sum: I, weights: I, x: *const i8) -> I {
         let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
         if VNNI {

@@ -106,7 +106,7 @@ pub(super) unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: us
     Ahead::first::<S, F>(product, &tiles);
     for tile in tiles {
         let (first, stored) = product.tile(tile);
-        let mut ahead = Ahead::of(product, tile);
+        let mut ahead = Ahead::of::<F>(product, tile);
         let mut sums = [S::zero(); MOST];
         let mut block = 0;
         while block < product.blocks {

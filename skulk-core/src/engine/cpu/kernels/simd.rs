@@ -185,6 +185,8 @@ pub(super) trait Simd: Copy + 'static {
             }
         })
     }
+    /// What a table has for each byte, which is below 16.
+    unsafe fn looked_up(table: &[i8; 16], a: Self::I) -> Self::I;
     /// Adds 0x10 to byte i of column k where bit `4k + i` of the lane is set; it is below 0x10 before.
     #[inline(always)]
     unsafe fn add_fifth_bits(columns: [Self::I; 8], bits: Self::I) -> [Self::I; 8] {
