@@ -106,6 +106,9 @@ pub(super) trait Format: 'static {
     const TOGETHER: usize = 1;
     /// Scales and minima are beside the integers.
     const BESIDE: bool = false;
+    /// Of every eight integers, the first column has those of even places, the next one the others: what a byte's halves
+    /// are where they are neighbours.
+    const PAIRED: bool = false;
 
     /// The bytes from which [`columns`](Self::columns) takes blocks `TOGETHER · group` and so on of
     /// the stored blocks at `at` of each row.

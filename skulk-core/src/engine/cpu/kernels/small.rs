@@ -77,11 +77,13 @@ unsafe fn powers<S: Simd, const N: usize>(stored: &Stored, first: usize, out: &m
     }
 }
 
-/// Integers of the nibbles of 16 bytes, in their order.
+/// Integers of the nibbles of 16 bytes, in pairs of columns.
 #[inline(always)]
-unsafe fn in_order<S: Simd>(nibbles: &[S::I; 4]) -> [S::I; 8] {
-    let columns = S::in_order(nibbles);
-    each_column!(|k| S::looked_up(&SHIFTED, columns[k]))
+unsafe fn halves<S: Simd>(nibbles: &[S::I; 4]) -> [S::I; 8] {
+    each_column!(|k| {
+        let half = S::ishr(nibbles[k / 2], k as u32 % 2 * 4);
+        S::looked_up(&SHIFTED, S::iand(half, S::isplat(0x0f0f_0f0f)))
+    })
 }
 
 macro_rules! small {
@@ -101,6 +103,7 @@ macro_rules! small {
             type Layout = Unsigned;
             const BITS: u32 = 5;
             const BESIDE: bool = true;
+            const PAIRED: bool = true;
 
             #[inline(always)]
             unsafe fn read<$S: Simd>($rows: &Rows, $at: usize, _group: usize) -> Raw<$S> {
@@ -122,10 +125,10 @@ small! {
     /// 4-bit floats, the lower half of a byte first.
     Fp4: 16 bytes, 1 blocks;
     read<S>(rows, at) raw!(S, rows, at);
-    columns(raw, _j) in_order::<S>(&[raw[0], raw[1], raw[2], raw[3]]);
+    columns(raw, _j) halves::<S>(&[raw[0], raw[1], raw[2], raw[3]]);
 
     /// The same, a line of the cache at a time: see [`affine`](super::affine).
     Fp4Lines: 64 bytes, 4 blocks;
     read<S>(rows, at) raw!(S, rows, at, at + 16, at + 32, at + 48);
-    columns(raw, j) in_order::<S>(&[raw[4 * j], raw[4 * j + 1], raw[4 * j + 2], raw[4 * j + 3]]);
+    columns(raw, j) halves::<S>(&[raw[4 * j], raw[4 * j + 1], raw[4 * j + 2], raw[4 * j + 3]]);
 }
