@@ -269,6 +269,8 @@ pub(super) struct Spelling {
     head: &'static str,
     layers: &'static str,
     stacks: Stacks,
+    /// What MLX calls the same, where that is more than a word for stacked experts.
+    mlx: Option<&'static Spelling>,
     roles: Roles,
 }
 
@@ -364,8 +366,11 @@ impl TensorNames {
         self.is_stacked || !self.spelling.roles().any(|(_, pattern)| pattern.contains(EXPERT))
     }
 
-    /// The same names but for experts, which MLX stacks; `None` where they are stacked anyway.
+    /// The same names but for experts, which MLX stacks; `None` where they are stacked in the same way anyway.
     pub(super) fn stacked(&self) -> Option<Self> {
+        if let Some(spelling) = self.spelling.mlx {
+            return Some(Self { spelling, ..self.clone() });
+        }
         (!self.stacks_experts()).then(|| Self { is_stacked: true, ..self.clone() })
     }
 
@@ -480,6 +485,7 @@ pub(super) static GGUF: Spelling = Spelling {
     head: "output",
     layers: "blk",
     stacks: Stacks::PLAIN,
+    mlx: None,
     roles: &[&[
         (AttentionNorm, "attn_norm"),
         (Query, "attn_q"),
@@ -503,13 +509,14 @@ pub(super) static GGUF: Spelling = Spelling {
 
 /// What Hugging Face's families have in common.
 const fn hugging_face(roles: Roles) -> Spelling {
-    let stacks = Stacks::PLAIN;
+    let (stacks, mlx) = (Stacks::PLAIN, None);
     Spelling {
         embedding: "embed_tokens",
         output_norm: "norm",
         head: "lm_head",
         layers: "layers",
         stacks,
+        mlx,
         roles,
     }
 }
@@ -674,6 +681,7 @@ pub(super) static HF_GEMMA4_MOE: Spelling = hugging_face(&[
 /// Hugging Face gpt_oss, whose experts are stacked in columns, those of gates and ups in turns.
 pub(super) static HF_GPT_OSS: Spelling = Spelling {
     stacks: Stacks { transposed: true, alternating: true },
+    mlx: Some(&MLX_GPT_OSS),
     ..hugging_face(&[
         HF_ATTENTION,
         &[
@@ -687,14 +695,36 @@ pub(super) static HF_GPT_OSS: Spelling = Spelling {
     ])
 };
 
+/// The same where MLX wrote it: gates and ups are apart, and experts are matrices like others.
+static MLX_GPT_OSS: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    &[
+        (Sinks, "self_attn.sinks$"),
+        (FfnNorm, "post_attention_layernorm"),
+        (Router, "mlp.router"),
+        (ExpertGate, "mlp.experts.gate_proj"),
+        (ExpertUp, "mlp.experts.up_proj"),
+        (ExpertDown, "mlp.experts.down_proj"),
+    ],
+]);
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_are_understood_as_they_are_written() {
-        let all =
-            [&GGUF, &HF_LLAMA, &HF_MIXTRAL, &HF_GEMMA3, &HF_GEMMA4, &HF_GLM4_MOE, &HF_MINIMAX, &HF_STEP3P5];
+        let all = [
+            &GGUF,
+            &HF_LLAMA,
+            &HF_MIXTRAL,
+            &HF_GEMMA3,
+            &HF_GEMMA4,
+            &HF_GLM4_MOE,
+            &HF_MINIMAX,
+            &HF_STEP3P5,
+            &MLX_GPT_OSS,
+        ];
         for spelling in all {
             for prefix in ["", "model.", "language_model.model."] {
                 let names = TensorNames::new(prefix.to_owned(), spelling);

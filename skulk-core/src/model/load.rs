@@ -191,7 +191,8 @@ impl<B: Backend> Loader<'_, B> {
         }
         let (outputs, all) = self.outputs(layer, tensor);
         let region = self.region(&self.arch.names.bias(layer, tensor), &[n, all])?;
-        self.bytes += region.bytes().len() as u64;
+        // Others may lie in the same tensor.
+        self.bytes += (region.bytes().len() / all.max(1) * outputs.n) as u64;
         let values = self.in_file(quant::to_f32(&region))?;
         let own = |bias: &[f32]| -> Vec<f32> {
             bias.iter().copied().skip(outputs.first).step_by(outputs.step).take(outputs.n).collect()

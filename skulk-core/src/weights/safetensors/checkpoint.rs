@@ -139,7 +139,7 @@ impl HfCheckpoint {
         }
         self.tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let packed = self.unreadable.values().filter_map(|(file, words)| self.packed(*file, words)?.ok());
-        let packed: Vec<_> = packed.collect();
+        let packed: Vec<_> = packed.flat_map(|(words, scales)| [Some(words), scales]).flatten().collect();
         for info in &packed {
             self.unreadable.remove(&info.name);
         }
@@ -158,9 +158,14 @@ impl HfCheckpoint {
     }
 
     /// What the words of a checkpoint of MLX hold; `None` for other tensors.
-    fn packed(&self, file: usize, words: &UnreadableTensor) -> Option<Result<TensorInfo>> {
+    fn packed(
+        &self,
+        file: usize,
+        words: &UnreadableTensor,
+    ) -> Option<Result<(TensorInfo, Option<TensorInfo>)>> {
         let mlx = self.mlx.as_ref().filter(|_| Mlx::is_packed(words))?;
-        Some(mlx.describe(file, words, |name| self.tensor(name)))
+        let bytes = |name: &str| self.unreadable.get(name).map(|(file, tensor)| (*file, tensor));
+        Some(mlx.describe(file, words, |name| self.tensor(name), bytes))
     }
 }
 
