@@ -20,8 +20,8 @@ pub struct Operations(Cpu);
 /// One run of an operation.
 pub type Run<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
-/// The first bytes of a file as a matrix `[out, in]`; of an affine type, scales and biases in bfloat16 of groups of 64 are
-/// behind it.
+/// The first bytes of a file as a matrix `[out, in]`; of types that have them beside, scales (and biases) are behind it: in
+/// bfloat16 for groups of 64, or powers of two.
 pub fn matrix(file: &MappedFile, dtype: DType, [n_out, n_in]: [usize; 2]) -> Result<Region> {
     let mut offset = 0;
     let mut next = |dtype: DType, n_in: usize| {
@@ -32,10 +32,13 @@ pub fn matrix(file: &MappedFile, dtype: DType, [n_out, n_in]: [usize; 2]) -> Res
         region
     };
     let weights = next(dtype, n_in)?;
-    if !dtype.is_affine() {
-        return Ok(weights);
-    }
-    Ok(weights.with_groups(next(DType::BF16, n_in / 64)?, next(DType::BF16, n_in / 64)?))
+    Ok(match dtype {
+        DType::FP4 => weights.with_groups(next(DType::E8M0, n_in / 32)?, None),
+        dtype if dtype.is_affine() => {
+            weights.with_groups(next(DType::BF16, n_in / 64)?, Some(next(DType::BF16, n_in / 64)?))
+        }
+        _ => weights,
+    })
 }
 
 fn numbers(n: usize) -> Vec<f32> {

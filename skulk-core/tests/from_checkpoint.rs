@@ -177,6 +177,15 @@ fn models_that_mlx_quantised_run_on_mlx_and_on_the_cpu() {
     // Words, scales and biases.
     let index = fixtures::json(&folder.join("model.safetensors.index.json"));
     assert_eq!(card.storage_size.in_bytes, index["metadata"]["total_size"]);
+    // Small floats are counted with their scales.
+    for (model, label, backends) in [
+        ("gpt_oss_mlx", "MXFP4-Q8", &["mlx", "skulk-cpu"][..]),
+        ("gpt_oss_mxfp4", "MXFP4", &["mlx", "skulk-cpu"]),
+    ] {
+        let card = self::card(fixtures::path(model));
+        let found: Vec<_> = card.placement.compatible_backends.iter().map(String::as_str).collect();
+        assert_eq!((card.quantization.as_str(), &found[..]), (label, backends), "{model}");
+    }
     // Of words that are not there, nobody here runs anything.
     let (_parent, path) =
         self::folder("m", json!({ "quantization": { "group_size": 64, "bits": 4, "mode": "mxfp4" } }));

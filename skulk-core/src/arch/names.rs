@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::{ExpertsSpec, LayerSpec, QkNorm};
 use crate::ids::ExpertIdx;
+use crate::weights::DType;
 use LayerTensor::{
     AttentionNorm, AttentionOutput, ExpertDown, ExpertGate, ExpertUp, ExpertsNorm, FfnDown, FfnGate, FfnNorm,
     FfnUp, HeadGate, InputGate, InputProjection, Key, KeyNorm, OutputScale, PostAttentionNorm,
@@ -249,9 +250,14 @@ impl Stacks {
     /// As products take them.
     const PLAIN: Self = Self { transposed: false, alternating: false };
 
-    /// Whether they have to be copied to be multiplied with.
-    pub(crate) fn is_plain(self) -> bool {
-        self == Self::PLAIN
+    /// The same of a type: blocks lie along inputs, whatever floats do.
+    pub(crate) fn of_type(self, dtype: DType) -> Self {
+        Self { transposed: self.transposed && !dtype.is_quantised(), ..self }
+    }
+
+    /// Whether they have to be copied to be multiplied with: products with blocks can pass over rows.
+    pub(crate) fn are_copied(self, dtype: DType) -> bool {
+        self.of_type(dtype) != Self::PLAIN && !dtype.is_quantised()
     }
 }
 
@@ -263,6 +269,8 @@ pub(super) struct Spelling {
     head: &'static str,
     layers: &'static str,
     stacks: Stacks,
+    /// What MLX calls the same, where that is more than a word for stacked experts.
+    mlx: Option<&'static Spelling>,
     roles: Roles,
 }
 
@@ -358,8 +366,11 @@ impl TensorNames {
         self.is_stacked || !self.spelling.roles().any(|(_, pattern)| pattern.contains(EXPERT))
     }
 
-    /// The same names but for experts, which MLX stacks; `None` where they are stacked anyway.
+    /// The same names but for experts, which MLX stacks; `None` where they are stacked in the same way anyway.
     pub(super) fn stacked(&self) -> Option<Self> {
+        if let Some(spelling) = self.spelling.mlx {
+            return Some(Self { spelling, ..self.clone() });
+        }
         (!self.stacks_experts()).then(|| Self { is_stacked: true, ..self.clone() })
     }
 
@@ -474,6 +485,7 @@ pub(super) static GGUF: Spelling = Spelling {
     head: "output",
     layers: "blk",
     stacks: Stacks::PLAIN,
+    mlx: None,
     roles: &[&[
         (AttentionNorm, "attn_norm"),
         (Query, "attn_q"),
@@ -497,13 +509,14 @@ pub(super) static GGUF: Spelling = Spelling {
 
 /// What Hugging Face's families have in common.
 const fn hugging_face(roles: Roles) -> Spelling {
-    let stacks = Stacks::PLAIN;
+    let (stacks, mlx) = (Stacks::PLAIN, None);
     Spelling {
         embedding: "embed_tokens",
         output_norm: "norm",
         head: "lm_head",
         layers: "layers",
         stacks,
+        mlx,
         roles,
     }
 }
@@ -668,6 +681,7 @@ pub(super) static HF_GEMMA4_MOE: Spelling = hugging_face(&[
 /// Hugging Face gpt_oss, whose experts are stacked in columns, those of gates and ups in turns.
 pub(super) static HF_GPT_OSS: Spelling = Spelling {
     stacks: Stacks { transposed: true, alternating: true },
+    mlx: Some(&MLX_GPT_OSS),
     ..hugging_face(&[
         HF_ATTENTION,
         &[
@@ -681,14 +695,36 @@ pub(super) static HF_GPT_OSS: Spelling = Spelling {
     ])
 };
 
+/// The same where MLX wrote it: gates and ups are apart, and experts are matrices like others.
+static MLX_GPT_OSS: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    &[
+        (Sinks, "self_attn.sinks$"),
+        (FfnNorm, "post_attention_layernorm"),
+        (Router, "mlp.router"),
+        (ExpertGate, "mlp.experts.gate_proj"),
+        (ExpertUp, "mlp.experts.up_proj"),
+        (ExpertDown, "mlp.experts.down_proj"),
+    ],
+]);
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_are_understood_as_they_are_written() {
-        let all =
-            [&GGUF, &HF_LLAMA, &HF_MIXTRAL, &HF_GEMMA3, &HF_GEMMA4, &HF_GLM4_MOE, &HF_MINIMAX, &HF_STEP3P5];
+        let all = [
+            &GGUF,
+            &HF_LLAMA,
+            &HF_MIXTRAL,
+            &HF_GEMMA3,
+            &HF_GEMMA4,
+            &HF_GLM4_MOE,
+            &HF_MINIMAX,
+            &HF_STEP3P5,
+            &MLX_GPT_OSS,
+        ];
         for spelling in all {
             for prefix in ["", "model.", "language_model.model."] {
                 let names = TensorNames::new(prefix.to_owned(), spelling);

@@ -123,7 +123,7 @@ impl Budget {
     ) -> Result<()> {
         let mut needed = 0;
         for layer in layers {
-            if spec.arch.layers[layer].ffn.experts.is_some() && !spec.arch.names.stacks().is_plain() {
+            if copies_experts(spec, layer, checkpoint) {
                 let message =
                     "expected experts that are used where they are stored, found some that loading copies";
                 return Err(Error::argument("ffn_budget", message)
@@ -142,6 +142,17 @@ impl Budget {
             ))
         .with_hint("give at least that much, better twice: the next block is then read while one is computed"))
     }
+}
+
+/// Whether loading copies a layer's experts.
+fn copies_experts(spec: &ShardSpec, layer: usize, checkpoint: &dyn Checkpoint) -> bool {
+    let names = &spec.arch.names;
+    let mut experts = [T::ExpertGate, T::ExpertUp, T::ExpertDown].into_iter();
+    spec.arch.layers[layer].ffn.experts.is_some()
+        && experts.any(|tensor| {
+            let info = checkpoint.tensor(&names.weight(layer, tensor));
+            info.is_some_and(|info| names.stacks().are_copied(info.dtype))
+        })
 }
 
 /// Bytes of a layer's largest unit.

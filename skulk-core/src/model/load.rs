@@ -191,7 +191,8 @@ impl<B: Backend> Loader<'_, B> {
         }
         let (outputs, all) = self.outputs(layer, tensor);
         let region = self.region(&self.arch.names.bias(layer, tensor), &[n, all])?;
-        self.bytes += region.bytes().len() as u64;
+        // Others may lie in the same tensor.
+        self.bytes += (region.bytes().len() / all.max(1) * outputs.n) as u64;
         let values = self.in_file(quant::to_f32(&region))?;
         let own = |bias: &[f32]| -> Vec<f32> {
             bias.iter().copied().skip(outputs.first).step_by(outputs.step).take(outputs.n).collect()
@@ -202,7 +203,9 @@ impl<B: Backend> Loader<'_, B> {
     /// Which outputs experts have of the stack that they lie in, and how many that one has.
     fn outputs(&self, layer: usize, tensor: LayerTensor) -> (Outputs, usize) {
         let (names, (rows, all)) = (&self.arch.names, self.rows(layer, tensor));
-        let Stacks { transposed, alternating } = names.stacks();
+        let stack = self.checkpoint.tensor(&names.weight(layer, tensor));
+        let stacks = names.stacks();
+        let Stacks { transposed, alternating } = stack.map_or(stacks, |info| stacks.of_type(info.dtype));
         let (first, step) = match alternating {
             true => (
                 names.fused(tensor).take_while(|other| *other != tensor).count(),
@@ -222,11 +225,11 @@ impl<B: Backend> Loader<'_, B> {
             let (outputs, all) = self.outputs(layer, tensor);
             let matrix = if outputs.transposed { [n_in, all] } else { [all, n_in] };
             let stack = self.region(&names.weight(layer, tensor), &[n, matrix[0], matrix[1]])?;
-            if !names.stacks().is_plain() {
+            if names.stacks().are_copied(stack.dtype()) {
                 return Ok(self.in_file(stack.rearranged(outputs, self.cancel))?.parts().collect());
             }
-            let rows = outputs.first..outputs.first + outputs.n;
-            return Ok(stack.parts().map(|part| part.row_range(rows.clone())).collect());
+            let own = |part: Region| part.every(outputs.first, outputs.step, outputs.n);
+            return self.in_file(stack.parts().map(own).collect());
         }
         (0..n)
             .map(|at| self.region(&names.expert_weight(layer, tensor, ExpertIdx(at)), &[n_out, n_in]))

@@ -1,4 +1,4 @@
-//! How are a tensor's elements stored? Plain floats, the GGML block quantisations, and the integers of MLX.
+//! How are a tensor's elements stored? Plain floats, the GGML block quantisations, the integers of MLX, and small floats.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ macro_rules! dtypes {
         /// A storage type. Block types hold [`block_len`](Self::block_len) elements in
         /// [`block_bytes`](Self::block_bytes) bytes; rows are whole numbers of blocks.
         ///
-        /// Layouts: `ggml-common.h` of llama.cpp, but for [`Q6_K_Linear`](Self::Q6_K_Linear) and the affine types. Those
-        /// are integers only: their scales and biases are tensors beside them
-        /// ([`Region::scales`](crate::Region::scales)), one of each for a group of 32, 64 or 128 elements.
+        /// Layouts: `ggml-common.h` of llama.cpp, but for [`Q6_K_Linear`](Self::Q6_K_Linear), [`FP4`](Self::FP4) and the
+        /// affine types. The last two are elements only: scales are a tensor beside them
+        /// ([`Region::scales`](crate::Region::scales)), one for each group of elements; so are biases of affine types.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         #[allow(non_camel_case_types)]
@@ -80,6 +80,10 @@ dtypes! {
     Affine6 = "Affine6", 32, 24;
     /// 8-bit integers of MLX.
     Affine8 = "Affine8", 32, 32;
+    /// 4-bit floats (E2M1 of the OCP's microscaling formats), the lower half of a byte first.
+    FP4 = "FP4", 32, 16;
+    /// Powers of two (E8M0): the scales of small floats, never a weight.
+    E8M0 = "E8M0", 1, 1;
 }
 
 impl DType {
@@ -107,6 +111,16 @@ impl DType {
             self,
             Self::Affine2 | Self::Affine3 | Self::Affine4 | Self::Affine5 | Self::Affine6 | Self::Affine8
         )
+    }
+
+    /// Whether elements have their scales in a tensor beside them.
+    pub const fn has_scales_beside(self) -> bool {
+        self.is_affine() || matches!(self, Self::FP4)
+    }
+
+    /// Whether it stores weights, rather than what is beside them.
+    pub const fn is_weight(self) -> bool {
+        !matches!(self, Self::E8M0)
     }
 
     /// Bytes that a row of `len` elements takes; `None` when `len` is no whole number of blocks

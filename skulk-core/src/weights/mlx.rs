@@ -1,8 +1,9 @@
-//! Which numbers do MLX's packed words hold? Affine quantisation as `mlx.core.quantize` writes it.
+//! Which numbers do MLX's packed words hold? Affine quantisation and MXFP4 as `mlx.core.quantize` writes them.
 //!
 //! A row is cut into groups, each with a scale and a bias: a value is `scale · q + bias`. The integers `q` of 2 to 8
 //! bits follow each other without gaps from the lowest bit of the first word on, across the borders of words
-//! (`extract_bits` and `get_bytes_per_pack` of MLX, `mlx/backend/cpu/quantized.cpp`).
+//! (`extract_bits` and `get_bytes_per_pack` of MLX, `mlx/backend/cpu/quantized.cpp`). In the mode `mxfp4` they are 4-bit
+//! floats instead, in groups of 32, and scales are powers of two, without biases.
 //! `config.json` says how wide they are, for all modules and for some by name; `weight`, `scales` and `biases` of a
 //! module are three tensors.
 
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::safetensors::{HfMetadata, UnreadableTensor};
-use super::{DType, TensorInfo};
+use super::{DType, TensorInfo, mxfp4};
 use crate::error::{Error, ErrorKind, Result, ShapeDetail};
 
 /// Where `config.json` says how modules are quantised.
@@ -34,6 +35,8 @@ pub(super) struct Mlx {
 struct Scheme {
     bits: usize,
     group: usize,
+    /// Integers become numbers by scales and biases; else they are small floats with powers of two.
+    is_affine: bool,
 }
 
 /// The tensors beside packed words: scales and biases.
@@ -54,7 +57,8 @@ impl Mlx {
         tensor.dtype == WORDS && tensor.name.ends_with(WEIGHT)
     }
 
-    /// Describes packed words, with the shape of the numbers that they hold. `tensor` knows those beside them.
+    /// Describes packed words, with the shape of the numbers that they hold, and then scales that are powers of two.
+    /// `tensor` knows those of floats beside them, `bytes` others, with the number of their file.
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`] for numbers that no quantisation has, [`ErrorKind::DTypeUnsupported`] for other
@@ -65,9 +69,10 @@ impl Mlx {
         file: usize,
         words: &UnreadableTensor,
         tensor: impl Fn(&str) -> Option<&'a TensorInfo>,
-    ) -> Result<TensorInfo> {
+        bytes: impl Fn(&str) -> Option<(usize, &'a UnreadableTensor)>,
+    ) -> Result<(TensorInfo, Option<TensorInfo>)> {
         let name = &words.name;
-        let Scheme { bits, group } = self.scheme(name.strip_suffix(WEIGHT).unwrap_or(name))?;
+        let Scheme { bits, group, is_affine } = self.scheme(name.strip_suffix(WEIGHT).unwrap_or(name))?;
         let wrong = |tensor: &str, what: &str, found: &[usize]| {
             Error::new(ErrorKind::TensorShape, format!("expected {what}, found shape {found:?}"))
                 .with("tensor", tensor)
@@ -83,24 +88,42 @@ impl Mlx {
             return Err(wrong(name, &what, &words.shape));
         }
         let of_groups = [outer, &[width / group]].concat();
+        let missing = |name: &str, what: &'static str| {
+            Error::new(ErrorKind::TensorMissing, what)
+                .with("tensor", name)
+                .with_hint("the file is incomplete or was not written by mlx: fetch or convert it again")
+        };
+        let expect_groups = |name: &str, shape: &[usize]| {
+            if shape == of_groups {
+                return Ok(());
+            }
+            let what = format!(
+                "shape {of_groups:?} for groups of {group} numbers with {bits} bits in words of shape {:?}",
+                words.shape
+            );
+            let detail = ShapeDetail { expected: of_groups.clone(), found: shape.to_vec() };
+            Err(wrong(name, &what, shape).with_detail(detail))
+        };
+        let packed = |dtype| {
+            let shape = [outer, &[width]].concat();
+            TensorInfo::new(name, dtype, shape, file, words.offset, words.len)
+        };
+        if !is_affine {
+            let [name, _] = beside(name);
+            let (file, scales) =
+                bytes(&name).filter(|(_, scales)| mxfp4::are_exponents(scales)).ok_or_else(|| {
+                    missing(&name, "expected scales of one byte beside packed words, found none")
+                })?;
+            expect_groups(&name, &scales.shape)?;
+            return Ok((packed(DType::FP4), Some(mxfp4::exponents(file, scales))));
+        }
         let mut dtypes = Vec::new();
         for name in beside(name) {
-            let info = tensor(&name).ok_or_else(|| {
-                Error::new(
-                    ErrorKind::TensorMissing,
-                    "expected scales and biases beside packed words, found a tensor missing or not of floats",
-                )
-                .with("tensor", &name)
-                .with_hint("the file is incomplete or was not written by mlx: fetch or convert it again")
-            })?;
-            if info.shape != of_groups {
-                let what = format!(
-                    "shape {of_groups:?} for groups of {group} numbers with {bits} bits in words of shape {:?}",
-                    words.shape
-                );
-                let detail = ShapeDetail { expected: of_groups, found: info.shape.clone() };
-                return Err(wrong(&name, &what, &info.shape).with_detail(detail));
-            }
+            let what =
+                "expected scales and biases beside packed words, found a tensor missing or not of floats";
+            let info =
+                tensor(&name).filter(|info| info.dtype.is_weight()).ok_or_else(|| missing(&name, what))?;
+            expect_groups(&name, &info.shape)?;
             dtypes.push(info.dtype);
         }
         if let [scales, biases] = dtypes[..]
@@ -116,14 +139,7 @@ impl Mlx {
         let dtype = DType::affine(bits).ok_or_else(|| {
             Error::new(ErrorKind::Internal, "no type for packed words").with("tensor", name)
         })?;
-        Ok(TensorInfo {
-            name: name.clone(),
-            dtype,
-            shape: [outer, &[width]].concat(),
-            file,
-            offset: words.offset,
-            len: words.len,
-        })
+        Ok((packed(dtype), None))
     }
 
     /// How a module is quantised: as its own entry says, or as all are.
@@ -140,21 +156,24 @@ impl Mlx {
         // An entry without a mode is affine, whatever all are.
         let mode = own.map_or_else(|| self.section.get("mode"), |entry| entry.get("mode"));
         match mode.map(Value::as_str) {
-            None | Some(Some("affine")) => {}
-            Some(_) => {
-                return Err(Error::new(
-                    ErrorKind::DTypeUnsupported,
-                    format!("expected the mode affine, found {}", told(mode)),
-                )
-                .with("file", self.config.display())
-                .with("field", format!("{SECTION}.{module}.mode"))
-                .with_hint("use the model's bfloat16 checkpoint, or one with affine quantisation"));
-            }
+            None | Some(Some("affine")) => Ok(Scheme {
+                bits: number("bits", &[2, 3, 4, 5, 6, 8])?,
+                group: number("group_size", &[32, 64, 128])?,
+                is_affine: true,
+            }),
+            Some(Some("mxfp4")) => Ok(Scheme {
+                bits: number("bits", &[4])?,
+                group: number("group_size", &[32])?,
+                is_affine: false,
+            }),
+            Some(_) => Err(Error::new(
+                ErrorKind::DTypeUnsupported,
+                format!("expected the mode affine or mxfp4, found {}", told(mode)),
+            )
+            .with("file", self.config.display())
+            .with("field", format!("{SECTION}.{module}.mode"))
+            .with_hint("use the model's bfloat16 checkpoint, or one with affine quantisation")),
         }
-        Ok(Scheme {
-            bits: number("bits", &[2, 3, 4, 5, 6, 8])?,
-            group: number("group_size", &[32, 64, 128])?,
-        })
     }
 }
 

@@ -9,6 +9,7 @@ pub mod gguf;
 mod memory;
 mod mlx;
 pub(crate) mod mmap;
+mod mxfp4;
 mod open;
 pub(crate) mod quant;
 mod rearranged;
@@ -45,7 +46,7 @@ pub struct TensorInfo {
     pub file: usize,
     /// Byte offset from the start of that file.
     pub offset: u64,
-    /// Length in bytes; of an affine type its integers', as scales and biases are tensors of their own.
+    /// Length in bytes; of types that have scales beside them its elements', as scales and biases are tensors of their own.
     pub len: u64,
 }
 
@@ -109,9 +110,20 @@ pub trait Checkpoint: Send + Sync {
 /// Bytes that a tensor takes with what lies beside it; `None` when the checkpoint lacks it.
 pub(crate) fn stored_bytes(checkpoint: &dyn Checkpoint, name: &str) -> Option<u64> {
     let info = checkpoint.tensor(name)?;
-    let names = info.dtype.is_affine().then(|| mlx::beside(name));
-    let beside = names.iter().flatten().filter_map(|name| checkpoint.tensor(name));
+    let beside = beside(info).into_iter().filter_map(|name| checkpoint.tensor(&name));
     Some(beside.fold(info.len, |sum, info| sum.saturating_add(info.len)))
+}
+
+/// What may lie beside a tensor, of a type that has scales there: tensors of which a checkpoint has some.
+fn beside(info: &TensorInfo) -> Vec<String> {
+    let mut names = Vec::new();
+    if info.dtype.has_scales_beside() {
+        names.extend(mlx::beside(&info.name));
+    }
+    if info.dtype == DType::FP4 {
+        names.push(mxfp4::scales(&info.name));
+    }
+    names
 }
 
 /// What all checkpoints answer from fields of these names: `checkpoint_fields!(Kind)` of those whose metadata are

@@ -45,9 +45,9 @@ impl Region {
         if last.is_none_or(|last| last >= all) || n_in == 0 || count == 0 {
             return Err(wrong());
         }
-        if transposed && self.dtype().is_quantised() {
+        if transposed && self.dtype().is_quantised() || self.dtype().has_scales_beside() {
             let message = format!(
-                "expected plain numbers where matrices are stored in columns, found {}",
+                "expected plain numbers where matrices are stored in another order, found {}",
                 self.dtype()
             );
             return Err(in_tensor(Error::new(ErrorKind::DTypeUnsupported, message))

@@ -31,16 +31,25 @@ pub struct Region {
     range: Range<usize>,
     /// Pages are read when they are used; nobody is told beforehand.
     on_demand: bool,
-    /// Of affine types.
+    /// Bytes between two rows that belong to others.
+    gap: usize,
+    /// Of types that have scales beside their elements.
     groups: Option<Box<Groups>>,
 }
 
-/// What makes numbers of integers: each group of a row's elements has one of both. They have the tensor's shape, but for
-/// the groups in place of the elements.
+/// What makes numbers of elements: each group of a row's has a scale and, of an affine type, a bias. They have the
+/// tensor's shape, but for the groups in place of the elements.
 #[derive(Debug, Clone)]
 struct Groups {
     scales: Region,
-    biases: Region,
+    biases: Option<Region>,
+}
+
+impl Groups {
+    /// The same of other regions.
+    fn map(&self, change: impl Fn(&Region) -> Region) -> Box<Self> {
+        Box::new(Self { scales: change(&self.scales), biases: self.biases.as_ref().map(change) })
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -64,6 +73,7 @@ impl Region {
             range: 0..mapping.len(),
             bytes: Bytes::Mapped(mapping),
             on_demand: false,
+            gap: 0,
             groups: None,
         };
         let len = region.bytes().len();
@@ -81,35 +91,38 @@ impl Region {
         Ok(region)
     }
 
-    /// Integers with the scales and biases of their groups, whose shapes and types have been checked.
-    pub(crate) fn with_groups(self, scales: Self, biases: Self) -> Self {
+    /// Elements with the scales of their groups, and their biases, whose shapes and types have been checked.
+    pub(crate) fn with_groups(self, scales: Self, biases: Option<Self>) -> Self {
         Self { groups: Some(Box::new(Groups { scales, biases })), ..self }
     }
 
-    /// Of an affine type, the scale of each group of a row's elements: an element is `scale · integer + bias`.
+    /// The scale of each group of a row's elements, of types that have them beside: an element is
+    /// `scale · element + bias`.
     pub fn scales(&self) -> Option<&Region> {
         self.groups.as_ref().map(|groups| &groups.scales)
     }
 
     /// Of an affine type, the bias of each group.
     pub fn biases(&self) -> Option<&Region> {
-        self.groups.as_ref().map(|groups| &groups.biases)
+        self.groups.as_ref().and_then(|groups| groups.biases.as_ref())
     }
 
-    /// The region and, of an affine type, its scales and its biases.
+    /// The region and, where it has them beside, its scales and its biases.
     pub(crate) fn arrays(&self) -> impl Iterator<Item = &Self> {
         [Some(self), self.scales(), self.biases()].into_iter().flatten()
     }
 
     /// Bytes that it takes in its file, with what lies beside it.
     pub fn stored_bytes(&self) -> u64 {
-        self.arrays().map(|part| part.range.len() as u64).sum()
+        // Without what lies between its rows.
+        let gaps = |part: &Self| part.gap * part.rows().saturating_sub(1);
+        self.arrays().map(|part| part.range.len().saturating_sub(gaps(part)) as u64).sum()
     }
 
     /// The bytes of one stored row, without what lies beside it; none of a row that there is not.
     pub(crate) fn row(&self, row: usize) -> &[u8] {
-        let len = self.row_bytes;
-        let start = row.checked_mul(len);
+        let len = self.row_bytes - self.gap;
+        let start = row.checked_mul(self.row_bytes);
         start.and_then(|start| self.bytes().get(start..start.checked_add(len)?)).unwrap_or_default()
     }
 
@@ -123,12 +136,18 @@ impl Region {
             number[0]
         };
         for (at, group) in out.chunks_mut(self.group_len().max(1)).enumerate() {
-            let (scale, bias) = (of(scales, at), of(biases, at));
-            group.iter_mut().for_each(|value| *value = scale * *value + bias);
+            let scale = of(scales, at);
+            match biases {
+                Some(biases) => {
+                    let bias = of(biases, at);
+                    group.iter_mut().for_each(|value| *value = scale * *value + bias);
+                }
+                None => group.iter_mut().for_each(|value| *value *= scale),
+            }
         }
     }
 
-    /// Elements that share a scale and a bias; of other types than affine ones 0.
+    /// Elements that share a scale that is beside them; of other types 0.
     pub(crate) fn group_len(&self) -> usize {
         self.scales().and_then(|scales| self.row_len().checked_div(scales.row_len())).unwrap_or(0)
     }
@@ -202,7 +221,8 @@ impl Region {
         }
         if let Some(groups) = self.groups.take() {
             let Groups { scales, biases } = *groups;
-            self = self.with_groups(scales.resident(cancel)?, biases.resident(cancel)?);
+            let biases = biases.map(|biases| biases.resident(cancel)).transpose()?;
+            self = self.with_groups(scales.resident(cancel)?, biases);
         }
         Ok(self)
     }
@@ -229,10 +249,15 @@ impl Region {
         self.row_bytes
     }
 
+    /// Whether other rows lie between its own: then the last one ends where its bytes do.
+    pub(crate) fn has_gaps(&self) -> bool {
+        self.gap > 0
+    }
+
     /// Whether stored rows are longer than [`row_len`](Self::row_len), as in a vindex, where they are padded to whole
     /// blocks. What lies behind a row's elements is to be multiplied with nothing but zeros.
     pub fn is_padded(&self) -> bool {
-        self.dtype.row_bytes(self.row_len()) != Some(self.row_bytes)
+        self.dtype.row_bytes(self.row_len()) != Some(self.row_bytes - self.gap)
     }
 
     /// Some rows as numbers, one behind the other, without what they are padded with; `out` takes all of them.
@@ -259,12 +284,12 @@ impl Region {
         Ok(())
     }
 
-    /// `Ok` when stored rows are no longer than their elements take.
+    /// `Ok` when rows follow each other and are no longer than their elements take.
     ///
     /// # Errors
-    /// [`ErrorKind::DTypeUnsupported`] when they are padded.
+    /// [`ErrorKind::DTypeUnsupported`] when they are padded or apart.
     pub(crate) fn expect_plain(&self) -> Result<()> {
-        if !self.is_padded() {
+        if !self.is_padded() && !self.has_gaps() {
             return Ok(());
         }
         Err(Error::new(
@@ -307,9 +332,7 @@ impl Region {
     fn part(&self, at: usize, n: usize) -> Self {
         let len = self.range.len() / n;
         let start = self.range.start + at * len;
-        let groups = self.groups.as_deref().map(|Groups { scales, biases }| {
-            Box::new(Groups { scales: scales.part(at, n), biases: biases.part(at, n) })
-        });
+        let groups = self.groups.as_deref().map(|groups| groups.map(|beside| beside.part(at, n)));
         let shape = self.shape.get(1..).unwrap_or_default().into();
         Self { shape, range: start..start + len, groups, ..self.clone() }
     }
@@ -319,12 +342,34 @@ impl Region {
         let (first, last) = (rows.start.min(self.rows()), rows.end.min(self.rows()));
         let n = last.saturating_sub(first);
         let start = self.range.start + first * self.row_bytes;
-        let groups = self.groups.as_ref().map(|groups| {
-            let [scales, biases] = [&groups.scales, &groups.biases].map(|part| part.row_range(rows.clone()));
-            Box::new(Groups { scales, biases })
-        });
-        let range = start..start + n * self.row_bytes;
+        let groups = self.groups.as_deref().map(|groups| groups.map(|beside| beside.row_range(rows.clone())));
+        let range = start..start + (n * self.row_bytes).saturating_sub(self.gap);
         Self { shape: [n, self.row_len()].into(), range, groups, ..self.clone() }
+    }
+
+    /// Every `step`th row of a matrix from `first` on, `n` of them: a view of the same bytes, between whose rows lie
+    /// others.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TensorShape`] for rows that there are not.
+    pub(crate) fn every(&self, first: usize, step: usize, n: usize) -> Result<Self> {
+        let last = n.checked_sub(1).and_then(|n| n.checked_mul(step)?.checked_add(first));
+        if step == 0 || last.is_none_or(|last| last >= self.rows()) {
+            let message = format!("expected {n} rows, every {step}th from {first} on, found {}", self.rows());
+            return Err(Error::new(ErrorKind::TensorShape, message)
+                .with("tensor", &self.name)
+                .with_hint("the weights do not belong to this configuration"));
+        }
+        Ok(self.apart(first, step, n))
+    }
+
+    /// See [`every`](Self::every).
+    fn apart(&self, first: usize, step: usize, n: usize) -> Self {
+        let (row_bytes, gap) = (step * self.row_bytes, self.gap + (step - 1) * self.row_bytes);
+        let start = self.range.start + first * self.row_bytes;
+        let range = start..start + n * row_bytes - gap;
+        let groups = self.groups.as_deref().map(|groups| groups.map(|beside| beside.apart(first, step, n)));
+        Self { shape: [n, self.row_len()].into(), row_bytes, gap, range, groups, ..self.clone() }
     }
 
     /// The same region for weights of which a step reads only a few, as of experts: no
@@ -333,7 +378,8 @@ impl Region {
     pub fn on_demand(mut self) -> Self {
         self.on_demand = true;
         if let Some(Groups { scales, biases }) = self.groups.as_deref_mut() {
-            (scales.on_demand, biases.on_demand) = (true, true);
+            scales.on_demand = true;
+            biases.iter_mut().for_each(|biases| biases.on_demand = true);
         }
         self
     }

@@ -62,7 +62,17 @@ fn with_budget(most: u64) -> EngineOptions {
 #[test]
 fn no_budget_changes_a_bit_or_is_exceeded() {
     let long = deep("llama", 4);
-    let names = ["gemma3", "mixtral", "stories260K", "llama_mlx", "qwen3_moe_mlx", "phi3", "glm4_moe"];
+    let names = [
+        "gemma3",
+        "mixtral",
+        "stories260K",
+        "llama_mlx",
+        "qwen3_moe_mlx",
+        "phi3",
+        "glm4_moe",
+        "gpt_oss_mlx",
+        "gpt_oss_mxfp4",
+    ];
     let folders: Vec<_> = names.map(path).into_iter().chain([long.path().to_owned()]).collect();
     for folder in &folders {
         let plain = engines::cpu(&EngineOptions::default().threads(2)).unwrap();

@@ -303,7 +303,7 @@ fn estimates_count_what_lies_beside() {
         return;
     }
     let engine = super::stages::engine(super::ENGINE, &EngineOptions::default().threads(1)).unwrap();
-    for model in ["llama_mlx", "llama_mlx_mixed", "qwen3_moe_mlx", "gemma3_mlx"] {
+    for model in ["llama_mlx", "llama_mlx_mixed", "qwen3_moe_mlx", "gemma3_mlx", "gpt_oss_mlx", "gpt_oss_mxfp4"] {
         let checkpoint = open_checkpoint(crate::fixtures::path(model)).unwrap();
         let arch = std::sync::Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
         let spec = ShardSpec::new(arch.clone(), 0..arch.n_layers(), 64, 16, KvType::F16).unwrap();

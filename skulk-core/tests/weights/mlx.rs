@@ -10,8 +10,8 @@ use crate::fixtures;
 use crate::support::safetensors_writer::{file, folder, write};
 use crate::weights::assert_error;
 
-fn dtype(bits: u64) -> DType {
-    let label = format!("Affine{bits}");
+fn dtype(mode: &Value, bits: u64) -> DType {
+    let label = if mode == "mxfp4" { "FP4".to_owned() } else { format!("Affine{bits}") };
     DType::ALL.iter().copied().find(|dtype| dtype.label() == label).unwrap()
 }
 
@@ -27,13 +27,13 @@ fn row(region: &Region, row: usize, n: usize) -> Vec<f32> {
 #[test]
 fn numbers_are_those_of_mlx() {
     let mut tensors = 0;
-    for model in ["llama_mlx", "llama_mlx_mixed", "qwen3_moe_mlx", "gemma3_mlx"] {
+    for model in ["llama_mlx", "llama_mlx_mixed", "qwen3_moe_mlx", "gemma3_mlx", "gpt_oss_mlx"] {
         let checkpoint = HfCheckpoint::open(fixtures::path(model)).unwrap();
         let golden = fixtures::json(&fixtures::path(model).join("dequant.json"));
         for (name, golden) in golden["tensors"].as_object().unwrap() {
             let region = checkpoint.region(name).unwrap();
             assert_eq!(json!(region.shape()), golden["shape"], "{name}");
-            assert_eq!(region.dtype(), dtype(golden["bits"].as_u64().unwrap()), "{name}");
+            assert_eq!(region.dtype(), dtype(&golden["mode"], golden["bits"].as_u64().unwrap()), "{name}");
             let scales = region.scales().unwrap();
             let group = region.row_len() / scales.row_len();
             assert_eq!(json!(group), golden["group_size"], "{name}");
@@ -44,7 +44,7 @@ fn numbers_are_those_of_mlx() {
             tensors += 1;
         }
     }
-    assert!(tensors >= 14, "{tensors}");
+    assert!(tensors >= 17, "{tensors}");
 }
 
 /// Every width and length of groups, of stacks too, wherever they lie.
@@ -154,7 +154,8 @@ fn what_cannot_be_is_refused_field_by_field() {
         ("bits", Value::Null, ErrorKind::ConfigInvalid, "quantization.a.bits"),
         ("group_size", json!(16), ErrorKind::ConfigInvalid, "quantization.a.group_size"),
         ("group_size", json!(0), ErrorKind::ConfigInvalid, "quantization.a.group_size"),
-        ("mode", json!("mxfp4"), ErrorKind::DTypeUnsupported, "quantization.a.mode"),
+        ("mode", json!("nvfp4"), ErrorKind::DTypeUnsupported, "quantization.a.mode"),
+        ("mode", json!("mxfp4"), ErrorKind::TensorMissing, "a.scales"),
         ("mode", json!(4), ErrorKind::DTypeUnsupported, "quantization.a.mode"),
         ("bits", json!(8), ErrorKind::TensorShape, "a.scales"),
         ("bits", json!(3), ErrorKind::TensorShape, "a.weight"),
@@ -182,4 +183,45 @@ fn what_cannot_be_is_refused_field_by_field() {
     // Words that no quantisation explains stay what they are.
     let folder = module(|config, _| drop(config.as_object_mut().unwrap().remove("quantization")));
     assert_error(open(folder.path()), ErrorKind::DTypeUnsupported, &["U32", "a.weight"]);
+}
+
+/// 4-bit floats have scales of bytes, and no biases.
+#[test]
+fn small_floats_are_refused_where_they_cannot_be() {
+    let floats = |change: fn(&mut Value, &mut Vec<(&'static str, &'static str, Vec<usize>)>)| {
+        module(move |config, tensors| {
+            config["quantization"] = json!({ "group_size": 32, "bits": 4, "mode": "mxfp4" });
+            tensors[1].1 = "U8";
+            tensors.truncate(2);
+            change(config, tensors);
+        })
+    };
+    let region = open(floats(|_, _| ()).path()).unwrap();
+    assert_eq!(
+        (region.dtype().label(), region.shape(), region.stored_bytes()),
+        ("FP4", &[3, 64][..], 3 * 34)
+    );
+    assert!(region.biases().is_none());
+    // Every byte is 7: twice 6 by the power that 7 is.
+    assert_eq!(row(&region, 2, 2), [6.0 * (7.0f32 - 127.0).exp2(), 0.0]);
+    type Case = (fn(&mut Value, &mut Vec<(&'static str, &'static str, Vec<usize>)>), ErrorKind, &'static str);
+    let cases: [Case; 6] = [
+        (
+            |config, _| config["quantization"]["bits"] = json!(8),
+            ErrorKind::ConfigInvalid,
+            "quantization.a.bits",
+        ),
+        (
+            |config, _| config["quantization"]["group_size"] = json!(64),
+            ErrorKind::ConfigInvalid,
+            "group_size",
+        ),
+        (|_, t| drop(t.remove(1)), ErrorKind::TensorMissing, "a.scales"),
+        (|_, t| t[1].1 = "F16", ErrorKind::TensorMissing, "a.scales"),
+        (|_, t| t[1].2 = vec![3, 1], ErrorKind::TensorShape, "a.scales"),
+        (|_, t| t[0].2 = vec![3, 6], ErrorKind::TensorShape, "a.weight"),
+    ];
+    for (change, kind, words) in cases {
+        assert_error(open(floats(change).path()), kind, &[words]);
+    }
 }

@@ -4,6 +4,7 @@ mod gguf;
 mod gguf_split;
 mod hostile;
 mod mlx;
+mod mxfp4;
 mod open;
 mod resident;
 mod safetensors;

@@ -15,7 +15,16 @@ use skulk::internals::{Operations, Run, matrix};
 use skulk::{DType, MappedFile, Precision};
 use tempfile::NamedTempFile;
 
-const DTYPES: [DType; 6] = [DType::Q8_0, DType::Q5_0, DType::Q4_K, DType::Q6_K, DType::BF16, DType::Affine4];
+const DTYPES: [DType; 8] = [
+    DType::Q8_0,
+    DType::Q4_0,
+    DType::Q5_0,
+    DType::Q4_K,
+    DType::Q6_K,
+    DType::BF16,
+    DType::Affine4,
+    DType::FP4,
+];
 /// Output rows of the head and of a feed-forward block of Gemma 3 270M.
 const HEAD: usize = 262_144;
 const FFN: usize = 2048;
@@ -28,9 +37,13 @@ fn width(dtype: DType) -> usize {
     640usize.next_multiple_of(dtype.block_len())
 }
 
-/// Bytes of a row, with its scales and biases of groups of 64 where these are beside it.
+/// Bytes of a row, with its scales, or scales and biases of groups of 64, where these are beside it.
 fn stored_bytes(dtype: DType, n_in: usize) -> u64 {
-    let beside = if dtype.is_affine() { 2 * 2 * n_in / 64 } else { 0 };
+    let beside = match dtype {
+        DType::FP4 => n_in / 32,
+        dtype if dtype.is_affine() => 2 * 2 * n_in / 64,
+        _ => 0,
+    };
     (dtype.row_bytes(n_in).unwrap() + beside) as u64
 }
 

@@ -274,9 +274,11 @@ pub(super) fn stack(spec: &mut ArchSpec, checkpoint: &dyn Checkpoint) {
     let sparse = spec.layers.iter().position(|layer| layer.ffn.experts.is_some());
     let (Some(layer), Some(names)) = (sparse, spec.names.stacked()) else { return };
     let weight = names.weight(layer, LayerTensor::ExpertGate);
-    // Scales are floats, whatever is wrong with the words.
+    // Scales and biases are floats, whatever is wrong with the words.
     let scales = weight.strip_suffix("weight").map(|module| format!("{module}scales"));
-    if [Some(weight.clone()), scales].into_iter().flatten().any(|name| checkpoint.tensor(&name).is_some()) {
+    let bias = names.bias(layer, LayerTensor::ExpertGate);
+    let mut signs = [Some(weight), scales, Some(bias)].into_iter().flatten();
+    if signs.any(|name| checkpoint.tensor(&name).is_some()) {
         spec.names = names;
     }
 }

@@ -41,7 +41,7 @@ impl Matrix {
         precise: bool,
     ) -> Result<Self> {
         region.expect_plain()?;
-        if region.dtype().is_affine() && !precise {
+        if region.dtype().has_scales_beside() && !precise {
             return Err(Error::new(
                 ErrorKind::DTypeUnsupported,
                 format!("expected weights that candle has products of, found {}", region.dtype()),
@@ -80,7 +80,9 @@ impl Matrix {
             | DType::Affine4
             | DType::Affine5
             | DType::Affine6
-            | DType::Affine8 => {
+            | DType::Affine8
+            | DType::FP4
+            | DType::E8M0 => {
                 let mut values = reserved(region, shape.0.saturating_mul(shape.1))?;
                 values.resize(shape.0 * shape.1, 0.0);
                 region.read_rows(0..shape.0, &mut values)?;

@@ -468,7 +468,11 @@ mod tests {
         }
 
         fn types(&self) -> Vec<DType> {
-            DType::ALL.iter().copied().filter(|dtype| self.precise || !dtype.is_affine()).collect()
+            DType::ALL
+                .iter()
+                .copied()
+                .filter(|dtype| dtype.is_weight() && (self.precise || !dtype.has_scales_beside()))
+                .collect()
         }
     }
 

@@ -21,6 +21,7 @@ pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
         DType::Q6_K,
         DType::Affine4,
         DType::Affine8,
+        DType::FP4,
     ];
     for dtype in some.into_iter().filter(|dtype| b.types().contains(dtype)) {
         let (hidden, width) = (2 * dtype.block_len().max(20), dtype.block_len().max(24));

@@ -58,6 +58,9 @@ impl Weights {
         if dtype.is_affine() {
             return affine(numbers, dtype, [n_out, n_in], shift);
         }
+        if dtype == DType::FP4 {
+            return small_floats(numbers, [n_out, n_in], shift);
+        }
         let floats = numbers.floats(n_out * stored_in);
         let (bytes, values) = stored(dtype, &floats, [n_out, stored_in]);
         let values: Vec<f32> = values.chunks(stored_in).flat_map(|row| row[..n_in].to_vec()).collect();
@@ -92,7 +95,23 @@ fn affine(numbers: &mut Numbers, dtype: DType, [n_out, n_in]: [usize; 2], shift:
     };
     let values = integers.iter().enumerate().map(value).collect();
     let region = region(&format!("{dtype} weights"), dtype, [n_out, n_in], &bytes, shift);
-    Weights { region: region.with_groups(scales, biases), values }
+    Weights { region: region.with_groups(scales, Some(biases)), values }
+}
+
+/// 4-bit floats, of which the lower half of a byte comes first, with a power of two for every 32 of them.
+fn small_floats(numbers: &mut Numbers, [n_out, n_in]: [usize; 2], shift: usize) -> Weights {
+    const SIZES: [f64; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let halves: Vec<usize> = (0..n_out * n_in).map(|_| numbers.below(16)).collect();
+    let exponents: Vec<u8> = (0..n_out * n_in / 32).map(|_| 120 + numbers.below(5) as u8).collect();
+    let value = |(i, half): (usize, &usize)| {
+        let size = SIZES[half % 8] * 2f64.powi(i32::from(exponents[i / 32]) - 127);
+        if *half < 8 { size } else { -size }
+    };
+    let values = halves.iter().enumerate().map(value).collect();
+    let bytes: Vec<u8> = halves.chunks(2).map(|two| (two[0] | two[1] << 4) as u8).collect();
+    let scales = region("beside", DType::E8M0, [n_out, n_in / 32], &exponents, 2 * shift);
+    let region = region("FP4 weights", DType::FP4, [n_out, n_in], &bytes, shift);
+    Weights { region: region.with_groups(scales, None), values }
 }
 
 /// A mapped tensor; `shift`: bytes before it in its file, hence its alignment.

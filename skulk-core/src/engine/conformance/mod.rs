@@ -66,7 +66,7 @@ pub(super) trait Rounds: Backend {
 
     /// The types that it computes with; others it refuses.
     fn types(&self) -> Vec<DType> {
-        DType::ALL.to_vec()
+        DType::ALL.iter().copied().filter(|dtype| dtype.is_weight()).collect()
     }
 
     /// Whether activations are rounded to bfloat16 for weights of that type.

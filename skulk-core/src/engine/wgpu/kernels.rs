@@ -182,7 +182,9 @@ fn format(dtype: DType) -> Vec<&'static str> {
         | DType::Affine4
         | DType::Affine5
         | DType::Affine6
-        | DType::Affine8 => "",
+        | DType::Affine8
+        | DType::FP4
+        | DType::E8M0 => "",
     };
     let mut files = vec![shader!("formats/bytes"), own];
     if !dtype.is_quantised() {

@@ -131,7 +131,7 @@ impl Matrix {
 /// Kernels take 16 elements at a time; only those of floats look where a row ends within them. None looks for scales
 /// beside integers.
 pub(super) fn expect_readable(weight: &Region) -> Result<()> {
-    if weight.dtype().is_affine() {
+    if weight.dtype().has_scales_beside() {
         return Err(Error::new(
             ErrorKind::DTypeUnsupported,
             format!("expected weights that engine wgpu computes with, found {}", weight.dtype()),

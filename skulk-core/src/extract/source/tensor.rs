@@ -57,7 +57,7 @@ impl SourceTensor {
     /// The tensor in the checkpoint, where its rows are those of this one and nothing lies beside them.
     pub(crate) fn region(&self) -> Option<&Region> {
         let is_same = self.added == 0.0 && matches!(self.rows, Rows::Same);
-        Some(&self.stored).filter(|region| is_same && !region.dtype().is_affine())
+        Some(&self.stored).filter(|region| is_same && !region.dtype().has_scales_beside())
     }
 
     /// The values of some rows, one row behind the other.
@@ -95,7 +95,7 @@ impl SourceTensor {
     pub(crate) fn stored_row(&self, row: usize) -> Option<(DType, &[u8])> {
         let region = &self.stored;
         let reordered = self.is_vector && matches!(self.rows, Rows::Pairs { .. });
-        if reordered || region.dtype().is_affine() || self.added != 0.0 || row >= self.shape[0] {
+        if reordered || region.dtype().has_scales_beside() || self.added != 0.0 || row >= self.shape[0] {
             return None;
         }
         Some((region.dtype(), region.row(self.stored_index(row))))

@@ -62,6 +62,8 @@ fn whole_blocks(dtype: DType, bytes: &[u8], out: &mut [f32]) {
         DType::Affine5 => each(bytes, out, integers::<5, 20>),
         DType::Affine6 => each(bytes, out, integers::<6, 24>),
         DType::Affine8 => each(bytes, out, integers::<8, 32>),
+        DType::FP4 => each(bytes, out, fp4),
+        DType::E8M0 => out.iter_mut().zip(bytes).for_each(|(out, &x)| *out = e8m0(x)),
     }
 }
 
@@ -213,6 +215,26 @@ fn integers<const BITS: usize, const BYTES: usize>(block: &[u8; BYTES], out: &mu
         }
         *out = (held & ((1 << BITS) - 1)) as f32;
         (held, n_held) = (held >> BITS, n_held - BITS);
+    }
+}
+
+/// What four bits are as a float, twice: a sign, two bits of exponent, one of mantissa.
+pub(crate) const TWICE_FP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// The lower half of a byte first.
+fn fp4(block: &[u8; 16], out: &mut [f32; 32]) {
+    for (byte, [first, second]) in block.iter().zip(out.as_chunks_mut().0) {
+        let number = |half: u8| 0.5 * f32::from(TWICE_FP4[usize::from(half)]);
+        (*first, *second) = (number(byte & 15), number(byte >> 4));
+    }
+}
+
+/// A power of two; 255 is no number.
+fn e8m0(exponent: u8) -> f32 {
+    match exponent {
+        0 => f32::MIN_POSITIVE / 2.0,
+        255 => f32::NAN,
+        exponent => f32::from_bits(u32::from(exponent) << 23),
     }
 }
 

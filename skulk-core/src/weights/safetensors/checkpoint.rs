@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use super::folder::{HfMetadata, INDEX, SINGLE, ShardIndex, open_shard};
 use super::header::{SafetensorsHeader, UnreadableTensor};
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::mlx::{self, Mlx};
-use crate::weights::{Checkpoint, MappedFile, Region, TensorInfo, checkpoint_fields, map_region};
+use crate::weights::mlx::Mlx;
+use crate::weights::{
+    Checkpoint, MappedFile, Region, TensorInfo, beside, checkpoint_fields, map_region, mxfp4,
+};
 
 /// An opened Hugging Face folder, or one safetensors file of such a folder. F32, F16 and BF16
-/// tensors can be mapped, and integers that MLX packed into words; asking for one of another type is an error, its
-/// presence is none.
+/// tensors can be mapped, integers that MLX packed into words, and gpt-oss's blocks of 4-bit floats, under the weight's name;
+/// asking for one of another type is an error, its presence is none.
 ///
 /// ```no_run
 /// use skulk::{Checkpoint, weights::safetensors::HfCheckpoint};
@@ -126,10 +128,18 @@ impl HfCheckpoint {
         Ok(self)
     }
 
-    /// Lists what MLX packed. What breaks its rules stays unreadable: [`region`](Self::region) says why.
+    /// Lists what is packed. What breaks the rules stays unreadable: [`region`](Self::region) says why.
     fn unpack(&mut self) {
+        let weights = self.unreadable.values().filter_map(|(_, tensor)| mxfp4::weight(tensor));
+        let of_blocks: Vec<_> = weights.filter_map(|name| self.of_blocks(name)?.ok()).collect();
+        for [weight, scales] in of_blocks {
+            self.unreadable.remove(&mxfp4::blocks(&weight.name));
+            self.unreadable.remove(&scales.name);
+            self.tensors.extend([weight, scales]);
+        }
+        self.tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let packed = self.unreadable.values().filter_map(|(file, words)| self.packed(*file, words)?.ok());
-        let packed: Vec<_> = packed.collect();
+        let packed: Vec<_> = packed.flat_map(|(words, scales)| [Some(words), scales]).flatten().collect();
         for info in &packed {
             self.unreadable.remove(&info.name);
         }
@@ -137,10 +147,25 @@ impl HfCheckpoint {
         self.tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     }
 
+    /// The weight of this name and its scales; `None` where the checkpoint has no blocks of it.
+    fn of_blocks(&self, name: &str) -> Option<Result<[TensorInfo; 2]>> {
+        let tensor = |name: String| self.unreadable.get(&name).map(|(file, tensor)| (*file, tensor));
+        let blocks = tensor(mxfp4::blocks(name)).filter(|(_, blocks)| mxfp4::weight(blocks).is_some())?;
+        if self.tensor(name).is_some() {
+            return None;
+        }
+        Some(mxfp4::describe(name, blocks, tensor(mxfp4::scales(name))))
+    }
+
     /// What the words of a checkpoint of MLX hold; `None` for other tensors.
-    fn packed(&self, file: usize, words: &UnreadableTensor) -> Option<Result<TensorInfo>> {
+    fn packed(
+        &self,
+        file: usize,
+        words: &UnreadableTensor,
+    ) -> Option<Result<(TensorInfo, Option<TensorInfo>)>> {
         let mlx = self.mlx.as_ref().filter(|_| Mlx::is_packed(words))?;
-        Some(mlx.describe(file, words, |name| self.tensor(name)))
+        let bytes = |name: &str| self.unreadable.get(name).map(|(file, tensor)| (*file, tensor));
+        Some(mlx.describe(file, words, |name| self.tensor(name), bytes))
     }
 }
 
@@ -155,10 +180,16 @@ impl Checkpoint for HfCheckpoint {
     checkpoint_fields!(HuggingFace);
 
     fn region(&self, name: &str) -> Result<Region> {
+        let of_file = |error: Error| {
+            let has_file = error.context().iter().any(|(key, _)| *key == "file");
+            if has_file { error } else { error.with("file", self.path.display()) }
+        };
+        if let Some(Err(error)) = self.of_blocks(name) {
+            return Err(of_file(error));
+        }
         if let Some((file, tensor)) = self.unreadable.get(name) {
             if let Some(Err(error)) = self.packed(*file, tensor) {
-                let has_file = error.context().iter().any(|(key, _)| *key == "file");
-                return Err(if has_file { error } else { error.with("file", self.path.display()) });
+                return Err(of_file(error));
             }
             return Err(Error::new(
                 ErrorKind::DTypeUnsupported,
@@ -169,10 +200,16 @@ impl Checkpoint for HfCheckpoint {
             .with_hint("use the model's bfloat16 checkpoint or a GGUF file of it"));
         }
         let region = map_region(self, name)?;
-        if !region.dtype().is_affine() {
+        let Some(info) = self.tensor(name).filter(|info| info.dtype.has_scales_beside()) else {
             return Ok(region);
-        }
-        let [scales, biases] = mlx::beside(name).map(|name| map_region(self, &name));
-        Ok(region.with_groups(scales?, biases?))
+        };
+        // Scales, then biases: they have been checked.
+        let mut beside = beside(info).into_iter().filter(|name| self.tensor(name).is_some());
+        let mut next = || beside.next().map(|name| map_region(self, &name)).transpose();
+        let scales = next()?.ok_or_else(|| {
+            Error::new(ErrorKind::Internal, "a tensor was listed without its scales").with("tensor", name)
+        })?;
+        let biases = if info.dtype.is_affine() { next()? } else { None };
+        Ok(region.with_groups(scales, biases))
     }
 }

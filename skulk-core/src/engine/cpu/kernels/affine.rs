@@ -30,7 +30,7 @@ unsafe fn two_bytes<S: Simd>(rows: &Rows) -> S::I {
 #[inline(always)]
 unsafe fn two_numbers<S: Simd>(rows: &Rows, beside: &Beside, group: usize) -> [S::F; 2] {
     // Nothing is read behind the last row.
-    let both = if 2 * group + 4 <= beside.row_bytes {
+    let both = if 2 * group + 4 <= beside.own_bytes {
         S::gather(rows, 2 * group)
     } else if group > 0 {
         S::ishr(S::gather(rows, 2 * group - 2), 16)

@@ -142,7 +142,6 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const SIGNED_WIDE: bool = !VNNI;
     /// Columns do not fit into registers: two rows share loading them.
     const TOGETHER: usize = 2;
-    #[cfg(test)]
     const WORDS: bool = !VNNI;
 
     operations! {
@@ -313,6 +312,16 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         })
     }
     #[inline(always)]
+    unsafe fn reorder(p: *const i8, order: &[i8; 16], to: *mut i8) {
+        let order = _mm_loadu_si128(order.as_ptr().cast());
+        _mm_storeu_si128(to.cast(), _mm_shuffle_epi8(_mm_loadu_si128(p.cast()), order));
+    }
+    #[inline(always)]
+    unsafe fn looked_up(table: &[i8; 16], a: I) -> I {
+        let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+        both!(_mm256_shuffle_epi8, [table; 2], a)
+    }
+    #[inline(always)]
     unsafe fn dot4<const WIDE: bool>(sum: I, weights: I, x: *const i8) -> I {
         let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
         if VNNI {
@@ -349,27 +358,24 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
         // Products of so many columns fit 16 bits together: of pairs of weights with pairs of activations up to 127.
         let together = if bits == 8 { 1 } else { (i16::MAX as usize / (((1 << bits) - 1) * 2 * 127)).min(8) };
-        let mut k = FROM;
+        // One loop, which is unrolled: weights stay in registers.
+        let (mut k, mut pairs) = (FROM, [Self::isplat(0); N]);
         while k < TO {
-            let end = if k + together < TO { k + together } else { TO };
-            let mut pairs = [Self::isplat(0); N];
-            while k < end {
-                let mut n = 0;
-                while n < N {
-                    let x = _mm256_set1_epi32(x.add(n * distance + 4 * k).cast::<i32>().read_unaligned());
-                    let [weights, signs] = weights[k];
-                    let x = if bits == 8 { both!(_mm256_sign_epi8, [x; 2], signs) } else { [x; 2] };
-                    let products = both!(_mm256_maddubs_epi16, weights, x);
-                    pairs[n] = both!(_mm256_add_epi16, pairs[n], products);
-                    n += 1;
-                }
-                k += 1;
-            }
+            let is_first = (k - FROM) % together == 0;
+            let is_last = (k - FROM) % together == together - 1 || k + 1 == TO;
             let mut n = 0;
             while n < N {
-                sums[n] = add_pairs(sums[n], pairs[n]);
+                let x = _mm256_set1_epi32(x.add(n * distance + 4 * k).cast::<i32>().read_unaligned());
+                let [weights, signs] = weights[k];
+                let x = if bits == 8 { both!(_mm256_sign_epi8, [x; 2], signs) } else { [x; 2] };
+                let products = both!(_mm256_maddubs_epi16, weights, x);
+                pairs[n] = if is_first { products } else { both!(_mm256_add_epi16, pairs[n], products) };
+                if is_last {
+                    sums[n] = add_pairs(sums[n], pairs[n]);
+                }
                 n += 1;
             }
+            k += 1;
         }
     }
     /// Without VNNI: numbers of 16 bits, of every four the first and the third before the others.

@@ -86,6 +86,9 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
         store_i8(p: *mut i8, a: I) = _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(a));
         bytes_sub(a: I, n: u8) -> I = _mm512_sub_epi8(a, _mm512_set1_epi8(n as i8));
         ixor(a: I, b: I) -> I = _mm512_xor_si512(a, b);
+        reorder(p: *const i8, order: &[i8; 16], to: *mut i8) = Avx2::<false>::reorder(p, order, to);
+        looked_up(table: &[i8; 16], a: I) -> I =
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), a);
     }
 
     #[inline(always)]

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::format::{Format, Layout};
 use super::product::{Ahead, Product, columns, no_scales, of_block, shift};
 use super::rounding::Activations;
-use super::simd::{BLOCK, Simd, Weights};
+use super::simd::{BLOCK, Simd, Weights, paired};
 
 /// The most rows.
 pub(super) const MOST: usize = 16;
@@ -35,7 +35,14 @@ unsafe fn dot<S: Simd, F: Format, const EXACT: bool, const FROM: usize, const TO
     sums: [i32; N],
 ) -> [S::I; N] {
     let digits = if EXACT { 2 * BLOCK } else { BLOCK };
-    let (x, distance) = (place.x.digits.add(place.at * digits), place.distance * digits);
+    let (mut x, mut distance) = (place.x.digits.add(place.at * digits).cast_const(), place.distance * digits);
+    let mut pairs = [[0; 2 * BLOCK]; N];
+    if F::PAIRED {
+        for n in 0..N {
+            paired::<S, EXACT>(x.add(n * distance), &mut pairs[n]);
+        }
+        (x, distance) = (pairs.as_ptr().cast(), 2 * BLOCK);
+    }
     let mut totals = [S::isplat(0); N];
     for n in 0..N {
         totals[n] = S::isplat(sums[n].wrapping_mul(-shift::<S, F>()));
@@ -106,7 +113,7 @@ pub(super) unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: us
     Ahead::first::<S, F>(product, &tiles);
     for tile in tiles {
         let (first, stored) = product.tile(tile);
-        let mut ahead = Ahead::of(product, tile);
+        let mut ahead = Ahead::of::<F>(product, tile);
         let mut sums = [S::zero(); MOST];
         let mut block = 0;
         while block < product.blocks {

@@ -1,8 +1,8 @@
 //! How are stored blocks read? For each type: where its integers, scales and minima lie.
 //!
 //! A weight is `scale · (integer - ZERO) + min`. Layouts are those of ggml (`ggml-common.h`,
-//! `dequantize_row_*`), but for [`Q6Linear`], which is LARQL's, and those of MLX ([`affine`](super::affine)), whose scales
-//! and minima are matrices of their own.
+//! `dequantize_row_*`), but for [`Q6Linear`], which is LARQL's, those of MLX ([`affine`](super::affine)), whose scales and
+//! minima are matrices of their own, and small floats ([`small`](super::small)), whose scales are one.
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
 use super::simd::{Rows, Simd, each_column};
@@ -48,8 +48,9 @@ layouts! {
 pub(super) struct Beside {
     pub(super) scales: *const u8,
     pub(super) mins: *const u8,
-    /// Of a row of either.
+    /// From a row of either to the next, and of a row.
     pub(super) row_bytes: usize,
+    pub(super) own_bytes: usize,
     /// A group has 2 to this power blocks of 32.
     pub(super) shift: u32,
     pub(super) float: Float,
@@ -61,12 +62,20 @@ pub(super) enum Float {
     F32,
     F16,
     BF16,
+    /// Powers of two, of a byte each.
+    E8M0,
 }
 
 impl Beside {
     /// Of types that have nothing there.
-    pub(super) const NOTHING: Self =
-        Self { scales: std::ptr::null(), mins: std::ptr::null(), row_bytes: 0, shift: 0, float: Float::F32 };
+    pub(super) const NOTHING: Self = Self {
+        scales: std::ptr::null(),
+        mins: std::ptr::null(),
+        row_bytes: 0,
+        own_bytes: 0,
+        shift: 0,
+        float: Float::F32,
+    };
 }
 
 /// Where a tile's rows are stored.
@@ -97,6 +106,9 @@ pub(super) trait Format: 'static {
     const TOGETHER: usize = 1;
     /// Scales and minima are beside the integers.
     const BESIDE: bool = false;
+    /// Of every eight integers, the first column has those of even places, the next one the others: what a byte's halves
+    /// are where they are neighbours.
+    const PAIRED: bool = false;
 
     /// The bytes from which [`columns`](Self::columns) takes blocks `TOGETHER · group` and so on of
     /// the stored blocks at `at` of each row.

@@ -33,7 +33,8 @@ impl<'a> Products<'a> {
                     ids.iter().for_each(|id| kernels.prefetch(part.row(*id as usize)));
                     let (rows, behind) = rest.split_at_mut(LANES * part.row_bytes());
                     for (to, id) in rows.chunks_exact_mut(part.row_bytes()).zip(ids) {
-                        to.copy_from_slice(part.row(*id as usize));
+                        let row = part.row(*id as usize);
+                        to[..row.len()].copy_from_slice(row);
                     }
                     rest = behind;
                 }

@@ -47,16 +47,22 @@ impl Matrix {
         }
         assert!(bias.as_ref().is_none_or(|bias| bias.len() == weight.rows()));
         for part in weight.arrays() {
-            assert_eq!(part.bytes().len(), part.row_bytes() * weight.rows());
+            // Of rows that are apart, the last one ends with its elements.
+            let last = part.row(weight.rows().saturating_sub(1)).len();
+            let all = (part.row_bytes() * weight.rows()).saturating_sub(part.row_bytes() - last);
+            assert_eq!(part.bytes().len(), all);
         }
         // Checked where it was read: kernels go by it.
-        assert!(weight.dtype().is_affine() == matches!(weight.group_len(), 32 | 64 | 128));
+        assert!(match weight.dtype() {
+            DType::FP4 => weight.group_len() == 32,
+            dtype => dtype.is_affine() == matches!(weight.group_len(), 32 | 64 | 128),
+        });
         Ok(Self { weight, row_bytes, bias, kernel, screen: None, longest: OnceLock::new() })
     }
 
     /// Makes a [`Screen`] where one would save time; returns its bytes.
     pub(crate) fn screen(&mut self, kernels: &Kernels, pool: &Pool, cancel: &CancelToken) -> Result<u64> {
-        if self.bias.is_none() && !self.weight.is_padded() && Screen::pays(&self.weight) {
+        if self.bias.is_none() && self.weight.expect_plain().is_ok() && Screen::pays(&self.weight) {
             self.screen = Screen::new(kernels, pool, self, cancel)?.map(Box::new);
         }
         Ok(self.screen.as_ref().map_or(0, |screen| screen.bytes()))
@@ -108,18 +114,19 @@ impl Matrix {
 
     /// Where the scales and minima of its groups are, if they are beside the integers.
     pub(super) fn beside(&self) -> Beside {
-        let (Some(scales), Some(mins)) = (self.weight.scales(), self.weight.biases()) else {
-            return Beside::NOTHING;
-        };
+        let Some(scales) = self.weight.scales() else { return Beside::NOTHING };
+        let mins = self.weight.biases().map_or(std::ptr::null(), |mins| mins.bytes().as_ptr());
         let float = match scales.dtype() {
             DType::F16 => Float::F16,
             DType::BF16 => Float::BF16,
+            DType::E8M0 => Float::E8M0,
             _ => Float::F32,
         };
         Beside {
             scales: scales.bytes().as_ptr(),
-            mins: mins.bytes().as_ptr(),
+            mins,
             row_bytes: scales.row_bytes(),
+            own_bytes: scales.row(0).len(),
             shift: (self.weight.group_len() / BLOCK).max(1).ilog2(),
             float,
         }

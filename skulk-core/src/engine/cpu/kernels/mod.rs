@@ -36,6 +36,7 @@ mod scalar;
 mod scratch;
 mod screen;
 mod simd;
+mod small;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -260,7 +261,9 @@ macro_rules! instruction_set {
                     DType::Affine6 => either!(affine, Affine6),
                     DType::Affine8 if lines => either!(affine, Affine8Lines),
                     DType::Affine8 => either!(affine, Affine8),
-                    DType::F32 | DType::F16 | DType::BF16 => return None,
+                    DType::FP4 if lines => either!(small, Fp4Lines),
+                    DType::FP4 => either!(small, Fp4),
+                    DType::F32 | DType::F16 | DType::BF16 | DType::E8M0 => return None,
                 })
             }
 

@@ -321,6 +321,15 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
         columns
     }
     #[inline(always)]
+    unsafe fn reorder(p: *const i8, order: &[i8; 16], to: *mut i8) {
+        vst1q_s8(to, vqtbl1q_s8(vld1q_s8(p), vreinterpretq_u8_s8(vld1q_s8(order.as_ptr()))));
+    }
+    #[inline(always)]
+    unsafe fn looked_up(table: &[i8; 16], a: I) -> I {
+        let (table, a) = (vld1q_s8(table.as_ptr()), four!(vreinterpretq_u8_s32, a));
+        four!(vreinterpretq_s32_s8, four!(vqtbl1q_s8, [table; 4], a))
+    }
+    #[inline(always)]
     unsafe fn dot4<const WIDE: bool>(sum: I, weights: I, x: *const i8) -> I {
         let x = vreinterpretq_s8_s32(vdupq_n_s32(x.cast::<i32>().read_unaligned()));
         let weights = four!(vreinterpretq_s8_s32, weights);

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::format::{Format, Layout};
 use super::product::{Ahead, Product, columns, no_scales, of_block};
 use super::rounding::Activations;
-use super::simd::{BLOCK, LANES, Simd};
+use super::simd::{BLOCK, LANES, Simd, unpaired};
 
 /// Adds columns `from..to` of a packed block to the sums of `N` rows, whose integers are at `x`.
 #[inline(always)]
@@ -47,7 +47,7 @@ pub(super) unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mu
     let (_, stored) = product.tile(tile);
     let mut raw = [S::isplat(0); 24];
     let mut scales = no_scales::<S>();
-    let (mut ahead, mut block) = (Ahead::of(product, tile), 0);
+    let (mut ahead, mut block) = (Ahead::of::<F>(product, tile), 0);
     while block < product.blocks {
         let at = block / F::BLOCKS * F::BYTES;
         F::scales::<S>(&stored, at, &mut scales);
@@ -56,7 +56,11 @@ pub(super) unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mu
             if j % F::TOGETHER == 0 {
                 raw = F::read::<S>(&stored.rows, at, j / F::TOGETHER);
             }
-            for column in S::ordered(columns::<S, F>(&raw, j)) {
+            let mut own = columns::<S, F>(&raw, j);
+            if F::PAIRED {
+                own = unpaired::<S>(own);
+            }
+            for column in S::ordered(own) {
                 S::istore(to, column);
                 to = to.add(LANES);
             }

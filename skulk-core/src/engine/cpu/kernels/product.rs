@@ -92,6 +92,9 @@ const AHEAD: usize = 16 << 10;
 /// their bytes are: as many as were used are asked for, further on.
 pub(super) struct Ahead {
     at: *const u8,
+    /// From a row to the next, where others lie between them: then lines are asked for by the next tile's rows in turns.
+    apart: usize,
+    turn: usize,
     /// Nothing of what happens to lie behind the matrix is.
     end: *const u8,
     /// The next tile's scales and minima, of types that have them beside: where they begin, how far that is asked for,
@@ -112,7 +115,9 @@ impl Ahead {
         }
         if F::BESIDE {
             let tile_bytes = LANES * product.beside.row_bytes;
-            for start in [product.beside.scales, product.beside.mins] {
+            for start in
+                [product.beside.scales, product.beside.mins].into_iter().take(1 + usize::from(F::Layout::MIN))
+            {
                 for line in 0..tile_bytes / 64 {
                     S::prefetch(start.wrapping_add(tiles.start * tile_bytes + 64 * line));
                 }
@@ -122,14 +127,20 @@ impl Ahead {
 
     /// While this tile is read.
     #[inline(always)]
-    pub(super) fn of(product: &Product, tile: usize) -> Self {
-        let at = product.weights.wrapping_add((tile + 1) * LANES * product.row_bytes + AHEAD);
+    pub(super) fn of<F: Format>(product: &Product, tile: usize) -> Self {
+        let apart = if product.row_bytes < 2 * (product.blocks / F::BLOCKS * F::BYTES) {
+            0
+        } else {
+            product.row_bytes
+        };
+        let next = product.weights.wrapping_add((tile + 1) * LANES * product.row_bytes);
+        let at = if apart > 0 { next } else { next.wrapping_add(AHEAD) };
         let end = product.weights.wrapping_add(product.n_out * product.row_bytes);
         let bytes = LANES * product.beside.row_bytes;
         let beside = [product.beside.scales, product.beside.mins];
         let beside = beside.map(|start| start.wrapping_add((tile + 1) * bytes));
         let most = (product.n_out * product.beside.row_bytes).saturating_sub((tile + 1) * bytes).min(bytes);
-        Self { at, end, beside, asked: 0, most }
+        Self { at, apart, turn: 0, end, beside, asked: 0, most }
     }
 
     /// While a block of its rows is.
@@ -138,14 +149,26 @@ impl Ahead {
         let bytes = const { LANES * F::BYTES / F::BLOCKS };
         if self.at < self.end {
             for line in 0..bytes.div_ceil(64) {
-                S::prefetch(self.at.wrapping_add(64 * line));
+                let line = if self.apart > 0 {
+                    let (row, line) = ((self.turn + line) % LANES, (self.turn + line) / LANES);
+                    row * self.apart + 64 * line
+                } else {
+                    64 * line
+                };
+                S::prefetch(self.at.wrapping_add(line));
             }
         }
-        self.at = self.at.wrapping_add(bytes);
+        if self.apart > 0 {
+            self.turn += bytes.div_ceil(64);
+        } else {
+            self.at = self.at.wrapping_add(bytes);
+        }
         // Groups of 32 in f32 have the most: a line of all rows for every block.
         if F::BESIDE && self.asked < self.most {
             S::prefetch(self.beside[0].wrapping_add(self.asked));
-            S::prefetch(self.beside[1].wrapping_add(self.asked));
+            if F::Layout::MIN {
+                S::prefetch(self.beside[1].wrapping_add(self.asked));
+            }
             self.asked += 64;
         }
     }

@@ -98,6 +98,12 @@ impl Simd for Scalar {
         store_i8(p: *mut i8, a: I) = p.cast::<[i8; LANES]>().write_unaligned(each(a, |a| a as i8));
         bytes_sub(a: I, n: u8) -> I =
             each(a, |a| i32::from_le_bytes(a.to_le_bytes().map(|byte| byte.wrapping_sub(n))));
+        reorder(p: *const i8, order: &[i8; 16], to: *mut i8) = {
+            let x = p.cast::<[i8; 16]>().read_unaligned();
+            to.cast::<[i8; 16]>().write_unaligned(order.map(|i| x[i as usize % LANES]));
+        };
+        looked_up(table: &[i8; 16], a: I) -> I =
+            each(a, |a| i32::from_le_bytes(a.to_le_bytes().map(|byte| table[usize::from(byte & 15)] as u8)));
         columns(rows: &Rows, offset: usize) -> [I; 4] =
             [0, 4, 8, 12].map(|at| Self::gather(rows, offset + at));
     }

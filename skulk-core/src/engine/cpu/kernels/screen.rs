@@ -118,9 +118,9 @@ fn blocks(head: &Region) -> usize {
 
 impl Screen {
     /// Whether the head takes at least 1.4 times what its screen would. Of an affine type, parts of a weight may be larger
-    /// than the weight, and nothing is proven.
+    /// than the weight, and nothing is proven; small floats are small anyway.
     pub(crate) fn pays(head: &Region) -> bool {
-        if head.dtype().is_affine() {
+        if head.dtype().has_scales_beside() {
             return false;
         }
         let tile = tile_bytes(blocks(head));

@@ -96,7 +96,6 @@ pub(super) trait Simd: Copy + 'static {
     /// Activation rows from which on tiles are packed.
     const MANY: usize = 17;
     /// Activations of two digits are stored as numbers of 16 bits.
-    #[cfg(test)]
     const WORDS: bool = false;
     /// Activation rows that one pass over a packed tile serves.
     const ROWS: usize;
@@ -185,6 +184,10 @@ pub(super) trait Simd: Copy + 'static {
             }
         })
     }
+    /// What a table has for each byte, which is below 16.
+    unsafe fn looked_up(table: &[i8; 16], a: Self::I) -> Self::I;
+    /// Copies 16 bytes in another order: which of them comes first, and so on.
+    unsafe fn reorder(p: *const i8, order: &[i8; 16], to: *mut i8);
     /// Adds 0x10 to byte i of column k where bit `4k + i` of the lane is set; it is below 0x10 before.
     #[inline(always)]
     unsafe fn add_fifth_bits(columns: [Self::I; 8], bits: Self::I) -> [Self::I; 8] {
@@ -384,4 +387,35 @@ pub(super) unsafe fn dot_packed_digits<S: Simd, const WIDE: bool, const N: usize
     next_digit::<S, N>(&mut totals, sums);
     S::dot_packed::<WIDE, N>(&mut totals, packed, columns, x.add(BLOCK), distance);
     *sums = totals;
+}
+
+/// Of every eight bytes those of even places first; or of activations of 16 bits, as they are stored, those that meet such
+/// bytes.
+static PAIRS: [[i8; 16]; 2] = [
+    [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15],
+    [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15],
+];
+
+/// A block of activations as columns that are [paired](super::format::Format::PAIRED) meet them.
+#[inline(always)]
+pub(super) unsafe fn paired<S: Simd, const EXACT: bool>(x: *const i8, to: &mut [i8; 2 * BLOCK]) {
+    let order = &PAIRS[if EXACT && S::WORDS { 1 } else { 0 }];
+    let mut at = 0;
+    while at < if EXACT { 2 * BLOCK } else { BLOCK } {
+        S::reorder(x.add(at), order, to.as_mut_ptr().add(at));
+        at += LANES;
+    }
+}
+
+/// Columns that are [paired](super::format::Format::PAIRED), in the order of the elements.
+#[inline(always)]
+pub(super) unsafe fn unpaired<S: Simd>(columns: [S::I; 8]) -> [S::I; 8] {
+    each_column!(|k| {
+        let (even, odd) = (columns[k / 2 * 2], columns[k / 2 * 2 + 1]);
+        let two = |x: S::I| {
+            let x = S::ishr(x, k as u32 % 2 * 16);
+            S::ior(S::iand(x, S::isplat(0xff)), S::ishl(S::iand(x, S::isplat(0xff00)), 8))
+        };
+        S::ior(two(even), S::ishl(two(odd), 8))
+    })
 }

@@ -12,6 +12,7 @@ mod products;
 mod rounding;
 mod rows;
 mod screen;
+mod small;
 mod special;
 mod stored;
 

@@ -19,6 +19,7 @@ fn floats(numbers: &mut Numbers, float: Float, n: usize) -> (Vec<u8>, Vec<f64>) 
         Float::F32 => (x.to_le_bytes().to_vec(), f64::from(x)),
         Float::F16 => (f16::from_f32(x).to_le_bytes().to_vec(), f16::from_f32(x).to_f64()),
         Float::BF16 => (bf16::from_f32(x).to_le_bytes().to_vec(), bf16::from_f32(x).to_f64()),
+        Float::E8M0 => unreachable!("no scale of either sign"),
     };
     let (bytes, values): (Vec<_>, _) = numbers.floats(n).iter().map(|x| one(*x)).unzip();
     (bytes.concat(), values)
@@ -35,10 +36,11 @@ fn check(numbers: &mut Numbers, stored: &Stored, [n_out, blocks]: [usize; 2], sh
     // They end where their memory does.
     let [integers, scales, mins] = [integers, scales, mins].map(|bytes| Bytes::new(&bytes, n_out % 3));
     let row_bytes = groups * if float == Float::F32 { 4 } else { 2 };
-    let beside = Beside { scales: scales.as_ptr(), mins: mins.as_ptr(), row_bytes, shift, float };
+    let [scales, mins] = [scales.as_ptr(), mins.as_ptr()];
+    let beside = Beside { scales, mins, row_bytes, own_bytes: row_bytes, shift, float };
     let bias = numbers.floats(n_out);
     let bias = (n_out % 2 == 1).then_some(&*bias);
-    let matrix = Matrix { stored, bytes: &integers, n_out, blocks, bias, beside };
+    let matrix = Matrix { stored, bytes: &integers, n_out, blocks, step: 1, bias, beside };
     let x = activations(numbers, 40, blocks);
     for exact in [false, true] {
         let (x, oracle) = compare(&matrix, &x, 40, exact);

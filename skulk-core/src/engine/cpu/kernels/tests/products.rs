@@ -23,6 +23,8 @@ pub(super) struct Matrix<'a> {
     pub(super) n_out: usize,
     /// Blocks of 32 in a row, of which activations may have fewer.
     pub(super) blocks: usize,
+    /// From a row to the next, in rows.
+    pub(super) step: usize,
     pub(super) bias: Option<&'a [f32]>,
     pub(super) beside: Beside,
 }
@@ -42,7 +44,7 @@ impl Matrix<'_> {
         let mut out = vec![GAP; (rows - 1) * stride + n_out].into_boxed_slice();
         let product = Product {
             weights: self.bytes.as_ptr(),
-            row_bytes: self.blocks * BLOCK / self.stored.len * self.stored.bytes,
+            row_bytes: self.step * self.blocks * BLOCK / self.stored.len * self.stored.bytes,
             beside: self.beside,
             n_out,
             blocks: self.blocks,
@@ -135,8 +137,8 @@ fn products_are_the_same_everywhere_and_near_the_formula() {
             let bias = numbers.floats(n_out);
             let bias = (case % 2 == 1).then_some(&*bias);
             let blocks = blocks * stored.len / BLOCK;
-            let beside = Beside::NOTHING;
-            let matrix = Matrix { stored: &stored, bytes: &bytes, n_out, blocks, bias, beside };
+            let (step, beside) = (1, Beside::NOTHING);
+            let matrix = Matrix { stored: &stored, bytes: &bytes, n_out, blocks, step, bias, beside };
             let x = activations(&mut numbers, 40, blocks);
             for exact in [false, true] {
                 let (x, oracle) = compare(&matrix, &x, 40, exact);
@@ -155,8 +157,8 @@ fn what_lies_behind_the_activations_is_left_out() {
             let elements = stored.elements(&bytes);
             let bytes = Bytes::new(&bytes, 1);
             let blocks = stored_blocks * stored.len / BLOCK;
-            let (bias, beside) = (None, Beside::NOTHING);
-            let matrix = Matrix { stored: &stored, bytes: &bytes, n_out, blocks, bias, beside };
+            let (step, bias, beside) = (1, None, Beside::NOTHING);
+            let matrix = Matrix { stored: &stored, bytes: &bytes, n_out, blocks, step, bias, beside };
             let x_blocks = blocks.saturating_sub(missing).max(1);
             let x = activations(&mut numbers, 9, x_blocks);
             for exact in [false, true] {

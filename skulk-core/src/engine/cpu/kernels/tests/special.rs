@@ -33,6 +33,7 @@ fn bytes_of_one_kind() {
             let mut bytes = vec![byte; N_OUT * stored.bytes];
             let matrix = Bytes::new(&bytes, 1);
             let matrix = Matrix {
+                step: 1,
                 stored: &stored,
                 bytes: &matrix,
                 n_out: N_OUT,
@@ -58,6 +59,7 @@ fn bytes_of_one_kind() {
             }
             let matrix = Bytes::new(&bytes, 3);
             let matrix = Matrix {
+                step: 1,
                 stored: &stored,
                 bytes: &matrix,
                 n_out: N_OUT,
@@ -85,6 +87,7 @@ fn scales_of_every_kind() {
         let check = |bytes: &[u8], finite: bool, what: String| {
             let bytes = Bytes::new(bytes, 2);
             let matrix = Matrix {
+                step: 1,
                 stored: &stored,
                 bytes: &bytes,
                 n_out: N_OUT,

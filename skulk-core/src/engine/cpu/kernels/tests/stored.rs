@@ -101,6 +101,20 @@ pub(super) fn affine() -> Vec<Stored> {
     })
 }
 
+/// 4-bit floats, whose scales are beside them.
+pub(super) fn fp4() -> Stored {
+    let [fp4] = stored! {
+        FP4: 16 bytes, 32 elements, halves [], |b, i| {
+            let bits = b[i / 2] >> (i % 2 * 4) & 15;
+            let (exponent, mantissa) = (i32::from(bits >> 1 & 3), f64::from(bits & 1));
+            // Below an exponent of 1 a number has no leading 1.
+            let size = if exponent == 0 { mantissa / 2.0 } else { (1.0 + mantissa / 2.0) * 2f64.powi(exponent - 1) };
+            [if bits & 8 == 0 { size } else { -size }, 0.0]
+        };
+    };
+    fp4
+}
+
 /// Element `i` of those that have so many bits each.
 fn integer(b: &[u8], bits: usize, i: usize) -> f64 {
     (0..bits)

@@ -1,0 +1,80 @@
+//! Are products with small floats the same everywhere, and what a formula in f64 says?
+
+use super::super::BLOCK;
+use super::super::format::{Beside, Float};
+use super::products::{Matrix, compare};
+use super::rounding::activations;
+use super::stored::{Element, Stored, fp4};
+use super::{Bytes, Numbers};
+
+/// Outputs and blocks of 32 of a row: whole lines, where these are read, none, and scales that are no multiple of four.
+const SHAPES: [[usize; 2]; 10] =
+    [[1, 4], [3, 8], [15, 4], [16, 12], [17, 4], [35, 8], [2, 1], [16, 5], [21, 7], [18, 2]];
+
+/// A matrix of random floats and powers of two, multiplied by every kernel, with rows next to each other or with as many
+/// others between them.
+fn check(numbers: &mut Numbers, stored: &Stored, [n_out, blocks]: [usize; 2], step: usize) {
+    let (own_bytes, own_row) = (blocks, blocks * stored.bytes);
+    let elements = numbers.bytes((n_out * step) * own_row);
+    let scales: Vec<u8> = numbers.bytes(n_out * step * own_bytes).iter().map(|x| 119 + x % 16).collect();
+    let rows = |bytes: &[u8], row: usize| -> Vec<u8> {
+        bytes.chunks_exact(row).step_by(step).flatten().copied().collect()
+    };
+    let scale = rows(&scales, own_bytes);
+    let element = |(i, [x, _]): (usize, Element)| [x * 2f64.powi(i32::from(scale[i / BLOCK]) - 127), 0.0];
+    let values = stored.elements(&rows(&elements, own_row));
+    let values: Vec<Element> = values.into_iter().enumerate().map(element).collect();
+    // They end where their memory does, the last row with its own elements.
+    let without_rest = |bytes: &[u8], row: usize| bytes[..(n_out * step - step + 1) * row].to_vec();
+    let [elements, scales] = [without_rest(&elements, own_row), without_rest(&scales, own_bytes)]
+        .map(|bytes| Bytes::new(&bytes, n_out % 3));
+    let (row_bytes, mins) = (own_bytes * step, std::ptr::null());
+    let beside = Beside { scales: scales.as_ptr(), mins, row_bytes, own_bytes, shift: 0, float: Float::E8M0 };
+    let bias = numbers.floats(n_out);
+    let bias = (n_out % 2 == 1).then_some(&*bias);
+    let matrix = Matrix { stored, bytes: &elements, n_out, blocks, step, bias, beside };
+    let x = activations(numbers, 40, blocks);
+    for exact in [false, true] {
+        let (x, oracle) = compare(&matrix, &x, 40, exact);
+        matrix.check(&oracle, &x, &values);
+    }
+}
+
+#[test]
+fn four_bits_with_powers_of_two() {
+    let mut numbers = Numbers(34);
+    for shape in SHAPES {
+        for step in [1, 2, 3] {
+            check(&mut numbers, &fp4(), shape, step);
+        }
+    }
+}
+
+/// The smallest and the largest powers of two, and what is none.
+#[test]
+fn every_power_of_two() {
+    let stored = fp4();
+    // Every scale in a row of its own, of ones in the first place.
+    let mut elements = vec![0u8; 256 * stored.bytes];
+    elements.iter_mut().step_by(stored.bytes).for_each(|byte| *byte = 2);
+    let scales: Vec<u8> = (0..=255).collect();
+    let [elements, scales] = [elements, scales].map(|bytes| Bytes::new(&bytes, 0));
+    let (mins, float) = (std::ptr::null(), Float::E8M0);
+    let beside = Beside { scales: scales.as_ptr(), mins, row_bytes: 1, own_bytes: 1, shift: 0, float };
+    let (n_out, blocks, step) = (256, 1, 1);
+    let matrix = Matrix { stored: &stored, bytes: &elements, n_out, blocks, step, bias: None, beside };
+    let x: Vec<f32> = (0..2 * BLOCK).map(|i| if i % BLOCK == 0 { 127.0 } else { 0.0 }).collect();
+    for exact in [false, true] {
+        let (_, oracle) = compare(&matrix, &x, 2, exact);
+        for (exponent, found) in oracle[..256].iter().enumerate() {
+            let expected = 127.0 * 2f64.powi(exponent as i32 - 127);
+            match exponent {
+                255 => assert!(found.is_nan()),
+                // Integers of two digits with the smallest scale need more bits than there are.
+                0..24 => assert!((f64::from(*found) / expected - 1.0).abs() < 1e-2, "{exponent}"),
+                249..255 => assert!(found.is_infinite() || f64::from(*found) == expected, "{exponent}"),
+                _ => assert!((f64::from(*found) / expected - 1.0).abs() < 1e-6, "{exponent}: {found}"),
+            }
+        }
+    }
+}
