@@ -95,6 +95,7 @@ impl Operations {
             qk_norm: None,
             value_norm: false,
             keys_as_values: false,
+            latent: None,
             kv_of: None,
             query_growth: None,
             qkv_bias: false,
@@ -168,7 +169,7 @@ impl Operations {
             &mut angles,
         )?;
         Ok(Box::new(move || {
-            let op = NormRope { head_dim, norm: Some((&weight, 1e-6)), layout: RopeLayout::Halves };
+            let op = NormRope { head_dim, plain: 0, norm: Some((&weight, 1e-6)), layout: RopeLayout::Halves };
             self.0.norm_rope(&mut stream, &op, Some(&angles), rows, &mut x)
         }))
     }

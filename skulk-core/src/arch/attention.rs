@@ -26,6 +26,8 @@ pub struct AttentionSpec {
     pub value_norm: bool,
     /// Values are what keys are before norm and rotation: there is no projection of their own.
     pub keys_as_values: bool,
+    /// Keys and values of all heads are projections of one vector for each position, which is kept in their place.
+    pub latent: Option<LatentSpec>,
     /// An earlier layer whose keys and values this one uses: it has none of its own. A shard needs both layers.
     pub kv_of: Option<usize>,
     /// Queries grow with their position.
@@ -40,6 +42,29 @@ pub struct AttentionSpec {
     pub head_gate: bool,
     /// Index into [`ArchSpec::ropes`]; `None`: positions are not rotated in.
     pub rope: Option<usize>,
+}
+
+/// Attention to latent vectors (DeepSeek-V2's multi-head latent attention), in the form in which it is computed: there is
+/// one head of keys, each being a position's latent vector, which is also the value, and behind it what all heads' keys
+/// have in common. So [`AttentionSpec::n_kv_heads`] is 1 and [`AttentionSpec::head_dim`] the sum of both.
+///
+/// Of each head, what projects the latent vector to keys is multiplied with its queries instead, and what projects it to
+/// values with what attention gives.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct LatentSpec {
+    /// Elements of a latent vector.
+    pub rank: usize,
+    /// Elements of a head's query and key that positions are not rotated in, whose keys are projections of the latent vector.
+    pub plain: usize,
+    /// Those behind, that positions are rotated in, whose keys heads have in common.
+    pub rotated: usize,
+    /// Elements of a head's value.
+    pub value: usize,
+    /// Queries are projections of such a vector as well, of so many elements; `None`: of the layer's input.
+    pub query_rank: Option<usize>,
+    /// Latent vectors are normed with this epsilon, and with weights.
+    pub eps: f32,
 }
 
 /// What of queries, and of keys, is normed together.
@@ -86,6 +111,47 @@ impl AttentionSpec {
         self.n_kv_heads.saturating_mul(self.head_dim)
     }
 
+    /// What rows of queries have where they are projected.
+    pub(crate) fn projected_width(&self) -> usize {
+        let of_head = self.latent.map_or(self.head_dim, |latent| latent.plain.saturating_add(latent.rotated));
+        self.n_heads.saturating_mul(of_head)
+    }
+
+    /// Elements of a head's values, as attention adds them up.
+    pub(crate) fn value_dim(&self) -> usize {
+        self.latent.map_or(self.head_dim, |latent| latent.rank)
+    }
+
+    /// What rows have that the output projection takes.
+    pub(crate) fn output_width(&self) -> usize {
+        self.n_heads.saturating_mul(self.latent.map_or(self.head_dim, |latent| latent.value))
+    }
+
+    fn check_latent(&self, latent: LatentSpec) -> Result<()> {
+        let a = self;
+        size("latent vector", latent.rank, 1 << 16)?;
+        size("elements of keys that are not rotated", latent.plain, 1 << 16)?;
+        size("elements of keys that are rotated", latent.rotated, 1 << 16)?;
+        size("elements of values", latent.value, 1 << 16)?;
+        latent.query_rank.map_or(Ok(()), |rank| size("latent vector of queries", rank, 1 << 16))?;
+        positive("epsilon of latent vectors' norm", latent.eps)?;
+        let variants = [
+            (a.n_kv_heads != 1, "several heads of them"),
+            (a.head_dim != latent.rank + latent.rotated, "heads of another size"),
+            (a.qk_norm.is_some() || a.value_norm, "norms of heads"),
+            (a.keys_as_values, "keys as values"),
+            (a.kv_of.is_some(), "those of another layer"),
+            (a.query_growth.is_some(), "queries that grow"),
+            (a.head_gate, "gated heads"),
+        ];
+        match variants.into_iter().find(|(found, _)| *found) {
+            Some((_, found)) => {
+                Err(invalid("latent vector", format!("expected latent vectors alone, found {found} beside")))
+            }
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn check(&self, ropes: &[RopeSpec]) -> Result<()> {
         let a = self;
         size("attention heads", a.n_heads, 1 << 16)?;
@@ -102,6 +168,7 @@ impl AttentionSpec {
         }
         positive("attention scale", a.scale)?;
         a.softcap.map_or(Ok(()), |cap| positive("attention soft-cap", cap))?;
+        a.latent.map_or(Ok(()), |latent| self.check_latent(latent))?;
         if let Some(growth) = a.query_growth {
             positive("growth of queries", growth.rate)?;
             positive("positions of queries' growth", growth.every)?;
@@ -118,11 +185,12 @@ impl AttentionSpec {
             invalid("rotary embedding", message)
         })?;
         // Growth is part of the rotation.
+        let most = a.latent.map_or(a.head_dim, |latent| latent.rotated);
         let least = if a.query_growth.is_some() { a.head_dim } else { 2 };
-        if !(least..=a.head_dim).contains(&rope.dim) {
+        if !(least..=most).contains(&rope.dim) {
             return Err(invalid(
                 "rotary dimension",
-                format!("expected {least} to the head dimension {}, found {}", a.head_dim, rope.dim),
+                format!("expected {least} to the head dimension {most}, found {}", rope.dim),
             ));
         }
         Ok(())

@@ -11,7 +11,7 @@ mod huggingface;
 mod names;
 mod rope;
 
-pub use attention::{AttentionSpec, QkNorm, QueryGrowth};
+pub use attention::{AttentionSpec, LatentSpec, QkNorm, QueryGrowth};
 pub use ffn::{Activation, ExpertGroups, ExpertsSpec, FfnSpec, Scoring, SharedExpert};
 pub use names::{LayerTensor, TensorNames};
 pub(crate) use names::{Stacks, TensorRole};
@@ -258,4 +258,5 @@ fn unsupported(what: &str, found: &str, supported: &str) -> Error {
 
 /// Families this version can run, for messages.
 const SUPPORTED: &str = "llama, mistral, ministral3, mixtral, smollm3, granite, phi3, qwen2, qwen3, qwen3_moe, \
-    the text of qwen3_vl, gemma2, gemma3, gemma4, glm4, glm4_moe, olmo3, minimax_m2, step3p5, gpt_oss";
+    the text of qwen3_vl, gemma2, gemma3, gemma4, glm4, glm4_moe, glm4_moe_lite, deepseek_v3, \
+    kimi_k2, olmo3, minimax_m2, step3p5, gpt_oss";

@@ -47,6 +47,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Whether the memory of single pages can be given back.
     const RELEASES_PAGES: bool;
 
+    /// Whether it can attend to [latent vectors](crate::arch::LatentSpec).
+    const LATENTS: bool;
+
     /// Runs one step's work where and when the device wants it, e.g. inside its thread pool and after other steps.
     /// Who has to wait for that ends at once with an error when `cx` says so.
     fn run<R: Send>(&self, _cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
@@ -170,6 +173,18 @@ pub(crate) trait Backend: Send + Sync + 'static {
         head_dim: usize,
         rows: usize,
     ) -> Result<()>;
+    /// `out = [weight · x[..n_in], x[n_in..]]` for each of a row's heads, which have a weight each: what a head has behind
+    /// the elements that its weight takes stays as it is. Only where there are [latent vectors](Self::LATENTS).
+    fn linear_heads(
+        &self,
+        _stream: &mut Self::Stream,
+        _weights: &Self::Stack,
+        _x: &Self::Buffer,
+        _rows: usize,
+        _out: &mut Self::Buffer,
+    ) -> Result<()> {
+        Err(Error::new(ErrorKind::Internal, "heads with weights of their own came to an engine without them"))
+    }
     /// `out = x · weightᵀ + bias` for each weight; the weights share their input.
     fn linear(
         &self,
@@ -295,6 +310,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         x: &mut Self::Buffer,
     ) -> Result<()>;
     /// Stores keys and values of all spans' rows in their pages, where some are given, then attends to what each row sees.
+    /// Of a layer with latent vectors, values are these and keys what lies behind them in its one head of keys.
     fn attend(
         &self,
         stream: &mut Self::Stream,
@@ -329,18 +345,22 @@ pub(crate) const PAGE: usize = 64;
 pub(crate) struct PageSpec {
     pub(crate) n_kv_heads: usize,
     pub(crate) head_dim: usize,
+    /// The first so many elements of keys are the values, which are not kept beside.
+    pub(crate) latent: Option<usize>,
     pub(crate) kv: KvTypes,
 }
 
 impl PageSpec {
     pub(crate) fn new(attention: &AttentionSpec, kv: impl Into<KvTypes>) -> Self {
-        Self { n_kv_heads: attention.n_kv_heads, head_dim: attention.head_dim, kv: kv.into() }
+        let AttentionSpec { n_kv_heads, head_dim, .. } = *attention;
+        Self { n_kv_heads, head_dim, latent: attention.latent.map(|latent| latent.rank), kv: kv.into() }
     }
 
     /// Bytes of a page, keys and values together.
     pub(crate) fn bytes(&self) -> u64 {
         let of = |kv: KvType| kv.bytes(self.head_dim, PAGE);
-        of(self.kv.keys).saturating_add(of(self.kv.values)).saturating_mul(self.n_kv_heads) as u64
+        let values = if self.latent.is_some() { 0 } else { of(self.kv.values) };
+        of(self.kv.keys).saturating_add(values).saturating_mul(self.n_kv_heads) as u64
     }
 
     /// The same where that is an amount that memory may have.
@@ -465,6 +485,8 @@ impl<M> FeatureDown<M> {
 /// Per-head norm and rotation of queries or keys.
 pub(crate) struct NormRope<'a, B: Backend + ?Sized> {
     pub(crate) head_dim: usize,
+    /// Elements in front that are not rotated, of heads without a norm.
+    pub(crate) plain: usize,
     pub(crate) norm: Option<(&'a B::Vector, f32)>,
     pub(crate) layout: RopeLayout,
 }

@@ -53,7 +53,8 @@ fn in_words(cpu: &Cpu, options: &EngineOptions) -> String {
 }
 
 fn capabilities<B: Backend>(device: String, in_place_weights: bool) -> Capabilities {
-    Capabilities { device, in_place_weights, exact_rows: B::EXACT_ROWS, kv_types: B::KV_TYPES }
+    let (exact_rows, latent_attention) = (B::EXACT_ROWS, B::LATENTS);
+    Capabilities { device, in_place_weights, exact_rows, latent_attention, kv_types: B::KV_TYPES }
 }
 
 impl DecoderEngine<Cpu> {
@@ -117,6 +118,17 @@ impl<B: Backend> DecoderEngine<B> {
     fn check(&self, spec: &ShardSpec) -> Result<()> {
         spec.check()?;
         let (kv, kv_types) = (spec.kv, self.capabilities.kv_types);
+        let latent = spec.arch.layers[spec.layers.clone()].iter().any(|layer| layer.attention.latent.is_some());
+        if latent && !self.capabilities.latent_attention {
+            let message = format!("expected an engine that attends to latent vectors, found `{}`", self.id);
+            return Err(Error::new(ErrorKind::ArchUnsupported, message)
+                .with_hint("place these layers on engine `cpu`"));
+        }
+        // They are keys and values at once, and what is rounded would be added up.
+        if latent && (kv.keys != kv.values || kv.keys.is_quantised()) {
+            let message = format!("expected latent vectors in f16 or f32, as keys and as values, found {kv}");
+            return Err(Error::argument("kv", message).with_hint("choose f16 or f32"));
+        }
         if [kv.keys, kv.values].iter().all(|kv| kv_types.contains(kv)) {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 //! transformers 5 writes `rope_parameters`; hubs mostly hold `rope_theta` and `rope_scaling`. What families have in
 //! common is read here, what one alone says in the file of its relatives.
 
+mod deepseek;
 mod gemma;
 mod gemma4;
 mod glm;
@@ -58,6 +59,9 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         "gemma4" | "gemma4_text" => &gemma4::GEMMA4,
         "glm4" => &glm::GLM4,
         "glm4_moe" => &glm::GLM4_MOE,
+        "glm4_moe_lite" => &deepseek::GLM4_MOE_LITE,
+        "deepseek_v3" => &deepseek::DEEPSEEK_V3,
+        "kimi_k2" => &deepseek::KIMI_K2,
         "gpt_oss" => &gpt_oss::GPT_OSS,
         "olmo3" => &olmo::OLMO3,
         "minimax_m2" => &minimax::MINIMAX_M2,
@@ -147,6 +151,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         qk_norm: family.qk_norm,
         value_norm: false,
         keys_as_values: false,
+        latent: None,
         kv_of: None,
         query_growth: None,
         qkv_bias: attention_bias,

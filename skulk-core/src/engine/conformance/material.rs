@@ -227,6 +227,7 @@ pub(in crate::engine) fn attention_spec(
         qk_norm: None,
         value_norm: false,
         keys_as_values: false,
+        latent: None,
         kv_of: None,
         query_growth: None,
         qkv_bias: false,

@@ -6,12 +6,14 @@
 mod attention;
 mod experts;
 mod features;
+mod heads;
 pub(crate) mod kernels;
 mod nearest;
 mod pool;
 
 use experts::Selected;
 use features::Chosen;
+use heads::ByHead;
 use kernels::{Kernels, Matrix, ProductScratch, Products};
 pub(crate) use nearest::Nearest;
 use pool::Pool;
@@ -131,6 +133,7 @@ pub(crate) struct Stream {
     products: ProductScratch,
     selected: Selected,
     chosen: Chosen,
+    by_head: ByHead,
     attention: attention::Scratch,
 }
 
@@ -146,6 +149,7 @@ impl Backend for Cpu {
     const EXACT_ROWS: bool = true;
     const KV_TYPES: &'static [KvType] = KvType::ALL;
     const RELEASES_PAGES: bool = true;
+    const LATENTS: bool = true;
 
     fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
         self.pool.turn(cx, work)
@@ -171,6 +175,7 @@ impl Backend for Cpu {
             products: ProductScratch::new(rows, width, self.precision),
             selected: Selected::default(),
             chosen: Chosen::default(),
+            by_head: ByHead::default(),
             attention: Default::default(),
         })
     }
@@ -338,6 +343,17 @@ impl Backend for Cpu {
         Ok(())
     }
 
+    fn linear_heads(
+        &self,
+        stream: &mut Stream,
+        weights: &Vec<Matrix>,
+        x: &Buffer,
+        rows: usize,
+        out: &mut Buffer,
+    ) -> Result<()> {
+        heads::linear(self, stream, weights, x, rows, out)
+    }
+
     fn norm_linear(
         &self,
         stream: &mut Stream,
@@ -485,7 +501,7 @@ impl Backend for Cpu {
             let (cos, sin) =
                 angles.map_or((&[][..], &[][..]), |angles| angles.row(row).split_at(angles.width / 2));
             for head in x.chunks_exact_mut(op.head_dim) {
-                self.kernels.norm_rope(head, norm, op.layout, cos, sin);
+                self.kernels.norm_rope(&mut head[op.plain..], norm, op.layout, cos, sin);
             }
         });
         Ok(())
@@ -500,7 +516,7 @@ impl Backend for Cpu {
         pages: &mut Self::Pages,
         out: &mut Buffer,
     ) -> Result<()> {
-        out.width = op.attention.n_heads * op.attention.head_dim;
+        out.width = op.attention.n_heads * op.attention.value_dim();
         let kv = kv.map(|kv| kv.map(|x| x.data.as_slice()));
         let scratch = &mut stream.attention;
         attention::attend(self.kernels, &self.pool, scratch, op, (&q.data, kv), pages, &mut out.data)

@@ -6,6 +6,8 @@
 //!
 //! Where they are quantised, a head's scales follow, `[block of 32 elements][position]`. Of 4 bits, positions i and i + 32
 //! share a byte, the first one having its lower half: keys are `[element][32]`, values `[group][32][element]`.
+//!
+//! Of latent vectors there are keys alone, whose first elements are the values: products turn them round.
 
 use super::super::kernels::{BEHIND, BLOCK, Kernels, Stored, WIDTH};
 use crate::engine::KvType;
@@ -19,6 +21,8 @@ pub(crate) struct Pages {
     pages: Vec<Option<Page>>,
     /// Room for a rotated head.
     rotated: Vec<f32>,
+    /// Room for a latent vector and what keys have behind it.
+    latent: Vec<f32>,
 }
 
 /// All heads' keys, then all heads' values, then what products may read behind them.
@@ -70,7 +74,7 @@ impl Pages {
     pub(crate) fn new(spec: &PageSpec) -> Result<Self> {
         spec.checked_bytes()?;
         let rotated = vec![0.0; if spec.kv.are_quantised() { spec.head_dim } else { 0 }];
-        Ok(Self { spec: *spec, pages: Vec::new(), rotated })
+        Ok(Self { spec: *spec, pages: Vec::new(), rotated, latent: Vec::new() })
     }
 
     /// What a page keeps of a position.
@@ -121,7 +125,8 @@ impl Pages {
             Page(Some(self.page(page)).filter(|page| page.len() >= bytes).ok_or_else(absent)?.into());
         let (zeros, mut rotated) = (vec![0.0; spec.head_dim], vec![0.0; spec.head_dim]);
         for slot in rows..PAGE {
-            for (head, values) in (0..spec.n_kv_heads).flat_map(|head| [(head, false), (head, true)]) {
+            let both = [false, true].into_iter().filter(|values| !values || spec.latent.is_none());
+            for (head, values) in (0..spec.n_kv_heads).flat_map(|head| both.clone().map(move |of| (head, of))) {
                 copy.put(kernels, Place::of(spec, head, values), slot, &zeros, &mut rotated);
             }
         }
@@ -137,8 +142,14 @@ impl Pages {
         Ok(())
     }
 
+    /// What rows of keys and of values have.
+    pub(crate) fn widths(&self) -> [usize; 2] {
+        let width = self.spec.n_kv_heads * self.spec.head_dim;
+        self.spec.latent.map_or([width; 2], |rank| [width - rank, rank])
+    }
+
     /// Stores consecutive rows `[rows, kv heads · head dim]` from position `start` on; `pages` are those of the blocks
-    /// from the first row's on.
+    /// from the first row's on. A latent vector comes as the value, what keys have behind it as the key.
     pub(crate) fn append(
         &mut self,
         kernels: &Kernels,
@@ -147,14 +158,21 @@ impl Pages {
         k: &[f32],
         v: &[f32],
     ) -> Result<()> {
-        let (spec, width) = (self.spec, self.spec.n_kv_heads * self.spec.head_dim);
-        let rows = k.chunks_exact(width).zip(v.chunks_exact(width));
+        let (spec, [k_width, v_width]) = (self.spec, self.widths());
+        let rows = k.chunks_exact(k_width).zip(v.chunks_exact(v_width));
         for (position, (k, v)) in (start..).zip(rows) {
             let page =
                 pages.get(position / PAGE - start / PAGE).and_then(|page| self.pages.get_mut(*page as usize));
             let Some(Some(page)) = page else {
                 return Err(Error::new(ErrorKind::Internal, "a row has no page for its keys and values"));
             };
+            if spec.latent.is_some() {
+                self.latent.clear();
+                self.latent.extend(v.iter().chain(k));
+                let place = Place::of(&spec, 0, false);
+                page.put(kernels, place, position % PAGE, &self.latent, &mut self.rotated);
+                continue;
+            }
             for (row, values) in [(k, false), (v, true)] {
                 for (head, x) in row.chunks_exact(spec.head_dim).enumerate() {
                     let place = Place::of(&spec, head, values);
@@ -175,7 +193,7 @@ impl Pages {
             let bytes = page.get(elements..scales + behind).unwrap_or_default();
             Stored { bytes, scales: page.get(scales..end).unwrap_or_default(), kind }
         };
-        (part(false), part(true))
+        (part(false), part(self.spec.latent.is_none()))
     }
 }
 

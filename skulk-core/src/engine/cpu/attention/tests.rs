@@ -296,7 +296,7 @@ fn sequences_attend_together_as_alone() {
 
 #[test]
 fn pages_too_large_are_errors() {
-    let spec = PageSpec { n_kv_heads: usize::MAX / 4096, head_dim: 128, kv: KvType::F16.into() };
+    let spec = PageSpec { n_kv_heads: usize::MAX / 4096, head_dim: 128, latent: None, kv: KvType::F16.into() };
     assert!(Pages::new(&spec).is_err());
     let spec = PageSpec { n_kv_heads: 1 << 30, ..spec };
     assert!(Pages::new(&spec).unwrap().add(0).is_err());

@@ -205,7 +205,7 @@ fn buffers_grow() {
 
 #[test]
 fn buffers_grow_as_far_as_memory_and_bindings_reach() {
-    let spec = PageSpec { n_kv_heads: 1, head_dim: 64, kv: KvType::F16.into() };
+    let spec = PageSpec { n_kv_heads: 1, head_dim: 64, latent: None, kv: KvType::F16.into() };
     // Eight pages' keys.
     let gpu = Gpu::software(Limits { buffer: Some(1 << 16), ..Limits::default() });
     let mut pages = gpu.pages(&spec).unwrap();
