@@ -353,7 +353,8 @@ pub(crate) struct PageSpec {
 impl PageSpec {
     pub(crate) fn new(attention: &AttentionSpec, kv: impl Into<KvTypes>) -> Self {
         let AttentionSpec { n_kv_heads, head_dim, .. } = *attention;
-        Self { n_kv_heads, head_dim, latent: attention.latent.map(|latent| latent.rank), kv: kv.into() }
+        let (latent, kv) = (attention.latent.map(|latent| latent.rank), kv.into());
+        Self { n_kv_heads, head_dim, latent, kv: if latent.is_some() { kv.of_latent() } else { kv } }
     }
 
     /// Bytes of a page, keys and values together.

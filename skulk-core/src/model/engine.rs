@@ -124,11 +124,6 @@ impl<B: Backend> DecoderEngine<B> {
             return Err(Error::new(ErrorKind::ArchUnsupported, message)
                 .with_hint("place these layers on engine `cpu`"));
         }
-        // They are keys and values at once, and what is rounded would be added up.
-        if latent && (kv.keys != kv.values || kv.keys.is_quantised()) {
-            let message = format!("expected latent vectors in f16 or f32, as keys and as values, found {kv}");
-            return Err(Error::argument("kv", message).with_hint("choose f16 or f32"));
-        }
         if [kv.keys, kv.values].iter().all(|kv| kv_types.contains(kv)) {
             return Ok(());
         }

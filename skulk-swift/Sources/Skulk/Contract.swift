@@ -711,6 +711,8 @@ public struct LayerBytes: Codable, Sendable, Hashable {
     public var kvPerToken: Int
     /// Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32.
     public var kvHeadDim: Int
+    /// Values are the first part of keys and kept once, as latent vectors are: in the more precise of the types of both.
+    public var latent: Bool
     /// Tokens that the cache holds at most, where attention looks through a window.
     public var window: Int?
 
@@ -723,6 +725,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         expert: Int = 0,
         kvPerToken: Int = 0,
         kvHeadDim: Int = 0,
+        latent: Bool = false,
         window: Int? = nil
     ) {
         self.attention = attention
@@ -732,6 +735,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         self.expert = expert
         self.kvPerToken = kvPerToken
         self.kvHeadDim = kvHeadDim
+        self.latent = latent
         self.window = window
     }
 }

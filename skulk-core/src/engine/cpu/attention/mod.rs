@@ -166,7 +166,9 @@ impl<'a> Job<'a> {
         for row in self.q.chunks_exact(self.width()) {
             rotated.extend_from_slice(&row[first..first + width]);
         }
-        rotated.chunks_exact_mut(self.spec.head_dim).for_each(|head| self.kernels.rotate(head));
+        let latent = self.stored.spec().latent;
+        let heads = rotated.chunks_exact_mut(self.spec.head_dim);
+        heads.for_each(|head| pages::rotate(self.kernels, head, latent));
         (rotated, width)
     }
 

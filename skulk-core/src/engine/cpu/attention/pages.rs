@@ -42,6 +42,8 @@ struct Place {
     scales: usize,
     /// They are values.
     values: bool,
+    /// They are a latent vector of so many elements, and what keys have behind it.
+    latent: Option<usize>,
 }
 
 impl Place {
@@ -50,7 +52,7 @@ impl Place {
         let before = if values { spec.n_kv_heads * keys.bytes(spec.head_dim, PAGE) } else { 0 };
         let elements = before + head * kind.bytes(spec.head_dim, PAGE);
         let scales = elements + spec.head_dim * PAGE * kind.bits() / 8;
-        Self { kind, head_dim: spec.head_dim, elements, scales, values }
+        Self { kind, head_dim: spec.head_dim, elements, scales, values, latent: spec.latent }
     }
 
     /// Where the elements from `first` on lie of a slot, and how many bytes apart.
@@ -65,6 +67,13 @@ impl Place {
         };
         (self.elements + at * size, stride)
     }
+}
+
+/// Rotates a head; latent vectors apart from what is behind them, so that they can be rotated back alone.
+pub(super) fn rotate(kernels: &Kernels, head: &mut [f32], latent: Option<usize>) {
+    let (first, behind) = head.split_at_mut(latent.unwrap_or(head.len()));
+    kernels.rotate(first);
+    kernels.rotate(behind);
 }
 
 /// Slots whose elements are lower halves of bytes.
@@ -202,7 +211,7 @@ impl Page {
     fn put(&mut self, kernels: &Kernels, place: Place, slot: usize, x: &[f32], rotated: &mut [f32]) {
         if place.kind.is_quantised() {
             rotated.copy_from_slice(x);
-            kernels.rotate(rotated);
+            rotate(kernels, rotated, place.latent);
             return self.put_blocks(kernels, place, slot, rotated);
         }
         for (group, x) in x.chunks(WIDTH).enumerate() {

@@ -160,9 +160,9 @@ impl Kernels {
                 let values = &part.values[page];
                 if part.latent {
                     let columns = column..values_dim.min(column + WIDTH);
-                    // SAFETY: as above; a page has this element of each position.
+                    // SAFETY: as above; a page has these elements of each position.
                     unsafe {
-                        let group = self.turn(values.keys(0), columns, scratch);
+                        let group = self.turn(values, columns, scratch);
                         self.weigh(part, scratch, column, page * WIDTH..(page + 1) * WIDTH, group);
                     }
                     continue;
@@ -276,22 +276,36 @@ impl Kernels {
         }
     }
 
-    /// Some elements of a page's latent vectors, as values lie.
+    /// Some elements of a page's latent vectors, as values in f32 lie.
     ///
     /// # Safety
-    /// The keys are plain numbers, and have these elements, of which there are at most [`DEPTH`].
-    unsafe fn turn(&self, keys: Matrix, elements: Range<usize>, scratch: &mut PartitionScratch) -> Matrix {
+    /// The page has these elements, of which there are at most [`DEPTH`].
+    unsafe fn turn(
+        &self,
+        page: &Stored<'_>,
+        elements: Range<usize>,
+        scratch: &mut PartitionScratch,
+    ) -> Matrix {
         let PartitionScratch { panel, turned, .. } = scratch;
         let n = elements.len();
-        // SAFETY: the caller's promise; the panel has room for so many rows of WIDTH elements, and the machine has the
-        // instructions.
-        unsafe {
-            let Matrix { from, stride, vectors, kind, .. } = keys.skip(elements.start);
-            (self.attention.pack[kind])(&Pack { from, stride, rows: n, vectors, to: panel.as_mut_ptr() });
-        }
-        for (element, positions) in panel.chunks_exact(WIDTH).take(n).enumerate() {
-            for (to, x) in turned.chunks_exact_mut(WIDTH).zip(positions) {
-                to[element] = *x;
+        for strip in page.strips() {
+            // SAFETY: the caller's promise; the panel has room for so many rows of WIDTH elements, and the machine has the
+            // instructions.
+            unsafe {
+                let Matrix { from, stride, vectors, kind, .. } = page.keys(strip).skip(elements.start);
+                (self.attention.pack[kind])(&Pack { from, stride, rows: n, vectors, to: panel.as_mut_ptr() });
+            }
+            let to = &mut turned[strip * WIDTH..(strip + page.strip()) * WIDTH];
+            for (at, positions) in panel.chunks_exact(WIDTH).take(n).enumerate() {
+                match page.scales_of(elements.start + at, strip) {
+                    None => {
+                        to.chunks_exact_mut(WIDTH).zip(positions).for_each(|(to, x)| to[at] = *x);
+                    }
+                    Some(scales) => {
+                        let numbers = positions.iter().zip(scales).map(|(x, scale)| x * scale);
+                        to.chunks_exact_mut(WIDTH).zip(numbers).for_each(|(to, x)| to[at] = x);
+                    }
+                }
             }
         }
         Matrix {
