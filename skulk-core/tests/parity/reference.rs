@@ -39,12 +39,6 @@ fn has(path: &Path, which: impl Fn(DType) -> bool) -> bool {
     open_checkpoint(path).unwrap().tensors().iter().any(|t| which(t.dtype))
 }
 
-/// Whether layers attend to latent vectors.
-fn has_latents(path: &Path) -> bool {
-    let arch = ArchSpec::from_checkpoint(&*open_checkpoint(path).unwrap());
-    arch.is_ok_and(|arch| arch.layers.iter().any(|layer| layer.attention.latent.is_some()))
-}
-
 /// The context of the prompts, whose positions are rotated in as in short ones.
 fn short(path: &Path, setup: &Setup) -> Setup {
     let arch = ArchSpec::from_checkpoint(&*open_checkpoint(path).unwrap());
@@ -60,7 +54,7 @@ fn supported(path: &Path, setup: &Setup) -> Option<Stages> {
             assert_eq!(error.kind(), ErrorKind::DTypeUnsupported, "{}: {error}", path.display());
             None
         }
-        Err(error) if super::ENGINE == "wgpu" && has_latents(path) => {
+        Err(error) if super::ENGINE == "wgpu" && fixtures::has_latents(path) => {
             assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{}: {error}", path.display());
             assert!(error.hint().is_some());
             None

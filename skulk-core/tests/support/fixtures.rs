@@ -28,6 +28,12 @@ pub fn copied(folder: &Path) -> tempfile::TempDir {
     copy
 }
 
+/// Whether a model attends to latent vectors.
+pub fn has_latents(folder: &Path) -> bool {
+    let arch = ArchSpec::from_checkpoint(&*open_checkpoint(folder).unwrap());
+    arch.is_ok_and(|arch| arch.layers.iter().any(|layer| layer.attention.latent.is_some()))
+}
+
 /// Bytes of a model's feed-forward weights: of each layer's block, or each of its experts.
 pub fn feed_forward(folder: &Path) -> Vec<u64> {
     let checkpoint = open_checkpoint(folder).unwrap();

@@ -9,6 +9,8 @@ const OWN: [&str; 5] =
     ["skulk-candle-cuda", "skulk-candle-metal", "skulk-wgpu", "skulk-cpu", "skulk-candle-cpu"];
 /// Those that compute with what MLX quantised where it is stored.
 const AFFINE: [&str; 1] = ["skulk-cpu"];
+/// Those that attend to latent vectors.
+const LATENT: [&str; 4] = ["skulk-candle-cuda", "skulk-candle-metal", "skulk-cpu", "skulk-candle-cpu"];
 /// The reference's tags for GGUF files, by its preference.
 pub(super) const LLAMA_CPP: &[&str] =
     &["llama_cpp-vulkan", "llama_cpp-rocm", "llama_cpp-cuda", "llama_cpp-cpu"];
@@ -16,8 +18,9 @@ pub(super) const LLAMA_CPP: &[&str] =
 /// Where a card says that a checkpoint runs: on this library's engines where they can, and on `others`.
 /// `checkpoint` is `None` where it cannot even be opened here.
 pub(super) fn placement(checkpoint: Option<&dyn Checkpoint>, others: &[&str]) -> PlacementCardConfig {
-    let own: &[&str] = match checkpoint.filter(|checkpoint| runs_here(*checkpoint)) {
-        Some(checkpoint) if checkpoint.tensors().iter().any(|tensor| tensor.dtype.is_affine()) => &AFFINE,
+    let own: &[&str] = match checkpoint.and_then(|checkpoint| Some((checkpoint, runs_here(checkpoint)?))) {
+        Some((checkpoint, _)) if checkpoint.tensors().iter().any(|t| t.dtype.is_affine()) => &AFFINE,
+        Some((_, spec)) if spec.layers.iter().any(|layer| layer.attention.latent.is_some()) => &LATENT,
         Some(_) => &OWN,
         None => &[],
     };
@@ -30,13 +33,12 @@ pub(super) fn placement(checkpoint: Option<&dyn Checkpoint>, others: &[&str]) ->
     }
 }
 
-/// Whether the decoder knows the architecture and can read every tensor that it needs.
-fn runs_here(checkpoint: &dyn Checkpoint) -> bool {
-    let Ok(spec) = ArchSpec::from_checkpoint(checkpoint) else {
-        return false;
-    };
+/// What the decoder knows of the architecture, where it does and can read every tensor that it needs.
+fn runs_here(checkpoint: &dyn Checkpoint) -> Option<ArchSpec> {
+    let spec = ArchSpec::from_checkpoint(checkpoint).ok()?;
     let has = |name: String| checkpoint.tensor(&name).is_some();
     let layers = spec.layers.iter().enumerate().flat_map(|(i, layer)| spec.names.weights(i, layer));
     let head = (!spec.tied_embeddings).then(|| spec.names.head());
-    layers.chain([spec.names.embedding(), spec.names.output_norm()]).chain(head).all(has)
+    let complete = layers.chain([spec.names.embedding(), spec.names.output_norm()]).chain(head).all(has);
+    complete.then_some(spec)
 }
