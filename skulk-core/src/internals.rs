@@ -117,7 +117,7 @@ impl Operations {
         let mut attend = move |start, rows| {
             spans.clear();
             spans.push(rows, start, 0, 0..n);
-            let op = Attend { attention: &attention, sinks: None, spans: &spans };
+            let op = Attend { attention: &attention, sinks: None, spans: &spans, chosen: None };
             self.0.run(&StepCx::new(&never), || {
                 self.0.attend(&mut stream, &op, &q, Some([&k, &v]), &mut pages, &mut out)
             })

@@ -1,8 +1,11 @@
 //! What does a layer's attention compute?
 
-use super::{MAX_SIZE, RopeSpec, invalid, positive, size};
+use super::{MAX_SIZE, RopeLayout, RopeSpec, invalid, positive, size};
 use crate::error::Result;
 use crate::math;
+
+/// What the first element of keys that choose positions is a multiple of: elements that share a scale.
+const INDEX_AT: usize = 32;
 
 /// Causal grouped-query attention of one layer.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,6 +68,28 @@ pub struct LatentSpec {
     pub query_rank: Option<usize>,
     /// Latent vectors are normed with this epsilon, and with weights.
     pub eps: f32,
+    /// A row sees some positions only, which are chosen by a small attention beside.
+    pub index: Option<IndexSpec>,
+}
+
+/// What chooses the positions that a row sees (DeepSeek-V3.2's lightning indexer). Where there are more than it may see, each
+/// has a score: of every head the product of query and key where it is above 0, times a number that is projected from the
+/// layer's input for each head, added up. Those of the largest scores are seen, of equal ones the first.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct IndexSpec {
+    /// Heads, which share one key of each position.
+    pub n_heads: usize,
+    /// Elements of a head. Positions are rotated in at its beginning, by the attention's angles.
+    pub head_dim: usize,
+    /// How they are.
+    pub layout: RopeLayout,
+    /// Positions that a row sees at most.
+    pub most: usize,
+    /// Keys are normed with this epsilon, around their mean, with weights and biases.
+    pub eps: f32,
+    /// An earlier layer whose choice this one takes: it has none of its own. A shard needs both layers.
+    pub of: Option<usize>,
 }
 
 /// What of queries, and of keys, is normed together.
@@ -117,6 +142,16 @@ impl AttentionSpec {
         self.n_heads.saturating_mul(of_head)
     }
 
+    /// The first of a position's elements that choose positions, behind its key: where a block begins.
+    pub(crate) fn index_at(&self) -> usize {
+        self.head_dim.next_multiple_of(INDEX_AT)
+    }
+
+    /// Elements that are kept of a position and head: of its key, and of the key that chooses positions, where there is one.
+    pub(crate) fn kept_dim(&self) -> usize {
+        self.own_index().map_or(self.head_dim, |index| self.index_at().saturating_add(index.head_dim))
+    }
+
     /// Elements of a head's values, as attention adds them up.
     pub(crate) fn value_dim(&self) -> usize {
         self.latent.map_or(self.head_dim, |latent| latent.rank)
@@ -127,8 +162,32 @@ impl AttentionSpec {
         self.n_heads.saturating_mul(self.latent.map_or(self.head_dim, |latent| latent.value))
     }
 
+    /// What chooses the positions that rows see, where that is an attention of the layer's own.
+    pub(crate) fn own_index(&self) -> Option<IndexSpec> {
+        self.latent.and_then(|latent| latent.index).filter(|index| index.of.is_none())
+    }
+
+    /// An earlier layer that this one needs something of.
+    pub(crate) fn source(&self) -> Option<usize> {
+        self.kv_of.or(self.latent.and_then(|latent| latent.index).and_then(|index| index.of))
+    }
+
     fn check_latent(&self, latent: LatentSpec) -> Result<()> {
         let a = self;
+        if let Some(index) = latent.index {
+            size("heads of the indexer", index.n_heads, 1 << 16)?;
+            size("elements of the indexer's heads", index.head_dim, 1 << 16)?;
+            size("positions that a row sees", index.most, MAX_SIZE)?;
+            positive("epsilon of the indexer's norm", index.eps)?;
+            let behind = index.head_dim < latent.rotated || latent.query_rank.is_none() || a.window.is_some();
+            if behind {
+                let message = format!(
+                    "expected heads of {} elements or more, latent queries and no window, found {index:?}",
+                    latent.rotated
+                );
+                return Err(invalid("indexer", message));
+            }
+        }
         size("latent vector", latent.rank, 1 << 16)?;
         size("elements of keys that are not rotated", latent.plain, 1 << 16)?;
         size("elements of keys that are rotated", latent.rotated, 1 << 16)?;

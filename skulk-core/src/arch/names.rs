@@ -6,7 +6,7 @@ use super::{ExpertsSpec, LayerSpec, QkNorm};
 use crate::ids::ExpertIdx;
 use LayerTensor::{
     AttentionNorm, AttentionOutput, ExpertDown, ExpertGate, ExpertUp, ExpertsNorm, FfnDown, FfnGate, FfnNorm,
-    FfnUp, HeadGate, InputGate, InputProjection, Key, KeyNorm, LatentKeys, LatentNorm, LatentValues,
+    FfnUp, HeadGate, IndexKey, IndexKeyNorm, IndexQuery, IndexWeights, InputGate, InputProjection, Key, KeyNorm, LatentKeys, LatentNorm, LatentValues,
     OutputScale, PostAttentionNorm, PostExpertsNorm, PostFfnNorm, PostInputNorm, PostSharedNorm, Query,
     QueryLatent, QueryLatentNorm, QueryNorm, Router, RouterCorrection, RouterNorm, RouterScales, SharedDown,
     SharedGate, SharedUp, Sinks, Value,
@@ -40,6 +40,14 @@ pub enum LayerTensor {
     LatentKeys,
     /// From latent vectors to heads' values, `[value, rank]` of each head.
     LatentValues,
+    /// The indexer's query projection, `[heads · elements, query rank]`.
+    IndexQuery,
+    /// The indexer's key projection, `[elements, hidden]`.
+    IndexKey,
+    /// Norm of its keys, which has biases.
+    IndexKeyNorm,
+    /// What the indexer's heads count, `[heads, hidden]`.
+    IndexWeights,
     /// What takes part in each head's softmax without having a value, `[heads]`.
     Sinks,
     /// What each head's output is gated by, `[heads, hidden]`.
@@ -112,6 +120,10 @@ impl LayerTensor {
             (attention.latent.is_some(), LatentNorm),
             (attention.latent.is_some(), LatentKeys),
             (attention.latent.is_some(), LatentValues),
+            (attention.own_index().is_some(), IndexQuery),
+            (attention.own_index().is_some(), IndexKey),
+            (attention.own_index().is_some(), IndexKeyNorm),
+            (attention.own_index().is_some(), IndexWeights),
             (attention.sinks, Sinks),
             (attention.head_gate, HeadGate),
             (layer.post_attention_norm, PostAttentionNorm),
@@ -142,6 +154,7 @@ impl LayerTensor {
     /// Rows and row length in a layer of this description, of experts' each one's; a vector is one row.
     pub(crate) fn shape(self, layer: &LayerSpec, hidden: usize) -> [usize; 2] {
         let (a, ffn, latent) = (&layer.attention, &layer.ffn, layer.attention.latent);
+        let index = a.own_index();
         let normed = |heads: usize| match a.qk_norm {
             Some(QkNorm::All) => heads.saturating_mul(a.head_dim),
             _ => a.head_dim,
@@ -162,6 +175,13 @@ impl LayerTensor {
             Value => [latent.map_or(a.kv_width(), |latent| latent.rank), hidden],
             QueryLatent => [latent.and_then(|latent| latent.query_rank).unwrap_or(0), hidden],
             QueryLatentNorm => [1, latent.and_then(|latent| latent.query_rank).unwrap_or(0)],
+            IndexQuery => index.map_or([0, 0], |index| {
+                let rank = latent.and_then(|latent| latent.query_rank).unwrap_or(0);
+                [index.n_heads.saturating_mul(index.head_dim), rank]
+            }),
+            IndexKey => [index.map_or(0, |index| index.head_dim), hidden],
+            IndexKeyNorm => [1, index.map_or(0, |index| index.head_dim)],
+            IndexWeights => [index.map_or(0, |index| index.n_heads), hidden],
             LatentNorm => [1, latent.map_or(0, |latent| latent.rank)],
             LatentKeys => latent.map_or([0, 0], |latent| [latent.plain, latent.rank]),
             LatentValues => latent.map_or([0, 0], |latent| [latent.value, latent.rank]),
@@ -182,6 +202,7 @@ impl LayerTensor {
         match self {
             Query => layer.attention.qkv_bias && layer.attention.latent.is_none(),
             Key | Value | QueryLatent => layer.attention.qkv_bias,
+            IndexKeyNorm => true,
             AttentionOutput => layer.attention.output_bias,
             FfnGate | FfnUp | FfnDown | ExpertGate | ExpertUp | ExpertDown => layer.ffn.bias,
             Router => layer.ffn.experts.is_some_and(|experts| experts.router_bias),
@@ -649,6 +670,22 @@ pub(super) static HF_DEEPSEEK: Spelling = hugging_face(&[
         (QueryLatent, "self_attn.q_a_proj"),
         (QueryLatentNorm, "self_attn.q_a_layernorm"),
         (Query, "self_attn.q_b_proj"),
+    ],
+    HF_DENSE,
+    HF_DEEPSEEK_EXPERTS,
+]);
+
+/// Hugging Face deepseek_v32 and glm_moe_dsa.
+pub(super) static HF_DEEPSEEK_SPARSE: Spelling = hugging_face(&[
+    HF_LATENT,
+    &[
+        (QueryLatent, "self_attn.q_a_proj"),
+        (QueryLatentNorm, "self_attn.q_a_layernorm"),
+        (Query, "self_attn.q_b_proj"),
+        (IndexQuery, "self_attn.indexer.wq_b"),
+        (IndexKey, "self_attn.indexer.wk"),
+        (IndexKeyNorm, "self_attn.indexer.k_norm"),
+        (IndexWeights, "self_attn.indexer.weights_proj"),
     ],
     HF_DENSE,
     HF_DEEPSEEK_EXPERTS,

@@ -13,7 +13,7 @@ use std::ops::Range;
 pub(crate) use super::routes::Routes;
 use super::top::Top;
 use super::{KvType, KvTypes, StepCx};
-use crate::arch::{Activation, AttentionSpec, ExpertsSpec, RopeLayout};
+use crate::arch::{Activation, AttentionSpec, ExpertsSpec, IndexSpec, RopeLayout};
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
@@ -49,6 +49,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Whether it can attend to [latent vectors](crate::arch::LatentSpec).
     const LATENTS: bool;
+
+    /// Whether it can choose the [positions](crate::arch::IndexSpec) that rows see of them.
+    const CHOOSES: bool = false;
 
     /// Runs one step's work where and when the device wants it, e.g. inside its thread pool and after other steps.
     /// Who has to wait for that ends at once with an error when `cx` says so.
@@ -309,6 +312,27 @@ pub(crate) trait Backend: Send + Sync + 'static {
         rows: usize,
         x: &mut Self::Buffer,
     ) -> Result<()>;
+    /// Norms rows around their mean, with weights and biases. Only where positions are [chosen](Self::CHOOSES).
+    fn layer_norm(
+        &self,
+        _stream: &mut Self::Stream,
+        _norm: ([&Self::Vector; 2], f32),
+        _rows: usize,
+        _x: &mut Self::Buffer,
+    ) -> Result<()> {
+        Err(not_chosen())
+    }
+    /// Stores keys and values of all spans' rows in their pages, then chooses the positions that rows see, where there are
+    /// more than they may. Only where that [can be](Self::CHOOSES).
+    fn choose(
+        &self,
+        _stream: &mut Self::Stream,
+        _op: &Choose<'_, Self>,
+        _pages: &mut Self::Pages,
+        _out: &mut Chosen,
+    ) -> Result<()> {
+        Err(not_chosen())
+    }
     /// Stores keys and values of all spans' rows in their pages, where some are given, then attends to what each row sees.
     /// Of a layer with latent vectors, values are these and keys what lies behind them in its one head of keys.
     fn attend(
@@ -347,6 +371,8 @@ pub(crate) struct PageSpec {
     pub(crate) head_dim: usize,
     /// The first so many elements of keys are the values, which are not kept beside.
     pub(crate) latent: Option<usize>,
+    /// Where keys end, and where those that choose positions begin, which lie behind them.
+    pub(crate) index: Option<[usize; 2]>,
     pub(crate) kv: KvTypes,
 }
 
@@ -354,7 +380,9 @@ impl PageSpec {
     pub(crate) fn new(attention: &AttentionSpec, kv: impl Into<KvTypes>) -> Self {
         let AttentionSpec { n_kv_heads, head_dim, .. } = *attention;
         let (latent, kv) = (attention.latent.map(|latent| latent.rank), kv.into());
-        Self { n_kv_heads, head_dim, latent, kv: if latent.is_some() { kv.of_latent() } else { kv } }
+        let kv = if latent.is_some() { kv.of_latent() } else { kv };
+        let index = attention.own_index().map(|_| [head_dim, attention.index_at()]);
+        Self { n_kv_heads, head_dim: attention.kept_dim(), latent, index, kv }
     }
 
     /// Bytes of a page, keys and values together.
@@ -498,6 +526,42 @@ pub(crate) struct Attend<'a, B: Backend + ?Sized> {
     /// For each query head a logit that takes part in the softmax without having a value.
     pub(crate) sinks: Option<&'a B::Vector>,
     pub(crate) spans: &'a Spans,
+    /// What rows see, where some do not see all.
+    pub(crate) chosen: Option<&'a Chosen>,
+}
+
+/// What chooses the positions that a layer's rows see.
+pub(crate) struct Choose<'a, B: Backend + ?Sized> {
+    pub(crate) index: IndexSpec,
+    pub(crate) spans: &'a Spans,
+    /// As for [`Backend::attend`].
+    pub(crate) kv: [&'a B::Buffer; 2],
+    /// The indexer's queries, keys, and what its heads count.
+    pub(crate) query: &'a B::Buffer,
+    pub(crate) key: &'a B::Buffer,
+    pub(crate) weights: &'a B::Buffer,
+}
+
+/// The positions that rows see, where they do not see all.
+#[derive(Debug, Default)]
+pub(crate) struct Chosen {
+    /// Positions of each such row.
+    pub(crate) most: usize,
+    /// The rows, in their order, and their spans.
+    pub(crate) rows: Vec<(usize, usize)>,
+    /// Their positions, from first to last, of row after row.
+    pub(crate) positions: Vec<u32>,
+}
+
+impl Chosen {
+    /// Positions of one of the rows.
+    pub(crate) fn of(&self, row: usize) -> &[u32] {
+        &self.positions[row * self.most..][..self.most]
+    }
+}
+
+fn not_chosen() -> Error {
+    Error::new(ErrorKind::Internal, "positions were to be chosen on an engine that cannot")
 }
 
 /// Consecutive rows of each sequence of a step, and where the positions lie that they see.

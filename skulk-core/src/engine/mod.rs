@@ -63,6 +63,8 @@ pub struct Capabilities {
     pub exact_rows: bool,
     /// It can run layers that attend to [latent vectors](crate::arch::LatentSpec).
     pub latent_attention: bool,
+    /// It can run those of such layers whose rows see [chosen positions](crate::arch::IndexSpec).
+    pub chosen_positions: bool,
     /// How it can keep keys, and values: each of them in any of these types.
     pub kv_types: &'static [KvType],
 }

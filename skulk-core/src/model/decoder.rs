@@ -382,7 +382,7 @@ impl<B: Backend> Decoder<B> {
             let rotation = rotation.map(|at| (&self.rotations.list()[at], &angles[at]));
             self.norm_rope(stream, attention, norm, rotation, [rows, width], x)?;
         }
-        let op = Attend { attention, sinks: layer.sinks.as_ref(), spans: &spans[self.groups.of_layer(at)] };
+        let op = Attend { attention, sinks: layer.sinks.as_ref(), spans: &spans[self.groups.of_layer(at)], chosen: None };
         b.attend(stream, &op, query, own_kv.then_some([&*key, &*value]), pages, attended)?;
         if let (Some(_), Some(gate)) = (&layer.head_gate, gate) {
             b.gate_heads(stream, attended, gate, attention.head_dim, rows)?;

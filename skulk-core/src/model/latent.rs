@@ -4,8 +4,8 @@
 use super::decoder::{Decoder, Workspace};
 use super::layer::Layer;
 use super::load::Loader;
-use crate::arch::{LatentSpec, LayerSpec, LayerTensor as T, RopeLayout};
-use crate::engine::backend::{Attend, Backend, NormRope};
+use crate::arch::{IndexSpec, LatentSpec, LayerSpec, LayerTensor as T, RopeLayout};
+use crate::engine::backend::{Attend, Backend, Choose, Chosen, NormRope};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::LayerIdx;
 
@@ -18,6 +18,16 @@ pub(super) struct Latent<B: Backend> {
     keys: B::Stack,
     /// Of each head, what takes latent vectors to values.
     values: B::Stack,
+    index: Option<Index<B>>,
+}
+
+/// What chooses the positions that rows see, where the layer has such.
+struct Index<B: Backend> {
+    query: B::Matrix,
+    key: B::Matrix,
+    /// Weights and biases.
+    norm: [B::Vector; 2],
+    weights: B::Matrix,
 }
 
 /// What it needs beside in a step.
@@ -26,6 +36,10 @@ pub(super) struct LatentRoom<B: Backend> {
     from: Option<B::Buffer>,
     /// Queries as they meet latent vectors.
     query: B::Buffer,
+    /// The indexer's queries, keys, and what its heads count.
+    index: Option<[B::Buffer; 3]>,
+    /// What the last layer chose that chooses.
+    chosen: Chosen,
 }
 
 impl<B: Backend> Latent<B> {
@@ -39,7 +53,16 @@ impl<B: Backend> Latent<B> {
         };
         let norm = loader.layer_norm(layer, T::LatentNorm, 1.0)?;
         let [keys, values] = loader.latent_heads(layer)?;
-        Ok(Self { query, norm, keys, values })
+        let index = match loader.arch.layers[layer].attention.own_index() {
+            Some(_) => Some(Index {
+                query: loader.layer_matrix(layer, T::IndexQuery)?,
+                key: loader.layer_matrix(layer, T::IndexKey)?,
+                norm: loader.layer_affine(layer, T::IndexKeyNorm)?,
+                weights: loader.layer_matrix(layer, T::IndexWeights)?,
+            }),
+            None => None,
+        };
+        Ok(Self { query, norm, keys, values, index })
     }
 }
 
@@ -52,7 +75,19 @@ impl<B: Backend> LatentRoom<B> {
         let latent = || layers.iter().filter_map(|l| Some((l.attention.latent?, l.attention.query_width())));
         let Some(width) = latent().map(|(_, width)| width).max() else { return Ok(None) };
         let rank = latent().filter_map(|(latent, _)| latent.query_rank).max();
-        Ok(Some(Self { from: rank.map(&buffer).transpose()?, query: buffer(width)? }))
+        let own = || layers.iter().filter_map(|layer| layer.attention.own_index());
+        let widest = |of: fn(IndexSpec) -> usize| own().map(of).max();
+        let index = [
+            widest(|index| index.n_heads * index.head_dim),
+            widest(|index| index.head_dim),
+            widest(|index| index.n_heads),
+        ];
+        let index = match index {
+            [Some(query), Some(key), Some(weights)] => Some([buffer(query)?, buffer(key)?, buffer(weights)?]),
+            _ => None,
+        };
+        let (from, query) = (rank.map(&buffer).transpose()?, buffer(width)?);
+        Ok(Some(Self { from, query, index, chosen: Chosen::default() }))
     }
 }
 
@@ -106,9 +141,30 @@ impl<B: Backend> Decoder<B> {
             b.norm_rope(stream, &op, Some(angles), rows, x)?;
         }
 
-        b.linear_heads(stream, &weights.keys, query, rows, &mut room.query)?;
-        let op = Attend { attention, sinks: layer.sinks.as_ref(), spans: &spans[self.groups.of_layer(at)] };
-        b.attend(stream, &op, &room.query, Some([&*key, &*value]), pages, attended)?;
+        let (spans, kv) = (&spans[self.groups.of_layer(at)], [&*key, &*value]);
+        let LatentRoom { from, query: absorbed, index: index_room, chosen } = room;
+        let mut stored = false;
+        if let (Some(own), Some(index), Some(from), Some([query, key, counts])) =
+            (&weights.index, attention.own_index(), from, index_room)
+        {
+            let input = if layer.attention_norm.is_some() { &*normed } else { &*x };
+            b.linear(stream, from, rows, &mut [(&own.query, &mut *query)])?;
+            b.linear(stream, input, rows, &mut [(&own.key, &mut *key), (&own.weights, &mut *counts)])?;
+            b.layer_norm(stream, (own.norm.each_ref(), index.eps), rows, key)?;
+            for (x, rotation) in [&mut *query, &mut *key].into_iter().zip(self.rotations.of_layer(at)) {
+                let Some(rotation) = rotation else { continue };
+                let op = NormRope { head_dim: index.head_dim, plain: 0, norm: None, layout: index.layout };
+                b.norm_rope(stream, &op, Some(&angles[rotation]), rows, x)?;
+            }
+            let op = Choose { index, spans, kv, query, key, weights: counts };
+            b.choose(stream, &op, pages, chosen)?;
+            stored = true;
+        }
+
+        b.linear_heads(stream, &weights.keys, query, rows, absorbed)?;
+        let chosen = spec.index.map(|_| &*chosen);
+        let op = Attend { attention, sinks: layer.sinks.as_ref(), spans, chosen };
+        b.attend(stream, &op, absorbed, (!stored).then_some(kv), pages, attended)?;
         b.linear_heads(stream, &weights.values, attended, rows, query)?;
         b.linear(stream, query, rows, &mut [(&layer.attention_output, &mut *added)])?;
         self.join(stream, layer.post_attention_norm.as_ref(), x, added, normed, rows)

@@ -115,6 +115,15 @@ impl<B: Backend> Loader<'_, B> {
         self.norm(&self.arch.names.weight(layer, tensor), width, scale)
     }
 
+    /// A layer's weights and biases of a norm around the mean.
+    pub(super) fn layer_affine(&mut self, layer: usize, tensor: LayerTensor) -> Result<[B::Vector; 2]> {
+        let [_, width] = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
+        let names = &self.arch.names;
+        let values = [names.weight(layer, tensor), names.bias(layer, tensor)].map(|name| self.values(&name, width));
+        let [weights, biases] = values;
+        Ok([self.backend.vector(weights?)?, self.backend.vector(biases?)?])
+    }
+
     /// A vector of a layer that is no norm.
     pub(super) fn layer_vector(&mut self, layer: usize, tensor: LayerTensor) -> Result<B::Vector> {
         let values = self.layer_values(layer, tensor)?;

@@ -183,7 +183,7 @@ impl Inventory {
             let a = &spec.attention;
             let own_heads = if a.has_kv() { a.n_kv_heads as u64 } else { 0 };
             let parts = if a.latent.is_some() { 1 } else { 2 };
-            let kv_elements = own_heads.saturating_mul(a.head_dim as u64).saturating_mul(parts);
+            let kv_elements = own_heads.saturating_mul(a.kept_dim() as u64).saturating_mul(parts);
             let (n_experts, n_used) =
                 spec.ffn.experts.map_or((0, 0), |experts| (experts.n_experts, experts.n_used));
             let expert = if n_experts == 0 { 0 } else { block / n_experts as u64 };
@@ -194,7 +194,7 @@ impl Inventory {
                 n_used,
                 expert,
                 kv_per_token: kv_elements.saturating_mul(KV_VALUE_BYTES),
-                kv_head_dim: a.head_dim as u64,
+                kv_head_dim: a.kept_dim() as u64,
                 latent: a.latent.is_some(),
                 window: a.window.map(|window| window as u64),
             })

@@ -54,7 +54,10 @@ fn supported(path: &Path, setup: &Setup) -> Option<Stages> {
             assert_eq!(error.kind(), ErrorKind::DTypeUnsupported, "{}: {error}", path.display());
             None
         }
-        Err(error) if super::ENGINE == "wgpu" && fixtures::has_latents(path) => {
+        Err(error)
+            if super::ENGINE == "wgpu" && fixtures::has_latents(path)
+                || super::ENGINE != "cpu" && fixtures::chooses_positions(path) =>
+        {
             assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{}: {error}", path.display());
             assert!(error.hint().is_some());
             None

@@ -1,12 +1,13 @@
-//! What do configurations of DeepSeek V3 say, and of those that took its attention over: Kimi K2 and GLM 4.7 Flash?
+//! What do configurations of DeepSeek V3 and V3.2 say, and of those that took their attention over: Kimi K2, GLM 4.7 Flash
+//! and GLM 5?
 
 use super::glm::deepseek_experts;
 use super::llama::LLAMA;
 use super::rope::{self, Asked};
 use super::{Family, Mixture, only};
 use crate::arch::config::Config;
-use crate::arch::names::{HF_DEEPSEEK, HF_DEEPSEEK_PLAIN};
-use crate::arch::{ArchSpec, LatentSpec, RopeLayout, TensorNames};
+use crate::arch::names::{HF_DEEPSEEK, HF_DEEPSEEK_PLAIN, HF_DEEPSEEK_SPARSE};
+use crate::arch::{ArchSpec, IndexSpec, LatentSpec, RopeLayout, TensorNames};
 use crate::error::Result;
 
 /// Epsilon of the norms of latent vectors, whatever that of the others is.
@@ -33,6 +34,66 @@ pub(super) const GLM4_MOE_LITE: Family = Family {
     mixture: |config, n_layers| experts(config, n_layers, 1),
     ..DEEPSEEK_V3
 };
+
+pub(super) const DEEPSEEK_V32: Family = Family {
+    label: "deepseek_v32",
+    spelling: &HF_DEEPSEEK_SPARSE,
+    context: 163_840,
+    own: |config, spec| sparse(config, spec, false),
+    ..DEEPSEEK_V3
+};
+
+pub(super) const GLM_MOE_DSA: Family = Family {
+    label: "glm_moe_dsa",
+    context: 202_752,
+    eps: 1e-5,
+    own: |config, spec| sparse(config, spec, true),
+    ..DEEPSEEK_V32
+};
+
+/// Lets rows see positions that an indexer chooses, whose heads' rotated pairs are neighbours by default or not.
+fn sparse(config: &Config<'_>, spec: &mut ArchSpec, pairs: bool) -> Result<()> {
+    latent(config, spec)?;
+    let pairs = config.bool_or("indexer_rope_interleave", pairs)?;
+    let index = IndexSpec {
+        n_heads: config.usize("index_n_heads")?,
+        head_dim: config.usize("index_head_dim")?,
+        layout: if pairs { RopeLayout::Pairs } else { RopeLayout::Halves },
+        most: config.usize("index_topk")?,
+        eps: EPS,
+        of: None,
+    };
+    let shared = shared(config, spec.layers.len())?;
+    let mut source = None;
+    for (at, layer) in spec.layers.iter_mut().enumerate() {
+        if !shared[at] {
+            source = Some(at);
+        } else if source.is_none() {
+            let message = format!("expected a layer before {at} whose choice it takes, found none");
+            return Err(config.error("indexer_types", message));
+        }
+        if let Some(latent) = &mut layer.attention.latent {
+            latent.index = Some(IndexSpec { of: source.filter(|_| shared[at]), ..index });
+        }
+    }
+    Ok(())
+}
+
+/// Which layers take the choice of one before.
+fn shared(config: &Config<'_>, n_layers: usize) -> Result<Vec<bool>> {
+    for (field, words) in [("indexer_types", ["full", "shared"]), ("index_topk_pattern", ["F", "S"])] {
+        let Some(found) = config.opt(field) else { continue };
+        let letters = found.as_str().map(|all| all.split("").filter(|letter| !letter.is_empty()).collect());
+        let kinds: Vec<&str> = letters.map_or_else(|| config.strs(field), Ok)?;
+        let wrong = || config.wrong(field, &format!("one of {} for each layer", words.join(", ")), found);
+        let of = |kind: &&str| words.iter().position(|word| word == kind).map(|at| at == 1).ok_or_else(wrong);
+        let list = kinds.iter().map(of).collect::<Result<Vec<_>>>()?;
+        return if list.len() == n_layers { Ok(list) } else { Err(wrong()) };
+    }
+    let every = config.usize_or("index_topk_freq", 1)?.max(1);
+    let first = config.usize_or("index_skip_topk_offset", 2)?;
+    Ok((0..n_layers).map(|layer| !(layer + 1).saturating_sub(first).is_multiple_of(every)).collect())
+}
 
 /// Experts behind the first layers, of which `dense` have none where nothing is said.
 fn experts(config: &Config<'_>, n_layers: usize, dense: usize) -> Result<Option<Mixture>> {
@@ -69,6 +130,7 @@ fn latent(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
         value: config.usize("v_head_dim")?,
         query_rank: config.opt_usize("q_lora_rank")?,
         eps: EPS,
+        index: None,
     };
     if latent.query_rank.is_none() {
         spec.names = TensorNames::new(spec.names.prefix().to_owned(), &HF_DEEPSEEK_PLAIN);

@@ -62,6 +62,8 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         "glm4_moe_lite" => &deepseek::GLM4_MOE_LITE,
         "deepseek_v3" => &deepseek::DEEPSEEK_V3,
         "kimi_k2" => &deepseek::KIMI_K2,
+        "deepseek_v32" => &deepseek::DEEPSEEK_V32,
+        "glm_moe_dsa" => &deepseek::GLM_MOE_DSA,
         "gpt_oss" => &gpt_oss::GPT_OSS,
         "olmo3" => &olmo::OLMO3,
         "minimax_m2" => &minimax::MINIMAX_M2,

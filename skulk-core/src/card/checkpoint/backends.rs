@@ -11,6 +11,8 @@ const OWN: [&str; 5] =
 const AFFINE: [&str; 1] = ["skulk-cpu"];
 /// Those that attend to latent vectors.
 const LATENT: [&str; 4] = ["skulk-candle-cuda", "skulk-candle-metal", "skulk-cpu", "skulk-candle-cpu"];
+/// Those that choose the positions that rows see.
+const CHOOSES: [&str; 1] = ["skulk-cpu"];
 /// The reference's tags for GGUF files, by its preference.
 pub(super) const LLAMA_CPP: &[&str] =
     &["llama_cpp-vulkan", "llama_cpp-rocm", "llama_cpp-cuda", "llama_cpp-cpu"];
@@ -20,8 +22,11 @@ pub(super) const LLAMA_CPP: &[&str] =
 pub(super) fn placement(checkpoint: Option<&dyn Checkpoint>, others: &[&str]) -> PlacementCardConfig {
     let own: &[&str] = match checkpoint.and_then(|checkpoint| Some((checkpoint, runs_here(checkpoint)?))) {
         Some((checkpoint, _)) if checkpoint.tensors().iter().any(|t| t.dtype.is_affine()) => &AFFINE,
-        Some((_, spec)) if spec.layers.iter().any(|layer| layer.attention.latent.is_some()) => &LATENT,
-        Some(_) => &OWN,
+        Some((_, spec)) => match spec.layers.iter().find_map(|layer| layer.attention.latent) {
+            Some(latent) if latent.index.is_some() => &CHOOSES,
+            Some(_) => &LATENT,
+            None => &OWN,
+        },
         None => &[],
     };
     let tags: Vec<String> = own.iter().chain(others).map(|tag| (*tag).to_owned()).collect();

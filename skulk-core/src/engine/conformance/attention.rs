@@ -178,14 +178,14 @@ fn run<B: Backend>(
         }
         // A step that was cancelled half way and comes again overwrites its own positions.
         for _ in 0..1 + usize::from(step % 5 == 1) {
-            let op = Attend { attention: spec, sinks: sinks.as_ref(), spans: &spans };
+            let op = Attend { attention: spec, sinks: sinks.as_ref(), spans: &spans, chosen: None };
             let [q, k, v] = &qkv;
             b.attend(s, &op, q, Some([k, v]), &mut pages, &mut out).unwrap();
         }
         if step % 3 == 2 {
             // Who stores nothing attends to what is stored, its own positions included.
             let stored = values(b, s, &out, 2 * rows * out_width);
-            let op = Attend { attention: spec, sinks: sinks.as_ref(), spans: &spans };
+            let op = Attend { attention: spec, sinks: sinks.as_ref(), spans: &spans, chosen: None };
             b.attend(s, &op, &qkv[0], None, &mut pages, &mut out).unwrap();
             assert_eq!(values(b, s, &out, stored.len()), stored, "without keys and values");
         }

@@ -7,6 +7,7 @@
 //! blocks that go through their partitions one after another; where there are too few of them to keep all threads
 //! busy, a few rows' partitions are computed side by side. All sequences' tasks are handed out together.
 
+mod chosen;
 mod pages;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub(super) use chosen::{Chooser, choose};
 pub(crate) use pages::Pages;
 
 use super::Cpu;
@@ -46,6 +48,8 @@ pub(super) struct Scratch {
     workers: Vec<Mutex<Worker>>,
     partials: Vec<f32>,
     taken: [Vec<AtomicBool>; 2],
+    /// Each thread's for rows that see chosen positions.
+    gathered: Vec<Mutex<chosen::Gathered>>,
     /// What each span has to be done for it, in the order of the spans.
     shares: Vec<Share>,
 }
@@ -166,9 +170,9 @@ impl<'a> Job<'a> {
         for row in self.q.chunks_exact(self.width()) {
             rotated.extend_from_slice(&row[first..first + width]);
         }
-        let latent = self.stored.spec().latent;
+        let parts = pages::parts(self.stored.spec());
         let heads = rotated.chunks_exact_mut(self.spec.head_dim);
-        heads.for_each(|head| pages::rotate(self.kernels, head, latent));
+        heads.for_each(|head| pages::rotate(self.kernels, head, parts));
         (rotated, width)
     }
 
@@ -307,15 +311,25 @@ pub(super) fn attend(
     stored: &mut Pages,
     out: &mut [f32],
 ) -> Result<()> {
-    let Attend { attention: spec, sinks, spans } = op;
+    let Attend { attention: spec, sinks, spans, .. } = op;
     let (q_width, out_width) = (spec.n_heads * spec.head_dim, spec.n_heads * spec.value_dim());
     let [k_width, v_width] = stored.widths();
     let of = |span: &Span, width: usize| span.rows.start * width..span.rows.end * width;
     for (span, [k, v]) in spans.list.iter().zip(kv.iter().cycle()) {
         let pages = spans.pages_of(span).get(span.start / PAGE - span.first_block..).unwrap_or_default();
-        stored.append(kernels, span.start, pages, &k[of(span, k_width)], &v[of(span, v_width)])?;
+        let kv = [&k[of(span, k_width)], &v[of(span, v_width)]];
+        stored.append(kernels, span.start, pages, kv, None)?;
     }
     let stored = &*stored;
+    let whole;
+    let (all, spans) = match op.chosen {
+        Some(chosen) => {
+            chosen::attend((kernels, pool), scratch, op, chosen, q, stored, out);
+            whole = chosen::without(spans, chosen);
+            (*spans, &whole)
+        }
+        None => (*spans, *spans),
+    };
     let job = |span: &'_ Span| Job {
         kernels,
         spec,
@@ -330,13 +344,13 @@ pub(super) fn attend(
     };
 
     // How each span is cut into tasks.
-    let rows: usize = spans.list.iter().map(|span| span.rows.len()).sum();
+    let rows = all.list.last().map_or(0, |span| span.rows.end);
     let group = group(spec);
     let groups = spec.n_heads / group;
     let few = |rows: usize| rows == 1 || rows * group <= FEW_PAIRS;
     // Enough sequences keep all threads busy without their partitions being apart.
     let apart = spans.list.len() * groups < ALONE * pool.threads();
-    let Scratch { workers, partials, taken: [taken, taken_out], shares } = scratch;
+    let Scratch { workers, partials, taken: [taken, taken_out], shares, .. } = scratch;
     shares.clear();
     let [mut tasks, mut partials_before, mut results, mut pairs, mut few_pairs, mut partitions, mut work] =
         [0; 7];

@@ -42,8 +42,8 @@ struct Place {
     scales: usize,
     /// They are values.
     values: bool,
-    /// They are a latent vector of so many elements, and what keys have behind it.
-    latent: Option<usize>,
+    /// Borders of elements that are rotated apart.
+    parts: [usize; 3],
 }
 
 impl Place {
@@ -52,7 +52,7 @@ impl Place {
         let before = if values { spec.n_kv_heads * keys.bytes(spec.head_dim, PAGE) } else { 0 };
         let elements = before + head * kind.bytes(spec.head_dim, PAGE);
         let scales = elements + spec.head_dim * PAGE * kind.bits() / 8;
-        Self { kind, head_dim: spec.head_dim, elements, scales, values, latent: spec.latent }
+        Self { kind, head_dim: spec.head_dim, elements, scales, values, parts: parts(spec) }
     }
 
     /// Where the elements from `first` on lie of a slot, and how many bytes apart.
@@ -70,10 +70,21 @@ impl Place {
 }
 
 /// Rotates a head; latent vectors apart from what is behind them, so that they can be rotated back alone.
-pub(super) fn rotate(kernels: &Kernels, head: &mut [f32], latent: Option<usize>) {
-    let (first, behind) = head.split_at_mut(latent.unwrap_or(head.len()));
-    kernels.rotate(first);
-    kernels.rotate(behind);
+pub(super) fn rotate(kernels: &Kernels, head: &mut [f32], parts: [usize; 3]) {
+    let mut rest = head;
+    for border in parts.into_iter().rev() {
+        let (before, part) = rest.split_at_mut(border.min(rest.len()));
+        kernels.rotate(part);
+        rest = before;
+    }
+    kernels.rotate(rest);
+}
+
+/// Where a head's parts begin that are rotated apart: what keys have behind a latent vector, what is left free behind keys, and
+/// keys that choose positions. Behind the head where there are none.
+pub(super) fn parts(spec: &PageSpec) -> [usize; 3] {
+    let [end, index] = spec.index.unwrap_or([spec.head_dim; 2]);
+    [spec.latent.unwrap_or(spec.head_dim), end, index]
 }
 
 /// Slots whose elements are lower halves of bytes.
@@ -153,19 +164,60 @@ impl Pages {
 
     /// What rows of keys and of values have.
     pub(crate) fn widths(&self) -> [usize; 2] {
-        let width = self.spec.n_kv_heads * self.spec.head_dim;
-        self.spec.latent.map_or([width; 2], |rank| [width - rank, rank])
+        let PageSpec { n_kv_heads, head_dim, latent, index, .. } = self.spec;
+        let key = index.map_or(head_dim, |[end, _]| end);
+        latent.map_or([n_kv_heads * head_dim; 2], |rank| [key - rank, rank])
+    }
+
+    /// Writes the first elements of a position's key as numbers, each `stride` bytes behind the one before; rotated where
+    /// they are kept so.
+    pub(crate) fn spread_key(&self, page: u32, slot: usize, n: usize, to: &mut [u8], stride: usize) {
+        let (page, place) = (self.page(page), Place::of(&self.spec, 0, false));
+        let byte = |at: usize| page.get(at).copied().unwrap_or_default();
+        let two = |at: usize| half::f16::from_le_bytes([byte(at), byte(at + 1)]).to_f32();
+        let (at, apart) = place.at(0, slot);
+        let mut scale = 0.0;
+        for (element, to) in to.chunks_mut(stride).take(n).enumerate() {
+            if place.kind.is_quantised() && element % BLOCK == 0 {
+                scale = two(place.scales + 2 * (element / BLOCK * PAGE + slot));
+            }
+            let at = at + element * apart * place.kind.bits().div_ceil(8);
+            let x = match place.kind {
+                KvType::F16 => two(at),
+                KvType::F32 => f32::from_le_bytes([byte(at), byte(at + 1), byte(at + 2), byte(at + 3)]),
+                KvType::Q8_0 => scale * f32::from(byte(at) as i8),
+                KvType::Q4_0 if slot < HALF => scale * f32::from((byte(at) << 4) as i8 >> 4),
+                KvType::Q4_0 => scale * f32::from(byte(at) as i8 >> 4),
+            };
+            if let Some(to) = to.first_chunk_mut() {
+                *to = x.to_le_bytes();
+            }
+        }
+    }
+
+    /// The keys of a page that choose positions.
+    pub(crate) fn index_of(&self, page: u32) -> Stored<'_> {
+        let (keys, _) = self.of(page, 0);
+        let [_, at] = self.spec.index.unwrap_or_default();
+        let bytes = at * PAGE * keys.kind.bits() / 8;
+        let scales = 2 * PAGE * keys.kind.scales(at);
+        Stored {
+            bytes: keys.bytes.get(bytes..).unwrap_or_default(),
+            scales: keys.scales.get(scales..).unwrap_or_default(),
+            kind: keys.kind,
+        }
     }
 
     /// Stores consecutive rows `[rows, kv heads · head dim]` from position `start` on; `pages` are those of the blocks
-    /// from the first row's on. A latent vector comes as the value, what keys have behind it as the key.
+    /// from the first row's on. A latent vector comes as the value, what keys have behind it as the key. `index` are the keys
+    /// that choose positions.
     pub(crate) fn append(
         &mut self,
         kernels: &Kernels,
         start: usize,
         pages: &[u32],
-        k: &[f32],
-        v: &[f32],
+        [k, v]: [&[f32]; 2],
+        index: Option<&[f32]>,
     ) -> Result<()> {
         let (spec, [k_width, v_width]) = (self.spec, self.widths());
         let rows = k.chunks_exact(k_width).zip(v.chunks_exact(v_width));
@@ -178,6 +230,12 @@ impl Pages {
             if spec.latent.is_some() {
                 self.latent.clear();
                 self.latent.extend(v.iter().chain(k));
+                if let Some([_, at]) = spec.index {
+                    let (own, width) = (position - start, spec.head_dim - at);
+                    self.latent.resize(at, 0.0);
+                    self.latent.extend(index.unwrap_or_default().iter().skip(own * width).take(width));
+                }
+                self.latent.resize(spec.head_dim, 0.0);
                 let place = Place::of(&spec, 0, false);
                 page.put(kernels, place, position % PAGE, &self.latent, &mut self.rotated);
                 continue;
@@ -211,7 +269,7 @@ impl Page {
     fn put(&mut self, kernels: &Kernels, place: Place, slot: usize, x: &[f32], rotated: &mut [f32]) {
         if place.kind.is_quantised() {
             rotated.copy_from_slice(x);
-            rotate(kernels, rotated, place.latent);
+            rotate(kernels, rotated, place.parts);
             return self.put_blocks(kernels, place, slot, rotated);
         }
         for (group, x) in x.chunks(WIDTH).enumerate() {

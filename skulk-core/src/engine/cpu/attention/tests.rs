@@ -58,7 +58,7 @@ impl Case {
             assert!(rows <= self.most);
             let mut spans = Spans::default();
             spans.push(rows, at, 0, self.table());
-            let op = Attend { attention: &self.spec, sinks: self.sinks.as_ref(), spans: &spans };
+            let op = Attend { attention: &self.spec, sinks: self.sinks.as_ref(), spans: &spans, chosen: None };
             let of = |i: usize| &self.qkv[i][at * widths(&self.spec)[i]..];
             let out = &mut out[at * out_width..];
             super::attend(kernels, pool, &mut scratch, &op, (of(0), Some([of(1), of(2)])), pages, out)
@@ -169,7 +169,7 @@ fn bits_do_not_depend_on_instructions() {
             for at in (0..past).step_by(10) {
                 let of = |width: usize| at * width..(at + 10) * width;
                 let table: Vec<_> = case.table().skip(at / PAGE).collect();
-                pages.append(kernels, at, &table, &case.qkv[1][of(k)], &case.qkv[2][of(v)]).unwrap();
+                pages.append(kernels, at, &table, [&case.qkv[1][of(k)], &case.qkv[2][of(v)]], None).unwrap();
             }
             let out =
                 case.run_from((kernels, &Pool::new(1).unwrap()), &mut pages, past, vec![chunk; 40 / chunk]);
@@ -207,7 +207,7 @@ fn what_a_row_does_not_see_does_not_enter() {
                 let mut pages = case.pages();
                 let stale = vec![poison; 2 * 40 * 700];
                 let table: Vec<_> = case.table().collect();
-                pages.append(best(), 0, &table, &stale, &stale).unwrap();
+                pages.append(best(), 0, &table, [&stale, &stale], None).unwrap();
                 let chunks = || vec![chunk; case.len.div_ceil(chunk)];
                 let found = case.run_from((best(), &Pool::new(1).unwrap()), &mut pages, 0, chunks());
                 same(&clean, &found, "with stale slots");
@@ -280,7 +280,7 @@ fn sequences_attend_together_as_alone() {
                         })
                         .collect();
                     pages
-                        .append(kernels, 0, &table, &case.qkv[1][..start * k], &case.qkv[2][..start * v])
+                        .append(kernels, 0, &table, [&case.qkv[1][..start * k], &case.qkv[2][..start * v]], None)
                         .unwrap();
                     let first = crate::engine::backend::first_block(case.spec.window, start);
                     spans.push(rows, start, first, table[first..].iter().copied());
@@ -289,7 +289,7 @@ fn sequences_attend_together_as_alone() {
                     }
                     expected.extend(&alone[start * out..(start + rows) * out]);
                 }
-                let op = Attend { attention: &case.spec, sinks: None, spans: &spans };
+                let op = Attend { attention: &case.spec, sinks: None, spans: &spans, chosen: None };
                 let mut out = vec![f32::NAN; expected.len()];
                 let [q, k, v] = qkv.each_ref().map(Vec::as_slice);
                 let qkv = (q, Some([k, v]));
@@ -303,7 +303,7 @@ fn sequences_attend_together_as_alone() {
 
 #[test]
 fn pages_too_large_are_errors() {
-    let spec = PageSpec { n_kv_heads: usize::MAX / 4096, head_dim: 128, latent: None, kv: KvType::F16.into() };
+    let spec = PageSpec { n_kv_heads: usize::MAX / 4096, head_dim: 128, latent: None, index: None, kv: KvType::F16.into() };
     assert!(Pages::new(&spec).is_err());
     let spec = PageSpec { n_kv_heads: 1 << 30, ..spec };
     assert!(Pages::new(&spec).unwrap().add(0).is_err());
@@ -315,7 +315,7 @@ fn rows_without_pages_are_errors() {
     let mut pages = case.pages();
     for (position, table) in [(0, &[4][..]), (64, &[]), (64, &[77])] {
         let rows = &case.qkv[1][..70 * 16];
-        assert!(pages.append(best(), position, table, rows, rows).is_err());
+        assert!(pages.append(best(), position, table, [rows, rows], None).is_err());
     }
     assert!(pages.copy(4, 4).is_err() && pages.copy(4, 77).is_err());
 }

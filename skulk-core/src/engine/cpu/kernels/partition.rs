@@ -180,6 +180,43 @@ impl Kernels {
         }
     }
 
+    /// For each row and every position of the partition that it sees, the sum over heads of their weights times products of
+    /// query and key, where these are above 0; `each` gets a row's.
+    pub(crate) fn relevance(
+        &self,
+        part: &Partition<'_>,
+        weights: &[f32],
+        scratch: &mut PartitionScratch,
+        mut each: impl FnMut(usize, &[f32; PARTITION]),
+    ) {
+        let (dim, pairs) = (part.head_dim, part.rows * part.heads);
+        if pairs == 0 || dim == 0 {
+            return;
+        }
+        let seen = part.seen_by(0..pairs);
+        let pages = seen.start / WIDTH..seen.end.div_ceil(WIDTH);
+        assert!(part.keys[pages.clone()].iter().all(|keys| keys.has(dim)), "a page's keys");
+        assert!(part.q.len() >= part.query(pairs - 1) + dim, "all queries");
+        scratch.prepare(pairs, 0);
+        for page in pages {
+            let keys = &part.keys[page];
+            for strip in keys.strips() {
+                // SAFETY: lengths have been checked, and there is room for all pairs.
+                unsafe { self.score(part, scratch, page * WIDTH + strip, keys.keys(strip)) };
+            }
+        }
+        for row in 0..part.rows {
+            let (seen, mut sums) = (part.seen(row), [0.0; PARTITION]);
+            let own = row * part.heads..(row + 1) * part.heads;
+            for (scores, weight) in scratch.scores[own.clone()].iter().zip(&weights[own]) {
+                for (sum, score) in sums[seen.clone()].iter_mut().zip(&scores[seen.clone()]) {
+                    *sum += weight * if *score > 0.0 { *score } else { 0.0 };
+                }
+            }
+            each(row, &sums);
+        }
+    }
+
     /// The products of queries with the strip of keys from position `first` on.
     ///
     /// # Safety
