@@ -98,6 +98,7 @@ impl Operations {
             qk_norm: None,
             value_norm: false,
             keys_as_values: false,
+            latent: None,
             kv_of: None,
             query_growth: None,
             qkv_bias: false,
@@ -119,7 +120,7 @@ impl Operations {
         let mut attend = move |start, rows| {
             spans.clear();
             spans.push(rows, start, 0, 0..n);
-            let op = Attend { attention: &attention, sinks: None, spans: &spans };
+            let op = Attend { attention: &attention, sinks: None, spans: &spans, chosen: None };
             self.0.run(&StepCx::new(&never), || {
                 self.0.attend(&mut stream, &op, &q, Some([&k, &v]), &mut pages, &mut out)
             })
@@ -171,7 +172,7 @@ impl Operations {
             &mut angles,
         )?;
         Ok(Box::new(move || {
-            let op = NormRope { head_dim, norm: Some((&weight, 1e-6)), layout: RopeLayout::Halves };
+            let op = NormRope { head_dim, plain: 0, norm: Some((&weight, 1e-6)), layout: RopeLayout::Halves };
             self.0.norm_rope(&mut stream, &op, Some(&angles), rows, &mut x)
         }))
     }

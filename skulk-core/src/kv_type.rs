@@ -66,7 +66,7 @@ impl KvType {
     }
 }
 
-/// How keys are kept, and how values are.
+/// How keys are kept, and how values are. Latent vectors, which are both at once, are kept in the more precise type.
 ///
 /// ```
 /// use skulk::{KvType, KvTypes, LoadOptions};
@@ -86,6 +86,12 @@ impl KvTypes {
     /// Keys or values are quantised.
     pub(crate) fn are_quantised(self) -> bool {
         self.keys.is_quantised() || self.values.is_quantised()
+    }
+
+    /// How latent vectors are kept, which are keys and values at once: in the more precise type of both.
+    pub(crate) fn of_latent(self) -> Self {
+        let Self { keys, values } = self;
+        if keys.bits() >= values.bits() { keys.into() } else { values.into() }
     }
 }
 
@@ -117,6 +123,17 @@ mod tests {
         // Quantised elements have room in whole words.
         assert_eq!(KvType::Q4_0.bytes(20, 64), 64 * (12 + 2));
         assert_eq!(KvType::Q4_0.bytes(usize::MAX, 64), usize::MAX);
+    }
+
+    #[test]
+    fn latent_vectors_are_kept_as_precisely_as_asked_for() {
+        for (keys, values, both) in [
+            (KvType::Q4_0, KvType::Q8_0, KvType::Q8_0),
+            (KvType::F32, KvType::F16, KvType::F32),
+            (KvType::F16, KvType::F16, KvType::F16),
+        ] {
+            assert_eq!(KvTypes { keys, values }.of_latent(), both.into());
+        }
     }
 
     #[test]

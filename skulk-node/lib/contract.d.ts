@@ -400,6 +400,8 @@ export interface LayerBytes {
   kvPerToken?: number;
   /** Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32. */
   kvHeadDim?: number;
+  /** Values are the first part of keys and kept once, as latent vectors are: in the more precise of the types of both. */
+  latent?: boolean;
   /** Tokens that the cache holds at most, where attention looks through a window. */
   window?: number | null;
   /** It is in one stage with the layer before: it, or a later one, uses keys and values of an earlier one. */

@@ -1,8 +1,11 @@
 //! What does a layer's attention compute?
 
-use super::{MAX_SIZE, RopeSpec, invalid, positive, size};
+use super::{MAX_SIZE, RopeLayout, RopeSpec, invalid, positive, size};
 use crate::error::Result;
 use crate::math;
+
+/// What the first element of keys that choose positions is a multiple of: elements that share a scale.
+const INDEX_AT: usize = 32;
 
 /// Causal grouped-query attention of one layer.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +29,8 @@ pub struct AttentionSpec {
     pub value_norm: bool,
     /// Values are what keys are before norm and rotation: there is no projection of their own.
     pub keys_as_values: bool,
+    /// Keys and values of all heads are projections of one vector for each position, which is kept in their place.
+    pub latent: Option<LatentSpec>,
     /// An earlier layer whose keys and values this one uses: it has none of its own. A shard needs both layers.
     pub kv_of: Option<usize>,
     /// Queries grow with their position.
@@ -40,6 +45,51 @@ pub struct AttentionSpec {
     pub head_gate: bool,
     /// Index into [`ArchSpec::ropes`]; `None`: positions are not rotated in.
     pub rope: Option<usize>,
+}
+
+/// Attention to latent vectors (DeepSeek-V2's multi-head latent attention), in the form in which it is computed: there is
+/// one head of keys, each being a position's latent vector, which is also the value, and behind it what all heads' keys
+/// have in common. So [`AttentionSpec::n_kv_heads`] is 1 and [`AttentionSpec::head_dim`] the sum of both.
+///
+/// Of each head, what projects the latent vector to keys is multiplied with its queries instead, and what projects it to
+/// values with what attention gives.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct LatentSpec {
+    /// Elements of a latent vector.
+    pub rank: usize,
+    /// Elements of a head's query and key that positions are not rotated in, whose keys are projections of the latent vector.
+    pub plain: usize,
+    /// Those behind, that positions are rotated in, whose keys heads have in common.
+    pub rotated: usize,
+    /// Elements of a head's value.
+    pub value: usize,
+    /// Queries are projections of such a vector as well, of so many elements; `None`: of the layer's input.
+    pub query_rank: Option<usize>,
+    /// Latent vectors are normed with this epsilon, and with weights.
+    pub eps: f32,
+    /// A row sees some positions only, which are chosen by a small attention beside.
+    pub index: Option<IndexSpec>,
+}
+
+/// What chooses the positions that a row sees (DeepSeek-V3.2's lightning indexer). Where there are more than it may see, each
+/// has a score: of every head the product of query and key where it is above 0, times a number that is projected from the
+/// layer's input for each head, added up. Those of the largest scores are seen, of equal ones the first.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct IndexSpec {
+    /// Heads, which share one key of each position.
+    pub n_heads: usize,
+    /// Elements of a head. Positions are rotated in at its beginning, by the attention's angles.
+    pub head_dim: usize,
+    /// How they are.
+    pub layout: RopeLayout,
+    /// Positions that a row sees at most.
+    pub most: usize,
+    /// Keys are normed with this epsilon, around their mean, with weights and biases.
+    pub eps: f32,
+    /// An earlier layer whose choice this one takes: it has none of its own. A shard needs both layers.
+    pub of: Option<usize>,
 }
 
 /// What of queries, and of keys, is normed together.
@@ -86,6 +136,81 @@ impl AttentionSpec {
         self.n_kv_heads.saturating_mul(self.head_dim)
     }
 
+    /// What rows of queries have where they are projected.
+    pub(crate) fn projected_width(&self) -> usize {
+        let of_head = self.latent.map_or(self.head_dim, |latent| latent.plain.saturating_add(latent.rotated));
+        self.n_heads.saturating_mul(of_head)
+    }
+
+    /// The first of a position's elements that choose positions, behind its key: where a block begins.
+    pub(crate) fn index_at(&self) -> usize {
+        self.head_dim.next_multiple_of(INDEX_AT)
+    }
+
+    /// Elements that are kept of a position and head: of its key, and of the key that chooses positions, where there is one.
+    pub(crate) fn kept_dim(&self) -> usize {
+        self.own_index().map_or(self.head_dim, |index| self.index_at().saturating_add(index.head_dim))
+    }
+
+    /// Elements of a head's values, as attention adds them up.
+    pub(crate) fn value_dim(&self) -> usize {
+        self.latent.map_or(self.head_dim, |latent| latent.rank)
+    }
+
+    /// What rows have that the output projection takes.
+    pub(crate) fn output_width(&self) -> usize {
+        self.n_heads.saturating_mul(self.latent.map_or(self.head_dim, |latent| latent.value))
+    }
+
+    /// What chooses the positions that rows see, where that is an attention of the layer's own.
+    pub(crate) fn own_index(&self) -> Option<IndexSpec> {
+        self.latent.and_then(|latent| latent.index).filter(|index| index.of.is_none())
+    }
+
+    /// An earlier layer that this one needs something of.
+    pub(crate) fn source(&self) -> Option<usize> {
+        self.kv_of.or(self.latent.and_then(|latent| latent.index).and_then(|index| index.of))
+    }
+
+    fn check_latent(&self, latent: LatentSpec) -> Result<()> {
+        let a = self;
+        if let Some(index) = latent.index {
+            size("heads of the indexer", index.n_heads, 1 << 16)?;
+            size("elements of the indexer's heads", index.head_dim, 1 << 16)?;
+            size("positions that a row sees", index.most, MAX_SIZE)?;
+            positive("epsilon of the indexer's norm", index.eps)?;
+            let behind = index.head_dim < latent.rotated || latent.query_rank.is_none() || a.window.is_some();
+            if behind {
+                let message = format!(
+                    "expected heads of {} elements or more, latent queries and no window, found {index:?}",
+                    latent.rotated
+                );
+                return Err(invalid("indexer", message));
+            }
+        }
+        size("latent vector", latent.rank, 1 << 16)?;
+        size("elements of keys that are not rotated", latent.plain, 1 << 16)?;
+        size("elements of keys that are rotated", latent.rotated, 1 << 16)?;
+        size("elements of values", latent.value, 1 << 16)?;
+        latent.query_rank.map_or(Ok(()), |rank| size("latent vector of queries", rank, 1 << 16))?;
+        positive("epsilon of latent vectors' norm", latent.eps)?;
+        let variants = [
+            (a.n_kv_heads != 1, "several heads of them"),
+            (a.head_dim != latent.rank + latent.rotated, "heads of another size"),
+            (a.qk_norm.is_some() || a.value_norm, "norms of heads"),
+            (a.keys_as_values, "keys as values"),
+            (a.kv_of.is_some(), "those of another layer"),
+            (a.query_growth.is_some(), "queries that grow"),
+            (a.head_gate, "gated heads"),
+        ];
+        match variants.into_iter().find(|(found, _)| *found) {
+            Some((_, found)) => {
+                Err(invalid("latent vector", format!("expected latent vectors alone, found {found} beside")))
+            }
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn check(&self, ropes: &[RopeSpec]) -> Result<()> {
         let a = self;
         size("attention heads", a.n_heads, 1 << 16)?;
@@ -102,6 +227,7 @@ impl AttentionSpec {
         }
         positive("attention scale", a.scale)?;
         a.softcap.map_or(Ok(()), |cap| positive("attention soft-cap", cap))?;
+        a.latent.map_or(Ok(()), |latent| self.check_latent(latent))?;
         if let Some(growth) = a.query_growth {
             positive("growth of queries", growth.rate)?;
             positive("positions of queries' growth", growth.every)?;
@@ -118,11 +244,12 @@ impl AttentionSpec {
             invalid("rotary embedding", message)
         })?;
         // Growth is part of the rotation.
+        let most = a.latent.map_or(a.head_dim, |latent| latent.rotated);
         let least = if a.query_growth.is_some() { a.head_dim } else { 2 };
-        if !(least..=a.head_dim).contains(&rope.dim) {
+        if !(least..=most).contains(&rope.dim) {
             return Err(invalid(
                 "rotary dimension",
-                format!("expected {least} to the head dimension {}, found {}", a.head_dim, rope.dim),
+                format!("expected {least} to the head dimension {most}, found {}", rope.dim),
             ));
         }
         Ok(())

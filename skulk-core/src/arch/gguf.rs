@@ -161,6 +161,7 @@ fn plain(
         qk_norm: None,
         value_norm: false,
         keys_as_values: false,
+        latent: None,
         kv_of: None,
         query_growth: None,
         qkv_bias: false,

@@ -11,7 +11,7 @@ mod huggingface;
 mod names;
 mod rope;
 
-pub use attention::{AttentionSpec, QkNorm, QueryGrowth};
+pub use attention::{AttentionSpec, IndexSpec, LatentSpec, QkNorm, QueryGrowth};
 pub use ffn::{Activation, ExpertGroups, ExpertsSpec, FfnSpec, Scoring, SharedExpert};
 pub use names::{LayerTensor, TensorNames};
 pub(crate) use names::{Stacks, TensorRole};
@@ -155,16 +155,31 @@ impl ArchSpec {
         self.layers.first()?.input.map(|input| input.width)
     }
 
-    /// Whether stages can be cut before this layer: where no layer from there on uses keys and values of one before.
+    /// Whether stages can be cut before this layer: where no layer from there on uses keys and values of one before, or its
+    /// choice of positions.
     ///
     /// At layer 0 and behind the last one, where nothing is cut, they can.
     pub fn can_cut(&self, layer: usize) -> bool {
         let later = self.layers.iter().skip(layer);
-        later.filter_map(|spec| spec.attention.kv_of).all(|source| source >= layer)
+        later.filter_map(|spec| spec.attention.source()).all(|source| source >= layer)
     }
 
     /// Checks that layers which use others' keys and values can.
     fn check_shared(&self) -> Result<()> {
+        for (at, layer) in self.layers.iter().enumerate() {
+            let index = layer.attention.latent.and_then(|latent| latent.index);
+            let Some((index, source)) = index.and_then(|index| Some((index, index.of?))) else { continue };
+            // A step has the choice of the nearest layer before that has one.
+            let nearest = self.layers[..at].iter().rposition(|other| other.attention.own_index().is_some());
+            let most = |layer: usize| self.layers[layer].attention.own_index().map(|index| index.most);
+            if nearest != Some(source) || most(source) != Some(index.most) {
+                let message = format!(
+                    "expected the nearest layer before {at} that chooses {} positions itself, found layer {source}",
+                    index.most
+                );
+                return Err(invalid("layer whose choice of positions is used", message));
+            }
+        }
         for (at, layer) in self.layers.iter().enumerate() {
             let own = &layer.attention;
             let Some(source) = own.kv_of else { continue };
@@ -258,4 +273,5 @@ fn unsupported(what: &str, found: &str, supported: &str) -> Error {
 
 /// Families this version can run, for messages.
 const SUPPORTED: &str = "llama, mistral, ministral3, mixtral, smollm3, granite, phi3, qwen2, qwen3, qwen3_moe, \
-    the text of qwen3_vl, gemma2, gemma3, gemma4, glm4, glm4_moe, olmo3, minimax_m2, step3p5, gpt_oss";
+    the text of qwen3_vl, gemma2, gemma3, gemma4, glm4, glm4_moe, glm4_moe_lite, glm_moe_dsa, \
+    deepseek_v3, deepseek_v32, kimi_k2, olmo3, minimax_m2, step3p5, gpt_oss";

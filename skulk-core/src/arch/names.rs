@@ -7,9 +7,10 @@ use crate::ids::ExpertIdx;
 use crate::weights::DType;
 use LayerTensor::{
     AttentionNorm, AttentionOutput, ExpertDown, ExpertGate, ExpertUp, ExpertsNorm, FfnDown, FfnGate, FfnNorm,
-    FfnUp, HeadGate, InputGate, InputProjection, Key, KeyNorm, OutputScale, PostAttentionNorm,
-    PostExpertsNorm, PostFfnNorm, PostInputNorm, PostSharedNorm, Query, QueryNorm, Router, RouterCorrection,
-    RouterNorm, RouterScales, SharedDown, SharedGate, SharedUp, Sinks, Value,
+    FfnUp, HeadGate, IndexKey, IndexKeyNorm, IndexQuery, IndexWeights, InputGate, InputProjection, Key, KeyNorm, LatentKeys, LatentNorm, LatentValues,
+    OutputScale, PostAttentionNorm, PostExpertsNorm, PostFfnNorm, PostInputNorm, PostSharedNorm, Query,
+    QueryLatent, QueryLatentNorm, QueryNorm, Router, RouterCorrection, RouterNorm, RouterScales, SharedDown,
+    SharedGate, SharedUp, Sinks, Value,
 };
 
 /// A tensor's role within one layer.
@@ -30,6 +31,24 @@ pub enum LayerTensor {
     QueryNorm,
     /// Per-head norm of keys.
     KeyNorm,
+    /// What queries are projected from, where that is no input of the layer's, `[query rank, hidden]`.
+    QueryLatent,
+    /// Norm of that.
+    QueryLatentNorm,
+    /// Norm of latent vectors, which the value projection gives.
+    LatentNorm,
+    /// From latent vectors to heads' keys, `[plain, rank]` of each head.
+    LatentKeys,
+    /// From latent vectors to heads' values, `[value, rank]` of each head.
+    LatentValues,
+    /// The indexer's query projection, `[heads · elements, query rank]`.
+    IndexQuery,
+    /// The indexer's key projection, `[elements, hidden]`.
+    IndexKey,
+    /// Norm of its keys, which has biases.
+    IndexKeyNorm,
+    /// What the indexer's heads count, `[heads, hidden]`.
+    IndexWeights,
     /// What takes part in each head's softmax without having a value, `[heads]`.
     Sinks,
     /// What each head's output is gated by, `[heads, hidden]`.
@@ -97,6 +116,15 @@ impl LayerTensor {
             (layer.attention_norm, AttentionNorm),
             (attention.qk_norm.is_some(), QueryNorm),
             (attention.qk_norm.is_some() && own_kv, KeyNorm),
+            (attention.latent.is_some_and(|latent| latent.query_rank.is_some()), QueryLatent),
+            (attention.latent.is_some_and(|latent| latent.query_rank.is_some()), QueryLatentNorm),
+            (attention.latent.is_some(), LatentNorm),
+            (attention.latent.is_some(), LatentKeys),
+            (attention.latent.is_some(), LatentValues),
+            (attention.own_index().is_some(), IndexQuery),
+            (attention.own_index().is_some(), IndexKey),
+            (attention.own_index().is_some(), IndexKeyNorm),
+            (attention.own_index().is_some(), IndexWeights),
             (attention.sinks, Sinks),
             (attention.head_gate, HeadGate),
             (layer.post_attention_norm, PostAttentionNorm),
@@ -126,7 +154,8 @@ impl LayerTensor {
 
     /// Rows and row length in a layer of this description, of experts' each one's; a vector is one row.
     pub(crate) fn shape(self, layer: &LayerSpec, hidden: usize) -> [usize; 2] {
-        let (a, ffn) = (&layer.attention, &layer.ffn);
+        let (a, ffn, latent) = (&layer.attention, &layer.ffn, layer.attention.latent);
+        let index = a.own_index();
         let normed = |heads: usize| match a.qk_norm {
             Some(QkNorm::All) => heads.saturating_mul(a.head_dim),
             _ => a.head_dim,
@@ -142,11 +171,24 @@ impl LayerTensor {
             OutputScale => [1, 1],
             QueryNorm => [1, normed(a.n_heads)],
             KeyNorm => [1, normed(a.n_kv_heads)],
-            Query => [a.query_width(), hidden],
-            Key | Value => [a.kv_width(), hidden],
+            Query => [a.projected_width(), latent.and_then(|latent| latent.query_rank).unwrap_or(hidden)],
+            Key => [latent.map_or(a.kv_width(), |latent| latent.rotated), hidden],
+            Value => [latent.map_or(a.kv_width(), |latent| latent.rank), hidden],
+            QueryLatent => [latent.and_then(|latent| latent.query_rank).unwrap_or(0), hidden],
+            QueryLatentNorm => [1, latent.and_then(|latent| latent.query_rank).unwrap_or(0)],
+            IndexQuery => index.map_or([0, 0], |index| {
+                let rank = latent.and_then(|latent| latent.query_rank).unwrap_or(0);
+                [index.n_heads.saturating_mul(index.head_dim), rank]
+            }),
+            IndexKey => [index.map_or(0, |index| index.head_dim), hidden],
+            IndexKeyNorm => [1, index.map_or(0, |index| index.head_dim)],
+            IndexWeights => [index.map_or(0, |index| index.n_heads), hidden],
+            LatentNorm => [1, latent.map_or(0, |latent| latent.rank)],
+            LatentKeys => latent.map_or([0, 0], |latent| [latent.plain, latent.rank]),
+            LatentValues => latent.map_or([0, 0], |latent| [latent.value, latent.rank]),
             Sinks => [1, a.n_heads],
             HeadGate => [a.n_heads, hidden],
-            AttentionOutput => [hidden, a.query_width()],
+            AttentionOutput => [hidden, a.output_width()],
             FfnGate | FfnUp | ExpertGate | ExpertUp => [ffn.width, hidden],
             FfnDown | ExpertDown => [hidden, ffn.width],
             Router => [n_experts, hidden],
@@ -159,7 +201,9 @@ impl LayerTensor {
     /// Whether it has a bias in a layer of this description.
     pub(crate) fn has_bias(self, layer: &LayerSpec) -> bool {
         match self {
-            Query | Key | Value => layer.attention.qkv_bias,
+            Query => layer.attention.qkv_bias && layer.attention.latent.is_none(),
+            Key | Value | QueryLatent => layer.attention.qkv_bias,
+            IndexKeyNorm => true,
             AttentionOutput => layer.attention.output_bias,
             FfnGate | FfnUp | FfnDown | ExpertGate | ExpertUp | ExpertDown => layer.ffn.bias,
             Router => layer.ffn.experts.is_some_and(|experts| experts.router_bias),
@@ -177,6 +221,8 @@ impl LayerTensor {
                 | PostFfnNorm
                 | QueryNorm
                 | KeyNorm
+                | QueryLatentNorm
+                | LatentNorm
                 | RouterNorm
                 | ExpertsNorm
                 | PostExpertsNorm
@@ -286,6 +332,11 @@ impl Spelling {
 impl TensorNames {
     pub(super) fn new(prefix: String, spelling: &'static Spelling) -> Self {
         Self { prefix, spelling, is_stacked: false }
+    }
+
+    /// What stands before everything but the output head.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// Name of the token embedding table, `[vocabulary, hidden]`.
@@ -597,22 +648,65 @@ pub(super) static HF_GLM4: Spelling = hugging_face(&[
     ],
 ]);
 
+/// What DeepSeek-V3 has behind attention, and who took its words over.
+const HF_DEEPSEEK_EXPERTS: &[(LayerTensor, &str)] = &[
+    (FfnNorm, "post_attention_layernorm"),
+    (Router, "mlp.gate"),
+    (RouterCorrection, "mlp.gate.e_score_correction_bias$"),
+    (ExpertGate, "mlp.experts.{}.gate_proj"),
+    (ExpertUp, "mlp.experts.{}.up_proj"),
+    (ExpertDown, "mlp.experts.{}.down_proj"),
+    (SharedGate, "mlp.shared_experts.gate_proj"),
+    (SharedUp, "mlp.shared_experts.up_proj"),
+    (SharedDown, "mlp.shared_experts.down_proj"),
+];
+
 /// Hugging Face glm4_moe.
-pub(super) static HF_GLM4_MOE: Spelling = hugging_face(&[
-    HF_ATTENTION,
-    HF_DENSE,
+pub(super) static HF_GLM4_MOE: Spelling = hugging_face(&[HF_ATTENTION, HF_DENSE, HF_DEEPSEEK_EXPERTS]);
+
+/// What attention to latent vectors has but for queries. In one tensor lie projections to latent vectors and to the part of
+/// keys beside them; in another those of latent vectors to keys and values, of head after head.
+const HF_LATENT: &[(LayerTensor, &str)] = &[
+    (AttentionNorm, "input_layernorm"),
+    (Value, "self_attn.kv_a_proj_with_mqa"),
+    (Key, "self_attn.kv_a_proj_with_mqa"),
+    (LatentNorm, "self_attn.kv_a_layernorm"),
+    (LatentKeys, "self_attn.kv_b_proj"),
+    (LatentValues, "self_attn.kv_b_proj"),
+    (AttentionOutput, "self_attn.o_proj"),
+];
+
+/// Hugging Face deepseek_v3, kimi_k2 and glm4_moe_lite.
+pub(super) static HF_DEEPSEEK: Spelling = hugging_face(&[
+    HF_LATENT,
     &[
-        (FfnNorm, "post_attention_layernorm"),
-        (Router, "mlp.gate"),
-        (RouterCorrection, "mlp.gate.e_score_correction_bias$"),
-        (ExpertGate, "mlp.experts.{}.gate_proj"),
-        (ExpertUp, "mlp.experts.{}.up_proj"),
-        (ExpertDown, "mlp.experts.{}.down_proj"),
-        (SharedGate, "mlp.shared_experts.gate_proj"),
-        (SharedUp, "mlp.shared_experts.up_proj"),
-        (SharedDown, "mlp.shared_experts.down_proj"),
+        (QueryLatent, "self_attn.q_a_proj"),
+        (QueryLatentNorm, "self_attn.q_a_layernorm"),
+        (Query, "self_attn.q_b_proj"),
     ],
+    HF_DENSE,
+    HF_DEEPSEEK_EXPERTS,
 ]);
+
+/// Hugging Face deepseek_v32 and glm_moe_dsa.
+pub(super) static HF_DEEPSEEK_SPARSE: Spelling = hugging_face(&[
+    HF_LATENT,
+    &[
+        (QueryLatent, "self_attn.q_a_proj"),
+        (QueryLatentNorm, "self_attn.q_a_layernorm"),
+        (Query, "self_attn.q_b_proj"),
+        (IndexQuery, "self_attn.indexer.wq_b"),
+        (IndexKey, "self_attn.indexer.wk"),
+        (IndexKeyNorm, "self_attn.indexer.k_norm"),
+        (IndexWeights, "self_attn.indexer.weights_proj"),
+    ],
+    HF_DENSE,
+    HF_DEEPSEEK_EXPERTS,
+]);
+
+/// The same where queries are projected from the layer's input.
+pub(super) static HF_DEEPSEEK_PLAIN: Spelling =
+    hugging_face(&[HF_LATENT, &[(Query, "self_attn.q_proj")], HF_DENSE, HF_DEEPSEEK_EXPERTS]);
 
 /// Hugging Face minimax_m2.
 pub(super) static HF_MINIMAX: Spelling = hugging_face(&[

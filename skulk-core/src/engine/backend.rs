@@ -13,7 +13,7 @@ use std::ops::Range;
 pub(crate) use super::routes::Routes;
 use super::top::Top;
 use super::{KvType, KvTypes, StepCx};
-use crate::arch::{Activation, AttentionSpec, ExpertsSpec, RopeLayout};
+use crate::arch::{Activation, AttentionSpec, ExpertsSpec, IndexSpec, RopeLayout};
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
@@ -46,6 +46,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Whether the memory of single pages can be given back.
     const RELEASES_PAGES: bool;
+
+    /// Whether it can attend to [latent vectors](crate::arch::LatentSpec).
+    const LATENTS: bool;
+
+    /// Whether it can choose the [positions](crate::arch::IndexSpec) that rows see of them.
+    const CHOOSES: bool = false;
 
     /// Runs one step's work where and when the device wants it, e.g. inside its thread pool and after other steps.
     /// Who has to wait for that ends at once with an error when `cx` says so.
@@ -170,6 +176,18 @@ pub(crate) trait Backend: Send + Sync + 'static {
         head_dim: usize,
         rows: usize,
     ) -> Result<()>;
+    /// `out = [weight · x[..n_in], x[n_in..]]` for each of a row's heads, which have a weight each: what a head has behind
+    /// the elements that its weight takes stays as it is. Only where there are [latent vectors](Self::LATENTS).
+    fn linear_heads(
+        &self,
+        _stream: &mut Self::Stream,
+        _weights: &Self::Stack,
+        _x: &Self::Buffer,
+        _rows: usize,
+        _out: &mut Self::Buffer,
+    ) -> Result<()> {
+        Err(Error::new(ErrorKind::Internal, "heads with weights of their own came to an engine without them"))
+    }
     /// `out = x · weightᵀ + bias` for each weight; the weights share their input.
     fn linear(
         &self,
@@ -294,7 +312,29 @@ pub(crate) trait Backend: Send + Sync + 'static {
         rows: usize,
         x: &mut Self::Buffer,
     ) -> Result<()>;
+    /// Norms rows around their mean, with weights and biases. Only where positions are [chosen](Self::CHOOSES).
+    fn layer_norm(
+        &self,
+        _stream: &mut Self::Stream,
+        _norm: ([&Self::Vector; 2], f32),
+        _rows: usize,
+        _x: &mut Self::Buffer,
+    ) -> Result<()> {
+        Err(not_chosen())
+    }
+    /// Stores keys and values of all spans' rows in their pages, then chooses the positions that rows see, where there are
+    /// more than they may. Only where that [can be](Self::CHOOSES).
+    fn choose(
+        &self,
+        _stream: &mut Self::Stream,
+        _op: &Choose<'_, Self>,
+        _pages: &mut Self::Pages,
+        _out: &mut Chosen,
+    ) -> Result<()> {
+        Err(not_chosen())
+    }
     /// Stores keys and values of all spans' rows in their pages, where some are given, then attends to what each row sees.
+    /// Of a layer with latent vectors, values are these and keys what lies behind them in its one head of keys.
     fn attend(
         &self,
         stream: &mut Self::Stream,
@@ -329,18 +369,27 @@ pub(crate) const PAGE: usize = 64;
 pub(crate) struct PageSpec {
     pub(crate) n_kv_heads: usize,
     pub(crate) head_dim: usize,
+    /// The first so many elements of keys are the values, which are not kept beside.
+    pub(crate) latent: Option<usize>,
+    /// Where keys end, and where those that choose positions begin, which lie behind them.
+    pub(crate) index: Option<[usize; 2]>,
     pub(crate) kv: KvTypes,
 }
 
 impl PageSpec {
     pub(crate) fn new(attention: &AttentionSpec, kv: impl Into<KvTypes>) -> Self {
-        Self { n_kv_heads: attention.n_kv_heads, head_dim: attention.head_dim, kv: kv.into() }
+        let AttentionSpec { n_kv_heads, head_dim, .. } = *attention;
+        let (latent, kv) = (attention.latent.map(|latent| latent.rank), kv.into());
+        let kv = if latent.is_some() { kv.of_latent() } else { kv };
+        let index = attention.own_index().map(|_| [head_dim, attention.index_at()]);
+        Self { n_kv_heads, head_dim: attention.kept_dim(), latent, index, kv }
     }
 
     /// Bytes of a page, keys and values together.
     pub(crate) fn bytes(&self) -> u64 {
         let of = |kv: KvType| kv.bytes(self.head_dim, PAGE);
-        of(self.kv.keys).saturating_add(of(self.kv.values)).saturating_mul(self.n_kv_heads) as u64
+        let values = if self.latent.is_some() { 0 } else { of(self.kv.values) };
+        of(self.kv.keys).saturating_add(values).saturating_mul(self.n_kv_heads) as u64
     }
 
     /// The same where that is an amount that memory may have.
@@ -465,6 +514,8 @@ impl<M> FeatureDown<M> {
 /// Per-head norm and rotation of queries or keys.
 pub(crate) struct NormRope<'a, B: Backend + ?Sized> {
     pub(crate) head_dim: usize,
+    /// Elements in front that are not rotated, of heads without a norm.
+    pub(crate) plain: usize,
     pub(crate) norm: Option<(&'a B::Vector, f32)>,
     pub(crate) layout: RopeLayout,
 }
@@ -475,6 +526,42 @@ pub(crate) struct Attend<'a, B: Backend + ?Sized> {
     /// For each query head a logit that takes part in the softmax without having a value.
     pub(crate) sinks: Option<&'a B::Vector>,
     pub(crate) spans: &'a Spans,
+    /// What rows see, where some do not see all.
+    pub(crate) chosen: Option<&'a Chosen>,
+}
+
+/// What chooses the positions that a layer's rows see.
+pub(crate) struct Choose<'a, B: Backend + ?Sized> {
+    pub(crate) index: IndexSpec,
+    pub(crate) spans: &'a Spans,
+    /// As for [`Backend::attend`].
+    pub(crate) kv: [&'a B::Buffer; 2],
+    /// The indexer's queries, keys, and what its heads count.
+    pub(crate) query: &'a B::Buffer,
+    pub(crate) key: &'a B::Buffer,
+    pub(crate) weights: &'a B::Buffer,
+}
+
+/// The positions that rows see, where they do not see all.
+#[derive(Debug, Default)]
+pub(crate) struct Chosen {
+    /// Positions of each such row.
+    pub(crate) most: usize,
+    /// The rows, in their order, and their spans.
+    pub(crate) rows: Vec<(usize, usize)>,
+    /// Their positions, from first to last, of row after row.
+    pub(crate) positions: Vec<u32>,
+}
+
+impl Chosen {
+    /// Positions of one of the rows.
+    pub(crate) fn of(&self, row: usize) -> &[u32] {
+        &self.positions[row * self.most..][..self.most]
+    }
+}
+
+fn not_chosen() -> Error {
+    Error::new(ErrorKind::Internal, "positions were to be chosen on an engine that cannot")
 }
 
 /// Consecutive rows of each sequence of a step, and where the positions lie that they see.

@@ -6,6 +6,7 @@ use super::experts::{ExpertCall, ExpertProvider};
 use super::inputs::{InputRoom, LayerInputs};
 use super::kv;
 use super::layer::Layer;
+use super::latent::LatentRoom;
 use super::load::Loader;
 use super::rotation::{Rotation, Rotations};
 use crate::arch::{AttentionSpec, LayerSpec, QkNorm, RopeLayout};
@@ -23,16 +24,16 @@ const TOP_ROWS: usize = 32;
 
 /// The weights of a range of layers on a backend.
 pub(super) struct Decoder<B: Backend> {
-    backend: Arc<B>,
-    spec: ShardSpec,
+    pub(super) backend: Arc<B>,
+    pub(super) spec: ShardSpec,
     weight_bytes: ByteSize,
-    rotations: Rotations,
+    pub(super) rotations: Rotations,
     /// The embedding table, on the first shard, on the last one when the head is tied to it, and where layers have inputs.
     embedding: Option<B::Matrix>,
     inputs: Option<LayerInputs<B>>,
     layers: Vec<Layer<B>>,
     /// The group of each layer's pages.
-    groups: kv::Groups,
+    pub(super) groups: kv::Groups,
     experts: Box<dyn ExpertProvider<B>>,
     /// Final norm and untied head, on the last shard.
     output: Option<Output<B>>,
@@ -49,14 +50,14 @@ pub(super) struct Workspace<B: Backend> {
     /// The rows of each sequence with their pages, by group of layers.
     pub(super) spans: Vec<Spans>,
     /// The residual stream.
-    x: B::Buffer,
+    pub(super) x: B::Buffer,
     /// The normed stream, and what a block adds to it.
-    normed: B::Buffer,
-    added: B::Buffer,
-    query: B::Buffer,
-    key: B::Buffer,
-    value: B::Buffer,
-    attended: B::Buffer,
+    pub(super) normed: B::Buffer,
+    pub(super) added: B::Buffer,
+    pub(super) query: B::Buffer,
+    pub(super) key: B::Buffer,
+    pub(super) value: B::Buffer,
+    pub(super) attended: B::Buffer,
     inner: [B::Buffer; 2],
     /// The router's logits, and what they choose, where a layer has experts.
     routing: Option<(B::Buffer, B::Routes)>,
@@ -64,11 +65,13 @@ pub(super) struct Workspace<B: Backend> {
     shared: Option<B::Buffer>,
     /// What heads are gated by, where they are.
     gate: Option<B::Buffer>,
+    /// What attention to latent vectors has beside, where there is such.
+    pub(super) latent: Option<LatentRoom<B>>,
     /// What tokens give layers, where they do.
     inputs: Option<InputRoom<B>>,
     /// The numbers of all rows.
     all: Vec<usize>,
-    angles: Vec<B::Buffer>,
+    pub(super) angles: Vec<B::Buffer>,
     positions: Vec<usize>,
     /// What rotated rows are multiplied by.
     amplitudes: Vec<f32>,
@@ -191,8 +194,10 @@ impl<B: Backend> Decoder<B> {
         let (arch, rows) = (&self.spec.arch, self.spec.max_rows);
         let own = &arch.layers[self.spec.layers.clone()];
         let widest = |of: fn(&LayerSpec) -> usize| own.iter().map(of).max().unwrap_or(0);
-        let q_width = widest(|l| l.attention.n_heads * l.attention.head_dim);
-        let kv_width = widest(|l| l.attention.n_kv_heads * l.attention.head_dim);
+        let q_width = widest(|l| l.attention.query_width());
+        let projected = widest(|l| l.attention.projected_width().max(l.attention.output_width()));
+        let attended = widest(|l| l.attention.n_heads * l.attention.value_dim());
+        let kv_width = widest(|l| l.attention.kv_width());
         let ffn_width = widest(|l| {
             let shared = l.ffn.shared.map_or(0, |shared| shared.width);
             l.ffn.width.max(shared).max(l.input.map_or(0, |input| input.width))
@@ -206,10 +211,10 @@ impl<B: Backend> Decoder<B> {
             x: buffer(arch.hidden_size)?,
             normed: buffer(arch.hidden_size)?,
             added: buffer(arch.hidden_size)?,
-            query: buffer(q_width)?,
+            query: buffer(projected)?,
             key: buffer(kv_width)?,
             value: buffer(kv_width)?,
-            attended: buffer(q_width)?,
+            attended: buffer(attended)?,
             inner: [buffer(ffn_width)?, buffer(ffn_width)?],
             routing: (n_experts > 0)
                 .then(|| Ok((buffer(n_experts)?, self.backend.routes(rows, n_used)?)))
@@ -220,6 +225,7 @@ impl<B: Backend> Decoder<B> {
                 .then(|| buffer(arch.hidden_size))
                 .transpose()?,
             gate: (gates > 0).then(|| buffer(gates)).transpose()?,
+            latent: LatentRoom::new(own, buffer)?,
             inputs: self.inputs.as_ref().map(|inputs| inputs.room(&self.backend, &self.spec)).transpose()?,
             all: (0..rows).collect(),
             angles: self
@@ -283,7 +289,11 @@ impl<B: Backend> Decoder<B> {
         let mut tap = 0;
         for (at, (layer, index)) in self.layers.iter().zip(self.spec.layers.clone()).enumerate() {
             cx.check()?;
-            self.attention(layer, LayerIdx(index), at, work, &mut pages[self.groups.source(at)], rows)?;
+            let own = &mut pages[self.groups.source(at)];
+            match &layer.latent {
+                Some(latent) => self.latent_attention((layer, latent), LayerIdx(index), at, work, own, rows)?,
+                None => self.attention(layer, LayerIdx(index), at, work, own, rows)?,
+            }
             self.feed_forward(layer, LayerIdx(index), work, rows, cx)?;
             self.leave(layer, LayerIdx(index), at, work, rows)?;
             if batch.taps.contains(&index) && !work.tapped.is_empty() {
@@ -358,6 +368,7 @@ impl<B: Backend> Decoder<B> {
         if let Some(ones) = &layer.value_norm {
             let op = NormRope {
                 head_dim: attention.head_dim,
+                plain: 0,
                 norm: Some((ones, eps)),
                 layout: RopeLayout::Halves,
             };
@@ -371,7 +382,7 @@ impl<B: Backend> Decoder<B> {
             let rotation = rotation.map(|at| (&self.rotations.list()[at], &angles[at]));
             self.norm_rope(stream, attention, norm, rotation, [rows, width], x)?;
         }
-        let op = Attend { attention, sinks: layer.sinks.as_ref(), spans: &spans[self.groups.of_layer(at)] };
+        let op = Attend { attention, sinks: layer.sinks.as_ref(), spans: &spans[self.groups.of_layer(at)], chosen: None };
         b.attend(stream, &op, query, own_kv.then_some([&*key, &*value]), pages, attended)?;
         if let (Some(_), Some(gate)) = (&layer.head_gate, gate) {
             b.gate_heads(stream, attended, gate, attention.head_dim, rows)?;
@@ -474,18 +485,18 @@ impl<B: Backend> Decoder<B> {
         let layout = rotation.map_or(RopeLayout::Halves, |(rotation, _)| rotation.layout);
         let (mut norm, angles) = (norm, rotation.map(|(_, angles)| angles));
         if attention.qk_norm == Some(QkNorm::All) {
-            let op = NormRope { head_dim: width, norm: norm.take(), layout };
+            let op = NormRope { head_dim: width, plain: 0, norm: norm.take(), layout };
             b.norm_rope(stream, &op, None, rows, x)?;
         }
         if norm.is_none() && angles.is_none() {
             return Ok(());
         }
-        let op = NormRope { head_dim: attention.head_dim, norm, layout };
+        let op = NormRope { head_dim: attention.head_dim, plain: 0, norm, layout };
         b.norm_rope(stream, &op, angles, rows, x)
     }
 
     /// Adds a block's result to the residual stream, normed where the family norms it.
-    fn join(
+    pub(super) fn join(
         &self,
         stream: &mut B::Stream,
         norm: Option<&B::Vector>,

@@ -53,7 +53,14 @@ fn in_words(cpu: &Cpu, options: &EngineOptions) -> String {
 }
 
 fn capabilities<B: Backend>(device: String, in_place_weights: bool) -> Capabilities {
-    Capabilities { device, in_place_weights, exact_rows: B::EXACT_ROWS, kv_types: B::KV_TYPES }
+    Capabilities {
+        device,
+        in_place_weights,
+        exact_rows: B::EXACT_ROWS,
+        latent_attention: B::LATENTS,
+        chosen_positions: B::CHOOSES,
+        kv_types: B::KV_TYPES,
+    }
 }
 
 impl DecoderEngine<Cpu> {
@@ -117,6 +124,16 @@ impl<B: Backend> DecoderEngine<B> {
     fn check(&self, spec: &ShardSpec) -> Result<()> {
         spec.check()?;
         let (kv, kv_types) = (spec.kv, self.capabilities.kv_types);
+        let own = || spec.arch.layers[spec.layers.clone()].iter().filter_map(|layer| layer.attention.latent);
+        let wants = [
+            (own().next().is_some(), self.capabilities.latent_attention, "attends to latent vectors"),
+            (own().any(|l| l.index.is_some()), self.capabilities.chosen_positions, "chooses positions"),
+        ];
+        if let Some((_, _, what)) = wants.into_iter().find(|(wanted, has, _)| *wanted && !has) {
+            let message = format!("expected an engine that {what}, found `{}`", self.id);
+            return Err(Error::new(ErrorKind::ArchUnsupported, message)
+                .with_hint("place these layers on engine `cpu`"));
+        }
         if [kv.keys, kv.values].iter().all(|kv| kv_types.contains(kv)) {
             return Ok(());
         }

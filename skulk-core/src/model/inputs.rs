@@ -122,7 +122,7 @@ impl<B: Backend> LayerInputs<B> {
         let norm = Some((&self.norm, self.eps));
         b.norm_rope(
             stream,
-            &NormRope { head_dim: self.width, norm, layout: RopeLayout::Halves },
+            &NormRope { head_dim: self.width, plain: 0, norm, layout: RopeLayout::Halves },
             None,
             rows,
             out,

@@ -1,6 +1,7 @@
 //! Which weights has a layer beside its experts? All that the decoder computes with, loaded by its description.
 
 use super::inputs::InputWeights;
+use super::latent::Latent;
 use super::load::Loader;
 use crate::arch::{LayerTensor as T, SharedExpert};
 use crate::engine::KvType;
@@ -18,6 +19,7 @@ pub(super) struct Layer<B: Backend> {
     pub(super) qk_norms: [Option<B::Vector>; 2],
     /// Ones, for values.
     pub(super) value_norm: Option<B::Vector>,
+    pub(super) latent: Option<Latent<B>>,
     pub(super) sinks: Option<B::Vector>,
     pub(super) head_gate: Option<B::Matrix>,
     pub(super) attention_output: B::Matrix,
@@ -92,6 +94,7 @@ impl<B: Backend> Layer<B> {
             value,
             qk_norms,
             value_norm,
+            latent: attention.latent.map(|latent| Latent::load(loader, layer, latent)).transpose()?,
             sinks: attention.sinks.then(|| loader.layer_vector(layer, T::Sinks)).transpose()?,
             head_gate,
             attention_output: loader.layer_matrix(layer, T::AttentionOutput)?,

@@ -115,6 +115,15 @@ impl<B: Backend> Loader<'_, B> {
         self.norm(&self.arch.names.weight(layer, tensor), width, scale)
     }
 
+    /// A layer's weights and biases of a norm around the mean.
+    pub(super) fn layer_affine(&mut self, layer: usize, tensor: LayerTensor) -> Result<[B::Vector; 2]> {
+        let [_, width] = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
+        let names = &self.arch.names;
+        let values = [names.weight(layer, tensor), names.bias(layer, tensor)].map(|name| self.values(&name, width));
+        let [weights, biases] = values;
+        Ok([self.backend.vector(weights?)?, self.backend.vector(biases?)?])
+    }
+
     /// A vector of a layer that is no norm.
     pub(super) fn layer_vector(&mut self, layer: usize, tensor: LayerTensor) -> Result<B::Vector> {
         let values = self.layer_values(layer, tensor)?;
@@ -157,6 +166,26 @@ impl<B: Backend> Loader<'_, B> {
             false => None,
         };
         self.stored(region, bias)
+    }
+
+    /// For each head what takes its queries to latent vectors, and what takes latent vectors to its values. The first are
+    /// columns of the tensor, of which a copy is made; the others are used where they lie.
+    pub(super) fn latent_heads(&mut self, layer: usize) -> Result<[B::Stack; 2]> {
+        let (arch, names) = (self.arch, &self.arch.names);
+        let spec = &arch.layers[layer];
+        let [keys, values] =
+            [LayerTensor::LatentKeys, LayerTensor::LatentValues].map(|of| of.shape(spec, arch.hidden_size));
+        let n_heads = spec.attention.n_heads;
+        let rows = n_heads.saturating_mul(keys[0].saturating_add(values[0]));
+        let all = self.region(&names.weight(layer, LayerTensor::LatentKeys), &[rows, keys[1]])?;
+        self.bytes += all.stored_bytes();
+        let (mut to_latent, mut to_values) = (Vec::new(), Vec::new());
+        for head in all.row_parts(n_heads) {
+            self.cancel.check()?;
+            to_latent.push(self.in_file(head.row_range(0..keys[0]).turned())?);
+            to_values.push(self.placed(head.row_range(keys[0]..head.rows()))?);
+        }
+        Ok([self.backend.stack(to_latent, None)?, self.backend.stack(to_values, None)?])
     }
 
     /// Which rows a matrix has of the tensor that it lies in, and how many that one has.

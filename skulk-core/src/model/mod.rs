@@ -9,6 +9,7 @@ mod engine;
 mod experts;
 mod inputs;
 mod kv;
+mod latent;
 mod layer;
 mod load;
 mod options;

@@ -51,6 +51,8 @@ pub struct LayerBytes {
     pub kv_per_token: u64,
     /// Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32.
     pub kv_head_dim: u64,
+    /// Values are the first part of keys and kept once, as latent vectors are: in the more precise of the types of both.
+    pub latent: bool,
     /// Tokens that the cache holds at most, where attention looks through a window.
     pub window: Option<u64>,
     /// It is in one stage with the layer before: it, or a later one, uses keys and values of an earlier one.
@@ -84,10 +86,10 @@ impl LayerBytes {
     }
 }
 
-/// Bytes of keys and values that take so many in half precision, of as many keys as values in heads of `head_dim`
-/// elements, kept otherwise.
-fn kept(bytes: u64, head_dim: u64, kv: KvTypes) -> u64 {
-    let head_dim = usize::try_from(head_dim).unwrap_or(usize::MAX);
+/// Bytes of a layer's keys and values, of as many keys as values or of latent vectors, kept otherwise than in half precision.
+fn kept(layer: &LayerBytes, kv: KvTypes) -> u64 {
+    let kv = if layer.latent { kv.of_latent() } else { kv };
+    let (bytes, head_dim) = (layer.kv_per_token, usize::try_from(layer.kv_head_dim).unwrap_or(usize::MAX));
     let of = |kv: KvType| if head_dim == 0 { kv.block_bytes() } else { kv.bytes(head_dim, 1) } as u128;
     let (half, own) = (2 * of(KvType::F16), of(kv.keys) + of(kv.values));
     u64::try_from((u128::from(bytes) * own).div_ceil(half)).unwrap_or(u64::MAX)
@@ -140,6 +142,7 @@ impl Inventory {
             expert,
             kv_per_token,
             kv_head_dim: 0,
+            latent: false,
             window: None,
             joined: false,
         };
@@ -182,7 +185,8 @@ impl Inventory {
             let block = sum(&mut names.feed_forward(at, spec))?;
             let a = &spec.attention;
             let own_heads = if a.has_kv() { a.n_kv_heads as u64 } else { 0 };
-            let kv_elements = own_heads.saturating_mul(a.head_dim as u64).saturating_mul(2);
+            let parts = if a.latent.is_some() { 1 } else { 2 };
+            let kv_elements = own_heads.saturating_mul(a.kept_dim() as u64).saturating_mul(parts);
             let (n_experts, n_used) =
                 spec.ffn.experts.map_or((0, 0), |experts| (experts.n_experts, experts.n_used));
             let expert = if n_experts == 0 { 0 } else { block / n_experts as u64 };
@@ -193,7 +197,8 @@ impl Inventory {
                 n_used,
                 expert,
                 kv_per_token: kv_elements.saturating_mul(KV_VALUE_BYTES),
-                kv_head_dim: a.head_dim as u64,
+                kv_head_dim: a.kept_dim() as u64,
+                latent: a.latent.is_some(),
                 window: a.window.map(|window| window as u64),
                 joined: !arch.can_cut(at),
             })
@@ -212,7 +217,7 @@ impl Inventory {
     /// The same with keys and values kept otherwise than in half precision.
     pub(super) fn keeping(mut self, kv: KvTypes) -> Self {
         for layer in &mut self.layers {
-            layer.kv_per_token = kept(layer.kv_per_token, layer.kv_head_dim, kv);
+            layer.kv_per_token = kept(layer, kv);
         }
         self
     }

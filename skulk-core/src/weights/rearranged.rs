@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Region;
+use super::{DType, Region};
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -83,6 +83,51 @@ impl Region {
     }
 }
 
+impl Region {
+    /// A matrix whose columns are this one's rows, in memory of its own. What is stored in blocks becomes numbers in f32.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DTypeUnsupported`] for rows that are padded, [`ErrorKind::TensorShape`] for what is no matrix,
+    /// [`ErrorKind::OutOfMemory`].
+    pub(crate) fn turned(&self) -> Result<Region> {
+        let &[rows, columns] = self.shape() else {
+            let message = format!("expected a matrix, found {:?}", self.shape());
+            return Err(Error::new(ErrorKind::TensorShape, message)
+                .with("tensor", self.name())
+                .with_hint("the weights do not belong to this configuration"));
+        };
+        self.expect_plain()?;
+        let out_of_memory = |e| {
+            Error::new(ErrorKind::OutOfMemory, "cannot reserve memory for a copy of columns as rows")
+                .with("tensor", self.name())
+                .with_hint("place fewer layers on this machine")
+                .with_source(e)
+        };
+        let mut numbers: Vec<u8> = Vec::new();
+        let plain = !self.dtype().is_quantised();
+        if !plain {
+            let mut row = Vec::new();
+            row.try_reserve_exact(columns).map_err(out_of_memory)?;
+            row.resize(columns, 0.0);
+            numbers.try_reserve_exact(rows.saturating_mul(columns).saturating_mul(4)).map_err(out_of_memory)?;
+            for at in 0..rows {
+                self.decode(at, &mut row);
+                numbers.extend(row.iter().flat_map(|x| x.to_le_bytes()));
+            }
+        }
+        let from = if plain { self.bytes() } else { &numbers };
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(from.len()).map_err(out_of_memory)?;
+        bytes.resize(from.len(), 0);
+        if !from.is_empty() {
+            turn(from, &mut bytes, Outputs { first: 0, step: 1, n: columns, transposed: true }, [rows, columns]);
+        }
+        self.let_go();
+        let dtype = if plain { self.dtype() } else { DType::F32 };
+        Ok(self.with_bytes(&[columns, rows], Arc::new(bytes)).of_type(dtype))
+    }
+}
+
 /// Writes columns of a matrix `[n_in, all]` as rows.
 fn turn(from: &[u8], to: &mut [u8], outputs: Outputs, [n_in, all]: [usize; 2]) {
     let element = from.len() / n_in / all;
@@ -101,7 +146,7 @@ fn turn(from: &[u8], to: &mut [u8], outputs: Outputs, [n_in, all]: [usize; 2]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::weights::{DType, MappedFile, Memory, TensorInfo};
+    use crate::weights::{MappedFile, Memory, TensorInfo};
 
     fn region(dtype: DType, shape: &[usize], bytes: &[u8]) -> Region {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -138,6 +183,29 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn columns_become_rows() {
+        let plain: Vec<u8> = (0..6u8).flat_map(|x| f32::from(x).to_le_bytes()).collect();
+        let mut blocks = Vec::new();
+        for row in 0..2u8 {
+            blocks.extend(half::f16::from_f32(0.5).to_le_bytes());
+            blocks.extend((0..32).map(|at| row * 32 + at));
+        }
+        for (region, scale) in
+            [(region(DType::F32, &[2, 3], &plain), 1.0), (region(DType::Q8_0, &[2, 32], &blocks), 0.5)]
+        {
+            let turned = region.turned().unwrap();
+            let columns = region.row_len();
+            assert_eq!((turned.shape(), turned.dtype()), (&[columns, 2][..], DType::F32));
+            let mut values = vec![0.0; 2 * columns];
+            turned.read_rows(0..columns, &mut values).unwrap();
+            for (at, value) in values.into_iter().enumerate() {
+                assert_eq!(value, scale * (at % 2 * columns + at / 2) as f32);
+            }
+        }
+        assert_eq!(region(DType::F32, &[1, 2, 3], &plain).turned().unwrap_err().kind(), ErrorKind::TensorShape);
     }
 
     #[test]

@@ -234,6 +234,11 @@ impl Region {
         Self { shape: shape.into(), row_bytes, range, bytes: Bytes::Made(bytes), ..self.clone() }
     }
 
+    /// The same bytes as numbers of another type.
+    pub(super) fn of_type(self, dtype: DType) -> Self {
+        Self { dtype, groups: None, ..self }
+    }
+
     /// Elements in a row: the innermost dimension; 1 for a scalar.
     pub fn row_len(&self) -> usize {
         self.shape.last().copied().unwrap_or(1)
@@ -326,6 +331,12 @@ impl Region {
             _ => 0,
         };
         (0..n).map(move |at| self.part(at, n))
+    }
+
+    /// Equally many rows of a matrix each, in order; what is left over is in none.
+    pub(crate) fn row_parts(&self, n: usize) -> impl Iterator<Item = Self> + '_ {
+        let each = self.rows() / n.max(1);
+        (0..n).map(move |at| self.row_range(at * each..(at + 1) * each))
     }
 
     /// One of `n` parts.

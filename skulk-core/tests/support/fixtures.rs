@@ -28,6 +28,19 @@ pub fn copied(folder: &Path) -> tempfile::TempDir {
     copy
 }
 
+/// Whether a model attends to latent vectors.
+pub fn has_latents(folder: &Path) -> bool {
+    let arch = ArchSpec::from_checkpoint(&*open_checkpoint(folder).unwrap());
+    arch.is_ok_and(|arch| arch.layers.iter().any(|layer| layer.attention.latent.is_some()))
+}
+
+/// Whether rows see positions that an indexer chooses.
+pub fn chooses_positions(folder: &Path) -> bool {
+    let arch = ArchSpec::from_checkpoint(&*open_checkpoint(folder).unwrap());
+    let chooses = |latent: Option<skulk::arch::LatentSpec>| latent.is_some_and(|latent| latent.index.is_some());
+    arch.is_ok_and(|arch| arch.layers.iter().any(|layer| chooses(layer.attention.latent)))
+}
+
 /// Bytes of a model's feed-forward weights: of each layer's block, or each of its experts.
 pub fn feed_forward(folder: &Path) -> Vec<u64> {
     let checkpoint = open_checkpoint(folder).unwrap();

@@ -890,6 +890,8 @@ class LayerBytes:
     """Keys and values of one token, in half precision."""
     kv_head_dim: int = 0
     """Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32."""
+    latent: bool = False
+    """Values are the first part of keys and kept once, as latent vectors are: in the more precise of the types of both."""
     window: int | None = None
     """Tokens that the cache holds at most, where attention looks through a window."""
     joined: bool = False
@@ -905,6 +907,7 @@ class LayerBytes:
             expert=data["expert"],
             kv_per_token=data["kvPerToken"],
             kv_head_dim=data["kvHeadDim"],
+            latent=data["latent"],
             window=data["window"],
             joined=data["joined"],
         )
@@ -919,6 +922,7 @@ class LayerBytes:
             "expert": self.expert,
             "kvPerToken": self.kv_per_token,
             "kvHeadDim": self.kv_head_dim,
+            "latent": self.latent,
             "window": self.window,
             "joined": self.joined,
         }

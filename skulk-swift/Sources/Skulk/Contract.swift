@@ -711,6 +711,8 @@ public struct LayerBytes: Codable, Sendable, Hashable {
     public var kvPerToken: Int
     /// Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32.
     public var kvHeadDim: Int
+    /// Values are the first part of keys and kept once, as latent vectors are: in the more precise of the types of both.
+    public var latent: Bool
     /// Tokens that the cache holds at most, where attention looks through a window.
     public var window: Int?
     /// It is in one stage with the layer before: it, or a later one, uses keys and values of an earlier one.
@@ -725,6 +727,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         expert: Int = 0,
         kvPerToken: Int = 0,
         kvHeadDim: Int = 0,
+        latent: Bool = false,
         window: Int? = nil,
         joined: Bool = false
     ) {
@@ -735,6 +738,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         self.expert = expert
         self.kvPerToken = kvPerToken
         self.kvHeadDim = kvHeadDim
+        self.latent = latent
         self.window = window
         self.joined = joined
     }

@@ -3,6 +3,7 @@
 //! transformers 5 writes `rope_parameters`; hubs mostly hold `rope_theta` and `rope_scaling`. What families have in
 //! common is read here, what one alone says in the file of its relatives.
 
+mod deepseek;
 mod gemma;
 mod gemma4;
 mod glm;
@@ -58,6 +59,11 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         "gemma4" | "gemma4_text" => &gemma4::GEMMA4,
         "glm4" => &glm::GLM4,
         "glm4_moe" => &glm::GLM4_MOE,
+        "glm4_moe_lite" => &deepseek::GLM4_MOE_LITE,
+        "deepseek_v3" => &deepseek::DEEPSEEK_V3,
+        "kimi_k2" => &deepseek::KIMI_K2,
+        "deepseek_v32" => &deepseek::DEEPSEEK_V32,
+        "glm_moe_dsa" => &deepseek::GLM_MOE_DSA,
         "gpt_oss" => &gpt_oss::GPT_OSS,
         "olmo3" => &olmo::OLMO3,
         "minimax_m2" => &minimax::MINIMAX_M2,
@@ -147,6 +153,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         qk_norm: family.qk_norm,
         value_norm: false,
         keys_as_values: false,
+        latent: None,
         kv_of: None,
         query_growth: None,
         qkv_bias: attention_bias,
@@ -384,6 +391,26 @@ mod tests {
             ("glm4_moe", "scoring_func", json!("softmax"), ArchUnsupported, "scoring_func"),
             ("glm4_moe", "n_routed_experts", Value::Null, ConfigInvalid, "n_routed_experts"),
             ("glm4_moe", "routed_scaling_factor", json!(0), ConfigInvalid, "scale"),
+            ("deepseek_v3", "kv_lora_rank", Value::Null, ConfigInvalid, "kv_lora_rank"),
+            ("deepseek_v3", "kv_lora_rank", json!(0), ConfigInvalid, "latent vector"),
+            ("deepseek_v3", "v_head_dim", json!(1 << 20), ConfigInvalid, "elements of values"),
+            ("deepseek_v3", "qk_rope_head_dim", json!(7), ConfigInvalid, "rotary dimension"),
+            ("deepseek_v3", "topk_method", json!("greedy"), ArchUnsupported, "topk_method"),
+            ("deepseek_v3", "moe_layer_freq", json!(2), ArchUnsupported, "moe_layer_freq"),
+            ("glm4_moe_lite", "q_lora_rank", json!(0), ConfigInvalid, "latent vector of queries"),
+            ("glm4_moe_lite", "mlp_layer_types", json!(["dense"]), ConfigInvalid, "mlp_layer_types"),
+            ("glm4_moe_lite", "mlp_layer_types", json!(["dense", "x", "sparse"]), ConfigInvalid, "mlp_layer"),
+            ("glm_moe_dsa", "index_topk", json!(0), ConfigInvalid, "positions that a row sees"),
+            ("glm_moe_dsa", "index_head_dim", json!(4), ConfigInvalid, "indexer"),
+            ("glm_moe_dsa", "q_lora_rank", Value::Null, ConfigInvalid, "indexer"),
+            ("glm_moe_dsa", "indexer_types", json!(["full"]), ConfigInvalid, "indexer_types"),
+            (
+                "glm_moe_dsa",
+                "indexer_types",
+                json!(["shared", "full", "full", "full"]),
+                ConfigInvalid,
+                "indexer_types",
+            ),
             ("olmo3", "layer_types", json!(["full_attention"]), ConfigInvalid, "layer_types"),
             ("minimax_m2", "scoring_func", json!("softmax"), ArchUnsupported, "scoring_func"),
             ("minimax_m2", "rotary_dim", json!(64), ConfigInvalid, "rotary dimension"),
@@ -407,6 +434,46 @@ mod tests {
             assert_eq!(error.kind(), kind, "{model} {field}: {error}");
             assert!(error.to_string().contains(word) && error.hint().is_some(), "{model} {field}: {error}");
         }
+    }
+
+    #[test]
+    fn deepseek_scales_scores_where_yarn_stretches() {
+        let yarn = json!({
+            "type": "yarn", "factor": 40, "original_max_position_embeddings": 4096,
+            "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0,
+        });
+        let fields = [("rope_parameters", Value::Null), ("rope_scaling", yarn), ("rope_theta", json!(10000))];
+        let spec = described("deepseek_v3", &fields).unwrap();
+        // (0.1 · ln 40 + 1)² / √48
+        assert!((spec.layers[0].attention.scale - 0.270_467).abs() < 1e-6);
+        assert_eq!(spec.ropes[0].amplitude, 1.0);
+        let plain = described("deepseek_v3", &[]).unwrap();
+        assert!((plain.layers[0].attention.scale - 0.144_337_57).abs() < 1e-7);
+    }
+
+    #[test]
+    fn queries_may_have_no_latent_vector() {
+        let spec = described("deepseek_v3", &[("q_lora_rank", Value::Null)]).unwrap();
+        let names: Vec<String> = spec.names.weights(1, &spec.layers[1]).collect();
+        assert!(names.contains(&"layers.1.self_attn.q_proj.weight".to_owned()), "{names:?}");
+        assert!(!names.iter().any(|name| name.contains("q_a_")));
+    }
+
+    /// Hubs write which layers choose positions as letters, or as how often they do.
+    #[test]
+    fn layers_that_choose_are_spelt_in_three_ways() {
+        let types = ("indexer_types", Value::Null);
+        let listed = described("glm_moe_dsa", &[]).unwrap();
+        let letters = ("index_topk_pattern", json!("FFSF"));
+        assert_eq!(described("glm_moe_dsa", &[types.clone(), letters]).unwrap(), listed);
+        let often = [("index_topk_freq", json!(2)), ("index_skip_topk_offset", json!(2))];
+        let spec = described("glm_moe_dsa", &[&[types.clone()], &often[..]].concat()).unwrap();
+        let of = |spec: &ArchSpec| -> Vec<_> {
+            spec.layers.iter().map(|layer| layer.attention.latent.unwrap().index.unwrap().of).collect()
+        };
+        assert_eq!((of(&listed), of(&spec)), (vec![None, None, Some(1), None], vec![None, None, Some(1), None]));
+        assert_eq!(of(&described("glm_moe_dsa", &[types]).unwrap()), [None; 4]);
+        assert!(!listed.can_cut(2) && listed.can_cut(1) && listed.can_cut(3));
     }
 
     /// Lists of Step 3.5 may go on for layers that predict tokens ahead.

@@ -30,6 +30,25 @@ pub(super) fn rotary_dim(config: &Config<'_>, head_dim: usize, share: f32) -> Re
     Ok((head_dim as f32 * share) as usize)
 }
 
+/// What DeepSeek multiplies scores by beside, where YaRN stretches frequencies.
+pub(super) fn score_scale(config: &Config<'_>) -> Result<f32> {
+    let field = if config.opt("rope_parameters").is_some() { "rope_parameters" } else { "rope_scaling" };
+    if config.opt(field).is_none() {
+        return Ok(1.0);
+    }
+    let section = config.section(field)?;
+    let stretched = section.opt_str("rope_type")?.or(section.opt_str("type")?).unwrap_or("default") != "default";
+    match section.opt_f64("mscale_all_dim")?.filter(|by| stretched && *by != 0.0) {
+        Some(by) => Ok(magnitude(section.f64("factor")?, by).powi(2) as f32),
+        None => Ok(1.0),
+    }
+}
+
+/// YaRN's factor for what is rotated by frequencies that are `factor` times lower.
+fn magnitude(factor: f64, by: f64) -> f64 {
+    if factor > 1.0 { 0.1 * by * math::ln(factor) + 1.0 } else { 1.0 }
+}
+
 /// A rotary embedding.
 pub(super) fn rope(config: &Config<'_>, asked: Asked) -> Result<RopeSpec> {
     let Asked { kind, base: (field, default), scaled, head_dim, partial } = asked;
@@ -84,7 +103,7 @@ pub(super) fn scaling(config: &Config<'_>, section: &Config<'_>) -> Result<(Rope
         "yarn" => {
             let original_context = section.f64("original_max_position_embeddings")?;
             let factor = stretched(original_context)?;
-            let scale = |by: f64| if factor > 1.0 { 0.1 * by * math::ln(factor) + 1.0 } else { 1.0 };
+            let scale = |by: f64| magnitude(factor, by);
             let [all, of_scores] = ["mscale", "mscale_all_dim"].map(|key| section.opt_f64(key));
             let amplitude = match (section.opt_f64("attention_factor")?, all?, of_scores?) {
                 (Some(stated), _, _) => stated,

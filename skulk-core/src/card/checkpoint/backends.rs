@@ -7,8 +7,6 @@ use crate::weights::Checkpoint;
 /// The tags of this library's engines, by preference: GPUs first, as the reference prefers its own.
 const OWN: [&str; 5] =
     ["skulk-candle-cuda", "skulk-candle-metal", "skulk-wgpu", "skulk-cpu", "skulk-candle-cpu"];
-/// Those that compute with weights whose scales are a tensor beside them.
-const BESIDE: [&str; 1] = ["skulk-cpu"];
 /// The reference's tags for GGUF files, by its preference.
 pub(super) const LLAMA_CPP: &[&str] =
     &["llama_cpp-vulkan", "llama_cpp-rocm", "llama_cpp-cuda", "llama_cpp-cpu"];
@@ -16,13 +14,8 @@ pub(super) const LLAMA_CPP: &[&str] =
 /// Where a card says that a checkpoint runs: on this library's engines where they can, and on `others`.
 /// `checkpoint` is `None` where it cannot even be opened here.
 pub(super) fn placement(checkpoint: Option<&dyn Checkpoint>, others: &[&str]) -> PlacementCardConfig {
-    let own: &[&str] = match checkpoint.filter(|checkpoint| runs_here(*checkpoint)) {
-        Some(checkpoint) if checkpoint.tensors().iter().any(|tensor| tensor.dtype.has_scales_beside()) => {
-            &BESIDE
-        }
-        Some(_) => &OWN,
-        None => &[],
-    };
+    let spec = checkpoint.and_then(|checkpoint| Some((checkpoint, runs_here(checkpoint)?)));
+    let own = spec.map_or(Vec::new(), |(checkpoint, spec)| engines(checkpoint, &spec));
     let tags: Vec<String> = own.iter().chain(others).map(|tag| (*tag).to_owned()).collect();
     PlacementCardConfig {
         compatible_backends: tags.iter().cloned().collect(),
@@ -32,13 +25,23 @@ pub(super) fn placement(checkpoint: Option<&dyn Checkpoint>, others: &[&str]) ->
     }
 }
 
-/// Whether the decoder knows the architecture and can read every tensor that it needs.
-fn runs_here(checkpoint: &dyn Checkpoint) -> bool {
-    let Ok(spec) = ArchSpec::from_checkpoint(checkpoint) else {
-        return false;
-    };
+/// The tags of the engines that compute with all that this model has.
+fn engines(checkpoint: &dyn Checkpoint, spec: &ArchSpec) -> Vec<&'static str> {
+    let beside = checkpoint.tensors().iter().any(|tensor| tensor.dtype.has_scales_beside());
+    let latents = || spec.layers.iter().filter_map(|layer| layer.attention.latent);
+    if beside || latents().any(|latent| latent.index.is_some()) {
+        return vec!["skulk-cpu"];
+    }
+    let has_latents = latents().next().is_some();
+    OWN.into_iter().filter(|tag| !has_latents || *tag != "skulk-wgpu").collect()
+}
+
+/// What the decoder knows of the architecture, where it does and can read every tensor that it needs.
+fn runs_here(checkpoint: &dyn Checkpoint) -> Option<ArchSpec> {
+    let spec = ArchSpec::from_checkpoint(checkpoint).ok()?;
     let has = |name: String| checkpoint.tensor(&name).is_some();
     let layers = spec.layers.iter().enumerate().flat_map(|(i, layer)| spec.names.weights(i, layer));
     let head = (!spec.tied_embeddings).then(|| spec.names.head());
-    layers.chain([spec.names.embedding(), spec.names.output_norm()]).chain(head).all(has)
+    let complete = layers.chain([spec.names.embedding(), spec.names.output_norm()]).chain(head).all(has);
+    complete.then_some(spec)
 }

@@ -21,8 +21,8 @@ pub(crate) struct Pages {
     pages: Vec<Option<Page>>,
 }
 
-/// Keys and values, `[kv head, position, head dim]`.
-type Page = [Tensor; 2];
+/// Keys and values, `[kv head, position, head dim]`; of latent vectors keys alone, which have them in front.
+type Page = Vec<Tensor>;
 
 /// The blocks of positions of a sequence, where they are stored.
 struct Stored<'a> {
@@ -52,7 +52,8 @@ impl Pages {
             Tensor::zeros(shape, dtype, device).map_err(failed)
         };
         let KvTypes { keys, values } = self.spec.kv;
-        let (page, stores) = (page as usize, [store(keys)?, store(values)?]);
+        let kinds = [keys, values].into_iter().take(if self.spec.latent.is_some() { 1 } else { 2 });
+        let (page, stores) = (page as usize, kinds.map(store).collect::<Result<_>>()?);
         self.pages.resize_with(self.pages.len().max(page + 1), || None);
         self.pages[page] = Some(stores);
         Ok(())
@@ -65,8 +66,7 @@ impl Pages {
     }
 
     pub(super) fn copy(&mut self, from: u32, to: u32) -> CandleResult<()> {
-        let [keys, values] = self.page(from)?;
-        let copy = [keys.copy()?, values.copy()?];
+        let copy = self.page(from)?.iter().map(Tensor::copy).collect::<CandleResult<_>>()?;
         self.page(to)?;
         self.pages[to as usize] = Some(copy);
         Ok(())
@@ -89,10 +89,13 @@ impl Pages {
 
     /// Lets a page hold what was read of another one.
     pub(super) fn write(&mut self, device: &Device, page: u32, from: &[u8]) -> CandleResult<()> {
-        let [keys, values] = self.page(page)?;
-        let of = |like: &Tensor, from| Tensor::from_raw_buffer(from, like.dtype(), like.dims(), device);
-        let (first, second) = from.split_at(keys.elem_count() * keys.dtype().size_in_bytes());
-        let read = [of(keys, first)?, of(values, second)?];
+        let mut rest = from;
+        let mut of = |like: &Tensor| {
+            let (own, behind) = rest.split_at(like.elem_count() * like.dtype().size_in_bytes());
+            rest = behind;
+            Tensor::from_raw_buffer(own, like.dtype(), like.dims(), device)
+        };
+        let read = self.page(page)?.iter().map(&mut of).collect::<CandleResult<_>>()?;
         self.pages[page as usize] = Some(read);
         Ok(())
     }
@@ -117,6 +120,11 @@ impl Stored<'_> {
     /// Stores rows `[row, kv heads · head dim]` from position `start` on.
     fn append(&self, start: usize, k: &Tensor, v: &Tensor) -> CandleResult<()> {
         let n = k.dim(0)?;
+        let latent = match self.pages.spec.latent {
+            Some(_) => Some(Tensor::cat(&[v, k], 1)?),
+            None => None,
+        };
+        let k = latent.as_ref().unwrap_or(k);
         let mut row = 0;
         while row < n {
             let (page, slot) = (self.page(start + row)?, (start + row) % PAGE);
@@ -141,7 +149,12 @@ impl Stored<'_> {
             let all = Tensor::cat(&parts, 1)?.narrow(1, positions.start - first, positions.len())?;
             all.contiguous()?.to_dtype(DType::F32)
         };
-        Ok([of(0)?, of(1)?])
+        let keys = of(0)?;
+        let values = match self.pages.spec.latent {
+            Some(rank) => keys.narrow(2, 0, rank)?.contiguous()?,
+            None => of(1)?,
+        };
+        Ok([keys, values])
     }
 }
 
@@ -206,6 +219,7 @@ fn attend_block(
     }
     let weights = ops::softmax_last_dim(&scores)?.narrow(3, 0, n)?.contiguous()?;
     let attended = weights.reshape((kv_heads, group * rows, n))?.matmul(&values)?;
+    let dim = op.attention.value_dim();
     let attended = attended.reshape((kv_heads, group, rows, dim))?.permute((2, 0, 1, 3))?;
     attended.contiguous()?.reshape((rows, kv_heads * group * dim))
 }

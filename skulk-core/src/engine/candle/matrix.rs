@@ -22,6 +22,7 @@ const WIDENED: usize = if cfg!(test) { 1 << 12 } else { 1 << 26 };
 pub(crate) struct Matrix {
     weight: Weight,
     bias: Option<Tensor>,
+    n_in: usize,
 }
 
 enum Weight {
@@ -93,7 +94,12 @@ impl Matrix {
             let len = values.len();
             Tensor::from_vec(values, len, device).map_err(failed)
         });
-        Ok(Self { weight, bias: bias.transpose()? })
+        Ok(Self { weight, bias: bias.transpose()?, n_in: shape.1 })
+    }
+
+    /// Elements that it takes.
+    pub(super) fn n_in(&self) -> usize {
+        self.n_in
     }
 
     /// `x · weightᵀ + bias` for `x` of shape `[rows, in]`.

@@ -149,6 +149,7 @@ impl Backend for Tensors {
     const EXACT_ROWS: bool = false;
     const KV_TYPES: &'static [KvType] = &[KvType::F16, KvType::F32];
     const RELEASES_PAGES: bool = true;
+    const LATENTS: bool = true;
 
     fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
         match &self.threads {
@@ -359,6 +360,30 @@ impl Backend for Tensors {
         out.put(x.rows(0, rows).and_then(|x| experts::experts(&self.device, op, &x)))
     }
 
+    fn linear_heads(
+        &self,
+        _: &mut (),
+        weights: &Vec<Matrix>,
+        x: &Buffer,
+        rows: usize,
+        out: &mut Buffer,
+    ) -> Result<()> {
+        let product = || {
+            let x = x.rows(0, rows)?;
+            let of_head = x.dim(1)? / weights.len().max(1);
+            let mut heads = Vec::new();
+            for (head, weight) in weights.iter().enumerate() {
+                let (x, n_in) = (x.narrow(1, head * of_head, of_head)?, weight.n_in());
+                heads.push(weight.multiply(&x.narrow(1, 0, n_in)?.contiguous()?)?);
+                if n_in < of_head {
+                    heads.push(x.narrow(1, n_in, of_head - n_in)?);
+                }
+            }
+            Tensor::cat(&heads, 1)
+        };
+        out.put(product())
+    }
+
     fn softcap(&self, _: &mut (), x: &mut Buffer, cap: f32, rows: usize) -> Result<()> {
         x.update(rows, |x| softcap(&x, cap))
     }
@@ -405,12 +430,15 @@ impl Backend for Tensors {
                 RopeLayout::Halves => rotary_emb::rope,
                 RopeLayout::Pairs => rotary_emb::rope_i,
             };
-            let rotated = rotate(&heads.narrow(D::Minus1, 0, 2 * half)?.contiguous()?, &cos?, &sin?)?;
-            let heads = match dim - 2 * half {
-                0 => rotated,
-                rest => Tensor::cat(&[&rotated, &heads.narrow(D::Minus1, 2 * half, rest)?], D::Minus1)?,
-            };
-            heads.reshape((rows, width))
+            let turning = heads.narrow(D::Minus1, op.plain, 2 * half)?.contiguous()?;
+            let behind = op.plain + 2 * half;
+            let parts = [
+                heads.narrow(D::Minus1, 0, op.plain)?,
+                rotate(&turning, &cos?, &sin?)?,
+                heads.narrow(D::Minus1, behind, dim - behind)?,
+            ];
+            let parts: Vec<_> = parts.into_iter().filter(|part| part.elem_count() > 0).collect();
+            Tensor::cat(&parts, D::Minus1)?.reshape((rows, width))
         })
     }
 
@@ -423,7 +451,7 @@ impl Backend for Tensors {
         pages: &mut Pages,
         out: &mut Buffer,
     ) -> Result<()> {
-        let width = op.attention.n_heads * op.attention.head_dim;
+        let width = op.attention.n_heads * op.attention.value_dim();
         for span in &op.spans.list {
             let rows = |x: &Buffer| x.rows(span.rows.start, span.rows.len());
             let kv = || kv.map(|[k, v]| Ok::<_, CandleError>([rows(k)?, rows(v)?])).transpose();

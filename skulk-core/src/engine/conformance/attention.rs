@@ -1,6 +1,6 @@
 //! Do rows attend as the oracle does, however the sequence was cut?
 
-use super::material::{Numbers, attention_spec, kept, wide};
+use super::material::{Numbers, attention_spec, both_kept, latent_spec, wide, widths};
 use super::{check, check_same, filled, oracle, values};
 use crate::arch::AttentionSpec;
 use crate::engine::backend::{Attend, Backend, PAGE, PageSpec, Spans, first_block};
@@ -26,6 +26,12 @@ pub(in crate::engine) fn attention<B: Backend>(b: &B) {
         for kv in B::KV_TYPES {
             case(b, spec, (*kv).into(), false, 100 + seed as u64);
         }
+    }
+    if B::LATENTS {
+        for kv in B::KV_TYPES {
+            case(b, &latent_spec(4, 64, 16), (*kv).into(), false, 400);
+        }
+        case(b, &latent_spec(33, 32, 8), KvType::F32.into(), false, 401);
     }
     let apart = B::KV_TYPES.windows(2).map(|pair| KvTypes { keys: pair[0], values: pair[1] });
     for (kv, spec) in apart.zip(&cases[1..]) {
@@ -55,7 +61,7 @@ struct Sequence {
 
 fn case<B: Backend>(b: &B, spec: &AttentionSpec, kv: KvTypes, with_sinks: bool, seed: u64) {
     let mut numbers = Numbers::new(seed);
-    let widths = [spec.n_heads, spec.n_kv_heads, spec.n_kv_heads].map(|heads| heads * spec.head_dim);
+    let widths = widths(spec);
     let pair = [0, 1].map(|_| Sequence { qkv: widths.map(|width| numbers.floats(LEN * width)) });
     let sinks = with_sinks.then(|| numbers.floats(spec.n_heads).iter().map(|x| 6.0 * x).collect::<Vec<_>>());
     let what = format!("{spec:?} in {kv}, sinks {sinks:?}");
@@ -63,7 +69,7 @@ fn case<B: Backend>(b: &B, spec: &AttentionSpec, kv: KvTypes, with_sinks: bool, 
     let expected = pair.each_ref().map(|sequence| {
         let [q, k, v] = &sequence.qkv;
         let sinks = sinks.as_deref().map(wide);
-        let [q, k, v] = [wide(q), kept(kv.keys, spec.head_dim, k), kept(kv.values, spec.head_dim, v)];
+        let (q, [k, v]) = (wide(q), both_kept(spec, kv, [k, v]));
         let kept = oracle::attention(spec, sinks.as_deref(), [&q, &k, &v]);
         if kv != KvType::F32.into() {
             let [_, k, v] = sequence.qkv.each_ref().map(|x| wide(x));
@@ -144,7 +150,8 @@ fn run<B: Backend>(
     // Number 0 stays free; the highest is added first.
     let (mut free, mut most) = (Vec::new(), 40);
     let s = &mut b.stream(2 * MOST, widths[0]).unwrap();
-    let mut out = b.buffer(2 * MOST, widths[0]).unwrap();
+    let out_width = spec.n_heads * spec.value_dim();
+    let mut out = b.buffer(2 * MOST, out_width).unwrap();
     let mut found = [Vec::new(), Vec::new()];
     let mut start = 0;
     for (step, &rows) in chunks.iter().enumerate() {
@@ -172,19 +179,19 @@ fn run<B: Backend>(
         }
         // A step that was cancelled half way and comes again overwrites its own positions.
         for _ in 0..1 + usize::from(step % 5 == 1) {
-            let op = Attend { attention: spec, sinks: sinks.as_ref(), spans: &spans };
+            let op = Attend { attention: spec, sinks: sinks.as_ref(), spans: &spans, chosen: None };
             let [q, k, v] = &qkv;
             b.attend(s, &op, q, Some([k, v]), &mut pages, &mut out).unwrap();
         }
         if step % 3 == 2 {
             // Who stores nothing attends to what is stored, its own positions included.
-            let stored = values(b, s, &out, 2 * rows * widths[0]);
-            let op = Attend { attention: spec, sinks: sinks.as_ref(), spans: &spans };
+            let stored = values(b, s, &out, 2 * rows * out_width);
+            let op = Attend { attention: spec, sinks: sinks.as_ref(), spans: &spans, chosen: None };
             b.attend(s, &op, &qkv[0], None, &mut pages, &mut out).unwrap();
             assert_eq!(values(b, s, &out, stored.len()), stored, "without keys and values");
         }
-        let both = values(b, s, &out, 2 * rows * widths[0]);
-        for (of, part) in order.into_iter().zip(both.chunks(rows * widths[0])) {
+        let both = values(b, s, &out, 2 * rows * out_width);
+        for (of, part) in order.into_iter().zip(both.chunks(rows * out_width)) {
             found[of].extend(part);
         }
         start += rows;

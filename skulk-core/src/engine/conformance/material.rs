@@ -8,8 +8,8 @@ use half::{bf16, f16};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use crate::arch::AttentionSpec;
-use crate::engine::KvType;
+use crate::arch::{AttentionSpec, LatentSpec};
+use crate::engine::{KvType, KvTypes};
 use crate::weights::quant::from_interleaved;
 use crate::weights::{DType, MappedFile, Region, TensorInfo};
 
@@ -246,6 +246,7 @@ pub(in crate::engine) fn attention_spec(
         qk_norm: None,
         value_norm: false,
         keys_as_values: false,
+        latent: None,
         kv_of: None,
         query_growth: None,
         qkv_bias: false,
@@ -253,5 +254,29 @@ pub(in crate::engine) fn attention_spec(
         sinks: false,
         head_gate: false,
         rope: None,
+    }
+}
+
+/// Attention to latent vectors of `rank` elements, behind which keys have others.
+pub(in crate::engine) fn latent_spec(n_heads: usize, rank: usize, behind: usize) -> AttentionSpec {
+    let latent = LatentSpec { rank, plain: 8, rotated: behind, value: 8, query_rank: None, eps: 1e-6, index: None };
+    AttentionSpec { latent: Some(latent), ..attention_spec([n_heads, 1], rank + behind, None, None) }
+}
+
+/// What rows of queries, keys and values have as attention takes them.
+pub(in crate::engine) fn widths(spec: &AttentionSpec) -> [usize; 3] {
+    let [keys, values] =
+        spec.latent.map_or([spec.kv_width(); 2], |latent| [spec.head_dim - latent.rank, latent.rank]);
+    [spec.query_width(), keys, values]
+}
+
+/// Keys and values as they are kept in these types, whole blocks of each.
+pub(in crate::engine) fn both_kept(spec: &AttentionSpec, kv: KvTypes, [k, v]: [&[f32]; 2]) -> [Vec<f64>; 2] {
+    match spec.latent {
+        None => [kept(kv.keys, spec.head_dim, k), kept(kv.values, spec.head_dim, v)],
+        Some(_) => {
+            let (KvTypes { keys: kind, .. }, [_, k_width, v_width]) = (kv.of_latent(), widths(spec));
+            [kept(kind, k_width, k), kept(kind, v_width, v)]
+        }
     }
 }

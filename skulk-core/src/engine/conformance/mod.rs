@@ -14,6 +14,7 @@
 mod attention;
 mod experts;
 mod features;
+mod latent;
 mod material;
 mod operations;
 pub(super) mod oracle;
@@ -21,9 +22,14 @@ pub(super) mod oracle;
 pub(super) use attention::attention;
 pub(super) use experts::{experts, routing};
 pub(super) use features::top_features;
+pub(super) use latent::heads_with_weights;
 #[cfg(feature = "wgpu")]
 pub(super) use material::Weights;
-pub(super) use material::{Numbers, attention_spec, kept, region, stored_floats, wide};
+#[cfg(feature = "wgpu")]
+pub(super) use material::kept;
+pub(super) use material::{
+    Numbers, attention_spec, both_kept, latent_spec, region, stored_floats, wide, widths,
+};
 pub(super) use operations::{
     elementwise, embed, gate_heads, linear, moves_rows, norm_rope, padded_rows, products_of_results,
     results_narrower_than_buffers, rms_norm,
@@ -51,7 +57,7 @@ macro_rules! conformance {
         $crate::engine::conformance::conformance!(
             $backend;
             moves_rows, embed, rms_norm, elementwise, linear, padded_rows, products_of_results, norm_rope,
-            results_narrower_than_buffers, attention, gate_heads, routing, experts
+            results_narrower_than_buffers, attention, gate_heads, heads_with_weights, routing, experts
         );
     };
 }

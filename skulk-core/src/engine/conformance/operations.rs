@@ -377,7 +377,7 @@ pub(in crate::engine) fn norm_rope<B: Backend>(b: &B) {
                     let norm = vector.as_ref().map(|v| (v, 1e-6));
                     b.norm_rope(
                         s,
-                        &NormRope { head_dim, norm, layout },
+                        &NormRope { head_dim, plain: 0, norm, layout },
                         turned.then_some(&angles),
                         rows,
                         &mut found,
@@ -421,7 +421,7 @@ pub(in crate::engine) fn results_narrower_than_buffers<B: Backend>(b: &B) {
     let frequencies = [1.0, 0.5, 0.25, 0.125];
     let mut angles = b.buffer(rows, dim).unwrap();
     b.angles(s, &frequencies, &[0, 1, 2], &[1.0; 3], &mut angles).unwrap();
-    let op = NormRope { head_dim: dim, norm: None, layout: RopeLayout::Halves };
+    let op = NormRope { head_dim: dim, plain: 0, norm: None, layout: RopeLayout::Halves };
     b.norm_rope(s, &op, Some(&angles), rows, &mut wide_buffer).unwrap();
     let mut normed = b.buffer(rows + 2, room).unwrap();
     let ones = b.vector(vec![1.0; n_out]).unwrap();

@@ -100,12 +100,20 @@ pub(in crate::engine) fn route(spec: &ExpertsSpec, correction: &[f64], logits: &
     taken.iter().map(|&e| (e as u32, scores[e] / sum * f64::from(spec.scale))).collect()
 }
 
-/// The whole sequence's attention; `q`, `k`, `v` are `[position, heads · head dim]`.
+/// The whole sequence's attention; `q`, `k`, `v` are `[position, heads · head dim]`. Of latent vectors, these are the values,
+/// and keys what lies behind them.
 pub(in crate::engine) fn attention(
     spec: &AttentionSpec,
     sinks: Option<&[f64]>,
     [q, k, v]: [&[f64]; 3],
 ) -> Vec<f64> {
+    if let Some(latent) = spec.latent {
+        let both = v.chunks(latent.rank).zip(k.chunks(spec.head_dim - latent.rank));
+        let keys: Vec<f64> = both.flat_map(|(v, k)| [v, k].concat()).collect();
+        let spec = AttentionSpec { latent: None, ..spec.clone() };
+        let all = attention(&spec, sinks, [q, &keys, &keys]);
+        return all.chunks(spec.head_dim).flat_map(|head| head[..latent.rank].to_vec()).collect();
+    }
     let (dim, group) = (spec.head_dim, spec.n_heads / spec.n_kv_heads);
     let part = |x: &[f64], heads: usize, position: usize, head: usize| {
         x[(position * heads + head) * dim..][..dim].to_vec()

@@ -35,10 +35,10 @@ impl Selected {
 }
 
 /// Grows to `len` elements; shorter steps keep the memory of longer ones.
-fn reserve(scratch: &mut Vec<f32>, len: Option<usize>) -> Result<()> {
+pub(super) fn reserve(scratch: &mut Vec<f32>, len: Option<usize>) -> Result<()> {
     let more = len.unwrap_or(usize::MAX).saturating_sub(scratch.len());
     scratch.try_reserve_exact(more).map_err(|e| {
-        Error::new(ErrorKind::OutOfMemory, "cannot reserve memory for the results of experts")
+        Error::new(ErrorKind::OutOfMemory, "cannot reserve memory for the results of products")
             .with_hint("use a smaller prefill chunk")
             .with_source(e)
     })?;

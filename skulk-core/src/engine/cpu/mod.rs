@@ -6,12 +6,15 @@
 mod attention;
 mod experts;
 mod features;
+mod heads;
 pub(crate) mod kernels;
 mod nearest;
 mod pool;
+mod rows;
 
 use experts::Selected;
-use features::Chosen;
+use features::Chosen as ChosenFeatures;
+use heads::ByHead;
 use kernels::{Kernels, Matrix, ProductScratch, Products};
 pub(crate) use nearest::Nearest;
 use pool::Pool;
@@ -19,7 +22,7 @@ use pool::Pool;
 use crate::arch::Activation;
 use crate::cancel::CancelToken;
 use crate::engine::backend::{
-    Attend, Backend, Experts, Head, NormRope, PageSpec, Routes, Routing, TopLogits, with_rows,
+    Attend, Backend, Choose, Chosen, Experts, Head, NormRope, PageSpec, Routes, Routing, TopLogits, with_rows,
 };
 use crate::engine::{KvType, Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
@@ -130,8 +133,10 @@ impl Buffer {
 pub(crate) struct Stream {
     products: ProductScratch,
     selected: Selected,
-    chosen: Chosen,
+    chosen: ChosenFeatures,
+    by_head: ByHead,
     attention: attention::Scratch,
+    chooser: attention::Chooser,
 }
 
 impl Backend for Cpu {
@@ -146,6 +151,8 @@ impl Backend for Cpu {
     const EXACT_ROWS: bool = true;
     const KV_TYPES: &'static [KvType] = KvType::ALL;
     const RELEASES_PAGES: bool = true;
+    const LATENTS: bool = true;
+    const CHOOSES: bool = true;
 
     fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
         self.pool.turn(cx, work)
@@ -170,8 +177,10 @@ impl Backend for Cpu {
         Ok(Stream {
             products: ProductScratch::new(rows, width, self.precision),
             selected: Selected::default(),
-            chosen: Chosen::default(),
+            chosen: ChosenFeatures::default(),
+            by_head: ByHead::default(),
             attention: Default::default(),
+            chooser: Default::default(),
         })
     }
 
@@ -338,6 +347,17 @@ impl Backend for Cpu {
         Ok(())
     }
 
+    fn linear_heads(
+        &self,
+        stream: &mut Stream,
+        weights: &Vec<Matrix>,
+        x: &Buffer,
+        rows: usize,
+        out: &mut Buffer,
+    ) -> Result<()> {
+        heads::linear(self, stream, weights, x, rows, out)
+    }
+
     fn norm_linear(
         &self,
         stream: &mut Stream,
@@ -485,10 +505,32 @@ impl Backend for Cpu {
             let (cos, sin) =
                 angles.map_or((&[][..], &[][..]), |angles| angles.row(row).split_at(angles.width / 2));
             for head in x.chunks_exact_mut(op.head_dim) {
-                self.kernels.norm_rope(head, norm, op.layout, cos, sin);
+                self.kernels.norm_rope(&mut head[op.plain..], norm, op.layout, cos, sin);
             }
         });
         Ok(())
+    }
+
+    fn layer_norm(
+        &self,
+        _: &mut Stream,
+        ([weight, bias], eps): ([&Vec<f32>; 2], f32),
+        rows: usize,
+        x: &mut Buffer,
+    ) -> Result<()> {
+        self.rows(x, rows, |_, x| rows::layer_norm(x, [weight, bias], eps));
+        Ok(())
+    }
+
+    fn choose(
+        &self,
+        stream: &mut Stream,
+        op: &Choose<'_, Self>,
+        pages: &mut Self::Pages,
+        out: &mut Chosen,
+    ) -> Result<()> {
+        let buffers = [op.kv[0], op.kv[1], op.query, op.key, op.weights].map(|x| x.data.as_slice());
+        attention::choose((self.kernels, &self.pool), &mut stream.chooser, op, buffers, pages, out)
     }
 
     fn attend(
@@ -500,7 +542,7 @@ impl Backend for Cpu {
         pages: &mut Self::Pages,
         out: &mut Buffer,
     ) -> Result<()> {
-        out.width = op.attention.n_heads * op.attention.head_dim;
+        out.width = op.attention.n_heads * op.attention.value_dim();
         let kv = kv.map(|kv| kv.map(|x| x.data.as_slice()));
         let scratch = &mut stream.attention;
         attention::attend(self.kernels, &self.pool, scratch, op, (&q.data, kv), pages, &mut out.data)

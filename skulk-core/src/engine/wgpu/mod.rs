@@ -167,6 +167,7 @@ impl Backend for Gpu {
     const KV_TYPES: &'static [KvType] = KvType::ALL;
     // They lie in a layer's buffers, which grow.
     const RELEASES_PAGES: bool = false;
+    const LATENTS: bool = false;
 
     /// Metal's objects of a step live until its pool ends.
     #[cfg(target_vendor = "apple")]

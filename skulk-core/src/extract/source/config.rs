@@ -196,6 +196,7 @@ pub(super) fn expect_plain(arch: &ArchSpec) -> Result<()> {
             && !attention.sinks
             && !attention.value_norm
             && !attention.keys_as_values
+            && attention.latent.is_none()
             && attention.has_kv()
             && !attention.head_gate
             && attention.rope.is_some();

@@ -7,6 +7,7 @@
 //! blocks that go through their partitions one after another; where there are too few of them to keep all threads
 //! busy, a few rows' partitions are computed side by side. All sequences' tasks are handed out together.
 
+mod chosen;
 mod pages;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub(super) use chosen::{Chooser, choose};
 pub(crate) use pages::Pages;
 
 use super::Cpu;
@@ -34,6 +36,8 @@ const FEW_PAIRS: usize = 8;
 const ALONE: usize = 4;
 /// Partitions that there is room for from the beginning.
 const MANY_PARTITIONS: usize = 64;
+/// Heads of a task where all attend to the same latent vectors, if possible.
+const LATENT_HEADS: usize = 32;
 /// Elements of keys and values that are worth a task of their own.
 const TASK: usize = 1 << 15;
 
@@ -44,6 +48,8 @@ pub(super) struct Scratch {
     workers: Vec<Mutex<Worker>>,
     partials: Vec<f32>,
     taken: [Vec<AtomicBool>; 2],
+    /// Each thread's for rows that see chosen positions.
+    gathered: Vec<Mutex<chosen::Gathered>>,
     /// What each span has to be done for it, in the order of the spans.
     shares: Vec<Share>,
 }
@@ -78,7 +84,7 @@ impl Worker {
         for worker in workers {
             let Worker { partition, running, queries } =
                 worker.get_mut().unwrap_or_else(PoisonError::into_inner);
-            partition.reserve(pairs, spec.head_dim);
+            partition.reserve(pairs, spec.latent.unwrap_or(spec.head_dim));
             running.clear();
             running.reserve(pairs);
             if spec.kv.keys.is_quantised() {
@@ -112,9 +118,23 @@ struct Job<'a> {
     rows: usize,
 }
 
+/// Query heads that a task computes together: those of a key/value head. Where there is but one for many, some of them, so
+/// that several threads have work.
+fn group(spec: &AttentionSpec) -> usize {
+    match spec.latent {
+        Some(_) => (1..=LATENT_HEADS).rev().find(|n| spec.n_heads.is_multiple_of(*n)).unwrap_or(1),
+        None => spec.n_heads / spec.n_kv_heads,
+    }
+}
+
 impl<'a> Job<'a> {
     fn group(&self) -> usize {
-        self.spec.n_heads / self.spec.n_kv_heads
+        group(self.spec)
+    }
+
+    /// Groups of heads, each with a key/value head of its own or all with the same one.
+    fn groups(&self) -> usize {
+        self.spec.n_heads / self.group()
     }
 
     fn width(&self) -> usize {
@@ -139,9 +159,10 @@ impl<'a> Job<'a> {
         self.seen().start / PARTITION..self.seen().end.div_ceil(PARTITION)
     }
 
-    /// The queries of a key/value head, and elements from row to row; rotated, where keys are.
-    fn queries<'q>(&'q self, kv_head: usize, rotated: &'q mut Vec<f32>) -> (&'q [f32], usize) {
-        let (first, width) = (kv_head * self.group() * self.spec.head_dim, self.group() * self.spec.head_dim);
+    /// The queries of a group of heads, and elements from row to row; rotated, where keys are.
+    fn queries<'q>(&'q self, own: usize, rotated: &'q mut Vec<f32>) -> (&'q [f32], usize) {
+        let width = self.group() * self.spec.head_dim;
+        let first = own * width;
         if !self.stored.spec().kv.keys.is_quantised() {
             return (&self.q[first..], self.width());
         }
@@ -149,7 +170,9 @@ impl<'a> Job<'a> {
         for row in self.q.chunks_exact(self.width()) {
             rotated.extend_from_slice(&row[first..first + width]);
         }
-        rotated.chunks_exact_mut(self.spec.head_dim).for_each(|head| self.kernels.rotate(head));
+        let parts = pages::parts(self.stored.spec());
+        let heads = rotated.chunks_exact_mut(self.spec.head_dim);
+        heads.for_each(|head| pages::rotate(self.kernels, head, parts));
         (rotated, width)
     }
 
@@ -161,14 +184,14 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// One partition and key/value head, for all rows.
+    /// One partition and group of heads, for all rows.
     fn partition<'p>(
         &'p self,
         (q, q_stride): (&'p [f32], usize),
-        kv_head: usize,
+        own: usize,
         partition: usize,
     ) -> Partition<'p> {
-        let head_dim = self.spec.head_dim;
+        let kv_head = if self.spec.latent.is_some() { 0 } else { own };
         let of = |page: usize| {
             let block = (partition * PAGES + page).checked_sub(self.first_block);
             let page = block.and_then(|block| self.pages.get(block).copied());
@@ -180,7 +203,9 @@ impl<'a> Job<'a> {
             q_stride,
             rows: self.rows,
             heads: self.group(),
-            head_dim,
+            head_dim: self.spec.head_dim,
+            value_dim: self.spec.value_dim(),
+            latent: self.spec.latent.is_some(),
             keys: pages.map(|(keys, _)| keys),
             values: pages.map(|(_, values)| values),
             start: self.start,
@@ -195,18 +220,18 @@ impl<'a> Job<'a> {
         self.sinks.and_then(|sinks| sinks.get(head).copied())
     }
 
-    /// One key/value head, partition after partition.
-    fn run(&self, kv_head: usize, worker: &mut Worker, out: &mut Cell<'_>) {
-        let (dim, group) = (self.spec.head_dim, self.group());
+    /// One group of heads, partition after partition.
+    fn run(&self, own: usize, worker: &mut Worker, out: &mut Cell<'_>) {
+        let (dim, group) = (self.spec.value_dim(), self.group());
         let Worker { partition: scratch, running, queries } = worker;
-        let queries = self.queries(kv_head, queries);
+        let queries = self.queries(own, queries);
         running.clear();
         running.resize(self.rows * group, Softmax::EMPTY);
         for row in 0..self.rows {
             out.row(row).fill(0.0);
         }
         for partition in self.partitions() {
-            self.kernels.partition(&self.partition(queries, kv_head, partition), scratch);
+            self.kernels.partition(&self.partition(queries, own, partition), scratch);
             for (pair, row) in running.iter_mut().enumerate() {
                 let values = &mut out.row(pair / group)[pair % group * dim..][..dim];
                 self.kernels.merge((row, values), scratch.result(pair));
@@ -214,7 +239,7 @@ impl<'a> Job<'a> {
         }
         for (pair, row) in running.iter().enumerate() {
             let values = &mut out.row(pair / group)[pair % group * dim..][..dim];
-            self.mean(*row, kv_head * group + pair % group, values);
+            self.mean(*row, own * group + pair % group, values);
         }
     }
 
@@ -222,7 +247,7 @@ impl<'a> Job<'a> {
     /// of all sequences.
     fn rows_of_block(&self, threads: usize, all_rows: usize) -> usize {
         // Several blocks for each thread where they do not get too small for it.
-        let share = (all_rows * self.spec.n_kv_heads).div_ceil(4 * threads);
+        let share = (all_rows * self.groups()).div_ceil(4 * threads);
         share
             .max(FEWEST_PAIRS.div_ceil(self.group()))
             .min((MOST_PAIRS / self.group()).max(1))
@@ -231,29 +256,29 @@ impl<'a> Job<'a> {
 
     /// Tasks that go through partitions by themselves, with blocks of so many rows.
     fn blocks(&self, rows: usize) -> usize {
-        self.spec.n_kv_heads * self.rows.div_ceil(rows)
+        self.groups() * self.rows.div_ceil(rows)
     }
 
     /// A task of those that go through partitions by themselves.
     fn run_block(&self, task: usize, rows: usize, worker: &mut Worker, cells: &Cells<'_>) {
-        let (kv_heads, blocks) = (self.spec.n_kv_heads, self.rows.div_ceil(rows));
+        let (groups, blocks) = (self.groups(), self.rows.div_ceil(rows));
         // Later rows see more: alternating, ranges of tasks take about equally long.
-        let (kv_head, block) = (task % kv_heads, task / kv_heads);
+        let (group, block) = (task % groups, task / groups);
         let block = if block % 2 == 0 { blocks - 1 - block / 2 } else { block / 2 };
         let own = block * rows..self.rows.min((block + 1) * rows);
         let job = self.block(own);
-        if let Some(mut cell) = cells.take(job.first_row..job.first_row + job.rows, kv_head) {
-            job.run(kv_head, worker, &mut cell);
+        if let Some(mut cell) = cells.take(job.first_row..job.first_row + job.rows, group) {
+            job.run(group, worker, &mut cell);
         }
     }
 
     /// A task of those that are computed side by side.
     fn run_partition(&self, task: usize, worker: &mut Worker, to: &mut [f32]) {
-        let (partitions, part) = (self.partitions(), 2 + self.spec.head_dim);
-        let (kv_head, partition) = (task / partitions.len(), partitions.start + task % partitions.len());
+        let (partitions, part) = (self.partitions(), 2 + self.spec.value_dim());
+        let (own, partition) = (task / partitions.len(), partitions.start + task % partitions.len());
         let Worker { partition: scratch, queries, .. } = worker;
-        let queries = self.queries(kv_head, queries);
-        self.kernels.partition(&self.partition(queries, kv_head, partition), scratch);
+        let queries = self.queries(own, queries);
+        self.kernels.partition(&self.partition(queries, own, partition), scratch);
         for (pair, to) in to.chunks_exact_mut(part).take(self.rows * self.group()).enumerate() {
             let (softmax, values) = scratch.result(pair);
             (to[0], to[1]) = (softmax.max, softmax.sum);
@@ -263,7 +288,7 @@ impl<'a> Job<'a> {
 
     /// Puts a row's and head's partitions together, each of which has `width` elements.
     fn combine(&self, row: usize, head: usize, partials: &[f32], width: usize, out: &mut [f32]) {
-        let (n, group, part) = (self.partitions().len(), self.group(), 2 + self.spec.head_dim);
+        let (n, group, part) = (self.partitions().len(), self.group(), 2 + self.spec.value_dim());
         let pair = row * group + head % group;
         out.fill(0.0);
         let mut running = Softmax::EMPTY;
@@ -286,14 +311,25 @@ pub(super) fn attend(
     stored: &mut Pages,
     out: &mut [f32],
 ) -> Result<()> {
-    let Attend { attention: spec, sinks, spans } = op;
-    let (q_width, kv_width) = (spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim);
+    let Attend { attention: spec, sinks, spans, .. } = op;
+    let (q_width, out_width) = (spec.n_heads * spec.head_dim, spec.n_heads * spec.value_dim());
+    let [k_width, v_width] = stored.widths();
     let of = |span: &Span, width: usize| span.rows.start * width..span.rows.end * width;
     for (span, [k, v]) in spans.list.iter().zip(kv.iter().cycle()) {
         let pages = spans.pages_of(span).get(span.start / PAGE - span.first_block..).unwrap_or_default();
-        stored.append(kernels, span.start, pages, &k[of(span, kv_width)], &v[of(span, kv_width)])?;
+        let kv = [&k[of(span, k_width)], &v[of(span, v_width)]];
+        stored.append(kernels, span.start, pages, kv, None)?;
     }
     let stored = &*stored;
+    let whole;
+    let (all, spans) = match op.chosen {
+        Some(chosen) => {
+            chosen::attend((kernels, pool), scratch, op, chosen, q, stored, out);
+            whole = chosen::without(spans, chosen);
+            (*spans, &whole)
+        }
+        None => (*spans, *spans),
+    };
     let job = |span: &'_ Span| Job {
         kernels,
         spec,
@@ -308,12 +344,13 @@ pub(super) fn attend(
     };
 
     // How each span is cut into tasks.
-    let rows: usize = spans.list.iter().map(|span| span.rows.len()).sum();
-    let group = spec.n_heads / spec.n_kv_heads;
+    let rows = all.list.last().map_or(0, |span| span.rows.end);
+    let group = group(spec);
+    let groups = spec.n_heads / group;
     let few = |rows: usize| rows == 1 || rows * group <= FEW_PAIRS;
     // Enough sequences keep all threads busy without their partitions being apart.
-    let apart = spans.list.len() * spec.n_kv_heads < ALONE * pool.threads();
-    let Scratch { workers, partials, taken: [taken, taken_out], shares } = scratch;
+    let apart = spans.list.len() * groups < ALONE * pool.threads();
+    let Scratch { workers, partials, taken: [taken, taken_out], shares, .. } = scratch;
     shares.clear();
     let [mut tasks, mut partials_before, mut results, mut pairs, mut few_pairs, mut partitions, mut work] =
         [0; 7];
@@ -321,7 +358,7 @@ pub(super) fn attend(
         let job = job(span);
         let mut share = Share { first: tasks, block: None, partials: partials_before, results };
         if apart && few(job.rows) {
-            let n = spec.n_kv_heads * job.partitions().len();
+            let n = groups * job.partitions().len();
             tasks += n;
             partials_before += n;
             results += job.rows * spec.n_heads;
@@ -333,7 +370,7 @@ pub(super) fn attend(
             tasks += job.blocks(rows);
             pairs = pairs.max(rows * group);
         }
-        work += job.seen().len() * spec.n_kv_heads;
+        work += job.seen().len() * groups;
         shares.push(share);
     }
     if tasks == 0 {
@@ -341,10 +378,10 @@ pub(super) fn attend(
     }
     Worker::prepare(workers, pool.threads(), pairs.max(few_pairs), stored.spec());
     // Of each pair its largest score, sum and values.
-    let part = few_pairs * (2 + spec.head_dim);
+    let part = few_pairs * (2 + spec.value_dim());
     if partials.len() < partials_before * part {
         // At once for many, so that tokens later on allocate nothing.
-        let most = partials_before.max(spec.n_kv_heads * MANY_PARTITIONS).next_power_of_two();
+        let most = partials_before.max(groups * MANY_PARTITIONS).next_power_of_two();
         taken.reserve(most);
         partials.resize(most * part, 0.0);
     }
@@ -353,7 +390,7 @@ pub(super) fn attend(
     // The span of a task, or of a result, by what comes before it.
     let span_of =
         |at: usize, before: fn(&Share) -> usize| shares.partition_point(|share| before(share) <= at) - 1;
-    let cells = Cells::new(&mut out[..rows * q_width], q_width, group * spec.head_dim, taken_out);
+    let cells = Cells::new(&mut out[..rows * out_width], out_width, group * spec.value_dim(), taken_out);
     let parts = Cells::new(&mut partials[..partials_before * part], part, part, taken);
     let each = 2 * spec.head_dim * (work / tasks).max(1);
     pool.run(tasks, TASK.div_ceil(each), &|range, worker| {
@@ -377,8 +414,8 @@ pub(super) fn attend(
         return Ok(());
     }
     let partials = &*partials;
-    let cells = Cells::new(&mut out[..rows * q_width], q_width, spec.head_dim, taken_out);
-    pool.run(results, TASK.div_ceil(partitions * spec.head_dim), &|range, _| {
+    let cells = Cells::new(&mut out[..rows * out_width], out_width, spec.value_dim(), taken_out);
+    pool.run(results, TASK.div_ceil(partitions * spec.value_dim()), &|range, _| {
         for result in range {
             let at = span_of(result, |share| share.results);
             let (job, share) = (job(&spans.list[at]), shares[at]);

@@ -6,6 +6,8 @@
 //!
 //! Where they are quantised, a head's scales follow, `[block of 32 elements][position]`. Of 4 bits, positions i and i + 32
 //! share a byte, the first one having its lower half: keys are `[element][32]`, values `[group][32][element]`.
+//!
+//! Of latent vectors there are keys alone, whose first elements are the values: products turn them round.
 
 use super::super::kernels::{BEHIND, BLOCK, Kernels, Stored, WIDTH};
 use crate::engine::KvType;
@@ -19,6 +21,8 @@ pub(crate) struct Pages {
     pages: Vec<Option<Page>>,
     /// Room for a rotated head.
     rotated: Vec<f32>,
+    /// Room for a latent vector and what keys have behind it.
+    latent: Vec<f32>,
 }
 
 /// All heads' keys, then all heads' values, then what products may read behind them.
@@ -38,6 +42,8 @@ struct Place {
     scales: usize,
     /// They are values.
     values: bool,
+    /// Borders of elements that are rotated apart.
+    parts: [usize; 3],
 }
 
 impl Place {
@@ -46,7 +52,7 @@ impl Place {
         let before = if values { spec.n_kv_heads * keys.bytes(spec.head_dim, PAGE) } else { 0 };
         let elements = before + head * kind.bytes(spec.head_dim, PAGE);
         let scales = elements + spec.head_dim * PAGE * kind.bits() / 8;
-        Self { kind, head_dim: spec.head_dim, elements, scales, values }
+        Self { kind, head_dim: spec.head_dim, elements, scales, values, parts: parts(spec) }
     }
 
     /// Where the elements from `first` on lie of a slot, and how many bytes apart.
@@ -63,6 +69,24 @@ impl Place {
     }
 }
 
+/// Rotates a head; latent vectors apart from what is behind them, so that they can be rotated back alone.
+pub(super) fn rotate(kernels: &Kernels, head: &mut [f32], parts: [usize; 3]) {
+    let mut rest = head;
+    for border in parts.into_iter().rev() {
+        let (before, part) = rest.split_at_mut(border.min(rest.len()));
+        kernels.rotate(part);
+        rest = before;
+    }
+    kernels.rotate(rest);
+}
+
+/// Where a head's parts begin that are rotated apart: what keys have behind a latent vector, what is left free behind keys, and
+/// keys that choose positions. Behind the head where there are none.
+pub(super) fn parts(spec: &PageSpec) -> [usize; 3] {
+    let [end, index] = spec.index.unwrap_or([spec.head_dim; 2]);
+    [spec.latent.unwrap_or(spec.head_dim), end, index]
+}
+
 /// Slots whose elements are lower halves of bytes.
 const HALF: usize = PAGE / 2;
 
@@ -70,7 +94,7 @@ impl Pages {
     pub(crate) fn new(spec: &PageSpec) -> Result<Self> {
         spec.checked_bytes()?;
         let rotated = vec![0.0; if spec.kv.are_quantised() { spec.head_dim } else { 0 }];
-        Ok(Self { spec: *spec, pages: Vec::new(), rotated })
+        Ok(Self { spec: *spec, pages: Vec::new(), rotated, latent: Vec::new() })
     }
 
     /// What a page keeps of a position.
@@ -121,7 +145,8 @@ impl Pages {
             Page(Some(self.page(page)).filter(|page| page.len() >= bytes).ok_or_else(absent)?.into());
         let (zeros, mut rotated) = (vec![0.0; spec.head_dim], vec![0.0; spec.head_dim]);
         for slot in rows..PAGE {
-            for (head, values) in (0..spec.n_kv_heads).flat_map(|head| [(head, false), (head, true)]) {
+            let both = [false, true].into_iter().filter(|values| !values || spec.latent.is_none());
+            for (head, values) in (0..spec.n_kv_heads).flat_map(|head| both.clone().map(move |of| (head, of))) {
                 copy.put(kernels, Place::of(spec, head, values), slot, &zeros, &mut rotated);
             }
         }
@@ -137,24 +162,84 @@ impl Pages {
         Ok(())
     }
 
+    /// What rows of keys and of values have.
+    pub(crate) fn widths(&self) -> [usize; 2] {
+        let PageSpec { n_kv_heads, head_dim, latent, index, .. } = self.spec;
+        let key = index.map_or(head_dim, |[end, _]| end);
+        latent.map_or([n_kv_heads * head_dim; 2], |rank| [key - rank, rank])
+    }
+
+    /// Writes the first elements of a position's key as numbers, each `stride` bytes behind the one before; rotated where
+    /// they are kept so.
+    pub(crate) fn spread_key(&self, page: u32, slot: usize, n: usize, to: &mut [u8], stride: usize) {
+        let (page, place) = (self.page(page), Place::of(&self.spec, 0, false));
+        let byte = |at: usize| page.get(at).copied().unwrap_or_default();
+        let two = |at: usize| half::f16::from_le_bytes([byte(at), byte(at + 1)]).to_f32();
+        let (at, apart) = place.at(0, slot);
+        let mut scale = 0.0;
+        for (element, to) in to.chunks_mut(stride).take(n).enumerate() {
+            if place.kind.is_quantised() && element % BLOCK == 0 {
+                scale = two(place.scales + 2 * (element / BLOCK * PAGE + slot));
+            }
+            let at = at + element * apart * place.kind.bits().div_ceil(8);
+            let x = match place.kind {
+                KvType::F16 => two(at),
+                KvType::F32 => f32::from_le_bytes([byte(at), byte(at + 1), byte(at + 2), byte(at + 3)]),
+                KvType::Q8_0 => scale * f32::from(byte(at) as i8),
+                KvType::Q4_0 if slot < HALF => scale * f32::from((byte(at) << 4) as i8 >> 4),
+                KvType::Q4_0 => scale * f32::from(byte(at) as i8 >> 4),
+            };
+            if let Some(to) = to.first_chunk_mut() {
+                *to = x.to_le_bytes();
+            }
+        }
+    }
+
+    /// The keys of a page that choose positions.
+    pub(crate) fn index_of(&self, page: u32) -> Stored<'_> {
+        let (keys, _) = self.of(page, 0);
+        let [_, at] = self.spec.index.unwrap_or_default();
+        let bytes = at * PAGE * keys.kind.bits() / 8;
+        let scales = 2 * PAGE * keys.kind.scales(at);
+        Stored {
+            bytes: keys.bytes.get(bytes..).unwrap_or_default(),
+            scales: keys.scales.get(scales..).unwrap_or_default(),
+            kind: keys.kind,
+        }
+    }
+
     /// Stores consecutive rows `[rows, kv heads · head dim]` from position `start` on; `pages` are those of the blocks
-    /// from the first row's on.
+    /// from the first row's on. A latent vector comes as the value, what keys have behind it as the key. `index` are the keys
+    /// that choose positions.
     pub(crate) fn append(
         &mut self,
         kernels: &Kernels,
         start: usize,
         pages: &[u32],
-        k: &[f32],
-        v: &[f32],
+        [k, v]: [&[f32]; 2],
+        index: Option<&[f32]>,
     ) -> Result<()> {
-        let (spec, width) = (self.spec, self.spec.n_kv_heads * self.spec.head_dim);
-        let rows = k.chunks_exact(width).zip(v.chunks_exact(width));
+        let (spec, [k_width, v_width]) = (self.spec, self.widths());
+        let rows = k.chunks_exact(k_width).zip(v.chunks_exact(v_width));
         for (position, (k, v)) in (start..).zip(rows) {
             let page =
                 pages.get(position / PAGE - start / PAGE).and_then(|page| self.pages.get_mut(*page as usize));
             let Some(Some(page)) = page else {
                 return Err(Error::new(ErrorKind::Internal, "a row has no page for its keys and values"));
             };
+            if spec.latent.is_some() {
+                self.latent.clear();
+                self.latent.extend(v.iter().chain(k));
+                if let Some([_, at]) = spec.index {
+                    let (own, width) = (position - start, spec.head_dim - at);
+                    self.latent.resize(at, 0.0);
+                    self.latent.extend(index.unwrap_or_default().iter().skip(own * width).take(width));
+                }
+                self.latent.resize(spec.head_dim, 0.0);
+                let place = Place::of(&spec, 0, false);
+                page.put(kernels, place, position % PAGE, &self.latent, &mut self.rotated);
+                continue;
+            }
             for (row, values) in [(k, false), (v, true)] {
                 for (head, x) in row.chunks_exact(spec.head_dim).enumerate() {
                     let place = Place::of(&spec, head, values);
@@ -175,7 +260,7 @@ impl Pages {
             let bytes = page.get(elements..scales + behind).unwrap_or_default();
             Stored { bytes, scales: page.get(scales..end).unwrap_or_default(), kind }
         };
-        (part(false), part(true))
+        (part(false), part(self.spec.latent.is_none()))
     }
 }
 
@@ -184,7 +269,7 @@ impl Page {
     fn put(&mut self, kernels: &Kernels, place: Place, slot: usize, x: &[f32], rotated: &mut [f32]) {
         if place.kind.is_quantised() {
             rotated.copy_from_slice(x);
-            kernels.rotate(rotated);
+            rotate(kernels, rotated, place.parts);
             return self.put_blocks(kernels, place, slot, rotated);
         }
         for (group, x) in x.chunks(WIDTH).enumerate() {

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::engine::backend::{PageSpec, Spans};
-use crate::engine::conformance::{Numbers, attention_spec, kept, oracle, wide};
+use crate::engine::conformance::{
+    Numbers, attention_spec, both_kept, latent_spec, oracle, wide, widths,
+};
 use crate::engine::{KvType, KvTypes};
 
 fn spec(n_heads: usize, n_kv_heads: usize, head_dim: usize, window: Option<usize>) -> AttentionSpec {
@@ -24,8 +26,7 @@ impl Case {
     fn new(spec: AttentionSpec, kv: impl Into<KvTypes>, len: usize, most: usize) -> Self {
         let kv = kv.into();
         let mut numbers = Numbers::new(spec.head_dim as u64 * 31 + spec.n_heads as u64);
-        let of = |heads: usize| len * heads * spec.head_dim;
-        let qkv = [spec.n_heads, spec.n_kv_heads, spec.n_kv_heads].map(|heads| numbers.floats(of(heads)));
+        let qkv = widths(&spec).map(|width| numbers.floats(len * width));
         Self { spec, kv, sinks: None, len, most, qkv }
     }
 
@@ -49,22 +50,27 @@ impl Case {
         chunks: impl IntoIterator<Item = usize>,
     ) -> Vec<f32> {
         let mut scratch = Scratch::default();
-        let mut out = vec![f32::NAN; self.qkv[0].len()];
+        let out_width = self.out_width();
+        let mut out = vec![f32::NAN; self.len * out_width];
         let mut at = start;
         for rows in chunks {
             let rows = rows.min(self.len - at);
             assert!(rows <= self.most);
             let mut spans = Spans::default();
             spans.push(rows, at, 0, self.table());
-            let op = Attend { attention: &self.spec, sinks: self.sinks.as_ref(), spans: &spans };
-            let widths = [self.spec.n_heads, self.spec.n_kv_heads, self.spec.n_kv_heads];
-            let of = |i: usize| &self.qkv[i][at * widths[i] * self.spec.head_dim..];
-            let out = &mut out[at * widths[0] * self.spec.head_dim..];
+            let op = Attend { attention: &self.spec, sinks: self.sinks.as_ref(), spans: &spans, chosen: None };
+            let of = |i: usize| &self.qkv[i][at * widths(&self.spec)[i]..];
+            let out = &mut out[at * out_width..];
             super::attend(kernels, pool, &mut scratch, &op, (of(0), Some([of(1), of(2)])), pages, out)
                 .unwrap();
             at += rows;
         }
         out
+    }
+
+    /// Elements of a row of results.
+    fn out_width(&self) -> usize {
+        self.spec.n_heads * self.spec.value_dim()
     }
 
     fn run(&self, kernels: &Kernels, pool: &Pool, chunk: usize) -> Vec<f32> {
@@ -75,13 +81,12 @@ impl Case {
     fn check(&self, found: &[f32], tolerance: f64) {
         let [q, k, v] = &self.qkv;
         let sinks = self.sinks.as_deref().map(wide);
-        let dim = self.spec.head_dim;
-        let qkv = [&wide(q)[..], &kept(self.kv.keys, dim, k), &kept(self.kv.values, dim, v)];
-        let expected = oracle::attention(&self.spec, sinks.as_deref(), qkv);
+        let [k, v] = both_kept(&self.spec, self.kv, [k, v]);
+        let expected = oracle::attention(&self.spec, sinks.as_deref(), [&wide(q), &k, &v]);
         assert_eq!(found.len(), expected.len());
         for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
             let off = (f64::from(*found) - expected).abs();
-            let row = at / self.spec.head_dim;
+            let row = at / self.spec.value_dim();
             assert!(off <= tolerance, "{found} for {expected} at {row} of {:?} in {}", self.spec, self.kv);
         }
     }
@@ -108,6 +113,9 @@ fn shapes() -> impl Iterator<Item = Case> {
         spec(2, 1, 128, Some(100)),
         spec(40, 1, 16, None),
         spec(5, 1, 144, Some(257)),
+        latent_spec(4, 64, 16),
+        latent_spec(40, 32, 8),
+        AttentionSpec { window: Some(100), ..latent_spec(7, 96, 32) },
     ];
     shapes.into_iter().flat_map(|spec| {
         let capped = AttentionSpec { softcap: Some(1.5), ..spec.clone() };
@@ -156,16 +164,16 @@ fn bits_do_not_depend_on_instructions() {
         let rows = |kernels: &Kernels, chunk: usize| {
             // Portable code is slow: the end of the sequence, where all of a row's cases are.
             let mut pages = case.pages();
-            let width = case.spec.n_kv_heads * case.spec.head_dim;
+            let [_, k, v] = widths(&case.spec);
             let past = case.len - 40;
             for at in (0..past).step_by(10) {
-                let of = at * width..(at + 10) * width;
+                let of = |width: usize| at * width..(at + 10) * width;
                 let table: Vec<_> = case.table().skip(at / PAGE).collect();
-                pages.append(kernels, at, &table, &case.qkv[1][of.clone()], &case.qkv[2][of]).unwrap();
+                pages.append(kernels, at, &table, [&case.qkv[1][of(k)], &case.qkv[2][of(v)]], None).unwrap();
             }
             let out =
                 case.run_from((kernels, &Pool::new(1).unwrap()), &mut pages, past, vec![chunk; 40 / chunk]);
-            out[past * case.spec.n_heads * case.spec.head_dim..].to_vec()
+            out[past * case.out_width()..].to_vec()
         };
         let expected = rows(best(), 40);
         for kernels in Kernels::all() {
@@ -199,7 +207,7 @@ fn what_a_row_does_not_see_does_not_enter() {
                 let mut pages = case.pages();
                 let stale = vec![poison; 2 * 40 * 700];
                 let table: Vec<_> = case.table().collect();
-                pages.append(best(), 0, &table, &stale, &stale).unwrap();
+                pages.append(best(), 0, &table, [&stale, &stale], None).unwrap();
                 let chunks = || vec![chunk; case.len.div_ceil(chunk)];
                 let found = case.run_from((best(), &Pool::new(1).unwrap()), &mut pages, 0, chunks());
                 same(&clean, &found, "with stale slots");
@@ -260,8 +268,7 @@ fn sequences_attend_together_as_alone() {
                 let pool = Pool::new(threads).unwrap();
                 let mut pages = Pages::new(&PageSpec::new(&case.spec, case.kv)).unwrap();
                 let (mut spans, mut number) = (Spans::default(), 0);
-                let [q, k, v] = [case.spec.n_heads, case.spec.n_kv_heads, case.spec.n_kv_heads]
-                    .map(|n| n * case.spec.head_dim);
+                let ([q, k, v], out) = (widths(&case.spec), case.out_width());
                 let mut qkv: [Vec<f32>; 3] = Default::default();
                 let mut expected = Vec::new();
                 for &[rows, start] in spans_of {
@@ -273,16 +280,16 @@ fn sequences_attend_together_as_alone() {
                         })
                         .collect();
                     pages
-                        .append(kernels, 0, &table, &case.qkv[1][..start * k], &case.qkv[2][..start * v])
+                        .append(kernels, 0, &table, [&case.qkv[1][..start * k], &case.qkv[2][..start * v]], None)
                         .unwrap();
                     let first = crate::engine::backend::first_block(case.spec.window, start);
                     spans.push(rows, start, first, table[first..].iter().copied());
                     for (qkv, (of, width)) in qkv.iter_mut().zip(case.qkv.iter().zip([q, k, v])) {
                         qkv.extend(&of[start * width..(start + rows) * width]);
                     }
-                    expected.extend(&alone[start * q..(start + rows) * q]);
+                    expected.extend(&alone[start * out..(start + rows) * out]);
                 }
-                let op = Attend { attention: &case.spec, sinks: None, spans: &spans };
+                let op = Attend { attention: &case.spec, sinks: None, spans: &spans, chosen: None };
                 let mut out = vec![f32::NAN; expected.len()];
                 let [q, k, v] = qkv.each_ref().map(Vec::as_slice);
                 let qkv = (q, Some([k, v]));
@@ -296,7 +303,7 @@ fn sequences_attend_together_as_alone() {
 
 #[test]
 fn pages_too_large_are_errors() {
-    let spec = PageSpec { n_kv_heads: usize::MAX / 4096, head_dim: 128, kv: KvType::F16.into() };
+    let spec = PageSpec { n_kv_heads: usize::MAX / 4096, head_dim: 128, latent: None, index: None, kv: KvType::F16.into() };
     assert!(Pages::new(&spec).is_err());
     let spec = PageSpec { n_kv_heads: 1 << 30, ..spec };
     assert!(Pages::new(&spec).unwrap().add(0).is_err());
@@ -308,7 +315,7 @@ fn rows_without_pages_are_errors() {
     let mut pages = case.pages();
     for (position, table) in [(0, &[4][..]), (64, &[]), (64, &[77])] {
         let rows = &case.qkv[1][..70 * 16];
-        assert!(pages.append(best(), position, table, rows, rows).is_err());
+        assert!(pages.append(best(), position, table, [rows, rows], None).is_err());
     }
     assert!(pages.copy(4, 4).is_err() && pages.copy(4, 77).is_err());
 }

@@ -26,9 +26,13 @@ pub(crate) struct Partition<'a> {
     /// Query heads, which lie side by side.
     pub(crate) heads: usize,
     pub(crate) head_dim: usize,
+    /// Elements of values; of latent vectors fewer than queries and keys have.
+    pub(crate) value_dim: usize,
+    /// Values are the first elements of keys.
+    pub(crate) latent: bool,
     /// Of each page, `[head dim][position]`.
     pub(crate) keys: [Stored<'a>; PAGES],
-    /// Of each page, `[head dim / WIDTH][position][WIDTH]`, the last group narrower where need be.
+    /// Of each page, `[head dim / WIDTH][position][WIDTH]`, the last group narrower where need be; of latent vectors the keys.
     pub(crate) values: [Stored<'a>; PAGES],
     /// Position of the first row.
     pub(crate) start: usize,
@@ -74,13 +78,16 @@ pub(crate) struct PartitionScratch {
     values: Vec<f32>,
     parts: Vec<Softmax>,
     panel: Vec<f32>,
-    head_dim: usize,
+    /// A panel of latent vectors, turned round.
+    turned: Vec<f32>,
+    /// Elements of values.
+    dim: usize,
 }
 
 impl PartitionScratch {
     /// Makes room for so many pairs.
-    pub(crate) fn reserve(&mut self, pairs: usize, head_dim: usize) {
-        let columns = head_dim.next_multiple_of(LANES);
+    pub(crate) fn reserve(&mut self, pairs: usize, dim: usize) {
+        let columns = dim.next_multiple_of(LANES);
         if self.scores.len() < pairs {
             self.scores.resize(pairs, [0.0; PARTITION]);
             self.scaled.resize(pairs, [0.0; WIDTH]);
@@ -90,11 +97,12 @@ impl PartitionScratch {
             self.values.resize(pairs * columns, 0.0);
         }
         self.panel.resize(PANEL, 0.0);
+        self.turned.resize(PANEL, 0.0);
     }
 
-    fn prepare(&mut self, pairs: usize, head_dim: usize) {
-        self.reserve(pairs, head_dim);
-        self.head_dim = head_dim;
+    fn prepare(&mut self, pairs: usize, dim: usize) {
+        self.reserve(pairs, dim);
+        self.dim = dim;
         let columns = self.columns();
         self.scores[..pairs].fill([0.0; PARTITION]);
         self.values[..pairs * columns].fill(0.0);
@@ -102,13 +110,13 @@ impl PartitionScratch {
 
     /// Elements of a pair's values, filled up to whole vectors.
     fn columns(&self) -> usize {
-        self.head_dim.next_multiple_of(LANES)
+        self.dim.next_multiple_of(LANES)
     }
 
     /// A pair's part and the sum of its weighted values.
     pub(crate) fn result(&self, pair: usize) -> (Softmax, &[f32]) {
         let columns = self.columns();
-        (self.parts[pair], &self.values[pair * columns..][..self.head_dim])
+        (self.parts[pair], &self.values[pair * columns..][..self.dim])
     }
 }
 
@@ -116,7 +124,8 @@ impl Kernels {
     /// Scores, weights and weighted values of the partition, for the pairs `row · heads + head`.
     pub(crate) fn partition(&self, part: &Partition<'_>, scratch: &mut PartitionScratch) {
         let (dim, pairs) = (part.head_dim, part.rows * part.heads);
-        if pairs == 0 || dim == 0 {
+        let values_dim = part.value_dim.min(dim);
+        if pairs == 0 || values_dim == 0 {
             return;
         }
         let seen = part.seen_by(0..pairs);
@@ -127,7 +136,7 @@ impl Kernels {
             assert!(stored.has(dim), "a page's keys or values");
         }
         assert!(part.q.len() >= part.query(pairs - 1) + dim, "all queries");
-        scratch.prepare(pairs, dim);
+        scratch.prepare(pairs, values_dim);
 
         for page in seen.start / WIDTH..seen.end.div_ceil(WIDTH) {
             let keys = &part.keys[page];
@@ -146,9 +155,18 @@ impl Kernels {
                     unsafe { (self.attention.softmax)(scores, seen, part.scale, part.softcap) };
             }
         }
-        for column in (0..dim).step_by(WIDTH) {
+        for column in (0..values_dim).step_by(WIDTH) {
             for page in seen.start / WIDTH..seen.end.div_ceil(WIDTH) {
                 let values = &part.values[page];
+                if part.latent {
+                    let columns = column..values_dim.min(column + WIDTH);
+                    // SAFETY: as above; a page has these elements of each position.
+                    unsafe {
+                        let group = self.turn(values, columns, scratch);
+                        self.weigh(part, scratch, column, page * WIDTH..(page + 1) * WIDTH, group);
+                    }
+                    continue;
+                }
                 let width = if values.kind.is_quantised() { BLOCK } else { WIDTH };
                 for strip in values.strips() {
                     let positions = page * WIDTH + strip..page * WIDTH + strip + values.strip();
@@ -159,6 +177,43 @@ impl Kernels {
                     }
                 }
             }
+        }
+    }
+
+    /// For each row and every position of the partition that it sees, the sum over heads of their weights times products of
+    /// query and key, where these are above 0; `each` gets a row's.
+    pub(crate) fn relevance(
+        &self,
+        part: &Partition<'_>,
+        weights: &[f32],
+        scratch: &mut PartitionScratch,
+        mut each: impl FnMut(usize, &[f32; PARTITION]),
+    ) {
+        let (dim, pairs) = (part.head_dim, part.rows * part.heads);
+        if pairs == 0 || dim == 0 {
+            return;
+        }
+        let seen = part.seen_by(0..pairs);
+        let pages = seen.start / WIDTH..seen.end.div_ceil(WIDTH);
+        assert!(part.keys[pages.clone()].iter().all(|keys| keys.has(dim)), "a page's keys");
+        assert!(part.q.len() >= part.query(pairs - 1) + dim, "all queries");
+        scratch.prepare(pairs, 0);
+        for page in pages {
+            let keys = &part.keys[page];
+            for strip in keys.strips() {
+                // SAFETY: lengths have been checked, and there is room for all pairs.
+                unsafe { self.score(part, scratch, page * WIDTH + strip, keys.keys(strip)) };
+            }
+        }
+        for row in 0..part.rows {
+            let (seen, mut sums) = (part.seen(row), [0.0; PARTITION]);
+            let own = row * part.heads..(row + 1) * part.heads;
+            for (scores, weight) in scratch.scores[own.clone()].iter().zip(&weights[own]) {
+                for (sum, score) in sums[seen.clone()].iter_mut().zip(&scores[seen.clone()]) {
+                    *sum += weight * if *score > 0.0 { *score } else { 0.0 };
+                }
+            }
+            each(row, &sums);
         }
     }
 
@@ -258,6 +313,47 @@ impl Kernels {
         }
     }
 
+    /// Some elements of a page's latent vectors, as values in f32 lie.
+    ///
+    /// # Safety
+    /// The page has these elements, of which there are at most [`DEPTH`].
+    unsafe fn turn(
+        &self,
+        page: &Stored<'_>,
+        elements: Range<usize>,
+        scratch: &mut PartitionScratch,
+    ) -> Matrix {
+        let PartitionScratch { panel, turned, .. } = scratch;
+        let n = elements.len();
+        for strip in page.strips() {
+            // SAFETY: the caller's promise; the panel has room for so many rows of WIDTH elements, and the machine has the
+            // instructions.
+            unsafe {
+                let Matrix { from, stride, vectors, kind, .. } = page.keys(strip).skip(elements.start);
+                (self.attention.pack[kind])(&Pack { from, stride, rows: n, vectors, to: panel.as_mut_ptr() });
+            }
+            let to = &mut turned[strip * WIDTH..(strip + page.strip()) * WIDTH];
+            for (at, positions) in panel.chunks_exact(WIDTH).take(n).enumerate() {
+                match page.scales_of(elements.start + at, strip) {
+                    None => {
+                        to.chunks_exact_mut(WIDTH).zip(positions).for_each(|(to, x)| to[at] = *x);
+                    }
+                    Some(scales) => {
+                        let numbers = positions.iter().zip(scales).map(|(x, scale)| x * scale);
+                        to.chunks_exact_mut(WIDTH).zip(numbers).for_each(|(to, x)| to[at] = x);
+                    }
+                }
+            }
+        }
+        Matrix {
+            from: turned.as_ptr().cast(),
+            stride: 4 * WIDTH,
+            vectors: n.div_ceil(LANES),
+            kind: KvType::F32 as usize,
+            scales: std::ptr::null(),
+        }
+    }
+
     /// Adds the weighted values of `positions`, of a strip from `first` on, to all `pairs`, a tile's.
     ///
     /// # Safety
@@ -301,7 +397,8 @@ impl Kernels {
     ) -> Matrix {
         // SAFETY: the caller's promise.
         let matrix = unsafe { matrix.skip(rows.start) };
-        if !part.packed() {
+        // In f32 there is nothing to convert.
+        if !part.packed() || matrix.kind == KvType::F32 as usize {
             return matrix;
         }
         let Matrix { from, stride, vectors, kind, scales } = matrix;

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use half::f16;
+
 use super::attention::WIDTH;
 use super::simd::{BLOCK, LANES};
 use crate::engine::KvType;
@@ -50,6 +52,13 @@ impl Stored<'_> {
     fn scales(&self, block: usize, strip: usize) -> *const u16 {
         let scales = self.scales.as_ptr().cast::<u16>();
         if self.kind.is_quantised() { scales.wrapping_add(block * WIDTH + strip) } else { std::ptr::null() }
+    }
+
+    /// The scales of an element of a strip's keys, by position, where elements are quantised.
+    pub(super) fn scales_of(&self, element: usize, strip: usize) -> Option<impl Iterator<Item = f32> + use<'_>> {
+        let first = element / BLOCK * WIDTH + strip;
+        let scales = self.scales.as_chunks().0.iter().skip(first).take(self.strip());
+        self.kind.is_quantised().then(|| scales.map(|bytes| f16::from_le_bytes(*bytes).to_f32()))
     }
 
     /// A strip of keys: a row for each element.

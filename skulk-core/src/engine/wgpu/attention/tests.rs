@@ -81,7 +81,7 @@ impl Case {
         });
         let mut out = self.gpu.buffer(rows, widths[0]).unwrap();
         for _ in 0..layers {
-            let op = Attend { attention: &self.spec, sinks: None, spans: &spans };
+            let op = Attend { attention: &self.spec, sinks: None, spans: &spans, chosen: None };
             let [q, k, v] = &buffers;
             self.gpu.attend(&mut self.stream, &op, q, Some([k, v]), &mut self.pages, &mut out).unwrap();
         }
@@ -206,7 +206,7 @@ fn buffers_grow() {
 
 #[test]
 fn buffers_grow_as_far_as_memory_and_bindings_reach() {
-    let spec = PageSpec { n_kv_heads: 1, head_dim: 64, kv: KvType::F16.into() };
+    let spec = PageSpec { n_kv_heads: 1, head_dim: 64, latent: None, index: None, kv: KvType::F16.into() };
     // Eight pages' keys.
     let gpu = Gpu::software(Limits { buffer: Some(1 << 16), ..Limits::default() });
     let mut pages = gpu.pages(&spec).unwrap();
@@ -288,7 +288,7 @@ fn pages_without_memory_are_refused() {
     let mut attend = |case: &mut Case, start: usize, table: &[u32]| {
         let mut spans = Spans::default();
         spans.push(1, start, 0, table.iter().copied());
-        let op = Attend { attention: &case.spec, sinks: None, spans: &spans };
+        let op = Attend { attention: &case.spec, sinks: None, spans: &spans, chosen: None };
         let error = case.gpu.attend(&mut case.stream, &op, &q, Some([&k, &v]), &mut case.pages, &mut out);
         error.err().map(|error| error.kind())
     };
