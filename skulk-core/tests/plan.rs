@@ -71,6 +71,14 @@ fn layers_that_share_keys_and_values_are_planned_together() {
     let placement = Planner::plan(&card, &cluster, &request).unwrap();
     assert_eq!(placement.stages().len(), 2);
     assert!(arch.can_cut(placement.stages()[1].layers.start), "{placement}");
+    // Both stages hold the embedding table, from which tokens' inputs to layers are made.
+    let inventory = request.inventory.as_deref().unwrap();
+    assert!(inventory.embedding_everywhere && inventory.embedding > 0);
+    for (stage, node) in placement.stages().iter().zip(&placement.report().unwrap().nodes) {
+        let own: u64 = inventory.layers[stage.layers.clone()].iter().map(|layer| layer.attention).sum();
+        let head = if stage.layers.end == arch.n_layers() { inventory.head } else { 0 };
+        assert_eq!(node.bytes.attention, own + inventory.embedding + head);
+    }
     assert!(Planner::plan(&card, &cluster, &request.min_nodes(1)).is_ok());
 }
 

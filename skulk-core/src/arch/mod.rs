@@ -90,7 +90,7 @@ pub struct LayerSpec {
     pub output_scale: bool,
 }
 
-/// What a layer gets of each token beside the residual stream (Gemma 3n): a row of a table and a projection of the token's
+/// What a layer gets of each token beside the residual stream (Gemma 4): a row of a table and a projection of the token's
 /// embedding, which are added, gated by the residual stream, projected and normed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
@@ -100,6 +100,10 @@ pub struct LayerInput {
     /// Applied to the gate.
     pub activation: Activation,
 }
+
+/// Families of which LARQL's index tells all that it takes to run them.
+const TOLD_BY_LARQL: [&str; 9] =
+    ["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3", "gemma3_text"];
 
 impl ArchSpec {
     /// Reads the description out of a checkpoint's metadata.
@@ -119,6 +123,17 @@ impl ArchSpec {
             Metadata::Vindex(metadata) => {
                 let configuration = metadata.configuration();
                 let file = configuration.folder.join("index.json");
+                let index = metadata.index();
+                let family = index.model_type();
+                if index.own_configuration().is_none() && !TOLD_BY_LARQL.contains(&family) {
+                    return Err(unsupported(
+                        "what LARQL keeps of the architecture",
+                        family,
+                        &TOLD_BY_LARQL.join(", "),
+                    )
+                    .with("file", file.display())
+                    .with("field", "family"));
+                }
                 let prefix = huggingface::prefix(checkpoint);
                 let mut spec = huggingface::spec(&configuration.config, &file, prefix)?;
                 spec.embedding_scale = metadata.index().embed_scale;
@@ -235,7 +250,15 @@ impl ArchSpec {
                 return Err(invalid("width of inputs to layers", message));
             }
         }
-        self.input_width().map_or(Ok(()), |width| size("width of inputs to layers", width, MAX_SIZE))?;
+        if let Some(width) = self.input_width() {
+            size("width of inputs to layers", width, MAX_SIZE)?;
+            if width % 2 != 0 {
+                return Err(invalid(
+                    "width of inputs to layers",
+                    format!("expected an even number, found {width}"),
+                ));
+            }
+        }
         self.check_shared()?;
         Ok(())
     }

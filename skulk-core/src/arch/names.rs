@@ -7,10 +7,10 @@ use crate::ids::ExpertIdx;
 use crate::weights::DType;
 use LayerTensor::{
     AttentionNorm, AttentionOutput, ExpertDown, ExpertGate, ExpertUp, ExpertsNorm, FfnDown, FfnGate, FfnNorm,
-    FfnUp, HeadGate, IndexKey, IndexKeyNorm, IndexQuery, IndexWeights, InputGate, InputProjection, Key, KeyNorm, LatentKeys, LatentNorm, LatentValues,
-    OutputScale, PostAttentionNorm, PostExpertsNorm, PostFfnNorm, PostInputNorm, PostSharedNorm, Query,
-    QueryLatent, QueryLatentNorm, QueryNorm, Router, RouterCorrection, RouterNorm, RouterScales, SharedDown,
-    SharedGate, SharedUp, Sinks, Value,
+    FfnUp, HeadGate, IndexKey, IndexKeyNorm, IndexQuery, IndexWeights, InputGate, InputProjection, Key,
+    KeyNorm, LatentKeys, LatentNorm, LatentValues, OutputScale, PostAttentionNorm, PostExpertsNorm,
+    PostFfnNorm, PostInputNorm, PostSharedNorm, Query, QueryLatent, QueryLatentNorm, QueryNorm, Router,
+    RouterCorrection, RouterNorm, RouterScales, SharedDown, SharedGate, SharedUp, Sinks, Value,
 };
 
 /// A tensor's role within one layer.
@@ -367,8 +367,10 @@ impl TensorNames {
     /// Name of the output head, `[vocabulary, hidden]`; absent when tied.
     pub fn head(&self) -> String {
         // Multi-modal checkpoints keep the head beside the text model, not inside it.
-        let outer = self.prefix.strip_suffix("model.").unwrap_or("");
-        format!("{outer}{}.weight", self.spelling.head)
+        match self.prefix.strip_suffix(".model.") {
+            Some(outer) => format!("{outer}.{}.weight", self.spelling.head),
+            None => format!("{}.weight", self.spelling.head),
+        }
     }
 
     /// Names of the weights that a layer of this description has, biases aside.
@@ -843,6 +845,18 @@ mod tests {
         let up = "layers.3.block_sparse_moe.switch_mlp.up_proj.weight";
         assert_eq!(stacked.weight(3, ExpertUp), up);
         assert!(stacked.stacks_experts() && stacked.stacked().is_none());
+    }
+
+    #[test]
+    fn heads_are_beside_text_models() {
+        for (prefix, expected) in [
+            ("", "lm_head.weight"),
+            ("model.", "lm_head.weight"),
+            ("model.language_model.", "lm_head.weight"),
+            ("language_model.model.", "language_model.lm_head.weight"),
+        ] {
+            assert_eq!(TensorNames::new(prefix.to_owned(), &HF_LLAMA).head(), expected, "{prefix}");
+        }
     }
 
     fn are_understood(names: &TensorNames) {

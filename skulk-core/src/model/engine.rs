@@ -196,7 +196,7 @@ impl<B: Backend> Engine for DecoderEngine<B> {
             }
         }
         if inputs {
-            ends.extend([arch.names.layer_inputs(), arch.names.input_norm()]);
+            ends.push(arch.names.input_norm());
         }
         let mut weights = bytes_of(checkpoint, ends.into_iter())?;
         if inputs {

@@ -78,8 +78,8 @@ impl<B: Backend> LayerInputs<B> {
         Ok(InputRoom {
             embedded: buffer(spec.arch.hidden_size)?,
             rows: spec.layers.clone().map(|_| buffer(self.width)).collect::<Result<_>>()?,
-            row: vec![0.0; self.table.row_len()],
-            host: vec![0.0; spec.max_rows.saturating_mul(self.own.len())],
+            row: zeros(self.table.row_len())?,
+            host: zeros(spec.max_rows.saturating_mul(self.own.len()))?,
         })
     }
 
@@ -132,4 +132,14 @@ impl<B: Backend> LayerInputs<B> {
         })?;
         b.add(stream, out, given, 1.0, rows)
     }
+}
+
+/// Memory that is asked for first: else what there is not ends the process.
+fn zeros(len: usize) -> Result<Vec<f32>> {
+    Vec::<f32>::new().try_reserve_exact(len).map_err(|e| {
+        Error::new(ErrorKind::OutOfMemory, format!("cannot reserve {len} numbers of what tokens give layers"))
+            .with_hint("use a smaller prefill chunk")
+            .with_source(e)
+    })?;
+    Ok(vec![0.0; len])
 }

@@ -119,7 +119,8 @@ impl<B: Backend> Loader<'_, B> {
     pub(super) fn layer_affine(&mut self, layer: usize, tensor: LayerTensor) -> Result<[B::Vector; 2]> {
         let [_, width] = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
         let names = &self.arch.names;
-        let values = [names.weight(layer, tensor), names.bias(layer, tensor)].map(|name| self.values(&name, width));
+        let values =
+            [names.weight(layer, tensor), names.bias(layer, tensor)].map(|name| self.values(&name, width));
         let [weights, biases] = values;
         Ok([self.backend.vector(weights?)?, self.backend.vector(biases?)?])
     }
@@ -136,13 +137,11 @@ impl<B: Backend> Loader<'_, B> {
         self.values(&self.arch.names.weight(layer, tensor), width)
     }
 
-    /// The table of each token's inputs to layers, which are read row by row.
+    /// The table of each token's inputs to layers, which stays where it is stored: a row of it is read for each token.
     pub(super) fn input_table(&mut self, width: usize) -> Result<Region> {
         let arch = self.arch;
         let shape = [arch.vocab_size, arch.n_layers().saturating_mul(width)];
-        let table = self.region(&arch.names.layer_inputs(), &shape)?;
-        self.bytes += table.bytes().len() as u64;
-        self.placed(table).map(Region::on_demand)
+        self.region(&arch.names.layer_inputs(), &shape).map(Region::on_demand)
     }
 
     /// What projects a token's embedding to its input to a layer.

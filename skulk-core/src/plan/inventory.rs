@@ -1,5 +1,7 @@
 //! How many bytes has each part of a model? From a checkpoint's tensor table, or estimated from a card.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::memory::{HEAD_DIM, KV_VALUE_BYTES};
@@ -17,9 +19,12 @@ use crate::weights::Checkpoint;
 pub struct Inventory {
     /// One entry a layer.
     pub layers: Vec<LayerBytes>,
-    /// The embedding table, and that of tokens' inputs to layers: in the first stage, and in the last one too where it is the head as well.
+    /// The embedding table: in the first stage, and in the last one too where it is the head as well.
     #[cfg_attr(feature = "schema", schemars(default))]
     pub embedding: u64,
+    /// All stages hold the embedding table: their layers have inputs from tokens' embeddings.
+    #[cfg_attr(feature = "schema", schemars(default))]
+    pub embedding_everywhere: bool,
     /// The head is the embedding table.
     #[cfg_attr(feature = "schema", schemars(default))]
     pub tied_embeddings: bool,
@@ -207,7 +212,8 @@ impl Inventory {
         let head = (!arch.tied_embeddings).then(|| names.head());
         Ok(Self {
             layers,
-            embedding: sum(&mut [names.embedding()].into_iter().chain(inputs.then(|| names.layer_inputs())))?,
+            embedding: sum(&mut [names.embedding()].into_iter())?,
+            embedding_everywhere: inputs,
             tied_embeddings: arch.tied_embeddings,
             head: sum(&mut [names.output_norm()].into_iter().chain(head))?,
             exact: true,
@@ -220,6 +226,13 @@ impl Inventory {
             layer.kv_per_token = kept(layer, kv);
         }
         self
+    }
+
+    /// Whether a stage of these layers holds the embedding table.
+    pub(super) fn embeds(&self, layers: &Range<usize>) -> bool {
+        let is_last = layers.end == self.layers.len();
+        let held = layers.start == 0 || self.embedding_everywhere || is_last && self.tied_embeddings;
+        held && !layers.is_empty()
     }
 
     /// All weights, each once.

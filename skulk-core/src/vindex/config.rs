@@ -12,8 +12,8 @@ use super::VindexIndex;
 
 /// A configuration in Hugging Face's spelling. `is_tied`: the folder knows no head.
 pub(super) fn configuration(index: &VindexIndex, is_tied: bool) -> Value {
-    if let Some(config) = index.skulk.as_ref().and_then(|extra| extra.config.clone()) {
-        return config;
+    if let Some(config) = index.own_configuration() {
+        return config.clone();
     }
     let mut config = Map::new();
     let mut put = |key: &str, value: Value| {

@@ -348,7 +348,7 @@ impl VindexIndex {
 
     /// What the model's configuration says of its head: whether that is the embedding table.
     pub(super) fn ties_embeddings(&self) -> Option<bool> {
-        self.skulk.as_ref()?.config.as_ref()?.get("tie_word_embeddings")?.as_bool()
+        self.own_configuration()?.get("tie_word_embeddings")?.as_bool()
     }
 
     /// What of a whole folder this one is, where it is a slice.
@@ -366,6 +366,11 @@ impl VindexIndex {
     pub(super) fn gate_experts(&self, layer: &VindexLayer) -> Option<Ranges> {
         let (n, all) = (layer.num_experts?, self.moe()?.num_experts);
         self.slice().and_then(SliceExtra::experts).filter(|experts| n != all && experts.count() == n)
+    }
+
+    /// The model's own configuration, where this library wrote the folder.
+    pub(crate) fn own_configuration(&self) -> Option<&Value> {
+        self.skulk.as_ref()?.config.as_ref()
     }
 
     /// The family in Hugging Face's spelling.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use super::memory::available_memory;
 use super::{DType, Region};
+use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -58,16 +60,18 @@ impl Region {
         let stored = self.bytes();
         // Of one matrix in the file, and of one here: no more than the file has.
         let (from, to) = (stored.len() / count, stored.len() / count / all * n);
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(to * count).map_err(|e| {
-            in_tensor(Error::new(
-                ErrorKind::OutOfMemory,
-                "cannot reserve memory for a copy of experts in rows",
-            ))
-            .with_hint("place fewer layers on this machine")
-            .with_source(e)
-        })?;
-        bytes.resize(to * count, 0);
+        let out_of_memory = |what| {
+            in_tensor(Error::new(ErrorKind::OutOfMemory, format!("{what} for a copy of experts in rows")))
+                .with_hint("place fewer layers on this machine")
+        };
+        // Systems promise more than they have, and end who uses it.
+        let needed = ByteSize((to * count) as u64);
+        if let Some((available, _)) = available_memory().filter(|(available, _)| *available < needed) {
+            return Err(out_of_memory(format!("expected {needed} of memory, found {available},")));
+        }
+        let unreserved = || out_of_memory("cannot reserve memory".to_owned());
+        Vec::<u8>::new().try_reserve_exact(to * count).map_err(|e| unreserved().with_source(e))?;
+        let mut bytes = vec![0; to * count];
         for (from, to) in stored.chunks_exact(from).zip(bytes.chunks_exact_mut(to)) {
             cancel.check()?;
             if transposed {
@@ -109,7 +113,9 @@ impl Region {
             let mut row = Vec::new();
             row.try_reserve_exact(columns).map_err(out_of_memory)?;
             row.resize(columns, 0.0);
-            numbers.try_reserve_exact(rows.saturating_mul(columns).saturating_mul(4)).map_err(out_of_memory)?;
+            numbers
+                .try_reserve_exact(rows.saturating_mul(columns).saturating_mul(4))
+                .map_err(out_of_memory)?;
             for at in 0..rows {
                 self.decode(at, &mut row);
                 numbers.extend(row.iter().flat_map(|x| x.to_le_bytes()));
@@ -120,7 +126,12 @@ impl Region {
         bytes.try_reserve_exact(from.len()).map_err(out_of_memory)?;
         bytes.resize(from.len(), 0);
         if !from.is_empty() {
-            turn(from, &mut bytes, Outputs { first: 0, step: 1, n: columns, transposed: true }, [rows, columns]);
+            turn(
+                from,
+                &mut bytes,
+                Outputs { first: 0, step: 1, n: columns, transposed: true },
+                [rows, columns],
+            );
         }
         self.let_go();
         let dtype = if plain { self.dtype() } else { DType::F32 };
@@ -205,7 +216,10 @@ mod tests {
                 assert_eq!(value, scale * (at % 2 * columns + at / 2) as f32);
             }
         }
-        assert_eq!(region(DType::F32, &[1, 2, 3], &plain).turned().unwrap_err().kind(), ErrorKind::TensorShape);
+        assert_eq!(
+            region(DType::F32, &[1, 2, 3], &plain).turned().unwrap_err().kind(),
+            ErrorKind::TensorShape
+        );
     }
 
     #[test]

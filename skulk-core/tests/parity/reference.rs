@@ -221,6 +221,33 @@ fn hidden_states(precision: Precision, relative: f32) {
     }
 }
 
+/// What layers write is multiplied by their scalars, which are 1 in the reference: halves halve it in every bit.
+#[test]
+fn scalars_of_layers() {
+    let original = fixtures::path("gemma4");
+    let tokens = ids(&json(&original.join("reference.json"))["prompts"][0]["ids"]);
+    let hidden = |path: &Path, layer: usize| {
+        let stages = Stages::load(path, &Setup { cuts: vec![layer + 1], ..Setup::default() }).unwrap();
+        let segment = skulk::engine::Segment::new(stages.open(0), 0, tokens.len());
+        let replies = stages.batch(&[segment], &tokens);
+        replies[0].hidden().data().to_vec()
+    };
+    for layer in [0, 1] {
+        let folder = copied(&original);
+        let file = folder.path().join("model.safetensors");
+        let mut bytes = std::fs::read(&file).unwrap();
+        let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        let entries: Value = serde_json::from_slice(&bytes[8..header]).unwrap();
+        let entry = &entries[format!("model.layers.{layer}.layer_scalar")];
+        let at = header + entry["data_offsets"][0].as_u64().unwrap() as usize;
+        assert_eq!((&entry["dtype"], &bytes[at..at + 2]), (&"BF16".into(), &[0x80, 0x3f][..]));
+        bytes[at..at + 2].copy_from_slice(&[0, 0x3f]);
+        std::fs::write(&file, bytes).unwrap();
+        let halved: Vec<f32> = hidden(&original, layer).iter().map(|x| x / 2.0).collect();
+        assert_eq!(hidden(folder.path(), layer), halved, "layer {layer}");
+    }
+}
+
 /// Both spellings of a configuration describe the same decoder.
 #[test]
 fn hub_spelling_means_the_same() {

@@ -39,6 +39,25 @@ fn files_may_be_missing_one_by_one() {
     }
 }
 
+/// What LARQL's index leaves out of other families cannot be guessed.
+#[test]
+fn families_that_larql_does_not_tell_enough_of_are_refused() {
+    let spec = |family: &str| {
+        let folder = folder();
+        change_json(folder.path(), "index.json", |index| {
+            index["family"] = json!(family);
+            index["model_config"]["model_type"] = json!(family);
+        });
+        skulk::arch::ArchSpec::from_checkpoint(&VindexReader::open(folder.path()).unwrap())
+    };
+    assert!(spec("llama").is_ok());
+    for family in ["gemma4_text", "gpt_oss", "granite", "smollm3"] {
+        let error = spec(family).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{error}");
+        assert!(error.to_string().contains(family) && error.hint().unwrap().contains("qwen3"), "{error}");
+    }
+}
+
 #[test]
 fn truncated_files_are_refused() {
     for entry in std::fs::read_dir(folder().path()).unwrap() {

@@ -129,7 +129,7 @@ fn ropes(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
 }
 
 /// The last layers use keys and values of the last one before them that has the same window, or none either.
-pub(super) fn shared(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
+fn shared(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     let (field, n_layers) = ("num_kv_shared_layers", spec.layers.len());
     let n_shared = config.usize_or(field, 0)?;
     let first = n_layers.checked_sub(n_shared).filter(|first| *first > 0).ok_or_else(|| {
@@ -152,11 +152,12 @@ pub(super) fn shared(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
 }
 
 /// A row of each token's own for each layer.
-pub(super) fn inputs(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
-    let width = config.usize_or("hidden_size_per_layer_input", 256)?;
-    if width == 0 {
+fn inputs(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
+    let Some(width) =
+        config.usize_unless_null("hidden_size_per_layer_input", 256)?.filter(|width| *width > 0)
+    else {
         return Ok(());
-    }
+    };
     let rows = config.usize_or("vocab_size_per_layer_input", 262_144)?;
     only(config, "vocab_size_per_layer_input", rows, spec.vocab_size)?;
     for layer in &mut spec.layers {

@@ -47,8 +47,13 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
         limit: config.f32_or("swiglu_limit", 7.0)?,
     };
     let biases = config.bool_or("attention_bias", true)?;
+    // What transformers has where the configuration says nothing is the published models'.
+    let n_kv_heads = config.usize_or("num_key_value_heads", 8)?;
+    let window = config.usize_or("sliding_window", 128)?;
     for layer in &mut spec.layers {
         let attention = &mut layer.attention;
+        attention.n_kv_heads = n_kv_heads;
+        attention.window = attention.window.map(|_| window);
         (attention.sinks, attention.qkv_bias, attention.output_bias) = (true, biases, biases);
         (layer.ffn.activation, layer.ffn.bias) = (activation, true);
     }

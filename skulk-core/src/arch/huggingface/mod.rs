@@ -471,7 +471,10 @@ mod tests {
         let of = |spec: &ArchSpec| -> Vec<_> {
             spec.layers.iter().map(|layer| layer.attention.latent.unwrap().index.unwrap().of).collect()
         };
-        assert_eq!((of(&listed), of(&spec)), (vec![None, None, Some(1), None], vec![None, None, Some(1), None]));
+        assert_eq!(
+            (of(&listed), of(&spec)),
+            (vec![None, None, Some(1), None], vec![None, None, Some(1), None])
+        );
         assert_eq!(of(&described("glm_moe_dsa", &[types]).unwrap()), [None; 4]);
         assert!(!listed.can_cut(2) && listed.can_cut(1) && listed.can_cut(3));
     }

@@ -184,7 +184,10 @@ impl<'a> Problem<'a> {
     pub(super) fn room(&self, seat: usize, scale: f64) -> Room {
         let Seat { usable, node, .. } = self.seats[seat];
         let usable = if scale > 1.0 { (usable.max(1) as f64 * scale) as u64 } else { usable };
-        Room { bytes: usable.saturating_sub(self.floor).saturating_sub(self.activations), node }
+        let inventory = &self.inventory;
+        let embedding = if inventory.embedding_everywhere { self.charged(inventory.embedding) } else { 0 };
+        let used = [self.floor, self.activations, embedding].into_iter().fold(0, u64::saturating_add);
+        Room { bytes: usable.saturating_sub(used), node }
     }
 
     /// Whole layers, with embedding and head.
@@ -207,6 +210,8 @@ impl<'a> Problem<'a> {
     /// Parts of one layer, or of all that are in one stage.
     fn parts(&self, feed_forward: impl Fn(usize) -> u64) -> Parts {
         let Inventory { layers, embedding, tied_embeddings, head, .. } = &*self.inventory;
+        // Where all stages hold it, no device has room for it.
+        let embedding = if self.inventory.embedding_everywhere { &0 } else { embedding };
         let last = layers.len().saturating_sub(1);
         let sizes = layers.iter().enumerate().map(|(at, layer)| {
             let mut weights = layer.attention.saturating_add(feed_forward(at));
@@ -247,7 +252,7 @@ impl<'a> Problem<'a> {
         let held = &inventory.layers[layers.clone()];
         let mut attention = held.iter().map(|layer| layer.attention).fold(0, u64::saturating_add);
         let is_last = !held.is_empty() && layers.end == inventory.layers.len();
-        if !held.is_empty() && (layers.start == 0 || is_last && inventory.tied_embeddings) {
+        if inventory.embeds(layers) {
             attention = attention.saturating_add(inventory.embedding);
         }
         if is_last {

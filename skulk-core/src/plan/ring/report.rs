@@ -260,7 +260,7 @@ fn attention_share(inventory: &Inventory, layers: Range<usize>) -> f64 {
     let (held, first, last) =
         held.map_or((&inventory.layers[..], true, true), |held| (held, layers.start == 0, last));
     let mut attention = held.iter().fold(0, |sum: u64, layer| sum.saturating_add(layer.attention));
-    if first {
+    if first || inventory.embedding_everywhere {
         attention = attention.saturating_add(inventory.embedding);
     }
     if last {
