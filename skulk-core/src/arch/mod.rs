@@ -8,11 +8,13 @@ mod config;
 mod ffn;
 mod gguf;
 mod huggingface;
+mod mixer;
 mod names;
 mod rope;
 
 pub use attention::{AttentionSpec, QkNorm, QueryGrowth};
 pub use ffn::{Activation, ExpertGroups, ExpertsSpec, FfnSpec, Scoring, SharedExpert};
+pub use mixer::Mixer;
 pub use names::{LayerTensor, TensorNames};
 pub(crate) use names::{Stacks, TensorRole};
 pub use rope::{RopeLayout, RopeScaling, RopeSpec};
@@ -72,8 +74,8 @@ pub struct NormSpec {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct LayerSpec {
-    /// Attention.
-    pub attention: AttentionSpec,
+    /// How a position learns of those before it.
+    pub mixer: Mixer,
     /// Feed-forward block.
     pub ffn: FfnSpec,
     /// Attention's input is normed: in all families but OLMo's.
@@ -160,19 +162,20 @@ impl ArchSpec {
     /// At layer 0 and behind the last one, where nothing is cut, they can.
     pub fn can_cut(&self, layer: usize) -> bool {
         let later = self.layers.iter().skip(layer);
-        later.filter_map(|spec| spec.attention.kv_of).all(|source| source >= layer)
+        later.filter_map(|spec| spec.attention()?.kv_of).all(|source| source >= layer)
     }
 
     /// Checks that layers which use others' keys and values can.
     fn check_shared(&self) -> Result<()> {
         for (at, layer) in self.layers.iter().enumerate() {
-            let own = &layer.attention;
-            let Some(source) = own.kv_of else { continue };
+            let Some((own, source)) = layer.attention().and_then(|own| Some((own, own.kv_of?))) else {
+                continue;
+            };
             let like = |other: &AttentionSpec| {
                 let sizes = (other.n_kv_heads, other.head_dim) == (own.n_kv_heads, own.head_dim);
                 sizes && other.window == own.window && other.rope == own.rope && other.has_kv()
             };
-            if !self.layers[..at].get(source).is_some_and(|other| like(&other.attention)) {
+            if !self.layers[..at].get(source).and_then(LayerSpec::attention).is_some_and(like) {
                 let message = format!(
                     "expected an earlier layer with keys and values of its own, such as layer {at} needs, found layer {source}"
                 );
@@ -211,7 +214,7 @@ impl ArchSpec {
             rope.check()?;
         }
         for layer in &self.layers {
-            layer.attention.check(&self.ropes)?;
+            layer.mixer.check(&self.ropes)?;
             layer.ffn.check()?;
             let width = layer.input.map(|input| input.width);
             if width != self.input_width() {

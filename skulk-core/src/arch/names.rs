@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{ExpertsSpec, LayerSpec, QkNorm};
+use super::{AttentionSpec, ExpertsSpec, LayerSpec, QkNorm};
 use crate::ids::ExpertIdx;
 use LayerTensor::{
     AttentionNorm, AttentionOutput, ExpertDown, ExpertGate, ExpertUp, ExpertsNorm, FfnDown, FfnGate, FfnNorm,
@@ -84,8 +84,9 @@ pub enum LayerTensor {
 impl LayerTensor {
     /// The tensors a layer of this description has, biases aside.
     pub fn of(layer: &LayerSpec) -> impl Iterator<Item = LayerTensor> {
-        let (attention, ffn) = (&layer.attention, &layer.ffn);
-        let own_kv = attention.has_kv();
+        let (attention, ffn) = (layer.attention(), &layer.ffn);
+        let attends = |has: fn(&AttentionSpec) -> bool| attention.is_some_and(has);
+        let own_kv = attends(AttentionSpec::has_kv);
         let block: &[_] = match ffn.experts {
             None => &[FfnGate, FfnUp, FfnDown],
             Some(_) => &[Router, ExpertGate, ExpertUp, ExpertDown],
@@ -94,10 +95,10 @@ impl LayerTensor {
         let experts = |has: fn(&ExpertsSpec) -> bool| ffn.experts.as_ref().is_some_and(has);
         let optional = [
             (layer.attention_norm, AttentionNorm),
-            (attention.qk_norm.is_some(), QueryNorm),
-            (attention.qk_norm.is_some() && own_kv, KeyNorm),
-            (attention.sinks, Sinks),
-            (attention.head_gate, HeadGate),
+            (attends(|a| a.qk_norm.is_some()), QueryNorm),
+            (attends(|a| a.qk_norm.is_some() && a.has_kv()), KeyNorm),
+            (attends(|a| a.sinks), Sinks),
+            (attends(|a| a.head_gate), HeadGate),
             (layer.post_attention_norm, PostAttentionNorm),
             (layer.ffn_norm, FfnNorm),
             (experts(|experts| experts.correction), RouterCorrection),
@@ -113,10 +114,10 @@ impl LayerTensor {
             (layer.output_scale, OutputScale),
         ];
         let products = [
-            (true, Query),
+            (attention.is_some(), Query),
             (own_kv, Key),
-            (own_kv && !attention.keys_as_values, Value),
-            (true, AttentionOutput),
+            (attends(|a| a.has_kv() && !a.keys_as_values), Value),
+            (attention.is_some(), AttentionOutput),
         ];
         let has = |(has, tensor): (bool, LayerTensor)| has.then_some(tensor);
         let optional = optional.into_iter().filter_map(has);
@@ -125,10 +126,12 @@ impl LayerTensor {
 
     /// Rows and row length in a layer of this description, of experts' each one's; a vector is one row.
     pub(crate) fn shape(self, layer: &LayerSpec, hidden: usize) -> [usize; 2] {
-        let (a, ffn) = (&layer.attention, &layer.ffn);
-        let normed = |heads: usize| match a.qk_norm {
-            Some(QkNorm::All) => heads.saturating_mul(a.head_dim),
-            _ => a.head_dim,
+        let (attention, ffn) = (layer.attention(), &layer.ffn);
+        // What the layer does not have is empty.
+        let of = |size: fn(&AttentionSpec) -> usize| attention.map_or(0, size);
+        let normed = |heads: fn(&AttentionSpec) -> usize| match attention {
+            Some(a) if a.qk_norm == Some(QkNorm::All) => heads(a).saturating_mul(a.head_dim),
+            _ => of(|a| a.head_dim),
         };
         let n_experts = ffn.experts.map_or(0, |experts| experts.n_experts);
         let shared = ffn.shared.map_or(0, |shared| shared.width);
@@ -139,13 +142,13 @@ impl LayerTensor {
             InputGate => [input, hidden],
             InputProjection => [hidden, input],
             OutputScale => [1, 1],
-            QueryNorm => [1, normed(a.n_heads)],
-            KeyNorm => [1, normed(a.n_kv_heads)],
-            Query => [a.query_width(), hidden],
-            Key | Value => [a.kv_width(), hidden],
-            Sinks => [1, a.n_heads],
-            HeadGate => [a.n_heads, hidden],
-            AttentionOutput => [hidden, a.query_width()],
+            QueryNorm => [1, normed(|a| a.n_heads)],
+            KeyNorm => [1, normed(|a| a.n_kv_heads)],
+            Query => [of(AttentionSpec::query_width), hidden],
+            Key | Value => [of(AttentionSpec::kv_width), hidden],
+            Sinks => [1, of(|a| a.n_heads)],
+            HeadGate => [of(|a| a.n_heads), hidden],
+            AttentionOutput => [hidden, of(AttentionSpec::query_width)],
             FfnGate | FfnUp | ExpertGate | ExpertUp => [ffn.width, hidden],
             FfnDown | ExpertDown => [hidden, ffn.width],
             Router => [n_experts, hidden],
@@ -158,8 +161,8 @@ impl LayerTensor {
     /// Whether it has a bias in a layer of this description.
     pub(crate) fn has_bias(self, layer: &LayerSpec) -> bool {
         match self {
-            Query | Key | Value => layer.attention.qkv_bias,
-            AttentionOutput => layer.attention.output_bias,
+            Query | Key | Value => layer.attention().is_some_and(|a| a.qkv_bias),
+            AttentionOutput => layer.attention().is_some_and(|a| a.output_bias),
             FfnGate | FfnUp | FfnDown | ExpertGate | ExpertUp | ExpertDown => layer.ffn.bias,
             Router => layer.ffn.experts.is_some_and(|experts| experts.router_bias),
             _ => false,

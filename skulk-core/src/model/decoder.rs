@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::experts::{ExpertCall, ExpertProvider};
 use super::inputs::{InputRoom, LayerInputs};
 use super::kv;
-use super::layer::Layer;
+use super::layer::{Attention, Layer, Mixer};
 use super::load::Loader;
 use super::rotation::{Rotation, Rotations};
-use crate::arch::{AttentionSpec, LayerSpec, QkNorm, RopeLayout};
+use crate::arch::{self, AttentionSpec, LayerSpec, QkNorm, RopeLayout};
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Attend, Backend, Head, NormRope, PAGE, PageSpec, Routing, Spans, TopLogits};
 use crate::engine::{Batch, FfnMemory, LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
@@ -183,7 +183,10 @@ impl<B: Backend> Decoder<B> {
     /// Each layer's keys and values, of no pages yet.
     pub(super) fn pages(&self) -> Result<Vec<B::Pages>> {
         let own = &self.spec.arch.layers[self.spec.layers.clone()];
-        own.iter().map(|layer| self.backend.pages(&PageSpec::new(&layer.attention, self.spec.kv))).collect()
+        let pages = |layer: &LayerSpec| match &layer.mixer {
+            arch::Mixer::Attention(attention) => self.backend.pages(&PageSpec::new(attention, self.spec.kv)),
+        };
+        own.iter().map(pages).collect()
     }
 
     /// Buffers for the shard's steps.
@@ -191,13 +194,13 @@ impl<B: Backend> Decoder<B> {
         let (arch, rows) = (&self.spec.arch, self.spec.max_rows);
         let own = &arch.layers[self.spec.layers.clone()];
         let widest = |of: fn(&LayerSpec) -> usize| own.iter().map(of).max().unwrap_or(0);
-        let q_width = widest(|l| l.attention.n_heads * l.attention.head_dim);
-        let kv_width = widest(|l| l.attention.n_kv_heads * l.attention.head_dim);
+        let q_width = widest(|l| l.attention().map_or(0, AttentionSpec::query_width));
+        let kv_width = widest(|l| l.attention().map_or(0, AttentionSpec::kv_width));
         let ffn_width = widest(|l| {
             let shared = l.ffn.shared.map_or(0, |shared| shared.width);
             l.ffn.width.max(shared).max(l.input.map_or(0, |input| input.width))
         });
-        let gates = widest(|l| if l.attention.head_gate { l.attention.n_heads } else { 0 });
+        let gates = widest(|l| l.attention().filter(|own| own.head_gate).map_or(0, |own| own.n_heads));
         let n_experts = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_experts));
         let n_used = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_used));
         let buffer = |width| self.backend.buffer(rows, width);
@@ -283,7 +286,7 @@ impl<B: Backend> Decoder<B> {
         let mut tap = 0;
         for (at, (layer, index)) in self.layers.iter().zip(self.spec.layers.clone()).enumerate() {
             cx.check()?;
-            self.attention(layer, LayerIdx(index), at, work, &mut pages[self.groups.source(at)], rows)?;
+            self.mix(layer, LayerIdx(index), at, work, &mut pages[self.groups.source(at)], rows)?;
             self.feed_forward(layer, LayerIdx(index), work, rows, cx)?;
             self.leave(layer, LayerIdx(index), at, work, rows)?;
             if batch.taps.contains(&index) && !work.tapped.is_empty() {
@@ -316,8 +319,8 @@ impl<B: Backend> Decoder<B> {
         self.backend.gather(stream, x, tapped, &mut taps[tap])
     }
 
-    /// A layer's attention, with its own pages or those of the layer whose keys and values it uses.
-    fn attention(
+    /// What a layer takes from earlier positions, with its own pages or those of the layer whose keys and values it uses.
+    fn mix(
         &self,
         layer: &Layer<B>,
         index: LayerIdx,
@@ -326,8 +329,26 @@ impl<B: Backend> Decoder<B> {
         pages: &mut B::Pages,
         rows: usize,
     ) -> Result<()> {
-        let (b, arch) = (&*self.backend, &*self.spec.arch);
-        let (attention, eps) = (&arch.layers[index.0].attention, arch.norm.eps);
+        let norm = layer.attention_norm.as_ref();
+        match (&layer.mixer, &self.spec.arch.layers[index.0].mixer) {
+            (Mixer::Attention(weights), arch::Mixer::Attention(spec)) => {
+                self.attention((weights, spec, norm), at, work, pages, rows)?;
+            }
+        }
+        let Workspace { stream, x, normed, added, .. } = work;
+        self.join(stream, layer.post_attention_norm.as_ref(), x, added, normed, rows)
+    }
+
+    /// A layer's attention.
+    fn attention(
+        &self,
+        (layer, attention, norm): (&Attention<B>, &AttentionSpec, Option<&B::Vector>),
+        at: usize,
+        work: &mut Workspace<B>,
+        pages: &mut B::Pages,
+        rows: usize,
+    ) -> Result<()> {
+        let (b, eps) = (&*self.backend, self.spec.arch.norm.eps);
         let Workspace {
             stream, spans, x, normed, added, query, key, value, attended, gate, angles, all, ..
         } = work;
@@ -338,7 +359,7 @@ impl<B: Backend> Decoder<B> {
         let n_products = 1 + usize::from(layer.key.is_some()) + usize::from(layer.value.is_some());
         let mut products = [(&layer.query, &mut *query), (to_key, &mut *key), (to_value, &mut *value)];
         let products = &mut products[..n_products];
-        let input = match &layer.attention_norm {
+        let input = match norm {
             Some(norm) => {
                 b.norm_linear(stream, x, (norm, eps), normed, rows, products)?;
                 &*normed
@@ -376,8 +397,7 @@ impl<B: Backend> Decoder<B> {
         if let (Some(_), Some(gate)) = (&layer.head_gate, gate) {
             b.gate_heads(stream, attended, gate, attention.head_dim, rows)?;
         }
-        b.linear(stream, attended, rows, &mut [(&layer.attention_output, &mut *added)])?;
-        self.join(stream, layer.post_attention_norm.as_ref(), x, added, normed, rows)
+        b.linear(stream, attended, rows, &mut [(&layer.output, &mut *added)])
     }
 
     /// A layer's feed-forward block.

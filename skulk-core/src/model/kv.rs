@@ -1,6 +1,7 @@
 //! How much do a shard's layers keep of a sequence? Groups of layers that see equally far, and their bytes.
 
 use super::pages::GroupSpec;
+use crate::arch::Mixer;
 use crate::engine::ShardSpec;
 use crate::engine::backend::{PAGE, PageSpec};
 
@@ -17,11 +18,12 @@ impl Groups {
         let (mut list, mut of_layer): (Vec<GroupSpec>, _) = (Vec::new(), Vec::new());
         let mut sources = Vec::new();
         for (at, layer) in spec.arch.layers[spec.layers.clone()].iter().enumerate() {
-            let window = layer.attention.window;
-            let source = layer.attention.kv_of.and_then(|source| source.checked_sub(spec.layers.start));
+            let Mixer::Attention(attention) = &layer.mixer;
+            let window = attention.window;
+            let source = attention.kv_of.and_then(|source| source.checked_sub(spec.layers.start));
             sources.push(source.unwrap_or(at));
             let own = source.is_none();
-            let bytes = if own { PageSpec::new(&layer.attention, spec.kv).bytes() } else { 0 };
+            let bytes = if own { PageSpec::new(attention, spec.kv).bytes() } else { 0 };
             let known = list.iter().position(|group| group.window == window);
             let group = known.unwrap_or_else(|| {
                 list.push(GroupSpec { window, page_bytes: 0, full: 0 });

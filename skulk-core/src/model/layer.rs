@@ -2,7 +2,7 @@
 
 use super::inputs::InputWeights;
 use super::load::Loader;
-use crate::arch::{LayerTensor as T, SharedExpert};
+use crate::arch::{self, AttentionSpec, LayerTensor as T, SharedExpert};
 use crate::engine::KvType;
 use crate::engine::backend::Backend;
 use crate::error::Result;
@@ -10,17 +10,7 @@ use crate::error::Result;
 /// One layer's weights, but for those that an [`ExpertProvider`](super::experts::ExpertProvider) has.
 pub(super) struct Layer<B: Backend> {
     pub(super) attention_norm: Option<B::Vector>,
-    pub(super) query: B::Matrix,
-    /// Where the layer has keys and values of its own.
-    pub(super) key: Option<B::Matrix>,
-    pub(super) value: Option<B::Matrix>,
-    /// Norms of queries and of keys.
-    pub(super) qk_norms: [Option<B::Vector>; 2],
-    /// Ones, for values.
-    pub(super) value_norm: Option<B::Vector>,
-    pub(super) sinks: Option<B::Vector>,
-    pub(super) head_gate: Option<B::Matrix>,
-    pub(super) attention_output: B::Matrix,
+    pub(super) mixer: Mixer<B>,
     pub(super) post_attention_norm: Option<B::Vector>,
     pub(super) ffn_norm: Option<B::Vector>,
     /// Where the layer has experts.
@@ -31,6 +21,26 @@ pub(super) struct Layer<B: Backend> {
     pub(super) input: Option<InputWeights<B>>,
     /// Multiplies the residual stream behind the layer.
     pub(super) output_scale: f32,
+}
+
+/// What a layer mixes positions with.
+pub(super) enum Mixer<B: Backend> {
+    Attention(Attention<B>),
+}
+
+/// The weights of attention.
+pub(super) struct Attention<B: Backend> {
+    pub(super) query: B::Matrix,
+    /// Where the layer has keys and values of its own.
+    pub(super) key: Option<B::Matrix>,
+    pub(super) value: Option<B::Matrix>,
+    /// Norms of queries and of keys.
+    pub(super) qk_norms: [Option<B::Vector>; 2],
+    /// Ones, for values.
+    pub(super) value_norm: Option<B::Vector>,
+    pub(super) sinks: Option<B::Vector>,
+    pub(super) head_gate: Option<B::Matrix>,
+    pub(super) output: B::Matrix,
 }
 
 /// What scores experts.
@@ -53,7 +63,6 @@ impl<B: Backend> Layer<B> {
     pub(super) fn load(loader: &mut Loader<'_, B>, layer: usize, keys: KvType) -> Result<Self> {
         let arch = loader.arch;
         let spec = &arch.layers[layer];
-        let attention = &spec.attention;
         // What the residual stream takes of a block is scaled where it is normed.
         let mut norm_if =
             |wanted: bool, tensor, scale| wanted.then(|| loader.layer_norm(layer, tensor, scale)).transpose();
@@ -62,12 +71,11 @@ impl<B: Backend> Layer<B> {
         let post_attention_norm =
             norm_if(spec.post_attention_norm, T::PostAttentionNorm, arch.residual_scale)?;
         let post_ffn_norm = norm_if(spec.post_ffn_norm, T::PostFfnNorm, arch.residual_scale)?;
-        let query = loader.layer_matrix(layer, T::Query)?;
-        let mut matrix_if =
-            |wanted: bool, tensor| wanted.then(|| loader.layer_matrix(layer, tensor)).transpose();
-        let key = matrix_if(attention.has_kv(), T::Key)?;
-        let value = matrix_if(attention.has_kv() && !attention.keys_as_values, T::Value)?;
-        let head_gate = matrix_if(attention.head_gate, T::HeadGate)?;
+        let mixer = match &spec.mixer {
+            arch::Mixer::Attention(attention) => {
+                Mixer::Attention(Attention::load(loader, layer, attention, keys)?)
+            }
+        };
         let shared = match spec.ffn.shared {
             Some(shared) => {
                 let mut matrix = |tensor| loader.layer_matrix(layer, tensor);
@@ -75,26 +83,13 @@ impl<B: Backend> Layer<B> {
             }
             None => None,
         };
-        let qk_norms = match attention.qk_norm {
-            Some(_) => loader.head_norms(layer, keys)?,
-            None => [None, None],
-        };
-        let ones = || loader.backend.vector(vec![1.0; attention.head_dim]);
-        let value_norm = (attention.value_norm && attention.has_kv()).then(ones).transpose()?;
         let output_scale = match spec.output_scale {
             true => loader.layer_values(layer, T::OutputScale)?.first().copied().unwrap_or(1.0),
             false => 1.0,
         };
         Ok(Self {
             attention_norm,
-            query,
-            key,
-            value,
-            qk_norms,
-            value_norm,
-            sinks: attention.sinks.then(|| loader.layer_vector(layer, T::Sinks)).transpose()?,
-            head_gate,
-            attention_output: loader.layer_matrix(layer, T::AttentionOutput)?,
+            mixer,
             post_attention_norm,
             ffn_norm,
             router: Router::load(loader, layer)?,
@@ -102,6 +97,32 @@ impl<B: Backend> Layer<B> {
             post_ffn_norm,
             input: spec.input.map(|_| InputWeights::load(loader, layer)).transpose()?,
             output_scale,
+        })
+    }
+}
+
+impl<B: Backend> Attention<B> {
+    fn load(loader: &mut Loader<'_, B>, layer: usize, spec: &AttentionSpec, keys: KvType) -> Result<Self> {
+        let query = loader.layer_matrix(layer, T::Query)?;
+        let mut matrix_if =
+            |wanted: bool, tensor| wanted.then(|| loader.layer_matrix(layer, tensor)).transpose();
+        let key = matrix_if(spec.has_kv(), T::Key)?;
+        let value = matrix_if(spec.has_kv() && !spec.keys_as_values, T::Value)?;
+        let head_gate = matrix_if(spec.head_gate, T::HeadGate)?;
+        let qk_norms = match spec.qk_norm {
+            Some(_) => loader.head_norms(layer, spec, keys)?,
+            None => [None, None],
+        };
+        let ones = || loader.backend.vector(vec![1.0; spec.head_dim]);
+        Ok(Self {
+            query,
+            key,
+            value,
+            qk_norms,
+            value_norm: (spec.value_norm && spec.has_kv()).then(ones).transpose()?,
+            sinks: spec.sinks.then(|| loader.layer_vector(layer, T::Sinks)).transpose()?,
+            head_gate,
+            output: loader.layer_matrix(layer, T::AttentionOutput)?,
         })
     }
 }

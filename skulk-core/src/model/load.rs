@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::balance::balance;
-use crate::arch::{ArchSpec, LayerTensor, QkNorm, Stacks};
+use crate::arch::{ArchSpec, AttentionSpec, LayerTensor, QkNorm, Stacks};
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::KvType;
@@ -57,9 +57,13 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     /// The norms of a layer's queries, and of its keys where it has some, for keys that are kept like this.
-    pub(super) fn head_norms(&mut self, layer: usize, keys: KvType) -> Result<[Option<B::Vector>; 2]> {
+    pub(super) fn head_norms(
+        &mut self,
+        layer: usize,
+        attention: &AttentionSpec,
+        keys: KvType,
+    ) -> Result<[Option<B::Vector>; 2]> {
         let arch = self.arch;
-        let attention = &arch.layers[layer].attention;
         let mut values = |tensor: LayerTensor| {
             let [_, width] = tensor.shape(&arch.layers[layer], arch.hidden_size);
             self.norm_values(&arch.names.weight(layer, tensor), width, 1.0)
@@ -70,7 +74,8 @@ impl<B: Backend> Loader<'_, B> {
         }
         let mut key = values(LayerTensor::KeyNorm)?;
         // Queries of other layers would have to be divided by as much.
-        let alone = arch.layers.iter().all(|other| other.attention.kv_of != Some(layer));
+        let alone =
+            !arch.layers.iter().any(|other| other.attention().is_some_and(|own| own.kv_of == Some(layer)));
         if keys.is_quantised()
             && alone
             && attention.qk_norm == Some(QkNorm::Heads)

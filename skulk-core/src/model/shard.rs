@@ -196,6 +196,12 @@ impl<B: Backend> DecoderShard<B> {
         }
     }
 
+    /// Bytes of a layer's page.
+    fn page_bytes(&self, layer: usize) -> Result<usize> {
+        let spec = self.decoder.spec();
+        spec.arch.layers[layer].attention().map_or(Ok(0), |own| PageSpec::new(own, spec.kv).checked_bytes())
+    }
+
     /// What of `layers` is this shard's, by layer, where it is what a sequence of `len` positions has.
     fn own<'a>(&self, len: usize, layers: &[LayerPages<'a>]) -> Result<Vec<LayerPages<'a>>> {
         let (spec, groups) = (self.decoder.spec(), self.decoder.groups());
@@ -213,7 +219,8 @@ impl<B: Backend> DecoderShard<B> {
             let first = first_block(window, len);
             // Who uses another layer's has none.
             let own = u64::from(groups.has_own(at));
-            let page = own * PageSpec::new(&spec.arch.layers[layer].attention, spec.kv).bytes();
+            let page = own
+                * spec.arch.layers[layer].attention().map_or(0, |own| PageSpec::new(own, spec.kv).bytes());
             let bytes = page.saturating_mul((len.div_ceil(PAGE) - first) as u64);
             let mismatch = |what: &str, expected: &dyn Display, found: &dyn Display| {
                 let message = format!("expected {what} {expected}, found {found}");
@@ -241,7 +248,7 @@ impl<B: Backend> DecoderShard<B> {
         if !self.decoder.groups().has_own(own) {
             return Ok(());
         }
-        let bytes = PageSpec::new(&spec.arch.layers[from.layer].attention, spec.kv).checked_bytes()?;
+        let bytes = self.page_bytes(from.layer)?;
         self.at_work(|state| {
             let State { stored, work, .. } = state;
             let mut pages = sequence.pages_of(group).zip(from.bytes.chunks_exact(bytes));
@@ -382,7 +389,7 @@ impl<B: Backend> Shard for DecoderShard<B> {
                 if !groups.has_own(own) {
                     return Ok(first);
                 }
-                let page = PageSpec::new(&spec.arch.layers[layer].attention, spec.kv).checked_bytes()?;
+                let page = self.page_bytes(layer)?;
                 let (numbers, rows) = (pages.collect::<Vec<_>>(), (sequence.len() + PAGE - 1) % PAGE + 1);
                 bytes.try_reserve(numbers.len().saturating_mul(page)).map_err(|e| {
                     Error::new(ErrorKind::OutOfMemory, "cannot reserve a copy of a layer's keys and values")

@@ -177,9 +177,9 @@ impl Inventory {
         let layers = arch.layers.iter().enumerate().map(|(at, spec)| {
             let total = sum(&mut names.weights(at, spec))?.saturating_add(projection);
             let block = sum(&mut names.feed_forward(at, spec))?;
-            let a = &spec.attention;
-            let own_heads = if a.has_kv() { a.n_kv_heads as u64 } else { 0 };
-            let kv_elements = own_heads.saturating_mul(a.head_dim as u64).saturating_mul(2);
+            let attention = spec.attention();
+            let own = attention.filter(|own| own.has_kv());
+            let kv_elements = own.map_or(0, |own| own.kv_width() as u64).saturating_mul(2);
             let (n_experts, n_used) =
                 spec.ffn.experts.map_or((0, 0), |experts| (experts.n_experts, experts.n_used));
             let expert = if n_experts == 0 { 0 } else { block / n_experts as u64 };
@@ -190,8 +190,8 @@ impl Inventory {
                 n_used,
                 expert,
                 kv_per_token: kv_elements.saturating_mul(KV_VALUE_BYTES),
-                kv_head_dim: a.head_dim as u64,
-                window: a.window.map(|window| window as u64),
+                kv_head_dim: attention.map_or(0, |own| own.head_dim as u64),
+                window: attention.and_then(|own| own.window).map(|window| window as u64),
             })
         });
         let layers = layers.collect::<Result<Vec<_>>>()?;

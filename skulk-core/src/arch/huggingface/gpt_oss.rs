@@ -48,9 +48,9 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     };
     let biases = config.bool_or("attention_bias", true)?;
     for layer in &mut spec.layers {
-        let attention = &mut layer.attention;
-        (attention.sinks, attention.qkv_bias, attention.output_bias) = (true, biases, biases);
         (layer.ffn.activation, layer.ffn.bias) = (activation, true);
+        let Some(attention) = layer.attention_mut() else { continue };
+        (attention.sinks, attention.qkv_bias, attention.output_bias) = (true, biases, biases);
     }
     if config.opt("rope_parameters").is_none() && config.opt("rope_scaling").is_none() {
         let factor = 32.0;

@@ -97,7 +97,7 @@ fn ministral3(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
         return Ok(());
     };
     let growth = QueryGrowth { rate, every: parameters.f64("original_max_position_embeddings")? };
-    spec.layers.iter_mut().for_each(|layer| layer.attention.query_growth = Some(growth));
+    spec.attentions().for_each(|attention| attention.query_growth = Some(growth));
     Ok(())
 }
 
@@ -127,8 +127,8 @@ fn smollm3(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     let n_layers = spec.layers.len();
     let default = || (1..=n_layers).map(|layer| !layer.is_multiple_of(interval)).collect();
     let rotates = config.flags("no_rope_layers", n_layers)?.unwrap_or_else(default);
-    for (layer, rotates) in spec.layers.iter_mut().zip(rotates) {
-        layer.attention.rope = rotates.then_some(0);
+    for (attention, rotates) in spec.attentions().zip(rotates) {
+        attention.rope = rotates.then_some(0);
     }
     Ok(())
 }
@@ -138,6 +138,6 @@ fn granite(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     spec.residual_scale = config.f32_or("residual_multiplier", 1.0)?;
     spec.logit_scale = config.f32_or("logits_scaling", 1.0)?.recip();
     let scale = config.f32_or("attention_multiplier", 1.0)?;
-    spec.layers.iter_mut().for_each(|layer| layer.attention.scale = scale);
+    spec.attentions().for_each(|attention| attention.scale = scale);
     Ok(())
 }

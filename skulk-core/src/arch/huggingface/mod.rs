@@ -22,8 +22,8 @@ use self::rope::Asked;
 use super::config::Config;
 use super::names::{LayerTensor, Spelling, TensorNames};
 use super::{
-    Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, QkNorm,
-    SUPPORTED, SharedExpert, unsupported,
+    Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, Mixer, NormSpec,
+    QkNorm, SUPPORTED, SharedExpert, unsupported,
 };
 use crate::error::Result;
 use crate::weights::{Checkpoint, Metadata};
@@ -175,7 +175,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         };
         let rope = Some(usize::from(window.is_some() && family.local_theta.is_some()));
         LayerSpec {
-            attention: AttentionSpec { window, rope, ..attention.clone() },
+            mixer: Mixer::Attention(AttentionSpec { window, rope, ..attention.clone() }),
             ffn,
             attention_norm: family.pre_norms,
             ffn_norm: family.pre_norms,

@@ -1,0 +1,43 @@
+//! How does a layer tell a position of those before it?
+
+use super::{ArchSpec, AttentionSpec, LayerSpec, RopeSpec};
+use crate::error::Result;
+
+/// What a layer mixes positions with.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Mixer {
+    /// Attention to keys and values of earlier positions.
+    Attention(AttentionSpec),
+}
+
+impl Mixer {
+    pub(super) fn check(&self, ropes: &[RopeSpec]) -> Result<()> {
+        match self {
+            Self::Attention(attention) => attention.check(ropes),
+        }
+    }
+}
+
+impl LayerSpec {
+    /// Its attention, where that is what it mixes positions with.
+    pub fn attention(&self) -> Option<&AttentionSpec> {
+        match &self.mixer {
+            Mixer::Attention(attention) => Some(attention),
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn attention_mut(&mut self) -> Option<&mut AttentionSpec> {
+        match &mut self.mixer {
+            Mixer::Attention(attention) => Some(attention),
+        }
+    }
+}
+
+impl ArchSpec {
+    /// The attention of all layers that have one.
+    pub(super) fn attentions(&mut self) -> impl Iterator<Item = &mut AttentionSpec> {
+        self.layers.iter_mut().filter_map(LayerSpec::attention_mut)
+    }
+}
