@@ -38,6 +38,9 @@ pub struct AttentionSpec {
     pub sinks: bool,
     /// Each head's output is multiplied by the sigmoid of a number that is projected from the layer's normed input.
     pub head_gate: bool,
+    /// Each head's query projection is followed by as many numbers, by whose sigmoid the head's output is multiplied,
+    /// element by element (Qwen3-Next).
+    pub output_gate: bool,
     /// Index into [`ArchSpec::ropes`]; `None`: positions are not rotated in.
     pub rope: Option<usize>,
 }
@@ -81,6 +84,11 @@ impl AttentionSpec {
         self.n_heads.saturating_mul(self.head_dim)
     }
 
+    /// What the query projection gives of a row.
+    pub(crate) fn projected_width(&self) -> usize {
+        self.query_width().saturating_mul(if self.output_gate { 2 } else { 1 })
+    }
+
     /// What rows of keys have, and of values.
     pub(crate) fn kv_width(&self) -> usize {
         self.n_kv_heads.saturating_mul(self.head_dim)
@@ -111,6 +119,9 @@ impl AttentionSpec {
                     format!("expected an even number, found {}", a.head_dim),
                 ));
             }
+        }
+        if a.head_gate && a.output_gate {
+            return Err(invalid("gates of heads", "expected one kind of gates, found two".into()));
         }
         let Some(index) = a.rope else { return Ok(()) };
         let rope = ropes.get(index).ok_or_else(|| {

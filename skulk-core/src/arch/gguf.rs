@@ -171,6 +171,7 @@ fn plain(
         output_bias: false,
         sinks: false,
         head_gate: false,
+        output_gate: false,
         rope: Some(0),
     };
     let layer = |(at, (&n_kv_heads, &width))| {

@@ -1,6 +1,6 @@
 //! How does a layer tell a position of those before it?
 
-use super::{ArchSpec, AttentionSpec, LayerSpec, RopeSpec};
+use super::{ArchSpec, AttentionSpec, LayerSpec, RecurrentSpec, RopeSpec};
 use crate::error::Result;
 
 /// What a layer mixes positions with.
@@ -9,12 +9,15 @@ use crate::error::Result;
 pub enum Mixer {
     /// Attention to keys and values of earlier positions.
     Attention(AttentionSpec),
+    /// A state that each position changes and reads.
+    Recurrent(RecurrentSpec),
 }
 
 impl Mixer {
     pub(super) fn check(&self, ropes: &[RopeSpec]) -> Result<()> {
         match self {
             Self::Attention(attention) => attention.check(ropes),
+            Self::Recurrent(recurrent) => recurrent.check(),
         }
     }
 }
@@ -24,6 +27,7 @@ impl LayerSpec {
     pub fn attention(&self) -> Option<&AttentionSpec> {
         match &self.mixer {
             Mixer::Attention(attention) => Some(attention),
+            Mixer::Recurrent(_) => None,
         }
     }
 
@@ -31,6 +35,15 @@ impl LayerSpec {
     pub fn attention_mut(&mut self) -> Option<&mut AttentionSpec> {
         match &mut self.mixer {
             Mixer::Attention(attention) => Some(attention),
+            Mixer::Recurrent(_) => None,
+        }
+    }
+
+    /// Its state, where it has one.
+    pub fn recurrent(&self) -> Option<&RecurrentSpec> {
+        match &self.mixer {
+            Mixer::Recurrent(recurrent) => Some(recurrent),
+            Mixer::Attention(_) => None,
         }
     }
 }

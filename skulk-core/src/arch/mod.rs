@@ -10,6 +10,7 @@ mod gguf;
 mod huggingface;
 mod mixer;
 mod names;
+mod recurrent;
 mod rope;
 
 pub use attention::{AttentionSpec, QkNorm, QueryGrowth};
@@ -17,6 +18,8 @@ pub use ffn::{Activation, ExpertGroups, ExpertsSpec, FfnSpec, Scoring, SharedExp
 pub use mixer::Mixer;
 pub use names::{LayerTensor, TensorNames};
 pub(crate) use names::{Stacks, TensorRole};
+pub(crate) use recurrent::MOST_CONVOLVED;
+pub use recurrent::{RecurrentGate, RecurrentRule, RecurrentSpec};
 pub use rope::{RopeLayout, RopeScaling, RopeSpec};
 
 use std::fmt::Display;
@@ -116,6 +119,7 @@ impl ArchSpec {
                 let file = metadata.folder.join("config.json");
                 let mut spec = huggingface::spec(&metadata.config, &file, huggingface::prefix(checkpoint))?;
                 huggingface::stack(&mut spec, checkpoint);
+                huggingface::converted(&mut spec, checkpoint);
                 spec
             }
             Metadata::Vindex(metadata) => {
@@ -261,4 +265,5 @@ fn unsupported(what: &str, found: &str, supported: &str) -> Error {
 
 /// Families this version can run, for messages.
 const SUPPORTED: &str = "llama, mistral, ministral3, mixtral, smollm3, granite, phi3, qwen2, qwen3, qwen3_moe, \
+    qwen3_next, qwen3_5, qwen3_5_moe, \
     the text of qwen3_vl, gemma2, gemma3, gemma4, glm4, glm4_moe, olmo3, minimax_m2, step3p5, gpt_oss";

@@ -1,15 +1,20 @@
 //! What is this tensor called here? Roles, and each format's spelling of them.
 
+mod recurrent;
+
 use std::borrow::Cow;
 
-use super::{AttentionSpec, ExpertsSpec, LayerSpec, QkNorm};
+use super::{AttentionSpec, ExpertsSpec, LayerSpec, QkNorm, RecurrentRule, RecurrentSpec};
 use crate::ids::ExpertIdx;
 use LayerTensor::{
-    AttentionNorm, AttentionOutput, ExpertDown, ExpertGate, ExpertUp, ExpertsNorm, FfnDown, FfnGate, FfnNorm,
-    FfnUp, HeadGate, InputGate, InputProjection, Key, KeyNorm, OutputScale, PostAttentionNorm,
-    PostExpertsNorm, PostFfnNorm, PostInputNorm, PostSharedNorm, Query, QueryNorm, Router, RouterCorrection,
-    RouterNorm, RouterScales, SharedDown, SharedGate, SharedUp, Sinks, Value,
+    AttentionNorm, AttentionOutput, DecayRate, ExpertDown, ExpertGate, ExpertUp, ExpertsNorm, FfnDown,
+    FfnGate, FfnNorm, FfnUp, HeadGate, InputGate, InputProjection, Key, KeyConvolution, KeyNorm, OutputScale,
+    PostAttentionNorm, PostExpertsNorm, PostFfnNorm, PostInputNorm, PostSharedNorm, Query, QueryConvolution,
+    QueryNorm, Router, RouterCorrection, RouterNorm, RouterScales, SharedDown, SharedGate, SharedScore,
+    SharedUp, Sinks, StateGate, StateKey, StateNorm, StateOutput, StateQuery, StateShare, StateSkip,
+    StateStep, StateValue, StepBias, Value, ValueConvolution,
 };
+pub(super) use recurrent::{HF_QWEN3_5, HF_QWEN3_NEXT};
 
 /// A tensor's role within one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -69,6 +74,36 @@ pub enum LayerTensor {
     SharedUp,
     /// The shared expert's down projection.
     SharedDown,
+    /// What the shared expert's result is gated by, `[1, hidden]`.
+    SharedScore,
+    /// Projects what states are read with.
+    StateQuery,
+    /// Projects what values are taken up under.
+    StateKey,
+    /// Projects what states take up.
+    StateValue,
+    /// Projects what gates what is read.
+    StateGate,
+    /// Projects the share that is replaced, `[heads, hidden]`.
+    StateShare,
+    /// Projects the time step, which states decay by, `[heads, hidden]`.
+    StateStep,
+    /// Projects what is read.
+    StateOutput,
+    /// Convolves queries, `[channels, positions]`.
+    QueryConvolution,
+    /// Convolves keys, likewise.
+    KeyConvolution,
+    /// Convolves values, likewise.
+    ValueConvolution,
+    /// Added to the time step, `[heads]`.
+    StepBias,
+    /// The logarithm of how fast each head's state decays, `[heads]`.
+    DecayRate,
+    /// What share of a value what is read has in it, `[heads]`.
+    StateSkip,
+    /// Norms what is read.
+    StateNorm,
     /// Norm after the feed-forward block.
     PostFfnNorm,
     /// What a token's input to the layer is gated by, `[input, hidden]`.
@@ -81,6 +116,22 @@ pub enum LayerTensor {
     OutputScale,
 }
 
+/// What layers with a state have, by whatever rule.
+const OF_STATES: &[LayerTensor] = &[
+    StateQuery,
+    StateKey,
+    StateValue,
+    StateGate,
+    StateStep,
+    StateOutput,
+    QueryConvolution,
+    KeyConvolution,
+    ValueConvolution,
+    StepBias,
+    DecayRate,
+    StateNorm,
+];
+
 impl LayerTensor {
     /// The tensors a layer of this description has, biases aside.
     pub fn of(layer: &LayerSpec) -> impl Iterator<Item = LayerTensor> {
@@ -92,6 +143,12 @@ impl LayerTensor {
             Some(_) => &[Router, ExpertGate, ExpertUp, ExpertDown],
         };
         let shared: &[_] = if ffn.shared.is_some() { &[SharedGate, SharedUp, SharedDown] } else { &[] };
+        let state: &[_] = match layer.recurrent().map(|state| state.rule) {
+            None => &[],
+            Some(RecurrentRule::Delta) => &[StateShare],
+            Some(RecurrentRule::Add { .. }) => &[StateSkip],
+        };
+        let recurs = if layer.recurrent().is_some() { OF_STATES } else { &[] };
         let experts = |has: fn(&ExpertsSpec) -> bool| ffn.experts.as_ref().is_some_and(has);
         let optional = [
             (layer.attention_norm, AttentionNorm),
@@ -101,6 +158,7 @@ impl LayerTensor {
             (attends(|a| a.head_gate), HeadGate),
             (layer.post_attention_norm, PostAttentionNorm),
             (layer.ffn_norm, FfnNorm),
+            (ffn.shared.is_some_and(|shared| shared.gated), SharedScore),
             (experts(|experts| experts.correction), RouterCorrection),
             (experts(|experts| experts.scales), RouterScales),
             (experts(|experts| experts.apart), RouterNorm),
@@ -121,7 +179,8 @@ impl LayerTensor {
         ];
         let has = |(has, tensor): (bool, LayerTensor)| has.then_some(tensor);
         let optional = optional.into_iter().filter_map(has);
-        products.into_iter().filter_map(has).chain(block.iter().chain(shared).copied()).chain(optional)
+        let blocks = recurs.iter().chain(state).chain(block).chain(shared).copied();
+        products.into_iter().filter_map(has).chain(blocks).chain(optional)
     }
 
     /// Rows and row length in a layer of this description, of experts' each one's; a vector is one row.
@@ -136,6 +195,7 @@ impl LayerTensor {
         let n_experts = ffn.experts.map_or(0, |experts| experts.n_experts);
         let shared = ffn.shared.map_or(0, |shared| shared.width);
         let input = layer.input.map_or(0, |input| input.width);
+        let state = |size: fn(&RecurrentSpec) -> usize| layer.recurrent().map_or(0, size);
         match self {
             AttentionNorm | FfnNorm | PostAttentionNorm | PostFfnNorm | RouterNorm | ExpertsNorm
             | PostExpertsNorm | PostSharedNorm | PostInputNorm => [1, hidden],
@@ -144,7 +204,7 @@ impl LayerTensor {
             OutputScale => [1, 1],
             QueryNorm => [1, normed(|a| a.n_heads)],
             KeyNorm => [1, normed(|a| a.n_kv_heads)],
-            Query => [of(AttentionSpec::query_width), hidden],
+            Query => [of(AttentionSpec::projected_width), hidden],
             Key | Value => [of(AttentionSpec::kv_width), hidden],
             Sinks => [1, of(|a| a.n_heads)],
             HeadGate => [of(|a| a.n_heads), hidden],
@@ -155,6 +215,17 @@ impl LayerTensor {
             RouterCorrection | RouterScales => [1, n_experts],
             SharedGate | SharedUp => [shared, hidden],
             SharedDown => [hidden, shared],
+            SharedScore => [1, hidden],
+            StateQuery | StateKey => [state(RecurrentSpec::key_width), hidden],
+            StateValue | StateGate => [state(RecurrentSpec::value_width), hidden],
+            StateShare | StateStep => [state(|state| state.n_heads), hidden],
+            StateOutput => [hidden, state(RecurrentSpec::value_width)],
+            QueryConvolution | KeyConvolution => {
+                [state(RecurrentSpec::key_width), state(|state| state.convolution)]
+            }
+            ValueConvolution => [state(RecurrentSpec::value_width), state(|state| state.convolution)],
+            StepBias | DecayRate | StateSkip => [1, state(|state| state.n_heads)],
+            StateNorm => [1, state(RecurrentSpec::norm_width)],
         }
     }
 
@@ -162,6 +233,9 @@ impl LayerTensor {
     pub(crate) fn has_bias(self, layer: &LayerSpec) -> bool {
         match self {
             Query | Key | Value => layer.attention().is_some_and(|a| a.qkv_bias),
+            QueryConvolution | KeyConvolution | ValueConvolution => {
+                layer.recurrent().is_some_and(|state| state.convolution_bias)
+            }
             AttentionOutput => layer.attention().is_some_and(|a| a.output_bias),
             FfnGate | FfnUp | FfnDown | ExpertGate | ExpertUp | ExpertDown => layer.ffn.bias,
             Router => layer.ffn.experts.is_some_and(|experts| experts.router_bias),
@@ -320,10 +394,16 @@ impl TensorNames {
         self.weights_where(layer, spec, |_| true)
     }
 
-    /// The tensors that lie in one with this one, itself among them, in the order of their rows. Most lie alone.
-    pub(crate) fn fused(&self, tensor: LayerTensor) -> impl Iterator<Item = LayerTensor> {
+    /// The tensors of such a layer that lie in one with this one, itself among them, in the order of their rows. Most lie
+    /// alone.
+    pub(crate) fn fused<'a>(
+        &'a self,
+        layer: &'a LayerSpec,
+        tensor: LayerTensor,
+    ) -> impl Iterator<Item = LayerTensor> + 'a {
         let own = self.pattern(tensor);
-        self.roles().filter(move |(_, pattern)| *pattern == own).map(|(tensor, _)| tensor)
+        let same = self.roles().filter(move |(_, pattern)| *pattern == own).map(|(tensor, _)| tensor);
+        same.filter(|tensor| LayerTensor::of(layer).any(|other| other == *tensor))
     }
 
     /// Those of its feed-forward block.
@@ -342,7 +422,8 @@ impl TensorNames {
         wanted: fn(&LayerTensor) -> bool,
     ) -> impl Iterator<Item = String> + 'a {
         // Of those that are fused, the first stands for all.
-        let is_first = |tensor: &LayerTensor| self.fused(*tensor).next().is_none_or(|first| first == *tensor);
+        let is_first =
+            |tensor: &LayerTensor| self.fused(spec, *tensor).next().is_none_or(|first| first == *tensor);
         LayerTensor::of(spec).filter(wanted).filter(is_first).flat_map(move |tensor| {
             let n = match spec.ffn.experts {
                 Some(experts) if tensor.is_per_expert() && !self.stacks_experts() => experts.n_experts,
@@ -364,6 +445,12 @@ impl TensorNames {
     /// The same names but for experts, which MLX stacks; `None` where they are stacked anyway.
     pub(super) fn stacked(&self) -> Option<Self> {
         (!self.stacks_experts()).then(|| Self { is_stacked: true, ..self.clone() })
+    }
+
+    /// The same names but for experts that lie in stacks of the family's own; `None` where there is no such layout.
+    pub(super) fn packed(&self) -> Option<Self> {
+        let packed = recurrent::packed(self.spelling)?;
+        Some(Self { spelling: packed, ..self.clone() })
     }
 
     /// How stacked experts lie.

@@ -61,6 +61,8 @@ pub struct Capabilities {
     /// A row's result has the same bits whatever other rows are in its step, so that generation is
     /// reproducible over chunk sizes and batches; elsewhere it is equal up to rounding.
     pub exact_rows: bool,
+    /// It runs layers that keep states: those of Qwen3-Next, Qwen 3.5 and others.
+    pub states: bool,
     /// How it can keep keys, and values: each of them in any of these types.
     pub kv_types: &'static [KvType],
 }

@@ -53,7 +53,13 @@ fn in_words(cpu: &Cpu, options: &EngineOptions) -> String {
 }
 
 fn capabilities<B: Backend>(device: String, in_place_weights: bool) -> Capabilities {
-    Capabilities { device, in_place_weights, exact_rows: B::EXACT_ROWS, kv_types: B::KV_TYPES }
+    Capabilities {
+        device,
+        in_place_weights,
+        exact_rows: B::EXACT_ROWS,
+        states: B::RECURRENT,
+        kv_types: B::KV_TYPES,
+    }
 }
 
 impl DecoderEngine<Cpu> {
@@ -116,6 +122,17 @@ impl<B: Backend> DecoderEngine<B> {
     /// `Ok` for what this engine can load of any model.
     fn check(&self, spec: &ShardSpec) -> Result<()> {
         spec.check()?;
+        let lacking = |layer: &usize| {
+            let layer = &spec.arch.layers[*layer];
+            layer.recurrent().is_some() || layer.attention().is_some_and(|own| own.output_gate)
+        };
+        if let Some(layer) = spec.layers.clone().find(lacking).filter(|_| !self.capabilities.states) {
+            let message =
+                format!("engine `{}` has no states, which layers of `{}` keep", self.id, spec.arch.family);
+            return Err(Error::new(ErrorKind::ArchUnsupported, message)
+                .with("layer", layer)
+                .with_hint("use engine `cpu`, which has"));
+        }
         let (kv, kv_types) = (spec.kv, self.capabilities.kv_types);
         if [kv.keys, kv.values].iter().all(|kv| kv_types.contains(kv)) {
             return Ok(());

@@ -2,6 +2,7 @@
 
 use super::inputs::InputWeights;
 use super::load::Loader;
+use super::recurrent::Recurrent;
 use crate::arch::{self, AttentionSpec, LayerTensor as T, SharedExpert};
 use crate::engine::KvType;
 use crate::engine::backend::Backend;
@@ -17,6 +18,8 @@ pub(super) struct Layer<B: Backend> {
     pub(super) router: Option<Router<B>>,
     /// Gate, up and down projection of the expert that all rows take.
     pub(super) shared: Option<(SharedExpert, [B::Matrix; 3])>,
+    /// What its result is gated by.
+    pub(super) shared_score: Option<B::Matrix>,
     pub(super) post_ffn_norm: Option<B::Vector>,
     pub(super) input: Option<InputWeights<B>>,
     /// Multiplies the residual stream behind the layer.
@@ -26,6 +29,7 @@ pub(super) struct Layer<B: Backend> {
 /// What a layer mixes positions with.
 pub(super) enum Mixer<B: Backend> {
     Attention(Attention<B>),
+    Recurrent(Recurrent<B>),
 }
 
 /// The weights of attention.
@@ -60,6 +64,14 @@ pub(super) struct Apart<B: Backend> {
 }
 
 impl<B: Backend> Layer<B> {
+    /// Its states' weights, where it has states.
+    pub(super) fn recurrent(&self) -> Option<&Recurrent<B>> {
+        match &self.mixer {
+            Mixer::Recurrent(recurrent) => Some(recurrent),
+            Mixer::Attention(_) => None,
+        }
+    }
+
     pub(super) fn load(loader: &mut Loader<'_, B>, layer: usize, keys: KvType) -> Result<Self> {
         let arch = loader.arch;
         let spec = &arch.layers[layer];
@@ -75,6 +87,7 @@ impl<B: Backend> Layer<B> {
             arch::Mixer::Attention(attention) => {
                 Mixer::Attention(Attention::load(loader, layer, attention, keys)?)
             }
+            arch::Mixer::Recurrent(recurrent) => Mixer::Recurrent(Recurrent::load(loader, layer, recurrent)?),
         };
         let shared = match spec.ffn.shared {
             Some(shared) => {
@@ -83,6 +96,8 @@ impl<B: Backend> Layer<B> {
             }
             None => None,
         };
+        let gated = spec.ffn.shared.is_some_and(|shared| shared.gated);
+        let shared_score = gated.then(|| loader.layer_matrix(layer, T::SharedScore)).transpose()?;
         let output_scale = match spec.output_scale {
             true => loader.layer_values(layer, T::OutputScale)?.first().copied().unwrap_or(1.0),
             false => 1.0,
@@ -94,6 +109,7 @@ impl<B: Backend> Layer<B> {
             ffn_norm,
             router: Router::load(loader, layer)?,
             shared,
+            shared_score,
             post_ffn_norm,
             input: spec.input.map(|_| InputWeights::load(loader, layer)).transpose()?,
             output_scale,

@@ -21,6 +21,7 @@ pub(super) const LLAMA: Family = Family {
     tied_embeddings: false,
     context: 2048,
     eps: 1e-6,
+    ffn_width: "intermediate_size",
     kv_heads: "num_key_value_heads",
     head_dim: |hidden, heads| hidden / heads.max(1),
     activation: ("hidden_act", Activation::Silu),

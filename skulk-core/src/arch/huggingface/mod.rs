@@ -11,6 +11,7 @@ mod llama;
 mod minimax;
 mod olmo;
 mod qwen;
+mod qwen_next;
 mod rope;
 mod step;
 
@@ -35,7 +36,9 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
     // Wrappers with other modalities: their text part is a configuration of its own. Of Qwen's, texts alone are rotated
     // as with one position each.
     let config = match model_type {
-        "gemma3" | "gemma4" | "mistral3" | "qwen3_vl" => root.section("text_config")?,
+        "gemma3" | "gemma4" | "mistral3" | "qwen3_vl" | "qwen3_5" | "qwen3_5_moe" => {
+            root.section("text_config")?
+        }
         _ => root,
     };
     let inner = match model_type {
@@ -53,6 +56,9 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         "qwen2" => &qwen::QWEN2,
         "qwen3" | "qwen3_vl" | "qwen3_vl_text" => &qwen::QWEN3,
         "qwen3_moe" => &qwen::QWEN3_MOE,
+        "qwen3_next" => &qwen_next::QWEN3_NEXT,
+        "qwen3_5" | "qwen3_5_text" => &qwen_next::QWEN3_5,
+        "qwen3_5_moe" | "qwen3_5_moe_text" => &qwen_next::QWEN3_5_MOE,
         "gemma2" => &gemma::GEMMA2,
         "gemma3" | "gemma3_text" => &gemma::GEMMA3,
         "gemma4" | "gemma4_text" => &gemma4::GEMMA4,
@@ -94,6 +100,8 @@ struct Family {
     tied_embeddings: bool,
     context: usize,
     eps: f32,
+    /// The field that says how wide dense feed-forward blocks are.
+    ffn_width: &'static str,
     /// The field that counts heads of keys and values.
     kv_heads: &'static str,
     head_dim: fn(usize, usize) -> usize,
@@ -153,6 +161,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         output_bias: attention_bias && family.output_bias,
         sinks: false,
         head_gate: false,
+        output_gate: false,
         rope: Some(0),
     };
     let (field, activation) = family.activation;
@@ -272,12 +281,31 @@ pub(super) fn prefix(checkpoint: &dyn Checkpoint) -> String {
 /// Lets experts be called as they are stacked, where they are.
 pub(super) fn stack(spec: &mut ArchSpec, checkpoint: &dyn Checkpoint) {
     let sparse = spec.layers.iter().position(|layer| layer.ffn.experts.is_some());
-    let (Some(layer), Some(names)) = (sparse, spec.names.stacked()) else { return };
+    let Some(layer) = sparse else { return };
+    if let Some(names) = spec.names.packed()
+        && checkpoint.tensor(&names.weight(layer, LayerTensor::ExpertGate)).is_some()
+    {
+        spec.names = names;
+    }
+    let Some(names) = spec.names.stacked() else { return };
     let weight = names.weight(layer, LayerTensor::ExpertGate);
     // Scales are floats, whatever is wrong with the words.
     let scales = weight.strip_suffix("weight").map(|module| format!("{module}scales"));
     if [Some(weight.clone()), scales].into_iter().flatten().any(|name| checkpoint.tensor(&name).is_some()) {
         spec.names = names;
+    }
+}
+
+/// MLX stores convolutions with their channels last, and of such models norms with what is added to them.
+pub(super) fn converted(spec: &mut ArchSpec, checkpoint: &dyn Checkpoint) {
+    let Some((at, state)) =
+        spec.layers.iter().enumerate().find_map(|(at, layer)| Some((at, layer.recurrent()?)))
+    else {
+        return;
+    };
+    let convolution = checkpoint.tensor(&spec.names.weight(at, LayerTensor::QueryConvolution));
+    if convolution.is_some_and(|tensor| tensor.shape.get(1..) == Some(&[state.convolution, 1])) {
+        spec.norm.weight_offset = 0.0;
     }
 }
 
@@ -309,7 +337,7 @@ impl Common {
             n_heads,
             n_kv_heads: config.usize_or(family.kv_heads, n_heads)?,
             head_dim: config.usize_or("head_dim", (family.head_dim)(hidden_size, n_heads))?,
-            ffn_width: config.usize("intermediate_size")?,
+            ffn_width: config.usize(family.ffn_width)?,
         })
     }
 }

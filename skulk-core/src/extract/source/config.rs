@@ -199,11 +199,14 @@ pub(super) fn expect_plain(arch: &ArchSpec) -> Result<()> {
             && !attention.keys_as_values
             && attention.has_kv()
             && !attention.head_gate
+            && !attention.output_gate
             && attention.rope.is_some();
         let plain = plain && layer.input.is_none() && !layer.output_scale;
         plain && router && ffn.shared.is_none() && layer.attention_norm && layer.ffn_norm
     };
-    let fused = [LayerTensor::Query, LayerTensor::FfnGate].iter().any(|t| arch.names.fused(*t).count() > 1);
+    let fused = arch.layers.first().is_some_and(|layer| {
+        [LayerTensor::Query, LayerTensor::FfnGate].iter().any(|t| arch.names.fused(layer, *t).count() > 1)
+    });
     let scaled = arch.residual_scale != 1.0 || arch.logit_scale != 1.0;
     if arch.layers.iter().all(is_plain) && !fused && !scaled {
         return Ok(());

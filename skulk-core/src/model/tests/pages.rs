@@ -52,7 +52,7 @@ fn groups() -> Vec<GroupSpec> {
     WINDOWS
         .iter()
         .zip(bytes)
-        .map(|(&window, page_bytes)| GroupSpec { window, page_bytes, full: page_bytes })
+        .map(|(&window, page_bytes)| GroupSpec { window, state: false, page_bytes, full: page_bytes })
         .collect()
 }
 
