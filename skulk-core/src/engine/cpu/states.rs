@@ -297,3 +297,6 @@ fn rows_behind(op: &Recur<'_, Cpu>, pieces: &[Piece; 3], behind: usize, states: 
 fn softplus(x: f32) -> f32 {
     if x > 20.0 { x } else { math::ln(1.0 + math::exp(f64::from(x))) as f32 }
 }
+
+#[cfg(test)]
+mod tests;

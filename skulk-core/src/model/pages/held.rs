@@ -73,10 +73,12 @@ impl Sequence {
         self.states.held.last().map(|held| held.page)
     }
 
-    /// Its states, for tests.
+    /// All its states, those without positions included.
     #[cfg(test)]
-    pub(in crate::model) fn held(&self) -> impl Iterator<Item = (usize, u32)> {
-        self.states.held.iter().map(|held| (held.at, held.page))
+    pub(in crate::model) fn all_states(&self) -> Vec<u32> {
+        let States { held, spare, pending } = &self.states;
+        let pending = pending.iter().flat_map(|pending| [Some(pending.to), pending.mark.map(|(_, page)| page)]);
+        held.iter().map(|held| held.page).chain(spare.iter().copied()).chain(pending.flatten()).collect()
     }
 }
 
