@@ -48,6 +48,13 @@ impl LayerSpec {
     }
 }
 
+impl LayerSpec {
+    /// Whether it takes an engine that has states, and gates that come with queries.
+    pub(crate) fn needs_states(&self) -> bool {
+        self.recurrent().is_some() || self.attention().is_some_and(|own| own.output_gate)
+    }
+}
+
 impl ArchSpec {
     /// The attention of all layers that have one.
     pub(super) fn attentions(&mut self) -> impl Iterator<Item = &mut AttentionSpec> {

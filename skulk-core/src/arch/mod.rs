@@ -18,7 +18,9 @@ pub use ffn::{Activation, ExpertGroups, ExpertsSpec, FfnSpec, Scoring, SharedExp
 pub use mixer::Mixer;
 pub use names::{LayerTensor, TensorNames};
 pub(crate) use names::{Stacks, TensorRole};
+#[cfg(feature = "generate")]
 pub(crate) use recurrent::MOST_CONVOLVED;
+pub(crate) use recurrent::STATES_HELD;
 pub use recurrent::{RecurrentGate, RecurrentRule, RecurrentSpec};
 pub use rope::{RopeLayout, RopeScaling, RopeSpec};
 
@@ -264,6 +266,6 @@ fn unsupported(what: &str, found: &str, supported: &str) -> Error {
 }
 
 /// Families this version can run, for messages.
-const SUPPORTED: &str = "llama, mistral, ministral3, mixtral, smollm3, granite, phi3, qwen2, qwen3, qwen3_moe, \
+const SUPPORTED: &str = "llama, mistral, ministral3, mixtral, smollm3, granite, granitemoehybrid, phi3, qwen2, qwen3, qwen3_moe, \
     qwen3_next, qwen3_5, qwen3_5_moe, \
     the text of qwen3_vl, gemma2, gemma3, gemma4, glm4, glm4_moe, olmo3, minimax_m2, step3p5, gpt_oss";

@@ -14,7 +14,7 @@ use LayerTensor::{
     SharedUp, Sinks, StateGate, StateKey, StateNorm, StateOutput, StateQuery, StateShare, StateSkip,
     StateStep, StateValue, StepBias, Value, ValueConvolution,
 };
-pub(super) use recurrent::{HF_QWEN3_5, HF_QWEN3_NEXT};
+pub(super) use recurrent::{HF_GRANITE_HYBRID, HF_QWEN3_5, HF_QWEN3_NEXT};
 
 /// A tensor's role within one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

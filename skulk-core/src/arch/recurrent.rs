@@ -3,6 +3,8 @@
 use super::{MAX_SIZE, invalid, size};
 use crate::error::Result;
 
+/// States that a sequence holds at most, but for what a step of several rows takes on its way.
+pub(crate) const STATES_HELD: u64 = 4;
 /// States are kept with so many values together, the last ones filled up.
 pub(crate) const STATE_LANES: usize = 16;
 /// The most positions that channels are convolved over.
@@ -85,6 +87,11 @@ impl RecurrentSpec {
         let state = self.n_heads.saturating_mul(of_head);
         let before = self.convolution.saturating_sub(1);
         state.saturating_add(self.channels().saturating_mul(before))
+    }
+
+    /// Bytes of what a sequence keeps.
+    pub(crate) fn state_bytes(&self) -> u64 {
+        (self.state_len() as u64).saturating_mul(size_of::<f32>() as u64)
     }
 
     /// Weights of its norm.

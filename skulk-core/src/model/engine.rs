@@ -122,10 +122,7 @@ impl<B: Backend> DecoderEngine<B> {
     /// `Ok` for what this engine can load of any model.
     fn check(&self, spec: &ShardSpec) -> Result<()> {
         spec.check()?;
-        let lacking = |layer: &usize| {
-            let layer = &spec.arch.layers[*layer];
-            layer.recurrent().is_some() || layer.attention().is_some_and(|own| own.output_gate)
-        };
+        let lacking = |layer: &usize| spec.arch.layers[*layer].needs_states();
         if let Some(layer) = spec.layers.clone().find(lacking).filter(|_| !self.capabilities.states) {
             let message =
                 format!("engine `{}` has no states, which layers of `{}` keep", self.id, spec.arch.family);

@@ -1,7 +1,7 @@
 //! How much do a shard's layers keep of a sequence? Groups of layers that see equally far, and their bytes.
 
-use super::pages::{GroupSpec, MOST_HELD};
-use crate::arch::Mixer;
+use super::pages::GroupSpec;
+use crate::arch::{Mixer, STATES_HELD};
 use crate::engine::ShardSpec;
 use crate::engine::backend::{PAGE, PageSpec};
 
@@ -22,8 +22,7 @@ impl Groups {
                 Mixer::Attention(attention) => attention,
                 Mixer::Recurrent(state) => {
                     sources.push(at);
-                    let bytes = (state.state_len() as u64).saturating_mul(size_of::<f32>() as u64);
-                    of_layer.push(group(&mut list, None, true, bytes));
+                    of_layer.push(group(&mut list, None, true, state.state_bytes()));
                     continue;
                 }
             };
@@ -36,7 +35,7 @@ impl Groups {
         }
         for group in &mut list {
             let pages = match group.state {
-                true => MOST_HELD,
+                true => STATES_HELD,
                 false => most_pages(group.window, spec.context, spec.max_rows),
             };
             group.full = pages.saturating_mul(group.page_bytes);

@@ -8,7 +8,6 @@ mod held;
 
 use std::collections::VecDeque;
 
-pub(super) use self::held::MOST_HELD;
 use self::held::States;
 use super::chain::{Chain, NodeId};
 use crate::bytes::ByteSize;

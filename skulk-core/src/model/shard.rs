@@ -237,7 +237,7 @@ impl<B: Backend> DecoderShard<B> {
         let spec = self.decoder.spec();
         match &spec.arch.layers[layer].mixer {
             Mixer::Attention(own) => PageSpec::new(own, spec.kv).checked_bytes(),
-            Mixer::Recurrent(own) => Ok(own.state_len().saturating_mul(size_of::<f32>())),
+            Mixer::Recurrent(own) => Ok(usize::try_from(own.state_bytes()).unwrap_or(usize::MAX)),
         }
     }
 

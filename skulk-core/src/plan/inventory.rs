@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::memory::{HEAD_DIM, KV_VALUE_BYTES};
-use crate::arch::{ArchSpec, MAX_LAYERS};
+use crate::arch::{ArchSpec, MAX_LAYERS, STATES_HELD};
 use crate::card::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv_type::{KvType, KvTypes};
@@ -53,6 +53,8 @@ pub struct LayerBytes {
     pub kv_head_dim: u64,
     /// Tokens that the cache holds at most, where attention looks through a window.
     pub window: Option<u64>,
+    /// What it keeps of a sequence of whatever length: states, where it has such instead of keys and values.
+    pub state: u64,
 }
 
 impl LayerBytes {
@@ -76,9 +78,10 @@ impl LayerBytes {
         if self.n_experts == 0 { 0 } else { self.ffn }
     }
 
-    /// Keys and values of `tokens` tokens, in half precision.
+    /// Keys and values of `tokens` tokens, in half precision, and states.
     pub fn kv(&self, tokens: u64) -> u64 {
-        self.kv_per_token.saturating_mul(self.window.map_or(tokens, |window| window.min(tokens)))
+        let positions = self.window.map_or(tokens, |window| window.min(tokens));
+        self.kv_per_token.saturating_mul(positions).saturating_add(self.state)
     }
 }
 
@@ -139,6 +142,7 @@ impl Inventory {
             kv_per_token,
             kv_head_dim: 0,
             window: None,
+            state: 0,
         };
         Self { layers: vec![layer; n_layers.min(MAX_LAYERS)], ..Self::default() }
     }
@@ -192,6 +196,7 @@ impl Inventory {
                 kv_per_token: kv_elements.saturating_mul(KV_VALUE_BYTES),
                 kv_head_dim: attention.map_or(0, |own| own.head_dim as u64),
                 window: attention.and_then(|own| own.window).map(|window| window as u64),
+                state: spec.recurrent().map_or(0, |own| own.state_bytes().saturating_mul(STATES_HELD)),
             })
         });
         let layers = layers.collect::<Result<Vec<_>>>()?;

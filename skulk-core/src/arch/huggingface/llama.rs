@@ -1,4 +1,4 @@
-//! What do configurations of Llama's kind say? Llama, Mistral, Mixtral, SmolLM 3, Granite, Phi 3.
+//! What do configurations of Llama's kind say? Llama, Mistral, Mixtral, SmolLM 3, Phi 3.
 
 use super::{Family, Mixture, some_windows};
 use crate::arch::config::Config;
@@ -75,8 +75,6 @@ pub(super) const SMOLLM3: Family = Family {
     ..LLAMA
 };
 
-pub(super) const GRANITE: Family = Family { label: "granite", partial_rotary: false, own: granite, ..LLAMA };
-
 pub(super) const PHI3: Family = Family {
     label: "phi3",
     spelling: &HF_PHI3,
@@ -131,14 +129,5 @@ fn smollm3(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     for (attention, rotates) in spec.attentions().zip(rotates) {
         attention.rope = rotates.then_some(0);
     }
-    Ok(())
-}
-
-fn granite(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
-    spec.embedding_scale = config.f32_or("embedding_multiplier", 1.0)?;
-    spec.residual_scale = config.f32_or("residual_multiplier", 1.0)?;
-    spec.logit_scale = config.f32_or("logits_scaling", 1.0)?.recip();
-    let scale = config.f32_or("attention_multiplier", 1.0)?;
-    spec.attentions().for_each(|attention| attention.scale = scale);
     Ok(())
 }

@@ -7,6 +7,7 @@ mod gemma;
 mod gemma4;
 mod glm;
 mod gpt_oss;
+mod granite;
 mod llama;
 mod minimax;
 mod olmo;
@@ -51,7 +52,8 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         "ministral3" => &llama::MINISTRAL3,
         "mixtral" => &llama::MIXTRAL,
         "smollm3" => &llama::SMOLLM3,
-        "granite" => &llama::GRANITE,
+        "granite" => &granite::GRANITE,
+        "granitemoehybrid" => &granite::GRANITE_HYBRID,
         "phi3" => &llama::PHI3,
         "qwen2" => &qwen::QWEN2,
         "qwen3" | "qwen3_vl" | "qwen3_vl_text" => &qwen::QWEN3,

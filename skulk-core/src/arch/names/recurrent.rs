@@ -1,9 +1,9 @@
 //! What are tensors of families with states called?
 
 use super::LayerTensor::{
-    self, DecayRate, ExpertDown, ExpertGate, ExpertUp, FfnNorm, KeyConvolution, QueryConvolution, Router,
-    SharedDown, SharedGate, SharedScore, SharedUp, StateGate, StateKey, StateNorm, StateOutput, StateQuery,
-    StateShare, StateStep, StateValue, StepBias, ValueConvolution,
+    self, DecayRate, ExpertDown, ExpertGate, ExpertUp, FfnDown, FfnGate, FfnNorm, FfnUp, KeyConvolution,
+    QueryConvolution, Router, SharedDown, SharedGate, SharedScore, SharedUp, StateGate, StateKey, StateNorm,
+    StateOutput, StateQuery, StateShare, StateSkip, StateStep, StateValue, StepBias, ValueConvolution,
 };
 use super::{HF_ATTENTION, HF_DENSE, Spelling, hugging_face};
 
@@ -80,5 +80,36 @@ static HF_QWEN3_5_STACKED: Spelling = hugging_face(&[
         (ExpertGate, "mlp.experts.gate_up_proj$"),
         (ExpertUp, "mlp.experts.gate_up_proj$"),
         (ExpertDown, "mlp.experts.down_proj$"),
+    ],
+]);
+
+/// Hugging Face granitemoehybrid. Without experts, the shared block is the layer's.
+pub(in crate::arch) static HF_GRANITE_HYBRID: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    &[
+        (StateGate, "mamba.in_proj"),
+        (StateValue, "mamba.in_proj"),
+        (StateKey, "mamba.in_proj"),
+        (StateQuery, "mamba.in_proj"),
+        (StateStep, "mamba.in_proj"),
+        (ValueConvolution, "mamba.conv1d"),
+        (KeyConvolution, "mamba.conv1d"),
+        (QueryConvolution, "mamba.conv1d"),
+        (StepBias, "mamba.dt_bias$"),
+        (DecayRate, "mamba.A_log$"),
+        (StateSkip, "mamba.D$"),
+        (StateNorm, "mamba.norm"),
+        (StateOutput, "mamba.out_proj"),
+        (FfnNorm, "post_attention_layernorm"),
+        (FfnGate, "shared_mlp.input_linear"),
+        (FfnUp, "shared_mlp.input_linear"),
+        (FfnDown, "shared_mlp.output_linear"),
+        (Router, "block_sparse_moe.router.layer"),
+        (ExpertGate, "block_sparse_moe.input_linear"),
+        (ExpertUp, "block_sparse_moe.input_linear"),
+        (ExpertDown, "block_sparse_moe.output_linear"),
+        (SharedGate, "shared_mlp.input_linear"),
+        (SharedUp, "shared_mlp.input_linear"),
+        (SharedDown, "shared_mlp.output_linear"),
     ],
 ]);

@@ -1,14 +1,14 @@
 //! What can run this checkpoint? Other software by its kind, this library by looking at it.
 
-use crate::arch::ArchSpec;
+use crate::arch::{ArchSpec, LayerSpec};
 use crate::card::PlacementCardConfig;
 use crate::weights::Checkpoint;
 
 /// The tags of this library's engines, by preference: GPUs first, as the reference prefers its own.
 const OWN: [&str; 5] =
     ["skulk-candle-cuda", "skulk-candle-metal", "skulk-wgpu", "skulk-cpu", "skulk-candle-cpu"];
-/// Those that compute with what MLX quantised where it is stored.
-const AFFINE: [&str; 1] = ["skulk-cpu"];
+/// Those that compute with what MLX quantised where it is stored, and those whose layers can keep states.
+const OF_ALL: [&str; 1] = ["skulk-cpu"];
 /// The reference's tags for GGUF files, by its preference.
 pub(super) const LLAMA_CPP: &[&str] =
     &["llama_cpp-vulkan", "llama_cpp-rocm", "llama_cpp-cuda", "llama_cpp-cpu"];
@@ -16,8 +16,12 @@ pub(super) const LLAMA_CPP: &[&str] =
 /// Where a card says that a checkpoint runs: on this library's engines where they can, and on `others`.
 /// `checkpoint` is `None` where it cannot even be opened here.
 pub(super) fn placement(checkpoint: Option<&dyn Checkpoint>, others: &[&str]) -> PlacementCardConfig {
-    let own: &[&str] = match checkpoint.filter(|checkpoint| runs_here(*checkpoint)) {
-        Some(checkpoint) if checkpoint.tensors().iter().any(|tensor| tensor.dtype.is_affine()) => &AFFINE,
+    let spec = checkpoint.and_then(|checkpoint| Some((checkpoint, runs_here(checkpoint)?)));
+    let own: &[&str] = match spec {
+        Some((checkpoint, _)) if checkpoint.tensors().iter().any(|tensor| tensor.dtype.is_affine()) => {
+            &OF_ALL
+        }
+        Some((_, spec)) if spec.layers.iter().any(LayerSpec::needs_states) => &OF_ALL,
         Some(_) => &OWN,
         None => &[],
     };
@@ -30,13 +34,12 @@ pub(super) fn placement(checkpoint: Option<&dyn Checkpoint>, others: &[&str]) ->
     }
 }
 
-/// Whether the decoder knows the architecture and can read every tensor that it needs.
-fn runs_here(checkpoint: &dyn Checkpoint) -> bool {
-    let Ok(spec) = ArchSpec::from_checkpoint(checkpoint) else {
-        return false;
-    };
+/// The architecture, where the decoder knows it and can read every tensor that it needs.
+fn runs_here(checkpoint: &dyn Checkpoint) -> Option<ArchSpec> {
+    let spec = ArchSpec::from_checkpoint(checkpoint).ok()?;
     let has = |name: String| checkpoint.tensor(&name).is_some();
     let layers = spec.layers.iter().enumerate().flat_map(|(i, layer)| spec.names.weights(i, layer));
     let head = (!spec.tied_embeddings).then(|| spec.names.head());
-    layers.chain([spec.names.embedding(), spec.names.output_norm()]).chain(head).all(has)
+    let all = layers.chain([spec.names.embedding(), spec.names.output_norm()]).chain(head).all(has);
+    all.then_some(spec)
 }

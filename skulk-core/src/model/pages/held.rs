@@ -8,9 +8,6 @@ use super::{Pages, Sequence, Store};
 use crate::engine::backend::{PAGE, Run};
 use crate::error::{Error, ErrorKind, Result};
 
-/// States that a sequence has at most, but for what a step of several rows takes on its way.
-pub(in crate::model) const MOST_HELD: u64 = 4;
-
 /// A sequence's states.
 #[derive(Default)]
 pub(super) struct States {
@@ -77,7 +74,8 @@ impl Sequence {
     #[cfg(test)]
     pub(in crate::model) fn all_states(&self) -> Vec<u32> {
         let States { held, spare, pending } = &self.states;
-        let pending = pending.iter().flat_map(|pending| [Some(pending.to), pending.mark.map(|(_, page)| page)]);
+        let pending =
+            pending.iter().flat_map(|pending| [Some(pending.to), pending.mark.map(|(_, page)| page)]);
         held.iter().map(|held| held.page).chain(spare.iter().copied()).chain(pending.flatten()).collect()
     }
 }

@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
+use crate::arch::STATES_HELD;
 use crate::bytes::ByteSize;
 use crate::engine::backend::{PAGE, Spans, first_block};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
-use crate::model::pages::{GroupSpec, MOST_HELD, Pages, Sequence, Store};
+use crate::model::pages::{GroupSpec, Pages, Sequence, Store};
 
 /// What each page holds: by slot the tokens up to there, as one number.
 #[derive(Default)]
@@ -57,8 +58,11 @@ fn groups() -> Vec<GroupSpec> {
         .iter()
         .zip(bytes)
         .enumerate()
-        .map(|(at, (&window, page_bytes))| {
-            GroupSpec { window, state: at == STATES, page_bytes, full: page_bytes }
+        .map(|(at, (&window, page_bytes))| GroupSpec {
+            window,
+            state: at == STATES,
+            page_bytes,
+            full: page_bytes,
         })
         .collect()
 }
@@ -346,7 +350,7 @@ fn states_go_back_to_where_one_is_kept() {
     pages.close(other, &mut store);
     // No more than are held, however far it goes on.
     (300..460).for_each(|to| step(&mut tracked, &mut pages, &mut store, to));
-    assert!(pages.memory().in_use.bytes() <= MOST_HELD * 4, "{:?}", pages.memory());
+    assert!(pages.memory().in_use.bytes() <= STATES_HELD * 4, "{:?}", pages.memory());
     for len in [459, 448, 128] {
         assert_eq!(pages.truncate(&mut tracked.sequence, len, &mut store), len);
     }

@@ -99,7 +99,10 @@ impl Case {
         let (spec, parts) = (&self.spec, parts(&self.spec));
         let of_group = spec.n_heads / spec.n_key_heads;
         let at = |row: usize, part: StatePart, group: usize, i: usize| {
-            f64::from(self.products[part.product][row * self.widths[part.product] + part.first + group * part.stride + i])
+            f64::from(
+                self.products[part.product]
+                    [row * self.widths[part.product] + part.first + group * part.stride + i],
+            )
         };
         let silu = |x: f64| x / (1.0 + (-x).exp());
         let convolved = |row: usize, part: StatePart, first: usize, width: usize, group: usize, i: usize| {
@@ -134,9 +137,11 @@ impl Case {
                     }
                 }
                 let left = (-f64::from(self.vectors.decay[head]) * step).exp();
-                let state = &mut state[head * spec.key_dim * spec.value_dim..][..spec.key_dim * spec.value_dim];
+                let state =
+                    &mut state[head * spec.key_dim * spec.value_dim..][..spec.key_dim * spec.value_dim];
                 for j in 0..spec.value_dim {
-                    let value = convolved(row, parts.value, 2 * keys, values, group, own * spec.value_dim + j);
+                    let value =
+                        convolved(row, parts.value, 2 * keys, values, group, own * spec.value_dim + j);
                     let column = |i: usize| i * spec.value_dim + j;
                     (0..spec.key_dim).for_each(|i| state[column(i)] *= left);
                     let known: f64 = (0..spec.key_dim).map(|i| state[column(i)] * key[i]).sum();
@@ -166,7 +171,12 @@ impl Case {
     }
 }
 
-fn delta(interleaved: bool, [n_heads, n_key_heads]: [usize; 2], key_dim: usize, value_dim: usize) -> RecurrentSpec {
+fn delta(
+    interleaved: bool,
+    [n_heads, n_key_heads]: [usize; 2],
+    key_dim: usize,
+    value_dim: usize,
+) -> RecurrentSpec {
     RecurrentSpec {
         n_heads,
         n_key_heads,
@@ -225,7 +235,9 @@ fn steps_threads_and_instruction_sets_give_the_same_bits() {
         let expected = case.run(&Cpu::new(1, Precision::Fast).unwrap(), &[41], false);
         for kernels in Kernels::all() {
             let cpu = Cpu::with_kernels(kernels, 3, Precision::Fast).unwrap();
-            for (steps, from_marks) in [(&[41][..], false), (&[1], false), (&[3, 1, 16], false), (&[7, 2], true)] {
+            for (steps, from_marks) in
+                [(&[41][..], false), (&[1], false), (&[3, 1, 16], false), (&[7, 2], true)]
+            {
                 let found = case.run(&cpu, steps, from_marks);
                 let same = found.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits());
                 assert!(same && found.len() == expected.len(), "{} {:?} {steps:?}", kernels.name, case.spec);
