@@ -207,6 +207,19 @@ impl Pages {
         self.chain.len()
     }
 
+    /// Blocks that are known for what is labelled with them, or with blocks behind them.
+    #[cfg(test)]
+    pub(super) fn labelled(&self) -> usize {
+        let mut seen = std::collections::HashSet::new();
+        for page in self.groups.iter().flat_map(|group| &group.pages) {
+            let mut node = page.label;
+            while let Some(block) = node.filter(|block| seen.insert(*block)) {
+                node = self.chain.parent(block);
+            }
+        }
+        seen.len()
+    }
+
     pub(super) fn memory(&self) -> KvMemory {
         let sum = |count: fn(&Group) -> usize| {
             ByteSize(self.groups.iter().map(|group| count(group) as u64 * group.spec.page_bytes).sum())
@@ -442,13 +455,14 @@ impl Pages {
     /// Gives up all that a sequence has.
     pub(super) fn close(&mut self, sequence: Sequence, store: &mut dyn Store) {
         self.chain.unpromise(sequence.promised);
+        // What would keep blocks known whose pages are gone goes before these.
+        self.close_states(sequence.states, store);
         for (group, table) in sequence.tables.into_iter().enumerate() {
             // The last ones are the first to go.
             for page in table.pages.into_iter().rev() {
                 self.give_up(group, page, store);
             }
         }
-        self.close_states(sequence.states, store);
         for block in sequence.blocks.into_iter().rev() {
             self.chain.release(block);
         }

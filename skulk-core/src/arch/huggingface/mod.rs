@@ -76,7 +76,12 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
                 .with("field", "model_type"));
         }
     };
-    describe(&config, prefix, family)
+    let mut spec = describe(&config, prefix, family)?;
+    // Wrappers may say it of their text part.
+    if config.opt("tie_word_embeddings").is_none() {
+        spec.tied_embeddings = root.bool_or("tie_word_embeddings", spec.tied_embeddings)?;
+    }
+    Ok(spec)
 }
 
 /// What a family is known to have, and what its configurations may leave out.

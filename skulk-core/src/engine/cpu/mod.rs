@@ -376,6 +376,9 @@ impl Backend for Cpu {
         rows: usize,
     ) -> Result<()> {
         self.rows(x, rows, |row, x| {
+            if head_dim == 1 {
+                return self.kernels.dampen(x, gate.row(row));
+            }
             for (head, gate) in x.chunks_exact_mut(head_dim).zip(gate.row(row)) {
                 let share = math::sigmoid(*gate);
                 head.iter_mut().for_each(|x| *x *= share);

@@ -99,6 +99,7 @@ pub(crate) struct Kernels {
     norm_rope: Rotate,
     recur: unsafe fn(&recurrence::Tile),
     convolve: Convolve,
+    dampen: unsafe fn(&mut [f32], &[f32]),
     unit: unsafe fn(&mut [f32], f32),
     attention: attention::Functions,
     compress: Compress,
@@ -201,6 +202,7 @@ macro_rules! instruction_set {
                 recur(tile: &recurrence::Tile) = recurrence::recur::<S>(tile);
                 convolve(taps: &[&[f32]], weights: &[f32], distance: usize, bias: Option<&[f32]>, out: &mut [f32]) =
                     recurrence::convolve::<S>(taps, weights, distance, bias, out);
+                dampen(x: &mut [f32], gate: &[f32]) = recurrence::dampen::<S>(x, gate);
                 unit(head: &mut [f32], length: f32) = recurrence::unit::<S>(head, length);
                 compress(row: &[f32], lane: usize, distances: &mut [f32], tile: *mut u8) -> bool =
                     compact::compress::<S>(row, lane, distances, tile);
@@ -328,6 +330,7 @@ macro_rules! instruction_set {
             norm_rope,
             recur,
             convolve,
+            dampen,
             unit,
             attention: ATTENTION,
             compress,

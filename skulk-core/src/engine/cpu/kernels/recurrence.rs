@@ -198,6 +198,12 @@ impl Kernels {
         unsafe { (self.convolve)(taps, weights, distance, bias, out) }
     }
 
+    /// `x *= sigmoid(gate)`, by element.
+    pub(crate) fn dampen(&self, x: &mut [f32], gate: &[f32]) {
+        // SAFETY: as above.
+        unsafe { (self.dampen)(x, gate) }
+    }
+
     /// Scales a head to this length.
     pub(crate) fn unit(&self, head: &mut [f32], length: f32) {
         // SAFETY: as above.
@@ -304,6 +310,21 @@ pub(super) unsafe fn convolve<S: Simd>(
         match lanes {
             LANES => S::store(out.as_mut_ptr().add(at), silu),
             lanes => S::store_part(out.as_mut_ptr().add(at), lanes, silu),
+        }
+    }
+}
+
+/// See [`Kernels::dampen`].
+#[inline(always)]
+pub(super) unsafe fn dampen<S: Simd>(x: &mut [f32], gate: &[f32]) {
+    let n = x.len().min(gate.len());
+    for at in (0..n).step_by(LANES) {
+        let (to, gate, lanes) = (x.as_mut_ptr().add(at), gate.as_ptr().add(at), n - at);
+        let share = |gate| S::add(S::splat(1.0), exp::<S>(S::sub(S::zero(), gate)));
+        if lanes < LANES {
+            S::store_part(to, lanes, S::div(S::load_part(to, lanes), share(S::load_part(gate, lanes))));
+        } else {
+            S::store(to, S::div(S::load(to), share(S::load(gate))));
         }
     }
 }
