@@ -43,6 +43,9 @@ pub struct AttentionSpec {
     pub sinks: bool,
     /// Each head's output is multiplied by the sigmoid of a number that is projected from the layer's normed input.
     pub head_gate: bool,
+    /// Each head's query projection is followed by as many numbers, by whose sigmoid the head's output is multiplied,
+    /// element by element (Qwen3-Next).
+    pub output_gate: bool,
     /// Index into [`ArchSpec::ropes`]; `None`: positions are not rotated in.
     pub rope: Option<usize>,
 }
@@ -136,10 +139,11 @@ impl AttentionSpec {
         self.n_kv_heads.saturating_mul(self.head_dim)
     }
 
-    /// What rows of queries have where they are projected.
+    /// What the query projection gives of a row.
     pub(crate) fn projected_width(&self) -> usize {
         let of_head = self.latent.map_or(self.head_dim, |latent| latent.plain.saturating_add(latent.rotated));
-        self.n_heads.saturating_mul(of_head)
+        let gated = if self.output_gate { 2 } else { 1 };
+        self.n_heads.saturating_mul(of_head).saturating_mul(gated)
     }
 
     /// The first of a position's elements that choose positions, behind its key: where a block begins.
@@ -201,7 +205,7 @@ impl AttentionSpec {
             (a.keys_as_values, "keys as values"),
             (a.kv_of.is_some(), "those of another layer"),
             (a.query_growth.is_some(), "queries that grow"),
-            (a.head_gate, "gated heads"),
+            (a.head_gate || a.output_gate, "gated heads"),
         ];
         match variants.into_iter().find(|(found, _)| *found) {
             Some((_, found)) => {
@@ -237,6 +241,9 @@ impl AttentionSpec {
                     format!("expected an even number, found {}", a.head_dim),
                 ));
             }
+        }
+        if a.head_gate && a.output_gate {
+            return Err(invalid("gates of heads", "expected one kind of gates, found two".into()));
         }
         let Some(index) = a.rope else { return Ok(()) };
         let rope = ropes.get(index).ok_or_else(|| {

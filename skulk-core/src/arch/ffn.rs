@@ -78,6 +78,8 @@ pub struct SharedExpert {
     pub width: usize,
     /// Applied to the gate.
     pub activation: Activation,
+    /// Its result is multiplied by the sigmoid of a number that is projected from the block's input.
+    pub gated: bool,
 }
 
 /// The gate's non-linearity.
@@ -105,7 +107,7 @@ pub enum Activation {
 impl SharedExpert {
     /// One of this width.
     pub fn new(width: usize) -> Self {
-        Self { width, activation: Activation::Silu }
+        Self { width, activation: Activation::Silu, gated: false }
     }
 }
 

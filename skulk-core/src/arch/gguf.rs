@@ -2,8 +2,8 @@
 
 use super::names::{GGUF, TensorNames};
 use super::{
-    Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, QkNorm,
-    RopeLayout, RopeScaling, RopeSpec, SUPPORTED, unsupported,
+    Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, Mixer, NormSpec,
+    QkNorm, RopeLayout, RopeScaling, RopeSpec, SUPPORTED, unsupported,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::gguf::{GgufMetadata, GgufValue};
@@ -40,9 +40,11 @@ fn llama(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
     let ropes = vec![RopeSpec { theta, dim, layout, scaling, amplitude: 1.0 }];
     plain(keys, checkpoint, &sizes, ropes, |at, layer| {
         let has_bias = |tensor: &str| checkpoint.tensor(&format!("blk.{at}.{tensor}.bias")).is_some();
-        layer.attention.qk_norm = qwen3.then_some(QkNorm::Heads);
-        layer.attention.qkv_bias = has_bias("attn_q");
-        layer.attention.output_bias = has_bias("attn_output");
+        if let Some(attention) = layer.attention_mut() {
+            attention.qk_norm = qwen3.then_some(QkNorm::Heads);
+            attention.qkv_bias = has_bias("attn_q");
+            attention.output_bias = has_bias("attn_output");
+        }
         layer.ffn.width = expert_width.unwrap_or(layer.ffn.width);
         layer.ffn.bias = experts.is_none() && has_bias("ffn_gate");
         layer.ffn.experts = experts;
@@ -127,11 +129,13 @@ fn gemma(keys: &Keys<'_>, checkpoint: &dyn Checkpoint, family: &Gemma) -> Result
     let ropes = [rope(theta, keys.rope_scaling()?)].into_iter().chain(local).collect();
     let spec = plain(keys, checkpoint, &sizes, ropes, |at, layer| {
         let window = family.window.filter(|_| !(at + 1).is_multiple_of(pattern));
-        layer.attention.window = window;
-        layer.attention.rope = Some(usize::from(window.is_some() && family.local_theta.is_some()));
-        layer.attention.scale = (scalar as f32).sqrt().recip();
-        layer.attention.softcap = softcap;
-        layer.attention.qk_norm = family.qk_norm;
+        if let Some(attention) = layer.attention_mut() {
+            attention.window = window;
+            attention.rope = Some(usize::from(window.is_some() && family.local_theta.is_some()));
+            attention.scale = (scalar as f32).sqrt().recip();
+            attention.softcap = softcap;
+            attention.qk_norm = family.qk_norm;
+        }
         layer.ffn.activation = Activation::GeluTanh;
         layer.post_attention_norm = true;
         layer.post_ffn_norm = true;
@@ -168,11 +172,12 @@ fn plain(
         output_bias: false,
         sinks: false,
         head_gate: false,
+        output_gate: false,
         rope: Some(0),
     };
     let layer = |(at, (&n_kv_heads, &width))| {
         let mut layer = LayerSpec {
-            attention: AttentionSpec { n_kv_heads, ..attention.clone() },
+            mixer: Mixer::Attention(AttentionSpec { n_kv_heads, ..attention.clone() }),
             ffn: FfnSpec { width, activation: Activation::Silu, bias: false, experts: None, shared: None },
             attention_norm: true,
             ffn_norm: true,

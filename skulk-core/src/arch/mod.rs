@@ -8,13 +8,20 @@ mod config;
 mod ffn;
 mod gguf;
 mod huggingface;
+mod mixer;
 mod names;
+mod recurrent;
 mod rope;
 
 pub use attention::{AttentionSpec, IndexSpec, LatentSpec, QkNorm, QueryGrowth};
 pub use ffn::{Activation, ExpertGroups, ExpertsSpec, FfnSpec, Scoring, SharedExpert};
+pub use mixer::Mixer;
 pub use names::{LayerTensor, TensorNames};
 pub(crate) use names::{Stacks, TensorRole};
+#[cfg(feature = "generate")]
+pub(crate) use recurrent::MOST_CONVOLVED;
+pub(crate) use recurrent::STATES_HELD;
+pub use recurrent::{RecurrentGate, RecurrentRule, RecurrentSpec};
 pub use rope::{RopeLayout, RopeScaling, RopeSpec};
 
 use std::fmt::Display;
@@ -72,8 +79,8 @@ pub struct NormSpec {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct LayerSpec {
-    /// Attention.
-    pub attention: AttentionSpec,
+    /// How a position learns of those before it.
+    pub mixer: Mixer,
     /// Feed-forward block.
     pub ffn: FfnSpec,
     /// Attention's input is normed: in all families but OLMo's.
@@ -118,6 +125,7 @@ impl ArchSpec {
                 let file = metadata.folder.join("config.json");
                 let mut spec = huggingface::spec(&metadata.config, &file, huggingface::prefix(checkpoint))?;
                 huggingface::stack(&mut spec, checkpoint);
+                huggingface::converted(&mut spec, checkpoint);
                 spec
             }
             Metadata::Vindex(metadata) => {
@@ -176,17 +184,19 @@ impl ArchSpec {
     /// At layer 0 and behind the last one, where nothing is cut, they can.
     pub fn can_cut(&self, layer: usize) -> bool {
         let later = self.layers.iter().skip(layer);
-        later.filter_map(|spec| spec.attention.source()).all(|source| source >= layer)
+        later.filter_map(|spec| spec.attention()?.source()).all(|source| source >= layer)
     }
 
     /// Checks that layers which use others' keys and values can.
     fn check_shared(&self) -> Result<()> {
         for (at, layer) in self.layers.iter().enumerate() {
-            let index = layer.attention.latent.and_then(|latent| latent.index);
+            let latent = layer.attention().and_then(|attention| attention.latent);
+            let index = latent.and_then(|latent| latent.index);
             let Some((index, source)) = index.and_then(|index| Some((index, index.of?))) else { continue };
             // A step has the choice of the nearest layer before that has one.
-            let nearest = self.layers[..at].iter().rposition(|other| other.attention.own_index().is_some());
-            let most = |layer: usize| self.layers[layer].attention.own_index().map(|index| index.most);
+            let own = |layer: &LayerSpec| layer.attention().and_then(AttentionSpec::own_index);
+            let nearest = self.layers[..at].iter().rposition(|other| own(other).is_some());
+            let most = |layer: usize| own(&self.layers[layer]).map(|index| index.most);
             if nearest != Some(source) || most(source) != Some(index.most) {
                 let message = format!(
                     "expected the nearest layer before {at} that chooses {} positions itself, found layer {source}",
@@ -196,13 +206,14 @@ impl ArchSpec {
             }
         }
         for (at, layer) in self.layers.iter().enumerate() {
-            let own = &layer.attention;
-            let Some(source) = own.kv_of else { continue };
+            let Some((own, source)) = layer.attention().and_then(|own| Some((own, own.kv_of?))) else {
+                continue;
+            };
             let like = |other: &AttentionSpec| {
                 let sizes = (other.n_kv_heads, other.head_dim) == (own.n_kv_heads, own.head_dim);
                 sizes && other.window == own.window && other.rope == own.rope && other.has_kv()
             };
-            if !self.layers[..at].get(source).is_some_and(|other| like(&other.attention)) {
+            if !self.layers[..at].get(source).and_then(LayerSpec::attention).is_some_and(like) {
                 let message = format!(
                     "expected an earlier layer with keys and values of its own, such as layer {at} needs, found layer {source}"
                 );
@@ -241,7 +252,7 @@ impl ArchSpec {
             rope.check()?;
         }
         for layer in &self.layers {
-            layer.attention.check(&self.ropes)?;
+            layer.mixer.check(&self.ropes)?;
             layer.ffn.check()?;
             let width = layer.input.map(|input| input.width);
             if width != self.input_width() {
@@ -295,6 +306,6 @@ fn unsupported(what: &str, found: &str, supported: &str) -> Error {
 }
 
 /// Families this version can run, for messages.
-const SUPPORTED: &str = "llama, mistral, ministral3, mixtral, smollm3, granite, phi3, qwen2, qwen3, qwen3_moe, \
-    the text of qwen3_vl, gemma2, gemma3, gemma4, glm4, glm4_moe, glm4_moe_lite, glm_moe_dsa, \
-    deepseek_v3, deepseek_v32, kimi_k2, olmo3, minimax_m2, step3p5, gpt_oss";
+const SUPPORTED: &str = "llama, mistral, ministral3, mixtral, smollm3, granite, granitemoehybrid, phi3, qwen2, qwen3, \
+    qwen3_moe, qwen3_next, qwen3_5, qwen3_5_moe, the text of qwen3_vl, gemma2, gemma3, gemma4, glm4, glm4_moe, \
+    glm4_moe_lite, glm_moe_dsa, deepseek_v3, deepseek_v32, kimi_k2, olmo3, minimax_m2, step3p5, gpt_oss";

@@ -1,17 +1,22 @@
 //! What is this tensor called here? Roles, and each format's spelling of them.
 
+mod recurrent;
+
 use std::borrow::Cow;
 
-use super::{ExpertsSpec, LayerSpec, QkNorm};
+use super::{AttentionSpec, ExpertsSpec, LayerSpec, QkNorm, RecurrentRule, RecurrentSpec};
 use crate::ids::ExpertIdx;
 use crate::weights::DType;
 use LayerTensor::{
-    AttentionNorm, AttentionOutput, ExpertDown, ExpertGate, ExpertUp, ExpertsNorm, FfnDown, FfnGate, FfnNorm,
-    FfnUp, HeadGate, IndexKey, IndexKeyNorm, IndexQuery, IndexWeights, InputGate, InputProjection, Key,
-    KeyNorm, LatentKeys, LatentNorm, LatentValues, OutputScale, PostAttentionNorm, PostExpertsNorm,
-    PostFfnNorm, PostInputNorm, PostSharedNorm, Query, QueryLatent, QueryLatentNorm, QueryNorm, Router,
-    RouterCorrection, RouterNorm, RouterScales, SharedDown, SharedGate, SharedUp, Sinks, Value,
+    AttentionNorm, AttentionOutput, DecayRate, ExpertDown, ExpertGate, ExpertUp, ExpertsNorm, FfnDown,
+    FfnGate, FfnNorm, FfnUp, HeadGate, IndexKey, IndexKeyNorm, IndexQuery, IndexWeights, InputGate,
+    InputProjection, Key, KeyConvolution, KeyNorm, LatentKeys, LatentNorm, LatentValues, OutputScale,
+    PostAttentionNorm, PostExpertsNorm, PostFfnNorm, PostInputNorm, PostSharedNorm, Query, QueryConvolution,
+    QueryLatent, QueryLatentNorm, QueryNorm, Router, RouterCorrection, RouterNorm, RouterScales, SharedDown,
+    SharedGate, SharedScore, SharedUp, Sinks, StateGate, StateKey, StateNorm, StateOutput, StateQuery,
+    StateShare, StateSkip, StateStep, StateValue, StepBias, Value, ValueConvolution,
 };
+pub(super) use recurrent::{HF_GRANITE_HYBRID, HF_QWEN3_5, HF_QWEN3_NEXT};
 
 /// A tensor's role within one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -89,6 +94,36 @@ pub enum LayerTensor {
     SharedUp,
     /// The shared expert's down projection.
     SharedDown,
+    /// What the shared expert's result is gated by, `[1, hidden]`.
+    SharedScore,
+    /// Projects what states are read with.
+    StateQuery,
+    /// Projects what values are taken up under.
+    StateKey,
+    /// Projects what states take up.
+    StateValue,
+    /// Projects what gates what is read.
+    StateGate,
+    /// Projects the share that is replaced, `[heads, hidden]`.
+    StateShare,
+    /// Projects the time step, which states decay by, `[heads, hidden]`.
+    StateStep,
+    /// Projects what is read.
+    StateOutput,
+    /// Convolves queries, `[channels, positions]`.
+    QueryConvolution,
+    /// Convolves keys, likewise.
+    KeyConvolution,
+    /// Convolves values, likewise.
+    ValueConvolution,
+    /// Added to the time step, `[heads]`.
+    StepBias,
+    /// The logarithm of how fast each head's state decays, `[heads]`.
+    DecayRate,
+    /// What share of a value what is read has in it, `[heads]`.
+    StateSkip,
+    /// Norms what is read.
+    StateNorm,
     /// Norm after the feed-forward block.
     PostFfnNorm,
     /// What a token's input to the layer is gated by, `[input, hidden]`.
@@ -101,34 +136,58 @@ pub enum LayerTensor {
     OutputScale,
 }
 
+/// What layers with a state have, by whatever rule.
+const OF_STATES: &[LayerTensor] = &[
+    StateQuery,
+    StateKey,
+    StateValue,
+    StateGate,
+    StateStep,
+    StateOutput,
+    QueryConvolution,
+    KeyConvolution,
+    ValueConvolution,
+    StepBias,
+    DecayRate,
+    StateNorm,
+];
+
 impl LayerTensor {
     /// The tensors a layer of this description has, biases aside.
     pub fn of(layer: &LayerSpec) -> impl Iterator<Item = LayerTensor> {
-        let (attention, ffn) = (&layer.attention, &layer.ffn);
-        let own_kv = attention.has_kv();
+        let (attention, ffn) = (layer.attention(), &layer.ffn);
+        let attends = |has: fn(&AttentionSpec) -> bool| attention.is_some_and(has);
+        let own_kv = attends(AttentionSpec::has_kv);
         let block: &[_] = match ffn.experts {
             None => &[FfnGate, FfnUp, FfnDown],
             Some(_) => &[Router, ExpertGate, ExpertUp, ExpertDown],
         };
         let shared: &[_] = if ffn.shared.is_some() { &[SharedGate, SharedUp, SharedDown] } else { &[] };
+        let state: &[_] = match layer.recurrent().map(|state| state.rule) {
+            None => &[],
+            Some(RecurrentRule::Delta) => &[StateShare],
+            Some(RecurrentRule::Add { .. }) => &[StateSkip],
+        };
+        let recurs = if layer.recurrent().is_some() { OF_STATES } else { &[] };
         let experts = |has: fn(&ExpertsSpec) -> bool| ffn.experts.as_ref().is_some_and(has);
         let optional = [
             (layer.attention_norm, AttentionNorm),
-            (attention.qk_norm.is_some(), QueryNorm),
-            (attention.qk_norm.is_some() && own_kv, KeyNorm),
-            (attention.latent.is_some_and(|latent| latent.query_rank.is_some()), QueryLatent),
-            (attention.latent.is_some_and(|latent| latent.query_rank.is_some()), QueryLatentNorm),
-            (attention.latent.is_some(), LatentNorm),
-            (attention.latent.is_some(), LatentKeys),
-            (attention.latent.is_some(), LatentValues),
-            (attention.own_index().is_some(), IndexQuery),
-            (attention.own_index().is_some(), IndexKey),
-            (attention.own_index().is_some(), IndexKeyNorm),
-            (attention.own_index().is_some(), IndexWeights),
-            (attention.sinks, Sinks),
-            (attention.head_gate, HeadGate),
+            (attends(|a| a.qk_norm.is_some()), QueryNorm),
+            (attends(|a| a.qk_norm.is_some() && a.has_kv()), KeyNorm),
+            (attends(|a| a.latent.is_some_and(|latent| latent.query_rank.is_some())), QueryLatent),
+            (attends(|a| a.latent.is_some_and(|latent| latent.query_rank.is_some())), QueryLatentNorm),
+            (attends(|a| a.latent.is_some()), LatentNorm),
+            (attends(|a| a.latent.is_some()), LatentKeys),
+            (attends(|a| a.latent.is_some()), LatentValues),
+            (attends(|a| a.own_index().is_some()), IndexQuery),
+            (attends(|a| a.own_index().is_some()), IndexKey),
+            (attends(|a| a.own_index().is_some()), IndexKeyNorm),
+            (attends(|a| a.own_index().is_some()), IndexWeights),
+            (attends(|a| a.sinks), Sinks),
+            (attends(|a| a.head_gate), HeadGate),
             (layer.post_attention_norm, PostAttentionNorm),
             (layer.ffn_norm, FfnNorm),
+            (ffn.shared.is_some_and(|shared| shared.gated), SharedScore),
             (experts(|experts| experts.correction), RouterCorrection),
             (experts(|experts| experts.scales), RouterScales),
             (experts(|experts| experts.apart), RouterNorm),
@@ -142,38 +201,46 @@ impl LayerTensor {
             (layer.output_scale, OutputScale),
         ];
         let products = [
-            (true, Query),
+            (attention.is_some(), Query),
             (own_kv, Key),
-            (own_kv && !attention.keys_as_values, Value),
-            (true, AttentionOutput),
+            (attends(|a| a.has_kv() && !a.keys_as_values), Value),
+            (attention.is_some(), AttentionOutput),
         ];
         let has = |(has, tensor): (bool, LayerTensor)| has.then_some(tensor);
         let optional = optional.into_iter().filter_map(has);
-        products.into_iter().filter_map(has).chain(block.iter().chain(shared).copied()).chain(optional)
+        let blocks = recurs.iter().chain(state).chain(block).chain(shared).copied();
+        products.into_iter().filter_map(has).chain(blocks).chain(optional)
     }
 
     /// Rows and row length in a layer of this description, of experts' each one's; a vector is one row.
     pub(crate) fn shape(self, layer: &LayerSpec, hidden: usize) -> [usize; 2] {
-        let (a, ffn, latent) = (&layer.attention, &layer.ffn, layer.attention.latent);
-        let index = a.own_index();
-        let normed = |heads: usize| match a.qk_norm {
-            Some(QkNorm::All) => heads.saturating_mul(a.head_dim),
-            _ => a.head_dim,
+        let (attention, ffn) = (layer.attention(), &layer.ffn);
+        let (latent, index) =
+            (attention.and_then(|a| a.latent), attention.and_then(AttentionSpec::own_index));
+        // What the layer does not have is empty.
+        let of = |size: fn(&AttentionSpec) -> usize| attention.map_or(0, size);
+        let normed = |heads: fn(&AttentionSpec) -> usize| match attention {
+            Some(a) if a.qk_norm == Some(QkNorm::All) => heads(a).saturating_mul(a.head_dim),
+            _ => of(|a| a.head_dim),
         };
         let n_experts = ffn.experts.map_or(0, |experts| experts.n_experts);
         let shared = ffn.shared.map_or(0, |shared| shared.width);
         let input = layer.input.map_or(0, |input| input.width);
+        let state = |size: fn(&RecurrentSpec) -> usize| layer.recurrent().map_or(0, size);
         match self {
             AttentionNorm | FfnNorm | PostAttentionNorm | PostFfnNorm | RouterNorm | ExpertsNorm
             | PostExpertsNorm | PostSharedNorm | PostInputNorm => [1, hidden],
             InputGate => [input, hidden],
             InputProjection => [hidden, input],
             OutputScale => [1, 1],
-            QueryNorm => [1, normed(a.n_heads)],
-            KeyNorm => [1, normed(a.n_kv_heads)],
-            Query => [a.projected_width(), latent.and_then(|latent| latent.query_rank).unwrap_or(hidden)],
-            Key => [latent.map_or(a.kv_width(), |latent| latent.rotated), hidden],
-            Value => [latent.map_or(a.kv_width(), |latent| latent.rank), hidden],
+            QueryNorm => [1, normed(|a| a.n_heads)],
+            KeyNorm => [1, normed(|a| a.n_kv_heads)],
+            Query => [
+                of(AttentionSpec::projected_width),
+                latent.and_then(|latent| latent.query_rank).unwrap_or(hidden),
+            ],
+            Key => [latent.map_or(of(AttentionSpec::kv_width), |latent| latent.rotated), hidden],
+            Value => [latent.map_or(of(AttentionSpec::kv_width), |latent| latent.rank), hidden],
             QueryLatent => [latent.and_then(|latent| latent.query_rank).unwrap_or(0), hidden],
             QueryLatentNorm => [1, latent.and_then(|latent| latent.query_rank).unwrap_or(0)],
             IndexQuery => index.map_or([0, 0], |index| {
@@ -186,25 +253,39 @@ impl LayerTensor {
             LatentNorm => [1, latent.map_or(0, |latent| latent.rank)],
             LatentKeys => latent.map_or([0, 0], |latent| [latent.plain, latent.rank]),
             LatentValues => latent.map_or([0, 0], |latent| [latent.value, latent.rank]),
-            Sinks => [1, a.n_heads],
-            HeadGate => [a.n_heads, hidden],
-            AttentionOutput => [hidden, a.output_width()],
+            Sinks => [1, of(|a| a.n_heads)],
+            HeadGate => [of(|a| a.n_heads), hidden],
+            AttentionOutput => [hidden, of(AttentionSpec::output_width)],
             FfnGate | FfnUp | ExpertGate | ExpertUp => [ffn.width, hidden],
             FfnDown | ExpertDown => [hidden, ffn.width],
             Router => [n_experts, hidden],
             RouterCorrection | RouterScales => [1, n_experts],
             SharedGate | SharedUp => [shared, hidden],
             SharedDown => [hidden, shared],
+            SharedScore => [1, hidden],
+            StateQuery | StateKey => [state(RecurrentSpec::key_width), hidden],
+            StateValue | StateGate => [state(RecurrentSpec::value_width), hidden],
+            StateShare | StateStep => [state(|state| state.n_heads), hidden],
+            StateOutput => [hidden, state(RecurrentSpec::value_width)],
+            QueryConvolution | KeyConvolution => {
+                [state(RecurrentSpec::key_width), state(|state| state.convolution)]
+            }
+            ValueConvolution => [state(RecurrentSpec::value_width), state(|state| state.convolution)],
+            StepBias | DecayRate | StateSkip => [1, state(|state| state.n_heads)],
+            StateNorm => [1, state(RecurrentSpec::norm_width)],
         }
     }
 
     /// Whether it has a bias in a layer of this description.
     pub(crate) fn has_bias(self, layer: &LayerSpec) -> bool {
         match self {
-            Query => layer.attention.qkv_bias && layer.attention.latent.is_none(),
-            Key | Value | QueryLatent => layer.attention.qkv_bias,
+            Query => layer.attention().is_some_and(|a| a.qkv_bias && a.latent.is_none()),
+            Key | Value | QueryLatent => layer.attention().is_some_and(|a| a.qkv_bias),
             IndexKeyNorm => true,
-            AttentionOutput => layer.attention.output_bias,
+            QueryConvolution | KeyConvolution | ValueConvolution => {
+                layer.recurrent().is_some_and(|state| state.convolution_bias)
+            }
+            AttentionOutput => layer.attention().is_some_and(|a| a.output_bias),
             FfnGate | FfnUp | FfnDown | ExpertGate | ExpertUp | ExpertDown => layer.ffn.bias,
             Router => layer.ffn.experts.is_some_and(|experts| experts.router_bias),
             _ => false,
@@ -378,10 +459,16 @@ impl TensorNames {
         self.weights_where(layer, spec, |_| true)
     }
 
-    /// The tensors that lie in one with this one, itself among them, in the order of their rows. Most lie alone.
-    pub(crate) fn fused(&self, tensor: LayerTensor) -> impl Iterator<Item = LayerTensor> {
+    /// The tensors of such a layer that lie in one with this one, itself among them, in the order of their rows. Most lie
+    /// alone.
+    pub(crate) fn fused<'a>(
+        &'a self,
+        layer: &'a LayerSpec,
+        tensor: LayerTensor,
+    ) -> impl Iterator<Item = LayerTensor> + 'a {
         let own = self.pattern(tensor);
-        self.roles().filter(move |(_, pattern)| *pattern == own).map(|(tensor, _)| tensor)
+        let same = self.roles().filter(move |(_, pattern)| *pattern == own).map(|(tensor, _)| tensor);
+        same.filter(|tensor| LayerTensor::of(layer).any(|other| other == *tensor))
     }
 
     /// Those of its feed-forward block.
@@ -400,7 +487,8 @@ impl TensorNames {
         wanted: fn(&LayerTensor) -> bool,
     ) -> impl Iterator<Item = String> + 'a {
         // Of those that are fused, the first stands for all.
-        let is_first = |tensor: &LayerTensor| self.fused(*tensor).next().is_none_or(|first| first == *tensor);
+        let is_first =
+            |tensor: &LayerTensor| self.fused(spec, *tensor).next().is_none_or(|first| first == *tensor);
         LayerTensor::of(spec).filter(wanted).filter(is_first).flat_map(move |tensor| {
             let n = match spec.ffn.experts {
                 Some(experts) if tensor.is_per_expert() && !self.stacks_experts() => experts.n_experts,
@@ -425,6 +513,12 @@ impl TensorNames {
             return Some(Self { spelling, ..self.clone() });
         }
         (!self.stacks_experts()).then(|| Self { is_stacked: true, ..self.clone() })
+    }
+
+    /// The same names but for experts that lie in stacks of the family's own; `None` where there is no such layout.
+    pub(super) fn packed(&self) -> Option<Self> {
+        let packed = recurrent::packed(self.spelling)?;
+        Some(Self { spelling: packed, ..self.clone() })
     }
 
     /// How stacked experts lie.

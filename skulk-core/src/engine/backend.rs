@@ -13,7 +13,7 @@ use std::ops::Range;
 pub(crate) use super::routes::Routes;
 use super::top::Top;
 use super::{KvType, KvTypes, StepCx};
-use crate::arch::{Activation, AttentionSpec, ExpertsSpec, IndexSpec, RopeLayout};
+use crate::arch::{Activation, AttentionSpec, ExpertsSpec, IndexSpec, RecurrentSpec, RopeLayout};
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
@@ -33,6 +33,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     type Stack: Send + Sync;
     /// Which experts each row takes, where [`experts`](Self::experts) looks for it.
     type Routes: Send;
+    /// States of one layer, of all sequences: by number. Of backends that have none, nothing.
+    type States: Send + Sync;
     /// Where operations are queued, and what they need beside their operands: a shard's, as operations on the same
     /// buffers must be given to the same stream.
     type Stream: Send;
@@ -52,6 +54,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Whether it can choose the [positions](crate::arch::IndexSpec) that rows see of them.
     const CHOOSES: bool = false;
+    /// Whether layers can keep [states](Self::States), and gate heads [element by element](Self::split_heads).
+    const RECURRENT: bool = false;
 
     /// Runs one step's work where and when the device wants it, e.g. inside its thread pool and after other steps.
     /// Who has to wait for that ends at once with an error when `cx` says so.
@@ -101,6 +105,57 @@ pub(crate) trait Backend: Send + Sync + 'static {
         page: u32,
         from: &[u8],
     ) -> Result<()>;
+    /// A layer's states, of none yet.
+    fn states(&self, _spec: &RecurrentSpec) -> Result<Self::States> {
+        Err(no_states())
+    }
+    /// Reserves memory for a state. Numbers begin at 0; one that has memory is not added again.
+    fn add_state(&self, _states: &mut Self::States, _number: u32) -> Result<()> {
+        Err(no_states())
+    }
+    /// Gives a state's memory back.
+    fn release_state(&self, _states: &mut Self::States, _number: u32) {}
+    /// Adds a state to `out`, of [`RecurrentSpec::state_len`] numbers of 4 bytes.
+    fn read_state(
+        &self,
+        _: &mut Self::Stream,
+        _: &Self::States,
+        _number: u32,
+        _out: &mut Vec<u8>,
+    ) -> Result<()> {
+        Err(no_states())
+    }
+    /// Lets a state be what was read of another one.
+    fn write_state(
+        &self,
+        _: &mut Self::Stream,
+        _: &mut Self::States,
+        _number: u32,
+        _from: &[u8],
+    ) -> Result<()> {
+        Err(no_states())
+    }
+    /// Copies of each `2 · head_dim` elements the first half to one buffer, the second to the other.
+    fn split_heads(
+        &self,
+        _: &mut Self::Stream,
+        _x: &Self::Buffer,
+        _head_dim: usize,
+        _rows: usize,
+        _out: [&mut Self::Buffer; 2],
+    ) -> Result<()> {
+        Err(no_states())
+    }
+    /// Lets all runs' rows change their states one by one, and reads, gates and norms what each finds.
+    fn recur(
+        &self,
+        _: &mut Self::Stream,
+        _op: &Recur<'_, Self>,
+        _: &mut Self::States,
+        _out: &mut Self::Buffer,
+    ) -> Result<()> {
+        Err(no_states())
+    }
     /// A weight matrix; its shape has been checked.
     fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Self::Matrix>;
     /// Equally shaped weight matrices, with their biases behind each other where they have some; their shapes have been
@@ -562,6 +617,66 @@ impl Chosen {
 
 fn not_chosen() -> Error {
     Error::new(ErrorKind::Internal, "positions were to be chosen on an engine that cannot")
+}
+
+/// What is asked of a backend without states. Models that have some are refused before.
+fn no_states() -> Error {
+    Error::new(ErrorKind::Internal, "an engine without states was asked for one")
+}
+
+/// What a layer with states does to a step's rows.
+pub(crate) struct Recur<'a, B: Backend + ?Sized> {
+    pub(crate) spec: &'a RecurrentSpec,
+    pub(crate) eps: f32,
+    /// What products gave, and what of it is what.
+    pub(crate) products: &'a [B::Buffer],
+    pub(crate) parts: &'a StateParts,
+    pub(crate) vectors: &'a StateVectors<B>,
+    pub(crate) runs: &'a [Run],
+}
+
+/// Where in products things are that states are changed and read by.
+pub(crate) struct StateParts {
+    pub(crate) query: StatePart,
+    pub(crate) key: StatePart,
+    pub(crate) value: StatePart,
+    pub(crate) gate: StatePart,
+    pub(crate) step: StatePart,
+    /// By the delta rule alone.
+    pub(crate) share: Option<StatePart>,
+}
+
+/// Which product it is, where the first key head's part begins in it, and how far apart those of key heads are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StatePart {
+    pub(crate) product: usize,
+    pub(crate) first: usize,
+    pub(crate) stride: usize,
+}
+
+/// Small weights of a layer with states.
+pub(crate) struct StateVectors<B: Backend + ?Sized> {
+    /// `[positions, channels]`, the current position last; channels of queries, keys and values.
+    pub(crate) convolution: B::Vector,
+    pub(crate) convolution_bias: Option<B::Vector>,
+    /// By head.
+    pub(crate) step_bias: B::Vector,
+    pub(crate) decay: B::Vector,
+    pub(crate) skip: Option<B::Vector>,
+    pub(crate) norm: B::Vector,
+}
+
+/// Some rows of a step that belong to one sequence, with its state before and behind them.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    /// Rows of the buffers.
+    pub(crate) rows: Range<usize>,
+    /// The state before the first one; none where the sequence begins.
+    pub(crate) from: Option<u32>,
+    /// Takes the state behind the last one.
+    pub(crate) to: u32,
+    /// After so many rows, another one takes the state.
+    pub(crate) mark: Option<(usize, u32)>,
 }
 
 /// Consecutive rows of each sequence of a step, and where the positions lie that they see.

@@ -65,6 +65,8 @@ pub struct Capabilities {
     pub latent_attention: bool,
     /// It can run those of such layers whose rows see [chosen positions](crate::arch::IndexSpec).
     pub chosen_positions: bool,
+    /// It runs layers that keep states: those of Qwen3-Next, Qwen 3.5 and others.
+    pub states: bool,
     /// How it can keep keys, and values: each of them in any of these types.
     pub kv_types: &'static [KvType],
 }

@@ -9,6 +9,7 @@ use super::keys::Keys;
 use super::options::ExtractOptions;
 use super::plan::Plan;
 use super::source::Source;
+use crate::arch::LayerSpec;
 use crate::error::{Error, ErrorKind, Result};
 use crate::vindex::hashes::FileHashes;
 use crate::vindex::{
@@ -92,7 +93,8 @@ fn family(model_type: &str) -> &str {
 /// as LARQL has it.
 fn model(source: &Source<'_>) -> Result<VindexModel> {
     let (arch, config) = (source.arch(), source.config());
-    let attention = &arch.layers.first().ok_or_else(|| absent("num_hidden_layers"))?.attention;
+    let attention = arch.layers.first().and_then(LayerSpec::attention);
+    let attention = attention.ok_or_else(|| absent("num_hidden_layers"))?;
     let rope = arch.ropes.first().ok_or_else(|| absent("rope_theta"))?;
     let model_type = config.get("model_type").and_then(Value::as_str).ok_or_else(|| absent("model_type"))?;
     let mixture = arch.layers.iter().find_map(|layer| Some((layer.ffn.width, layer.ffn.experts?)));

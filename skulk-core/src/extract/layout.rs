@@ -145,7 +145,9 @@ impl<'a> Layout<'a> {
         let warnings = [
             (self.options.feature_tokens == 0, "no tokens of features, as was asked: browsing tells none"),
             (
-                arch.layers.iter().any(|l| l.ffn.bias || l.attention.qkv_bias || l.attention.output_bias),
+                arch.layers
+                    .iter()
+                    .any(|l| l.ffn.bias || l.attention().is_some_and(|own| own.qkv_bias || own.output_bias)),
                 "LARQL 0.1 computes without the biases that are in this folder",
             ),
             (

@@ -144,6 +144,12 @@ impl Chain {
         self.release(id);
     }
 
+    /// The block before.
+    #[cfg(test)]
+    pub(super) fn parent(&self, id: NodeId) -> Option<NodeId> {
+        self.node(id).parent
+    }
+
     /// Blocks that are known.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {

@@ -6,14 +6,17 @@ use super::experts::{ExpertCall, ExpertProvider};
 use super::inputs::{InputRoom, LayerInputs};
 use super::kv;
 use super::latent::LatentRoom;
-use super::layer::Layer;
+use super::layer::{Attention, Layer, Mixer};
 use super::load::Loader;
+use super::recurrent::{Recurrent, Room};
 use super::rotation::{Rotation, Rotations};
-use crate::arch::{AttentionSpec, LayerSpec, QkNorm, RopeLayout};
+use crate::arch::{self, AttentionSpec, LayerSpec, QkNorm, RecurrentSpec, RopeLayout};
 use crate::bytes::ByteSize;
-use crate::engine::backend::{Attend, Backend, Head, NormRope, PAGE, PageSpec, Routing, Spans, TopLogits};
+use crate::engine::backend::{
+    Attend, Backend, Head, NormRope, PAGE, PageSpec, Recur, Routing, Run, Spans, TopLogits,
+};
 use crate::engine::{Batch, FfnMemory, LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{LayerIdx, TokenId};
 use crate::weights::{Checkpoint, Memory};
 
@@ -21,6 +24,8 @@ use crate::weights::{Checkpoint, Memory};
 const LOGIT_ROWS: usize = 8;
 /// Rows whose largest logits are found at a time, for which the head is read once.
 const TOP_ROWS: usize = 32;
+/// Sequences of a step that there is room for from the beginning.
+const SEQUENCES: usize = 16;
 
 /// The weights of a range of layers on a backend.
 pub(super) struct Decoder<B: Backend> {
@@ -67,6 +72,13 @@ pub(super) struct Workspace<B: Backend> {
     gate: Option<B::Buffer>,
     /// What attention to latent vectors has beside, where there is such.
     pub(super) latent: Option<LatentRoom<B>>,
+    /// Queries with their gates, where they come together.
+    gated: Option<B::Buffer>,
+    /// What a shared expert's result is gated by, where it is.
+    score: Option<B::Buffer>,
+    /// Where layers have states: their products, and the rows of each sequence with its states.
+    recurrent: Option<Room<B>>,
+    pub(super) runs: Vec<Run>,
     /// What tokens give layers, where they do.
     inputs: Option<InputRoom<B>>,
     /// The numbers of all rows.
@@ -83,6 +95,12 @@ pub(super) struct Workspace<B: Backend> {
     taps: Vec<B::Buffer>,
     host: Vec<f32>,
     ids: Vec<TokenId>,
+}
+
+/// What a layer keeps of sequences.
+pub(super) enum Kept<B: Backend> {
+    Pages(B::Pages),
+    States(B::States),
 }
 
 /// A workspace during a step. However the step ends, it leaves nothing in the stream.
@@ -183,10 +201,16 @@ impl<B: Backend> Decoder<B> {
         self.experts.memory()
     }
 
-    /// Each layer's keys and values, of no pages yet.
-    pub(super) fn pages(&self) -> Result<Vec<B::Pages>> {
+    /// What each layer keeps, of no pages yet.
+    pub(super) fn pages(&self) -> Result<Vec<Kept<B>>> {
         let own = &self.spec.arch.layers[self.spec.layers.clone()];
-        own.iter().map(|layer| self.backend.pages(&PageSpec::new(&layer.attention, self.spec.kv))).collect()
+        let pages = |layer: &LayerSpec| match &layer.mixer {
+            arch::Mixer::Attention(attention) => {
+                self.backend.pages(&PageSpec::new(attention, self.spec.kv)).map(Kept::Pages)
+            }
+            arch::Mixer::Recurrent(recurrent) => self.backend.states(recurrent).map(Kept::States),
+        };
+        own.iter().map(pages).collect()
     }
 
     /// Buffers for the shard's steps.
@@ -194,27 +218,42 @@ impl<B: Backend> Decoder<B> {
         let (arch, rows) = (&self.spec.arch, self.spec.max_rows);
         let own = &arch.layers[self.spec.layers.clone()];
         let widest = |of: fn(&LayerSpec) -> usize| own.iter().map(of).max().unwrap_or(0);
-        let q_width = widest(|l| l.attention.query_width());
-        let projected = widest(|l| l.attention.projected_width().max(l.attention.output_width()));
-        let attended = widest(|l| l.attention.n_heads * l.attention.value_dim());
-        let kv_width = widest(|l| l.attention.kv_width());
+        let attends = |of: fn(&AttentionSpec) -> usize| {
+            own.iter().filter_map(LayerSpec::attention).map(of).max().unwrap_or(0)
+        };
+        let q_width =
+            attends(
+                |a| if a.output_gate { a.query_width() } else { a.projected_width().max(a.output_width()) },
+            );
+        let kv_width = attends(AttentionSpec::kv_width);
+        let heads = attends(AttentionSpec::query_width);
         let ffn_width = widest(|l| {
             let shared = l.ffn.shared.map_or(0, |shared| shared.width);
             l.ffn.width.max(shared).max(l.input.map_or(0, |input| input.width))
         });
-        let gates = widest(|l| if l.attention.head_gate { l.attention.n_heads } else { 0 });
+        let gates = widest(|l| match l.attention() {
+            Some(own) if own.output_gate => own.query_width(),
+            Some(own) if own.head_gate => own.n_heads,
+            _ => 0,
+        });
+        let gated =
+            widest(|l| l.attention().filter(|own| own.output_gate).map_or(0, AttentionSpec::projected_width));
+        let attended = attends(|a| a.n_heads.saturating_mul(a.value_dim()));
+        let mixed = attended.max(widest(|l| l.recurrent().map_or(0, RecurrentSpec::value_width)));
+        let scored = own.iter().any(|l| l.ffn.shared.is_some_and(|shared| shared.gated));
+        let recurrent: Vec<_> = self.layers.iter().filter_map(Layer::recurrent).collect();
         let n_experts = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_experts));
         let n_used = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_used));
         let buffer = |width| self.backend.buffer(rows, width);
         Ok(Workspace {
-            stream: self.backend.stream(rows, arch.hidden_size.max(q_width).max(ffn_width))?,
+            stream: self.backend.stream(rows, arch.hidden_size.max(heads).max(mixed).max(ffn_width))?,
             x: buffer(arch.hidden_size)?,
             normed: buffer(arch.hidden_size)?,
             added: buffer(arch.hidden_size)?,
-            query: buffer(projected)?,
+            query: buffer(q_width)?,
             key: buffer(kv_width)?,
             value: buffer(kv_width)?,
-            attended: buffer(attended)?,
+            attended: buffer(mixed)?,
             inner: [buffer(ffn_width)?, buffer(ffn_width)?],
             routing: (n_experts > 0)
                 .then(|| Ok((buffer(n_experts)?, self.backend.routes(rows, n_used)?)))
@@ -226,6 +265,10 @@ impl<B: Backend> Decoder<B> {
                 .transpose()?,
             gate: (gates > 0).then(|| buffer(gates)).transpose()?,
             latent: LatentRoom::new(own, buffer)?,
+            gated: (gated > 0).then(|| buffer(gated)).transpose()?,
+            score: scored.then(|| buffer(1)).transpose()?,
+            recurrent: Room::new(&*self.backend, rows, &recurrent)?,
+            runs: Vec::with_capacity(rows.min(SEQUENCES)),
             inputs: self.inputs.as_ref().map(|inputs| inputs.room(&self.backend, &self.spec)).transpose()?,
             all: (0..rows).collect(),
             angles: self
@@ -248,7 +291,6 @@ impl<B: Backend> Decoder<B> {
 
     /// Room for the pages of some sequences of full length.
     fn spans(&self) -> Spans {
-        const SEQUENCES: usize = 16;
         let ShardSpec { context, max_rows, .. } = self.spec;
         let pages = (context / PAGE + 1).min(1 << 12) * max_rows.min(SEQUENCES);
         Spans { list: Vec::with_capacity(max_rows.min(SEQUENCES)), pages: Vec::with_capacity(pages) }
@@ -258,7 +300,7 @@ impl<B: Backend> Decoder<B> {
     pub(super) fn forward(
         &self,
         work: &mut Workspace<B>,
-        pages: &mut [B::Pages],
+        pages: &mut [Kept<B>],
         batch: &Batch<'_>,
         reply: &mut Reply,
         cx: &StepCx<'_>,
@@ -292,13 +334,7 @@ impl<B: Backend> Decoder<B> {
         let mut tap = 0;
         for (at, (layer, index)) in self.layers.iter().zip(self.spec.layers.clone()).enumerate() {
             cx.check()?;
-            let own = &mut pages[self.groups.source(at)];
-            match &layer.latent {
-                Some(latent) => {
-                    self.latent_attention((layer, latent), LayerIdx(index), at, work, own, rows)?
-                }
-                None => self.attention(layer, LayerIdx(index), at, work, own, rows)?,
-            }
+            self.mix(layer, LayerIdx(index), at, work, &mut pages[self.groups.source(at)], rows)?;
             self.feed_forward(layer, LayerIdx(index), work, rows, cx)?;
             self.leave(layer, LayerIdx(index), at, work, rows)?;
             if batch.taps.contains(&index) && !work.tapped.is_empty() {
@@ -331,29 +367,102 @@ impl<B: Backend> Decoder<B> {
         self.backend.gather(stream, x, tapped, &mut taps[tap])
     }
 
-    /// A layer's attention, with its own pages or those of the layer whose keys and values it uses.
-    fn attention(
+    /// What a layer takes from earlier positions, with its own pages or those of the layer whose keys and values it uses.
+    fn mix(
         &self,
         layer: &Layer<B>,
         index: LayerIdx,
         at: usize,
         work: &mut Workspace<B>,
+        kept: &mut Kept<B>,
+        rows: usize,
+    ) -> Result<()> {
+        let norm = layer.attention_norm.as_ref();
+        match (&layer.mixer, &self.spec.arch.layers[index.0].mixer, kept) {
+            (Mixer::Attention(weights), arch::Mixer::Attention(spec), Kept::Pages(pages)) => {
+                match &weights.latent {
+                    Some(latent) => {
+                        self.latent_attention((weights, latent), (spec, norm), at, work, pages, rows)?;
+                    }
+                    None => self.attention((weights, spec, norm), at, work, pages, rows)?,
+                }
+            }
+            (Mixer::Recurrent(weights), arch::Mixer::Recurrent(spec), Kept::States(states)) => {
+                self.recur((weights, spec, norm), work, states, rows)?;
+            }
+            _ => return Err(Error::new(ErrorKind::Internal, "a layer keeps what it does not use")),
+        }
+        let Workspace { stream, x, normed, added, .. } = work;
+        self.join(stream, layer.post_attention_norm.as_ref(), x, added, normed, rows)
+    }
+
+    /// A layer's states.
+    fn recur(
+        &self,
+        (layer, spec, norm): (&Recurrent<B>, &RecurrentSpec, Option<&B::Vector>),
+        work: &mut Workspace<B>,
+        states: &mut B::States,
+        rows: usize,
+    ) -> Result<()> {
+        let (b, eps) = (&*self.backend, self.spec.arch.norm.eps);
+        let Workspace { stream, x, normed, added, attended, recurrent, runs, .. } = work;
+        let Some(room) = recurrent else {
+            return Err(Error::new(ErrorKind::Internal, "a layer with states has no room for its rows"));
+        };
+        let input = match norm {
+            Some(norm) => {
+                b.rms_norm(stream, x, norm, eps, rows, normed)?;
+                &*normed
+            }
+            None => &*x,
+        };
+        for (matrix, product) in layer.projections.iter().zip(&mut room.products) {
+            b.linear(stream, input, rows, &mut [(matrix, product)])?;
+        }
+        let Recurrent { parts, vectors, .. } = layer;
+        let op = Recur { spec, eps, products: &room.products, parts, vectors, runs };
+        b.recur(stream, &op, states, attended)?;
+        b.linear(stream, attended, rows, &mut [(&layer.output, &mut *added)])
+    }
+
+    /// A layer's attention.
+    fn attention(
+        &self,
+        (layer, attention, norm): (&Attention<B>, &AttentionSpec, Option<&B::Vector>),
+        at: usize,
+        work: &mut Workspace<B>,
         pages: &mut B::Pages,
         rows: usize,
     ) -> Result<()> {
-        let (b, arch) = (&*self.backend, &*self.spec.arch);
-        let (attention, eps) = (&arch.layers[index.0].attention, arch.norm.eps);
+        let (b, eps) = (&*self.backend, self.spec.arch.norm.eps);
         let Workspace {
-            stream, spans, x, normed, added, query, key, value, attended, gate, angles, all, ..
+            stream,
+            spans,
+            x,
+            normed,
+            added,
+            query,
+            key,
+            value,
+            attended,
+            gate,
+            gated,
+            angles,
+            all,
+            ..
         } = work;
 
         // Those that the layer does not have come last, and are left out.
         let [to_key, to_value] =
             [&layer.key, &layer.value].map(|matrix| matrix.as_ref().unwrap_or(&layer.query));
         let n_products = 1 + usize::from(layer.key.is_some()) + usize::from(layer.value.is_some());
-        let mut products = [(&layer.query, &mut *query), (to_key, &mut *key), (to_value, &mut *value)];
+        let projected = match (attention.output_gate, &mut *gated) {
+            (true, Some(both)) => both,
+            _ => &mut *query,
+        };
+        let mut products = [(&layer.query, projected), (to_key, &mut *key), (to_value, &mut *value)];
         let products = &mut products[..n_products];
-        let input = match &layer.attention_norm {
+        let input = match norm {
             Some(norm) => {
                 b.norm_linear(stream, x, (norm, eps), normed, rows, products)?;
                 &*normed
@@ -365,6 +474,11 @@ impl<B: Backend> Decoder<B> {
         };
         if let (Some(matrix), Some(gate)) = (&layer.head_gate, gate.as_mut()) {
             b.linear(stream, input, rows, &mut [(matrix, gate)])?;
+        }
+        if attention.output_gate
+            && let (Some(both), Some(gate)) = (&*gated, gate.as_mut())
+        {
+            b.split_heads(stream, both, attention.head_dim, rows, [query, gate])?;
         }
         let own_kv = layer.key.is_some();
         if own_kv && layer.value.is_none() {
@@ -394,11 +508,12 @@ impl<B: Backend> Decoder<B> {
             chosen: None,
         };
         b.attend(stream, &op, query, own_kv.then_some([&*key, &*value]), pages, attended)?;
-        if let (Some(_), Some(gate)) = (&layer.head_gate, gate) {
+        if let Some(gate) = gate.as_ref().filter(|_| attention.output_gate) {
+            b.gate_heads(stream, attended, gate, 1, rows)?;
+        } else if let (Some(_), Some(gate)) = (&layer.head_gate, gate) {
             b.gate_heads(stream, attended, gate, attention.head_dim, rows)?;
         }
-        b.linear(stream, attended, rows, &mut [(&layer.attention_output, &mut *added)])?;
-        self.join(stream, layer.post_attention_norm.as_ref(), x, added, normed, rows)
+        b.linear(stream, attended, rows, &mut [(&layer.output, &mut *added)])
     }
 
     /// A layer's feed-forward block.
@@ -412,7 +527,7 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<()> {
         let (b, arch) = (&*self.backend, &*self.spec.arch);
         let (spec, eps) = (&arch.layers[index.0], arch.norm.eps);
-        let Workspace { stream, x, normed, added, inner, routing, shared, .. } = work;
+        let Workspace { stream, x, normed, added, inner, routing, shared, score, .. } = work;
         let apart = layer.router.as_ref().and_then(|router| router.apart.as_ref());
         let mut input = match &layer.ffn_norm {
             Some(norm) => {
@@ -424,7 +539,11 @@ impl<B: Backend> Decoder<B> {
         if let (Some((of, [to_gate, to_up, down])), Some(result)) = (&layer.shared, shared.as_mut()) {
             let [gate, up] = &mut *inner;
             b.linear(stream, input, rows, &mut [(to_gate, gate), (to_up, up)])?;
-            b.gated_linear(stream, of.activation, inner, rows, &mut [(down, result)])?;
+            b.gated_linear(stream, of.activation, inner, rows, &mut [(down, &mut *result)])?;
+            if let (Some(matrix), Some(score)) = (&layer.shared_score, score) {
+                b.linear(stream, input, rows, &mut [(matrix, &mut *score)])?;
+                b.gate_heads(stream, result, score, arch.hidden_size, rows)?;
+            }
         }
         if let Some(apart) = apart {
             b.rms_norm(stream, x, &apart.router, eps, rows, added)?;

@@ -59,6 +59,7 @@ fn capabilities<B: Backend>(device: String, in_place_weights: bool) -> Capabilit
         exact_rows: B::EXACT_ROWS,
         latent_attention: B::LATENTS,
         chosen_positions: B::CHOOSES,
+        states: B::RECURRENT,
         kv_types: B::KV_TYPES,
     }
 }
@@ -124,15 +125,20 @@ impl<B: Backend> DecoderEngine<B> {
     fn check(&self, spec: &ShardSpec) -> Result<()> {
         spec.check()?;
         let (kv, kv_types) = (spec.kv, self.capabilities.kv_types);
-        let own = || spec.arch.layers[spec.layers.clone()].iter().filter_map(|layer| layer.attention.latent);
-        let wants = [
-            (own().next().is_some(), self.capabilities.latent_attention, "attends to latent vectors"),
-            (own().any(|l| l.index.is_some()), self.capabilities.chosen_positions, "chooses positions"),
-        ];
-        if let Some((_, _, what)) = wants.into_iter().find(|(wanted, has, _)| *wanted && !has) {
-            let message = format!("expected an engine that {what}, found `{}`", self.id);
-            return Err(Error::new(ErrorKind::ArchUnsupported, message)
-                .with_hint("place these layers on engine `cpu`"));
+        for (at, layer) in spec.layers.clone().zip(&spec.arch.layers[spec.layers.clone()]) {
+            let latent = layer.attention().and_then(|own| own.latent);
+            let chooses = latent.is_some_and(|latent| latent.index.is_some());
+            let wants = [
+                (layer.needs_states(), self.capabilities.states, "keeps states"),
+                (latent.is_some(), self.capabilities.latent_attention, "attends to latent vectors"),
+                (chooses, self.capabilities.chosen_positions, "chooses positions"),
+            ];
+            if let Some((_, _, what)) = wants.into_iter().find(|(wanted, has, _)| *wanted && !has) {
+                let message = format!("expected an engine that {what}, found `{}`", self.id);
+                return Err(Error::new(ErrorKind::ArchUnsupported, message)
+                    .with("layer", at)
+                    .with_hint("place these layers on engine `cpu`"));
+            }
         }
         if [kv.keys, kv.values].iter().all(|kv| kv_types.contains(kv)) {
             return Ok(());

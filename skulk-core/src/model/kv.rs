@@ -1,6 +1,7 @@
 //! How much do a shard's layers keep of a sequence? Groups of layers that see equally far, and their bytes.
 
 use super::pages::GroupSpec;
+use crate::arch::{Mixer, STATES_HELD};
 use crate::engine::ShardSpec;
 use crate::engine::backend::{PAGE, PageSpec};
 
@@ -17,21 +18,26 @@ impl Groups {
         let (mut list, mut of_layer): (Vec<GroupSpec>, _) = (Vec::new(), Vec::new());
         let mut sources = Vec::new();
         for (at, layer) in spec.arch.layers[spec.layers.clone()].iter().enumerate() {
-            let window = layer.attention.window;
-            let source = layer.attention.kv_of.and_then(|source| source.checked_sub(spec.layers.start));
+            let attention = match &layer.mixer {
+                Mixer::Attention(attention) => attention,
+                Mixer::Recurrent(state) => {
+                    sources.push(at);
+                    of_layer.push(group(&mut list, None, true, state.state_bytes()));
+                    continue;
+                }
+            };
+            let window = attention.window;
+            let source = attention.kv_of.and_then(|source| source.checked_sub(spec.layers.start));
             sources.push(source.unwrap_or(at));
             let own = source.is_none();
-            let bytes = if own { PageSpec::new(&layer.attention, spec.kv).bytes() } else { 0 };
-            let known = list.iter().position(|group| group.window == window);
-            let group = known.unwrap_or_else(|| {
-                list.push(GroupSpec { window, page_bytes: 0, full: 0 });
-                list.len() - 1
-            });
-            list[group].page_bytes = list[group].page_bytes.saturating_add(bytes);
-            of_layer.push(group);
+            let bytes = if own { PageSpec::new(attention, spec.kv).bytes() } else { 0 };
+            of_layer.push(group(&mut list, window, false, bytes));
         }
         for group in &mut list {
-            let pages = most_pages(group.window, spec.context, spec.max_rows);
+            let pages = match group.state {
+                true => STATES_HELD,
+                false => most_pages(group.window, spec.context, spec.max_rows),
+            };
             group.full = pages.saturating_mul(group.page_bytes);
         }
         Self { list, of_layer, sources }
@@ -66,6 +72,17 @@ impl Groups {
     pub(super) fn full_length(&self) -> u64 {
         self.list.iter().fold(0, |sum, group| sum.saturating_add(group.full))
     }
+}
+
+/// The group of a layer that keeps as much beside others of its kind.
+fn group(list: &mut Vec<GroupSpec>, window: Option<usize>, state: bool, bytes: u64) -> usize {
+    let known = list.iter().position(|group| (group.window, group.state) == (window, state));
+    let group = known.unwrap_or_else(|| {
+        list.push(GroupSpec { window, state, page_bytes: 0, full: 0 });
+        list.len() - 1
+    });
+    list[group].page_bytes = list[group].page_bytes.saturating_add(bytes);
+    group
 }
 
 /// Pages of a group that one sequence of `context` positions has at most, in steps of up to `max_rows` rows.

@@ -2,12 +2,11 @@
 //! multiplied with queries and results instead, so that one vector for each position serves all heads.
 
 use super::decoder::{Decoder, Workspace};
-use super::layer::Layer;
+use super::layer::Attention;
 use super::load::Loader;
-use crate::arch::{IndexSpec, LatentSpec, LayerSpec, LayerTensor as T, RopeLayout};
+use crate::arch::{AttentionSpec, IndexSpec, LatentSpec, LayerSpec, LayerTensor as T, RopeLayout};
 use crate::engine::backend::{Attend, Backend, Choose, Chosen, NormRope};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::LayerIdx;
 
 /// What attention to latent vectors has beside.
 pub(super) struct Latent<B: Backend> {
@@ -43,7 +42,11 @@ pub(super) struct LatentRoom<B: Backend> {
 }
 
 impl<B: Backend> Latent<B> {
-    pub(super) fn load(loader: &mut Loader<'_, B>, layer: usize, spec: LatentSpec) -> Result<Self> {
+    pub(super) fn load(
+        loader: &mut Loader<'_, B>,
+        layer: usize,
+        (attention, spec): (&AttentionSpec, LatentSpec),
+    ) -> Result<Self> {
         let query = match spec.query_rank {
             Some(_) => Some((
                 loader.layer_matrix(layer, T::QueryLatent)?,
@@ -53,7 +56,7 @@ impl<B: Backend> Latent<B> {
         };
         let norm = loader.layer_norm(layer, T::LatentNorm, 1.0)?;
         let [keys, values] = loader.latent_heads(layer)?;
-        let index = match loader.arch.layers[layer].attention.own_index() {
+        let index = match attention.own_index() {
             Some(_) => Some(Index {
                 query: loader.layer_matrix(layer, T::IndexQuery)?,
                 key: loader.layer_matrix(layer, T::IndexKey)?,
@@ -72,10 +75,11 @@ impl<B: Backend> LatentRoom<B> {
         layers: &[LayerSpec],
         buffer: impl Fn(usize) -> Result<B::Buffer>,
     ) -> Result<Option<Self>> {
-        let latent = || layers.iter().filter_map(|l| Some((l.attention.latent?, l.attention.query_width())));
+        let attentions = || layers.iter().filter_map(LayerSpec::attention);
+        let latent = || attentions().filter_map(|own| Some((own.latent?, own.query_width())));
         let Some(width) = latent().map(|(_, width)| width).max() else { return Ok(None) };
         let rank = latent().filter_map(|(latent, _)| latent.query_rank).max();
-        let own = || layers.iter().filter_map(|layer| layer.attention.own_index());
+        let own = || attentions().filter_map(AttentionSpec::own_index);
         let widest = |of: fn(IndexSpec) -> usize| own().map(of).max();
         let index = [
             widest(|index| index.n_heads * index.head_dim),
@@ -95,15 +99,14 @@ impl<B: Backend> Decoder<B> {
     /// A layer's attention to latent vectors.
     pub(super) fn latent_attention(
         &self,
-        (layer, weights): (&Layer<B>, &Latent<B>),
-        index: LayerIdx,
+        (layer, weights): (&Attention<B>, &Latent<B>),
+        (attention, norm): (&AttentionSpec, Option<&B::Vector>),
         at: usize,
         work: &mut Workspace<B>,
         pages: &mut B::Pages,
         rows: usize,
     ) -> Result<()> {
-        let (b, arch) = (&*self.backend, &*self.spec.arch);
-        let attention = &arch.layers[index.0].attention;
+        let (b, eps) = (&*self.backend, self.spec.arch.norm.eps);
         let Workspace {
             stream, spans, x, normed, added, query, key, value, attended, latent, angles, ..
         } = work;
@@ -125,8 +128,8 @@ impl<B: Backend> Decoder<B> {
             _ => (&layer.query, &mut *query),
         };
         let products = &mut [first, (to_key, &mut *key), (to_value, &mut *value)];
-        match &layer.attention_norm {
-            Some(norm) => b.norm_linear(stream, x, (norm, arch.norm.eps), normed, rows, products)?,
+        match norm {
+            Some(norm) => b.norm_linear(stream, x, (norm, eps), normed, rows, products)?,
             None => b.linear(stream, x, rows, products)?,
         }
         if let (Some((_, norm)), Some(from), Some(rank)) = (&weights.query, &mut room.from, spec.query_rank) {
@@ -148,7 +151,7 @@ impl<B: Backend> Decoder<B> {
         if let (Some(own), Some(index), Some(from), Some([query, key, counts])) =
             (&weights.index, attention.own_index(), from, index_room)
         {
-            let input = if layer.attention_norm.is_some() { &*normed } else { &*x };
+            let input = if norm.is_some() { &*normed } else { &*x };
             b.linear(stream, from, rows, &mut [(&own.query, &mut *query)])?;
             b.linear(stream, input, rows, &mut [(&own.key, &mut *key), (&own.weights, &mut *counts)])?;
             b.layer_norm(stream, (own.norm.each_ref(), index.eps), rows, key)?;
@@ -167,7 +170,6 @@ impl<B: Backend> Decoder<B> {
         let op = Attend { attention, sinks: layer.sinks.as_ref(), spans, chosen };
         b.attend(stream, &op, absorbed, (!stored).then_some(kv), pages, attended)?;
         b.linear_heads(stream, &weights.values, attended, rows, query)?;
-        b.linear(stream, query, rows, &mut [(&layer.attention_output, &mut *added)])?;
-        self.join(stream, layer.post_attention_norm.as_ref(), x, added, normed, rows)
+        b.linear(stream, query, rows, &mut [(&layer.output, &mut *added)])
     }
 }

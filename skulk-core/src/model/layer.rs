@@ -3,7 +3,8 @@
 use super::inputs::InputWeights;
 use super::latent::Latent;
 use super::load::Loader;
-use crate::arch::{LayerTensor as T, SharedExpert};
+use super::recurrent::Recurrent;
+use crate::arch::{self, AttentionSpec, LayerTensor as T, SharedExpert};
 use crate::engine::KvType;
 use crate::engine::backend::Backend;
 use crate::error::Result;
@@ -11,6 +12,29 @@ use crate::error::Result;
 /// One layer's weights, but for those that an [`ExpertProvider`](super::experts::ExpertProvider) has.
 pub(super) struct Layer<B: Backend> {
     pub(super) attention_norm: Option<B::Vector>,
+    pub(super) mixer: Mixer<B>,
+    pub(super) post_attention_norm: Option<B::Vector>,
+    pub(super) ffn_norm: Option<B::Vector>,
+    /// Where the layer has experts.
+    pub(super) router: Option<Router<B>>,
+    /// Gate, up and down projection of the expert that all rows take.
+    pub(super) shared: Option<(SharedExpert, [B::Matrix; 3])>,
+    /// What its result is gated by.
+    pub(super) shared_score: Option<B::Matrix>,
+    pub(super) post_ffn_norm: Option<B::Vector>,
+    pub(super) input: Option<InputWeights<B>>,
+    /// Multiplies the residual stream behind the layer.
+    pub(super) output_scale: f32,
+}
+
+/// What a layer mixes positions with.
+pub(super) enum Mixer<B: Backend> {
+    Attention(Attention<B>),
+    Recurrent(Recurrent<B>),
+}
+
+/// The weights of attention.
+pub(super) struct Attention<B: Backend> {
     pub(super) query: B::Matrix,
     /// Where the layer has keys and values of its own.
     pub(super) key: Option<B::Matrix>,
@@ -22,17 +46,7 @@ pub(super) struct Layer<B: Backend> {
     pub(super) latent: Option<Latent<B>>,
     pub(super) sinks: Option<B::Vector>,
     pub(super) head_gate: Option<B::Matrix>,
-    pub(super) attention_output: B::Matrix,
-    pub(super) post_attention_norm: Option<B::Vector>,
-    pub(super) ffn_norm: Option<B::Vector>,
-    /// Where the layer has experts.
-    pub(super) router: Option<Router<B>>,
-    /// Gate, up and down projection of the expert that all rows take.
-    pub(super) shared: Option<(SharedExpert, [B::Matrix; 3])>,
-    pub(super) post_ffn_norm: Option<B::Vector>,
-    pub(super) input: Option<InputWeights<B>>,
-    /// Multiplies the residual stream behind the layer.
-    pub(super) output_scale: f32,
+    pub(super) output: B::Matrix,
 }
 
 /// What scores experts.
@@ -52,10 +66,17 @@ pub(super) struct Apart<B: Backend> {
 }
 
 impl<B: Backend> Layer<B> {
+    /// Its states' weights, where it has states.
+    pub(super) fn recurrent(&self) -> Option<&Recurrent<B>> {
+        match &self.mixer {
+            Mixer::Recurrent(recurrent) => Some(recurrent),
+            Mixer::Attention(_) => None,
+        }
+    }
+
     pub(super) fn load(loader: &mut Loader<'_, B>, layer: usize, keys: KvType) -> Result<Self> {
         let arch = loader.arch;
         let spec = &arch.layers[layer];
-        let attention = &spec.attention;
         // What the residual stream takes of a block is scaled where it is normed.
         let mut norm_if =
             |wanted: bool, tensor, scale| wanted.then(|| loader.layer_norm(layer, tensor, scale)).transpose();
@@ -64,12 +85,12 @@ impl<B: Backend> Layer<B> {
         let post_attention_norm =
             norm_if(spec.post_attention_norm, T::PostAttentionNorm, arch.residual_scale)?;
         let post_ffn_norm = norm_if(spec.post_ffn_norm, T::PostFfnNorm, arch.residual_scale)?;
-        let query = loader.layer_matrix(layer, T::Query)?;
-        let mut matrix_if =
-            |wanted: bool, tensor| wanted.then(|| loader.layer_matrix(layer, tensor)).transpose();
-        let key = matrix_if(attention.has_kv(), T::Key)?;
-        let value = matrix_if(attention.has_kv() && !attention.keys_as_values, T::Value)?;
-        let head_gate = matrix_if(attention.head_gate, T::HeadGate)?;
+        let mixer = match &spec.mixer {
+            arch::Mixer::Attention(attention) => {
+                Mixer::Attention(Attention::load(loader, layer, attention, keys)?)
+            }
+            arch::Mixer::Recurrent(recurrent) => Mixer::Recurrent(Recurrent::load(loader, layer, recurrent)?),
+        };
         let shared = match spec.ffn.shared {
             Some(shared) => {
                 let mut matrix = |tensor| loader.layer_matrix(layer, tensor);
@@ -77,34 +98,50 @@ impl<B: Backend> Layer<B> {
             }
             None => None,
         };
-        let qk_norms = match attention.qk_norm {
-            Some(_) => loader.head_norms(layer, keys)?,
-            None => [None, None],
-        };
-        let ones = || loader.backend.vector(vec![1.0; attention.head_dim]);
-        let value_norm = (attention.value_norm && attention.has_kv()).then(ones).transpose()?;
+        let gated = spec.ffn.shared.is_some_and(|shared| shared.gated);
+        let shared_score = gated.then(|| loader.layer_matrix(layer, T::SharedScore)).transpose()?;
         let output_scale = match spec.output_scale {
             true => loader.layer_values(layer, T::OutputScale)?.first().copied().unwrap_or(1.0),
             false => 1.0,
         };
         Ok(Self {
             attention_norm,
-            query,
-            key,
-            value,
-            qk_norms,
-            value_norm,
-            latent: attention.latent.map(|latent| Latent::load(loader, layer, latent)).transpose()?,
-            sinks: attention.sinks.then(|| loader.layer_vector(layer, T::Sinks)).transpose()?,
-            head_gate,
-            attention_output: loader.layer_matrix(layer, T::AttentionOutput)?,
+            mixer,
             post_attention_norm,
             ffn_norm,
             router: Router::load(loader, layer)?,
             shared,
+            shared_score,
             post_ffn_norm,
             input: spec.input.map(|_| InputWeights::load(loader, layer)).transpose()?,
             output_scale,
+        })
+    }
+}
+
+impl<B: Backend> Attention<B> {
+    fn load(loader: &mut Loader<'_, B>, layer: usize, spec: &AttentionSpec, keys: KvType) -> Result<Self> {
+        let query = loader.layer_matrix(layer, T::Query)?;
+        let mut matrix_if =
+            |wanted: bool, tensor| wanted.then(|| loader.layer_matrix(layer, tensor)).transpose();
+        let key = matrix_if(spec.has_kv(), T::Key)?;
+        let value = matrix_if(spec.has_kv() && !spec.keys_as_values, T::Value)?;
+        let head_gate = matrix_if(spec.head_gate, T::HeadGate)?;
+        let qk_norms = match spec.qk_norm {
+            Some(_) => loader.head_norms(layer, spec, keys)?,
+            None => [None, None],
+        };
+        let ones = || loader.backend.vector(vec![1.0; spec.head_dim]);
+        Ok(Self {
+            query,
+            key,
+            value,
+            qk_norms,
+            value_norm: (spec.value_norm && spec.has_kv()).then(ones).transpose()?,
+            latent: spec.latent.map(|latent| Latent::load(loader, layer, (spec, latent))).transpose()?,
+            sinks: spec.sinks.then(|| loader.layer_vector(layer, T::Sinks)).transpose()?,
+            head_gate,
+            output: loader.layer_matrix(layer, T::AttentionOutput)?,
         })
     }
 }

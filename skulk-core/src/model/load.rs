@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use super::balance::balance;
-use crate::arch::{ArchSpec, LayerTensor, QkNorm, Stacks};
+use crate::arch::{ArchSpec, AttentionSpec, LayerTensor, QkNorm, Stacks};
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::KvType;
 use crate::engine::backend::Backend;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::ids::ExpertIdx;
 use crate::weights::{Checkpoint, Memory, Outputs, Region, quant, stored_bytes};
 
@@ -22,6 +22,10 @@ pub(super) fn bytes_of(
         // Absent, or of a type that cannot be read: mapping it says which.
         None => checkpoint.region(&name).map(|_| sum),
     })
+}
+
+fn nothing() -> Error {
+    Error::new(ErrorKind::Internal, "a matrix of no parts was asked for")
 }
 
 /// Takes a shard's tensors out of a checkpoint, counting their bytes.
@@ -57,9 +61,13 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     /// The norms of a layer's queries, and of its keys where it has some, for keys that are kept like this.
-    pub(super) fn head_norms(&mut self, layer: usize, keys: KvType) -> Result<[Option<B::Vector>; 2]> {
+    pub(super) fn head_norms(
+        &mut self,
+        layer: usize,
+        attention: &AttentionSpec,
+        keys: KvType,
+    ) -> Result<[Option<B::Vector>; 2]> {
         let arch = self.arch;
-        let attention = &arch.layers[layer].attention;
         let mut values = |tensor: LayerTensor| {
             let [_, width] = tensor.shape(&arch.layers[layer], arch.hidden_size);
             self.norm_values(&arch.names.weight(layer, tensor), width, 1.0)
@@ -70,7 +78,8 @@ impl<B: Backend> Loader<'_, B> {
         }
         let mut key = values(LayerTensor::KeyNorm)?;
         // Queries of other layers would have to be divided by as much.
-        let alone = arch.layers.iter().all(|other| other.attention.kv_of != Some(layer));
+        let alone =
+            !arch.layers.iter().any(|other| other.attention().is_some_and(|own| own.kv_of == Some(layer)));
         if keys.is_quantised()
             && alone
             && attention.qk_norm == Some(QkNorm::Heads)
@@ -174,7 +183,7 @@ impl<B: Backend> Loader<'_, B> {
         let spec = &arch.layers[layer];
         let [keys, values] =
             [LayerTensor::LatentKeys, LayerTensor::LatentValues].map(|of| of.shape(spec, arch.hidden_size));
-        let n_heads = spec.attention.n_heads;
+        let n_heads = spec.attention().map_or(0, |attention| attention.n_heads);
         let rows = n_heads.saturating_mul(keys[0].saturating_add(values[0]));
         let all = self.region(&names.weight(layer, LayerTensor::LatentKeys), &[rows, keys[1]])?;
         self.bytes += all.stored_bytes();
@@ -187,12 +196,64 @@ impl<B: Backend> Loader<'_, B> {
         Ok([self.backend.stack(to_latent, None)?, self.backend.stack(to_values, None)?])
     }
 
+    /// The matrix that these lie in, without others.
+    pub(super) fn whole_matrix(&mut self, layer: usize, parts: &[LayerTensor]) -> Result<B::Matrix> {
+        let (arch, first) = (self.arch, parts.first().copied().ok_or_else(nothing)?);
+        let [_, n_in] = first.shape(&arch.layers[layer], arch.hidden_size);
+        let (_, all) = self.rows(layer, first);
+        let region = self.region(&arch.names.weight(layer, first), &[all, n_in])?;
+        self.stored(region, None)
+    }
+
+    /// As many numbers as a vector has, in whatever shape.
+    pub(super) fn layer_numbers(&mut self, layer: usize, tensor: LayerTensor) -> Result<Vec<f32>> {
+        let [_, n] = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
+        let region = self.checkpoint.region(&self.arch.names.weight(layer, tensor))?;
+        if region.shape().iter().product::<usize>() != n {
+            self.in_file(region.expect_shape(&[n]))?;
+        }
+        self.bytes += region.stored_bytes();
+        self.in_file(quant::to_f32(&region))
+    }
+
+    /// What convolves channels, `[channels, positions]`, of which several tensors' may lie in one; and their biases, which
+    /// are zeros where there are none. Frameworks put a dimension of 1 before or behind positions.
+    pub(super) fn layer_channels(
+        &mut self,
+        layer: usize,
+        tensor: LayerTensor,
+    ) -> Result<(Vec<f32>, Vec<f32>)> {
+        let (arch, spec) = (self.arch, &self.arch.layers[layer]);
+        let (rows, all) = self.rows(layer, tensor);
+        let [_, n] = tensor.shape(spec, arch.hidden_size);
+        let region = self.checkpoint.region(&arch.names.weight(layer, tensor))?;
+        if ![&[all, n][..], &[all, n, 1]].contains(&region.shape()) {
+            self.in_file(region.expect_shape(&[all, 1, n]))?;
+        }
+        if rows.start == 0 {
+            self.bytes += region.stored_bytes();
+        }
+        let weights = self.in_file(quant::to_f32(&region))?[rows.start * n..rows.end * n].to_vec();
+        let bias = match tensor.has_bias(spec) {
+            true => {
+                let region = self.region(&arch.names.bias(layer, tensor), &[all])?;
+                if rows.start == 0 {
+                    self.bytes += region.stored_bytes();
+                }
+                self.in_file(quant::to_f32(&region))?[rows].to_vec()
+            }
+            false => vec![0.0; rows.len()],
+        };
+        Ok((weights, bias))
+    }
+
     /// Which rows a matrix has of the tensor that it lies in, and how many that one has.
     fn rows(&self, layer: usize, tensor: LayerTensor) -> (Range<usize>, usize) {
         let arch = self.arch;
-        let n_rows = |tensor: LayerTensor| tensor.shape(&arch.layers[layer], arch.hidden_size)[0];
-        let before = arch.names.fused(tensor).take_while(|other| *other != tensor).map(n_rows).sum();
-        (before..before + n_rows(tensor), arch.names.fused(tensor).map(n_rows).sum())
+        let spec = &arch.layers[layer];
+        let n_rows = |tensor: LayerTensor| tensor.shape(spec, arch.hidden_size)[0];
+        let before = arch.names.fused(spec, tensor).take_while(|other| *other != tensor).map(n_rows).sum();
+        (before..before + n_rows(tensor), arch.names.fused(spec, tensor).map(n_rows).sum())
     }
 
     /// One matrix for each of a layer's experts. Of mapped ones only what the checkpoint says about them is read; their
@@ -231,13 +292,14 @@ impl<B: Backend> Loader<'_, B> {
     /// Which outputs experts have of the stack that they lie in, and how many that one has.
     fn outputs(&self, layer: usize, tensor: LayerTensor) -> (Outputs, usize) {
         let (names, (rows, all)) = (&self.arch.names, self.rows(layer, tensor));
+        let spec = &self.arch.layers[layer];
         let stack = self.checkpoint.tensor(&names.weight(layer, tensor));
         let stacks = names.stacks();
         let Stacks { transposed, alternating } = stack.map_or(stacks, |info| stacks.of_type(info.dtype));
         let (first, step) = match alternating {
             true => (
-                names.fused(tensor).take_while(|other| *other != tensor).count(),
-                names.fused(tensor).count(),
+                names.fused(spec, tensor).take_while(|other| *other != tensor).count(),
+                names.fused(spec, tensor).count(),
             ),
             false => (rows.start, 1),
         };

@@ -14,6 +14,7 @@ mod layer;
 mod load;
 mod options;
 mod pages;
+mod recurrent;
 mod rotation;
 mod shard;
 #[cfg(test)]

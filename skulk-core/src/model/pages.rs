@@ -4,8 +4,11 @@
 //! sequence has, of each group, the pages of the blocks that its next row sees. A whole block's pages are found again by
 //! the tokens up to it; they are kept when no sequence has them any more, until their memory is needed.
 
+mod held;
+
 use std::collections::VecDeque;
 
+use self::held::States;
 use super::chain::{Chain, NodeId};
 use crate::bytes::ByteSize;
 use crate::engine::KvMemory;
@@ -13,10 +16,12 @@ use crate::engine::backend::{PAGE, Spans, first_block};
 use crate::error::{Error, ErrorKind, Result, Retry};
 use crate::ids::TokenId;
 
-/// Layers that see equally far.
+/// Layers that see equally far, or that keep states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GroupSpec {
     pub(super) window: Option<usize>,
+    /// Its layers keep states: a page is that of a position.
+    pub(super) state: bool,
     /// Bytes of a page, of all its layers.
     pub(super) page_bytes: u64,
     /// Bytes of the pages that one sequence of full length has.
@@ -82,6 +87,7 @@ pub(super) struct Sequence {
     promised: usize,
     /// By group.
     tables: Vec<Table>,
+    states: States,
 }
 
 /// The pages of consecutive blocks.
@@ -201,6 +207,19 @@ impl Pages {
         self.chain.len()
     }
 
+    /// Blocks that are known for what is labelled with them, or with blocks behind them.
+    #[cfg(test)]
+    pub(super) fn labelled(&self) -> usize {
+        let mut seen = std::collections::HashSet::new();
+        for page in self.groups.iter().flat_map(|group| &group.pages) {
+            let mut node = page.label;
+            while let Some(block) = node.filter(|block| seen.insert(*block)) {
+                node = self.chain.parent(block);
+            }
+        }
+        seen.len()
+    }
+
     pub(super) fn memory(&self) -> KvMemory {
         let sum = |count: fn(&Group) -> usize| {
             ByteSize(self.groups.iter().map(|group| count(group) as u64 * group.spec.page_bytes).sum())
@@ -230,6 +249,11 @@ impl Pages {
         let len = self.longest(from, at);
         let mut to = Sequence { len, ..Sequence::default() };
         for group in 0..self.groups.len() {
+            if self.groups[group].spec.state {
+                to.states = self.branch_states(from, group, len);
+                to.tables.push(Table::default());
+                continue;
+            }
             let blocks = first_block(self.groups[group].spec.window, len)..len.div_ceil(PAGE);
             let pages =
                 blocks.clone().map_while(|block| self.page(from, group, block)).collect::<VecDeque<_>>();
@@ -255,10 +279,14 @@ impl Pages {
         own.or_else(|| self.chain.page(*sequence.blocks.get(block)?, group))
     }
 
-    /// How far back a sequence can go, at most to `len`: where all pages are there that the next row sees.
+    /// How far back a sequence can go, at most to `len`: where all pages are there that the next row sees, and a state is.
     pub(super) fn longest(&self, sequence: &Sequence, len: usize) -> usize {
+        let states = self.states();
         let whole = |len: usize| {
-            (0..self.groups.len()).all(|group| {
+            if len > 0 && states.is_some_and(|group| self.state(sequence, group, len).is_none()) {
+                return false;
+            }
+            (0..self.groups.len()).filter(|group| Some(*group) != states).all(|group| {
                 let mut blocks = first_block(self.groups[group].spec.window, len)..len.div_ceil(PAGE);
                 blocks.all(|block| self.page(sequence, group, block).is_some())
             })
@@ -266,7 +294,9 @@ impl Pages {
         if whole(len) {
             return len;
         }
-        (0..len.div_ceil(PAGE)).rev().map(|blocks| blocks * PAGE).find(|len| whole(*len)).unwrap_or(0)
+        let blocks = (0..len.div_ceil(PAGE)).rev().map(|blocks| blocks * PAGE);
+        let own = sequence.states.positions().filter(|at| *at < len).find(|at| whole(*at)).unwrap_or(0);
+        blocks.take_while(|at| *at > own).find(|at| whole(*at)).unwrap_or(own)
     }
 
     /// An empty sequence with the pages that one of `len` positions has, to be filled and then
@@ -277,6 +307,17 @@ impl Pages {
         placed.blocks.reserve(placed.promised);
         self.chain.promise(placed.promised);
         for group in 0..self.groups.len() {
+            if self.groups[group].spec.state {
+                placed.tables.push(Table::default());
+                match self.place_state(group, len, store) {
+                    Ok(states) => placed.states = states,
+                    Err(error) => {
+                        self.close(placed, store);
+                        return Err(error);
+                    }
+                }
+                continue;
+            }
             let blocks = first_block(self.groups[group].spec.window, len)..len.div_ceil(PAGE);
             placed.tables.push(Table { first: blocks.start, pages: VecDeque::with_capacity(blocks.len()) });
             for _ in blocks {
@@ -314,6 +355,10 @@ impl Pages {
             sequence.promised = blocks;
         }
         for group in 0..self.groups.len() {
+            if self.groups[group].spec.state {
+                self.reserve_states(sequence, group, end, store)?;
+                continue;
+            }
             let first = first_block(self.groups[group].spec.window, sequence.len);
             while sequence.tables[group].first < first
                 && let Some(page) = sequence.tables[group].pages.pop_front()
@@ -364,6 +409,8 @@ impl Pages {
 
     /// Notes that a step has computed these tokens behind the sequence.
     pub(super) fn commit(&mut self, sequence: &mut Sequence, tokens: &[TokenId], store: &mut dyn Store) {
+        let (start, states) = (sequence.len, self.states());
+        self.wrote(sequence, start + tokens.len());
         for token in tokens {
             sequence.len += 1;
             sequence.tail.push(*token);
@@ -373,10 +420,16 @@ impl Pages {
             self.chain.unpromise(kept);
             let node = self.chain.take(sequence.blocks.last().copied(), block);
             for group in 0..self.groups.len() {
-                self.label(sequence, group, node, store);
+                match self.groups[group].spec.state {
+                    true => self.label_state(sequence, group, node, tokens.len() == 1),
+                    false => self.label(sequence, group, node, store),
+                }
             }
             sequence.blocks.push(node);
             sequence.tail.clear();
+        }
+        if let Some(group) = states {
+            self.thin_out(sequence, group, start, store);
         }
     }
 
@@ -402,6 +455,8 @@ impl Pages {
     /// Gives up all that a sequence has.
     pub(super) fn close(&mut self, sequence: Sequence, store: &mut dyn Store) {
         self.chain.unpromise(sequence.promised);
+        // What would keep blocks known whose pages are gone goes before these.
+        self.close_states(sequence.states, store);
         for (group, table) in sequence.tables.into_iter().enumerate() {
             // The last ones are the first to go.
             for page in table.pages.into_iter().rev() {

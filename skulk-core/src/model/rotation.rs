@@ -36,8 +36,9 @@ impl Rotations {
         let of_layer = own
             .iter()
             .map(|layer| {
-                [layer.attention.query_growth, None]
-                    .map(|growth| at(Rotation::new(&spec.arch, spec.context, &layer.attention, growth)))
+                let Some(attention) = layer.attention() else { return [None; 2] };
+                [attention.query_growth, None]
+                    .map(|growth| at(Rotation::new(&spec.arch, spec.context, attention, growth)))
             })
             .collect();
         Self { list, of_layer }

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::decoder::{Decoder, Workspace, malformed, wrong_input};
+use super::decoder::{Decoder, Kept, Workspace, malformed, wrong_input};
 use super::pages::{Pages, Sequence, Store};
+use crate::arch::Mixer;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::backend::{Backend, PAGE, PageSpec, first_block};
@@ -32,14 +33,14 @@ struct State<B: Backend> {
     pages: Pages,
     sequences: HashMap<SeqId, Sequence>,
     /// By layer.
-    stored: Vec<B::Pages>,
+    stored: Vec<Kept<B>>,
     work: Workspace<B>,
 }
 
 /// The layers' pages, as the groups' store.
 struct Layers<'a, B: Backend> {
     decoder: &'a Decoder<B>,
-    stored: &'a mut [B::Pages],
+    stored: &'a mut [Kept<B>],
     stream: &'a mut B::Stream,
 }
 
@@ -51,21 +52,30 @@ impl<B: Backend> Store for Layers<'_, B> {
     fn add(&mut self, group: usize, page: u32) -> Result<()> {
         let backend = self.decoder.backend();
         for layer in self.decoder.groups().layers(group) {
-            backend.add_page(&mut self.stored[layer], page)?;
+            match &mut self.stored[layer] {
+                Kept::Pages(pages) => backend.add_page(pages, page)?,
+                Kept::States(states) => backend.add_state(states, page)?,
+            }
         }
         Ok(())
     }
 
     fn release(&mut self, group: usize, page: u32) {
         for layer in self.decoder.groups().layers(group) {
-            self.decoder.backend().release_page(&mut self.stored[layer], page);
+            match &mut self.stored[layer] {
+                Kept::Pages(pages) => self.decoder.backend().release_page(pages, page),
+                Kept::States(states) => self.decoder.backend().release_state(states, page),
+            }
         }
     }
 
     fn copy(&mut self, group: usize, from: u32, to: u32) -> Result<()> {
         let backend = self.decoder.backend();
         for layer in self.decoder.groups().layers(group) {
-            backend.copy_page(self.stream, &mut self.stored[layer], from, to)?;
+            // States are never written where they are read.
+            if let Kept::Pages(pages) = &mut self.stored[layer] {
+                backend.copy_page(self.stream, pages, from, to)?;
+            }
         }
         backend.submit(self.stream)
     }
@@ -97,7 +107,7 @@ impl<B: Backend> State<B> {
             }
             if start < len && self.pages.longest(sequence, start) < start {
                 return Err(malformed(format!(
-                    "sequence {} has {len} positions and cannot go back to {start}: what its sliding windows saw is gone",
+                    "sequence {} has {len} positions and cannot go back to {start}: what its sliding windows saw is gone, or its states are",
                     segment.seq
                 ))
                 .with_hint("shorten the sequence, which says how much is left, and compute from there"));
@@ -118,6 +128,10 @@ impl<B: Backend> State<B> {
             pages.reserve(sequence, end, &mut layers).map_err(|e| e.with("sequence", segment.seq))?;
         }
         for (group, spec) in decoder.groups().list().iter().enumerate() {
+            if spec.state {
+                self.begin(decoder, group, segments)?;
+                continue;
+            }
             let spans = &mut self.work.spans[group];
             spans.clear();
             for segment in segments {
@@ -127,6 +141,22 @@ impl<B: Backend> State<B> {
             }
         }
         Ok(())
+    }
+
+    /// Says which states the segments' rows read and write.
+    fn begin(&mut self, decoder: &Decoder<B>, group: usize, segments: &[Segment]) -> Result<()> {
+        let mut runs = std::mem::take(&mut self.work.runs);
+        runs.clear();
+        let (pages, sequences, mut layers) = self.parts(decoder);
+        let mut row = 0;
+        let begun = segments.iter().try_for_each(|segment| {
+            let sequence = sequences.get_mut(&segment.seq).ok_or_else(|| not_open(segment.seq))?;
+            runs.push(pages.begin(sequence, group, [row, segment.rows], &mut layers)?);
+            row += segment.rows;
+            Ok(())
+        });
+        self.work.runs = runs;
+        begun
     }
 
     /// Notes what a step has computed.
@@ -145,6 +175,12 @@ impl<B: Backend> State<B> {
 
 fn not_open(seq: SeqId) -> Error {
     malformed(format!("sequence {seq} is not open"))
+}
+
+fn no_copy(error: std::collections::TryReserveError) -> Error {
+    Error::new(ErrorKind::OutOfMemory, "cannot reserve a copy of what a layer keeps")
+        .with_source(error)
+        .with_hint("close sessions, or save shorter ones")
 }
 
 fn already_open(seq: SeqId) -> Error {
@@ -196,6 +232,15 @@ impl<B: Backend> DecoderShard<B> {
         }
     }
 
+    /// Bytes of a layer's page, or state.
+    fn page_bytes(&self, layer: usize) -> Result<usize> {
+        let spec = self.decoder.spec();
+        match &spec.arch.layers[layer].mixer {
+            Mixer::Attention(own) => PageSpec::new(own, spec.kv).checked_bytes(),
+            Mixer::Recurrent(own) => Ok(usize::try_from(own.state_bytes()).unwrap_or(usize::MAX)),
+        }
+    }
+
     /// What of `layers` is this shard's, by layer, where it is what a sequence of `len` positions has.
     fn own<'a>(&self, len: usize, layers: &[LayerPages<'a>]) -> Result<Vec<LayerPages<'a>>> {
         let (spec, groups) = (self.decoder.spec(), self.decoder.groups());
@@ -210,11 +255,13 @@ impl<B: Backend> DecoderShard<B> {
             })?;
             let at = layer - spec.layers.start;
             let window = groups.list()[groups.of_layer(at)].window;
-            let first = first_block(window, len);
+            let (first, n) = match groups.list()[groups.of_layer(at)].state {
+                true => (len.div_ceil(PAGE), usize::from(len > 0)),
+                false => (first_block(window, len), len.div_ceil(PAGE) - first_block(window, len)),
+            };
             // Who uses another layer's has none.
-            let own = u64::from(groups.has_own(at));
-            let page = own * PageSpec::new(&spec.arch.layers[layer].attention, spec.kv).bytes();
-            let bytes = page.saturating_mul((len.div_ceil(PAGE) - first) as u64);
+            let page = if groups.has_own(at) { self.page_bytes(layer)? as u64 } else { 0 };
+            let bytes = page.saturating_mul(n as u64);
             let mismatch = |what: &str, expected: &dyn Display, found: &dyn Display| {
                 let message = format!("expected {what} {expected}, found {found}");
                 Error::new(ErrorKind::SessionMismatch, message).with("layer", layer)
@@ -241,13 +288,22 @@ impl<B: Backend> DecoderShard<B> {
         if !self.decoder.groups().has_own(own) {
             return Ok(());
         }
-        let bytes = PageSpec::new(&spec.arch.layers[from.layer].attention, spec.kv).checked_bytes()?;
+        let bytes = self.page_bytes(from.layer)?;
         self.at_work(|state| {
             let State { stored, work, .. } = state;
-            let mut pages = sequence.pages_of(group).zip(from.bytes.chunks_exact(bytes));
-            pages.try_for_each(|(page, from)| {
-                backend.write_page(&mut work.stream, &mut stored[own], page, from)
-            })?;
+            match &mut stored[own] {
+                Kept::Pages(stored) => {
+                    let mut pages = sequence.pages_of(group).zip(from.bytes.chunks_exact(bytes));
+                    pages.try_for_each(|(page, from)| {
+                        backend.write_page(&mut work.stream, stored, page, from)
+                    })?;
+                }
+                Kept::States(stored) => {
+                    if let Some(state) = sequence.placed_state() {
+                        backend.write_state(&mut work.stream, stored, state, from.bytes)?;
+                    }
+                }
+            }
             backend.submit(&mut work.stream)
         })
     }
@@ -378,19 +434,25 @@ impl<B: Backend> Shard for DecoderShard<B> {
             // Between layers others may go on.
             let first_block = self.at_work(|state| {
                 let sequence = state.sequences.get(&seq).ok_or_else(|| not_open(seq))?;
+                if let Kept::States(stored) = &state.stored[own] {
+                    if let Some(number) = sequence.state() {
+                        bytes.try_reserve(self.page_bytes(layer)?).map_err(no_copy)?;
+                        let stream = &mut state.work.stream;
+                        self.decoder.backend().read_state(stream, stored, number, &mut bytes)?;
+                    }
+                    return Ok(sequence.len().div_ceil(PAGE));
+                }
                 let (first, pages) = sequence.seen(group, groups.list()[group].window);
                 if !groups.has_own(own) {
                     return Ok(first);
                 }
-                let page = PageSpec::new(&spec.arch.layers[layer].attention, spec.kv).checked_bytes()?;
+                let page = self.page_bytes(layer)?;
                 let (numbers, rows) = (pages.collect::<Vec<_>>(), (sequence.len() + PAGE - 1) % PAGE + 1);
-                bytes.try_reserve(numbers.len().saturating_mul(page)).map_err(|e| {
-                    Error::new(ErrorKind::OutOfMemory, "cannot reserve a copy of a layer's keys and values")
-                        .with_source(e)
-                        .with_hint("close sessions, or save shorter ones")
-                })?;
+                bytes.try_reserve(numbers.len().saturating_mul(page)).map_err(no_copy)?;
                 let stream = &mut state.work.stream;
-                self.decoder.backend().read_pages(stream, &state.stored[own], &numbers, rows, &mut bytes)?;
+                if let Kept::Pages(stored) = &state.stored[own] {
+                    self.decoder.backend().read_pages(stream, stored, &numbers, rows, &mut bytes)?;
+                }
                 Ok(first)
             })?;
             each(LayerPages::new(layer, &self.layout, first_block, &bytes))?;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::memory::{HEAD_DIM, KV_VALUE_BYTES};
-use crate::arch::{ArchSpec, MAX_LAYERS};
+use crate::arch::{ArchSpec, MAX_LAYERS, STATES_HELD};
 use crate::card::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv_type::{KvType, KvTypes};
@@ -62,6 +62,8 @@ pub struct LayerBytes {
     pub window: Option<u64>,
     /// It is in one stage with the layer before: it, or a later one, uses keys and values of an earlier one.
     pub joined: bool,
+    /// What it keeps of a sequence of whatever length: states, where it has such instead of keys and values.
+    pub state: u64,
 }
 
 impl LayerBytes {
@@ -85,9 +87,10 @@ impl LayerBytes {
         if self.n_experts == 0 { 0 } else { self.ffn }
     }
 
-    /// Keys and values of `tokens` tokens, in half precision.
+    /// Keys and values of `tokens` tokens, in half precision, and states.
     pub fn kv(&self, tokens: u64) -> u64 {
-        self.kv_per_token.saturating_mul(self.window.map_or(tokens, |window| window.min(tokens)))
+        let positions = self.window.map_or(tokens, |window| window.min(tokens));
+        self.kv_per_token.saturating_mul(positions).saturating_add(self.state)
     }
 }
 
@@ -150,6 +153,7 @@ impl Inventory {
             latent: false,
             window: None,
             joined: false,
+            state: 0,
         };
         Self { layers: vec![layer; n_layers.min(MAX_LAYERS)], ..Self::default() }
     }
@@ -188,10 +192,11 @@ impl Inventory {
         let layers = arch.layers.iter().enumerate().map(|(at, spec)| {
             let total = sum(&mut names.weights(at, spec))?.saturating_add(projection);
             let block = sum(&mut names.feed_forward(at, spec))?;
-            let a = &spec.attention;
-            let own_heads = if a.has_kv() { a.n_kv_heads as u64 } else { 0 };
-            let parts = if a.latent.is_some() { 1 } else { 2 };
-            let kv_elements = own_heads.saturating_mul(a.kept_dim() as u64).saturating_mul(parts);
+            let attention = spec.attention();
+            let kv_elements = attention.filter(|own| own.has_kv()).map_or(0, |own| {
+                let parts = if own.latent.is_some() { 1 } else { 2 };
+                (own.n_kv_heads as u64).saturating_mul(own.kept_dim() as u64).saturating_mul(parts)
+            });
             let (n_experts, n_used) =
                 spec.ffn.experts.map_or((0, 0), |experts| (experts.n_experts, experts.n_used));
             let expert = if n_experts == 0 { 0 } else { block / n_experts as u64 };
@@ -202,10 +207,11 @@ impl Inventory {
                 n_used,
                 expert,
                 kv_per_token: kv_elements.saturating_mul(KV_VALUE_BYTES),
-                kv_head_dim: a.kept_dim() as u64,
-                latent: a.latent.is_some(),
-                window: a.window.map(|window| window as u64),
+                kv_head_dim: attention.map_or(0, |own| own.kept_dim() as u64),
+                latent: attention.is_some_and(|own| own.latent.is_some()),
+                window: attention.and_then(|own| own.window).map(|window| window as u64),
                 joined: !arch.can_cut(at),
+                state: spec.recurrent().map_or(0, |own| own.state_bytes().saturating_mul(STATES_HELD)),
             })
         });
         let layers = layers.collect::<Result<Vec<_>>>()?;

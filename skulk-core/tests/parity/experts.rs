@@ -199,7 +199,7 @@ fn mixtral_in_a_gguf_file_is_the_fixture() {
     let checkpoint = open_checkpoint(&fixture).unwrap();
     let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
     let spec = &arch.layers[0];
-    let (heads, n_experts) = (&spec.attention, spec.ffn.experts.unwrap().n_experts);
+    let (heads, n_experts) = (spec.attention().unwrap(), spec.ffn.experts.unwrap().n_experts);
     let sizes = [
         ("embedding_length", arch.hidden_size),
         ("block_count", arch.n_layers()),

@@ -88,6 +88,21 @@ impl Stages {
         Ok(Self { arch, shards, capabilities, chunk: setup.chunk })
     }
 
+    pub(crate) fn keeps_states(&self) -> bool {
+        self.arch.layers.iter().any(|layer| layer.recurrent().is_some())
+    }
+
+    /// Shortens a sequence to this length, or as all stages can, and computes what is missing.
+    pub(crate) fn go_back(&self, seq: SeqId, tokens: &[TokenId]) {
+        let mut kept = tokens.len();
+        for _ in 0..2 {
+            kept = self.shards.iter().map(|shard| shard.truncate(seq, kept).unwrap()).min().unwrap();
+        }
+        if kept < tokens.len() {
+            self.feed(seq, kept, &tokens[kept..]);
+        }
+    }
+
     pub(crate) fn open(&self, seq: u64) -> SeqId {
         self.shards.iter().for_each(|shard| assert_eq!(shard.open(SeqId(seq), &[]).unwrap(), 0));
         SeqId(seq)

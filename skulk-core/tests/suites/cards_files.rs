@@ -63,7 +63,7 @@ fn the_embedded_model_is_as_its_card_says() {
     let arch = skulk::arch::ArchSpec::from_checkpoint(&*checkpoint).unwrap();
     assert_eq!((card.n_layers, card.hidden_size), (arch.layers.len(), arch.hidden_size));
     assert_eq!(card.context_length, arch.context_length as i64);
-    assert_eq!(card.num_key_value_heads, Some(arch.layers[0].attention.n_kv_heads));
+    assert_eq!(card.num_key_value_heads, arch.layers[0].attention().map(|own| own.n_kv_heads));
 }
 
 /// What the reader accepts and what the schema describes are the same fields.

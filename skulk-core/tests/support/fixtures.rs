@@ -31,7 +31,9 @@ pub fn copied(folder: &Path) -> tempfile::TempDir {
 /// Whether a model attends to latent vectors.
 pub fn has_latents(folder: &Path) -> bool {
     let arch = ArchSpec::from_checkpoint(&*open_checkpoint(folder).unwrap());
-    arch.is_ok_and(|arch| arch.layers.iter().any(|layer| layer.attention.latent.is_some()))
+    arch.is_ok_and(|arch| {
+        arch.layers.iter().any(|layer| layer.attention().is_some_and(|own| own.latent.is_some()))
+    })
 }
 
 /// Whether rows see positions that an indexer chooses.
@@ -39,7 +41,9 @@ pub fn chooses_positions(folder: &Path) -> bool {
     let arch = ArchSpec::from_checkpoint(&*open_checkpoint(folder).unwrap());
     let chooses =
         |latent: Option<skulk::arch::LatentSpec>| latent.is_some_and(|latent| latent.index.is_some());
-    arch.is_ok_and(|arch| arch.layers.iter().any(|layer| chooses(layer.attention.latent)))
+    arch.is_ok_and(|arch| {
+        arch.layers.iter().any(|layer| chooses(layer.attention().and_then(|own| own.latent)))
+    })
 }
 
 /// Bytes of a model's feed-forward weights: of each layer's block, or each of its experts.

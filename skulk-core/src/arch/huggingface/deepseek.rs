@@ -72,7 +72,7 @@ fn sparse(config: &Config<'_>, spec: &mut ArchSpec, pairs: bool) -> Result<()> {
             let message = format!("expected a layer before {at} whose choice it takes, found none");
             return Err(config.error("indexer_types", message));
         }
-        if let Some(latent) = &mut layer.attention.latent {
+        if let Some(latent) = layer.attention_mut().and_then(|attention| attention.latent.as_mut()) {
             latent.index = Some(IndexSpec { of: source.filter(|_| shared[at]), ..index });
         }
     }
@@ -148,8 +148,7 @@ fn latent(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     }
     spec.ropes = vec![rope];
     let scale = (plain.saturating_add(rotated) as f32).sqrt().recip() * rope::score_scale(config)?;
-    for layer in &mut spec.layers {
-        let attention = &mut layer.attention;
+    for attention in spec.attentions() {
         attention.n_kv_heads = 1;
         attention.head_dim = latent.rank.saturating_add(rotated);
         attention.scale = scale;

@@ -45,7 +45,8 @@ fn gemma(config: &Config<'_>, spec: &mut ArchSpec, caps: [Option<f32>; 2]) -> Re
     let softcap = cap("attn_logit_softcapping", caps[0])?;
     let scale = config.f32_or("query_pre_attn_scalar", 256.0)?.sqrt().recip();
     for layer in &mut spec.layers {
-        (layer.attention.scale, layer.attention.softcap) = (scale, softcap);
+        let Some(attention) = layer.attention_mut() else { continue };
+        (attention.scale, attention.softcap) = (scale, softcap);
     }
     Ok(())
 }

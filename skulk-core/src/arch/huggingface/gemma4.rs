@@ -5,7 +5,7 @@ use super::rope::{self, Asked};
 use super::{Family, Mixture, only, sliding_layers};
 use crate::arch::config::Config;
 use crate::arch::names::{HF_GEMMA4, HF_GEMMA4_MOE};
-use crate::arch::{ArchSpec, AttentionSpec, ExpertsSpec, LayerInput, SharedExpert, unsupported};
+use crate::arch::{ArchSpec, AttentionSpec, ExpertsSpec, LayerInput, LayerSpec, SharedExpert, unsupported};
 use crate::error::Result;
 
 pub(super) const GEMMA4: Family = Family {
@@ -60,11 +60,11 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     }
     let as_values = config.bool_or("attention_k_eq_v", false)?;
     for layer in &mut spec.layers {
-        let attention = &mut layer.attention;
+        layer.output_scale = true;
+        let Some(attention) = layer.attention_mut() else { continue };
         (attention.scale, attention.value_norm) = (1.0, true);
         attention.keys_as_values = as_values && attention.window.is_none();
         attention.rope = Some(usize::from(attention.window.is_some()));
-        layer.output_scale = true;
     }
     heads(config, spec, as_values)?;
     ropes(config, spec)?;
@@ -89,7 +89,7 @@ fn heads(config: &Config<'_>, spec: &mut ArchSpec, as_values: bool) -> Result<()
                     .with("file", config.file.display())
                     .with("field", "per_layer_config"));
             }
-            let attention = &mut layer.attention;
+            let Some(attention) = layer.attention_mut() else { continue };
             attention.head_dim = own.usize_or("head_dim", attention.head_dim)?;
             attention.n_kv_heads = own.usize_or("num_key_value_heads", attention.n_kv_heads)?;
         }
@@ -97,7 +97,7 @@ fn heads(config: &Config<'_>, spec: &mut ArchSpec, as_values: bool) -> Result<()
     }
     let head_dim = config.usize_or("global_head_dim", 512)?;
     let n_kv_heads = config.opt_usize("num_global_key_value_heads")?.filter(|_| as_values);
-    for attention in spec.layers.iter_mut().map(|layer| &mut layer.attention) {
+    for attention in spec.layers.iter_mut().filter_map(LayerSpec::attention_mut) {
         if attention.window.is_none() {
             attention.head_dim = head_dim;
             attention.n_kv_heads = n_kv_heads.unwrap_or(attention.n_kv_heads);
@@ -111,8 +111,8 @@ fn ropes(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     let kinds = [(false, "full_attention", 1e6), (true, "sliding_attention", 1e4)];
     for (slides, kind, theta) in kinds {
         let like = |attention: &&AttentionSpec| attention.window.is_some() == slides;
-        let mut own = spec.layers.iter().map(|layer| &layer.attention).filter(like);
-        let first = own.next().or(spec.layers.first().map(|layer| &layer.attention));
+        let mut own = spec.layers.iter().filter_map(LayerSpec::attention).filter(like);
+        let first = own.next().or(spec.layers.first().and_then(LayerSpec::attention));
         let head_dim = first.map_or(0, |attention| attention.head_dim);
         if own.any(|attention| attention.head_dim != head_dim) {
             let message = format!("expected heads of one size in all layers with {kind}");
@@ -138,10 +138,12 @@ fn shared(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     let wide = config.bool_or("use_double_wide_mlp", false)?;
     let (before, behind) = spec.layers.split_at_mut(first);
     for layer in behind {
-        let window = layer.attention.window;
-        let source = before.iter().rposition(|other| other.attention.window == window);
-        let none = || config.error(field, "expected a layer of each kind before those that share".into());
-        layer.attention.kv_of = Some(source.ok_or_else(none)?);
+        if let Some(attention) = layer.attention_mut() {
+            let like = |other: &AttentionSpec| other.window == attention.window;
+            let source = before.iter().rposition(|other| other.attention().is_some_and(like));
+            let none = || config.error(field, "expected a layer of each kind before those that share".into());
+            attention.kv_of = Some(source.ok_or_else(none)?);
+        }
         if wide && layer.ffn.experts.is_none() {
             layer.ffn.width = layer.ffn.width.saturating_mul(2);
         } else if let Some(shared) = layer.ffn.shared.as_mut().filter(|_| wide) {

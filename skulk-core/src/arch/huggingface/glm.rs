@@ -33,7 +33,7 @@ pub(super) const GLM4_MOE: Family = Family {
     mixture: deepseek_experts,
     own: |config, spec| {
         let norms = config.bool_or("use_qk_norm", false)?;
-        spec.layers.iter_mut().for_each(|layer| layer.attention.qk_norm = norms.then_some(QkNorm::Heads));
+        spec.attentions().for_each(|attention| attention.qk_norm = norms.then_some(QkNorm::Heads));
         Ok(())
     },
     ..LLAMA

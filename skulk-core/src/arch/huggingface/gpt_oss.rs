@@ -51,11 +51,11 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     let n_kv_heads = config.usize_or("num_key_value_heads", 8)?;
     let window = config.usize_or("sliding_window", 128)?;
     for layer in &mut spec.layers {
-        let attention = &mut layer.attention;
+        (layer.ffn.activation, layer.ffn.bias) = (activation, true);
+        let Some(attention) = layer.attention_mut() else { continue };
         attention.n_kv_heads = n_kv_heads;
         attention.window = attention.window.map(|_| window);
         (attention.sinks, attention.qkv_bias, attention.output_bias) = (true, biases, biases);
-        (layer.ffn.activation, layer.ffn.bias) = (activation, true);
     }
     if config.opt("rope_parameters").is_none() && config.opt("rope_scaling").is_none() {
         let factor = 32.0;

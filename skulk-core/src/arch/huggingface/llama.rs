@@ -1,4 +1,4 @@
-//! What do configurations of Llama's kind say? Llama, Mistral, Mixtral, SmolLM 3, Granite, Phi 3.
+//! What do configurations of Llama's kind say? Llama, Mistral, Mixtral, SmolLM 3, Phi 3.
 
 use super::{Family, Mixture, some_windows};
 use crate::arch::config::Config;
@@ -21,6 +21,7 @@ pub(super) const LLAMA: Family = Family {
     tied_embeddings: false,
     context: 2048,
     eps: 1e-6,
+    ffn_width: "intermediate_size",
     kv_heads: "num_key_value_heads",
     head_dim: |hidden, heads| hidden / heads.max(1),
     activation: ("hidden_act", Activation::Silu),
@@ -74,8 +75,6 @@ pub(super) const SMOLLM3: Family = Family {
     ..LLAMA
 };
 
-pub(super) const GRANITE: Family = Family { label: "granite", partial_rotary: false, own: granite, ..LLAMA };
-
 pub(super) const PHI3: Family = Family {
     label: "phi3",
     spelling: &HF_PHI3,
@@ -97,7 +96,7 @@ fn ministral3(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
         return Ok(());
     };
     let growth = QueryGrowth { rate, every: parameters.f64("original_max_position_embeddings")? };
-    spec.layers.iter_mut().for_each(|layer| layer.attention.query_growth = Some(growth));
+    spec.attentions().for_each(|attention| attention.query_growth = Some(growth));
     Ok(())
 }
 
@@ -127,17 +126,8 @@ fn smollm3(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     let n_layers = spec.layers.len();
     let default = || (1..=n_layers).map(|layer| !layer.is_multiple_of(interval)).collect();
     let rotates = config.flags("no_rope_layers", n_layers)?.unwrap_or_else(default);
-    for (layer, rotates) in spec.layers.iter_mut().zip(rotates) {
-        layer.attention.rope = rotates.then_some(0);
+    for (attention, rotates) in spec.attentions().zip(rotates) {
+        attention.rope = rotates.then_some(0);
     }
-    Ok(())
-}
-
-fn granite(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
-    spec.embedding_scale = config.f32_or("embedding_multiplier", 1.0)?;
-    spec.residual_scale = config.f32_or("residual_multiplier", 1.0)?;
-    spec.logit_scale = config.f32_or("logits_scaling", 1.0)?.recip();
-    let scale = config.f32_or("attention_multiplier", 1.0)?;
-    spec.layers.iter_mut().for_each(|layer| layer.attention.scale = scale);
     Ok(())
 }

@@ -8,10 +8,12 @@ mod gemma;
 mod gemma4;
 mod glm;
 mod gpt_oss;
+mod granite;
 mod llama;
 mod minimax;
 mod olmo;
 mod qwen;
+mod qwen_next;
 mod rope;
 mod step;
 
@@ -23,8 +25,8 @@ use self::rope::Asked;
 use super::config::Config;
 use super::names::{LayerTensor, Spelling, TensorNames};
 use super::{
-    Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, NormSpec, QkNorm,
-    SUPPORTED, SharedExpert, unsupported,
+    Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, Mixer, NormSpec,
+    QkNorm, SUPPORTED, SharedExpert, unsupported,
 };
 use crate::error::Result;
 use crate::weights::{Checkpoint, Metadata};
@@ -36,7 +38,9 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
     // Wrappers with other modalities: their text part is a configuration of its own. Of Qwen's, texts alone are rotated
     // as with one position each.
     let config = match model_type {
-        "gemma3" | "gemma4" | "mistral3" | "qwen3_vl" => root.section("text_config")?,
+        "gemma3" | "gemma4" | "mistral3" | "qwen3_vl" | "qwen3_5" | "qwen3_5_moe" => {
+            root.section("text_config")?
+        }
         _ => root,
     };
     let inner = match model_type {
@@ -49,11 +53,15 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         "ministral3" => &llama::MINISTRAL3,
         "mixtral" => &llama::MIXTRAL,
         "smollm3" => &llama::SMOLLM3,
-        "granite" => &llama::GRANITE,
+        "granite" => &granite::GRANITE,
+        "granitemoehybrid" => &granite::GRANITE_HYBRID,
         "phi3" => &llama::PHI3,
         "qwen2" => &qwen::QWEN2,
         "qwen3" | "qwen3_vl" | "qwen3_vl_text" => &qwen::QWEN3,
         "qwen3_moe" => &qwen::QWEN3_MOE,
+        "qwen3_next" => &qwen_next::QWEN3_NEXT,
+        "qwen3_5" | "qwen3_5_text" => &qwen_next::QWEN3_5,
+        "qwen3_5_moe" | "qwen3_5_moe_text" => &qwen_next::QWEN3_5_MOE,
         "gemma2" => &gemma::GEMMA2,
         "gemma3" | "gemma3_text" => &gemma::GEMMA3,
         "gemma4" | "gemma4_text" => &gemma4::GEMMA4,
@@ -74,7 +82,12 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
                 .with("field", "model_type"));
         }
     };
-    describe(&config, prefix, family)
+    let mut spec = describe(&config, prefix, family)?;
+    // Wrappers may say it of their text part.
+    if config.opt("tie_word_embeddings").is_none() {
+        spec.tied_embeddings = root.bool_or("tie_word_embeddings", spec.tied_embeddings)?;
+    }
+    Ok(spec)
 }
 
 /// What a family is known to have, and what its configurations may leave out.
@@ -100,6 +113,8 @@ struct Family {
     tied_embeddings: bool,
     context: usize,
     eps: f32,
+    /// The field that says how wide dense feed-forward blocks are.
+    ffn_width: &'static str,
     /// The field that counts heads of keys and values.
     kv_heads: &'static str,
     head_dim: fn(usize, usize) -> usize,
@@ -160,6 +175,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         output_bias: attention_bias && family.output_bias,
         sinks: false,
         head_gate: false,
+        output_gate: false,
         rope: Some(0),
     };
     let (field, activation) = family.activation;
@@ -182,7 +198,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         };
         let rope = Some(usize::from(window.is_some() && family.local_theta.is_some()));
         LayerSpec {
-            attention: AttentionSpec { window, rope, ..attention.clone() },
+            mixer: Mixer::Attention(AttentionSpec { window, rope, ..attention.clone() }),
             ffn,
             attention_norm: family.pre_norms,
             ffn_norm: family.pre_norms,
@@ -279,7 +295,13 @@ pub(super) fn prefix(checkpoint: &dyn Checkpoint) -> String {
 /// Lets experts be called as they are stacked, where they are.
 pub(super) fn stack(spec: &mut ArchSpec, checkpoint: &dyn Checkpoint) {
     let sparse = spec.layers.iter().position(|layer| layer.ffn.experts.is_some());
-    let (Some(layer), Some(names)) = (sparse, spec.names.stacked()) else { return };
+    let Some(layer) = sparse else { return };
+    if let Some(names) = spec.names.packed()
+        && checkpoint.tensor(&names.weight(layer, LayerTensor::ExpertGate)).is_some()
+    {
+        spec.names = names;
+    }
+    let Some(names) = spec.names.stacked() else { return };
     let weight = names.weight(layer, LayerTensor::ExpertGate);
     // Scales and biases are floats, whatever is wrong with the words.
     let scales = weight.strip_suffix("weight").map(|module| format!("{module}scales"));
@@ -287,6 +309,19 @@ pub(super) fn stack(spec: &mut ArchSpec, checkpoint: &dyn Checkpoint) {
     let mut signs = [Some(weight), scales, Some(bias)].into_iter().flatten();
     if signs.any(|name| checkpoint.tensor(&name).is_some()) {
         spec.names = names;
+    }
+}
+
+/// MLX stores convolutions with their channels last, and of such models norms with what is added to them.
+pub(super) fn converted(spec: &mut ArchSpec, checkpoint: &dyn Checkpoint) {
+    let Some((at, state)) =
+        spec.layers.iter().enumerate().find_map(|(at, layer)| Some((at, layer.recurrent()?)))
+    else {
+        return;
+    };
+    let convolution = checkpoint.tensor(&spec.names.weight(at, LayerTensor::QueryConvolution));
+    if convolution.is_some_and(|tensor| tensor.shape.get(1..) == Some(&[state.convolution, 1])) {
+        spec.norm.weight_offset = 0.0;
     }
 }
 
@@ -318,7 +353,7 @@ impl Common {
             n_heads,
             n_kv_heads: config.usize_or(family.kv_heads, n_heads)?,
             head_dim: config.usize_or("head_dim", (family.head_dim)(hidden_size, n_heads))?,
-            ffn_width: config.usize("intermediate_size")?,
+            ffn_width: config.usize(family.ffn_width)?,
         })
     }
 }
@@ -445,10 +480,10 @@ mod tests {
         let fields = [("rope_parameters", Value::Null), ("rope_scaling", yarn), ("rope_theta", json!(10000))];
         let spec = described("deepseek_v3", &fields).unwrap();
         // (0.1 · ln 40 + 1)² / √48
-        assert!((spec.layers[0].attention.scale - 0.270_467).abs() < 1e-6);
+        assert!((spec.layers[0].attention().unwrap().scale - 0.270_467).abs() < 1e-6);
         assert_eq!(spec.ropes[0].amplitude, 1.0);
         let plain = described("deepseek_v3", &[]).unwrap();
-        assert!((plain.layers[0].attention.scale - 0.144_337_57).abs() < 1e-7);
+        assert!((plain.layers[0].attention().unwrap().scale - 0.144_337_57).abs() < 1e-7);
     }
 
     #[test]
@@ -469,7 +504,10 @@ mod tests {
         let often = [("index_topk_freq", json!(2)), ("index_skip_topk_offset", json!(2))];
         let spec = described("glm_moe_dsa", &[&[types.clone()], &often[..]].concat()).unwrap();
         let of = |spec: &ArchSpec| -> Vec<_> {
-            spec.layers.iter().map(|layer| layer.attention.latent.unwrap().index.unwrap().of).collect()
+            spec.layers
+                .iter()
+                .map(|layer| layer.attention().unwrap().latent.unwrap().index.unwrap().of)
+                .collect()
         };
         assert_eq!(
             (of(&listed), of(&spec)),

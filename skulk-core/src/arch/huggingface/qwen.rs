@@ -38,7 +38,7 @@ fn qwen_windows(config: &Config<'_>, n_layers: usize) -> Result<Vec<Option<usize
     Ok(vec![None; n_layers])
 }
 
-fn qwen3_moe(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
+pub(super) fn qwen3_moe(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
     let step = config.usize_or("decoder_sparse_step", 1)?;
     if step == 0 {
         return Err(config.error("decoder_sparse_step", "expected at least 1, found 0".into()));

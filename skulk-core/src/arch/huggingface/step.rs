@@ -108,15 +108,16 @@ fn ropes(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     let kinds = kinds(config, lists.n_layers)?;
     spec.ropes.clear();
     for (at, layer) in spec.layers.iter_mut().enumerate() {
+        let Some(attention) = layer.attention_mut() else { continue };
         let scales = scaled.as_ref().is_none_or(|scaled| scaled.contains(&kinds[at]));
         let (scaling, amplitude) = match config.opt("rope_scaling") {
             Some(_) if scales => rope::scaling(config, &config.section("rope_scaling")?)?,
             _ => (RopeScaling::None, 1.0),
         };
-        let dim = rope::rotary_dim(config, layer.attention.head_dim, shares[at])?;
+        let dim = rope::rotary_dim(config, attention.head_dim, shares[at])?;
         let rope = RopeSpec { theta: base[at].into(), dim, layout: RopeLayout::Halves, scaling, amplitude };
         let known = spec.ropes.iter().position(|known| *known == rope);
-        layer.attention.rope = Some(known.unwrap_or(spec.ropes.len()));
+        attention.rope = Some(known.unwrap_or(spec.ropes.len()));
         if known.is_none() {
             spec.ropes.push(rope);
         }
@@ -138,8 +139,7 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
         .map(|_| config.section("attention_other_setting"))
         .transpose()?;
     let gated = config.bool_or("use_head_wise_attn_gate", false)?;
-    for (layer, kind) in spec.layers.iter_mut().zip(kinds) {
-        let attention = &mut layer.attention;
+    for (attention, kind) in spec.attentions().zip(kinds) {
         attention.head_gate = gated;
         let Some(other) = &other else { continue };
         if other.opt_str("attention_type")?.unwrap_or("sliding_attention") == kind {

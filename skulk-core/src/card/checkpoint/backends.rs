@@ -1,6 +1,6 @@
 //! What can run this checkpoint? Other software by its kind, this library by looking at it.
 
-use crate::arch::ArchSpec;
+use crate::arch::{ArchSpec, LayerSpec};
 use crate::card::PlacementCardConfig;
 use crate::weights::Checkpoint;
 
@@ -28,8 +28,9 @@ pub(super) fn placement(checkpoint: Option<&dyn Checkpoint>, others: &[&str]) ->
 /// The tags of the engines that compute with all that this model has.
 fn engines(checkpoint: &dyn Checkpoint, spec: &ArchSpec) -> Vec<&'static str> {
     let beside = checkpoint.tensors().iter().any(|tensor| tensor.dtype.has_scales_beside());
-    let latents = || spec.layers.iter().filter_map(|layer| layer.attention.latent);
-    if beside || latents().any(|latent| latent.index.is_some()) {
+    let latents = || spec.layers.iter().filter_map(|layer| layer.attention()?.latent);
+    let states = spec.layers.iter().any(LayerSpec::needs_states);
+    if beside || states || latents().any(|latent| latent.index.is_some()) {
         return vec!["skulk-cpu"];
     }
     let has_latents = latents().next().is_some();

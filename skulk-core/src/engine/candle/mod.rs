@@ -144,6 +144,7 @@ impl Backend for Tensors {
     type Pages = Pages;
     type Stack = Vec<Matrix>;
     type Routes = Routes;
+    type States = ();
     type Stream = ();
 
     const EXACT_ROWS: bool = false;

@@ -253,6 +253,7 @@ pub(in crate::engine) fn attention_spec(
         output_bias: false,
         sinks: false,
         head_gate: false,
+        output_gate: false,
         rope: None,
     }
 }

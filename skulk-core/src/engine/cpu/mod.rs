@@ -11,6 +11,7 @@ pub(crate) mod kernels;
 mod nearest;
 mod pool;
 mod rows;
+mod states;
 
 use experts::Selected;
 use features::Chosen as ChosenFeatures;
@@ -19,10 +20,11 @@ use kernels::{Kernels, Matrix, ProductScratch, Products};
 pub(crate) use nearest::Nearest;
 use pool::Pool;
 
-use crate::arch::Activation;
+use crate::arch::{Activation, RecurrentSpec};
 use crate::cancel::CancelToken;
 use crate::engine::backend::{
-    Attend, Backend, Choose, Chosen, Experts, Head, NormRope, PageSpec, Routes, Routing, TopLogits, with_rows,
+    Attend, Backend, Choose, Chosen, Experts, Head, NormRope, PageSpec, Recur, Routes, Routing, TopLogits,
+    with_rows,
 };
 use crate::engine::{KvType, Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
@@ -137,6 +139,7 @@ pub(crate) struct Stream {
     by_head: ByHead,
     attention: attention::Scratch,
     chooser: attention::Chooser,
+    states: states::Scratch,
 }
 
 impl Backend for Cpu {
@@ -146,6 +149,7 @@ impl Backend for Cpu {
     type Pages = attention::Pages;
     type Stack = Vec<Matrix>;
     type Routes = Routes;
+    type States = states::States;
     type Stream = Stream;
 
     const EXACT_ROWS: bool = true;
@@ -153,6 +157,7 @@ impl Backend for Cpu {
     const RELEASES_PAGES: bool = true;
     const LATENTS: bool = true;
     const CHOOSES: bool = true;
+    const RECURRENT: bool = true;
 
     fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
         self.pool.turn(cx, work)
@@ -181,6 +186,7 @@ impl Backend for Cpu {
             by_head: ByHead::default(),
             attention: Default::default(),
             chooser: Default::default(),
+            states: Default::default(),
         })
     }
 
@@ -217,6 +223,60 @@ impl Backend for Cpu {
 
     fn write_page(&self, _: &mut Stream, pages: &mut Self::Pages, page: u32, from: &[u8]) -> Result<()> {
         pages.write(page, from)
+    }
+
+    fn states(&self, spec: &RecurrentSpec) -> Result<Self::States> {
+        Ok(states::States::new(spec))
+    }
+
+    fn add_state(&self, states: &mut Self::States, number: u32) -> Result<()> {
+        states.add(number)
+    }
+
+    fn release_state(&self, states: &mut Self::States, number: u32) {
+        states.release(number);
+    }
+
+    fn read_state(
+        &self,
+        _: &mut Stream,
+        states: &Self::States,
+        number: u32,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        states.read(number, out)
+    }
+
+    fn write_state(&self, _: &mut Stream, states: &mut Self::States, number: u32, from: &[u8]) -> Result<()> {
+        states.write(number, from)
+    }
+
+    fn split_heads(
+        &self,
+        _: &mut Stream,
+        x: &Buffer,
+        head_dim: usize,
+        rows: usize,
+        [first, second]: [&mut Buffer; 2],
+    ) -> Result<()> {
+        for (out, half) in [(first, 0), (second, 1)] {
+            out.width = x.width / 2;
+            self.rows(out, rows, |row, out| {
+                let halves = x.row(row).chunks_exact(head_dim).skip(half).step_by(2);
+                out.chunks_exact_mut(head_dim).zip(halves).for_each(|(out, x)| out.copy_from_slice(x));
+            });
+        }
+        Ok(())
+    }
+
+    fn recur(
+        &self,
+        stream: &mut Stream,
+        op: &Recur<'_, Self>,
+        states: &mut Self::States,
+        out: &mut Buffer,
+    ) -> Result<()> {
+        states::recur(self, &mut stream.states, op, states, out)
     }
 
     fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Matrix> {
@@ -326,6 +386,9 @@ impl Backend for Cpu {
         rows: usize,
     ) -> Result<()> {
         self.rows(x, rows, |row, x| {
+            if head_dim == 1 {
+                return self.kernels.dampen(x, gate.row(row));
+            }
             for (head, gate) in x.chunks_exact_mut(head_dim).zip(gate.row(row)) {
                 let share = math::sigmoid(*gate);
                 head.iter_mut().for_each(|x| *x *= share);

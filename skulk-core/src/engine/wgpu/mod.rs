@@ -159,6 +159,7 @@ impl Backend for Gpu {
     type Pages = Pages;
     type Stack = Stack;
     type Routes = DeviceRoutes;
+    type States = ();
     type Stream = Stream;
 
     // Few rows and many are added up in different orders.

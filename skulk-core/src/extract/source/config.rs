@@ -65,7 +65,7 @@ fn of_gguf(metadata: &GgufMetadata, arch: &ArchSpec) -> Result<Value> {
     let internal = || Error::new(ErrorKind::Internal, "a description without layers or rotary embeddings");
     let layer = arch.layers.first().ok_or_else(internal)?;
     let global = arch.ropes.first().ok_or_else(internal)?;
-    let (attention, experts) = (&layer.attention, layer.ffn.experts);
+    let (attention, experts) = (layer.attention().ok_or_else(internal)?, layer.ffn.experts);
     let (model_type, class) = match (family, experts) {
         ("gemma2", _) => ("gemma2", "Gemma2ForCausalLM"),
         ("gemma3", _) => ("gemma3_text", "Gemma3ForCausalLM"),
@@ -110,14 +110,14 @@ fn of_gguf(metadata: &GgufMetadata, arch: &ArchSpec) -> Result<Value> {
         Activation::Gelu => "gelu",
     });
     if family.starts_with("gemma") {
-        let sliding = arch.layers.iter().find(|layer| layer.attention.window.is_some());
+        let sliding = arch.layers.iter().find_map(|layer| layer.attention()?.window);
         let kind = |window: Option<usize>| window.map_or("full_attention", |_| "sliding_attention");
         put("hidden_activation", activation);
         put("query_pre_attn_scalar", json!(f64::from(attention.scale).powi(-2).round() as u64));
         put("attn_logit_softcapping", attention.softcap.map_or(Value::Null, shortest));
         put("final_logit_softcapping", arch.final_softcap.map_or(Value::Null, shortest));
-        put("sliding_window", json!(sliding.and_then(|layer| layer.attention.window)));
-        let kinds = arch.layers.iter().map(|layer| kind(layer.attention.window));
+        put("sliding_window", json!(sliding));
+        let kinds = arch.layers.iter().map(|layer| kind(layer.attention().and_then(|own| own.window)));
         put("layer_types", json!(kinds.collect::<Vec<_>>()));
         put("rope_local_base_freq", json!(arch.ropes.get(1).map(|rope| rope.theta)));
     } else {
@@ -182,7 +182,8 @@ fn scaling(rope: &RopeSpec) -> Result<Value> {
 /// routers, and nothing beside them.
 pub(super) fn expect_plain(arch: &ArchSpec) -> Result<()> {
     let is_plain = |layer: &LayerSpec| {
-        let (attention, ffn) = (&layer.attention, &layer.ffn);
+        let ffn = &layer.ffn;
+        let Some(attention) = layer.attention() else { return false };
         let router = ffn.experts.is_none_or(|experts| {
             experts.scoring == Scoring::Softmax
                 && !experts.router_bias
@@ -199,11 +200,14 @@ pub(super) fn expect_plain(arch: &ArchSpec) -> Result<()> {
             && attention.latent.is_none()
             && attention.has_kv()
             && !attention.head_gate
+            && !attention.output_gate
             && attention.rope.is_some();
         let plain = plain && layer.input.is_none() && !layer.output_scale;
         plain && router && ffn.shared.is_none() && layer.attention_norm && layer.ffn_norm
     };
-    let fused = [LayerTensor::Query, LayerTensor::FfnGate].iter().any(|t| arch.names.fused(*t).count() > 1);
+    let fused = arch.layers.first().is_some_and(|layer| {
+        [LayerTensor::Query, LayerTensor::FfnGate].iter().any(|t| arch.names.fused(layer, *t).count() > 1)
+    });
     let scaled = arch.residual_scale != 1.0 || arch.logit_scale != 1.0;
     if arch.layers.iter().all(is_plain) && !fused && !scaled {
         return Ok(());

@@ -18,7 +18,7 @@ pub(crate) use files::FileContent;
 pub(crate) use tensor::SourceTensor;
 
 use self::tensor::Rows;
-use crate::arch::{ArchSpec, LayerTensor, RopeLayout, TensorRole};
+use crate::arch::{ArchSpec, LayerSpec, LayerTensor, RopeLayout, TensorRole};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::ExpertIdx;
 use crate::weights::{Checkpoint, Metadata, Region};
@@ -127,7 +127,7 @@ impl<'a> Source<'a> {
         let TensorRole::Layer { layer, tensor: LayerTensor::Query | LayerTensor::Key, .. } = role else {
             return Rows::Same;
         };
-        let attention = self.stored.layers.get(layer).map(|layer| &layer.attention);
+        let attention = self.stored.layers.get(layer).and_then(LayerSpec::attention);
         match attention.and_then(|a| Some((a, self.stored.ropes.get(a.rope?)?))) {
             Some((a, rope)) if rope.layout == RopeLayout::Pairs => {
                 Rows::Pairs { head: a.head_dim, rotary: rope.dim }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
+use crate::arch::STATES_HELD;
 use crate::bytes::ByteSize;
 use crate::engine::backend::{PAGE, Spans, first_block};
 use crate::error::{Error, ErrorKind, Result};
@@ -19,6 +20,8 @@ struct Memory {
     most: usize,
     releases: bool,
     windows: Vec<Option<usize>>,
+    /// The group of states.
+    state: Option<usize>,
 }
 
 impl Store for Memory {
@@ -45,14 +48,22 @@ impl Store for Memory {
     }
 }
 
-const WINDOWS: [Option<usize>; 3] = [None, Some(100), Some(1)];
+const WINDOWS: [Option<usize>; 4] = [None, Some(100), Some(1), None];
+/// The last group has states.
+const STATES: usize = 3;
 
 fn groups() -> Vec<GroupSpec> {
-    let bytes = [3, 5, 1];
+    let bytes = [3, 5, 1, 4];
     WINDOWS
         .iter()
         .zip(bytes)
-        .map(|(&window, page_bytes)| GroupSpec { window, page_bytes, full: page_bytes })
+        .enumerate()
+        .map(|(at, (&window, page_bytes))| GroupSpec {
+            window,
+            state: at == STATES,
+            page_bytes,
+            full: page_bytes,
+        })
         .collect()
 }
 
@@ -83,6 +94,18 @@ impl Tracked {
             })
             .collect();
         for (group, window) in store.windows.clone().into_iter().enumerate() {
+            if store.state == Some(group) {
+                let run = pages
+                    .begin(&mut self.sequence, group, [0, tokens.len()], store)
+                    .expect("what was reserved");
+                let before = run.from.map(|page| store.pages[&(group, page)][0]);
+                assert_eq!(before, start.checked_sub(1).map(|last| sums[last]), "the state before {start}");
+                for (rows, page) in [Some((tokens.len(), run.to)), run.mark].into_iter().flatten() {
+                    let state = store.pages.get_mut(&(group, page)).expect("memory for the state");
+                    state[0] = sums[start + rows - 1];
+                }
+                continue;
+            }
             let mut spans = Spans::default();
             self.sequence.span(group, window, tokens.len(), &mut spans);
             let span = &spans.list[0];
@@ -145,7 +168,8 @@ proptest! {
         budget in prop_oneof![Just(None), (9u64..200).prop_map(Some)],
         (releases, most) in (any::<bool>(), prop_oneof![Just(usize::MAX), 5usize..60]),
     ) {
-        let mut store = Memory { most, releases, windows: WINDOWS.to_vec(), ..Memory::default() };
+        let (windows, state) = (WINDOWS.to_vec(), Some(STATES));
+        let mut store = Memory { most, releases, windows, state, ..Memory::default() };
         let mut pages = Pages::new(&groups(), budget.map(ByteSize), 40);
         let mut all: Vec<Tracked> = Vec::new();
         for (number, action) in actions.into_iter().enumerate() {
@@ -168,7 +192,10 @@ proptest! {
                 Action::Failed(at, rows) => {
                     // Something is written and not committed.
                     let Tracked { sequence, .. } = &mut all[at % n];
-                    let _ = pages.reserve(sequence, sequence.len() + rows, &mut store);
+                    if pages.reserve(sequence, sequence.len() + rows, &mut store).is_ok() {
+                        let run = pages.begin(sequence, STATES, [0, rows], &mut store).unwrap();
+                        store.pages.get_mut(&(STATES, run.to)).unwrap()[0] = 1;
+                    }
                 }
                 Action::Fork(at, len) => {
                     let from = &all[at % n];
@@ -192,7 +219,9 @@ proptest! {
             prop_assert_eq!(memory.reserved.bytes(), store.pages.keys().map(|(group, _)| bytes(*group)).sum::<u64>());
             prop_assert!(memory.in_use.bytes() + memory.kept.bytes() <= memory.reserved.bytes());
             prop_assert!(budget.is_none_or(|most| memory.reserved.bytes() <= most), "after action {}", number);
-            let used: HashSet<_> = all.iter().flat_map(|tracked| tracked.sequence.pages()).collect();
+            let mut used: HashSet<_> = all.iter().flat_map(|tracked| tracked.sequence.pages()).collect();
+            let states = all.iter().flat_map(|tracked| tracked.sequence.all_states());
+            used.extend(states.map(|state| (STATES, state)));
             prop_assert_eq!(memory.in_use.bytes(), used.iter().map(|(group, _)| bytes(*group)).sum::<u64>());
         }
         for tracked in all {
@@ -200,8 +229,8 @@ proptest! {
         }
         prop_assert_eq!(pages.memory().in_use.bytes(), 0);
         // Only what is kept is still known.
-        let known = pages.memory().kept.bytes();
-        prop_assert!(pages.known() as u64 <= known, "{} blocks for {} bytes", pages.known(), known);
+        prop_assert_eq!(pages.known(), pages.labelled());
+        prop_assert!(pages.memory().kept.bytes() > 0 || pages.known() == 0);
     }
 }
 
@@ -298,4 +327,34 @@ fn what_is_kept_makes_room_where_memory_ends() {
         many(&mut pages, &mut store);
         assert_eq!(store.pages.len(), 6);
     }
+}
+
+/// Sequences of states go back to their last step, to borders that were kept, and to the beginning.
+#[test]
+fn states_go_back_to_where_one_is_kept() {
+    let groups = &groups()[STATES..];
+    let mut store = Memory { state: Some(0), ..store(&WINDOWS[STATES..]) };
+    let mut pages = Pages::new(groups, None, 4 * 4);
+    let mut tracked = Tracked { sequence: pages.open(&[]), tokens: Vec::new() };
+    let tokens: Vec<_> = (0..500).map(|at| token(0, at)).collect();
+    let step = |tracked: &mut Tracked, pages: &mut Pages, store: &mut Memory, to: usize| {
+        let from = tracked.tokens.len();
+        tracked.step(pages, store, &tokens[from..to]).unwrap();
+    };
+    step(&mut tracked, &mut pages, &mut store, 150);
+    (151..300).for_each(|to| step(&mut tracked, &mut pages, &mut store, to));
+    let lengths = [299, 298, 297, 256, 255, 150, 128, 127];
+    let found = lengths.map(|len| pages.longest(&tracked.sequence, len));
+    assert_eq!(found, [299, 298, 256, 256, 128, 128, 128, 0]);
+    // Others find what was kept of a text, and begin there.
+    let other = pages.open(&tokens[..200]);
+    assert_eq!(other.len(), 128);
+    pages.close(other, &mut store);
+    // No more than are held, however far it goes on.
+    (300..460).for_each(|to| step(&mut tracked, &mut pages, &mut store, to));
+    assert!(pages.memory().in_use.bytes() <= STATES_HELD * 4, "{:?}", pages.memory());
+    for len in [459, 448, 128] {
+        assert_eq!(pages.truncate(&mut tracked.sequence, len, &mut store), len);
+    }
+    assert_eq!(pages.truncate(&mut tracked.sequence, 127, &mut store), 0);
 }

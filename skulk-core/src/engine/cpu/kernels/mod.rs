@@ -30,6 +30,7 @@ mod neon;
 mod packed;
 mod partition;
 mod product;
+mod recurrence;
 mod rounding;
 mod rows;
 mod scalar;
@@ -58,6 +59,7 @@ pub(crate) use linear::Products;
 pub(crate) use matrix::Matrix;
 pub(crate) use nearest::{GROUP, Group, Hit, Tiles, WIDEST};
 pub(crate) use partition::{Partition, PartitionScratch};
+pub(crate) use recurrence::{Place, Recurrence};
 pub(crate) use scratch::ProductScratch;
 pub(crate) use screen::Screen;
 pub(crate) use simd::BLOCK;
@@ -72,6 +74,7 @@ type Direct = unsafe fn(&Product, Range<usize>);
 type Multiply = unsafe fn(&Dense, Range<usize>);
 type Round = unsafe fn(*const f32, usize, rounding::Activations);
 type Compress = unsafe fn(&[f32], usize, &mut [f32], *mut u8) -> bool;
+type Convolve = unsafe fn(&[&[f32]], &[f32], usize, Option<&[f32]>, &mut [f32]);
 type Rotate = unsafe fn(&mut [f32], Option<Norm<'_>>, RopeLayout, &[f32], &[f32]);
 
 /// One instruction set's kernels.
@@ -95,6 +98,10 @@ pub(crate) struct Kernels {
     softcap: unsafe fn(&mut [f32], f32),
     gated: unsafe fn(Activation, &mut [f32], &[f32]),
     norm_rope: Rotate,
+    recur: unsafe fn(&recurrence::Tile),
+    convolve: Convolve,
+    dampen: unsafe fn(&mut [f32], &[f32]),
+    unit: unsafe fn(&mut [f32], f32),
     attention: attention::Functions,
     compress: Compress,
     coarse: unsafe fn(&compact::Coarse, Range<usize>),
@@ -193,6 +200,11 @@ macro_rules! instruction_set {
                     rows::gated::<S>(activation, gate, up);
                 norm_rope(head: &mut [f32], norm: Option<Norm<'_>>, layout: RopeLayout, cos: &[f32], sin: &[f32]) =
                     rows::norm_rope::<S>(head, norm, layout, cos, sin);
+                recur(tile: &recurrence::Tile) = recurrence::recur::<S>(tile);
+                convolve(taps: &[&[f32]], weights: &[f32], distance: usize, bias: Option<&[f32]>, out: &mut [f32]) =
+                    recurrence::convolve::<S>(taps, weights, distance, bias, out);
+                dampen(x: &mut [f32], gate: &[f32]) = recurrence::dampen::<S>(x, gate);
+                unit(head: &mut [f32], length: f32) = recurrence::unit::<S>(head, length);
                 compress(row: &[f32], lane: usize, distances: &mut [f32], tile: *mut u8) -> bool =
                     compact::compress::<S>(row, lane, distances, tile);
                 coarse(product: &compact::Coarse, tiles: Range<usize>) = compact::multiply::<S, { S::TOGETHER }>(product, tiles);
@@ -319,6 +331,10 @@ macro_rules! instruction_set {
             softcap,
             gated,
             norm_rope,
+            recur,
+            convolve,
+            dampen,
+            unit,
             attention: ATTENTION,
             compress,
             coarse,

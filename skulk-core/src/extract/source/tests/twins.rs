@@ -39,7 +39,7 @@ fn converted(folder: &Path) -> Vec<u8> {
         "qwen3_moe" => "qwen3moe",
         other => other,
     };
-    let attention = &layer.attention;
+    let attention = layer.attention().unwrap();
     let mut gguf = GgufWriter::new().str("general.architecture", family);
     for (key, value) in [
         ("embedding_length", arch.hidden_size),
@@ -57,7 +57,7 @@ fn converted(folder: &Path) -> Vec<u8> {
             .u32(&format!("{family}.expert_count"), experts.n_experts as u32)
             .u32(&format!("{family}.expert_used_count"), experts.n_used as u32);
     }
-    if let Some(window) = arch.layers.iter().find_map(|layer| layer.attention.window) {
+    if let Some(window) = arch.layers.iter().find_map(|layer| layer.attention()?.window) {
         gguf = gguf.u32(&format!("{family}.attention.sliding_window"), window as u32);
     }
     gguf = gguf

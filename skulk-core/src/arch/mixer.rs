@@ -1,0 +1,63 @@
+//! How does a layer tell a position of those before it?
+
+use super::{ArchSpec, AttentionSpec, LayerSpec, RecurrentSpec, RopeSpec};
+use crate::error::Result;
+
+/// What a layer mixes positions with.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Mixer {
+    /// Attention to keys and values of earlier positions.
+    Attention(AttentionSpec),
+    /// A state that each position changes and reads.
+    Recurrent(RecurrentSpec),
+}
+
+impl Mixer {
+    pub(super) fn check(&self, ropes: &[RopeSpec]) -> Result<()> {
+        match self {
+            Self::Attention(attention) => attention.check(ropes),
+            Self::Recurrent(recurrent) => recurrent.check(),
+        }
+    }
+}
+
+impl LayerSpec {
+    /// Its attention, where that is what it mixes positions with.
+    pub fn attention(&self) -> Option<&AttentionSpec> {
+        match &self.mixer {
+            Mixer::Attention(attention) => Some(attention),
+            Mixer::Recurrent(_) => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn attention_mut(&mut self) -> Option<&mut AttentionSpec> {
+        match &mut self.mixer {
+            Mixer::Attention(attention) => Some(attention),
+            Mixer::Recurrent(_) => None,
+        }
+    }
+
+    /// Its state, where it has one.
+    pub fn recurrent(&self) -> Option<&RecurrentSpec> {
+        match &self.mixer {
+            Mixer::Recurrent(recurrent) => Some(recurrent),
+            Mixer::Attention(_) => None,
+        }
+    }
+}
+
+impl LayerSpec {
+    /// Whether it takes an engine that has states, and gates that come with queries.
+    pub(crate) fn needs_states(&self) -> bool {
+        self.recurrent().is_some() || self.attention().is_some_and(|own| own.output_gate)
+    }
+}
+
+impl ArchSpec {
+    /// The attention of all layers that have one.
+    pub(super) fn attentions(&mut self) -> impl Iterator<Item = &mut AttentionSpec> {
+        self.layers.iter_mut().filter_map(LayerSpec::attention_mut)
+    }
+}

@@ -1,0 +1,115 @@
+//! What are tensors of families with states called?
+
+use super::LayerTensor::{
+    self, DecayRate, ExpertDown, ExpertGate, ExpertUp, FfnDown, FfnGate, FfnNorm, FfnUp, KeyConvolution,
+    QueryConvolution, Router, SharedDown, SharedGate, SharedScore, SharedUp, StateGate, StateKey, StateNorm,
+    StateOutput, StateQuery, StateShare, StateSkip, StateStep, StateValue, StepBias, ValueConvolution,
+};
+use super::{HF_ATTENTION, HF_DENSE, Spelling, hugging_face};
+
+/// The spelling of the same family whose experts are stacked.
+pub(super) fn packed(spelling: &'static Spelling) -> Option<&'static Spelling> {
+    std::ptr::eq(spelling, &HF_QWEN3_5).then_some(&HF_QWEN3_5_STACKED)
+}
+
+/// What layers of Qwen's with a state have in common.
+const HF_DELTA: &[(LayerTensor, &str)] = &[
+    (StateOutput, "linear_attn.out_proj"),
+    (QueryConvolution, "linear_attn.conv1d"),
+    (KeyConvolution, "linear_attn.conv1d"),
+    (ValueConvolution, "linear_attn.conv1d"),
+    (StepBias, "linear_attn.dt_bias$"),
+    (DecayRate, "linear_attn.A_log$"),
+    (StateNorm, "linear_attn.norm"),
+    (FfnNorm, "post_attention_layernorm"),
+];
+
+/// What Qwen's layers with a shared expert have beside the routed ones.
+const HF_QWEN_SHARED: &[(LayerTensor, &str)] = &[
+    (Router, "mlp.gate"),
+    (SharedGate, "mlp.shared_expert.gate_proj"),
+    (SharedUp, "mlp.shared_expert.up_proj"),
+    (SharedDown, "mlp.shared_expert.down_proj"),
+    (SharedScore, "mlp.shared_expert_gate"),
+];
+
+const HF_QWEN_EXPERTS: &[(LayerTensor, &str)] = &[
+    (ExpertGate, "mlp.experts.{}.gate_proj"),
+    (ExpertUp, "mlp.experts.{}.up_proj"),
+    (ExpertDown, "mlp.experts.{}.down_proj"),
+];
+
+/// Hugging Face qwen3_next.
+pub(in crate::arch) static HF_QWEN3_NEXT: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    HF_DENSE,
+    &[
+        (StateQuery, "linear_attn.in_proj_qkvz"),
+        (StateKey, "linear_attn.in_proj_qkvz"),
+        (StateValue, "linear_attn.in_proj_qkvz"),
+        (StateGate, "linear_attn.in_proj_qkvz"),
+        (StateShare, "linear_attn.in_proj_ba"),
+        (StateStep, "linear_attn.in_proj_ba"),
+    ],
+    HF_DELTA,
+    HF_QWEN_SHARED,
+    HF_QWEN_EXPERTS,
+]);
+
+const HF_QWEN3_5_DELTA: &[(LayerTensor, &str)] = &[
+    (StateQuery, "linear_attn.in_proj_qkv"),
+    (StateKey, "linear_attn.in_proj_qkv"),
+    (StateValue, "linear_attn.in_proj_qkv"),
+    (StateGate, "linear_attn.in_proj_z"),
+    (StateShare, "linear_attn.in_proj_b"),
+    (StateStep, "linear_attn.in_proj_a"),
+];
+
+/// Hugging Face qwen3_5, and qwen3_5_moe whose experts have tensors of their own.
+pub(in crate::arch) static HF_QWEN3_5: Spelling =
+    hugging_face(&[HF_ATTENTION, HF_DENSE, HF_QWEN3_5_DELTA, HF_DELTA, HF_QWEN_SHARED, HF_QWEN_EXPERTS]);
+
+/// The same with experts in stacks, as hubs hold them.
+static HF_QWEN3_5_STACKED: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    HF_DENSE,
+    HF_QWEN3_5_DELTA,
+    HF_DELTA,
+    HF_QWEN_SHARED,
+    &[
+        (ExpertGate, "mlp.experts.gate_up_proj$"),
+        (ExpertUp, "mlp.experts.gate_up_proj$"),
+        (ExpertDown, "mlp.experts.down_proj$"),
+    ],
+]);
+
+/// Hugging Face granitemoehybrid. Without experts, the shared block is the layer's.
+pub(in crate::arch) static HF_GRANITE_HYBRID: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    &[
+        (StateGate, "mamba.in_proj"),
+        (StateValue, "mamba.in_proj"),
+        (StateKey, "mamba.in_proj"),
+        (StateQuery, "mamba.in_proj"),
+        (StateStep, "mamba.in_proj"),
+        (ValueConvolution, "mamba.conv1d"),
+        (KeyConvolution, "mamba.conv1d"),
+        (QueryConvolution, "mamba.conv1d"),
+        (StepBias, "mamba.dt_bias$"),
+        (DecayRate, "mamba.A_log$"),
+        (StateSkip, "mamba.D$"),
+        (StateNorm, "mamba.norm"),
+        (StateOutput, "mamba.out_proj"),
+        (FfnNorm, "post_attention_layernorm"),
+        (FfnGate, "shared_mlp.input_linear"),
+        (FfnUp, "shared_mlp.input_linear"),
+        (FfnDown, "shared_mlp.output_linear"),
+        (Router, "block_sparse_moe.router.layer"),
+        (ExpertGate, "block_sparse_moe.input_linear"),
+        (ExpertUp, "block_sparse_moe.input_linear"),
+        (ExpertDown, "block_sparse_moe.output_linear"),
+        (SharedGate, "shared_mlp.input_linear"),
+        (SharedUp, "shared_mlp.input_linear"),
+        (SharedDown, "shared_mlp.output_linear"),
+    ],
+]);

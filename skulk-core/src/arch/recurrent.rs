@@ -1,0 +1,133 @@
+//! What does a layer compute that keeps a state instead of keys and values?
+
+use super::{MAX_SIZE, invalid, size};
+use crate::error::Result;
+
+/// States that a sequence holds at most, but for what a step of several rows takes on its way.
+pub(crate) const STATES_HELD: u64 = 4;
+/// States are kept with so many values together, the last ones filled up.
+pub(crate) const STATE_LANES: usize = 16;
+/// The most positions that channels are convolved over.
+pub(crate) const MOST_CONVOLVED: usize = 8;
+
+/// Linear attention of one layer: for each head a matrix that every position changes and reads.
+///
+/// Queries, keys and values are projected, convolved with those of the positions before and put through SiLU. The state
+/// then decays, takes up the position's value under its key, and is read with its query (Yang et al. 2024, Dao & Gu 2024).
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct RecurrentSpec {
+    /// Heads of values, each with a state `[key_dim, value_dim]`.
+    pub n_heads: usize,
+    /// Heads of queries and keys, each for as many consecutive heads of values; divides `n_heads`.
+    pub n_key_heads: usize,
+    /// Elements of a query's or key's head.
+    pub key_dim: usize,
+    /// Elements of a value's head.
+    pub value_dim: usize,
+    /// Positions that a channel is convolved over, its own included.
+    pub convolution: usize,
+    /// The convolution has a bias.
+    pub convolution_bias: bool,
+    /// How a state takes up a value.
+    pub rule: RecurrentRule,
+    /// What is read is gated by what is projected for that, and normed.
+    pub gate: RecurrentGate,
+    /// What is read is normed in so many groups of consecutive elements; divides `n_heads`.
+    pub norm_groups: usize,
+    /// Of projections that lie in one tensor, those of a key head lie together, key head behind key head. Else all of one
+    /// projection come before those of the next.
+    pub interleaved: bool,
+}
+
+/// How a state takes up a value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum RecurrentRule {
+    /// What the state has under the key is replaced, by a share that is the sigmoid of a projection. Queries and keys are of
+    /// length 1, queries divided by the root of their dimension.
+    Delta,
+    /// The value is added, times the position's time step, which decay follows, too. What is read has a share of the value
+    /// itself in it (Mamba 2).
+    Add {
+        /// Time steps are at least that long, and at most.
+        steps: [f32; 2],
+    },
+}
+
+/// How what is read is gated and normed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecurrentGate {
+    /// Normed, by weights that all heads share, then multiplied by the gate's SiLU.
+    Behind,
+    /// Multiplied by the gate's SiLU, then normed.
+    Before,
+}
+
+impl RecurrentSpec {
+    /// What a row of queries has, and of keys.
+    pub(crate) fn key_width(&self) -> usize {
+        self.n_key_heads.saturating_mul(self.key_dim)
+    }
+
+    /// What a row of values has.
+    pub(crate) fn value_width(&self) -> usize {
+        self.n_heads.saturating_mul(self.value_dim)
+    }
+
+    /// What is convolved of a row: queries, keys and values.
+    pub(crate) fn channels(&self) -> usize {
+        self.key_width().saturating_mul(2).saturating_add(self.value_width())
+    }
+
+    /// Numbers of what a sequence keeps: states, and inputs that later positions are convolved with.
+    pub(crate) fn state_len(&self) -> usize {
+        let of_head = self.value_dim.next_multiple_of(STATE_LANES).saturating_mul(self.key_dim);
+        let state = self.n_heads.saturating_mul(of_head);
+        let before = self.convolution.saturating_sub(1);
+        state.saturating_add(self.channels().saturating_mul(before))
+    }
+
+    /// Bytes of what a sequence keeps.
+    pub(crate) fn state_bytes(&self) -> u64 {
+        (self.state_len() as u64).saturating_mul(size_of::<f32>() as u64)
+    }
+
+    /// Weights of its norm.
+    pub(crate) fn norm_width(&self) -> usize {
+        match self.gate {
+            RecurrentGate::Behind => self.value_dim,
+            RecurrentGate::Before => self.value_width(),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        size("heads of states", self.n_heads, 1 << 16)?;
+        size("key heads of states", self.n_key_heads, 1 << 16)?;
+        size("key dimension of states", self.key_dim, 1 << 12)?;
+        size("value dimension of states", self.value_dim, 1 << 12)?;
+        size("positions of a convolution", self.convolution, MOST_CONVOLVED)?;
+        size("groups of a state's norm", self.norm_groups, self.n_heads)?;
+        size("elements of a state", self.state_len(), MAX_SIZE)?;
+        for (field, n) in
+            [("key heads of states", self.n_key_heads), ("groups of a state's norm", self.norm_groups)]
+        {
+            if !self.n_heads.is_multiple_of(n) {
+                let message = format!("expected a divisor of the {} heads, found {n}", self.n_heads);
+                return Err(invalid(field, message));
+            }
+        }
+        if self.gate == RecurrentGate::Behind && self.norm_groups != self.n_heads {
+            let message = format!("expected {}, one for each head, found {}", self.n_heads, self.norm_groups);
+            return Err(invalid("groups of a state's norm", message));
+        }
+        if let RecurrentRule::Add { steps: [least, most] } = self.rule
+            && !(least >= 0.0 && most > least)
+        {
+            let message = format!("expected two numbers from 0 on, in order, found {least} and {most}");
+            return Err(invalid("limits of time steps", message));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,344 @@
+//! How do states go on? A tile of a head's values at a time, through all rows of a sequence.
+//!
+//! A head's state lies in tiles of 16 values, each `[key_dim][16]`, so that a tile stays in the nearest cache while rows go
+//! through it. Rows are gone through one by one and sums over a key's elements run in an order that nothing else changes:
+//! results are the same however rows are cut into steps.
+//!
+//! # Safety
+//! Every generic function here needs `S`'s instructions; addresses come from slices that were checked.
+#![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
+
+use super::super::pool::Pool;
+use super::Kernels;
+use super::rows::exp;
+use super::simd::{LANES, Simd};
+use crate::engine::backend::Run;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Added to the square of a key's length before it is divided by its root.
+const UNIT_EPS: f32 = 1e-6;
+/// Sums over a key's elements that run side by side.
+const SUMS: usize = 4;
+
+/// States of one layer and what rows do to them.
+pub(crate) struct Recurrence<'a> {
+    pub(crate) n_heads: usize,
+    pub(crate) n_key_heads: usize,
+    pub(crate) key_dim: usize,
+    pub(crate) value_dim: usize,
+    /// What is known under a key is replaced; else values are added.
+    pub(crate) replaces: bool,
+    /// Of each row queries, keys and values, then by head what is left of the state, then what share is taken up.
+    pub(crate) rows: &'a [f32],
+    /// By head: how much of a value what is read has in it.
+    pub(crate) skip: Option<&'a [f32]>,
+    /// What is read, `[rows, heads · value_dim]`.
+    pub(crate) out: &'a mut [f32],
+}
+
+impl Recurrence<'_> {
+    fn width(&self) -> usize {
+        2 * self.n_key_heads * self.key_dim + self.n_heads * (self.value_dim + 2)
+    }
+
+    fn tiles(&self) -> usize {
+        self.n_heads * self.value_dim.div_ceil(LANES)
+    }
+
+    /// Numbers of all heads' states.
+    pub(crate) fn state_len(&self) -> usize {
+        self.tiles() * self.key_dim * LANES
+    }
+}
+
+/// Where a sequence's states are, before its rows and behind them, and where they are kept on the way.
+pub(crate) struct Place {
+    from: Option<*const f32>,
+    to: *mut f32,
+    mark: Option<(usize, *mut f32)>,
+    /// Its first row, and how many.
+    first: usize,
+    rows: usize,
+}
+// SAFETY: threads use their own parts of what the addresses lead to.
+unsafe impl Sync for Place {}
+// SAFETY: as above; between calls nobody uses them.
+unsafe impl Send for Place {}
+
+/// The address of results that threads have their own columns of.
+struct Out(*mut f32);
+// SAFETY: as above.
+unsafe impl Sync for Out {}
+
+/// A tile's rows.
+pub(super) struct Tile {
+    from: Option<*const f32>,
+    state: *mut f32,
+    mark: Option<(usize, *mut f32)>,
+    n_rows: usize,
+    key_dim: usize,
+    replaces: bool,
+    /// Of the first row; the next one's are `width` further on.
+    query: *const f32,
+    key: *const f32,
+    value: *const f32,
+    /// What is left, and what is taken up.
+    left: *const f32,
+    share: *const f32,
+    width: usize,
+    skip: Option<f32>,
+    lanes: usize,
+    out: *mut f32,
+    out_width: usize,
+}
+
+impl Kernels {
+    /// Lets rows change states and read them. Pages of states are found by the runs' numbers.
+    pub(crate) fn recur(
+        &self,
+        pool: &Pool,
+        op: Recurrence<'_>,
+        pages: &mut [Option<Box<[f32]>>],
+        runs: &[Run],
+        places: &mut Vec<Place>,
+    ) -> Result<()> {
+        let absent = || Error::new(ErrorKind::Internal, "a state has no memory");
+        let (width, len, out_width) = (op.width(), op.state_len(), op.n_heads * op.value_dim);
+        places.clear();
+        let mut rows = 0;
+        for (at, run) in runs.iter().enumerate() {
+            let written = || [Some(run.to), run.mark.map(|(_, page)| page)].into_iter().flatten();
+            let others = runs[..at].iter().flat_map(|other| {
+                [other.from, Some(other.to), other.mark.map(|(_, page)| page)].into_iter().flatten()
+            });
+            let before =
+                runs[..at].iter().flat_map(|other| [Some(other.to), other.mark.map(|(_, page)| page)]);
+            let shared = written()
+                .any(|page| run.from == Some(page) || others.clone().any(|other| other == page))
+                || run.mark.is_some_and(|(_, page)| page == run.to)
+                || run.from.is_some_and(|page| before.clone().any(|other| other == Some(page)));
+            if shared || run.rows.start != rows || run.rows.is_empty() {
+                return Err(Error::new(ErrorKind::Internal, "sequences write each other's states"));
+            }
+            rows = run.rows.end;
+            let mut page = |page: u32| {
+                let page = pages.get_mut(page as usize).and_then(Option::as_mut).ok_or_else(absent)?;
+                page.get_mut(..len).map(<[f32]>::as_mut_ptr).ok_or_else(absent)
+            };
+            places.push(Place {
+                from: run.from.map(&mut page).transpose()?.map(<*mut f32>::cast_const),
+                to: page(run.to)?,
+                mark: run.mark.map(|(row, at)| Ok::<_, Error>((row, page(at)?))).transpose()?,
+                first: run.rows.start,
+                rows: run.rows.len(),
+            });
+        }
+        let of_heads = |vector: Option<&[f32]>| vector.is_none_or(|vector| vector.len() >= op.n_heads);
+        if op.rows.len() < rows * width || op.out.len() < rows * out_width || !of_heads(op.skip) {
+            return Err(Error::new(ErrorKind::Internal, "rows of states have other widths"));
+        }
+        let (tiles, of_head) = (op.tiles(), op.value_dim.div_ceil(LANES));
+        let (keys, values) = (op.n_key_heads * op.key_dim, op.n_heads * op.value_dim);
+        let tile_len = op.key_dim * LANES;
+        let (places, out) = (&*places, Out(op.out.as_mut_ptr()));
+        let (input, skip) = (op.rows, op.skip);
+        let longest = places.iter().map(|place| place.rows).max().unwrap_or(1);
+        let least = super::super::LEAST_ELEMENTS.div_ceil(longest * tile_len);
+        pool.run(places.len() * tiles, least, &|range, _| {
+            let out = &out;
+            for task in range {
+                let (place, tile) = (&places[task / tiles], task % tiles);
+                let (head, column) = (tile / of_head, tile % of_head * LANES);
+                let key_head = head / (op.n_heads / op.n_key_heads);
+                let row = &input[place.first * width..];
+                // SAFETY: all lies within what was checked above, and no other task has this tile's states and columns.
+                unsafe {
+                    let at = |base: *mut f32| base.add(tile * tile_len);
+                    (self.recur)(&Tile {
+                        from: place.from.map(|base| base.add(tile * tile_len)),
+                        state: at(place.to),
+                        mark: place.mark.map(|(row, base)| (row, at(base))),
+                        n_rows: place.rows,
+                        key_dim: op.key_dim,
+                        replaces: op.replaces,
+                        query: row[key_head * op.key_dim..].as_ptr(),
+                        key: row[keys + key_head * op.key_dim..].as_ptr(),
+                        value: row[2 * keys + head * op.value_dim + column..].as_ptr(),
+                        left: row[2 * keys + values + head..].as_ptr(),
+                        share: row[2 * keys + values + op.n_heads + head..].as_ptr(),
+                        width,
+                        skip: skip.map(|skip| skip[head]),
+                        lanes: (op.value_dim - column).min(LANES),
+                        out: out.0.add(place.first * out_width + head * op.value_dim + column),
+                        out_width,
+                    });
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// `out = silu(bias + Σ weight · tap)` by element, over taps in their order; weights of the next tap are `distance`
+    /// further on.
+    pub(crate) fn convolve(
+        &self,
+        taps: &[&[f32]],
+        weights: &[f32],
+        distance: usize,
+        bias: Option<&[f32]>,
+        out: &mut [f32],
+    ) {
+        let n = out.len();
+        let fits = taps.iter().all(|tap| tap.len() >= n) && bias.is_none_or(|bias| bias.len() >= n);
+        assert!(
+            fits && !taps.is_empty() && weights.len() >= (taps.len() - 1) * distance + n,
+            "lengths of a convolution"
+        );
+        // SAFETY: the machine has the instructions, and lengths were checked.
+        unsafe { (self.convolve)(taps, weights, distance, bias, out) }
+    }
+
+    /// `x *= sigmoid(gate)`, by element.
+    pub(crate) fn dampen(&self, x: &mut [f32], gate: &[f32]) {
+        // SAFETY: as above.
+        unsafe { (self.dampen)(x, gate) }
+    }
+
+    /// Scales a head to this length.
+    pub(crate) fn unit(&self, head: &mut [f32], length: f32) {
+        // SAFETY: as above.
+        unsafe { (self.unit)(head, length) }
+    }
+}
+
+/// See [`Kernels::recur`].
+#[inline(always)]
+pub(super) unsafe fn recur<S: Simd>(tile: &Tile) {
+    let (n, state) = (tile.key_dim, tile.state);
+    let mut from = match tile.from {
+        Some(from) => from,
+        None => {
+            std::slice::from_raw_parts_mut(state, n * LANES).fill(0.0);
+            state.cast_const()
+        }
+    };
+    for row in 0..tile.n_rows {
+        let at = row * tile.width;
+        let (query, key) = (tile.query.add(at), tile.key.add(at));
+        let (left, share) = (S::splat(*tile.left.add(at)), S::splat(*tile.share.add(at)));
+        let value = match tile.lanes {
+            LANES => S::load(tile.value.add(at)),
+            lanes => S::load_part(tile.value.add(at), lanes),
+        };
+        let mut news = value;
+        if tile.replaces {
+            let mut known = [S::zero(); SUMS];
+            each(n, |i, sum| {
+                let state = S::mul(S::load(from.add(i * LANES)), left);
+                known[sum] = S::fma(state, S::splat(*key.add(i)), known[sum]);
+            });
+            news = S::sub(news, total::<S>(known));
+        }
+        let news = S::mul(news, share);
+        let mut read = [S::zero(); SUMS];
+        each(n, |i, sum| {
+            let old = S::mul(S::load(from.add(i * LANES)), left);
+            let new = S::fma(S::splat(*key.add(i)), news, old);
+            S::store(state.add(i * LANES), new);
+            read[sum] = S::fma(new, S::splat(*query.add(i)), read[sum]);
+        });
+        let mut read = total::<S>(read);
+        if let Some(skip) = tile.skip {
+            read = S::fma(S::splat(skip), value, read);
+        }
+        let out = tile.out.add(row * tile.out_width);
+        match tile.lanes {
+            LANES => S::store(out, read),
+            lanes => S::store_part(out, lanes, read),
+        }
+        from = state.cast_const();
+        if let Some((behind, mark)) = tile.mark
+            && behind == row + 1
+        {
+            std::ptr::copy_nonoverlapping(from, mark, n * LANES);
+        }
+    }
+}
+
+/// Calls with 0 to `n` and the sum that each belongs to.
+#[inline(always)]
+fn each(n: usize, mut call: impl FnMut(usize, usize)) {
+    let whole = n / SUMS * SUMS;
+    for i in (0..whole).step_by(SUMS) {
+        call(i, 0);
+        call(i + 1, 1);
+        call(i + 2, 2);
+        call(i + 3, 3);
+    }
+    for i in whole..n {
+        call(i, i % SUMS);
+    }
+}
+
+#[inline(always)]
+unsafe fn total<S: Simd>([a, b, c, d]: [S::F; SUMS]) -> S::F {
+    S::add(S::add(a, b), S::add(c, d))
+}
+
+/// See [`Kernels::convolve`].
+#[inline(always)]
+pub(super) unsafe fn convolve<S: Simd>(
+    taps: &[&[f32]],
+    weights: &[f32],
+    distance: usize,
+    bias: Option<&[f32]>,
+    out: &mut [f32],
+) {
+    let n = out.len();
+    for at in (0..n).step_by(LANES) {
+        let lanes = (n - at).min(LANES);
+        let load = |from: *const f32| match lanes {
+            LANES => S::load(from.add(at)),
+            lanes => S::load_part(from.add(at), lanes),
+        };
+        let mut sum = bias.map_or(S::zero(), |bias| load(bias.as_ptr()));
+        for (tap, x) in taps.iter().enumerate() {
+            sum = S::fma(load(x.as_ptr()), load(weights.as_ptr().add(tap * distance)), sum);
+        }
+        let e = exp::<S>(S::sub(S::zero(), sum));
+        let silu = S::div(sum, S::add(S::splat(1.0), e));
+        match lanes {
+            LANES => S::store(out.as_mut_ptr().add(at), silu),
+            lanes => S::store_part(out.as_mut_ptr().add(at), lanes, silu),
+        }
+    }
+}
+
+/// See [`Kernels::dampen`].
+#[inline(always)]
+pub(super) unsafe fn dampen<S: Simd>(x: &mut [f32], gate: &[f32]) {
+    let n = x.len().min(gate.len());
+    for at in (0..n).step_by(LANES) {
+        let (to, gate, lanes) = (x.as_mut_ptr().add(at), gate.as_ptr().add(at), n - at);
+        let share = |gate| S::add(S::splat(1.0), exp::<S>(S::sub(S::zero(), gate)));
+        if lanes < LANES {
+            S::store_part(to, lanes, S::div(S::load_part(to, lanes), share(S::load_part(gate, lanes))));
+        } else {
+            S::store(to, S::div(S::load(to), share(S::load(gate))));
+        }
+    }
+}
+
+/// See [`Kernels::unit`].
+#[inline(always)]
+pub(super) unsafe fn unit<S: Simd>(head: &mut [f32], length: f32) {
+    let n = head.len();
+    let mut squares = S::zero();
+    for at in (0..n).step_by(LANES) {
+        let from = head.as_ptr().add(at);
+        let x = if n - at < LANES { S::load_part(from, n - at) } else { S::load(from) };
+        squares = S::fma(x, x, squares);
+    }
+    let scale = length * (S::sum(squares) + UNIT_EPS).sqrt().recip();
+    head.iter_mut().for_each(|x| *x *= scale);
+}

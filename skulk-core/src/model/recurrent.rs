@@ -1,0 +1,121 @@
+//! What has a layer with states beside its states? Projections, as they are stored, and small vectors.
+
+use super::load::Loader;
+use crate::arch::{LayerTensor as T, RecurrentRule, RecurrentSpec};
+use crate::engine::backend::{Backend, StatePart, StateParts, StateVectors};
+use crate::error::{Error, ErrorKind, Result};
+use crate::math;
+
+/// The weights of a layer with states.
+pub(super) struct Recurrent<B: Backend> {
+    /// What the layer's input is multiplied with, each once, whatever of it is what.
+    pub(super) projections: Vec<B::Matrix>,
+    /// What each gives of a row.
+    pub(super) widths: Vec<usize>,
+    pub(super) parts: StateParts,
+    pub(super) vectors: StateVectors<B>,
+    pub(super) output: B::Matrix,
+}
+
+/// Buffers of a step for layers with states.
+pub(super) struct Room<B: Backend> {
+    /// One for each projection of a layer.
+    pub(super) products: Vec<B::Buffer>,
+}
+
+/// What is projected, in the order of descriptions.
+const PROJECTED: [T; 6] =
+    [T::StateQuery, T::StateKey, T::StateValue, T::StateGate, T::StateStep, T::StateShare];
+
+/// Which of a layer's tensors are projections of their own, and which parts lie in each: a tensor's first part stands for it.
+fn stored(loader: &Loader<'_, impl Backend>, layer: usize) -> Vec<Vec<T>> {
+    let (arch, mut stored) = (loader.arch, Vec::<Vec<T>>::new());
+    let own: Vec<T> = T::of(&arch.layers[layer]).collect();
+    for part in PROJECTED.into_iter().filter(|part| own.contains(part)) {
+        if !stored.iter().any(|parts| parts.contains(&part)) {
+            stored.push(arch.names.fused(&arch.layers[layer], part).collect());
+        }
+    }
+    stored
+}
+
+impl<B: Backend> Recurrent<B> {
+    pub(super) fn load(loader: &mut Loader<'_, B>, layer: usize, spec: &RecurrentSpec) -> Result<Self> {
+        let stored = stored(loader, layer);
+        let projections =
+            stored.iter().map(|parts| loader.whole_matrix(layer, parts)).collect::<Result<_>>()?;
+        let arch = loader.arch;
+        let rows = |tensor: &T| tensor.shape(&arch.layers[layer], arch.hidden_size)[0];
+        let widths = stored.iter().map(|parts| parts.iter().map(rows).sum()).collect();
+        let part = |tensor: T| {
+            let (product, parts) =
+                stored.iter().enumerate().find(|(_, parts)| parts.contains(&tensor)).ok_or_else(|| {
+                    Error::new(ErrorKind::Internal, "a projection of a state has no name")
+                        .with("layer", layer)
+                })?;
+            let before = parts.iter().take_while(|other| **other != tensor).map(rows).sum::<usize>();
+            let all = parts.iter().map(rows).sum::<usize>();
+            let n = spec.n_key_heads;
+            Ok::<_, Error>(match spec.interleaved {
+                true => StatePart { product, first: before / n, stride: all / n },
+                false => StatePart { product, first: before, stride: rows(&tensor) / n },
+            })
+        };
+        let is_delta = spec.rule == RecurrentRule::Delta;
+        let parts = StateParts {
+            query: part(T::StateQuery)?,
+            key: part(T::StateKey)?,
+            value: part(T::StateValue)?,
+            gate: part(T::StateGate)?,
+            step: part(T::StateStep)?,
+            share: is_delta.then(|| part(T::StateShare)).transpose()?,
+        };
+        let decay = loader.layer_numbers(layer, T::DecayRate)?;
+        let decay = decay.into_iter().map(math::exp_f32).collect();
+        let [convolution, bias] = convolution(loader, layer, spec)?;
+        let vector = |values: Vec<f32>| loader.backend.vector(values);
+        let vectors = StateVectors {
+            convolution: vector(convolution)?,
+            convolution_bias: spec.convolution_bias.then(|| vector(bias)).transpose()?,
+            decay: vector(decay)?,
+            step_bias: loader.layer_vector(layer, T::StepBias)?,
+            skip: (!is_delta).then(|| loader.layer_vector(layer, T::StateSkip)).transpose()?,
+            // It is stored as it is, whatever is added to other norms.
+            norm: loader.layer_vector(layer, T::StateNorm)?,
+        };
+        Ok(Self { projections, widths, parts, vectors, output: loader.layer_matrix(layer, T::StateOutput)? })
+    }
+}
+
+/// Weights by position, then channel, and biases by channel.
+fn convolution<B: Backend>(
+    loader: &mut Loader<'_, B>,
+    layer: usize,
+    spec: &RecurrentSpec,
+) -> Result<[Vec<f32>; 2]> {
+    let (n, mut weights, mut biases) =
+        (spec.convolution, vec![0.0; spec.channels() * spec.convolution], Vec::new());
+    let mut channel = 0;
+    for tensor in [T::QueryConvolution, T::KeyConvolution, T::ValueConvolution] {
+        let (own, bias) = loader.layer_channels(layer, tensor)?;
+        for row in own.chunks_exact(n) {
+            for (position, weight) in row.iter().enumerate() {
+                weights[position * spec.channels() + channel] = *weight;
+            }
+            channel += 1;
+        }
+        biases.extend(bias);
+    }
+    Ok([weights, biases])
+}
+
+impl<B: Backend> Room<B> {
+    /// Room for `rows` rows of layers like these; none where no layer has states.
+    pub(super) fn new(backend: &B, rows: usize, layers: &[&Recurrent<B>]) -> Result<Option<Self>> {
+        let n = layers.iter().map(|layer| layer.widths.len()).max().unwrap_or(0);
+        let widest = |at: usize| layers.iter().filter_map(|layer| layer.widths.get(at)).max().copied();
+        let products = (0..n).map(|at| backend.buffer(rows, widest(at).unwrap_or(0)));
+        let products = products.collect::<Result<Vec<_>>>()?;
+        Ok((n > 0).then_some(Self { products }))
+    }
+}
