@@ -6,10 +6,10 @@ use super::{ExpertsSpec, LayerSpec, QkNorm};
 use crate::ids::ExpertIdx;
 use LayerTensor::{
     AttentionNorm, AttentionOutput, ExpertDown, ExpertGate, ExpertUp, ExpertsNorm, FfnDown, FfnGate, FfnNorm,
-    FfnUp, HeadGate, IndexKey, IndexKeyNorm, IndexQuery, IndexWeights, InputGate, InputProjection, Key, KeyNorm, LatentKeys, LatentNorm, LatentValues,
-    OutputScale, PostAttentionNorm, PostExpertsNorm, PostFfnNorm, PostInputNorm, PostSharedNorm, Query,
-    QueryLatent, QueryLatentNorm, QueryNorm, Router, RouterCorrection, RouterNorm, RouterScales, SharedDown,
-    SharedGate, SharedUp, Sinks, Value,
+    FfnUp, HeadGate, IndexKey, IndexKeyNorm, IndexQuery, IndexWeights, InputGate, InputProjection, Key,
+    KeyNorm, LatentKeys, LatentNorm, LatentValues, OutputScale, PostAttentionNorm, PostExpertsNorm,
+    PostFfnNorm, PostInputNorm, PostSharedNorm, Query, QueryLatent, QueryLatentNorm, QueryNorm, Router,
+    RouterCorrection, RouterNorm, RouterScales, SharedDown, SharedGate, SharedUp, Sinks, Value,
 };
 
 /// A tensor's role within one layer.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::experts::{ExpertCall, ExpertProvider};
 use super::inputs::{InputRoom, LayerInputs};
 use super::kv;
-use super::layer::Layer;
 use super::latent::LatentRoom;
+use super::layer::Layer;
 use super::load::Loader;
 use super::rotation::{Rotation, Rotations};
 use crate::arch::{AttentionSpec, LayerSpec, QkNorm, RopeLayout};
@@ -291,7 +291,9 @@ impl<B: Backend> Decoder<B> {
             cx.check()?;
             let own = &mut pages[self.groups.source(at)];
             match &layer.latent {
-                Some(latent) => self.latent_attention((layer, latent), LayerIdx(index), at, work, own, rows)?,
+                Some(latent) => {
+                    self.latent_attention((layer, latent), LayerIdx(index), at, work, own, rows)?
+                }
                 None => self.attention(layer, LayerIdx(index), at, work, own, rows)?,
             }
             self.feed_forward(layer, LayerIdx(index), work, rows, cx)?;
@@ -382,7 +384,12 @@ impl<B: Backend> Decoder<B> {
             let rotation = rotation.map(|at| (&self.rotations.list()[at], &angles[at]));
             self.norm_rope(stream, attention, norm, rotation, [rows, width], x)?;
         }
-        let op = Attend { attention, sinks: layer.sinks.as_ref(), spans: &spans[self.groups.of_layer(at)], chosen: None };
+        let op = Attend {
+            attention,
+            sinks: layer.sinks.as_ref(),
+            spans: &spans[self.groups.of_layer(at)],
+            chosen: None,
+        };
         b.attend(stream, &op, query, own_kv.then_some([&*key, &*value]), pages, attended)?;
         if let (Some(_), Some(gate)) = (&layer.head_gate, gate) {
             b.gate_heads(stream, attended, gate, attention.head_dim, rows)?;

@@ -104,8 +104,9 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<()> {
         let (b, arch) = (&*self.backend, &*self.spec.arch);
         let attention = &arch.layers[index.0].attention;
-        let Workspace { stream, spans, x, normed, added, query, key, value, attended, latent, angles, .. } =
-            work;
+        let Workspace {
+            stream, spans, x, normed, added, query, key, value, attended, latent, angles, ..
+        } = work;
         let (Some(spec), Some(room), Some(to_key), Some(to_value)) =
             (attention.latent, latent, &layer.key, &layer.value)
         else {

@@ -119,7 +119,8 @@ impl<B: Backend> Loader<'_, B> {
     pub(super) fn layer_affine(&mut self, layer: usize, tensor: LayerTensor) -> Result<[B::Vector; 2]> {
         let [_, width] = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
         let names = &self.arch.names;
-        let values = [names.weight(layer, tensor), names.bias(layer, tensor)].map(|name| self.values(&name, width));
+        let values =
+            [names.weight(layer, tensor), names.bias(layer, tensor)].map(|name| self.values(&name, width));
         let [weights, biases] = values;
         Ok([self.backend.vector(weights?)?, self.backend.vector(biases?)?])
     }

@@ -109,7 +109,9 @@ impl Region {
             let mut row = Vec::new();
             row.try_reserve_exact(columns).map_err(out_of_memory)?;
             row.resize(columns, 0.0);
-            numbers.try_reserve_exact(rows.saturating_mul(columns).saturating_mul(4)).map_err(out_of_memory)?;
+            numbers
+                .try_reserve_exact(rows.saturating_mul(columns).saturating_mul(4))
+                .map_err(out_of_memory)?;
             for at in 0..rows {
                 self.decode(at, &mut row);
                 numbers.extend(row.iter().flat_map(|x| x.to_le_bytes()));
@@ -120,7 +122,12 @@ impl Region {
         bytes.try_reserve_exact(from.len()).map_err(out_of_memory)?;
         bytes.resize(from.len(), 0);
         if !from.is_empty() {
-            turn(from, &mut bytes, Outputs { first: 0, step: 1, n: columns, transposed: true }, [rows, columns]);
+            turn(
+                from,
+                &mut bytes,
+                Outputs { first: 0, step: 1, n: columns, transposed: true },
+                [rows, columns],
+            );
         }
         self.let_go();
         let dtype = if plain { self.dtype() } else { DType::F32 };
@@ -205,7 +212,10 @@ mod tests {
                 assert_eq!(value, scale * (at % 2 * columns + at / 2) as f32);
             }
         }
-        assert_eq!(region(DType::F32, &[1, 2, 3], &plain).turned().unwrap_err().kind(), ErrorKind::TensorShape);
+        assert_eq!(
+            region(DType::F32, &[1, 2, 3], &plain).turned().unwrap_err().kind(),
+            ErrorKind::TensorShape
+        );
     }
 
     #[test]

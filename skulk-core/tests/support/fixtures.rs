@@ -37,7 +37,8 @@ pub fn has_latents(folder: &Path) -> bool {
 /// Whether rows see positions that an indexer chooses.
 pub fn chooses_positions(folder: &Path) -> bool {
     let arch = ArchSpec::from_checkpoint(&*open_checkpoint(folder).unwrap());
-    let chooses = |latent: Option<skulk::arch::LatentSpec>| latent.is_some_and(|latent| latent.index.is_some());
+    let chooses =
+        |latent: Option<skulk::arch::LatentSpec>| latent.is_some_and(|latent| latent.index.is_some());
     arch.is_ok_and(|arch| arch.layers.iter().any(|layer| chooses(layer.attention.latent)))
 }
 

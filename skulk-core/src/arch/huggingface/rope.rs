@@ -37,7 +37,8 @@ pub(super) fn score_scale(config: &Config<'_>) -> Result<f32> {
         return Ok(1.0);
     }
     let section = config.section(field)?;
-    let stretched = section.opt_str("rope_type")?.or(section.opt_str("type")?).unwrap_or("default") != "default";
+    let stretched =
+        section.opt_str("rope_type")?.or(section.opt_str("type")?).unwrap_or("default") != "default";
     match section.opt_f64("mscale_all_dim")?.filter(|by| stretched && *by != 0.0) {
         Some(by) => Ok(magnitude(section.f64("factor")?, by).powi(2) as f32),
         None => Ok(1.0),

@@ -240,7 +240,8 @@ pub(in crate::engine) fn attention_spec(
 
 /// Attention to latent vectors of `rank` elements, behind which keys have others.
 pub(in crate::engine) fn latent_spec(n_heads: usize, rank: usize, behind: usize) -> AttentionSpec {
-    let latent = LatentSpec { rank, plain: 8, rotated: behind, value: 8, query_rank: None, eps: 1e-6, index: None };
+    let latent =
+        LatentSpec { rank, plain: 8, rotated: behind, value: 8, query_rank: None, eps: 1e-6, index: None };
     AttentionSpec { latent: Some(latent), ..attention_spec([n_heads, 1], rank + behind, None, None) }
 }
 

@@ -43,14 +43,23 @@ fn memory_is_limited_and_given_back() {
     let matrix = gpu.matrix(small.region.clone(), None).unwrap();
     assert!(gpu.device.reserved() >= before + small.region.bytes().len() as u64);
     let large = weights(DType::F32, [1024, 1024]).region;
-    let mut pages = gpu.pages(&PageSpec { n_kv_heads: 64, head_dim: 64, latent: None, index: None, kv: KvType::F16.into() }).unwrap();
+    let mut pages = gpu
+        .pages(&PageSpec { n_kv_heads: 64, head_dim: 64, latent: None, index: None, kv: KvType::F16.into() })
+        .unwrap();
     let failures = [
         gpu.matrix(large, None).err(),
         gpu.buffer(1024, 1024).err(),
         gpu.buffer(usize::MAX, 1024).err(),
         gpu.buffer(1 << 20, 1 << 20).err(),
         gpu.routes(usize::MAX, 8).err(),
-        gpu.pages(&PageSpec { n_kv_heads: usize::MAX, head_dim: 64, latent: None, index: None, kv: KvType::F16.into() }).err(),
+        gpu.pages(&PageSpec {
+            n_kv_heads: usize::MAX,
+            head_dim: 64,
+            latent: None,
+            index: None,
+            kv: KvType::F16.into(),
+        })
+        .err(),
         gpu.add_page(&mut pages, 15).err(),
         gpu.add_page(&mut pages, u32::MAX).err(),
     ];

@@ -146,7 +146,8 @@ impl Pages {
         let (zeros, mut rotated) = (vec![0.0; spec.head_dim], vec![0.0; spec.head_dim]);
         for slot in rows..PAGE {
             let both = [false, true].into_iter().filter(|values| !values || spec.latent.is_none());
-            for (head, values) in (0..spec.n_kv_heads).flat_map(|head| both.clone().map(move |of| (head, of))) {
+            for (head, values) in (0..spec.n_kv_heads).flat_map(|head| both.clone().map(move |of| (head, of)))
+            {
                 copy.put(kernels, Place::of(spec, head, values), slot, &zeros, &mut rotated);
             }
         }

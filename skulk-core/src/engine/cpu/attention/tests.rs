@@ -2,9 +2,7 @@
 
 use super::*;
 use crate::engine::backend::{PageSpec, Spans};
-use crate::engine::conformance::{
-    Numbers, attention_spec, both_kept, latent_spec, oracle, wide, widths,
-};
+use crate::engine::conformance::{Numbers, attention_spec, both_kept, latent_spec, oracle, wide, widths};
 use crate::engine::{KvType, KvTypes};
 
 fn spec(n_heads: usize, n_kv_heads: usize, head_dim: usize, window: Option<usize>) -> AttentionSpec {
@@ -58,7 +56,8 @@ impl Case {
             assert!(rows <= self.most);
             let mut spans = Spans::default();
             spans.push(rows, at, 0, self.table());
-            let op = Attend { attention: &self.spec, sinks: self.sinks.as_ref(), spans: &spans, chosen: None };
+            let op =
+                Attend { attention: &self.spec, sinks: self.sinks.as_ref(), spans: &spans, chosen: None };
             let of = |i: usize| &self.qkv[i][at * widths(&self.spec)[i]..];
             let out = &mut out[at * out_width..];
             super::attend(kernels, pool, &mut scratch, &op, (of(0), Some([of(1), of(2)])), pages, out)
@@ -280,7 +279,13 @@ fn sequences_attend_together_as_alone() {
                         })
                         .collect();
                     pages
-                        .append(kernels, 0, &table, [&case.qkv[1][..start * k], &case.qkv[2][..start * v]], None)
+                        .append(
+                            kernels,
+                            0,
+                            &table,
+                            [&case.qkv[1][..start * k], &case.qkv[2][..start * v]],
+                            None,
+                        )
                         .unwrap();
                     let first = crate::engine::backend::first_block(case.spec.window, start);
                     spans.push(rows, start, first, table[first..].iter().copied());
@@ -303,7 +308,13 @@ fn sequences_attend_together_as_alone() {
 
 #[test]
 fn pages_too_large_are_errors() {
-    let spec = PageSpec { n_kv_heads: usize::MAX / 4096, head_dim: 128, latent: None, index: None, kv: KvType::F16.into() };
+    let spec = PageSpec {
+        n_kv_heads: usize::MAX / 4096,
+        head_dim: 128,
+        latent: None,
+        index: None,
+        kv: KvType::F16.into(),
+    };
     assert!(Pages::new(&spec).is_err());
     let spec = PageSpec { n_kv_heads: 1 << 30, ..spec };
     assert!(Pages::new(&spec).unwrap().add(0).is_err());

@@ -55,7 +55,11 @@ impl Stored<'_> {
     }
 
     /// The scales of an element of a strip's keys, by position, where elements are quantised.
-    pub(super) fn scales_of(&self, element: usize, strip: usize) -> Option<impl Iterator<Item = f32> + use<'_>> {
+    pub(super) fn scales_of(
+        &self,
+        element: usize,
+        strip: usize,
+    ) -> Option<impl Iterator<Item = f32> + use<'_>> {
         let first = element / BLOCK * WIDTH + strip;
         let scales = self.scales.as_chunks().0.iter().skip(first).take(self.strip());
         self.kind.is_quantised().then(|| scales.map(|bytes| f16::from_le_bytes(*bytes).to_f32()))

@@ -11,7 +11,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::super::Cpu;
-use super::super::kernels::{BEHIND, Cells, Kernels, PAGES, PARTITION, Partition, PartitionScratch, Softmax, Stored};
+use super::super::kernels::{
+    BEHIND, Cells, Kernels, PAGES, PARTITION, Partition, PartitionScratch, Softmax, Stored,
+};
 use super::super::pool::Pool;
 use super::{Pages, Scratch, group, pages};
 use crate::engine::KvType;
@@ -130,9 +132,14 @@ pub(in super::super) fn choose(
                         softcap: None,
                     };
                     let Some(mut cell) = cells.take(rows, partition) else { continue };
-                    kernels.relevance(&part, &weights[own * index.n_heads..], &mut finder.partition, |at, sums| {
-                        cell.row(at).copy_from_slice(sums);
-                    });
+                    kernels.relevance(
+                        &part,
+                        &weights[own * index.n_heads..],
+                        &mut finder.partition,
+                        |at, sums| {
+                            cell.row(at).copy_from_slice(sums);
+                        },
+                    );
                 }
             });
             let before = out.positions.len();
@@ -223,7 +230,8 @@ pub(super) fn attend(
             out.fill(0.0);
             for (partition, positions) in positions.chunks(PARTITION).enumerate() {
                 for (slot, position) in positions.iter().map(|position| *position as usize).enumerate() {
-                    let number = (position / PAGE).checked_sub(span.first_block).and_then(|at| numbers.get(at));
+                    let number =
+                        (position / PAGE).checked_sub(span.first_block).and_then(|at| numbers.get(at));
                     let to = slot / PAGE * page_bytes + slot % PAGE * size_of::<f32>();
                     let number = number.copied().unwrap_or(u32::MAX);
                     stored.spread_key(number, position % PAGE, dim, &mut keys[to..], PAGE * size_of::<f32>());

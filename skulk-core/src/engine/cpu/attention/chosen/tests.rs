@@ -19,8 +19,14 @@ struct Case {
 
 impl Case {
     fn new(kv: KvType) -> Self {
-        let index =
-            IndexSpec { n_heads: 5, head_dim: 40, layout: RopeLayout::Halves, most: MOST, eps: 1e-6, of: None };
+        let index = IndexSpec {
+            n_heads: 5,
+            head_dim: 40,
+            layout: RopeLayout::Halves,
+            most: MOST,
+            eps: 1e-6,
+            of: None,
+        };
         let mut spec = latent_spec(3, 32, 8);
         spec.latent = spec.latent.map(|latent| LatentSpec { index: Some(index), ..latent });
         let mut numbers = Numbers::new(77);
@@ -42,7 +48,7 @@ impl Case {
         let (mut chooser, mut scratch) = (Chooser::default(), Scratch::default());
         let (mut out, mut all, mut at) = (Vec::new(), Vec::new(), 0);
         let widths = Self::widths(&self.spec, self.index);
-        for rows in chunks.iter().map(|rows| *rows) {
+        for rows in chunks.iter().copied() {
             let rows = rows.min(LEN - at);
             let mut spans = Spans::default();
             spans.push(rows, at, 0, table.iter().copied());
@@ -81,10 +87,8 @@ fn rows_see_the_best_positions_alone() {
     for (positions, row) in chosen.iter().zip(MOST..) {
         let score = |position: usize| -> f64 {
             let of_head = |head: usize| {
-                let product = oracle::dot(
-                    &query[(row * heads + head) * dim..][..dim],
-                    &key[position * dim..][..dim],
-                );
+                let product =
+                    oracle::dot(&query[(row * heads + head) * dim..][..dim], &key[position * dim..][..dim]);
                 weights[row * heads + head] * product.max(0.0)
             };
             (0..heads).map(of_head).sum()
