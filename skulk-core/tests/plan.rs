@@ -82,6 +82,26 @@ fn layers_that_share_keys_and_values_are_planned_together() {
     assert!(Planner::plan(&card, &cluster, &request.min_nodes(1)).is_ok());
 }
 
+/// Of each token and layer one, and what chooses positions beside it.
+#[test]
+fn latent_vectors_are_counted_once() {
+    let engine = skulk::engines::cpu(&skulk::EngineOptions::default().threads(1)).unwrap();
+    // Latent vector and rotated elements; the indexer's keys begin at a multiple of 32.
+    for (model, elements) in [("deepseek_v3", 64 + 16), ("glm4_moe_lite", 32 + 8), ("deepseek_v32", 64 + 32)]
+    {
+        let checkpoint = open_checkpoint(path(model)).unwrap();
+        let inventory = Inventory::from_checkpoint(&*checkpoint).unwrap();
+        assert!(inventory.layers.iter().all(|layer| layer.kv_per_token == 2 * elements && layer.latent));
+        let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+        let n = arch.n_layers();
+        let spec = ShardSpec::new(Arc::clone(&arch), 0..n, 128, 16, KvType::F16).unwrap();
+        let kv = engine.estimate(&spec, &*checkpoint).unwrap().kv_cache.bytes();
+        assert_eq!(kv, 128 * 2 * elements * n as u64, "{model}");
+        let shard = load_shard(&*engine, &spec, &*checkpoint).unwrap();
+        assert_eq!(held(&inventory, 0..n), shard.weight_bytes().bytes(), "{model}");
+    }
+}
+
 /// This process with an accelerator that has so many bytes.
 fn machine(backend: &str, vram: u64) -> Cluster {
     let accelerator =

@@ -502,7 +502,7 @@ mod tests {
         let letters = ("index_topk_pattern", json!("FFSF"));
         assert_eq!(described("glm_moe_dsa", &[types.clone(), letters]).unwrap(), listed);
         let often = [("index_topk_freq", json!(2)), ("index_skip_topk_offset", json!(2))];
-        let spec = described("glm_moe_dsa", &[&[types.clone()], &often[..]].concat()).unwrap();
+        let spec = described("glm_moe_dsa", &[std::slice::from_ref(&types), &often[..]].concat()).unwrap();
         let of = |spec: &ArchSpec| -> Vec<_> {
             spec.layers
                 .iter()

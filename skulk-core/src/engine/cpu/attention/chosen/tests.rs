@@ -48,7 +48,7 @@ impl Case {
         let (mut chooser, mut scratch) = (Chooser::default(), Scratch::default());
         let (mut out, mut all, mut at) = (Vec::new(), Vec::new(), 0);
         let widths = Self::widths(&self.spec, self.index);
-        for rows in chunks.iter().map(|rows| *rows) {
+        for rows in chunks.iter().copied() {
             let rows = rows.min(LEN - at);
             let mut spans = Spans::default();
             spans.push(rows, at, 0, table.iter().copied());
