@@ -7,8 +7,8 @@ use crate::weights::Checkpoint;
 /// The tags of this library's engines, by preference: GPUs first, as the reference prefers its own.
 const OWN: [&str; 5] =
     ["skulk-candle-cuda", "skulk-candle-metal", "skulk-wgpu", "skulk-cpu", "skulk-candle-cpu"];
-/// Those that compute with weights whose scales are a tensor beside them.
-const BESIDE: [&str; 1] = ["skulk-cpu"];
+/// Those that compute with types that GPUs' kernels do not know.
+const FOR_CPUS: [&str; 1] = ["skulk-cpu"];
 /// The reference's tags for GGUF files, by its preference.
 pub(super) const LLAMA_CPP: &[&str] =
     &["llama_cpp-vulkan", "llama_cpp-rocm", "llama_cpp-cuda", "llama_cpp-cpu"];
@@ -17,9 +17,7 @@ pub(super) const LLAMA_CPP: &[&str] =
 /// `checkpoint` is `None` where it cannot even be opened here.
 pub(super) fn placement(checkpoint: Option<&dyn Checkpoint>, others: &[&str]) -> PlacementCardConfig {
     let own: &[&str] = match checkpoint.filter(|checkpoint| runs_here(*checkpoint)) {
-        Some(checkpoint) if checkpoint.tensors().iter().any(|tensor| tensor.dtype.has_scales_beside()) => {
-            &BESIDE
-        }
+        Some(checkpoint) if checkpoint.tensors().iter().any(|tensor| tensor.dtype.is_for_cpus()) => &FOR_CPUS,
         Some(_) => &OWN,
         None => &[],
     };
