@@ -107,7 +107,7 @@ pub(super) trait Format: 'static {
     /// Scales and minima are beside the integers.
     const BESIDE: bool = false;
     /// Of every eight integers, the first column has those of even places, the next one the others: what a byte's halves
-    /// are where they are neighbours.
+    /// are where they are neighbours. Products take activations that [`paired`](super::rounding::paired) put in order.
     const PAIRED: bool = false;
 
     /// The bytes from which [`columns`](Self::columns) takes blocks `TOGETHER · group` and so on of

@@ -3,6 +3,7 @@
 //! Twice a 4-bit float is a small integer.
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
+use super::affine::half;
 use super::format::{
     Format, Raw, Scales, Signed, Stored, Unsigned, format, half_pairs, halves, nibbles, raw,
 };
@@ -62,6 +63,8 @@ unsafe fn halved_powers<S: Simd>(x: S::I) -> S::F {
 /// Scales of `N` blocks of 32, which are read four at a time.
 #[inline(always)]
 unsafe fn powers<S: Simd, const N: usize>(stored: &Stored, first: usize, out: &mut Scales<S>) {
+    // Those of a line's blocks need not wait.
+    let to = if N == 4 { 0 } else { WAITING };
     let mut j = 0;
     while j < N {
         let (block, part) = (first + j, (first + j) % 4);
@@ -70,11 +73,13 @@ unsafe fn powers<S: Simd, const N: usize>(stored: &Stored, first: usize, out: &m
             let mut i = 0;
             while i < 4 {
                 let one = S::iand(S::ishr(four, 8 * i as u32), S::isplat(0xff));
-                out.scale[WAITING + i] = halved_powers::<S>(one);
+                out.scale[to + i] = halved_powers::<S>(one);
                 i += 1;
             }
         }
-        out.scale[j] = out.scale[WAITING + part];
+        if N < 4 {
+            out.scale[j] = out.scale[WAITING + part];
+        }
         j += 1;
     }
 }
@@ -82,10 +87,7 @@ unsafe fn powers<S: Simd, const N: usize>(stored: &Stored, first: usize, out: &m
 /// Integers of the nibbles of 16 bytes, in pairs of columns.
 #[inline(always)]
 unsafe fn pairs<S: Simd>(nibbles: &[S::I; 4]) -> [S::I; 8] {
-    each_column!(|k| {
-        let half = S::ishr(nibbles[k / 2], k as u32 % 2 * 4);
-        S::looked_up(&SHIFTED, S::iand(half, S::isplat(0x0f0f_0f0f)))
-    })
+    each_column!(|k| S::looked_up(&SHIFTED, half::<S>(nibbles[k / 2], k % 2)))
 }
 
 macro_rules! small {
