@@ -82,11 +82,11 @@ fn gguf() -> GgufWriter {
 fn gguf_unreadable() -> GgufWriter {
     GgufWriter::new()
         .str("general.architecture", "qwen3moe")
-        .u32("general.file_type", 25)
+        .u32("general.file_type", 19)
         .u32("qwen3moe.block_count", 3)
         .u32("qwen3moe.embedding_length", 64)
         .i32s("qwen3moe.attention.head_count_kv", &[2, 2, 4])
-        .tensor("token_embd.weight", types::IQ4_NL, &[1, 32], &[0; 18])
+        .tensor("token_embd.weight", types::IQ2_XXS, &[1, 256], &[0; 66])
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn files_that_only_other_software_reads_tell_their_cards_too() {
         let found = card(&path);
         assert_eq!((found.family.as_str(), found.n_layers, found.hidden_size), ("qwen", 3, 64));
         assert_eq!(found.num_key_value_heads, None, "one number for each layer is none for all");
-        assert_eq!(found.quantization, "IQ4_NL");
+        assert_eq!(found.quantization, "IQ2_XXS");
         assert_eq!(found.placement.backend_preference, LLAMA_CPP);
     }
 }
@@ -371,7 +371,7 @@ fn split_sets_are_one_model() {
 #[test]
 fn split_sets_that_only_other_software_reads_are_described_by_their_first_file() {
     let folder = tempfile::tempdir().unwrap();
-    let other = GgufWriter::new().split(1, 2, 2).tensor("x", types::IQ4_NL, &[1, 32], &[0; 18]);
+    let other = GgufWriter::new().split(1, 2, 2).tensor("x", types::IQ2_XXS, &[1, 256], &[0; 66]);
     write(folder.path(), "m-00001-of-00002.gguf", &gguf_unreadable().split(0, 2, 2).build());
     write(folder.path(), "m-00002-of-00002.gguf", &other.build());
     for name in ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf"] {

@@ -9,7 +9,7 @@ use crate::arch::{ArchSpec, MAX_LAYERS, STATES_HELD};
 use crate::card::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv_type::{KvType, KvTypes};
-use crate::weights::Checkpoint;
+use crate::weights::{Checkpoint, stored_bytes};
 
 /// The weight bytes of a model's parts, and what a token costs each layer's cache.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -165,7 +165,7 @@ impl Inventory {
     /// tensors that the checkpoint lacks.
     pub fn from_checkpoint(checkpoint: &dyn Checkpoint) -> Result<Self> {
         let arch = ArchSpec::from_checkpoint(checkpoint)?;
-        let len = |name: &str| checkpoint.tensor(name).map(|tensor| tensor.len);
+        let len = |name: &str| stored_bytes(checkpoint, name);
         let missing = |name: String| {
             Error::new(ErrorKind::TensorMissing, "the model needs a tensor that the checkpoint lacks")
                 .with("file", checkpoint.path().display())

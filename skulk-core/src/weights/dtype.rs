@@ -82,6 +82,14 @@ dtypes! {
     Affine8 = "Affine8", 32, 32;
     /// 4-bit floats (E2M1 of the OCP's microscaling formats), the lower half of a byte first.
     FP4 = "FP4", 32, 16;
+    /// 4-bit floats, a power of two a block.
+    MXFP4 = "MXFP4", 32, 17;
+    /// 4-bit numbers of a table that is not even, one scale a block.
+    IQ4_NL = "IQ4_NL", 32, 18;
+    /// The same with eight scales of 6 bits.
+    IQ4_XS = "IQ4_XS", 256, 136;
+    /// -1, 0 or 1 in 2 bits, one scale.
+    TQ2_0 = "TQ2_0", 256, 66;
     /// Powers of two (E8M0): the scales of small floats, never a weight.
     E8M0 = "E8M0", 1, 1;
 }
@@ -116,6 +124,11 @@ impl DType {
     /// Whether elements have their scales in a tensor beside them.
     pub const fn has_scales_beside(self) -> bool {
         self.is_affine() || matches!(self, Self::FP4)
+    }
+
+    /// Whether the engine `cpu` alone has products with it where it is stored.
+    pub(crate) const fn is_for_cpus(self) -> bool {
+        self.has_scales_beside() || matches!(self, Self::MXFP4 | Self::IQ4_NL | Self::IQ4_XS | Self::TQ2_0)
     }
 
     /// Whether it stores weights, rather than what is beside them.

@@ -472,6 +472,28 @@ mod tests {
     }
 
     #[test]
+    fn rows_may_be_apart() {
+        let numbers: Vec<f32> = (0..12).map(|x| x as f32).collect();
+        let (_folder, region) = region(DType::F32, &[6, 2], &bytes(&numbers));
+        for (first, step, n) in [(0, 2, 3), (1, 2, 3), (5, 1, 1), (0, 5, 2), (2, 3, 1)] {
+            let some = region.every(first, step, n).unwrap();
+            let mut out = vec![0.0; 2 * n];
+            some.read_rows(0..n, &mut out).unwrap();
+            let expected = (0..n).flat_map(|i| [0, 1].map(|at| (2 * (first + step * i) + at) as f32));
+            assert!(out.into_iter().eq(expected), "{first} {step} {n}");
+            assert_eq!((some.shape(), some.stored_bytes()), (&[n, 2][..], 8 * n as u64));
+            assert_eq!((some.has_gaps(), some.is_padded()), (step > 1, false));
+            assert_eq!(some.expect_plain().is_ok(), step == 1);
+            // Their last row ends where they do.
+            assert_eq!(some.bytes().len(), 8 * ((n - 1) * step + 1));
+        }
+        for (first, step, n) in [(0, 2, 4), (1, 1, 6), (0, 0, 2), (0, 1, 0), (6, 1, 1), (0, usize::MAX, 3)] {
+            let error = region.every(first, step, n).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::TensorShape, "{error}");
+        }
+    }
+
+    #[test]
     fn there_may_be_nothing_to_read() {
         for shape in [[0, 3], [3, 0]] {
             let (_folder, region) = region(DType::F32, &shape, &[]);

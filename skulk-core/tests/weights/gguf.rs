@@ -5,6 +5,7 @@ use std::path::Path;
 use skulk::weights::gguf::{GgufCheckpoint, GgufHeader, GgufValue};
 use skulk::{Checkpoint, DType, ErrorKind, Metadata};
 
+use crate::fixtures;
 use crate::support::gguf_writer::{GgufWriter, small, types};
 use crate::weights::assert_error;
 
@@ -172,8 +173,8 @@ fn refuses_impossible_tensors() {
     refuses(&new().tensor("t", types::Q8_0, &[2, 33], &[0; 68]), invalid, &["Q8_0", "32"]);
     refuses(&new().tensor("t", types::Q4_K, &[640], &[0; 360]), invalid, &["Q4_K", "256"]);
     let unsupported = ErrorKind::DTypeUnsupported;
-    let iq = new().tensor("t", types::IQ4_NL, &[32], &[0; 18]);
-    refuses(&iq, unsupported, &["IQ4_NL", "type 20", "tensor: t"]);
+    let iq = new().tensor("t", types::IQ2_XXS, &[256], &[0; 66]);
+    refuses(&iq, unsupported, &["IQ2_XXS", "type 16", "tensor: t"]);
     refuses(&new().tensor("t", 26, &[1], &[0; 4]), unsupported, &["I32"]);
     refuses(&new().tensor("t", 4242, &[1], &[0; 4]), unsupported, &["4242"]);
 }
@@ -228,4 +229,24 @@ fn a_stack_is_taken_apart_without_copies() {
     let rows: Vec<_> = parts[1].parts().collect();
     assert_eq!((rows.len(), rows[1].shape(), rows[1].bytes()), (2, &[32][..], &bytes[102..136]));
     assert_eq!(rows[0].parts().len(), 0);
+}
+
+/// gguf-py's numbers, bit for bit, of types that no other software in the tests reads.
+#[test]
+fn numbers_are_those_of_gguf_py() {
+    let checkpoint =
+        GgufCheckpoint::open(fixtures::root().join("tests/fixtures/gguf/storage_types.gguf")).unwrap();
+    let mut types = 0;
+    for info in checkpoint.tensors().iter().filter(|info| !info.name.ends_with(".numbers")) {
+        assert_eq!(info.name, info.dtype.label());
+        let [found, expected] = [info.name.clone(), format!("{}.numbers", info.name)].map(|name| {
+            let region = checkpoint.region(&name).unwrap();
+            let mut numbers = vec![0.0; region.rows() * region.row_len()];
+            region.read_rows(0..region.rows(), &mut numbers).unwrap();
+            numbers.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        });
+        assert!(found == expected, "{}", info.name);
+        types += 1;
+    }
+    assert_eq!(types, 4);
 }

@@ -92,3 +92,25 @@ fn what_cannot_be_is_refused() {
         assert_error(open(blocks(change)), kind, &[words]);
     }
 }
+
+/// What others quantised is refused by the name of what did it; what they left in floats is read.
+#[test]
+fn other_methods_are_refused_by_name() {
+    for method in ["fp8", "awq", "gptq", "bitsandbytes", "compressed-tensors", "modelopt"] {
+        let folder = folder();
+        let config = json!({ "model_type": "llama", "quantization_config": { "quant_method": method } });
+        write(folder.path(), "config.json", config.to_string().as_bytes());
+        let tensors: [(_, _, &[usize], &[u8]); 3] = [
+            ("a.qweight", "I32", &[1, 1], &[0; 4]),
+            ("b.weight", "F8_E4M3", &[2, 2], &[0; 4]),
+            ("norm.weight", "F32", &[1], &[0; 4]),
+        ];
+        write(folder.path(), "model.safetensors", &file(&tensors));
+        let checkpoint = HfCheckpoint::open(folder.path()).unwrap();
+        checkpoint.region("norm.weight").unwrap();
+        for name in ["a.weight", "b.weight"] {
+            let words = [method, "quantization_config.quant_method", name];
+            assert_error(checkpoint.region(name), ErrorKind::DTypeUnsupported, &words);
+        }
+    }
+}

@@ -27,10 +27,10 @@ pub(super) fn placement(checkpoint: Option<&dyn Checkpoint>, others: &[&str]) ->
 
 /// The tags of the engines that compute with all that this model has.
 fn engines(checkpoint: &dyn Checkpoint, spec: &ArchSpec) -> Vec<&'static str> {
-    let beside = checkpoint.tensors().iter().any(|tensor| tensor.dtype.has_scales_beside());
+    let for_cpus = checkpoint.tensors().iter().any(|tensor| tensor.dtype.is_for_cpus());
     let latents = || spec.layers.iter().filter_map(|layer| layer.attention()?.latent);
     let states = spec.layers.iter().any(LayerSpec::needs_states);
-    if beside || states || latents().any(|latent| latent.index.is_some()) {
+    if for_cpus || states || latents().any(|latent| latent.index.is_some()) {
         return vec!["skulk-cpu"];
     }
     let has_latents = latents().next().is_some();

@@ -42,7 +42,7 @@ impl Matrix {
         precise: bool,
     ) -> Result<Self> {
         region.expect_plain()?;
-        if region.dtype().has_scales_beside() && !precise {
+        if region.dtype().is_for_cpus() && !precise {
             return Err(Error::new(
                 ErrorKind::DTypeUnsupported,
                 format!("expected weights that candle has products of, found {}", region.dtype()),
@@ -83,6 +83,10 @@ impl Matrix {
             | DType::Affine6
             | DType::Affine8
             | DType::FP4
+            | DType::MXFP4
+            | DType::IQ4_NL
+            | DType::IQ4_XS
+            | DType::TQ2_0
             | DType::E8M0 => {
                 let mut values = reserved(region, shape.0.saturating_mul(shape.1))?;
                 values.resize(shape.0 * shape.1, 0.0);

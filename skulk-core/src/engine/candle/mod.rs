@@ -500,7 +500,7 @@ mod tests {
             DType::ALL
                 .iter()
                 .copied()
-                .filter(|dtype| dtype.is_weight() && (self.precise || !dtype.has_scales_beside()))
+                .filter(|dtype| dtype.is_weight() && (self.precise || !dtype.is_for_cpus()))
                 .collect()
         }
     }

@@ -22,6 +22,8 @@ pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
         DType::Affine4,
         DType::Affine8,
         DType::FP4,
+        DType::MXFP4,
+        DType::IQ4_XS,
     ];
     for dtype in some.into_iter().filter(|dtype| b.types().contains(dtype)) {
         let (hidden, width) = (2 * dtype.block_len().max(20), dtype.block_len().max(24));

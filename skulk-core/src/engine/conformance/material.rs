@@ -10,7 +10,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::arch::{AttentionSpec, LatentSpec};
 use crate::engine::{KvType, KvTypes};
-use crate::weights::quant::from_interleaved;
+use crate::weights::quant::{dequantise, from_interleaved};
 use crate::weights::{DType, MappedFile, Region, TensorInfo};
 
 /// Reproducible numbers.
@@ -58,6 +58,9 @@ impl Weights {
         if dtype.is_affine() {
             return affine(numbers, dtype, [n_out, n_in], shift);
         }
+        if dtype.is_for_cpus() && !dtype.has_scales_beside() {
+            return of_blocks(numbers, dtype, [n_out, n_in, stored_in], shift);
+        }
         if dtype == DType::FP4 {
             return small_floats(numbers, [n_out, n_in], shift);
         }
@@ -96,6 +99,31 @@ fn affine(numbers: &mut Numbers, dtype: DType, [n_out, n_in]: [usize; 2], shift:
     let values = integers.iter().enumerate().map(value).collect();
     let region = region(&format!("{dtype} weights"), dtype, [n_out, n_in], &bytes, shift);
     Weights { region: region.with_groups(scales, Some(biases)), values }
+}
+
+/// Blocks of any bytes, but for their scales: what they mean is compared with gguf-py's numbers elsewhere.
+fn of_blocks(
+    numbers: &mut Numbers,
+    dtype: DType,
+    [n_out, n_in, stored_in]: [usize; 3],
+    shift: usize,
+) -> Weights {
+    let mut bytes: Vec<u8> =
+        (0..dtype.row_bytes(stored_in).unwrap() * n_out).map(|_| numbers.below(256) as u8).collect();
+    for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
+        let scale = f16::from_f32([0.01, -0.02, 0.03][numbers.below(3)]).to_le_bytes();
+        match dtype {
+            DType::MXFP4 => block[0] = 120 + numbers.below(5) as u8,
+            DType::TQ2_0 => block[64..].copy_from_slice(&scale),
+            DType::IQ4_XS => block[..2].copy_from_slice(&f16::from_f32(0.001).to_le_bytes()),
+            _ => block[..2].copy_from_slice(&scale),
+        }
+    }
+    let mut values = vec![0.0; n_out * stored_in];
+    dequantise(dtype, &bytes, &mut values);
+    let values: Vec<f32> = values.chunks(stored_in).flat_map(|row| row[..n_in].to_vec()).collect();
+    let region = region(&format!("{dtype} weights"), dtype, [n_out, n_in], &bytes, shift);
+    Weights { region, values: wide(&values) }
 }
 
 /// 4-bit floats, of which the lower half of a byte comes first, with a power of two for every 32 of them.

@@ -184,6 +184,10 @@ fn format(dtype: DType) -> Vec<&'static str> {
         | DType::Affine6
         | DType::Affine8
         | DType::FP4
+        | DType::MXFP4
+        | DType::IQ4_NL
+        | DType::IQ4_XS
+        | DType::TQ2_0
         | DType::E8M0 => "",
     };
     let mut files = vec![shader!("formats/bytes"), own];

@@ -128,10 +128,10 @@ impl Matrix {
     }
 }
 
-/// Kernels take 16 elements at a time; only those of floats look where a row ends within them. None looks for scales
-/// beside integers.
+/// Kernels take 16 elements at a time; only those of floats look where a row ends within them. None knows tables, or
+/// looks for scales beside weights.
 pub(super) fn expect_readable(weight: &Region) -> Result<()> {
-    if weight.dtype().has_scales_beside() {
+    if weight.dtype().is_for_cpus() {
         return Err(Error::new(
             ErrorKind::DTypeUnsupported,
             format!("expected weights that engine wgpu computes with, found {}", weight.dtype()),

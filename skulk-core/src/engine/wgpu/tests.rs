@@ -9,7 +9,7 @@ use crate::weights::DType;
 
 impl Rounds for Gpu {
     fn types(&self) -> Vec<DType> {
-        DType::ALL.iter().copied().filter(|dtype| dtype.is_weight() && !dtype.has_scales_beside()).collect()
+        DType::ALL.iter().copied().filter(|dtype| dtype.is_weight() && !dtype.is_for_cpus()).collect()
     }
 }
 

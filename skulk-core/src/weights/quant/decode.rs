@@ -62,6 +62,10 @@ fn whole_blocks(dtype: DType, bytes: &[u8], out: &mut [f32]) {
         DType::Affine5 => each(bytes, out, integers::<5, 20>),
         DType::Affine6 => each(bytes, out, integers::<6, 24>),
         DType::Affine8 => each(bytes, out, integers::<8, 32>),
+        DType::MXFP4 => each(bytes, out, mxfp4),
+        DType::IQ4_NL => each(bytes, out, iq4_nl),
+        DType::IQ4_XS => each(bytes, out, iq4_xs),
+        DType::TQ2_0 => each(bytes, out, tq2_0),
         DType::FP4 => each(bytes, out, fp4),
         DType::E8M0 => out.iter_mut().zip(bytes).for_each(|(out, &x)| *out = e8m0(x)),
     }
@@ -226,6 +230,41 @@ fn fp4(block: &[u8; 16], out: &mut [f32; 32]) {
     for (byte, [first, second]) in block.iter().zip(out.as_chunks_mut().0) {
         let number = |half: u8| 0.5 * f32::from(TWICE_FP4[usize::from(half)]);
         (*first, *second) = (number(byte & 15), number(byte >> 4));
+    }
+}
+
+/// A power of two; nibbles.
+fn mxfp4(block: &[u8; 17], out: &mut [f32; 32]) {
+    let d = e8m0(block[0]);
+    nibbles(&block[1..], 0, out, |x| d * 0.5 * f32::from(TWICE_FP4[usize::from(x)]));
+}
+
+/// What four bits are in a table that is finer in its middle.
+pub(crate) const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// Scale; nibbles.
+fn iq4_nl(block: &[u8; 18], out: &mut [f32; 32]) {
+    let d = half(block, 0);
+    nibbles(&block[2..], 0, out, |x| d * f32::from(IQ4[usize::from(x)]));
+}
+
+/// Scale of the scales; their upper two bits; their lower four; nibbles of 32 elements each.
+fn iq4_xs(block: &[u8; 136], out: &mut [f32; 256]) {
+    let (d, high) = (half(block, 0), u16::from_le_bytes([block[2], block[3]]));
+    for (i, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let low = block[4 + i / 2] >> (i % 2 * 4) & 15;
+        let scale = d * (f32::from(low | ((high >> (2 * i) & 3) << 4) as u8) - 32.0);
+        nibbles(&block[8 + 16 * i..][..16], 0, out, |x| scale * f32::from(IQ4[usize::from(x)]));
+    }
+}
+
+/// 2-bit integers, interleaved by 32; scale.
+fn tq2_0(block: &[u8; 66], out: &mut [f32; 256]) {
+    let d = half(block, 64);
+    for (i, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        for (out, x) in out.iter_mut().zip(&block[i / 4 * 32..][..32]) {
+            *out = d * (f32::from(x >> (i % 4 * 2) & 3) - 1.0);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ mod decode;
 mod encode;
 mod linear;
 
-pub(crate) use decode::{TWICE_FP4, dequantise};
+pub(crate) use decode::{IQ4, TWICE_FP4, dequantise};
 pub(crate) use encode::{encode_row, encoded_row_bytes};
 pub(crate) use linear::from_interleaved;
 

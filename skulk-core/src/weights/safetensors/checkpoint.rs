@@ -11,6 +11,9 @@ use crate::weights::{
     Checkpoint, MappedFile, Region, TensorInfo, beside, checkpoint_fields, map_region, mxfp4,
 };
 
+/// The `quant_method` whose blocks are read.
+const METHOD: &str = "mxfp4";
+
 /// An opened Hugging Face folder, or one safetensors file of such a folder. F32, F16 and BF16
 /// tensors can be mapped, integers that MLX packed into words, and gpt-oss's blocks of 4-bit floats, under the weight's name;
 /// asking for one of another type is an error, its presence is none.
@@ -147,6 +150,12 @@ impl HfCheckpoint {
         self.tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     }
 
+    /// What `config.json` says the weights were quantised by, where that is not read here.
+    fn foreign_method(&self) -> Option<&str> {
+        let method = self.metadata.config.get("quantization_config")?.get("quant_method")?.as_str()?;
+        Some(method).filter(|method| *method != METHOD)
+    }
+
     /// The weight of this name and its scales; `None` where the checkpoint has no blocks of it.
     fn of_blocks(&self, name: &str) -> Option<Result<[TensorInfo; 2]>> {
         let tensor = |name: String| self.unreadable.get(&name).map(|(file, tensor)| (*file, tensor));
@@ -186,6 +195,17 @@ impl Checkpoint for HfCheckpoint {
         };
         if let Some(Err(error)) = self.of_blocks(name) {
             return Err(of_file(error));
+        }
+        let is_there = self.tensor(name).is_some();
+        if let Some(method) = self.foreign_method().filter(|_| !is_there) {
+            return Err(Error::new(
+                ErrorKind::DTypeUnsupported,
+                format!("expected weights in floats or of the quant_method {METHOD}, found {method}"),
+            )
+            .with("file", self.metadata.folder.join("config.json").display())
+            .with("field", "quantization_config.quant_method")
+            .with("tensor", name)
+            .with_hint("use the model's bfloat16 checkpoint, one that MLX quantised, or a GGUF file of it"));
         }
         if let Some((file, tensor)) = self.unreadable.get(name) {
             if let Some(Err(error)) = self.packed(*file, tensor) {

@@ -85,9 +85,16 @@ unsafe fn four<S: Simd, const BITS: u32>(raw: &Raw<S>, k: u32) -> S::I {
     S::ior(S::iand(pairs, S::isplat(one | one << 16)), upper)
 }
 
+/// The lower or the upper halves of bytes.
+#[inline(always)]
+pub(super) unsafe fn half<S: Simd>(x: S::I, upper: usize) -> S::I {
+    S::iand(S::ishr(x, 4 * upper as u32), S::isplat(0x0f0f_0f0f))
+}
+
 macro_rules! affine {
     ($(
         $name:ident: $bytes:literal bytes, $blocks:literal blocks, $bits:literal bits, $layout:ty;
+        $(paired = $paired:expr;)?
         read<$S:ident>($rows:ident, $at:ident) $read:block
         columns($raw:ident, $j:ident) $columns:expr;
     )*) => {$(
@@ -101,6 +108,7 @@ macro_rules! affine {
             type Layout = $layout;
             const BITS: u32 = $bits;
             const BESIDE: bool = true;
+            $(const PAIRED: bool = $paired;)?
 
             #[inline(always)]
             unsafe fn read<$S: Simd>($rows: &Rows, $at: usize, _group: usize) -> Raw<$S> $read
@@ -141,12 +149,14 @@ affine! {
     columns(raw, _j) each_column!(|k| four::<S, 3>(raw, k));
 
     Affine4: 16 bytes, 1 blocks, 4 bits, WithMin;
+    paired = true;
     read<S>(rows, at) { raw!(S, rows, at) }
-    columns(raw, _j) S::in_order(&[raw[0], raw[1], raw[2], raw[3]]);
+    columns(raw, _j) each_column!(|k| half::<S>(raw[k / 2], k % 2));
 
     Affine4Lines: 64 bytes, 4 blocks, 4 bits, WithMin;
+    paired = true;
     read<S>(rows, at) { raw!(S, rows, at, at + 16, at + 32, at + 48) }
-    columns(raw, j) S::in_order(&[raw[4 * j], raw[4 * j + 1], raw[4 * j + 2], raw[4 * j + 3]]);
+    columns(raw, j) each_column!(|k| half::<S>(raw[4 * j + k / 2], k % 2));
 
     Affine5: 20 bytes, 1 blocks, 5 bits, WithMin;
     read<S>(rows, at) {

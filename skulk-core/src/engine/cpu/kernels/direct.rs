@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::format::{Format, Layout};
 use super::product::{Ahead, Product, columns, no_scales, of_block, shift};
 use super::rounding::Activations;
-use super::simd::{BLOCK, Simd, Weights, paired};
+use super::simd::{BLOCK, Simd, Weights};
 
 /// The most rows.
 pub(super) const MOST: usize = 16;
@@ -35,14 +35,7 @@ unsafe fn dot<S: Simd, F: Format, const EXACT: bool, const FROM: usize, const TO
     sums: [i32; N],
 ) -> [S::I; N] {
     let digits = if EXACT { 2 * BLOCK } else { BLOCK };
-    let (mut x, mut distance) = (place.x.digits.add(place.at * digits).cast_const(), place.distance * digits);
-    let mut pairs = [[0; 2 * BLOCK]; N];
-    if F::PAIRED {
-        for n in 0..N {
-            paired::<S, EXACT>(x.add(n * distance), &mut pairs[n]);
-        }
-        (x, distance) = (pairs.as_ptr().cast(), 2 * BLOCK);
-    }
+    let (x, distance) = (place.x.digits.add(place.at * digits), place.distance * digits);
     let mut totals = [S::isplat(0); N];
     for n in 0..N {
         totals[n] = S::isplat(sums[n].wrapping_mul(-shift::<S, F>()));

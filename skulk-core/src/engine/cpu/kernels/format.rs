@@ -107,7 +107,7 @@ pub(super) trait Format: 'static {
     /// Scales and minima are beside the integers.
     const BESIDE: bool = false;
     /// Of every eight integers, the first column has those of even places, the next one the others: what a byte's halves
-    /// are where they are neighbours.
+    /// are where they are neighbours. Products take activations that [`paired`](super::rounding::paired) put in order.
     const PAIRED: bool = false;
 
     /// The bytes from which [`columns`](Self::columns) takes blocks `TOGETHER · group` and so on of
@@ -122,7 +122,7 @@ pub(super) trait Format: 'static {
 
 /// 16 bits at `offset` as half-precision numbers.
 #[inline(always)]
-unsafe fn halves<S: Simd>(rows: &Rows, offset: usize) -> S::F {
+pub(super) unsafe fn halves<S: Simd>(rows: &Rows, offset: usize) -> S::F {
     S::half(S::gather(rows, offset))
 }
 
@@ -162,7 +162,7 @@ unsafe fn bits<S: Simd>(x: S::I, n: usize, mask: u8) -> S::I {
 
 /// Integer k + 4 of 16 bytes' nibbles is in the upper half of the bytes of integer k.
 #[inline(always)]
-unsafe fn nibbles<S: Simd>(raw: &Raw<S>) -> [S::I; 8] {
+pub(super) unsafe fn nibbles<S: Simd>(raw: &Raw<S>) -> [S::I; 8] {
     each_column!(|k| bits::<S>(raw[k % 4], k / 4 * 4, 15))
 }
 
@@ -204,6 +204,7 @@ macro_rules! format {
     (@ zero = $value:expr) => { const ZERO: i32 = $value; };
     (@ together = $value:expr) => { const TOGETHER: usize = $value; };
 }
+pub(super) use format;
 
 format! {
     /// f16 scale; 16 bytes of nibbles, low ones first.
@@ -311,6 +312,18 @@ format! {
                 out.scale[4 * four + i] = S::mul(d, S::to_f32(scale));
             }
         }
+    }
+}
+
+format! {
+    /// 2-bit integers as in [`Q2K`]; f16 scale.
+    Tq2: 66 bytes, 8 blocks, 2 bits, Unsigned, zero = 1, together = 4;
+    read<S>(rows, at, group) { raw!(S, rows, at + 32 * group, at + 32 * group + 16) }
+    columns(raw, j) { each_column!(|k| bits::<S>(raw[k], j % 4 * 2, 3)) }
+    scales(out) {
+        // The last two bytes: nothing is read behind them.
+        let d = S::half(S::ishr(S::gather(rows, at + 62), 16));
+        out.scale[..8].fill(d);
     }
 }
 

@@ -166,6 +166,8 @@ pub(crate) struct Products<'a> {
     /// Whether the scratch memory has the rows as integers, and as bfloat16.
     pub(super) rounded: bool,
     pub(super) rounded_bf16: bool,
+    /// Whether it has them in pairs.
+    pub(super) paired: bool,
     /// Tiles so far.
     pub(super) total: usize,
     /// Elements of the largest packed tile.
@@ -204,6 +206,14 @@ impl<'a> Products<'a> {
                     self.scratch.round(self.kernels, self.pool, self.x, n_in, exact);
                     self.rounded = true;
                 }
+                let mut x = self.scratch.activations(rows.start, n_in, exact);
+                if kernel.paired {
+                    if !self.paired {
+                        self.scratch.pair(self.kernels, self.pool, self.x.len() / n_in, n_in, exact);
+                        self.paired = true;
+                    }
+                    x.digits = self.scratch.paired(rows.start, n_in, exact);
+                }
                 if rows.len() >= kernel.many {
                     self.packed_len = self.packed_len.max((kernel.gemm.packed_len)(blocks));
                 }
@@ -214,7 +224,7 @@ impl<'a> Products<'a> {
                     n_out,
                     blocks,
                     x_blocks: n_in.div_ceil(BLOCK),
-                    x: self.scratch.activations(rows.start, n_in, exact),
+                    x,
                     rows: rows.len(),
                     bias,
                     out,

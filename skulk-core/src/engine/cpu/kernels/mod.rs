@@ -73,6 +73,7 @@ type Norm<'a> = (&'a [f32], f32);
 type Direct = unsafe fn(&Product, Range<usize>);
 type Multiply = unsafe fn(&Dense, Range<usize>);
 type Round = unsafe fn(*const f32, usize, rounding::Activations);
+type Pair = unsafe fn(&[i8], &mut [i8]);
 type Compress = unsafe fn(&[f32], usize, &mut [f32], *mut u8) -> bool;
 type Convolve = unsafe fn(&[&[f32]], &[f32], usize, Option<&[f32]>, &mut [f32]);
 type Rotate = unsafe fn(&mut [f32], Option<Norm<'_>>, RopeLayout, &[f32], &[f32]);
@@ -88,6 +89,8 @@ pub(crate) struct Kernels {
     /// Of bfloat16 numbers by activations that are such, too.
     pairs: Multiply,
     round: [Round; 2],
+    /// Of rounded rows, for weights whose columns are paired.
+    pair: [Pair; 2],
     round_bf16: unsafe fn(&[f32], &mut [u32]),
     /// Words that a row of so many elements takes.
     bf16_words: fn(usize) -> usize,
@@ -117,6 +120,8 @@ struct Quantised {
     /// Of one activation row, and of a few.
     one: Direct,
     few: Direct,
+    /// It takes activations in pairs.
+    paired: bool,
     /// Rows from which on tiles are packed.
     many: usize,
     gemm: Gemm,
@@ -186,6 +191,10 @@ macro_rules! instruction_set {
             unsafe fn round<const EXACT: bool>(x: *const f32, blocks: usize, to: rounding::Activations) {
                 rounding::round::<S, EXACT>(x, blocks, to);
             }
+            #[$feature]
+            unsafe fn paired<const EXACT: bool>(x: &[i8], to: &mut [i8]) {
+                rounding::paired::<S, EXACT>(x, to);
+            }
             operations! {
                 $feature:
                 round_bf16(x: &[f32], to: &mut [u32]) = rounding::round_bf16::<S>(x, to);
@@ -237,6 +246,7 @@ macro_rules! instruction_set {
                 Quantised {
                     one: direct::<F, EXACT, { S::ALONE }>,
                     few: direct::<F, EXACT, false>,
+                    paired: F::PAIRED,
                     many: S::MANY,
                     gemm: Gemm { pack: pack_tile::<F>, multiply, shift, packed_len },
                 }
@@ -273,6 +283,10 @@ macro_rules! instruction_set {
                     DType::Affine6 => either!(affine, Affine6),
                     DType::Affine8 if lines => either!(affine, Affine8Lines),
                     DType::Affine8 => either!(affine, Affine8),
+                    DType::MXFP4 => either!(small, Mxfp4),
+                    DType::IQ4_NL => either!(small, Iq4Nl),
+                    DType::IQ4_XS => either!(small, Iq4Xs),
+                    DType::TQ2_0 => either!(Tq2),
                     DType::FP4 if lines => either!(small, Fp4Lines),
                     DType::FP4 => either!(small, Fp4),
                     DType::F32 | DType::F16 | DType::BF16 | DType::E8M0 => return None,
@@ -300,6 +314,7 @@ macro_rules! instruction_set {
             }
 
             const ROUND: [Round; 2] = [round::<false>, round::<true>];
+            const PAIR: [Pair; 2] = [paired::<false>, paired::<true>];
             const NEAREST: nearest::Functions = nearest::Functions {
                 round: round_row,
                 pack,
@@ -322,6 +337,7 @@ macro_rules! instruction_set {
             dense,
             pairs: multiply::<Pairs>,
             round: ROUND,
+            pair: PAIR,
             round_bf16,
             bf16_words,
             rms_norm,

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::format::{Format, Layout};
 use super::product::{Ahead, Product, columns, no_scales, of_block};
 use super::rounding::Activations;
-use super::simd::{BLOCK, LANES, Simd, unpaired};
+use super::simd::{BLOCK, LANES, Simd};
 
 /// Adds columns `from..to` of a packed block to the sums of `N` rows, whose integers are at `x`.
 #[inline(always)]
@@ -56,11 +56,7 @@ pub(super) unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mu
             if j % F::TOGETHER == 0 {
                 raw = F::read::<S>(&stored.rows, at, j / F::TOGETHER);
             }
-            let mut own = columns::<S, F>(&raw, j);
-            if F::PAIRED {
-                own = unpaired::<S>(own);
-            }
-            for column in S::ordered(own) {
+            for column in S::ordered(columns::<S, F>(&raw, j)) {
                 S::istore(to, column);
                 to = to.add(LANES);
             }

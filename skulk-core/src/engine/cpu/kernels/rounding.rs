@@ -86,6 +86,25 @@ pub(super) unsafe fn round<S: Simd, const EXACT: bool>(x: *const f32, blocks: us
     }
 }
 
+/// Of every eight bytes those of even places first; or of activations of 16 bits, as they are stored, those that meet such
+/// bytes.
+static PAIRS: [[i8; 16]; 2] = [
+    [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15],
+    [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15],
+];
+
+/// Rounded rows as weights meet them that are [paired](super::format::Format::PAIRED).
+///
+/// # Safety
+/// Both are of whole blocks, and the machine has `S`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn paired<S: Simd, const EXACT: bool>(x: &[i8], to: &mut [i8]) {
+    let order = &PAIRS[usize::from(EXACT && S::WORDS)];
+    for (x, to) in x.chunks_exact(LANES).zip(to.chunks_exact_mut(LANES)) {
+        S::reorder(x.as_ptr(), order, to.as_mut_ptr());
+    }
+}
+
 /// Words that `n` activations in bfloat16 take: whole blocks, as numbers of 16 bits or widened.
 pub(super) fn bf16_words<S: Simd>(n: usize) -> usize {
     n.div_ceil(BLOCK) * if S::WIDENED { BLOCK } else { BLOCK / 2 }

@@ -38,6 +38,8 @@ unsafe impl Send for ProductScratch {}
 #[derive(Default)]
 struct Integers {
     digits: Vec<i8>,
+    /// The same in pairs, where they are asked for.
+    paired: Vec<i8>,
     scale: Vec<f32>,
     sum: Vec<i32>,
     scaled_sum: Vec<f32>,
@@ -106,6 +108,11 @@ impl Rounding {
     }
 }
 
+/// Bytes of a rounded row.
+const fn digits(n_in: usize, exact: bool) -> usize {
+    n_in.div_ceil(BLOCK) * BLOCK * if exact { 2 } else { 1 }
+}
+
 /// Grows to `len` elements; shorter steps keep the memory of longer ones.
 pub(super) fn grow<T: Copy + Default>(scratch: &mut Vec<T>, len: usize) {
     if scratch.len() < len {
@@ -163,6 +170,7 @@ impl ProductScratch {
             precision,
             rounded: false,
             rounded_bf16: false,
+            paired: false,
             total: 0,
             packed_len: 0,
             tile_bytes: usize::MAX,
@@ -211,6 +219,22 @@ impl ProductScratch {
         assert!(at <= self.integers.scale.len());
         // SAFETY: there are so many blocks, and rows as exact as these.
         unsafe { self.integers.start().skip(at, exact) }
+    }
+
+    /// Puts rounded rows in pairs.
+    pub(super) fn pair(&mut self, kernels: &Kernels, pool: &Pool, rows: usize, n_in: usize, exact: bool) {
+        let width = digits(n_in, exact);
+        let Integers { digits, paired, .. } = &mut self.integers;
+        grow(paired, rows * width);
+        pool.rows(&mut paired[..rows * width], width, LEAST_ELEMENTS.div_ceil(width), |row, to, _| {
+            // SAFETY: rows are whole blocks; a table of kernels exists only on machines that have its instructions.
+            unsafe { (kernels.pair[usize::from(exact)])(&digits[row * width..][..width], to) };
+        });
+    }
+
+    /// Rounded rows in pairs, from `row` on.
+    pub(super) fn paired(&mut self, row: usize, n_in: usize, exact: bool) -> *mut i8 {
+        self.integers.paired[row * digits(n_in, exact)..].as_mut_ptr()
     }
 
     /// What one row was rounded to with one digit: blocks' digits and scales.

@@ -388,34 +388,3 @@ pub(super) unsafe fn dot_packed_digits<S: Simd, const WIDE: bool, const N: usize
     S::dot_packed::<WIDE, N>(&mut totals, packed, columns, x.add(BLOCK), distance);
     *sums = totals;
 }
-
-/// Of every eight bytes those of even places first; or of activations of 16 bits, as they are stored, those that meet such
-/// bytes.
-static PAIRS: [[i8; 16]; 2] = [
-    [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15],
-    [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15],
-];
-
-/// A block of activations as columns that are [paired](super::format::Format::PAIRED) meet them.
-#[inline(always)]
-pub(super) unsafe fn paired<S: Simd, const EXACT: bool>(x: *const i8, to: &mut [i8; 2 * BLOCK]) {
-    let order = &PAIRS[if EXACT && S::WORDS { 1 } else { 0 }];
-    let mut at = 0;
-    while at < if EXACT { 2 * BLOCK } else { BLOCK } {
-        S::reorder(x.add(at), order, to.as_mut_ptr().add(at));
-        at += LANES;
-    }
-}
-
-/// Columns that are [paired](super::format::Format::PAIRED), in the order of the elements.
-#[inline(always)]
-pub(super) unsafe fn unpaired<S: Simd>(columns: [S::I; 8]) -> [S::I; 8] {
-    each_column!(|k| {
-        let (even, odd) = (columns[k / 2 * 2], columns[k / 2 * 2 + 1]);
-        let two = |x: S::I| {
-            let x = S::ishr(x, k as u32 % 2 * 16);
-            S::ior(S::iand(x, S::isplat(0xff)), S::ishl(S::iand(x, S::isplat(0xff00)), 8))
-        };
-        S::ior(two(even), S::ishl(two(odd), 8))
-    })
-}

@@ -1,11 +1,14 @@
-//! How are small floats read? As integers from a table, with powers of two that lie beside them.
+//! How are small floats and other numbers of a table read? As the table's integers, with scales before or beside them.
 //!
-//! Twice a 4-bit float is a small integer, and so are products with it.
+//! Twice a 4-bit float is a small integer.
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
-use super::format::{Format, Raw, Scales, Stored, Unsigned, raw};
+use super::affine::half;
+use super::format::{
+    Format, Raw, Scales, Signed, Stored, Unsigned, format, half_pairs, halves, nibbles, raw,
+};
 use super::simd::{LANES, Rows, Simd, each_column};
-use crate::weights::quant::TWICE_FP4;
+use crate::weights::quant::{IQ4, TWICE_FP4};
 
 /// Twice the largest 4-bit float, which makes unsigned integers of all.
 const MOST: i8 = 12;
@@ -60,6 +63,8 @@ unsafe fn halved_powers<S: Simd>(x: S::I) -> S::F {
 /// Scales of `N` blocks of 32, which are read four at a time.
 #[inline(always)]
 unsafe fn powers<S: Simd, const N: usize>(stored: &Stored, first: usize, out: &mut Scales<S>) {
+    // Those of a line's blocks need not wait.
+    let to = if N == 4 { 0 } else { WAITING };
     let mut j = 0;
     while j < N {
         let (block, part) = (first + j, (first + j) % 4);
@@ -68,22 +73,21 @@ unsafe fn powers<S: Simd, const N: usize>(stored: &Stored, first: usize, out: &m
             let mut i = 0;
             while i < 4 {
                 let one = S::iand(S::ishr(four, 8 * i as u32), S::isplat(0xff));
-                out.scale[WAITING + i] = halved_powers::<S>(one);
+                out.scale[to + i] = halved_powers::<S>(one);
                 i += 1;
             }
         }
-        out.scale[j] = out.scale[WAITING + part];
+        if N < 4 {
+            out.scale[j] = out.scale[WAITING + part];
+        }
         j += 1;
     }
 }
 
 /// Integers of the nibbles of 16 bytes, in pairs of columns.
 #[inline(always)]
-unsafe fn halves<S: Simd>(nibbles: &[S::I; 4]) -> [S::I; 8] {
-    each_column!(|k| {
-        let half = S::ishr(nibbles[k / 2], k as u32 % 2 * 4);
-        S::looked_up(&SHIFTED, S::iand(half, S::isplat(0x0f0f_0f0f)))
-    })
+unsafe fn pairs<S: Simd>(nibbles: &[S::I; 4]) -> [S::I; 8] {
+    each_column!(|k| S::looked_up(&SHIFTED, half::<S>(nibbles[k / 2], k % 2)))
 }
 
 macro_rules! small {
@@ -125,10 +129,49 @@ small! {
     /// 4-bit floats, the lower half of a byte first.
     Fp4: 16 bytes, 1 blocks;
     read<S>(rows, at) raw!(S, rows, at);
-    columns(raw, _j) halves::<S>(&[raw[0], raw[1], raw[2], raw[3]]);
+    columns(raw, _j) pairs::<S>(&[raw[0], raw[1], raw[2], raw[3]]);
 
     /// The same, a line of the cache at a time: see [`affine`](super::affine).
     Fp4Lines: 64 bytes, 4 blocks;
     read<S>(rows, at) raw!(S, rows, at, at + 16, at + 32, at + 48);
-    columns(raw, j) halves::<S>(&[raw[4 * j], raw[4 * j + 1], raw[4 * j + 2], raw[4 * j + 3]]);
+    columns(raw, j) pairs::<S>(&[raw[4 * j], raw[4 * j + 1], raw[4 * j + 2], raw[4 * j + 3]]);
+}
+
+/// A table's integers for nibbles, 16 low ones before the high ones.
+#[inline(always)]
+unsafe fn of_table<S: Simd>(raw: &Raw<S>, table: &[i8; 16]) -> [S::I; 8] {
+    let columns = nibbles::<S>(raw);
+    each_column!(|k| S::looked_up(table, columns[k]))
+}
+
+format! {
+    /// A power of two; 16 bytes of nibbles, low ones first: 4-bit floats.
+    Mxfp4: 17 bytes, 1 blocks, 5 bits, Unsigned, zero = MOST as i32;
+    read<S>(rows, at, _group) { raw!(S, rows, at + 1) }
+    columns(raw, _j) { of_table::<S>(raw, &SHIFTED) }
+    scales(out) { out.scale[0] = halved_powers::<S>(S::iand(S::gather(rows, at), S::isplat(0xff))); }
+}
+
+format! {
+    /// f16 scale; nibbles as in [`Mxfp4`].
+    Iq4Nl: 18 bytes, 1 blocks, 8 bits, Signed;
+    read<S>(rows, at, _group) { raw!(S, rows, at + 2) }
+    columns(raw, _j) { of_table::<S>(raw, &IQ4) }
+    scales(out) { out.scale[0] = halves::<S>(rows, at); }
+}
+
+format! {
+    /// f16 scale of scales; the upper two bits of eight scales, the lower four; nibbles of each 32 as in [`Mxfp4`].
+    Iq4Xs: 136 bytes, 8 blocks, 8 bits, Signed;
+    read<S>(rows, at, group) { raw!(S, rows, at + 8 + 16 * group) }
+    columns(raw, _j) { of_table::<S>(raw, &IQ4) }
+    scales(out) {
+        let (both, low) = (S::gather(rows, at), S::gather(rows, at + 4));
+        let (d, _) = half_pairs::<S>(both);
+        for i in 0..8 {
+            let high = S::iand(S::ishr(both, 16 + 2 * i), S::isplat(3));
+            let scale = S::ior(S::iand(S::ishr(low, 4 * i), S::isplat(15)), S::ishl(high, 4));
+            out.scale[i as usize] = S::mul(d, S::to_f32(S::iadd(scale, S::isplat(-32))));
+        }
+    }
 }

@@ -41,6 +41,11 @@ impl Matrix<'_> {
     ) -> Vec<f32> {
         let quantised = (self.stored.kernels)(kernels, exact, self.blocks * BLOCK);
         let (n_out, stride) = (self.n_out, self.n_out + 3);
+        let mut from = x.from(row);
+        let mut pairs = x.paired(kernels, row);
+        if quantised.paired {
+            from.digits = pairs.as_mut_ptr();
+        }
         let mut out = vec![GAP; (rows - 1) * stride + n_out].into_boxed_slice();
         let product = Product {
             weights: self.bytes.as_ptr(),
@@ -49,7 +54,7 @@ impl Matrix<'_> {
             n_out,
             blocks: self.blocks,
             x_blocks: x.blocks,
-            x: x.from(row),
+            x: from,
             rows,
             bias: self.bias.map_or(std::ptr::null(), <[f32]>::as_ptr),
             out: out.as_mut_ptr(),

@@ -65,6 +65,16 @@ impl Rows {
         unsafe { self.start.skip(row * self.blocks, self.exact) }
     }
 
+    /// Their integers in pairs, from `row` on.
+    pub(super) fn paired(&self, kernels: &Kernels, row: usize) -> Vec<i8> {
+        let width = if self.exact { 2 * BLOCK } else { BLOCK };
+        let own = &self.digits[row * self.blocks * width..];
+        let mut pairs = vec![0; own.len()];
+        // SAFETY: rows are whole blocks, and the machine has the instructions.
+        unsafe { (kernels.pair[usize::from(self.exact)])(own, &mut pairs) };
+        pairs
+    }
+
     fn integers(&self) -> Vec<i32> {
         let wide = |x: &[i8]| x.iter().map(|&x| i32::from(x)).collect::<Vec<_>>();
         if !self.exact {
