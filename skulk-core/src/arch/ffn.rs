@@ -10,7 +10,7 @@ const MAX_EXPERTS: usize = 1 << 14;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct FfnSpec {
-    /// Inner width; of a mixture, each expert's.
+    /// Inner width; of a mixture, each expert's. 0: the layer has no such block.
     pub width: usize,
     /// Applied to the gate.
     pub activation: Activation,
@@ -102,6 +102,8 @@ pub enum Activation {
     GeluTanh,
     /// GELU with the error function.
     Gelu,
+    /// `max(x, 0)²` of what other activations multiply the gate with: there is no gate (Nemotron).
+    SquaredRelu,
 }
 
 impl SharedExpert {
@@ -112,7 +114,15 @@ impl SharedExpert {
 }
 
 impl FfnSpec {
+    /// Whether the layer has no such block.
+    pub fn is_absent(&self) -> bool {
+        self.width == 0
+    }
+
     pub(super) fn check(&self) -> Result<()> {
+        if self.is_absent() && self.experts.is_none() && self.shared.is_none() {
+            return Ok(());
+        }
         size("feed-forward width", self.width, MAX_SIZE)?;
         self.activation.check()?;
         if let Some(experts) = self.experts {
@@ -166,6 +176,11 @@ impl ExpertsSpec {
 }
 
 impl Activation {
+    /// Whether it is one of a gate.
+    pub(crate) fn is_gated(self) -> bool {
+        self != Self::SquaredRelu
+    }
+
     fn check(self) -> Result<()> {
         match self {
             Self::ClampedSilu(limit) => positive("limit of activations", limit),
@@ -184,6 +199,7 @@ pub(super) fn activation(name: &str) -> Result<Activation> {
         "silu" | "swish" => Ok(Activation::Silu),
         "gelu_pytorch_tanh" | "gelu_new" => Ok(Activation::GeluTanh),
         "gelu" => Ok(Activation::Gelu),
-        other => Err(unsupported("the activation", other, "silu, gelu_pytorch_tanh, gelu")),
+        "relu2" => Ok(Activation::SquaredRelu),
+        other => Err(unsupported("the activation", other, "silu, gelu_pytorch_tanh, gelu, relu2")),
     }
 }

@@ -11,6 +11,8 @@ pub enum Mixer {
     Attention(AttentionSpec),
     /// A state that each position changes and reads.
     Recurrent(RecurrentSpec),
+    /// Nothing: the layer has a feed-forward block alone.
+    Nothing,
 }
 
 impl Mixer {
@@ -18,6 +20,7 @@ impl Mixer {
         match self {
             Self::Attention(attention) => attention.check(ropes),
             Self::Recurrent(recurrent) => recurrent.check(),
+            Self::Nothing => Ok(()),
         }
     }
 }
@@ -27,7 +30,7 @@ impl LayerSpec {
     pub fn attention(&self) -> Option<&AttentionSpec> {
         match &self.mixer {
             Mixer::Attention(attention) => Some(attention),
-            Mixer::Recurrent(_) => None,
+            Mixer::Recurrent(_) | Mixer::Nothing => None,
         }
     }
 
@@ -35,7 +38,7 @@ impl LayerSpec {
     pub fn attention_mut(&mut self) -> Option<&mut AttentionSpec> {
         match &mut self.mixer {
             Mixer::Attention(attention) => Some(attention),
-            Mixer::Recurrent(_) => None,
+            Mixer::Recurrent(_) | Mixer::Nothing => None,
         }
     }
 
@@ -43,15 +46,20 @@ impl LayerSpec {
     pub fn recurrent(&self) -> Option<&RecurrentSpec> {
         match &self.mixer {
             Mixer::Recurrent(recurrent) => Some(recurrent),
-            Mixer::Attention(_) => None,
+            Mixer::Attention(_) | Mixer::Nothing => None,
         }
     }
 }
 
 impl LayerSpec {
-    /// Whether it takes an engine that has states, and gates that come with queries.
+    /// Whether it takes an engine that has states, and what models with such have beside: gates that come with queries,
+    /// layers of one block, activations without a gate.
     pub(crate) fn needs_states(&self) -> bool {
-        self.recurrent().is_some() || self.attention().is_some_and(|own| own.output_gate)
+        let alone = self.mixer == Mixer::Nothing || self.ffn.is_absent();
+        alone
+            || self.recurrent().is_some()
+            || self.attention().is_some_and(|own| own.output_gate)
+            || !self.ffn.activation.is_gated()
     }
 }
 

@@ -16,7 +16,7 @@ use LayerTensor::{
     SharedGate, SharedScore, SharedUp, Sinks, StateGate, StateKey, StateNorm, StateOutput, StateQuery,
     StateShare, StateSkip, StateStep, StateValue, StepBias, Value, ValueConvolution,
 };
-pub(super) use recurrent::{HF_GRANITE_HYBRID, HF_QWEN3_5, HF_QWEN3_NEXT};
+pub(super) use recurrent::{HF_GRANITE_HYBRID, HF_NEMOTRON_H, HF_QWEN3_5, HF_QWEN3_NEXT};
 
 /// A tensor's role within one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -158,11 +158,18 @@ impl LayerTensor {
         let (attention, ffn) = (layer.attention(), &layer.ffn);
         let attends = |has: fn(&AttentionSpec) -> bool| attention.is_some_and(has);
         let own_kv = attends(AttentionSpec::has_kv);
-        let block: &[_] = match ffn.experts {
-            None => &[FfnGate, FfnUp, FfnDown],
-            Some(_) => &[Router, ExpertGate, ExpertUp, ExpertDown],
+        let block: &[_] = match (ffn.experts, ffn.activation.is_gated()) {
+            (None, _) if ffn.is_absent() => &[],
+            (None, true) => &[FfnGate, FfnUp, FfnDown],
+            (None, false) => &[FfnUp, FfnDown],
+            (Some(_), true) => &[Router, ExpertGate, ExpertUp, ExpertDown],
+            (Some(_), false) => &[Router, ExpertUp, ExpertDown],
         };
-        let shared: &[_] = if ffn.shared.is_some() { &[SharedGate, SharedUp, SharedDown] } else { &[] };
+        let shared: &[_] = match ffn.shared.map(|shared| shared.activation.is_gated()) {
+            None => &[],
+            Some(true) => &[SharedGate, SharedUp, SharedDown],
+            Some(false) => &[SharedUp, SharedDown],
+        };
         let state: &[_] = match layer.recurrent().map(|state| state.rule) {
             None => &[],
             Some(RecurrentRule::Delta) => &[StateShare],

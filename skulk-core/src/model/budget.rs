@@ -164,7 +164,8 @@ fn largest_unit(spec: &ShardSpec, layer: usize, checkpoint: &dyn Checkpoint) -> 
         return Ok(all.bytes() / n.max(1) as u64);
     }
     (0..n).map(ExpertIdx).try_fold(0, |largest, expert| {
-        let tensors = [T::ExpertGate, T::ExpertUp, T::ExpertDown].into_iter();
+        let own = |tensor: &T| T::of(spec).any(|other| other == *tensor);
+        let tensors = [T::ExpertGate, T::ExpertUp, T::ExpertDown].into_iter().filter(own);
         let unit = bytes_of(checkpoint, tensors.map(|tensor| names.expert_weight(layer, tensor, expert)))?;
         Ok(largest.max(unit.bytes()))
     })

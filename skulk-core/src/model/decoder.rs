@@ -101,6 +101,7 @@ pub(super) struct Workspace<B: Backend> {
 pub(super) enum Kept<B: Backend> {
     Pages(B::Pages),
     States(B::States),
+    Nothing,
 }
 
 /// A workspace during a step. However the step ends, it leaves nothing in the stream.
@@ -209,6 +210,7 @@ impl<B: Backend> Decoder<B> {
                 self.backend.pages(&PageSpec::new(attention, self.spec.kv)).map(Kept::Pages)
             }
             arch::Mixer::Recurrent(recurrent) => self.backend.states(recurrent).map(Kept::States),
+            arch::Mixer::Nothing => Ok(Kept::Nothing),
         };
         own.iter().map(pages).collect()
     }
@@ -390,6 +392,7 @@ impl<B: Backend> Decoder<B> {
             (Mixer::Recurrent(weights), arch::Mixer::Recurrent(spec), Kept::States(states)) => {
                 self.recur((weights, spec, norm), work, states, rows)?;
             }
+            (Mixer::Nothing, arch::Mixer::Nothing, _) => return Ok(()),
             _ => return Err(Error::new(ErrorKind::Internal, "a layer keeps what it does not use")),
         }
         let Workspace { stream, x, normed, added, .. } = work;
@@ -527,6 +530,9 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<()> {
         let (b, arch) = (&*self.backend, &*self.spec.arch);
         let (spec, eps) = (&arch.layers[index.0], arch.norm.eps);
+        if spec.ffn.is_absent() {
+            return Ok(());
+        }
         let Workspace { stream, x, normed, added, inner, routing, shared, score, .. } = work;
         let apart = layer.router.as_ref().and_then(|router| router.apart.as_ref());
         let mut input = match &layer.ffn_norm {
@@ -536,9 +542,13 @@ impl<B: Backend> Decoder<B> {
             }
             None => &*x,
         };
-        if let (Some((of, [to_gate, to_up, down])), Some(result)) = (&layer.shared, shared.as_mut()) {
+        if let (Some((of, [to_up, down], to_gate)), Some(result)) = (&layer.shared, shared.as_mut()) {
             let [gate, up] = &mut *inner;
-            b.linear(stream, input, rows, &mut [(to_gate, gate), (to_up, up)])?;
+            match to_gate {
+                Some(to_gate) => b.linear(stream, input, rows, &mut [(to_gate, gate), (to_up, up)])?,
+                // What is without a gate is in its place.
+                None => b.linear(stream, input, rows, &mut [(to_up, gate)])?,
+            }
             b.gated_linear(stream, of.activation, inner, rows, &mut [(down, &mut *result)])?;
             if let (Some(matrix), Some(score)) = (&layer.shared_score, score) {
                 b.linear(stream, input, rows, &mut [(matrix, &mut *score)])?;

@@ -105,8 +105,17 @@ struct Block<B: Backend> {
 /// Gate, up and down.
 enum Weights<B: Backend> {
     Dense([B::Matrix; 3]),
-    Features { k: usize, compute: ComputeFeatures<B>, gate_up: [B::Matrix; 2], down: FeatureDown<B::Matrix> },
+    Features {
+        k: usize,
+        compute: ComputeFeatures<B>,
+        gate_up: [B::Matrix; 2],
+        down: FeatureDown<B::Matrix>,
+    },
     Experts([B::Stack; 3]),
+    /// Up and down: there is no gate.
+    Plain([B::Matrix; 2]),
+    /// The layer has no block.
+    Nothing,
 }
 
 impl<B: Backend> ResidentExperts<B> {
@@ -129,6 +138,16 @@ impl<B: Backend> ResidentExperts<B> {
         let arch = loader.arch;
         let spec = &arch.layers[layer].ffn;
         let (hidden, width, bias) = (arch.hidden_size, spec.width, spec.bias);
+        if !spec.activation.is_gated() {
+            self.expect_all(
+                layer,
+                "blocks with gates, of whose features to take the best, found one without",
+            )?;
+            let names = [T::FfnUp, T::FfnDown].map(|tensor| arch.names.weight(layer, tensor));
+            let weights = [loader.layer_matrix(layer, T::FfnUp)?, loader.layer_matrix(layer, T::FfnDown)?];
+            let regions = names.iter().map(|name| loader.checkpoint.region(name)).collect::<Result<_>>()?;
+            return Ok((Weights::Plain(weights), vec![regions]));
+        }
         let gate = loader.layer_matrix(layer, T::FfnGate)?;
         let up = loader.layer_matrix(layer, T::FfnUp)?;
         let mut names = [T::FfnGate, T::FfnUp, T::FfnDown].map(|tensor| arch.names.weight(layer, tensor));
@@ -154,29 +173,47 @@ impl<B: Backend> ResidentExperts<B> {
         Ok((weights, vec![names.iter().map(|name| loader.checkpoint.region(name)).collect::<Result<_>>()?]))
     }
 
+    /// `Ok` where all features of blocks are taken.
+    fn expect_all(&self, layer: usize, expected: &str) -> Result<()> {
+        match self.work.features {
+            None => Ok(()),
+            Some(_) => Err(Error::argument("ffn_top_features", format!("expected {expected}"))
+                .with("layer", layer)
+                .with_hint("leave the option out for this model")),
+        }
+    }
+
     fn experts(
         &self,
         loader: &mut Loader<'_, B>,
         layer: usize,
         n: usize,
     ) -> Result<(Weights<B>, Vec<Vec<Region>>)> {
-        if self.work.features.is_some() {
-            return Err(Error::argument(
-                "ffn_top_features",
-                "expected dense feed-forward blocks, of which to take the best features, found experts",
-            )
-            .with("layer", layer)
-            .with_hint("leave the option out: of experts a row takes only a few anyway"));
-        }
-        let weights = Weights::Experts([
-            loader.layer_experts(layer, T::ExpertGate, n)?,
-            loader.layer_experts(layer, T::ExpertUp, n)?,
-            loader.layer_experts(layer, T::ExpertDown, n)?,
-        ]);
+        self.expect_all(
+            layer,
+            "dense feed-forward blocks, of which to take the best features, found experts",
+        )?;
+        let gated = loader.arch.layers[layer].ffn.activation.is_gated();
+        let (tensors, weights) = match gated {
+            true => {
+                let gate = loader.layer_experts(layer, T::ExpertGate, n)?;
+                (
+                    &[T::ExpertGate, T::ExpertUp, T::ExpertDown][..],
+                    [gate, loader.layer_experts(layer, T::ExpertUp, n)?],
+                )
+            }
+            // What is without a gate is in its place.
+            false => {
+                let up = loader.layer_experts(layer, T::ExpertUp, n)?;
+                (&[T::ExpertUp, T::ExpertDown][..], [up, loader.backend.stack(Vec::new(), None)?])
+            }
+        };
+        let [gate, up] = weights;
+        let weights = Weights::Experts([gate, up, loader.layer_experts(layer, T::ExpertDown, n)?]);
         // Who counts them has them mapped.
         let mut regions = vec![Vec::with_capacity(3); n];
         let counted = self.work.budget.is_some();
-        for tensor in [T::ExpertGate, T::ExpertUp, T::ExpertDown].into_iter().filter(|_| counted) {
+        for tensor in tensors.iter().copied().filter(|_| counted) {
             for (regions, region) in regions.iter_mut().zip(loader.expert_regions(layer, tensor, n)?) {
                 regions.push(region);
             }
@@ -194,6 +231,7 @@ impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
             (loader.memory, loader.on_demand) = (Memory::Mapped, true);
         }
         let loaded = match ffn.experts {
+            None if ffn.is_absent() => Ok((Weights::Nothing, Vec::new())),
             None => self.dense(loader, layer),
             Some(ExpertsSpec { n_experts, .. }) => self.experts(loader, layer, n_experts),
         };
@@ -226,6 +264,12 @@ impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
                 let _taken = units.map(Units::take_block);
                 let [gate, up] = &mut *inner;
                 backend.linear(stream, input, rows, &mut [(to_gate, gate), (to_up, up)])?;
+                backend.gated_linear(stream, activation, inner, rows, &mut [(down, output)])
+            }
+            (Weights::Plain([to_up, down]), None) => {
+                let _taken = units.map(Units::take_block);
+                let [up, _] = &mut *inner;
+                backend.linear(stream, input, rows, &mut [(to_up, up)])?;
                 backend.gated_linear(stream, activation, inner, rows, &mut [(down, output)])
             }
             (Weights::Features { k, compute, gate_up: [gate, up], down }, None) => {

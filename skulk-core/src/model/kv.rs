@@ -20,6 +20,11 @@ impl Groups {
         for (at, layer) in spec.arch.layers[spec.layers.clone()].iter().enumerate() {
             let attention = match &layer.mixer {
                 Mixer::Attention(attention) => attention,
+                Mixer::Nothing => {
+                    sources.push(at);
+                    of_layer.push(group(&mut list, None, false, 0));
+                    continue;
+                }
                 Mixer::Recurrent(state) => {
                     sources.push(at);
                     of_layer.push(group(&mut list, None, true, state.state_bytes()));

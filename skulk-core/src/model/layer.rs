@@ -17,8 +17,8 @@ pub(super) struct Layer<B: Backend> {
     pub(super) ffn_norm: Option<B::Vector>,
     /// Where the layer has experts.
     pub(super) router: Option<Router<B>>,
-    /// Gate, up and down projection of the expert that all rows take.
-    pub(super) shared: Option<(SharedExpert, [B::Matrix; 3])>,
+    /// Up, down and, where there is one, gate projection of the expert that all rows take.
+    pub(super) shared: Option<(SharedExpert, [B::Matrix; 2], Option<B::Matrix>)>,
     /// What its result is gated by.
     pub(super) shared_score: Option<B::Matrix>,
     pub(super) post_ffn_norm: Option<B::Vector>,
@@ -31,6 +31,7 @@ pub(super) struct Layer<B: Backend> {
 pub(super) enum Mixer<B: Backend> {
     Attention(Attention<B>),
     Recurrent(Recurrent<B>),
+    Nothing,
 }
 
 /// The weights of attention.
@@ -70,7 +71,7 @@ impl<B: Backend> Layer<B> {
     pub(super) fn recurrent(&self) -> Option<&Recurrent<B>> {
         match &self.mixer {
             Mixer::Recurrent(recurrent) => Some(recurrent),
-            Mixer::Attention(_) => None,
+            Mixer::Attention(_) | Mixer::Nothing => None,
         }
     }
 
@@ -86,6 +87,7 @@ impl<B: Backend> Layer<B> {
             norm_if(spec.post_attention_norm, T::PostAttentionNorm, arch.residual_scale)?;
         let post_ffn_norm = norm_if(spec.post_ffn_norm, T::PostFfnNorm, arch.residual_scale)?;
         let mixer = match &spec.mixer {
+            arch::Mixer::Nothing => Mixer::Nothing,
             arch::Mixer::Attention(attention) => {
                 Mixer::Attention(Attention::load(loader, layer, attention, keys)?)
             }
@@ -94,7 +96,8 @@ impl<B: Backend> Layer<B> {
         let shared = match spec.ffn.shared {
             Some(shared) => {
                 let mut matrix = |tensor| loader.layer_matrix(layer, tensor);
-                Some((shared, [matrix(T::SharedGate)?, matrix(T::SharedUp)?, matrix(T::SharedDown)?]))
+                let gate = shared.activation.is_gated().then(|| matrix(T::SharedGate)).transpose()?;
+                Some((shared, [matrix(T::SharedUp)?, matrix(T::SharedDown)?], gate))
             }
             None => None,
         };

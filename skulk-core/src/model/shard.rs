@@ -55,6 +55,7 @@ impl<B: Backend> Store for Layers<'_, B> {
             match &mut self.stored[layer] {
                 Kept::Pages(pages) => backend.add_page(pages, page)?,
                 Kept::States(states) => backend.add_state(states, page)?,
+                Kept::Nothing => {}
             }
         }
         Ok(())
@@ -65,6 +66,7 @@ impl<B: Backend> Store for Layers<'_, B> {
             match &mut self.stored[layer] {
                 Kept::Pages(pages) => self.decoder.backend().release_page(pages, page),
                 Kept::States(states) => self.decoder.backend().release_state(states, page),
+                Kept::Nothing => {}
             }
         }
     }
@@ -238,6 +240,7 @@ impl<B: Backend> DecoderShard<B> {
         match &spec.arch.layers[layer].mixer {
             Mixer::Attention(own) => PageSpec::new(own, spec.kv).checked_bytes(),
             Mixer::Recurrent(own) => Ok(usize::try_from(own.state_bytes()).unwrap_or(usize::MAX)),
+            Mixer::Nothing => Ok(0),
         }
     }
 
@@ -293,11 +296,12 @@ impl<B: Backend> DecoderShard<B> {
             let State { stored, work, .. } = state;
             match &mut stored[own] {
                 Kept::Pages(stored) => {
-                    let mut pages = sequence.pages_of(group).zip(from.bytes.chunks_exact(bytes));
+                    let mut pages = sequence.pages_of(group).zip(from.bytes.chunks_exact(bytes.max(1)));
                     pages.try_for_each(|(page, from)| {
                         backend.write_page(&mut work.stream, stored, page, from)
                     })?;
                 }
+                Kept::Nothing => {}
                 Kept::States(stored) => {
                     if let Some(state) = sequence.placed_state() {
                         backend.write_state(&mut work.stream, stored, state, from.bytes)?;

@@ -50,25 +50,29 @@ pub fn chooses_positions(folder: &Path) -> bool {
 pub fn feed_forward(folder: &Path) -> Vec<u64> {
     let checkpoint = open_checkpoint(folder).unwrap();
     let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
-    let bytes = |names: [String; 3]| {
+    let bytes = |mut names: Vec<String>| {
         // Gate and up projection may lie in one tensor.
-        let mut names = names.to_vec();
         names.dedup();
         names.iter().map(|name| checkpoint.region(name).unwrap().stored_bytes()).sum::<u64>()
     };
+    // Not all have a gate.
+    let own = |at: usize, tensors: [LayerTensor; 3]| {
+        let has = |tensor: &LayerTensor| LayerTensor::of(&arch.layers[at]).any(|other| other == *tensor);
+        tensors.into_iter().filter(has).collect::<Vec<_>>()
+    };
     let block = |at| {
-        bytes(
-            [LayerTensor::FfnGate, LayerTensor::FfnUp, LayerTensor::FfnDown]
-                .map(|t| arch.names.weight(at, t)),
-        )
+        let tensors = own(at, [LayerTensor::FfnGate, LayerTensor::FfnUp, LayerTensor::FfnDown]);
+        bytes(tensors.into_iter().map(|t| arch.names.weight(at, t)).collect())
     };
     let expert = |at, expert| {
-        let tensors = [LayerTensor::ExpertGate, LayerTensor::ExpertUp, LayerTensor::ExpertDown];
-        bytes(tensors.map(|tensor| arch.names.expert_weight(at, tensor, ExpertIdx(expert))))
+        let tensors = own(at, [LayerTensor::ExpertGate, LayerTensor::ExpertUp, LayerTensor::ExpertDown]);
+        let name = |tensor| arch.names.expert_weight(at, tensor, ExpertIdx(expert));
+        bytes(tensors.into_iter().map(name).collect())
     };
     let layers = arch.layers.iter().enumerate();
     layers
         .flat_map(|(at, layer)| match layer.ffn.experts {
+            None if layer.ffn.is_absent() => Vec::new(),
             None => vec![block(at)],
             Some(experts) => {
                 // All of them are in one tensor, or each has its own.

@@ -11,6 +11,7 @@ mod gpt_oss;
 mod granite;
 mod llama;
 mod minimax;
+mod nemotron;
 mod olmo;
 mod qwen;
 mod qwen_next;
@@ -73,6 +74,7 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         "deepseek_v32" => &deepseek::DEEPSEEK_V32,
         "glm_moe_dsa" => &deepseek::GLM_MOE_DSA,
         "gpt_oss" => &gpt_oss::GPT_OSS,
+        "nemotron_h" => &nemotron::NEMOTRON_H,
         "olmo3" => &olmo::OLMO3,
         "minimax_m2" => &minimax::MINIMAX_M2,
         "step3p5" => &step::STEP3P5,
@@ -280,16 +282,16 @@ pub(super) fn prefix(checkpoint: &dyn Checkpoint) -> String {
     if matches!(checkpoint.metadata(), Metadata::Vindex(_)) {
         return String::new();
     }
-    ["model.", "language_model.model.", "model.language_model."]
-        .into_iter()
-        .find(|prefix| {
-            // Scales are floats, whatever is wrong with a quantised table.
-            ["weight", "scales"]
-                .iter()
-                .any(|kind| checkpoint.tensor(&format!("{prefix}embed_tokens.{kind}")).is_some())
-        })
-        .unwrap_or("model.")
-        .to_owned()
+    let known =
+        ["model.", "language_model.model.", "model.language_model."].map(|prefix| (prefix, "embed_tokens"));
+    let mut known = known.into_iter().chain([("backbone.", "embeddings")]);
+    let found = known.find(|(prefix, table)| {
+        // Scales are floats, whatever is wrong with a quantised table.
+        ["weight", "scales"]
+            .iter()
+            .any(|kind| checkpoint.tensor(&format!("{prefix}{table}.{kind}")).is_some())
+    });
+    found.map_or("model.", |(prefix, _)| prefix).to_owned()
 }
 
 /// Lets experts be called as they are stacked, where they are.
@@ -340,7 +342,12 @@ impl Common {
     fn read(config: &Config<'_>, family: &Family) -> Result<Self> {
         let hidden_size = config.usize("hidden_size")?;
         let n_heads = config.usize("num_attention_heads")?;
-        let n_layers = config.usize("num_hidden_layers")?;
+        // Where blocks are listed, there may be no number beside.
+        let listed = config.opt("layers_block_type").and_then(Value::as_array).map(Vec::len);
+        let n_layers = match config.opt_usize("num_hidden_layers")?.or(listed) {
+            Some(n) => n,
+            None => config.usize("num_hidden_layers")?,
+        };
         if n_layers > MAX_LAYERS {
             return Err(
                 config.error("num_hidden_layers", format!("expected at most {MAX_LAYERS}, found {n_layers}"))

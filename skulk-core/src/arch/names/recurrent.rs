@@ -1,9 +1,10 @@
 //! What are tensors of families with states called?
 
 use super::LayerTensor::{
-    self, DecayRate, ExpertDown, ExpertGate, ExpertUp, FfnDown, FfnGate, FfnNorm, FfnUp, KeyConvolution,
-    QueryConvolution, Router, SharedDown, SharedGate, SharedScore, SharedUp, StateGate, StateKey, StateNorm,
-    StateOutput, StateQuery, StateShare, StateSkip, StateStep, StateValue, StepBias, ValueConvolution,
+    self, AttentionNorm, AttentionOutput, DecayRate, ExpertDown, ExpertGate, ExpertUp, FfnDown, FfnGate,
+    FfnNorm, FfnUp, Key, KeyConvolution, Query, QueryConvolution, Router, RouterCorrection, SharedDown,
+    SharedGate, SharedScore, SharedUp, StateGate, StateKey, StateNorm, StateOutput, StateQuery, StateShare,
+    StateSkip, StateStep, StateValue, StepBias, Value, ValueConvolution,
 };
 use super::{HF_ATTENTION, HF_DENSE, Spelling, hugging_face};
 
@@ -113,3 +114,38 @@ pub(in crate::arch) static HF_GRANITE_HYBRID: Spelling = hugging_face(&[
         (SharedDown, "shared_mlp.output_linear"),
     ],
 ]);
+
+/// Hugging Face nemotron_h, whose layers have one block each, and one norm.
+pub(in crate::arch) static HF_NEMOTRON_H: Spelling = Spelling {
+    embedding: "embeddings",
+    output_norm: "norm_f",
+    ..hugging_face(&[&[
+        (AttentionNorm, "norm"),
+        (Query, "mixer.q_proj"),
+        (Key, "mixer.k_proj"),
+        (Value, "mixer.v_proj"),
+        (AttentionOutput, "mixer.o_proj"),
+        (StateGate, "mixer.in_proj"),
+        (StateValue, "mixer.in_proj"),
+        (StateKey, "mixer.in_proj"),
+        (StateQuery, "mixer.in_proj"),
+        (StateStep, "mixer.in_proj"),
+        (ValueConvolution, "mixer.conv1d"),
+        (KeyConvolution, "mixer.conv1d"),
+        (QueryConvolution, "mixer.conv1d"),
+        (StepBias, "mixer.dt_bias$"),
+        (DecayRate, "mixer.A_log$"),
+        (StateSkip, "mixer.D$"),
+        (StateNorm, "mixer.norm"),
+        (StateOutput, "mixer.out_proj"),
+        (FfnNorm, "norm"),
+        (FfnUp, "mixer.up_proj"),
+        (FfnDown, "mixer.down_proj"),
+        (Router, "mixer.gate"),
+        (RouterCorrection, "mixer.gate.e_score_correction_bias$"),
+        (ExpertUp, "mixer.experts.{}.up_proj"),
+        (ExpertDown, "mixer.experts.{}.down_proj"),
+        (SharedUp, "mixer.shared_experts.up_proj"),
+        (SharedDown, "mixer.shared_experts.down_proj"),
+    ]])
+};

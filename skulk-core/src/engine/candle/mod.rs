@@ -476,6 +476,7 @@ fn gated(activation: Activation, gate: &Tensor, up: &Tensor) -> CandleResult<Ten
         }
         Activation::GeluTanh => gate.gelu()? * up,
         Activation::Gelu => gate.gelu_erf()? * up,
+        Activation::SquaredRelu => gate.relu()?.sqr(),
     }
 }
 

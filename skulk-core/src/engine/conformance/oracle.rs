@@ -28,6 +28,7 @@ pub(in crate::engine) fn gated(of: Activation, gate: f64, up: f64) -> f64 {
             let gate = gate.min(limit);
             gate * sigmoid(alpha * gate) * (up.clamp(-limit, limit) + 1.0)
         }
+        Activation::SquaredRelu => activation(of, gate),
         _ => activation(of, gate) * up,
     }
 }
@@ -40,6 +41,7 @@ pub(in crate::engine) fn activation(activation: Activation, x: f64) -> f64 {
         Activation::GeluTanh => {
             0.5 * x * (1.0 + (std::f64::consts::FRAC_2_PI.sqrt() * (x + 0.044715 * x.powi(3))).tanh())
         }
+        Activation::SquaredRelu => x.max(0.0).powi(2),
         Activation::Gelu => 0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2)),
     }
 }

@@ -87,7 +87,9 @@ pub(super) fn experts(
             (gate, gates) = gates.split_at_mut(same.len() * width);
             (up, ups) = ups.split_at_mut(same.len() * width);
             products.push(&to_gate[expert], own.clone(), gate);
-            products.push(&to_up[expert], own, up);
+            if let Some(to_up) = to_up.get(expert) {
+                products.push(to_up, own, up);
+            }
             row += same.len();
         }
         products.run();

@@ -50,6 +50,8 @@ pub(super) enum Elementwise {
     ClampedGlu = 6,
     /// The element times a number.
     Scale = 7,
+    /// Its square where it is positive, whatever the other one is.
+    SquaredRelu = 8,
 }
 
 impl Elementwise {
@@ -61,6 +63,7 @@ impl Elementwise {
             Activation::ClampedGlu { alpha, limit } => (Self::ClampedGlu, [limit, alpha]),
             Activation::GeluTanh => (Self::GeluTanh, [0.0; 2]),
             Activation::Gelu => (Self::Gelu, [0.0; 2]),
+            Activation::SquaredRelu => (Self::SquaredRelu, [0.0; 2]),
         }
     }
 }

@@ -108,6 +108,7 @@ fn of_gguf(metadata: &GgufMetadata, arch: &ArchSpec) -> Result<Value> {
         Activation::Silu | Activation::ClampedSilu(_) | Activation::ClampedGlu { .. } => "silu",
         Activation::GeluTanh => "gelu_pytorch_tanh",
         Activation::Gelu => "gelu",
+        Activation::SquaredRelu => "relu2",
     });
     if family.starts_with("gemma") {
         let sliding = arch.layers.iter().find_map(|layer| layer.attention()?.window);
@@ -201,6 +202,8 @@ pub(super) fn expect_plain(arch: &ArchSpec) -> Result<()> {
             && attention.has_kv()
             && !attention.head_gate
             && !attention.output_gate
+            && !ffn.is_absent()
+            && ffn.activation.is_gated()
             && attention.rope.is_some();
         let plain = plain && layer.input.is_none() && !layer.output_scale;
         plain && router && ffn.shared.is_none() && layer.attention_norm && layer.ffn_norm

@@ -112,12 +112,33 @@ pub(crate) fn read_object(path: &Path) -> Result<Option<Value>> {
 /// Reads a JSON file; `None` when it does not exist.
 fn read_json<T: DeserializeOwned>(path: &Path, broken: ErrorKind) -> Result<Option<T>> {
     let Some(text) = read_bytes(path, broken)? else { return Ok(None) };
-    serde_json::from_slice(&text).map(Some).map_err(|e| {
+    let read = serde_json::from_slice(&text);
+    let read = read.or_else(|e| serde_json::from_slice(&with_infinities(&text)).map_err(|_| e));
+    read.map(Some).map_err(|e| {
         Error::new(broken, "expected valid JSON with the file's usual fields")
             .with("file", path.display())
             .with_source(e)
             .with_hint("fetch the file again")
     })
+}
+
+/// Python writes infinity as a bare word, which JSON does not have: as the object that transformers writes instead.
+fn with_infinities(text: &[u8]) -> Vec<u8> {
+    const WORD: &[u8] = b"Infinity";
+    let (mut out, mut at, mut quoted) = (Vec::with_capacity(text.len()), 0, false);
+    while let Some(&byte) = text.get(at) {
+        if !quoted && text[at..].starts_with(WORD) && out.last() != Some(&b'-') {
+            out.extend_from_slice(br#"{"__float__":"Infinity"}"#);
+            at += WORD.len();
+            continue;
+        }
+        let escaped = quoted && byte == b'\\';
+        quoted ^= byte == b'"';
+        let n = if escaped { 2 } else { 1 };
+        out.extend_from_slice(&text[at..(at + n).min(text.len())]);
+        at += n;
+    }
+    out
 }
 
 /// Reads a file that is no larger than a configuration; `None` when it does not exist. One that is larger is `broken`.

@@ -158,6 +158,11 @@ pub(super) unsafe fn gated<S: Simd>(activation: Activation, gate: &mut [f32], up
             let e = exp::<S>(S::mul(u, S::splat(-2.0 * 0.797_884_6)));
             store!(gate, S::mul(S::div(g, S::add(S::splat(1.0), e)), load!(up)));
         }),
+        Activation::SquaredRelu => vectors!(gate.len(), |at, load, store| {
+            // In this order what is not a number stays so.
+            let g = S::max(S::zero(), load!(gate));
+            store!(gate, S::mul(g, g));
+        }),
         Activation::Gelu => {
             for (g, u) in gate.iter_mut().zip(up) {
                 let x = f64::from(*g);

@@ -6,7 +6,7 @@
 @group(0) @binding(0) var<storage, read> y: array<f32>;
 @group(0) @binding(1) var<storage, read_write> x: array<f32>;
 
-// SiLU, GELU by tanh, GELU by erf; SiLU that is bounded.
+// SiLU, GELU by tanh, GELU by erf; SiLU that is bounded; ReLU squared.
 fn activation(x: f32) -> f32 {
     if OPERATION == 0u || OPERATION == 5u {
         return x / (1.0 + exp_of(-x));
@@ -34,6 +34,9 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
         x[at] = p.number * tanh_of(x[at] / p.number);
     } else if OPERATION == 7u {
         x[at] *= p.number;
+    } else if OPERATION == 8u {
+        let positive = max(x[at], 0.0);
+        x[at] = positive * positive;
     } else if OPERATION == 6u {
         let gate = min(x[at], p.number);
         x[at] = gate / (1.0 + exp_of(-p.alpha * gate)) * (clamp(y[y_at], -p.number, p.number) + 1.0);
