@@ -64,11 +64,15 @@ fn module(doc: &str, classes: &[Class], here: impl Fn(Room) -> bool) -> String {
     names.sort();
     let imports = [
         ("from pathlib import Path\n", "Path"),
+        ("from typing import Any, ClassVar, Literal, Union\n", "Union["),
         ("from typing import Any, Literal\n", "Any"),
         ("\nfrom . import _methods\n", "_methods."),
     ];
-    let imports: String =
-        imports.iter().filter(|(_, word)| body.contains(word)).map(|(import, _)| *import).collect();
+    let needed = |(_, word): &&(&str, &str)| match *word {
+        "Any" => !body.contains("Union["),
+        word => body.contains(word),
+    };
+    let imports: String = imports.iter().filter(needed).map(|(import, _)| *import).collect();
     let field = if body.contains("field(") { "dataclass, field" } else { "dataclass" };
     let infinite = if body.contains("_number(") {
         "\n\ndef _number(value: Any) -> float:\n    # JSON has no infinities and no NaN.\n    return float(\"nan\") if value is None else value\n"
@@ -114,7 +118,7 @@ fn options(classes: &[Class]) -> String {
         "\"\"\"What may be asked for? Keyword arguments of functions and methods, as dictionaries.\n\n\
          Written by ``cargo run -p skulk-contract-generate`` from the library's own declarations.\n\"\"\"\n\n\
          from __future__ import annotations\n\nfrom collections.abc import Iterable, Mapping\n\
-         from typing import Literal, TypedDict\n\nfrom ._contract import Inventory\n\n__all__ = [\n{}]\n\n\
+         from typing import Any, Literal, TypedDict\n\nfrom ._contract import Inventory, ModelCard\n\n__all__ = [\n{}]\n\n\
          Ranges = range | Iterable[range | tuple[int, int]]\n\
          \"\"\"A range, several, or pairs of the first number and the one behind the last.\"\"\"\n{body}",
         names.concat()
@@ -127,11 +131,15 @@ fn given(class: &Class, field: &Field, kind: &Kind) -> String {
         Kind::List(item) if matches!(**item, Kind::Range) => "Ranges".to_owned(),
         Kind::List(item) | Kind::Set(item) => format!("Iterable[{}]", given(class, field, item)),
         Kind::Numbered(item) => format!("Mapping[int, {}]", given(class, field, item)),
+        Kind::Map(item) => format!("Mapping[str, {}]", given(class, field, item)),
         kind => hint(class, field, kind),
     }
 }
 
 fn declaration(class: &Class) -> String {
+    if !class.kinds.is_empty() {
+        return union(class);
+    }
     let methods = METHODS.iter().find(|(name, _)| *name == class.name);
     let mut arguments = match class.maker {
         Maker::HostsInSteps => "slots=True".to_owned(),
@@ -149,13 +157,29 @@ fn declaration(class: &Class) -> String {
     if !KEYWORDS.contains(&class.name.as_str()) {
         ordered.sort_by_key(|field| field.default.is_some());
     }
+    let of_a_union = |tag: &String| {
+        format!("    type: ClassVar[Literal[\"{tag}\"]] = \"{tag}\"\n    \"\"\"Which kind it is.\"\"\"\n")
+    };
+    let tag =
+        class.tag.as_ref().filter(|_| class.maker == Maker::Library).map(of_a_union).unwrap_or_default();
     let fields: String = ordered.into_iter().map(|field| declared(class, field)).collect();
     format!(
-        "\n\n@dataclass({arguments})\nclass {}{base}:\n    \"\"\"{}\"\"\"\n\n{fields}\n{}\n{}",
+        "\n\n@dataclass({arguments})\nclass {}{base}:\n    \"\"\"{}\"\"\"\n\n{tag}{fields}\n{}\n{}",
         class.name,
         wrapped(&class.doc, 4),
         reader(class),
         writer(class)
+    )
+}
+
+/// One of several classes, each with its `type`.
+fn union(class: &Class) -> String {
+    let names: Vec<_> = class.kinds.iter().map(|(_, name)| name.as_str()).collect();
+    format!(
+        "\n\n{} = Union[\n    {},\n]\n\"\"\"{}\"\"\"\n",
+        class.name,
+        names.join(",\n    "),
+        wrapped(&class.doc, 0)
     )
 }
 
@@ -220,6 +244,8 @@ fn made(class: &Class, field: &Field, kind: &Kind, data: &str) -> String {
         | Kind::Float
         | Kind::Text
         | Kind::Choice(_)
+        | Kind::Switch(_)
+        | Kind::Json
         | Kind::Map(_)
         | Kind::Numbered(_)
         | Kind::OneOf(_) => data.to_owned(),
@@ -264,7 +290,13 @@ fn writer(class: &Class) -> String {
 /// What hosts may have put there, the wrong thing included, which the library then refuses with a message.
 fn written(kind: &Kind, own: &str) -> String {
     match kind {
-        Kind::Bool | Kind::Int | Kind::Float | Kind::Text | Kind::Choice(_) => own.to_owned(),
+        Kind::Bool
+        | Kind::Int
+        | Kind::Float
+        | Kind::Text
+        | Kind::Choice(_)
+        | Kind::Switch(_)
+        | Kind::Json => own.to_owned(),
         Kind::Option(kind) => written(kind, own),
         Kind::OneOf(_) => format!("_methods.tagged({own})"),
         _ => format!("_methods.plain({own})"),
@@ -280,6 +312,8 @@ fn hint(class: &Class, field: &Field, kind: &Kind) -> String {
         Kind::Path => "Path".to_owned(),
         Kind::Range => "range".to_owned(),
         Kind::Choice(set) => format!("Literal[{}]", set.quoted().join(", ")),
+        Kind::Switch(set) => format!("bool | Literal[{}]", set.quoted().join(", ")),
+        Kind::Json => "Any".to_owned(),
         Kind::Class(name) => name.clone(),
         Kind::List(item) if is_tuple(class, field) => format!("tuple[{}, ...]", hint(class, field, item)),
         Kind::List(item) => format!("list[{}]", hint(class, field, item)),

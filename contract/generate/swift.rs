@@ -35,7 +35,7 @@ pub(crate) fn files(classes: &[Class]) -> Vec<(&'static str, String)> {
 /// The set whose texts a field holds.
 fn set(kind: &Kind) -> Option<&Set> {
     match kind {
-        Kind::Choice(set) => Some(set),
+        Kind::Choice(set) | Kind::Switch(set) => Some(set),
         Kind::List(item) | Kind::Set(item) | Kind::Map(item) | Kind::Numbered(item) | Kind::Option(item) => {
             set(item)
         }
@@ -45,6 +45,9 @@ fn set(kind: &Kind) -> Option<&Set> {
 
 fn declaration(class: &Class) -> String {
     let (name, doc) = (&class.name, comment(&class.doc, ""));
+    if !class.kinds.is_empty() {
+        return union(name, &doc, &class.kinds);
+    }
     let fields: String = class
         .fields
         .iter()
@@ -146,20 +149,25 @@ fn spans(kind: &Kind) -> bool {
 /// The enum of a field that is one of several classes.
 fn kinds(class: &Class, field: &Field) -> String {
     let Kind::OneOf(names) = &field.kind else { return String::new() };
-    let name = name_of(class, field);
+    let doc = "/// One of several kinds, whose fields stand among its owner's in JSON.\n";
+    let kinds: Vec<_> = names.iter().map(|of| (lower(of), of.clone())).collect();
+    union(&name_of(class, field), doc, &kinds)
+}
+
+/// An enum of several classes, each with its `type`.
+fn union(name: &str, doc: &str, kinds: &[(String, String)]) -> String {
     let (mut cases, mut reads, mut writes) = (String::new(), String::new(), String::new());
-    for of in names {
-        let case = lower(of);
+    for (tag, of) in kinds {
+        let case = case_name(tag);
         cases.push_str(&format!("    /// This kind.\n    case {case}({of})\n"));
-        reads.push_str(&format!("        case \"{case}\": self = .{case}(try {of}(from: decoder))\n"));
+        reads.push_str(&format!("        case \"{tag}\": self = .{case}(try {of}(from: decoder))\n"));
         writes.push_str(&format!(
-            "        case .{case}(let own):\n            try values.encode(\"{case}\", forKey: .type)\n            \
+            "        case .{case}(let own):\n            try values.encode(\"{tag}\", forKey: .type)\n            \
              try own.encode(to: encoder)\n"
         ));
     }
     format!(
-        "\n/// One of several kinds, whose fields stand among its owner's in JSON.\n\
-         public enum {name}: Codable, Sendable, Hashable {{\n{cases}\n    enum CodingKeys: CodingKey {{\n        \
+        "\n{doc}public enum {name}: Codable, Sendable, Hashable {{\n{cases}\n    enum CodingKeys: CodingKey {{\n        \
          case type\n    }}\n\n    /// Reads what JSON has of it.\n    public init(from decoder: any Decoder) throws {{\n        \
          let values = try decoder.container(keyedBy: CodingKeys.self)\n        \
          switch try values.decode(String.self, forKey: .type) {{\n{reads}        case let other:\n            \
@@ -241,10 +249,13 @@ fn type_of(class: &Class, field: &Field, kind: &Kind) -> String {
         Kind::Float => "Double".to_owned(),
         Kind::Text | Kind::Path => "String".to_owned(),
         Kind::Range => "Range<Int>".to_owned(),
-        Kind::Choice(set) => renamed(&set.name).to_owned(),
+        Kind::Choice(set) | Kind::Switch(set) => renamed(&set.name).to_owned(),
+        Kind::Json => "JSONValue".to_owned(),
         Kind::Class(name) => name.clone(),
         Kind::List(item) => format!("[{}]", of(item)),
         Kind::Set(item) => format!("Set<{}>", of(item)),
+        // Its keys have an order, which a dictionary does not keep.
+        Kind::Map(item) if matches!(**item, Kind::Json) => "JSONValue".to_owned(),
         Kind::Map(item) => format!("[String: {}]", of(item)),
         Kind::Numbered(item) => format!("[Int: {}]", of(item)),
         Kind::Option(kind) => format!("{}?", of(kind)),

@@ -16,6 +16,8 @@ pub(crate) struct Class {
     /// Its value of `type`, where it is one of several kinds.
     pub(crate) tag: Option<String>,
     pub(crate) fields: Vec<Field>,
+    /// Where it stands for one of several kinds, their tags and classes. It has no fields of its own.
+    pub(crate) kinds: Vec<(String, String)>,
 }
 
 /// A field of a class.
@@ -41,6 +43,10 @@ pub(crate) enum Kind {
     Range,
     /// One of these texts.
     Choice(Set),
+    /// One of these texts, or whether at all.
+    Switch(Set),
+    /// Whatever JSON can say.
+    Json,
     Class(String),
     List(Box<Kind>),
     Set(Box<Kind>),
@@ -91,18 +97,28 @@ impl Definitions {
             maker,
             tag: tag(schema),
             fields: self.fields(schema, maker),
+            kinds: vec![],
         };
         match schema.get("properties") {
             Some(_) => vec![class(name, schema)],
+            // Those that the library tells, which kinds of whom is not known by their names alone.
+            None if maker == Maker::Library => {
+                let named = |kind| format!("{}Event", title(&camel(&tag(kind).unwrap())));
+                let own: Vec<_> = kinds(schema).map(|kind| class(&named(kind), kind)).collect();
+                let tags = own.iter().map(|class| (class.tag.clone().unwrap(), class.name.clone())).collect();
+                let any = Class { kinds: tags, fields: vec![], tag: None, ..class(name, schema) };
+                own.into_iter().chain([any]).collect()
+            }
             None => kinds(schema).map(|kind| class(&title(&tag(kind).unwrap()), kind)).collect(),
         }
     }
 
     fn fields(&self, schema: &Value, maker: Maker) -> Vec<Field> {
-        let mut fields: Vec<Field> = schema["properties"]
-            .as_object()
-            .unwrap()
-            .iter()
+        let mut fields: Vec<Field> = schema
+            .get("properties")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
             .filter(|(key, _)| *key != "type" || tag(schema).is_none())
             .map(|(key, schema)| {
                 let kind = match self.kind(schema) {
@@ -117,7 +133,7 @@ impl Definitions {
             })
             .collect();
         // Kinds that stand among the owner's fields.
-        if schema.get("oneOf").is_some() {
+        if schema.get("oneOf").is_some() && schema.get("properties").is_some() {
             let names = kinds(schema).map(|kind| title(&tag(kind).unwrap())).collect();
             let doc = "Over what: one of these, whose fields stand among these with its `type`.".to_owned();
             let at = fields.iter().position(|field| field.default.is_some()).unwrap_or(fields.len());
@@ -138,7 +154,7 @@ impl Definitions {
             let (name, doc) = (one.get("const")?.as_str()?, text(one));
             let doc = doc.trim_end_matches('.');
             let says = doc.to_lowercase().replace([' ', '-', '.'], "");
-            (says != name.replace('_', "")).then(|| format!("`{name}`: {doc}"))
+            (!doc.is_empty() && says != name.replace('_', "")).then(|| format!("`{name}`: {doc}"))
         };
         let meanings: Vec<_> =
             set.get("oneOf").and_then(Value::as_array).into_iter().flatten().filter_map(meaning).collect();
@@ -159,6 +175,7 @@ impl Definitions {
                 Some(name) => Kind::Class((*name).to_owned()),
                 None => match self.kind(&self.schemas[definition]) {
                     Kind::Choice(set) => Kind::Choice(Set { name: definition.to_owned(), ..set }),
+                    Kind::Switch(set) => Kind::Switch(Set { name: definition.to_owned(), ..set }),
                     kind => kind,
                 },
             };
@@ -169,7 +186,12 @@ impl Definitions {
             return Kind::Option(Box::new(self.kind(kind)));
         }
         if let Some(values) = values(schema) {
-            return Kind::Choice(Set { name: String::new(), doc: text(schema), values });
+            let set = Set { name: String::new(), doc: text(schema), values };
+            let switch = schema.get("format").is_some_and(|format| format == "switch");
+            return if switch { Kind::Switch(set) } else { Kind::Choice(set) };
+        }
+        if schema == &Value::Bool(true) {
+            return Kind::Json;
         }
         if let Some([kind, null]) = schema["type"].as_array().map(Vec::as_slice) {
             assert_eq!(null, "null", "{schema}");

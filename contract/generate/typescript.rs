@@ -19,6 +19,10 @@ fn declaration(class: &Class) -> String {
     let tag: String = class.tag.iter().map(|tag| format!("  type: \"{tag}\";\n")).collect();
     let fields: String = fields.into_iter().map(|field| declared(class, field)).collect();
     let (name, doc) = (&class.name, comment(&class.doc, ""));
+    if !class.kinds.is_empty() {
+        let kinds: Vec<_> = class.kinds.iter().map(|(_, name)| name.as_str()).collect();
+        return format!("\n{doc}export type {name} =\n  | {};\n", kinds.join("\n  | "));
+    }
     match kinds.as_slice() {
         [Field { kind: Kind::OneOf(kinds), .. }] => {
             format!("\n{doc}export type {name} = ({}) & {{\n{fields}}};\n", kinds.join(" | "))
@@ -42,6 +46,8 @@ fn hint(kind: &Kind) -> String {
         Kind::Text | Kind::Path => "string".to_owned(),
         Kind::Range => "Range".to_owned(),
         Kind::Choice(set) => set.quoted().join(" | "),
+        Kind::Switch(set) => format!("boolean | {}", set.quoted().join(" | ")),
+        Kind::Json => "any".to_owned(),
         Kind::Class(name) => name.clone(),
         Kind::List(item) | Kind::Set(item) => match hint(item) {
             one if one.contains('|') => format!("({one})[]"),

@@ -100,7 +100,7 @@ impl Arguments {
     }
 }
 
-fn invalid(field: &str, cause: &serde_json::Error) -> Error {
+pub(crate) fn invalid(field: &str, cause: &serde_json::Error) -> Error {
     Error::new(ErrorKind::InvalidArgument, format!("expected a sound `{field}`, found: {cause}"))
         .with("field", field)
 }

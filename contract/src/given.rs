@@ -10,7 +10,7 @@ use skulk::browse::{Band, SelectOrder};
 use skulk::extract::VindexStorage;
 use skulk::plan::{Inventory, NodeId, Sharding, Strictness, Transport};
 use skulk::vindex::{SliceCopy, SlicePreset, VindexLevel, VindexPart};
-use skulk::{ByteSize, EngineId, Error, ErrorKind, KvType, Memory, Precision, WhenFull};
+use skulk::{ByteSize, EngineId, Error, ErrorKind, KvType, Memory, OnToolFailure, Precision, WhenFull};
 
 /// How a language spells the names of options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,8 +217,56 @@ macro_rules! sets {
 }
 
 sets! {
-    Band KvType Memory Precision SelectOrder Sharding SliceCopy SlicePreset Strictness Transport VindexLevel VindexPart
+    Band KvType Memory OnToolFailure Precision SelectOrder Sharding SliceCopy SlicePreset Strictness Transport VindexLevel VindexPart
     VindexStorage WhenFull
+}
+
+/// What stands as JSON in the text of an option, so that keys keep their order, and problems their names. Hosts that do
+/// not care give the value itself.
+macro_rules! texts {
+    ($($(#[doc = $doc:literal])* $name:ident = $type:ty;)*) => {$(
+        $(#[doc = $doc])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct $name(pub String);
+
+        impl Leaf for $name {
+            fn expected() -> String {
+                "JSON".to_owned()
+            }
+
+            fn read(value: &Value) -> Option<Self> {
+                Some(Self(value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
+            }
+        }
+
+        #[cfg(feature = "schema")]
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                <$type>::schema_name()
+            }
+
+            fn schema_id() -> std::borrow::Cow<'static, str> {
+                <$type>::schema_id()
+            }
+
+            fn inline_schema() -> bool {
+                <$type>::inline_schema()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                <$type>::json_schema(generator)
+            }
+        }
+    )*};
+}
+
+texts! {
+    /// A card.
+    Card = skulk::ModelCard;
+    /// A list of objects.
+    Objects = Vec<Map<String, Value>>;
+    /// An object.
+    Object = Map<String, Value>;
 }
 
 impl Leaf for Inventory {

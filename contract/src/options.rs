@@ -10,16 +10,18 @@ use skulk::card::{ProfileHints, RequestHints};
 use skulk::extract::{self, VindexStorage};
 use skulk::plan::{Inventory, NodeId, Request, Sharding, Strictness, Transport};
 use skulk::vindex::{self, SliceCopy, SlicePreset, VindexLevel, VindexPart};
-use skulk::{ByteSize, EngineId, Error, ErrorKind, KvType, Memory, Precision, Prompt, TokenId, WhenFull};
+use skulk::{
+    ByteSize, EngineId, Error, ErrorKind, KvType, Memory, ModelCard, Precision, Prompt, TokenId, WhenFull,
+};
 
 use crate::given::Given;
-pub use crate::given::Spelling;
+pub use crate::given::{Card, Spelling};
 
-/// Options of one call, each of which may be left out.
+/// Options of one call, each of which may be left out. Those behind `with` are among them.
 macro_rules! options {
     (
         $(#[doc = $doc:literal])*
-        $name:ident of ($options:ident: $target:ty) {
+        $name:ident of ($options:ident: $target:ty $(, with $part:ident: $of:ident => $apply_part:expr)*) {
             $($(#[doc = $field_doc:literal])* $field:ident: $type:ty => $apply:expr,)*
         }
     ) => {
@@ -29,6 +31,7 @@ macro_rules! options {
         #[cfg_attr(feature = "schema", schemars(rename_all = "camelCase"))]
         #[non_exhaustive]
         pub struct $name {
+            $(#[doc = "Options of another kind."] #[cfg_attr(feature = "schema", schemars(flatten))] pub $part: $of,)*
             $($(#[doc = $field_doc])* pub $field: Option<$type>,)*
         }
 
@@ -39,8 +42,19 @@ macro_rules! options {
             /// [`InvalidArgument`](skulk::ErrorKind::InvalidArgument) for names that there are not, with the closest
             /// that there is, and for values of another kind.
             pub fn read(given: Map<String, Value>, spelling: Spelling) -> skulk::Result<$target> {
-                let mut given = Given::new(given, spelling, &[$(stringify!($field)),*])?;
+                Self::take(&mut Given::new(given, spelling, &Self::names())?)
+            }
+
+            pub(crate) fn names() -> Vec<&'static str> {
+                [vec![$(stringify!($field)),*] $(, $of::names())*].concat()
+            }
+
+            pub(crate) fn take(given: &mut Given) -> skulk::Result<$target> {
                 let mut $options = <$target>::default();
+                $(
+                    let $part = $of::take(given)?;
+                    $apply_part;
+                )*
                 $(if let Some($field) = given.take::<$type>(stringify!($field))? {
                     $apply;
                 })*
@@ -49,6 +63,7 @@ macro_rules! options {
         }
     };
 }
+pub(crate) use options;
 
 options! {
     /// Options of loading a model.
@@ -99,45 +114,55 @@ options! {
         memory: Memory => options.engine_options.memory = memory,
         /// Keeps a compact copy of the head, so that most of it need not be read, with the same results.
         screen_head: bool => options.engine_options.screen_head = screen_head,
+        /// The model's card, which says how it is spoken to in conversations; by default what its checkpoint says.
+        card: Card => options.card = Some(ModelCard::from_json(&card.0)?),
+        /// The chat template, instead of those of the checkpoint.
+        chat_template: String => options.chat_template = Some(chat_template),
+    }
+}
+
+options! {
+    /// How tokens are chosen, how many there are, and what ends them.
+    ChoiceOptions of (options: skulk::GenerateOptions) {
+        /// Tokens to generate at most; by default until the model ends or the context is full.
+        max_tokens: usize => options.max_tokens = Some(max_tokens),
+        /// 0, the default, takes the likeliest token; more makes others likelier.
+        temperature: f32 => options.sampling.temperature = temperature,
+        /// Draws from so many likeliest tokens; by default all.
+        top_k: usize => options.sampling.top_k = Some(top_k),
+        /// Draws from the likeliest tokens that have this probability together; 1 by default.
+        top_p: f32 => options.sampling.top_p = top_p,
+        /// Leaves out tokens that are less likely than this part of the likeliest; 0 by default.
+        min_p: f32 => options.sampling.min_p = min_p,
+        /// Divides logits of tokens that were there already; 1, the default, does not.
+        repetition_penalty: f32 => options.sampling.repetition_penalty = repetition_penalty,
+        /// Is taken from logits of tokens that were there already; 0 by default.
+        presence_penalty: f32 => options.sampling.presence_penalty = presence_penalty,
+        /// Is taken from a token's logit for each time it was there; 0 by default.
+        frequency_penalty: f32 => options.sampling.frequency_penalty = frequency_penalty,
+        /// Tokens that penalties look back at; 64 by default.
+        penalty_window: usize => options.sampling.penalty_window = penalty_window,
+        /// What is added to logits, by token id.
+        logit_bias: BTreeMap<u32, f32> => options.sampling.logit_bias =
+            logit_bias.into_iter().map(|(id, bias)| (TokenId(id), bias)).collect(),
+        /// The same seed draws the same tokens; 0 by default.
+        seed: u64 => options.sampling.seed = Some(seed),
+        /// Texts that end the generation; they are not part of its text.
+        stop: Vec<String> => options.stop = stop,
+        /// Goes on past end-of-sequence tokens.
+        ignore_eos: bool => options.ignore_eos = ignore_eos,
+        /// Sessions of a higher one begin first, and their prompts are computed first; 0 by default.
+        priority: i32 => options.priority = priority,
     }
 }
 
 options! {
     /// Options of one generation.
-    GenerateOptions of (options: (skulk::GenerateOptions, bool)) {
+    GenerateOptions of (options: (skulk::GenerateOptions, bool), with choice: ChoiceOptions => options.0 = choice) {
         /// The prompt follows what the session holds; by default it is everything so far.
         append: bool => options.1 = append,
-        /// Tokens to generate at most; by default until the model ends or the context is full.
-        max_tokens: usize => options.0.max_tokens = Some(max_tokens),
-        /// 0, the default, takes the likeliest token; more makes others likelier.
-        temperature: f32 => options.0.sampling.temperature = temperature,
-        /// Draws from so many likeliest tokens; by default all.
-        top_k: usize => options.0.sampling.top_k = Some(top_k),
-        /// Draws from the likeliest tokens that have this probability together; 1 by default.
-        top_p: f32 => options.0.sampling.top_p = top_p,
-        /// Leaves out tokens that are less likely than this part of the likeliest; 0 by default.
-        min_p: f32 => options.0.sampling.min_p = min_p,
-        /// Divides logits of tokens that were there already; 1, the default, does not.
-        repetition_penalty: f32 => options.0.sampling.repetition_penalty = repetition_penalty,
-        /// Is taken from logits of tokens that were there already; 0 by default.
-        presence_penalty: f32 => options.0.sampling.presence_penalty = presence_penalty,
-        /// Is taken from a token's logit for each time it was there; 0 by default.
-        frequency_penalty: f32 => options.0.sampling.frequency_penalty = frequency_penalty,
-        /// Tokens that penalties look back at; 64 by default.
-        penalty_window: usize => options.0.sampling.penalty_window = penalty_window,
-        /// What is added to logits, by token id.
-        logit_bias: BTreeMap<u32, f32> => options.0.sampling.logit_bias =
-            logit_bias.into_iter().map(|(id, bias)| (TokenId(id), bias)).collect(),
-        /// The same seed draws the same tokens; 0 by default.
-        seed: u64 => options.0.sampling.seed = Some(seed),
-        /// Texts that end the generation; they are not part of its text.
-        stop: Vec<String> => options.0.stop = stop,
-        /// Goes on past end-of-sequence tokens.
-        ignore_eos: bool => options.0.ignore_eos = ignore_eos,
         /// Reports each token's log-probability, and those of so many likeliest, 0 to 64.
         logprobs: usize => options.0.logprobs = Some(logprobs),
-        /// Sessions of a higher one begin first, and their prompts are computed first; 0 by default.
-        priority: i32 => options.0.priority = priority,
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use serde::Serialize;
+
 use super::guard::Guard;
 use super::json::Json;
 use super::message::{Content, Message, Tool};
@@ -42,7 +44,9 @@ pub struct ChatRenderer {
 }
 
 /// A prompt as the model gets it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ChatPrompt {
     /// Its text. Of special tokens in it, it does not say which are tokens.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Union
 
 from . import _methods
 
@@ -16,8 +16,18 @@ __all__ = [
     "Arch",
     "Budget",
     "Bytes",
+    "CallArgumentsEvent",
+    "CallFinishedEvent",
+    "CallMalformedEvent",
+    "CallStartedEvent",
     "CardFault",
     "CfgPart",
+    "ChatAnswer",
+    "ChatCall",
+    "ChatEvent",
+    "ChatFinish",
+    "ChatPrompt",
+    "ChatUsage",
     "Cluster",
     "ComponentInfo",
     "ConfigFacts",
@@ -27,12 +37,14 @@ __all__ = [
     "ExpertShard",
     "FfnMemory",
     "Finish",
+    "FinishEvent",
     "GgufFacts",
     "Inventory",
     "KvMemory",
     "LayerBytes",
     "Link",
     "LinkSpeed",
+    "MalformedCall",
     "ModalitiesCardConfig",
     "ModelCard",
     "NetworkInterface",
@@ -45,13 +57,16 @@ __all__ = [
     "Rdma",
     "Reasoning",
     "ReasoningCardConfig",
+    "ReasoningEvent",
     "RuntimeCardConfig",
     "Socket",
     "Stage",
     "StorageSize",
+    "TextEvent",
     "Timings",
     "Token",
     "TokenLogprob",
+    "ToolResult",
     "ToolingCardConfig",
     "Usable",
     "Usage",
@@ -1391,6 +1406,417 @@ class Output(_methods.Output):
             "text": self.text,
             "ids": _methods.plain(self.ids),
             "finish": _methods.plain(self.finish),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ChatUsage:
+    """Token counts of an answer."""
+
+    prompt_tokens: int
+    """Tokens of the prompt."""
+    cached_tokens: int
+    """How many of them did not have to be computed."""
+    completion_tokens: int
+    """Tokens of the answer, an end-of-sequence token included."""
+    reasoning_tokens: int
+    """How many of them are reasoning, without the token that ends it."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> ChatUsage:
+        return ChatUsage(
+            prompt_tokens=data["promptTokens"],
+            cached_tokens=data["cachedTokens"],
+            completion_tokens=data["completionTokens"],
+            reasoning_tokens=data["reasoningTokens"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "promptTokens": self.prompt_tokens,
+            "cachedTokens": self.cached_tokens,
+            "completionTokens": self.completion_tokens,
+            "reasoningTokens": self.reasoning_tokens,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFinish:
+    """How an answer ended."""
+
+    reason: Literal["stop", "length", "tool_calls", "cancelled", "deadline"]
+    """Why it ended."""
+    usage: ChatUsage
+    """Token counts."""
+    timings: Timings
+    """Durations."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> ChatFinish:
+        return ChatFinish(
+            reason=data["reason"],
+            usage=ChatUsage._of(data["usage"]),
+            timings=Timings._of(data["timings"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "reason": self.reason,
+            "usage": _methods.plain(self.usage),
+            "timings": _methods.plain(self.timings),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCall:
+    """A call of a tool that waits for its result."""
+
+    id: str
+    """What the tool's message names as ``tool_call_id``."""
+    name: str
+    """The function."""
+    arguments: dict[str, Any]
+    """Its arguments, an object. Values of other types than the tool declares are converted where that is possible."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> ChatCall:
+        return ChatCall(
+            id=data["id"],
+            name=data["name"],
+            arguments=data["arguments"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "arguments": _methods.plain(self.arguments),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MalformedCall:
+    """What began as a tool call and is none."""
+
+    name: str | None
+    """The function, where that much is known."""
+    raw: str
+    """All that the model wrote of it, markup included."""
+    problem: Literal["unfinished", "syntax", "no_name", "no_arguments", "invalid_json", "too_deep"]
+    """What is wrong."""
+    message: str
+    """The same in words: what was expected, what was found."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> MalformedCall:
+        return MalformedCall(
+            name=data["name"],
+            raw=data["raw"],
+            problem=data["problem"],
+            message=data["message"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "name": self.name,
+            "raw": self.raw,
+            "problem": self.problem,
+            "message": self.message,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningEvent:
+    """More of the reasoning."""
+
+    type: ClassVar[Literal["reasoning"]] = "reasoning"
+    """Which kind it is."""
+    text: str
+    """What is new."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> ReasoningEvent:
+        return ReasoningEvent(
+            text=data["text"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "type": "reasoning",
+            "text": self.text,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TextEvent:
+    """More of the answer."""
+
+    type: ClassVar[Literal["text"]] = "text"
+    """Which kind it is."""
+    text: str
+    """What is new."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> TextEvent:
+        return TextEvent(
+            text=data["text"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "type": "text",
+            "text": self.text,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CallStartedEvent:
+    """A tool call whose function is known."""
+
+    type: ClassVar[Literal["call_started"]] = "call_started"
+    """Which kind it is."""
+    index: int
+    """Which of the answer's calls, from 0."""
+    id: str
+    """The call's id: what the model wrote as such before the arguments, else one of nine letters and digits that no
+    other call of the conversation has."""
+    name: str
+    """The function."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> CallStartedEvent:
+        return CallStartedEvent(
+            index=data["index"],
+            id=data["id"],
+            name=data["name"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "type": "call_started",
+            "index": self.index,
+            "id": self.id,
+            "name": self.name,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CallArgumentsEvent:
+    """More of a call's arguments, as JSON. The pieces of a call, joined, are the JSON of an object."""
+
+    type: ClassVar[Literal["call_arguments"]] = "call_arguments"
+    """Which kind it is."""
+    index: int
+    """Which call."""
+    text: str
+    """What is new."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> CallArgumentsEvent:
+        return CallArgumentsEvent(
+            index=data["index"],
+            text=data["text"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "type": "call_arguments",
+            "index": self.index,
+            "text": self.text,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CallFinishedEvent:
+    """A whole call."""
+
+    type: ClassVar[Literal["call_finished"]] = "call_finished"
+    """Which kind it is."""
+    index: int
+    """Which call."""
+    call: ChatCall
+    """What is to be called."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> CallFinishedEvent:
+        return CallFinishedEvent(
+            index=data["index"],
+            call=ChatCall._of(data["call"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "type": "call_finished",
+            "index": self.index,
+            "call": _methods.plain(self.call),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CallMalformedEvent:
+    """Something that began as a call and is none."""
+
+    type: ClassVar[Literal["call_malformed"]] = "call_malformed"
+    """Which kind it is."""
+    index: int
+    """Which call. It may have been started."""
+    call: MalformedCall
+    """What there was instead."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> CallMalformedEvent:
+        return CallMalformedEvent(
+            index=data["index"],
+            call=MalformedCall._of(data["call"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "type": "call_malformed",
+            "index": self.index,
+            "call": _methods.plain(self.call),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FinishEvent:
+    """The end."""
+
+    type: ClassVar[Literal["finish"]] = "finish"
+    """Which kind it is."""
+    finish: ChatFinish
+    """Why and how the answer ended."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> FinishEvent:
+        return FinishEvent(
+            finish=ChatFinish._of(data["finish"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "type": "finish",
+            "finish": _methods.plain(self.finish),
+        }
+
+
+ChatEvent = Union[
+    ReasoningEvent,
+    TextEvent,
+    CallStartedEvent,
+    CallArgumentsEvent,
+    CallFinishedEvent,
+    CallMalformedEvent,
+    FinishEvent,
+]
+"""A part of an answer, told as soon as it is certain; the last one is ``Finish``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatAnswer:
+    """A whole answer."""
+
+    message: dict[str, Any]
+    """The answer as a message, to be put behind the others. Where the last of them was an answer that was to be
+    continued, it stands for that one, and has both."""
+    text: str
+    """What the model said. Texts of malformed calls are in the message alone."""
+    reasoning: str
+    """What it thought."""
+    calls: list[ChatCall]
+    """What it calls."""
+    malformed: list[MalformedCall]
+    """What began as a call and is none."""
+    finish: ChatFinish
+    """Why and how it ended."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> ChatAnswer:
+        return ChatAnswer(
+            message=data["message"],
+            text=data["text"],
+            reasoning=data["reasoning"],
+            calls=[ChatCall._of(item) for item in data["calls"]],
+            malformed=[MalformedCall._of(item) for item in data["malformed"]],
+            finish=ChatFinish._of(data["finish"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "message": _methods.plain(self.message),
+            "text": self.text,
+            "reasoning": self.reasoning,
+            "calls": _methods.plain(self.calls),
+            "malformed": _methods.plain(self.malformed),
+            "finish": _methods.plain(self.finish),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A prompt as the model gets it."""
+
+    text: str
+    """Its text. Of special tokens in it, it does not say which are tokens."""
+    tokens: list[int]
+    """Its tokens."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> ChatPrompt:
+        return ChatPrompt(
+            text=data["text"],
+            tokens=data["tokens"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "text": self.text,
+            "tokens": _methods.plain(self.tokens),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What became of a call."""
+
+    id: str
+    """The call."""
+    name: str
+    """The function."""
+    content: str
+    """What the model is told."""
+    failed: bool
+    """The function failed, or there is none of that name."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> ToolResult:
+        return ToolResult(
+            id=data["id"],
+            name=data["name"],
+            content=data["content"],
+            failed=data["failed"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "content": self.content,
+            "failed": self.failed,
         }
 
 

@@ -6,11 +6,12 @@ Written by ``cargo run -p skulk-contract-generate`` from the library's own decla
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
-from ._contract import Inventory
+from ._contract import Inventory, ModelCard
 
 __all__ = [
+    "ChatOptions",
     "DescribeOptions",
     "ExtractOptions",
     "GenerateOptions",
@@ -19,9 +20,11 @@ __all__ = [
     "PlanOptions",
     "ProfileOptions",
     "RelationsOptions",
+    "RenderOptions",
     "RingsOptions",
     "SelectOptions",
     "SliceOptions",
+    "ToolOptions",
     "VerifyOptions",
     "WalkOptions",
 ]
@@ -64,6 +67,9 @@ class LoadOptions(TypedDict, total=False):
       as free memory suggests.
     - ``screen_head``: Keeps a compact copy of the head, so that most of it need not be read, with the same
       results.
+    - ``card``: The model's card, which says how it is spoken to in conversations; by default what its checkpoint
+      says.
+    - ``chat_template``: The chat template, instead of those of the checkpoint.
     """
 
     stages: int | None
@@ -84,12 +90,13 @@ class LoadOptions(TypedDict, total=False):
     precision: Literal["fast", "exact", "bf16"] | None
     memory: Literal["auto", "mapped", "resident"] | None
     screen_head: bool | None
+    card: ModelCard | None
+    chat_template: str | None
 
 
 class GenerateOptions(TypedDict, total=False):
     """Options of one generation.
 
-    - ``append``: The prompt follows what the session holds; by default it is everything so far.
     - ``max_tokens``: Tokens to generate at most; by default until the model ends or the context is full.
     - ``temperature``: 0, the default, takes the likeliest token; more makes others likelier.
     - ``top_k``: Draws from so many likeliest tokens; by default all.
@@ -103,11 +110,11 @@ class GenerateOptions(TypedDict, total=False):
     - ``seed``: The same seed draws the same tokens; 0 by default.
     - ``stop``: Texts that end the generation; they are not part of its text.
     - ``ignore_eos``: Goes on past end-of-sequence tokens.
-    - ``logprobs``: Reports each token's log-probability, and those of so many likeliest, 0 to 64.
     - ``priority``: Sessions of a higher one begin first, and their prompts are computed first; 0 by default.
+    - ``append``: The prompt follows what the session holds; by default it is everything so far.
+    - ``logprobs``: Reports each token's log-probability, and those of so many likeliest, 0 to 64.
     """
 
-    append: bool | None
     max_tokens: int | None
     temperature: float | None
     top_k: int | None
@@ -121,8 +128,100 @@ class GenerateOptions(TypedDict, total=False):
     seed: int | None
     stop: Iterable[str] | None
     ignore_eos: bool | None
-    logprobs: int | None
     priority: int | None
+    append: bool | None
+    logprobs: int | None
+
+
+class RenderOptions(TypedDict, total=False):
+    """Options of a prompt.
+
+    - ``tools``: What the model may call: functions of OpenAI's shape, each with a JSON Schema of its arguments.
+    - ``reasoning``: How much the model is to reason; by default as much as it likes. What it cannot do is
+      refused. ``on``: Reasoning, as much as the model likes; ``off``: No reasoning.
+    - ``documents``: Documents to answer from, for templates that know them.
+    - ``variables``: Further variables of the template, by name.
+    - ``template``: Which of the model's templates; by default the one for tools where tools are given, else the
+      usual one.
+    - ``now``: The time, for templates that tell it, in seconds since 1970; by default the system's clock, in UTC.
+    - ``trust_messages``: Texts of special tokens in messages, tools and documents become these tokens: whoever
+      writes them can write turns.
+    """
+
+    tools: Iterable[Mapping[str, Any]] | None
+    reasoning: bool | Literal["on", "off", "none", "minimal", "low", "medium", "high", "xhigh"] | None
+    documents: Iterable[Mapping[str, Any]] | None
+    variables: Mapping[str, Any] | None
+    template: str | None
+    now: int | None
+    trust_messages: bool | None
+
+
+class ChatOptions(TypedDict, total=False):
+    """Options of an answer.
+
+    - ``tools``: What the model may call: functions of OpenAI's shape, each with a JSON Schema of its arguments.
+    - ``reasoning``: How much the model is to reason; by default as much as it likes. What it cannot do is
+      refused. ``on``: Reasoning, as much as the model likes; ``off``: No reasoning.
+    - ``documents``: Documents to answer from, for templates that know them.
+    - ``variables``: Further variables of the template, by name.
+    - ``template``: Which of the model's templates; by default the one for tools where tools are given, else the
+      usual one.
+    - ``now``: The time, for templates that tell it, in seconds since 1970; by default the system's clock, in UTC.
+    - ``trust_messages``: Texts of special tokens in messages, tools and documents become these tokens: whoever
+      writes them can write turns.
+    - ``max_tokens``: Tokens to generate at most; by default until the model ends or the context is full.
+    - ``temperature``: 0, the default, takes the likeliest token; more makes others likelier.
+    - ``top_k``: Draws from so many likeliest tokens; by default all.
+    - ``top_p``: Draws from the likeliest tokens that have this probability together; 1 by default.
+    - ``min_p``: Leaves out tokens that are less likely than this part of the likeliest; 0 by default.
+    - ``repetition_penalty``: Divides logits of tokens that were there already; 1, the default, does not.
+    - ``presence_penalty``: Is taken from logits of tokens that were there already; 0 by default.
+    - ``frequency_penalty``: Is taken from a token's logit for each time it was there; 0 by default.
+    - ``penalty_window``: Tokens that penalties look back at; 64 by default.
+    - ``logit_bias``: What is added to logits, by token id.
+    - ``seed``: The same seed draws the same tokens; 0 by default.
+    - ``stop``: Texts that end the generation; they are not part of its text.
+    - ``ignore_eos``: Goes on past end-of-sequence tokens.
+    - ``priority``: Sessions of a higher one begin first, and their prompts are computed first; 0 by default.
+    - ``reasoning_budget``: Tokens that the model may reason at most; then its reasoning is ended, and it goes on
+      with the answer.
+    """
+
+    tools: Iterable[Mapping[str, Any]] | None
+    reasoning: bool | Literal["on", "off", "none", "minimal", "low", "medium", "high", "xhigh"] | None
+    documents: Iterable[Mapping[str, Any]] | None
+    variables: Mapping[str, Any] | None
+    template: str | None
+    now: int | None
+    trust_messages: bool | None
+    max_tokens: int | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    penalty_window: int | None
+    logit_bias: Mapping[int, float] | None
+    seed: int | None
+    stop: Iterable[str] | None
+    ignore_eos: bool | None
+    priority: int | None
+    reasoning_budget: int | None
+
+
+class ToolOptions(TypedDict, total=False):
+    """Options of a conversation in which the model calls functions.
+
+    - ``max_rounds``: Answers at most, 8 by default; calls of the last one get no results.
+    - ``on_tool_failure``: What happens where a function fails; ``tell`` by default. ``tell``: The model is told:
+      the result is ``error: `` and what the error displays; ``end``: The conversation ends with ``tool.failed``.
+    """
+
+    max_rounds: int | None
+    on_tool_failure: Literal["tell", "end"] | None
 
 
 class PlanOptions(TypedDict, total=False):

@@ -8,11 +8,13 @@ use crate::error::Result;
 
 /// A whole answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ChatAnswer {
     /// The answer as a message, to be put behind the others. Where the last of them was an answer that was to be
     /// continued, it stands for that one, and has both.
+    #[cfg_attr(feature = "schema", schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub message: Message,
     /// What the model said. Texts of malformed calls are in the message alone.
     pub text: String,

@@ -12,7 +12,8 @@ use crate::macros::closed_set;
 /// All texts of one kind, joined, are what the model wrote of that kind. Every call that was started is finished or
 /// malformed in the end, also where the answer ends early.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum ChatEvent {
     /// More of the reasoning.
@@ -65,6 +66,7 @@ pub enum ChatEvent {
 
 /// A call of a tool that waits for its result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ChatCall {
@@ -73,6 +75,7 @@ pub struct ChatCall {
     /// The function.
     pub name: String,
     /// Its arguments, an object. Values of other types than the tool declares are converted where that is possible.
+    #[cfg_attr(feature = "schema", schemars(with = "serde_json::Map<String, Value>"))]
     pub arguments: Value,
 }
 

@@ -1,5 +1,6 @@
 //! How does a conversation go on behind calls of tools? Round by round: an answer, then the results that it waits for.
 
+use std::fmt::Display;
 use std::task::{Context, Poll, ready};
 
 use serde::Serialize;
@@ -50,7 +51,7 @@ pub struct ToolRounds {
 
 /// An event of a conversation with tools.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum ToolEvent {
     /// A part of an answer.
@@ -86,8 +87,20 @@ pub struct ToolResult {
 }
 
 impl ToolResult {
-    pub(super) fn new(call: &ChatCall, content: String, failed: bool) -> Self {
-        Self { id: call.id.clone(), name: call.name.clone(), content, failed }
+    /// What a function gave.
+    pub fn new(call: &ChatCall, content: impl Into<String>) -> Self {
+        Self { id: call.id.clone(), name: call.name.clone(), content: content.into(), failed: false }
+    }
+
+    /// What a model is told of a function that failed.
+    pub fn failed(call: &ChatCall, error: &dyn Display) -> Self {
+        Self { failed: true, ..Self::new(call, format!("error: {error}")) }
+    }
+
+    /// What a model is told that called none of the functions that there are.
+    pub fn unknown<'a>(call: &ChatCall, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let names: Vec<_> = names.into_iter().collect();
+        Self::failed(call, &format_args!("there is no function `{}`, but {}", call.name, names.join(", ")))
     }
 }
 

@@ -24,7 +24,7 @@ closed_set! {
         /// The model is told: the result is `error: ` and what the error displays.
         #[default]
         Tell = "tell",
-        /// The conversation ends with [`ErrorKind::ToolFailed`].
+        /// The conversation ends with `tool.failed`.
         End = "end",
     }
 }
@@ -81,15 +81,11 @@ impl Toolbox {
 
     fn call(&mut self, call: &ChatCall) -> Result<ToolResult> {
         let Some((_, function)) = self.functions.iter_mut().find(|(tool, _)| tool.name() == call.name) else {
-            let names: Vec<_> = self.functions.iter().map(|(tool, _)| tool.name()).collect();
-            let content = format!("error: there is no function `{}`, but {}", call.name, names.join(", "));
-            return Ok(ToolResult::new(call, content, true));
+            return Ok(ToolResult::unknown(call, self.functions.iter().map(|(tool, _)| tool.name())));
         };
         match function(&call.arguments) {
-            Ok(content) => Ok(ToolResult::new(call, content, false)),
-            Err(error) if self.on_failure == OnToolFailure::Tell => {
-                Ok(ToolResult::new(call, format!("error: {error}"), true))
-            }
+            Ok(content) => Ok(ToolResult::new(call, content)),
+            Err(error) if self.on_failure == OnToolFailure::Tell => Ok(ToolResult::failed(call, &error)),
             Err(error) => Err(Error::new(ErrorKind::ToolFailed, "a function failed that the model called")
                 .with("function", &call.name)
                 .with_source(error)
