@@ -48,6 +48,8 @@ pub(super) struct Scratch {
     workers: Vec<Mutex<Worker>>,
     partials: Vec<f32>,
     taken: [Vec<AtomicBool>; 2],
+    /// Spans without the rows that see chosen positions.
+    whole: Vec<Span>,
     /// Each thread's for rows that see chosen positions.
     gathered: Vec<Mutex<chosen::Gathered>>,
     /// What each span has to be done for it, in the order of the spans.
@@ -321,15 +323,10 @@ pub(super) fn attend(
         stored.append(kernels, span.start, pages, kv, None)?;
     }
     let stored = &*stored;
-    let whole;
-    let (all, spans) = match op.chosen {
-        Some(chosen) => {
-            chosen::attend((kernels, pool), scratch, op, chosen, q, stored, out);
-            whole = chosen::without(spans, chosen);
-            (*spans, &whole)
-        }
-        None => (*spans, *spans),
-    };
+    if let Some(chosen) = op.chosen {
+        chosen::attend((kernels, pool), scratch, op, chosen, q, stored, out);
+        chosen::without(&spans.list, chosen, &mut scratch.whole);
+    }
     let job = |span: &'_ Span| Job {
         kernels,
         spec,
@@ -344,17 +341,18 @@ pub(super) fn attend(
     };
 
     // How each span is cut into tasks.
-    let rows = all.list.last().map_or(0, |span| span.rows.end);
+    let rows = spans.list.last().map_or(0, |span| span.rows.end);
     let group = group(spec);
     let groups = spec.n_heads / group;
     let few = |rows: usize| rows == 1 || rows * group <= FEW_PAIRS;
     // Enough sequences keep all threads busy without their partitions being apart.
-    let apart = spans.list.len() * groups < ALONE * pool.threads();
-    let Scratch { workers, partials, taken: [taken, taken_out], shares, .. } = scratch;
+    let Scratch { workers, partials, taken: [taken, taken_out], shares, whole, .. } = scratch;
+    let list = if op.chosen.is_some() { &whole[..] } else { &spans.list[..] };
+    let apart = list.len() * groups < ALONE * pool.threads();
     shares.clear();
     let [mut tasks, mut partials_before, mut results, mut pairs, mut few_pairs, mut partitions, mut work] =
         [0; 7];
-    for span in &spans.list {
+    for span in list {
         let job = job(span);
         let mut share = Share { first: tasks, block: None, partials: partials_before, results };
         if apart && few(job.rows) {
@@ -397,7 +395,7 @@ pub(super) fn attend(
         let mut worker = lock(workers, worker);
         for task in range {
             let at = span_of(task, |share| share.first);
-            let (job, share) = (job(&spans.list[at]), shares[at]);
+            let (job, share) = (job(&list[at]), shares[at]);
             let own = task - share.first;
             match share.block {
                 Some(rows) => job.run_block(own, rows, &mut worker, &cells),
@@ -418,7 +416,7 @@ pub(super) fn attend(
     pool.run(results, TASK.div_ceil(partitions * spec.value_dim()), &|range, _| {
         for result in range {
             let at = span_of(result, |share| share.results);
-            let (job, share) = (job(&spans.list[at]), shares[at]);
+            let (job, share) = (job(&list[at]), shares[at]);
             let (row, head) =
                 ((result - share.results) / spec.n_heads, (result - share.results) % spec.n_heads);
             if let Some(mut cell) = cells.take(job.first_row + row..job.first_row + row + 1, head) {

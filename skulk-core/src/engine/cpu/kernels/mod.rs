@@ -22,6 +22,7 @@ mod first_digit;
 mod format;
 mod gather;
 mod kept;
+mod latent;
 mod linear;
 mod matrix;
 mod nearest;

@@ -45,7 +45,7 @@ pub(crate) struct Partition<'a> {
 
 impl Partition<'_> {
     /// Positions that a row sees, counted from the partition's first.
-    fn seen(&self, row: usize) -> Range<usize> {
+    pub(super) fn seen(&self, row: usize) -> Range<usize> {
         let end = self.start + row + 1;
         let from = self.window.map_or(0, |window| end.saturating_sub(window));
         // A window may also begin behind the partition.
@@ -54,7 +54,7 @@ impl Partition<'_> {
     }
 
     /// Positions that any of the pairs sees.
-    fn seen_by(&self, pairs: Range<usize>) -> Range<usize> {
+    pub(super) fn seen_by(&self, pairs: Range<usize>) -> Range<usize> {
         self.seen(pairs.start / self.heads).start..self.seen((pairs.end - 1) / self.heads).end
     }
 
@@ -64,7 +64,7 @@ impl Partition<'_> {
     }
 
     /// Where a pair's query begins.
-    fn query(&self, pair: usize) -> usize {
+    pub(super) fn query(&self, pair: usize) -> usize {
         pair / self.heads * self.q_stride + pair % self.heads * self.head_dim
     }
 }
@@ -72,14 +72,14 @@ impl Partition<'_> {
 /// Working memory of one task, and its result.
 #[derive(Default)]
 pub(crate) struct PartitionScratch {
-    scores: Vec<[f32; PARTITION]>,
+    pub(super) scores: Vec<[f32; PARTITION]>,
     /// Weights of a strip of positions times their scales.
     scaled: Vec<[f32; WIDTH]>,
     values: Vec<f32>,
     parts: Vec<Softmax>,
-    panel: Vec<f32>,
+    pub(super) panel: Vec<f32>,
     /// A panel of latent vectors, turned round.
-    turned: Vec<f32>,
+    pub(super) turned: Vec<f32>,
     /// Elements of values.
     dim: usize,
 }
@@ -100,7 +100,7 @@ impl PartitionScratch {
         self.turned.resize(PANEL, 0.0);
     }
 
-    fn prepare(&mut self, pairs: usize, dim: usize) {
+    pub(super) fn prepare(&mut self, pairs: usize, dim: usize) {
         self.reserve(pairs, dim);
         self.dim = dim;
         let columns = self.columns();
@@ -180,48 +180,17 @@ impl Kernels {
         }
     }
 
-    /// For each row and every position of the partition that it sees, the sum over heads of their weights times products of
-    /// query and key, where these are above 0; `each` gets a row's.
-    pub(crate) fn relevance(
-        &self,
-        part: &Partition<'_>,
-        weights: &[f32],
-        scratch: &mut PartitionScratch,
-        mut each: impl FnMut(usize, &[f32; PARTITION]),
-    ) {
-        let (dim, pairs) = (part.head_dim, part.rows * part.heads);
-        if pairs == 0 || dim == 0 {
-            return;
-        }
-        let seen = part.seen_by(0..pairs);
-        let pages = seen.start / WIDTH..seen.end.div_ceil(WIDTH);
-        assert!(part.keys[pages.clone()].iter().all(|keys| keys.has(dim)), "a page's keys");
-        assert!(part.q.len() >= part.query(pairs - 1) + dim, "all queries");
-        scratch.prepare(pairs, 0);
-        for page in pages {
-            let keys = &part.keys[page];
-            for strip in keys.strips() {
-                // SAFETY: lengths have been checked, and there is room for all pairs.
-                unsafe { self.score(part, scratch, page * WIDTH + strip, keys.keys(strip)) };
-            }
-        }
-        for row in 0..part.rows {
-            let (seen, mut sums) = (part.seen(row), [0.0; PARTITION]);
-            let own = row * part.heads..(row + 1) * part.heads;
-            for (scores, weight) in scratch.scores[own.clone()].iter().zip(&weights[own]) {
-                for (sum, score) in sums[seen.clone()].iter_mut().zip(&scores[seen.clone()]) {
-                    *sum += weight * if *score > 0.0 { *score } else { 0.0 };
-                }
-            }
-            each(row, &sums);
-        }
-    }
-
     /// The products of queries with the strip of keys from position `first` on.
     ///
     /// # Safety
     /// The scratch memory is prepared for all pairs, and `keys` is that strip of the partition's.
-    unsafe fn score(&self, part: &Partition<'_>, scratch: &mut PartitionScratch, first: usize, keys: Matrix) {
+    pub(super) unsafe fn score(
+        &self,
+        part: &Partition<'_>,
+        scratch: &mut PartitionScratch,
+        first: usize,
+        keys: Matrix,
+    ) {
         let (dim, pairs) = (part.head_dim, part.rows * part.heads);
         let end = first + keys.vectors * LANES;
         let within =
@@ -310,47 +279,6 @@ impl Kernels {
             for pair in pairs {
                 add(pair..pair + 1, common.end..seen(pair).end);
             }
-        }
-    }
-
-    /// Some elements of a page's latent vectors, as values in f32 lie.
-    ///
-    /// # Safety
-    /// The page has these elements, of which there are at most [`DEPTH`].
-    unsafe fn turn(
-        &self,
-        page: &Stored<'_>,
-        elements: Range<usize>,
-        scratch: &mut PartitionScratch,
-    ) -> Matrix {
-        let PartitionScratch { panel, turned, .. } = scratch;
-        let n = elements.len();
-        for strip in page.strips() {
-            // SAFETY: the caller's promise; the panel has room for so many rows of WIDTH elements, and the machine has the
-            // instructions.
-            unsafe {
-                let Matrix { from, stride, vectors, kind, .. } = page.keys(strip).skip(elements.start);
-                (self.attention.pack[kind])(&Pack { from, stride, rows: n, vectors, to: panel.as_mut_ptr() });
-            }
-            let to = &mut turned[strip * WIDTH..(strip + page.strip()) * WIDTH];
-            for (at, positions) in panel.chunks_exact(WIDTH).take(n).enumerate() {
-                match page.scales_of(elements.start + at, strip) {
-                    None => {
-                        to.chunks_exact_mut(WIDTH).zip(positions).for_each(|(to, x)| to[at] = *x);
-                    }
-                    Some(scales) => {
-                        let numbers = positions.iter().zip(scales).map(|(x, scale)| x * scale);
-                        to.chunks_exact_mut(WIDTH).zip(numbers).for_each(|(to, x)| to[at] = x);
-                    }
-                }
-            }
-        }
-        Matrix {
-            from: turned.as_ptr().cast(),
-            stride: 4 * WIDTH,
-            vectors: n.div_ceil(LANES),
-            kind: KvType::F32 as usize,
-            scales: std::ptr::null(),
         }
     }
 

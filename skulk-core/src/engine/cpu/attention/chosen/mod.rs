@@ -15,9 +15,9 @@ use super::super::kernels::{
     BEHIND, Cells, Kernels, PAGES, PARTITION, Partition, PartitionScratch, Softmax, Stored,
 };
 use super::super::pool::Pool;
-use super::{Pages, Scratch, group, pages};
+use super::{MANY_PARTITIONS, Pages, Scratch, group, pages};
 use crate::engine::KvType;
-use crate::engine::backend::{Attend, Choose, Chosen, PAGE, Span, Spans};
+use crate::engine::backend::{Attend, Choose, Chosen, PAGE, Span};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Rows whose positions have scores at a time.
@@ -92,9 +92,19 @@ pub(in super::super) fn choose(
             let (row, start) = (span.rows.start + block, span.start + block);
             let (partitions, positions) = ((start + n).div_ceil(PARTITION), start + n);
             let width = partitions * PARTITION;
-            let missing = (n * width).saturating_sub(scores.len());
-            scores.try_reserve(missing).map_err(|e| too_many().with_source(e))?;
-            scores.resize(scores.len().max(n * width), 0.0);
+            // At once for many, so that tokens later on allocate nothing.
+            let most = partitions.max(MANY_PARTITIONS).next_power_of_two();
+            taken.clear();
+            taken.reserve(n * most);
+            let room = n * most * PARTITION;
+            scores.try_reserve(room.saturating_sub(scores.len())).map_err(|e| too_many().with_source(e))?;
+            scores.resize(scores.len().max(room), 0.0);
+            for worker in &mut *workers {
+                let Finder { partition, order } = worker.get_mut().unwrap_or_else(PoisonError::into_inner);
+                partition.reserve(ROWS_OF_TASK * index.n_heads, 0);
+                order.clear();
+                order.try_reserve(most * PARTITION).map_err(|e| too_many().with_source(e))?;
+            }
             let query = &query[row * q_width..(row + n) * q_width];
             queries.clear();
             queries.extend_from_slice(query);
@@ -146,7 +156,7 @@ pub(in super::super) fn choose(
             out.rows.extend((row..row + n).map(|row| (row, at)));
             out.positions.resize(before + n * index.most, 0);
             let scores = &scores[..n * width];
-            pool_rows(pool, &mut out.positions[before..], index.most, |at, to, worker| {
+            pool.rows(&mut out.positions[before..], index.most, 1, |at, to, worker| {
                 let order = &mut locked(workers, worker).order;
                 order.clear();
                 let seen = positions - n + at + 1;
@@ -163,25 +173,14 @@ pub(in super::super) fn choose(
     Ok(())
 }
 
-/// Calls `each` for rows of positions, over threads.
-fn pool_rows(pool: &Pool, x: &mut [u32], width: usize, each: impl Fn(usize, &mut [u32], usize) + Sync) {
-    let rows: Vec<Mutex<&mut [u32]>> = x.chunks_exact_mut(width.max(1)).map(Mutex::new).collect();
-    pool.run(rows.len(), 1, &|range, worker| {
-        for row in range {
-            let mut own = rows[row].lock().unwrap_or_else(PoisonError::into_inner);
-            each(row, &mut own, worker);
-        }
-    });
-}
-
 /// The spans' rows that see all positions before them.
-pub(super) fn without(spans: &Spans, chosen: &Chosen) -> Spans {
-    let mut whole = spans.clone();
-    for span in &mut whole.list {
+pub(super) fn without(spans: &[Span], chosen: &Chosen, whole: &mut Vec<Span>) {
+    whole.clear();
+    whole.extend_from_slice(spans);
+    for span in &mut *whole {
         span.rows.end = span.rows.start + chosen.most.saturating_sub(span.start).min(span.rows.len());
     }
-    whole.list.retain(|span| !span.rows.is_empty());
-    whole
+    whole.retain(|span| !span.rows.is_empty());
 }
 
 /// Attends to the positions that were chosen for rows.
@@ -209,10 +208,21 @@ pub(super) fn attend(
     let cells = Cells::new(&mut out[..rows * out_width], out_width, group * value_dim, taken);
     let page_bytes = dim * PAGE * size_of::<f32>();
     let parts = pages::parts(stored.spec());
+    let kept = PAGES * page_bytes + BEHIND * size_of::<f32>();
+    // On every thread, as any may take the first task.
+    for worker in &mut *gathered {
+        let worker = worker.get_mut().unwrap_or_else(PoisonError::into_inner);
+        worker.partition.reserve(group, value_dim);
+        worker.running.clear();
+        worker.running.reserve(group);
+        worker.queries.clear();
+        worker.queries.reserve(group * dim);
+        worker.keys.resize(kept, 0);
+    }
+    let gathered = &*gathered;
     pool.run(chosen.rows.len() * groups, 1, &|tasks, worker| {
         let mut worker = locked(gathered, worker);
         let Gathered { partition: scratch, running, queries, keys } = &mut *worker;
-        keys.resize(PAGES * page_bytes + BEHIND * size_of::<f32>(), 0);
         for task in tasks {
             let (at, own) = (task / groups, task % groups);
             let (row, span) = chosen.rows[at];

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::arch::{AttentionSpec, IndexSpec, LatentSpec, RopeLayout};
-use crate::engine::backend::PageSpec;
+use crate::engine::backend::{PageSpec, Spans};
 use crate::engine::conformance::{Numbers, latent_spec, oracle, wide};
 use crate::engine::cpu::Buffer;
 

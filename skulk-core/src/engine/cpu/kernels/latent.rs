@@ -1,0 +1,90 @@
+//! What do latent vectors need beside attention's products? Values made of keys, and scores that choose positions.
+
+use std::ops::Range;
+
+use super::Kernels;
+use super::attention::{PARTITION, Pack, WIDTH};
+use super::partition::{Partition, PartitionScratch};
+use super::simd::LANES;
+use super::stored::{Matrix, Stored};
+use crate::engine::KvType;
+
+impl Kernels {
+    /// Some elements of a page's latent vectors, as values in f32 lie.
+    ///
+    /// # Safety
+    /// The page has these elements, of which there are at most [`DEPTH`].
+    pub(super) unsafe fn turn(
+        &self,
+        page: &Stored<'_>,
+        elements: Range<usize>,
+        scratch: &mut PartitionScratch,
+    ) -> Matrix {
+        let PartitionScratch { panel, turned, .. } = scratch;
+        let n = elements.len();
+        for strip in page.strips() {
+            // SAFETY: the caller's promise; the panel has room for so many rows of WIDTH elements, and the machine has the
+            // instructions.
+            unsafe {
+                let Matrix { from, stride, vectors, kind, .. } = page.keys(strip).skip(elements.start);
+                (self.attention.pack[kind])(&Pack { from, stride, rows: n, vectors, to: panel.as_mut_ptr() });
+            }
+            let to = &mut turned[strip * WIDTH..(strip + page.strip()) * WIDTH];
+            for (at, positions) in panel.chunks_exact(WIDTH).take(n).enumerate() {
+                match page.scales_of(elements.start + at, strip) {
+                    None => {
+                        to.chunks_exact_mut(WIDTH).zip(positions).for_each(|(to, x)| to[at] = *x);
+                    }
+                    Some(scales) => {
+                        let numbers = positions.iter().zip(scales).map(|(x, scale)| x * scale);
+                        to.chunks_exact_mut(WIDTH).zip(numbers).for_each(|(to, x)| to[at] = x);
+                    }
+                }
+            }
+        }
+        Matrix {
+            from: turned.as_ptr().cast(),
+            stride: 4 * WIDTH,
+            vectors: n.div_ceil(LANES),
+            kind: KvType::F32 as usize,
+            scales: std::ptr::null(),
+        }
+    }
+
+    /// For each row and every position of the partition that it sees, the sum over heads of their weights times products of
+    /// query and key, where these are above 0; `each` gets a row's.
+    pub(crate) fn relevance(
+        &self,
+        part: &Partition<'_>,
+        weights: &[f32],
+        scratch: &mut PartitionScratch,
+        mut each: impl FnMut(usize, &[f32; PARTITION]),
+    ) {
+        let (dim, pairs) = (part.head_dim, part.rows * part.heads);
+        if pairs == 0 || dim == 0 {
+            return;
+        }
+        let seen = part.seen_by(0..pairs);
+        let pages = seen.start / WIDTH..seen.end.div_ceil(WIDTH);
+        assert!(part.keys[pages.clone()].iter().all(|keys| keys.has(dim)), "a page's keys");
+        assert!(part.q.len() >= part.query(pairs - 1) + dim, "all queries");
+        scratch.prepare(pairs, 0);
+        for page in pages {
+            let keys = &part.keys[page];
+            for strip in keys.strips() {
+                // SAFETY: lengths have been checked, and there is room for all pairs.
+                unsafe { self.score(part, scratch, page * WIDTH + strip, keys.keys(strip)) };
+            }
+        }
+        for row in 0..part.rows {
+            let (seen, mut sums) = (part.seen(row), [0.0; PARTITION]);
+            let own = row * part.heads..(row + 1) * part.heads;
+            for (scores, weight) in scratch.scores[own.clone()].iter().zip(&weights[own]) {
+                for (sum, score) in sums[seen.clone()].iter_mut().zip(&scores[seen.clone()]) {
+                    *sum += weight * if *score > 0.0 { *score } else { 0.0 };
+                }
+            }
+            each(row, &sums);
+        }
+    }
+}
