@@ -361,7 +361,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         // One loop, which is unrolled: weights stay in registers.
         let (mut k, mut pairs) = (FROM, [Self::isplat(0); N]);
         while k < TO {
-            let is_first = (k - FROM) % together == 0;
+            let is_first = (k - FROM).is_multiple_of(together);
             let is_last = (k - FROM) % together == together - 1 || k + 1 == TO;
             let mut n = 0;
             while n < N {

@@ -53,7 +53,7 @@ unsafe fn four_bytes<S: Simd>(rows: &Rows, row_bytes: usize, at: usize) -> S::I 
 /// `2^(x - 128)` of bytes, which is half of what they are as scales; 255 is no number.
 #[inline(always)]
 unsafe fn halved_powers<S: Simd>(x: S::I) -> S::F {
-    // Of 0 and 255 alike there is no 2 in what follows them.
+    // All ones for 0 and 255, whose next byte is below 2: 2^-127 has no exponent but this bit, and what is no number has it.
     let next = S::iand(S::iadd(x, S::isplat(1)), S::isplat(0xfe));
     let either = S::isar(S::iadd(next, S::isplat(-1)), 31);
     let bits = S::ior(S::ishl(x, 23), S::iand(either, S::isplat(1 << 22)));

@@ -63,9 +63,9 @@ fn every_power_of_two() {
     let beside = Beside { scales: scales.as_ptr(), mins, row_bytes: 1, own_bytes: 1, shift: 0, float };
     let (n_out, blocks, step) = (256, 1, 1);
     let matrix = Matrix { stored: &stored, bytes: &elements, n_out, blocks, step, bias: None, beside };
-    let x: Vec<f32> = (0..2 * BLOCK).map(|i| if i % BLOCK == 0 { 127.0 } else { 0.0 }).collect();
+    let x: Vec<f32> = (0..9 * BLOCK).map(|i| if i % BLOCK == 0 { 127.0 } else { 0.0 }).collect();
     for exact in [false, true] {
-        let (_, oracle) = compare(&matrix, &x, 2, exact);
+        let (_, oracle) = compare(&matrix, &x, 9, exact);
         for (exponent, found) in oracle[..256].iter().enumerate() {
             let expected = 127.0 * 2f64.powi(exponent as i32 - 127);
             match exponent {
