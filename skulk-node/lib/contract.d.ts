@@ -402,6 +402,8 @@ export interface LayerBytes {
   kvHeadDim?: number;
   /** Tokens that the cache holds at most, where attention looks through a window. */
   window?: number | null;
+  /** What it keeps of a sequence of whatever length: states, where it has such instead of keys and values. */
+  state?: number;
 }
 
 /** The weight bytes of a model's parts, and what a token costs each layer's cache. */

@@ -892,6 +892,8 @@ class LayerBytes:
     """Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32."""
     window: int | None = None
     """Tokens that the cache holds at most, where attention looks through a window."""
+    state: int = 0
+    """What it keeps of a sequence of whatever length: states, where it has such instead of keys and values."""
 
     @staticmethod
     def _of(data: dict[str, Any]) -> LayerBytes:
@@ -904,6 +906,7 @@ class LayerBytes:
             kv_per_token=data["kvPerToken"],
             kv_head_dim=data["kvHeadDim"],
             window=data["window"],
+            state=data["state"],
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -917,6 +920,7 @@ class LayerBytes:
             "kvPerToken": self.kv_per_token,
             "kvHeadDim": self.kv_head_dim,
             "window": self.window,
+            "state": self.state,
         }
 
 

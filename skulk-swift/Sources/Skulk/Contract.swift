@@ -713,6 +713,8 @@ public struct LayerBytes: Codable, Sendable, Hashable {
     public var kvHeadDim: Int
     /// Tokens that the cache holds at most, where attention looks through a window.
     public var window: Int?
+    /// What it keeps of a sequence of whatever length: states, where it has such instead of keys and values.
+    public var state: Int
 
     /// Of its fields.
     public init(
@@ -723,7 +725,8 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         expert: Int = 0,
         kvPerToken: Int = 0,
         kvHeadDim: Int = 0,
-        window: Int? = nil
+        window: Int? = nil,
+        state: Int = 0
     ) {
         self.attention = attention
         self.ffn = ffn
@@ -733,6 +736,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         self.kvPerToken = kvPerToken
         self.kvHeadDim = kvHeadDim
         self.window = window
+        self.state = state
     }
 }
 
