@@ -392,7 +392,7 @@ impl TensorNames {
     /// Name of the output head, `[vocabulary, hidden]`; absent when tied.
     pub fn head(&self) -> String {
         // Multi-modal checkpoints keep the head beside the text model, not inside it.
-        let outer = self.prefix.strip_suffix("model.").unwrap_or("");
+        let outer = self.prefix.strip_suffix("model.").filter(|outer| outer.ends_with('.')).unwrap_or("");
         format!("{outer}{}.weight", self.spelling.head)
     }
 
