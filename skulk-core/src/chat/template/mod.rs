@@ -7,11 +7,13 @@
 mod clock;
 mod environment;
 mod generator;
+mod held;
 mod methods;
 mod prepare;
 mod python;
 mod source;
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 pub(crate) use source::TemplateSources;
@@ -220,12 +222,16 @@ impl ChatTemplate {
             let mut context: Vec<(String, Value)> = tokens.collect();
             context.extend(conversation.values(options.add_generation_prompt)?);
             context.push((clock::VARIABLE.to_owned(), clock::seconds(options.now).into()));
+            let meter = Arc::new(held::Meter::default());
+            context.push((held::METER.to_owned(), Value::from_dyn_object(Arc::clone(&meter))));
             let template =
                 self.environment.get_template(name).map_err(|e| failed(name, "no such template", e))?;
             let mut output = environment::Bounded::default();
             // What is left of the rendering goes here, too, where the stack is.
             let rendered = template.render_captured_to(Value::from_pairs(context), &mut output).map(drop);
             match rendered {
+                // What is gone through then ends too soon.
+                _ if meter.is_spent() => Err(limit(name, "the chat template computes without end")),
                 Ok(()) => output.into_string(),
                 Err(e) => Err(stopped(name, output.is_full(), e)),
             }
