@@ -271,15 +271,18 @@ impl Conversation {
         }
     }
 
-    /// With every text changed.
+    /// With every text changed, but for roles, which are looked at before, and names that templates know.
     pub(super) fn mapped(&self, mut change: impl FnMut(&str) -> String) -> Self {
-        let mut all = |items: &[Json]| items.iter().map(|item| item.mapped(&mut change)).collect();
-        let (messages, tools, documents) = (all(&self.messages), all(&self.tools), all(&self.documents));
+        let mut all = |items: &[Json]| items.iter().map(|item| item.mapped(&mut change)).collect::<Vec<_>>();
+        let (mut messages, tools, documents) = (all(&self.messages), all(&self.tools), all(&self.documents));
+        for (mapped, message) in messages.iter_mut().zip(&self.messages) {
+            message.get("role").into_iter().for_each(|role| mapped.set("role", role.clone()));
+        }
         let variables = self.variables.iter().map(|(name, value)| (name.clone(), value.mapped(&mut change)));
         Self { messages, tools, documents, variables: variables.collect() }
     }
 
-    /// Calls `visit` with every text.
+    /// Calls `visit` with every text that is changed, and roles.
     pub(super) fn visit(&self, visit: &mut dyn FnMut(&str)) {
         let variables = self.variables.iter().map(|(_, value)| value);
         let all = self.messages.iter().chain(&self.tools).chain(&self.documents).chain(variables);
