@@ -150,6 +150,9 @@ fn broken_templates_say_where() {
         "{% for x in none %}{% endfor %}",
         "{{ messages[0].content + 1 }}",
         "{{ 1 / 0 }}",
+        "{{ [1] | tojson(indent='x' * 65) }}",
+        "{{ [1] | tojson(separators=('x' * 65, ':')) }}",
+        "{{ [1] | tojson(separators=(1, 2)) }}",
         "{% include 'x' %}",
     ] {
         assert_eq!(refused(source).kind(), ErrorKind::TemplateInvalid, "{:.80}", source);

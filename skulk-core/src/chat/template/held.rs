@@ -23,7 +23,7 @@ const TUPLE_MAX: usize = 1 << 10;
 /// Values within each other.
 const DEPTH_MAX: usize = 256;
 /// Values that all that is gone through has, in one rendering.
-const STEPS: u64 = 1 << 28;
+const STEPS: u64 = 1 << 27;
 
 /// What is left of [`STEPS`].
 #[derive(Debug)]
@@ -99,6 +99,16 @@ impl Object for Held {
 
     fn is_true(self: &Arc<Self>) -> bool {
         self.inner.is_true()
+    }
+
+    fn call_method(
+        self: &Arc<Self>,
+        state: &mut State<'_, '_>,
+        method: &str,
+        args: &[Value],
+    ) -> Result<Value, Error> {
+        // Which may be a function that it holds.
+        self.inner.call_method(state, method, args)
     }
 }
 

@@ -154,6 +154,7 @@ fn bounded(code: &str, depth: usize, out: &mut String) {
         "filter",
         "return",
     ];
+    const RESERVED: [&str; 8] = ["and", "or", "not", "in", "if", "elif", "else", "for"];
     let bytes = code.as_bytes();
     // Where the present operand began in `out`, whether a plus is before it, and whether it is more than a text.
     let (mut at, mut start, mut adds, mut plain) = (0, out.len(), false, true);
@@ -208,7 +209,10 @@ fn bounded(code: &str, depth: usize, out: &mut String) {
                 if ENDS.contains(&word) && !matches!(last, Some(b'.' | b'|')) {
                     finish(out, start, adds && !plain);
                     out.push_str(word);
-                    (start, adds, plain, last) = (out.len(), false, true, None);
+                    (start, adds, plain) = (out.len(), false, true);
+                    // Others are names, but where a tag begins with them.
+                    let ends = RESERVED.contains(&word) || code[..from].trim_ascii().is_empty();
+                    last = if ends { None } else { Some(byte) };
                 } else {
                     out.push_str(word);
                     plain = plain && word.bytes().all(|byte| byte.is_ascii_digit());
@@ -412,6 +416,7 @@ mod tests {
                 "{{ f(([a, b[1], ((c, d)|__held), ('+')]|__held), ({}|__held), (e)) ~ ({'a': ([]|__held)}|__held)['a'] }}",
             ),
             ("{% for (a, b) in [c] %}", "{% for (a, b) in  (([c]|__held))|__iterated  %}"),
+            ("{% set a = call['x'] + 1 %}", "{% set a = (call['x'])|__bounded + 1 %}"),
             ("{% call(a, b) f([c]) %}", "{% call(a, b) f(([c]|__held)) %}"),
         ] {
             assert_eq!(prepared(source).unwrap(), expected);
