@@ -61,26 +61,46 @@ impl Json {
         }
     }
 
-    /// With every text and key changed.
+    /// With every text and key changed, but for names that templates know.
     pub(super) fn mapped(&self, change: &mut dyn FnMut(&str) -> String) -> Json {
+        self.mapped_in(Names::Known, change)
+    }
+
+    fn mapped_in(&self, names: Names, change: &mut dyn FnMut(&str) -> String) -> Json {
         match self {
+            Self::String(text) if names.are_known(text) => self.clone(),
             Self::String(text) => Self::String(change(text)),
-            Self::Array(items) => Self::Array(items.iter().map(|item| item.mapped(change)).collect()),
-            Self::Object(fields) => {
-                Self::Object(fields.iter().map(|(key, value)| (change(key), value.mapped(change))).collect())
+            Self::Array(items) => {
+                Self::Array(items.iter().map(|item| item.mapped_in(names, change)).collect())
             }
+            Self::Object(fields) => Self::Object(
+                fields
+                    .iter()
+                    .map(|(key, value)| {
+                        let mapped = if names.has(key) { key.clone() } else { change(key) };
+                        (mapped, value.mapped_in(names.below(key), change))
+                    })
+                    .collect(),
+            ),
             other => other.clone(),
         }
     }
 
-    /// Calls `visit` with every text and key.
+    /// Calls `visit` with every text and key, but for names that templates know.
     pub(super) fn visit(&self, visit: &mut dyn FnMut(&str)) {
+        self.visit_in(Names::Known, visit);
+    }
+
+    fn visit_in(&self, names: Names, visit: &mut dyn FnMut(&str)) {
         match self {
+            Self::String(text) if names.are_known(text) => {}
             Self::String(text) => visit(text),
-            Self::Array(items) => items.iter().for_each(|item| item.visit(visit)),
+            Self::Array(items) => items.iter().for_each(|item| item.visit_in(names, visit)),
             Self::Object(fields) => fields.iter().for_each(|(key, value)| {
-                visit(key);
-                value.visit(visit);
+                if !names.has(key) {
+                    visit(key);
+                }
+                value.visit_in(names.below(key), visit);
             }),
             _ => {}
         }
@@ -95,6 +115,89 @@ impl Json {
             Self::String(_) => "a string",
             Self::Array(_) => "an array",
             Self::Object(_) => "an object",
+        }
+    }
+}
+
+/// Fields of messages and tools, and JSON Schema's.
+const FIELDS: &[&str] = &[
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "arguments",
+    "content",
+    "default",
+    "description",
+    "enum",
+    "format",
+    "function",
+    "id",
+    "items",
+    "name",
+    "nullable",
+    "oneOf",
+    "parameters",
+    "properties",
+    "reasoning_content",
+    "required",
+    "response",
+    "return",
+    "role",
+    "strict",
+    "text",
+    "thinking",
+    "title",
+    "tool_call_id",
+    "tool_calls",
+    "type",
+];
+/// Types of parts, tools and schemas.
+const TYPES: &[&str] = &[
+    "array",
+    "audio",
+    "boolean",
+    "function",
+    "image",
+    "image_url",
+    "integer",
+    "null",
+    "number",
+    "object",
+    "string",
+    "text",
+    "video",
+];
+
+/// Which names stand in a value, for templates that look at them.
+#[derive(Clone, Copy, PartialEq)]
+enum Names {
+    /// Fields.
+    Known,
+    /// Types.
+    Type,
+    /// What the author of a schema calls its own.
+    Own,
+    /// What a call calls its own, however deep.
+    Free,
+}
+
+impl Names {
+    fn has(self, key: &str) -> bool {
+        matches!(self, Self::Known | Self::Type) && FIELDS.contains(&key)
+    }
+
+    fn are_known(self, text: &str) -> bool {
+        self == Self::Type && TYPES.contains(&text)
+    }
+
+    fn below(self, key: &str) -> Self {
+        match (self, key) {
+            (Self::Free, _) => Self::Free,
+            (Self::Own, _) => Self::Known,
+            (_, "type") => Self::Type,
+            (_, "properties") => Self::Own,
+            (_, "arguments") => Self::Free,
+            _ => Self::Known,
         }
     }
 }

@@ -146,6 +146,9 @@ impl ChatRenderer {
     /// - [`ErrorKind::InvalidArgument`] when there is no template of the asked name, or a variable is an option.
     /// - [`ErrorKind::TokenizerInvalid`] when the tokenizer fails on the prompt.
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<ChatPrompt> {
+        if !options.trust_messages {
+            messages.iter().enumerate().try_for_each(|(at, message)| self.guard.role(at, message.role()))?;
+        }
         let (messages, said) = continued(messages);
         let reasoning = self.profile.reasoning(options.reasoning);
         let renderer = match self.profile.prompt_renderer {

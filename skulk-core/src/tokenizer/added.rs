@@ -42,7 +42,7 @@ pub(super) enum Piece<'a> {
 pub(super) enum Control<'a> {
     /// Wherever they are.
     Found,
-    /// Nowhere.
+    /// Nowhere; nor do others that are guarded.
     Text,
     /// In these parts of the text; so do others that are guarded.
     Within(&'a [Range<usize>]),
@@ -76,7 +76,7 @@ impl Added {
         let mut pieces = vec![Piece::Text(text, 0)];
         for token in self.occurring(text) {
             let within = match control {
-                Control::Text if token.control => continue,
+                Control::Text if token.control || guarded(token.id) => continue,
                 Control::Within(parts) if token.control || guarded(token.id) => Some(parts),
                 _ => None,
             };
@@ -182,6 +182,8 @@ mod tests {
         assert_eq!(split("x     <s>x", Control::Found), "x|#2|#2|#3|#4|x");
         assert_eq!(split("ab<s>x", Control::Text), "#0|<s>x");
         assert_eq!(split("", Control::Found), "");
+        let guarded = added.split("ab<s>x", Control::Text, |id| id == 0);
+        assert_eq!(guarded, [Piece::Text("ab<s>x", 0)]);
         // Only all of one in what is markup, which may lie in several parts.
         assert_eq!(split("<s><s>ab<s>", Control::Within(&[0..2, 3..6, 9..11])), "<s>|#4|#0|<s>");
         assert_eq!(split("<s><s>", Control::Within(&[0..1, 1..4])), "#4|<s>");

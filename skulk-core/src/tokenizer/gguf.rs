@@ -196,6 +196,15 @@ mod tests {
         assert!(!plain.iter().any(|&id| tokenizer.is_special(id)));
         assert_eq!(tokenizer.token_text(plain[plain.len() - 1]).as_deref(), Some("b b"));
         assert_eq!(tokenizer.decode(&plain, true), "</s><|eot_id|>b b");
+        // But not the one that ends a text.
+        let ends = Parts {
+            eos: parts.tokens.iter().position(|text| *text == "b b").map(|id| id as u64),
+            ..spm(&bytes, &extra)
+        };
+        let ends = build(&ends).unwrap();
+        let plain = ends.encode_text("b b").unwrap();
+        assert!(!plain.iter().any(|id| ends.eos_ids().contains(id)));
+        assert_eq!(ends.decode(&plain, true), "b b");
         // `<end_of_turn>` is ordinary text here.
         let eot = tokenizer.encode("<|eot_id|>", false).unwrap();
         assert_eq!(tokenizer.eos_ids(), [TokenId(2), eot[0]]);

@@ -43,6 +43,85 @@ fn templates_without_end_are_ended() {
     }
 }
 
+/// Values that hold themselves, or that share what they hold.
+#[test]
+fn values_without_end_are_refused() {
+    for source in [
+        "{% set a = namespace() %}{% set b = namespace() %}{% set a.x = b %}{% set b.x = a %}{{ a == b }}",
+        "{% set a = namespace() %}{% set a.x = a %}{{ a ~ '' }}",
+        "{% set a = namespace() %}{% set a.x = [a] %}{{ a ~ '' }}",
+        "{% set a = namespace() %}{% set b = namespace(a=a) %}{{ [a, b] | sort }}",
+        "{% set a = namespace() %}{% set c, a.x = (1, a) %}",
+        "{% set a = namespace() %}{% set b = dict(a=a) %}",
+        "{% for x in messages %}{% set a = [loop] %}{% endfor %}",
+        "{% set a = {} %}{% set a = a | chain(a) %}",
+        "{% set a = ['a'] %}{% set a = a | zip(a) %}",
+        "{{ debug() }}",
+    ] {
+        assert_eq!(refused(source).kind(), ErrorKind::TemplateInvalid, "{source}");
+    }
+    let shared = [
+        "{% set n = namespace(x=['a']) %}{% set m = namespace(x=['a']) %}{% for i in range(40) %}{% set n.x = [n.x, n.x] %}{% set m.x = [m.x, m.x] %}{% endfor %}".to_owned(),
+        format!("{{% set n = {{'x': ['a']}} %}}{{% set m = n %}}{}", "{% set n = {'x': [n.x, n.x]} %}".repeat(40)),
+        format!("{{% set n = {{'x': (1, 2)}} %}}{{% set m = n %}}{}", "{% set n = {'x': (n.x, n.x)} %}".repeat(40)),
+        format!("{{% set a = 1 %}}{}{{% set n = {{'x': a}} %}}{{% set m = n %}}", "{% set a = a, a %}".repeat(40)),
+        format!("{{% set a = [1] %}}{}{{% set n = {{'x': a}} %}}{{% set m = n %}}", "{% set a = a | batch(2, a) | list %}".repeat(40)),
+        "{% macro f(a, i) %}{% if i %}{{ f((a, a), i - 1) }}{% else %}{{ a == (a, 1) }}{% endif %}{% endmacro %}{{ f(1, 30) }}{% set n = {} %}{% set m = n %}".to_owned(),
+    ];
+    for made in shared {
+        for end in [
+            "{{ n.x == m.x }}",
+            "{{ n.x < m.x }}",
+            "{{ m.x in n.x }}",
+            "{{ n.x ~ '' }}",
+            "{{ n.x | join }}",
+            "{{ n.x | upper }}",
+            "{{ '%s' | format(n.x) }}",
+            "{{ n.x | unique }}",
+            "{{ n.x | sort }}",
+            "{{ {n.x: 1} }}",
+        ] {
+            assert_eq!(refused(&format!("{made}{end}")).kind(), ErrorKind::TemplateInvalid, "{made}{end}");
+        }
+    }
+    // What is within bounds once, but not a hundred thousand times.
+    let twice = "{% set a = range(60000) | list %}{% set n = namespace(x=[a]) %}{% set m = namespace(x=[a | list]) %}{% for i in range(100000) %}{% if n.x == m.x %}{% endif %}{% endfor %}";
+    assert_eq!(refused(twice).kind(), ErrorKind::TemplateInvalid);
+}
+
+#[test]
+fn values_that_hold_others_are_as_ever() {
+    for (source, expected) in [
+        (
+            "{% set n = namespace(x=[], y={'a': 1}) %}{% for i in range(40) %}{% set n.x = n.x + [i] %}{% endfor %}{{ n.x[39] }}{{ n.x | length }}{{ n.y }}",
+            "3940{'a': 1}",
+        ),
+        (
+            "{{ [1, (2, 3), {'a': [4]}] }}{{ (1, 2)[1] }}{{ {'a': 1}.a }}{{ [1] + [2] == [1, 2] }}",
+            "[1, (2, 3), {'a': [4]}]21True",
+        ),
+        (
+            "{% for a, (b, c) in [(1, (2, 3))] %}{{ a }}{{ b }}{{ c }}{% endfor %}{{ [3, 1] | sort }}{{ {'b': 1, 'a': 2} | dictsort }}",
+            "123[1, 3][('a', 2), ('b', 1)]",
+        ),
+        (
+            "{% set a, b = 1, [2] %}{{ a }}{{ b }}{{ {'a': [1]} | tojson }}{{ [] is sequence }}{{ {} is mapping }}{{ [] or 'none' }}",
+            "1[2]{\"a\": [1]}TrueTruenone",
+        ),
+        (
+            "{{ [1, 2, 3][1:] }}{{ [1, 2] | map('string') | join('-') }}{{ [1, 2, 3] | batch(2) | list }}{{ '%s %s' | format('a', 1) }}",
+            "[2, 3]1-2[[1, 2], [3]]a 1",
+        ),
+        (
+            "{% macro f(a=[1], b=(1, 2)) %}{{ a }}{{ b }}{{ caller('x') }}{% endmacro %}{% call(y) f() %}{{ [y] }}{% endcall %}",
+            "[1](1, 2)['x']",
+        ),
+    ] {
+        let template = ChatTemplate::new(source).unwrap();
+        assert_eq!(template.render(&[], &TemplateOptions::default()).unwrap(), expected, "{source}");
+    }
+}
+
 #[test]
 fn broken_templates_say_where() {
     for source in [
@@ -61,6 +140,8 @@ fn broken_templates_say_where() {
         &format!("{{{{ x.y{} }}}}", "+1".repeat(20_000)),
         &format!("{{% if x %}}{}{{% endif %}}{{{{ x.y }}}}", "{% elif x %}".repeat(20_000)),
         &"a".repeat(1 << 20),
+        &"{{".repeat(1 << 17),
+        &"{% raw %}{% ".repeat(20_000),
         "\n\n{{ nothing.more }}",
         "{{ messages.append(1) }}",
         "{{ messages | nofilter }}",
@@ -69,6 +150,9 @@ fn broken_templates_say_where() {
         "{% for x in none %}{% endfor %}",
         "{{ messages[0].content + 1 }}",
         "{{ 1 / 0 }}",
+        "{{ [1] | tojson(indent='x' * 65) }}",
+        "{{ [1] | tojson(separators=('x' * 65, ':')) }}",
+        "{{ [1] | tojson(separators=(1, 2)) }}",
         "{% include 'x' %}",
     ] {
         assert_eq!(refused(source).kind(), ErrorKind::TemplateInvalid, "{:.80}", source);

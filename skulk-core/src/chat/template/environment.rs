@@ -9,7 +9,7 @@ use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error as Failure, ErrorKind as FailureKind, State};
 
 use super::python::{self, Dumps};
-use super::{clock, generator, methods, prepare};
+use super::{clock, generator, held, methods, prepare};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Work of a rendering: about one for an instruction or for 64 bytes. A conversation of a thousand messages takes some
@@ -25,6 +25,8 @@ const STACK: usize = 256 << 20;
 const STACK: usize = 64 << 20;
 /// Levels of blocks; a macro counts as several. Threads of hosts may have little stack.
 const RECURSION: usize = 200;
+/// What `tojson` writes between values, in bytes.
+const SPACING_MAX: usize = 64;
 /// Far more than any context.
 const OUTPUT_MAX: usize = 64 << 20;
 
@@ -67,7 +69,9 @@ pub(super) fn environment() -> Result<Environment<'static>> {
     environment.add_filter(prepare::ITERATED, generator::iterated);
     environment.add_filter(prepare::BOUNDED, generator::bounded);
     environment.add_filter(prepare::MARKUP_SUM, markup_sum);
+    environment.add_filter(prepare::HELD, held::held);
     generator::add_filters(&mut environment);
+    held::add(&mut environment);
     for (name, kinds) in KINDS {
         environment.add_test(name, |value: &Value| kinds.contains(&value.kind()));
     }
@@ -187,18 +191,25 @@ fn tojson(
         None => None,
         Some(indent) => Some(match (indent.as_str(), indent.as_usize()) {
             (Some(text), _) => text.to_owned(),
-            (None, Some(spaces)) if spaces <= 64 => " ".repeat(spaces),
+            (None, Some(spaces)) if spaces <= SPACING_MAX => " ".repeat(spaces),
             _ => return Err(Failure::new(FailureKind::InvalidOperation, "tojson: no such indent")),
         }),
     };
     let separators = match option(None, "separators")?.filter(|separators| !separators.is_none()) {
         None => ((if indent.is_some() { "," } else { ", " }).to_owned(), ": ".to_owned()),
         Some(pair) => match &pair.try_iter()?.checked().collect::<Result<Vec<_>, _>>()?[..] {
-            [item, key] => (item.to_string(), key.to_string()),
+            [item, key] => match (item.as_str(), key.as_str()) {
+                (Some(item), Some(key)) => (item.to_owned(), key.to_owned()),
+                _ => return Err(Failure::new(FailureKind::InvalidOperation, "tojson: separators are texts")),
+            },
             _ => return Err(Failure::new(FailureKind::InvalidOperation, "tojson: expected two separators")),
         },
     };
     options.assert_all_used()?;
+    let given = [indent.as_deref().unwrap_or_default(), &separators.0, &separators.1];
+    if given.iter().any(|text| text.len() > SPACING_MAX) {
+        return Err(Failure::new(FailureKind::InvalidOperation, "tojson: such long texts are no spacing"));
+    }
     let dumps = Dumps { ensure_ascii, indent, sort_keys, separators };
     let mut out = String::new();
     dumps.write(value, &mut out)?;

@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use minijinja::filters;
-use minijinja::value::{Enumerator, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::value::{DynObject, Enumerator, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State};
+
+use super::held::{self, held};
 
 /// Items of a list that is added to another one.
 const LIST_MAX: usize = 1 << 17;
@@ -35,7 +37,8 @@ impl Object for Generator {
 
 /// Whether `value` came out of such a filter.
 pub(super) fn is_generator(value: &Value) -> bool {
-    value.downcast_object_ref::<Generator>().is_some()
+    let is = |object: &DynObject| object.is::<Generator>();
+    value.as_object().is_some_and(is) || held::inner(value).is_some_and(is)
 }
 
 /// `value`, unless Python cannot go through it.
@@ -57,8 +60,8 @@ pub(super) fn bounded(value: Value) -> Result<Value, Error> {
     }
 }
 
-fn generator(values: Result<Vec<Value>, Error>) -> Result<Value, Error> {
-    values.map(|values| Value::from_object(Generator(values)))
+fn generator(state: &State<'_, '_>, values: Vec<Value>) -> Result<Value, Error> {
+    held(state, Value::from_object(Generator(values)))
 }
 
 type Arguments = Rest<ValueOrKwargs>;
@@ -66,14 +69,16 @@ type Arguments = Rest<ValueOrKwargs>;
 /// Sets the filters whose results are computed when they are asked for.
 pub(super) fn add_filters(environment: &mut Environment<'_>) {
     environment.add_filter("map", |state: &mut State<'_, '_>, value: Value, args: Arguments| {
-        generator(filters::map(state, value, args))
+        let values = filters::map(state, value, args)?;
+        generator(state, values)
     });
     macro_rules! tested {
         ($($name:ident)*) => {
             $(environment.add_filter(
                 stringify!($name),
                 |state: &mut State<'_, '_>, value: Value, test: Option<std::borrow::Cow<'_, str>>, args: Arguments| {
-                    generator(filters::$name(state, value, test, args))
+                    let values = filters::$name(state, value, test, args)?;
+                    generator(state, values)
                 },
             );)*
         };
@@ -88,7 +93,8 @@ pub(super) fn add_filters(environment: &mut Environment<'_>) {
                  attribute: std::borrow::Cow<'_, str>,
                  test: Option<std::borrow::Cow<'_, str>>,
                  args: Arguments| {
-                    generator(filters::$name(state, value, attribute, test, args))
+                    let values = filters::$name(state, value, attribute, test, args)?;
+                    generator(state, values)
                 },
             );)*
         };

@@ -7,11 +7,13 @@
 mod clock;
 mod environment;
 mod generator;
+mod held;
 mod methods;
 mod prepare;
 mod python;
 mod source;
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 pub(crate) use source::TemplateSources;
@@ -220,12 +222,16 @@ impl ChatTemplate {
             let mut context: Vec<(String, Value)> = tokens.collect();
             context.extend(conversation.values(options.add_generation_prompt)?);
             context.push((clock::VARIABLE.to_owned(), clock::seconds(options.now).into()));
+            let meter = Arc::new(held::Meter::default());
+            context.push((held::METER.to_owned(), Value::from_dyn_object(Arc::clone(&meter))));
             let template =
                 self.environment.get_template(name).map_err(|e| failed(name, "no such template", e))?;
             let mut output = environment::Bounded::default();
             // What is left of the rendering goes here, too, where the stack is.
             let rendered = template.render_captured_to(Value::from_pairs(context), &mut output).map(drop);
             match rendered {
+                // What is gone through then ends too soon.
+                _ if meter.is_spent() => Err(limit(name, "the chat template computes without end")),
                 Ok(()) => output.into_string(),
                 Err(e) => Err(stopped(name, output.is_full(), e)),
             }
@@ -265,15 +271,18 @@ impl Conversation {
         }
     }
 
-    /// With every text changed.
+    /// With every text changed, but for roles, which are looked at before, and names that templates know.
     pub(super) fn mapped(&self, mut change: impl FnMut(&str) -> String) -> Self {
-        let mut all = |items: &[Json]| items.iter().map(|item| item.mapped(&mut change)).collect();
-        let (messages, tools, documents) = (all(&self.messages), all(&self.tools), all(&self.documents));
+        let mut all = |items: &[Json]| items.iter().map(|item| item.mapped(&mut change)).collect::<Vec<_>>();
+        let (mut messages, tools, documents) = (all(&self.messages), all(&self.tools), all(&self.documents));
+        for (mapped, message) in messages.iter_mut().zip(&self.messages) {
+            message.get("role").into_iter().for_each(|role| mapped.set("role", role.clone()));
+        }
         let variables = self.variables.iter().map(|(name, value)| (name.clone(), value.mapped(&mut change)));
         Self { messages, tools, documents, variables: variables.collect() }
     }
 
-    /// Calls `visit` with every text.
+    /// Calls `visit` with every text that is changed, and roles.
     pub(super) fn visit(&self, visit: &mut dyn FnMut(&str)) {
         let variables = self.variables.iter().map(|(_, value)| value);
         let all = self.messages.iter().chain(&self.tools).chain(&self.documents).chain(variables);

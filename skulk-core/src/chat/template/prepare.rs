@@ -2,8 +2,9 @@
 //!
 //! These are rewritten before a template is compiled: transformers' `generation` blocks, which mark what an assistant
 //! says, become blocks that do nothing; loops ask [`ITERATED`] first, since Jinja 2 refuses to go through `none`; sums
-//! with `safe` texts are [`MARKUP_SUM`], which escapes the other summands; and what is added up passes [`BOUNDED`], since
-//! sums of lists, which cost no fuel, could double without end.
+//! with `safe` texts are [`MARKUP_SUM`], which escapes the other summands; what is added up passes [`BOUNDED`], since
+//! sums of lists, which cost no fuel, could double without end; and lists, dictionaries, tuples and what is set as a
+//! namespace's pass [`HELD`], which measures them.
 
 /// The filter that refuses what cannot be gone through.
 pub(super) const ITERATED: &str = "__iterated";
@@ -11,6 +12,8 @@ pub(super) const ITERATED: &str = "__iterated";
 pub(super) const MARKUP_SUM: &str = "__markup_sum";
 /// The filter that refuses long lists.
 pub(super) const BOUNDED: &str = "__bounded";
+/// The filter of what holds values.
+pub(super) const HELD: &str = "__held";
 /// More brackets within brackets than minijinja reads.
 const NESTING_MAX: usize = 200;
 
@@ -33,9 +36,12 @@ pub(super) fn prepared(source: &str) -> Option<String> {
         let tag = rewritten.as_deref().unwrap_or(&rest[..len]);
         match Code::read(tag, if tag.starts_with("{%") { "%}" } else { "}}" }) {
             Some(code) if code.len == tag.len() && operators(tag) > OPERATORS_MAX => return None,
-            Some(code) if code.len == tag.len() && !tag.starts_with("{#") && tag.contains('+') => {
-                out.push_str(&tag[..code.start]);
-                bounded(&tag[code.start..code.end], 0, &mut out);
+            Some(code) if code.len == tag.len() && !tag.starts_with("{#") => {
+                let (start, holds) = code.expression();
+                out.push_str(&tag[..start]);
+                out.push_str(if holds { " (" } else { "" });
+                bounded(&tag[start..code.end], 0, &mut out);
+                out.push_str(&if holds { format!(")|{HELD} ") } else { String::new() });
                 out.push_str(&tag[code.end..]);
             }
             _ => out.push_str(tag),
@@ -68,9 +74,9 @@ fn operators(tag: &str) -> usize {
     count
 }
 
-/// The length of the block tag at the beginning, and what it is to be instead.
+/// The length of the block tag at the beginning, all where it does not end, and what it is to be instead.
 fn block(tag: &str) -> (usize, Option<String>) {
-    let Some(code) = Code::read(tag, "%}") else { return (2, None) };
+    let Some(code) = Code::read(tag, "%}") else { return (tag.len(), None) };
     let words = code.words();
     let rewritten = match words.first().map(|word| word.text) {
         // Whatever it contains is text.
@@ -90,7 +96,7 @@ fn block(tag: &str) -> (usize, Option<String>) {
 fn print(tag: &str) -> (usize, Option<String>) {
     match Code::read(tag, "}}") {
         Some(code) => (code.len, sum(&code, &code.words(), code.start)),
-        None => (2, None),
+        None => (tag.len(), None),
     }
 }
 
@@ -148,9 +154,12 @@ fn bounded(code: &str, depth: usize, out: &mut String) {
         "filter",
         "return",
     ];
+    const RESERVED: [&str; 8] = ["and", "or", "not", "in", "if", "elif", "else", "for"];
     let bytes = code.as_bytes();
     // Where the present operand began in `out`, whether a plus is before it, and whether it is more than a text.
     let (mut at, mut start, mut adds, mut plain) = (0, out.len(), false, true);
+    // The last byte of it that is no space.
+    let mut last = None;
     let finish = |out: &mut String, start: usize, wrap: bool| {
         let operand = out[start..].trim_end();
         let (from, to) = (start + (operand.len() - operand.trim_start().len()), start + operand.len());
@@ -159,55 +168,86 @@ fn bounded(code: &str, depth: usize, out: &mut String) {
             out.insert(from, '(');
         }
     };
-    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80;
     while at < bytes.len() {
         let from = at;
         at += 1;
-        let empty = out[start..].trim().is_empty();
         match bytes[from] {
             b'\'' | b'"' => {
                 at = end_of_string(bytes, from).unwrap_or(bytes.len());
                 out.push_str(&code[from..at]);
+                last = Some(b'"');
             }
             b'(' | b'[' | b'{' if depth < NESTING_MAX => {
                 let end = closing(bytes, at);
+                // Behind an operand it is a call's or an index.
+                let called =
+                    last.is_some_and(|last| is_name(last) || matches!(last, b')' | b']' | b'}' | b'"'));
+                let holds =
+                    !called && end < bytes.len() && (bytes[from] != b'(' || has_comma(&bytes[at..end]));
+                out.push_str(if holds { "(" } else { "" });
                 out.push(char::from(bytes[from]));
                 bounded(&code[at..end], depth + 1, out);
-                (at, plain) = (end, false);
+                out.push_str(code.get(end..=end).unwrap_or_default());
+                out.push_str(&if holds { format!("|{HELD})") } else { String::new() });
+                (at, plain, last) = (end + 1, false, Some(b')'));
             }
-            sign @ (b'+' | b'-') if !empty => {
+            sign @ (b'+' | b'-') if last.is_some() => {
                 finish(out, start, (adds || sign == b'+') && !plain);
                 out.push(char::from(sign));
-                (start, adds, plain) = (out.len(), sign == b'+', true);
+                (start, adds, plain, last) = (out.len(), sign == b'+', true, None);
             }
             b',' | b':' | b'=' | b'!' | b'<' | b'>' | b'%' => {
                 finish(out, start, adds && !plain);
                 out.push(char::from(bytes[from]));
-                (start, adds, plain) = (out.len(), false, true);
+                (start, adds, plain, last) = (out.len(), false, true, None);
             }
             byte if is_name(byte) => {
                 while bytes.get(at).copied().is_some_and(is_name) {
                     at += 1;
                 }
                 let word = &code[from..at];
-                if ENDS.contains(&word) && !out[start..].trim_end().ends_with(['.', '|']) {
+                if ENDS.contains(&word) && !matches!(last, Some(b'.' | b'|')) {
                     finish(out, start, adds && !plain);
                     out.push_str(word);
                     (start, adds, plain) = (out.len(), false, true);
+                    // Others are names, but where a tag begins with them.
+                    let ends = RESERVED.contains(&word) || code[..from].trim_ascii().is_empty();
+                    last = if ends { None } else { Some(byte) };
                 } else {
                     out.push_str(word);
                     plain = plain && word.bytes().all(|byte| byte.is_ascii_digit());
+                    last = Some(byte);
                 }
             }
-            _ => {
+            byte => {
                 while !code.is_char_boundary(at) {
                     at += 1;
                 }
                 out.push_str(&code[from..at]);
+                last = if byte.is_ascii_whitespace() { last } else { Some(byte) };
             }
         }
     }
     finish(out, start, adds && !plain);
+}
+
+/// Whether a byte is a name's or a number's.
+fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
+}
+
+/// Whether a comma is between the brackets, outside of others.
+fn has_comma(within: &[u8]) -> bool {
+    let mut at = 0;
+    while at < within.len() {
+        match within[at] {
+            b',' => return true,
+            b'\'' | b'"' => at = end_of_string(within, at).unwrap_or(within.len()),
+            b'(' | b'[' | b'{' => at = closing(within, at + 1) + 1,
+            _ => at += 1,
+        }
+    }
+    false
 }
 
 /// Where the bracket closes that was opened before `at`.
@@ -231,16 +271,14 @@ fn closing(bytes: &[u8], mut at: usize) -> usize {
     bytes.len()
 }
 
+/// Where the tag begins that ends the raw text behind `len`.
 fn end_of_raw(tag: &str, len: usize) -> usize {
-    let mut at = len;
-    while let Some(next) = tag[at..].find("{%") {
-        at += next;
-        match Code::read(&tag[at..], "%}") {
-            Some(code) if code.words().first().is_some_and(|word| word.text == "endraw") => return at,
-            _ => at += 2,
-        }
-    }
-    tag.len()
+    let ends = tag[len..].match_indices("{%").map(|(at, _)| len + at);
+    let mut ends = ends.filter(|at| {
+        let rest = &tag[at + 2..];
+        rest.strip_prefix(['-', '+']).unwrap_or(rest).trim_ascii_start().starts_with("endraw")
+    });
+    ends.next().unwrap_or(tag.len())
 }
 
 /// A tag, from its first brace to its last.
@@ -293,8 +331,7 @@ impl<'a> Code<'a> {
                 b')' | b']' | b'}' => open = open.saturating_sub(1),
                 byte if byte.is_ascii_whitespace() => {}
                 byte => {
-                    let name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80;
-                    while name(byte) && bytes.get(at).copied().is_some_and(name) {
+                    while is_name(byte) && bytes.get(at).copied().is_some_and(is_name) {
                         at += 1;
                     }
                     if open == 0 {
@@ -304,6 +341,28 @@ impl<'a> Code<'a> {
             }
         }
         words
+    }
+
+    /// Where the names end that the tag gives values, and whether what follows must be measured.
+    fn expression(&self) -> (usize, bool) {
+        let words = self.words();
+        let behind = |wanted: &str| words.iter().position(|word| word.text == wanted);
+        match words.first().map(|word| word.text) {
+            Some("set") => behind("=").map_or((self.start, false), |equals| {
+                let (names, values) = words.split_at(equals);
+                let holds =
+                    names.iter().any(|word| word.text == ".") || values.iter().any(|word| word.text == ",");
+                (values[0].end, holds)
+            }),
+            Some("for") => (behind("in").map_or(self.end, |within| words[within].end), false),
+            Some("call") => {
+                let code = self.tag[words[0].end..self.end].trim_ascii_start();
+                let names = self.end - code.len() + 1;
+                let end = || closing(&self.tag.as_bytes()[..self.end], names);
+                (if code.starts_with('(') { end() } else { self.start }, false)
+            }
+            _ => (self.start, false),
+        }
     }
 
     fn replaced(&self, word: Word<'_>, with: &str) -> String {
@@ -340,13 +399,25 @@ mod tests {
                 "{% for x in (a if b else c) recursive %}",
                 "{% for x in ((a if b else c))|__iterated recursive %}",
             ),
-            ("{{ 'a'|safe + b['+'] + c|f(1) -}}", "{{ [('a'|safe), (b['+']), (c|f(1)), ]|__markup_sum -}}"),
+            (
+                "{{ 'a'|safe + b['+'] + c|f(1) -}}",
+                "{{ ([('a'|safe), (b['+']), (c|f(1)), ]|__held)|__markup_sum -}}",
+            ),
             ("{{- a + 'b' -}}", "{{- (a)|__bounded + 'b' -}}"),
             (
                 "{% if x[1 + a] + f(b + -c | d) is string and g + h - i == '+' %}",
                 "{% if (x[1 + (a)|__bounded])|__bounded + (f((b)|__bounded + (-c | d)|__bounded) is string)|__bounded and (g)|__bounded + (h)|__bounded - i == '+' %}",
             ),
-            ("{% set a = b + c|safe %}", "{% set a = [(b), (c|safe), ]|__markup_sum %}"),
+            ("{% set a = b + c|safe %}", "{% set a = ([(b), (c|safe), ]|__held)|__markup_sum %}"),
+            ("{%- set a.b = c + 1 -%}", "{%- set a.b = ( (c)|__bounded + 1)|__held -%}"),
+            ("{% set a, b = c, 1 %}", "{% set a, b = ( c, 1)|__held %}"),
+            (
+                "{{ f([a, b[1], (c, d), ('+')], {}, (e)) ~ {'a': []}['a'] }}",
+                "{{ f(([a, b[1], ((c, d)|__held), ('+')]|__held), ({}|__held), (e)) ~ ({'a': ([]|__held)}|__held)['a'] }}",
+            ),
+            ("{% for (a, b) in [c] %}", "{% for (a, b) in  (([c]|__held))|__iterated  %}"),
+            ("{% set a = call['x'] + 1 %}", "{% set a = (call['x'])|__bounded + 1 %}"),
+            ("{% call(a, b) f([c]) %}", "{% call(a, b) f(([c]|__held)) %}"),
         ] {
             assert_eq!(prepared(source).unwrap(), expected);
         }
@@ -361,12 +432,19 @@ mod tests {
             "{# {% generation %} {% for x in y %} #}",
             "{% raw %}{% for x in y %}{% generation %}{% endraw %}",
             "{% raw %}{% for x in y %}",
+            "{% raw %}{{ [a] {%- endraw -%}",
+            "{{ f(a, b) ~ x[1] ~ (a) }}",
             "{% set for = generation %}",
             "{{ '{% for x in y %}' }} ü {% if 'ä' in x %}",
             "{ {% if a %} {",
         ] {
             assert_eq!(prepared(same).unwrap(), same);
         }
+        // What is quadratic would not come to an end.
+        for part in ["{{", "{%", "{{ '", "{% x ", "{ ", "{#", "{% raw %}{% ", "{{ (", "{% raw %}"] {
+            let _ = prepared(&part.repeat(1 << 18));
+        }
+        assert!(prepared(&format!("{{{{ a{} }}}}", " ".repeat(1 << 20))).is_some());
         assert!(prepared(&format!("{{{{ a{} }}}}", "+b".repeat(OPERATORS_MAX + 1))).is_none());
     }
 }
