@@ -208,20 +208,17 @@ impl Model {
     /// function. There are `max_rounds` answers at most; calls of the last one get no results. A function that fails is
     /// told to the model; with `on_tool_failure='end'` the conversation ends with `ToolFailedError`. Functions run on the
     /// thread that reads. Everything else is as in `chat`.
-    #[pyo3(signature = (messages, tools, *, cancel=None, **options), text_signature = "($self, messages, tools, *, max_rounds=8, on_tool_failure='tell', reasoning=None, documents=(), variables=None, template=None, now=None, trust_messages=False, reasoning_budget=None, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, stop=(), ignore_eos=False, priority=0, cancel=None)")]
+    #[pyo3(signature = (messages, *, cancel=None, **options), text_signature = "($self, messages, *, tools=(), max_rounds=8, on_tool_failure='tell', reasoning=None, documents=(), variables=None, template=None, now=None, trust_messages=False, reasoning_budget=None, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, stop=(), ignore_eos=False, priority=0, cancel=None)")]
     fn chat_with_tools<'py>(
         &self,
         py: Python<'py>,
         messages: &Bound<'py, PyAny>,
-        tools: &Bound<'py, PyAny>,
         cancel: Option<&Bound<'py, CancelToken>>,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let chat = py.import("skulk._chat")?;
-        let (tools, functions): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
-            chat.call_method1("toolbox", (tools,))?.extract()?;
-        let options = options.map_or_else(|| Ok(PyDict::new(py)), |options| options.copy())?;
-        options.set_item("tools", tools)?;
+        let (options, functions): (Bound<'_, PyDict>, Bound<'_, PyAny>) =
+            chat.call_method1("toolbox", (options,))?.extract()?;
         let conversation = conversation(messages, Some(&options))?;
         let (model, cancel) = (self.0.get()?, CancelToken::child(cancel));
         let steps = py.detach(|| conversation.tools(&model, cancel.clone())).map_err(raise)?;

@@ -54,7 +54,7 @@ impl Session {
     /// message of the user's; what the session holds of it is not computed again.
     ///
     /// `tools` are dictionaries of OpenAI's shape, or functions, whose signatures and docstrings the model is told; what
-    /// it calls, `ChatAnswer.calls` says. The other options are those of `skulk.options.ChatOptions`. `cancel` ends the
+    /// it calls, `ChatAnswer.calls` says, and nothing is run. The other options are those of `skulk.options.ChatOptions`. `cancel` ends the
     /// answer within one layer.
     #[pyo3(signature = (messages, *, cancel=None, **options), text_signature = "($self, messages, *, tools=(), reasoning=None, documents=(), variables=None, template=None, now=None, trust_messages=False, reasoning_budget=None, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, stop=(), ignore_eos=False, priority=0, cancel=None)")]
     pub(crate) fn chat(

@@ -71,7 +71,13 @@ impl ToolSteps {
     }
 
     /// What became of a call: what its function gave, or the text of its error.
-    fn give<'py>(&self, py: Python<'py>, id: &str, text: String, failed: bool) -> PyResult<Bound<'py, PyAny>> {
+    fn give<'py>(
+        &self,
+        py: Python<'py>,
+        id: &str,
+        text: String,
+        failed: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let outcome = if failed { Err(text) } else { Ok(text) };
         let result = py.detach(|| self.0.get().give(id, outcome)).map_err(raise)?;
         CONTRACT.one(py, "ToolResult", &result)
