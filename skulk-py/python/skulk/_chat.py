@@ -109,7 +109,7 @@ class ToolChat:
     async def __anext__(self) -> ChatEvent | ToolResult:
         if self._closed:
             raise StopAsyncIteration
-        step = await follow(self._steps, self._steps._poll)
+        step: ChatEvent | ChatCall | ToolResult = await follow(self._steps, self._steps._poll)
         if not isinstance(step, ChatCall):
             return step
         try:
