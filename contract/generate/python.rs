@@ -30,6 +30,9 @@ const RENAMED: [(&str, &str, &str); 1] = [("Cluster", "mesh", "mesh_speed")];
 const TUPLES: [(&str, &str); 3] =
     [("TensorInfo", "shape"), ("Profile", "builtinTools"), ("ConfigFacts", "architectures")];
 
+/// Options that stand beside those of another call.
+const BASES: [(&str, &str); 1] = [("ToolOptions", "ChatOptions")];
+
 /// Fields that are too long to be shown, or say again what the others do.
 const HIDDEN: [(&str, &str); 2] = [("Inventory", "layers"), ("VerifyProblem", "text")];
 
@@ -108,8 +111,10 @@ fn options(classes: &[Class]) -> String {
             let said: String = class.fields.iter().map(said).collect();
             let fields: String = class.fields.iter().map(field).collect();
             let doc = wrapped(&class.doc, 4);
+            let base =
+                BASES.iter().find(|(name, _)| *name == class.name).map_or("TypedDict", |(_, base)| base);
             format!(
-                "\n\nclass {}(TypedDict, total=False):\n    \"\"\"{doc}\n\n{said}    \"\"\"\n\n{fields}",
+                "\n\nclass {}({base}, total=False):\n    \"\"\"{doc}\n\n{said}    \"\"\"\n\n{fields}",
                 class.name
             )
         })
@@ -117,10 +122,12 @@ fn options(classes: &[Class]) -> String {
     format!(
         "\"\"\"What may be asked for? Keyword arguments of functions and methods, as dictionaries.\n\n\
          Written by ``cargo run -p skulk-contract-generate`` from the library's own declarations.\n\"\"\"\n\n\
-         from __future__ import annotations\n\nfrom collections.abc import Iterable, Mapping\n\
+         from __future__ import annotations\n\nfrom collections.abc import Callable, Iterable, Mapping\n\
          from typing import Any, Literal, TypedDict\n\nfrom ._contract import Inventory, ModelCard\n\n__all__ = [\n{}]\n\n\
          Ranges = range | Iterable[range | tuple[int, int]]\n\
-         \"\"\"A range, several, or pairs of the first number and the one behind the last.\"\"\"\n{body}",
+         \"\"\"A range, several, or pairs of the first number and the one behind the last.\"\"\"\n\
+         Tools = Iterable[Mapping[str, Any] | Callable[..., object] | tuple[Mapping[str, Any], Callable[..., object]]]\n\
+         \"\"\"Tools of OpenAI's shape; functions, whose signatures and docstrings say what they are; pairs of both.\"\"\"\n{body}",
         names.concat()
     )
 }
@@ -128,6 +135,7 @@ fn options(classes: &[Class]) -> String {
 /// What hosts may give for a field.
 fn given(class: &Class, field: &Field, kind: &Kind) -> String {
     match kind {
+        Kind::List(_) if field.key == "tools" => "Tools".to_owned(),
         Kind::List(item) if matches!(**item, Kind::Range) => "Ranges".to_owned(),
         Kind::List(item) | Kind::Set(item) => format!("Iterable[{}]", given(class, field, item)),
         Kind::Numbered(item) => format!("Mapping[int, {}]", given(class, field, item)),

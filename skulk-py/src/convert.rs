@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use skulk::{Divergence, Error, ErrorKind, Event, TokenId, TokenLogprob};
+use skulk::{ChatEvent, Divergence, Error, ErrorKind, Event, TokenId, TokenLogprob};
 
 use crate::error::raise;
 use crate::json::CONTRACT;
@@ -40,6 +40,24 @@ pub(crate) fn event<'py>(py: Python<'py>, event: &Event) -> PyResult<Bound<'py, 
     });
     let finish = event.finish.as_ref().map(|finish| CONTRACT.one(py, "Finish", finish)).transpose()?;
     CONTRACT.of(py, "Event", (token.transpose()?, &event.text, finish))
+}
+
+/// An event of an answer.
+pub(crate) fn chat_event<'py>(py: Python<'py>, event: &ChatEvent) -> PyResult<Bound<'py, PyAny>> {
+    let class = match event {
+        // What is made for each token.
+        ChatEvent::Reasoning { text } => return CONTRACT.of(py, "ReasoningEvent", (text,)),
+        ChatEvent::Text { text } => return CONTRACT.of(py, "TextEvent", (text,)),
+        ChatEvent::CallArguments { index, text } => {
+            return CONTRACT.of(py, "CallArgumentsEvent", (*index, text));
+        }
+        ChatEvent::CallStarted { .. } => "CallStartedEvent",
+        ChatEvent::CallFinished { .. } => "CallFinishedEvent",
+        ChatEvent::CallMalformed { .. } => "CallMalformedEvent",
+        ChatEvent::Finish { .. } => "FinishEvent",
+        _ => return Err(raise(Error::new(ErrorKind::Internal, "expected an event that Python has"))),
+    };
+    CONTRACT.one(py, class, event)
 }
 
 /// Divergences may be infinite, which JSON cannot say.

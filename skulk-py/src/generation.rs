@@ -1,7 +1,6 @@
 //! How does Python follow a running generation? `skulk.Generation`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
@@ -10,15 +9,14 @@ use skulk::CancelToken;
 use crate::convert::{self, numbers};
 use crate::error::raise;
 use crate::json::CONTRACT;
-use crate::waking::{Readers, calling, park};
+use crate::running::{Running, follow};
+use crate::waking::calling;
 
 /// A running generation: iterate it with `for` or `async for`, or collect it with `text()`, `output()` or `await`.
 /// Leaving its `with` block, or dropping it, cancels what is still running.
 #[pyclass(frozen, module = "skulk")]
 pub(crate) struct Generation {
-    running: Mutex<skulk::Generation>,
-    readers: Arc<Readers>,
-    cancel: CancelToken,
+    running: Running<skulk::Generation>,
     /// The prompt's tokens, special ones included.
     #[pyo3(get)]
     prompt_ids: Vec<u32>,
@@ -28,16 +26,7 @@ impl Generation {
     /// `cancel` must stop `running`.
     pub(crate) fn new(running: skulk::Generation, cancel: CancelToken) -> Self {
         let prompt_ids = numbers(running.prompt_ids());
-        Self { running: Mutex::new(running), readers: Arc::default(), cancel, prompt_ids }
-    }
-
-    /// Not with the GIL: at its end this waits for the step under way.
-    fn poll<T>(
-        &self,
-        reader: &Waker,
-        poll: impl FnOnce(&mut skulk::Generation, &mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        self.readers.poll(reader, |cx| poll(&mut lock(&self.running), cx))
+        Self { running: Running::new(running, cancel), prompt_ids }
     }
 
     /// Waits for what `poll` is for.
@@ -46,18 +35,8 @@ impl Generation {
         py: Python<'_>,
         poll: impl Fn(&mut skulk::Generation, &mut Context<'_>) -> Poll<T> + Sync,
     ) -> PyResult<T> {
-        park(py, &self.cancel, |reader| self.poll(reader, &poll)).inspect_err(|_| self.close(py))
+        self.running.wait(py, poll).inspect_err(|_| self.close(py))
     }
-}
-
-/// Waits in an event loop for what the generation's method `poll` gives.
-fn follow<'py>(generation: &Bound<'py, Generation>, poll: &str) -> PyResult<Bound<'py, PyAny>> {
-    let aio = generation.py().import("skulk._aio")?;
-    aio.call_method1("follow", (generation, generation.getattr(poll)?))
-}
-
-fn lock(running: &Mutex<skulk::Generation>) -> MutexGuard<'_, skulk::Generation> {
-    running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[pymethods]
@@ -76,18 +55,18 @@ impl Generation {
     }
 
     fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        follow(slf, "_poll")
+        follow(slf.as_any(), "_poll")
     }
 
     /// Runs to the end beside the event loop: text, tokens and finish of what was not read yet.
     fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        follow(slf, "_poll_output")?.call_method0("__await__")
+        follow(slf.as_any(), "_poll_output")?.call_method0("__await__")
     }
 
     /// The next event for an event loop; when there is none yet, `None`, and `wake` is called later on another thread.
     fn _poll<'py>(&self, py: Python<'py>, wake: Py<PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let reader = calling(wake)?;
-        match py.detach(|| self.poll(&reader, skulk::Generation::poll_event)) {
+        match py.detach(|| self.running.poll(&reader, skulk::Generation::poll_event)) {
             Poll::Pending => Ok(None),
             Poll::Ready(None) => Err(PyStopAsyncIteration::new_err(())),
             Poll::Ready(Some(event)) => convert::event(py, &event.map_err(raise)?).map(Some),
@@ -97,7 +76,7 @@ impl Generation {
     /// The same of all that was not read yet, once it is there.
     fn _poll_output<'py>(&self, py: Python<'py>, wake: Py<PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let reader = calling(wake)?;
-        match py.detach(|| self.poll(&reader, skulk::Generation::poll_output)) {
+        match py.detach(|| self.running.poll(&reader, skulk::Generation::poll_output)) {
             Poll::Pending => Ok(None),
             Poll::Ready(output) => CONTRACT.one(py, "Output", &output.map_err(raise)?).map(Some),
         }
@@ -110,7 +89,7 @@ impl Generation {
             while ready!(running.poll_event(cx)).is_some() {}
             Poll::Ready(())
         };
-        Ok(py.detach(|| self.poll(&reader, skip)).is_ready())
+        Ok(py.detach(|| self.running.poll(&reader, skip)).is_ready())
     }
 
     /// Runs to the end and returns the text that was not read yet.
@@ -126,14 +105,14 @@ impl Generation {
     /// Asks the generation to end: iterating raises `skulk.CancelledError` within one layer's work,
     /// after the events that are already there. Any thread may cancel.
     fn cancel(&self) {
-        self.cancel.cancel();
+        self.running.cancel.cancel();
     }
 
     /// Cancels what is still running and waits until it has ended; the session is free then.
     fn close(&self, py: Python<'_>) {
         // First, so that whoever holds the lock soon gives it back.
-        self.cancel.cancel();
-        py.detach(|| lock(&self.running).close());
+        self.running.cancel.cancel();
+        py.detach(|| self.running.get().close());
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

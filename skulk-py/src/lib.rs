@@ -4,6 +4,7 @@
 mod call;
 mod cancel;
 mod card;
+mod chat;
 mod convert;
 mod error;
 mod extract;
@@ -14,8 +15,10 @@ mod json;
 mod model;
 mod plan;
 mod progress;
+mod running;
 mod session;
 mod tokenizer;
+mod tools;
 mod verify;
 mod vindex;
 mod wait;
@@ -33,6 +36,7 @@ mod _skulk {
         call::{call, gguf_facts},
         cancel::CancelToken,
         card::{Library, card_from_checkpoint, card_open, card_save, is_gemma4_family},
+        chat::ChatStream,
         error::error_kinds,
         extract::extract,
         generation::Generation,
@@ -40,6 +44,7 @@ mod _skulk {
         plan::{Placement, inventory_from_checkpoint, plan},
         session::Session,
         tokenizer::Tokenizer,
+        tools::ToolSteps,
         verify::verify_vindex,
         vindex::{Region, Vindex},
         waking::stop_waking,

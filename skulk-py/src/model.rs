@@ -12,6 +12,7 @@ use skulk_contract::Arch;
 use skulk_contract::options::{GenerateOptions, LoadOptions};
 
 use crate::cancel::CancelToken;
+use crate::chat::{ChatStream, conversation};
 use crate::convert;
 use crate::error::{exception, raise};
 use crate::given;
@@ -19,8 +20,10 @@ use crate::handle::Handle;
 use crate::json::CONTRACT;
 use crate::plan::Placement;
 use crate::progress;
+use crate::running::Running;
 use crate::session::{Session, prompt_of, prompts_of};
 use crate::tokenizer::{Owner, Tokenizer};
+use crate::tools::ToolSteps;
 use crate::wait::run;
 
 /// A model ready to generate: its weights, split into stages. Made by `Model.load`.
@@ -36,7 +39,7 @@ impl Model {
     /// `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within one
     /// layer.
     #[staticmethod]
-    #[pyo3(signature = (path, *, placement=None, progress=None, cancel=None, **options), text_signature = "(path, *, stages=1, engine=None, placement=None, node='local', ffn_on_cpu=False, ffn_budget=None, ffn_top_features=None, device_memory=None, threads=None, context=None, prefill_chunk=256, kv=None, kv_values=None, sessions=16, kv_memory=None, when_full='wait', precision='fast', memory='auto', screen_head=False, progress=None, cancel=None)")]
+    #[pyo3(signature = (path, *, placement=None, progress=None, cancel=None, **options), text_signature = "(path, *, stages=1, engine=None, placement=None, node='local', ffn_on_cpu=False, ffn_budget=None, ffn_top_features=None, device_memory=None, threads=None, context=None, prefill_chunk=256, kv=None, kv_values=None, sessions=16, kv_memory=None, when_full='wait', precision='fast', memory='auto', screen_head=False, card=None, chat_template=None, progress=None, cancel=None)")]
     fn load(
         py: Python<'_>,
         path: PathBuf,
@@ -184,6 +187,54 @@ impl Model {
         }
         let generation = self.session(py)?.generate(py, prompt, cancel, options)?;
         Ok(Bound::new(py, generation)?.into_any())
+    }
+
+    /// Answers a conversation in a session of its own: the model's profile says how messages become its prompt and what
+    /// its answer consists of. Arguments as in `Session.chat`.
+    #[pyo3(signature = (messages, *, cancel=None, **options), text_signature = "($self, messages, *, tools=(), reasoning=None, documents=(), variables=None, template=None, now=None, trust_messages=False, reasoning_budget=None, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, stop=(), ignore_eos=False, priority=0, cancel=None)")]
+    fn chat(
+        &self,
+        py: Python<'_>,
+        messages: &Bound<'_, PyAny>,
+        cancel: Option<&Bound<'_, CancelToken>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<ChatStream> {
+        self.session(py)?.chat(py, messages, cancel, options)
+    }
+
+    /// Answers a conversation, and calls these functions, until the model calls none any more.
+    ///
+    /// `tools` are functions, whose signatures and docstrings the model is told, or pairs of what it is told and a
+    /// function. There are `max_rounds` answers at most; calls of the last one get no results. A function that fails is
+    /// told to the model; with `on_tool_failure='end'` the conversation ends with `ToolFailedError`. Functions run on the
+    /// thread that reads. Everything else is as in `chat`.
+    #[pyo3(signature = (messages, *, cancel=None, **options), text_signature = "($self, messages, *, tools=(), max_rounds=8, on_tool_failure='tell', reasoning=None, documents=(), variables=None, template=None, now=None, trust_messages=False, reasoning_budget=None, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, stop=(), ignore_eos=False, priority=0, cancel=None)")]
+    fn chat_with_tools<'py>(
+        &self,
+        py: Python<'py>,
+        messages: &Bound<'py, PyAny>,
+        cancel: Option<&Bound<'py, CancelToken>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let chat = py.import("skulk._chat")?;
+        let (options, functions): (Bound<'_, PyDict>, Bound<'_, PyAny>) =
+            chat.call_method1("toolbox", (options,))?.extract()?;
+        let conversation = conversation(messages, Some(&options))?;
+        let (model, cancel) = (self.0.get()?, CancelToken::child(cancel));
+        let steps = py.detach(|| conversation.tools(&model, cancel.clone())).map_err(raise)?;
+        chat.call_method1("ToolChat", (ToolSteps(Running::new(steps, cancel)), functions))
+    }
+
+    /// The prompt that messages become, with its tokens. Arguments as in `chat`.
+    #[pyo3(signature = (messages, **options), text_signature = "($self, messages, *, tools=(), reasoning=None, documents=(), variables=None, template=None, now=None, trust_messages=False)")]
+    fn render_chat<'py>(
+        &self,
+        py: Python<'py>,
+        messages: &Bound<'py, PyAny>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (conversation, model) = (conversation(messages, options)?, self.0.get()?);
+        CONTRACT.one(py, "ChatPrompt", &py.detach(|| conversation.render(&model)).map_err(raise)?)
     }
 
     /// Lets go of the model; used afterwards, it raises `InvalidArgumentError`. Its sessions, and what they generate, go on.

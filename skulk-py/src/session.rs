@@ -10,6 +10,7 @@ use skulk::Prompt;
 use skulk_contract::options::GenerateOptions;
 
 use crate::cancel::CancelToken;
+use crate::chat::{ChatStream, conversation};
 use crate::convert::{numbers, token_ids, unsigned};
 use crate::error::raise;
 use crate::generation::Generation;
@@ -47,6 +48,24 @@ impl Session {
         let session = self.0.get()?;
         let running = py.detach(|| session.generate(prompt, options)).map_err(raise)?;
         Ok(Generation::new(running, cancel))
+    }
+
+    /// Answers a conversation. `messages` are all of it, as dictionaries of OpenAI's shape, or a text, which is one
+    /// message of the user's; what the session holds of it is not computed again.
+    ///
+    /// `tools` are dictionaries of OpenAI's shape, or functions, whose signatures and docstrings the model is told; what
+    /// it calls, `ChatAnswer.calls` says, and nothing is run. The other options are those of `skulk.options.ChatOptions`. `cancel` ends the
+    /// answer within one layer.
+    #[pyo3(signature = (messages, *, cancel=None, **options), text_signature = "($self, messages, *, tools=(), reasoning=None, documents=(), variables=None, template=None, now=None, trust_messages=False, reasoning_budget=None, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, stop=(), ignore_eos=False, priority=0, cancel=None)")]
+    pub(crate) fn chat(
+        &self,
+        py: Python<'_>,
+        messages: &Bound<'_, PyAny>,
+        cancel: Option<&Bound<'_, CancelToken>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<ChatStream> {
+        let session = self.0.get()?;
+        ChatStream::begin(py, &session, conversation(messages, options)?, CancelToken::child(cancel))
     }
 
     /// All tokens of the conversation: prompts and what was generated.

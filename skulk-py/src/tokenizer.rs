@@ -39,6 +39,13 @@ impl Tokenizer {
         Ok(numbers(&ids))
     }
 
+    /// The tokens of `text` alone, in which texts of control tokens stay text.
+    fn encode_text(&self, py: Python<'_>, text: &str) -> PyResult<Vec<u32>> {
+        let tokenizer = self.get()?;
+        let ids = py.detach(|| tokenizer.encode_text(text)).map_err(raise)?;
+        Ok(numbers(&ids))
+    }
+
     /// The text of `ids`. Control tokens are left out with `skip_special`, spelt out without.
     #[pyo3(signature = (ids, skip_special=true))]
     fn decode(&self, py: Python<'_>, ids: Vec<i128>, skip_special: bool) -> PyResult<String> {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from typing_extensions import assert_type
 
@@ -91,3 +92,27 @@ def mistaken(model: skulk.Model) -> None:
     skulk.Node("a", role="king")  # type: ignore[arg-type]
     skulk.ModelCard(model_id="org/model")  # type: ignore[call-arg]
     skulk.Profile.permissive().reasoning("enormous")  # type: ignore[arg-type]
+
+
+def talking(model: skulk.Model, weather: Callable[[str], str]) -> list[dict[str, Any]]:
+    messages = [{"role": "user", "content": "Hello"}]
+    stream = model.chat(messages, tools=[weather], reasoning="low", reasoning_budget=100, max_tokens=9, seed=3)
+    for event in stream:
+        if event.type == "finish":
+            assert_type(event, skulk.FinishEvent)
+            assert_type(event.finish.reason, Literal["stop", "length", "tool_calls", "cancelled", "deadline"])
+        elif isinstance(event, skulk.CallFinishedEvent):
+            assert_type(event.call.arguments, dict[str, Any])
+    assert_type(stream.answer(), skulk.ChatAnswer)
+    assert_type(model.render_chat("Hello", reasoning=False).tokens, list[int])
+    with model.chat_with_tools(messages, tools=[weather], max_rounds=2, on_tool_failure="end") as chat:
+        for step in chat:
+            if isinstance(step, skulk.ToolResult):
+                assert_type(step.failed, bool)
+    return chat.messages
+
+
+async def talking_in_a_loop(model: skulk.Model, weather: Callable[[str], str]) -> None:
+    assert_type(await model.session().chat("Hello"), skulk.ChatAnswer)
+    assert_type(await model.chat_with_tools("Hello", tools=[weather]), list[dict[str, Any]])
+    assert_type(await anext(model.chat("Hello")), skulk.ChatEvent)

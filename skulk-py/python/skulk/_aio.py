@@ -1,4 +1,4 @@
-"""How does an event loop follow a generation? It is woken for each event; nobody waits meanwhile."""
+"""How does an event loop follow a generation or an answer? It is woken for each event; nobody waits meanwhile."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import asyncio
 import atexit
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from ._skulk import Generation, stop_waking
+from ._skulk import stop_waking
 
 T = TypeVar("T")
 
 _exiting = False
+
+
+class Running(Protocol):
+    """What an event loop follows."""
+
+    def cancel(self) -> None: ...
+    def _ended(self, wake: Callable[[], object]) -> bool: ...
 
 
 def _exit() -> None:
@@ -34,8 +41,8 @@ async def _wait(woken: asyncio.Event) -> None:
         woken.clear()
 
 
-async def follow(generation: Generation, poll: Callable[[Callable[[], object]], T | None]) -> T:
-    """What ``poll`` gives of the generation, once it is there. A task that is cancelled meanwhile ends the generation."""
+async def follow(running: Running, poll: Callable[[Callable[[], object]], T | None]) -> T:
+    """What ``poll`` gives of what runs, once it is there. A task that is cancelled meanwhile ends it."""
     woken = asyncio.Event()
     wake = partial(asyncio.get_running_loop().call_soon_threadsafe, woken.set)
     try:
@@ -43,8 +50,8 @@ async def follow(generation: Generation, poll: Callable[[Callable[[], object]], 
             await _wait(woken)
         return found
     except asyncio.CancelledError:
-        generation.cancel()
+        running.cancel()
         # The session must be free by the time the caller goes on.
-        while not generation._ended(wake):
+        while not running._ended(wake):
             await _wait(woken)
         raise

@@ -3,7 +3,7 @@
 What is not public has no docstring here: the native module has.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -14,14 +14,18 @@ from numpy.typing import NDArray
 from typing_extensions import Unpack
 
 from . import vindex
-from ._contract import (Arch, Budget, Cluster, Device, Divergence, Event, ExpertShard, FfnMemory, GgufFacts, Inventory,
-    KvMemory, ModelCard, Output, PlacedStage, Stage)
+from ._chat import ToolChat
+from ._contract import (Arch, Budget, ChatAnswer, ChatCall, ChatEvent, ChatFinish, ChatPrompt, Cluster, Device, Divergence,
+    Event, ExpertShard, FfnMemory, GgufFacts, Inventory, KvMemory, ModelCard, Output, PlacedStage, Stage, ToolResult)
 from ._errors import Error
 from ._report import PlanReport
-from .options import (ExtractOptions, GenerateOptions, LoadOptions, PlanOptions, VerifyOptions)
+from .options import (ChatOptions, ExtractOptions, GenerateOptions, LoadOptions, PlanOptions, RenderOptions, ToolOptions,
+    VerifyOptions)
 
 # Of a list and not of any sequence: a text is a sequence of texts.
 _Prompts: TypeAlias = list[str] | list[list[int]] | list[str | list[int]] | tuple[str | Sequence[int], ...]
+
+_Messages: TypeAlias = str | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 __version__: str
 
@@ -165,6 +169,11 @@ class Tokenizer:
 
         Raises `TokenizerInvalidError` when the tokenizer's own rules fail on the text."""
 
+    def encode_text(self, text: str) -> list[int]:
+        """The tokens of `text` alone, in which texts of control tokens stay text.
+
+        Raises `TokenizerInvalidError` when the tokenizer's own rules fail on the text."""
+
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         """The text of `ids`. Control tokens are left out with `skip_special`, spelt out without.
 
@@ -281,6 +290,29 @@ class Model:
         **options: Unpack[GenerateOptions],
     ) -> list[Output | Error]: ...
 
+    def chat(self, messages: _Messages, *, cancel: CancelToken | None = None, **options: Unpack[ChatOptions]) -> ChatStream:
+        """Answers a conversation in a session of its own: the model's profile says how messages become its prompt and what
+        its answer consists of. Arguments as in `Session.chat`."""
+
+    def chat_with_tools(
+        self,
+        messages: _Messages,
+        *,
+        cancel: CancelToken | None = None,
+        **options: Unpack[ToolOptions],
+    ) -> ToolChat:
+        """Answers a conversation, and calls these functions, until the model calls none any more.
+
+        `tools` are functions, whose signatures and docstrings the model is told, or pairs of what it is told and a
+        function. There are `max_rounds` answers at most; calls of the last one get no results. A function that fails is
+        told to the model; with `on_tool_failure='end'` the conversation ends with `ToolFailedError`. Functions run on
+        the thread that reads. Everything else is as in `chat`.
+
+        Raises as `chat`, and TypeError for functions that cannot be told."""
+
+    def render_chat(self, messages: _Messages, **options: Unpack[RenderOptions]) -> ChatPrompt:
+        """The prompt that messages become, with its tokens. Arguments as in `chat`."""
+
     def close(self) -> None:
         """Lets go of the model; used afterwards, it raises `InvalidArgumentError`. Its sessions, and what they
         generate, go on."""
@@ -310,6 +342,19 @@ class Session:
         Raises `InvalidArgumentError` for an empty prompt, unknown token ids or impossible options,
         `ContextOverflowError` when the prompt, or prompt plus `max_tokens`, does not fit, and `SessionBusyError`
         while another generation of this session runs."""
+
+    def chat(self, messages: _Messages, *, cancel: CancelToken | None = None, **options: Unpack[ChatOptions]) -> ChatStream:
+        """Answers a conversation. `messages` are all of it, as dictionaries of OpenAI's shape, or a text, which is one
+        message of the user's; what the session holds of it is not computed again.
+
+        `tools` are dictionaries of OpenAI's shape, or functions, whose signatures and docstrings the model is told; what
+        it calls, `ChatAnswer.calls` says, and nothing is run. The other options are those of `skulk.options.ChatOptions`. `cancel` ends the
+        answer within one layer.
+
+        Raises `InvalidArgumentError` for options that the model's profile or template cannot honour,
+        `ChatInvalidError` for messages and tools that are malformed or have no place in the model's markup,
+        `TemplateInvalidError` when it has no chat template, or one that fails, `ContextOverflowError` when the
+        conversation does not fit, and `SessionBusyError` while a generation of this session runs."""
 
     @property
     def tokens(self) -> list[int]:
@@ -391,6 +436,69 @@ class Generation:
 
     prompt_ids: Final[list[int]]
     """The prompt's tokens, special ones included."""
+
+@final
+class ChatStream:
+    """An answer that is being written: iterate it with `for` or `async for`, or collect it with `answer()` or `await`.
+    Leaving its `with` block, or dropping it, cancels what is still running."""
+
+    def __iter__(self) -> ChatStream: ...
+    def __next__(self) -> ChatEvent: ...
+    def __aiter__(self) -> ChatStream: ...
+    def __anext__(self) -> Awaitable[ChatEvent]: ...
+    def _poll(self, wake: Callable[[], object]) -> ChatEvent | None:
+        """The next event for an event loop; when there is none yet, `None`, and `wake` is called later on another
+        thread."""
+
+    def __await__(self) -> Generator[Any, None, ChatAnswer]:
+        """Runs to the end beside the event loop: the whole answer."""
+
+    def _poll_answer(self, wake: Callable[[], object]) -> ChatAnswer | None:
+        """The same of the whole answer."""
+
+    def _ended(self, wake: Callable[[], object]) -> bool:
+        """Drops what is left to read. Whether that was all; when not, `wake` is called later on another thread."""
+
+    def __enter__(self) -> ChatStream: ...
+    def __exit__(self, *_raised: object) -> None: ...
+    def answer(self) -> ChatAnswer:
+        """Runs to the end and returns the whole answer, with what was read before.
+
+        Raises whatever makes it fail, and `InvalidArgumentError` when it failed before or was closed."""
+
+    def cancel(self) -> None:
+        """Asks the answer to end; what there is of it still comes, and an end that says so. Any thread may cancel."""
+
+    def close(self) -> None:
+        """Cancels what is still running and waits until it has ended; the session is free then. Events that were not
+        read are lost."""
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The answer as far as it was read, as a message of OpenAI's shape."""
+
+    prompt: Final[ChatPrompt]
+    """The prompt that the messages became."""
+
+@final
+class ToolSteps:
+    """What is behind a `skulk.ToolChat`."""
+
+    def __iter__(self) -> ToolSteps: ...
+    def __next__(self) -> ChatEvent | ChatCall | ToolResult: ...
+    def __aiter__(self) -> ToolSteps: ...
+    def __anext__(self) -> Awaitable[ChatEvent | ChatCall | ToolResult]: ...
+    def _poll(self, wake: Callable[[], object]) -> ChatEvent | ChatCall | ToolResult | None: ...
+    def _ended(self, wake: Callable[[], object]) -> bool: ...
+    def give(self, id: str, text: str, failed: bool) -> ToolResult: ...
+    @property
+    def round(self) -> int: ...
+    @property
+    def messages(self) -> list[dict[str, Any]]: ...
+    @property
+    def finish(self) -> ChatFinish | None: ...
+    def cancel(self) -> None: ...
+    def close(self) -> None: ...
 
 def extract(
     source: str | PathLike[str],

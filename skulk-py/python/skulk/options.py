@@ -5,7 +5,7 @@ Written by ``cargo run -p skulk-contract-generate`` from the library's own decla
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypedDict
 
 from ._contract import Inventory, ModelCard
@@ -31,6 +31,8 @@ __all__ = [
 
 Ranges = range | Iterable[range | tuple[int, int]]
 """A range, several, or pairs of the first number and the one behind the last."""
+Tools = Iterable[Mapping[str, Any] | Callable[..., object] | tuple[Mapping[str, Any], Callable[..., object]]]
+"""Tools of OpenAI's shape; functions, whose signatures and docstrings say what they are; pairs of both."""
 
 
 class LoadOptions(TypedDict, total=False):
@@ -148,7 +150,7 @@ class RenderOptions(TypedDict, total=False):
       writes them can write turns.
     """
 
-    tools: Iterable[Mapping[str, Any]] | None
+    tools: Tools | None
     reasoning: bool | Literal["on", "off", "none", "minimal", "low", "medium", "high", "xhigh"] | None
     documents: Iterable[Mapping[str, Any]] | None
     variables: Mapping[str, Any] | None
@@ -188,7 +190,7 @@ class ChatOptions(TypedDict, total=False):
       with the answer.
     """
 
-    tools: Iterable[Mapping[str, Any]] | None
+    tools: Tools | None
     reasoning: bool | Literal["on", "off", "none", "minimal", "low", "medium", "high", "xhigh"] | None
     documents: Iterable[Mapping[str, Any]] | None
     variables: Mapping[str, Any] | None
@@ -212,7 +214,7 @@ class ChatOptions(TypedDict, total=False):
     reasoning_budget: int | None
 
 
-class ToolOptions(TypedDict, total=False):
+class ToolOptions(ChatOptions, total=False):
     """Options of a conversation in which the model calls functions.
 
     - ``max_rounds``: Answers at most, 8 by default; calls of the last one get no results.

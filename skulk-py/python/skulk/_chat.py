@@ -1,0 +1,177 @@
+"""How does Python take part in conversations? Messages and tools as JSON, functions that models call."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any
+
+from ._aio import follow
+from ._contract import ChatCall, ChatEvent, ChatFinish, ToolResult
+from ._functions import described
+from ._skulk import ToolSteps
+
+Function = Callable[..., object]
+
+
+def _json(field: str, value: object) -> str:
+    """A value as JSON, whose keys keep their order."""
+
+    def other(item: object) -> object:
+        if isinstance(item, Mapping):
+            return dict(item)
+        if isinstance(item, Iterable):
+            return list(item)
+        raise TypeError(f"an instance of {type(item).__name__}")
+
+    try:
+        return json.dumps(value, default=other, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"expected {field} that JSON can hold, found: {error}") from error
+
+
+def given(messages: object, options: dict[str, Any] | None) -> tuple[str, dict[str, Any]]:
+    """Messages as JSON, and options of which those are JSON whose keys keep their order."""
+    if isinstance(messages, Mapping):
+        messages = [messages]
+    options = dict(options or {})
+    if options.get("tools") is not None:
+        options["tools"] = [_pair(tool)[0] for tool in options["tools"]]
+    for name in ("tools", "documents", "variables"):
+        if options.get(name) is not None:
+            options[name] = _json(name, options[name])
+    return _json("messages", messages), options
+
+
+def _pair(tool: object) -> tuple[object, Function | None]:
+    """What the model is told, and the function, where there is one."""
+    if callable(tool):
+        return described(tool), tool
+    if isinstance(tool, tuple) and len(tool) == 2 and callable(tool[1]):
+        return tool
+    return tool, None
+
+
+def toolbox(options: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Function]]:
+    """Options of a conversation whose functions are called, and these by name. Of one name the last one counts."""
+    options = dict(options or {})
+    told: dict[str, object] = {}
+    functions: dict[str, Function] = {}
+    for tool in options.get("tools") or ():
+        schema, function = _pair(tool)
+        name = schema.get("function", schema).get("name") if isinstance(schema, Mapping) else None
+        if function is None or not isinstance(name, str):
+            raise TypeError(f"expected a function, or a pair of a tool and its function, found {tool!r}")
+        told[name], functions[name] = schema, function
+    return options | {"tools": list(told.values())}, functions
+
+
+class ToolChat:
+    """A conversation that calls functions: iterate the events and results of all rounds with `for` or `async for`.
+
+    Functions run where it is read; in an event loop those that give something to await are awaited, one after the
+    other. Leaving its `with` block, or dropping it, cancels what is still running. Made by `Model.chat_with_tools`.
+    """
+
+    __slots__ = ("_closed", "_functions", "_steps")
+    __module__ = "skulk"
+
+    def __init__(self, steps: ToolSteps, functions: dict[str, Function]) -> None:
+        self._steps, self._functions, self._closed = steps, functions, False
+
+    def __iter__(self) -> ToolChat:
+        return self
+
+    def __next__(self) -> ChatEvent | ToolResult:
+        if self._closed:
+            raise StopIteration
+        step = next(self._steps)
+        if not isinstance(step, ChatCall):
+            return step
+        try:
+            found = self._functions[step.name](**step.arguments)
+            if inspect.isawaitable(found):
+                if inspect.iscoroutine(found):
+                    found.close()
+                text = None
+            else:
+                text = _content(found)
+        except Exception as error:
+            return self._failed(step, error)
+        if text is None:
+            raise TypeError(f"expected a function that gives its result, found `{step.name}`, which is async: use `async for`")
+        return self._steps.give(step.id, text, False)
+
+    def __aiter__(self) -> ToolChat:
+        return self
+
+    async def __anext__(self) -> ChatEvent | ToolResult:
+        if self._closed:
+            raise StopAsyncIteration
+        step: ChatEvent | ChatCall | ToolResult = await follow(self._steps, self._steps._poll)
+        if not isinstance(step, ChatCall):
+            return step
+        try:
+            found = self._functions[step.name](**step.arguments)
+            text = _content(await found if inspect.isawaitable(found) else found)
+        except Exception as error:
+            return self._failed(step, error)
+        return self._steps.give(step.id, text, False)
+
+    def _failed(self, call: ChatCall, error: Exception) -> ToolResult:
+        # Where that ends the conversation, the error raised has this one as its context.
+        return self._steps.give(call.id, str(error) or type(error).__name__, True)
+
+    def run(self) -> list[dict[str, Any]]:
+        """Runs to the end and returns the whole conversation."""
+        for _ in self:
+            pass
+        return self.messages
+
+    def __await__(self) -> Generator[Any, None, list[dict[str, Any]]]:
+        """Runs to the end beside the event loop: the whole conversation."""
+        return self._run().__await__()
+
+    async def _run(self) -> list[dict[str, Any]]:
+        async for _ in self:
+            pass
+        return self.messages
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """All of the conversation: the messages that it began with, answers that have ended, and results."""
+        return self._steps.messages
+
+    @property
+    def finish(self) -> ChatFinish | None:
+        """How the last answer that was read ended: with ``tool_calls`` where there were too many rounds."""
+        return self._steps.finish
+
+    @property
+    def round(self) -> int:
+        """Which round it is, from 0."""
+        return self._steps.round
+
+    def cancel(self) -> None:
+        """Asks the answer to end that is being written; no round follows. Any thread may cancel."""
+        self._steps.cancel()
+
+    def close(self) -> None:
+        """Cancels what is still running and waits until it has ended. Events that were not read are lost."""
+        self._closed = True
+        self._steps.close()
+
+    def __enter__(self) -> ToolChat:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<skulk.ToolChat: round {self.round}>"
+
+
+def _content(found: object) -> str:
+    """What the model is told of what a function gave: texts as they are, other values as JSON."""
+    return found if isinstance(found, str) else _json("a result", found)
