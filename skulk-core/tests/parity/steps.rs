@@ -144,7 +144,9 @@ fn forks_go_on_as_if_alone() {
             let kept: Vec<_> = stages.shards.iter().map(|shard| shard.fork(seq, at, fork).unwrap()).collect();
             if stages.keeps_states() {
                 assert!(kept.iter().all(|len| *len == kept[0] && *len <= at && *len >= 128.min(at)), "{kept:?} of {at}");
-                stages.go_back(fork, &text[..at]);
+                if kept[0] < at {
+                    stages.feed(fork, kept[0], &text[kept[0]..at]);
+                }
             } else {
                 assert_eq!(kept, vec![at; kept.len()], "{}", path.display());
             }
