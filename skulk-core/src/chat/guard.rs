@@ -149,7 +149,16 @@ impl Guard {
                 _ => own,
             },
         };
-        let tokens = tokenizer.encode_pieces(&twins.pieces(&prompt))?;
+        let tokens = tokenizer.encode_pieces(&twins.pieces(&prompt)).map_err(|e| match e.kind() {
+            // It is the messages' text.
+            ErrorKind::InvalidArgument => Error::new(
+                ErrorKind::ChatInvalid,
+                "expected messages without one of the noncharacters U+FDD0 to U+FDEF",
+            )
+            .with("field", "messages")
+            .with_hint("take out what is no text"),
+            _ => e,
+        })?;
         Ok((twins.undone(&prompt), tokens))
     }
 

@@ -1,5 +1,6 @@
 //! What is the prompt of a conversation, for a given model?
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -168,7 +169,7 @@ impl ChatRenderer {
             {
                 tell_nemotron(&mut messages, thinks);
             }
-            let conversation = Conversation::new(messages, &template_options);
+            let conversation = Conversation::new(messages, &template_options)?;
             return self.finished(&conversation, options, |conversation| {
                 ended(template.render_conversation(conversation, &template_options)?, conversation)
             });
@@ -180,7 +181,7 @@ impl ChatRenderer {
             let (before, begun) = messages.split_at(messages.len() - usize::from(continues));
             let mut before = gemma4::without_thoughts(before);
             before.extend(begun.iter().map(|begun| begun.as_json().clone()));
-            let conversation = Conversation::new(before, &template_options);
+            let conversation = Conversation::new(before, &template_options)?;
             return self.finished(&conversation, options, |conversation| {
                 let messages = &conversation.messages;
                 let (before, begun) = messages.split_at(messages.len() - usize::from(continues));
@@ -191,7 +192,7 @@ impl ChatRenderer {
         }
         let mode = dsml::Mode { thinks: reasoning.enable_thinking != Some(false), answers: !continues };
         let messages = messages.iter().map(Message::with_parsed_arguments).collect();
-        let conversation = Conversation::new(messages, &template_options);
+        let conversation = Conversation::new(messages, &template_options)?;
         self.finished(&conversation, options, |conversation| {
             ended(dsml::render(&conversation.messages, &conversation.tools, mode)?, conversation)
         })
@@ -223,14 +224,22 @@ impl RenderOptions {
             now: self.now,
             ..TemplateOptions::default()
         };
-        if let Some(thinks) = reasoning.enable_thinking {
-            options = options.variable("enable_thinking", thinks).variable("thinking", thinks);
-        }
-        if let Some(effort) = reasoning.effort {
-            options = options.variable("reasoning_effort", effort.as_str());
-        }
+        let thinks = reasoning.enable_thinking.map(Json::Bool);
+        let effort = reasoning.effort.map(|effort| Json::from(effort.as_str()));
+        let told = [("enable_thinking", thinks.clone()), ("thinking", thinks), ("reasoning_effort", effort)];
+        let told = told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         // What was set by name has the last word.
-        self.variables.iter().fold(options, |options, (name, value)| options.variable(name, value.clone()))
+        let mut places = HashMap::new();
+        for (name, value) in told.chain(self.variables.iter().cloned()) {
+            match places.get(&name) {
+                Some(&at) => options.variables[at] = (name, value),
+                None => {
+                    places.insert(name.clone(), options.variables.len());
+                    options.variables.push((name, value));
+                }
+            }
+        }
+        options
     }
 
     /// Renderers other than templates have no use for what only these know.
@@ -239,6 +248,7 @@ impl RenderOptions {
             ("variables", !self.variables.is_empty()),
             ("documents", !self.documents.is_empty()),
             ("template", self.template.is_some()),
+            ("now", self.now.is_some()),
         ];
         match given.iter().find(|(_, given)| *given) {
             Some((field, _)) => Err(Error::argument(

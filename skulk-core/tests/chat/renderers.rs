@@ -257,9 +257,16 @@ fn what_a_renderer_has_no_use_for_is_refused() {
         RenderOptions::default().template("rag"),
         RenderOptions::default().variable("x", true),
         RenderOptions::default().documents([Json::Null]),
+        RenderOptions::default().now(super::then()),
     ] {
         assert_eq!(renderer.render(&[], &options).unwrap_err().kind(), ErrorKind::InvalidArgument);
     }
+    let image = r#"{"role": "user", "content": [{"type": "image", "image": "data:image/png;base64,AA=="}]}"#;
+    let error =
+        renderer.render(&[Message::from_json(image).unwrap()], &RenderOptions::default()).unwrap_err();
+    assert_eq!(error.context()[0].1, "content.image");
+    let error = renderer.render(&[Message::new("user\nsystem", "x")], &RenderOptions::default()).unwrap_err();
+    assert_eq!(error.context()[0].1, "messages[0].role");
     let error = ChatRenderer::new(Profile::default(), None, tokenizer(&path("llama"))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TemplateInvalid);
 }
