@@ -64,7 +64,12 @@ pub(super) fn render(messages: &[Json], tools: &[Json], mode: Mode) -> Result<St
     if !messages.first().is_some_and(is_system) {
         out.push_str(&untold.take().transpose()?.unwrap_or_default());
     }
+    // Where the last message stands that is no tool's, and how much it calls.
+    let mut caller = None;
     for (at, message) in messages.iter().enumerate() {
+        if message.role() != "tool" {
+            caller = Some((at, message.tool_calls().len()));
+        }
         let ends = at + 1 == messages.len();
         match message.role() {
             "system" | "developer" => {
@@ -90,7 +95,7 @@ pub(super) fn render(messages: &[Json], tools: &[Json], mode: Mode) -> Result<St
                 out.push_str(END);
             }
             "tool" => {
-                let (order, expected) = order(&messages, at)?;
+                let (order, expected) = order(caller, at)?;
                 out.push_str(if order == 1 { "\n\n<function_results>" } else { "" });
                 out.push_str(&format!("\n<result>{}</result>", text(message)?));
                 if order == expected {
@@ -163,9 +168,8 @@ fn calls(calls: &[ToolCallRef<'_>], out: &mut String) -> Result<()> {
 }
 
 /// Which result of a turn's calls the message at `at` is, from 1, and how many are expected.
-fn order(messages: &[Message], at: usize) -> Result<(usize, usize)> {
-    let caller = messages[..at].iter().rposition(|message| message.role() != "tool");
-    let found = caller.map(|caller| (at - caller, messages[caller].tool_calls().len()));
+fn order(caller: Option<(usize, usize)>, at: usize) -> Result<(usize, usize)> {
+    let found = caller.map(|(caller, calls)| (at - caller, calls));
     found.filter(|(order, expected)| order <= expected).ok_or_else(|| {
         refused(at, "role", "expected a tool's message only behind the calls that it answers")
             .with_hint("send the assistant's message with `tool_calls` before its results")

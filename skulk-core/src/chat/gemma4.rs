@@ -83,6 +83,16 @@ pub(super) fn render(messages: &[Json], turn: Turn) -> Result<String> {
 fn content(message: &Message) -> Result<String> {
     let mut out = String::new();
     for part in message.parts() {
+        if let Part::Other(_, Json::Object(fields)) = part
+            && let Some((field, _)) = fields.iter().find(|(field, _)| field != "type" && field != "label")
+        {
+            return Err(Error::new(
+                ErrorKind::ChatInvalid,
+                "expected parts without data, which the prompt has no place for",
+            )
+            .with("field", format!("content.{field}"))
+            .with_hint("send text"));
+        }
         match part {
             Part::Text(text) => out.push_str(text.trim()),
             Part::Other("image", json) => {

@@ -112,23 +112,22 @@ impl Guard {
         .with_hint("write a role that the model knows, as `user`, or trust the messages"))
     }
 
-    /// The prompt that `render` makes of the conversation, and behind it `said`: text and tokens.
+    /// The prompt that `render` makes of the conversation, text and tokens.
     pub(super) fn prompt(
         &self,
         tokenizer: &Tokenizer,
         conversation: &Conversation,
-        said: &str,
         render: impl Fn(&Conversation) -> Result<String>,
     ) -> Result<(String, Vec<TokenId>)> {
         let rendered = render(conversation);
-        let mut suspicious = self.suspects(said);
+        let mut suspicious = false;
         conversation.visit(&mut |text| suspicious = suspicious || self.suspects(text));
         if !suspicious {
-            let text = rendered? + said;
+            let text = rendered?;
             let tokens = tokenizer.encode(&text, false)?;
             return Ok((text, tokens));
         }
-        let twins = self.twins(conversation, &[said, rendered.as_deref().unwrap_or_default()])?;
+        let twins = self.twins(conversation, rendered.as_deref().unwrap_or_default())?;
         let own = match render(&conversation.mapped(|text| twins.all(text))) {
             Ok(own) => own,
             Err(e) => return Err(rendered.err().unwrap_or(e)),
@@ -150,18 +149,26 @@ impl Guard {
                 _ => own,
             },
         };
-        let prompt = prompt + &twins.all(said);
-        let tokens = tokenizer.encode_pieces(&twins.pieces(&prompt))?;
+        let tokens = tokenizer.encode_pieces(&twins.pieces(&prompt)).map_err(|e| match e.kind() {
+            // It is the messages' text.
+            ErrorKind::InvalidArgument => Error::new(
+                ErrorKind::ChatInvalid,
+                "expected messages without one of the noncharacters U+FDD0 to U+FDEF",
+            )
+            .with("field", "messages")
+            .with_hint("take out what is no text"),
+            _ => e,
+        })?;
         Ok((twins.undone(&prompt), tokens))
     }
 
-    /// Twins that neither the conversation nor `texts` have.
-    fn twins(&self, conversation: &Conversation, texts: &[&str]) -> Result<Twins<'_>> {
+    /// Twins that neither the conversation nor `text` have.
+    fn twins(&self, conversation: &Conversation, text: &str) -> Result<Twins<'_>> {
         let mut used: Vec<u32> = Vec::new();
         let mut note =
             |text: &str| used.extend(text.chars().map(u32::from).filter(|code| PRIVATE.contains(code)));
         conversation.visit(&mut note);
-        texts.iter().for_each(|text| note(text));
+        note(text);
         used.sort_unstable();
         let wanted = u32::try_from(self.chars.len()).unwrap_or(u32::MAX);
         let mut first = *PRIVATE.start();

@@ -106,6 +106,19 @@ impl Json {
         }
     }
 
+    /// Whether values are within each other more often than JSON is read.
+    pub(super) fn is_deep(&self) -> bool {
+        fn deeper(json: &Json, levels: usize) -> bool {
+            match json {
+                _ if levels == 0 => true,
+                Json::Array(items) => items.iter().any(|item| deeper(item, levels - 1)),
+                Json::Object(fields) => fields.iter().any(|(_, value)| deeper(value, levels - 1)),
+                _ => false,
+            }
+        }
+        deeper(self, LEVELS_MAX)
+    }
+
     /// What kind of value this is, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
@@ -119,6 +132,8 @@ impl Json {
     }
 }
 
+/// As many as `serde_json` reads, and a value in the last.
+const LEVELS_MAX: usize = 129;
 /// Fields of messages and tools, and JSON Schema's.
 const FIELDS: &[&str] = &[
     "additionalProperties",

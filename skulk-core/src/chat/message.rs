@@ -224,6 +224,22 @@ impl Message {
         &self.0
     }
 
+    /// All that is said; `None` where it is not only text.
+    pub(crate) fn text_of_parts(&self) -> Option<String> {
+        let text = |part| match part {
+            Part::Text(text) => Some(text),
+            Part::Other(..) => None,
+        };
+        self.parts().map(text).collect()
+    }
+
+    /// With other content.
+    pub(super) fn saying(&self, content: String) -> Self {
+        let mut message = self.clone();
+        message.0.set("content", Json::String(content));
+        message
+    }
+
     fn text(&self, key: &str) -> Option<&str> {
         self.0.get(key)?.as_str()
     }

@@ -1,5 +1,6 @@
 //! What is the prompt of a conversation, for a given model?
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -7,7 +8,7 @@ use serde::Serialize;
 
 use super::guard::Guard;
 use super::json::Json;
-use super::message::{Content, Message, Tool};
+use super::message::{Message, Tool};
 use super::parse::OutputSyntax;
 use super::template::{ChatTemplate, Conversation, TemplateOptions};
 use super::{dsml, gemma4};
@@ -134,14 +135,15 @@ impl ChatRenderer {
     }
 
     /// The prompt for the assistant's next turn. An assistant's message without calls at the end is the beginning of
-    /// that turn, which is to be continued.
+    /// that turn, which is to be continued: the prompt ends behind what it says.
     ///
     /// Templates get the reasoning that was asked for, as the [profile](Profile::reasoning) makes it possible, as
     /// `enable_thinking`, `thinking` and `reasoning_effort`, and arguments of tool calls as objects. Nemotron is told by
     /// `/think` and `/no_think`.
     ///
     /// # Errors
-    /// - [`ErrorKind::ChatInvalid`] when the model's markup has no place for the messages, or its template refuses them.
+    /// - [`ErrorKind::ChatInvalid`] when the model's markup has no place for the messages, as for an answer that is to be
+    ///   continued or the reasoning of one; when its template refuses them; or when a role is no word.
     /// - [`ErrorKind::TemplateInvalid`] when the template fails, computes without end, or is needed and missing.
     /// - [`ErrorKind::InvalidArgument`] when there is no template of the asked name, or a variable is an option.
     /// - [`ErrorKind::TokenizerInvalid`] when the tokenizer fails on the prompt.
@@ -149,16 +151,20 @@ impl ChatRenderer {
         if !options.trust_messages {
             messages.iter().enumerate().try_for_each(|(at, message)| self.guard.role(at, message.role()))?;
         }
-        let (messages, said) = continued(messages);
+        let (messages, continues) = continued(messages)?;
+        let ended = |text: String, conversation: &Conversation| match continues {
+            true => up_to_mark(text, conversation),
+            false => Ok(text),
+        };
         let reasoning = self.profile.reasoning(options.reasoning);
         let renderer = match self.profile.prompt_renderer {
             // Its markup for tools is the template's only.
-            PromptRenderer::Gemma4 if !options.tools.is_empty() || has_calls(messages) => {
+            PromptRenderer::Gemma4 if !options.tools.is_empty() || has_calls(&messages) => {
                 PromptRenderer::Tokenizer
             }
             other => other,
         };
-        let template_options = options.for_template(reasoning);
+        let template_options = options.for_template(reasoning).add_generation_prompt(!continues);
         if renderer == PromptRenderer::Tokenizer {
             let template = self.template.as_ref().ok_or_else(no_template)?;
             let mut messages: Vec<Json> = messages.iter().map(Message::with_parsed_arguments).collect();
@@ -167,40 +173,47 @@ impl ChatRenderer {
             {
                 tell_nemotron(&mut messages, thinks);
             }
-            let conversation = Conversation::new(messages, &template_options);
-            return self.finished(&conversation, &said, options, |conversation| {
-                template.render_conversation(conversation, &template_options)
+            let conversation = Conversation::new(messages, &template_options)?;
+            return self.finished(&conversation, options, |conversation| {
+                ended(template.render_conversation(conversation, &template_options)?, conversation)
             });
         }
         options.refuse_variables(renderer)?;
         if renderer == PromptRenderer::Gemma4 {
             let turn = gemma4::Turn { thinks: reasoning.enable_thinking == Some(true), answers: true };
-            let conversation = Conversation::new(gemma4::without_thoughts(messages), &template_options);
-            return self.finished(&conversation, &said, options, |conversation| {
-                gemma4::render(&conversation.messages, turn)
+            // What was said of an answer is behind the turn's beginning, as it is.
+            let (before, begun) = messages.split_at(messages.len() - usize::from(continues));
+            let mut before = gemma4::without_thoughts(before);
+            before.extend(begun.iter().map(|begun| begun.as_json().clone()));
+            let conversation = Conversation::new(before, &template_options)?;
+            return self.finished(&conversation, options, |conversation| {
+                let messages = &conversation.messages;
+                let (before, begun) = messages.split_at(messages.len() - usize::from(continues));
+                let mut text = gemma4::render(before, turn)?;
+                text.extend(begun.iter().filter_map(|begun| begun.get("content")?.as_str()));
+                ended(text, conversation)
             });
         }
-        let mode = dsml::Mode { thinks: reasoning.enable_thinking != Some(false), answers: true };
+        let mode = dsml::Mode { thinks: reasoning.enable_thinking != Some(false), answers: !continues };
         let messages = messages.iter().map(Message::with_parsed_arguments).collect();
-        let conversation = Conversation::new(messages, &template_options);
-        self.finished(&conversation, &said, options, |conversation| {
-            dsml::render(&conversation.messages, &conversation.tools, mode)
+        let conversation = Conversation::new(messages, &template_options)?;
+        self.finished(&conversation, options, |conversation| {
+            ended(dsml::render(&conversation.messages, &conversation.tools, mode)?, conversation)
         })
     }
 
     fn finished(
         &self,
         conversation: &Conversation,
-        said: &str,
         options: &RenderOptions,
         render: impl Fn(&Conversation) -> Result<String>,
     ) -> Result<ChatPrompt> {
         let (text, tokens) = if options.trust_messages {
-            let text = render(conversation)? + said;
+            let text = render(conversation)?;
             let tokens = self.tokenizer.encode(&text, false)?;
             (text, tokens)
         } else {
-            self.guard.prompt(&self.tokenizer, conversation, said, render)?
+            self.guard.prompt(&self.tokenizer, conversation, render)?
         };
         Ok(ChatPrompt { text, tokens })
     }
@@ -215,14 +228,22 @@ impl RenderOptions {
             now: self.now,
             ..TemplateOptions::default()
         };
-        if let Some(thinks) = reasoning.enable_thinking {
-            options = options.variable("enable_thinking", thinks).variable("thinking", thinks);
-        }
-        if let Some(effort) = reasoning.effort {
-            options = options.variable("reasoning_effort", effort.as_str());
-        }
+        let thinks = reasoning.enable_thinking.map(Json::Bool);
+        let effort = reasoning.effort.map(|effort| Json::from(effort.as_str()));
+        let told = [("enable_thinking", thinks.clone()), ("thinking", thinks), ("reasoning_effort", effort)];
+        let told = told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         // What was set by name has the last word.
-        self.variables.iter().fold(options, |options, (name, value)| options.variable(name, value.clone()))
+        let mut places = HashMap::new();
+        for (name, value) in told.chain(self.variables.iter().cloned()) {
+            match places.get(&name) {
+                Some(&at) => options.variables[at] = (name, value),
+                None => {
+                    places.insert(name.clone(), options.variables.len());
+                    options.variables.push((name, value));
+                }
+            }
+        }
+        options
     }
 
     /// Renderers other than templates have no use for what only these know.
@@ -231,6 +252,7 @@ impl RenderOptions {
             ("variables", !self.variables.is_empty()),
             ("documents", !self.documents.is_empty()),
             ("template", self.template.is_some()),
+            ("now", self.now.is_some()),
         ];
         match given.iter().find(|(_, given)| *given) {
             Some((field, _)) => Err(Error::argument(
@@ -253,17 +275,57 @@ fn has_calls(messages: &[Message]) -> bool {
     messages.iter().any(|message| !message.tool_calls().is_empty())
 }
 
-/// Messages, and what the assistant's next turn begins with.
-fn continued(messages: &[Message]) -> (&[Message], String) {
-    match messages.split_last() {
-        Some((last, before)) if last.role() == "assistant" && last.tool_calls().is_empty() => {
-            match last.content() {
-                Content::Text(text) => (before, text.to_owned()),
-                _ => (messages, String::new()),
-            }
-        }
-        _ => (messages, String::new()),
+/// What marks the end of an answer that is to be continued: no character of Unicode's.
+const MARK: char = '\u{10ffff}';
+
+/// Messages, of which the last may be an answer that is to be continued, marked at its end. One that says nothing is left
+/// out.
+fn continued(messages: &[Message]) -> Result<(Vec<Message>, bool)> {
+    let mut messages = messages.to_vec();
+    let Some((begun, before)) = messages.split_last() else { return Ok((messages, false)) };
+    if begun.role() != "assistant" || !begun.tool_calls().is_empty() {
+        return Ok((messages, false));
     }
+    let refused = |message: &'static str, hint: &'static str| {
+        let field = format!("messages[{}].content", before.len());
+        Err(Error::new(ErrorKind::ChatInvalid, message).with("field", field).with_hint(hint))
+    };
+    let Some(said) = begun.text_of_parts() else {
+        return refused(
+            "expected text in an answer that is to be continued, found parts of other types",
+            "leave them out, or put a message behind it",
+        );
+    };
+    if said.is_empty() && begun.reasoning_content().is_none_or(str::is_empty) {
+        messages.pop();
+        return Ok((messages, false));
+    }
+    let marked = begun.saying(format!("{said}{MARK}"));
+    messages.pop();
+    messages.push(marked);
+    Ok((messages, true))
+}
+
+/// A rendering up to the mark, if all is there that the last of the messages has to say.
+fn up_to_mark(text: String, conversation: &Conversation) -> Result<String> {
+    let refused = |field: &str, message: &'static str| {
+        let at = conversation.messages.len().saturating_sub(1);
+        Err(Error::new(ErrorKind::ChatInvalid, message)
+            .with("field", format!("messages[{at}].{field}"))
+            .with_hint("leave it out, or put a message behind it"))
+    };
+    let marks: Vec<usize> = text.match_indices(MARK).map(|(at, _)| at).take(2).collect();
+    let &[end] = &marks[..] else {
+        return refused("content", "the model's template has no place for an answer that is to be continued");
+    };
+    let reasoning = conversation.messages.last().and_then(|last| last.get("reasoning_content")?.as_str());
+    if !text[..end].contains(reasoning.unwrap_or_default().trim()) {
+        return refused(
+            "reasoning_content",
+            "the model's template has no place for reasoning of an answer that is to be continued",
+        );
+    }
+    Ok(text[..end].to_owned())
 }
 
 /// Says in the first system message whether the model is to think, unless a message says so already.

@@ -8,8 +8,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use serde_json::Value;
+use tokenizers::AddedToken;
 
-use super::{Pieces, Route, Special, Tokenizer, caught};
+use super::{Pieces, Route, Special, Tokenizer, caught, failed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::safetensors::HfMetadata;
@@ -23,7 +24,7 @@ pub(super) fn load(metadata: &HfMetadata, config: &'static str) -> Result<Tokeni
     // Both would silently change what the model is given.
     inner.with_padding(None);
     inner.with_truncation(None).map_err(|e| broken(&file).with_source(e))?;
-    declared(metadata, &inner)?;
+    declared(metadata, &mut inner)?;
     let special = special(metadata, config, &inner)?;
     // Ids may have holes.
     let vocab = inner.get_vocab(true);
@@ -57,9 +58,9 @@ fn broken(file: &Path) -> Error {
     .with_hint("fetch the file again, or save the tokenizer with a current version of transformers")
 }
 
-/// Whether the vocabulary has every special token that `tokenizer_config.json` declares. transformers would add what
-/// is missing, with ids that the model was not trained with.
-fn declared(metadata: &HfMetadata, inner: &tokenizers::Tokenizer) -> Result<()> {
+/// Makes every token special that `tokenizer_config.json` declares, as transformers does, if the vocabulary has it.
+/// transformers would add what is missing, with ids that the model was not trained with.
+fn declared(metadata: &HfMetadata, inner: &mut tokenizers::Tokenizer) -> Result<()> {
     const ONE: [&str; 7] =
         ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
     const MANY: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
@@ -71,10 +72,12 @@ fn declared(metadata: &HfMetadata, inner: &tokenizers::Tokenizer) -> Result<()> 
         Value::Object(named) => named.values().map(|token| (key, token)).collect(),
         _ => Vec::new(),
     });
+    let known = inner.get_added_vocabulary().get_added_tokens_decoder();
+    let known: HashSet<String> = known.values().map(|token| token.content.clone()).collect();
+    let mut ordinary = Vec::new();
     for (key, token) in one.chain(many) {
-        if let Some(text) = text_of(token)
-            && inner.token_to_id(text).is_none()
-        {
+        let Some(text) = text_of(token) else { continue };
+        if inner.token_to_id(text).is_none() {
             return Err(Error::new(
                 ErrorKind::TokenizerInvalid,
                 "a special token is declared that the vocabulary lacks",
@@ -85,7 +88,11 @@ fn declared(metadata: &HfMetadata, inner: &tokenizers::Tokenizer) -> Result<()> 
             .with("expected", "a token of tokenizer.json")
             .with_hint("the tokenizer files do not belong together: fetch the checkpoint again"));
         }
+        if !text.is_empty() && !known.contains(text) {
+            ordinary.push(AddedToken::from(text, true));
+        }
     }
+    caught(|| inner.add_special_tokens(ordinary)).map_err(failed)?;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use skulk::chat::{ChatRenderer, ChatTemplate, Json, Message, RenderOptions, Tool
 use skulk::{Profile, TokenId, Tokenizer, open_checkpoint};
 
 use super::{special, suites, template, tokenizer};
-use crate::fixtures::{checkpoints, ids, path, templates, vocabularies};
+use crate::fixtures::{checkpoints, copied, ids, json, path, templates, vocabularies};
 
 /// The texts of all special tokens.
 fn special_texts(tokenizer: &Tokenizer) -> Vec<String> {
@@ -229,6 +229,41 @@ fn roles_are_no_markup() {
     for role in ["user", "system", "tool", "latest_reminder", "Erzähler"] {
         assert!(render(role).is_ok(), "{role}");
     }
+}
+
+/// As transformers does, though `tokenizer.json` takes it for any word.
+#[test]
+fn a_declared_token_is_special() {
+    let folder = copied(&path("llama"));
+    let plain = tokenizer(folder.path());
+    let ordinary = |id: &TokenId| {
+        let text = plain.token_text(*id).unwrap();
+        text.len() > 2 && text.bytes().all(|byte| byte.is_ascii_lowercase())
+    };
+    let id = (0..plain.vocab_size() as u32).map(TokenId).find(ordinary).unwrap();
+    let text = plain.token_text(id).unwrap();
+    let file = folder.path().join("tokenizer_config.json");
+    let mut config = json(&file);
+    config["eos_token"] = text.clone().into();
+    std::fs::write(&file, config.to_string()).unwrap();
+    let tokenizer = tokenizer(folder.path());
+    assert!(tokenizer.is_special(id) && tokenizer.eos_ids().contains(&id));
+    let said = format!("x{text}y {text}");
+    assert!(!tokenizer.encode_text(&said).unwrap().contains(&id));
+    let source = format!("{{% for m in messages %}}{{{{ m.content }}}}{text}{{% endfor %}}");
+    let renderer = renderer(ChatTemplate::new(source).unwrap(), &tokenizer);
+    let prompt = renderer.render(&[Message::user(said)], &RenderOptions::default()).unwrap();
+    assert_eq!(prompt.tokens.iter().filter(|token| **token == id).count(), 1);
+    assert_eq!(prompt.tokens.last(), Some(&id));
+}
+
+#[test]
+fn messages_of_all_noncharacters_are_refused_as_messages() {
+    let tokenizer = tokenizer(&path("llama"));
+    let renderer = renderer(ChatTemplate::new(PRYING[0]).unwrap(), &tokenizer);
+    let said: String = ('\u{fdd0}'..='\u{fdef}').chain("<|im_end|>".chars()).collect();
+    let error = renderer.render(&[Message::user(said)], &RenderOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), skulk::ErrorKind::ChatInvalid);
 }
 
 /// What is quadratic would not come to an end.

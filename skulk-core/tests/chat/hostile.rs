@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use skulk::ErrorKind;
-use skulk::chat::{ChatTemplate, Message, TemplateOptions, Tool};
+use skulk::chat::{ChatTemplate, Json, Message, TemplateOptions, Tool};
 
 fn refused(source: &str) -> skulk::Error {
     let started = Instant::now();
@@ -93,6 +93,11 @@ fn values_without_end_are_refused() {
 fn values_that_hold_others_are_as_ever() {
     for (source, expected) in [
         (
+            "{% set call, print = {'a': 1}, [2] %}{% set x = call['a'] %}{{ x + call['a'] }}{{ print[0] }}",
+            "22",
+        ),
+        ("{% macro f(a) %}{{ a }}{% endmacro %}{% set fs = {'f': f} %}{{ fs.f(1) }}{{ fs['f'](2) }}", "12"),
+        (
             "{% set n = namespace(x=[], y={'a': 1}) %}{% for i in range(40) %}{% set n.x = n.x + [i] %}{% endfor %}{{ n.x[39] }}{{ n.x | length }}{{ n.y }}",
             "3940{'a': 1}",
         ),
@@ -169,6 +174,30 @@ fn what_a_template_raises_is_told() {
     let template = ChatTemplate::new("{{ messages }}").unwrap();
     let error = template.render(&[], &TemplateOptions::default().variable("messages", 1)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn names_and_depths_are_bounded() {
+    let named = |count: usize| (0..count).map(|i| (i.to_string(), String::new()));
+    assert!(ChatTemplate::named(named(64)).is_ok());
+    assert_eq!(ChatTemplate::named(named(65)).unwrap_err().kind(), ErrorKind::TemplateInvalid);
+    let twice = [("default".to_owned(), "a".to_owned()), ("default".to_owned(), "b".to_owned())];
+    let twice = ChatTemplate::named(twice).unwrap();
+    assert_eq!(twice.source(&TemplateOptions::default()).unwrap(), "b");
+    assert_eq!(twice.render(&[], &TemplateOptions::default()).unwrap(), "b");
+    let nested = |levels: usize| (0..levels).fold(Json::Null, |json, _| Json::Array(vec![json]));
+    let fields = |levels: usize| {
+        Json::Object(vec![("role".to_owned(), "user".into()), ("x".to_owned(), nested(levels))])
+    };
+    assert!(Message::try_from(fields(127)).is_ok());
+    assert_eq!(Message::try_from(fields(128)).unwrap_err().kind(), ErrorKind::ChatInvalid);
+    let template = ChatTemplate::new("{{ x }}").unwrap();
+    for options in [
+        TemplateOptions::default().variable("x", nested(1000)),
+        TemplateOptions::default().documents([nested(1000)]),
+    ] {
+        assert_eq!(template.render(&[], &options).unwrap_err().kind(), ErrorKind::ChatInvalid);
+    }
 }
 
 #[test]

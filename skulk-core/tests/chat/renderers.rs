@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use skulk::card::{PromptRenderer, ReasoningRequest};
-use skulk::chat::{ChatRenderer, ChatTemplate, Json, RenderOptions, Tool};
+use skulk::chat::{ChatRenderer, ChatTemplate, Json, Message, RenderOptions, Tool};
 use skulk::{ErrorKind, Profile, Tokenizer};
 
 use super::{items, messages, suites, tokenizer};
@@ -32,6 +32,7 @@ const OTHERS: &[&str] = &[
     "bad_mode",
     // An answer at the end is continued, as in the reference's own caller.
     "assistant_unterminated_channel",
+    "mm_assistant_text_stripped",
 ];
 
 /// What the reference tells of tools only where a system message is, left out where it has none.
@@ -157,10 +158,20 @@ fn templates_get_what_the_reference_gives_them() {
                 expected =
                     expected.tools(items(tools).iter().map(|tool| Tool::try_from(tool.clone()).unwrap()));
             }
-            let handed = messages(call.get("messages").unwrap()).unwrap();
-            let expected = ChatTemplate::new(source).unwrap().render(&handed, &expected).unwrap();
-            let said = text("prompt").strip_prefix("<RENDERED>").unwrap();
-            assert_eq!(prompt, expected + said, "{}", text("name"));
+            let mut handed = messages(call.get("messages").unwrap()).unwrap();
+            let begun = text("prompt").strip_prefix("<RENDERED>").unwrap();
+            // The reference puts it behind the beginning of an answer, transformers where the template has it.
+            if !begun.is_empty() {
+                handed.extend(messages(said).unwrap().pop());
+            }
+            let rendered = ChatTemplate::new(source).unwrap().render(&handed, &expected).unwrap();
+            let end = rendered.rfind(begun).unwrap() + begun.len();
+            assert_eq!(
+                prompt,
+                if begun.is_empty() { &rendered } else { &rendered[..end] },
+                "{}",
+                text("name")
+            );
             compared += 1;
         }
     }
@@ -184,6 +195,61 @@ fn tools_are_told_without_a_system_message() {
     assert_eq!(error.kind(), ErrorKind::TemplateInvalid);
 }
 
+/// An answer that was begun is continued where the template puts it, with its reasoning, or refused.
+#[test]
+fn answers_are_continued_where_templates_put_them() {
+    let tokenizer = tokenizer(&path("llama"));
+    let render = |source: &str, last: Message| {
+        let mut profile = Profile::permissive();
+        profile.prompt_renderer = PromptRenderer::Tokenizer;
+        let template = ChatTemplate::new(source).unwrap();
+        let renderer = ChatRenderer::new(profile, Some(template), tokenizer.clone()).unwrap();
+        renderer.render(&[Message::user("Hi"), last], &RenderOptions::default()).map(|prompt| prompt.text)
+    };
+    let channels = "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}{% if m.thinking %}<|channel|>analysis<|message|>{{ m.thinking }}<|end|><|start|>assistant{% endif %}<|channel|>final{% endif %}<|message|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}";
+    let asked = "<|start|>user<|message|>Hi<|end|><|start|>assistant";
+    assert_eq!(
+        render(channels, Message::assistant("It is ")).unwrap(),
+        format!("{asked}<|channel|>final<|message|>It is ")
+    );
+    assert_eq!(
+        render(channels, Message::assistant("It").with_reasoning("Hm.")).unwrap(),
+        format!(
+            "{asked}<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>It"
+        )
+    );
+    let parts = r#"{"role": "assistant", "content": [{"type": "text", "text": "It "}, {"type": "text", "text": "is"}]}"#;
+    assert_eq!(
+        render(channels, Message::from_json(parts).unwrap()).unwrap(),
+        format!("{asked}<|channel|>final<|message|>It is")
+    );
+    // Nothing was begun.
+    assert_eq!(render(channels, Message::assistant("")).unwrap(), asked);
+    let thinks = "{% for m in messages %}{{ m.role }}: {{ m.content | trim }}\n{% endfor %}{% if add_generation_prompt %}assistant: <think>\n{% endif %}";
+    assert_eq!(render(thinks, Message::assistant(" It")).unwrap(), "user: Hi\nassistant: It");
+    let image = r#"{"role": "assistant", "content": [{"type": "image"}]}"#;
+    for (source, last, field) in [
+        (thinks, Message::assistant("It").with_reasoning("Hm."), "messages[1].reasoning_content"),
+        (channels, Message::from_json(image).unwrap(), "messages[1].content"),
+        ("{{ messages[0].content }}", Message::assistant("It"), "messages[1].content"),
+    ] {
+        let error = render(source, last).unwrap_err();
+        assert_eq!((error.kind(), error.context()[0].1.as_str()), (ErrorKind::ChatInvalid, field));
+    }
+    let dsml = |last: Message| {
+        renderer(PromptRenderer::Dsml, tokenizer.clone())
+            .render(&[Message::user("Hi"), last], &RenderOptions::default())
+            .map(|prompt| prompt.text)
+    };
+    let thought = Message::assistant("It").with_reasoning("Hm.");
+    assert!(dsml(thought.clone()).unwrap().ends_with("<think>Hm.</think>It"));
+    let gemma = renderer(PromptRenderer::Gemma4, tokenizer.clone());
+    let error = gemma.render(&[Message::user("Hi"), thought], &RenderOptions::default()).unwrap_err();
+    assert_eq!(error.context()[0].1, "messages[1].reasoning_content");
+    let prompt = gemma.render(&[Message::user("Hi"), Message::assistant("It ")], &RenderOptions::default());
+    assert!(prompt.unwrap().text.ends_with("It "));
+}
+
 #[test]
 fn what_a_renderer_has_no_use_for_is_refused() {
     let renderer = renderer(PromptRenderer::Gemma4, tokenizer(&path("llama")));
@@ -191,9 +257,16 @@ fn what_a_renderer_has_no_use_for_is_refused() {
         RenderOptions::default().template("rag"),
         RenderOptions::default().variable("x", true),
         RenderOptions::default().documents([Json::Null]),
+        RenderOptions::default().now(super::then()),
     ] {
         assert_eq!(renderer.render(&[], &options).unwrap_err().kind(), ErrorKind::InvalidArgument);
     }
+    let image = r#"{"role": "user", "content": [{"type": "image", "image": "data:image/png;base64,AA=="}]}"#;
+    let error =
+        renderer.render(&[Message::from_json(image).unwrap()], &RenderOptions::default()).unwrap_err();
+    assert_eq!(error.context()[0].1, "content.image");
+    let error = renderer.render(&[Message::new("user\nsystem", "x")], &RenderOptions::default()).unwrap_err();
+    assert_eq!(error.context()[0].1, "messages[0].role");
     let error = ChatRenderer::new(Profile::default(), None, tokenizer(&path("llama"))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TemplateInvalid);
 }

@@ -26,6 +26,13 @@ fn unexpected(field: &str, expected: &str, found: Option<&Json>) -> Error {
         .with_hint("write it as OpenAI's chat API does")
 }
 
+fn shallow(json: &Json, field: &str) -> Result<()> {
+    match json.is_deep() {
+        true => Err(unexpected(field, "JSON that does not nest without end", Some(json))),
+        false => Ok(()),
+    }
+}
+
 fn object(json: &Json, field: &str) -> Result<()> {
     match json {
         Json::Object(_) => Ok(()),
@@ -44,6 +51,7 @@ fn string(json: &Json, field: &str, key: &str, optional: bool) -> Result<()> {
 
 pub(super) fn message(message: &Json, field: &str) -> Result<()> {
     object(message, field)?;
+    shallow(message, field)?;
     string(message, field, "role", false)?;
     for key in ["reasoning_content", "tool_call_id", "name"] {
         string(message, field, key, true)?;
@@ -87,6 +95,7 @@ fn checked_call(call: &Json, field: &str) -> Result<()> {
 
 pub(super) fn tool(tool: &Json, field: &str) -> Result<()> {
     object(tool, field)?;
+    shallow(tool, field)?;
     function_type(tool, field)?;
     let field = format!("{field}.function");
     let function = tool.get("function").unwrap_or(&Json::Null);

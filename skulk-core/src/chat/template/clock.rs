@@ -132,8 +132,8 @@ fn write(now: &Moment, code: Option<char>, bare: bool, out: &mut String) -> Resu
         Some('b' | 'h') => out.push_str(&MONTHS[month][..3]),
         Some('p') => out.push_str(if hour < 12 { "AM" } else { "PM" }),
         Some('P') => out.push_str(if hour < 12 { "am" } else { "pm" }),
-        Some('Z') => out.push_str("UTC"),
-        Some('z') => out.push_str("+0000"),
+        // transformers' time has no zone.
+        Some('Z' | 'z') => {}
         Some('%') => out.push('%'),
         Some('n') => out.push('\n'),
         Some('t') => out.push('\t'),
@@ -186,6 +186,7 @@ mod tests {
         ] {
             assert_eq!(strftime(seconds, all).unwrap(), expected);
         }
+        assert_eq!(strftime(0, "%H:%M%z %Z").unwrap(), "00:00 ");
         assert!(strftime(0, "%Q").is_err() && strftime(0, "%").is_err() && strftime(0, "%-").is_err());
         for seconds in [i64::MIN, i64::MAX] {
             assert!(strftime(seconds, "%c %x %X %r %R %D %z %Z %s %k %l %P %C %h %f%%%n%t").is_ok());

@@ -13,6 +13,7 @@ mod prepare;
 mod python;
 mod source;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -29,6 +30,8 @@ use crate::weights::Checkpoint;
 
 /// The template for conversations without a name.
 const DEFAULT: &str = "default";
+/// Templates of one model: more than any has.
+const TEMPLATES_MAX: usize = 64;
 /// The template for conversations with tools, where there is one.
 const TOOL_USE: &str = "tool_use";
 
@@ -116,12 +119,24 @@ impl ChatTemplate {
         Self::named([(DEFAULT.to_owned(), source.into())])
     }
 
-    /// Compiles several templates, of which `default` and `tool_use` are chosen by themselves.
+    /// Compiles several templates, of which `default` and `tool_use` are chosen by themselves. Of several of one name
+    /// the last counts.
     ///
     /// # Errors
     /// [`ErrorKind::TemplateInvalid`] with the template and the line that is not Jinja.
     pub fn named(sources: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
-        let sources: Vec<_> = sources.into_iter().collect();
+        let mut found: Vec<(String, String)> = Vec::new();
+        for (name, source) in sources {
+            let count = found.len();
+            match found.iter_mut().find(|(other, _)| *other == name) {
+                Some(earlier) => earlier.1 = source,
+                None if count == TEMPLATES_MAX => {
+                    return Err(limit(&name, "there are more chat templates than any model needs"));
+                }
+                None => found.push((name, source)),
+            }
+        }
+        let sources = found;
         let environment = environment::with_stack(|| {
             let mut environment = environment::environment()?;
             for (name, source) in &sources {
@@ -205,7 +220,7 @@ impl ChatTemplate {
     /// - [`ErrorKind::InvalidArgument`] when there is no template of the asked name.
     pub fn render(&self, messages: &[Message], options: &TemplateOptions) -> Result<String> {
         let messages = messages.iter().map(|message| message.as_json().clone()).collect();
-        self.render_conversation(&Conversation::new(messages, options), options)
+        self.render_conversation(&Conversation::new(messages, options)?, options)
     }
 
     pub(super) fn render_conversation(
@@ -262,13 +277,22 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
-    pub(super) fn new(messages: Vec<Json>, options: &TemplateOptions) -> Self {
-        Self {
+    pub(super) fn new(messages: Vec<Json>, options: &TemplateOptions) -> Result<Self> {
+        let deep = |field, json: &Json| match json.is_deep() {
+            true => Err(Error::new(ErrorKind::ChatInvalid, "expected JSON that does not nest without end")
+                .with("field", field)
+                .with_hint("send JSON of fewer levels")),
+            false => Ok(()),
+        };
+        messages.iter().try_for_each(|message| deep("messages", message))?;
+        options.documents.iter().try_for_each(|document| deep("documents", document))?;
+        options.variables.iter().try_for_each(|(_, value)| deep("variables", value))?;
+        Ok(Self {
             messages,
             tools: options.tools.iter().map(|tool| tool.as_json().clone()).collect(),
             documents: options.documents.clone(),
             variables: options.variables.clone(),
-        }
+        })
     }
 
     /// With every text changed, but for roles, which are looked at before, and names that templates know.
@@ -303,8 +327,9 @@ impl Conversation {
         ]
         .map(|(name, value): (&str, Value)| (name.to_owned(), value))
         .to_vec();
+        let mut names: HashSet<String> = values.iter().map(|(name, _)| name.clone()).collect();
         for (name, json) in &self.variables {
-            if values.iter().any(|(other, _)| other == name) {
+            if !names.insert(name.clone()) {
                 return Err(Error::argument(
                     "variables",
                     format!("`{name}` is an option of its own, or set twice"),

@@ -210,9 +210,8 @@ fn bounded(code: &str, depth: usize, out: &mut String) {
                     finish(out, start, adds && !plain);
                     out.push_str(word);
                     (start, adds, plain) = (out.len(), false, true);
-                    // Others are names, but where a tag begins with them.
-                    let ends = RESERVED.contains(&word) || code[..from].trim_ascii().is_empty();
-                    last = if ends { None } else { Some(byte) };
+                    // Others may be names.
+                    last = if RESERVED.contains(&word) { None } else { Some(byte) };
                 } else {
                     out.push_str(word);
                     plain = plain && word.bytes().all(|byte| byte.is_ascii_digit());
@@ -359,8 +358,9 @@ impl<'a> Code<'a> {
                 let code = self.tag[words[0].end..self.end].trim_ascii_start();
                 let names = self.end - code.len() + 1;
                 let end = || closing(&self.tag.as_bytes()[..self.end], names);
-                (if code.starts_with('(') { end() } else { self.start }, false)
+                (if code.starts_with('(') { end() } else { words[0].end }, false)
             }
+            Some(_) if self.tag.starts_with("{%") => (words[0].end, false),
             _ => (self.start, false),
         }
     }

@@ -34,6 +34,8 @@ pub(super) struct Gathered {
     /// The text that it goes on from, and then all that was said, with malformed calls.
     content: String,
     text: String,
+    /// What was thought before the text that it goes on from.
+    thought: String,
     reasoning: String,
     calls: Vec<ChatCall>,
     /// Each call's arguments as the model wrote them.
@@ -43,8 +45,8 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    pub(super) fn continuing(said: String) -> Self {
-        Self { content: said, ..Self::default() }
+    pub(super) fn continuing(said: String, thought: String) -> Self {
+        Self { content: said, thought, ..Self::default() }
     }
 
     pub(super) fn note(&mut self, event: &ChatEvent) {
@@ -78,8 +80,9 @@ impl Gathered {
     /// As a message.
     pub(super) fn message(&self) -> Result<Message> {
         let mut message = Message::assistant(self.content.as_str());
-        if !self.reasoning.is_empty() {
-            message = message.with_reasoning(self.reasoning.as_str());
+        let reasoning = format!("{}{}", self.thought, self.reasoning);
+        if !reasoning.is_empty() {
+            message = message.with_reasoning(reasoning);
         }
         for (call, written) in self.calls.iter().zip(&self.written) {
             // The order of the model's own keys, unless values were converted.

@@ -6,8 +6,7 @@ use super::guide::Budget;
 use super::options::ChatOptions;
 use crate::card::{Profile, PromptRenderer, ReasoningEffort, ReasoningRequest};
 use crate::chat::{
-    ChatPrompt, ChatRenderer, ChatTemplate, Content, Message, OutputSyntax, RenderOptions, TemplateSources,
-    ToolSyntax,
+    ChatPrompt, ChatRenderer, ChatTemplate, Message, OutputSyntax, RenderOptions, TemplateSources, ToolSyntax,
 };
 use crate::error::{Error, Result};
 use crate::generate::LoadOptions;
@@ -59,6 +58,8 @@ pub(super) struct Asked {
     pub(super) budget: Option<Budget>,
     /// The beginning of the answer, where one is to be continued.
     pub(super) said: Option<String>,
+    /// What was thought before it.
+    pub(super) thought: String,
     /// Calls that the messages have.
     pub(super) calls: usize,
 }
@@ -95,26 +96,30 @@ impl Asked {
         let prompt = renderer.render(messages, &render)?;
         let said = said(messages);
         let begun = said.as_deref().unwrap_or_default();
-        let opens = prompt.text.strip_suffix(begun).unwrap_or(&prompt.text);
+        // Some templates trim it.
+        let opens = prompt.text.strip_suffix(begun.trim_start()).unwrap_or(&prompt.text);
         let closed = syntax.reasoning.as_ref().is_some_and(|reasoning| begun.contains(&reasoning.end));
         Ok(Self {
             starts_in_reasoning: syntax.starts_in_reasoning(opens) && !closed,
             prompt,
             syntax,
             budget,
+            thought: said.is_some().then(|| thought(messages)).unwrap_or_default(),
             said,
             calls: messages.iter().map(|message| message.tool_calls().len()).sum(),
         })
     }
 }
 
+/// What the last message's author thought.
+fn thought(messages: &[Message]) -> String {
+    messages.last().and_then(Message::reasoning_content).unwrap_or_default().to_owned()
+}
+
 /// What the answer begins with.
 fn said(messages: &[Message]) -> Option<String> {
     let last = messages.last().filter(|last| last.role() == "assistant" && last.tool_calls().is_empty())?;
-    match last.content() {
-        Content::Text(text) => Some(text.to_owned()),
-        _ => None,
-    }
+    last.text_of_parts()
 }
 
 /// `Ok` when what is asked of reasoning is left by [`Profile::reasoning`], and the template hears of it.

@@ -35,7 +35,7 @@ pub struct ChatStream {
 
 impl ChatStream {
     pub(super) fn new(generation: Generation, reader: Reader, asked: Asked) -> Self {
-        let Asked { prompt, said, calls, .. } = asked;
+        let Asked { prompt, said, thought, calls, .. } = asked;
         Self {
             generation,
             reader,
@@ -44,7 +44,7 @@ impl ChatStream {
             ids: Vec::new(),
             pending: VecDeque::new(),
             continues: said.is_some(),
-            gathered: Gathered::continuing(said.unwrap_or_default()),
+            gathered: Gathered::continuing(said.unwrap_or_default(), thought),
             finish: None,
             deltas: Vec::new(),
         }
