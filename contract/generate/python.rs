@@ -65,17 +65,17 @@ fn module(doc: &str, classes: &[Class], here: impl Fn(Room) -> bool) -> String {
     let body: String = classes.iter().map(|class| declaration(class)).collect();
     let mut names: Vec<_> = classes.iter().map(|class| format!("    \"{}\",\n", class.name)).collect();
     names.sort();
+    let typing = match body.contains("ClassVar") {
+        true => "from typing import Any, ClassVar, Literal\n",
+        false => "from typing import Any, Literal\n",
+    };
     let imports = [
         ("from pathlib import Path\n", "Path"),
-        ("from typing import Any, ClassVar, Literal, Union\n", "Union["),
-        ("from typing import Any, Literal\n", "Any"),
+        (typing, "Any"),
         ("\nfrom . import _methods\n", "_methods."),
     ];
-    let needed = |(_, word): &&(&str, &str)| match *word {
-        "Any" => !body.contains("Union["),
-        word => body.contains(word),
-    };
-    let imports: String = imports.iter().filter(needed).map(|(import, _)| *import).collect();
+    let imports: String =
+        imports.iter().filter(|(_, word)| body.contains(word)).map(|(import, _)| *import).collect();
     let field = if body.contains("field(") { "dataclass, field" } else { "dataclass" };
     let infinite = if body.contains("_number(") {
         "\n\ndef _number(value: Any) -> float:\n    # JSON has no infinities and no NaN.\n    return float(\"nan\") if value is None else value\n"
@@ -183,12 +183,8 @@ fn declaration(class: &Class) -> String {
 /// One of several classes, each with its `type`.
 fn union(class: &Class) -> String {
     let names: Vec<_> = class.kinds.iter().map(|(_, name)| name.as_str()).collect();
-    format!(
-        "\n\n{} = Union[\n    {},\n]\n\"\"\"{}\"\"\"\n",
-        class.name,
-        names.join(",\n    "),
-        wrapped(&class.doc, 0)
-    )
+    let (names, doc) = (names.join("\n    | "), wrapped(&class.doc, 0));
+    format!("\n\n{} = (\n    {names}\n)\n\"\"\"{doc}\"\"\"\n", class.name)
 }
 
 fn declared(class: &Class, field: &Field) -> String {

@@ -9,6 +9,7 @@ from typing import Any
 
 from ._aio import follow
 from ._contract import ChatCall, ChatEvent, ChatFinish, ToolResult
+from ._errors import ToolFailedError
 from ._functions import described
 from ._skulk import ToolSteps
 
@@ -44,12 +45,12 @@ def given(messages: object, options: dict[str, Any] | None) -> tuple[str, dict[s
     return _json("messages", messages), options
 
 
-def _pair(tool: object) -> tuple[object, Function | None]:
+def _pair(tool: Any) -> tuple[object, Function | None]:
     """What the model is told, and the function, where there is one."""
     if callable(tool):
         return described(tool), tool
     if isinstance(tool, tuple) and len(tool) == 2 and callable(tool[1]):
-        return tool
+        return tool[0], tool[1]
     return tool, None
 
 
@@ -120,8 +121,10 @@ class ToolChat:
         return self._steps.give(step.id, text, False)
 
     def _failed(self, call: ChatCall, error: Exception) -> ToolResult:
-        # Where that ends the conversation, the error raised has this one as its context.
-        return self._steps.give(call.id, str(error) or type(error).__name__, True)
+        try:
+            return self._steps.give(call.id, str(error) or type(error).__name__, True)
+        except ToolFailedError as failed:
+            raise failed from error
 
     def run(self) -> list[dict[str, Any]]:
         """Runs to the end and returns the whole conversation."""

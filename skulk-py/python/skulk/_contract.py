@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Union
+from typing import Any, ClassVar, Literal
 
 from . import _methods
 
@@ -1711,15 +1711,15 @@ class FinishEvent:
         }
 
 
-ChatEvent = Union[
-    ReasoningEvent,
-    TextEvent,
-    CallStartedEvent,
-    CallArgumentsEvent,
-    CallFinishedEvent,
-    CallMalformedEvent,
-    FinishEvent,
-]
+ChatEvent = (
+    ReasoningEvent
+    | TextEvent
+    | CallStartedEvent
+    | CallArgumentsEvent
+    | CallFinishedEvent
+    | CallMalformedEvent
+    | FinishEvent
+)
 """A part of an answer, told as soon as it is certain; the last one is ``Finish``."""
 
 
