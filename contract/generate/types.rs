@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::table::{Maker, Room};
 
 /// Plain data of one name.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Class {
     pub(crate) name: String,
     pub(crate) doc: String,
@@ -21,7 +21,7 @@ pub(crate) struct Class {
 }
 
 /// A field of a class.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Field {
     /// Its name in JSON, in camelCase.
     pub(crate) key: String,
@@ -32,7 +32,7 @@ pub(crate) struct Field {
 }
 
 /// What a field holds.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Kind {
     Bool,
     Int,
