@@ -23,7 +23,7 @@ const TUPLE_MAX: usize = 1 << 10;
 /// Values within each other.
 const DEPTH_MAX: usize = 256;
 /// Values that all that is gone through has, in one rendering.
-const STEPS: u64 = 1 << 27;
+const STEPS: u64 = 1 << 26;
 
 /// What is left of [`STEPS`].
 #[derive(Debug)]

@@ -1,0 +1,62 @@
+//! Is what differs from Jinja 2 rewritten, and nothing else?
+
+use super::*;
+
+#[test]
+fn what_differs_is_rewritten_and_nothing_else() {
+    for (source, expected) in [
+        ("{%- generation -%}a{%+ endgeneration +%}", "{%- with -%}a{%+ endwith +%}"),
+        ("{% for x in xs %}", "{% for x in (xs)|__iterated %}"),
+        (
+            "{%- for k, v in d['in if'].items() if v -%}",
+            "{%- for k, v in (d['in if'].items())|__iterated if v -%}",
+        ),
+        ("{% for x in (a if b else c) recursive %}", "{% for x in ((a if b else c))|__iterated recursive %}"),
+        (
+            "{{ 'a'|safe + b['+'] + c|f(1) -}}",
+            "{{ ([('a'|safe), (b['+']), (c|f(1)), ]|__held)|__markup_sum -}}",
+        ),
+        ("{{- a + 'b' -}}", "{{- (a)|__bounded + 'b' -}}"),
+        (
+            "{% if x[1 + a] + f(b + -c | d) is string and g + h - i == '+' %}",
+            "{% if (x[1 + (a)|__bounded])|__bounded + (f((b)|__bounded + (-c | d)|__bounded) is string)|__bounded and (g)|__bounded + (h)|__bounded - i == '+' %}",
+        ),
+        ("{% set a = b + c|safe %}", "{% set a = ([(b), (c|safe), ]|__held)|__markup_sum %}"),
+        ("{%- set a.b = c + 1 -%}", "{%- set a.b = ( (c)|__bounded + 1)|__held -%}"),
+        ("{% set a, b = c, 1 %}", "{% set a, b = ( c, 1)|__held %}"),
+        (
+            "{{ f([a, b[1], (c, d), ('+')], {}, (e)) ~ {'a': []}['a'] }}",
+            "{{ f(([a, b[1], ((c, d)|__held), ('+')]|__held), ({}|__held), (e)) ~ ({'a': ([]|__held)}|__held)['a'] }}",
+        ),
+        ("{% for (a, b) in [c] %}", "{% for (a, b) in  (([c]|__held))|__iterated  %}"),
+        ("{% set a = call['x'] + 1 %}", "{% set a = (call['x'])|__bounded + 1 %}"),
+        ("{% call(a, b) f([c]) %}", "{% call(a, b) f(([c]|__held)) %}"),
+    ] {
+        assert_eq!(prepared(source).unwrap(), expected);
+    }
+    for same in [
+        "",
+        "{",
+        "{{",
+        "{%",
+        "{% for x in 'a",
+        "{{ 'a' + 'b' }}",
+        "{{ a|safe ~ b - c }}",
+        "{# {% generation %} {% for x in y %} #}",
+        "{% raw %}{% for x in y %}{% generation %}{% endraw %}",
+        "{% raw %}{% for x in y %}",
+        "{% raw %}{{ [a] {%- endraw -%}",
+        "{{ f(a, b) ~ x[1] ~ (a) }}",
+        "{% set for = generation %}",
+        "{{ '{% for x in y %}' }} ü {% if 'ä' in x %}",
+        "{ {% if a %} {",
+    ] {
+        assert_eq!(prepared(same).unwrap(), same);
+    }
+    // What is quadratic would not come to an end.
+    for part in ["{{", "{%", "{{ '", "{% x ", "{ ", "{#", "{% raw %}{% ", "{{ (", "{% raw %}"] {
+        let _ = prepared(&part.repeat(1 << 18));
+    }
+    assert!(prepared(&format!("{{{{ a{} }}}}", " ".repeat(1 << 20))).is_some());
+    assert!(prepared(&format!("{{{{ a{} }}}}", "+b".repeat(OPERATORS_MAX + 1))).is_none());
+}
