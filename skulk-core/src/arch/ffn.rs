@@ -116,13 +116,10 @@ impl SharedExpert {
 impl FfnSpec {
     /// Whether the layer has no such block.
     pub fn is_absent(&self) -> bool {
-        self.width == 0
+        self.width == 0 && self.experts.is_none() && self.shared.is_none()
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        if self.is_absent() && self.experts.is_none() && self.shared.is_none() {
-            return Ok(());
-        }
         size("feed-forward width", self.width, MAX_SIZE)?;
         self.activation.check()?;
         if let Some(experts) = self.experts {

@@ -253,7 +253,10 @@ impl ArchSpec {
         }
         for layer in &self.layers {
             layer.mixer.check(&self.ropes)?;
-            layer.ffn.check()?;
+            // Whoever lacks the block lacks the norms around it.
+            if !layer.ffn.is_absent() || layer.ffn_norm || layer.post_ffn_norm {
+                layer.ffn.check()?;
+            }
             let width = layer.input.map(|input| input.width);
             if width != self.input_width() {
                 let message =

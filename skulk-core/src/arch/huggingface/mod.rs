@@ -426,6 +426,8 @@ mod tests {
             ("granite", "logits_scaling", json!(0), ConfigInvalid, "logit scale"),
             ("granite", "residual_multiplier", json!(-1.0), ConfigInvalid, "residual"),
             ("granite", "attention_multiplier", json!(0), ConfigInvalid, "attention scale"),
+            ("smollm3", "intermediate_size", json!(0), ConfigInvalid, "width"),
+            ("olmo3", "intermediate_size", json!(0), ConfigInvalid, "width"),
             ("glm4_moe", "n_group", json!(3), ConfigInvalid, "groups"),
             ("glm4_moe", "n_group", json!(8), ConfigInvalid, "groups"),
             ("glm4_moe", "topk_group", json!(3), ConfigInvalid, "groups"),
