@@ -54,6 +54,8 @@ mod error;
 pub mod extract;
 #[cfg(feature = "generate")]
 pub mod generate;
+#[cfg(feature = "generate")]
+mod grammar;
 mod ids;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
@@ -92,6 +94,7 @@ pub use {
         OnToolFailure, Output, Prompt, Sampling, SavedSession, Session, StageInfo, Timings, Token,
         TokenLogprob, ToolChat, ToolEvent, ToolResult, ToolRounds, Toolbox, Usage, WhenFull,
     },
+    grammar::Constraint,
     model::EngineOptions,
     tokenizer::{Detokenizer, StopMatcher, Tokenizer},
 };
@@ -112,3 +115,8 @@ struct Guide;
 #[doc = include_str!("../../docs/guide/chat-output.md")]
 #[doc = include_str!("../../docs/guide/vindex.md")]
 struct GenerationGuide;
+
+/// Likewise.
+#[cfg(all(doctest, feature = "grammar"))]
+#[doc = include_str!("../../docs/guide/structured-output.md")]
+struct GrammarGuide;

@@ -25,7 +25,7 @@ pub struct Event {
     pub finish: Option<Finish>,
 }
 
-/// A sampled token.
+/// A token of the text.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -33,7 +33,8 @@ pub struct Event {
 pub struct Token {
     /// Its id.
     pub id: TokenId,
-    /// Natural logarithm of its probability under the model's raw logits, when asked for.
+    /// Natural logarithm of its probability under the model's raw logits, when asked for; none where nothing else could
+    /// come.
     #[serde(serialize_with = "crate::wire::wide_option")]
     pub logprob: Option<f32>,
     /// The likeliest tokens at this position, most likely first, as many as asked for.
@@ -70,7 +71,7 @@ pub struct Finish {
 closed_set! {
     /// Why a generation ended.
     pub enum FinishReason {
-        /// The model produced an end-of-sequence token.
+        /// The model produced an end-of-sequence token, or nothing may follow by the constraint.
         EndOfSequence = "eos",
         /// A stop string occurred.
         StopString = "stop",

@@ -19,6 +19,7 @@ use crate::engines::by_name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::LoadOptions;
 use crate::plan::{NodeId, Part, Placement, Stage};
+use crate::grammar::Grammars;
 use crate::tokenizer::Tokenizer;
 use crate::weights::{Checkpoint, open_checkpoint};
 
@@ -130,6 +131,7 @@ fn assemble(
         inner: Arc::new(Inner {
             fingerprint: Fingerprint::of(&arch, checkpoint),
             speech: Origin::of(checkpoint, options),
+            grammars: Grammars::default(),
             arch,
             tokenizer: Arc::new(tokenizer),
             context,

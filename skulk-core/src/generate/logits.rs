@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, atomic};
 
-use super::scheduler::{Ask, Job, Rows, Signals};
+use super::scheduler::{Ask, Job, Rows, Signals, Taken};
 use super::session::{Session, State};
 use crate::cancel::CancelToken;
 use crate::engine::{Logits, Reply};
@@ -140,14 +140,14 @@ impl Ask for Scoring {
 
     fn begin(&mut self, _cached: usize) {}
 
-    fn take(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<bool> {
+    fn take(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<Taken> {
         let logits = reply.logits(segment);
         // Who had to give its pages away computes from the beginning: the first rows were sent before.
         let first = state.held.len() - logits.data.len() / logits.width.max(1);
         let new = logits.data.get(self.sent.saturating_sub(first) * logits.width..).unwrap_or_default();
         self.sent += new.len() / logits.width.max(1);
         let heard = new.is_empty() || self.send(Ok(new.to_vec()));
-        Ok(heard && self.sent < self.all)
+        Ok(if heard && self.sent < self.all { Taken::GoesOn } else { Taken::Over })
     }
 
     fn end(self: Box<Self>, result: Result<()>) {

@@ -14,6 +14,7 @@ use crate::bytes::ByteSize;
 use crate::engine::{EngineId, FfnMemory, KvMemory};
 use crate::error::Result;
 use crate::generate::{GenerateOptions, Generation, Output, Prompt, Session};
+use crate::grammar::Grammars;
 use crate::plan::Placement;
 use crate::tokenizer::Tokenizer;
 use crate::weights::Memory;
@@ -65,6 +66,7 @@ pub(super) struct Inner {
     pub(super) load_time: Duration,
     /// How it is spoken to.
     pub(super) speech: Origin,
+    pub(super) grammars: Grammars,
     pub(super) fingerprint: Fingerprint,
     pub(super) placement: Placement,
     pub(super) stages: Vec<StageInfo>,

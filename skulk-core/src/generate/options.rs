@@ -3,6 +3,7 @@
 use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::generate::Sampling;
+use crate::grammar::Constraint;
 use crate::ids::TokenId;
 use crate::macros::setters;
 
@@ -55,6 +56,8 @@ pub struct GenerateOptions {
     pub sampling: Sampling,
     /// Texts that end the generation; they are not part of its text.
     pub stop: Vec<String>,
+    /// What the text must be.
+    pub constraint: Option<Constraint>,
     /// Do not end at the model's end-of-sequence tokens.
     pub ignore_eos: bool,
     /// Report the log-probability of each token, and of this many likeliest ones (0 to 64).
@@ -72,6 +75,7 @@ impl Default for GenerateOptions {
             max_tokens: None,
             sampling: Sampling::default(),
             stop: Vec::new(),
+            constraint: None,
             ignore_eos: false,
             logprobs: None,
             priority: 0,
@@ -87,6 +91,8 @@ setters!(GenerateOptions {
     sampling: Sampling;
     /// Ends at any of these texts.
     stop: impl IntoIterator<Item = impl Into<String>> => stop.into_iter().map(Into::into).collect();
+    /// Writes what keeps to this.
+    constraint: Constraint => Some(constraint);
     /// Goes on past end-of-sequence tokens.
     ignore_eos: bool;
     /// Reports log-probabilities: of the sampled token, and of this many likeliest.
@@ -114,6 +120,10 @@ impl GenerateOptions {
         }
         if self.stop.iter().any(String::is_empty) {
             return invalid("stop", "expected texts of at least one character, found an empty one".into());
+        }
+        if self.constraint.is_some() && self.ignore_eos {
+            let message = "expected texts with a constraint to end where that is met, found `ignore_eos`";
+            return invalid("ignore_eos", message.into());
         }
         self.sampling.validate(vocab_size)
     }

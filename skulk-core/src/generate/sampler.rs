@@ -1,14 +1,21 @@
 //! Which token comes next? Penalties, temperature, truncation and the draw.
 
+mod narrowed;
+#[cfg(test)]
+mod tests;
+
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use crate::engine::top::Top;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::TokenLogprob;
 use crate::generate::options::expect_known;
 use crate::ids::TokenId;
 use crate::macros::setters;
 use crate::math;
+
+pub(super) use self::narrowed::Narrow;
 
 /// How tokens are chosen. Steps run in this order: logit bias, repetition, presence and frequency
 /// penalties, temperature, min-p, top-k, top-p, draw; each truncation sees what the one before kept.
@@ -112,6 +119,12 @@ impl Sampling {
         Ok(())
     }
 
+    /// Tokens with smaller logits have no share: of the likeliest one's they are less than `min_p`, or than f32 could
+    /// represent.
+    fn floor(&self, max: f32) -> f32 {
+        max + self.temperature * math::ln(f64::from(self.min_p.max(1e-12))) as f32
+    }
+
     fn penalises(&self) -> bool {
         self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
@@ -130,6 +143,10 @@ pub(super) struct Sampler {
     /// The largest logits by id, when only they were asked for.
     top: Vec<(TokenId, f32)>,
     top_logits: Vec<f32>,
+    /// The largest of all logits, and those of them that may come.
+    largest: Top,
+    ids: Vec<TokenId>,
+    allowed: Vec<f32>,
 }
 
 /// Beyond this, a list of the largest logits saves nothing.
@@ -146,6 +163,9 @@ impl Sampler {
             recent: Vec::new(),
             top: Vec::new(),
             top_logits: Vec::new(),
+            largest: Top::default(),
+            ids: Vec::new(),
+            allowed: Vec::new(),
         }
     }
 
@@ -155,6 +175,12 @@ impl Sampler {
         if s.penalises() || !s.logit_bias.is_empty() {
             return None;
         }
+        self.few()
+    }
+
+    /// How many of the largest logits are enough, when they are as options make them.
+    fn few(&self) -> Option<usize> {
+        let s = &self.sampling;
         if s.temperature == 0.0 {
             return Some(1);
         }
@@ -172,11 +198,7 @@ impl Sampler {
         let mut logits = std::mem::take(&mut self.top_logits);
         logits.clear();
         logits.extend(self.top.iter().map(|(_, logit)| *logit));
-        let chosen = if self.sampling.temperature == 0.0 {
-            argmax(&logits).ok_or_else(no_choice)
-        } else {
-            self.draw(&logits)
-        };
+        let chosen = self.choose(&logits);
         self.top_logits = logits;
         let at = chosen?.0 as usize;
         self.top.get(at).map(|(id, _)| *id).ok_or_else(no_choice)
@@ -185,6 +207,10 @@ impl Sampler {
     /// Chooses a token. `logits` are overwritten; `history` are all tokens so far.
     pub(super) fn sample(&mut self, logits: &mut [f32], history: &[TokenId]) -> Result<TokenId> {
         self.adjust(logits, history);
+        self.choose(logits)
+    }
+
+    fn choose(&mut self, logits: &[f32]) -> Result<TokenId> {
         if self.sampling.temperature == 0.0 {
             return argmax(logits).ok_or_else(no_choice);
         }
@@ -217,8 +243,7 @@ impl Sampler {
         }
         // Candidates by falling logit, ties by id: a total order, so that the draw is reproducible.
         let order = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
-        // Tokens this far below the likeliest have no share that f32 could represent.
-        let floor = max + s.temperature * math::ln(f64::from(s.min_p.max(1e-12))) as f32;
+        let floor = s.floor(max);
         self.candidates.clear();
         self.candidates.extend((0..logits.len() as u32).filter(|&id| logits[id as usize] >= floor));
         if let Some(k) = s.top_k.filter(|&k| k < self.candidates.len()) {
@@ -305,96 +330,4 @@ pub(super) fn top_logprobs(logits: &[f32], top: usize, out: &mut Vec<TokenLogpro
         out.truncate(top);
     }
     normaliser
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn frequencies(sampling: Sampling, logits: &[f32]) -> Vec<f64> {
-        const DRAWS: usize = 40_000;
-        let mut counts = vec![0.0; logits.len()];
-        let mut sampler = Sampler::new(sampling);
-        for _ in 0..DRAWS {
-            let token = sampler.sample(&mut logits.to_vec(), &[]).unwrap();
-            counts[token.0 as usize] += 1.0 / DRAWS as f64;
-        }
-        counts
-    }
-
-    /// Five standard deviations of a frequency over 40,000 draws.
-    fn near(a: f64, b: f64) -> bool {
-        (a - b).abs() < 5.0 * (0.25f64 / 40_000.0).sqrt()
-    }
-
-    #[test]
-    fn draws_follow_the_softmax() {
-        let logits = [1.0, 2.0, 0.5, -1.0];
-        for temperature in [0.5, 1.0, 2.0] {
-            let weights: Vec<f64> =
-                logits.iter().map(|&l| (f64::from(l) / f64::from(temperature)).exp()).collect();
-            let total: f64 = weights.iter().sum();
-            let found = frequencies(Sampling::default().temperature(temperature).seed(1), &logits);
-            assert!(found.iter().zip(&weights).all(|(f, w)| near(*f, w / total)), "{found:?}");
-        }
-    }
-
-    #[test]
-    fn truncations_keep_what_they_say() {
-        let logits: Vec<f32> = [0.5f32, 0.25, 0.15, 0.1].iter().map(|p| p.ln()).collect();
-        let base = Sampling::default().temperature(1.0);
-        let kept = |sampling: Sampling| frequencies(sampling, &logits).iter().filter(|f| **f > 0.0).count();
-        assert_eq!(kept(base.clone()), 4);
-        assert_eq!(kept(base.clone().top_k(2)), 2);
-        assert_eq!(kept(base.clone().top_p(0.74)), 2);
-        assert_eq!(kept(base.clone().top_p(0.76)), 3);
-        assert_eq!(kept(base.clone().min_p(0.29)), 3);
-        assert_eq!(kept(base.clone().min_p(0.31)), 2);
-        let two = frequencies(base.top_k(2), &logits);
-        assert!(near(two[0], 2.0 / 3.0));
-    }
-
-    #[test]
-    fn penalties_look_at_the_window() {
-        let mut sampler = Sampler::new(Sampling::default().repetition_penalty(2.0).penalty_window(2));
-        let mut logits = [4.0, 3.9, -1.0];
-        let history = [TokenId(1), TokenId(0), TokenId(2)];
-        assert_eq!(sampler.sample(&mut logits, &history).unwrap(), TokenId(1));
-        assert_eq!(logits, [2.0, 3.9, -2.0]);
-        let mut sampler = Sampler::new(Sampling::default().presence_penalty(0.5).frequency_penalty(1.0));
-        let mut logits = [4.0, 3.9];
-        sampler.sample(&mut logits, &[TokenId(0), TokenId(0)]).unwrap();
-        assert_eq!(logits, [1.5, 3.9]);
-    }
-
-    #[test]
-    fn the_seed_fixes_the_draws() {
-        let draw = |seed| {
-            let mut sampler = Sampler::new(Sampling::default().temperature(1.0).seed(seed));
-            (0..12).map(|_| sampler.sample(&mut [0.0; 16], &[]).unwrap().0).collect::<Vec<_>>()
-        };
-        assert_eq!(draw(42), draw(42));
-        assert_ne!(draw(42), draw(43));
-    }
-
-    #[test]
-    fn nothing_to_choose_is_an_error() {
-        for temperature in [0.0, 1.0] {
-            let mut sampler = Sampler::new(Sampling::default().temperature(temperature));
-            assert!(sampler.sample(&mut [f32::NAN, f32::NEG_INFINITY], &[]).is_err());
-        }
-    }
-
-    #[test]
-    fn logprobs_are_sorted_and_normalised() {
-        let logits = [0.1, 2.0, -3.0, 2.0, 1.0];
-        let mut top = Vec::new();
-        let normaliser = top_logprobs(&logits, 3, &mut top);
-        assert_eq!(top.iter().map(|t| t.id.0).collect::<Vec<_>>(), [1, 3, 4]);
-        assert_eq!(top[2].logprob, 1.0 - normaliser);
-        let mut all = Vec::new();
-        top_logprobs(&logits, 5, &mut all);
-        let total: f64 = all.iter().map(|t| f64::from(t.logprob).exp()).sum();
-        assert!((total - 1.0).abs() < 1e-6);
-    }
 }

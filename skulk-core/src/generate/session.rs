@@ -7,11 +7,12 @@ use super::channel::BACKLOG;
 use super::model::Inner;
 use super::options::expect_known;
 use super::scheduler::Command;
-use super::writing::Steering;
+use super::writing::{Constrained, Steering};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{GenerateOptions, Generation, Prompt};
 use crate::ids::{SeqId, TokenId};
 use crate::plan::admit_max_tokens;
+use crate::tokenizer::Detokenizer;
 
 /// One conversation with a model: prompts that begin like the tokens it holds are computed only
 /// from where they differ.
@@ -90,7 +91,8 @@ impl Session {
     /// and values the model still holds, from this session or from another one that began alike, are not computed again.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for an empty prompt, unknown token ids or impossible options;
+    /// [`ErrorKind::InvalidArgument`] for an empty prompt, unknown token ids or impossible options, a constraint among
+    /// them that cannot be enforced;
     /// [`ErrorKind::ContextOverflow`] when the prompt, or prompt plus `max_tokens`, does not fit;
     /// [`ErrorKind::SessionBusy`] while another generation of this session runs.
     pub fn generate(&self, prompt: impl Into<Prompt>, options: GenerateOptions) -> Result<Generation> {
@@ -110,6 +112,14 @@ impl Session {
         options.validate(model.arch.vocab_size)?;
         let tokens = self.tokens_of(prompt)?;
         admit_max_tokens(tokens.len(), options.max_tokens, model.context, Some(model.context as u64))?;
+        let steering = match &options.constraint {
+            None => steering,
+            Some(constraint) => {
+                let text = Detokenizer::new(Arc::clone(&model.tokenizer), &tokens, true);
+                let grammar = model.grammars.begin(constraint, &model.tokenizer, &text)?;
+                Some(Box::new(Constrained(grammar)) as _)
+            }
+        };
         Generation::start(turn, tokens, options, backlog, steering)
     }
 

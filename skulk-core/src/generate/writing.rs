@@ -5,29 +5,86 @@ use std::time::{Duration, Instant};
 
 use super::channel::Sender;
 use super::event::{Event, Finish, FinishReason, Timings, Token, Usage};
-use super::sampler::{self, Sampler};
-use super::scheduler::{Ask, Rows};
+use super::sampler::{self, Narrow, Sampler};
+use super::scheduler::{Ask, Rows, Taken};
 use super::session::State;
 use crate::engine::{Logits, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::GenerateOptions;
+use crate::grammar::Grammar;
 use crate::ids::TokenId;
 use crate::tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 
 /// What has a say in which tokens come, and knows when they are enough. It is asked before each.
 pub(super) trait Steering: Send {
     /// The token that must come next, whatever the model expects.
-    fn forced(&mut self) -> Option<TokenId>;
-    /// Notes the next token, chosen or forced, which ends nothing by itself; whether the text goes on behind it.
-    fn note(&mut self, token: TokenId) -> bool;
+    fn forced(&mut self) -> Result<Option<TokenId>>;
+    /// Whether it keeps some tokens from coming.
+    fn narrows(&self) -> bool {
+        false
+    }
+    /// Which tokens may come next; `None` where all may.
+    fn narrow(&mut self) -> Option<&mut dyn Narrow> {
+        None
+    }
+    /// Notes the next token, chosen or forced, which ends nothing by itself; how the text goes on behind it.
+    fn note(&mut self, token: TokenId) -> Result<Course>;
 }
+
+/// How a text goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Course {
+    GoesOn,
+    /// What was to end it has come.
+    Stops,
+    /// It is whole.
+    Ends,
+}
+
+/// Steers by a constraint alone.
+pub(super) struct Constrained(pub(super) Grammar);
+
+impl Steering for Constrained {
+    fn forced(&mut self) -> Result<Option<TokenId>> {
+        self.0.forced()
+    }
+
+    fn narrows(&self) -> bool {
+        true
+    }
+
+    fn narrow(&mut self) -> Option<&mut dyn Narrow> {
+        Some(&mut self.0)
+    }
+
+    fn note(&mut self, token: TokenId) -> Result<Course> {
+        self.0.take(token)?;
+        Ok(if self.0.is_over() { Course::Ends } else { Course::GoesOn })
+    }
+}
+
+impl Narrow for Grammar {
+    fn allows(&mut self, token: TokenId) -> Result<bool> {
+        Grammar::allows(self, token)
+    }
+
+    fn narrow(&mut self, logits: &mut [f32]) -> Result<()> {
+        Grammar::narrow(self, logits)
+    }
+}
+
+/// Steps for which all logits are asked for where the largest were not enough: the next ones may be as surprising.
+const AGAIN: usize = 8;
 
 /// A running generation's own part: what it chooses tokens by, and whom it tells.
 pub(super) struct Writing {
     tokenizer: Arc<Tokenizer>,
     options: GenerateOptions,
-    /// What a step that ends in a token asks for.
+    /// What a step that ends in a token asks for; where not all tokens may come; and for how many steps all logits are
+    /// asked for, as the largest were not enough there.
     logits: Logits,
+    narrowed: Logits,
+    all: usize,
     /// Rows of a step, at most.
     chunk: usize,
     sampler: Sampler,
@@ -73,9 +130,15 @@ impl Writing {
         let Start { tokenizer, prompt, options, vocab_size, chunk, context, load_time, steering } = start;
         let sampler = Sampler::new(options.sampling.clone());
         // Log-probabilities are of all logits.
-        let enough = if options.logprobs.is_some() { None } else { sampler.enough() };
+        let of = |enough: Option<usize>| {
+            let enough = enough.filter(|&k| k <= vocab_size && options.logprobs.is_none());
+            enough.map_or(Logits::All, Logits::Top)
+        };
         Ok(Self {
-            logits: enough.filter(|&k| k <= vocab_size).map_or(Logits::All, Logits::Top),
+            logits: of(sampler.enough()),
+            narrowed: of(sampler.mostly_enough()),
+            // What an answer begins with is what models are most often wrong about.
+            all: 1,
             chunk,
             sampler,
             stops: StopMatcher::new(options.stop.iter().map(String::as_str))?,
@@ -97,17 +160,22 @@ impl Writing {
         })
     }
 
-    /// Samples from a step's logits and appends the token to the history.
-    fn choose(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<Token> {
+    /// Samples from a step's logits and appends the token to the history. `None` where they are too few.
+    fn choose(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<Option<Token>> {
         let history = &mut state.history;
         let found = reply.logits(segment);
         if found.data.is_empty() {
             return Err(Error::new(ErrorKind::Internal, "the last stage gave no logits"));
         }
+        let narrow = self.steering.as_mut().and_then(|steering| steering.narrow());
         if !found.ids.is_empty() {
-            let id = self.sampler.sample_top(found.ids, found.data)?;
-            history.push(id);
-            return Ok(Token { id, logprob: None, top_logprobs: Vec::new() });
+            let largest = found.ids.iter().copied().zip(found.data.iter().copied());
+            let chosen = match narrow {
+                None => Some(self.sampler.sample_top(found.ids, found.data)?),
+                Some(narrow) => self.sampler.sample_among(largest, false, narrow)?,
+            };
+            history.extend(chosen);
+            return Ok(chosen.map(|id| Token { id, logprob: None, top_logprobs: Vec::new() }));
         }
         let logits = reply.logits_mut(segment);
         let mut top_logprobs = Vec::new();
@@ -117,10 +185,13 @@ impl Writing {
             self.raw.extend_from_slice(logits);
             sampler::top_logprobs(logits, top, &mut top_logprobs)
         });
-        let id = self.sampler.sample(logits, history)?;
+        let id = match narrow {
+            None => self.sampler.sample(logits, history)?,
+            Some(narrow) => self.sampler.sample_narrowed(logits, history, narrow)?,
+        };
         let logprob = normaliser.map(|normaliser| self.raw[id.0 as usize] - normaliser);
         history.push(id);
-        Ok(Token { id, logprob, top_logprobs })
+        Ok(Some(Token { id, logprob, top_logprobs }))
     }
 
     /// Tokens and durations so far.
@@ -150,20 +221,26 @@ impl Writing {
     }
 
     /// Tells of the next token; whether another one follows.
-    fn tell(&mut self, token: Token) -> bool {
+    fn tell(&mut self, token: Token) -> Result<bool> {
         self.first_token.get_or_insert_with(Instant::now);
         self.completion_tokens += 1;
         let ended = !self.options.ignore_eos && self.tokenizer.eos_ids().contains(&token.id);
-        let mut enough = false;
+        let mut course = Ok(Course::GoesOn);
         let mut out = String::new();
         if !ended {
             out.push_str(self.stops.push(self.text.push(token.id)));
-            enough = self.steering.as_mut().is_some_and(|steering| !steering.note(token.id));
+            if let Some(steering) = &mut self.steering {
+                course = steering.note(token.id);
+            }
         }
         let reason = if ended {
             Some(FinishReason::EndOfSequence)
-        } else if enough || self.stops.matched().is_some() {
+        } else if matches!(course, Ok(Course::Stops)) || self.stops.matched().is_some() {
             Some(FinishReason::StopString)
+        } else if matches!(course, Ok(Course::Ends)) {
+            Some(FinishReason::EndOfSequence)
+        } else if course.is_err() {
+            None
         } else if self.completion_tokens == self.max_tokens {
             Some(FinishReason::Length)
         } else {
@@ -181,14 +258,16 @@ impl Writing {
         });
         let last = finish.is_some();
         let heard = self.events.send(Ok(Event { token: Some(token), text: out, finish }));
-        heard && !last
+        course?;
+        Ok(heard && !last)
     }
 
     /// The token that must come next, if one must, as part of the history.
-    fn forced(&mut self, state: &mut State) -> Option<Token> {
-        let id = self.steering.as_mut()?.forced()?;
-        state.history.push(id);
-        Some(Token { id, logprob: None, top_logprobs: Vec::new() })
+    fn forced(&mut self, state: &mut State) -> Result<Option<Token>> {
+        let Some(steering) = &mut self.steering else { return Ok(None) };
+        let forced = steering.forced()?;
+        state.history.extend(forced);
+        Ok(forced.map(|id| Token { id, logprob: None, top_logprobs: Vec::new() }))
     }
 }
 
@@ -198,7 +277,12 @@ impl Ask for Writing {
     }
 
     fn wants(&self) -> (Logits, Rows) {
-        (self.logits, Rows::Last)
+        let logits = match &self.steering {
+            Some(steering) if steering.narrows() && self.all > 0 => Logits::All,
+            Some(steering) if steering.narrows() => self.narrowed,
+            _ => self.logits,
+        };
+        (logits, Rows::Last)
     }
 
     fn has_room(&self) -> bool {
@@ -210,18 +294,23 @@ impl Ask for Writing {
         self.begun = Instant::now();
     }
 
-    fn take(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<bool> {
-        self.prefill.get_or_insert_with(|| self.begun.elapsed());
-        let token = match self.forced(state) {
-            Some(token) => token,
+    fn take(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<Taken> {
+        let chosen = match self.forced(state)? {
+            Some(token) => Some(token),
             None => self.choose(state, reply, segment)?,
         };
-        let mut goes_on = self.tell(token);
+        let Some(token) = chosen else {
+            self.all = AGAIN;
+            return Ok(Taken::Again);
+        };
+        self.all = self.all.saturating_sub(1);
+        self.prefill.get_or_insert_with(|| self.begun.elapsed());
+        let mut goes_on = self.tell(token)?;
         // What is certain is computed together with what comes before it.
-        while goes_on && let Some(token) = self.forced(state) {
-            goes_on = self.tell(token);
+        while goes_on && let Some(token) = self.forced(state)? {
+            goes_on = self.tell(token)?;
         }
-        Ok(goes_on)
+        Ok(if goes_on { Taken::GoesOn } else { Taken::Over })
     }
 
     fn end(self: Box<Self>, result: Result<()>) {

@@ -46,6 +46,11 @@ impl Detokenizer {
         detokenizer
     }
 
+    /// Whether a space that comes next is left out.
+    pub(crate) fn drops_space(&self) -> bool {
+        self.strip_spaces > 0 || self.first && self.tokenizer.pieces.first_differs()
+    }
+
     /// Takes the next token and returns the text it completes, possibly none. A token that is
     /// not in the vocabulary adds nothing.
     pub fn push(&mut self, id: TokenId) -> &str {

@@ -153,6 +153,11 @@ impl Pieces {
         self.strip_spaces
     }
 
+    /// Whether the first token of a text is spelt without the space that it has elsewhere.
+    pub(super) fn first_differs(&self) -> bool {
+        self.word_piece.is_some() || self.bare.is_some()
+    }
+
     /// Appends the bytes of the token spelt `token`, which is the `first` of a text or not.
     pub(super) fn append(&self, token: &str, first: bool, out: &mut Vec<u8>) {
         if self.byte_level {

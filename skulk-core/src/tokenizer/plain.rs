@@ -184,7 +184,7 @@ impl Tokenizer {
     }
 
     /// What only markup can write: control tokens, and added ones that end a turn.
-    fn is_guarded(&self, id: TokenId) -> bool {
+    pub(crate) fn is_guarded(&self, id: TokenId) -> bool {
         self.is_special(id) || self.special.ends.contains(&id)
     }
 }

@@ -1,10 +1,14 @@
-//! When must reasoning end, and when the answer? Known where tokens are chosen, before the reader has seen them.
+//! When must reasoning end, and when the answer, and what may its text be? Known where tokens are chosen, before the
+//! reader has seen them.
 
 use std::collections::VecDeque;
 
-use super::reader::Reader;
+use super::reader::{Part, Reader};
 use crate::chat::Delta;
-use crate::generate::writing::Steering;
+use crate::error::{Error, Result};
+use crate::generate::sampler::Narrow;
+use crate::generate::writing::{Course, Steering};
+use crate::grammar::Grammar;
 use crate::ids::TokenId;
 
 /// How long a model may reason.
@@ -16,12 +20,22 @@ pub(super) struct Budget {
     pub(super) end: Vec<TokenId>,
 }
 
+/// What the answer's text keeps to.
+pub(super) struct Bound {
+    pub(super) grammar: Grammar,
+    /// Tokens that end answers, which must not come before the text.
+    pub(super) ends: Vec<TokenId>,
+    /// What stands between reasoning that has ended and the text.
+    pub(super) header: Vec<TokenId>,
+}
+
 /// Reads along with the generation.
 pub(super) struct Guide {
     reader: Reader,
     budget: Option<Budget>,
-    /// What is still to come of the reasoning's end.
-    end: VecDeque<TokenId>,
+    bound: Option<Bound>,
+    /// What is still to come of the reasoning's end, of its beginning, or of the text's header.
+    coming: VecDeque<TokenId>,
     /// The end was written, and nothing but reasoning has come since.
     ended: bool,
     /// Used again for every token.
@@ -29,29 +43,111 @@ pub(super) struct Guide {
 }
 
 impl Guide {
-    pub(super) fn new(reader: Reader, budget: Option<Budget>) -> Self {
-        Self { reader, budget, end: VecDeque::new(), ended: false, deltas: Vec::new() }
+    pub(super) fn new(reader: Reader, budget: Option<Budget>, bound: Option<Bound>) -> Self {
+        Self { reader, budget, bound, coming: VecDeque::new(), ended: false, deltas: Vec::new() }
+    }
+
+    /// Notes a token where there is a constraint; `before` it, the answer was there.
+    fn keep(&mut self, token: TokenId, before: Option<Part>, reasoned: bool) -> Result<Course> {
+        let Some(bound) = &mut self.bound else { return Ok(Course::GoesOn) };
+        match (before, self.reader.part()) {
+            (Some(Part::Beginning), Some(Part::Opening(_) | Part::Before)) => {
+                self.coming.extend(self.reader.opening().iter().skip(1));
+            }
+            (Some(Part::Beginning | Part::Text), _) => {
+                bound.grammar.take(token)?;
+                if bound.grammar.is_over() {
+                    return Ok(Course::Ends);
+                }
+            }
+            (_, Some(Part::Text)) if self.deltas.iter().any(is_text) => {
+                let message = "expected a text to begin behind its own token, found some in the one before";
+                return Err(Error::argument("response_format", message)
+                    .with_hint("turn reasoning off, or leave the constraint out"));
+            }
+            // Reasoning was ended by the model: what is left of its markup is certain.
+            (_, Some(Part::Before)) if reasoned && !self.reader.is_reasoning() && self.coming.is_empty() => {
+                self.coming.extend(&bound.header);
+            }
+            _ => {}
+        }
+        Ok(Course::GoesOn)
     }
 }
 
+fn is_text(delta: &Delta) -> bool {
+    matches!(delta, Delta::Text { text } if !text.trim().is_empty())
+}
+
 impl Steering for Guide {
-    fn forced(&mut self) -> Option<TokenId> {
+    fn forced(&mut self) -> Result<Option<TokenId>> {
         let reasons = self.reader.is_reasoning();
         self.ended &= reasons;
         if let Some(budget) = &self.budget
             && reasons
             && !self.ended
-            && self.end.is_empty()
+            && self.coming.is_empty()
             && self.reader.reasoning_tokens() >= budget.limit
         {
-            self.end.extend(&budget.end);
+            self.coming.extend(&budget.end);
             self.ended = true;
         }
-        self.end.pop_front()
+        match (&mut self.bound, self.reader.part()) {
+            (Some(bound), Some(Part::Text)) => bound.grammar.forced(),
+            _ => Ok(self.coming.pop_front()),
+        }
     }
 
-    fn note(&mut self, token: TokenId) -> bool {
+    fn narrows(&self) -> bool {
+        self.bound.is_some()
+    }
+
+    fn narrow(&mut self) -> Option<&mut dyn Narrow> {
+        if self.bound.is_some() { Some(self) } else { None }
+    }
+
+    fn note(&mut self, token: TokenId) -> Result<Course> {
         self.deltas.clear();
-        self.reader.push(token, &mut self.deltas)
+        let (before, reasoned) = (self.reader.part(), self.reader.is_reasoning());
+        let goes_on = self.reader.push(token, &mut self.deltas);
+        let course = self.keep(token, before, reasoned)?;
+        Ok(if goes_on { course } else { Course::Stops })
+    }
+}
+
+impl Narrow for Guide {
+    fn allows(&mut self, token: TokenId) -> Result<bool> {
+        let Some(bound) = &mut self.bound else { return Ok(true) };
+        match self.reader.part() {
+            Some(Part::Text) => bound.grammar.allows(token),
+            Some(Part::Beginning) => {
+                Ok(self.reader.opening().first() == Some(&token) || bound.grammar.allows(token)?)
+            }
+            _ => Ok(!bound.ends.contains(&token)),
+        }
+    }
+
+    fn narrow(&mut self, logits: &mut [f32]) -> Result<()> {
+        let Some(bound) = &mut self.bound else { return Ok(()) };
+        match self.reader.part() {
+            Some(Part::Text) => bound.grammar.narrow(logits),
+            Some(Part::Beginning) => {
+                let opening = self.reader.opening().first().map(|id| id.0 as usize);
+                let kept = opening.and_then(|at| logits.get(at).copied());
+                bound.grammar.narrow(logits)?;
+                if let (Some(at), Some(kept)) = (opening, kept) {
+                    logits[at] = kept;
+                }
+                Ok(())
+            }
+            _ => {
+                for end in &bound.ends {
+                    if let Some(logit) = logits.get_mut(end.0 as usize) {
+                        *logit = f32::NEG_INFINITY;
+                    }
+                }
+                Ok(())
+            }
+        }
     }
 }

@@ -22,7 +22,7 @@ pub(in crate::generate) use speech::Origin;
 pub use stream::ChatStream;
 pub use toolbox::{OnToolFailure, ToolChat, Toolbox};
 
-use self::guide::Guide;
+use self::guide::{Bound, Guide};
 use self::reader::Reader;
 use self::speech::Asked;
 use super::channel::BACKLOG;
@@ -82,11 +82,19 @@ impl Session {
         let model = &self.shared.model;
         let asked = Asked::of(model.speech.renderer(&model.tokenizer)?, &model.tokenizer, messages, options)?;
         let reader = Reader::new(&model.tokenizer, &asked, options)?;
-        let steers = asked.budget.is_some() || !options.generate.stop.is_empty();
-        let guide = steers.then(|| Box::new(Guide::new(reader.clone(), asked.budget.clone())) as _);
+        let mut generate = options.generate.clone();
+        generate.validate(model.arch.vocab_size)?;
+        // The text keeps to it, not what comes before.
+        let bound = generate.constraint.take().map(|constraint| {
+            let grammar = model.grammars.begin(&constraint, &model.tokenizer, reader.detokenizer())?;
+            let ends = model.tokenizer.eos_ids().to_vec();
+            Result::Ok(Bound { grammar, ends, header: asked.header.clone() })
+        });
+        let bound = bound.transpose()?;
+        let steers = asked.budget.is_some() || bound.is_some() || !options.generate.stop.is_empty();
+        let guide = steers.then(|| Box::new(Guide::new(reader.clone(), asked.budget.clone(), bound)) as _);
         #[cfg(test)]
         let guide = tests::scripted(guide);
-        let mut generate = options.generate.clone();
         // They are looked for in what the answer says, not in its markup.
         generate.stop.clear();
         let generation = self.start(Prompt::Tokens(asked.prompt.tokens.clone()), generate, BACKLOG, guide)?;

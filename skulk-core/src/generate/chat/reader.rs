@@ -9,6 +9,28 @@ use crate::error::Result;
 use crate::ids::TokenId;
 use crate::tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 
+/// Where an answer is whose text keeps to a constraint. From where that begins on, all is text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Its text begins, or reasoning.
+    Beginning,
+    /// So many tokens are still to come of what begins reasoning.
+    Opening(usize),
+    /// What comes before the text: reasoning, or a message's header.
+    Before,
+    Text,
+}
+
+/// What comes before a text that keeps to a constraint.
+#[derive(Debug, Clone)]
+pub(super) struct Lead {
+    pub(super) part: Part,
+    /// What begins reasoning, where that may come.
+    pub(super) opening: Vec<TokenId>,
+    /// What begins the text behind a header; without it, the text follows reasoning.
+    pub(super) begins: Option<TokenId>,
+}
+
 /// Reads an answer's tokens.
 #[derive(Clone)]
 pub(super) struct Reader {
@@ -17,6 +39,8 @@ pub(super) struct Reader {
     parser: StreamParser,
     stops: StopMatcher,
     reasoning_tokens: usize,
+    /// Only where there is a constraint.
+    lead: Option<Lead>,
 }
 
 impl Reader {
@@ -30,11 +54,18 @@ impl Reader {
             parser: StreamParser::seeing_special_tokens(&asked.syntax, &parse, is_special)?,
             stops: StopMatcher::new(options.generate.stop.iter().map(String::as_str))?,
             reasoning_tokens: 0,
+            lead: asked.lead.clone(),
         })
     }
 
     /// Takes the next token, and gives what is certain with it. Whether the answer goes on: no stop string ended it.
     pub(super) fn push(&mut self, token: TokenId, out: &mut Vec<Delta>) -> bool {
+        self.open(token);
+        if self.part() == Some(Part::Text) {
+            let text = self.text.push(token).to_owned();
+            said(&mut self.stops, std::iter::once(Delta::Text { text }), out);
+            return self.stops.matched().is_none();
+        }
         let reasoned = self.is_reasoning();
         let special = self.tokenizer.is_special(token);
         if special {
@@ -43,7 +74,48 @@ impl Reader {
         }
         said(&mut self.stops, self.parser.push(self.text.push(token), special), out);
         self.reasoning_tokens += usize::from(reasoned && self.is_reasoning());
+        self.lead_on(token);
         self.stops.matched().is_none()
+    }
+
+    /// Where the answer is, if there is a constraint.
+    pub(super) fn part(&self) -> Option<Part> {
+        self.lead.as_ref().map(|lead| lead.part)
+    }
+
+    /// What begins reasoning, where that may come.
+    pub(super) fn opening(&self) -> &[TokenId] {
+        self.lead.as_ref().map_or(&[], |lead| &lead.opening)
+    }
+
+    /// The first token says whether reasoning begins or the text.
+    fn open(&mut self, token: TokenId) {
+        if let Some(Lead { part, opening, .. }) = &mut self.lead
+            && *part == Part::Beginning
+        {
+            *part = if opening.first() == Some(&token) { Part::Opening(opening.len()) } else { Part::Text };
+        }
+    }
+
+    /// Notes a token before the text.
+    fn lead_on(&mut self, token: TokenId) {
+        let reasons = self.is_reasoning();
+        let Some(Lead { part, begins, .. }) = &mut self.lead else { return };
+        *part = match *part {
+            Part::Opening(left) if left > 1 => Part::Opening(left - 1),
+            _ if !reasons && begins.is_none_or(|begins| begins == token) => Part::Text,
+            _ => Part::Before,
+        };
+    }
+
+    /// Whether the token ends answers.
+    pub(super) fn is_end(&self, token: TokenId) -> bool {
+        self.tokenizer.eos_ids().contains(&token)
+    }
+
+    /// What the answer's text begins behind.
+    pub(super) fn detokenizer(&self) -> &Detokenizer {
+        &self.text
     }
 
     /// The answer is at its end: gives what was held back.

@@ -6,6 +6,7 @@ use super::options::ChatOptions;
 use crate::card::ReasoningEffort;
 use crate::chat::{Json, Message, Tool};
 use crate::error::{Error, ErrorKind, Result};
+use crate::grammar::Constraint;
 
 /// A conversation with its options, from the JSON of OpenAI's chat API.
 ///
@@ -16,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// | `reasoning_effort` | [`ChatOptions::reasoning`] |
 /// | `chat_template_kwargs` | variables of the template; `enable_thinking` turns reasoning on and off |
 /// | `tool_choice` | `auto`, or `none`: no tools are offered |
-/// | `response_format` | `{"type": "text"}` |
+/// | `response_format` | [`Constraint::from_response_format`] |
 /// | `n` | 1 |
 /// | `model`, `stream`, `stream_options`, `user`, `metadata`, `store` | are about the transport: the host's business, and not looked at |
 ///
@@ -26,7 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// use skulk::ChatRequest;
 /// let request = ChatRequest::from_json(r#"{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 9}"#)?;
 /// assert_eq!(request.options.generate.max_tokens, Some(9));
-/// let json = r#"{"messages": [], "response_format": {"type": "json_object"}}"#;
+/// let json = r#"{"messages": [], "response_format": {"type": "xml"}}"#;
 /// assert_eq!(ChatRequest::from_json(json).unwrap_err().code(), "argument.invalid");
 /// # Ok::<(), skulk::Error>(())
 /// ```
@@ -98,10 +99,7 @@ impl ChatRequest {
                     Some("none") => no_tools = true,
                     _ => return Err(unlike(&name, "`auto` or `none`")),
                 },
-                "response_format" if value.get("type").and_then(Json::as_str) == Some("text") => {}
-                "response_format" => {
-                    return Err(unlike(&name, "`{\"type\": \"text\"}`, as no other format is enforced"));
-                }
+                "response_format" => generate.constraint = Constraint::of_response_format(&value)?,
                 "n" if value == Json::Int(1) => {}
                 "n" => return Err(unlike(&name, "1")),
                 _ => {

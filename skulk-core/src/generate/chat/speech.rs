@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::guide::Budget;
 use super::options::ChatOptions;
+use super::reader::{Lead, Part};
 use crate::card::{Profile, PromptRenderer, ReasoningEffort, ReasoningRequest};
 use crate::chat::{
     ChatPrompt, ChatRenderer, ChatTemplate, Message, OutputSyntax, RenderOptions, TemplateSources, ToolSyntax,
@@ -16,6 +17,8 @@ use crate::weights::Checkpoint;
 
 /// Ends the analysis of Harmony, and begins the answer.
 pub(super) const HARMONY_END: &str = "<|end|><|start|>assistant<|channel|>final<|message|>";
+/// What begins the answer behind it.
+const HARMONY_TEXT: &str = "<|start|>assistant<|channel|>final<|message|>";
 /// The variables by which templates are told of efforts and budgets.
 const EFFORT: &str = "reasoning_effort";
 const BUDGET: &str = "thinking_budget";
@@ -56,6 +59,9 @@ pub(super) struct Asked {
     pub(super) syntax: OutputSyntax,
     pub(super) starts_in_reasoning: bool,
     pub(super) budget: Option<Budget>,
+    /// What comes before a text that keeps to a constraint, and what is certain of it behind reasoning.
+    pub(super) lead: Option<Lead>,
+    pub(super) header: Vec<TokenId>,
     /// The beginning of the answer, where one is to be continued.
     pub(super) said: Option<String>,
     /// What was thought before it.
@@ -82,6 +88,10 @@ impl Asked {
         }
         can_reason(renderer.profile(), source, render.reasoning)?;
         can_call(&syntax, &render)?;
+        let constrained = options.generate.constraint.is_some();
+        if constrained {
+            can_keep(&mut syntax, &render, messages)?;
+        }
         let budget = options.reasoning_budget.map(|limit| budget(limit, &syntax, tokenizer)).transpose()?;
         if let Some(Budget { limit, .. }) = budget
             && source.is_some_and(|source| source.contains(BUDGET))
@@ -99,8 +109,18 @@ impl Asked {
         // Some templates trim it.
         let opens = prompt.text.strip_suffix(begun.trim_start()).unwrap_or(&prompt.text);
         let closed = syntax.reasoning.as_ref().is_some_and(|reasoning| begun.contains(&reasoning.end));
+        let starts_in_reasoning = syntax.starts_in_reasoning(opens) && !closed;
+        let reasons = renderer.profile().supports_thinking && !is_off(render.reasoning);
+        let lead = || lead(&syntax, tokenizer, opens, starts_in_reasoning, reasons);
+        let lead = constrained.then(lead).transpose()?;
+        let header = match syntax.tools {
+            Some(ToolSyntax::Harmony) => tokenizer.encode(HARMONY_TEXT, false)?,
+            _ => Vec::new(),
+        };
         Ok(Self {
-            starts_in_reasoning: syntax.starts_in_reasoning(opens) && !closed,
+            starts_in_reasoning,
+            lead,
+            header,
             prompt,
             syntax,
             budget,
@@ -127,7 +147,7 @@ fn can_reason(profile: &Profile, source: Option<&str>, asked: ReasoningRequest) 
     let refuse = |field: &'static str, message: &'static str, hint: &'static str| {
         Err(Error::argument(field, message).with_hint(hint))
     };
-    let off = asked.effort == Some(ReasoningEffort::None) || asked.enable_thinking == Some(false);
+    let off = is_off(asked);
     if !profile.supports_thinking {
         return match asked.effort {
             _ if off || asked == ReasoningRequest::default() => Ok(()),
@@ -158,6 +178,60 @@ fn can_reason(profile: &Profile, source: Option<&str>, asked: ReasoningRequest) 
         );
     }
     Ok(())
+}
+
+fn is_off(asked: ReasoningRequest) -> bool {
+    asked.effort == Some(ReasoningEffort::None) || asked.enable_thinking == Some(false)
+}
+
+/// `Ok` when an answer's text can keep to a constraint: then all of it is text, whatever it looks like.
+fn can_keep(syntax: &mut OutputSyntax, render: &RenderOptions, messages: &[Message]) -> Result<()> {
+    let refuse = |field: &'static str, message: &'static str, hint: &'static str| {
+        Err(Error::argument(field, message).with_hint(hint))
+    };
+    if !render.tools.is_empty() {
+        let message = "expected no tools beside a constraint, as calls would not keep to it";
+        return refuse("tools", message, "leave one of the two out, or call first and ask for the form afterwards");
+    }
+    if said(messages).is_some() {
+        let message = "expected no answer to continue beside a constraint, which it may not have kept to";
+        return refuse("messages", message, "let the model answer anew");
+    }
+    match syntax.tools {
+        Some(ToolSyntax::Functionary | ToolSyntax::Muse) => {
+            let message = "expected no constraint, as the model addresses its messages in their text";
+            refuse("response_format", message, "generate from a prompt")
+        }
+        Some(ToolSyntax::Harmony) => Ok(()),
+        _ => {
+            syntax.tools = None;
+            Ok(())
+        }
+    }
+}
+
+/// What comes before a text that keeps to a constraint.
+fn lead(
+    syntax: &OutputSyntax,
+    tokenizer: &Tokenizer,
+    prompt: &str,
+    starts_in_reasoning: bool,
+    reasons: bool,
+) -> Result<Lead> {
+    let lead = |part, opening, begins| Ok(Lead { part, opening, begins });
+    if syntax.tools == Some(ToolSyntax::Harmony) {
+        return lead(Part::Before, Vec::new(), tokenizer.encode(HARMONY_TEXT, false)?.last().copied());
+    }
+    let Some(reasoning) = &syntax.reasoning else { return lead(Part::Text, Vec::new(), None) };
+    if starts_in_reasoning {
+        return lead(Part::Before, Vec::new(), None);
+    }
+    let opening = tokenizer.encode(&reasoning.start, false)?;
+    let marked = opening.len() == 1 || opening.first().is_some_and(|first| tokenizer.is_special(*first));
+    if reasons && marked && !prompt.trim_end().ends_with(reasoning.end.trim_end()) {
+        return lead(Part::Beginning, opening, None);
+    }
+    lead(Part::Text, Vec::new(), None)
 }
 
 /// `Ok` when the model's template knows tools, or there are none.

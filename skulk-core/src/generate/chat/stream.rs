@@ -141,7 +141,7 @@ impl ChatStream {
             Ok(event) => {
                 let finish = event.finish;
                 let is_end = finish.as_ref().is_some_and(|f| f.reason == FinishReason::EndOfSequence);
-                if let Some(token) = event.token.filter(|_| !is_end) {
+                if let Some(token) = event.token.filter(|token| !(is_end && self.reader.is_end(token.id))) {
                     self.reader.push(token.id, &mut deltas);
                 }
                 finish.map(|finish| {

@@ -11,7 +11,8 @@ use super::*;
 use crate::card::{ReasoningEffort, ReasoningRequest};
 use crate::chat::{CallProblem, Content, Delta, Json, Tool};
 use crate::error::ErrorKind;
-use crate::generate::writing::Steering;
+use crate::generate::sampler::Narrow;
+use crate::generate::writing::{Course, Steering};
 use crate::generate::{GenerateOptions, LoadOptions};
 use crate::ids::TokenId;
 use crate::{CancelToken, ModelCard, Profile, Tokenizer};
@@ -36,13 +37,21 @@ struct Script {
 }
 
 impl Steering for Script {
-    fn forced(&mut self) -> Option<TokenId> {
-        let forced = self.guide.as_mut().and_then(|guide| guide.forced());
-        forced.or_else(|| self.tokens.pop_front())
+    fn forced(&mut self) -> Result<Option<TokenId>> {
+        let forced = self.guide.as_mut().map_or(Ok(None), |guide| guide.forced())?;
+        Ok(forced.or_else(|| self.tokens.pop_front()))
     }
 
-    fn note(&mut self, token: TokenId) -> bool {
-        self.guide.as_mut().is_none_or(|guide| guide.note(token))
+    fn narrows(&self) -> bool {
+        self.guide.as_ref().is_some_and(|guide| guide.narrows())
+    }
+
+    fn narrow(&mut self) -> Option<&mut dyn Narrow> {
+        self.guide.as_mut().and_then(|guide| guide.narrow())
+    }
+
+    fn note(&mut self, token: TokenId) -> Result<Course> {
+        self.guide.as_mut().map_or(Ok(Course::GoesOn), |guide| guide.note(token))
     }
 }
 

@@ -65,10 +65,19 @@ pub(in crate::generate) trait Ask: Send {
     /// Says that the job begins, with so many tokens that need not be computed.
     fn begin(&mut self, cached: usize);
     /// Takes the results of a step's segment: of rows of which something was wanted. Tokens that are to be computed
-    /// next are added to the state's history. Tells whether the job goes on.
-    fn take(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<bool>;
+    /// next are added to the state's history.
+    fn take(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<Taken>;
     /// The session's turn is over; says how it ended.
     fn end(self: Box<Self>, result: Result<()>);
+}
+
+/// What becomes of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::generate) enum Taken {
+    GoesOn,
+    Over,
+    /// It has taken nothing: the same rows are to be computed again, now that it wants more of them.
+    Again,
 }
 
 /// The rows of a job that something is wanted of.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use super::job::Place;
 use super::share::{Candidate, Room, share};
-use super::{Command, Job, Rows, Signals};
+use super::{Command, Job, Rows, Signals, Taken};
 use crate::cancel::{CancelToken, OnCancel};
 use crate::engine::{Batch, Logits, Reply, Segment, StepCx};
 use crate::error::{Error, ErrorKind, Result};
@@ -401,7 +401,11 @@ impl Worker {
             // Readers' wakers are foreign code.
             let taken = catch_unwind(AssertUnwindSafe(|| job.ask.take(&mut state, reply, segment)));
             *over = match taken {
-                Ok(Ok(true)) => None,
+                Ok(Ok(Taken::GoesOn)) => None,
+                Ok(Ok(Taken::Again)) => {
+                    state.held.truncate(start);
+                    None
+                }
                 Ok(result) => Some(result.map(drop)),
                 Err(_) => {
                     Some(Err(Error::new(ErrorKind::Cancelled, "what was to take the results panicked")))
