@@ -4,6 +4,7 @@
 pub mod chat;
 mod failure;
 pub mod folders;
+mod form;
 pub mod functions;
 mod given;
 pub mod options;

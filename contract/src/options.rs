@@ -11,10 +11,12 @@ use skulk::extract::{self, VindexStorage};
 use skulk::plan::{Inventory, NodeId, Request, Sharding, Strictness, Transport};
 use skulk::vindex::{self, SliceCopy, SlicePreset, VindexLevel, VindexPart};
 use skulk::{
-    ByteSize, EngineId, Error, ErrorKind, KvType, Memory, ModelCard, Precision, Prompt, TokenId, WhenFull,
+    ByteSize, Constraint, EngineId, Error, ErrorKind, KvType, Memory, ModelCard, Precision, Prompt, TokenId,
+    WhenFull,
 };
 
-use crate::given::Given;
+use crate::form::{self, constrain};
+use crate::given::{Given, Object};
 pub use crate::given::{Card, Spelling};
 
 /// Options of one call, each of which may be left out. Those behind `with` are among them.
@@ -149,6 +151,16 @@ options! {
         seed: u64 => options.sampling.seed = Some(seed),
         /// Texts that end the generation; they are not part of its text.
         stop: Vec<String> => options.stop = stop,
+        /// A JSON Schema that the text keeps to. Of this, `regex`, `grammar` and `response_format` one may be given.
+        json_schema: Object => constrain(&mut options, form::schema(&json_schema.0)?)?,
+        /// A regular expression that matches the text as a whole.
+        regex: String => constrain(&mut options, Constraint::Regex(regex))?,
+        /// A grammar in the syntax of Lark, of whose language the text is.
+        grammar: String => constrain(&mut options, Constraint::Lark(grammar))?,
+        /// What the text is, as OpenAI's chat API and the AI SDK say it: `{"type": "json_object"}`, or with `json_schema`.
+        response_format: Object => if let Some(constraint) = Constraint::from_response_format(&response_format.0)? {
+            constrain(&mut options, constraint)?;
+        },
         /// Goes on past end-of-sequence tokens.
         ignore_eos: bool => options.ignore_eos = ignore_eos,
         /// Sessions of a higher one begin first, and their prompts are computed first; 0 by default.

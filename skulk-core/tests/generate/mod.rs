@@ -3,6 +3,8 @@
 mod budget;
 mod cancel;
 pub(crate) mod common;
+#[cfg(feature = "grammar")]
+mod constrained;
 mod contention;
 mod ending;
 mod events;

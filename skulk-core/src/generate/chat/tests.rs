@@ -558,3 +558,119 @@ fn profiles_are_those_of_the_checkpoints_cards() {
         assert_eq!(Origin::of(&*checkpoint, &options).profile.family, "gemma");
     }
 }
+
+/// What is said where a constraint holds, behind what a script says.
+#[cfg(feature = "grammar")]
+mod constrained {
+    use super::*;
+    use crate::grammar::Constraint;
+    use crate::{ChatRequest, Sampling};
+
+    fn bound(options: ChatOptions) -> ChatOptions {
+        let schema = json!({
+            "type": "object",
+            "properties": {"rain": {"type": "boolean"}, "note": {"type": "string", "maxLength": 5}},
+            "required": ["rain", "note"],
+            "additionalProperties": false,
+            "x-guidance": {"whitespace_flexible": false},
+        });
+        options.generate(at_most(80).constraint(Constraint::JsonSchema(schema)))
+    }
+
+    fn is_valid(text: &str) -> bool {
+        serde_json::from_str::<serde_json::Value>(text).is_ok_and(|value| {
+            value["rain"].is_boolean() && value["note"].as_str().is_some_and(|note| note.chars().count() <= 5)
+        })
+    }
+
+    /// The script, which ends nothing.
+    fn begin(text: &str) {
+        let tokens = tokenizer().encode(text, false).unwrap();
+        SCRIPTS.with_borrow_mut(|scripts| scripts.push_back(tokens));
+    }
+
+    fn answer(model: &Model, options: &ChatOptions) -> ChatAnswer {
+        model.chat(&ask(), options).unwrap().answer().unwrap()
+    }
+
+    #[test]
+    fn answers_keep_to_them() {
+        let off = ChatOptions::default().reasoning(false);
+        let answer = answer(model(), &bound(off));
+        assert!(is_valid(&answer.text), "{answer:?}");
+        assert_eq!((answer.reasoning.as_str(), answer.finish.reason), ("", ChatFinishReason::Stop));
+        assert_eq!(answer.message.content(), Content::Text(&answer.text));
+    }
+
+    #[test]
+    fn they_begin_behind_reasoning() {
+        for thought in ["Rain? {\"no\": 1}", ""] {
+            begin(&format!("<think>{thought}</think>"));
+            let answer = answer(model(), &bound(ChatOptions::default()));
+            assert_eq!(answer.reasoning, thought);
+            assert!(is_valid(&answer.text), "{answer:?}");
+        }
+        // What is reasoned is bounded, and ends nothing.
+        begin("<think>");
+        let options = bound(ChatOptions::default().reasoning_budget(5));
+        let reasoned = answer(model(), &options);
+        assert!(is_valid(&reasoned.text), "{reasoned:?}");
+        assert_eq!(reasoned.finish.usage.reasoning_tokens, 5);
+        let end = tokenizer().eos_ids()[0];
+        let mut ends = bound(ChatOptions::default());
+        ends.generate.sampling = Sampling::default().logit_bias(vec![(end, 100.0)]);
+        begin("<think>Hm");
+        let reasoned = answer(model(), &ends);
+        assert_eq!(reasoned.finish.reason, ChatFinishReason::Length);
+        assert!(reasoned.reasoning.len() > 2 && reasoned.text.is_empty(), "{reasoned:?}");
+    }
+
+    #[test]
+    fn the_first_token_says_whether_reasoning_begins() {
+        let mut options = bound(ChatOptions::default());
+        let opening = tokenizer().encode("<think>", false).unwrap()[0];
+        options.generate.sampling = Sampling::default().logit_bias(vec![(opening, 100.0)]);
+        options.reasoning_budget = Some(3);
+        let reasoned = answer(model(), &options);
+        assert!(reasoned.finish.usage.reasoning_tokens > 0 && is_valid(&reasoned.text), "{reasoned:?}");
+        options.generate.sampling = Sampling::default().logit_bias(vec![(opening, -100.0)]);
+        let at_once = answer(model(), &options);
+        assert!(at_once.reasoning.is_empty() && is_valid(&at_once.text), "{at_once:?}");
+    }
+
+    #[test]
+    fn markup_within_them_is_text() {
+        let mut options = ChatOptions::default().reasoning(false);
+        let said = "<think>no</think> <tool_call>{\"name\": \"weather\", \"arguments\": {}}</tool_call>";
+        let expression = said.replace('{', "[{]").replace('}', "[}]");
+        options.generate = at_most(200).constraint(Constraint::Regex(expression));
+        let answer = answer(model(), &options);
+        assert_eq!((answer.text.as_str(), answer.calls.len(), answer.reasoning.as_str()), (said, 0, ""));
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_refused() {
+        let refused = |messages: &[Message], options: &ChatOptions| {
+            let error = model().chat(messages, options).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            error.context()[0].1.clone()
+        };
+        assert_eq!(refused(&ask(), &bound(options())), "tools");
+        let mut begun = ask();
+        begun.push(Message::assistant("{"));
+        assert_eq!(refused(&begun, &bound(ChatOptions::default())), "messages");
+        let mut bad = ChatOptions::default();
+        bad.generate.constraint = Some(Constraint::Regex("(".into()));
+        assert_eq!(refused(&ask(), &bad), "regex");
+    }
+
+    #[test]
+    fn requests_ask_for_them() {
+        let json = r#"{"messages": [{"role": "user", "content": "Rain?"}], "max_tokens": 80, "response_format":
+            {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": ["yes", "no"]}}}}"#;
+        let request = ChatRequest::from_json(json).unwrap();
+        let options = request.options.reasoning(false);
+        let answer = model().chat(&request.messages, &options).unwrap().answer().unwrap();
+        assert!(["\"yes\"", "\"no\""].contains(&answer.text.as_str()), "{answer:?}");
+    }
+}

@@ -1,5 +1,8 @@
 //! Which token comes next of those that may? The one that would be chosen if no other had a logit.
 
+#[cfg(test)]
+mod tests;
+
 use super::Sampler;
 use crate::error::Result;
 use crate::ids::TokenId;
