@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 HOST = TARGET / "packed"
-FEATURES = ("", "schema", "generate", "candle", "wgpu")
+FEATURES = ("", "schema", "generate", "grammar", "candle", "wgpu")
 
 MANIFEST = """
 [package]
@@ -24,6 +24,7 @@ edition = "2024"
 [features]
 candle = ["generate", "skulk-core/candle"]
 generate = ["skulk-core/default"]
+grammar = ["generate", "skulk-core/grammar"]
 schema = ["skulk-core/schema"]
 wgpu = ["generate", "skulk-core/wgpu"]
 
@@ -106,7 +107,7 @@ def counted() -> None:
     assert len(none) <= 60, sorted(none)
     for found, unwanted in (
         (none, {"candle-core", "rayon", "rayon-core", "tokenizers", "wgpu"}),
-        (default, {"candle-core", "candle-nn", "wgpu"}),
+        (default, {"candle-core", "candle-nn", "llguidance", "wgpu"}),
         (example, {"candle-core", "candle-nn", "criterion", "proptest", "wgpu"}),
     ):
         names = {crate.split()[0] for crate in found}

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use serde_json::{Map, Value, json};
 use skulk::card::ReasoningEffort;
-use skulk::{CancelToken, ChatOptions, Error, ErrorKind, Model};
+use skulk::{CancelToken, ChatOptions, Constraint, Error, ErrorKind, Model};
 use skulk_contract::chat::{Conversation, ToolStep, ToolSteps};
 use skulk_contract::options::Spelling;
 
@@ -35,6 +35,27 @@ fn messages_and_tools_keep_the_order_of_their_keys() {
     assert_eq!(own(&render.documents[0]), r#"{"y":1,"x":2}"#);
     let names: Vec<_> = render.variables.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!((names, options.generate.max_tokens), (vec!["b", "a"], Some(7)));
+}
+
+#[test]
+fn forms_of_texts_are_read_in_their_order() {
+    let constraint = |options: &str| read(options).unwrap().generate.constraint;
+    let schema = r#"{"properties":{"z":{},"a":{}},"type":"object"}"#;
+    for options in [
+        format!(r#"{{"jsonSchema": {schema}}}"#),
+        format!(r#"{{"responseFormat": {{"type": "json", "schema": {schema}}}}}"#),
+        format!(r#"{{"responseFormat": {{"type": "json_schema", "json_schema": {{"schema": {schema}}}}}}}"#),
+    ] {
+        let Some(Constraint::JsonSchema(found)) = constraint(&options) else { panic!("{options}") };
+        assert_eq!(found.to_string(), schema);
+    }
+    assert_eq!(constraint(r#"{"regex": "a+"}"#), Some(Constraint::Regex("a+".into())));
+    assert_eq!(constraint(r#"{"grammar": "start: A"}"#), Some(Constraint::Lark("start: A".into())));
+    assert_eq!(constraint(r#"{"responseFormat": {"type": "text"}, "regex": null}"#), None);
+    let field = |options: &str| refused(read(options)).1.unwrap();
+    assert_eq!(field(r#"{"regex": "a", "grammar": "b"}"#), "response_format");
+    assert_eq!(field(r#"{"responseFormat": {"type": "xml"}}"#), "response_format.type");
+    assert_eq!(field(r#"{"regex": 7}"#), "regex");
 }
 
 #[test]
