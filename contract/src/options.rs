@@ -16,8 +16,8 @@ use skulk::{
 };
 
 use crate::form::{self, constrain};
-use crate::given::{Given, Object};
 pub use crate::given::{Card, Spelling};
+use crate::given::{Given, Object};
 
 /// Options of one call, each of which may be left out. Those behind `with` are among them.
 macro_rules! options {

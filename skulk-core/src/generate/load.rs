@@ -18,8 +18,8 @@ use crate::engine::{Engine, EngineId, KvTypes, LoadCx, Progress, Shard, ShardSpe
 use crate::engines::by_name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::LoadOptions;
-use crate::plan::{NodeId, Part, Placement, Stage};
 use crate::grammar::Grammars;
+use crate::plan::{NodeId, Part, Placement, Stage};
 use crate::tokenizer::Tokenizer;
 use crate::weights::{Checkpoint, open_checkpoint};
 

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use llguidance::Logger;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::earley::perf::ParserPerfCounters;
 use llguidance::earley::{BiasComputer, Parser};
 use llguidance::toktrie::SimpleVob;
-use llguidance::Logger;
 
-use super::vocabulary::Vocabulary;
 use super::Constraint;
+use super::vocabulary::Vocabulary;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 
@@ -57,21 +57,16 @@ impl Grammar {
     ) -> Result<Self> {
         let field = constraint.field();
         let parser = read(constraint, &vocabulary)?;
-        let mut grammar = Self {
-            vocabulary,
-            parser,
-            field,
-            forced: VecDeque::new(),
-            last: None,
-            drops_space,
-            over: false,
-        };
+        let mut grammar =
+            Self { vocabulary, parser, field, forced: VecDeque::new(), last: None, drops_space, over: false };
         if grammar.set()?.is_zero() {
-            let message = "expected a constraint that texts of the model's tokens satisfy, found one that none does";
+            let message =
+                "expected a constraint that texts of the model's tokens satisfy, found one that none does";
             return Err(Error::argument(field, message).with_hint("correct the constraint, or leave it out"));
         }
         if grammar.guarded(|parser, _| !parser.can_advance())? {
-            let message = "expected a constraint that some text satisfies, found one that only the empty text does";
+            let message =
+                "expected a constraint that some text satisfies, found one that only the empty text does";
             return Err(Error::argument(field, message).with_hint("correct the constraint, or leave it out"));
         }
         Ok(grammar)
@@ -110,7 +105,8 @@ impl Grammar {
     /// Notes the next token, which is one of those that may come.
     pub(crate) fn take(&mut self, token: TokenId) -> Result<()> {
         let trie = Arc::clone(&self.vocabulary.env);
-        let applied = self.guarded(|parser, _| parser.apply_token(&trie.tok_trie().decode_raw(&[token.0]), token.0))?;
+        let applied =
+            self.guarded(|parser, _| parser.apply_token(&trie.tok_trie().decode_raw(&[token.0]), token.0))?;
         applied.map_err(|e| self.failed(&e.to_string()))?;
         self.last = Some(token);
         self.drops_space = false;
@@ -222,21 +218,17 @@ fn certain(
         let tokens = vocabulary.tokenizer.encode_text(text).unwrap_or_default();
         tokens.into_iter().map(|id| id.0).collect()
     };
-    // Behind the last token, if it is text, for the sake of rules that look at what is in front.
-    let before = last.filter(|id| !trie.is_special_token(id.0)).map(|id| (id, trie.token(id.0)));
-    let behind = before.and_then(|(id, before)| {
-        let before = std::str::from_utf8(before).ok().filter(|before| !before.is_empty())?;
+    let behind = |before: &str| {
         let tokens = cut(&format!("{before}{text}"));
-        let rest = tokens.strip_prefix(&[id.0])?;
+        let rest = tokens.strip_prefix(cut(before).as_slice())?;
         spells(rest, &bytes).then(|| rest.to_vec())
-    });
-    let mut tokens = match behind {
-        Some(tokens) => tokens,
-        None => cut(text),
     };
-    if !spells(&tokens, &bytes) {
-        return VecDeque::new();
-    }
+    // Behind the last token, if it is text, for the sake of rules that look at what is in front. At the beginning of a text
+    // some rules put a space.
+    let last = last.filter(|id| !trie.is_special_token(id.0));
+    let before = last.and_then(|id| std::str::from_utf8(trie.token(id.0)).ok()).unwrap_or_default();
+    let tokens = behind(before).or_else(|| behind("")).or_else(|| behind("\n"));
+    let Some(mut tokens) = tokens else { return VecDeque::new() };
     let (uncertain, _) = parser.with_recognizer(|recognizer| trie.chop_tokens(recognizer, &tokens));
     tokens.truncate(tokens.len() - uncertain);
     tokens.into_iter().map(TokenId).collect()

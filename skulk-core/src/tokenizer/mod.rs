@@ -191,7 +191,13 @@ impl Tokenizer {
     }
 
     /// Appends the bytes of a token, `first` of a text; whether it is one that counts.
-    pub(crate) fn append_piece(&self, id: TokenId, skip_special: bool, first: bool, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn append_piece(
+        &self,
+        id: TokenId,
+        skip_special: bool,
+        first: bool,
+        out: &mut Vec<u8>,
+    ) -> bool {
         if skip_special && self.is_special(id) {
             return false;
         }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use skulk::{
-    CancelToken, Constraint, ErrorKind, FinishReason, GenerateOptions, LoadOptions, Model, Output, Prompt, Sampling,
-    TokenId,
+    CancelToken, Constraint, ErrorKind, FinishReason, GenerateOptions, LoadOptions, Model, Output, Prompt,
+    Sampling, TokenId,
 };
 
 use crate::generate::common::{OPENING, fresh, model, on, one_thread, path};
@@ -92,7 +92,8 @@ fn stages_batches_and_ways_of_choosing_do_not_matter() {
 #[test]
 fn greedy_choices_are_the_likeliest_tokens_that_keep_to_it() {
     let model = model("llama");
-    let output = fresh(&model, OPENING, &options(Constraint::Regex("[a-z ]{12}".into()), Sampling::default()));
+    let output =
+        fresh(&model, OPENING, &options(Constraint::Regex("[a-z ]{12}".into()), Sampling::default()));
     let prompt = model.tokenizer().encode(OPENING, true).unwrap();
     let all: Vec<TokenId> = prompt.iter().chain(&output.ids).copied().collect();
     let logits = model.logits(all, &CancelToken::new()).unwrap();
@@ -134,7 +135,7 @@ fn a_text_that_ends_early_is_the_beginning_of_one() {
     let model = model("llama");
     let whole = fresh(&model, OPENING, &options(person(), Sampling::default()));
     let reason = |output: &Output| output.finish.reason;
-    for n in 1..whole.ids.len() {
+    for n in (1..whole.ids.len()).step_by(7) {
         let cut = fresh(&model, OPENING, &options(person(), Sampling::default()).max_tokens(n));
         assert_eq!((cut.ids.len(), reason(&cut)), (n, FinishReason::Length));
         assert!(whole.text.starts_with(cut.text.trim_end_matches('\u{fffd}')));
@@ -179,11 +180,14 @@ fn impossible_ones_are_refused_before_anything_is_computed() {
     // The session is free.
     let session = model.session().unwrap();
     assert!(session.generate(OPENING, options(Constraint::Regex("(".into()), Sampling::default())).is_err());
-    assert_eq!(on(&session, OPENING, &options(Constraint::Regex("ab".into()), Sampling::default())).text, "ab");
+    assert_eq!(
+        on(&session, OPENING, &options(Constraint::Regex("ab".into()), Sampling::default())).text,
+        "ab"
+    );
 }
 
 #[test]
-fn many_models_share_nothing_and_sessions_share_a_vocabulary() {
+fn sessions_on_many_threads_keep_to_them() {
     let model = Model::open(path("gemma3"), &LoadOptions::default()).unwrap();
     std::thread::scope(|scope| {
         for seed in 0..6 {

@@ -191,7 +191,11 @@ fn can_keep(syntax: &mut OutputSyntax, render: &RenderOptions, messages: &[Messa
     };
     if !render.tools.is_empty() {
         let message = "expected no tools beside a constraint, as calls would not keep to it";
-        return refuse("tools", message, "leave one of the two out, or call first and ask for the form afterwards");
+        return refuse(
+            "tools",
+            message,
+            "leave one of the two out, or call first and ask for the form afterwards",
+        );
     }
     if said(messages).is_some() {
         let message = "expected no answer to continue beside a constraint, which it may not have kept to";

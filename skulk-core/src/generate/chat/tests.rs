@@ -352,8 +352,8 @@ fn requests_of_openais_shape_are_read() {
     let none = r#"{"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none"}"#;
     assert!(ChatRequest::from_json(none).unwrap().options.render.tools.is_empty());
     for (field, value) in [
-        ("response_format", r#"{"type": "json_object"}"#),
-        ("response_format", "3"),
+        ("response_format.type", r#"{"type": "xml"}"#),
+        ("response_format.type", "3"),
         ("tool_choice", r#""required""#),
         ("n", "2"),
         ("logit_bias", "{}"),
@@ -363,7 +363,8 @@ fn requests_of_openais_shape_are_read() {
         ("reasoning_effort", r#""huge""#),
         ("chat_template_kwargs", "[]"),
     ] {
-        let error = ChatRequest::from_json(&format!("{{\"{field}\": {value}}}")).unwrap_err();
+        let name = field.trim_end_matches(".type");
+        let error = ChatRequest::from_json(&format!("{{\"{name}\": {value}}}")).unwrap_err();
         assert_eq!(
             (error.kind(), error.context()),
             (ErrorKind::InvalidArgument, &[("field", field.into())][..])
