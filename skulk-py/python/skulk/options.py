@@ -111,6 +111,12 @@ class GenerateOptions(TypedDict, total=False):
     - ``logit_bias``: What is added to logits, by token id.
     - ``seed``: The same seed draws the same tokens; 0 by default.
     - ``stop``: Texts that end the generation; they are not part of its text.
+    - ``json_schema``: A JSON Schema that the text keeps to. Of this, ``regex``, ``grammar`` and
+      ``response_format`` one may be given.
+    - ``regex``: A regular expression that matches the text as a whole.
+    - ``grammar``: A grammar in the syntax of Lark, of whose language the text is.
+    - ``response_format``: What the text is, as OpenAI's chat API and the AI SDK say it: ``{"type":
+      "json_object"}``, or with ``json_schema``.
     - ``ignore_eos``: Goes on past end-of-sequence tokens.
     - ``priority``: Sessions of a higher one begin first, and their prompts are computed first; 0 by default.
     - ``append``: The prompt follows what the session holds; by default it is everything so far.
@@ -129,6 +135,10 @@ class GenerateOptions(TypedDict, total=False):
     logit_bias: Mapping[int, float] | None
     seed: int | None
     stop: Iterable[str] | None
+    json_schema: Mapping[str, Any] | None
+    regex: str | None
+    grammar: str | None
+    response_format: Mapping[str, Any] | None
     ignore_eos: bool | None
     priority: int | None
     append: bool | None
@@ -184,6 +194,12 @@ class ChatOptions(TypedDict, total=False):
     - ``logit_bias``: What is added to logits, by token id.
     - ``seed``: The same seed draws the same tokens; 0 by default.
     - ``stop``: Texts that end the generation; they are not part of its text.
+    - ``json_schema``: A JSON Schema that the text keeps to. Of this, ``regex``, ``grammar`` and
+      ``response_format`` one may be given.
+    - ``regex``: A regular expression that matches the text as a whole.
+    - ``grammar``: A grammar in the syntax of Lark, of whose language the text is.
+    - ``response_format``: What the text is, as OpenAI's chat API and the AI SDK say it: ``{"type":
+      "json_object"}``, or with ``json_schema``.
     - ``ignore_eos``: Goes on past end-of-sequence tokens.
     - ``priority``: Sessions of a higher one begin first, and their prompts are computed first; 0 by default.
     - ``reasoning_budget``: Tokens that the model may reason at most; then its reasoning is ended, and it goes on
@@ -209,6 +225,10 @@ class ChatOptions(TypedDict, total=False):
     logit_bias: Mapping[int, float] | None
     seed: int | None
     stop: Iterable[str] | None
+    json_schema: Mapping[str, Any] | None
+    regex: str | None
+    grammar: str | None
+    response_format: Mapping[str, Any] | None
     ignore_eos: bool | None
     priority: int | None
     reasoning_budget: int | None
