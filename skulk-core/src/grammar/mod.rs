@@ -6,7 +6,8 @@
 mod constraint;
 #[cfg(feature = "grammar")]
 mod running;
-#[cfg(all(test, feature = "grammar"))]
+#[cfg(test)]
+#[cfg(feature = "grammar")]
 mod tests;
 #[cfg(feature = "grammar")]
 mod vocabulary;
