@@ -58,7 +58,8 @@ fn decode(
     let engine = skulk::engines::cpu(options).unwrap();
     let cancel = CancelToken::new();
     let layers = arch.n_layers();
-    let shards: Vec<_> = [0..layers / 2, layers / 2..layers]
+    let cut = (1..=layers / 2).rev().find(|layer| arch.can_cut(*layer)).unwrap();
+    let shards: Vec<_> = [0..cut, cut..layers]
         .into_iter()
         .map(|range| {
             let spec = ShardSpec::new(Arc::clone(&arch), range, 512, 64, kv).unwrap();
