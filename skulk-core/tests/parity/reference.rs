@@ -56,7 +56,7 @@ fn short(path: &Path, setup: &Setup) -> Setup {
 fn supported(path: &Path, setup: &Setup) -> Option<Stages> {
     match Stages::load(path, &short(path, setup)) {
         Ok(stages) => Some(stages),
-        Err(error) if super::ENGINE == "wgpu" && has(path, DType::is_affine) => {
+        Err(error) if super::ENGINE == "wgpu" && has(path, DType::has_scales_beside) => {
             assert_eq!(error.kind(), ErrorKind::DTypeUnsupported, "{}: {error}", path.display());
             None
         }
