@@ -542,16 +542,17 @@ impl<B: Backend> Decoder<B> {
             }
             None => &*x,
         };
-        if let (Some((of, [to_up, down], to_gate)), Some(result)) = (&layer.shared, shared.as_mut()) {
+        if let (Some(expert), Some(result)) = (&layer.shared, shared.as_mut()) {
             let [gate, up] = &mut *inner;
-            match to_gate {
-                Some(to_gate) => b.linear(stream, input, rows, &mut [(to_gate, gate), (to_up, up)])?,
+            match &expert.gate {
+                Some(to_gate) => b.linear(stream, input, rows, &mut [(to_gate, gate), (&expert.up, up)])?,
                 // What is without a gate is in its place.
-                None => b.linear(stream, input, rows, &mut [(to_up, gate)])?,
+                None => b.linear(stream, input, rows, &mut [(&expert.up, gate)])?,
             }
-            b.gated_linear(stream, of.activation, inner, rows, &mut [(down, &mut *result)])?;
-            if let (Some(matrix), Some(score)) = (&layer.shared_score, score) {
-                b.linear(stream, input, rows, &mut [(matrix, &mut *score)])?;
+            let down = &mut [(&expert.down, &mut *result)];
+            b.gated_linear(stream, expert.spec.activation, inner, rows, down)?;
+            if let (Some(to_score), Some(score)) = (&expert.score, score) {
+                b.linear(stream, input, rows, &mut [(to_score, &mut *score)])?;
                 b.gate_heads(stream, result, score, arch.hidden_size, rows)?;
             }
         }

@@ -83,7 +83,7 @@ pub(in crate::engine) fn routing<B: Rounds>(b: &B) {
                 let input = filled(b, s, count[0], &logits);
                 let vector = correction.then(|| b.vector(added.clone()).unwrap());
                 let multiplied: Vec<f32> = numbers.floats(count[0]).iter().map(|x| 1.5 + x).collect();
-                let scales = (case % 5 > 2).then_some(&*multiplied).unwrap_or_default();
+                let scales = if case % 5 > 2 { &*multiplied } else { &[] };
                 let scaled = (!scales.is_empty()).then(|| b.vector(multiplied.clone()).unwrap());
                 let op = Routing { spec: &spec, correction: vector.as_ref(), scales: scaled.as_ref() };
                 b.route(s, &op, &input, rows, &mut routes).unwrap();
