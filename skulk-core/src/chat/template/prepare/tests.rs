@@ -28,7 +28,7 @@ fn what_differs_is_rewritten_and_nothing_else() {
             "{{ f([a, b[1], (c, d), ('+')], {}, (e)) ~ {'a': []}['a'] }}",
             "{{ f(([a, b[1], ((c, d)|__held), ('+')]|__held), ({}|__held), (e)) ~ ({'a': ([]|__held)}|__held)['a'] }}",
         ),
-        ("{% for (a, b) in [c] %}", "{% for (a, b) in  (([c]|__held))|__iterated  %}"),
+        ("{% for (a, b) in [c] %}", "{% for (a, b) in (([c]|__held))|__iterated %}"),
         ("{% set a = call['x'] + 1 %}", "{% set a = (call['x'])|__bounded + 1 %}"),
         ("{% call(a, b) f([c]) %}", "{% call(a, b) f(([c]|__held)) %}"),
     ] {
