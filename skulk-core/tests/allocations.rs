@@ -152,7 +152,9 @@ fn a_decoded_token_allocates_nothing() {
         let budget = options.clone().ffn_budget(ByteSize(largest));
         let whole =
             ShardSpec::new(Arc::new(arch.clone()), 0..arch.n_layers(), 512, 64, KvTypes::default()).unwrap();
-        match skulk::engines::cpu(&budget).unwrap().estimate(&whole, &*checkpoint) {
+        let cancel = CancelToken::new();
+        let loading = LoadCx::new(&cancel, &|| ());
+        match skulk::engines::cpu(&budget).unwrap().load(&whole, &*checkpoint, &loading) {
             Ok(_) => check(&model, &budget, Logits::Top(1), 60),
             // Experts that loading copies cannot be let go.
             Err(error) => assert!(error.message().contains("copies"), "{}: {error}", model.display()),
