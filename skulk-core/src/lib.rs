@@ -45,6 +45,8 @@ mod cancel;
 pub mod card;
 #[cfg(feature = "generate")]
 pub mod chat;
+#[cfg(feature = "embeddings")]
+pub mod embed;
 #[cfg(feature = "generate")]
 pub mod engine;
 #[cfg(feature = "generate")]

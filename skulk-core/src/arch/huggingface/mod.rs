@@ -39,13 +39,13 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
     // Wrappers with other modalities: their text part is a configuration of its own. Of Qwen's, texts alone are rotated
     // as with one position each.
     let config = match model_type {
-        "gemma3" | "gemma4" | "mistral3" | "qwen3_vl" | "qwen3_5" | "qwen3_5_moe" => {
+        "gemma3" | "gemma4" | "mistral3" | "kimi_k25" | "qwen3_vl" | "qwen3_5" | "qwen3_5_moe" => {
             root.section("text_config")?
         }
         _ => root,
     };
     let inner = match model_type {
-        "mistral3" => config.str("model_type")?,
+        "mistral3" | "kimi_k25" => config.str("model_type")?,
         other => other,
     };
     let family = match inner {

@@ -11,5 +11,5 @@ pub use checkpoint::HfCheckpoint;
 pub use folder::HfMetadata;
 pub use header::SafetensorsHeader;
 
-pub(crate) use folder::{INDEX, SINGLE, leads_out, read_bytes, read_object, read_text};
+pub(crate) use folder::{INDEX, SINGLE, leads_out, read_bytes, read_json, read_object, read_text};
 pub(crate) use header::UnreadableTensor;
