@@ -179,8 +179,8 @@ impl LayerTensor {
         let experts = |has: fn(&ExpertsSpec) -> bool| ffn.experts.as_ref().is_some_and(has);
         let optional = [
             (layer.attention_norm, AttentionNorm),
-            (attends(|a| a.qk_norm.is_some()), QueryNorm),
-            (attends(|a| a.qk_norm.is_some() && a.has_kv()), KeyNorm),
+            (attends(AttentionSpec::has_norm_weights), QueryNorm),
+            (attends(|a| a.has_norm_weights() && a.has_kv()), KeyNorm),
             (attends(|a| a.latent.is_some_and(|latent| latent.query_rank.is_some())), QueryLatent),
             (attends(|a| a.latent.is_some_and(|latent| latent.query_rank.is_some())), QueryLatentNorm),
             (attends(|a| a.latent.is_some()), LatentNorm),
@@ -905,6 +905,43 @@ static MLX_GPT_OSS: Spelling = hugging_face(&[
     ],
 ]);
 
+/// Hugging Face llama4_text, whose experts are stacked in columns, gates before ups.
+pub(super) static HF_LLAMA4: Spelling = Spelling {
+    stacks: Stacks { transposed: true, alternating: false },
+    mlx: Some(&MLX_LLAMA4),
+    ..hugging_face(&[
+        HF_ATTENTION,
+        HF_LLAMA4_BLOCK,
+        &[
+            (ExpertGate, "feed_forward.experts.gate_up_proj$"),
+            (ExpertUp, "feed_forward.experts.gate_up_proj$"),
+            (ExpertDown, "feed_forward.experts.down_proj$"),
+        ],
+    ])
+};
+
+/// The same where MLX wrote it.
+static MLX_LLAMA4: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    HF_LLAMA4_BLOCK,
+    &[
+        (ExpertGate, "feed_forward.experts.gate_proj"),
+        (ExpertUp, "feed_forward.experts.up_proj"),
+        (ExpertDown, "feed_forward.experts.down_proj"),
+    ],
+]);
+
+const HF_LLAMA4_BLOCK: &[(LayerTensor, &str)] = &[
+    (FfnNorm, "post_attention_layernorm"),
+    (FfnGate, "feed_forward.gate_proj"),
+    (FfnUp, "feed_forward.up_proj"),
+    (FfnDown, "feed_forward.down_proj"),
+    (Router, "feed_forward.router"),
+    (SharedGate, "feed_forward.shared_expert.gate_proj"),
+    (SharedUp, "feed_forward.shared_expert.up_proj"),
+    (SharedDown, "feed_forward.shared_expert.down_proj"),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -921,6 +958,7 @@ mod tests {
             &HF_MINIMAX,
             &HF_STEP3P5,
             &MLX_GPT_OSS,
+            &HF_LLAMA4,
         ];
         for spelling in all {
             for prefix in ["", "model.", "language_model.model."] {

@@ -10,6 +10,7 @@ mod glm;
 mod gpt_oss;
 mod granite;
 mod llama;
+mod llama4;
 mod minimax;
 mod nemotron;
 mod olmo;
@@ -27,7 +28,7 @@ use super::config::Config;
 use super::names::{LayerTensor, Spelling, TensorNames};
 use super::{
     Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, Mixer, NormSpec,
-    QkNorm, SUPPORTED, SharedExpert, unsupported,
+    QkNorm, SUPPORTED, SharedExpert, Window, unsupported,
 };
 use crate::error::Result;
 use crate::weights::{Checkpoint, Metadata};
@@ -39,7 +40,7 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
     // Wrappers with other modalities: their text part is a configuration of its own. Of Qwen's, texts alone are rotated
     // as with one position each.
     let config = match model_type {
-        "gemma3" | "gemma4" | "mistral3" | "qwen3_vl" | "qwen3_5" | "qwen3_5_moe" => {
+        "gemma3" | "gemma4" | "llama4" | "mistral3" | "qwen3_vl" | "qwen3_5" | "qwen3_5_moe" => {
             root.section("text_config")?
         }
         _ => root,
@@ -50,6 +51,7 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
     };
     let family = match inner {
         "llama" => &llama::LLAMA,
+        "llama4" | "llama4_text" => &llama4::LLAMA4,
         "mistral" => &llama::MISTRAL,
         "ministral3" => &llama::MINISTRAL3,
         "mixtral" => &llama::MIXTRAL,
@@ -200,7 +202,11 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         };
         let rope = Some(usize::from(window.is_some() && family.local_theta.is_some()));
         LayerSpec {
-            mixer: Mixer::Attention(AttentionSpec { window, rope, ..attention.clone() }),
+            mixer: Mixer::Attention(AttentionSpec {
+                window: window.map(Window::Sliding),
+                rope,
+                ..attention.clone()
+            }),
             ffn,
             attention_norm: family.pre_norms,
             ffn_norm: family.pre_norms,
@@ -483,6 +489,13 @@ mod tests {
             ("step3p5", "moe_layers_enum", json!("1,x"), ConfigInvalid, "moe_layers_enum"),
             ("step3p5", "sink", json!(true), ArchUnsupported, "sink"),
             ("step3p5", "swiglu_limits", json!([1.0]), ConfigInvalid, "swiglu_limits"),
+            ("llama4", "attention_chunk_size", json!(0), ConfigInvalid, "sliding window"),
+            ("llama4", "layer_types", json!(["full_attention"]), ConfigInvalid, "layer_types"),
+            ("llama4", "no_rope_layers", json!([1]), ConfigInvalid, "no_rope_layers"),
+            ("llama4", "moe_layers", json!("1"), ConfigInvalid, "moe_layers"),
+            ("llama4", "floor_scale", json!(0), ConfigInvalid, "queries' growth"),
+            ("llama4", "attn_temperature_tuning", json!("on"), ConfigInvalid, "attn_temperature_tuning"),
+            ("llama4", "intermediate_size_mlp", Value::Null, ConfigInvalid, "intermediate_size_mlp"),
         ];
         for (model, field, value, kind, word) in cases {
             let error = described(model, &[(field, value.clone())]).err();
@@ -536,6 +549,21 @@ mod tests {
         );
         assert_eq!(of(&described("glm_moe_dsa", &[types]).unwrap()), [None; 4]);
         assert!(!listed.can_cut(2) && listed.can_cut(1) && listed.can_cut(3));
+    }
+
+    /// Hubs leave lists of Llama 4 empty, or out, and count what transformers switches.
+    #[test]
+    fn lists_of_llama_4_may_be_left_out() {
+        let listed = described("llama4", &[]).unwrap();
+        let fields = [
+            ("no_rope_layers", json!([])),
+            ("layer_types", Value::Null),
+            ("moe_layers", Value::Null),
+            ("attn_temperature_tuning", json!(4)),
+        ];
+        assert_eq!(described("llama4", &fields).unwrap(), listed);
+        let fixed = described("llama4", &[("attn_temperature_tuning", json!(false))]).unwrap();
+        assert_eq!(fixed.layers[3].attention().unwrap().query_growth, None);
     }
 
     /// Lists of Step 3.5 may go on for layers that predict tokens ahead.
