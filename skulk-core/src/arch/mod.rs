@@ -312,6 +312,6 @@ fn unsupported(what: &str, found: &str, supported: &str) -> Error {
 
 /// Families this version can run, for messages.
 const SUPPORTED: &str = "llama, llama4, mistral, ministral3, mixtral, smollm3, granite, granitemoehybrid, phi3, qwen2, qwen3, \
-    qwen3_moe, qwen3_next, qwen3_5, qwen3_5_moe, the text of qwen3_vl, gemma2, gemma3, gemma4, glm4, glm4_moe, \
-    glm4_moe_lite, glm_moe_dsa, deepseek_v3, deepseek_v32, kimi_k2, olmo3, minimax_m2, step3p5, gpt_oss, \
+    qwen3_moe, qwen3_next, qwen3_5, qwen3_5_moe, the text of qwen3_vl, gemma2, gemma3, gemma4, gemma4_unified, glm4, glm4_moe, \
+    glm4_moe_lite, glm_moe_dsa, deepseek_v3, deepseek_v32, kimi_k2, kimi_linear, olmo3, minimax_m2, step3p5, gpt_oss, \
     nemotron_h";

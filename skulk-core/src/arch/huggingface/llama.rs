@@ -20,6 +20,7 @@ pub(super) const LLAMA: Family = Family {
     embedding_scale: |_| 1.0,
     tied_embeddings: false,
     context: 2048,
+    context_field: "max_position_embeddings",
     eps: 1e-6,
     ffn_width: "intermediate_size",
     kv_heads: "num_key_value_heads",

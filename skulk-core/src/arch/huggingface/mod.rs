@@ -9,6 +9,7 @@ mod gemma4;
 mod glm;
 mod gpt_oss;
 mod granite;
+mod kimi_linear;
 mod llama;
 mod llama4;
 mod minimax;
@@ -40,9 +41,8 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
     // Wrappers with other modalities: their text part is a configuration of its own. Of Qwen's, texts alone are rotated
     // as with one position each.
     let config = match model_type {
-        "gemma3" | "gemma4" | "llama4" | "mistral3" | "qwen3_vl" | "qwen3_5" | "qwen3_5_moe" => {
-            root.section("text_config")?
-        }
+        "gemma3" | "gemma4" | "gemma4_unified" | "llama4" | "mistral3" | "qwen3_vl" | "qwen3_5"
+        | "qwen3_5_moe" => root.section("text_config")?,
         _ => root,
     };
     let inner = match model_type {
@@ -68,11 +68,13 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         "gemma2" => &gemma::GEMMA2,
         "gemma3" | "gemma3_text" => &gemma::GEMMA3,
         "gemma4" | "gemma4_text" => &gemma4::GEMMA4,
+        "gemma4_unified" | "gemma4_unified_text" => &gemma4::GEMMA4_UNIFIED,
         "glm4" => &glm::GLM4,
         "glm4_moe" => &glm::GLM4_MOE,
         "glm4_moe_lite" => &deepseek::GLM4_MOE_LITE,
         "deepseek_v3" => &deepseek::DEEPSEEK_V3,
         "kimi_k2" => &deepseek::KIMI_K2,
+        "kimi_linear" => &kimi_linear::KIMI_LINEAR,
         "deepseek_v32" => &deepseek::DEEPSEEK_V32,
         "glm_moe_dsa" => &deepseek::GLM_MOE_DSA,
         "gpt_oss" => &gpt_oss::GPT_OSS,
@@ -116,6 +118,8 @@ struct Family {
     embedding_scale: fn(usize) -> f32,
     tied_embeddings: bool,
     context: usize,
+    /// The field that says how many positions it was trained for.
+    context_field: &'static str,
     eps: f32,
     /// The field that says how wide dense feed-forward blocks are.
     ffn_width: &'static str,
@@ -221,7 +225,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         family: family.label.into(),
         hidden_size: common.hidden_size,
         vocab_size: common.vocab_size,
-        context_length: config.usize_or("max_position_embeddings", family.context)?,
+        context_length: config.usize_or(family.context_field, family.context)?,
         embedding_scale: (family.embedding_scale)(common.hidden_size),
         residual_scale: 1.0,
         logit_scale: 1.0,
@@ -489,6 +493,14 @@ mod tests {
             ("step3p5", "moe_layers_enum", json!("1,x"), ConfigInvalid, "moe_layers_enum"),
             ("step3p5", "sink", json!(true), ArchUnsupported, "sink"),
             ("step3p5", "swiglu_limits", json!([1.0]), ConfigInvalid, "swiglu_limits"),
+            ("kimi_linear", "linear_attn_config.kda_layers", json!([1, 2]), ConfigInvalid, "layer 3"),
+            ("kimi_linear", "linear_attn_config.kda_layers", json!([1, 2, 3, 4]), ConfigInvalid, "layer 4"),
+            ("kimi_linear", "linear_attn_config.head_dim", json!(0), ConfigInvalid, "key dimension"),
+            ("kimi_linear", "linear_attn_config", Value::Null, ConfigInvalid, "linear_attn_config"),
+            ("kimi_linear", "mla_use_nope", json!(false), ArchUnsupported, "mla_use_nope"),
+            ("kimi_linear", "q_lora_rank", json!(32), ArchUnsupported, "q_lora_rank"),
+            ("kimi_linear", "num_experts", Value::Null, ConfigInvalid, "num_experts"),
+            ("kimi_linear", "moe_router_activation_func", json!("softmax"), ArchUnsupported, "softmax"),
             ("llama4", "attention_chunk_size", json!(0), ConfigInvalid, "sliding window"),
             ("llama4", "layer_types", json!(["full_attention"]), ConfigInvalid, "layer_types"),
             ("llama4", "no_rope_layers", json!([1]), ConfigInvalid, "no_rope_layers"),
@@ -549,6 +561,27 @@ mod tests {
         );
         assert_eq!(of(&described("glm_moe_dsa", &[types]).unwrap()), [None; 4]);
         assert!(!listed.can_cut(2) && listed.can_cut(1) && listed.can_cut(3));
+    }
+
+    /// The 12B model of Gemma 4 is another family with the same layers, but for what it does not have.
+    #[test]
+    fn unified_gemma_4_has_no_inputs_to_layers() {
+        let unified = [("model_type", json!("gemma4_unified_text"))];
+        let expected = described("gemma4", &[("hidden_size_per_layer_input", json!(0))]).unwrap();
+        let found = described("gemma4", &unified).unwrap();
+        assert_eq!(found.family, "gemma4_unified");
+        assert_eq!(ArchSpec { family: expected.family.clone(), ..found }, expected);
+        let file = "config.json".into();
+        let mut config = json!({ "model_type": "gemma4_unified", "text_config": {
+            "model_type": "gemma4_unified_text", "hidden_size": 64, "intermediate_size": 128,
+            "num_hidden_layers": 7, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 32,
+        }});
+        let plain = spec(&config, &file, String::new()).unwrap();
+        assert_eq!(plain.layers[0].attention().unwrap().window, Some(Window::Sliding(1024)));
+        assert_eq!((plain.context_length, plain.input_width()), (262_144, None));
+        config["text_config"]["use_bidirectional_attention"] = json!("all");
+        let error = spec(&config, &file, String::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{error}");
     }
 
     /// Hubs leave lists of Llama 4 empty, or out, and count what transformers switches.
