@@ -12,6 +12,7 @@ mod mixer;
 mod names;
 mod recurrent;
 mod rope;
+mod window;
 
 pub use attention::{AttentionSpec, IndexSpec, LatentSpec, QkNorm, QueryGrowth};
 pub use ffn::{Activation, ExpertGroups, ExpertsSpec, FfnSpec, Scoring, SharedExpert};
@@ -23,6 +24,7 @@ pub(crate) use recurrent::MOST_CONVOLVED;
 pub(crate) use recurrent::STATES_HELD;
 pub use recurrent::{RecurrentGate, RecurrentRule, RecurrentSpec};
 pub use rope::{RopeLayout, RopeScaling, RopeSpec};
+pub use window::Window;
 
 use std::fmt::Display;
 
@@ -309,7 +311,7 @@ fn unsupported(what: &str, found: &str, supported: &str) -> Error {
 }
 
 /// Families this version can run, for messages.
-const SUPPORTED: &str = "llama, mistral, ministral3, mixtral, smollm3, granite, granitemoehybrid, phi3, qwen2, qwen3, \
-    qwen3_moe, qwen3_next, qwen3_5, qwen3_5_moe, the text of qwen3_vl, gemma2, gemma3, gemma4, glm4, glm4_moe, \
-    glm4_moe_lite, glm_moe_dsa, deepseek_v3, deepseek_v32, kimi_k2, olmo3, minimax_m2, step3p5, gpt_oss, \
+const SUPPORTED: &str = "llama, llama4, mistral, ministral3, mixtral, smollm3, granite, granitemoehybrid, phi3, qwen2, qwen3, \
+    qwen3_moe, qwen3_next, qwen3_5, qwen3_5_moe, the text of qwen3_vl, gemma2, gemma3, gemma4, gemma4_unified, glm4, glm4_moe, \
+    glm4_moe_lite, glm_moe_dsa, deepseek_v3, deepseek_v32, kimi_k2, kimi_linear, olmo3, minimax_m2, step3p5, gpt_oss, \
     nemotron_h";

@@ -13,10 +13,11 @@ use LayerTensor::{
     InputProjection, Key, KeyConvolution, KeyNorm, LatentKeys, LatentNorm, LatentValues, OutputScale,
     PostAttentionNorm, PostExpertsNorm, PostFfnNorm, PostInputNorm, PostSharedNorm, Query, QueryConvolution,
     QueryLatent, QueryLatentNorm, QueryNorm, Router, RouterCorrection, RouterNorm, RouterScales, SharedDown,
-    SharedGate, SharedScore, SharedUp, Sinks, StateGate, StateKey, StateNorm, StateOutput, StateQuery,
-    StateShare, StateSkip, StateStep, StateValue, StepBias, Value, ValueConvolution,
+    SharedGate, SharedScore, SharedUp, Sinks, StateGate, StateGateLatent, StateKey, StateNorm, StateOutput,
+    StateQuery, StateShare, StateSkip, StateStep, StateStepLatent, StateValue, StepBias, Value,
+    ValueConvolution,
 };
-pub(super) use recurrent::{HF_GRANITE_HYBRID, HF_NEMOTRON_H, HF_QWEN3_5, HF_QWEN3_NEXT};
+pub(super) use recurrent::{HF_GRANITE_HYBRID, HF_KIMI_LINEAR, HF_NEMOTRON_H, HF_QWEN3_5, HF_QWEN3_NEXT};
 
 /// A tensor's role within one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -106,8 +107,12 @@ pub enum LayerTensor {
     StateGate,
     /// Projects the share that is replaced, `[heads, hidden]`.
     StateShare,
-    /// Projects the time step, which states decay by, `[heads, hidden]`.
+    /// Projects the time step, which states decay by, `[heads, hidden]`, or one for each element of keys.
     StateStep,
+    /// What time steps are projected from, where that is no input of the layer's, `[rank, hidden]`.
+    StateStepLatent,
+    /// What gates are projected from, likewise.
+    StateGateLatent,
     /// Projects what is read.
     StateOutput,
     /// Convolves queries, `[channels, positions]`.
@@ -116,7 +121,7 @@ pub enum LayerTensor {
     KeyConvolution,
     /// Convolves values, likewise.
     ValueConvolution,
-    /// Added to the time step, `[heads]`.
+    /// Added to the time step, one number for each.
     StepBias,
     /// The logarithm of how fast each head's state decays, `[heads]`.
     DecayRate,
@@ -172,15 +177,15 @@ impl LayerTensor {
         };
         let state: &[_] = match layer.recurrent().map(|state| state.rule) {
             None => &[],
-            Some(RecurrentRule::Delta) => &[StateShare],
+            Some(RecurrentRule::Delta | RecurrentRule::DeltaOfElements) => &[StateShare],
             Some(RecurrentRule::Add { .. }) => &[StateSkip],
         };
         let recurs = if layer.recurrent().is_some() { OF_STATES } else { &[] };
         let experts = |has: fn(&ExpertsSpec) -> bool| ffn.experts.as_ref().is_some_and(has);
         let optional = [
             (layer.attention_norm, AttentionNorm),
-            (attends(|a| a.qk_norm.is_some()), QueryNorm),
-            (attends(|a| a.qk_norm.is_some() && a.has_kv()), KeyNorm),
+            (attends(AttentionSpec::has_norm_weights), QueryNorm),
+            (attends(|a| a.has_norm_weights() && a.has_kv()), KeyNorm),
             (attends(|a| a.latent.is_some_and(|latent| latent.query_rank.is_some())), QueryLatent),
             (attends(|a| a.latent.is_some_and(|latent| latent.query_rank.is_some())), QueryLatentNorm),
             (attends(|a| a.latent.is_some()), LatentNorm),
@@ -201,6 +206,8 @@ impl LayerTensor {
             (experts(|experts| experts.apart), ExpertsNorm),
             (experts(|experts| experts.apart), PostExpertsNorm),
             (experts(|experts| experts.apart), PostSharedNorm),
+            (layer.recurrent().is_some_and(|state| state.rank.is_some()), StateStepLatent),
+            (layer.recurrent().is_some_and(|state| state.rank.is_some()), StateGateLatent),
             (layer.post_ffn_norm, PostFfnNorm),
             (layer.input.is_some(), InputGate),
             (layer.input.is_some(), InputProjection),
@@ -234,6 +241,7 @@ impl LayerTensor {
         let shared = ffn.shared.map_or(0, |shared| shared.width);
         let input = layer.input.map_or(0, |input| input.width);
         let state = |size: fn(&RecurrentSpec) -> usize| layer.recurrent().map_or(0, size);
+        let rank = layer.recurrent().and_then(|state| state.rank);
         match self {
             AttentionNorm | FfnNorm | PostAttentionNorm | PostFfnNorm | RouterNorm | ExpertsNorm
             | PostExpertsNorm | PostSharedNorm | PostInputNorm => [1, hidden],
@@ -271,14 +279,18 @@ impl LayerTensor {
             SharedDown => [hidden, shared],
             SharedScore => [1, hidden],
             StateQuery | StateKey => [state(RecurrentSpec::key_width), hidden],
-            StateValue | StateGate => [state(RecurrentSpec::value_width), hidden],
-            StateShare | StateStep => [state(|state| state.n_heads), hidden],
+            StateValue => [state(RecurrentSpec::value_width), hidden],
+            StateGate => [state(RecurrentSpec::value_width), rank.unwrap_or(hidden)],
+            StateStep => [state(RecurrentSpec::steps), rank.unwrap_or(hidden)],
+            StateStepLatent | StateGateLatent => [rank.unwrap_or(0), hidden],
+            StateShare => [state(|state| state.n_heads), hidden],
             StateOutput => [hidden, state(RecurrentSpec::value_width)],
             QueryConvolution | KeyConvolution => {
                 [state(RecurrentSpec::key_width), state(|state| state.convolution)]
             }
             ValueConvolution => [state(RecurrentSpec::value_width), state(|state| state.convolution)],
-            StepBias | DecayRate | StateSkip => [1, state(|state| state.n_heads)],
+            StepBias => [1, state(RecurrentSpec::steps)],
+            DecayRate | StateSkip => [1, state(|state| state.n_heads)],
             StateNorm => [1, state(RecurrentSpec::norm_width)],
         }
     }
@@ -905,6 +917,43 @@ static MLX_GPT_OSS: Spelling = hugging_face(&[
     ],
 ]);
 
+/// Hugging Face llama4_text, whose experts are stacked in columns, gates before ups.
+pub(super) static HF_LLAMA4: Spelling = Spelling {
+    stacks: Stacks { transposed: true, alternating: false },
+    mlx: Some(&MLX_LLAMA4),
+    ..hugging_face(&[
+        HF_ATTENTION,
+        HF_LLAMA4_BLOCK,
+        &[
+            (ExpertGate, "feed_forward.experts.gate_up_proj$"),
+            (ExpertUp, "feed_forward.experts.gate_up_proj$"),
+            (ExpertDown, "feed_forward.experts.down_proj$"),
+        ],
+    ])
+};
+
+/// The same where MLX wrote it.
+static MLX_LLAMA4: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    HF_LLAMA4_BLOCK,
+    &[
+        (ExpertGate, "feed_forward.experts.gate_proj"),
+        (ExpertUp, "feed_forward.experts.up_proj"),
+        (ExpertDown, "feed_forward.experts.down_proj"),
+    ],
+]);
+
+const HF_LLAMA4_BLOCK: &[(LayerTensor, &str)] = &[
+    (FfnNorm, "post_attention_layernorm"),
+    (FfnGate, "feed_forward.gate_proj"),
+    (FfnUp, "feed_forward.up_proj"),
+    (FfnDown, "feed_forward.down_proj"),
+    (Router, "feed_forward.router"),
+    (SharedGate, "feed_forward.shared_expert.gate_proj"),
+    (SharedUp, "feed_forward.shared_expert.up_proj"),
+    (SharedDown, "feed_forward.shared_expert.down_proj"),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -921,6 +970,7 @@ mod tests {
             &HF_MINIMAX,
             &HF_STEP3P5,
             &MLX_GPT_OSS,
+            &HF_LLAMA4,
         ];
         for spelling in all {
             for prefix in ["", "model.", "language_model.model."] {

@@ -244,6 +244,7 @@ impl<B: Backend> Decoder<B> {
         let mixed = attended.max(widest(|l| l.recurrent().map_or(0, RecurrentSpec::value_width)));
         let scored = own.iter().any(|l| l.ffn.shared.is_some_and(|shared| shared.gated));
         let recurrent: Vec<_> = self.layers.iter().filter_map(Layer::recurrent).collect();
+        let rank = own.iter().filter_map(|l| l.recurrent()?.rank).max();
         let n_experts = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_experts));
         let n_used = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_used));
         let buffer = |width| self.backend.buffer(rows, width);
@@ -269,7 +270,7 @@ impl<B: Backend> Decoder<B> {
             latent: LatentRoom::new(own, buffer)?,
             gated: (gated > 0).then(|| buffer(gated)).transpose()?,
             score: scored.then(|| buffer(1)).transpose()?,
-            recurrent: Room::new(&*self.backend, rows, &recurrent)?,
+            recurrent: Room::new(&*self.backend, rows, &recurrent, rank)?,
             runs: Vec::with_capacity(rows.min(SEQUENCES)),
             inputs: self.inputs.as_ref().map(|inputs| inputs.room(&self.backend, &self.spec)).transpose()?,
             all: (0..rows).collect(),
@@ -419,8 +420,14 @@ impl<B: Backend> Decoder<B> {
             }
             None => &*x,
         };
-        for (matrix, product) in layer.projections.iter().zip(&mut room.products) {
-            b.linear(stream, input, rows, &mut [(matrix, product)])?;
+        for (own, product) in layer.projections.iter().zip(&mut room.products) {
+            match (&own.latent, &mut room.latent) {
+                (Some(to_latent), Some(latent)) => {
+                    b.linear(stream, input, rows, &mut [(to_latent, &mut *latent)])?;
+                    b.linear(stream, latent, rows, &mut [(&own.matrix, product)])?;
+                }
+                _ => b.linear(stream, input, rows, &mut [(&own.matrix, product)])?,
+            }
         }
         let Recurrent { parts, vectors, .. } = layer;
         let op = Recur { spec, eps, products: &room.products, parts, vectors, runs };

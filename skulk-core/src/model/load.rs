@@ -68,6 +68,10 @@ impl<B: Backend> Loader<'_, B> {
         keys: KvType,
     ) -> Result<[Option<B::Vector>; 2]> {
         let arch = self.arch;
+        if !attention.has_norm_weights() {
+            let ones = || self.backend.vector(vec![1.0; attention.head_dim]);
+            return Ok([Some(ones()?), attention.has_kv().then(ones).transpose()?]);
+        }
         let mut values = |tensor: LayerTensor| {
             let [_, width] = tensor.shape(&arch.layers[layer], arch.hidden_size);
             self.norm_values(&arch.names.weight(layer, tensor), width, 1.0)

@@ -209,7 +209,7 @@ impl Inventory {
                 kv_per_token: kv_elements.saturating_mul(KV_VALUE_BYTES),
                 kv_head_dim: attention.map_or(0, |own| own.kept_dim() as u64),
                 latent: attention.is_some_and(|own| own.latent.is_some()),
-                window: attention.and_then(|own| own.window).map(|window| window as u64),
+                window: attention.and_then(|own| own.window).map(|window| window.size() as u64),
                 joined: !arch.can_cut(at),
                 state: spec.recurrent().map_or(0, |own| own.state_bytes().saturating_mul(STATES_HELD)),
             })

@@ -9,7 +9,9 @@ mod gemma4;
 mod glm;
 mod gpt_oss;
 mod granite;
+mod kimi_linear;
 mod llama;
+mod llama4;
 mod minimax;
 mod nemotron;
 mod olmo;
@@ -27,7 +29,7 @@ use super::config::Config;
 use super::names::{LayerTensor, Spelling, TensorNames};
 use super::{
     Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, Mixer, NormSpec,
-    QkNorm, SUPPORTED, SharedExpert, unsupported,
+    QkNorm, SUPPORTED, SharedExpert, Window, unsupported,
 };
 use crate::error::Result;
 use crate::weights::{Checkpoint, Metadata};
@@ -39,9 +41,8 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
     // Wrappers with other modalities: their text part is a configuration of its own. Of Qwen's, texts alone are rotated
     // as with one position each.
     let config = match model_type {
-        "gemma3" | "gemma4" | "mistral3" | "kimi_k25" | "qwen3_vl" | "qwen3_5" | "qwen3_5_moe" => {
-            root.section("text_config")?
-        }
+        "gemma3" | "gemma4" | "gemma4_unified" | "kimi_k25" | "llama4" | "mistral3" | "qwen3_vl" | "qwen3_5"
+        | "qwen3_5_moe" => root.section("text_config")?,
         _ => root,
     };
     let inner = match model_type {
@@ -50,6 +51,7 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
     };
     let family = match inner {
         "llama" => &llama::LLAMA,
+        "llama4" | "llama4_text" => &llama4::LLAMA4,
         "mistral" => &llama::MISTRAL,
         "ministral3" => &llama::MINISTRAL3,
         "mixtral" => &llama::MIXTRAL,
@@ -66,11 +68,13 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         "gemma2" => &gemma::GEMMA2,
         "gemma3" | "gemma3_text" => &gemma::GEMMA3,
         "gemma4" | "gemma4_text" => &gemma4::GEMMA4,
+        "gemma4_unified" | "gemma4_unified_text" => &gemma4::GEMMA4_UNIFIED,
         "glm4" => &glm::GLM4,
         "glm4_moe" => &glm::GLM4_MOE,
         "glm4_moe_lite" => &deepseek::GLM4_MOE_LITE,
         "deepseek_v3" => &deepseek::DEEPSEEK_V3,
         "kimi_k2" => &deepseek::KIMI_K2,
+        "kimi_linear" => &kimi_linear::KIMI_LINEAR,
         "deepseek_v32" => &deepseek::DEEPSEEK_V32,
         "glm_moe_dsa" => &deepseek::GLM_MOE_DSA,
         "gpt_oss" => &gpt_oss::GPT_OSS,
@@ -114,6 +118,8 @@ struct Family {
     embedding_scale: fn(usize) -> f32,
     tied_embeddings: bool,
     context: usize,
+    /// The field that says how many positions it was trained for.
+    context_field: &'static str,
     eps: f32,
     /// The field that says how wide dense feed-forward blocks are.
     ffn_width: &'static str,
@@ -200,7 +206,11 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         };
         let rope = Some(usize::from(window.is_some() && family.local_theta.is_some()));
         LayerSpec {
-            mixer: Mixer::Attention(AttentionSpec { window, rope, ..attention.clone() }),
+            mixer: Mixer::Attention(AttentionSpec {
+                window: window.map(Window::Sliding),
+                rope,
+                ..attention.clone()
+            }),
             ffn,
             attention_norm: family.pre_norms,
             ffn_norm: family.pre_norms,
@@ -215,7 +225,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         family: family.label.into(),
         hidden_size: common.hidden_size,
         vocab_size: common.vocab_size,
-        context_length: config.usize_or("max_position_embeddings", family.context)?,
+        context_length: config.usize_or(family.context_field, family.context)?,
         embedding_scale: (family.embedding_scale)(common.hidden_size),
         residual_scale: 1.0,
         logit_scale: 1.0,
@@ -483,6 +493,21 @@ mod tests {
             ("step3p5", "moe_layers_enum", json!("1,x"), ConfigInvalid, "moe_layers_enum"),
             ("step3p5", "sink", json!(true), ArchUnsupported, "sink"),
             ("step3p5", "swiglu_limits", json!([1.0]), ConfigInvalid, "swiglu_limits"),
+            ("kimi_linear", "linear_attn_config.kda_layers", json!([1, 2]), ConfigInvalid, "layer 3"),
+            ("kimi_linear", "linear_attn_config.kda_layers", json!([1, 2, 3, 4]), ConfigInvalid, "layer 4"),
+            ("kimi_linear", "linear_attn_config.head_dim", json!(0), ConfigInvalid, "key dimension"),
+            ("kimi_linear", "linear_attn_config", Value::Null, ConfigInvalid, "linear_attn_config"),
+            ("kimi_linear", "mla_use_nope", json!(false), ArchUnsupported, "mla_use_nope"),
+            ("kimi_linear", "q_lora_rank", json!(32), ArchUnsupported, "q_lora_rank"),
+            ("kimi_linear", "num_experts", Value::Null, ConfigInvalid, "num_experts"),
+            ("kimi_linear", "moe_router_activation_func", json!("softmax"), ArchUnsupported, "softmax"),
+            ("llama4", "attention_chunk_size", json!(0), ConfigInvalid, "sliding window"),
+            ("llama4", "layer_types", json!(["full_attention"]), ConfigInvalid, "layer_types"),
+            ("llama4", "no_rope_layers", json!([1]), ConfigInvalid, "no_rope_layers"),
+            ("llama4", "moe_layers", json!("1"), ConfigInvalid, "moe_layers"),
+            ("llama4", "floor_scale", json!(0), ConfigInvalid, "queries' growth"),
+            ("llama4", "attn_temperature_tuning", json!("on"), ConfigInvalid, "attn_temperature_tuning"),
+            ("llama4", "intermediate_size_mlp", Value::Null, ConfigInvalid, "intermediate_size_mlp"),
         ];
         for (model, field, value, kind, word) in cases {
             let error = described(model, &[(field, value.clone())]).err();
@@ -536,6 +561,42 @@ mod tests {
         );
         assert_eq!(of(&described("glm_moe_dsa", &[types]).unwrap()), [None; 4]);
         assert!(!listed.can_cut(2) && listed.can_cut(1) && listed.can_cut(3));
+    }
+
+    /// The 12B model of Gemma 4 is another family with the same layers, but for what it does not have.
+    #[test]
+    fn unified_gemma_4_has_no_inputs_to_layers() {
+        let unified = [("model_type", json!("gemma4_unified_text"))];
+        let expected = described("gemma4", &[("hidden_size_per_layer_input", json!(0))]).unwrap();
+        let found = described("gemma4", &unified).unwrap();
+        assert_eq!(found.family, "gemma4_unified");
+        assert_eq!(ArchSpec { family: expected.family.clone(), ..found }, expected);
+        let file = "config.json".into();
+        let mut config = json!({ "model_type": "gemma4_unified", "text_config": {
+            "model_type": "gemma4_unified_text", "hidden_size": 64, "intermediate_size": 128,
+            "num_hidden_layers": 7, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 32,
+        }});
+        let plain = spec(&config, &file, String::new()).unwrap();
+        assert_eq!(plain.layers[0].attention().unwrap().window, Some(Window::Sliding(1024)));
+        assert_eq!((plain.context_length, plain.input_width()), (262_144, None));
+        config["text_config"]["use_bidirectional_attention"] = json!("all");
+        let error = spec(&config, &file, String::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{error}");
+    }
+
+    /// Hubs leave lists of Llama 4 empty, or out, and count what transformers switches.
+    #[test]
+    fn lists_of_llama_4_may_be_left_out() {
+        let listed = described("llama4", &[]).unwrap();
+        let fields = [
+            ("no_rope_layers", json!([])),
+            ("layer_types", Value::Null),
+            ("moe_layers", Value::Null),
+            ("attn_temperature_tuning", json!(4)),
+        ];
+        assert_eq!(described("llama4", &fields).unwrap(), listed);
+        let fixed = described("llama4", &[("attn_temperature_tuning", json!(false))]).unwrap();
+        assert_eq!(fixed.layers[3].attention().unwrap().query_growth, None);
     }
 
     /// Lists of Step 3.5 may go on for layers that predict tokens ahead.

@@ -3,10 +3,11 @@
 use super::LayerTensor::{
     self, AttentionNorm, AttentionOutput, DecayRate, ExpertDown, ExpertGate, ExpertUp, FfnDown, FfnGate,
     FfnNorm, FfnUp, Key, KeyConvolution, Query, QueryConvolution, Router, RouterCorrection, SharedDown,
-    SharedGate, SharedScore, SharedUp, StateGate, StateKey, StateNorm, StateOutput, StateQuery, StateShare,
-    StateSkip, StateStep, StateValue, StepBias, Value, ValueConvolution,
+    SharedGate, SharedScore, SharedUp, StateGate, StateGateLatent, StateKey, StateNorm, StateOutput,
+    StateQuery, StateShare, StateSkip, StateStep, StateStepLatent, StateValue, StepBias, Value,
+    ValueConvolution,
 };
-use super::{HF_ATTENTION, HF_DENSE, Spelling, hugging_face};
+use super::{HF_ATTENTION, HF_DENSE, HF_LATENT, Spelling, hugging_face};
 
 /// The spelling of the same family whose experts are stacked.
 pub(super) fn packed(spelling: &'static Spelling) -> Option<&'static Spelling> {
@@ -149,3 +150,36 @@ pub(in crate::arch) static HF_NEMOTRON_H: Spelling = Spelling {
         (SharedDown, "mixer.shared_experts.down_proj"),
     ]])
 };
+
+/// Hugging Face kimi_linear. Layers with a state and those with latent vectors call some projections alike.
+pub(in crate::arch) static HF_KIMI_LINEAR: Spelling = hugging_face(&[
+    HF_LATENT,
+    HF_DENSE,
+    &[
+        (Query, "self_attn.q_proj"),
+        (StateQuery, "self_attn.q_proj"),
+        (StateKey, "self_attn.k_proj"),
+        (StateValue, "self_attn.v_proj"),
+        (StateStepLatent, "self_attn.f_a_proj"),
+        (StateStep, "self_attn.f_b_proj"),
+        (StateGateLatent, "self_attn.g_a_proj"),
+        (StateGate, "self_attn.g_b_proj"),
+        (StateShare, "self_attn.b_proj"),
+        (QueryConvolution, "self_attn.q_conv1d"),
+        (KeyConvolution, "self_attn.k_conv1d"),
+        (ValueConvolution, "self_attn.v_conv1d"),
+        (StepBias, "self_attn.dt_bias$"),
+        (DecayRate, "self_attn.A_log$"),
+        (StateNorm, "self_attn.o_norm"),
+        (StateOutput, "self_attn.o_proj"),
+        (FfnNorm, "post_attention_layernorm"),
+        (Router, "block_sparse_moe.gate"),
+        (RouterCorrection, "block_sparse_moe.gate.e_score_correction_bias$"),
+        (ExpertGate, "block_sparse_moe.experts.{}.w1"),
+        (ExpertUp, "block_sparse_moe.experts.{}.w3"),
+        (ExpertDown, "block_sparse_moe.experts.{}.w2"),
+        (SharedGate, "block_sparse_moe.shared_experts.gate_proj"),
+        (SharedUp, "block_sparse_moe.shared_experts.up_proj"),
+        (SharedDown, "block_sparse_moe.shared_experts.down_proj"),
+    ],
+]);
