@@ -7,10 +7,10 @@ use serde_json::Value;
 use skulk::engine::ShardSpec;
 use skulk::{ErrorKind, KvType, Precision, open_checkpoint};
 
-use crate::fixtures::{self, checkpoints, ids, json};
-use crate::support::mlx_layout::{Checkpoint, Tensor};
 use super::reference::{EXACT, F32_CACHE, compare, short};
 use super::stages::{Setup, Stages, engine};
+use crate::fixtures::{self, checkpoints, ids, json};
+use crate::support::mlx_layout::{Checkpoint, Tensor};
 
 /// Models that are the text part of others, and what these are called.
 const WRAPPERS: [(&str, &str); 5] = [
@@ -80,7 +80,10 @@ fn same(name: &str, [first, second]: [Checkpoint; 2], tokens: &[skulk::TokenId])
         if super::ENGINE == "cpu" {
             let found = stages.shards[0].weight_bytes();
             // Biases and small vectors may be counted or not.
-            assert!(found.bytes().abs_diff(said.bytes()) <= said.bytes() / 50, "{name}: {found}, said {said}");
+            assert!(
+                found.bytes().abs_diff(said.bytes()) <= said.bytes() / 50,
+                "{name}: {found}, said {said}"
+            );
         }
         rows.concat()
     });

@@ -87,7 +87,8 @@ impl Checkpoint {
             let header = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
             let entries: BTreeMap<String, Value> = serde_json::from_slice(&file[8..header]).unwrap();
             for (name, entry) in entries.into_iter().filter(|(name, _)| name != "__metadata__") {
-                let [first, last]: [usize; 2] = serde_json::from_value(entry["data_offsets"].clone()).unwrap();
+                let [first, last]: [usize; 2] =
+                    serde_json::from_value(entry["data_offsets"].clone()).unwrap();
                 let shape = serde_json::from_value(entry["shape"].clone()).unwrap();
                 let dtype = entry["dtype"].as_str().unwrap().to_owned();
                 let bytes = file[header + first..header + last].to_vec();
@@ -145,7 +146,13 @@ impl Checkpoint {
                 });
             }
             "granitemoehybrid" if number("num_local_experts") > 0 => {
-                self.split("block_sparse_moe", "input_linear", "output_linear", "block_sparse_moe.switch_mlp", ".weight");
+                self.split(
+                    "block_sparse_moe",
+                    "input_linear",
+                    "output_linear",
+                    "block_sparse_moe.switch_mlp",
+                    ".weight",
+                );
             }
             "granitemoehybrid" => self.split("shared_mlp", "input_linear", "output_linear", "mlp", ".weight"),
             "step3p5" => self.rename(|name| {
@@ -193,7 +200,8 @@ impl Checkpoint {
     }
 
     fn rename(&mut self, to: impl Fn(&str) -> String) {
-        self.weights = std::mem::take(&mut self.weights).into_iter().map(|(name, t)| (to(&name), t)).collect();
+        self.weights =
+            std::mem::take(&mut self.weights).into_iter().map(|(name, t)| (to(&name), t)).collect();
     }
 
     /// What names end in this, without it.
@@ -289,7 +297,8 @@ impl Checkpoint {
 
 /// Bytes of packed integers, scales, biases and the numbers that they stand for.
 fn quantise(values: &[f32], bits: usize, group: usize) -> (Vec<u8>, Vec<f32>, Vec<f32>, Vec<f32>) {
-    let (mut integers, mut scales, mut biases, mut numbers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut integers, mut scales, mut biases, mut numbers) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for group in values.chunks_exact(group) {
         let bias = group.iter().copied().fold(f32::INFINITY, f32::min);
         let most = group.iter().copied().fold(f32::NEG_INFINITY, f32::max);
