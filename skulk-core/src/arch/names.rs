@@ -643,8 +643,8 @@ impl TensorNames {
                 return (tensor, other.into());
             }
             let stacked = pattern.split_once("experts.{}.").filter(|_| self.is_stacked);
-            match stacked.zip(mlx::switch(tensor, self.spelling)) {
-                Some(((before, _), word)) => (tensor, format!("{before}switch_mlp.{word}").into()),
+            match stacked.and_then(|(before, _)| Some((before, mlx::switch(tensor, self.spelling)?))) {
+                Some((before, word)) => (tensor, format!("{before}switch_mlp.{word}").into()),
                 None => (tensor, pattern.into()),
             }
         })
