@@ -1,11 +1,11 @@
 //! Checkpoints as mlx-lm converts them compute what those compute that they were made of, which is compared with
 //! transformers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use skulk::engine::ShardSpec;
-use skulk::{ErrorKind, KvType, Precision, open_checkpoint};
+use skulk::{ErrorKind, KvType, Precision, TokenId, open_checkpoint};
 
 use super::reference::{EXACT, F32_CACHE, compare, short};
 use super::stages::{Setup, Stages, engine};
@@ -38,18 +38,24 @@ fn originals() -> Vec<PathBuf> {
     checkpoints().into_iter().filter(is_original).collect()
 }
 
-/// The longest prompt of a reference, alone.
-fn longest(reference: &Value) -> Value {
+/// The longest prompt of a model's reference, alone.
+fn longest(model: &Path) -> Value {
+    let reference = json(&model.join("reference.json"));
     let prompts = reference["prompts"].as_array().unwrap();
     let longest = prompts.iter().max_by_key(|prompt| prompt["ids"].as_array().unwrap().len());
     serde_json::json!({ "prompts": [longest.unwrap()] })
+}
+
+/// The first tokens of that: so few that every row sees all of them where positions are chosen.
+fn beginning(model: &Path) -> Vec<TokenId> {
+    ids(&longest(model)["prompts"][0]["ids"])[..12].to_vec()
 }
 
 #[test]
 fn conversions_compute_the_same() {
     let (mut n, setup) = (0, Setup { precision: Precision::Fast, ..setup() });
     for path in originals() {
-        let reference = longest(&json(&path.join("reference.json")));
+        let reference = longest(&path);
         let converted = Checkpoint::read(&path).converted(true);
         println!("{}", path.display());
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -67,7 +73,7 @@ fn conversions_compute_the_same() {
 
 /// Logits of two checkpoints of a model are near each other, and the first one's weights are as large in memory as was
 /// said before.
-fn same(name: &str, [first, second]: [Checkpoint; 2], tokens: &[skulk::TokenId]) {
+fn same(name: &str, [first, second]: [Checkpoint; 2], tokens: &[TokenId]) {
     let folders = [first, second].map(|checkpoint| checkpoint.written());
     let rows = folders.each_ref().map(|folder| {
         let stages = Stages::load(folder.path(), &short(folder.path(), &setup()));
@@ -97,8 +103,7 @@ fn same(name: &str, [first, second]: [Checkpoint; 2], tokens: &[skulk::TokenId])
 fn quantised_conversions_compute_the_same() {
     let mut n = 0;
     for path in originals() {
-        let reference = json(&path.join("reference.json"));
-        let tokens = &ids(&reference["prompts"][0]["ids"])[..10];
+        let tokens = &beginning(&path);
         let pair = Checkpoint::read(&path).converted(true).quantised();
         if super::ENGINE == "wgpu" {
             // Which refuses such types.
@@ -121,7 +126,7 @@ fn heads_in_one_tensor() {
         if super::ENGINE == "wgpu" || Stages::load(&path, &short(&path, &setup())).is_err() {
             continue;
         }
-        let tokens = &ids(&json(&path.join("reference.json"))["prompts"][0]["ids"])[..10];
+        let tokens = &beginning(&path);
         let pair = Checkpoint::read(&path).converted(false).quantised();
         assert!(pair[0].weights.keys().any(|name| name.ends_with("kv_b_proj.scales")));
         same(model, pair, tokens);
