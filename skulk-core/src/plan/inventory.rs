@@ -191,6 +191,7 @@ impl Inventory {
         };
         let layers = arch.layers.iter().enumerate().map(|(at, spec)| {
             let total = sum(&mut names.weights(at, spec))?.saturating_add(projection);
+            let total = total.saturating_add(arch.copied_bytes(at, checkpoint));
             let block = sum(&mut names.feed_forward(at, spec))?;
             let attention = spec.attention();
             let kv_elements = attention.filter(|own| own.has_kv()).map_or(0, |own| {

@@ -41,12 +41,13 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
     // Wrappers with other modalities: their text part is a configuration of its own. Of Qwen's, texts alone are rotated
     // as with one position each.
     let config = match model_type {
-        "gemma3" | "gemma4" | "gemma4_unified" | "kimi_k25" | "llama4" | "mistral3" | "qwen3_vl" | "qwen3_5"
-        | "qwen3_5_moe" => root.section("text_config")?,
+        "gemma3" | "gemma4" | "gemma4_unified" | "kimi_k25" | "llama4" | "mistral3" | "qwen3_vl"
+        | "qwen3_5" | "qwen3_5_moe" => root.section("text_config")?,
         _ => root,
     };
     let inner = match model_type {
-        "mistral3" | "kimi_k25" => config.str("model_type")?,
+        "mistral3" => config.str("model_type")?,
+        "kimi_k25" => config.opt_str("model_type")?.unwrap_or("deepseek_v3"),
         other => other,
     };
     let family = match inner {
@@ -304,35 +305,35 @@ pub(super) fn prefix(checkpoint: &dyn Checkpoint) -> String {
     found.map_or("model.", |(prefix, _)| prefix).to_owned()
 }
 
-/// Lets experts be called as they are stacked, where they are.
-pub(super) fn stack(spec: &mut ArchSpec, checkpoint: &dyn Checkpoint) {
-    let sparse = spec.layers.iter().position(|layer| layer.ffn.experts.is_some());
-    let Some(layer) = sparse else { return };
-    if let Some(names) = spec.names.packed()
-        && checkpoint.tensor(&names.weight(layer, LayerTensor::ExpertGate)).is_some()
-    {
-        spec.names = names;
-    }
-    let Some(names) = spec.names.stacked() else { return };
-    let weight = names.weight(layer, LayerTensor::ExpertGate);
-    // Scales and biases are floats, whatever is wrong with the words.
-    let scales = weight.strip_suffix("weight").map(|module| format!("{module}scales"));
-    let bias = names.bias(layer, LayerTensor::ExpertGate);
-    let mut signs = [Some(weight), scales, Some(bias)].into_iter().flatten();
-    if signs.any(|name| checkpoint.tensor(&name).is_some()) {
-        spec.names = names;
+/// Lets tensors be called as conversions call them, where the checkpoint has the words.
+pub(super) fn reword(spec: &mut ArchSpec, checkpoint: &dyn Checkpoint) {
+    let mut at = 0;
+    while let Some((sign, names)) = spec.names.variant(at) {
+        let layer = spec.layers.iter().position(|layer| LayerTensor::of(layer).any(|tensor| tensor == sign));
+        if layer.is_some_and(|layer| is_called(&names, layer, sign, checkpoint)) {
+            spec.names = names;
+        }
+        at += 1;
     }
 }
 
-/// MLX stores convolutions with their channels last, and of such models norms with what is added to them.
+/// Whether a checkpoint has a tensor by these names.
+fn is_called(names: &TensorNames, layer: usize, tensor: LayerTensor, checkpoint: &dyn Checkpoint) -> bool {
+    let weight = names.weight(layer, tensor);
+    // Scales and biases are floats, whatever is wrong with the words.
+    let scales = weight.strip_suffix("weight").map(|module| format!("{module}scales"));
+    let bias = names.bias(layer, tensor);
+    [Some(weight), scales, Some(bias)].iter().flatten().any(|name| checkpoint.tensor(name).is_some())
+}
+
+/// Of some families, MLX stores norms with what is added to them: its words tell, or convolutions with their channels last.
 pub(super) fn converted(spec: &mut ArchSpec, checkpoint: &dyn Checkpoint) {
-    let Some((at, state)) =
-        spec.layers.iter().enumerate().find_map(|(at, layer)| Some((at, layer.recurrent()?)))
-    else {
-        return;
-    };
-    let convolution = checkpoint.tensor(&spec.names.weight(at, LayerTensor::QueryConvolution));
-    if convolution.is_some_and(|tensor| tensor.shape.get(1..) == Some(&[state.convolution, 1])) {
+    let mut states = spec.layers.iter().enumerate().filter_map(|(at, layer)| Some((at, layer.recurrent()?)));
+    let turned = states.next().is_some_and(|(at, state)| {
+        let convolution = checkpoint.tensor(&spec.names.weight(at, LayerTensor::QueryConvolution));
+        convolution.is_some_and(|tensor| tensor.shape.get(1..) == Some(&[state.convolution, 1]))
+    });
+    if turned || spec.names.whole_norms() {
         spec.norm.weight_offset = 0.0;
     }
 }
