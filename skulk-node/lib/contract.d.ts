@@ -400,23 +400,26 @@ export interface LayerBytes {
   kvPerToken?: number;
   /** Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32. */
   kvHeadDim?: number;
-  /** Values are the first part of keys and kept once, as latent vectors are: in the more precise of the types of both. */
+  /**
+   * Values are the first part of keys and kept once, as latent vectors are: in the more precise of the types of both.
+   */
   latent?: boolean;
   /** Tokens that the cache holds at most, where attention looks through a window. */
   window?: number | null;
   /** It is in one stage with the layer before: it, or a later one, uses keys and values of an earlier one. */
   joined?: boolean;
+  /** What it keeps of a sequence of whatever length: states, where it has such instead of keys and values. */
+  state?: number;
 }
 
 /** The weight bytes of a model's parts, and what a token costs each layer's cache. */
 export interface Inventory {
   /** One entry a layer. */
   layers: LayerBytes[];
-  /**
-   * The embedding table, and that of tokens' inputs to layers: in the first stage, and in the last one too where it is
-   * the head as well.
-   */
+  /** The embedding table: in the first stage, and in the last one too where it is the head as well. */
   embedding?: number;
+  /** All stages hold the embedding table: their layers have inputs from tokens' embeddings. */
+  embeddingEverywhere?: boolean;
   /** The head is the embedding table. */
   tiedEmbeddings?: boolean;
   /** The last stage's: final norm, and head unless that is the embedding table. */

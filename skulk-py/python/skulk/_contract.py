@@ -906,11 +906,14 @@ class LayerBytes:
     kv_head_dim: int = 0
     """Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32."""
     latent: bool = False
-    """Values are the first part of keys and kept once, as latent vectors are: in the more precise of the types of both."""
+    """Values are the first part of keys and kept once, as latent vectors are: in the more precise of the types of
+    both."""
     window: int | None = None
     """Tokens that the cache holds at most, where attention looks through a window."""
     joined: bool = False
     """It is in one stage with the layer before: it, or a later one, uses keys and values of an earlier one."""
+    state: int = 0
+    """What it keeps of a sequence of whatever length: states, where it has such instead of keys and values."""
 
     @staticmethod
     def _of(data: dict[str, Any]) -> LayerBytes:
@@ -925,6 +928,7 @@ class LayerBytes:
             latent=data["latent"],
             window=data["window"],
             joined=data["joined"],
+            state=data["state"],
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -940,6 +944,7 @@ class LayerBytes:
             "latent": self.latent,
             "window": self.window,
             "joined": self.joined,
+            "state": self.state,
         }
 
 
@@ -950,8 +955,9 @@ class Inventory(_methods.Inventory):
     layers: list[LayerBytes] = field(repr=False)
     """One entry a layer."""
     embedding: int = 0
-    """The embedding table, and that of tokens' inputs to layers: in the first stage, and in the last one too where
-    it is the head as well."""
+    """The embedding table: in the first stage, and in the last one too where it is the head as well."""
+    embedding_everywhere: bool = False
+    """All stages hold the embedding table: their layers have inputs from tokens' embeddings."""
     tied_embeddings: bool = False
     """The head is the embedding table."""
     head: int = 0
@@ -964,6 +970,7 @@ class Inventory(_methods.Inventory):
         return Inventory(
             layers=[LayerBytes._of(item) for item in data["layers"]],
             embedding=data["embedding"],
+            embedding_everywhere=data["embeddingEverywhere"],
             tied_embeddings=data["tiedEmbeddings"],
             head=data["head"],
             exact=data["exact"],
@@ -974,6 +981,7 @@ class Inventory(_methods.Inventory):
         return {
             "layers": _methods.plain(self.layers),
             "embedding": self.embedding,
+            "embeddingEverywhere": self.embedding_everywhere,
             "tiedEmbeddings": self.tied_embeddings,
             "head": self.head,
             "exact": self.exact,

@@ -711,12 +711,15 @@ public struct LayerBytes: Codable, Sendable, Hashable {
     public var kvPerToken: Int
     /// Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32.
     public var kvHeadDim: Int
-    /// Values are the first part of keys and kept once, as latent vectors are: in the more precise of the types of both.
+    /// Values are the first part of keys and kept once, as latent vectors are: in the more precise of the types of
+    /// both.
     public var latent: Bool
     /// Tokens that the cache holds at most, where attention looks through a window.
     public var window: Int?
     /// It is in one stage with the layer before: it, or a later one, uses keys and values of an earlier one.
     public var joined: Bool
+    /// What it keeps of a sequence of whatever length: states, where it has such instead of keys and values.
+    public var state: Int
 
     /// Of its fields.
     public init(
@@ -729,7 +732,8 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         kvHeadDim: Int = 0,
         latent: Bool = false,
         window: Int? = nil,
-        joined: Bool = false
+        joined: Bool = false,
+        state: Int = 0
     ) {
         self.attention = attention
         self.ffn = ffn
@@ -741,6 +745,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         self.latent = latent
         self.window = window
         self.joined = joined
+        self.state = state
     }
 }
 
@@ -748,9 +753,10 @@ public struct LayerBytes: Codable, Sendable, Hashable {
 public struct Inventory: Codable, Sendable, Hashable {
     /// One entry a layer.
     public var layers: [LayerBytes]
-    /// The embedding table, and that of tokens' inputs to layers: in the first stage, and in the last one too where it
-    /// is the head as well.
+    /// The embedding table: in the first stage, and in the last one too where it is the head as well.
     public var embedding: Int
+    /// All stages hold the embedding table: their layers have inputs from tokens' embeddings.
+    public var embeddingEverywhere: Bool
     /// The head is the embedding table.
     public var tiedEmbeddings: Bool
     /// The last stage's: final norm, and head unless that is the embedding table.
@@ -762,12 +768,14 @@ public struct Inventory: Codable, Sendable, Hashable {
     public init(
         layers: [LayerBytes],
         embedding: Int = 0,
+        embeddingEverywhere: Bool = false,
         tiedEmbeddings: Bool = false,
         head: Int = 0,
         exact: Bool = false
     ) {
         self.layers = layers
         self.embedding = embedding
+        self.embeddingEverywhere = embeddingEverywhere
         self.tiedEmbeddings = tiedEmbeddings
         self.head = head
         self.exact = exact
