@@ -113,8 +113,10 @@ fn check_kept(model: &Path, options: &EngineOptions, kv: KvTypes, logits: Logits
     // What several rows leave of a screened head grows with what they look for.
     let several = usize::from(!options.screen_head);
     for (sequences, steps) in [(1, steps), (8, several * steps.min(150))] {
-        let counts = decode(model, (options, kv), logits, steps, sequences);
-        let found = counts.iter().position(|&n| n > 0);
+        // Threads of an engine allocate when they begin, which on a busy machine may be in the midst of these steps: what
+        // a token allocates, it allocates each time.
+        let find = || decode(model, (options, kv), logits, steps, sequences).iter().position(|&n| n > 0);
+        let found = (0..3).map(|_| find()).find(Option::is_none).unwrap_or_else(find);
         let what = format!("{}, {options:?}, {kv}, {logits:?}", model.display());
         assert!(found.is_none(), "{what}: token {found:?} of {sequences} sequences allocates");
     }
