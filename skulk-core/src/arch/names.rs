@@ -970,7 +970,7 @@ mod tests {
             &HF_MINIMAX,
             &HF_STEP3P5,
             &MLX_GPT_OSS,
-            &HF_LLAMA4,
+            &MLX_LLAMA4,
         ];
         for spelling in all {
             for prefix in ["", "model.", "language_model.model."] {
