@@ -980,7 +980,6 @@ mod tests {
             &HF_GLM4_MOE,
             &HF_MINIMAX,
             &HF_STEP3P5,
-            &HF_LLAMA4,
             &HF_DEEPSEEK_SPARSE,
             &HF_NEMOTRON_H,
         ];

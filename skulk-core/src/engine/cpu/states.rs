@@ -103,7 +103,7 @@ pub(super) fn recur(
     let n_rows = op.runs.last().map_or(0, |run| run.rows.end);
     let (channels, heads) = (spec.channels(), spec.n_heads);
     let (width, out_width) = (channels + 2 * heads, spec.value_width());
-    let of_elements = spec.steps() > heads;
+    let of_elements = spec.rule == RecurrentRule::DeltaOfElements;
     let left_width = if of_elements { spec.steps() } else { 0 };
     let Scratch { rows: prepared, read, left, places } = scratch;
     reserve(prepared, n_rows.checked_mul(width))?;
