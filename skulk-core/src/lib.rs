@@ -105,6 +105,11 @@ pub use {
 struct Guide;
 
 /// Likewise.
+#[cfg(all(doctest, feature = "embeddings"))]
+#[doc = include_str!("../../docs/guide/embeddings.md")]
+struct EmbeddingsGuide;
+
+/// Likewise.
 #[cfg(all(doctest, feature = "generate"))]
 #[doc = include_str!("../../docs/guide/chat.md")]
 #[doc = include_str!("../../docs/guide/rust.md")]
