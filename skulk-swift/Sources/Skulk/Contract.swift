@@ -1340,7 +1340,7 @@ public enum ChatEvent: Codable, Sendable, Hashable {
 public struct ChatAnswer: Codable, Sendable, Hashable {
     /// The answer as a message, to be put behind the others. Where the last of them was an answer that was to be
     /// continued, it stands for that one, and has both.
-    public var message: JSONValue
+    public var message: ChatMessage
     /// What the model said. Texts of malformed calls are in the message alone.
     public var text: String
     /// What it thought.
@@ -1354,7 +1354,7 @@ public struct ChatAnswer: Codable, Sendable, Hashable {
 
     /// Of its fields.
     public init(
-        message: JSONValue,
+        message: ChatMessage,
         text: String,
         reasoning: String,
         calls: [ChatCall],
