@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use skulk::ErrorKind::{
-    self, ArchUnsupported, CheckpointInvalid, ConfigInvalid, FileNotFound, InvalidArgument,
+    self, ArchUnsupported, CheckpointTruncated, ConfigInvalid, FileNotFound, InvalidArgument,
 };
 use skulk::embed::{EmbedOptions, EmbeddingModel, EmbeddingOptions, Pooling};
 use skulk::{CancelToken, ErrorKind::TensorShape};
@@ -255,7 +255,7 @@ fn what_cannot_be_is_refused() {
     );
     refused(
         &|path| write(path, "model.safetensors", &weights(WIDTH)[..600]),
-        CheckpointInvalid,
+        CheckpointTruncated,
         "model.safetensors",
     );
     let error = EmbeddingModel::open(folder().path(), &EmbeddingOptions::default().threads(0)).unwrap_err();

@@ -13,10 +13,11 @@ use crate::fixtures::{self, checkpoints, ids, json};
 use crate::support::mlx_layout::{Checkpoint, Tensor};
 
 /// Models that are the text part of others, and what these are called.
-const WRAPPERS: [(&str, &str); 5] = [
+const WRAPPERS: [(&str, &str); 6] = [
     ("gemma3", "gemma3"),
     ("gemma4", "gemma4"),
     ("gemma4_moe", "gemma4"),
+    ("llama4", "llama4"),
     ("ministral3", "mistral3"),
     ("deepseek_v3", "kimi_k25"),
 ];
@@ -64,7 +65,7 @@ fn conversions_compute_the_same() {
             compare(folder.path(), &reference, &setup, F32_CACHE);
         }
         let folder = converted.written();
-        assert!(Stages::load(folder.path(), &short(folder.path(), &setup)).is_ok());
+        Stages::load(folder.path(), &short(folder.path(), &setup)).unwrap();
         compare(folder.path(), &reference, &setup, F32_CACHE);
         n += 1;
     }

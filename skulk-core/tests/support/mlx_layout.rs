@@ -119,7 +119,9 @@ impl Checkpoint {
             self.weights.remove("lm_head.weight");
         }
         let experts: &[_] = match kind {
-            "mixtral" | "minimax_m2" => &[("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj")],
+            "mixtral" | "minimax_m2" | "kimi_linear" => {
+                &[("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj")]
+            }
             "nemotron_h" => &[("up_proj", "fc1"), ("down_proj", "fc2")],
             _ => &[("gate_proj", "gate_proj"), ("down_proj", "down_proj"), ("up_proj", "up_proj")],
         };
@@ -155,6 +157,20 @@ impl Checkpoint {
                 );
             }
             "granitemoehybrid" => self.split("shared_mlp", "input_linear", "output_linear", "mlp", ".weight"),
+            "llama4" => {
+                for layer in self.modules(".experts.gate_up_proj") {
+                    let [gate, up] = self.take(&format!("{layer}.experts.gate_up_proj")).turned().halves();
+                    let down = self.take(&format!("{layer}.experts.down_proj")).turned();
+                    for (word, tensor) in [("gate_proj", gate), ("up_proj", up), ("down_proj", down)] {
+                        self.put(format!("{layer}.experts.{word}.weight"), tensor);
+                    }
+                }
+            }
+            "kimi_linear" => self.rename(|name| {
+                let name = name.replace(".block_sparse_moe.", ".mlp.");
+                let name = name.replace(".gate.e_score_correction_bias", ".e_score_correction_bias");
+                name.replace("_conv1d.weight", "_conv.conv.weight")
+            }),
             "step3p5" => self.rename(|name| {
                 let words = [
                     (".moe.gate_proj.", ".mlp.switch_mlp.gate_proj."),
@@ -257,7 +273,9 @@ impl Checkpoint {
 
     /// Channels come last.
     fn turn_convolutions(&mut self) {
-        for (_, weight) in self.weights.iter_mut().filter(|(name, _)| name.contains("conv1d.weight")) {
+        let is_convolution =
+            |name: &str| name.contains("conv1d.weight") || name.contains("_conv.conv.weight");
+        for (_, weight) in self.weights.iter_mut().filter(|(name, _)| is_convolution(name)) {
             assert_eq!(weight.shape[1], 1);
             weight.shape.swap(1, 2);
         }

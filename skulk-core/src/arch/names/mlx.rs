@@ -4,8 +4,9 @@
 //! beside is a family's. Conversions of different ages differ, so that each group of words is looked for by itself.
 
 use super::LayerTensor::{
-    self, ExpertDown, ExpertGate, ExpertUp, FfnDown, FfnGate, FfnUp, LatentKeys, LatentValues, Router,
-    RouterCorrection, SharedDown, SharedGate, SharedUp,
+    self, ExpertDown, ExpertGate, ExpertUp, FfnDown, FfnGate, FfnUp, KeyConvolution, LatentKeys,
+    LatentValues, QueryConvolution, Router, RouterCorrection, SharedDown, SharedGate, SharedUp,
+    ValueConvolution,
 };
 use super::{Spelling, Words};
 
@@ -28,8 +29,28 @@ const fn words(roles: &'static [(LayerTensor, &'static str)]) -> Words {
 }
 
 /// Each head's matrices in stacks of their own: to latent vectors `[heads, rank, plain]`, from them `[heads, value, rank]`.
-pub(super) const HEADS: &[Words] =
-    &[words(&[(LatentKeys, "self_attn.embed_q"), (LatentValues, "self_attn.unembed_out")])];
+const OF_HEADS: Words = words(&[(LatentKeys, "self_attn.embed_q"), (LatentValues, "self_attn.unembed_out")]);
+pub(super) const HEADS: &[Words] = &[OF_HEADS];
+
+/// The same; blocks of experts are called as other families' are, and convolutions otherwise.
+pub(super) const KIMI_LINEAR: &[Words] = &[
+    OF_HEADS,
+    words(&[
+        (ExpertGate, "mlp.switch_mlp.gate_proj"),
+        (ExpertUp, "mlp.switch_mlp.up_proj"),
+        (ExpertDown, "mlp.switch_mlp.down_proj"),
+        (Router, "mlp.gate"),
+        (RouterCorrection, "mlp.e_score_correction_bias$"),
+        (SharedGate, "mlp.shared_experts.gate_proj"),
+        (SharedUp, "mlp.shared_experts.up_proj"),
+        (SharedDown, "mlp.shared_experts.down_proj"),
+    ]),
+    words(&[
+        (QueryConvolution, "self_attn.q_conv.conv"),
+        (KeyConvolution, "self_attn.k_conv.conv"),
+        (ValueConvolution, "self_attn.v_conv.conv"),
+    ]),
+];
 
 /// What lies in one stack becomes one for each projection.
 pub(super) const GPT_OSS: &[Words] = &[words(&[
