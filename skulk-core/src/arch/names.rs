@@ -1061,7 +1061,10 @@ mod tests {
             }));
         }
         for role in roles {
-            assert_eq!(names.role(&names.name(role)), Some(role), "{}", names.name(role));
+            // Roles may share a tensor, as keys and values of latent attention do.
+            let name = names.name(role);
+            let found = names.role(&name).map(|role| names.name(role));
+            assert_eq!(found.as_ref(), Some(&name), "{role:?}");
         }
     }
 }
