@@ -46,10 +46,10 @@ function written(value, field, odd, within) {
   if (within.includes(value)) throw invalid(field, "expected plain data, found an object within itself");
   if (within.length > 64) throw invalid(field, "expected plain data, found more than 64 objects within each other");
   const inner = [...within, value];
-  // As dates have.
-  if (typeof value.toJSON === "function") return written(value.toJSON(), field, odd, inner);
   const list = listed(value, field);
   if (list) return `[${list.map((item, i) => written(item, at(i), odd, inner)).join()}]`;
+  // As dates have, and buffers, which are lists.
+  if (typeof value.toJSON === "function") return written(value.toJSON(), field, odd, inner);
   const entries = value instanceof Map ? [...value] : Object.entries(value);
   const members = entries
     .filter(([, item]) => item !== undefined)

@@ -78,11 +78,13 @@ private func model() async throws -> Model { try await loaded.value }
         #expect(try JSONValue(json: written) == arguments)
         #expect(calls == [ChatCall(id: started?.id ?? "", name: "weather", arguments: arguments)])
         #expect(finish?.reason == .toolCalls && finish?.usage.completionTokens == 1)
-        #expect(finish?.usage.promptTokens == (try stream.prompt.tokens.count))
+        let promptTokens = try stream.prompt.tokens.count
+        #expect(finish?.usage.promptTokens == promptTokens)
         let answer = try await stream.answer()
         #expect(answer.finish == finish && answer.calls == calls && answer.malformed.isEmpty)
         #expect((answer.text, answer.reasoning, "\(answer)") == ("I look..", "Hm.", "I look.."))
-        #expect(answer.message == (try stream.message))
+        let message = try stream.message
+        #expect(answer.message == message)
         #expect(answer.message.role == "assistant" && answer.message.content == "I look..")
         #expect(answer.message.json["reasoning_content"] == "Hm.")
         let made = try #require(answer.message.json["tool_calls"]?.array?.first)
