@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 HOST = TARGET / "packed"
-FEATURES = ("", "schema", "generate", "candle", "wgpu")
+FEATURES = ("", "schema", "generate", "candle", "embeddings", "wgpu")
 
 MANIFEST = """
 [package]
@@ -23,6 +23,7 @@ edition = "2024"
 
 [features]
 candle = ["generate", "skulk-core/candle"]
+embeddings = ["candle", "skulk-core/embeddings"]
 generate = ["skulk-core/default"]
 schema = ["skulk-core/schema"]
 wgpu = ["generate", "skulk-core/wgpu"]
