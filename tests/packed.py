@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 HOST = TARGET / "packed"
-FEATURES = ("", "schema", "generate", "grammar", "candle", "wgpu")
+FEATURES = ("", "schema", "generate", "grammar", "candle", "embeddings", "wgpu")
 
 MANIFEST = """
 [package]
@@ -23,6 +23,7 @@ edition = "2024"
 
 [features]
 candle = ["generate", "skulk-core/candle"]
+embeddings = ["candle", "skulk-core/embeddings"]
 generate = ["skulk-core/default"]
 grammar = ["generate", "skulk-core/grammar"]
 schema = ["skulk-core/schema"]

@@ -11,6 +11,9 @@ const THROWN: [&str; 2] = ["Failure", "FailureDetail"];
 /// Sets whose names Swift has for something else.
 const RENAMED: [(&str, &str); 1] = [("Task", "ModelTask")];
 
+/// Fields for which Swift has types that are written by hand.
+const TYPED: [(&str, &str, &str); 1] = [("ChatAnswer", "message", "ChatMessage")];
+
 /// Words of the language that names are, too.
 const WORDS: [&str; 6] = ["default", "extension", "in", "internal", "repeat", "static"];
 
@@ -243,6 +246,10 @@ fn hint(class: &Class, field: &Field) -> String {
 
 fn type_of(class: &Class, field: &Field, kind: &Kind) -> String {
     let of = |kind| type_of(class, field, kind);
+    let typed = TYPED.iter().find(|(owner, key, _)| (*owner, *key) == (&*class.name, &*field.key));
+    if let Some((.., name)) = typed {
+        return (*name).to_owned();
+    }
     match kind {
         Kind::Bool => "Bool".to_owned(),
         Kind::Int => "Int".to_owned(),

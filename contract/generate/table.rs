@@ -28,21 +28,6 @@ pub(crate) enum Maker {
     Options,
 }
 
-/// What only Python has of it: conversations.
-const PYTHONS: [&str; 11] = [
-    "ChatUsage",
-    "ChatFinish",
-    "ChatCall",
-    "MalformedCall",
-    "ChatEvent",
-    "ChatAnswer",
-    "ChatPrompt",
-    "ToolResult",
-    "RenderOptions",
-    "ChatOptions",
-    "ToolOptions",
-];
-
 struct Table {
     generator: SchemaGenerator,
     entries: Vec<(&'static str, String, Room, Maker)>,
@@ -54,14 +39,6 @@ impl Table {
         let definition = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next());
         self.entries.push((name, definition.unwrap().to_owned(), room, maker));
     }
-}
-
-/// What other languages than Python have.
-pub(crate) fn elsewhere(classes: &[Class]) -> Vec<Class> {
-    let pythons = || classes.iter().filter(|class| PYTHONS.contains(&class.name.as_str()));
-    let kinds: Vec<_> = pythons().flat_map(|class| class.kinds.iter().map(|(_, kind)| kind)).collect();
-    let of_python = |class: &&Class| PYTHONS.contains(&class.name.as_str()) || kinds.contains(&&class.name);
-    classes.iter().filter(|class| !of_python(class)).cloned().collect()
 }
 
 /// Every class, each behind those that it mentions.

@@ -105,6 +105,7 @@ impl Operations {
             output_bias: false,
             sinks: false,
             head_gate: false,
+            output_gate: false,
             rope: None,
         };
         let most = rows.max(CHUNK);

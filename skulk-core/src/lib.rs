@@ -45,6 +45,8 @@ mod cancel;
 pub mod card;
 #[cfg(feature = "generate")]
 pub mod chat;
+#[cfg(feature = "embeddings")]
+pub mod embed;
 #[cfg(feature = "generate")]
 pub mod engine;
 #[cfg(feature = "generate")]
@@ -104,6 +106,11 @@ pub use {
 #[doc = include_str!("../../docs/guide/profiles.md")]
 #[doc = include_str!("../../docs/guide/cards.md")]
 struct Guide;
+
+/// Likewise.
+#[cfg(all(doctest, feature = "embeddings"))]
+#[doc = include_str!("../../docs/guide/embeddings.md")]
+struct EmbeddingsGuide;
 
 /// Likewise.
 #[cfg(all(doctest, feature = "generate"))]

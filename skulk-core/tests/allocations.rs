@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use skulk::arch::ArchSpec;
+use skulk::arch::{Activation, ArchSpec, FfnSpec};
 use skulk::engine::{LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
 use skulk::{Batch, ByteSize, CancelToken, EngineOptions, KvType, KvTypes, Precision, SeqId, TokenId};
 
@@ -58,7 +58,8 @@ fn decode(
     let engine = skulk::engines::cpu(options).unwrap();
     let cancel = CancelToken::new();
     let layers = arch.n_layers();
-    let shards: Vec<_> = [0..layers / 2, layers / 2..layers]
+    let cut = (1..=layers / 2).rev().find(|layer| arch.can_cut(*layer)).unwrap();
+    let shards: Vec<_> = [0..cut, cut..layers]
         .into_iter()
         .map(|range| {
             let spec = ShardSpec::new(Arc::clone(&arch), range, 512, 64, kv).unwrap();
@@ -112,8 +113,10 @@ fn check_kept(model: &Path, options: &EngineOptions, kv: KvTypes, logits: Logits
     // What several rows leave of a screened head grows with what they look for.
     let several = usize::from(!options.screen_head);
     for (sequences, steps) in [(1, steps), (8, several * steps.min(150))] {
-        let counts = decode(model, (options, kv), logits, steps, sequences);
-        let found = counts.iter().position(|&n| n > 0);
+        // Threads of an engine allocate when they begin, which on a busy machine may be in the midst of these steps: what
+        // a token allocates, it allocates each time.
+        let find = || decode(model, (options, kv), logits, steps, sequences).iter().position(|&n| n > 0);
+        let found = (0..3).map(|_| find()).find(Option::is_none).unwrap_or_else(find);
         let what = format!("{}, {options:?}, {kv}, {logits:?}", model.display());
         assert!(found.is_none(), "{what}: token {found:?} of {sequences} sequences allocates");
     }
@@ -146,10 +149,20 @@ fn a_decoded_token_allocates_nothing() {
             check_kept(&model, &options, kv, Logits::Top(1), 420);
         }
         // As little in memory as can be, and some features only.
-        let largest = fixtures::feed_forward(&model).into_iter().max().unwrap();
-        check(&model, &options.clone().ffn_budget(ByteSize(largest)), Logits::Top(1), 60);
         let arch = ArchSpec::from_checkpoint(&*skulk::open_checkpoint(&model).unwrap()).unwrap();
-        if arch.layers.iter().all(|layer| layer.ffn.experts.is_none()) {
+        let largest = fixtures::feed_forward(&model).into_iter().max().unwrap();
+        let budget = options.clone().ffn_budget(ByteSize(largest));
+        let whole =
+            ShardSpec::new(Arc::new(arch.clone()), 0..arch.n_layers(), 512, 64, KvTypes::default()).unwrap();
+        let cancel = CancelToken::new();
+        let loading = LoadCx::new(&cancel, &|| ());
+        match skulk::engines::cpu(&budget).unwrap().load(&whole, &*checkpoint, &loading) {
+            Ok(_) => check(&model, &budget, Logits::Top(1), 60),
+            // Experts that loading copies cannot be let go.
+            Err(error) => assert!(error.message().contains("copies"), "{}: {error}", model.display()),
+        }
+        let has_features = |ffn: &FfnSpec| ffn.experts.is_none() && ffn.activation != Activation::SquaredRelu;
+        if arch.layers.iter().all(|layer| has_features(&layer.ffn)) {
             check(&model, &options.clone().ffn_top_features(50), Logits::Top(1), 60);
         }
     }

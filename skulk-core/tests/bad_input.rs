@@ -9,7 +9,7 @@ use skulk::ErrorKind::{
     DTypeUnsupported, FileNotFound, InvalidArgument, PlacementInvalid, TensorMissing, TensorShape,
     TokenizerInvalid,
 };
-use skulk::arch::{Activation, ArchSpec, RopeScaling};
+use skulk::arch::{Activation, ArchSpec, RopeScaling, Window};
 use skulk::engine::{KvType, ShardSpec};
 use skulk::{
     ByteSize, ContextDetail, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model,
@@ -128,7 +128,8 @@ fn changed_descriptions() {
         ("key/value heads", |a| a.layers[0].attention_mut().unwrap().n_kv_heads = 3),
         ("attention heads", |a| a.layers[0].attention_mut().unwrap().n_heads = usize::MAX),
         ("head dimension", |a| a.layers[0].attention_mut().unwrap().head_dim = 0),
-        ("window", |a| a.layers[0].attention_mut().unwrap().window = Some(0)),
+        ("window", |a| a.layers[0].attention_mut().unwrap().window = Some(Window::Sliding(0))),
+        ("window", |a| a.layers[0].attention_mut().unwrap().window = Some(Window::Chunk(0))),
         ("scale", |a| a.layers[0].attention_mut().unwrap().scale = f32::INFINITY),
         ("soft-cap", |a| a.final_softcap = Some(0.0)),
         ("hidden size", |a| a.hidden_size = 0),

@@ -7,4 +7,5 @@ mod support;
 
 mod from_checkpoint;
 mod suites;
+mod text_cards;
 mod weights;

@@ -8,6 +8,8 @@ mod support;
 mod answers;
 mod bad_input;
 mod chat;
+#[cfg(feature = "embeddings")]
+mod embeddings;
 mod generate;
 mod parity;
 mod plan;

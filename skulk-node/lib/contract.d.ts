@@ -606,6 +606,161 @@ export interface Output {
   finish: Finish;
 }
 
+/** Token counts of an answer. */
+export interface ChatUsage {
+  /** Tokens of the prompt. */
+  promptTokens: number;
+  /** How many of them did not have to be computed. */
+  cachedTokens: number;
+  /** Tokens of the answer, an end-of-sequence token included. */
+  completionTokens: number;
+  /** How many of them are reasoning, without the token that ends it. */
+  reasoningTokens: number;
+}
+
+/** How an answer ended. */
+export interface ChatFinish {
+  /** Why it ended. */
+  reason: "stop" | "length" | "tool_calls" | "cancelled" | "deadline";
+  /** Token counts. */
+  usage: ChatUsage;
+  /** Durations. */
+  timings: Timings;
+}
+
+/** A call of a tool that waits for its result. */
+export interface ChatCall {
+  /** What the tool's message names as `tool_call_id`. */
+  id: string;
+  /** The function. */
+  name: string;
+  /** Its arguments, an object. Values of other types than the tool declares are converted where that is possible. */
+  arguments: Record<string, any>;
+}
+
+/** What began as a tool call and is none. */
+export interface MalformedCall {
+  /** The function, where that much is known. */
+  name: string | null;
+  /** All that the model wrote of it, markup included. */
+  raw: string;
+  /** What is wrong. */
+  problem: "unfinished" | "syntax" | "no_name" | "no_arguments" | "invalid_json" | "too_deep";
+  /** The same in words: what was expected, what was found. */
+  message: string;
+}
+
+/** More of the reasoning. */
+export interface ReasoningEvent {
+  type: "reasoning";
+  /** What is new. */
+  text: string;
+}
+
+/** More of the answer. */
+export interface TextEvent {
+  type: "text";
+  /** What is new. */
+  text: string;
+}
+
+/** A tool call whose function is known. */
+export interface CallStartedEvent {
+  type: "call_started";
+  /** Which of the answer's calls, from 0. */
+  index: number;
+  /**
+   * The call's id: what the model wrote as such before the arguments, else one of nine letters and digits that no other
+   * call of the conversation has.
+   */
+  id: string;
+  /** The function. */
+  name: string;
+}
+
+/** More of a call's arguments, as JSON. The pieces of a call, joined, are the JSON of an object. */
+export interface CallArgumentsEvent {
+  type: "call_arguments";
+  /** Which call. */
+  index: number;
+  /** What is new. */
+  text: string;
+}
+
+/** A whole call. */
+export interface CallFinishedEvent {
+  type: "call_finished";
+  /** Which call. */
+  index: number;
+  /** What is to be called. */
+  call: ChatCall;
+}
+
+/** Something that began as a call and is none. */
+export interface CallMalformedEvent {
+  type: "call_malformed";
+  /** Which call. It may have been started. */
+  index: number;
+  /** What there was instead. */
+  call: MalformedCall;
+}
+
+/** The end. */
+export interface FinishEvent {
+  type: "finish";
+  /** Why and how the answer ended. */
+  finish: ChatFinish;
+}
+
+/** A part of an answer, told as soon as it is certain; the last one is `Finish`. */
+export type ChatEvent =
+  | ReasoningEvent
+  | TextEvent
+  | CallStartedEvent
+  | CallArgumentsEvent
+  | CallFinishedEvent
+  | CallMalformedEvent
+  | FinishEvent;
+
+/** A whole answer. */
+export interface ChatAnswer {
+  /**
+   * The answer as a message, to be put behind the others. Where the last of them was an answer that was to be
+   * continued, it stands for that one, and has both.
+   */
+  message: Record<string, any>;
+  /** What the model said. Texts of malformed calls are in the message alone. */
+  text: string;
+  /** What it thought. */
+  reasoning: string;
+  /** What it calls. */
+  calls: ChatCall[];
+  /** What began as a call and is none. */
+  malformed: MalformedCall[];
+  /** Why and how it ended. */
+  finish: ChatFinish;
+}
+
+/** A prompt as the model gets it. */
+export interface ChatPrompt {
+  /** Its text. Of special tokens in it, it does not say which are tokens. */
+  text: string;
+  /** Its tokens. */
+  tokens: number[];
+}
+
+/** What became of a call. */
+export interface ToolResult {
+  /** The call. */
+  id: string;
+  /** The function. */
+  name: string;
+  /** What the model is told. */
+  content: string;
+  /** The function failed, or there is none of that name. */
+  failed: boolean;
+}
+
 /** Something wrong with a card or placement. */
 export interface CardFault {
   /**
@@ -1212,6 +1367,103 @@ export interface GenerateOptions {
   append?: boolean | null;
   /** Reports each token's log-probability, and those of so many likeliest, 0 to 64. */
   logprobs?: number | null;
+}
+
+/** Options of a prompt. */
+export interface RenderOptions {
+  /** What the model may call: functions of OpenAI's shape, each with a JSON Schema of its arguments. */
+  tools?: Record<string, any>[] | null;
+  /**
+   * How much the model is to reason; by default as much as it likes. What it cannot do is refused. `on`: Reasoning, as
+   * much as the model likes; `off`: No reasoning.
+   */
+  reasoning?: boolean | "on" | "off" | "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | null;
+  /** Documents to answer from, for templates that know them. */
+  documents?: Record<string, any>[] | null;
+  /** Further variables of the template, by name. */
+  variables?: Record<string, any> | null;
+  /** Which of the model's templates; by default the one for tools where tools are given, else the usual one. */
+  template?: string | null;
+  /** The time, for templates that tell it, in seconds since 1970; by default the system's clock, in UTC. */
+  now?: number | null;
+  /**
+   * Texts of special tokens in messages, tools and documents become these tokens: whoever writes them can write turns.
+   */
+  trustMessages?: boolean | null;
+}
+
+/** Options of an answer. */
+export interface ChatOptions {
+  /** What the model may call: functions of OpenAI's shape, each with a JSON Schema of its arguments. */
+  tools?: Record<string, any>[] | null;
+  /**
+   * How much the model is to reason; by default as much as it likes. What it cannot do is refused. `on`: Reasoning, as
+   * much as the model likes; `off`: No reasoning.
+   */
+  reasoning?: boolean | "on" | "off" | "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | null;
+  /** Documents to answer from, for templates that know them. */
+  documents?: Record<string, any>[] | null;
+  /** Further variables of the template, by name. */
+  variables?: Record<string, any> | null;
+  /** Which of the model's templates; by default the one for tools where tools are given, else the usual one. */
+  template?: string | null;
+  /** The time, for templates that tell it, in seconds since 1970; by default the system's clock, in UTC. */
+  now?: number | null;
+  /**
+   * Texts of special tokens in messages, tools and documents become these tokens: whoever writes them can write turns.
+   */
+  trustMessages?: boolean | null;
+  /** Tokens to generate at most; by default until the model ends or the context is full. */
+  maxTokens?: number | null;
+  /** 0, the default, takes the likeliest token; more makes others likelier. */
+  temperature?: number | null;
+  /** Draws from so many likeliest tokens; by default all. */
+  topK?: number | null;
+  /** Draws from the likeliest tokens that have this probability together; 1 by default. */
+  topP?: number | null;
+  /** Leaves out tokens that are less likely than this part of the likeliest; 0 by default. */
+  minP?: number | null;
+  /** Divides logits of tokens that were there already; 1, the default, does not. */
+  repetitionPenalty?: number | null;
+  /** Is taken from logits of tokens that were there already; 0 by default. */
+  presencePenalty?: number | null;
+  /** Is taken from a token's logit for each time it was there; 0 by default. */
+  frequencyPenalty?: number | null;
+  /** Tokens that penalties look back at; 64 by default. */
+  penaltyWindow?: number | null;
+  /** What is added to logits, by token id. */
+  logitBias?: Record<number, number> | null;
+  /** The same seed draws the same tokens; 0 by default. */
+  seed?: number | null;
+  /** Texts that end the generation; they are not part of its text. */
+  stop?: string[] | null;
+  /** A JSON Schema that the text keeps to. Of this, `regex`, `grammar` and `response_format` one may be given. */
+  jsonSchema?: Record<string, any> | null;
+  /** A regular expression that matches the text as a whole. */
+  regex?: string | null;
+  /** A grammar in the syntax of Lark, of whose language the text is. */
+  grammar?: string | null;
+  /**
+   * What the text is, as OpenAI's chat API and the AI SDK say it: `{"type": "json_object"}`, or with `json_schema`.
+   */
+  responseFormat?: Record<string, any> | null;
+  /** Goes on past end-of-sequence tokens. */
+  ignoreEos?: boolean | null;
+  /** Sessions of a higher one begin first, and their prompts are computed first; 0 by default. */
+  priority?: number | null;
+  /** Tokens that the model may reason at most; then its reasoning is ended, and it goes on with the answer. */
+  reasoningBudget?: number | null;
+}
+
+/** Options of a conversation in which the model calls functions. */
+export interface ToolOptions {
+  /** Answers at most, 8 by default; calls of the last one get no results. */
+  maxRounds?: number | null;
+  /**
+   * What happens where a function fails; `tell` by default. `tell`: The model is told: the result is `error: ` and what
+   * the error displays; `end`: The conversation ends with `tool.failed`.
+   */
+  onToolFailure?: "tell" | "end" | null;
 }
 
 /** Options of a plan. */

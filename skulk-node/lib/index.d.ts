@@ -79,6 +79,64 @@ export interface GenerateOptions extends Omit<plain.GenerateOptions, "logitBias"
   seed?: number | bigint | null;
 }
 
+/** A message as OpenAI's chat API has it. Other fields reach the model's template. */
+export interface ChatMessage {
+  /** `system`, `developer`, `user`, `assistant`, `tool`, or what the model's template knows beside. */
+  role: string;
+  /** A text, or parts, of which those of type `text` have a `text`. */
+  content?: string | readonly { type: string; [field: string]: any }[] | null;
+  [field: string]: any;
+}
+
+/** What a model may call. `execute` is for `chatWithTools`, and no model is told of it. */
+export interface ChatTool {
+  type: "function";
+  function: {
+    name: string;
+    description?: string;
+    /** JSON Schema of its arguments. */
+    parameters?: Record<string, any> | null;
+    [field: string]: any;
+  };
+  execute?: ToolFunction;
+}
+
+/**
+ * A function that a model calls, with an object of arguments. What it gives reaches the model: a text as it is, else as
+ * JSON. `signal` is aborted when the conversation is cancelled.
+ */
+export type ToolFunction = (args: any, context: { signal: AbortSignal }) => unknown;
+
+/** A conversation: its messages, or a text, which is one message of the user's. */
+export type Messages = string | ChatMessage | readonly ChatMessage[];
+
+/** A whole answer. */
+export interface ChatAnswer extends plain.ChatAnswer {
+  message: ChatMessage;
+}
+
+/** Options of `renderChat`. */
+export interface RenderOptions extends Omit<plain.RenderOptions, "tools"> {
+  /** What the model may call. */
+  tools?: readonly ChatTool[] | null;
+}
+
+/** Options of `chat`. What the model cannot do is refused. */
+export interface ChatOptions extends Omit<plain.ChatOptions, "logitBias" | "seed" | "tools">, Stoppable {
+  /** What is added to logits, by token id; may be `-Infinity`. */
+  logitBias?: Record<number, number> | Map<number, number> | null;
+  /** The same seed draws the same tokens; 0 by default. */
+  seed?: number | bigint | null;
+  /** What the model may call. Nothing is run. */
+  tools?: readonly ChatTool[] | null;
+}
+
+/** Options of `chatWithTools`. */
+export interface ToolOptions extends Omit<ChatOptions, "tools">, plain.ToolOptions {}
+
+/** What is told of a conversation with tools: parts of answers, and what functions gave. */
+export type ToolEvent = plain.ChatEvent | { type: "result"; result: plain.ToolResult };
+
 /** What became of one prompt of many. */
 export type BatchResult =
   | { status: "fulfilled"; value: plain.Output }
@@ -119,6 +177,23 @@ export class Model implements Disposable, AsyncDisposable {
   /** Generates in a session of its own, which is gone with the generation. */
   generate(prompt: Prompt, options?: Omit<GenerateOptions, "append">): Generation;
   /**
+   * Answers a conversation in a session of its own: the model's profile says how messages become its prompt and what its
+   * answer consists of. What begins like another conversation is not computed again.
+   */
+  chat(messages: Messages, options?: ChatOptions): ChatStream;
+  /**
+   * Answers a conversation, and calls these functions, one after the other, until the model calls none any more. A
+   * function that throws is told to the model, unless `onToolFailure` ends the conversation with `ToolFailed`, of which
+   * the `cause` is what was thrown.
+   */
+  chatWithTools(
+    messages: Messages,
+    tools: readonly (ChatTool & { execute: ToolFunction })[],
+    options?: ToolOptions,
+  ): ToolChat;
+  /** The prompt that messages become, with its tokens. */
+  renderChat(messages: Messages, options?: RenderOptions): plain.ChatPrompt;
+  /**
    * Generates from many prompts, each in a session of its own, in steps together, and waits until all have ended, as
    * `Promise.allSettled` does: there is a result for each prompt, in their order, and one that fails does not end the
    * others. It rejects for options that cannot be, and when `signal` ends it.
@@ -145,6 +220,8 @@ export class Session implements Disposable, AsyncDisposable {
   private constructor();
   /** Starts generating and returns at once. */
   generate(prompt: Prompt, options?: GenerateOptions): Generation;
+  /** Answers a conversation, of which `messages` are all. What the session holds of it is not computed again. */
+  chat(messages: Messages, options?: ChatOptions): ChatStream;
   /** All tokens of the conversation: prompts and what was generated. */
   get tokens(): number[];
   /** Forgets all tokens but the first `length`. */
@@ -189,11 +266,67 @@ export class Generation implements AsyncIterableIterator<plain.Event>, Disposabl
   [Symbol.asyncDispose](): Promise<void>;
 }
 
+/**
+ * An answer that is being written. Read it with `for await`, which cancels where it is left early, or collect it. Of
+ * several readers each event reaches one. It is cancelled when nobody holds it any more.
+ *
+ * The last event is of type `finish`, also where it was cancelled: what was written until then comes before.
+ */
+export class ChatStream implements AsyncIterableIterator<plain.ChatEvent>, Disposable, AsyncDisposable {
+  private constructor();
+  /** The prompt that the messages became. */
+  get prompt(): plain.ChatPrompt;
+  /** The answer as far as it was read, as a message. */
+  get message(): ChatMessage;
+  next(): Promise<IteratorResult<plain.ChatEvent, undefined>>;
+  return(value?: unknown): Promise<IteratorResult<plain.ChatEvent, any>>;
+  [Symbol.asyncIterator](): this;
+  /** Runs to the end: the whole answer, with what was read before. */
+  answer(): Promise<ChatAnswer>;
+  /** Runs to the end: what the model said. */
+  text(): Promise<string>;
+  /** Asks it to end: what there is of it still comes, and an end that says so. */
+  cancel(): void;
+  /** Cancels, and waits until it has ended; the session is free then. */
+  close(): Promise<void>;
+  /** Cancels, and does not wait. */
+  [Symbol.dispose](): void;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/**
+ * A conversation that calls functions: read its events and results with `for await`, which cancels where it is left
+ * early, or run it to its end. Functions are called when that is read which comes behind their call.
+ */
+export class ToolChat implements AsyncIterableIterator<ToolEvent>, Disposable, AsyncDisposable {
+  private constructor();
+  /** All of the conversation: the messages that it began with, answers that have ended, and results. */
+  get messages(): ChatMessage[];
+  /** How the last answer that was read ended: with `tool_calls` where there were too many rounds. */
+  get finish(): plain.ChatFinish | null;
+  /** Which round it is, from 0. */
+  get round(): number;
+  next(): Promise<IteratorResult<ToolEvent, undefined>>;
+  return(value?: unknown): Promise<IteratorResult<ToolEvent, any>>;
+  [Symbol.asyncIterator](): this;
+  /** Runs to the end: the whole conversation. */
+  run(): Promise<ChatMessage[]>;
+  /** Asks the answer to end that is being written; no round follows. */
+  cancel(): void;
+  /** Cancels, and waits until the answer has ended, but not for a function. */
+  close(): Promise<void>;
+  /** Cancels, and does not wait. */
+  [Symbol.dispose](): void;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
 /** A vocabulary, and the rules that cut text into it. */
 export class Tokenizer {
   private constructor();
   /** The tokens of a text. With `addSpecial` (the default) a beginning-of-sequence token is added where it belongs. */
   encode(text: string, options?: { addSpecial?: boolean }): number[];
+  /** The tokens of a text alone, in which texts of special tokens stay text. */
+  encodeText(text: string): number[];
   /** The text of tokens. With `skipSpecial` (the default) control tokens are left out. */
   decode(ids: Iterable<number> & object, options?: { skipSpecial?: boolean }): string;
   /** The beginning-of-sequence token, if there is one. */

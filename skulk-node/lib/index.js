@@ -4,6 +4,7 @@
 const native = require("./native.js");
 const { SkulkError } = require("./errors.js");
 const { CardLibrary, ModelCard, Profile, isGemma4Family } = require("./cards.js");
+const { ChatStream, ToolChat } = require("./chat.js");
 const { Generation } = require("./generation.js");
 const { Model, Session, Tokenizer } = require("./model.js");
 const planning = require("./planning.js");
@@ -13,6 +14,7 @@ const { begin, call } = require("./work.js");
 
 module.exports = {
   CardLibrary,
+  ChatStream,
   Cluster,
   Generation,
   Inventory,
@@ -25,6 +27,7 @@ module.exports = {
   Session,
   SkulkError,
   Tokenizer,
+  ToolChat,
   VindexReader,
   devices: () => begin("devices"),
   errorKinds: () => call("errorKinds"),

@@ -4,6 +4,7 @@ import skulk from "./index.js";
 
 export const {
   CardLibrary,
+  ChatStream,
   Cluster,
   Generation,
   Inventory,
@@ -16,6 +17,7 @@ export const {
   Session,
   SkulkError,
   Tokenizer,
+  ToolChat,
   VindexReader,
   devices,
   errorKinds,

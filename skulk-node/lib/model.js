@@ -2,6 +2,7 @@
 // How is a model used? `Model`, its `Session`s and its `Tokenizer`.
 
 const native = require("./native.js");
+const { chatStream, conversation, toolChat } = require("./chat.js");
 const { KEY, failed, invalid, own } = require("./errors.js");
 const { generation } = require("./generation.js");
 const { placementOf } = require("./plans.js");
@@ -18,6 +19,10 @@ class Tokenizer {
 
   encode(text, { addSpecial = true } = {}) {
     return this.#owner.encode(textOf(text, "text"), Boolean(addSpecial));
+  }
+
+  encodeText(text) {
+    return this.#owner.encodeText(textOf(text, "text"));
   }
 
   decode(ids, { skipSpecial = true } = {}) {
@@ -55,6 +60,10 @@ class Session {
   generate(prompt, options) {
     const [rest, { signal }] = optionsOf(options, "signal");
     return generation(this.#native, promptOf(prompt, "prompt"), json({ options: rest }), signal);
+  }
+
+  chat(messages, options) {
+    return chatStream(this.#native, messages, options);
   }
 
   get tokens() {
@@ -149,13 +158,30 @@ class Model {
   }
 
   generate(prompt, options) {
-    // What it holds is freed with the generation.
+    return this.#once((session) => session.generate(prompt, options));
+  }
+
+  chat(messages, options) {
+    return this.#once((session) => session.chat(messages, options));
+  }
+
+  /** What a session of its own begins, with which it is freed. */
+  #once(begin) {
     const session = this.session();
     try {
-      return session.generate(prompt, options);
+      return begin(session);
     } finally {
       session.close();
     }
+  }
+
+  chatWithTools(messages, tools, options) {
+    return toolChat(this.#native, messages, tools, options);
+  }
+
+  renderChat(messages, options) {
+    const [rest] = optionsOf(options);
+    return JSON.parse(this.#native.renderChat(conversation(messages, rest)));
   }
 
   async generateBatch(prompts, options) {

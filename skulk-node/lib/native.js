@@ -25,11 +25,14 @@ function load() {
 
 /** The same function, which throws `SkulkError`. */
 function guarded(native) {
-  return function (...args) {
+  return function guard(...args) {
     try {
       return native.apply(this, args);
     } catch (error) {
-      throw raise(error);
+      const raised = raise(error);
+      // Few frames are shown, and the host's are to be among them.
+      Error.captureStackTrace(raised, guard);
+      throw raised;
     }
   };
 }

@@ -11,8 +11,21 @@ const shown = (value) => {
   return typeof value === "bigint" ? `${value}n` : String(value);
 };
 
-/** A value as JSON. What JSON cannot say of numbers is text, of which the library knows what it means. */
-function json(value, field = "", within = []) {
+/** Numbers that JSON cannot say are texts, of which the library knows what they mean. */
+const lenient = (value) => `"${value}"`;
+
+/** Whoever reads what reaches a model takes a text for a text. */
+const strict = (value, field) => {
+  throw invalid(field, `expected a number that JSON can hold, found ${value}`);
+};
+
+/** A value as JSON. */
+const json = (value, field = "") => written(value, field, lenient, []);
+
+/** The same of what is said in conversations. */
+const plain = (value, field) => written(value, field, strict, []);
+
+function written(value, field, odd, within) {
   const at = (name) => (field && field !== "options" ? `${field}.${name}` : String(name));
   switch (typeof value) {
     case "undefined":
@@ -21,7 +34,7 @@ function json(value, field = "", within = []) {
     case "bigint":
       return String(value);
     case "number":
-      return Number.isFinite(value) ? String(value) : `"${value}"`;
+      return Number.isFinite(value) ? String(value) : odd(value, field);
     case "string":
       return JSON.stringify(value.toWellFormed());
     case "object":
@@ -30,16 +43,17 @@ function json(value, field = "", within = []) {
       throw invalid(field, `expected plain data, found ${typeof value === "symbol" ? "a symbol" : "a function"}`);
   }
   if (value === null) return "null";
-  if (within.includes(value) || within.length > 64) {
-    throw invalid(field, "expected plain data, found an object within itself");
-  }
+  if (within.includes(value)) throw invalid(field, "expected plain data, found an object within itself");
+  if (within.length > 64) throw invalid(field, "expected plain data, found more than 64 objects within each other");
   const inner = [...within, value];
   const list = listed(value, field);
-  if (list) return `[${list.map((item, i) => json(item, at(i), inner)).join()}]`;
+  if (list) return `[${list.map((item, i) => written(item, at(i), odd, inner)).join()}]`;
+  // As dates have, and buffers, which are lists.
+  if (typeof value.toJSON === "function") return written(value.toJSON(), field, odd, inner);
   const entries = value instanceof Map ? [...value] : Object.entries(value);
   const members = entries
     .filter(([, item]) => item !== undefined)
-    .map(([name, item]) => `${JSON.stringify(String(name).toWellFormed())}:${json(item, at(name), inner)}`);
+    .map(([name, item]) => `${JSON.stringify(String(name).toWellFormed())}:${written(item, at(name), odd, inner)}`);
   return `{${members.join()}}`;
 }
 
@@ -110,4 +124,4 @@ function rangesOf(value) {
   return Array.isArray(value) ? value.map(pair) : value;
 }
 
-module.exports = { countOf, idsOf, json, optionsOf, pathOf, promptOf, rangesOf, shown, textOf };
+module.exports = { countOf, idsOf, json, optionsOf, pathOf, plain, promptOf, rangesOf, shown, textOf };

@@ -1,13 +1,16 @@
 //! How does Node.js reach the library? The native module behind `lib/`: handles, jobs and functions that take and give
 //! JSON; everything that decides anything is in `skulk-core`.
 
+pub mod chat;
 pub mod error;
 pub mod generation;
 pub mod job;
 pub mod library;
 pub mod model;
 pub mod placement;
+mod running;
 pub mod session;
+pub mod tools;
 pub mod vindex;
 
 use napi_derive::napi;

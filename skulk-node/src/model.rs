@@ -1,6 +1,6 @@
 //! How does Node.js load a model? What is behind `Model`.
 
-use napi::bindgen_prelude::Either;
+use napi::bindgen_prelude::{Either, Function};
 use napi_derive::napi;
 use serde_json::json;
 use skulk::{Prompt, TokenId, Tokenizer};
@@ -9,10 +9,12 @@ use skulk_contract::options::{self, GenerateOptions, LoadOptions};
 use skulk_contract::{ModelFacts, Outcome, Vocabulary};
 
 use crate::arguments_of;
+use crate::chat::conversation;
 use crate::error::{open, raise};
 use crate::job::{self, Answer, CancelToken, Tell};
 use crate::placement::Placement;
 use crate::session::Session;
+use crate::tools::ToolSteps;
 
 /// A model ready to generate.
 #[napi]
@@ -120,10 +122,35 @@ impl Model {
         })
     }
 
+    /// Answers a conversation, and calls functions of JavaScript's.
+    #[napi(catch_unwind)]
+    pub fn chat_with_tools(
+        &self,
+        arguments: String,
+        token: &CancelToken,
+        wake: Function<'_, (), ()>,
+    ) -> napi::Result<ToolSteps> {
+        let (conversation, model) = (conversation(&arguments)?, self.get()?);
+        ToolSteps::start(&wake, token.child(), |cancel| conversation.tools(model, cancel))
+    }
+
+    /// The prompt that messages become, as JSON.
+    #[napi(catch_unwind)]
+    pub fn render_chat(&self, arguments: String) -> napi::Result<String> {
+        let (conversation, model) = (conversation(&arguments)?, self.get()?);
+        conversation.render(model).and_then(|prompt| write(&prompt)).map_err(raise)
+    }
+
     /// The tokens of a text.
     #[napi(catch_unwind)]
     pub fn encode(&self, text: String, add_special: bool) -> napi::Result<Vec<u32>> {
         encode(self.get()?.tokenizer(), &text, add_special)
+    }
+
+    /// The tokens of a text, in which texts of special tokens stay text.
+    #[napi(catch_unwind)]
+    pub fn encode_text(&self, text: String) -> napi::Result<Vec<u32>> {
+        encode_text(self.get()?.tokenizer(), &text)
     }
 
     /// The text of tokens.
@@ -158,6 +185,10 @@ pub(crate) fn numbers(ids: &[TokenId]) -> Vec<u32> {
 
 pub(crate) fn encode(tokenizer: &Tokenizer, text: &str, add_special: bool) -> napi::Result<Vec<u32>> {
     tokenizer.encode(text, add_special).map(|ids| numbers(&ids)).map_err(raise)
+}
+
+pub(crate) fn encode_text(tokenizer: &Tokenizer, text: &str) -> napi::Result<Vec<u32>> {
+    tokenizer.encode_text(text).map(|ids| numbers(&ids)).map_err(raise)
 }
 
 pub(crate) fn decode(tokenizer: &Tokenizer, ids: Vec<u32>, skip_special: bool) -> String {

@@ -7,6 +7,7 @@ use napi_derive::napi;
 use skulk_contract::options::{self, GenerateOptions};
 
 use crate::arguments_of;
+use crate::chat::{ChatStream, conversation};
 use crate::error::{open, raise};
 use crate::generation::Generation;
 use crate::job::{self, Answer, CancelToken, Tell};
@@ -42,10 +43,28 @@ impl Session {
             GenerateOptions::read(options, spelling)
         };
         let (mut given, append) = read().map_err(raise)?;
-        given.cancel = token.child();
         let prompt = options::prompt(prompt(text), append).map_err(raise)?;
         let session = self.get()?;
-        Generation::start(&wake, || session.generate(prompt, given))
+        Generation::start(&wake, token.child(), |cancel| {
+            given.cancel = cancel;
+            session.generate(prompt, given)
+        })
+    }
+
+    /// Answers a conversation, and returns at once. `wake` is called whenever there is more to read than a poll found.
+    #[napi(catch_unwind)]
+    pub fn chat(
+        &self,
+        arguments: String,
+        token: &CancelToken,
+        wake: Function<'_, (), ()>,
+    ) -> napi::Result<ChatStream> {
+        let (messages, mut options) = conversation(&arguments)?.chat().map_err(raise)?;
+        let session = self.get()?;
+        ChatStream::start(&wake, token.child(), |cancel| {
+            options.generate.cancel = cancel;
+            session.chat(&messages, &options)
+        })
     }
 
     /// All tokens of the conversation.

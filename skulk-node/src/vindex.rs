@@ -8,7 +8,7 @@ use skulk_contract::folders::{self, Folder};
 use crate::arguments_of;
 use crate::error::{open, raise};
 use crate::job::{self, Answer, CancelToken, Tell};
-use crate::model::{decode, encode, vocabulary};
+use crate::model::{decode, encode, encode_text, vocabulary};
 
 /// An open folder.
 #[napi]
@@ -65,6 +65,13 @@ impl Vindex {
     pub fn encode(&self, text: String, add_special: bool) -> napi::Result<Vec<u32>> {
         let browser = self.get()?.browser().map_err(raise)?;
         encode(browser.tokenizer().map_err(raise)?, &text, add_special)
+    }
+
+    /// The tokens of a text, in which texts of special tokens stay text.
+    #[napi(catch_unwind)]
+    pub fn encode_text(&self, text: String) -> napi::Result<Vec<u32>> {
+        let browser = self.get()?.browser().map_err(raise)?;
+        encode_text(browser.tokenizer().map_err(raise)?, &text)
     }
 
     /// The text of tokens.

@@ -2,6 +2,9 @@
 
 import {
   CardLibrary,
+  type ChatAnswer,
+  type ChatMessage,
+  type ChatStream,
   Cluster,
   type Event,
   type Generation,
@@ -11,6 +14,7 @@ import {
   Placement,
   Profile,
   SkulkError,
+  type ToolChat,
   VindexReader,
   devices,
   errorKinds,
@@ -53,6 +57,33 @@ export async function generate(signal: AbortSignal): Promise<string> {
   // @ts-expect-error Models are loaded.
   new Model();
   return text;
+}
+
+interface OpenAiMessage {
+  role: "user";
+  content: string;
+}
+
+export async function chat(model: Model, said: OpenAiMessage[], signal: AbortSignal): Promise<ChatMessage[]> {
+  const tool = { type: "function", function: { name: "weather", parameters: { type: "object" } } } as const;
+  const stream: ChatStream = model.chat(said, { tools: [tool], reasoning: "low", reasoningBudget: 9, seed: 7n, signal });
+  for await (const event of stream) {
+    if (event.type === "text" || event.type === "reasoning") console.log(event.text);
+    if (event.type === "call_finished") console.log(event.call.name, event.call.arguments.city);
+    if (event.type === "finish" && event.finish.reason === "tool_calls") console.log(event.finish.usage.reasoningTokens);
+  }
+  const answer: ChatAnswer = await model.session().chat([...said, stream.message], { reasoning: false }).answer();
+  const ids: number[] = model.renderChat([...said, answer.message], { variables: { mood: "happy" } }).tokens;
+  const execute = async ({ city }: { city: string }, { signal }: { signal: AbortSignal }) => ({ city, at: signal.aborted });
+  const rounds: ToolChat = model.chatWithTools("Rain?", [{ ...tool, execute }], { maxRounds: 3, onToolFailure: "end" });
+  for await (const event of rounds) if (event.type === "result") console.log(event.result.failed, ids);
+  // @ts-expect-error Efforts have names.
+  model.chat("Hello", { reasoning: "much" });
+  // @ts-expect-error Nothing could be called.
+  model.chatWithTools("Hello", [tool]);
+  // @ts-expect-error Its log-probabilities are those of a generation.
+  model.chat("Hello", { logprobs: 1 });
+  return rounds.run();
 }
 
 export function explain(error: unknown): string {

@@ -1,23 +1,19 @@
 //! How does a Swift task follow a running generation? What is behind `Generation`.
 
-use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker, ready};
+use std::sync::Arc;
+use std::task::{Poll, ready};
 
-use skulk::{CancelToken, Error, ErrorKind};
+use skulk::{Error, ErrorKind};
 use skulk_contract::functions::write;
 
 use crate::convert::{RawPrompt, id_bytes};
 use crate::error::Answer;
+use crate::running::{Running, child};
 use crate::work::RawCancel;
 
 /// What is behind a `Generation`.
 #[derive(uniffi::Object)]
-pub struct RawGeneration {
-    running: Mutex<skulk::Generation>,
-    readers: Arc<Readers>,
-    cancel: CancelToken,
-}
+pub struct RawGeneration(Running<skulk::Generation>);
 
 /// One step: what is made for each token.
 #[derive(uniffi::Record)]
@@ -50,22 +46,6 @@ pub struct RawLogprob {
     pub logprob: f32,
 }
 
-/// All who wait for one generation's next event: each is woken, one gets it, the others wait again.
-#[derive(Default)]
-struct Readers(Mutex<Vec<Waker>>);
-
-impl Readers {
-    fn change<T>(&self, change: impl FnOnce(&mut Vec<Waker>) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Wake for Readers {
-    fn wake(self: Arc<Self>) {
-        self.change(std::mem::take).into_iter().for_each(Waker::wake);
-    }
-}
-
 impl RawGeneration {
     /// Starts one, of text that is everything so far or, with `append`, follows it.
     pub(crate) fn start(
@@ -75,28 +55,9 @@ impl RawGeneration {
         cancel: Option<Arc<RawCancel>>,
     ) -> Answer<Arc<Self>> {
         let prompt = skulk_contract::options::prompt(prompt.prompt()?, append)?;
-        options.cancel = cancel.map_or_else(CancelToken::new, |token| token.0.child());
+        options.cancel = child(cancel);
         let cancel = options.cancel.clone();
-        let running = Mutex::new(session.generate(prompt, options)?);
-        Ok(Arc::new(Self { running, readers: Arc::default(), cancel }))
-    }
-
-    fn running(&self) -> MutexGuard<'_, skulk::Generation> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for what `poll` is for, beside others that do.
-    async fn wait<T>(&self, mut poll: impl FnMut(&mut skulk::Generation, &mut Context<'_>) -> Poll<T>) -> T {
-        poll_fn(|cx| {
-            self.readers.change(|waiting| waiting.push(cx.waker().clone()));
-            let woken = Waker::from(Arc::clone(&self.readers));
-            let result = poll(&mut self.running(), &mut Context::from_waker(&woken));
-            if result.is_ready() {
-                self.readers.change(|waiting| waiting.retain(|other| !other.will_wake(cx.waker())));
-            }
-            result
-        })
-        .await
+        Ok(Arc::new(Self(Running::new(session.generate(prompt, options)?, cancel))))
     }
 }
 
@@ -104,36 +65,37 @@ impl RawGeneration {
 impl RawGeneration {
     /// The prompt's tokens.
     pub fn prompt_ids(&self) -> Answer<Vec<u8>> {
-        Ok(id_bytes(self.running().prompt_ids()))
+        Ok(id_bytes(self.0.get().prompt_ids()))
     }
 
     /// The next event; none behind the last.
     pub async fn next(&self) -> Answer<Option<RawEvent>> {
-        self.wait(skulk::Generation::poll_event).await.transpose()?.map(|event| raw(&event)).transpose()
+        self.0.wait(skulk::Generation::poll_event).await.transpose()?.map(|event| raw(&event)).transpose()
     }
 
     /// Runs to the end, and all that was not read yet as JSON.
     pub async fn output(&self) -> Answer<String> {
-        Ok(write(&self.wait(skulk::Generation::poll_output).await?)?)
+        Ok(write(&self.0.wait(skulk::Generation::poll_output).await?)?)
     }
 
     /// Asks it to end.
     pub fn cancel(&self) {
-        self.cancel.cancel();
+        self.0.cancel();
     }
 
     /// Cancels what is still running and waits until it has ended; the session is free then. Whether anything was left
     /// to read.
     pub async fn close(&self) -> Answer<bool> {
-        self.cancel.cancel();
+        self.0.cancel();
         let mut left = false;
-        self.wait(|running, cx| {
-            while ready!(running.poll_event(cx)).is_some() {
-                left = true;
-            }
-            Poll::Ready(())
-        })
-        .await;
+        self.0
+            .wait(|running, cx| {
+                while ready!(running.poll_event(cx)).is_some() {
+                    left = true;
+                }
+                Poll::Ready(())
+            })
+            .await;
         Ok(left)
     }
 

@@ -5,13 +5,16 @@
 #![allow(unsafe_code, unreachable_pub, reason = "what UniFFI's macros export")]
 
 mod call;
+mod chat;
 mod convert;
 mod error;
 mod generation;
 mod handle;
 mod model;
 mod plan;
+mod running;
 mod session;
+mod tools;
 mod vindex;
 mod work;
 

@@ -6,12 +6,14 @@ use skulk_contract::functions::write;
 use skulk_contract::options::{GenerateOptions, LoadOptions};
 use skulk_contract::{ModelFacts, Outcome};
 
+use crate::chat::{RawChatStream, conversation};
 use crate::convert::{RawPrompt, float_bytes, id_bytes, token_ids};
 use crate::error::{Answer, options};
 use crate::generation::RawGeneration;
 use crate::handle::Handle;
 use crate::plan::RawPlacement;
 use crate::session::RawSession;
+use crate::tools::RawToolSteps;
 use crate::work::{RawCancel, RawProgress, run};
 
 /// What is behind a `Model`.
@@ -91,6 +93,25 @@ impl RawModel {
         RawGeneration::start(&self.0.get()?.session()?, prompt, given, cancel)
     }
 
+    /// Answers a conversation in a session of its own.
+    pub fn chat(&self, given: String, cancel: Option<Arc<RawCancel>>) -> Answer<Arc<RawChatStream>> {
+        RawChatStream::start(&self.0.get()?.session()?, &given, cancel)
+    }
+
+    /// Answers a conversation whose functions are called between its answers.
+    pub fn chat_with_tools(
+        &self,
+        given: String,
+        cancel: Option<Arc<RawCancel>>,
+    ) -> Answer<Arc<RawToolSteps>> {
+        RawToolSteps::start(&self.0.get()?, &given, cancel)
+    }
+
+    /// The prompt that messages become, as JSON.
+    pub fn render_chat(&self, given: String) -> Answer<String> {
+        Ok(write(&conversation(&given)?.render(&self.0.get()?)?)?)
+    }
+
     /// Generates from many prompts: of each its output or its failure, as JSON.
     pub async fn generate_batch(
         &self,
@@ -132,6 +153,11 @@ impl RawModel {
     /// The tokens of a text.
     pub fn encode(&self, text: String, add_special: bool) -> Answer<Vec<u8>> {
         Ok(id_bytes(&self.0.get()?.tokenizer().encode(&text, add_special)?))
+    }
+
+    /// The tokens of a text, in which texts of special tokens stay text.
+    pub fn encode_text(&self, text: String) -> Answer<Vec<u8>> {
+        Ok(id_bytes(&self.0.get()?.tokenizer().encode_text(&text)?))
     }
 
     /// The text of tokens.

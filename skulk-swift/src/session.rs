@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use skulk_contract::options::GenerateOptions;
 
+use crate::chat::RawChatStream;
 use crate::convert::{RawPrompt, id_bytes, unsigned};
 use crate::error::{Answer, options};
 use crate::generation::RawGeneration;
@@ -31,6 +32,11 @@ impl RawSession {
     ) -> Answer<Arc<RawGeneration>> {
         let given = options(&given, GenerateOptions::read)?;
         RawGeneration::start(&*self.0.get()?, prompt, given, cancel)
+    }
+
+    /// Answers a conversation.
+    pub fn chat(&self, given: String, cancel: Option<Arc<RawCancel>>) -> Answer<Arc<RawChatStream>> {
+        RawChatStream::start(&*self.0.get()?, &given, cancel)
     }
 
     /// All tokens of the conversation.

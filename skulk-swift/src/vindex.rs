@@ -73,6 +73,11 @@ impl RawVindex {
         Ok(id_bytes(&self.0.get()?.browser()?.tokenizer()?.encode(&text, add_special)?))
     }
 
+    /// The tokens of a text, in which texts of special tokens stay text.
+    pub fn encode_text(&self, text: String) -> Answer<Vec<u8>> {
+        Ok(id_bytes(&self.0.get()?.browser()?.tokenizer()?.encode_text(&text)?))
+    }
+
     /// The text of tokens.
     pub fn decode(&self, ids: Vec<u8>, skip_special: bool) -> Answer<String> {
         let ids = token_ids("ids", &ids)?;

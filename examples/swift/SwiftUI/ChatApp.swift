@@ -42,7 +42,7 @@ final class Conversation: ObservableObject {
         text += "\n> \(message)\n"
         answering = Task {
             do {
-                for try await event in session.generate(message, options: .init(append: true, maxTokens: 400)) {
+                for try await event in session.generate(message, options: .init(maxTokens: 400, append: true)) {
                     text += event.text
                 }
             } catch let error as SkulkError where error.kind == .cancelled {

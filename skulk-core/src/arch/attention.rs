@@ -1,6 +1,6 @@
 //! What does a layer's attention compute?
 
-use super::{MAX_SIZE, RopeLayout, RopeSpec, invalid, positive, size};
+use super::{MAX_SIZE, RopeLayout, RopeSpec, Window, invalid, positive, size};
 use crate::error::Result;
 use crate::math;
 
@@ -17,8 +17,8 @@ pub struct AttentionSpec {
     pub n_kv_heads: usize,
     /// Elements in a head.
     pub head_dim: usize,
-    /// A query sees itself and the `window - 1` positions before it; `None`: all before it.
-    pub window: Option<usize>,
+    /// Which positions before it a query sees; `None`: all.
+    pub window: Option<Window>,
     /// Multiplies query·key products.
     pub scale: f32,
     /// Squashes attention scores to ±cap.
@@ -101,12 +101,14 @@ pub struct IndexSpec {
 pub enum QkNorm {
     /// Each head; one weight for each of its elements.
     Heads,
+    /// Each head, without weights.
+    Plain,
     /// All heads of a row; one weight for each element of each.
     All,
 }
 
-/// A query at position `p` is multiplied by `1 + rate · ln(1 + floor(p / every))`, so that attention stays as sharp
-/// among many positions as among few.
+/// A query at position `p` is multiplied by `1 + rate · ln(1 + floor((p + ahead) / every))`, so that attention stays as
+/// sharp among many positions as among few.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct QueryGrowth {
@@ -114,12 +116,14 @@ pub struct QueryGrowth {
     pub rate: f64,
     /// Positions over which a query stays as it is.
     pub every: f64,
+    /// Positions by which the first query is ahead.
+    pub ahead: usize,
 }
 
 impl QueryGrowth {
     /// What a query at this position is multiplied by.
     pub fn at(&self, position: usize) -> f32 {
-        (1.0 + self.rate * math::ln(1.0 + (position as f64 / self.every).floor())) as f32
+        (1.0 + self.rate * math::ln(1.0 + ((position + self.ahead) as f64 / self.every).floor())) as f32
     }
 }
 
@@ -127,6 +131,11 @@ impl AttentionSpec {
     /// Whether it has keys and values of its own.
     pub(crate) fn has_kv(&self) -> bool {
         self.kv_of.is_none()
+    }
+
+    /// Whether its norms of queries and keys have weights.
+    pub(crate) fn has_norm_weights(&self) -> bool {
+        matches!(self.qk_norm, Some(QkNorm::Heads | QkNorm::All))
     }
 
     /// What rows of queries have, and of what attention gives.
@@ -227,7 +236,7 @@ impl AttentionSpec {
             ));
         }
         if let Some(window) = a.window {
-            size("sliding window", window, MAX_SIZE)?;
+            size("sliding window", window.size(), MAX_SIZE)?;
         }
         positive("attention scale", a.scale)?;
         a.softcap.map_or(Ok(()), |cap| positive("attention soft-cap", cap))?;

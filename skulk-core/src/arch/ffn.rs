@@ -45,6 +45,8 @@ pub struct ExpertsSpec {
     pub scale: f32,
     /// And what multiplies them for each expert.
     pub scales: bool,
+    /// Weights multiply what experts take, rather than what they give (Llama 4).
+    pub on_input: bool,
     /// Router and experts norm the residual stream for themselves, beside the shared expert, and results of experts and
     /// shared expert are normed before they are added (Gemma 4).
     pub apart: bool,
@@ -124,6 +126,10 @@ impl FfnSpec {
         self.activation.check()?;
         if let Some(experts) = self.experts {
             experts.check()?;
+            if experts.on_input && self.bias {
+                let message = "expected none where experts' inputs are weighted, found some";
+                return Err(invalid("biases of experts", message.into()));
+            }
             if experts.apart && self.shared.is_none() {
                 let message = "expected a shared expert beside experts that are normed apart, found none";
                 return Err(invalid("shared expert's width", message.into()));
@@ -149,6 +155,7 @@ impl ExpertsSpec {
         normalise: false,
         scale: 1.0,
         scales: false,
+        on_input: false,
         apart: false,
     };
 
@@ -198,5 +205,25 @@ pub(super) fn activation(name: &str) -> Result<Activation> {
         "gelu" => Ok(Activation::Gelu),
         "relu2" => Ok(Activation::SquaredRelu),
         other => Err(unsupported("the activation", other, "silu, gelu_pytorch_tanh, gelu, relu2")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn experts_whose_inputs_are_weighted_have_no_biases() {
+        let experts = ExpertsSpec { on_input: true, ..ExpertsSpec::PLAIN };
+        let mut block = FfnSpec {
+            width: 8,
+            activation: Activation::Silu,
+            bias: false,
+            experts: Some(experts),
+            shared: None,
+        };
+        block.check().unwrap();
+        block.bias = true;
+        assert!(block.check().unwrap_err().to_string().contains("weighted"));
     }
 }

@@ -3,7 +3,7 @@
 use super::names::{GGUF, TensorNames};
 use super::{
     Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, Mixer, NormSpec,
-    QkNorm, RopeLayout, RopeScaling, RopeSpec, SUPPORTED, unsupported,
+    QkNorm, RopeLayout, RopeScaling, RopeSpec, SUPPORTED, Window, unsupported,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::gguf::{GgufMetadata, GgufValue};
@@ -130,7 +130,7 @@ fn gemma(keys: &Keys<'_>, checkpoint: &dyn Checkpoint, family: &Gemma) -> Result
     let spec = plain(keys, checkpoint, &sizes, ropes, |at, layer| {
         let window = family.window.filter(|_| !(at + 1).is_multiple_of(pattern));
         if let Some(attention) = layer.attention_mut() {
-            attention.window = window;
+            attention.window = window.map(Window::Sliding);
             attention.rope = Some(usize::from(window.is_some() && family.local_theta.is_some()));
             attention.scale = (scalar as f32).sqrt().recip();
             attention.softcap = softcap;

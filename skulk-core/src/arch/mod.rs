@@ -12,6 +12,7 @@ mod mixer;
 mod names;
 mod recurrent;
 mod rope;
+mod window;
 
 pub use attention::{AttentionSpec, IndexSpec, LatentSpec, QkNorm, QueryGrowth};
 pub use ffn::{Activation, ExpertGroups, ExpertsSpec, FfnSpec, Scoring, SharedExpert};
@@ -23,11 +24,12 @@ pub(crate) use recurrent::MOST_CONVOLVED;
 pub(crate) use recurrent::STATES_HELD;
 pub use recurrent::{RecurrentGate, RecurrentRule, RecurrentSpec};
 pub use rope::{RopeLayout, RopeScaling, RopeSpec};
+pub use window::Window;
 
 use std::fmt::Display;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::{Checkpoint, Metadata};
+use crate::weights::{Checkpoint, Metadata, stored_bytes};
 
 /// Upper bound for every count and size in a configuration; real models stay far below it.
 const MAX_SIZE: usize = 1 << 28;
@@ -124,7 +126,7 @@ impl ArchSpec {
             Metadata::HuggingFace(metadata) => {
                 let file = metadata.folder.join("config.json");
                 let mut spec = huggingface::spec(&metadata.config, &file, huggingface::prefix(checkpoint))?;
-                huggingface::stack(&mut spec, checkpoint);
+                huggingface::reword(&mut spec, checkpoint);
                 huggingface::converted(&mut spec, checkpoint);
                 spec
             }
@@ -176,6 +178,23 @@ impl ArchSpec {
     /// The width of each token's inputs to layers; `None`: layers have none.
     pub(crate) fn input_width(&self) -> Option<usize> {
         self.layers.first()?.input.map(|input| input.width)
+    }
+
+    /// By how much a layer is larger in memory than in its checkpoint: what takes heads' queries to latent vectors is copied
+    /// where it lies in columns, as floats where it is stored in blocks.
+    pub(crate) fn copied_bytes(&self, layer: usize, checkpoint: &dyn Checkpoint) -> u64 {
+        let Some(spec) = self.layers.get(layer) else { return 0 };
+        let (keys, mut parts) = (LayerTensor::LatentKeys, self.names.fused(spec, LayerTensor::LatentKeys));
+        let Some((attention, latent)) = spec.attention().and_then(|own| Some((own, own.latent?))) else {
+            return 0;
+        };
+        let name = self.names.weight(layer, keys);
+        let stored = checkpoint.tensor(&name).filter(|info| info.dtype.is_quantised());
+        let (Some(_), true) = (stored, parts.any(|part| part != keys)) else { return 0 };
+        let numbers = attention.n_heads.saturating_mul(latent.plain).saturating_mul(latent.rank) as u64;
+        let rows = latent.plain.saturating_add(latent.value).max(1) as u64;
+        let own = stored_bytes(checkpoint, &name).unwrap_or(0) / rows * latent.plain as u64;
+        numbers.saturating_mul(size_of::<f32>() as u64).saturating_sub(own)
     }
 
     /// Whether stages can be cut before this layer: where no layer from there on uses keys and values of one before, or its
@@ -309,7 +328,7 @@ fn unsupported(what: &str, found: &str, supported: &str) -> Error {
 }
 
 /// Families this version can run, for messages.
-const SUPPORTED: &str = "llama, mistral, ministral3, mixtral, smollm3, granite, granitemoehybrid, phi3, qwen2, qwen3, \
-    qwen3_moe, qwen3_next, qwen3_5, qwen3_5_moe, the text of qwen3_vl, gemma2, gemma3, gemma4, glm4, glm4_moe, \
-    glm4_moe_lite, glm_moe_dsa, deepseek_v3, deepseek_v32, kimi_k2, olmo3, minimax_m2, step3p5, gpt_oss, \
+const SUPPORTED: &str = "llama, llama4, mistral, ministral3, mixtral, smollm3, granite, granitemoehybrid, phi3, qwen2, qwen3, \
+    qwen3_moe, qwen3_next, qwen3_5, qwen3_5_moe, the text of qwen3_vl, gemma2, gemma3, gemma4, gemma4_unified, glm4, glm4_moe, \
+    glm4_moe_lite, glm_moe_dsa, deepseek_v3, deepseek_v32, kimi_k2, the text of kimi_k25, kimi_linear, olmo3, minimax_m2, step3p5, gpt_oss, \
     nemotron_h";

@@ -1,5 +1,6 @@
 //! What is this tensor called here? Roles, and each format's spelling of them.
 
+mod mlx;
 mod recurrent;
 
 use std::borrow::Cow;
@@ -13,10 +14,11 @@ use LayerTensor::{
     InputProjection, Key, KeyConvolution, KeyNorm, LatentKeys, LatentNorm, LatentValues, OutputScale,
     PostAttentionNorm, PostExpertsNorm, PostFfnNorm, PostInputNorm, PostSharedNorm, Query, QueryConvolution,
     QueryLatent, QueryLatentNorm, QueryNorm, Router, RouterCorrection, RouterNorm, RouterScales, SharedDown,
-    SharedGate, SharedScore, SharedUp, Sinks, StateGate, StateKey, StateNorm, StateOutput, StateQuery,
-    StateShare, StateSkip, StateStep, StateValue, StepBias, Value, ValueConvolution,
+    SharedGate, SharedScore, SharedUp, Sinks, StateGate, StateGateLatent, StateKey, StateNorm, StateOutput,
+    StateQuery, StateShare, StateSkip, StateStep, StateStepLatent, StateValue, StepBias, Value,
+    ValueConvolution,
 };
-pub(super) use recurrent::{HF_GRANITE_HYBRID, HF_NEMOTRON_H, HF_QWEN3_5, HF_QWEN3_NEXT};
+pub(super) use recurrent::{HF_GRANITE_HYBRID, HF_KIMI_LINEAR, HF_NEMOTRON_H, HF_QWEN3_5, HF_QWEN3_NEXT};
 
 /// A tensor's role within one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -106,8 +108,12 @@ pub enum LayerTensor {
     StateGate,
     /// Projects the share that is replaced, `[heads, hidden]`.
     StateShare,
-    /// Projects the time step, which states decay by, `[heads, hidden]`.
+    /// Projects the time step, which states decay by, `[heads, hidden]`, or one for each element of keys.
     StateStep,
+    /// What time steps are projected from, where that is no input of the layer's, `[rank, hidden]`.
+    StateStepLatent,
+    /// What gates are projected from, likewise.
+    StateGateLatent,
     /// Projects what is read.
     StateOutput,
     /// Convolves queries, `[channels, positions]`.
@@ -116,7 +122,7 @@ pub enum LayerTensor {
     KeyConvolution,
     /// Convolves values, likewise.
     ValueConvolution,
-    /// Added to the time step, `[heads]`.
+    /// Added to the time step, one number for each.
     StepBias,
     /// The logarithm of how fast each head's state decays, `[heads]`.
     DecayRate,
@@ -172,15 +178,15 @@ impl LayerTensor {
         };
         let state: &[_] = match layer.recurrent().map(|state| state.rule) {
             None => &[],
-            Some(RecurrentRule::Delta) => &[StateShare],
+            Some(RecurrentRule::Delta | RecurrentRule::DeltaOfElements) => &[StateShare],
             Some(RecurrentRule::Add { .. }) => &[StateSkip],
         };
         let recurs = if layer.recurrent().is_some() { OF_STATES } else { &[] };
         let experts = |has: fn(&ExpertsSpec) -> bool| ffn.experts.as_ref().is_some_and(has);
         let optional = [
             (layer.attention_norm, AttentionNorm),
-            (attends(|a| a.qk_norm.is_some()), QueryNorm),
-            (attends(|a| a.qk_norm.is_some() && a.has_kv()), KeyNorm),
+            (attends(AttentionSpec::has_norm_weights), QueryNorm),
+            (attends(|a| a.has_norm_weights() && a.has_kv()), KeyNorm),
             (attends(|a| a.latent.is_some_and(|latent| latent.query_rank.is_some())), QueryLatent),
             (attends(|a| a.latent.is_some_and(|latent| latent.query_rank.is_some())), QueryLatentNorm),
             (attends(|a| a.latent.is_some()), LatentNorm),
@@ -201,6 +207,8 @@ impl LayerTensor {
             (experts(|experts| experts.apart), ExpertsNorm),
             (experts(|experts| experts.apart), PostExpertsNorm),
             (experts(|experts| experts.apart), PostSharedNorm),
+            (layer.recurrent().is_some_and(|state| state.rank.is_some()), StateStepLatent),
+            (layer.recurrent().is_some_and(|state| state.rank.is_some()), StateGateLatent),
             (layer.post_ffn_norm, PostFfnNorm),
             (layer.input.is_some(), InputGate),
             (layer.input.is_some(), InputProjection),
@@ -234,6 +242,7 @@ impl LayerTensor {
         let shared = ffn.shared.map_or(0, |shared| shared.width);
         let input = layer.input.map_or(0, |input| input.width);
         let state = |size: fn(&RecurrentSpec) -> usize| layer.recurrent().map_or(0, size);
+        let rank = layer.recurrent().and_then(|state| state.rank);
         match self {
             AttentionNorm | FfnNorm | PostAttentionNorm | PostFfnNorm | RouterNorm | ExpertsNorm
             | PostExpertsNorm | PostSharedNorm | PostInputNorm => [1, hidden],
@@ -271,14 +280,18 @@ impl LayerTensor {
             SharedDown => [hidden, shared],
             SharedScore => [1, hidden],
             StateQuery | StateKey => [state(RecurrentSpec::key_width), hidden],
-            StateValue | StateGate => [state(RecurrentSpec::value_width), hidden],
-            StateShare | StateStep => [state(|state| state.n_heads), hidden],
+            StateValue => [state(RecurrentSpec::value_width), hidden],
+            StateGate => [state(RecurrentSpec::value_width), rank.unwrap_or(hidden)],
+            StateStep => [state(RecurrentSpec::steps), rank.unwrap_or(hidden)],
+            StateStepLatent | StateGateLatent => [rank.unwrap_or(0), hidden],
+            StateShare => [state(|state| state.n_heads), hidden],
             StateOutput => [hidden, state(RecurrentSpec::value_width)],
             QueryConvolution | KeyConvolution => {
                 [state(RecurrentSpec::key_width), state(|state| state.convolution)]
             }
             ValueConvolution => [state(RecurrentSpec::value_width), state(|state| state.convolution)],
-            StepBias | DecayRate | StateSkip => [1, state(|state| state.n_heads)],
+            StepBias => [1, state(RecurrentSpec::steps)],
+            DecayRate | StateSkip => [1, state(|state| state.n_heads)],
             StateNorm => [1, state(RecurrentSpec::norm_width)],
         }
     }
@@ -360,6 +373,8 @@ pub struct TensorNames {
     pub(super) spelling: &'static Spelling,
     /// Experts are stacked as MLX does it, whatever the spelling says.
     is_stacked: bool,
+    /// Those of the spelling's other words that the checkpoint uses.
+    others: Vec<&'static Words>,
 }
 
 /// Stands for an expert's index in the roles of formats that do not stack experts.
@@ -403,9 +418,19 @@ pub(super) struct Spelling {
     head: &'static str,
     layers: &'static str,
     stacks: Stacks,
-    /// What MLX calls the same, where that is more than a word for stacked experts.
-    mlx: Option<&'static Spelling>,
+    /// What conversions call the same, where that is more than MLX's words for stacked experts.
+    others: &'static [Words],
     roles: Roles,
+}
+
+/// Other words for some of a spelling's roles, of which a checkpoint uses all or none. Experts that are called so lie as
+/// products take them.
+#[derive(Debug, PartialEq, Eq)]
+struct Words {
+    /// The first tells which a checkpoint uses.
+    roles: &'static [(LayerTensor, &'static str)],
+    /// Norms have in them what is added to the family's others.
+    whole_norms: bool,
 }
 
 /// Each role's pattern, in groups that spellings share.
@@ -419,7 +444,7 @@ impl Spelling {
 
 impl TensorNames {
     pub(super) fn new(prefix: String, spelling: &'static Spelling) -> Self {
-        Self { prefix, spelling, is_stacked: false }
+        Self { prefix, spelling, is_stacked: false, others: Vec::new() }
     }
 
     /// What stands before everything but the output head.
@@ -511,26 +536,29 @@ impl TensorNames {
     /// Whether a layer's experts are stacked in one tensor, `[experts, out, in]`, rather than in
     /// tensors of their own.
     pub fn stacks_experts(&self) -> bool {
-        self.is_stacked || !self.spelling.roles().any(|(_, pattern)| pattern.contains(EXPERT))
+        !self.roles().any(|(_, pattern)| pattern.contains(EXPERT))
     }
 
-    /// The same names but for experts, which MLX stacks; `None` where they are stacked in the same way anyway.
-    pub(super) fn stacked(&self) -> Option<Self> {
-        if let Some(spelling) = self.spelling.mlx {
-            return Some(Self { spelling, ..self.clone() });
+    /// The same names but for one of the ways in which conversions call tensors otherwise, and the role whose tensor tells
+    /// whether a checkpoint does; `None` behind the last.
+    pub(super) fn variant(&self, at: usize) -> Option<(LayerTensor, Self)> {
+        if let Some(words) = self.spelling.others.get(at) {
+            let (sign, _) = words.roles.first()?;
+            let others = self.others.iter().copied().chain([words]).collect();
+            return Some((*sign, Self { others, ..self.clone() }));
         }
-        (!self.stacks_experts()).then(|| Self { is_stacked: true, ..self.clone() })
+        let stacked = || (ExpertUp, Self { is_stacked: true, ..self.clone() });
+        (at == self.spelling.others.len() && !self.stacks_experts()).then(stacked)
     }
 
-    /// The same names but for experts that lie in stacks of the family's own; `None` where there is no such layout.
-    pub(super) fn packed(&self) -> Option<Self> {
-        let packed = recurrent::packed(self.spelling)?;
-        Some(Self { spelling: packed, ..self.clone() })
+    /// Whether norms have in them what is added to the family's others.
+    pub(super) fn whole_norms(&self) -> bool {
+        self.others.iter().any(|words| words.whole_norms)
     }
 
     /// How stacked experts lie.
     pub(crate) fn stacks(&self) -> Stacks {
-        self.spelling.stacks
+        if self.other(ExpertUp).is_some() { Stacks::PLAIN } else { self.spelling.stacks }
     }
 
     /// Name of the tensor that holds an expert's weight, alone or among others.
@@ -615,17 +643,20 @@ impl TensorNames {
         self.roles().find(|(t, _)| *t == tensor).map_or("?".into(), |(_, pattern)| pattern)
     }
 
+    /// The pattern of a role in other words than the spelling's.
+    fn other(&self, tensor: LayerTensor) -> Option<&'static str> {
+        let mut roles = self.others.iter().flat_map(|words| words.roles);
+        roles.find(|(other, _)| *other == tensor).map(|(_, pattern)| *pattern)
+    }
+
     fn roles(&self) -> impl Iterator<Item = (LayerTensor, Cow<'static, str>)> {
-        let is_stacked = self.is_stacked;
-        self.spelling.roles().map(move |(tensor, pattern)| {
-            let word = match tensor {
-                ExpertGate => "gate_proj",
-                ExpertUp => "up_proj",
-                ExpertDown => "down_proj",
-                _ => return (tensor, pattern.into()),
-            };
-            match pattern.split_once("experts.{}.").filter(|_| is_stacked) {
-                Some((before, _)) => (tensor, format!("{before}switch_mlp.{word}").into()),
+        self.spelling.roles().map(|(tensor, pattern)| {
+            if let Some(other) = self.other(tensor) {
+                return (tensor, other.into());
+            }
+            let stacked = pattern.split_once("experts.{}.").filter(|_| self.is_stacked);
+            match stacked.and_then(|(before, _)| Some((before, mlx::switch(tensor, self.spelling)?))) {
+                Some((before, word)) => (tensor, format!("{before}switch_mlp.{word}").into()),
                 None => (tensor, pattern.into()),
             }
         })
@@ -639,7 +670,7 @@ pub(super) static GGUF: Spelling = Spelling {
     head: "output",
     layers: "blk",
     stacks: Stacks::PLAIN,
-    mlx: None,
+    others: &[],
     roles: &[&[
         (AttentionNorm, "attn_norm"),
         (Query, "attn_q"),
@@ -663,16 +694,20 @@ pub(super) static GGUF: Spelling = Spelling {
 
 /// What Hugging Face's families have in common.
 const fn hugging_face(roles: Roles) -> Spelling {
-    let (stacks, mlx) = (Stacks::PLAIN, None);
     Spelling {
         embedding: "embed_tokens",
         output_norm: "norm",
         head: "lm_head",
         layers: "layers",
-        stacks,
-        mlx,
+        stacks: Stacks::PLAIN,
+        others: &[],
         roles,
     }
+}
+
+/// The same of those that conversions call otherwise.
+const fn hugging_face_or(others: &'static [Words], roles: Roles) -> Spelling {
+    Spelling { others, ..hugging_face(roles) }
 }
 
 const HF_ATTENTION: &[(LayerTensor, &str)] = &[
@@ -780,36 +815,42 @@ const HF_LATENT: &[(LayerTensor, &str)] = &[
 ];
 
 /// Hugging Face deepseek_v3, kimi_k2 and glm4_moe_lite.
-pub(super) static HF_DEEPSEEK: Spelling = hugging_face(&[
-    HF_LATENT,
+pub(super) static HF_DEEPSEEK: Spelling = hugging_face_or(
+    mlx::HEADS,
     &[
-        (QueryLatent, "self_attn.q_a_proj"),
-        (QueryLatentNorm, "self_attn.q_a_layernorm"),
-        (Query, "self_attn.q_b_proj"),
+        HF_LATENT,
+        &[
+            (QueryLatent, "self_attn.q_a_proj"),
+            (QueryLatentNorm, "self_attn.q_a_layernorm"),
+            (Query, "self_attn.q_b_proj"),
+        ],
+        HF_DENSE,
+        HF_DEEPSEEK_EXPERTS,
     ],
-    HF_DENSE,
-    HF_DEEPSEEK_EXPERTS,
-]);
+);
 
 /// Hugging Face deepseek_v32 and glm_moe_dsa.
-pub(super) static HF_DEEPSEEK_SPARSE: Spelling = hugging_face(&[
-    HF_LATENT,
+pub(super) static HF_DEEPSEEK_SPARSE: Spelling = hugging_face_or(
+    mlx::HEADS,
     &[
-        (QueryLatent, "self_attn.q_a_proj"),
-        (QueryLatentNorm, "self_attn.q_a_layernorm"),
-        (Query, "self_attn.q_b_proj"),
-        (IndexQuery, "self_attn.indexer.wq_b"),
-        (IndexKey, "self_attn.indexer.wk"),
-        (IndexKeyNorm, "self_attn.indexer.k_norm"),
-        (IndexWeights, "self_attn.indexer.weights_proj"),
+        HF_LATENT,
+        &[
+            (QueryLatent, "self_attn.q_a_proj"),
+            (QueryLatentNorm, "self_attn.q_a_layernorm"),
+            (Query, "self_attn.q_b_proj"),
+            (IndexQuery, "self_attn.indexer.wq_b"),
+            (IndexKey, "self_attn.indexer.wk"),
+            (IndexKeyNorm, "self_attn.indexer.k_norm"),
+            (IndexWeights, "self_attn.indexer.weights_proj"),
+        ],
+        HF_DENSE,
+        HF_DEEPSEEK_EXPERTS,
     ],
-    HF_DENSE,
-    HF_DEEPSEEK_EXPERTS,
-]);
+);
 
 /// The same where queries are projected from the layer's input.
 pub(super) static HF_DEEPSEEK_PLAIN: Spelling =
-    hugging_face(&[HF_LATENT, &[(Query, "self_attn.q_proj")], HF_DENSE, HF_DEEPSEEK_EXPERTS]);
+    hugging_face_or(mlx::HEADS, &[HF_LATENT, &[(Query, "self_attn.q_proj")], HF_DENSE, HF_DEEPSEEK_EXPERTS]);
 
 /// Hugging Face minimax_m2.
 pub(super) static HF_MINIMAX: Spelling = hugging_face(&[
@@ -825,22 +866,25 @@ pub(super) static HF_MINIMAX: Spelling = hugging_face(&[
 ]);
 
 /// Hugging Face step3p5, whose experts are stacked.
-pub(super) static HF_STEP3P5: Spelling = hugging_face(&[
-    HF_ATTENTION,
-    HF_DENSE,
+pub(super) static HF_STEP3P5: Spelling = hugging_face_or(
+    mlx::STEP3P5,
     &[
-        (HeadGate, "self_attn.g_proj"),
-        (FfnNorm, "post_attention_layernorm"),
-        (Router, "moe.gate"),
-        (RouterCorrection, "moe.router_bias$"),
-        (ExpertGate, "moe.gate_proj"),
-        (ExpertUp, "moe.up_proj"),
-        (ExpertDown, "moe.down_proj"),
-        (SharedGate, "share_expert.gate_proj"),
-        (SharedUp, "share_expert.up_proj"),
-        (SharedDown, "share_expert.down_proj"),
+        HF_ATTENTION,
+        HF_DENSE,
+        &[
+            (HeadGate, "self_attn.g_proj"),
+            (FfnNorm, "post_attention_layernorm"),
+            (Router, "moe.gate"),
+            (RouterCorrection, "moe.router_bias$"),
+            (ExpertGate, "moe.gate_proj"),
+            (ExpertUp, "moe.up_proj"),
+            (ExpertDown, "moe.down_proj"),
+            (SharedGate, "share_expert.gate_proj"),
+            (SharedUp, "share_expert.up_proj"),
+            (SharedDown, "share_expert.down_proj"),
+        ],
     ],
-]);
+);
 
 const HF_GEMMA4_LAYER: &[(LayerTensor, &str)] = &[
     (PostAttentionNorm, "post_attention_layernorm"),
@@ -856,54 +900,70 @@ const HF_GEMMA4_LAYER: &[(LayerTensor, &str)] = &[
 pub(super) static HF_GEMMA4: Spelling = hugging_face(&[HF_ATTENTION, HF_DENSE, HF_GEMMA4_LAYER]);
 
 /// Hugging Face gemma4 with experts, beside which the dense block is the shared one.
-pub(super) static HF_GEMMA4_MOE: Spelling = hugging_face(&[
-    HF_ATTENTION,
-    HF_GEMMA4_LAYER,
+pub(super) static HF_GEMMA4_MOE: Spelling = hugging_face_or(
+    mlx::GEMMA4_MOE,
     &[
-        (Router, "router.proj"),
-        (RouterNorm, "router.scale$"),
-        (RouterScales, "router.per_expert_scale$"),
-        (ExpertsNorm, "pre_feedforward_layernorm_2"),
-        (ExpertGate, "experts.gate_up_proj$"),
-        (ExpertUp, "experts.gate_up_proj$"),
-        (ExpertDown, "experts.down_proj$"),
-        (PostExpertsNorm, "post_feedforward_layernorm_2"),
-        (SharedGate, "mlp.gate_proj"),
-        (SharedUp, "mlp.up_proj"),
-        (SharedDown, "mlp.down_proj"),
-        (PostSharedNorm, "post_feedforward_layernorm_1"),
+        HF_ATTENTION,
+        HF_GEMMA4_LAYER,
+        &[
+            (Router, "router.proj"),
+            (RouterNorm, "router.scale$"),
+            (RouterScales, "router.per_expert_scale$"),
+            (ExpertsNorm, "pre_feedforward_layernorm_2"),
+            (ExpertGate, "experts.gate_up_proj$"),
+            (ExpertUp, "experts.gate_up_proj$"),
+            (ExpertDown, "experts.down_proj$"),
+            (PostExpertsNorm, "post_feedforward_layernorm_2"),
+            (SharedGate, "mlp.gate_proj"),
+            (SharedUp, "mlp.up_proj"),
+            (SharedDown, "mlp.down_proj"),
+            (PostSharedNorm, "post_feedforward_layernorm_1"),
+        ],
     ],
-]);
+);
 
 /// Hugging Face gpt_oss, whose experts are stacked in columns, those of gates and ups in turns.
 pub(super) static HF_GPT_OSS: Spelling = Spelling {
     stacks: Stacks { transposed: true, alternating: true },
-    mlx: Some(&MLX_GPT_OSS),
-    ..hugging_face(&[
-        HF_ATTENTION,
+    ..hugging_face_or(
+        mlx::GPT_OSS,
         &[
-            (Sinks, "self_attn.sinks$"),
-            (FfnNorm, "post_attention_layernorm"),
-            (Router, "mlp.router"),
-            (ExpertGate, "mlp.experts.gate_up_proj$"),
-            (ExpertUp, "mlp.experts.gate_up_proj$"),
-            (ExpertDown, "mlp.experts.down_proj$"),
+            HF_ATTENTION,
+            &[
+                (Sinks, "self_attn.sinks$"),
+                (FfnNorm, "post_attention_layernorm"),
+                (Router, "mlp.router"),
+                (ExpertGate, "mlp.experts.gate_up_proj$"),
+                (ExpertUp, "mlp.experts.gate_up_proj$"),
+                (ExpertDown, "mlp.experts.down_proj$"),
+            ],
         ],
-    ])
+    )
 };
 
-/// The same where MLX wrote it: gates and ups are apart, and experts are matrices like others.
-static MLX_GPT_OSS: Spelling = hugging_face(&[
-    HF_ATTENTION,
-    &[
-        (Sinks, "self_attn.sinks$"),
-        (FfnNorm, "post_attention_layernorm"),
-        (Router, "mlp.router"),
-        (ExpertGate, "mlp.experts.gate_proj"),
-        (ExpertUp, "mlp.experts.up_proj"),
-        (ExpertDown, "mlp.experts.down_proj"),
-    ],
-]);
+/// Hugging Face llama4_text, whose experts are stacked in columns, gates before ups.
+pub(super) static HF_LLAMA4: Spelling = Spelling {
+    stacks: Stacks { transposed: true, alternating: false },
+    ..hugging_face_or(
+        mlx::LLAMA4,
+        &[
+            HF_ATTENTION,
+            &[
+                (FfnNorm, "post_attention_layernorm"),
+                (FfnGate, "feed_forward.gate_proj"),
+                (FfnUp, "feed_forward.up_proj"),
+                (FfnDown, "feed_forward.down_proj"),
+                (Router, "feed_forward.router"),
+                (SharedGate, "feed_forward.shared_expert.gate_proj"),
+                (SharedUp, "feed_forward.shared_expert.up_proj"),
+                (SharedDown, "feed_forward.shared_expert.down_proj"),
+                (ExpertGate, "feed_forward.experts.gate_up_proj$"),
+                (ExpertUp, "feed_forward.experts.gate_up_proj$"),
+                (ExpertDown, "feed_forward.experts.down_proj$"),
+            ],
+        ],
+    )
+};
 
 #[cfg(test)]
 mod tests {
@@ -920,15 +980,18 @@ mod tests {
             &HF_GLM4_MOE,
             &HF_MINIMAX,
             &HF_STEP3P5,
-            &MLX_GPT_OSS,
+            &HF_DEEPSEEK_SPARSE,
+            &HF_NEMOTRON_H,
         ];
         for spelling in all {
             for prefix in ["", "model.", "language_model.model."] {
                 let names = TensorNames::new(prefix.to_owned(), spelling);
                 are_understood(&names);
-                names.stacked().iter().for_each(are_understood);
+                variants(&names).iter().for_each(are_understood);
             }
         }
+        let gpt_oss = TensorNames::new(String::new(), &HF_GPT_OSS);
+        variants(&gpt_oss).iter().for_each(are_understood);
         let names = TensorNames::new(String::new(), &HF_MIXTRAL);
         for other in [
             "",
@@ -942,10 +1005,35 @@ mod tests {
         ] {
             assert_eq!(names.role(other), None, "{other}");
         }
-        let stacked = names.stacked().unwrap();
+        let (_, stacked) = names.variant(0).unwrap();
         let up = "layers.3.block_sparse_moe.switch_mlp.up_proj.weight";
         assert_eq!(stacked.weight(3, ExpertUp), up);
-        assert!(stacked.stacks_experts() && stacked.stacked().is_none());
+        assert!(stacked.stacks_experts() && stacked.variant(0).is_none());
+    }
+
+    /// Ways of calling tensors otherwise do not exclude each other.
+    #[test]
+    fn words_go_together() {
+        let names = TensorNames::new("model.".to_owned(), &HF_DEEPSEEK);
+        let (sign, by_head) = names.variant(0).unwrap();
+        assert_eq!((sign, by_head.stacks_experts()), (LatentKeys, false));
+        assert_eq!(by_head.weight(1, LatentKeys), "model.layers.1.self_attn.embed_q.weight");
+        assert_eq!(by_head.weight(1, LatentValues), "model.layers.1.self_attn.unembed_out.weight");
+        let (sign, both) = by_head.variant(1).unwrap();
+        assert_eq!((sign, both.stacks_experts()), (ExpertUp, true));
+        assert_eq!(both.weight(1, LatentKeys), by_head.weight(1, LatentKeys));
+        assert_eq!(both.weight(1, ExpertDown), "model.layers.1.mlp.switch_mlp.down_proj.weight");
+        assert!(both.variant(1).is_none() && both.variant(2).is_none());
+
+        let names = TensorNames::new("backbone.".to_owned(), &HF_NEMOTRON_H);
+        let (_, stacked) = names.variant(0).unwrap();
+        assert_eq!(stacked.weight(2, ExpertUp), "backbone.layers.2.mixer.switch_mlp.fc1.weight");
+        assert_eq!(stacked.weight(2, ExpertDown), "backbone.layers.2.mixer.switch_mlp.fc2.weight");
+    }
+
+    /// Every way in which conversions call tensors otherwise, alone.
+    fn variants(names: &TensorNames) -> Vec<TensorNames> {
+        (0..).map_while(|at| names.variant(at)).map(|(_, names)| names).collect()
     }
 
     #[test]
@@ -973,7 +1061,10 @@ mod tests {
             }));
         }
         for role in roles {
-            assert_eq!(names.role(&names.name(role)), Some(role), "{}", names.name(role));
+            // Roles may share a tensor, as keys and values of latent attention do.
+            let name = names.name(role);
+            let found = names.role(&name).map(|role| names.name(role));
+            assert_eq!(found.as_ref(), Some(&name), "{role:?}");
         }
     }
 }

@@ -35,6 +35,9 @@ pub struct RecurrentSpec {
     pub gate: RecurrentGate,
     /// What is read is normed in so many groups of consecutive elements; divides `n_heads`.
     pub norm_groups: usize,
+    /// Time steps and gates are projections of vectors of so many elements, each of one of its own; `None`: of the layer's
+    /// input.
+    pub rank: Option<usize>,
     /// Of projections that lie in one tensor, those of a key head lie together, key head behind key head. Else all of one
     /// projection come before those of the next.
     pub interleaved: bool,
@@ -47,6 +50,8 @@ pub enum RecurrentRule {
     /// What the state has under the key is replaced, by a share that is the sigmoid of a projection. Queries and keys are of
     /// length 1, queries divided by the root of their dimension.
     Delta,
+    /// The same, where each element of a key has a time step, and so what is left of what the state has under it (Kimi Linear).
+    DeltaOfElements,
     /// The value is added, times the position's time step, which decay follows, too. What is read has a share of the value
     /// itself in it (Mamba 2).
     Add {
@@ -61,8 +66,17 @@ pub enum RecurrentRule {
 pub enum RecurrentGate {
     /// Normed, by weights that all heads share, then multiplied by the gate's SiLU.
     Behind,
+    /// Normed likewise, then multiplied by the gate's sigmoid.
+    SigmoidBehind,
     /// Multiplied by the gate's SiLU, then normed.
     Before,
+}
+
+impl RecurrentRule {
+    /// Whether what the state has under a key is replaced.
+    pub(crate) fn replaces(self) -> bool {
+        matches!(self, Self::Delta | Self::DeltaOfElements)
+    }
 }
 
 impl RecurrentSpec {
@@ -74,6 +88,14 @@ impl RecurrentSpec {
     /// What a row of values has.
     pub(crate) fn value_width(&self) -> usize {
         self.n_heads.saturating_mul(self.value_dim)
+    }
+
+    /// Time steps of a row.
+    pub(crate) fn steps(&self) -> usize {
+        match self.rule {
+            RecurrentRule::DeltaOfElements => self.n_heads.saturating_mul(self.key_dim),
+            RecurrentRule::Delta | RecurrentRule::Add { .. } => self.n_heads,
+        }
     }
 
     /// What is convolved of a row: queries, keys and values.
@@ -97,7 +119,7 @@ impl RecurrentSpec {
     /// Weights of its norm.
     pub(crate) fn norm_width(&self) -> usize {
         match self.gate {
-            RecurrentGate::Behind => self.value_dim,
+            RecurrentGate::Behind | RecurrentGate::SigmoidBehind => self.value_dim,
             RecurrentGate::Before => self.value_width(),
         }
     }
@@ -118,7 +140,10 @@ impl RecurrentSpec {
                 return Err(invalid(field, message));
             }
         }
-        if self.gate == RecurrentGate::Behind && self.norm_groups != self.n_heads {
+        if let Some(rank) = self.rank {
+            size("vectors that time steps and gates are projected from", rank, 1 << 16)?;
+        }
+        if self.gate != RecurrentGate::Before && self.norm_groups != self.n_heads {
             let message = format!("expected {}, one for each head, found {}", self.n_heads, self.norm_groups);
             return Err(invalid("groups of a state's norm", message));
         }

@@ -13,7 +13,7 @@ use std::ops::Range;
 pub(crate) use super::routes::Routes;
 use super::top::Top;
 use super::{KvType, KvTypes, StepCx};
-use crate::arch::{Activation, AttentionSpec, ExpertsSpec, IndexSpec, RecurrentSpec, RopeLayout};
+use crate::arch::{Activation, AttentionSpec, ExpertsSpec, IndexSpec, RecurrentSpec, RopeLayout, Window};
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
@@ -336,7 +336,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         out: &mut Routes,
     ) -> Result<()>;
     /// `out = Σ weight · down(activation(gate · x) · (up · x))` by row, over the experts that the
-    /// row's routes name and in their order.
+    /// row's routes name and in their order. Weights of what experts take multiply the products with it instead.
     fn experts(
         &self,
         stream: &mut Self::Stream,
@@ -474,8 +474,8 @@ pub(crate) fn with_rows(numbers: &[u32], of_last: usize) -> impl Iterator<Item =
 }
 
 /// The first block of [`PAGE`] positions that the row at position `at` sees.
-pub(crate) fn first_block(window: Option<usize>, at: usize) -> usize {
-    window.map_or(0, |window| (at + 1).saturating_sub(window) / PAGE)
+pub(crate) fn first_block(window: Option<Window>, at: usize) -> usize {
+    window.map_or(0, |window| window.first(at) / PAGE)
 }
 
 /// What turns hidden states into logits.
@@ -523,6 +523,8 @@ pub(crate) struct Experts<'a, B: Backend + ?Sized> {
     pub(crate) gate: &'a B::Stack,
     pub(crate) up: &'a B::Stack,
     pub(crate) down: &'a B::Stack,
+    /// Weights multiply what experts take, rather than what they give.
+    pub(crate) on_input: bool,
     /// Who is to be asked before an expert's weights are used, where they are used in place.
     pub(crate) memory: Option<&'a dyn ExpertMemory>,
 }

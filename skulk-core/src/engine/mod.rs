@@ -40,7 +40,7 @@ use crate::weights::{Checkpoint, Memory};
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`].
-fn check_threads(threads: usize) -> Result<()> {
+pub(crate) fn check_threads(threads: usize) -> Result<()> {
     const MOST: usize = 1024;
     if (1..=MOST).contains(&threads) {
         return Ok(());

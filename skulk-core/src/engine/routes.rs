@@ -119,14 +119,18 @@ impl Drop for Taken<'_> {
 
 /// Appends one row's selection; its logits are used up.
 fn select(logits: &mut [f32], spec: &ExpertsSpec, [correction, scales]: [&[f32]; 2], routes: &mut Routes) {
+    let Routes { ids, weights, choice, open, .. } = routes;
+    choice.clear();
+    choice.extend_from_slice(logits);
     match spec.scoring {
         Scoring::Softmax => softmax(logits),
         Scoring::Sigmoid => logits.iter_mut().for_each(|x| *x = math::sigmoid(*x)),
     }
-    let (scores, first) = (&*logits, routes.weights.len());
-    let Routes { ids, weights, choice, open, .. } = routes;
-    choice.clear();
-    choice.extend_from_slice(scores);
+    let (scores, first) = (&*logits, weights.len());
+    // Sigmoids of large logits are equal: where nothing is added to them, logits choose.
+    if spec.scoring == Scoring::Softmax || !correction.is_empty() || spec.groups.is_some() {
+        choice.copy_from_slice(scores);
+    }
     choice.iter_mut().zip(correction).for_each(|(choice, correction)| *choice += correction);
     open.clear();
     open.resize(scores.len(), true);
@@ -286,6 +290,14 @@ mod tests {
         assert_eq!(selected(&[1.0, 5.0, 1.0, 5.0, 1.0], 4, true).0, [1, 3, 0, 2]);
         // So far behind that all probabilities but one are zero.
         assert_eq!(selected(&[-300.0, -200.0, 900.0], 3, true), (vec![2, 0, 1], vec![1.0, 0.0, 0.0]));
+    }
+
+    #[test]
+    fn logits_choose_where_sigmoids_are_equal() {
+        let spec = ExpertsSpec { scoring: Scoring::Sigmoid, normalise: false, ..softmaxed(3, 1) };
+        let mut routes = Routes::default();
+        select(&mut [30.0, 40.0, 35.0], &spec, [&[], &[]], &mut routes);
+        assert_eq!((routes.ids, routes.weights), (vec![1], vec![1.0]));
     }
 
     #[test]

@@ -244,6 +244,7 @@ impl<B: Backend> Decoder<B> {
         let mixed = attended.max(widest(|l| l.recurrent().map_or(0, RecurrentSpec::value_width)));
         let scored = own.iter().any(|l| l.ffn.shared.is_some_and(|shared| shared.gated));
         let recurrent: Vec<_> = self.layers.iter().filter_map(Layer::recurrent).collect();
+        let rank = own.iter().filter_map(|l| l.recurrent()?.rank).max();
         let n_experts = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_experts));
         let n_used = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_used));
         let buffer = |width| self.backend.buffer(rows, width);
@@ -269,7 +270,7 @@ impl<B: Backend> Decoder<B> {
             latent: LatentRoom::new(own, buffer)?,
             gated: (gated > 0).then(|| buffer(gated)).transpose()?,
             score: scored.then(|| buffer(1)).transpose()?,
-            recurrent: Room::new(&*self.backend, rows, &recurrent)?,
+            recurrent: Room::new(&*self.backend, rows, &recurrent, rank)?,
             runs: Vec::with_capacity(rows.min(SEQUENCES)),
             inputs: self.inputs.as_ref().map(|inputs| inputs.room(&self.backend, &self.spec)).transpose()?,
             all: (0..rows).collect(),
@@ -419,8 +420,14 @@ impl<B: Backend> Decoder<B> {
             }
             None => &*x,
         };
-        for (matrix, product) in layer.projections.iter().zip(&mut room.products) {
-            b.linear(stream, input, rows, &mut [(matrix, product)])?;
+        for (own, product) in layer.projections.iter().zip(&mut room.products) {
+            match (&own.latent, &mut room.latent) {
+                (Some(to_latent), Some(latent)) => {
+                    b.linear(stream, input, rows, &mut [(to_latent, &mut *latent)])?;
+                    b.linear(stream, latent, rows, &mut [(&own.matrix, product)])?;
+                }
+                _ => b.linear(stream, input, rows, &mut [(&own.matrix, product)])?,
+            }
         }
         let Recurrent { parts, vectors, .. } = layer;
         let op = Recur { spec, eps, products: &room.products, parts, vectors, runs };
@@ -542,16 +549,17 @@ impl<B: Backend> Decoder<B> {
             }
             None => &*x,
         };
-        if let (Some((of, [to_up, down], to_gate)), Some(result)) = (&layer.shared, shared.as_mut()) {
+        if let (Some(expert), Some(result)) = (&layer.shared, shared.as_mut()) {
             let [gate, up] = &mut *inner;
-            match to_gate {
-                Some(to_gate) => b.linear(stream, input, rows, &mut [(to_gate, gate), (to_up, up)])?,
+            match &expert.gate {
+                Some(to_gate) => b.linear(stream, input, rows, &mut [(to_gate, gate), (&expert.up, up)])?,
                 // What is without a gate is in its place.
-                None => b.linear(stream, input, rows, &mut [(to_up, gate)])?,
+                None => b.linear(stream, input, rows, &mut [(&expert.up, gate)])?,
             }
-            b.gated_linear(stream, of.activation, inner, rows, &mut [(down, &mut *result)])?;
-            if let (Some(matrix), Some(score)) = (&layer.shared_score, score) {
-                b.linear(stream, input, rows, &mut [(matrix, &mut *score)])?;
+            let down = &mut [(&expert.down, &mut *result)];
+            b.gated_linear(stream, expert.spec.activation, inner, rows, down)?;
+            if let (Some(to_score), Some(score)) = (&expert.score, score) {
+                b.linear(stream, input, rows, &mut [(to_score, &mut *score)])?;
                 b.gate_heads(stream, result, score, arch.hidden_size, rows)?;
             }
         }

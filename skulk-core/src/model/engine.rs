@@ -212,6 +212,7 @@ impl<B: Backend> Engine for DecoderEngine<B> {
         for layer in spec.layers.clone() {
             let layer_spec = &arch.layers[layer];
             weights = weights + bytes_of(checkpoint, arch.names.weights(layer, layer_spec))?;
+            weights = weights + ByteSize(arch.copied_bytes(layer, checkpoint));
         }
         let kv_cache = ByteSize(Groups::of(spec).full_length());
         Ok(ShardEstimate { weights, kv_cache })

@@ -97,6 +97,8 @@ pub(super) struct ResidentExperts<B: Backend> {
 
 struct Block<B: Backend> {
     activation: Activation,
+    /// Weights of rows multiply what experts take.
+    on_input: bool,
     weights: Weights<B>,
     /// Whom to ask before they are used.
     units: Option<Units>,
@@ -238,7 +240,8 @@ impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
         (loader.memory, loader.on_demand) = (memory, on_demand);
         let (weights, regions) = loaded?;
         let units = self.work.budget.as_ref().map(|budget| budget.block(arch, layer, regions));
-        self.blocks.push(Some(Block { activation: ffn.activation, weights, units }));
+        let on_input = ffn.experts.is_some_and(|experts| experts.on_input);
+        self.blocks.push(Some(Block { activation: ffn.activation, on_input, weights, units }));
         Ok(())
     }
 
@@ -252,12 +255,12 @@ impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
         let absent = || {
             Error::new(ErrorKind::Internal, "the provider does not hold these experts").with("layer", layer)
         };
-        let Block { activation, weights, units } = block.ok_or_else(absent)?;
-        let (activation, units) = (*activation, units.as_ref());
+        let Block { activation, on_input, weights, units } = block.ok_or_else(absent)?;
+        let (activation, on_input, units) = (*activation, *on_input, units.as_ref());
         match (weights, routes) {
             (Weights::Experts([gate, up, down]), Some(routes)) => {
                 let memory = units.map(|units| units as &dyn ExpertMemory);
-                let op = Experts { activation, routes, gate, up, down, memory };
+                let op = Experts { activation, routes, gate, up, down, on_input, memory };
                 backend.experts(stream, &op, input, rows, output)
             }
             (Weights::Dense([to_gate, to_up, down]), None) => {

@@ -1,7 +1,7 @@
 //! How much do a shard's layers keep of a sequence? Groups of layers that see equally far, and their bytes.
 
 use super::pages::GroupSpec;
-use crate::arch::{Mixer, STATES_HELD};
+use crate::arch::{Mixer, STATES_HELD, Window};
 use crate::engine::ShardSpec;
 use crate::engine::backend::{PAGE, PageSpec};
 
@@ -80,7 +80,7 @@ impl Groups {
 }
 
 /// The group of a layer that keeps as much beside others of its kind.
-fn group(list: &mut Vec<GroupSpec>, window: Option<usize>, state: bool, bytes: u64) -> usize {
+fn group(list: &mut Vec<GroupSpec>, window: Option<Window>, state: bool, bytes: u64) -> usize {
     let known = list.iter().position(|group| (group.window, group.state) == (window, state));
     let group = known.unwrap_or_else(|| {
         list.push(GroupSpec { window, state, page_bytes: 0, full: 0 });
@@ -91,9 +91,9 @@ fn group(list: &mut Vec<GroupSpec>, window: Option<usize>, state: bool, bytes: u
 }
 
 /// Pages of a group that one sequence of `context` positions has at most, in steps of up to `max_rows` rows.
-fn most_pages(window: Option<usize>, context: usize, max_rows: usize) -> u64 {
+fn most_pages(window: Option<Window>, context: usize, max_rows: usize) -> u64 {
     let all = context.div_ceil(PAGE);
     // The first row of a step still sees `window - 1` positions before it, from some place in a page on.
-    let seen = |window: usize| (window - 1).saturating_add(max_rows).div_ceil(PAGE) + 1;
+    let seen = |window: Window| (window.size() - 1).saturating_add(max_rows).div_ceil(PAGE) + 1;
     window.map_or(all, |window| seen(window).min(all)) as u64
 }

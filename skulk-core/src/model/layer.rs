@@ -17,10 +17,7 @@ pub(super) struct Layer<B: Backend> {
     pub(super) ffn_norm: Option<B::Vector>,
     /// Where the layer has experts.
     pub(super) router: Option<Router<B>>,
-    /// Up, down and, where there is one, gate projection of the expert that all rows take.
-    pub(super) shared: Option<(SharedExpert, [B::Matrix; 2], Option<B::Matrix>)>,
-    /// What its result is gated by.
-    pub(super) shared_score: Option<B::Matrix>,
+    pub(super) shared: Option<Shared<B>>,
     pub(super) post_ffn_norm: Option<B::Vector>,
     pub(super) input: Option<InputWeights<B>>,
     /// Multiplies the residual stream behind the layer.
@@ -48,6 +45,17 @@ pub(super) struct Attention<B: Backend> {
     pub(super) sinks: Option<B::Vector>,
     pub(super) head_gate: Option<B::Matrix>,
     pub(super) output: B::Matrix,
+}
+
+/// The expert that all rows take.
+pub(super) struct Shared<B: Backend> {
+    pub(super) spec: SharedExpert,
+    /// Where its activation has one.
+    pub(super) gate: Option<B::Matrix>,
+    pub(super) up: B::Matrix,
+    pub(super) down: B::Matrix,
+    /// What its result is gated by.
+    pub(super) score: Option<B::Matrix>,
 }
 
 /// What scores experts.
@@ -94,15 +102,18 @@ impl<B: Backend> Layer<B> {
             arch::Mixer::Recurrent(recurrent) => Mixer::Recurrent(Recurrent::load(loader, layer, recurrent)?),
         };
         let shared = match spec.ffn.shared {
-            Some(shared) => {
+            Some(spec) => {
                 let mut matrix = |tensor| loader.layer_matrix(layer, tensor);
-                let gate = shared.activation.is_gated().then(|| matrix(T::SharedGate)).transpose()?;
-                Some((shared, [matrix(T::SharedUp)?, matrix(T::SharedDown)?], gate))
+                Some(Shared {
+                    spec,
+                    gate: spec.activation.is_gated().then(|| matrix(T::SharedGate)).transpose()?,
+                    up: matrix(T::SharedUp)?,
+                    down: matrix(T::SharedDown)?,
+                    score: spec.gated.then(|| matrix(T::SharedScore)).transpose()?,
+                })
             }
             None => None,
         };
-        let gated = spec.ffn.shared.is_some_and(|shared| shared.gated);
-        let shared_score = gated.then(|| loader.layer_matrix(layer, T::SharedScore)).transpose()?;
         let output_scale = match spec.output_scale {
             true => loader.layer_values(layer, T::OutputScale)?.first().copied().unwrap_or(1.0),
             false => 1.0,
@@ -114,7 +125,6 @@ impl<B: Backend> Layer<B> {
             ffn_norm,
             router: Router::load(loader, layer)?,
             shared,
-            shared_score,
             post_ffn_norm,
             input: spec.input.map(|_| InputWeights::load(loader, layer)).transpose()?,
             output_scale,

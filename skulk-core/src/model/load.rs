@@ -68,6 +68,10 @@ impl<B: Backend> Loader<'_, B> {
         keys: KvType,
     ) -> Result<[Option<B::Vector>; 2]> {
         let arch = self.arch;
+        if !attention.has_norm_weights() {
+            let ones = || self.backend.vector(vec![1.0; attention.head_dim]);
+            return Ok([Some(ones()?), attention.has_kv().then(ones).transpose()?]);
+        }
         let mut values = |tensor: LayerTensor| {
             let [_, width] = tensor.shape(&arch.layers[layer], arch.hidden_size);
             self.norm_values(&arch.names.weight(layer, tensor), width, 1.0)
@@ -176,17 +180,28 @@ impl<B: Backend> Loader<'_, B> {
         self.stored(region, bias)
     }
 
-    /// For each head what takes its queries to latent vectors, and what takes latent vectors to its values. The first are
-    /// columns of the tensor, of which a copy is made; the others are used where they lie.
+    /// For each head what takes its queries to latent vectors, and what takes latent vectors to its values. Where both lie in
+    /// one tensor, the first are columns of it, of which a copy is made; stacks of their own are used where they lie.
     pub(super) fn latent_heads(&mut self, layer: usize) -> Result<[B::Stack; 2]> {
         let (arch, names) = (self.arch, &self.arch.names);
         let spec = &arch.layers[layer];
         let [keys, values] =
             [LayerTensor::LatentKeys, LayerTensor::LatentValues].map(|of| of.shape(spec, arch.hidden_size));
         let n_heads = spec.attention().map_or(0, |attention| attention.n_heads);
+        let name = |tensor| names.weight(layer, tensor);
+        if names.fused(spec, LayerTensor::LatentKeys).count() == 1 {
+            let to_latent = (LayerTensor::LatentKeys, [n_heads, keys[1], keys[0]]);
+            let to_values = (LayerTensor::LatentValues, [n_heads, values[0], values[1]]);
+            let mut stack = |(tensor, shape): (LayerTensor, [usize; 3])| {
+                let region = self.region(&name(tensor), &shape)?;
+                self.bytes += region.stored_bytes();
+                self.backend.stack(self.placed(region)?.parts().collect(), None)
+            };
+            return Ok([stack(to_latent)?, stack(to_values)?]);
+        }
         let rows = n_heads.saturating_mul(keys[0].saturating_add(values[0]));
-        let all = self.region(&names.weight(layer, LayerTensor::LatentKeys), &[rows, keys[1]])?;
-        self.bytes += all.stored_bytes();
+        let all = self.region(&name(LayerTensor::LatentKeys), &[rows, keys[1]])?;
+        self.bytes += all.stored_bytes().saturating_add(arch.copied_bytes(layer, self.checkpoint));
         let (mut to_latent, mut to_values) = (Vec::new(), Vec::new());
         for head in all.row_parts(n_heads) {
             self.cancel.check()?;

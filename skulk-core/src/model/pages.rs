@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 
 use self::held::States;
 use super::chain::{Chain, NodeId};
+use crate::arch::Window;
 use crate::bytes::ByteSize;
 use crate::engine::KvMemory;
 use crate::engine::backend::{PAGE, Spans, first_block};
@@ -19,7 +20,7 @@ use crate::ids::TokenId;
 /// Layers that see equally far, or that keep states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GroupSpec {
-    pub(super) window: Option<usize>,
+    pub(super) window: Option<Window>,
     /// Its layers keep states: a page is that of a position.
     pub(super) state: bool,
     /// Bytes of a page, of all its layers.
@@ -119,7 +120,7 @@ impl Sequence {
     }
 
     /// The first block that it has a page of in a group, and the pages of the blocks that its next row sees.
-    pub(super) fn seen(&self, group: usize, window: Option<usize>) -> (usize, impl Iterator<Item = u32>) {
+    pub(super) fn seen(&self, group: usize, window: Option<Window>) -> (usize, impl Iterator<Item = u32>) {
         let table = &self.tables[group];
         let first = first_block(window, self.len).max(table.first);
         let pages = table.pages.iter().skip(first - table.first);
@@ -134,7 +135,7 @@ impl Sequence {
     }
 
     /// Adds a span of `rows` rows behind the sequence to a group's.
-    pub(super) fn span(&self, group: usize, window: Option<usize>, rows: usize, spans: &mut Spans) {
+    pub(super) fn span(&self, group: usize, window: Option<Window>, rows: usize, spans: &mut Spans) {
         let table = &self.tables[group];
         let first = first_block(window, self.len).max(table.first);
         let end = (self.len + rows).div_ceil(PAGE);

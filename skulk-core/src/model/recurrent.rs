@@ -1,7 +1,7 @@
 //! What has a layer with states beside its states? Projections, as they are stored, and small vectors.
 
 use super::load::Loader;
-use crate::arch::{LayerTensor as T, RecurrentRule, RecurrentSpec};
+use crate::arch::{LayerTensor as T, RecurrentSpec};
 use crate::engine::backend::{Backend, StatePart, StateParts, StateVectors};
 use crate::error::{Error, ErrorKind, Result};
 use crate::math;
@@ -9,18 +9,27 @@ use crate::math;
 /// The weights of a layer with states.
 pub(super) struct Recurrent<B: Backend> {
     /// What the layer's input is multiplied with, each once, whatever of it is what.
-    pub(super) projections: Vec<B::Matrix>,
-    /// What each gives of a row.
-    pub(super) widths: Vec<usize>,
+    pub(super) projections: Vec<Projection<B>>,
     pub(super) parts: StateParts,
     pub(super) vectors: StateVectors<B>,
     pub(super) output: B::Matrix,
+}
+
+/// What gives one product of a row.
+pub(super) struct Projection<B: Backend> {
+    /// From the layer's input to what is multiplied instead.
+    pub(super) latent: Option<B::Matrix>,
+    pub(super) matrix: B::Matrix,
+    /// What it gives of a row.
+    width: usize,
 }
 
 /// Buffers of a step for layers with states.
 pub(super) struct Room<B: Backend> {
     /// One for each projection of a layer.
     pub(super) products: Vec<B::Buffer>,
+    /// What products are projected from, where that is no input of a layer's.
+    pub(super) latent: Option<B::Buffer>,
 }
 
 /// What is projected, in the order of descriptions.
@@ -42,11 +51,18 @@ fn stored(loader: &Loader<'_, impl Backend>, layer: usize) -> Vec<Vec<T>> {
 impl<B: Backend> Recurrent<B> {
     pub(super) fn load(loader: &mut Loader<'_, B>, layer: usize, spec: &RecurrentSpec) -> Result<Self> {
         let stored = stored(loader, layer);
-        let projections =
-            stored.iter().map(|parts| loader.whole_matrix(layer, parts)).collect::<Result<_>>()?;
         let arch = loader.arch;
         let rows = |tensor: &T| tensor.shape(&arch.layers[layer], arch.hidden_size)[0];
-        let widths = stored.iter().map(|parts| parts.iter().map(rows).sum()).collect();
+        let projection = |parts: &Vec<T>| {
+            let latent = match parts.first().filter(|_| spec.rank.is_some()) {
+                Some(T::StateStep) => Some(loader.layer_matrix(layer, T::StateStepLatent)?),
+                Some(T::StateGate) => Some(loader.layer_matrix(layer, T::StateGateLatent)?),
+                _ => None,
+            };
+            let matrix = loader.whole_matrix(layer, parts)?;
+            Ok::<_, Error>(Projection { latent, matrix, width: parts.iter().map(rows).sum() })
+        };
+        let projections = stored.iter().map(projection).collect::<Result<_>>()?;
         let part = |tensor: T| {
             let (product, parts) =
                 stored.iter().enumerate().find(|(_, parts)| parts.contains(&tensor)).ok_or_else(|| {
@@ -61,7 +77,7 @@ impl<B: Backend> Recurrent<B> {
                 false => StatePart { product, first: before, stride: rows(&tensor) / n },
             })
         };
-        let is_delta = spec.rule == RecurrentRule::Delta;
+        let is_delta = spec.rule.replaces();
         let parts = StateParts {
             query: part(T::StateQuery)?,
             key: part(T::StateKey)?,
@@ -83,7 +99,7 @@ impl<B: Backend> Recurrent<B> {
             // It is stored as it is, whatever is added to other norms.
             norm: loader.layer_vector(layer, T::StateNorm)?,
         };
-        Ok(Self { projections, widths, parts, vectors, output: loader.layer_matrix(layer, T::StateOutput)? })
+        Ok(Self { projections, parts, vectors, output: loader.layer_matrix(layer, T::StateOutput)? })
     }
 }
 
@@ -110,12 +126,20 @@ fn convolution<B: Backend>(
 }
 
 impl<B: Backend> Room<B> {
-    /// Room for `rows` rows of layers like these; none where no layer has states.
-    pub(super) fn new(backend: &B, rows: usize, layers: &[&Recurrent<B>]) -> Result<Option<Self>> {
-        let n = layers.iter().map(|layer| layer.widths.len()).max().unwrap_or(0);
-        let widest = |at: usize| layers.iter().filter_map(|layer| layer.widths.get(at)).max().copied();
+    /// Room for `rows` rows of layers like these, whose products are projected from vectors of up to `rank` elements; none
+    /// where no layer has states.
+    pub(super) fn new(
+        backend: &B,
+        rows: usize,
+        layers: &[&Recurrent<B>],
+        rank: Option<usize>,
+    ) -> Result<Option<Self>> {
+        let n = layers.iter().map(|layer| layer.projections.len()).max().unwrap_or(0);
+        let width = |layer: &Recurrent<B>, at: usize| layer.projections.get(at).map(|own| own.width);
+        let widest = |at: usize| layers.iter().filter_map(|layer| width(layer, at)).max();
         let products = (0..n).map(|at| backend.buffer(rows, widest(at).unwrap_or(0)));
         let products = products.collect::<Result<Vec<_>>>()?;
-        Ok((n > 0).then_some(Self { products }))
+        let latent = rank.map(|rank| backend.buffer(rows, rank)).transpose()?;
+        Ok((n > 0).then_some(Self { products, latent }))
     }
 }

@@ -191,6 +191,7 @@ impl Inventory {
         };
         let layers = arch.layers.iter().enumerate().map(|(at, spec)| {
             let total = sum(&mut names.weights(at, spec))?.saturating_add(projection);
+            let total = total.saturating_add(arch.copied_bytes(at, checkpoint));
             let block = sum(&mut names.feed_forward(at, spec))?;
             let attention = spec.attention();
             let kv_elements = attention.filter(|own| own.has_kv()).map_or(0, |own| {
@@ -209,7 +210,7 @@ impl Inventory {
                 kv_per_token: kv_elements.saturating_mul(KV_VALUE_BYTES),
                 kv_head_dim: attention.map_or(0, |own| own.kept_dim() as u64),
                 latent: attention.is_some_and(|own| own.latent.is_some()),
-                window: attention.and_then(|own| own.window).map(|window| window as u64),
+                window: attention.and_then(|own| own.window).map(|window| window.size() as u64),
                 joined: !arch.can_cut(at),
                 state: spec.recurrent().map_or(0, |own| own.state_bytes().saturating_mul(STATES_HELD)),
             })

@@ -297,9 +297,10 @@ impl Region {
         if !self.is_padded() && !self.has_gaps() {
             return Ok(());
         }
+        let found = if self.is_padded() { "them padded to whole blocks" } else { "other rows between them" };
         Err(Error::new(
             ErrorKind::DTypeUnsupported,
-            format!("expected rows of {} elements, found them padded to whole blocks", self.row_len()),
+            format!("expected rows of {} elements, found {found}", self.row_len()),
         )
         .with("tensor", &self.name)
         .with("dtype", self.dtype)

@@ -10,6 +10,8 @@ macro_rules! on {
         pub(crate) mod $name {
             const ENGINE: &str = $engine;
 
+            #[path = "converted.rs"]
+            mod converted;
             #[path = "experts.rs"]
             mod experts;
             #[path = "gemma.rs"]

@@ -21,12 +21,12 @@ use super::splits::few;
 use super::stages::{Setup, Stages, takes_options};
 
 /// Relative to the largest magnitude among what is compared.
-const F32_CACHE: f32 = 1e-4;
+pub(super) const F32_CACHE: f32 = 1e-4;
 const F16_CACHE: f32 = 1e-2;
 const BF16_ACTIVATIONS: f32 = 4e-3;
 /// Activations are rounded to 15 bits: each is off by at most 1/65,024 of its block's largest, which is as much again as
 /// a hundred roundings of f32. Ten times the bound for f32 leaves room for as many layers.
-const EXACT: f32 = 1e-3;
+pub(super) const EXACT: f32 = 1e-3;
 /// Absolute, per logit: activations are rounded to 8 bits. llama.cpp, which rounds likewise, differs
 /// by up to 1.19 from float32 on Gemma 3 270M Q4_K_M.
 const QUANTISED: f32 = 1.2;
@@ -46,7 +46,7 @@ fn keeps_states(path: &Path) -> bool {
 }
 
 /// The context of the prompts, whose positions are rotated in as in short ones.
-fn short(path: &Path, setup: &Setup) -> Setup {
+pub(super) fn short(path: &Path, setup: &Setup) -> Setup {
     let arch = ArchSpec::from_checkpoint(&*open_checkpoint(path).unwrap());
     let short = arch.ok().and_then(|arch| arch.short_context());
     Setup { context: setup.context.min(short.unwrap_or(usize::MAX)), ..setup.clone() }
@@ -56,7 +56,7 @@ fn short(path: &Path, setup: &Setup) -> Setup {
 fn supported(path: &Path, setup: &Setup) -> Option<Stages> {
     match Stages::load(path, &short(path, setup)) {
         Ok(stages) => Some(stages),
-        Err(error) if super::ENGINE == "wgpu" && has(path, DType::is_affine) => {
+        Err(error) if super::ENGINE == "wgpu" && has(path, DType::has_scales_beside) => {
             assert_eq!(error.kind(), ErrorKind::DTypeUnsupported, "{}: {error}", path.display());
             None
         }
@@ -85,7 +85,7 @@ fn jumps(path: &Path, precision: Precision) -> bool {
     precision == Precision::Bf16 && fixtures::chooses_positions(path)
 }
 
-fn compare(path: &Path, reference: &Value, setup: &Setup, relative: f32) {
+pub(super) fn compare(path: &Path, reference: &Value, setup: &Setup, relative: f32) {
     let Some(stages) = supported(path, setup) else { return };
     let rounds_to_8_bits = is_quantised(path) && setup.precision != Precision::Exact;
     for (i, prompt) in chosen(few(1), reference["prompts"].as_array().unwrap().iter().enumerate()) {

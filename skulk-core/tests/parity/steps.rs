@@ -141,6 +141,10 @@ fn forks_go_on_as_if_alone() {
         stages.feed(seq, 0, &text[..150]);
         for (i, at) in [150, 149, PAGE_TOKENS * 2, 140].into_iter().enumerate() {
             let fork = SeqId(100 + i as u64);
+            if stages.keeps_states() {
+                // A step back is one that was kept.
+                stages.go_back(seq, &text[..150]);
+            }
             let kept: Vec<_> = stages.shards.iter().map(|shard| shard.fork(seq, at, fork).unwrap()).collect();
             if stages.keeps_states() {
                 assert!(kept.iter().all(|len| *len == kept[0] && *len <= at && *len >= 128.min(at)), "{kept:?} of {at}");

@@ -153,6 +153,11 @@ pub fn templates() -> Option<PathBuf> {
     fetched("SKULK_LLAMA_TEMPLATES", "llama.cpp-templates")
 }
 
+/// all-MiniLM-L6-v2, which makes vectors of texts, where `tests/run` put it.
+pub fn minilm() -> Option<PathBuf> {
+    fetched("SKULK_MINILM", "all-MiniLM-L6-v2")
+}
+
 /// What `variable` names, or `name` in the cache.
 fn fetched(variable: &str, name: &str) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from);

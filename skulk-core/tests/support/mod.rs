@@ -5,4 +5,5 @@
 
 pub mod exercise;
 pub mod gguf_writer;
+pub mod mlx_layout;
 pub mod safetensors_writer;

@@ -1103,6 +1103,308 @@ public struct Output: Codable, Sendable, Hashable {
     }
 }
 
+/// Token counts of an answer.
+public struct ChatUsage: Codable, Sendable, Hashable {
+    /// Tokens of the prompt.
+    public var promptTokens: Int
+    /// How many of them did not have to be computed.
+    public var cachedTokens: Int
+    /// Tokens of the answer, an end-of-sequence token included.
+    public var completionTokens: Int
+    /// How many of them are reasoning, without the token that ends it.
+    public var reasoningTokens: Int
+
+    /// Of its fields.
+    public init(promptTokens: Int, cachedTokens: Int, completionTokens: Int, reasoningTokens: Int) {
+        self.promptTokens = promptTokens
+        self.cachedTokens = cachedTokens
+        self.completionTokens = completionTokens
+        self.reasoningTokens = reasoningTokens
+    }
+}
+
+/// How an answer ended.
+public struct ChatFinish: Codable, Sendable, Hashable {
+    /// Why it ended.
+    public var reason: ChatFinishReason
+    /// Token counts.
+    public var usage: ChatUsage
+    /// Durations.
+    public var timings: Timings
+
+    /// Of its fields.
+    public init(reason: ChatFinishReason, usage: ChatUsage, timings: Timings) {
+        self.reason = reason
+        self.usage = usage
+        self.timings = timings
+    }
+}
+
+/// A call of a tool that waits for its result.
+public struct ChatCall: Codable, Sendable, Hashable {
+    /// What the tool's message names as `tool_call_id`.
+    public var id: String
+    /// The function.
+    public var name: String
+    /// Its arguments, an object. Values of other types than the tool declares are converted where that is possible.
+    public var arguments: JSONValue
+
+    /// Of its fields.
+    public init(id: String, name: String, arguments: JSONValue) {
+        self.id = id
+        self.name = name
+        self.arguments = arguments
+    }
+}
+
+/// What began as a tool call and is none.
+public struct MalformedCall: Codable, Sendable, Hashable {
+    /// The function, where that much is known.
+    public var name: String?
+    /// All that the model wrote of it, markup included.
+    public var raw: String
+    /// What is wrong.
+    public var problem: CallProblem
+    /// The same in words: what was expected, what was found.
+    public var message: String
+
+    /// Of its fields.
+    public init(name: String?, raw: String, problem: CallProblem, message: String) {
+        self.name = name
+        self.raw = raw
+        self.problem = problem
+        self.message = message
+    }
+}
+
+/// More of the reasoning.
+public struct ReasoningEvent: Codable, Sendable, Hashable {
+    /// What is new.
+    public var text: String
+
+    /// Of its fields.
+    public init(text: String) {
+        self.text = text
+    }
+}
+
+/// More of the answer.
+public struct TextEvent: Codable, Sendable, Hashable {
+    /// What is new.
+    public var text: String
+
+    /// Of its fields.
+    public init(text: String) {
+        self.text = text
+    }
+}
+
+/// A tool call whose function is known.
+public struct CallStartedEvent: Codable, Sendable, Hashable {
+    /// Which of the answer's calls, from 0.
+    public var index: Int
+    /// The call's id: what the model wrote as such before the arguments, else one of nine letters and digits that no
+    /// other call of the conversation has.
+    public var id: String
+    /// The function.
+    public var name: String
+
+    /// Of its fields.
+    public init(index: Int, id: String, name: String) {
+        self.index = index
+        self.id = id
+        self.name = name
+    }
+}
+
+/// More of a call's arguments, as JSON. The pieces of a call, joined, are the JSON of an object.
+public struct CallArgumentsEvent: Codable, Sendable, Hashable {
+    /// Which call.
+    public var index: Int
+    /// What is new.
+    public var text: String
+
+    /// Of its fields.
+    public init(index: Int, text: String) {
+        self.index = index
+        self.text = text
+    }
+}
+
+/// A whole call.
+public struct CallFinishedEvent: Codable, Sendable, Hashable {
+    /// Which call.
+    public var index: Int
+    /// What is to be called.
+    public var call: ChatCall
+
+    /// Of its fields.
+    public init(index: Int, call: ChatCall) {
+        self.index = index
+        self.call = call
+    }
+}
+
+/// Something that began as a call and is none.
+public struct CallMalformedEvent: Codable, Sendable, Hashable {
+    /// Which call. It may have been started.
+    public var index: Int
+    /// What there was instead.
+    public var call: MalformedCall
+
+    /// Of its fields.
+    public init(index: Int, call: MalformedCall) {
+        self.index = index
+        self.call = call
+    }
+}
+
+/// The end.
+public struct FinishEvent: Codable, Sendable, Hashable {
+    /// Why and how the answer ended.
+    public var finish: ChatFinish
+
+    /// Of its fields.
+    public init(finish: ChatFinish) {
+        self.finish = finish
+    }
+}
+
+/// A part of an answer, told as soon as it is certain; the last one is `Finish`.
+public enum ChatEvent: Codable, Sendable, Hashable {
+    /// This kind.
+    case reasoning(ReasoningEvent)
+    /// This kind.
+    case text(TextEvent)
+    /// This kind.
+    case callStarted(CallStartedEvent)
+    /// This kind.
+    case callArguments(CallArgumentsEvent)
+    /// This kind.
+    case callFinished(CallFinishedEvent)
+    /// This kind.
+    case callMalformed(CallMalformedEvent)
+    /// This kind.
+    case finish(FinishEvent)
+
+    enum CodingKeys: CodingKey {
+        case type
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        switch try values.decode(String.self, forKey: .type) {
+        case "reasoning": self = .reasoning(try ReasoningEvent(from: decoder))
+        case "text": self = .text(try TextEvent(from: decoder))
+        case "call_started": self = .callStarted(try CallStartedEvent(from: decoder))
+        case "call_arguments": self = .callArguments(try CallArgumentsEvent(from: decoder))
+        case "call_finished": self = .callFinished(try CallFinishedEvent(from: decoder))
+        case "call_malformed": self = .callMalformed(try CallMalformedEvent(from: decoder))
+        case "finish": self = .finish(try FinishEvent(from: decoder))
+        case let other:
+            throw DecodingError.dataCorruptedError(
+                forKey: .type, in: values, debugDescription: "there is no kind `\(other)`")
+        }
+    }
+
+    /// Writes it as JSON has it.
+    public func encode(to encoder: any Encoder) throws {
+        var values = encoder.container(keyedBy: CodingKeys.self)
+        switch self {
+        case .reasoning(let own):
+            try values.encode("reasoning", forKey: .type)
+            try own.encode(to: encoder)
+        case .text(let own):
+            try values.encode("text", forKey: .type)
+            try own.encode(to: encoder)
+        case .callStarted(let own):
+            try values.encode("call_started", forKey: .type)
+            try own.encode(to: encoder)
+        case .callArguments(let own):
+            try values.encode("call_arguments", forKey: .type)
+            try own.encode(to: encoder)
+        case .callFinished(let own):
+            try values.encode("call_finished", forKey: .type)
+            try own.encode(to: encoder)
+        case .callMalformed(let own):
+            try values.encode("call_malformed", forKey: .type)
+            try own.encode(to: encoder)
+        case .finish(let own):
+            try values.encode("finish", forKey: .type)
+            try own.encode(to: encoder)
+        }
+    }
+}
+
+/// A whole answer.
+public struct ChatAnswer: Codable, Sendable, Hashable {
+    /// The answer as a message, to be put behind the others. Where the last of them was an answer that was to be
+    /// continued, it stands for that one, and has both.
+    public var message: ChatMessage
+    /// What the model said. Texts of malformed calls are in the message alone.
+    public var text: String
+    /// What it thought.
+    public var reasoning: String
+    /// What it calls.
+    public var calls: [ChatCall]
+    /// What began as a call and is none.
+    public var malformed: [MalformedCall]
+    /// Why and how it ended.
+    public var finish: ChatFinish
+
+    /// Of its fields.
+    public init(
+        message: ChatMessage,
+        text: String,
+        reasoning: String,
+        calls: [ChatCall],
+        malformed: [MalformedCall],
+        finish: ChatFinish
+    ) {
+        self.message = message
+        self.text = text
+        self.reasoning = reasoning
+        self.calls = calls
+        self.malformed = malformed
+        self.finish = finish
+    }
+}
+
+/// A prompt as the model gets it.
+public struct ChatPrompt: Codable, Sendable, Hashable {
+    /// Its text. Of special tokens in it, it does not say which are tokens.
+    public var text: String
+    /// Its tokens.
+    public var tokens: [Int]
+
+    /// Of its fields.
+    public init(text: String, tokens: [Int]) {
+        self.text = text
+        self.tokens = tokens
+    }
+}
+
+/// What became of a call.
+public struct ToolResult: Codable, Sendable, Hashable {
+    /// The call.
+    public var id: String
+    /// The function.
+    public var name: String
+    /// What the model is told.
+    public var content: String
+    /// The function failed, or there is none of that name.
+    public var failed: Bool
+
+    /// Of its fields.
+    public init(id: String, name: String, content: String, failed: Bool) {
+        self.id = id
+        self.name = name
+        self.content = content
+        self.failed = failed
+    }
+}
+
 /// Something wrong with a card or placement.
 public struct CardFault: Codable, Sendable, Hashable {
     /// The field, with its sections, as the document spells it: `runtime.mtp_heads`, `components.0.canShard`. A missing
@@ -2167,6 +2469,175 @@ public struct GenerateOptions: Codable, Sendable, Hashable {
     }
 }
 
+/// Options of a prompt.
+public struct RenderOptions: Codable, Sendable, Hashable {
+    /// What the model may call: functions of OpenAI's shape, each with a JSON Schema of its arguments.
+    public var tools: [JSONValue]?
+    /// How much the model is to reason; by default as much as it likes. What it cannot do is refused. `on`: Reasoning,
+    /// as much as the model likes; `off`: No reasoning.
+    public var reasoning: ReasoningChoice?
+    /// Documents to answer from, for templates that know them.
+    public var documents: [JSONValue]?
+    /// Further variables of the template, by name.
+    public var variables: JSONValue?
+    /// Which of the model's templates; by default the one for tools where tools are given, else the usual one.
+    public var template: String?
+    /// The time, for templates that tell it, in seconds since 1970; by default the system's clock, in UTC.
+    public var now: Int?
+    /// Texts of special tokens in messages, tools and documents become these tokens: whoever writes them can write
+    /// turns.
+    public var trustMessages: Bool?
+
+    /// Of its fields.
+    public init(
+        tools: [JSONValue]? = nil,
+        reasoning: ReasoningChoice? = nil,
+        documents: [JSONValue]? = nil,
+        variables: JSONValue? = nil,
+        template: String? = nil,
+        now: Int? = nil,
+        trustMessages: Bool? = nil
+    ) {
+        self.tools = tools
+        self.reasoning = reasoning
+        self.documents = documents
+        self.variables = variables
+        self.template = template
+        self.now = now
+        self.trustMessages = trustMessages
+    }
+}
+
+/// Options of an answer.
+public struct ChatOptions: Codable, Sendable, Hashable {
+    /// What the model may call: functions of OpenAI's shape, each with a JSON Schema of its arguments.
+    public var tools: [JSONValue]?
+    /// How much the model is to reason; by default as much as it likes. What it cannot do is refused. `on`: Reasoning,
+    /// as much as the model likes; `off`: No reasoning.
+    public var reasoning: ReasoningChoice?
+    /// Documents to answer from, for templates that know them.
+    public var documents: [JSONValue]?
+    /// Further variables of the template, by name.
+    public var variables: JSONValue?
+    /// Which of the model's templates; by default the one for tools where tools are given, else the usual one.
+    public var template: String?
+    /// The time, for templates that tell it, in seconds since 1970; by default the system's clock, in UTC.
+    public var now: Int?
+    /// Texts of special tokens in messages, tools and documents become these tokens: whoever writes them can write
+    /// turns.
+    public var trustMessages: Bool?
+    /// Tokens to generate at most; by default until the model ends or the context is full.
+    public var maxTokens: Int?
+    /// 0, the default, takes the likeliest token; more makes others likelier.
+    public var temperature: Double?
+    /// Draws from so many likeliest tokens; by default all.
+    public var topK: Int?
+    /// Draws from the likeliest tokens that have this probability together; 1 by default.
+    public var topP: Double?
+    /// Leaves out tokens that are less likely than this part of the likeliest; 0 by default.
+    public var minP: Double?
+    /// Divides logits of tokens that were there already; 1, the default, does not.
+    public var repetitionPenalty: Double?
+    /// Is taken from logits of tokens that were there already; 0 by default.
+    public var presencePenalty: Double?
+    /// Is taken from a token's logit for each time it was there; 0 by default.
+    public var frequencyPenalty: Double?
+    /// Tokens that penalties look back at; 64 by default.
+    public var penaltyWindow: Int?
+    /// What is added to logits, by token id.
+    public var logitBias: [Int: Double]?
+    /// The same seed draws the same tokens; 0 by default.
+    public var seed: Int?
+    /// Texts that end the generation; they are not part of its text.
+    public var stop: [String]?
+    /// A JSON Schema that the text keeps to. Of this, `regex`, `grammar` and `response_format` one may be given.
+    public var jsonSchema: JSONValue?
+    /// A regular expression that matches the text as a whole.
+    public var regex: String?
+    /// A grammar in the syntax of Lark, of whose language the text is.
+    public var grammar: String?
+    /// What the text is, as OpenAI's chat API and the AI SDK say it: `{"type": "json_object"}`, or with `json_schema`.
+    public var responseFormat: JSONValue?
+    /// Goes on past end-of-sequence tokens.
+    public var ignoreEos: Bool?
+    /// Sessions of a higher one begin first, and their prompts are computed first; 0 by default.
+    public var priority: Int?
+    /// Tokens that the model may reason at most; then its reasoning is ended, and it goes on with the answer.
+    public var reasoningBudget: Int?
+
+    /// Of its fields.
+    public init(
+        tools: [JSONValue]? = nil,
+        reasoning: ReasoningChoice? = nil,
+        documents: [JSONValue]? = nil,
+        variables: JSONValue? = nil,
+        template: String? = nil,
+        now: Int? = nil,
+        trustMessages: Bool? = nil,
+        maxTokens: Int? = nil,
+        temperature: Double? = nil,
+        topK: Int? = nil,
+        topP: Double? = nil,
+        minP: Double? = nil,
+        repetitionPenalty: Double? = nil,
+        presencePenalty: Double? = nil,
+        frequencyPenalty: Double? = nil,
+        penaltyWindow: Int? = nil,
+        logitBias: [Int: Double]? = nil,
+        seed: Int? = nil,
+        stop: [String]? = nil,
+        jsonSchema: JSONValue? = nil,
+        regex: String? = nil,
+        grammar: String? = nil,
+        responseFormat: JSONValue? = nil,
+        ignoreEos: Bool? = nil,
+        priority: Int? = nil,
+        reasoningBudget: Int? = nil
+    ) {
+        self.tools = tools
+        self.reasoning = reasoning
+        self.documents = documents
+        self.variables = variables
+        self.template = template
+        self.now = now
+        self.trustMessages = trustMessages
+        self.maxTokens = maxTokens
+        self.temperature = temperature
+        self.topK = topK
+        self.topP = topP
+        self.minP = minP
+        self.repetitionPenalty = repetitionPenalty
+        self.presencePenalty = presencePenalty
+        self.frequencyPenalty = frequencyPenalty
+        self.penaltyWindow = penaltyWindow
+        self.logitBias = logitBias
+        self.seed = seed
+        self.stop = stop
+        self.jsonSchema = jsonSchema
+        self.regex = regex
+        self.grammar = grammar
+        self.responseFormat = responseFormat
+        self.ignoreEos = ignoreEos
+        self.priority = priority
+        self.reasoningBudget = reasoningBudget
+    }
+}
+
+/// Options of a conversation in which the model calls functions.
+public struct ToolOptions: Codable, Sendable, Hashable {
+    /// Answers at most, 8 by default; calls of the last one get no results.
+    public var maxRounds: Int?
+    /// What happens where a function fails; `tell` by default. `tell`: The model is told: the result is `error: ` and
+    /// what the error displays; `end`: The conversation ends with `tool.failed`.
+    public var onToolFailure: OnToolFailure?
+
+    /// Of its fields.
+    public init(maxRounds: Int? = nil, onToolFailure: OnToolFailure? = nil) {
+        self.maxRounds = maxRounds
+        self.onToolFailure = onToolFailure
+    }
+}
+
 /// Options of a plan.
 public struct PlanOptions: Codable, Sendable, Hashable {
     /// How the model is split; `pipeline` by default. `pipeline`: By layers: each node has some; `tensor`: By tensors:
@@ -2677,6 +3148,36 @@ public enum FinishReason: String, Codable, Sendable, Hashable, CaseIterable {
     case length
 }
 
+/// Why an answer ended.
+public enum ChatFinishReason: String, Codable, Sendable, Hashable, CaseIterable {
+    /// The model ended its turn, or a stop string occurred.
+    case stop
+    /// `max_tokens` were generated, or the context is full.
+    case length
+    /// The model ended its turn with calls that wait for their results.
+    case toolCalls = "tool_calls"
+    /// It was cancelled.
+    case cancelled
+    /// Its deadline passed.
+    case deadline
+}
+
+/// What is wrong with a call.
+public enum CallProblem: String, Codable, Sendable, Hashable, CaseIterable {
+    /// The answer ends within it.
+    case unfinished
+    /// It breaks its format's rules.
+    case syntax
+    /// It names no function.
+    case noName = "no_name"
+    /// It has no arguments, or they are no object.
+    case noArguments = "no_arguments"
+    /// Its arguments are no JSON.
+    case invalidJson = "invalid_json"
+    /// Its values are nested too deeply.
+    case tooDeep = "too_deep"
+}
+
 /// What is wrong with a field.
 public enum FaultKind: String, Codable, Sendable, Hashable, CaseIterable {
     /// The format has no such field, or it is there twice: in both spellings, or in one.
@@ -2843,6 +3344,34 @@ public enum Precision: String, Codable, Sendable, Hashable, CaseIterable {
     /// of itself, but for what enters the head. CPUs that multiply BF16 (AVX-512 BF16) need about half the time for the
     /// products of a prompt. Other engines compute as in `Fast`.
     case bf16
+}
+
+/// How much a model is to reason: whether at all, or an effort.
+public enum ReasoningChoice: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Reasoning, as much as the model likes.
+    case on
+    /// No reasoning.
+    case off
+    /// `none`.
+    case nothing = "none"
+    /// `minimal`.
+    case minimal
+    /// `low`.
+    case low
+    /// `medium`.
+    case medium
+    /// `high`.
+    case high
+    /// `xhigh`.
+    case xhigh
+}
+
+/// What happens where a function fails that a model called.
+public enum OnToolFailure: String, Codable, Sendable, Hashable, CaseIterable {
+    /// The model is told: the result is `error: ` and what the error displays.
+    case tell
+    /// The conversation ends with `tool.failed`.
+    case end
 }
 
 /// How a model is split.

@@ -21,6 +21,14 @@ public final class Session: Sendable {
         }
     }
 
+    /// Answers a conversation, of which `messages` are all. What the session holds of it is not computed again. What is
+    /// wrong with it is thrown where events are read.
+    public func chat(
+        _ messages: [ChatMessage], options: ChatOptions = .init(), cancel: CancelToken? = nil
+    ) -> ChatStream {
+        ChatStream { try self.raw.chat(given: conversation(messages, options), cancel: cancel?.raw) }
+    }
+
     /// All tokens of the conversation: prompts and what was generated. An error while a generation runs.
     public var tokens: [Int] {
         get throws { try native { try raw.tokens().ids } }
@@ -70,6 +78,9 @@ public struct Tokenizer: Sendable {
         try native { try raw.encode(text: text, addSpecial: addSpecial).ids }
     }
 
+    /// The tokens of `text` alone, in which texts of control tokens stay text.
+    public func encodeText(_ text: String) throws -> [Int] { try native { try raw.encodeText(text: text).ids } }
+
     /// The text of `ids`. Control tokens are left out with `skipSpecial`, spelt out without.
     public func decode(_ ids: [Int], skipSpecial: Bool = true) throws -> String {
         try native { try raw.decode(ids: Data(ids: ids), skipSpecial: skipSpecial) }
@@ -79,6 +90,7 @@ public struct Tokenizer: Sendable {
 /// Who has a tokenizer.
 protocol RawTokenizer: Sendable {
     func encode(text: String, addSpecial: Bool) throws -> Data
+    func encodeText(text: String) throws -> Data
     func decode(ids: Data, skipSpecial: Bool) throws -> String
 }
 

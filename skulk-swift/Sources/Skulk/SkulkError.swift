@@ -64,6 +64,17 @@ extension SkulkError {
         detail = report.map { .report(PlanReport($0)) } ?? failure.detail?.detail
     }
 
+    /// An argument that is not taken.
+    init(refusing field: String, _ message: String) {
+        let (kind, hint) = (ErrorKind.invalidArgument, "leave it out")
+        self.init(
+            Failure(
+                kind: kind.rawValue, code: kind.code, message: message, hint: hint, retry: .never,
+                context: ["field": field], detail: nil,
+                text: "[\(kind.code)] \(message) (field: \(field)); \(hint)"),
+            nil)
+    }
+
     private init(unexpected text: String) {
         (kind, code, retry, context, detail) = (.internal, ErrorKind.internal.code, .never, [:], nil)
         message = "the library and its Swift package do not understand each other: \(text)"

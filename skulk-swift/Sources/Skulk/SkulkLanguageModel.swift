@@ -31,9 +31,9 @@ public struct SkulkLanguageModel: LanguageModel {
 
     /// Wraps a loaded model.
     ///
-    /// `prompt` writes a transcript as the model was trained to read it, up to where its answer begins. It is asked for
-    /// since the library has no chat templates yet, and a wrong one makes a model answer worse without any error. An
-    /// entry that it cannot write it refuses, with `LanguageModelError.unsupportedTranscriptContent`.
+    /// `prompt` writes a transcript as the model was trained to read it, up to where its answer begins; a wrong one makes
+    /// a model answer worse without any error. ``Model/renderChat(_:options:)`` writes messages so. An entry that it
+    /// cannot write it refuses, with `LanguageModelError.unsupportedTranscriptContent`.
     ///
     /// `options` hold for what a request leaves open, as stop texts; `append` and `logprobs` are refused. Where tokens
     /// are drawn and neither these nor the request have a seed, each answer draws with another.
@@ -194,16 +194,6 @@ extension SkulkError {
         default:
             self
         }
-    }
-
-    fileprivate init(refusing field: String, _ message: String) {
-        let (kind, hint) = (ErrorKind.invalidArgument, "leave it out")
-        self.init(
-            Failure(
-                kind: kind.rawValue, code: kind.code, message: message, hint: hint, retry: .never,
-                context: ["field": field], detail: nil,
-                text: "[\(kind.code)] \(message) (field: \(field)); \(hint)"),
-            nil)
     }
 }
 #endif

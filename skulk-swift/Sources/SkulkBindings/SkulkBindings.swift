@@ -813,6 +813,241 @@ public func FfiConverterTypeRawCancel_lower(_ value: RawCancel) -> UInt64 {
 
 
 /**
+ * What is behind a `ChatStream`.
+ */
+public protocol RawChatStreamProtocol: AnyObject, Sendable {
+    
+    /**
+     * Runs to the end: the whole answer as JSON.
+     */
+    func answer() async throws  -> String
+    
+    /**
+     * Asks it to end.
+     */
+    func cancel() 
+    
+    /**
+     * Cancels what is still running and waits until it has ended; the session is free then.
+     */
+    func close() async 
+    
+    /**
+     * The answer as far as it was read, as the JSON of a message.
+     */
+    func message() throws  -> String
+    
+    /**
+     * The next event as JSON; none behind the last.
+     */
+    func next() async throws  -> String?
+    
+    /**
+     * The prompt that the messages became, as JSON.
+     */
+    func prompt() throws  -> String
+    
+}
+/**
+ * What is behind a `ChatStream`.
+ */
+open class RawChatStream: RawChatStreamProtocol, @unchecked Sendable {
+    fileprivate let handle: UInt64
+
+    /// Used to instantiate a [FFIObject] without an actual handle, for fakes in tests, mostly.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public struct NoHandle {
+        public init() {}
+    }
+
+    // TODO: We'd like this to be `private` but for Swifty reasons,
+    // we can't implement `FfiConverter` without making this `required` and we can't
+    // make it `required` without making it `public`.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    required public init(unsafeFromHandle handle: UInt64) {
+        self.handle = handle
+    }
+
+    // This constructor can be used to instantiate a fake object.
+    // - Parameter noHandle: Placeholder value so we can have a constructor separate from the default empty one that may be implemented for classes extending [FFIObject].
+    //
+    // - Warning:
+    //     Any object instantiated with this constructor cannot be passed to an actual Rust-backed object. Since there isn't a backing handle the FFI lower functions will crash.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public init(noHandle: NoHandle) {
+        self.handle = 0
+    }
+
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public func uniffiCloneHandle() -> UInt64 {
+        return try! rustCall { uniffi_skulk_swift_fn_clone_rawchatstream(self.handle, $0) }
+    }
+    // No primary constructor declared for this class.
+
+    deinit {
+        if handle == 0 {
+            // Mock objects have handle=0 don't try to free them
+            return
+        }
+
+        try! rustCall { uniffi_skulk_swift_fn_free_rawchatstream(handle, $0) }
+    }
+
+    
+
+    
+    /**
+     * Runs to the end: the whole answer as JSON.
+     */
+open func answer()async throws  -> String  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawchatstream_answer(
+                        self.uniffiCloneHandle()
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
+            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
+            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
+            liftFunc: FfiConverterString.lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
+}
+    
+    /**
+     * Asks it to end.
+     */
+open func cancel()  {try! rustCall() {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawchatstream_cancel(
+            self.uniffiCloneHandle(),uniffiCallStatus
+    )
+}
+}
+    
+    /**
+     * Cancels what is still running and waits until it has ended; the session is free then.
+     */
+open func close()async   {
+    return
+        try!  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawchatstream_close(
+                        self.uniffiCloneHandle()
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_void,
+            completeFunc: ffi_skulk_swift_rust_future_complete_void,
+            freeFunc: ffi_skulk_swift_rust_future_free_void,
+            liftFunc: { $0 },
+            errorHandler: nil
+            
+        )
+}
+    
+    /**
+     * The answer as far as it was read, as the JSON of a message.
+     */
+open func message()throws  -> String  {
+    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawchatstream_message(
+            self.uniffiCloneHandle(),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * The next event as JSON; none behind the last.
+     */
+open func next()async throws  -> String?  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawchatstream_next(
+                        self.uniffiCloneHandle()
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
+            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
+            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
+            liftFunc: FfiConverterOptionString.lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
+}
+    
+    /**
+     * The prompt that the messages became, as JSON.
+     */
+open func prompt()throws  -> String  {
+    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawchatstream_prompt(
+            self.uniffiCloneHandle(),uniffiCallStatus
+    )
+})
+}
+    
+
+    
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public struct FfiConverterTypeRawChatStream: FfiConverter {
+    typealias FfiType = UInt64
+    typealias SwiftType = RawChatStream
+
+    public static func lift(_ handle: UInt64) throws -> RawChatStream {
+        return RawChatStream(unsafeFromHandle: handle)
+    }
+
+    public static func lower(_ value: RawChatStream) -> UInt64 {
+        return value.uniffiCloneHandle()
+    }
+
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> RawChatStream {
+        let handle: UInt64 = try readInt(&buf)
+        return try lift(handle)
+    }
+
+    public static func write(_ value: RawChatStream, into buf: inout [UInt8]) {
+        writeInt(&buf, lower(value))
+    }
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRawChatStream_lift(_ handle: UInt64) throws -> RawChatStream {
+    return try FfiConverterTypeRawChatStream.lift(handle)
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRawChatStream_lower(_ value: RawChatStream) -> UInt64 {
+    return FfiConverterTypeRawChatStream.lower(value)
+}
+
+
+
+
+
+
+/**
  * What is behind a `Generation`.
  */
 public protocol RawGenerationProtocol: AnyObject, Sendable {
@@ -1205,6 +1440,16 @@ public func FfiConverterTypeRawLibrary_lower(_ value: RawLibrary) -> UInt64 {
 public protocol RawModelProtocol: AnyObject, Sendable {
     
     /**
+     * Answers a conversation in a session of its own.
+     */
+    func chat(given: String, cancel: RawCancel?) throws  -> RawChatStream
+    
+    /**
+     * Answers a conversation whose functions are called between its answers.
+     */
+    func chatWithTools(given: String, cancel: RawCancel?) throws  -> RawToolSteps
+    
+    /**
      * Lets go of it: sessions and generations that there are go on.
      */
     func close() 
@@ -1223,6 +1468,11 @@ public protocol RawModelProtocol: AnyObject, Sendable {
      * The tokens of a text.
      */
     func encode(text: String, addSpecial: Bool) throws  -> Data
+    
+    /**
+     * The tokens of a text, in which texts of special tokens stay text.
+     */
+    func encodeText(text: String) throws  -> Data
     
     /**
      * What does not change, as JSON.
@@ -1253,6 +1503,11 @@ public protocol RawModelProtocol: AnyObject, Sendable {
      * Logits behind every token, as floats.
      */
     func logits(prompt: RawPrompt, cancel: RawCancel) async throws  -> Data
+    
+    /**
+     * The prompt that messages become, as JSON.
+     */
+    func renderChat(given: String) throws  -> String
     
     /**
      * A session that was saved.
@@ -1340,6 +1595,34 @@ public static func load(path: String, given: String, placement: RawPlacement?, c
 
     
     /**
+     * Answers a conversation in a session of its own.
+     */
+open func chat(given: String, cancel: RawCancel?)throws  -> RawChatStream  {
+    return try  FfiConverterTypeRawChatStream_lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawmodel_chat(
+            self.uniffiCloneHandle(),
+        FfiConverterString.lower(given),
+        FfiConverterOptionTypeRawCancel.lower(cancel),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * Answers a conversation whose functions are called between its answers.
+     */
+open func chatWithTools(given: String, cancel: RawCancel?)throws  -> RawToolSteps  {
+    return try  FfiConverterTypeRawToolSteps_lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawmodel_chat_with_tools(
+            self.uniffiCloneHandle(),
+        FfiConverterString.lower(given),
+        FfiConverterOptionTypeRawCancel.lower(cancel),uniffiCallStatus
+    )
+})
+}
+    
+    /**
      * Lets go of it: sessions and generations that there are go on.
      */
 open func close()  {try! rustCall() {
@@ -1393,6 +1676,19 @@ open func encode(text: String, addSpecial: Bool)throws  -> Data  {
             self.uniffiCloneHandle(),
         FfiConverterString.lower(text),
         FfiConverterBool.lower(addSpecial),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * The tokens of a text, in which texts of special tokens stay text.
+     */
+open func encodeText(text: String)throws  -> Data  {
+    return try  FfiConverterData.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawmodel_encode_text(
+            self.uniffiCloneHandle(),
+        FfiConverterString.lower(text),uniffiCallStatus
     )
 })
 }
@@ -1484,6 +1780,19 @@ open func logits(prompt: RawPrompt, cancel: RawCancel)async throws  -> Data  {
             liftFunc: FfiConverterData.lift,
             errorHandler: FfiConverterTypeRawError_lift
         )
+}
+    
+    /**
+     * The prompt that messages become, as JSON.
+     */
+open func renderChat(given: String)throws  -> String  {
+    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawmodel_render_chat(
+            self.uniffiCloneHandle(),
+        FfiConverterString.lower(given),uniffiCallStatus
+    )
+})
 }
     
     /**
@@ -2304,6 +2613,11 @@ public func FfiConverterTypeRawReport_lower(_ value: RawReport) -> UInt64 {
 public protocol RawSessionProtocol: AnyObject, Sendable {
     
     /**
+     * Answers a conversation.
+     */
+    func chat(given: String, cancel: RawCancel?) throws  -> RawChatStream
+    
+    /**
      * Lets go of it: its running generation goes on.
      */
     func close() 
@@ -2389,6 +2703,20 @@ open class RawSession: RawSessionProtocol, @unchecked Sendable {
 
     
 
+    
+    /**
+     * Answers a conversation.
+     */
+open func chat(given: String, cancel: RawCancel?)throws  -> RawChatStream  {
+    return try  FfiConverterTypeRawChatStream_lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawsession_chat(
+            self.uniffiCloneHandle(),
+        FfiConverterString.lower(given),
+        FfiConverterOptionTypeRawCancel.lower(cancel),uniffiCallStatus
+    )
+})
+}
     
     /**
      * Lets go of it: its running generation goes on.
@@ -2522,6 +2850,256 @@ public func FfiConverterTypeRawSession_lower(_ value: RawSession) -> UInt64 {
 
 
 /**
+ * What is behind a `ToolChat`.
+ */
+public protocol RawToolStepsProtocol: AnyObject, Sendable {
+    
+    /**
+     * Asks the answer to end that is being written.
+     */
+    func cancel() 
+    
+    /**
+     * Cancels, and waits until the answer has ended. A call that waits gets no result.
+     */
+    func close() async 
+    
+    /**
+     * How the last answer that was read ended, as JSON.
+     */
+    func finish() throws  -> String?
+    
+    /**
+     * What became of a call: what its function gave, or the text of its error. What the model is told comes back as
+     * JSON.
+     */
+    func give(id: String, text: String, failed: Bool) throws  -> String
+    
+    /**
+     * All of the conversation, as JSON.
+     */
+    func messages() throws  -> String
+    
+    /**
+     * The next step as JSON; none behind the last.
+     */
+    func next() async throws  -> String?
+    
+    /**
+     * Which round it is, from 0.
+     */
+    func round()  -> Int64
+    
+}
+/**
+ * What is behind a `ToolChat`.
+ */
+open class RawToolSteps: RawToolStepsProtocol, @unchecked Sendable {
+    fileprivate let handle: UInt64
+
+    /// Used to instantiate a [FFIObject] without an actual handle, for fakes in tests, mostly.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public struct NoHandle {
+        public init() {}
+    }
+
+    // TODO: We'd like this to be `private` but for Swifty reasons,
+    // we can't implement `FfiConverter` without making this `required` and we can't
+    // make it `required` without making it `public`.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    required public init(unsafeFromHandle handle: UInt64) {
+        self.handle = handle
+    }
+
+    // This constructor can be used to instantiate a fake object.
+    // - Parameter noHandle: Placeholder value so we can have a constructor separate from the default empty one that may be implemented for classes extending [FFIObject].
+    //
+    // - Warning:
+    //     Any object instantiated with this constructor cannot be passed to an actual Rust-backed object. Since there isn't a backing handle the FFI lower functions will crash.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public init(noHandle: NoHandle) {
+        self.handle = 0
+    }
+
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public func uniffiCloneHandle() -> UInt64 {
+        return try! rustCall { uniffi_skulk_swift_fn_clone_rawtoolsteps(self.handle, $0) }
+    }
+    // No primary constructor declared for this class.
+
+    deinit {
+        if handle == 0 {
+            // Mock objects have handle=0 don't try to free them
+            return
+        }
+
+        try! rustCall { uniffi_skulk_swift_fn_free_rawtoolsteps(handle, $0) }
+    }
+
+    
+
+    
+    /**
+     * Asks the answer to end that is being written.
+     */
+open func cancel()  {try! rustCall() {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawtoolsteps_cancel(
+            self.uniffiCloneHandle(),uniffiCallStatus
+    )
+}
+}
+    
+    /**
+     * Cancels, and waits until the answer has ended. A call that waits gets no result.
+     */
+open func close()async   {
+    return
+        try!  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawtoolsteps_close(
+                        self.uniffiCloneHandle()
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_void,
+            completeFunc: ffi_skulk_swift_rust_future_complete_void,
+            freeFunc: ffi_skulk_swift_rust_future_free_void,
+            liftFunc: { $0 },
+            errorHandler: nil
+            
+        )
+}
+    
+    /**
+     * How the last answer that was read ended, as JSON.
+     */
+open func finish()throws  -> String?  {
+    return try  FfiConverterOptionString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawtoolsteps_finish(
+            self.uniffiCloneHandle(),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * What became of a call: what its function gave, or the text of its error. What the model is told comes back as
+     * JSON.
+     */
+open func give(id: String, text: String, failed: Bool)throws  -> String  {
+    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawtoolsteps_give(
+            self.uniffiCloneHandle(),
+        FfiConverterString.lower(id),
+        FfiConverterString.lower(text),
+        FfiConverterBool.lower(failed),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * All of the conversation, as JSON.
+     */
+open func messages()throws  -> String  {
+    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawtoolsteps_messages(
+            self.uniffiCloneHandle(),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * The next step as JSON; none behind the last.
+     */
+open func next()async throws  -> String?  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawtoolsteps_next(
+                        self.uniffiCloneHandle()
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
+            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
+            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
+            liftFunc: FfiConverterOptionString.lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
+}
+    
+    /**
+     * Which round it is, from 0.
+     */
+open func round() -> Int64  {
+    return try!  FfiConverterInt64.lift(try! rustCall() {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawtoolsteps_round(
+            self.uniffiCloneHandle(),uniffiCallStatus
+    )
+})
+}
+    
+
+    
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public struct FfiConverterTypeRawToolSteps: FfiConverter {
+    typealias FfiType = UInt64
+    typealias SwiftType = RawToolSteps
+
+    public static func lift(_ handle: UInt64) throws -> RawToolSteps {
+        return RawToolSteps(unsafeFromHandle: handle)
+    }
+
+    public static func lower(_ value: RawToolSteps) -> UInt64 {
+        return value.uniffiCloneHandle()
+    }
+
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> RawToolSteps {
+        let handle: UInt64 = try readInt(&buf)
+        return try lift(handle)
+    }
+
+    public static func write(_ value: RawToolSteps, into buf: inout [UInt8]) {
+        writeInt(&buf, lower(value))
+    }
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRawToolSteps_lift(_ handle: UInt64) throws -> RawToolSteps {
+    return try FfiConverterTypeRawToolSteps.lift(handle)
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRawToolSteps_lower(_ value: RawToolSteps) -> UInt64 {
+    return FfiConverterTypeRawToolSteps.lower(value)
+}
+
+
+
+
+
+
+/**
  * What is behind a `VindexReader`.
  */
 public protocol RawVindexProtocol: AnyObject, Sendable {
@@ -2545,6 +3123,11 @@ public protocol RawVindexProtocol: AnyObject, Sendable {
      * The tokens of a text.
      */
     func encode(text: String, addSpecial: Bool) throws  -> Data
+    
+    /**
+     * The tokens of a text, in which texts of special tokens stay text.
+     */
+    func encodeText(text: String) throws  -> Data
     
     /**
      * What was read when it was opened, as JSON.
@@ -2680,6 +3263,19 @@ open func encode(text: String, addSpecial: Bool)throws  -> Data  {
             self.uniffiCloneHandle(),
         FfiConverterString.lower(text),
         FfiConverterBool.lower(addSpecial),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * The tokens of a text, in which texts of special tokens stay text.
+     */
+open func encodeText(text: String)throws  -> Data  {
+    return try  FfiConverterData.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawvindex_encode_text(
+            self.uniffiCloneHandle(),
+        FfiConverterString.lower(text),uniffiCallStatus
     )
 })
 }
@@ -3245,6 +3841,171 @@ public func FfiConverterTypeRawFound_lower(_ value: RawFound) -> RustBuffer {
 
 
 /**
+ * A value of JSON.
+ */
+
+public indirect enum RawJson: Equatable, Hashable {
+    
+    /**
+     * `null`.
+     */
+    case null
+    /**
+     * `true` or `false`.
+     */
+    case bool(
+        /**
+         * Which.
+         */value: Bool
+    )
+    /**
+     * A whole number.
+     */
+    case int(
+        /**
+         * Which.
+         */value: Int64
+    )
+    /**
+     * Another number.
+     */
+    case number(
+        /**
+         * Which.
+         */value: Double
+    )
+    /**
+     * A text.
+     */
+    case text(
+        /**
+         * Which.
+         */value: String
+    )
+    /**
+     * Values.
+     */
+    case list(
+        /**
+         * In their order.
+         */values: [RawJson]
+    )
+    /**
+     * Values by name.
+     */
+    case object(
+        /**
+         * In their order.
+         */names: [String], 
+        /**
+         * As many.
+         */values: [RawJson]
+    )
+
+
+
+
+
+}
+
+#if compiler(>=6)
+extension RawJson: Sendable {}
+#endif
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public struct FfiConverterTypeRawJson: FfiConverterRustBuffer {
+    typealias SwiftType = RawJson
+
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> RawJson {
+        let variant: Int32 = try readInt(&buf)
+        switch variant {
+        
+        case 1: return .null
+        
+        case 2: return .bool(value: try FfiConverterBool.read(from: &buf)
+        )
+        
+        case 3: return .int(value: try FfiConverterInt64.read(from: &buf)
+        )
+        
+        case 4: return .number(value: try FfiConverterDouble.read(from: &buf)
+        )
+        
+        case 5: return .text(value: try FfiConverterString.read(from: &buf)
+        )
+        
+        case 6: return .list(values: try FfiConverterSequenceTypeRawJson.read(from: &buf)
+        )
+        
+        case 7: return .object(names: try FfiConverterSequenceString.read(from: &buf), values: try FfiConverterSequenceTypeRawJson.read(from: &buf)
+        )
+        
+        default: throw UniffiInternalError.unexpectedEnumCase
+        }
+    }
+
+    public static func write(_ value: RawJson, into buf: inout [UInt8]) {
+        switch value {
+        
+        
+        case .null:
+            writeInt(&buf, Int32(1))
+        
+        
+        case let .bool(value):
+            writeInt(&buf, Int32(2))
+            FfiConverterBool.write(value, into: &buf)
+            
+        
+        case let .int(value):
+            writeInt(&buf, Int32(3))
+            FfiConverterInt64.write(value, into: &buf)
+            
+        
+        case let .number(value):
+            writeInt(&buf, Int32(4))
+            FfiConverterDouble.write(value, into: &buf)
+            
+        
+        case let .text(value):
+            writeInt(&buf, Int32(5))
+            FfiConverterString.write(value, into: &buf)
+            
+        
+        case let .list(values):
+            writeInt(&buf, Int32(6))
+            FfiConverterSequenceTypeRawJson.write(values, into: &buf)
+            
+        
+        case let .object(names,values):
+            writeInt(&buf, Int32(7))
+            FfiConverterSequenceString.write(names, into: &buf)
+            FfiConverterSequenceTypeRawJson.write(values, into: &buf)
+            
+        }
+    }
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRawJson_lift(_ buf: RustBuffer) throws -> RawJson {
+    return try FfiConverterTypeRawJson.lift(buf)
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRawJson_lower(_ value: RawJson) -> RustBuffer {
+    return FfiConverterTypeRawJson.lower(value)
+}
+
+
+
+/**
  * A text, or tokens that are used as given.
  */
 
@@ -3624,6 +4385,31 @@ fileprivate struct FfiConverterSequenceTypeRawLogprob: FfiConverterRustBuffer {
 #if swift(>=5.8)
 @_documentation(visibility: private)
 #endif
+fileprivate struct FfiConverterSequenceTypeRawJson: FfiConverterRustBuffer {
+    typealias SwiftType = [RawJson]
+
+    public static func write(_ value: [RawJson], into buf: inout [UInt8]) {
+        let len = Int32(value.count)
+        writeInt(&buf, len)
+        for item in value {
+            FfiConverterTypeRawJson.write(item, into: &buf)
+        }
+    }
+
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> [RawJson] {
+        let len: Int32 = try readInt(&buf)
+        var seq = [RawJson]()
+        seq.reserveCapacity(Int(len))
+        for _ in 0 ..< len {
+            seq.append(try FfiConverterTypeRawJson.read(from: &buf))
+        }
+        return seq
+    }
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
 fileprivate struct FfiConverterSequenceTypeRawPrompt: FfiConverterRustBuffer {
     typealias SwiftType = [RawPrompt]
 
@@ -3723,6 +4509,17 @@ public func rawStart(name: String, given: String, cancel: RawCancel, progress: R
         )
 }
 /**
+ * What a text says in JSON.
+ */
+public func rawJson(text: String)throws  -> RawJson  {
+    return try  FfiConverterTypeRawJson_lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_func_raw_json(
+        FfiConverterString.lower(text),uniffiCallStatus
+    )
+})
+}
+/**
  * Plans where the model of a card runs, or that of a checkpoint.
  */
 public func rawPlan(by: String?, path: String?, cluster: String?, given: String)async throws  -> RawPlacement  {
@@ -3761,10 +4558,31 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_func_raw_start() != 38950) {
         return InitializationResult.apiChecksumMismatch
     }
+    if (uniffi_skulk_swift_checksum_func_raw_json() != 54289) {
+        return InitializationResult.apiChecksumMismatch
+    }
     if (uniffi_skulk_swift_checksum_func_raw_plan() != 29568) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawlibrary_ask() != 24759) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawchatstream_answer() != 63899) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawchatstream_cancel() != 20091) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawchatstream_close() != 53292) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawchatstream_message() != 6018) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawchatstream_next() != 5169) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawchatstream_prompt() != 24632) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawgeneration_abandon() != 56159) {
@@ -3785,6 +4603,12 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawgeneration_prompt_ids() != 38037) {
         return InitializationResult.apiChecksumMismatch
     }
+    if (uniffi_skulk_swift_checksum_method_rawmodel_chat() != 10429) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawmodel_chat_with_tools() != 47231) {
+        return InitializationResult.apiChecksumMismatch
+    }
     if (uniffi_skulk_swift_checksum_method_rawmodel_close() != 123) {
         return InitializationResult.apiChecksumMismatch
     }
@@ -3795,6 +4619,9 @@ private let initializationResult: InitializationResult = {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawmodel_encode() != 26818) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawmodel_encode_text() != 46554) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawmodel_facts() != 41076) {
@@ -3813,6 +4640,9 @@ private let initializationResult: InitializationResult = {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawmodel_logits() != 27351) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawmodel_render_chat() != 63626) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawmodel_restore() != 33729) {
@@ -3866,6 +4696,9 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawreport_text() != 50909) {
         return InitializationResult.apiChecksumMismatch
     }
+    if (uniffi_skulk_swift_checksum_method_rawsession_chat() != 63779) {
+        return InitializationResult.apiChecksumMismatch
+    }
     if (uniffi_skulk_swift_checksum_method_rawsession_close() != 16974) {
         return InitializationResult.apiChecksumMismatch
     }
@@ -3884,6 +4717,27 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawsession_truncate() != 35069) {
         return InitializationResult.apiChecksumMismatch
     }
+    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_cancel() != 46546) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_close() != 38266) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_finish() != 58223) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_give() != 27185) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_messages() != 13815) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_next() != 46713) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_round() != 7512) {
+        return InitializationResult.apiChecksumMismatch
+    }
     if (uniffi_skulk_swift_checksum_method_rawvindex_ask() != 7542) {
         return InitializationResult.apiChecksumMismatch
     }
@@ -3894,6 +4748,9 @@ private let initializationResult: InitializationResult = {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawvindex_encode() != 18450) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawvindex_encode_text() != 10165) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawvindex_facts() != 1284) {

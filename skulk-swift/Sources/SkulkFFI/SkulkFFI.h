@@ -279,6 +279,46 @@ uint64_t uniffi_skulk_swift_fn_constructor_rawlibrary_new(int8_t builtin, RustBu
 RustBuffer uniffi_skulk_swift_fn_method_rawlibrary_ask(uint64_t ptr, RustBuffer name, RustBuffer given, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWCHATSTREAM
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWCHATSTREAM
+uint64_t uniffi_skulk_swift_fn_clone_rawchatstream(uint64_t handle, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FREE_RAWCHATSTREAM
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FREE_RAWCHATSTREAM
+void uniffi_skulk_swift_fn_free_rawchatstream(uint64_t handle, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_ANSWER
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_ANSWER
+uint64_t uniffi_skulk_swift_fn_method_rawchatstream_answer(uint64_t ptr
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_CANCEL
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_CANCEL
+void uniffi_skulk_swift_fn_method_rawchatstream_cancel(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_CLOSE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_CLOSE
+uint64_t uniffi_skulk_swift_fn_method_rawchatstream_close(uint64_t ptr
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_MESSAGE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_MESSAGE
+RustBuffer uniffi_skulk_swift_fn_method_rawchatstream_message(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_NEXT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_NEXT
+uint64_t uniffi_skulk_swift_fn_method_rawchatstream_next(uint64_t ptr
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_PROMPT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_PROMPT
+RustBuffer uniffi_skulk_swift_fn_method_rawchatstream_prompt(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWGENERATION
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWGENERATION
 uint64_t uniffi_skulk_swift_fn_clone_rawgeneration(uint64_t handle, RustCallStatus *_Nonnull out_status
@@ -334,6 +374,16 @@ void uniffi_skulk_swift_fn_free_rawmodel(uint64_t handle, RustCallStatus *_Nonnu
 uint64_t uniffi_skulk_swift_fn_constructor_rawmodel_load(RustBuffer path, RustBuffer given, RustBuffer placement, uint64_t cancel, RustBuffer progress
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_CHAT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_CHAT
+uint64_t uniffi_skulk_swift_fn_method_rawmodel_chat(uint64_t ptr, RustBuffer given, RustBuffer cancel, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_CHAT_WITH_TOOLS
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_CHAT_WITH_TOOLS
+uint64_t uniffi_skulk_swift_fn_method_rawmodel_chat_with_tools(uint64_t ptr, RustBuffer given, RustBuffer cancel, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_CLOSE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_CLOSE
 void uniffi_skulk_swift_fn_method_rawmodel_close(uint64_t ptr, RustCallStatus *_Nonnull out_status
@@ -352,6 +402,11 @@ uint64_t uniffi_skulk_swift_fn_method_rawmodel_divergence(uint64_t ptr, uint64_t
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_ENCODE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_ENCODE
 RustBuffer uniffi_skulk_swift_fn_method_rawmodel_encode(uint64_t ptr, RustBuffer text, int8_t add_special, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_ENCODE_TEXT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_ENCODE_TEXT
+RustBuffer uniffi_skulk_swift_fn_method_rawmodel_encode_text(uint64_t ptr, RustBuffer text, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_FACTS
@@ -382,6 +437,11 @@ RustBuffer uniffi_skulk_swift_fn_method_rawmodel_kv_memory(uint64_t ptr, RustCal
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_LOGITS
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_LOGITS
 uint64_t uniffi_skulk_swift_fn_method_rawmodel_logits(uint64_t ptr, RustBuffer prompt, uint64_t cancel
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_RENDER_CHAT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_RENDER_CHAT
+RustBuffer uniffi_skulk_swift_fn_method_rawmodel_render_chat(uint64_t ptr, RustBuffer given, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_RESTORE
@@ -514,6 +574,11 @@ uint64_t uniffi_skulk_swift_fn_clone_rawsession(uint64_t handle, RustCallStatus 
 void uniffi_skulk_swift_fn_free_rawsession(uint64_t handle, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_CHAT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_CHAT
+uint64_t uniffi_skulk_swift_fn_method_rawsession_chat(uint64_t ptr, RustBuffer given, RustBuffer cancel, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_CLOSE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_CLOSE
 void uniffi_skulk_swift_fn_method_rawsession_close(uint64_t ptr, RustCallStatus *_Nonnull out_status
@@ -542,6 +607,51 @@ RustBuffer uniffi_skulk_swift_fn_method_rawsession_tokens(uint64_t ptr, RustCall
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_TRUNCATE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_TRUNCATE
 void uniffi_skulk_swift_fn_method_rawsession_truncate(uint64_t ptr, int64_t len, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWTOOLSTEPS
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWTOOLSTEPS
+uint64_t uniffi_skulk_swift_fn_clone_rawtoolsteps(uint64_t handle, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FREE_RAWTOOLSTEPS
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FREE_RAWTOOLSTEPS
+void uniffi_skulk_swift_fn_free_rawtoolsteps(uint64_t handle, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_CANCEL
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_CANCEL
+void uniffi_skulk_swift_fn_method_rawtoolsteps_cancel(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_CLOSE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_CLOSE
+uint64_t uniffi_skulk_swift_fn_method_rawtoolsteps_close(uint64_t ptr
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_FINISH
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_FINISH
+RustBuffer uniffi_skulk_swift_fn_method_rawtoolsteps_finish(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_GIVE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_GIVE
+RustBuffer uniffi_skulk_swift_fn_method_rawtoolsteps_give(uint64_t ptr, RustBuffer id, RustBuffer text, int8_t failed, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_MESSAGES
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_MESSAGES
+RustBuffer uniffi_skulk_swift_fn_method_rawtoolsteps_messages(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_NEXT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_NEXT
+uint64_t uniffi_skulk_swift_fn_method_rawtoolsteps_next(uint64_t ptr
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_ROUND
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_ROUND
+int64_t uniffi_skulk_swift_fn_method_rawtoolsteps_round(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWVINDEX
@@ -577,6 +687,11 @@ RustBuffer uniffi_skulk_swift_fn_method_rawvindex_decode(uint64_t ptr, RustBuffe
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_ENCODE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_ENCODE
 RustBuffer uniffi_skulk_swift_fn_method_rawvindex_encode(uint64_t ptr, RustBuffer text, int8_t add_special, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_ENCODE_TEXT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_ENCODE_TEXT
+RustBuffer uniffi_skulk_swift_fn_method_rawvindex_encode_text(uint64_t ptr, RustBuffer text, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_FACTS
@@ -648,6 +763,11 @@ RustBuffer uniffi_skulk_swift_fn_func_raw_call(RustBuffer name, RustBuffer given
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_START
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_START
 uint64_t uniffi_skulk_swift_fn_func_raw_start(RustBuffer name, RustBuffer given, uint64_t cancel, RustBuffer progress
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_JSON
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_JSON
+RustBuffer uniffi_skulk_swift_fn_func_raw_json(RustBuffer text, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_PLAN
@@ -927,6 +1047,12 @@ uint16_t uniffi_skulk_swift_checksum_func_raw_start(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_JSON
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_JSON
+uint16_t uniffi_skulk_swift_checksum_func_raw_json(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_PLAN
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_PLAN
 uint16_t uniffi_skulk_swift_checksum_func_raw_plan(void
@@ -936,6 +1062,42 @@ uint16_t uniffi_skulk_swift_checksum_func_raw_plan(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_ASK
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_ASK
 uint16_t uniffi_skulk_swift_checksum_method_rawlibrary_ask(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCHATSTREAM_ANSWER
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCHATSTREAM_ANSWER
+uint16_t uniffi_skulk_swift_checksum_method_rawchatstream_answer(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCHATSTREAM_CANCEL
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCHATSTREAM_CANCEL
+uint16_t uniffi_skulk_swift_checksum_method_rawchatstream_cancel(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCHATSTREAM_CLOSE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCHATSTREAM_CLOSE
+uint16_t uniffi_skulk_swift_checksum_method_rawchatstream_close(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCHATSTREAM_MESSAGE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCHATSTREAM_MESSAGE
+uint16_t uniffi_skulk_swift_checksum_method_rawchatstream_message(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCHATSTREAM_NEXT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCHATSTREAM_NEXT
+uint16_t uniffi_skulk_swift_checksum_method_rawchatstream_next(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCHATSTREAM_PROMPT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCHATSTREAM_PROMPT
+uint16_t uniffi_skulk_swift_checksum_method_rawchatstream_prompt(void
     
 );
 #endif
@@ -975,6 +1137,18 @@ uint16_t uniffi_skulk_swift_checksum_method_rawgeneration_prompt_ids(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_CHAT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_CHAT
+uint16_t uniffi_skulk_swift_checksum_method_rawmodel_chat(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_CHAT_WITH_TOOLS
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_CHAT_WITH_TOOLS
+uint16_t uniffi_skulk_swift_checksum_method_rawmodel_chat_with_tools(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_CLOSE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_CLOSE
 uint16_t uniffi_skulk_swift_checksum_method_rawmodel_close(void
@@ -996,6 +1170,12 @@ uint16_t uniffi_skulk_swift_checksum_method_rawmodel_divergence(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_ENCODE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_ENCODE
 uint16_t uniffi_skulk_swift_checksum_method_rawmodel_encode(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_ENCODE_TEXT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_ENCODE_TEXT
+uint16_t uniffi_skulk_swift_checksum_method_rawmodel_encode_text(void
     
 );
 #endif
@@ -1032,6 +1212,12 @@ uint16_t uniffi_skulk_swift_checksum_method_rawmodel_kv_memory(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_LOGITS
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_LOGITS
 uint16_t uniffi_skulk_swift_checksum_method_rawmodel_logits(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_RENDER_CHAT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_RENDER_CHAT
+uint16_t uniffi_skulk_swift_checksum_method_rawmodel_render_chat(void
     
 );
 #endif
@@ -1137,6 +1323,12 @@ uint16_t uniffi_skulk_swift_checksum_method_rawreport_text(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_CHAT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_CHAT
+uint16_t uniffi_skulk_swift_checksum_method_rawsession_chat(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_CLOSE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_CLOSE
 uint16_t uniffi_skulk_swift_checksum_method_rawsession_close(void
@@ -1173,6 +1365,48 @@ uint16_t uniffi_skulk_swift_checksum_method_rawsession_truncate(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_CANCEL
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_CANCEL
+uint16_t uniffi_skulk_swift_checksum_method_rawtoolsteps_cancel(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_CLOSE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_CLOSE
+uint16_t uniffi_skulk_swift_checksum_method_rawtoolsteps_close(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_FINISH
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_FINISH
+uint16_t uniffi_skulk_swift_checksum_method_rawtoolsteps_finish(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_GIVE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_GIVE
+uint16_t uniffi_skulk_swift_checksum_method_rawtoolsteps_give(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_MESSAGES
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_MESSAGES
+uint16_t uniffi_skulk_swift_checksum_method_rawtoolsteps_messages(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_NEXT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_NEXT
+uint16_t uniffi_skulk_swift_checksum_method_rawtoolsteps_next(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_ROUND
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_ROUND
+uint16_t uniffi_skulk_swift_checksum_method_rawtoolsteps_round(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_ASK
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_ASK
 uint16_t uniffi_skulk_swift_checksum_method_rawvindex_ask(void
@@ -1194,6 +1428,12 @@ uint16_t uniffi_skulk_swift_checksum_method_rawvindex_decode(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_ENCODE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_ENCODE
 uint16_t uniffi_skulk_swift_checksum_method_rawvindex_encode(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_ENCODE_TEXT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_ENCODE_TEXT
+uint16_t uniffi_skulk_swift_checksum_method_rawvindex_encode_text(void
     
 );
 #endif

@@ -18,9 +18,9 @@ import Testing
 
     @Test func appendFollowsWhatIsThere() async throws {
         let session = try await stories().session()
-        let first = try await session.generate(prompt, options: .init(append: true, maxTokens: 8)).output()
+        let first = try await session.generate(prompt, options: .init(maxTokens: 8, append: true)).output()
         let held = try session.tokens
-        let generation = session.generate(" Then", options: .init(append: true, maxTokens: 4))
+        let generation = session.generate(" Then", options: .init(maxTokens: 4, append: true))
         #expect(try generation.promptIds.prefix(held.count) == held[...])
         let second = try await generation.output()
         #expect(second.finish.usage.cachedTokens > first.finish.usage.promptTokens)
@@ -48,7 +48,7 @@ import Testing
         let session = try model.session()
         _ = try await session.generate(prompt, options: .init(maxTokens: 8)).output()
         let (held, fork) = (try session.tokens, try session.fork())
-        let next = GenerateOptions(append: true, maxTokens: 8)
+        let next = GenerateOptions(maxTokens: 8, append: true)
         let output = try await fork.generate(" Then", options: next).output()
         #expect(output.finish.usage.cachedTokens >= held.count - 1)
         #expect(try session.tokens == held && fork.tokens.starts(with: held))
@@ -71,7 +71,7 @@ import Testing
         defer { try? FileManager.default.removeItem(at: folder) }
         let (file, tokens) = (folder.appendingPathComponent("conversation.skulk"), try session.tokens)
         try await session.save(to: file)
-        let next = GenerateOptions(append: true, maxTokens: 8)
+        let next = GenerateOptions(maxTokens: 8, append: true)
         let expected = try await session.generate(" Then", options: next).output()
         let restored = try await model.restore(from: file.path)
         #expect(try restored.tokens == tokens)

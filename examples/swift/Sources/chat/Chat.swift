@@ -29,7 +29,7 @@ struct Chat {
         while let message = readLine() {
             let answer = Task { [maxTokens] in
                 var reason: FinishReason?
-                let options = GenerateOptions(append: true, maxTokens: maxTokens)
+                let options = GenerateOptions(maxTokens: maxTokens, append: true)
                 for try await event in session.generate(message, options: options) {
                     print(event, terminator: "")
                     fflush(nil)

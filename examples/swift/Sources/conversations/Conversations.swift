@@ -58,7 +58,7 @@ struct Conversations {
         var (text, tokens, cached) = ("", 0, 0)
         for said in [" One day, Lily met a \(friends[i % friends.count])", " Her mom said,"] {
             text += said
-            let options = GenerateOptions(append: true, maxTokens: 32, temperature: 0.7, seed: i)
+            let options = GenerateOptions(maxTokens: 32, temperature: 0.7, seed: i, append: true)
             for try await event in session.generate(said, options: options) {
                 text += event.text
                 tokens += event.token == nil ? 0 : 1

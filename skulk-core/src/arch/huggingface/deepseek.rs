@@ -97,13 +97,17 @@ fn shared(config: &Config<'_>, n_layers: usize) -> Result<Vec<bool>> {
 
 /// Experts behind the first layers, of which `dense` have none where nothing is said.
 fn experts(config: &Config<'_>, n_layers: usize, dense: usize) -> Result<Option<Mixture>> {
+    let Some(mut mixture) = deepseek_experts(config, n_layers)? else { return Ok(None) };
+    mixture.sparse = sparse_layers(config, n_layers, dense)?;
+    Ok(Some(mixture))
+}
+
+/// Whether each layer has experts: of the first ones, `dense` where nothing is said, none has.
+pub(super) fn sparse_layers(config: &Config<'_>, n_layers: usize, dense: usize) -> Result<Vec<bool>> {
     if let Some(method) = config.opt_str("topk_method")? {
         only(config, "topk_method", method, "noaux_tc")?;
     }
     only(config, "moe_layer_freq", config.usize_or("moe_layer_freq", 1)?, 1)?;
-    let Some(mut mixture) = deepseek_experts(config, n_layers)? else { return Ok(None) };
-    let dense = config.usize_or("first_k_dense_replace", dense)?;
-    mixture.sparse = (0..n_layers).map(|layer| layer >= dense).collect();
     if let Some(found) = config.opt("mlp_layer_types") {
         let wrong = || config.wrong("mlp_layer_types", "dense or sparse for each layer", found);
         let kinds = config.strs("mlp_layer_types")?;
@@ -112,16 +116,15 @@ fn experts(config: &Config<'_>, n_layers: usize, dense: usize) -> Result<Option<
             "dense" => Ok(false),
             _ => Err(wrong()),
         };
-        mixture.sparse = kinds.iter().map(sparse).collect::<Result<_>>()?;
-        if mixture.sparse.len() != n_layers {
-            return Err(wrong());
-        }
+        let sparse = kinds.iter().map(sparse).collect::<Result<Vec<_>>>()?;
+        return if sparse.len() == n_layers { Ok(sparse) } else { Err(wrong()) };
     }
-    Ok(Some(mixture))
+    let dense = config.usize_or("first_k_dense_replace", dense)?;
+    Ok((0..n_layers).map(|layer| layer >= dense).collect())
 }
 
 /// Makes all layers' attention one to latent vectors.
-fn latent(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
+pub(super) fn latent(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     let [plain, rotated] = [config.usize("qk_nope_head_dim")?, config.usize("qk_rope_head_dim")?];
     let latent = LatentSpec {
         rank: config.usize("kv_lora_rank")?,

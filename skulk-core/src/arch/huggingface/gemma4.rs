@@ -14,21 +14,32 @@ pub(super) const GEMMA4: Family = Family {
     norm_offset: 0.0,
     local_theta: None,
     own_ropes: true,
-    windows,
+    windows: |config, n_layers| windows(config, n_layers, 512),
     mixture: experts,
     own,
     ..GEMMA3
 };
 
+/// The 12B model, whose pictures and sounds go through the decoder itself. Its texts are as those of Gemma 4 without experts and
+/// without inputs to layers.
+pub(super) const GEMMA4_UNIFIED: Family = Family {
+    label: "gemma4_unified",
+    context: 262_144,
+    windows: |config, n_layers| windows(config, n_layers, 1024),
+    mixture: |_, _| Ok(None),
+    own: plain,
+    ..GEMMA4
+};
+
 /// Every sixth layer has no window, unless the configuration says otherwise; the last one has none in any case.
-fn windows(config: &Config<'_>, n_layers: usize) -> Result<Vec<Option<usize>>> {
+fn windows(config: &Config<'_>, n_layers: usize, size: usize) -> Result<Vec<Option<usize>>> {
     // Texts alone are seen causally where only pictures are not.
     if let Some(found) = config.opt_str("use_bidirectional_attention")?.filter(|found| *found != "vision") {
         return Err(unsupported("the variant", found, "causal attention")
             .with("file", config.file.display())
             .with("field", "use_bidirectional_attention"));
     }
-    let window = config.usize_or("sliding_window", 512)?;
+    let window = config.usize_or("sliding_window", size)?;
     let sliding = sliding_layers(config, n_layers, 6)?.into_iter().enumerate();
     Ok(sliding.map(|(at, sliding)| (sliding && at + 1 < n_layers).then_some(window)).collect())
 }
@@ -54,6 +65,11 @@ fn experts(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
 }
 
 fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
+    plain(config, spec)?;
+    inputs(config, spec)
+}
+
+fn plain(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     spec.final_softcap = config.opt_f32("final_logit_softcapping")?;
     if spec.layers.iter().any(|layer| layer.ffn.experts.is_some()) {
         spec.names.spelling = &HF_GEMMA4_MOE;
@@ -68,8 +84,7 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     }
     heads(config, spec, as_values)?;
     ropes(config, spec)?;
-    shared(config, spec)?;
-    inputs(config, spec)
+    shared(config, spec)
 }
 
 /// Layers without a window have heads of their own: hubs name them once, transformers 5 by layer.

@@ -4,7 +4,7 @@ use super::llama::LLAMA;
 use super::{Family, Mixture, some_windows};
 use crate::arch::config::Config;
 use crate::arch::names::HF_GPT_OSS;
-use crate::arch::{Activation, ArchSpec, ExpertsSpec, RopeScaling, Scoring};
+use crate::arch::{Activation, ArchSpec, ExpertsSpec, RopeScaling, Scoring, Window};
 use crate::error::Result;
 use crate::math;
 
@@ -54,7 +54,7 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
         (layer.ffn.activation, layer.ffn.bias) = (activation, true);
         let Some(attention) = layer.attention_mut() else { continue };
         attention.n_kv_heads = n_kv_heads;
-        attention.window = attention.window.map(|_| window);
+        attention.window = attention.window.map(|_| Window::Sliding(window));
         (attention.sinks, attention.qkv_bias, attention.output_bias) = (true, biases, biases);
     }
     if config.opt("rope_parameters").is_none() && config.opt("rope_scaling").is_none() {

@@ -62,6 +62,7 @@ fn hybrid(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
         rule: RecurrentRule::Add { steps: steps(config)? },
         gate: RecurrentGate::Before,
         norm_groups: n_groups,
+        rank: None,
         interleaved: false,
     };
     let rotates = match config.opt_str("position_embedding_type")?.unwrap_or("rope") {

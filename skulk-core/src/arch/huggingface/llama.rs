@@ -20,6 +20,7 @@ pub(super) const LLAMA: Family = Family {
     embedding_scale: |_| 1.0,
     tied_embeddings: false,
     context: 2048,
+    context_field: "max_position_embeddings",
     eps: 1e-6,
     ffn_width: "intermediate_size",
     kv_heads: "num_key_value_heads",
@@ -95,7 +96,8 @@ fn ministral3(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     let Some(rate) = parameters.opt_f64("llama_4_scaling_beta")?.filter(|rate| *rate != 0.0) else {
         return Ok(());
     };
-    let growth = QueryGrowth { rate, every: parameters.f64("original_max_position_embeddings")? };
+    let every = parameters.f64("original_max_position_embeddings")?;
+    let growth = QueryGrowth { rate, every, ahead: 0 };
     spec.attentions().for_each(|attention| attention.query_growth = Some(growth));
     Ok(())
 }

@@ -9,7 +9,9 @@ mod gemma4;
 mod glm;
 mod gpt_oss;
 mod granite;
+mod kimi_linear;
 mod llama;
+mod llama4;
 mod minimax;
 mod nemotron;
 mod olmo;
@@ -27,7 +29,7 @@ use super::config::Config;
 use super::names::{LayerTensor, Spelling, TensorNames};
 use super::{
     Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, MAX_LAYERS, Mixer, NormSpec,
-    QkNorm, SUPPORTED, SharedExpert, unsupported,
+    QkNorm, SUPPORTED, SharedExpert, Window, unsupported,
 };
 use crate::error::Result;
 use crate::weights::{Checkpoint, Metadata};
@@ -39,17 +41,18 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
     // Wrappers with other modalities: their text part is a configuration of its own. Of Qwen's, texts alone are rotated
     // as with one position each.
     let config = match model_type {
-        "gemma3" | "gemma4" | "mistral3" | "qwen3_vl" | "qwen3_5" | "qwen3_5_moe" => {
-            root.section("text_config")?
-        }
+        "gemma3" | "gemma4" | "gemma4_unified" | "kimi_k25" | "llama4" | "mistral3" | "qwen3_vl"
+        | "qwen3_5" | "qwen3_5_moe" => root.section("text_config")?,
         _ => root,
     };
     let inner = match model_type {
         "mistral3" => config.str("model_type")?,
+        "kimi_k25" => config.opt_str("model_type")?.unwrap_or("deepseek_v3"),
         other => other,
     };
     let family = match inner {
         "llama" => &llama::LLAMA,
+        "llama4" | "llama4_text" => &llama4::LLAMA4,
         "mistral" => &llama::MISTRAL,
         "ministral3" => &llama::MINISTRAL3,
         "mixtral" => &llama::MIXTRAL,
@@ -66,11 +69,13 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         "gemma2" => &gemma::GEMMA2,
         "gemma3" | "gemma3_text" => &gemma::GEMMA3,
         "gemma4" | "gemma4_text" => &gemma4::GEMMA4,
+        "gemma4_unified" | "gemma4_unified_text" => &gemma4::GEMMA4_UNIFIED,
         "glm4" => &glm::GLM4,
         "glm4_moe" => &glm::GLM4_MOE,
         "glm4_moe_lite" => &deepseek::GLM4_MOE_LITE,
         "deepseek_v3" => &deepseek::DEEPSEEK_V3,
         "kimi_k2" => &deepseek::KIMI_K2,
+        "kimi_linear" => &kimi_linear::KIMI_LINEAR,
         "deepseek_v32" => &deepseek::DEEPSEEK_V32,
         "glm_moe_dsa" => &deepseek::GLM_MOE_DSA,
         "gpt_oss" => &gpt_oss::GPT_OSS,
@@ -114,6 +119,8 @@ struct Family {
     embedding_scale: fn(usize) -> f32,
     tied_embeddings: bool,
     context: usize,
+    /// The field that says how many positions it was trained for.
+    context_field: &'static str,
     eps: f32,
     /// The field that says how wide dense feed-forward blocks are.
     ffn_width: &'static str,
@@ -200,7 +207,11 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         };
         let rope = Some(usize::from(window.is_some() && family.local_theta.is_some()));
         LayerSpec {
-            mixer: Mixer::Attention(AttentionSpec { window, rope, ..attention.clone() }),
+            mixer: Mixer::Attention(AttentionSpec {
+                window: window.map(Window::Sliding),
+                rope,
+                ..attention.clone()
+            }),
             ffn,
             attention_norm: family.pre_norms,
             ffn_norm: family.pre_norms,
@@ -215,7 +226,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         family: family.label.into(),
         hidden_size: common.hidden_size,
         vocab_size: common.vocab_size,
-        context_length: config.usize_or("max_position_embeddings", family.context)?,
+        context_length: config.usize_or(family.context_field, family.context)?,
         embedding_scale: (family.embedding_scale)(common.hidden_size),
         residual_scale: 1.0,
         logit_scale: 1.0,
@@ -294,35 +305,35 @@ pub(super) fn prefix(checkpoint: &dyn Checkpoint) -> String {
     found.map_or("model.", |(prefix, _)| prefix).to_owned()
 }
 
-/// Lets experts be called as they are stacked, where they are.
-pub(super) fn stack(spec: &mut ArchSpec, checkpoint: &dyn Checkpoint) {
-    let sparse = spec.layers.iter().position(|layer| layer.ffn.experts.is_some());
-    let Some(layer) = sparse else { return };
-    if let Some(names) = spec.names.packed()
-        && checkpoint.tensor(&names.weight(layer, LayerTensor::ExpertGate)).is_some()
-    {
-        spec.names = names;
-    }
-    let Some(names) = spec.names.stacked() else { return };
-    let weight = names.weight(layer, LayerTensor::ExpertGate);
-    // Scales and biases are floats, whatever is wrong with the words.
-    let scales = weight.strip_suffix("weight").map(|module| format!("{module}scales"));
-    let bias = names.bias(layer, LayerTensor::ExpertGate);
-    let mut signs = [Some(weight), scales, Some(bias)].into_iter().flatten();
-    if signs.any(|name| checkpoint.tensor(&name).is_some()) {
-        spec.names = names;
+/// Lets tensors be called as conversions call them, where the checkpoint has the words.
+pub(super) fn reword(spec: &mut ArchSpec, checkpoint: &dyn Checkpoint) {
+    let mut at = 0;
+    while let Some((sign, names)) = spec.names.variant(at) {
+        let layer = spec.layers.iter().position(|layer| LayerTensor::of(layer).any(|tensor| tensor == sign));
+        if layer.is_some_and(|layer| is_called(&names, layer, sign, checkpoint)) {
+            spec.names = names;
+        }
+        at += 1;
     }
 }
 
-/// MLX stores convolutions with their channels last, and of such models norms with what is added to them.
+/// Whether a checkpoint has a tensor by these names.
+fn is_called(names: &TensorNames, layer: usize, tensor: LayerTensor, checkpoint: &dyn Checkpoint) -> bool {
+    let weight = names.weight(layer, tensor);
+    // Scales and biases are floats, whatever is wrong with the words.
+    let scales = weight.strip_suffix("weight").map(|module| format!("{module}scales"));
+    let bias = names.bias(layer, tensor);
+    [Some(weight), scales, Some(bias)].iter().flatten().any(|name| checkpoint.tensor(name).is_some())
+}
+
+/// Of some families, MLX stores norms with what is added to them: its words tell, or convolutions with their channels last.
 pub(super) fn converted(spec: &mut ArchSpec, checkpoint: &dyn Checkpoint) {
-    let Some((at, state)) =
-        spec.layers.iter().enumerate().find_map(|(at, layer)| Some((at, layer.recurrent()?)))
-    else {
-        return;
-    };
-    let convolution = checkpoint.tensor(&spec.names.weight(at, LayerTensor::QueryConvolution));
-    if convolution.is_some_and(|tensor| tensor.shape.get(1..) == Some(&[state.convolution, 1])) {
+    let mut states = spec.layers.iter().enumerate().filter_map(|(at, layer)| Some((at, layer.recurrent()?)));
+    let turned = states.next().is_some_and(|(at, state)| {
+        let convolution = checkpoint.tensor(&spec.names.weight(at, LayerTensor::QueryConvolution));
+        convolution.is_some_and(|tensor| tensor.shape.get(1..) == Some(&[state.convolution, 1]))
+    });
+    if turned || spec.names.whole_norms() {
         spec.norm.weight_offset = 0.0;
     }
 }
@@ -483,6 +494,21 @@ mod tests {
             ("step3p5", "moe_layers_enum", json!("1,x"), ConfigInvalid, "moe_layers_enum"),
             ("step3p5", "sink", json!(true), ArchUnsupported, "sink"),
             ("step3p5", "swiglu_limits", json!([1.0]), ConfigInvalid, "swiglu_limits"),
+            ("kimi_linear", "linear_attn_config.kda_layers", json!([1, 2]), ConfigInvalid, "layer 3"),
+            ("kimi_linear", "linear_attn_config.kda_layers", json!([1, 2, 3, 4]), ConfigInvalid, "layer 4"),
+            ("kimi_linear", "linear_attn_config.head_dim", json!(0), ConfigInvalid, "key dimension"),
+            ("kimi_linear", "linear_attn_config", Value::Null, ConfigInvalid, "linear_attn_config"),
+            ("kimi_linear", "mla_use_nope", json!(false), ArchUnsupported, "mla_use_nope"),
+            ("kimi_linear", "q_lora_rank", json!(32), ArchUnsupported, "q_lora_rank"),
+            ("kimi_linear", "num_experts", Value::Null, ConfigInvalid, "num_experts"),
+            ("kimi_linear", "moe_router_activation_func", json!("softmax"), ArchUnsupported, "softmax"),
+            ("llama4", "attention_chunk_size", json!(0), ConfigInvalid, "sliding window"),
+            ("llama4", "layer_types", json!(["full_attention"]), ConfigInvalid, "layer_types"),
+            ("llama4", "no_rope_layers", json!([1]), ConfigInvalid, "no_rope_layers"),
+            ("llama4", "moe_layers", json!("1"), ConfigInvalid, "moe_layers"),
+            ("llama4", "floor_scale", json!(0), ConfigInvalid, "queries' growth"),
+            ("llama4", "attn_temperature_tuning", json!("on"), ConfigInvalid, "attn_temperature_tuning"),
+            ("llama4", "intermediate_size_mlp", Value::Null, ConfigInvalid, "intermediate_size_mlp"),
         ];
         for (model, field, value, kind, word) in cases {
             let error = described(model, &[(field, value.clone())]).err();
@@ -536,6 +562,42 @@ mod tests {
         );
         assert_eq!(of(&described("glm_moe_dsa", &[types]).unwrap()), [None; 4]);
         assert!(!listed.can_cut(2) && listed.can_cut(1) && listed.can_cut(3));
+    }
+
+    /// The 12B model of Gemma 4 is another family with the same layers, but for what it does not have.
+    #[test]
+    fn unified_gemma_4_has_no_inputs_to_layers() {
+        let unified = [("model_type", json!("gemma4_unified_text"))];
+        let expected = described("gemma4", &[("hidden_size_per_layer_input", json!(0))]).unwrap();
+        let found = described("gemma4", &unified).unwrap();
+        assert_eq!(found.family, "gemma4_unified");
+        assert_eq!(ArchSpec { family: expected.family.clone(), ..found }, expected);
+        let file = "config.json".into();
+        let mut config = json!({ "model_type": "gemma4_unified", "text_config": {
+            "model_type": "gemma4_unified_text", "hidden_size": 64, "intermediate_size": 128,
+            "num_hidden_layers": 7, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 32,
+        }});
+        let plain = spec(&config, &file, String::new()).unwrap();
+        assert_eq!(plain.layers[0].attention().unwrap().window, Some(Window::Sliding(1024)));
+        assert_eq!((plain.context_length, plain.input_width()), (262_144, None));
+        config["text_config"]["use_bidirectional_attention"] = json!("all");
+        let error = spec(&config, &file, String::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{error}");
+    }
+
+    /// Hubs leave lists of Llama 4 empty, or out, and count what transformers switches.
+    #[test]
+    fn lists_of_llama_4_may_be_left_out() {
+        let listed = described("llama4", &[]).unwrap();
+        let fields = [
+            ("no_rope_layers", json!([])),
+            ("layer_types", Value::Null),
+            ("moe_layers", Value::Null),
+            ("attn_temperature_tuning", json!(4)),
+        ];
+        assert_eq!(described("llama4", &fields).unwrap(), listed);
+        let fixed = described("llama4", &[("attn_temperature_tuning", json!(false))]).unwrap();
+        assert_eq!(fixed.layers[3].attention().unwrap().query_growth, None);
     }
 
     /// Lists of Step 3.5 may go on for layers that predict tokens ahead.

@@ -82,6 +82,7 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
         rule: RecurrentRule::Add { steps: steps(config)? },
         gate: RecurrentGate::Before,
         norm_groups: n_groups,
+        rank: None,
         interleaved: false,
     };
     let blocks = blocks(config, spec.layers.len())?;

@@ -77,6 +77,7 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec, interleaved: bool) -> Result<()
         rule: RecurrentRule::Delta,
         gate: RecurrentGate::Behind,
         norm_groups: n_heads,
+        rank: None,
         interleaved,
     };
     let recurrent = recurrent_layers(config, spec.layers.len())?;

@@ -3,15 +3,11 @@
 use super::LayerTensor::{
     self, AttentionNorm, AttentionOutput, DecayRate, ExpertDown, ExpertGate, ExpertUp, FfnDown, FfnGate,
     FfnNorm, FfnUp, Key, KeyConvolution, Query, QueryConvolution, Router, RouterCorrection, SharedDown,
-    SharedGate, SharedScore, SharedUp, StateGate, StateKey, StateNorm, StateOutput, StateQuery, StateShare,
-    StateSkip, StateStep, StateValue, StepBias, Value, ValueConvolution,
+    SharedGate, SharedScore, SharedUp, StateGate, StateGateLatent, StateKey, StateNorm, StateOutput,
+    StateQuery, StateShare, StateSkip, StateStep, StateStepLatent, StateValue, StepBias, Value,
+    ValueConvolution,
 };
-use super::{HF_ATTENTION, HF_DENSE, Spelling, hugging_face};
-
-/// The spelling of the same family whose experts are stacked.
-pub(super) fn packed(spelling: &'static Spelling) -> Option<&'static Spelling> {
-    std::ptr::eq(spelling, &HF_QWEN3_5).then_some(&HF_QWEN3_5_STACKED)
-}
+use super::{HF_ATTENTION, HF_DENSE, HF_LATENT, Spelling, Words, hugging_face, hugging_face_or, mlx};
 
 /// What layers of Qwen's with a state have in common.
 const HF_DELTA: &[(LayerTensor, &str)] = &[
@@ -66,54 +62,52 @@ const HF_QWEN3_5_DELTA: &[(LayerTensor, &str)] = &[
     (StateStep, "linear_attn.in_proj_a"),
 ];
 
-/// Hugging Face qwen3_5, and qwen3_5_moe whose experts have tensors of their own.
-pub(in crate::arch) static HF_QWEN3_5: Spelling =
-    hugging_face(&[HF_ATTENTION, HF_DENSE, HF_QWEN3_5_DELTA, HF_DELTA, HF_QWEN_SHARED, HF_QWEN_EXPERTS]);
-
-/// The same with experts in stacks, as hubs hold them.
-static HF_QWEN3_5_STACKED: Spelling = hugging_face(&[
-    HF_ATTENTION,
-    HF_DENSE,
-    HF_QWEN3_5_DELTA,
-    HF_DELTA,
-    HF_QWEN_SHARED,
-    &[
-        (ExpertGate, "mlp.experts.gate_up_proj$"),
-        (ExpertUp, "mlp.experts.gate_up_proj$"),
-        (ExpertDown, "mlp.experts.down_proj$"),
-    ],
-]);
+/// Hugging Face qwen3_5, and qwen3_5_moe whose experts have tensors of their own, or are in stacks, as hubs hold them.
+pub(in crate::arch) static HF_QWEN3_5: Spelling = hugging_face_or(
+    &[Words {
+        roles: &[
+            (ExpertGate, "mlp.experts.gate_up_proj$"),
+            (ExpertUp, "mlp.experts.gate_up_proj$"),
+            (ExpertDown, "mlp.experts.down_proj$"),
+        ],
+        whole_norms: false,
+    }],
+    &[HF_ATTENTION, HF_DENSE, HF_QWEN3_5_DELTA, HF_DELTA, HF_QWEN_SHARED, HF_QWEN_EXPERTS],
+);
 
 /// Hugging Face granitemoehybrid. Without experts, the shared block is the layer's.
-pub(in crate::arch) static HF_GRANITE_HYBRID: Spelling = hugging_face(&[
-    HF_ATTENTION,
+pub(in crate::arch) static HF_GRANITE_HYBRID: Spelling = hugging_face_or(
+    mlx::GRANITE_HYBRID,
     &[
-        (StateGate, "mamba.in_proj"),
-        (StateValue, "mamba.in_proj"),
-        (StateKey, "mamba.in_proj"),
-        (StateQuery, "mamba.in_proj"),
-        (StateStep, "mamba.in_proj"),
-        (ValueConvolution, "mamba.conv1d"),
-        (KeyConvolution, "mamba.conv1d"),
-        (QueryConvolution, "mamba.conv1d"),
-        (StepBias, "mamba.dt_bias$"),
-        (DecayRate, "mamba.A_log$"),
-        (StateSkip, "mamba.D$"),
-        (StateNorm, "mamba.norm"),
-        (StateOutput, "mamba.out_proj"),
-        (FfnNorm, "post_attention_layernorm"),
-        (FfnGate, "shared_mlp.input_linear"),
-        (FfnUp, "shared_mlp.input_linear"),
-        (FfnDown, "shared_mlp.output_linear"),
-        (Router, "block_sparse_moe.router.layer"),
-        (ExpertGate, "block_sparse_moe.input_linear"),
-        (ExpertUp, "block_sparse_moe.input_linear"),
-        (ExpertDown, "block_sparse_moe.output_linear"),
-        (SharedGate, "shared_mlp.input_linear"),
-        (SharedUp, "shared_mlp.input_linear"),
-        (SharedDown, "shared_mlp.output_linear"),
+        HF_ATTENTION,
+        &[
+            (StateGate, "mamba.in_proj"),
+            (StateValue, "mamba.in_proj"),
+            (StateKey, "mamba.in_proj"),
+            (StateQuery, "mamba.in_proj"),
+            (StateStep, "mamba.in_proj"),
+            (ValueConvolution, "mamba.conv1d"),
+            (KeyConvolution, "mamba.conv1d"),
+            (QueryConvolution, "mamba.conv1d"),
+            (StepBias, "mamba.dt_bias$"),
+            (DecayRate, "mamba.A_log$"),
+            (StateSkip, "mamba.D$"),
+            (StateNorm, "mamba.norm"),
+            (StateOutput, "mamba.out_proj"),
+            (FfnNorm, "post_attention_layernorm"),
+            (FfnGate, "shared_mlp.input_linear"),
+            (FfnUp, "shared_mlp.input_linear"),
+            (FfnDown, "shared_mlp.output_linear"),
+            (Router, "block_sparse_moe.router.layer"),
+            (ExpertGate, "block_sparse_moe.input_linear"),
+            (ExpertUp, "block_sparse_moe.input_linear"),
+            (ExpertDown, "block_sparse_moe.output_linear"),
+            (SharedGate, "shared_mlp.input_linear"),
+            (SharedUp, "shared_mlp.input_linear"),
+            (SharedDown, "shared_mlp.output_linear"),
+        ],
     ],
-]);
+);
 
 /// Hugging Face nemotron_h, whose layers have one block each, and one norm.
 pub(in crate::arch) static HF_NEMOTRON_H: Spelling = Spelling {
@@ -149,3 +143,39 @@ pub(in crate::arch) static HF_NEMOTRON_H: Spelling = Spelling {
         (SharedDown, "mixer.shared_experts.down_proj"),
     ]])
 };
+
+/// Hugging Face kimi_linear. Layers with a state and those with latent vectors call some projections alike.
+pub(in crate::arch) static HF_KIMI_LINEAR: Spelling = hugging_face_or(
+    mlx::KIMI_LINEAR,
+    &[
+        HF_LATENT,
+        HF_DENSE,
+        &[
+            (Query, "self_attn.q_proj"),
+            (StateQuery, "self_attn.q_proj"),
+            (StateKey, "self_attn.k_proj"),
+            (StateValue, "self_attn.v_proj"),
+            (StateStepLatent, "self_attn.f_a_proj"),
+            (StateStep, "self_attn.f_b_proj"),
+            (StateGateLatent, "self_attn.g_a_proj"),
+            (StateGate, "self_attn.g_b_proj"),
+            (StateShare, "self_attn.b_proj"),
+            (QueryConvolution, "self_attn.q_conv1d"),
+            (KeyConvolution, "self_attn.k_conv1d"),
+            (ValueConvolution, "self_attn.v_conv1d"),
+            (StepBias, "self_attn.dt_bias$"),
+            (DecayRate, "self_attn.A_log$"),
+            (StateNorm, "self_attn.o_norm"),
+            (StateOutput, "self_attn.o_proj"),
+            (FfnNorm, "post_attention_layernorm"),
+            (Router, "block_sparse_moe.gate"),
+            (RouterCorrection, "block_sparse_moe.gate.e_score_correction_bias$"),
+            (ExpertGate, "block_sparse_moe.experts.{}.w1"),
+            (ExpertUp, "block_sparse_moe.experts.{}.w3"),
+            (ExpertDown, "block_sparse_moe.experts.{}.w2"),
+            (SharedGate, "block_sparse_moe.shared_experts.gate_proj"),
+            (SharedUp, "block_sparse_moe.shared_experts.up_proj"),
+            (SharedDown, "block_sparse_moe.shared_experts.down_proj"),
+        ],
+    ],
+);

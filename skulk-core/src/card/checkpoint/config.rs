@@ -10,6 +10,9 @@ use crate::error::{Error, ErrorKind, Result};
 const LAYERS: [&str; 6] =
     ["num_hidden_layers", "num_layers", "n_layer", "n_layers", "num_decoder_layers", "decoder_layers"];
 
+/// What each layer is: where the number is left out, as many as are listed.
+const LISTED: &str = "layers_block_type";
+
 /// Architectures whose tensors the reference can split over nodes. A configuration must name one of them, and
 /// nothing beside it.
 const TENSOR_PARALLEL: &[&str] = &[
@@ -31,7 +34,7 @@ const TENSOR_PARALLEL: &[&str] = &[
 /// What a Hugging Face configuration says that a card needs. What its `text_config` says goes before what it says
 /// itself.
 ///
-/// As `ConfigData` of Skulk 1.3.
+/// As `ConfigData` of Skulk 1.3, which asks for a number of layers also where `layers_block_type` lists them.
 ///
 /// ```
 /// use skulk::card::ConfigFacts;
@@ -74,13 +77,16 @@ impl ConfigFacts {
         }
         let field = |key: &str| present(text, key).or_else(|| config.get(key));
         let set = |key: &str| field(key).filter(|value| !value.is_null());
-        let (name, layers) = LAYERS
-            .iter()
-            .find_map(|&name| Some((name, field(name)?)))
-            .ok_or_else(|| invalid("num_hidden_layers", "the number of layers", &Value::Null))?;
+        let n_layers = match LAYERS.iter().find_map(|&name| Some((name, field(name)?))) {
+            Some((name, layers)) => whole(layers).ok_or_else(|| invalid(name, "a whole number", layers))?,
+            None => field(LISTED)
+                .and_then(Value::as_array)
+                .and_then(|blocks| i64::try_from(blocks.len()).ok())
+                .ok_or_else(|| invalid("num_hidden_layers", "the number of layers", &Value::Null))?,
+        };
         let kv_heads = optional(set("num_key_value_heads"), "num_key_value_heads", "a number of at least 1")?;
         Ok(Self {
-            n_layers: whole(layers).ok_or_else(|| invalid(name, "a whole number", layers))?,
+            n_layers,
             hidden_size: optional(set("hidden_size"), "hidden_size", "a number of at least 0")?,
             num_key_value_heads: match kv_heads {
                 Some(0) => {

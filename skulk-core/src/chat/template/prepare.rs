@@ -136,25 +136,7 @@ fn sum(code: &Code<'_>, words: &[Word<'_>], start: usize) -> Option<String> {
 /// Appends `code` with every summand passed through [`BOUNDED`].
 fn bounded(code: &str, depth: usize, out: &mut String) {
     /// Words that end a summand.
-    const ENDS: [&str; 16] = [
-        "and",
-        "or",
-        "not",
-        "in",
-        "if",
-        "elif",
-        "else",
-        "set",
-        "for",
-        "recursive",
-        "with",
-        "print",
-        "call",
-        "do",
-        "filter",
-        "return",
-    ];
-    const RESERVED: [&str; 8] = ["and", "or", "not", "in", "if", "elif", "else", "for"];
+    const ENDS: [&str; 8] = ["and", "or", "not", "in", "if", "elif", "else", "for"];
     let bytes = code.as_bytes();
     // Where the present operand began in `out`, whether a plus is before it, and whether it is more than a text.
     let (mut at, mut start, mut adds, mut plain) = (0, out.len(), false, true);
@@ -209,9 +191,7 @@ fn bounded(code: &str, depth: usize, out: &mut String) {
                 if ENDS.contains(&word) && !matches!(last, Some(b'.' | b'|')) {
                     finish(out, start, adds && !plain);
                     out.push_str(word);
-                    (start, adds, plain) = (out.len(), false, true);
-                    // Others may be names.
-                    last = if RESERVED.contains(&word) { None } else { Some(byte) };
+                    (start, adds, plain, last) = (out.len(), false, true, None);
                 } else {
                     out.push_str(word);
                     plain = plain && word.bytes().all(|byte| byte.is_ascii_digit());

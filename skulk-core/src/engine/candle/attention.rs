@@ -161,7 +161,7 @@ impl Stored<'_> {
 /// Positions that a row of the span sees.
 fn seen(op: &Attend<'_, Tensors>, span: &Span, row: usize) -> Range<usize> {
     let end = span.start + row + 1;
-    op.attention.window.map_or(0, |window| end.saturating_sub(window))..end
+    op.attention.window.map_or(0, |window| window.first(end - 1))..end
 }
 
 /// Stores a span's keys and values, where some are given, then attends to everything its rows see. `out` takes the result in the

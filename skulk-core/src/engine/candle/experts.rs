@@ -7,7 +7,7 @@ use crate::engine::backend::Experts;
 
 /// See [`Backend::experts`](crate::engine::backend::Backend::experts); `x` is `[rows, hidden]`.
 pub(super) fn experts(device: &Device, op: &Experts<'_, Tensors>, x: &Tensor) -> CandleResult<Tensor> {
-    let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down, .. } = *op;
+    let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down, on_input, .. } = *op;
     let (n_used, rows) = (routes.n_used, x.dim(0)?);
     let mut places = Vec::new();
     routes.by_expert(&mut places);
@@ -21,7 +21,13 @@ pub(super) fn experts(device: &Device, op: &Experts<'_, Tensors>, x: &Tensor) ->
         };
         let from: Vec<u32> = places.iter().map(|&place| place / n_used as u32).collect();
         let x = x.index_select(&Tensor::from_vec(from, places.len(), device)?, 0)?;
-        let inner = gated(activation, &to_gate.multiply(&x)?, &to_up.multiply(&x)?)?;
+        let (mut gate, mut up) = (to_gate.multiply(&x)?, to_up.multiply(&x)?);
+        if on_input {
+            let weights = places.iter().map(|&place| routes.weights[place as usize]).collect();
+            let weights = Tensor::from_vec(weights, (places.len(), 1), device)?;
+            (gate, up) = (gate.broadcast_mul(&weights)?, up.broadcast_mul(&weights)?);
+        }
+        let inner = gated(activation, &gate, &up)?;
         results.push(to_down.multiply(&inner)?);
     }
     let results = Tensor::cat(&results, 0)?;
@@ -34,7 +40,8 @@ pub(super) fn experts(device: &Device, op: &Experts<'_, Tensors>, x: &Tensor) ->
     for selection in 0..n_used {
         let of_row = |row: usize| row * n_used + selection;
         let at = Tensor::from_iter((0..rows).map(|row| at[of_row(row)]), device)?;
-        let weights = (0..rows).map(|row| routes.weights[of_row(row)]).collect();
+        let weight = |row: usize| if on_input { 1.0 } else { routes.weights[of_row(row)] };
+        let weights = (0..rows).map(weight).collect();
         let weights = Tensor::from_vec(weights, (rows, 1), device)?;
         let weighted = results.index_select(&at, 0)?.broadcast_mul(&weights)?;
         sum = Some(match sum {

@@ -41,7 +41,6 @@ impl Matrix {
         bias: Option<Vec<f32>>,
         precise: bool,
     ) -> Result<Self> {
-        region.expect_plain()?;
         if region.dtype().is_for_cpus() && !precise {
             return Err(Error::new(
                 ErrorKind::DTypeUnsupported,
@@ -51,8 +50,13 @@ impl Matrix {
         }
         region.will_need();
         let shape = (region.rows(), region.row_len());
-        let dense = |dtype| Tensor::from_raw_buffer(region.bytes(), dtype, &[shape.0, shape.1], device);
+        let dense = |dtype| {
+            region.expect_plain()?;
+            let tensor = Tensor::from_raw_buffer(region.bytes(), dtype, &[shape.0, shape.1], device);
+            tensor.map(Weight::Dense).map_err(failed)
+        };
         let blocks = |dtype| {
+            region.expect_plain()?;
             let mut room = Vec::new();
             let bytes = Cow::Borrowed(aligned(region, &mut room)?);
             let storage = QStorage::from_data(bytes, device, dtype).map_err(failed)?;
@@ -60,9 +64,9 @@ impl Matrix {
             QTensor::new(storage, shape).map(kind).map_err(failed)
         };
         let weight = match region.dtype() {
-            DType::F32 => Weight::Dense(dense(CandleDType::F32).map_err(failed)?),
-            DType::F16 => Weight::Dense(dense(CandleDType::F16).map_err(failed)?),
-            DType::BF16 => Weight::Dense(dense(CandleDType::BF16).map_err(failed)?),
+            DType::F32 => dense(CandleDType::F32)?,
+            DType::F16 => dense(CandleDType::F16)?,
+            DType::BF16 => dense(CandleDType::BF16)?,
             DType::Q4_0 => blocks(GgmlDType::Q4_0)?,
             DType::Q4_1 => blocks(GgmlDType::Q4_1)?,
             DType::Q5_0 => blocks(GgmlDType::Q5_0)?,

@@ -2,7 +2,7 @@
 
 use super::material::{Numbers, attention_spec, both_kept, latent_spec, wide, widths};
 use super::{check, check_same, filled, oracle, values};
-use crate::arch::AttentionSpec;
+use crate::arch::{AttentionSpec, Window};
 use crate::engine::backend::{Attend, Backend, PAGE, PageSpec, Spans, first_block};
 use crate::engine::{KvType, KvTypes};
 
@@ -21,6 +21,7 @@ pub(in crate::engine) fn attention<B: Backend>(b: &B) {
         attention_spec([2, 1], 256, Some(97), None),
         attention_spec([8, 2], 24, None, Some(3.0)),
         attention_spec([3, 1], 512, None, None),
+        AttentionSpec { window: Some(Window::Chunk(96)), ..attention_spec([4, 2], 32, None, None) },
     ];
     for (seed, spec) in cases.iter().enumerate() {
         for kv in B::KV_TYPES {
@@ -111,7 +112,7 @@ struct Table {
 impl Table {
     fn grow(
         &mut self,
-        window: Option<usize>,
+        window: Option<Window>,
         step: std::ops::Range<usize>,
         mut page: impl FnMut() -> u32,
     ) -> Vec<u32> {

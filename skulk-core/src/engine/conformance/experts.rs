@@ -37,10 +37,13 @@ pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
                 let x = numbers.floats(rows * hidden);
                 let logits: Vec<f32> = numbers.floats(rows * count[0]).iter().map(|x| 4.0 * x).collect();
                 let spec = ExpertsSpec { normalise: case % 2 == 0, ..softmaxed(count) };
-                let what = format!("{rows} rows to {count:?} experts of {dtype}");
+                // Weights of what experts take are there only where these have no biases.
+                let on_input = rows != 3 && layer.biases.is_none();
+                let spec = ExpertsSpec { on_input, ..spec };
+                let what = format!("{rows} rows to {count:?} experts of {dtype}, on input: {on_input}");
                 let (routes, found) = run(b, &layer, &loaded, &spec, &logits, &x);
                 check_routes(&routes, &spec, [&[], &[]], &logits, &what);
-                let (expected, tolerances) = layer.expected(b, &routes, &wide(&x));
+                let (expected, tolerances) = layer.expected(b, &routes, on_input, &wide(&x));
                 check(&found, &expected, |i| tolerances[i], &what);
                 if B::EXACT_ROWS {
                     let apart = x.chunks(hidden).zip(logits.chunks(count[0]));
@@ -83,7 +86,7 @@ pub(in crate::engine) fn routing<B: Rounds>(b: &B) {
                 let input = filled(b, s, count[0], &logits);
                 let vector = correction.then(|| b.vector(added.clone()).unwrap());
                 let multiplied: Vec<f32> = numbers.floats(count[0]).iter().map(|x| 1.5 + x).collect();
-                let scales = (case % 5 > 2).then_some(&*multiplied).unwrap_or_default();
+                let scales = if case % 5 > 2 { &*multiplied } else { &[] };
                 let scaled = (!scales.is_empty()).then(|| b.vector(multiplied.clone()).unwrap());
                 let op = Routing { spec: &spec, correction: vector.as_ref(), scales: scaled.as_ref() };
                 b.route(s, &op, &input, rows, &mut routes).unwrap();
@@ -129,14 +132,15 @@ impl Layer {
     }
 
     /// True results, and how far off each may be.
-    fn expected<B: Rounds>(&self, b: &B, routes: &Routes, x: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    fn expected<B: Rounds>(&self, b: &B, routes: &Routes, on_input: bool, x: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let (mut values, mut tolerances) = (Vec::new(), Vec::new());
         for (row, x) in x.chunks(self.hidden).enumerate() {
             let mut sum = vec![0.0; self.hidden];
             let mut tolerance = vec![0.0; self.hidden];
             for place in row * routes.n_used..(row + 1) * routes.n_used {
                 let weight = f64::from(routes.weights[place]);
-                let [y, off] = self.expert(b, routes.ids[place] as usize, x);
+                let (before, weight) = if on_input { (weight, 1.0) } else { (1.0, weight) };
+                let [y, off] = self.expert(b, routes.ids[place] as usize, before, x);
                 for i in 0..self.hidden {
                     sum[i] += weight * y[i];
                     // Each product and sum rounds once.
@@ -149,11 +153,16 @@ impl Layer {
         (values, tolerances)
     }
 
-    /// One expert's result for one row, and how far off each value may be.
-    fn expert<B: Rounds>(&self, b: &B, expert: usize, x: &[f64]) -> [Vec<f64>; 2] {
+    /// One expert's result for one row times `weight`, and how far off each value may be.
+    fn expert<B: Rounds>(&self, b: &B, expert: usize, weight: f64, x: &[f64]) -> [Vec<f64>; 2] {
         let [gate, up, down] = &self.weights[expert];
         let bias = |i: usize| self.biases.as_ref().map(|all| &*all[expert][i]);
-        let (gate, up) = (Product::of(b, gate, x, bias(0)), Product::of(b, up, x, bias(1)));
+        let weighted = |mut product: Product| {
+            product.values.iter_mut().chain(&mut product.tolerances).for_each(|x| *x *= weight);
+            product
+        };
+        let gate = weighted(Product::of(b, gate, x, bias(0)));
+        let up = weighted(Product::of(b, up, x, bias(1)));
         let (mut inner, mut off) = (Vec::new(), Vec::new());
         for i in 0..self.width {
             let (g, u) = (gate.values[i], up.values[i]);
@@ -218,7 +227,8 @@ fn run<B: Backend>(
     let logits = filled(b, s, spec.n_experts, logits);
     let op = Routing { spec, correction: None, scales: None };
     b.route(s, &op, &logits, rows, &mut routes).unwrap();
-    let op = Experts { activation: layer.activation, routes: &routes, gate, up, down, memory: None };
+    let (activation, on_input) = (layer.activation, spec.on_input);
+    let op = Experts { activation, routes: &routes, gate, up, down, on_input, memory: None };
     let x = filled(b, s, layer.hidden, x);
     b.experts(s, &op, &x, rows, &mut out).unwrap();
     let mut chosen = Routes::default();

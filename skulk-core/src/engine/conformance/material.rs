@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use crate::arch::{AttentionSpec, LatentSpec};
+use crate::arch::{AttentionSpec, LatentSpec, Window};
 use crate::engine::{KvType, KvTypes};
 use crate::weights::quant::{dequantise, from_interleaved};
 use crate::weights::{DType, MappedFile, Region, TensorInfo};
@@ -268,7 +268,7 @@ pub(in crate::engine) fn attention_spec(
         n_heads,
         n_kv_heads,
         head_dim,
-        window,
+        window: window.map(Window::Sliding),
         scale: 2.0 / (head_dim as f32).sqrt(),
         softcap,
         qk_norm: None,

@@ -124,7 +124,7 @@ pub(in crate::engine) fn attention(
     for position in 0..q.len() / (spec.n_heads * dim) {
         for head in 0..spec.n_heads {
             let query = part(q, spec.n_heads, position, head);
-            let seen = |other: &usize| spec.window.is_none_or(|window| other + window > position);
+            let seen = |other: &usize| spec.window.is_none_or(|window| *other >= window.first(position));
             let seen: Vec<usize> = (0..=position).filter(seen).collect();
             let scores: Vec<f64> = seen
                 .iter()

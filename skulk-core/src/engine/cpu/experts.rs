@@ -55,7 +55,7 @@ pub(super) fn experts(
     rows: usize,
     out: &mut Buffer,
 ) -> Result<()> {
-    let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down, memory } = *op;
+    let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down, on_input, memory } = *op;
     let Stream { products: scratch, selected, .. } = stream;
     let (Some(first_gate), Some(first_down)) = (to_gate.first(), to_down.first()) else {
         return Err(Error::new(ErrorKind::Internal, "a layer without experts"));
@@ -94,6 +94,15 @@ pub(super) fn experts(
         }
         products.run();
 
+        if on_input {
+            let n_up = if to_up.is_empty() { 0 } else { n };
+            for (place, x) in places.iter().zip(gate.chunks_exact_mut(width)) {
+                x.iter_mut().for_each(|x| *x *= routes.weights[*place as usize]);
+            }
+            for (place, x) in places[..n_up].iter().zip(up.chunks_exact_mut(width)) {
+                x.iter_mut().for_each(|x| *x *= routes.weights[*place as usize]);
+            }
+        }
         let up = &*up;
         cpu.pool.rows(gate, width, LEAST_ELEMENTS.div_ceil(width), |row, gate, _| {
             cpu.kernels.gated(activation, gate, &up[row * width..][..width]);
@@ -118,7 +127,8 @@ pub(super) fn experts(
         // In the order of selection, whatever the order of computing.
         for place in row * n_used..(row + 1) * n_used {
             let result = &output[row_of[place] as usize * n_out..][..n_out];
-            cpu.kernels.add_scaled(sum, routes.weights[place], result);
+            let weight = if on_input { 1.0 } else { routes.weights[place] };
+            cpu.kernels.add_scaled(sum, weight, result);
         }
     });
     Ok(())

@@ -22,6 +22,7 @@ pub(crate) struct States {
 pub(super) struct Scratch {
     rows: Vec<f32>,
     read: Vec<f32>,
+    left: Vec<f32>,
     places: Vec<Place>,
 }
 
@@ -102,9 +103,13 @@ pub(super) fn recur(
     let n_rows = op.runs.last().map_or(0, |run| run.rows.end);
     let (channels, heads) = (spec.channels(), spec.n_heads);
     let (width, out_width) = (channels + 2 * heads, spec.value_width());
-    let Scratch { rows: prepared, read, places } = scratch;
+    let of_elements = spec.rule == RecurrentRule::DeltaOfElements;
+    let left_width = if of_elements { spec.steps() } else { 0 };
+    let Scratch { rows: prepared, read, left, places } = scratch;
     reserve(prepared, n_rows.checked_mul(width))?;
     reserve(read, n_rows.checked_mul(out_width))?;
+    reserve(left, n_rows.checked_mul(left_width))?;
+    let left = &mut left[..n_rows * left_width];
     let (prepared, read) = (&mut prepared[..n_rows * width], &mut read[..n_rows * out_width]);
 
     let behind = states.len - channels * (spec.convolution - 1);
@@ -121,7 +126,7 @@ pub(super) fn recur(
     cpu.pool.rows(prepared, width, LEAST_ELEMENTS.div_ceil(4 * width), |row, out, _| {
         let (convolved, scalars) = out.split_at_mut(channels);
         rows.convolve(cpu, row, convolved);
-        if spec.rule == RecurrentRule::Delta {
+        if spec.rule.replaces() {
             let (queries, others) = convolved.split_at_mut(spec.key_width());
             let length = (spec.key_dim as f32).sqrt().recip();
             queries.chunks_exact_mut(spec.key_dim).for_each(|head| cpu.kernels.unit(head, length));
@@ -130,6 +135,12 @@ pub(super) fn recur(
         }
         rows.scalars(row, scalars);
     });
+    if of_elements {
+        let dim = spec.key_dim;
+        cpu.pool.rows(left, dim, LEAST_ELEMENTS.div_ceil(16 * dim), |at, left, _| {
+            rows.decays(at / heads, at % heads, left);
+        });
+    }
     let Rows { pieces, .. } = rows;
     rows_behind(op, &pieces, behind, states)?;
 
@@ -138,8 +149,9 @@ pub(super) fn recur(
         n_key_heads: spec.n_key_heads,
         key_dim: spec.key_dim,
         value_dim: spec.value_dim,
-        replaces: spec.rule == RecurrentRule::Delta,
+        replaces: spec.rule.replaces(),
         rows: prepared,
+        left: of_elements.then_some(&*left),
         skip: vectors.skip.as_deref(),
         out: read,
     };
@@ -150,7 +162,7 @@ pub(super) fn recur(
     let gates = piece(op.parts.gate, 0, of_group * spec.value_dim);
     let out = out.rows_mut(n_rows);
     let least = LEAST_ELEMENTS.div_ceil(out_width);
-    if spec.gate == RecurrentGate::Behind {
+    if spec.gate != RecurrentGate::Before {
         cpu.pool.rows(read, out_width, least, |_, read, _| {
             for head in read.chunks_exact_mut(norm) {
                 cpu.kernels.norm_rope(head, Some((&vectors.norm, op.eps)), RopeLayout::Halves, &[], &[]);
@@ -161,10 +173,17 @@ pub(super) fn recur(
     cpu.pool.rows(out, out_width, least, |row, out, _| {
         let product = op.products[gates.part.product].row(row);
         for (group, out) in out.chunks_exact_mut(gates.width).enumerate() {
-            let first = gates.part.first + group * gates.part.stride;
-            out.copy_from_slice(&product[first..][..gates.width]);
+            let gate = &product[gates.part.first + group * gates.part.stride..][..gates.width];
+            if spec.gate == RecurrentGate::SigmoidBehind {
+                out.copy_from_slice(&read[row * out_width + group * gates.width..][..gates.width]);
+                cpu.kernels.dampen(out, gate);
+            } else {
+                out.copy_from_slice(gate);
+            }
         }
-        cpu.kernels.gated(Activation::Silu, out, &read[row * out_width..][..out_width]);
+        if spec.gate != RecurrentGate::SigmoidBehind {
+            cpu.kernels.gated(Activation::Silu, out, &read[row * out_width..][..out_width]);
+        }
         if spec.gate == RecurrentGate::Before {
             for (group, weight) in out.chunks_exact_mut(norm).zip(vectors.norm.chunks_exact(norm)) {
                 cpu.kernels.norm_rope(group, Some((weight, op.eps)), RopeLayout::Halves, &[], &[]);
@@ -247,13 +266,29 @@ impl Rows<'_> {
             products[part.product].row(row)[part.first + head / of_group * part.stride + head % of_group]
         };
         for (head, (left, share)) in left.iter_mut().zip(shares).enumerate() {
+            if spec.rule == RecurrentRule::DeltaOfElements {
+                *share = parts.share.map_or(0.0, |part| math::sigmoid(of(part, head)));
+                continue;
+            }
             let step = softplus(of(parts.step, head) + vectors.step_bias[head]);
             let step = match spec.rule {
-                RecurrentRule::Delta => step,
+                RecurrentRule::Delta | RecurrentRule::DeltaOfElements => step,
                 RecurrentRule::Add { steps: [least, most] } => step.max(least).min(most),
             };
             *left = math::exp_f32(-vectors.decay[head] * step);
             *share = parts.share.map_or(step, |part| math::sigmoid(of(part, head)));
+        }
+    }
+
+    /// What is left of a head's state, by element of its key.
+    fn decays(&self, row: usize, head: usize, left: &mut [f32]) {
+        let Recur { spec, parts, vectors, products, .. } = self.op;
+        let (of_group, n) = (spec.n_heads / spec.n_key_heads, left.len());
+        let first = parts.step.first + head / of_group * parts.step.stride + head % of_group * n;
+        let steps = &products[parts.step.product].row(row)[first..][..n];
+        let biases = &vectors.step_bias[head * n..][..n];
+        for ((left, step), bias) in left.iter_mut().zip(steps).zip(biases) {
+            *left = math::exp_f32(-vectors.decay[head] * softplus(step + bias));
         }
     }
 }

@@ -9,7 +9,7 @@ use super::matrix::grid;
 use super::pages::Pages;
 use super::stream::{Scratch, Stream};
 use super::{Buffer, Gpu, params};
-use crate::arch::AttentionSpec;
+use crate::arch::{AttentionSpec, Window};
 use crate::engine::KvTypes;
 use crate::engine::backend::{Attend, PAGE, Span, Spans};
 use crate::error::{Error, ErrorKind, Result};
@@ -193,7 +193,7 @@ impl Job<'_> {
         let tiles = |rows: usize| queries(rows).div_ceil(together);
         // Positions from the block of the oldest one that any row sees.
         let seen = |span: &Span| {
-            let oldest = attention.window.map_or(0, |window| (span.start + 1).saturating_sub(window));
+            let oldest = attention.window.map_or(0, |window| window.first(span.start));
             span.start + span.rows.len() - oldest / threads * threads
         };
         let longest = spans.iter().map(|span| seen(span)).max().unwrap_or(0);
@@ -215,7 +215,8 @@ impl Job<'_> {
             pages: at + self.table.pages,
             n_heads: n_heads as u32,
             n_kv: n_kv as u32,
-            window: attention.window.unwrap_or(0) as u32,
+            window: attention.window.map_or(0, Window::size) as u32,
+            chunks: matches!(attention.window, Some(Window::Chunk(_))).into(),
             q_stride: self.q.1,
             out_stride: self.out.1,
             scale: attention.scale,

@@ -208,6 +208,12 @@ pub(super) fn experts(
     op.gate.multiply(gpu, stream, &x.block, n_used, &places, &gate)?;
     op.up.multiply(gpu, stream, &x.block, n_used, &places, &up)?;
     let inner = stride(width) as u32;
+    if op.on_input {
+        for products in [&gate, &up] {
+            let weights = (&op.routes.weights, 1);
+            elementwise(stream, Elementwise::ScaleRows, weights, (products, inner), [n, width], [0.0; 2])?;
+        }
+    }
     let (what, numbers) = Elementwise::activation(op.activation);
     elementwise(stream, what, (&up, inner), (&gate, inner), [n, width], numbers)?;
     op.down.multiply(gpu, stream, &gate, 1, &places, &down)?;
@@ -217,6 +223,7 @@ pub(super) fn experts(
         y_stride: stride(n_out) as u32 / 4,
         out_stride: out.stride() / 4,
         n_used: n_used as u32,
+        weighted: (!op.on_input).into(),
     };
     let groups = [n_out.div_ceil(256), rows, 1];
     stream.dispatch(Op::experts_sum(), &[&down, &op.routes.weights, &out.block], params, groups)

@@ -52,6 +52,8 @@ pub(super) enum Elementwise {
     Scale = 7,
     /// Its square where it is positive, whatever the other one is.
     SquaredRelu = 8,
+    /// The element times its row's number.
+    ScaleRows = 9,
 }
 
 impl Elementwise {

@@ -64,8 +64,8 @@ params! {
         scale: f32,
     }
     ExpertsSort { n_places: u32, n_experts: u32 }
-    // Rows of `n_in` elements; strides in vec4.
-    ExpertsSum { n_in: u32, y_stride: u32, out_stride: u32, n_used: u32 }
+    // Rows of `n_in` elements, which weights multiply or not; strides in vec4.
+    ExpertsSum { n_in: u32, y_stride: u32, out_stride: u32, n_used: u32, weighted: u32 }
     Route {
         n_experts: u32,
         n_used: u32,
@@ -101,6 +101,8 @@ params! {
         n_kv: u32,
         // Positions that a row sees; 0 where it sees all.
         window: u32,
+        // Positions are in chunks of so many; else it sees the last ones.
+        chunks: u32,
         q_stride: u32,
         out_stride: u32,
         scale: f32,

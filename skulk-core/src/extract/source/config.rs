@@ -3,7 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::rope;
-use crate::arch::{Activation, ArchSpec, LayerSpec, LayerTensor, QkNorm, RopeScaling, RopeSpec, Scoring};
+use crate::arch::{
+    Activation, ArchSpec, LayerSpec, LayerTensor, QkNorm, RopeScaling, RopeSpec, Scoring, Window,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::gguf::{GgufMetadata, GgufValue};
 use crate::weights::{Checkpoint, Metadata};
@@ -112,12 +114,12 @@ fn of_gguf(metadata: &GgufMetadata, arch: &ArchSpec) -> Result<Value> {
     });
     if family.starts_with("gemma") {
         let sliding = arch.layers.iter().find_map(|layer| layer.attention()?.window);
-        let kind = |window: Option<usize>| window.map_or("full_attention", |_| "sliding_attention");
+        let kind = |window: Option<Window>| window.map_or("full_attention", |_| "sliding_attention");
         put("hidden_activation", activation);
         put("query_pre_attn_scalar", json!(f64::from(attention.scale).powi(-2).round() as u64));
         put("attn_logit_softcapping", attention.softcap.map_or(Value::Null, shortest));
         put("final_logit_softcapping", arch.final_softcap.map_or(Value::Null, shortest));
-        put("sliding_window", json!(sliding));
+        put("sliding_window", json!(sliding.map(Window::size)));
         let kinds = arch.layers.iter().map(|layer| kind(layer.attention().and_then(|own| own.window)));
         put("layer_types", json!(kinds.collect::<Vec<_>>()));
         put("rope_local_base_freq", json!(arch.ropes.get(1).map(|rope| rope.theta)));

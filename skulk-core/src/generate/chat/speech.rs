@@ -124,7 +124,7 @@ impl Asked {
             prompt,
             syntax,
             budget,
-            thought: said.is_some().then(|| thought(messages)).unwrap_or_default(),
+            thought: if said.is_some() { thought(messages) } else { String::new() },
             said,
             calls: messages.iter().map(|message| message.tool_calls().len()).sum(),
         })

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
-use crate::arch::STATES_HELD;
+use crate::arch::{STATES_HELD, Window};
 use crate::bytes::ByteSize;
 use crate::engine::backend::{PAGE, Spans, first_block};
 use crate::error::{Error, ErrorKind, Result};
@@ -19,7 +19,7 @@ struct Memory {
     /// Adding fails when there are so many.
     most: usize,
     releases: bool,
-    windows: Vec<Option<usize>>,
+    windows: Vec<Option<Window>>,
     /// The group of states.
     state: Option<usize>,
 }
@@ -48,12 +48,13 @@ impl Store for Memory {
     }
 }
 
-const WINDOWS: [Option<usize>; 4] = [None, Some(100), Some(1), None];
+const WINDOWS: [Option<Window>; 5] =
+    [None, Some(Window::Sliding(100)), Some(Window::Sliding(1)), Some(Window::Chunk(70)), None];
 /// The last group has states.
-const STATES: usize = 3;
+const STATES: usize = 4;
 
 fn groups() -> Vec<GroupSpec> {
-    let bytes = [3, 5, 1, 4];
+    let bytes = [3, 5, 1, 2, 4];
     WINDOWS
         .iter()
         .zip(bytes)
@@ -119,7 +120,7 @@ impl Tracked {
                 store.pages.get_mut(&page).expect("memory for the row")[slot] = *sum;
             }
             for row in start..start + tokens.len() {
-                let first = window.map_or(0, |window| (row + 1).saturating_sub(window));
+                let first = window.map_or(0, |window| window.first(row));
                 for (position, sum) in sums.iter().enumerate().take(row + 1).skip(first) {
                     let (page, slot) = place(position);
                     assert_eq!(store.pages[&page][slot], *sum, "what row {row} sees at {position}");
@@ -243,7 +244,7 @@ fn sequence(pages: &mut Pages, store: &mut Memory, text: usize, len: usize) -> T
     tracked
 }
 
-fn store(windows: &[Option<usize>]) -> Memory {
+fn store(windows: &[Option<Window>]) -> Memory {
     Memory { most: usize::MAX, releases: true, windows: windows.to_vec(), ..Memory::default() }
 }
 

@@ -110,7 +110,7 @@ pub(crate) fn read_object(path: &Path) -> Result<Option<Value>> {
 }
 
 /// Reads a JSON file; `None` when it does not exist.
-fn read_json<T: DeserializeOwned>(path: &Path, broken: ErrorKind) -> Result<Option<T>> {
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path, broken: ErrorKind) -> Result<Option<T>> {
     let Some(text) = read_bytes(path, broken)? else { return Ok(None) };
     let read = serde_json::from_slice(&text);
     let read = read.or_else(|e| serde_json::from_slice(&with_infinities(&text)).map_err(|_| e));

@@ -22,13 +22,13 @@ fn what_differs_is_rewritten_and_nothing_else() {
             "{% if (x[1 + (a)|__bounded])|__bounded + (f((b)|__bounded + (-c | d)|__bounded) is string)|__bounded and (g)|__bounded + (h)|__bounded - i == '+' %}",
         ),
         ("{% set a = b + c|safe %}", "{% set a = ([(b), (c|safe), ]|__held)|__markup_sum %}"),
-        ("{%- set a.b = c + 1 -%}", "{%- set a.b = ( (c)|__bounded + 1)|__held -%}"),
-        ("{% set a, b = c, 1 %}", "{% set a, b = ( c, 1)|__held %}"),
+        ("{%- set a.b = c + 1 -%}", "{%- set a.b = ( (c)|__bounded + 1 )|__held -%}"),
+        ("{% set a, b = c, 1 %}", "{% set a, b = ( c, 1 )|__held %}"),
         (
             "{{ f([a, b[1], (c, d), ('+')], {}, (e)) ~ {'a': []}['a'] }}",
             "{{ f(([a, b[1], ((c, d)|__held), ('+')]|__held), ({}|__held), (e)) ~ ({'a': ([]|__held)}|__held)['a'] }}",
         ),
-        ("{% for (a, b) in [c] %}", "{% for (a, b) in  (([c]|__held))|__iterated  %}"),
+        ("{% for (a, b) in [c] %}", "{% for (a, b) in (([c]|__held))|__iterated %}"),
         ("{% set a = call['x'] + 1 %}", "{% set a = (call['x'])|__bounded + 1 %}"),
         ("{% call(a, b) f([c]) %}", "{% call(a, b) f(([c]|__held)) %}"),
     ] {

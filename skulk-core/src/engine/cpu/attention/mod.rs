@@ -152,7 +152,7 @@ impl<'a> Job<'a> {
 
     /// Positions that any row sees.
     fn seen(&self) -> Range<usize> {
-        let from = self.spec.window.map_or(0, |window| (self.start + 1).saturating_sub(window));
+        let from = self.spec.window.map_or(0, |window| window.first(self.start));
         from..self.start + self.rows
     }
 

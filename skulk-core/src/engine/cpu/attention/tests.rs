@@ -1,6 +1,7 @@
 //! Do rows attend as the formula says, in the same bits however they are computed?
 
 use super::*;
+use crate::arch::Window;
 use crate::engine::backend::{PageSpec, Spans};
 use crate::engine::conformance::{Numbers, attention_spec, both_kept, latent_spec, oracle, wide, widths};
 use crate::engine::{KvType, KvTypes};
@@ -114,7 +115,7 @@ fn shapes() -> impl Iterator<Item = Case> {
         spec(5, 1, 144, Some(257)),
         latent_spec(4, 64, 16),
         latent_spec(40, 32, 8),
-        AttentionSpec { window: Some(100), ..latent_spec(7, 96, 32) },
+        AttentionSpec { window: Some(Window::Sliding(100)), ..latent_spec(7, 96, 32) },
     ];
     shapes.into_iter().flat_map(|spec| {
         let capped = AttentionSpec { softcap: Some(1.5), ..spec.clone() };

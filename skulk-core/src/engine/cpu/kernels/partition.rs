@@ -10,6 +10,7 @@ use super::Kernels;
 use super::attention::{DEPTH, MOST, PAGES, PANEL, PARTITION, Pack, Softmax, Tile, VECTORS, WIDTH};
 use super::simd::{BLOCK, LANES};
 use super::stored::{Matrix, Stored};
+use crate::arch::Window;
 use crate::engine::KvType;
 
 /// Pairs that are worth conversions of their own.
@@ -38,7 +39,7 @@ pub(crate) struct Partition<'a> {
     pub(crate) start: usize,
     /// Position of the partition's first key.
     pub(crate) first: usize,
-    pub(crate) window: Option<usize>,
+    pub(crate) window: Option<Window>,
     pub(crate) scale: f32,
     pub(crate) softcap: Option<f32>,
 }
@@ -47,7 +48,7 @@ impl Partition<'_> {
     /// Positions that a row sees, counted from the partition's first.
     pub(super) fn seen(&self, row: usize) -> Range<usize> {
         let end = self.start + row + 1;
-        let from = self.window.map_or(0, |window| end.saturating_sub(window));
+        let from = self.window.map_or(0, |window| window.first(end - 1));
         // A window may also begin behind the partition.
         let from = from.saturating_sub(self.first).min(PARTITION);
         from..end.saturating_sub(self.first).clamp(from, PARTITION)

@@ -30,6 +30,8 @@ pub(crate) struct Recurrence<'a> {
     pub(crate) replaces: bool,
     /// Of each row queries, keys and values, then by head what is left of the state, then what share is taken up.
     pub(crate) rows: &'a [f32],
+    /// By element of a head's key, `[rows, heads · key_dim]`: what is left of the state, where rows do not have it by head.
+    pub(crate) left: Option<&'a [f32]>,
     /// By head: how much of a value what is read has in it.
     pub(crate) skip: Option<&'a [f32]>,
     /// What is read, `[rows, heads · value_dim]`.
@@ -82,8 +84,10 @@ pub(super) struct Tile {
     query: *const f32,
     key: *const f32,
     value: *const f32,
-    /// What is left, and what is taken up.
+    /// What is left, of each element of the key or of all, and what is taken up.
     left: *const f32,
+    left_width: usize,
+    of_elements: bool,
     share: *const f32,
     width: usize,
     skip: Option<f32>,
@@ -134,14 +138,17 @@ impl Kernels {
             });
         }
         let of_heads = |vector: Option<&[f32]>| vector.is_none_or(|vector| vector.len() >= op.n_heads);
-        if op.rows.len() < rows * width || op.out.len() < rows * out_width || !of_heads(op.skip) {
+        let left_width = op.n_heads * op.key_dim;
+        let of_elements = |left: Option<&[f32]>| left.is_none_or(|left| left.len() >= rows * left_width);
+        let fits = of_elements(op.left) && of_heads(op.skip);
+        if op.rows.len() < rows * width || op.out.len() < rows * out_width || !fits {
             return Err(Error::new(ErrorKind::Internal, "rows of states have other widths"));
         }
         let (tiles, of_head) = (op.tiles(), op.value_dim.div_ceil(LANES));
         let (keys, values) = (op.n_key_heads * op.key_dim, op.n_heads * op.value_dim);
         let tile_len = op.key_dim * LANES;
         let (places, out) = (&*places, Out(op.out.as_mut_ptr()));
-        let (input, skip) = (op.rows, op.skip);
+        let (input, skip, left) = (op.rows, op.skip, op.left);
         let longest = places.iter().map(|place| place.rows).max().unwrap_or(1);
         let least = super::super::LEAST_ELEMENTS.div_ceil(longest * tile_len);
         pool.run(places.len() * tiles, least, &|range, _| {
@@ -164,7 +171,12 @@ impl Kernels {
                         query: row[key_head * op.key_dim..].as_ptr(),
                         key: row[keys + key_head * op.key_dim..].as_ptr(),
                         value: row[2 * keys + head * op.value_dim + column..].as_ptr(),
-                        left: row[2 * keys + values + head..].as_ptr(),
+                        left: match left {
+                            Some(left) => left[place.first * left_width + head * op.key_dim..].as_ptr(),
+                            None => row[2 * keys + values + head..].as_ptr(),
+                        },
+                        left_width: if left.is_some() { left_width } else { width },
+                        of_elements: left.is_some(),
                         share: row[2 * keys + values + op.n_heads + head..].as_ptr(),
                         width,
                         skip: skip.map(|skip| skip[head]),
@@ -214,6 +226,12 @@ impl Kernels {
 /// See [`Kernels::recur`].
 #[inline(always)]
 pub(super) unsafe fn recur<S: Simd>(tile: &Tile) {
+    if tile.of_elements { go::<S, true>(tile) } else { go::<S, false>(tile) }
+}
+
+/// What is left is by element of the key, or the same of all.
+#[inline(always)]
+unsafe fn go<S: Simd, const OF_ELEMENTS: bool>(tile: &Tile) {
     let (n, state) = (tile.key_dim, tile.state);
     let mut from = match tile.from {
         Some(from) => from,
@@ -225,7 +243,9 @@ pub(super) unsafe fn recur<S: Simd>(tile: &Tile) {
     for row in 0..tile.n_rows {
         let at = row * tile.width;
         let (query, key) = (tile.query.add(at), tile.key.add(at));
-        let (left, share) = (S::splat(*tile.left.add(at)), S::splat(*tile.share.add(at)));
+        let (first, share) = (tile.left.add(row * tile.left_width), S::splat(*tile.share.add(at)));
+        let of_all = S::splat(*first);
+        let left = |i: usize| if OF_ELEMENTS { S::splat(*first.add(i)) } else { of_all };
         let value = match tile.lanes {
             LANES => S::load(tile.value.add(at)),
             lanes => S::load_part(tile.value.add(at), lanes),
@@ -234,7 +254,7 @@ pub(super) unsafe fn recur<S: Simd>(tile: &Tile) {
         if tile.replaces {
             let mut known = [S::zero(); SUMS];
             each(n, |i, sum| {
-                let state = S::mul(S::load(from.add(i * LANES)), left);
+                let state = S::mul(S::load(from.add(i * LANES)), left(i));
                 known[sum] = S::fma(state, S::splat(*key.add(i)), known[sum]);
             });
             news = S::sub(news, total::<S>(known));
@@ -242,7 +262,7 @@ pub(super) unsafe fn recur<S: Simd>(tile: &Tile) {
         let news = S::mul(news, share);
         let mut read = [S::zero(); SUMS];
         each(n, |i, sum| {
-            let old = S::mul(S::load(from.add(i * LANES)), left);
+            let old = S::mul(S::load(from.add(i * LANES)), left(i));
             let new = S::fma(S::splat(*key.add(i)), news, old);
             S::store(state.add(i * LANES), new);
             read[sum] = S::fma(new, S::splat(*query.add(i)), read[sum]);

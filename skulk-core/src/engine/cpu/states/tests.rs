@@ -25,30 +25,30 @@ fn part(spec: &RecurrentSpec, product: usize, before: usize, own: usize, all: us
 }
 
 fn parts(spec: &RecurrentSpec) -> StateParts {
-    let (keys, values, heads) = (spec.key_width(), spec.value_width(), spec.n_heads);
+    let (keys, values, heads, steps) = (spec.key_width(), spec.value_width(), spec.n_heads, spec.steps());
     let all = 2 * (keys + values);
     StateParts {
         query: part(spec, 0, 0, keys, all),
         key: part(spec, 0, keys, keys, all),
         value: part(spec, 0, 2 * keys, values, all),
         gate: part(spec, 0, 2 * keys + values, values, all),
-        share: (spec.rule == RecurrentRule::Delta).then(|| part(spec, 1, 0, heads, 2 * heads)),
-        step: part(spec, 1, heads, heads, 2 * heads),
+        share: spec.rule.replaces().then(|| part(spec, 1, 0, heads, heads + steps)),
+        step: part(spec, 1, heads, steps, heads + steps),
     }
 }
 
 impl Case {
     fn new(spec: RecurrentSpec, rows: usize) -> Self {
         let mut numbers = Numbers::new((spec.n_heads * 64 + spec.value_dim) as u64);
-        let widths = [2 * (spec.key_width() + spec.value_width()), 2 * spec.n_heads];
+        let widths = [2 * (spec.key_width() + spec.value_width()), spec.n_heads + spec.steps()];
         let products = widths.map(|width| numbers.floats(rows * width));
         let mut vector = |n: usize| numbers.floats(n);
         let vectors = StateVectors {
             convolution: vector(spec.channels() * spec.convolution),
             convolution_bias: spec.convolution_bias.then(|| vector(spec.channels())),
-            step_bias: vector(spec.n_heads),
+            step_bias: vector(spec.steps()),
             decay: vector(spec.n_heads).iter().map(|x| x.abs()).collect(),
-            skip: (spec.rule != RecurrentRule::Delta).then(|| vector(spec.n_heads)),
+            skip: (!spec.rule.replaces()).then(|| vector(spec.n_heads)),
             norm: vector(spec.norm_width()),
         };
         Self { spec, rows, products, widths, vectors }
@@ -126,9 +126,12 @@ impl Case {
                     (0..spec.key_dim).map(|i| convolved(row, part, first, spec.key_dim, group, i)).collect()
                 };
                 let [mut query, mut key] = [key_of(parts.query, 0), key_of(parts.key, keys)];
-                let mut step = at(row, parts.step, group, own) + f64::from(self.vectors.step_bias[head]);
-                step = step.exp().ln_1p();
-                let mut share = step;
+                let of_head = spec.steps() / spec.n_heads;
+                let step = |i: usize| {
+                    let bias = f64::from(self.vectors.step_bias[head * of_head + i]);
+                    (at(row, parts.step, group, own * of_head + i) + bias).exp().ln_1p()
+                };
+                let mut share = step(0);
                 if let Some(part) = parts.share {
                     share = 1.0 / (1.0 + (-at(row, part, group, own)).exp());
                     for (x, length) in [(&mut query, 1.0 / (spec.key_dim as f64).sqrt()), (&mut key, 1.0)] {
@@ -136,14 +139,14 @@ impl Case {
                         x.iter_mut().for_each(|x| *x *= scale);
                     }
                 }
-                let left = (-f64::from(self.vectors.decay[head]) * step).exp();
+                let left = |i: usize| (-f64::from(self.vectors.decay[head]) * step(i % of_head)).exp();
                 let state =
                     &mut state[head * spec.key_dim * spec.value_dim..][..spec.key_dim * spec.value_dim];
                 for j in 0..spec.value_dim {
                     let value =
                         convolved(row, parts.value, 2 * keys, values, group, own * spec.value_dim + j);
                     let column = |i: usize| i * spec.value_dim + j;
-                    (0..spec.key_dim).for_each(|i| state[column(i)] *= left);
+                    (0..spec.key_dim).for_each(|i| state[column(i)] *= left(i));
                     let known: f64 = (0..spec.key_dim).map(|i| state[column(i)] * key[i]).sum();
                     let news = if parts.share.is_some() { value - known } else { value } * share;
                     (0..spec.key_dim).for_each(|i| state[column(i)] += key[i] * news);
@@ -152,7 +155,10 @@ impl Case {
                         (0..spec.key_dim).map(|i| state[column(i)] * query[i]).sum::<f64>() + skip * value;
                 }
             }
-            let gate = |i: usize| silu(at(row, parts.gate, i / values, i % values));
+            let gate = |i: usize| {
+                let x = at(row, parts.gate, i / values, i % values);
+                if spec.gate == RecurrentGate::SigmoidBehind { 1.0 / (1.0 + (-x).exp()) } else { silu(x) }
+            };
             if spec.gate == RecurrentGate::Before {
                 (0..read.len()).for_each(|i| read[i] *= gate(i));
             }
@@ -163,7 +169,7 @@ impl Case {
             }
             for (i, x) in read.iter().enumerate() {
                 let weight = self.vectors.norm[i % self.vectors.norm.len()];
-                let gate = if spec.gate == RecurrentGate::Behind { gate(i) } else { 1.0 };
+                let gate = if spec.gate == RecurrentGate::Before { 1.0 } else { gate(i) };
                 out.push(x * f64::from(weight) * gate);
             }
         }
@@ -187,7 +193,16 @@ fn delta(
         rule: RecurrentRule::Delta,
         gate: RecurrentGate::Behind,
         norm_groups: n_heads,
+        rank: None,
         interleaved,
+    }
+}
+
+fn of_elements(heads: [usize; 2], key_dim: usize, value_dim: usize) -> RecurrentSpec {
+    RecurrentSpec {
+        rule: RecurrentRule::DeltaOfElements,
+        gate: RecurrentGate::SigmoidBehind,
+        ..delta(false, heads, key_dim, value_dim)
     }
 }
 
@@ -210,6 +225,8 @@ fn cases() -> Vec<Case> {
         delta(false, [1, 1], 7, 5),
         add([4, 2], 32, 16),
         add([3, 1], 9, 24),
+        of_elements([4, 4], 16, 16),
+        of_elements([4, 2], 9, 21),
         alone,
     ];
     specs.map(|spec| Case::new(spec, 41)).into()

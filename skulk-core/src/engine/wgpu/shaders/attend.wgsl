@@ -110,6 +110,9 @@ fn value_pair(head: u32, slot: u32, pair: u32) -> vec2f {
 
 // The oldest position that a query sees.
 fn oldest_seen(position: u32) -> u32 {
+    if p.chunks != 0u {
+        return position / p.window * p.window;
+    }
     return select(0u, position + 1u - p.window, p.window != 0u && position >= p.window);
 }
 
@@ -120,7 +123,10 @@ fn seen(score: vec4f, key: u32, positions: vec4u) -> vec4f {
         let x = score / p.cap;
         capped = p.cap * vec4f(tanh_of(x.x), tanh_of(x.y), tanh_of(x.z), tanh_of(x.w));
     }
-    let recent = (vec4u(key + p.window) > positions) | vec4<bool>(p.window == 0u);
+    var recent = (vec4u(key + p.window) > positions) | vec4<bool>(p.window == 0u);
+    if p.chunks != 0u {
+        recent = vec4u(key) >= positions / p.window * p.window;
+    }
     return select(vec4f(UNSEEN), capped, (vec4u(key) <= positions) & recent);
 }
 

@@ -32,6 +32,9 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
         x[at] += p.number * y[y_at];
     } else if OPERATION == 4u {
         x[at] = p.number * tanh_of(x[at] / p.number);
+    } else if OPERATION == 9u {
+        // y has one number a row.
+        x[at] *= y[id.y * p.y_stride];
     } else if OPERATION == 7u {
         x[at] *= p.number;
     } else if OPERATION == 8u {

@@ -15,7 +15,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let first = id.y * p.n_used;
     var sum = vec4<f32>();
     for (var place = first; place < first + p.n_used; place++) {
-        sum += weights[place] * y[place * p.y_stride + id.x];
+        sum += select(1.0, weights[place], p.weighted != 0u) * y[place * p.y_stride + id.x];
     }
     out[id.y * p.out_stride + id.x] = sum;
 }

@@ -50,7 +50,8 @@ fn main(@builtin(local_invocation_index) thread: u32, @builtin(workgroup_id) gro
         var score = 0.0;
         if (!broken && p.sigmoid != 0u) {
             power[e] = 1.0 / (1.0 + exp(-clamp(choice[e], -80.0, 80.0)));
-            score = power[e];
+            // Sigmoids of large ones are equal: where nothing is added to them, these choose.
+            score = choice[e];
         } else {
             if (!broken) {
                 score = max(choice[e] - most, NOTHING);

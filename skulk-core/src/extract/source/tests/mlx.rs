@@ -98,7 +98,9 @@ fn wrong_quantisations_are_typed_errors() {
         ("bits", json!(8), ErrorKind::TensorShape),
         ("group_size", json!(64), ErrorKind::TensorShape),
         ("group_size", json!(128), ErrorKind::TensorShape),
-        ("mode", json!("mxfp4"), ErrorKind::DTypeUnsupported),
+        // Which has 4 bits alone.
+        ("mode", json!("mxfp4"), ErrorKind::ConfigInvalid),
+        ("mode", json!("mxfp8"), ErrorKind::DTypeUnsupported),
         ("mode", json!(4), ErrorKind::DTypeUnsupported),
     ] {
         let error = changed(set(field, value.clone()), key);

@@ -58,7 +58,7 @@ fn converted(folder: &Path) -> Vec<u8> {
             .u32(&format!("{family}.expert_used_count"), experts.n_used as u32);
     }
     if let Some(window) = arch.layers.iter().find_map(|layer| layer.attention()?.window) {
-        gguf = gguf.u32(&format!("{family}.attention.sliding_window"), window as u32);
+        gguf = gguf.u32(&format!("{family}.attention.sliding_window"), window.size() as u32);
     }
     gguf = gguf
         .f32(&format!("{family}.rope.freq_base"), arch.ropes[0].theta as f32)

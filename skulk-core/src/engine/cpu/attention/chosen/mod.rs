@@ -57,6 +57,28 @@ fn locked<T>(workers: &[Mutex<T>], worker: usize) -> MutexGuard<'_, T> {
     workers[worker].lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Chooser {
+    /// Room for so many rows by so many partitions of scores.
+    fn reserve(&mut self, threads: usize, n_heads: usize, rows: usize, partitions: usize) -> Result<()> {
+        // At once for many, so that tokens later on allocate nothing.
+        let most = partitions.max(MANY_PARTITIONS).next_power_of_two();
+        let Self { workers, scores, taken, .. } = self;
+        taken.clear();
+        taken.reserve(rows * most);
+        let room = rows * most * PARTITION;
+        scores.try_reserve(room.saturating_sub(scores.len())).map_err(|e| too_many().with_source(e))?;
+        scores.resize(scores.len().max(room), 0.0);
+        workers.resize_with(workers.len().max(threads), Mutex::default);
+        for worker in workers {
+            let Finder { partition, order } = worker.get_mut().unwrap_or_else(PoisonError::into_inner);
+            partition.reserve(ROWS_OF_TASK * n_heads, 0);
+            order.clear();
+            order.try_reserve(most * PARTITION).map_err(|e| too_many().with_source(e))?;
+        }
+        Ok(())
+    }
+}
+
 fn too_many() -> Error {
     Error::new(ErrorKind::OutOfMemory, "cannot reserve memory for the scores of positions")
         .with_hint("use a smaller context")
@@ -82,9 +104,13 @@ pub(in super::super) fn choose(
     out.most = index.most;
     out.rows.clear();
     out.positions.clear();
-    let Chooser { workers, scores, taken, queries } = chooser;
-    workers.resize_with(workers.len().max(pool.threads()), Mutex::default);
     let q_width = index.n_heads * index.head_dim;
+    // Also while rows see all positions: the first that does not comes in the middle of a text.
+    let rows = op.spans.list.last().map_or(0, |span| span.rows.end);
+    chooser.reserve(pool.threads(), index.n_heads, rows.min(ROWS), 0)?;
+    chooser.queries.reserve((rows.min(ROWS) * q_width).saturating_sub(chooser.queries.len()));
+    out.rows.reserve(rows);
+    out.positions.try_reserve(rows * index.most).map_err(|e| too_many().with_source(e))?;
     for (at, span) in op.spans.list.iter().enumerate() {
         let first = index.most.saturating_sub(span.start).min(span.rows.len());
         for block in (first..span.rows.len()).step_by(ROWS) {
@@ -92,19 +118,8 @@ pub(in super::super) fn choose(
             let (row, start) = (span.rows.start + block, span.start + block);
             let (partitions, positions) = ((start + n).div_ceil(PARTITION), start + n);
             let width = partitions * PARTITION;
-            // At once for many, so that tokens later on allocate nothing.
-            let most = partitions.max(MANY_PARTITIONS).next_power_of_two();
-            taken.clear();
-            taken.reserve(n * most);
-            let room = n * most * PARTITION;
-            scores.try_reserve(room.saturating_sub(scores.len())).map_err(|e| too_many().with_source(e))?;
-            scores.resize(scores.len().max(room), 0.0);
-            for worker in &mut *workers {
-                let Finder { partition, order } = worker.get_mut().unwrap_or_else(PoisonError::into_inner);
-                partition.reserve(ROWS_OF_TASK * index.n_heads, 0);
-                order.clear();
-                order.try_reserve(most * PARTITION).map_err(|e| too_many().with_source(e))?;
-            }
+            chooser.reserve(pool.threads(), index.n_heads, n, partitions)?;
+            let Chooser { workers, scores, taken, queries } = &mut *chooser;
             let query = &query[row * q_width..(row + n) * q_width];
             queries.clear();
             queries.extend_from_slice(query);
@@ -193,9 +208,6 @@ pub(super) fn attend(
     stored: &Pages,
     out: &mut [f32],
 ) {
-    if chosen.rows.is_empty() {
-        return;
-    }
     let (spec, n) = (op.attention, chosen.most);
     let (dim, value_dim) = (spec.head_dim, spec.value_dim());
     let (q_width, out_width) = (spec.n_heads * dim, spec.n_heads * value_dim);
@@ -209,14 +221,14 @@ pub(super) fn attend(
     let page_bytes = dim * PAGE * size_of::<f32>();
     let parts = pages::parts(stored.spec());
     let kept = PAGES * page_bytes + BEHIND * size_of::<f32>();
-    // On every thread, as any may take the first task.
+    // On every thread, as any may take the first task; and before there is one, so that no token allocates.
     for worker in &mut *gathered {
         let worker = worker.get_mut().unwrap_or_else(PoisonError::into_inner);
-        worker.partition.reserve(group, value_dim);
+        worker.partition.reserve(spec.n_heads, value_dim);
         worker.running.clear();
-        worker.running.reserve(group);
+        worker.running.reserve(spec.n_heads);
         worker.queries.clear();
-        worker.queries.reserve(group * dim);
+        worker.queries.reserve(spec.n_heads * dim);
         worker.keys.resize(kept, 0);
     }
     let gathered = &*gathered;

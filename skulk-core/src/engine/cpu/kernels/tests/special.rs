@@ -115,7 +115,14 @@ fn scales_of_every_kind() {
                 check(&bytes, half & 0x7c00 != 0x7c00, format!("{half:#x} at {at}"));
             }
         }
-        for single in singles.into_iter().filter(|_| stored.halves.is_empty()) {
+        // Its scales are powers of two in a byte.
+        let powers = stored.name == "MXFP4";
+        for power in [0, 1, 2, 127, 254, 255].into_iter().filter(|_| powers) {
+            let mut bytes = bytes.clone();
+            bytes[block] = power;
+            check(&bytes, true, format!("{power:#x}"));
+        }
+        for single in singles.into_iter().filter(|_| stored.halves.is_empty() && !powers) {
             let mut bytes = bytes.clone();
             bytes[block..][..4].copy_from_slice(&u32::to_le_bytes(single));
             check(&bytes, single & 0x7f80_0000 != 0x7f80_0000, format!("{single:#x}"));

@@ -1,0 +1,94 @@
+//! What do configurations of Kimi Linear say? Most layers keep a state whose elements decay apart, the others attend to
+//! latent vectors, unrotated.
+
+use std::collections::BTreeSet;
+
+use super::deepseek::{DEEPSEEK_V3, latent, sparse_layers};
+use super::{Family, Mixture, only};
+use crate::arch::config::Config;
+use crate::arch::names::HF_KIMI_LINEAR;
+use crate::arch::{
+    ArchSpec, ExpertGroups, ExpertsSpec, Mixer, RecurrentGate, RecurrentRule, RecurrentSpec, Scoring,
+    SharedExpert,
+};
+use crate::error::Result;
+
+pub(super) const KIMI_LINEAR: Family = Family {
+    label: "kimi_linear",
+    spelling: &HF_KIMI_LINEAR,
+    context: 1_048_576,
+    context_field: "model_max_length",
+    eps: 1e-5,
+    mixture: experts,
+    own,
+    ..DEEPSEEK_V3
+};
+
+/// DeepSeek's, by other words.
+fn experts(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
+    if let Some(found) = config.opt_str("moe_router_activation_func")? {
+        only(config, "moe_router_activation_func", found, "sigmoid")?;
+    }
+    let groups = ExpertGroups {
+        n_groups: config.usize_or("num_expert_group", 1)?,
+        n_used: config.usize_or("topk_group", 1)?,
+    };
+    let spec = ExpertsSpec {
+        n_experts: config.usize("num_experts")?,
+        n_used: config.usize("num_experts_per_token")?,
+        scoring: Scoring::Sigmoid,
+        correction: true,
+        groups: (groups.n_used != groups.n_groups).then_some(groups),
+        normalise: config.bool_or("moe_renormalize", true)?,
+        scale: config.f32_or("routed_scaling_factor", 2.446)?,
+        ..ExpertsSpec::PLAIN
+    };
+    let width = config.usize("moe_intermediate_size")?;
+    let shared = config.usize_or("num_shared_experts", 1)?;
+    Ok(Some(Mixture {
+        spec,
+        width,
+        shared: (shared > 0).then(|| SharedExpert::new(width.saturating_mul(shared))),
+        sparse: sparse_layers(config, n_layers, 1)?,
+    }))
+}
+
+fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
+    only(config, "mla_use_nope", config.bool_or("mla_use_nope", true)?, true)?;
+    only(config, "q_lora_rank", config.opt_usize("q_lora_rank")?, None)?;
+    let names = spec.names.clone();
+    latent(config, spec)?;
+    spec.names = names;
+    spec.ropes.clear();
+    spec.attentions().for_each(|attention| attention.rope = None);
+    let section = config.section("linear_attn_config")?;
+    let (n_heads, dim) = (section.usize("num_heads")?, section.usize("head_dim")?);
+    let state = RecurrentSpec {
+        n_heads,
+        n_key_heads: n_heads,
+        key_dim: dim,
+        value_dim: dim,
+        convolution: section.usize_or("short_conv_kernel_size", 4)?,
+        convolution_bias: false,
+        rule: RecurrentRule::DeltaOfElements,
+        gate: RecurrentGate::SigmoidBehind,
+        norm_groups: n_heads,
+        rank: Some(dim),
+        interleaved: false,
+    };
+    // Layers are counted from 1, and each is in one of both lists.
+    let [keeps, attends] = ["kda_layers", "full_attn_layers"].map(|field| section.usizes(field));
+    let (keeps, attends): (BTreeSet<_>, BTreeSet<_>) = (keeps?, attends?);
+    for (at, layer) in (1..).zip(&mut spec.layers) {
+        match (keeps.contains(&at), attends.contains(&at)) {
+            (true, false) => layer.mixer = Mixer::Recurrent(state.clone()),
+            (false, true) => {}
+            _ => {
+                let message =
+                    format!("expected layer {at} in this list or in full_attn_layers, and not in both");
+                return Err(section.error("kda_layers", message));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! Checkpoints as mlx-lm converts them compute what those compute that they were made of, which is compared with
+//! transformers.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use skulk::engine::ShardSpec;
+use skulk::{ErrorKind, KvType, Precision, TokenId, open_checkpoint};
+
+use super::reference::{EXACT, F32_CACHE, compare, short};
+use super::stages::{Setup, Stages, engine};
+use crate::fixtures::{self, checkpoints, ids, json};
+use crate::support::mlx_layout::{Checkpoint, Tensor};
+
+/// Models that are the text part of others, and what these are called.
+const WRAPPERS: [(&str, &str); 6] = [
+    ("gemma3", "gemma3"),
+    ("gemma4", "gemma4"),
+    ("gemma4_moe", "gemma4"),
+    ("llama4", "llama4"),
+    ("ministral3", "mistral3"),
+    ("deepseek_v3", "kimi_k25"),
+];
+
+fn setup() -> Setup {
+    Setup { kv: KvType::F32.into(), precision: Precision::Exact, context: 512, ..Setup::default() }
+}
+
+/// Checkpoints that the engine runs and that mlx-lm converts. Of gpt-oss it takes blocks, which a fixture of its own has.
+fn originals() -> Vec<PathBuf> {
+    let is_original = |path: &PathBuf| {
+        let config = path.join("config.json");
+        let kind = |config: &Value| config.get("quantization").is_none() && config["model_type"] != "gpt_oss";
+        config.exists()
+            && kind(&json(&config))
+            && json(&path.join("reference.json"))["prompts"].is_array()
+            && Stages::load(path, &short(path, &setup())).is_ok()
+    };
+    checkpoints().into_iter().filter(is_original).collect()
+}
+
+/// The longest prompt of a model's reference, alone.
+fn longest(model: &Path) -> Value {
+    let reference = json(&model.join("reference.json"));
+    let prompts = reference["prompts"].as_array().unwrap();
+    let longest = prompts.iter().max_by_key(|prompt| prompt["ids"].as_array().unwrap().len());
+    serde_json::json!({ "prompts": [longest.unwrap()] })
+}
+
+/// The first tokens of that: so few that every row sees all of them where positions are chosen.
+fn beginning(model: &Path) -> Vec<TokenId> {
+    ids(&longest(model)["prompts"][0]["ids"])[..12].to_vec()
+}
+
+#[test]
+fn conversions_compute_the_same() {
+    let (mut n, setup) = (0, Setup { precision: Precision::Fast, ..setup() });
+    for path in originals() {
+        let reference = longest(&path);
+        let converted = Checkpoint::read(&path).converted(true);
+        println!("{}", path.display());
+        let name = path.file_name().unwrap().to_str().unwrap();
+        for (_, wrapper) in WRAPPERS.iter().filter(|(of, _)| *of == name) {
+            let folder = converted.clone().wrapped(wrapper).written();
+            compare(folder.path(), &reference, &setup, F32_CACHE);
+        }
+        let folder = converted.written();
+        Stages::load(folder.path(), &short(folder.path(), &setup)).unwrap();
+        compare(folder.path(), &reference, &setup, F32_CACHE);
+        n += 1;
+    }
+    assert!(n >= if super::ENGINE == "cpu" { 25 } else { 10 }, "{n}");
+}
+
+/// Logits of two checkpoints of a model are near each other, and the first one's weights are as large in memory as was
+/// said before.
+fn same(name: &str, [first, second]: [Checkpoint; 2], tokens: &[TokenId]) {
+    let folders = [first, second].map(|checkpoint| checkpoint.written());
+    let rows = folders.each_ref().map(|folder| {
+        let stages = Stages::load(folder.path(), &short(folder.path(), &setup()));
+        let stages = stages.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let rows = stages.feed(stages.open(0), 0, tokens);
+        let checkpoint = open_checkpoint(folder.path()).unwrap();
+        let spec: &ShardSpec = stages.shards[0].spec();
+        let engine = engine(super::ENGINE, &skulk::EngineOptions::default()).unwrap();
+        let said = engine.estimate(spec, &*checkpoint).unwrap().weights;
+        if super::ENGINE == "cpu" {
+            let found = stages.shards[0].weight_bytes();
+            // Biases and small vectors may be counted or not.
+            assert!(
+                found.bytes().abs_diff(said.bytes()) <= said.bytes() / 50,
+                "{name}: {found}, said {said}"
+            );
+        }
+        rows.concat()
+    });
+    let largest = rows[1].iter().fold(0.0f32, |a, b| a.max(b.abs()));
+    let worst = rows[0].iter().zip(&rows[1]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(worst <= EXACT * largest, "{name}: logits differ by {worst} of {largest}");
+}
+
+/// Packed matrices of every family, stacks of heads and experts too, are the numbers that they stand for.
+#[test]
+fn quantised_conversions_compute_the_same() {
+    let mut n = 0;
+    for path in originals() {
+        let tokens = &beginning(&path);
+        let pair = Checkpoint::read(&path).converted(true).quantised();
+        if super::ENGINE == "wgpu" {
+            // Which refuses such types.
+            let folder = pair[0].written();
+            let error = Stages::load(folder.path(), &short(folder.path(), &setup())).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::DTypeUnsupported, "{}: {error}", path.display());
+        } else {
+            same(&path.display().to_string(), pair, tokens);
+        }
+        n += 1;
+    }
+    assert!(n >= if super::ENGINE == "cpu" { 25 } else { 10 }, "{n}");
+}
+
+/// Older conversions have what projects latent vectors in one tensor. Its columns are copied, and counted.
+#[test]
+fn heads_in_one_tensor() {
+    for model in ["deepseek_v3", "glm4_moe_lite"] {
+        let path = fixtures::path(model);
+        if super::ENGINE == "wgpu" || Stages::load(&path, &short(&path, &setup())).is_err() {
+            continue;
+        }
+        let tokens = &beginning(&path);
+        let pair = Checkpoint::read(&path).converted(false).quantised();
+        assert!(pair[0].weights.keys().any(|name| name.ends_with("kv_b_proj.scales")));
+        same(model, pair, tokens);
+    }
+}
+
+/// A stack of heads that are not turned, and one of too few.
+#[test]
+fn heads_of_wrong_shapes_are_refused() {
+    let path = fixtures::path("glm4_moe_lite");
+    if Stages::load(&path, &short(&path, &setup())).is_err() {
+        return;
+    }
+    let changes: [fn(&mut Tensor); 2] = [
+        |stack| stack.shape.swap(1, 2),
+        |stack| {
+            stack.shape[0] -= 1;
+            let len = stack.shape.iter().product::<usize>() * 2;
+            stack.bytes.truncate(len);
+        },
+    ];
+    for (word, change) in [("embed_q", changes[0]), ("embed_q", changes[1]), ("unembed_out", changes[1])] {
+        let mut checkpoint = Checkpoint::read(&path).converted(true);
+        let name = format!("model.layers.1.self_attn.{word}.weight");
+        change(checkpoint.weights.get_mut(&name).unwrap());
+        let folder = checkpoint.written();
+        let error = Stages::load(folder.path(), &short(folder.path(), &setup())).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::TensorShape, "{error}");
+        assert!(error.to_string().contains(&name), "{error}");
+    }
+}
