@@ -22,7 +22,7 @@ pub(crate) use names::{Stacks, TensorRole};
 #[cfg(feature = "generate")]
 pub(crate) use recurrent::MOST_CONVOLVED;
 pub(crate) use recurrent::STATES_HELD;
-pub use recurrent::{RecurrentGate, RecurrentRule, RecurrentSpec};
+pub use recurrent::{Interleaved, KeyHeads, RecurrentGate, RecurrentRule, RecurrentSpec, StoredDecay};
 pub use rope::{RopeLayout, RopeScaling, RopeSpec};
 pub use window::Window;
 
@@ -122,7 +122,11 @@ impl ArchSpec {
     /// [`ErrorKind::ConfigInvalid`] for absent fields and impossible values.
     pub fn from_checkpoint(checkpoint: &dyn Checkpoint) -> Result<Self> {
         let spec = match checkpoint.metadata() {
-            Metadata::Gguf(metadata) => gguf::spec(metadata, checkpoint)?,
+            Metadata::Gguf(metadata) => {
+                let mut spec = gguf::spec(metadata, checkpoint)?;
+                huggingface::reword(&mut spec, checkpoint);
+                spec
+            }
             Metadata::HuggingFace(metadata) => {
                 let file = metadata.folder.join("config.json");
                 let mut spec = huggingface::spec(&metadata.config, &file, huggingface::prefix(checkpoint))?;

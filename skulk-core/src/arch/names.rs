@@ -1,5 +1,6 @@
 //! What is this tensor called here? Roles, and each format's spelling of them.
 
+mod gguf;
 mod mlx;
 mod recurrent;
 
@@ -18,6 +19,7 @@ use LayerTensor::{
     StateQuery, StateShare, StateSkip, StateStep, StateStepLatent, StateValue, StepBias, Value,
     ValueConvolution,
 };
+pub(super) use gguf::{GGUF, GGUF_FUSED, GGUF_QWEN3_5, GGUF_QWEN3_NEXT, GGUF_TWO_NORMS};
 pub(super) use recurrent::{HF_GRANITE_HYBRID, HF_KIMI_LINEAR, HF_NEMOTRON_H, HF_QWEN3_5, HF_QWEN3_NEXT};
 
 /// A tensor's role within one layer.
@@ -663,35 +665,6 @@ impl TensorNames {
     }
 }
 
-/// GGUF, every family.
-pub(super) static GGUF: Spelling = Spelling {
-    embedding: "token_embd",
-    output_norm: "output_norm",
-    head: "output",
-    layers: "blk",
-    stacks: Stacks::PLAIN,
-    others: &[],
-    roles: &[&[
-        (AttentionNorm, "attn_norm"),
-        (Query, "attn_q"),
-        (Key, "attn_k"),
-        (Value, "attn_v"),
-        (AttentionOutput, "attn_output"),
-        (QueryNorm, "attn_q_norm"),
-        (KeyNorm, "attn_k_norm"),
-        (PostAttentionNorm, "post_attention_norm"),
-        (FfnNorm, "ffn_norm"),
-        (FfnGate, "ffn_gate"),
-        (FfnUp, "ffn_up"),
-        (FfnDown, "ffn_down"),
-        (Router, "ffn_gate_inp"),
-        (ExpertGate, "ffn_gate_exps"),
-        (ExpertUp, "ffn_up_exps"),
-        (ExpertDown, "ffn_down_exps"),
-        (PostFfnNorm, "post_ffw_norm"),
-    ]],
-};
-
 /// What Hugging Face's families have in common.
 const fn hugging_face(roles: Roles) -> Spelling {
     Spelling {
@@ -973,6 +946,10 @@ mod tests {
     fn names_are_understood_as_they_are_written() {
         let all = [
             &GGUF,
+            &GGUF_FUSED,
+            &GGUF_QWEN3_5,
+            &GGUF_QWEN3_NEXT,
+            &GGUF_TWO_NORMS,
             &HF_LLAMA,
             &HF_MIXTRAL,
             &HF_GEMMA3,

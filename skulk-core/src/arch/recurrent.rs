@@ -19,8 +19,10 @@ pub(crate) const MOST_CONVOLVED: usize = 8;
 pub struct RecurrentSpec {
     /// Heads of values, each with a state `[key_dim, value_dim]`.
     pub n_heads: usize,
-    /// Heads of queries and keys, each for as many consecutive heads of values; divides `n_heads`.
+    /// Heads of queries and keys, each for as many heads of values; divides `n_heads`.
     pub n_key_heads: usize,
+    /// Which heads of values those are.
+    pub key_heads: KeyHeads,
     /// Elements of a query's or key's head.
     pub key_dim: usize,
     /// Elements of a value's head.
@@ -38,9 +40,42 @@ pub struct RecurrentSpec {
     /// Time steps and gates are projections of vectors of so many elements, each of one of its own; `None`: of the layer's
     /// input.
     pub rank: Option<usize>,
-    /// Of projections that lie in one tensor, those of a key head lie together, key head behind key head. Else all of one
-    /// projection come before those of the next.
-    pub interleaved: bool,
+    /// How projections lie that are in one tensor.
+    pub interleaved: Interleaved,
+    /// How it is stored how fast states decay.
+    pub decay: StoredDecay,
+}
+
+/// Which heads of values use a head of keys, and of queries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyHeads {
+    /// The first use the first, the next ones the second.
+    Consecutive,
+    /// One after the other they use the first, the second, and so on, until it is the first one's turn again.
+    InTurn,
+}
+
+/// How projections lie that are in one tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Interleaved {
+    /// All of one projection come before those of the next.
+    No,
+    /// Those of a key head lie together, key head behind key head.
+    Yes,
+    /// So do those of time steps and shares, and no others.
+    Scalars,
+}
+
+/// How it is stored how fast states decay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoredDecay {
+    /// As the rate's logarithm.
+    Logarithm,
+    /// As the rate, below 0.
+    Negative,
 }
 
 /// How a state takes up a value.
@@ -70,6 +105,16 @@ pub enum RecurrentGate {
     SigmoidBehind,
     /// Multiplied by the gate's SiLU, then normed.
     Before,
+}
+
+impl KeyHeads {
+    /// The head of keys that one of `n` heads of values uses.
+    pub(crate) fn of(self, head: usize, n: usize, n_keys: usize) -> usize {
+        match self {
+            Self::Consecutive => head / (n / n_keys),
+            Self::InTurn => head % n_keys,
+        }
+    }
 }
 
 impl RecurrentRule {
@@ -139,6 +184,10 @@ impl RecurrentSpec {
                 let message = format!("expected a divisor of the {} heads, found {n}", self.n_heads);
                 return Err(invalid(field, message));
             }
+        }
+        if self.key_heads == KeyHeads::InTurn && self.interleaved != Interleaved::No {
+            let message = "expected all of one projection before the next where key heads are used in turn";
+            return Err(invalid("key heads of states", message.into()));
         }
         if let Some(rank) = self.rank {
             size("vectors that time steps and gates are projected from", rank, 1 << 16)?;

@@ -1,7 +1,7 @@
 //! What has a layer with states beside its states? Projections, as they are stored, and small vectors.
 
 use super::load::Loader;
-use crate::arch::{LayerTensor as T, RecurrentSpec};
+use crate::arch::{Interleaved, LayerTensor as T, RecurrentSpec, StoredDecay};
 use crate::engine::backend::{Backend, StatePart, StateParts, StateVectors};
 use crate::error::{Error, ErrorKind, Result};
 use crate::math;
@@ -72,7 +72,12 @@ impl<B: Backend> Recurrent<B> {
             let before = parts.iter().take_while(|other| **other != tensor).map(rows).sum::<usize>();
             let all = parts.iter().map(rows).sum::<usize>();
             let n = spec.n_key_heads;
-            Ok::<_, Error>(match spec.interleaved {
+            let by_head = match spec.interleaved {
+                Interleaved::No => false,
+                Interleaved::Yes => true,
+                Interleaved::Scalars => matches!(tensor, T::StateStep | T::StateShare),
+            };
+            Ok::<_, Error>(match by_head {
                 true => StatePart { product, first: before / n, stride: all / n },
                 false => StatePart { product, first: before, stride: rows(&tensor) / n },
             })
@@ -87,7 +92,11 @@ impl<B: Backend> Recurrent<B> {
             share: is_delta.then(|| part(T::StateShare)).transpose()?,
         };
         let decay = loader.layer_numbers(layer, T::DecayRate)?;
-        let decay = decay.into_iter().map(math::exp_f32).collect();
+        let rate = |stored: f32| match spec.decay {
+            StoredDecay::Logarithm => math::exp_f32(stored),
+            StoredDecay::Negative => -stored,
+        };
+        let decay = decay.into_iter().map(rate).collect();
         let [convolution, bias] = convolution(loader, layer, spec)?;
         let vector = |values: Vec<f32>| loader.backend.vector(values);
         let vectors = StateVectors {

@@ -6,7 +6,10 @@ use super::llama::LLAMA;
 use super::{Family, Mixture, only};
 use crate::arch::config::Config;
 use crate::arch::names::HF_GRANITE_HYBRID;
-use crate::arch::{ArchSpec, ExpertsSpec, Mixer, RecurrentGate, RecurrentRule, RecurrentSpec, SharedExpert};
+use crate::arch::{
+    ArchSpec, ExpertsSpec, Interleaved, KeyHeads, Mixer, RecurrentGate, RecurrentRule, RecurrentSpec,
+    SharedExpert, StoredDecay,
+};
 use crate::error::Result;
 
 pub(super) const GRANITE: Family = Family { label: "granite", partial_rotary: false, own: granite, ..LLAMA };
@@ -55,6 +58,7 @@ fn hybrid(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     let state = RecurrentSpec {
         n_heads: config.usize("mamba_n_heads")?,
         n_key_heads: n_groups,
+        key_heads: KeyHeads::Consecutive,
         key_dim: config.usize("mamba_d_state")?,
         value_dim: config.usize("mamba_d_head")?,
         convolution: config.usize_or("mamba_d_conv", 4)?,
@@ -63,7 +67,8 @@ fn hybrid(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
         gate: RecurrentGate::Before,
         norm_groups: n_groups,
         rank: None,
-        interleaved: false,
+        interleaved: Interleaved::No,
+        decay: StoredDecay::Logarithm,
     };
     let rotates = match config.opt_str("position_embedding_type")?.unwrap_or("rope") {
         "nope" => false,

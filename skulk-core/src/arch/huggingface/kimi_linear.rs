@@ -8,8 +8,8 @@ use super::{Family, Mixture, only};
 use crate::arch::config::Config;
 use crate::arch::names::HF_KIMI_LINEAR;
 use crate::arch::{
-    ArchSpec, ExpertGroups, ExpertsSpec, Mixer, RecurrentGate, RecurrentRule, RecurrentSpec, Scoring,
-    SharedExpert,
+    ArchSpec, ExpertGroups, ExpertsSpec, Interleaved, KeyHeads, Mixer, RecurrentGate, RecurrentRule,
+    RecurrentSpec, Scoring, SharedExpert, StoredDecay,
 };
 use crate::error::Result;
 
@@ -66,6 +66,7 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     let state = RecurrentSpec {
         n_heads,
         n_key_heads: n_heads,
+        key_heads: KeyHeads::Consecutive,
         key_dim: dim,
         value_dim: dim,
         convolution: section.usize_or("short_conv_kernel_size", 4)?,
@@ -74,7 +75,8 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
         gate: RecurrentGate::SigmoidBehind,
         norm_groups: n_heads,
         rank: Some(dim),
-        interleaved: false,
+        interleaved: Interleaved::No,
+        decay: StoredDecay::Logarithm,
     };
     // Layers are counted from 1, and each is in one of both lists.
     let [keeps, attends] = ["kda_layers", "full_attn_layers"].map(|field| section.usizes(field));

@@ -6,7 +6,10 @@ use super::llama::LLAMA;
 use super::{Family, Mixture, only};
 use crate::arch::config::Config;
 use crate::arch::names::HF_NEMOTRON_H;
-use crate::arch::{Activation, ArchSpec, Mixer, RecurrentGate, RecurrentRule, RecurrentSpec, SharedExpert};
+use crate::arch::{
+    Activation, ArchSpec, Interleaved, KeyHeads, Mixer, RecurrentGate, RecurrentRule, RecurrentSpec,
+    SharedExpert, StoredDecay,
+};
 use crate::error::Result;
 
 pub(super) const NEMOTRON_H: Family = Family {
@@ -75,6 +78,7 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     let state = RecurrentSpec {
         n_heads: config.usize("mamba_num_heads")?,
         n_key_heads: n_groups,
+        key_heads: KeyHeads::Consecutive,
         key_dim: config.usize("ssm_state_size")?,
         value_dim: config.usize("mamba_head_dim")?,
         convolution: config.usize_or("conv_kernel", 4)?,
@@ -83,7 +87,8 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
         gate: RecurrentGate::Before,
         norm_groups: n_groups,
         rank: None,
-        interleaved: false,
+        interleaved: Interleaved::No,
+        decay: StoredDecay::Logarithm,
     };
     let blocks = blocks(config, spec.layers.len())?;
     for (layer, block) in spec.layers.iter_mut().zip(blocks) {

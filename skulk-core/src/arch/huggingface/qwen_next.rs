@@ -6,7 +6,10 @@ use super::qwen::{QWEN3, qwen3_moe};
 use super::{Family, Mixture};
 use crate::arch::config::Config;
 use crate::arch::names::{HF_QWEN3_5, HF_QWEN3_NEXT};
-use crate::arch::{ArchSpec, Mixer, RecurrentGate, RecurrentRule, RecurrentSpec, SharedExpert};
+use crate::arch::{
+    ArchSpec, Interleaved, KeyHeads, Mixer, RecurrentGate, RecurrentRule, RecurrentSpec, SharedExpert,
+    StoredDecay,
+};
 use crate::error::Result;
 
 pub(super) const QWEN3_5: Family = Family {
@@ -16,7 +19,7 @@ pub(super) const QWEN3_5: Family = Family {
     mlp_bias: false,
     head_dim: |_, _| 256,
     windows: |_, n_layers| Ok(vec![None; n_layers]),
-    own: |config, spec| own(config, spec, false),
+    own: |config, spec| own(config, spec, Interleaved::No),
     ..QWEN3
 };
 
@@ -35,7 +38,7 @@ pub(super) const QWEN3_NEXT: Family = Family {
         let normalise = config.bool_or("norm_topk_prob", true)?;
         experts(config, n_layers, normalise)
     },
-    own: |config, spec| own(config, spec, true),
+    own: |config, spec| own(config, spec, Interleaved::Yes),
     ..QWEN3_5
 };
 
@@ -65,11 +68,12 @@ fn recurrent_layers(config: &Config<'_>, n_layers: usize) -> Result<Vec<bool>> {
     kinds.ok_or_else(|| config.wrong("layer_types", expected, types))
 }
 
-fn own(config: &Config<'_>, spec: &mut ArchSpec, interleaved: bool) -> Result<()> {
+fn own(config: &Config<'_>, spec: &mut ArchSpec, interleaved: Interleaved) -> Result<()> {
     let n_heads = config.usize("linear_num_value_heads")?;
     let state = RecurrentSpec {
         n_heads,
         n_key_heads: config.usize("linear_num_key_heads")?,
+        key_heads: KeyHeads::Consecutive,
         key_dim: config.usize("linear_key_head_dim")?,
         value_dim: config.usize("linear_value_head_dim")?,
         convolution: config.usize_or("linear_conv_kernel_dim", 4)?,
@@ -79,6 +83,7 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec, interleaved: bool) -> Result<()
         norm_groups: n_heads,
         rank: None,
         interleaved,
+        decay: StoredDecay::Logarithm,
     };
     let recurrent = recurrent_layers(config, spec.layers.len())?;
     for (layer, recurrent) in spec.layers.iter_mut().zip(recurrent) {

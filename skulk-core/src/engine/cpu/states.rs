@@ -147,6 +147,7 @@ pub(super) fn recur(
     let recurrence = Recurrence {
         n_heads: heads,
         n_key_heads: spec.n_key_heads,
+        key_heads: spec.key_heads,
         key_dim: spec.key_dim,
         value_dim: spec.value_dim,
         replaces: spec.rule.replaces(),

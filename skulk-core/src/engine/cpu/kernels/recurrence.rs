@@ -12,6 +12,7 @@ use super::super::pool::Pool;
 use super::Kernels;
 use super::rows::exp;
 use super::simd::{LANES, Simd};
+use crate::arch::KeyHeads;
 use crate::engine::backend::Run;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -24,6 +25,7 @@ const SUMS: usize = 4;
 pub(crate) struct Recurrence<'a> {
     pub(crate) n_heads: usize,
     pub(crate) n_key_heads: usize,
+    pub(crate) key_heads: KeyHeads,
     pub(crate) key_dim: usize,
     pub(crate) value_dim: usize,
     /// What is known under a key is replaced; else values are added.
@@ -156,7 +158,7 @@ impl Kernels {
             for task in range {
                 let (place, tile) = (&places[task / tiles], task % tiles);
                 let (head, column) = (tile / of_head, tile % of_head * LANES);
-                let key_head = head / (op.n_heads / op.n_key_heads);
+                let key_head = op.key_heads.of(head, op.n_heads, op.n_key_heads);
                 let row = &input[place.first * width..];
                 // SAFETY: all lies within what was checked above, and no other task has this tile's states and columns.
                 unsafe {

@@ -2,6 +2,7 @@
 
 use super::super::kernels::Kernels;
 use super::*;
+use crate::arch::{Interleaved, KeyHeads, StoredDecay};
 use crate::engine::Precision;
 use crate::engine::backend::{Backend, StateParts, StateVectors};
 use crate::engine::conformance::Numbers;
@@ -18,7 +19,7 @@ struct Case {
 /// Queries, keys, values and gates lie in one product, shares and steps in the other; by key heads or one by one.
 fn part(spec: &RecurrentSpec, product: usize, before: usize, own: usize, all: usize) -> StatePart {
     let n = spec.n_key_heads;
-    match spec.interleaved {
+    match spec.interleaved == Interleaved::Yes || spec.interleaved == Interleaved::Scalars && product == 1 {
         true => StatePart { product, first: before / n, stride: all / n },
         false => StatePart { product, first: before, stride: own / n },
     }
@@ -122,8 +123,10 @@ impl Case {
             let mut read = vec![0.0; spec.value_width()];
             for head in 0..spec.n_heads {
                 let (group, own) = (head / of_group, head % of_group);
+                let keys_of =
+                    if spec.key_heads == KeyHeads::InTurn { head % spec.n_key_heads } else { group };
                 let key_of = |part: StatePart, first: usize| -> Vec<f64> {
-                    (0..spec.key_dim).map(|i| convolved(row, part, first, spec.key_dim, group, i)).collect()
+                    (0..spec.key_dim).map(|i| convolved(row, part, first, spec.key_dim, keys_of, i)).collect()
                 };
                 let [mut query, mut key] = [key_of(parts.query, 0), key_of(parts.key, keys)];
                 let of_head = spec.steps() / spec.n_heads;
@@ -178,7 +181,7 @@ impl Case {
 }
 
 fn delta(
-    interleaved: bool,
+    interleaved: Interleaved,
     [n_heads, n_key_heads]: [usize; 2],
     key_dim: usize,
     value_dim: usize,
@@ -186,6 +189,7 @@ fn delta(
     RecurrentSpec {
         n_heads,
         n_key_heads,
+        key_heads: KeyHeads::Consecutive,
         key_dim,
         value_dim,
         convolution: 4,
@@ -195,6 +199,7 @@ fn delta(
         norm_groups: n_heads,
         rank: None,
         interleaved,
+        decay: StoredDecay::Logarithm,
     }
 }
 
@@ -202,7 +207,7 @@ fn of_elements(heads: [usize; 2], key_dim: usize, value_dim: usize) -> Recurrent
     RecurrentSpec {
         rule: RecurrentRule::DeltaOfElements,
         gate: RecurrentGate::SigmoidBehind,
-        ..delta(false, heads, key_dim, value_dim)
+        ..delta(Interleaved::No, heads, key_dim, value_dim)
     }
 }
 
@@ -212,17 +217,20 @@ fn add(heads: [usize; 2], key_dim: usize, value_dim: usize) -> RecurrentSpec {
         rule: RecurrentRule::Add { steps: [0.0, f32::INFINITY] },
         gate: RecurrentGate::Before,
         norm_groups: heads[1],
-        ..delta(false, heads, key_dim, value_dim)
+        ..delta(Interleaved::No, heads, key_dim, value_dim)
     }
 }
 
 fn cases() -> Vec<Case> {
     // Sizes that fill no vector, and one position that nothing is convolved with.
-    let alone = RecurrentSpec { convolution: 1, ..delta(false, [2, 1], 8, 32) };
+    let alone = RecurrentSpec { convolution: 1, ..delta(Interleaved::No, [2, 1], 8, 32) };
+    let in_turn = RecurrentSpec { key_heads: KeyHeads::InTurn, ..delta(Interleaved::No, [6, 2], 16, 20) };
     let specs = [
-        delta(false, [4, 2], 32, 32),
-        delta(true, [6, 3], 16, 20),
-        delta(false, [1, 1], 7, 5),
+        in_turn,
+        delta(Interleaved::Scalars, [6, 3], 16, 20),
+        delta(Interleaved::No, [4, 2], 32, 32),
+        delta(Interleaved::Yes, [6, 3], 16, 20),
+        delta(Interleaved::No, [1, 1], 7, 5),
         add([4, 2], 32, 16),
         add([3, 1], 9, 24),
         of_elements([4, 4], 16, 16),
@@ -266,7 +274,8 @@ fn steps_threads_and_instruction_sets_give_the_same_bits() {
 /// Sequences that would write what others read are refused, not computed.
 #[test]
 fn states_are_nobody_elses() {
-    let (cpu, case) = (Cpu::new(1, Precision::Fast).unwrap(), Case::new(delta(false, [1, 1], 8, 16), 2));
+    let (cpu, case) =
+        (Cpu::new(1, Precision::Fast).unwrap(), Case::new(delta(Interleaved::No, [1, 1], 8, 16), 2));
     let (mut states, mut scratch) = (States::new(&case.spec), Scratch::default());
     (0..3).for_each(|number| states.add(number).unwrap());
     let products = [0, 1].map(|i| Buffer { data: case.products[i].clone(), width: case.widths[i] });

@@ -1,0 +1,89 @@
+//! What do files of GLM 4, 4.5 and 4.7 and of MiniMax M2 say?
+
+use super::super::names::{GGUF_FUSED, GGUF_TWO_NORMS, TensorNames};
+use super::super::{
+    ArchSpec, ExpertGroups, ExpertsSpec, QkNorm, RopeLayout, RopeSpec, Scoring, SharedExpert, unsupported,
+};
+use super::keys::Keys;
+use super::{Sizes, plain};
+use crate::error::Result;
+use crate::weights::Checkpoint;
+
+/// GLM 4: gate and up projection lie in one tensor, and blocks have norms behind them, too.
+pub(super) fn glm4(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
+    let sizes = Sizes::read(keys)?;
+    let spec = plain(keys, checkpoint, &sizes, ropes(keys, &sizes, RopeLayout::Pairs)?, |at, layer| {
+        let biases = checkpoint.tensor(&format!("blk.{at}.attn_q.bias")).is_some();
+        if let Some(attention) = layer.attention_mut() {
+            attention.qkv_bias = biases;
+        }
+        (layer.post_attention_norm, layer.post_ffn_norm) = (true, true);
+    })?;
+    Ok(ArchSpec { names: TensorNames::new(String::new(), &GGUF_FUSED), ..spec })
+}
+
+pub(super) fn glm4_moe(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
+    let sizes = Sizes::read(keys)?;
+    let experts = experts(keys, checkpoint, sizes.n_layers)?;
+    let width = keys.usize("expert_feed_forward_length")?;
+    let shared = keys.opt_usize("expert_shared_count")?.unwrap_or(0).saturating_mul(width);
+    let dense = keys.opt_usize("leading_dense_block_count")?.unwrap_or(0);
+    let spec = plain(keys, checkpoint, &sizes, ropes(keys, &sizes, RopeLayout::Halves)?, |at, layer| {
+        let has = |tensor: &str| checkpoint.tensor(&format!("blk.{at}.{tensor}")).is_some();
+        if let Some(attention) = layer.attention_mut() {
+            attention.qkv_bias = has("attn_q.bias");
+            attention.qk_norm = has("attn_q_norm.weight").then_some(QkNorm::Heads);
+        }
+        if at >= dense {
+            (layer.ffn.width, layer.ffn.experts) = (width, Some(experts));
+            layer.ffn.shared = (shared > 0).then(|| SharedExpert::new(shared));
+        }
+    })?;
+    Ok(ArchSpec { names: TensorNames::new(String::new(), &GGUF_TWO_NORMS), ..spec })
+}
+
+pub(super) fn minimax_m2(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
+    let sizes = Sizes::read(keys)?;
+    let experts = ExpertsSpec { normalise: true, ..experts(keys, checkpoint, sizes.n_layers)? };
+    let width = keys.usize("expert_feed_forward_length")?;
+    plain(keys, checkpoint, &sizes, ropes(keys, &sizes, RopeLayout::Halves)?, |_, layer| {
+        if let Some(attention) = layer.attention_mut() {
+            attention.qk_norm = Some(QkNorm::All);
+        }
+        (layer.ffn.width, layer.ffn.experts) = (width, Some(experts));
+    })
+}
+
+fn ropes(keys: &Keys<'_>, sizes: &Sizes, layout: RopeLayout) -> Result<Vec<RopeSpec>> {
+    let theta = keys.opt_f64("rope.freq_base")?.unwrap_or(10_000.0);
+    let dim = keys.opt_usize("rope.dimension_count")?.unwrap_or(sizes.head_dim);
+    let (scaling, amplitude) = keys.rope_scaling(true)?;
+    Ok(vec![RopeSpec { theta, dim, layout, scaling, amplitude }])
+}
+
+/// Experts in DeepSeek-V3's words. Files of these families that do not name the scoring mean a sigmoid.
+fn experts(keys: &Keys<'_>, checkpoint: &dyn Checkpoint, n_layers: usize) -> Result<ExpertsSpec> {
+    match keys.opt_usize("expert_gating_func")? {
+        None | Some(0 | 2) => {}
+        Some(other) => {
+            return Err(unsupported("the expert_gating_func", &other.to_string(), "2, a sigmoid")
+                .with("file", keys.metadata.file().display())
+                .with("field", format!("{}.expert_gating_func", keys.arch)));
+        }
+    }
+    let groups = ExpertGroups {
+        n_groups: keys.opt_usize("expert_group_count")?.unwrap_or(1).max(1),
+        n_used: keys.opt_usize("expert_group_used_count")?.unwrap_or(1).max(1),
+    };
+    let last = n_layers.saturating_sub(1);
+    Ok(ExpertsSpec {
+        n_experts: keys.usize("expert_count")?,
+        n_used: keys.usize("expert_used_count")?,
+        scoring: Scoring::Sigmoid,
+        correction: checkpoint.tensor(&format!("blk.{last}.exp_probs_b.bias")).is_some(),
+        groups: (groups.n_used != groups.n_groups).then_some(groups),
+        normalise: keys.bool_or("expert_weights_norm", true)?,
+        scale: keys.opt_f32("expert_weights_scale")?.filter(|scale| *scale != 0.0).unwrap_or(1.0),
+        ..ExpertsSpec::PLAIN
+    })
+}

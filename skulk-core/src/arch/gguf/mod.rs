@@ -1,0 +1,146 @@
+//! What do this GGUF file's key-values describe?
+
+mod gemma;
+mod glm;
+mod gpt_oss;
+mod keys;
+mod llama;
+mod qwen_next;
+
+use self::keys::Keys;
+use super::names::{GGUF, TensorNames};
+use super::{
+    Activation, ArchSpec, AttentionSpec, FfnSpec, LayerSpec, MAX_LAYERS, Mixer, NormSpec, RopeSpec,
+    SUPPORTED, unsupported,
+};
+use crate::error::Result;
+use crate::weights::Checkpoint;
+use crate::weights::gguf::GgufMetadata;
+
+pub(super) fn spec(metadata: &GgufMetadata, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
+    let arch = metadata.str("general.architecture")?;
+    let keys = Keys { metadata, arch };
+    match arch {
+        "llama" | "qwen2" | "qwen3" | "qwen3moe" => llama::llama(&keys, checkpoint),
+        "granite" => llama::granite(&keys, checkpoint),
+        "mistral3" => llama::mistral3(&keys, checkpoint),
+        "smollm3" => llama::smollm3(&keys, checkpoint),
+        "olmo2" => llama::olmo2(&keys, checkpoint),
+        "gemma2" => gemma::gemma2(&keys, checkpoint),
+        "gemma3" => gemma::gemma3(&keys, checkpoint),
+        "glm4" => glm::glm4(&keys, checkpoint),
+        "glm4moe" => glm::glm4_moe(&keys, checkpoint),
+        "minimax-m2" => glm::minimax_m2(&keys, checkpoint),
+        "gpt-oss" => gpt_oss::gpt_oss(&keys, checkpoint),
+        "qwen3next" | "qwen35" | "qwen35moe" => qwen_next::qwen_next(&keys, checkpoint),
+        other => Err(unsupported("the architecture", other, SUPPORTED)
+            .with("file", metadata.file().display())
+            .with("field", "general.architecture")),
+    }
+}
+
+/// What families have in common; `own` adds to each layer what its family has beside.
+fn plain(
+    keys: &Keys<'_>,
+    checkpoint: &dyn Checkpoint,
+    sizes: &Sizes,
+    ropes: Vec<RopeSpec>,
+    own: impl Fn(usize, &mut LayerSpec),
+) -> Result<ArchSpec> {
+    let attention = AttentionSpec {
+        n_heads: sizes.n_heads,
+        n_kv_heads: 0,
+        head_dim: sizes.head_dim,
+        window: None,
+        scale: (sizes.head_dim as f32).sqrt().recip(),
+        softcap: None,
+        qk_norm: None,
+        value_norm: false,
+        keys_as_values: false,
+        latent: None,
+        kv_of: None,
+        query_growth: None,
+        qkv_bias: false,
+        output_bias: false,
+        sinks: false,
+        head_gate: false,
+        output_gate: false,
+        rope: Some(0),
+    };
+    let layer = |(at, (&n_kv_heads, &width))| {
+        let mut layer = LayerSpec {
+            mixer: Mixer::Attention(AttentionSpec { n_kv_heads, ..attention.clone() }),
+            ffn: FfnSpec { width, activation: Activation::Silu, bias: false, experts: None, shared: None },
+            attention_norm: true,
+            ffn_norm: true,
+            post_attention_norm: false,
+            post_ffn_norm: false,
+            input: None,
+            output_scale: false,
+        };
+        own(at, &mut layer);
+        layer
+    };
+    Ok(ArchSpec {
+        family: keys.arch.into(),
+        hidden_size: sizes.hidden_size,
+        vocab_size: keys.vocab_size(checkpoint)?,
+        context_length: sizes.context_length,
+        embedding_scale: 1.0,
+        residual_scale: 1.0,
+        logit_scale: 1.0,
+        norm: NormSpec { eps: keys.f64("attention.layer_norm_rms_epsilon")? as f32, weight_offset: 0.0 },
+        tied_embeddings: checkpoint.tensor("output.weight").is_none(),
+        final_softcap: None,
+        ropes,
+        layers: sizes.n_kv_heads.iter().zip(&sizes.ffn_width).enumerate().map(layer).collect(),
+        names: TensorNames::new(String::new(), &GGUF),
+    })
+}
+
+/// Sizes every family has; two of them may differ between layers.
+struct Sizes {
+    hidden_size: usize,
+    context_length: usize,
+    n_layers: usize,
+    n_heads: usize,
+    head_dim: usize,
+    n_kv_heads: Vec<usize>,
+    ffn_width: Vec<usize>,
+}
+
+impl Sizes {
+    fn read(keys: &Keys<'_>) -> Result<Self> {
+        let hidden_size = keys.usize("embedding_length")?;
+        // Layers that predict tokens ahead are counted, too, and not run.
+        let ahead = keys.opt_usize("nextn_predict_layers")?.unwrap_or(0);
+        let n_layers = keys.usize("block_count")?.saturating_sub(ahead);
+        if n_layers > MAX_LAYERS {
+            return Err(keys.error("block_count", format!("expected at most {MAX_LAYERS}, found {n_layers}")));
+        }
+        let n_heads = keys.usize("attention.head_count")?;
+        let head_dim = keys.opt_usize("attention.key_length")?.unwrap_or(hidden_size / n_heads.max(1));
+        let value_dim = keys.opt_usize("attention.value_length")?.unwrap_or(head_dim);
+        if value_dim != head_dim {
+            return Err(keys.error(
+                "attention.value_length",
+                format!("expected the key length {head_dim}, found {value_dim}"),
+            ));
+        }
+        Ok(Self {
+            hidden_size,
+            context_length: keys.usize("context_length")?,
+            n_layers,
+            n_heads,
+            head_dim,
+            n_kv_heads: keys
+                .per_layer("attention.head_count_kv", n_layers)?
+                .unwrap_or_else(|| vec![n_heads; n_layers]),
+            // Where all layers have experts, there may be no other width.
+            ffn_width: match keys.per_layer("feed_forward_length", n_layers)? {
+                Some(widths) => widths,
+                None => vec![keys.usize_of("feed_forward_length", "expert_feed_forward_length")?; n_layers],
+            },
+        })
+    }
+}
