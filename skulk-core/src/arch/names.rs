@@ -19,7 +19,10 @@ use LayerTensor::{
     StateQuery, StateShare, StateSkip, StateStep, StateStepLatent, StateValue, StepBias, Value,
     ValueConvolution,
 };
-pub(super) use gguf::{GGUF, GGUF_FUSED, GGUF_QWEN3_5, GGUF_QWEN3_NEXT, GGUF_TWO_NORMS};
+pub(super) use gguf::{
+    GGUF, GGUF_DEEPSEEK, GGUF_DEEPSEEK_PLAIN, GGUF_FUSED, GGUF_GRANITE_HYBRID, GGUF_NEMOTRON_H, GGUF_PHI3,
+    GGUF_QWEN3_5, GGUF_QWEN3_NEXT, GGUF_TWO_NORMS,
+};
 pub(super) use recurrent::{HF_GRANITE_HYBRID, HF_KIMI_LINEAR, HF_NEMOTRON_H, HF_QWEN3_5, HF_QWEN3_NEXT};
 
 /// A tensor's role within one layer.
@@ -946,7 +949,12 @@ mod tests {
     fn names_are_understood_as_they_are_written() {
         let all = [
             &GGUF,
+            &GGUF_DEEPSEEK,
+            &GGUF_DEEPSEEK_PLAIN,
             &GGUF_FUSED,
+            &GGUF_GRANITE_HYBRID,
+            &GGUF_NEMOTRON_H,
+            &GGUF_PHI3,
             &GGUF_QWEN3_5,
             &GGUF_QWEN3_NEXT,
             &GGUF_TWO_NORMS,

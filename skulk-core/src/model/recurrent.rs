@@ -98,15 +98,17 @@ impl<B: Backend> Recurrent<B> {
         };
         let decay = decay.into_iter().map(rate).collect();
         let [convolution, bias] = convolution(loader, layer, spec)?;
+        let skip = (!is_delta).then(|| loader.layer_numbers(layer, T::StateSkip)).transpose()?;
+        // It is stored as it is, whatever is added to other norms.
+        let norm = loader.layer_numbers(layer, T::StateNorm)?;
         let vector = |values: Vec<f32>| loader.backend.vector(values);
         let vectors = StateVectors {
             convolution: vector(convolution)?,
             convolution_bias: spec.convolution_bias.then(|| vector(bias)).transpose()?,
             decay: vector(decay)?,
             step_bias: loader.layer_vector(layer, T::StepBias)?,
-            skip: (!is_delta).then(|| loader.layer_vector(layer, T::StateSkip)).transpose()?,
-            // It is stored as it is, whatever is added to other norms.
-            norm: loader.layer_vector(layer, T::StateNorm)?,
+            skip: skip.map(vector).transpose()?,
+            norm: vector(norm)?,
         };
         Ok(Self { projections, parts, vectors, output: loader.layer_matrix(layer, T::StateOutput)? })
     }

@@ -62,7 +62,7 @@ fn ropes(keys: &Keys<'_>, sizes: &Sizes, layout: RopeLayout) -> Result<Vec<RopeS
 }
 
 /// Experts in DeepSeek-V3's words. Files of these families that do not name the scoring mean a sigmoid.
-fn experts(keys: &Keys<'_>, checkpoint: &dyn Checkpoint, n_layers: usize) -> Result<ExpertsSpec> {
+pub(super) fn experts(keys: &Keys<'_>, checkpoint: &dyn Checkpoint, n_layers: usize) -> Result<ExpertsSpec> {
     match keys.opt_usize("expert_gating_func")? {
         None | Some(0 | 2) => {}
         Some(other) => {

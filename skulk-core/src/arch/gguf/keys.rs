@@ -38,6 +38,14 @@ impl Keys<'_> {
         }
     }
 
+    /// Added to the mean square where rows are normed.
+    pub(super) fn eps(&self) -> Result<f32> {
+        match self.opt_f32("attention.layer_norm_rms_epsilon")? {
+            Some(eps) => Ok(eps),
+            None => Ok(self.f64("attention.layer_norm_epsilon")? as f32),
+        }
+    }
+
     pub(super) fn opt_f32(&self, key: &str) -> Result<Option<f32>> {
         Ok(self.opt_f64(key)?.map(|found| found as f32))
     }

@@ -1,9 +1,10 @@
 //! What do files of Llama's kin say?
 
+use super::super::names::{GGUF_PHI3, TensorNames};
 use super::super::{ArchSpec, ExpertsSpec, QkNorm, QueryGrowth, RopeLayout, RopeScaling, RopeSpec, Window};
 use super::keys::Keys;
 use super::{Sizes, plain};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::weights::{Checkpoint, quant};
 
 /// llama (mistral and mixtral included, which converters store as llama), and qwen2 and qwen3, which pair a head's
@@ -11,7 +12,7 @@ use crate::weights::{Checkpoint, quant};
 pub(super) fn llama(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
     let qwen3 = keys.arch.starts_with("qwen3");
     // Converters put the two of a pair beside each other.
-    let is_turned = ["llama", "granite", "mistral3", "smollm3"].contains(&keys.arch);
+    let is_turned = ["llama", "granite", "granitehybrid", "mistral3", "smollm3"].contains(&keys.arch);
     let layout = if is_turned { RopeLayout::Pairs } else { RopeLayout::Halves };
     let sizes = Sizes::read(keys)?;
     let experts = experts(keys)?;
@@ -64,6 +65,28 @@ pub(super) fn granite(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<Ar
         spec.attentions().for_each(|attention| attention.scale = scale);
     }
     Ok(spec)
+}
+
+/// Queries, keys and values lie in one tensor, and so do gate and up projection.
+pub(super) fn phi3(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
+    let mut spec = llama(keys, checkpoint)?;
+    let window = keys.opt_usize("attention.sliding_window")?.filter(|window| *window > 0);
+    spec.attentions().for_each(|attention| attention.window = window.map(Window::Sliding));
+    let factors = |name: &str| match checkpoint.tensor(name) {
+        Some(_) => Ok(Some(quant::to_f32(&checkpoint.region(name)?)?)),
+        None => Ok::<_, Error>(None),
+    };
+    let [short, long] = ["short", "long"].map(|kind| factors(&format!("rope_factors_{kind}.weight")));
+    if let (Some(short), Some(long)) = (short?, long?) {
+        let original_context = keys.usize("rope.scaling.original_context_length")? as f64;
+        let amplitude = keys.opt_f32("rope.scaling.attn_factor")?.unwrap_or(1.0);
+        for rope in &mut spec.ropes {
+            let (short, long) = (short.clone(), long.clone());
+            rope.scaling = RopeScaling::Long { short, long, original_context };
+            rope.amplitude = amplitude;
+        }
+    }
+    Ok(ArchSpec { names: TensorNames::new(String::new(), &GGUF_PHI3), ..spec })
 }
 
 /// Ministral 3.

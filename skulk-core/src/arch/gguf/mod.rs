@@ -1,10 +1,12 @@
 //! What do this GGUF file's key-values describe?
 
+mod deepseek;
 mod gemma;
 mod glm;
 mod gpt_oss;
 mod keys;
 mod llama;
+mod mamba;
 mod qwen_next;
 
 use self::keys::Keys;
@@ -22,12 +24,16 @@ pub(super) fn spec(metadata: &GgufMetadata, checkpoint: &dyn Checkpoint) -> Resu
     let keys = Keys { metadata, arch };
     match arch {
         "llama" | "qwen2" | "qwen3" | "qwen3moe" => llama::llama(&keys, checkpoint),
+        "phi3" => llama::phi3(&keys, checkpoint),
         "granite" => llama::granite(&keys, checkpoint),
         "mistral3" => llama::mistral3(&keys, checkpoint),
         "smollm3" => llama::smollm3(&keys, checkpoint),
         "olmo2" => llama::olmo2(&keys, checkpoint),
         "gemma2" => gemma::gemma2(&keys, checkpoint),
         "gemma3" => gemma::gemma3(&keys, checkpoint),
+        "deepseek2" => deepseek::deepseek2(&keys, checkpoint),
+        "granitehybrid" => mamba::granite_hybrid(&keys, checkpoint),
+        "nemotron_h" | "nemotron_h_moe" => mamba::nemotron_h(&keys, checkpoint),
         "glm4" => glm::glm4(&keys, checkpoint),
         "glm4moe" => glm::glm4_moe(&keys, checkpoint),
         "minimax-m2" => glm::minimax_m2(&keys, checkpoint),
@@ -89,7 +95,7 @@ fn plain(
         embedding_scale: 1.0,
         residual_scale: 1.0,
         logit_scale: 1.0,
-        norm: NormSpec { eps: keys.f64("attention.layer_norm_rms_epsilon")? as f32, weight_offset: 0.0 },
+        norm: NormSpec { eps: keys.eps()?, weight_offset: 0.0 },
         tied_embeddings: checkpoint.tensor("output.weight").is_none(),
         final_softcap: None,
         ropes,
@@ -111,6 +117,17 @@ struct Sizes {
 
 impl Sizes {
     fn read(keys: &Keys<'_>) -> Result<Self> {
+        let sizes = Self::of_any_values(keys)?;
+        let value_dim = keys.opt_usize("attention.value_length")?.unwrap_or(sizes.head_dim);
+        if value_dim != sizes.head_dim {
+            let message = format!("expected the key length {}, found {value_dim}", sizes.head_dim);
+            return Err(keys.error("attention.value_length", message));
+        }
+        Ok(sizes)
+    }
+
+    /// The same of heads whose values may be shorter than keys.
+    fn of_any_values(keys: &Keys<'_>) -> Result<Self> {
         let hidden_size = keys.usize("embedding_length")?;
         // Layers that predict tokens ahead are counted, too, and not run.
         let ahead = keys.opt_usize("nextn_predict_layers")?.unwrap_or(0);
@@ -120,13 +137,6 @@ impl Sizes {
         }
         let n_heads = keys.usize("attention.head_count")?;
         let head_dim = keys.opt_usize("attention.key_length")?.unwrap_or(hidden_size / n_heads.max(1));
-        let value_dim = keys.opt_usize("attention.value_length")?.unwrap_or(head_dim);
-        if value_dim != head_dim {
-            return Err(keys.error(
-                "attention.value_length",
-                format!("expected the key length {head_dim}, found {value_dim}"),
-            ));
-        }
         Ok(Self {
             hidden_size,
             context_length: keys.usize("context_length")?,
