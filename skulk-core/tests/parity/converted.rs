@@ -1,11 +1,11 @@
-//! Checkpoints as mlx-lm converts them compute what those compute that they were made of, which is compared with
-//! transformers.
+//! Checkpoints as mlx-lm and llama.cpp convert them compute what those compute that they were made of, which is compared
+//! with transformers.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use skulk::engine::ShardSpec;
-use skulk::{ErrorKind, KvType, Precision, TokenId, open_checkpoint};
+use skulk::{ErrorKind, KvType, Precision, TokenId, Tokenizer, open_checkpoint};
 
 use super::reference::{EXACT, F32_CACHE, compare, short};
 use super::stages::{Setup, Stages, engine};
@@ -70,6 +70,40 @@ fn conversions_compute_the_same() {
         n += 1;
     }
     assert!(n >= if super::ENGINE == "cpu" { 25 } else { 10 }, "{n}");
+}
+
+/// Files of llama.cpp's converter, of whose families each has words, orders and signs of its own.
+#[test]
+fn gguf_files_compute_the_same() {
+    let mut n = 0;
+    let files = std::fs::read_dir(fixtures::path("").join("../gguf/families")).unwrap();
+    for path in files.map(|file| file.unwrap().path()) {
+        let model = fixtures::path(path.file_stem().unwrap().to_str().unwrap());
+        let reference = json(&model.join("reference.json"));
+        let tokenizer = Tokenizer::from_checkpoint(&*open_checkpoint(&path).unwrap()).unwrap();
+        // Phi 3's special tokens take the white space behind them, in files of that family.
+        let strips = path.ends_with("phi3.gguf");
+        for prompt in reference["prompts"].as_array().unwrap().iter().filter(|_| !strips) {
+            let special = prompt["add_special_tokens"].as_bool().unwrap();
+            let found = tokenizer.encode(prompt["text"].as_str().unwrap(), special).unwrap();
+            assert_eq!(found, ids(&prompt["ids"]), "{} {}", path.display(), prompt["name"]);
+        }
+        let is_quantised = open_checkpoint(&path).unwrap().tensors().iter().any(|t| t.dtype.is_quantised());
+        match Stages::load(&path, &short(&path, &setup())) {
+            Err(error) => {
+                assert_ne!(super::ENGINE, "cpu", "{}: {error}", path.display());
+                let kinds = [ErrorKind::ArchUnsupported, ErrorKind::DTypeUnsupported];
+                assert!(kinds.contains(&error.kind()), "{}: {error}", path.display());
+            }
+            Ok(_) => {
+                let (precision, bound) =
+                    if is_quantised { (Precision::Exact, EXACT) } else { (Precision::Fast, F32_CACHE) };
+                compare(&path, &reference, &Setup { precision, ..setup() }, bound);
+                n += 1;
+            }
+        }
+    }
+    assert!(n >= if super::ENGINE == "cpu" { 14 } else { 8 }, "{n}");
 }
 
 /// Logits of two checkpoints of a model are near each other, and the first one's weights are as large in memory as was

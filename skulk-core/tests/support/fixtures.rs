@@ -36,6 +36,12 @@ pub fn has_latents(folder: &Path) -> bool {
     })
 }
 
+/// Whether rows take experts.
+pub fn has_routers(folder: &Path) -> bool {
+    let arch = ArchSpec::from_checkpoint(&*open_checkpoint(folder).unwrap());
+    arch.is_ok_and(|arch| arch.layers.iter().any(|layer| layer.ffn.experts.is_some()))
+}
+
 /// Whether rows see positions that an indexer chooses.
 pub fn chooses_positions(folder: &Path) -> bool {
     let arch = ArchSpec::from_checkpoint(&*open_checkpoint(folder).unwrap());
