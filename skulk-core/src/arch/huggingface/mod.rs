@@ -5,6 +5,7 @@
 
 mod deepseek;
 mod gemma;
+mod gemma3n;
 mod gemma4;
 mod glm;
 mod gpt_oss;
@@ -41,7 +42,7 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
     // Wrappers with other modalities: their text part is a configuration of its own. Of Qwen's, texts alone are rotated
     // as with one position each.
     let config = match model_type {
-        "gemma3" | "gemma4" | "gemma4_unified" | "kimi_k25" | "llama4" | "mistral3" | "qwen3_vl"
+        "gemma3" | "gemma3n" | "gemma4" | "gemma4_unified" | "kimi_k25" | "llama4" | "mistral3" | "qwen3_vl"
         | "qwen3_5" | "qwen3_5_moe" => root.section("text_config")?,
         _ => root,
     };
@@ -68,6 +69,7 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         "qwen3_5_moe" | "qwen3_5_moe_text" => &qwen_next::QWEN3_5_MOE,
         "gemma2" => &gemma::GEMMA2,
         "gemma3" | "gemma3_text" => &gemma::GEMMA3,
+        "gemma3n" | "gemma3n_text" => &gemma3n::GEMMA3N,
         "gemma4" | "gemma4_text" => &gemma4::GEMMA4,
         "gemma4_unified" | "gemma4_unified_text" => &gemma4::GEMMA4_UNIFIED,
         "glm4" => &glm::GLM4,
@@ -124,6 +126,8 @@ struct Family {
     eps: f32,
     /// The field that says how wide dense feed-forward blocks are.
     ffn_width: &'static str,
+    /// It may be a list of each layer's.
+    widths_by_layer: bool,
     /// The field that counts heads of keys and values.
     kv_heads: &'static str,
     head_dim: fn(usize, usize) -> usize,
@@ -189,11 +193,12 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
     };
     let (field, activation) = family.activation;
     let dense = FfnSpec {
-        width: common.ffn_width,
+        width: 0,
         activation: config.activation_or(field, activation)?,
         bias: family.mlp_bias && config.bool_or("mlp_bias", false)?,
         experts: None,
         shared: None,
+        cutoff: None,
     };
     let mixture = (family.mixture)(config, common.n_layers)?;
     let layer = |(layer, window): (usize, Option<usize>)| {
@@ -203,7 +208,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
                 let shared = m.shared.map(|shared| SharedExpert { activation: dense.activation, ..shared });
                 FfnSpec { width: m.width, bias: false, experts: Some(m.spec), shared, ..dense.clone() }
             }
-            None => dense.clone(),
+            None => FfnSpec { width: common.ffn_widths.get(layer).copied().unwrap_or(0), ..dense.clone() },
         };
         let rope = Some(usize::from(window.is_some() && family.local_theta.is_some()));
         LayerSpec {
@@ -219,6 +224,8 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
             post_ffn_norm: family.post_norms,
             input: None,
             output_scale: false,
+            streams: None,
+            bypass: None,
         }
     };
     let windows = (family.windows)(config, common.n_layers)?;
@@ -346,7 +353,8 @@ struct Common {
     n_heads: usize,
     n_kv_heads: usize,
     head_dim: usize,
-    ffn_width: usize,
+    /// Of each layer's dense block.
+    ffn_widths: Vec<usize>,
 }
 
 impl Common {
@@ -371,9 +379,23 @@ impl Common {
             n_heads,
             n_kv_heads: config.usize_or(family.kv_heads, n_heads)?,
             head_dim: config.usize_or("head_dim", (family.head_dim)(hidden_size, n_heads))?,
-            ffn_width: config.usize(family.ffn_width)?,
+            ffn_widths: widths(config, family, n_layers)?,
         })
     }
+}
+
+/// How wide each layer's dense block is.
+fn widths(config: &Config<'_>, family: &Family, n_layers: usize) -> Result<Vec<usize>> {
+    let field = family.ffn_width;
+    if !family.widths_by_layer || !config.opt(field).is_some_and(Value::is_array) {
+        return Ok(vec![config.usize(field)?; n_layers]);
+    }
+    let widths = config.usize_list(field)?;
+    if widths.len() != n_layers {
+        let message = format!("expected {n_layers} widths, one for each layer, found {}", widths.len());
+        return Err(config.error(field, message));
+    }
+    Ok(widths)
 }
 
 #[cfg(test)]
