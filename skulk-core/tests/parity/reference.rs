@@ -19,6 +19,7 @@ use skulk::{DType, ErrorKind, KvType, Precision, open_checkpoint};
 use crate::fixtures::{self, checkpoints, chosen, copied, ids, json};
 use super::splits::few;
 use super::stages::{Setup, Stages, takes_options};
+use crate::support::mlx_layout::Checkpoint;
 
 /// Relative to the largest magnitude among what is compared.
 pub(super) const F32_CACHE: f32 = 1e-4;
@@ -270,6 +271,35 @@ fn scalars_of_layers() {
         let halved: Vec<f32> = hidden(&original, layer).iter().map(|x| x / 2.0).collect();
         assert_eq!(hidden(folder.path(), layer), halved, "layer {layer}");
     }
+}
+
+/// Tokens that the table of inputs to layers lacks have its first row, as if it were theirs.
+#[test]
+fn tokens_beyond_the_table_of_inputs() {
+    const KEPT: usize = 300;
+    let path = fixtures::path("gemma3n");
+    if supported(&path, &Setup::default()).is_none() {
+        return;
+    }
+    let original = Checkpoint::read(&path);
+    let [mut short, mut repeated] = [original.clone(), original];
+    short.config["vocab_size_per_layer_input"] = KEPT.into();
+    let [cut, filled] = [&mut short, &mut repeated]
+        .map(|checkpoint| checkpoint.weights.get_mut("model.embed_tokens_per_layer.weight").unwrap());
+    let row = cut.bytes.len() / cut.shape[0];
+    cut.shape[0] = KEPT;
+    cut.bytes.truncate(KEPT * row);
+    let (first, others) = filled.bytes.split_at_mut(KEPT * row);
+    others.chunks_exact_mut(row).for_each(|other| other.copy_from_slice(&first[..row]));
+    let tokens = ids(&json(&path.join("reference.json"))["prompts"][0]["ids"]);
+    assert!(tokens.iter().any(|token| token.0 as usize >= KEPT));
+    let logits = |path: &Path| {
+        let stages = Stages::load(path, &Setup { cuts: vec![1], ..Setup::default() }).unwrap();
+        stages.feed(stages.open(0), 0, &tokens)
+    };
+    let (whole, cut, filled) = (logits(&path), short.written(), repeated.written());
+    assert_eq!(logits(cut.path()), logits(filled.path()));
+    assert_ne!(logits(cut.path()), whole);
 }
 
 /// Both spellings of a configuration describe the same decoder.

@@ -531,6 +531,34 @@ mod tests {
             ("llama4", "floor_scale", json!(0), ConfigInvalid, "queries' growth"),
             ("llama4", "attn_temperature_tuning", json!("on"), ConfigInvalid, "attn_temperature_tuning"),
             ("llama4", "intermediate_size_mlp", Value::Null, ConfigInvalid, "intermediate_size_mlp"),
+            ("gemma3n", "altup_num_inputs", json!(0), ConfigInvalid, "residual streams"),
+            ("gemma3n", "altup_num_inputs", json!(1), ConfigInvalid, "residual streams"),
+            ("gemma3n", "altup_num_inputs", json!(1 << 40), ConfigInvalid, "residual streams"),
+            ("gemma3n", "altup_num_inputs", json!("4"), ConfigInvalid, "altup_num_inputs"),
+            ("gemma3n", "altup_active_idx", json!(4), ConfigInvalid, "active residual stream"),
+            ("gemma3n", "altup_active_idx", json!(-1), ConfigInvalid, "altup_active_idx"),
+            ("gemma3n", "altup_coef_clip", json!(0), ConfigInvalid, "coefficients"),
+            ("gemma3n", "altup_coef_clip", json!(-120.0), ConfigInvalid, "coefficients"),
+            ("gemma3n", "altup_correct_scale", json!(1), ConfigInvalid, "altup_correct_scale"),
+            ("gemma3n", "laurel_rank", json!(0), ConfigInvalid, "way around attention"),
+            ("gemma3n", "laurel_rank", json!(1 << 40), ConfigInvalid, "way around attention"),
+            ("gemma3n", "activation_sparsity_pattern", json!([0.95]), ConfigInvalid, "activation_sparsity"),
+            ("gemma3n", "activation_sparsity_pattern", json!(0.95), ConfigInvalid, "activation_sparsity"),
+            ("gemma3n", "activation_sparsity_pattern", json!([0, 0, 0, 0, 0, 1]), ConfigInvalid, "found 1"),
+            ("gemma3n", "activation_sparsity_pattern", json!([0, 0, 0, 0, 0, -0.5]), ConfigInvalid, "-0.5"),
+            ("gemma3n", "activation_sparsity_pattern", json!([0, 0, 0, 0, 0, "x"]), ConfigInvalid, "numbers"),
+            ("gemma3n", "intermediate_size", json!([128, 128]), ConfigInvalid, "intermediate_size"),
+            ("gemma3n", "intermediate_size", json!([]), ConfigInvalid, "intermediate_size"),
+            ("gemma3n", "intermediate_size", json!([1, 2, 3, 4, 5, "6"]), ConfigInvalid, "intermediate_size"),
+            ("gemma3n", "intermediate_size", json!([1, 2, 3, 4, 5, 0]), ConfigInvalid, "width"),
+            ("llama", "intermediate_size", json!([1, 2, 3, 4]), ConfigInvalid, "intermediate_size"),
+            ("gemma3n", "layer_types", json!(["full_attention"]), ConfigInvalid, "layer_types"),
+            ("gemma3n", "num_kv_shared_layers", json!(6), ConfigInvalid, "num_kv_shared_layers"),
+            ("gemma3n", "num_kv_shared_layers", json!(5), ConfigInvalid, "num_kv_shared_layers"),
+            ("gemma3n", "num_kv_shared_layers", Value::Null, ConfigInvalid, "num_kv_shared_layers"),
+            ("gemma3n", "vocab_size_per_layer_input", json!(0), ConfigInvalid, "rows of inputs"),
+            ("gemma3n", "hidden_size_per_layer_input", json!(33), ConfigInvalid, "inputs to layers"),
+            ("gemma3n", "final_logit_softcapping", json!(0), ConfigInvalid, "soft-cap"),
         ];
         for (model, field, value, kind, word) in cases {
             let error = described(model, &[(field, value.clone())]).err();
@@ -584,6 +612,45 @@ mod tests {
         );
         assert_eq!(of(&described("glm_moe_dsa", &[types]).unwrap()), [None; 4]);
         assert!(!listed.can_cut(2) && listed.can_cut(1) && listed.can_cut(3));
+    }
+
+    /// Hubs wrap Gemma 3n's text, and leave out what the published models have.
+    #[test]
+    fn gemma_3n_is_described_in_short_too() {
+        let file = "config.json".into();
+        let text = json!({
+            "model_type": "gemma3n_text", "hidden_size": 2048, "intermediate_size": 16384, "vocab_size": 262400,
+            "num_hidden_layers": 35, "num_attention_heads": 8, "num_key_value_heads": 2,
+        });
+        let spec = spec(&json!({ "model_type": "gemma3n", "text_config": text }), &file, String::new()).unwrap();
+        spec.check().unwrap();
+        let streams = spec.streams().unwrap();
+        assert_eq!((streams.n, streams.active, streams.clip, streams.scaled), (4, 0, Some(120.0), true));
+        assert_eq!((spec.row_width(), spec.context_length, spec.final_softcap), (8192, 32_768, Some(30.0)));
+        let input = spec.inputs().unwrap();
+        assert_eq!((input.width, input.rows), (256, 262_144));
+        let own: Vec<_> = spec.layers.iter().map(|layer| (layer.ffn.width, layer.bypass)).collect();
+        assert_eq!(own, [(16384, Some(64)); 35]);
+        let cut = spec.layers.iter().map(|layer| layer.ffn.cutoff).collect::<Vec<_>>();
+        assert_eq!((&cut[..10], &cut[10..]), (&[Some(1.644_853_5); 10][..], &[None; 25][..]));
+        let attention = |at: usize| spec.layers[at].attention().unwrap();
+        assert_eq!((attention(0).window, attention(4).window), (Some(Window::Sliding(512)), None));
+        assert_eq!((attention(0).scale, attention(0).head_dim, attention(19).kv_of), (1.0, 256, None));
+        // Those of the last layers before of the same kind.
+        assert_eq!((attention(20).kv_of, attention(34).kv_of), (Some(18), Some(19)));
+        assert!(spec.can_cut(18) && !spec.can_cut(19) && !spec.can_cut(34));
+        let never = described("gemma3n", &[("altup_coef_clip", Value::Null)]).unwrap();
+        assert_eq!(never.streams().unwrap().clip, None);
+    }
+
+    /// A list of widths counts layer by layer.
+    #[test]
+    fn widths_may_be_listed() {
+        let fields = [("intermediate_size", json!([1, 2, 3, 4, 5, 6]))];
+        let listed = described("gemma3n", &fields).unwrap();
+        assert_eq!(listed.layers.iter().map(|layer| layer.ffn.width).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+        let one = described("gemma3n", &[("intermediate_size", json!(128))]).unwrap();
+        assert_eq!(one, described("gemma3n", &[]).unwrap());
     }
 
     /// The 12B model of Gemma 4 is another family with the same layers, but for what it does not have.
