@@ -165,9 +165,12 @@ mod tests {
     /// Those of Python's `statistics`.
     #[test]
     fn quantiles_are_close() {
-        for (share, expected) in
-            [(0.5, 0.0), (0.95, 1.644_853_626_951_471_5), (0.05, -1.644_853_626_951_471_5), (0.99, 2.326_347_874_040_840_8)]
-        {
+        for (share, expected) in [
+            (0.5, 0.0),
+            (0.95, 1.644_853_626_951_471_5),
+            (0.05, -1.644_853_626_951_471_5),
+            (0.99, 2.326_347_874_040_840_8),
+        ] {
             assert!((normal_quantile(share) - expected).abs() < 1e-14, "{share}");
         }
         assert!([0.0, 1e-300, 1.0 - 1e-16, 1.0].map(normal_quantile).iter().all(|x| x.abs() <= 10.0));

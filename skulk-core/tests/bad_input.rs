@@ -190,7 +190,9 @@ fn changed_descriptions_of_streams() {
     type Change = fn(&mut ArchSpec);
     let changes: &[(&str, Change)] = &[
         ("residual streams", |a| a.layers.iter_mut().for_each(|l| l.streams.as_mut().unwrap().n = 0)),
-        ("residual streams", |a| a.layers.iter_mut().for_each(|l| l.streams.as_mut().unwrap().n = usize::MAX)),
+        ("residual streams", |a| {
+            a.layers.iter_mut().for_each(|l| l.streams.as_mut().unwrap().n = usize::MAX)
+        }),
         ("residual streams", |a| a.layers[0].streams = None),
         ("residual streams", |a| a.layers[3].streams.as_mut().unwrap().n = 3),
         ("active residual stream", |a| a.layers[0].streams.as_mut().unwrap().active = 4),
@@ -407,7 +409,13 @@ fn configurations() {
         ("gemma3n", "altup_num_inputs", json!(5), TensorMissing, "altup_projections.3"),
         ("gemma3n", "altup_active_idx", json!(4), ConfigInvalid, "active residual stream"),
         ("gemma3n", "laurel_rank", json!(17), TensorShape, "laurel.linear_left"),
-        ("gemma3n", "activation_sparsity_pattern", json!([0.5]), ConfigInvalid, "activation_sparsity_pattern"),
+        (
+            "gemma3n",
+            "activation_sparsity_pattern",
+            json!([0.5]),
+            ConfigInvalid,
+            "activation_sparsity_pattern",
+        ),
         ("gemma3n", "intermediate_size", json!([128]), ConfigInvalid, "intermediate_size"),
         ("gemma3n", "intermediate_size", json!([128, 128, 128, 128, 128, 127]), TensorShape, "layers.5.mlp"),
         ("gemma3n", "num_kv_shared_layers", json!(1), TensorMissing, "layers.4."),

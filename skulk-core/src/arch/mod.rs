@@ -326,11 +326,8 @@ impl ArchSpec {
             }
             layer.check_streams()?;
             if layer.streams != self.streams() {
-                let message = format!(
-                    "expected {:?} as in the first layer, found {:?}",
-                    self.streams(),
-                    layer.streams
-                );
+                let message =
+                    format!("expected {:?} as in the first layer, found {:?}", self.streams(), layer.streams);
                 return Err(invalid("residual streams", message));
             }
         }

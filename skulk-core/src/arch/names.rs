@@ -9,15 +9,15 @@ use super::{AttentionSpec, ExpertsSpec, LayerSpec, QkNorm, RecurrentRule, Recurr
 use crate::ids::ExpertIdx;
 use crate::weights::DType;
 use LayerTensor::{
-    AttentionNorm, AttentionOutput, BypassDown, BypassNorm, BypassUp, DecayRate, ExpertDown, ExpertGate, ExpertUp, ExpertsNorm, FfnDown,
-    FfnGate, FfnNorm, FfnUp, HeadGate, IndexKey, IndexKeyNorm, IndexQuery, IndexWeights, InputGate,
-    InputProjection, Key, KeyConvolution, KeyNorm, LatentKeys, LatentNorm, LatentValues, OutputScale,
-    PostAttentionNorm, PostExpertsNorm, PostFfnNorm, PostInputNorm, PostSharedNorm, Query, QueryConvolution,
-    QueryLatent, QueryLatentNorm, QueryNorm, Router, RouterCorrection, RouterNorm, RouterScales, SharedDown,
-    SharedGate, SharedScore, SharedUp, Sinks, StateGate, StateGateLatent, StateKey, StateNorm, StateOutput,
-    StateQuery, StateShare, StateSkip, StateStep, StateStepLatent, StateValue, StepBias, StreamCorrection,
-    StreamNorm, StreamPrediction, StreamRouter, StreamScale, Value,
-    ValueConvolution,
+    AttentionNorm, AttentionOutput, BypassDown, BypassNorm, BypassUp, DecayRate, ExpertDown, ExpertGate,
+    ExpertUp, ExpertsNorm, FfnDown, FfnGate, FfnNorm, FfnUp, HeadGate, IndexKey, IndexKeyNorm, IndexQuery,
+    IndexWeights, InputGate, InputProjection, Key, KeyConvolution, KeyNorm, LatentKeys, LatentNorm,
+    LatentValues, OutputScale, PostAttentionNorm, PostExpertsNorm, PostFfnNorm, PostInputNorm,
+    PostSharedNorm, Query, QueryConvolution, QueryLatent, QueryLatentNorm, QueryNorm, Router,
+    RouterCorrection, RouterNorm, RouterScales, SharedDown, SharedGate, SharedScore, SharedUp, Sinks,
+    StateGate, StateGateLatent, StateKey, StateNorm, StateOutput, StateQuery, StateShare, StateSkip,
+    StateStep, StateStepLatent, StateValue, StepBias, StreamCorrection, StreamNorm, StreamPrediction,
+    StreamRouter, StreamScale, Value, ValueConvolution,
 };
 pub(super) use recurrent::{HF_GRANITE_HYBRID, HF_KIMI_LINEAR, HF_NEMOTRON_H, HF_QWEN3_5, HF_QWEN3_NEXT};
 

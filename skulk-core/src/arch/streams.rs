@@ -39,8 +39,7 @@ impl LayerSpec {
                 ));
             }
             if streams.active >= streams.n {
-                let message =
-                    format!("expected an index below {}, found {}", streams.n, streams.active);
+                let message = format!("expected an index below {}, found {}", streams.n, streams.active);
                 return Err(invalid("active residual stream", message));
             }
             streams.clip.map_or(Ok(()), |clip| positive("bound of streams' coefficients", clip))?;

@@ -142,7 +142,8 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<()> {
         let b = &*self.backend;
         let Workspace { stream, streams, x, all, .. } = work;
-        let (first, others) = streams.as_mut().and_then(|room| room.own.split_first_mut()).ok_or_else(missing)?;
+        let (first, others) =
+            streams.as_mut().and_then(|room| room.own.split_first_mut()).ok_or_else(missing)?;
         b.gather(stream, x, &all[..rows], first)?;
         for (matrix, own) in ends.begin.iter().zip(others) {
             b.linear(stream, x, rows, &mut [(matrix, &mut *own)])?;

@@ -246,7 +246,11 @@ impl Inventory {
 
     /// Bytes of a row between stages of this card's model.
     pub(super) fn row_of(&self, card: &ModelCard) -> u64 {
-        if self.row > 0 { self.row } else { (card.hidden_size as u64).saturating_mul(size_of::<f32>() as u64) }
+        if self.row > 0 {
+            self.row
+        } else {
+            (card.hidden_size as u64).saturating_mul(size_of::<f32>() as u64)
+        }
     }
 
     /// Whether a stage of these layers holds the embedding table.

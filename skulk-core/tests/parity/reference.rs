@@ -273,6 +273,34 @@ fn scalars_of_layers() {
     }
 }
 
+/// What no reference of transformers is here for, by another forward pass that gives transformers' logits elsewhere.
+#[test]
+fn variants_of_gemma_3n() {
+    let (path, setup) = (fixtures::path("gemma3n"), Setup { kv: KvType::F32.into(), ..Setup::default() });
+    if supported(&path, &setup).is_none() {
+        return;
+    }
+    let told = json(&fixtures::root().join("tests/fixtures/gemma3n/variants.json"));
+    let tokens = ids(&told["ids"]);
+    for variant in told["variants"].as_array().unwrap() {
+        let mut checkpoint = Checkpoint::read(&path);
+        for (field, value) in variant["fields"].as_object().unwrap() {
+            checkpoint.config[field] = value.clone();
+        }
+        let folder = checkpoint.written();
+        let stages = Stages::load(folder.path(), &Setup { cuts: vec![1], ..setup.clone() }).unwrap();
+        let rows = stages.prompt(stages.open(0), &tokens, 1);
+        let top = variant["top20"].as_array().unwrap();
+        let largest = top.iter().map(|pair| pair[1].as_f64().unwrap().abs()).fold(0.0, f64::max) as f32;
+        for pair in top {
+            let (token, expected) = (pair[0].as_u64().unwrap() as usize, pair[1].as_f64().unwrap() as f32);
+            let found = rows[0][token];
+            let what = format!("{} token {token}: {found}, expected {expected}", variant["fields"]);
+            assert!((found - expected).abs() <= F32_CACHE * largest, "{what}");
+        }
+    }
+}
+
 /// Tokens that the table of inputs to layers lacks have its first row, as if it were theirs.
 #[test]
 fn tokens_beyond_the_table_of_inputs() {

@@ -42,8 +42,8 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
     // Wrappers with other modalities: their text part is a configuration of its own. Of Qwen's, texts alone are rotated
     // as with one position each.
     let config = match model_type {
-        "gemma3" | "gemma3n" | "gemma4" | "gemma4_unified" | "kimi_k25" | "llama4" | "mistral3" | "qwen3_vl"
-        | "qwen3_5" | "qwen3_5_moe" => root.section("text_config")?,
+        "gemma3" | "gemma3n" | "gemma4" | "gemma4_unified" | "kimi_k25" | "llama4" | "mistral3"
+        | "qwen3_vl" | "qwen3_5" | "qwen3_5_moe" => root.section("text_config")?,
         _ => root,
     };
     let inner = match model_type {
@@ -622,7 +622,8 @@ mod tests {
             "model_type": "gemma3n_text", "hidden_size": 2048, "intermediate_size": 16384, "vocab_size": 262400,
             "num_hidden_layers": 35, "num_attention_heads": 8, "num_key_value_heads": 2,
         });
-        let spec = spec(&json!({ "model_type": "gemma3n", "text_config": text }), &file, String::new()).unwrap();
+        let spec =
+            spec(&json!({ "model_type": "gemma3n", "text_config": text }), &file, String::new()).unwrap();
         spec.check().unwrap();
         let streams = spec.streams().unwrap();
         assert_eq!((streams.n, streams.active, streams.clip, streams.scaled), (4, 0, Some(120.0), true));

@@ -18,7 +18,9 @@ use candle_nn::{ops, rotary_emb};
 use self::attention::Pages;
 use self::matrix::Matrix;
 use crate::arch::{Activation, RopeLayout};
-use crate::engine::backend::{Attend, Backend, Blend, Experts, NormRope, PageSpec, Routes, Routing, with_rows};
+use crate::engine::backend::{
+    Attend, Backend, Blend, Experts, NormRope, PageSpec, Routes, Routing, with_rows,
+};
 use crate::engine::turns::Turns;
 use crate::engine::{KvType, Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
@@ -310,14 +312,7 @@ impl Backend for Tensors {
         Ok(())
     }
 
-    fn match_size(
-        &self,
-        _: &mut (),
-        x: &mut Buffer,
-        like: &Buffer,
-        least: f32,
-        rows: usize,
-    ) -> Result<()> {
+    fn match_size(&self, _: &mut (), x: &mut Buffer, like: &Buffer, least: f32, rows: usize) -> Result<()> {
         let mean = |x: &Tensor| x.sqr()?.mean_keepdim(D::Minus1);
         x.update(rows, |x| {
             let factor = mean(&like.rows(0, rows)?)?.div(&mean(&x)?.maximum(least)?)?.sqrt()?;

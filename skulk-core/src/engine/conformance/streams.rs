@@ -26,11 +26,14 @@ fn blended<B: Backend>(b: &B, numbers: &mut Numbers, [rows, width]: [usize; 2], 
     let weights = numbers.floats(n_out * n_from * N);
     let vector = b.vector(weights.clone()).unwrap();
     let by = numbers.floats(rows * N);
-    let all = |numbers: &mut Numbers, n: usize| -> Vec<_> { (0..n).map(|_| numbers.floats(rows * width)).collect() };
+    let all = |numbers: &mut Numbers, n: usize| -> Vec<_> {
+        (0..n).map(|_| numbers.floats(rows * width)).collect()
+    };
     let (from, out) = (all(numbers, n_from), all(numbers, n_out));
     for plus in [0.0, 1.0] {
         let mut blend = |range: std::ops::Range<usize>| -> Vec<Vec<f32>> {
-            let mut part = |x: &[f32], width: usize| filled(b, s, width, &x[range.start * width..range.end * width]);
+            let mut part =
+                |x: &[f32], width: usize| filled(b, s, width, &x[range.start * width..range.end * width]);
             let given: Vec<_> = from.iter().map(|x| part(x, width)).collect();
             let mut taken: Vec<_> = out.iter().map(|x| part(x, width)).collect();
             let by = part(&by, N);
@@ -78,7 +81,11 @@ fn rows_alone<B: Backend>(b: &B, numbers: &mut Numbers, [rows, width]: [usize; 2
             values(b, s, &out, part.len())
         };
         let (found, last) = (sized(0..rows), sized(rows - 1..rows));
-        let pairs = wide(&small).chunks(width).map(<[f64]>::to_vec).zip(wide(&like).chunks(width).map(<[f64]>::to_vec)).collect::<Vec<_>>();
+        let pairs = wide(&small)
+            .chunks(width)
+            .map(<[f64]>::to_vec)
+            .zip(wide(&like).chunks(width).map(<[f64]>::to_vec))
+            .collect::<Vec<_>>();
         let expected: Vec<f64> = pairs
             .iter()
             .flat_map(|(x, like)| {

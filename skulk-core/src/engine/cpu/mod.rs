@@ -23,8 +23,8 @@ use pool::Pool;
 use crate::arch::{Activation, RecurrentSpec};
 use crate::cancel::CancelToken;
 use crate::engine::backend::{
-    Attend, Backend, Blend, Choose, Chosen, Experts, Head, NormRope, PageSpec, Recur, Routes, Routing, TopLogits,
-    with_rows,
+    Attend, Backend, Blend, Choose, Chosen, Experts, Head, NormRope, PageSpec, Recur, Routes, Routing,
+    TopLogits, with_rows,
 };
 use crate::engine::{KvType, Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
@@ -378,13 +378,7 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn blend(
-        &self,
-        _: &mut Stream,
-        op: &Blend<'_, Self>,
-        rows: usize,
-        out: &mut [Buffer],
-    ) -> Result<()> {
+    fn blend(&self, _: &mut Stream, op: &Blend<'_, Self>, rows: usize, out: &mut [Buffer]) -> Result<()> {
         let n = op.by.width;
         for (out, weights) in out.iter_mut().zip(op.weights.chunks_exact(op.from.len() * n)) {
             self.rows(out, rows, |row, out| {
