@@ -301,6 +301,31 @@ fn variants_of_gemma_3n() {
     }
 }
 
+/// Hubs have Gemma 3n's text inside a wrapper, with tensors of layers that use others' keys and values, and of pictures.
+#[test]
+fn gemma_3n_as_hubs_have_it() {
+    let path = fixtures::path("gemma3n");
+    let mut checkpoint = Checkpoint::read(&path);
+    let hub = json(&path.join("config.hub.json"));
+    checkpoint.config = serde_json::json!({ "model_type": "gemma3n", "text_config": hub, "vision_config": {} });
+    let own = |word: &str| format!("model.layers.2.self_attn.{word}.weight");
+    for word in ["k_proj", "v_proj", "k_norm"] {
+        let unused = checkpoint.weights[&own(word)].clone();
+        checkpoint.weights.insert(own(word).replace("layers.2", "layers.4"), unused);
+    }
+    let all = std::mem::take(&mut checkpoint.weights).into_iter();
+    checkpoint.weights =
+        all.map(|(name, tensor)| (name.replacen("model.", "model.language_model.", 1), tensor)).collect();
+    let picture = checkpoint.weights["model.language_model.norm.weight"].clone();
+    checkpoint.weights.insert("model.vision_tower.norm.weight".into(), picture);
+    let folder = checkpoint.written();
+    let reference = json(&path.join("reference.json"));
+    let setup = Setup { kv: KvType::F32.into(), cuts: vec![2], ..Setup::default() };
+    if supported(&path, &setup).is_some() {
+        compare(folder.path(), &reference, &setup, F32_CACHE);
+    }
+}
+
 /// Tokens that the table of inputs to layers lacks have its first row, as if it were theirs.
 #[test]
 fn tokens_beyond_the_table_of_inputs() {
