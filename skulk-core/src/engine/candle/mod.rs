@@ -328,7 +328,7 @@ impl Backend for Tensors {
         x.update(rows, |x| {
             let above = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
             let deviation = above.sqr()?.mean_keepdim(D::Minus1)?.sqrt()?;
-            above.broadcast_sub(&(deviation * f64::from(deviations))?)?.relu()
+            above.broadcast_sub(&(deviation * f64::from(deviations))?)?.maximum(0f32)
         })
     }
 
