@@ -54,6 +54,22 @@ pub(crate) fn sigmoid(x: f32) -> f32 {
     (1.0 / (1.0 + exp(-f64::from(x)))) as f32
 }
 
+/// Below which number this share of normally spread ones is, whose mean is 0 and variance 1; from -10 to 10.
+pub(crate) fn normal_quantile(share: f64) -> f64 {
+    let (mut low, mut high) = (-10.0, 10.0);
+    // Each time the interval halves.
+    for _ in 0..64 {
+        let middle: f64 = 0.5 * (low + high);
+        let below = 0.5 * (1.0 + erf(middle * std::f64::consts::FRAC_1_SQRT_2));
+        if below < share {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    high
+}
+
 /// Half of π in three parts, of which the first two have 30 bits: quarter turns of angles below [`LARGE`] times
 /// these are exact.
 const HALF_PI: [f64; 3] = [1.570796325802803, 9.920935791635221e-10, 5.170182981794105e-19];
@@ -144,6 +160,20 @@ mod tests {
             [0.1, 0.5, 1.0, 2.0].map(|x| erf(x).to_bits()),
             [0x3fbc_ca5e_a24f_b334, 0x3fe0_a7ef_5c18_edd2, 0x3fea_f767_a741_088b, 0x3fef_d9ae_1427_95e3,]
         );
+    }
+
+    /// Those of Python's `statistics`.
+    #[test]
+    fn quantiles_are_close() {
+        for (share, expected) in [
+            (0.5, 0.0),
+            (0.95, 1.644_853_626_951_471_5),
+            (0.05, -1.644_853_626_951_471_5),
+            (0.99, 2.326_347_874_040_840_8),
+        ] {
+            assert!((normal_quantile(share) - expected).abs() < 1e-14, "{share}");
+        }
+        assert!([0.0, 1e-300, 1.0 - 1e-16, 1.0].map(normal_quantile).iter().all(|x| x.abs() <= 10.0));
     }
 
     #[test]

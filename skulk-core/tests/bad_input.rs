@@ -184,6 +184,49 @@ fn changed_descriptions() {
     }
 }
 
+/// The same of what Gemma 3n has beside.
+#[test]
+fn changed_descriptions_of_streams() {
+    type Change = fn(&mut ArchSpec);
+    let changes: &[(&str, Change)] = &[
+        ("residual streams", |a| a.layers.iter_mut().for_each(|l| l.streams.as_mut().unwrap().n = 0)),
+        ("residual streams", |a| {
+            a.layers.iter_mut().for_each(|l| l.streams.as_mut().unwrap().n = usize::MAX)
+        }),
+        ("residual streams", |a| a.layers[0].streams = None),
+        ("residual streams", |a| a.layers[3].streams.as_mut().unwrap().n = 3),
+        ("active residual stream", |a| a.layers[0].streams.as_mut().unwrap().active = 4),
+        ("coefficients", |a| a.layers[0].streams.as_mut().unwrap().clip = Some(f32::NAN)),
+        ("output", |a| a.layers[0].output_scale = true),
+        ("way around attention", |a| a.layers[2].bypass = Some(0)),
+        ("way around attention", |a| a.layers[2].bypass = Some(usize::MAX)),
+        ("way around attention", |a| a.layers[2].attention_norm = false),
+        ("way around attention", |a| a.layers[2].mixer = skulk::arch::Mixer::Nothing),
+        ("cut-off", |a| a.layers[0].ffn.cutoff = Some(f32::NAN)),
+        ("cut-off", |a| a.layers[0].ffn.activation = Activation::SquaredRelu),
+        ("rows of inputs", |a| a.layers[0].input.as_mut().unwrap().rows = 0),
+        ("rows of inputs", |a| a.layers[4].input.as_mut().unwrap().rows = 7),
+    ];
+    let checkpoint = open_checkpoint(path("gemma3n")).unwrap();
+    let arch = ArchSpec::from_checkpoint(&*checkpoint).unwrap();
+    let sound = ShardSpec::new(Arc::new(arch.clone()), 0..6, 64, 16, KvType::F16).unwrap();
+    let engine = skulk::engines::cpu(&EngineOptions::default().threads(1)).unwrap();
+    for (name, change) in changes {
+        let mut changed = arch.clone();
+        change(&mut changed);
+        let mut spec = sound.clone();
+        spec.arch = Arc::new(changed);
+        let error = load_shard(&*engine, &spec, &*checkpoint).err().unwrap();
+        expect(name, &error, ConfigInvalid, &[name, "expected", "found"]);
+        assert_eq!(engine.estimate(&spec, &*checkpoint).unwrap_err().message(), error.message());
+    }
+    // Of gates of which most are cut off none are left out besides.
+    let options = EngineOptions::default().threads(1).ffn_top_features(16);
+    let engine = skulk::engines::cpu(&options).unwrap();
+    let error = load_shard(&*engine, &sound, &*checkpoint).err().unwrap();
+    expect("the best features", &error, InvalidArgument, &["ffn_top_features", "cut off"]);
+}
+
 #[test]
 fn generate_options() {
     let model = model("llama");
@@ -360,6 +403,23 @@ fn configurations() {
         ("gemma4", "per_layer_config", heads("2", "head_dim"), ConfigInvalid, "per_layer_config"),
         ("gemma4", "per_layer_config", heads("2", "rank"), ArchUnsupported, "rank"),
         ("gemma4", "per_layer_config", json!({ "2": 128 }), ConfigInvalid, "2"),
+        ("gemma3n", "altup_num_inputs", json!(0), ConfigInvalid, "residual streams"),
+        ("gemma3n", "altup_num_inputs", json!(1), ConfigInvalid, "residual streams"),
+        ("gemma3n", "altup_num_inputs", json!(3), TensorShape, "altup.prediction_coefs"),
+        ("gemma3n", "altup_num_inputs", json!(5), TensorMissing, "altup_projections.3"),
+        ("gemma3n", "altup_active_idx", json!(4), ConfigInvalid, "active residual stream"),
+        ("gemma3n", "laurel_rank", json!(17), TensorShape, "laurel.linear_left"),
+        (
+            "gemma3n",
+            "activation_sparsity_pattern",
+            json!([0.5]),
+            ConfigInvalid,
+            "activation_sparsity_pattern",
+        ),
+        ("gemma3n", "intermediate_size", json!([128]), ConfigInvalid, "intermediate_size"),
+        ("gemma3n", "intermediate_size", json!([128, 128, 128, 128, 128, 127]), TensorShape, "layers.5.mlp"),
+        ("gemma3n", "num_kv_shared_layers", json!(1), TensorMissing, "layers.4."),
+        ("gemma3n", "vocab_size_per_layer_input", json!(2049), TensorShape, "embed_tokens_per_layer"),
         ("gemma4_moe", "num_experts", Value::Null, ConfigInvalid, "num_experts"),
         ("gemma4_moe", "top_k_experts", json!(9), ConfigInvalid, "experts for each row"),
         ("gemma4_moe", "moe_intermediate_size", json!(127), TensorShape, "gate_up_proj"),
@@ -376,7 +436,11 @@ fn configurations() {
 
 /// Changes the entry of one tensor in a safetensors header; its data stays.
 fn with_entry(tensor: &str, change: impl FnOnce(&mut String, &mut Value, u64)) -> Error {
-    broken("llama", WEIGHTS, |bytes| {
+    with_entry_of("llama", tensor, change)
+}
+
+fn with_entry_of(model: &str, tensor: &str, change: impl FnOnce(&mut String, &mut Value, u64)) -> Error {
+    broken(model, WEIGHTS, |bytes| {
         let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
         let header = json_changed(&bytes[8..8 + len], |entries| {
             let (mut name, mut entry) = entries.remove_entry(tensor).unwrap();
@@ -409,6 +473,42 @@ fn tensors() {
     }
     let error = broken("llama", WEIGHTS, |bytes| Some(bytes[..bytes.len() - 100].to_vec()));
     expect("cut off", &error, CheckpointTruncated, &[WEIGHTS]);
+}
+
+/// What Gemma 3n has beside other families, of other shapes, and missing.
+#[test]
+fn tensors_of_streams() {
+    let layer = [
+        "altup.router_norm.weight",
+        "altup.modality_router.weight",
+        "altup.prediction_coefs.weight",
+        "altup.correction_coefs.weight",
+        "altup.correct_output_scale",
+        "laurel.linear_left.weight",
+        "laurel.linear_right.weight",
+        "laurel.post_laurel_norm.weight",
+        "per_layer_input_gate.weight",
+        "per_layer_projection.weight",
+    ];
+    let ends = [
+        "altup_projections.2.weight",
+        "altup_unembed_projections.0.weight",
+        "embed_tokens_per_layer.weight",
+        "per_layer_model_projection.weight",
+        "per_layer_projection_norm.weight",
+    ];
+    let tensors = layer.iter().map(|name| format!("model.layers.1.{name}"));
+    for tensor in tensors.chain(ends.iter().map(|name| format!("model.{name}"))) {
+        let error = with_entry_of("gemma3n", &tensor, |name, _, _| *name = "elsewhere".into());
+        expect("missing", &error, TensorMissing, &[&tensor, "file"]);
+        let error = with_entry_of("gemma3n", &tensor, |_, entry, n| entry["shape"] = json!([n / 2, 1, 2]));
+        expect("another shape", &error, TensorShape, &[&tensor, "expected", "found"]);
+        let error = with_entry_of("gemma3n", &tensor, |_, entry, n| {
+            entry["shape"] = json!([n / 4]);
+            entry["dtype"] = json!("I64");
+        });
+        expect("I64", &error, DTypeUnsupported, &[&tensor, "I64"]);
+    }
 }
 
 #[test]

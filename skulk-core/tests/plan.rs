@@ -84,6 +84,47 @@ fn layers_that_share_keys_and_values_are_planned_together() {
     assert!(Planner::plan(&card, &cluster, &request.min_nodes(1)).is_ok());
 }
 
+/// All residual streams go from stage to stage, and what makes them and one of them is in the first and the last.
+#[test]
+fn streams_are_counted() {
+    let path = path("gemma3n");
+    let checkpoint = open_checkpoint(&path).unwrap();
+    let inventory = Inventory::from_checkpoint(&*checkpoint).unwrap();
+    let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+    assert_eq!((inventory.row, arch.row_width()), (4 * 4 * 64, 4 * 64));
+    let engine = skulk::engines::cpu(&skulk::EngineOptions::default().threads(1)).unwrap();
+    for layers in [0..6, 0..1, 1..6, 2..6] {
+        let spec = ShardSpec::new(Arc::clone(&arch), layers.clone(), 64, 16, KvType::F16).unwrap();
+        let shard = load_shard(&*engine, &spec, &*checkpoint).unwrap();
+        // All stages hold the embedding table, and their part of one tensor and all of a small norm.
+        let own: u64 = inventory.layers[layers.clone()].iter().map(|layer| layer.total()).sum();
+        let head = if layers.end == 6 { inventory.head } else { 0 };
+        let (counted, held) = (own + inventory.embedding + head, shard.weight_bytes().bytes());
+        assert_eq!(counted + 16 * 2, held, "{layers:?}");
+        assert_eq!(engine.estimate(&spec, &*checkpoint).unwrap().weights.bytes(), held, "{layers:?}");
+    }
+    // Layers that use others' keys and values keep none.
+    let kv: Vec<_> = inventory.layers.iter().map(|layer| layer.kv_per_token).collect();
+    assert_eq!(kv, [256, 256, 256, 256, 0, 0]);
+    let joined: Vec<_> = inventory.layers.iter().map(|layer| layer.joined).collect();
+    assert_eq!(joined, [false, false, false, true, true, true]);
+    // Stages of the plan exchange them, which takes as long as rows are wide.
+    let card = ModelCard::from_checkpoint(&path).unwrap();
+    assert!(!card.placement.compatible_backends.contains("skulk-wgpu"));
+    assert!(card.placement.compatible_backends.contains("skulk-cpu"));
+    let nodes = ["a", "b"].map(|id| Node::new(id).backends(["skulk-cpu"]).memory(8 << 30, 16 << 30));
+    let cluster = Cluster::mesh(nodes.to_vec(), skulk::plan::LinkSpeed::new(1e-6, 1e3));
+    let seconds = |row: u64| {
+        let mut inventory = inventory.clone();
+        inventory.row = row;
+        let request = Request::default().context_tokens(64).min_nodes(2).inventory(inventory);
+        let placement = Planner::plan(&card, &cluster, &request).unwrap();
+        placement.report().unwrap().estimate.as_ref().unwrap().hop_seconds
+    };
+    assert_eq!(seconds(0), seconds(256));
+    assert!(seconds(1024) > 3.9 * seconds(256));
+}
+
 /// Of each token and layer one, and what chooses positions beside it.
 #[test]
 fn latent_vectors_are_counted_once() {

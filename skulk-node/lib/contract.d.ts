@@ -422,8 +422,16 @@ export interface Inventory {
   embeddingEverywhere?: boolean;
   /** The head is the embedding table. */
   tiedEmbeddings?: boolean;
-  /** The last stage's: final norm, and head unless that is the embedding table. */
+  /**
+   * The last stage's: final norm, what makes one residual stream of several, and head unless that is the embedding
+   * table.
+   */
   head?: number;
+  /**
+   * Bytes of a row of hidden states, as stages hand it on: of all residual streams, where there are several. 0: of the
+   * card's hidden size.
+   */
+  row?: number;
   /** They were counted in a checkpoint; else estimated from a card. */
   exact?: boolean;
 }

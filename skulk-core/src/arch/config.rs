@@ -62,8 +62,13 @@ impl<'a> Config<'a> {
         self.value.get(key).is_none()
     }
 
-    /// A list; empty where the field is absent.
+    /// The numbers of a list; none where the field is absent.
     pub(super) fn usizes(&self, key: &str) -> Result<BTreeSet<usize>> {
+        Ok(self.usize_list(key)?.into_iter().collect())
+    }
+
+    /// A list; empty where the field is absent.
+    pub(super) fn usize_list(&self, key: &str) -> Result<Vec<usize>> {
         let number = |v: &Value| v.as_u64().and_then(|n| n.try_into().ok());
         let list =
             self.opt_with(key, "a list of whole numbers", |v| v.as_array()?.iter().map(number).collect())?;

@@ -20,6 +20,8 @@ pub struct FfnSpec {
     pub experts: Option<ExpertsSpec>,
     /// A block that every row takes beside its experts, whose result is added.
     pub shared: Option<SharedExpert>,
+    /// Of a row's gates only what exceeds their mean by so many standard deviations is left (Gemma 3n); `None`: all.
+    pub cutoff: Option<f32>,
 }
 
 /// A sparse mixture of experts (Shazeer et al. 2017): a router scores the experts for each row, the best ones compute
@@ -135,6 +137,13 @@ impl FfnSpec {
                 return Err(invalid("shared expert's width", message.into()));
             }
         }
+        if let Some(cutoff) = self.cutoff {
+            let dense = self.experts.is_none() && self.shared.is_none() && self.activation.is_gated();
+            if !(cutoff.is_finite() && dense) {
+                let message = format!("expected a number, and a dense block with gates, found {cutoff}");
+                return Err(invalid("cut-off of gates", message));
+            }
+        }
         if let Some(shared) = self.shared {
             size("shared expert's width", shared.width, MAX_SIZE)?;
             shared.activation.check()?;
@@ -221,6 +230,7 @@ mod tests {
             bias: false,
             experts: Some(experts),
             shared: None,
+            cutoff: None,
         };
         block.check().unwrap();
         block.bias = true;

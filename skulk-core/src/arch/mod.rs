@@ -12,6 +12,7 @@ mod mixer;
 mod names;
 mod recurrent;
 mod rope;
+mod streams;
 mod window;
 
 pub use attention::{AttentionSpec, IndexSpec, LatentSpec, QkNorm, QueryGrowth};
@@ -24,6 +25,7 @@ pub(crate) use recurrent::MOST_CONVOLVED;
 pub(crate) use recurrent::STATES_HELD;
 pub use recurrent::{Interleaved, KeyHeads, RecurrentGate, RecurrentRule, RecurrentSpec, StoredDecay};
 pub use rope::{RopeLayout, RopeScaling, RopeSpec};
+pub use streams::StreamsSpec;
 pub use window::Window;
 
 use std::fmt::Display;
@@ -97,15 +99,23 @@ pub struct LayerSpec {
     pub input: Option<LayerInput>,
     /// The residual stream behind the layer is multiplied by a number of the layer's.
     pub output_scale: bool,
+    /// There are several residual streams; `None`: one.
+    pub streams: Option<StreamsSpec>,
+    /// A way around attention (LAuReL, Menghani et al. 2024), through so many elements: attention's input, and what two
+    /// matrices make of it, normed, join the residual stream beside attention, and all of it is divided by √2.
+    pub bypass: Option<usize>,
 }
 
-/// What a layer gets of each token beside the residual stream (Gemma 4): a row of a table and a projection of the token's
-/// embedding, which are added, gated by the residual stream, projected and normed.
+/// What a layer gets of each token beside the residual stream (Gemma 3n and 4): a row of a table and a projection of the
+/// token's embedding, which are added, gated by the residual stream, projected and normed. Of several streams the active one
+/// gates, and all but the first take what that gives.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct LayerInput {
     /// Elements of a row.
     pub width: usize,
+    /// Rows of the table: tokens beyond take the first one.
+    pub rows: usize,
     /// Applied to the gate.
     pub activation: Activation,
 }
@@ -181,7 +191,12 @@ impl ArchSpec {
 
     /// The width of each token's inputs to layers; `None`: layers have none.
     pub(crate) fn input_width(&self) -> Option<usize> {
-        self.layers.first()?.input.map(|input| input.width)
+        self.inputs().map(|input| input.width)
+    }
+
+    /// Each token's inputs to layers, which are alike in all of them.
+    pub(crate) fn inputs(&self) -> Option<LayerInput> {
+        self.layers.first()?.input
     }
 
     /// By how much a layer is larger in memory than in its checkpoint: what takes heads' queries to latent vectors is copied
@@ -208,6 +223,25 @@ impl ArchSpec {
     pub fn can_cut(&self, layer: usize) -> bool {
         let later = self.layers.iter().skip(layer);
         later.filter_map(|spec| spec.attention()?.source()).all(|source| source >= layer)
+    }
+
+    /// The residual streams, where there are several.
+    pub fn streams(&self) -> Option<StreamsSpec> {
+        self.layers.first()?.streams
+    }
+
+    /// Elements of a row of hidden states, as stages hand it on: of all residual streams, the first one in front.
+    pub fn row_width(&self) -> usize {
+        self.streams().map_or(1, |streams| streams.n).saturating_mul(self.hidden_size)
+    }
+
+    /// Names of what makes the residual streams of embeddings, and one of them behind the last layer.
+    pub(crate) fn stream_ends(&self) -> [Vec<String>; 2] {
+        let names = |of: fn(&TensorNames, usize) -> String| {
+            let further = 1..self.streams().map_or(1, |streams| streams.n);
+            further.map(|stream| of(&self.names, stream)).collect()
+        };
+        [names(TensorNames::stream_projection), names(TensorNames::stream_return)]
     }
 
     /// Checks that layers which use others' keys and values can.
@@ -286,6 +320,20 @@ impl ArchSpec {
                     format!("expected {:?} as in the first layer, found {width:?}", self.input_width());
                 return Err(invalid("width of inputs to layers", message));
             }
+            let rows = |layer: &LayerSpec| layer.input.map(|input| input.rows);
+            if let Some(rows) = rows(layer) {
+                size("rows of inputs to layers", rows, MAX_SIZE)?;
+            }
+            if self.layers.first().and_then(rows) != rows(layer) {
+                let message = format!("expected as many as in the first layer, found {:?}", rows(layer));
+                return Err(invalid("rows of inputs to layers", message));
+            }
+            layer.check_streams()?;
+            if layer.streams != self.streams() {
+                let message =
+                    format!("expected {:?} as in the first layer, found {:?}", self.streams(), layer.streams);
+                return Err(invalid("residual streams", message));
+            }
         }
         if let Some(width) = self.input_width() {
             size("width of inputs to layers", width, MAX_SIZE)?;
@@ -333,6 +381,6 @@ fn unsupported(what: &str, found: &str, supported: &str) -> Error {
 
 /// Families this version can run, for messages.
 const SUPPORTED: &str = "llama, llama4, mistral, ministral3, mixtral, smollm3, granite, granitemoehybrid, phi3, qwen2, qwen3, \
-    qwen3_moe, qwen3_next, qwen3_5, qwen3_5_moe, the text of qwen3_vl, gemma2, gemma3, gemma4, gemma4_unified, glm4, glm4_moe, \
+    qwen3_moe, qwen3_next, qwen3_5, qwen3_5_moe, the text of qwen3_vl, gemma2, gemma3, gemma3n, gemma4, gemma4_unified, glm4, glm4_moe, \
     glm4_moe_lite, glm_moe_dsa, deepseek_v3, deepseek_v32, kimi_k2, the text of kimi_k25, kimi_linear, olmo3, minimax_m2, step3p5, gpt_oss, \
     nemotron_h";

@@ -10,14 +10,15 @@ use super::{AttentionSpec, ExpertsSpec, LayerSpec, QkNorm, RecurrentRule, Recurr
 use crate::ids::ExpertIdx;
 use crate::weights::DType;
 use LayerTensor::{
-    AttentionNorm, AttentionOutput, DecayRate, ExpertDown, ExpertGate, ExpertUp, ExpertsNorm, FfnDown,
-    FfnGate, FfnNorm, FfnUp, HeadGate, IndexKey, IndexKeyNorm, IndexQuery, IndexWeights, InputGate,
-    InputProjection, Key, KeyConvolution, KeyNorm, LatentKeys, LatentNorm, LatentValues, OutputScale,
-    PostAttentionNorm, PostExpertsNorm, PostFfnNorm, PostInputNorm, PostSharedNorm, Query, QueryConvolution,
-    QueryLatent, QueryLatentNorm, QueryNorm, Router, RouterCorrection, RouterNorm, RouterScales, SharedDown,
-    SharedGate, SharedScore, SharedUp, Sinks, StateGate, StateGateLatent, StateKey, StateNorm, StateOutput,
-    StateQuery, StateShare, StateSkip, StateStep, StateStepLatent, StateValue, StepBias, Value,
-    ValueConvolution,
+    AttentionNorm, AttentionOutput, BypassDown, BypassNorm, BypassUp, DecayRate, ExpertDown, ExpertGate,
+    ExpertUp, ExpertsNorm, FfnDown, FfnGate, FfnNorm, FfnUp, HeadGate, IndexKey, IndexKeyNorm, IndexQuery,
+    IndexWeights, InputGate, InputProjection, Key, KeyConvolution, KeyNorm, LatentKeys, LatentNorm,
+    LatentValues, OutputScale, PostAttentionNorm, PostExpertsNorm, PostFfnNorm, PostInputNorm,
+    PostSharedNorm, Query, QueryConvolution, QueryLatent, QueryLatentNorm, QueryNorm, Router,
+    RouterCorrection, RouterNorm, RouterScales, SharedDown, SharedGate, SharedScore, SharedUp, Sinks,
+    StateGate, StateGateLatent, StateKey, StateNorm, StateOutput, StateQuery, StateShare, StateSkip,
+    StateStep, StateStepLatent, StateValue, StepBias, StreamCorrection, StreamNorm, StreamPrediction,
+    StreamRouter, StreamScale, Value, ValueConvolution,
 };
 pub(super) use gguf::{
     GGUF, GGUF_DEEPSEEK, GGUF_DEEPSEEK_PLAIN, GGUF_FUSED, GGUF_GRANITE_HYBRID, GGUF_NEMOTRON_H, GGUF_PHI3,
@@ -145,6 +146,22 @@ pub enum LayerTensor {
     PostInputNorm,
     /// Multiplies the residual stream behind the layer, one number.
     OutputScale,
+    /// Norm of what says how residual streams are predicted and corrected.
+    StreamNorm,
+    /// Projects that from it, `[streams, hidden]`.
+    StreamRouter,
+    /// From that to what each prediction has of each stream, `[streams · streams, streams]`.
+    StreamPrediction,
+    /// From that to what each correction has of the active stream's change, `[streams, streams]`.
+    StreamCorrection,
+    /// Multiplies the active stream where it gates a token's input to the layer, `[hidden]`.
+    StreamScale,
+    /// The way around attention into fewer elements, `[rank, hidden]`.
+    BypassDown,
+    /// And out of them, `[hidden, rank]`.
+    BypassUp,
+    /// Norm after that.
+    BypassNorm,
 }
 
 /// What layers with a state have, by whatever rule.
@@ -219,6 +236,14 @@ impl LayerTensor {
             (layer.input.is_some(), InputProjection),
             (layer.input.is_some(), PostInputNorm),
             (layer.output_scale, OutputScale),
+            (layer.streams.is_some(), StreamNorm),
+            (layer.streams.is_some(), StreamRouter),
+            (layer.streams.is_some(), StreamPrediction),
+            (layer.streams.is_some(), StreamCorrection),
+            (layer.streams.is_some_and(|streams| streams.scaled && layer.input.is_some()), StreamScale),
+            (layer.bypass.is_some(), BypassDown),
+            (layer.bypass.is_some(), BypassUp),
+            (layer.bypass.is_some(), BypassNorm),
         ];
         let products = [
             (attention.is_some(), Query),
@@ -248,12 +273,20 @@ impl LayerTensor {
         let input = layer.input.map_or(0, |input| input.width);
         let state = |size: fn(&RecurrentSpec) -> usize| layer.recurrent().map_or(0, size);
         let rank = layer.recurrent().and_then(|state| state.rank);
+        let (streams, bypass) = (layer.streams.map_or(0, |own| own.n), layer.bypass.unwrap_or(0));
         match self {
             AttentionNorm | FfnNorm | PostAttentionNorm | PostFfnNorm | RouterNorm | ExpertsNorm
-            | PostExpertsNorm | PostSharedNorm | PostInputNorm => [1, hidden],
+            | PostExpertsNorm | PostSharedNorm | PostInputNorm | StreamNorm | StreamScale | BypassNorm => {
+                [1, hidden]
+            }
             InputGate => [input, hidden],
             InputProjection => [hidden, input],
             OutputScale => [1, 1],
+            StreamRouter => [streams, hidden],
+            StreamPrediction => [streams.saturating_mul(streams), streams],
+            StreamCorrection => [streams, streams],
+            BypassDown => [bypass, hidden],
+            BypassUp => [hidden, bypass],
             QueryNorm => [1, normed(|a| a.n_heads)],
             KeyNorm => [1, normed(|a| a.n_kv_heads)],
             Query => [
@@ -334,6 +367,8 @@ impl LayerTensor {
                 | PostExpertsNorm
                 | PostSharedNorm
                 | PostInputNorm
+                | StreamNorm
+                | BypassNorm
         )
     }
 
@@ -480,6 +515,16 @@ impl TensorNames {
     /// Name of the norm of each such projection, `[input]`.
     pub fn input_norm(&self) -> String {
         format!("{}per_layer_projection_norm.weight", self.prefix)
+    }
+
+    /// Name of what makes a residual stream of embeddings, `[hidden, hidden]`; of the first there is none.
+    pub fn stream_projection(&self, stream: usize) -> String {
+        format!("{}altup_projections.{}.weight", self.prefix, stream.saturating_sub(1))
+    }
+
+    /// Name of what takes a residual stream back behind the last layer, `[hidden, hidden]`; of the first there is none.
+    pub fn stream_return(&self, stream: usize) -> String {
+        format!("{}altup_unembed_projections.{}.weight", self.prefix, stream.saturating_sub(1))
     }
 
     /// Name of the output head, `[vocabulary, hidden]`; absent when tied.
@@ -872,6 +917,23 @@ const HF_GEMMA4_LAYER: &[(LayerTensor, &str)] = &[
     (OutputScale, "layer_scalar$"),
 ];
 
+/// Hugging Face gemma3n.
+pub(super) static HF_GEMMA3N: Spelling = hugging_face(&[
+    HF_ATTENTION,
+    HF_DENSE,
+    HF_GEMMA4_LAYER,
+    &[
+        (StreamNorm, "altup.router_norm"),
+        (StreamRouter, "altup.modality_router"),
+        (StreamPrediction, "altup.prediction_coefs"),
+        (StreamCorrection, "altup.correction_coefs"),
+        (StreamScale, "altup.correct_output_scale$"),
+        (BypassDown, "laurel.linear_left"),
+        (BypassUp, "laurel.linear_right"),
+        (BypassNorm, "laurel.post_laurel_norm"),
+    ],
+]);
+
 /// Hugging Face gemma4 without experts.
 pub(super) static HF_GEMMA4: Spelling = hugging_face(&[HF_ATTENTION, HF_DENSE, HF_GEMMA4_LAYER]);
 
@@ -961,6 +1023,7 @@ mod tests {
             &HF_LLAMA,
             &HF_MIXTRAL,
             &HF_GEMMA3,
+            &HF_GEMMA3N,
             &HF_GEMMA4,
             &HF_GLM4_MOE,
             &HF_MINIMAX,

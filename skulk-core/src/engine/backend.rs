@@ -54,6 +54,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Whether it can choose the [positions](crate::arch::IndexSpec) that rows see of them.
     const CHOOSES: bool = false;
+    /// Whether layers can have several [streams](crate::arch::StreamsSpec), and cut gates off.
+    const STREAMS: bool = false;
     /// Whether layers can keep [states](Self::States), and gate heads [element by element](Self::split_heads).
     const RECURRENT: bool = false;
 
@@ -222,6 +224,49 @@ pub(crate) trait Backend: Send + Sync + 'static {
         scale: f32,
         rows: usize,
     ) -> Result<()>;
+    /// `out[i] += Σ (plus + weights[i, j] · by) · from[j]` over `j`, by row, where `by` is the row's vector of numbers and each
+    /// of the weights one of as many. Only where there are [streams](Self::STREAMS).
+    fn blend(
+        &self,
+        _stream: &mut Self::Stream,
+        _op: &Blend<'_, Self>,
+        _rows: usize,
+        _out: &mut [Self::Buffer],
+    ) -> Result<()> {
+        Err(no_streams())
+    }
+    /// `x *= sqrt(mean(like²) / max(mean(x²), least))`, by row. Only where there are [streams](Self::STREAMS).
+    fn match_size(
+        &self,
+        _stream: &mut Self::Stream,
+        _x: &mut Self::Buffer,
+        _like: &Self::Buffer,
+        _least: f32,
+        _rows: usize,
+    ) -> Result<()> {
+        Err(no_streams())
+    }
+    /// `x *= by`, element by element of each row. Only where there are [streams](Self::STREAMS).
+    fn scale_elements(
+        &self,
+        _stream: &mut Self::Stream,
+        _x: &mut Self::Buffer,
+        _by: &Self::Vector,
+        _rows: usize,
+    ) -> Result<()> {
+        Err(no_streams())
+    }
+    /// `x = max(x - (mean + deviations · deviation), 0)`, with the row's mean and standard deviation. Only where there are
+    /// [streams](Self::STREAMS).
+    fn cut_off(
+        &self,
+        _stream: &mut Self::Stream,
+        _x: &mut Self::Buffer,
+        _deviations: f32,
+        _rows: usize,
+    ) -> Result<()> {
+        Err(no_streams())
+    }
     /// Multiplies each head of `x`, `head_dim` elements, by the sigmoid of its number in `gate`.
     fn gate_heads(
         &self,
@@ -507,6 +552,17 @@ impl TopLogits<'_> {
     }
 }
 
+/// What residual streams take of others.
+pub(crate) struct Blend<'a, B: Backend + ?Sized> {
+    pub(crate) from: &'a [B::Buffer],
+    /// The numbers that say how much, `[rows, n]`.
+    pub(crate) by: &'a B::Buffer,
+    /// `[out, from, n]`.
+    pub(crate) weights: &'a B::Vector,
+    /// Taken in any case.
+    pub(crate) plus: f32,
+}
+
 /// How a layer's rows are routed.
 pub(crate) struct Routing<'a, B: Backend + ?Sized> {
     pub(crate) spec: &'a ExpertsSpec,
@@ -619,6 +675,11 @@ impl Chosen {
 
 fn not_chosen() -> Error {
     Error::new(ErrorKind::Internal, "positions were to be chosen on an engine that cannot")
+}
+
+/// What is asked of a backend without streams. Models that have some are refused before.
+fn no_streams() -> Error {
+    Error::new(ErrorKind::Internal, "an engine without several residual streams was asked for them")
 }
 
 /// What is asked of a backend without states. Models that have some are refused before.

@@ -67,6 +67,8 @@ pub struct Capabilities {
     pub chosen_positions: bool,
     /// It runs layers that keep states: those of Qwen3-Next, Qwen 3.5 and others.
     pub states: bool,
+    /// It runs layers with several [residual streams](crate::arch::StreamsSpec): those of Gemma 3n.
+    pub streams: bool,
     /// How it can keep keys, and values: each of them in any of these types.
     pub kv_types: &'static [KvType],
 }

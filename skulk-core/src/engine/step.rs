@@ -13,7 +13,8 @@ pub struct Batch<'a> {
     pub segments: &'a [Segment],
     /// One token per row, for every shard: the first one embeds them, and all find by them what they still hold.
     pub tokens: &'a [TokenId],
-    /// What the shard before gave, `[rows, hidden]`, row-major; the first shard takes none.
+    /// What the shard before gave, `[rows, width]` of the model's [width](crate::arch::ArchSpec::row_width), row-major; the
+    /// first shard takes none.
     pub hidden: Option<&'a [f32]>,
     /// Layers behind which the hidden states of rows are wanted that segments [tap](Segment::tap), by index within the
     /// model. A shard gives those of its own layers.
@@ -227,7 +228,7 @@ impl Reply {
         Self::default()
     }
 
-    /// What the next shard takes: hidden states `[rows, hidden]` of all rows. The last shard gives none.
+    /// What the next shard takes: hidden states of all rows, of all residual streams. The last shard gives none.
     pub fn hidden(&self) -> &Activations {
         &self.hidden
     }
@@ -245,7 +246,7 @@ impl Reply {
     }
 
     /// The hidden states behind a layer of the rows that a segment wants, `[rows, hidden]`, where the segment taps and
-    /// the shard has the layer.
+    /// the shard has the layer. Of several residual streams it is the first one.
     pub fn tap(&self, segment: usize, layer: usize) -> Option<&[f32]> {
         let part = self.parts.get(segment).filter(|part| !part.tapped.is_empty())?;
         let (_, rows) = self.taps[..self.n_taps].iter().find(|(of, _)| *of == layer)?;

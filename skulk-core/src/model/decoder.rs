@@ -10,6 +10,7 @@ use super::layer::{Attention, Layer, Mixer};
 use super::load::Loader;
 use super::recurrent::{Recurrent, Room};
 use super::rotation::{Rotation, Rotations};
+use super::streams::{StreamEnds, StreamRoom};
 use crate::arch::{self, AttentionSpec, LayerSpec, QkNorm, RecurrentSpec, RopeLayout};
 use crate::bytes::ByteSize;
 use crate::engine::backend::{
@@ -35,7 +36,9 @@ pub(super) struct Decoder<B: Backend> {
     pub(super) rotations: Rotations,
     /// The embedding table, on the first shard, on the last one when the head is tied to it, and where layers have inputs.
     embedding: Option<B::Matrix>,
-    inputs: Option<LayerInputs<B>>,
+    pub(super) inputs: Option<LayerInputs<B>>,
+    /// Where there are several residual streams.
+    streams: Option<StreamEnds<B>>,
     layers: Vec<Layer<B>>,
     /// The group of each layer's pages.
     pub(super) groups: kv::Groups,
@@ -54,7 +57,7 @@ pub(super) struct Workspace<B: Backend> {
     pub(super) stream: B::Stream,
     /// The rows of each sequence with their pages, by group of layers.
     pub(super) spans: Vec<Spans>,
-    /// The residual stream.
+    /// The residual stream; of several the one that blocks compute.
     pub(super) x: B::Buffer,
     /// The normed stream, and what a block adds to it.
     pub(super) normed: B::Buffer,
@@ -63,7 +66,10 @@ pub(super) struct Workspace<B: Backend> {
     pub(super) key: B::Buffer,
     pub(super) value: B::Buffer,
     pub(super) attended: B::Buffer,
-    inner: [B::Buffer; 2],
+    pub(super) streams: Option<StreamRoom<B>>,
+    /// What ways around attention take, and what they give, where there are any.
+    bypass: Option<[B::Buffer; 2]>,
+    pub(super) inner: [B::Buffer; 2],
     /// The router's logits, and what they choose, where a layer has experts.
     routing: Option<(B::Buffer, B::Routes)>,
     /// What shared experts give, where there are any.
@@ -80,9 +86,9 @@ pub(super) struct Workspace<B: Backend> {
     recurrent: Option<Room<B>>,
     pub(super) runs: Vec<Run>,
     /// What tokens give layers, where they do.
-    inputs: Option<InputRoom<B>>,
+    pub(super) inputs: Option<InputRoom<B>>,
     /// The numbers of all rows.
-    all: Vec<usize>,
+    pub(super) all: Vec<usize>,
     pub(super) angles: Vec<B::Buffer>,
     positions: Vec<usize>,
     /// What rotated rows are multiplied by.
@@ -93,7 +99,7 @@ pub(super) struct Workspace<B: Backend> {
     logits: Option<B::Buffer>,
     /// Hidden states of the rows tapped, behind each layer that is.
     taps: Vec<B::Buffer>,
-    host: Vec<f32>,
+    pub(super) host: Vec<f32>,
     ids: Vec<TokenId>,
 }
 
@@ -141,6 +147,7 @@ impl<B: Backend> Decoder<B> {
         let mut embedding = (spec.is_first() || spec.is_last() && arch.tied_embeddings || inputs.is_some())
             .then(|| loader.matrix(&arch.names.embedding(), arch.vocab_size, hidden, None))
             .transpose()?;
+        let streams = StreamEnds::load(&mut loader, &spec)?;
         let mut layers = Vec::with_capacity(spec.layers.len());
         for layer in spec.layers.clone() {
             cx.cancel.check()?;
@@ -174,6 +181,7 @@ impl<B: Backend> Decoder<B> {
             rotations,
             embedding,
             inputs,
+            streams,
             layers,
             groups,
             experts,
@@ -246,10 +254,13 @@ impl<B: Backend> Decoder<B> {
         let recurrent: Vec<_> = self.layers.iter().filter_map(Layer::recurrent).collect();
         let rank = own.iter().filter_map(|l| l.recurrent()?.rank).max();
         let n_experts = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_experts));
+        let bypass = widest(|l| l.bypass.unwrap_or(0));
         let n_used = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_used));
         let buffer = |width| self.backend.buffer(rows, width);
         Ok(Workspace {
-            stream: self.backend.stream(rows, arch.hidden_size.max(heads).max(mixed).max(ffn_width))?,
+            stream: self
+                .backend
+                .stream(rows, arch.hidden_size.max(heads).max(mixed).max(ffn_width).max(bypass))?,
             x: buffer(arch.hidden_size)?,
             normed: buffer(arch.hidden_size)?,
             added: buffer(arch.hidden_size)?,
@@ -257,6 +268,10 @@ impl<B: Backend> Decoder<B> {
             key: buffer(kv_width)?,
             value: buffer(kv_width)?,
             attended: buffer(mixed)?,
+            streams: self.streams.as_ref().map(|ends| ends.room(&self.backend, &self.spec)).transpose()?,
+            bypass: (bypass > 0)
+                .then(|| Ok::<_, Error>([buffer(bypass)?, buffer(arch.hidden_size)?]))
+                .transpose()?,
             inner: [buffer(ffn_width)?, buffer(ffn_width)?],
             routing: (n_experts > 0)
                 .then(|| Ok((buffer(n_experts)?, self.backend.routes(rows, n_used)?)))
@@ -321,8 +336,10 @@ impl<B: Backend> Decoder<B> {
             rotation.amplitudes(&work.positions, &mut work.amplitudes);
             b.angles(&mut work.stream, &rotation.frequencies, &work.positions, &work.amplitudes, angles)?;
         }
-        if let Some(x) = batch.hidden {
-            b.write(&mut work.stream, x, &mut work.x)?;
+        match (batch.hidden, &self.streams) {
+            (Some(x), None) => b.write(&mut work.stream, x, &mut work.x)?,
+            (Some(x), Some(_)) => self.take_streams(work, x, rows)?,
+            (None, _) => {}
         }
         if let (Some(inputs), Some(room), Some(table)) = (&self.inputs, &mut work.inputs, &self.embedding) {
             inputs.begin(b, &mut work.stream, room, (table, arch.embedding_scale), batch.tokens)?;
@@ -334,12 +351,21 @@ impl<B: Backend> Decoder<B> {
             }
             (None, None) => return Err(wrong_input()),
         }
+        if let Some(ends) = self.streams.as_ref().filter(|_| batch.hidden.is_none()) {
+            self.begin_streams(ends, work, rows)?;
+        }
         let mut tap = 0;
         for (at, (layer, index)) in self.layers.iter().zip(self.spec.layers.clone()).enumerate() {
             cx.check()?;
+            if let Some(ends) = &self.streams {
+                self.predict(ends, layer, work, rows)?;
+            }
             self.mix(layer, LayerIdx(index), at, work, &mut pages[self.groups.source(at)], rows)?;
             self.feed_forward(layer, LayerIdx(index), work, rows, cx)?;
-            self.leave(layer, LayerIdx(index), at, work, rows)?;
+            match &self.streams {
+                Some(ends) => self.correct(ends, (layer, at), work, rows)?,
+                None => self.leave(layer, LayerIdx(index), at, work, rows)?,
+            }
             if batch.taps.contains(&index) && !work.tapped.is_empty() {
                 self.tap(work, tap)?;
                 tap += 1;
@@ -355,15 +381,19 @@ impl<B: Backend> Decoder<B> {
         match &self.output {
             Some(output) => self.logits(output, work, batch.segments, reply),
             None => {
-                let hidden = reply.hidden_mut().reshape(rows, arch.hidden_size);
-                b.read(&mut work.stream, &work.x, hidden)
+                let hidden = reply.hidden_mut().reshape(rows, arch.row_width());
+                match &self.streams {
+                    Some(_) => self.give_streams(work, hidden, rows),
+                    None => b.read(&mut work.stream, &work.x, hidden),
+                }
             }
         }
     }
 
-    /// Keeps the rows that are tapped behind a layer.
+    /// Keeps the rows that are tapped behind a layer; of several streams the first one's.
     fn tap(&self, work: &mut Workspace<B>, tap: usize) -> Result<()> {
-        let Workspace { stream, x, taps, tapped, .. } = work;
+        let Workspace { stream, x, streams, taps, tapped, .. } = work;
+        let x = streams.as_ref().and_then(|room| room.own.first()).unwrap_or(x);
         if tap == taps.len() {
             taps.push(self.backend.buffer(self.spec.max_rows, self.spec.arch.hidden_size)?);
         }
@@ -396,8 +426,19 @@ impl<B: Backend> Decoder<B> {
             (Mixer::Nothing, arch::Mixer::Nothing, _) => return Ok(()),
             _ => return Err(Error::new(ErrorKind::Internal, "a layer keeps what it does not use")),
         }
-        let Workspace { stream, x, normed, added, .. } = work;
-        self.join(stream, layer.post_attention_norm.as_ref(), x, added, normed, rows)
+        let (b, eps) = (&*self.backend, self.spec.arch.norm.eps);
+        let Workspace { stream, x, normed, added, bypass, .. } = work;
+        let norm = layer.post_attention_norm.as_ref();
+        let (Some(weights), Some([low, around])) = (&layer.bypass, bypass) else {
+            return self.join(stream, norm, x, added, normed, rows);
+        };
+        // What attention took is still there.
+        b.linear(stream, normed, rows, &mut [(&weights.down, &mut *low)])?;
+        b.linear(stream, low, rows, &mut [(&weights.up, &mut *around)])?;
+        b.add(stream, x, normed, 1.0, rows)?;
+        self.join(stream, norm, x, added, normed, rows)?;
+        b.add_norm(stream, x, around, (&weights.norm, eps), rows, normed)?;
+        b.scale(stream, x, std::f32::consts::FRAC_1_SQRT_2, rows)
     }
 
     /// A layer's states.
@@ -672,6 +713,10 @@ impl<B: Backend> Decoder<B> {
             return Err(wrong_input());
         };
         let head = Head { matrix: head, n_vocab: arch.vocab_size, softcap: arch.final_softcap };
+        if let Some(ends) = self.streams.as_ref().filter(|_| !work.wanted.is_empty()) {
+            let rows = segments.iter().map(|segment| segment.rows).sum();
+            self.end_streams(ends, work, rows)?;
+        }
         let Workspace { stream, x, normed, added, wanted, logits, host, ids, .. } = work;
         if wanted.is_empty() {
             return b.submit(stream);

@@ -60,6 +60,7 @@ fn capabilities<B: Backend>(device: String, in_place_weights: bool) -> Capabilit
         latent_attention: B::LATENTS,
         chosen_positions: B::CHOOSES,
         states: B::RECURRENT,
+        streams: B::STREAMS,
         kv_types: B::KV_TYPES,
     }
 }
@@ -132,6 +133,7 @@ impl<B: Backend> DecoderEngine<B> {
                 (layer.needs_states(), self.capabilities.states, "keeps states"),
                 (latent.is_some(), self.capabilities.latent_attention, "attends to latent vectors"),
                 (chooses, self.capabilities.chosen_positions, "chooses positions"),
+                (layer.needs_streams(), self.capabilities.streams, "has several residual streams"),
             ];
             if let Some((_, _, what)) = wants.into_iter().find(|(wanted, has, _)| *wanted && !has) {
                 let message = format!("expected an engine that {what}, found `{}`", self.id);
@@ -204,6 +206,9 @@ impl<B: Backend> Engine for DecoderEngine<B> {
         if inputs {
             ends.push(arch.names.input_norm());
         }
+        let [begin, end] = arch.stream_ends();
+        ends.extend(begin.into_iter().filter(|_| spec.is_first()));
+        ends.extend(end.into_iter().filter(|_| spec.is_last()));
         let mut weights = bytes_of(checkpoint, ends.into_iter())?;
         if inputs {
             let all = bytes_of(checkpoint, [arch.names.input_projections()].into_iter())?.bytes();

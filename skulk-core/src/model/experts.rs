@@ -97,6 +97,8 @@ pub(super) struct ResidentExperts<B: Backend> {
 
 struct Block<B: Backend> {
     activation: Activation,
+    /// What of gates goes, in a dense block.
+    cutoff: Option<f32>,
     /// Weights of rows multiply what experts take.
     on_input: bool,
     weights: Weights<B>,
@@ -149,6 +151,9 @@ impl<B: Backend> ResidentExperts<B> {
             let weights = [loader.layer_matrix(layer, T::FfnUp)?, loader.layer_matrix(layer, T::FfnDown)?];
             let regions = names.iter().map(|name| loader.checkpoint.region(name)).collect::<Result<_>>()?;
             return Ok((Weights::Plain(weights), vec![regions]));
+        }
+        if spec.cutoff.is_some() {
+            self.expect_all(layer, "gates that are all left, of which to take the best, found some cut off")?;
         }
         let gate = loader.layer_matrix(layer, T::FfnGate)?;
         let up = loader.layer_matrix(layer, T::FfnUp)?;
@@ -241,7 +246,8 @@ impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
         let (weights, regions) = loaded?;
         let units = self.work.budget.as_ref().map(|budget| budget.block(arch, layer, regions));
         let on_input = ffn.experts.is_some_and(|experts| experts.on_input);
-        self.blocks.push(Some(Block { activation: ffn.activation, on_input, weights, units }));
+        let (activation, cutoff) = (ffn.activation, ffn.cutoff);
+        self.blocks.push(Some(Block { activation, cutoff, on_input, weights, units }));
         Ok(())
     }
 
@@ -255,7 +261,7 @@ impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
         let absent = || {
             Error::new(ErrorKind::Internal, "the provider does not hold these experts").with("layer", layer)
         };
-        let Block { activation, on_input, weights, units } = block.ok_or_else(absent)?;
+        let Block { activation, cutoff, on_input, weights, units } = block.ok_or_else(absent)?;
         let (activation, on_input, units) = (*activation, *on_input, units.as_ref());
         match (weights, routes) {
             (Weights::Experts([gate, up, down]), Some(routes)) => {
@@ -266,7 +272,10 @@ impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
             (Weights::Dense([to_gate, to_up, down]), None) => {
                 let _taken = units.map(Units::take_block);
                 let [gate, up] = &mut *inner;
-                backend.linear(stream, input, rows, &mut [(to_gate, gate), (to_up, up)])?;
+                backend.linear(stream, input, rows, &mut [(to_gate, &mut *gate), (to_up, up)])?;
+                if let Some(deviations) = *cutoff {
+                    backend.cut_off(stream, gate, deviations, rows)?;
+                }
                 backend.gated_linear(stream, activation, inner, rows, &mut [(down, output)])
             }
             (Weights::Plain([to_up, down]), None) => {

@@ -60,10 +60,11 @@ impl<B: Backend> LayerInputs<B> {
     /// Those of a model whose layers have such inputs.
     pub(super) fn load(loader: &mut Loader<'_, B>, spec: &ShardSpec) -> Result<Option<Self>> {
         let arch = loader.arch;
-        let Some(width) = arch.input_width() else { return Ok(None) };
+        let Some(input) = arch.inputs() else { return Ok(None) };
+        let width = input.width;
         let half = std::f32::consts::FRAC_1_SQRT_2;
         Ok(Some(Self {
-            table: loader.input_table(width)?,
+            table: loader.input_table(input)?,
             width,
             own: spec.layers.start * width..spec.layers.end * width,
             norm: loader.norm(&arch.names.input_norm(), width, half)?,
@@ -95,7 +96,8 @@ impl<B: Backend> LayerInputs<B> {
         let InputRoom { embedded, rows, row, host } = room;
         let (n, width) = (tokens.len(), self.width);
         for (at, token) in tokens.iter().enumerate() {
-            let token = token.0 as usize;
+            // Tokens that the table lacks have the first one's.
+            let token = Some(token.0 as usize).filter(|token| *token < self.table.rows()).unwrap_or(0);
             self.table.read_rows(token..token + 1, row)?;
             for (layer, from) in row[self.own.clone()].chunks_exact(width).enumerate() {
                 let to = &mut host[(layer * n + at) * width..][..width];

@@ -4,6 +4,7 @@ use super::inputs::InputWeights;
 use super::latent::Latent;
 use super::load::Loader;
 use super::recurrent::Recurrent;
+use super::streams::{Bypass, Streams};
 use crate::arch::{self, AttentionSpec, LayerTensor as T, SharedExpert};
 use crate::engine::KvType;
 use crate::engine::backend::Backend;
@@ -22,6 +23,8 @@ pub(super) struct Layer<B: Backend> {
     pub(super) input: Option<InputWeights<B>>,
     /// Multiplies the residual stream behind the layer.
     pub(super) output_scale: f32,
+    pub(super) streams: Option<Streams<B>>,
+    pub(super) bypass: Option<Bypass<B>>,
 }
 
 /// What a layer mixes positions with.
@@ -128,6 +131,8 @@ impl<B: Backend> Layer<B> {
             post_ffn_norm,
             input: spec.input.map(|_| InputWeights::load(loader, layer)).transpose()?,
             output_scale,
+            streams: spec.streams.map(|streams| Streams::load(loader, layer, streams)).transpose()?,
+            bypass: spec.bypass.map(|_| Bypass::load(loader, layer)).transpose()?,
         })
     }
 }

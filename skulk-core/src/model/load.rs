@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::balance::balance;
-use crate::arch::{ArchSpec, AttentionSpec, LayerTensor, QkNorm, Stacks};
+use crate::arch::{ArchSpec, AttentionSpec, LayerInput, LayerTensor, QkNorm, Stacks};
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::KvType;
@@ -151,9 +151,9 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     /// The table of each token's inputs to layers, which stays where it is stored: a row of it is read for each token.
-    pub(super) fn input_table(&mut self, width: usize) -> Result<Region> {
+    pub(super) fn input_table(&mut self, input: LayerInput) -> Result<Region> {
         let arch = self.arch;
-        let shape = [arch.vocab_size, arch.n_layers().saturating_mul(width)];
+        let shape = [input.rows, arch.n_layers().saturating_mul(input.width)];
         self.region(&arch.names.layer_inputs(), &shape).map(Region::on_demand)
     }
 
@@ -227,6 +227,14 @@ impl<B: Backend> Loader<'_, B> {
         if region.shape().iter().product::<usize>() != n {
             self.in_file(region.expect_shape(&[n]))?;
         }
+        self.bytes += region.stored_bytes();
+        self.in_file(quant::to_f32(&region))
+    }
+
+    /// The numbers of a small matrix.
+    pub(super) fn layer_table(&mut self, layer: usize, tensor: LayerTensor) -> Result<Vec<f32>> {
+        let shape = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
+        let region = self.region(&self.arch.names.weight(layer, tensor), &shape)?;
         self.bytes += region.stored_bytes();
         self.in_file(quant::to_f32(&region))
     }

@@ -17,6 +17,7 @@ mod pages;
 mod recurrent;
 mod rotation;
 mod shard;
+mod streams;
 #[cfg(test)]
 mod tests;
 

@@ -359,7 +359,7 @@ impl<B: Backend> DecoderShard<B> {
             return Err(malformed(format!("expected {rows} tokens, found {}", batch.tokens.len())));
         }
         self.knows(batch.tokens)?;
-        let expected = rows.saturating_mul(spec.arch.hidden_size);
+        let expected = rows.saturating_mul(spec.arch.row_width());
         match batch.hidden {
             Some(_) if spec.is_first() => Err(wrong_input()),
             None if !spec.is_first() => Err(wrong_input()),

@@ -28,9 +28,13 @@ pub struct Inventory {
     /// The head is the embedding table.
     #[cfg_attr(feature = "schema", schemars(default))]
     pub tied_embeddings: bool,
-    /// The last stage's: final norm, and head unless that is the embedding table.
+    /// The last stage's: final norm, what makes one residual stream of several, and head unless that is the embedding table.
     #[cfg_attr(feature = "schema", schemars(default))]
     pub head: u64,
+    /// Bytes of a row of hidden states, as stages hand it on: of all residual streams, where there are several. 0: of the
+    /// card's hidden size.
+    #[cfg_attr(feature = "schema", schemars(default))]
+    pub row: u64,
     /// They were counted in a checkpoint; else estimated from a card.
     #[cfg_attr(feature = "schema", schemars(default))]
     pub exact: bool,
@@ -215,14 +219,19 @@ impl Inventory {
                 state: spec.recurrent().map_or(0, |own| own.state_bytes().saturating_mul(STATES_HELD)),
             })
         });
-        let layers = layers.collect::<Result<Vec<_>>>()?;
+        let mut layers = layers.collect::<Result<Vec<_>>>()?;
+        let [begin, end] = arch.stream_ends();
+        if let Some(first) = layers.first_mut() {
+            first.attention = first.attention.saturating_add(sum(&mut begin.into_iter())?);
+        }
         let head = (!arch.tied_embeddings).then(|| names.head());
         Ok(Self {
             layers,
             embedding: sum(&mut [names.embedding()].into_iter())?,
             embedding_everywhere: inputs,
             tied_embeddings: arch.tied_embeddings,
-            head: sum(&mut [names.output_norm()].into_iter().chain(head))?,
+            head: sum(&mut [names.output_norm()].into_iter().chain(head).chain(end))?,
+            row: (arch.row_width() as u64).saturating_mul(size_of::<f32>() as u64),
             exact: true,
         })
     }
@@ -233,6 +242,15 @@ impl Inventory {
             layer.kv_per_token = kept(layer, kv);
         }
         self
+    }
+
+    /// Bytes of a row between stages of this card's model.
+    pub(super) fn row_of(&self, card: &ModelCard) -> u64 {
+        if self.row > 0 {
+            self.row
+        } else {
+            (card.hidden_size as u64).saturating_mul(size_of::<f32>() as u64)
+        }
     }
 
     /// Whether a stage of these layers holds the embedding table.

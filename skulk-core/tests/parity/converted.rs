@@ -13,8 +13,9 @@ use crate::fixtures::{self, checkpoints, ids, json};
 use crate::support::mlx_layout::{Checkpoint, Tensor};
 
 /// Models that are the text part of others, and what these are called.
-const WRAPPERS: [(&str, &str); 6] = [
+const WRAPPERS: [(&str, &str); 7] = [
     ("gemma3", "gemma3"),
+    ("gemma3n", "gemma3n"),
     ("gemma4", "gemma4"),
     ("gemma4_moe", "gemma4"),
     ("llama4", "llama4"),

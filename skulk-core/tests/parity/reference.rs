@@ -19,6 +19,7 @@ use skulk::{DType, ErrorKind, KvType, Precision, open_checkpoint};
 use crate::fixtures::{self, checkpoints, chosen, copied, ids, json};
 use super::splits::few;
 use super::stages::{Setup, Stages, takes_options};
+use crate::support::mlx_layout::Checkpoint;
 
 /// Relative to the largest magnitude among what is compared.
 pub(super) const F32_CACHE: f32 = 1e-4;
@@ -37,6 +38,12 @@ fn is_quantised(path: &Path) -> bool {
 
 fn has(path: &Path, which: impl Fn(DType) -> bool) -> bool {
     open_checkpoint(path).unwrap().tensors().iter().any(|t| which(t.dtype))
+}
+
+/// Whether there are several residual streams.
+fn has_streams(path: &Path) -> bool {
+    let arch = ArchSpec::from_checkpoint(&*open_checkpoint(path).unwrap());
+    arch.is_ok_and(|arch| arch.streams().is_some())
 }
 
 /// Whether layers keep states, which the engine `cpu` alone has.
@@ -61,7 +68,7 @@ fn supported(path: &Path, setup: &Setup) -> Option<Stages> {
             None
         }
         Err(error)
-            if super::ENGINE == "wgpu" && fixtures::has_latents(path)
+            if super::ENGINE == "wgpu" && (fixtures::has_latents(path) || has_streams(path))
                 || super::ENGINE != "cpu" && (fixtures::chooses_positions(path) || keeps_states(path)) =>
         {
             assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{}: {error}", path.display());
@@ -220,7 +227,8 @@ fn hidden_states(precision: Precision, relative: f32) {
             for (end, reply) in ends.zip(&replies[..replies.len() - 1]) {
                 let layer = end - 1;
                 let expected = &prompt["hidden"][format!("layer{layer}")];
-                let row = reply.hidden().row(tokens.len() - 1).unwrap();
+                // Of several residual streams the reference has the first.
+                let row = &reply.hidden().row(tokens.len() - 1).unwrap()[..whole.arch.hidden_size];
                 let largest = expected["absmax"].as_f64().unwrap() as f32;
                 let near = |found: f32, expected: &Value| {
                     let expected = expected.as_f64().unwrap() as f32;
@@ -266,6 +274,88 @@ fn scalars_of_layers() {
         let halved: Vec<f32> = hidden(&original, layer).iter().map(|x| x / 2.0).collect();
         assert_eq!(hidden(folder.path(), layer), halved, "layer {layer}");
     }
+}
+
+/// What no reference of transformers is here for, by another forward pass that gives transformers' logits elsewhere.
+#[test]
+fn variants_of_gemma_3n() {
+    let (path, setup) = (fixtures::path("gemma3n"), Setup { kv: KvType::F32.into(), ..Setup::default() });
+    if supported(&path, &setup).is_none() {
+        return;
+    }
+    let told = json(&fixtures::root().join("tests/fixtures/gemma3n/variants.json"));
+    let tokens = ids(&told["ids"]);
+    for variant in told["variants"].as_array().unwrap() {
+        let mut checkpoint = Checkpoint::read(&path);
+        for (field, value) in variant["fields"].as_object().unwrap() {
+            checkpoint.config[field] = value.clone();
+        }
+        let folder = checkpoint.written();
+        let stages = Stages::load(folder.path(), &Setup { cuts: vec![1], ..setup.clone() }).unwrap();
+        let rows = stages.prompt(stages.open(0), &tokens, 1);
+        let top = variant["top20"].as_array().unwrap();
+        let largest = top.iter().map(|pair| pair[1].as_f64().unwrap().abs()).fold(0.0, f64::max) as f32;
+        for pair in top {
+            let (token, expected) = (pair[0].as_u64().unwrap() as usize, pair[1].as_f64().unwrap() as f32);
+            let found = rows[0][token];
+            let what = format!("{} token {token}: {found}, expected {expected}", variant["fields"]);
+            assert!((found - expected).abs() <= F32_CACHE * largest, "{what}");
+        }
+    }
+}
+
+/// Hubs have Gemma 3n's text inside a wrapper, with tensors of layers that use others' keys and values, and of pictures.
+#[test]
+fn gemma_3n_as_hubs_have_it() {
+    let path = fixtures::path("gemma3n");
+    let mut checkpoint = Checkpoint::read(&path);
+    let hub = json(&path.join("config.hub.json"));
+    checkpoint.config = serde_json::json!({ "model_type": "gemma3n", "text_config": hub, "vision_config": {} });
+    let own = |word: &str| format!("model.layers.2.self_attn.{word}.weight");
+    for word in ["k_proj", "v_proj", "k_norm"] {
+        let unused = checkpoint.weights[&own(word)].clone();
+        checkpoint.weights.insert(own(word).replace("layers.2", "layers.4"), unused);
+    }
+    let all = std::mem::take(&mut checkpoint.weights).into_iter();
+    checkpoint.weights =
+        all.map(|(name, tensor)| (name.replacen("model.", "model.language_model.", 1), tensor)).collect();
+    let picture = checkpoint.weights["model.language_model.norm.weight"].clone();
+    checkpoint.weights.insert("model.vision_tower.norm.weight".into(), picture);
+    let folder = checkpoint.written();
+    let reference = json(&path.join("reference.json"));
+    let setup = Setup { kv: KvType::F32.into(), cuts: vec![2], ..Setup::default() };
+    if supported(&path, &setup).is_some() {
+        compare(folder.path(), &reference, &setup, F32_CACHE);
+    }
+}
+
+/// Tokens that the table of inputs to layers lacks have its first row, as if it were theirs.
+#[test]
+fn tokens_beyond_the_table_of_inputs() {
+    const KEPT: usize = 300;
+    let path = fixtures::path("gemma3n");
+    if supported(&path, &Setup::default()).is_none() {
+        return;
+    }
+    let original = Checkpoint::read(&path);
+    let [mut short, mut repeated] = [original.clone(), original];
+    short.config["vocab_size_per_layer_input"] = KEPT.into();
+    let [cut, filled] = [&mut short, &mut repeated]
+        .map(|checkpoint| checkpoint.weights.get_mut("model.embed_tokens_per_layer.weight").unwrap());
+    let row = cut.bytes.len() / cut.shape[0];
+    cut.shape[0] = KEPT;
+    cut.bytes.truncate(KEPT * row);
+    let (first, others) = filled.bytes.split_at_mut(KEPT * row);
+    others.chunks_exact_mut(row).for_each(|other| other.copy_from_slice(&first[..row]));
+    let tokens = ids(&json(&path.join("reference.json"))["prompts"][0]["ids"]);
+    assert!(tokens.iter().any(|token| token.0 as usize >= KEPT));
+    let logits = |path: &Path| {
+        let stages = Stages::load(path, &Setup { cuts: vec![1], ..Setup::default() }).unwrap();
+        stages.feed(stages.open(0), 0, &tokens)
+    };
+    let (whole, cut, filled) = (logits(&path), short.written(), repeated.written());
+    assert_eq!(logits(cut.path()), logits(filled.path()));
+    assert_ne!(logits(cut.path()), whole);
 }
 
 /// Both spellings of a configuration describe the same decoder.

@@ -88,9 +88,13 @@ fn taps_are_what_stages_hand_over() {
             // Behind its last layer a stage hands over its rows.
             if at + 1 < stages.shards.len() {
                 let (last, hidden) = (*own.last().unwrap(), reply.hidden());
-                let width = hidden.width();
-                assert_eq!(reply.tap(0, last).unwrap(), &hidden.data()[3 * width..n * width]);
-                assert_eq!(reply.tap(2, last).unwrap(), hidden.row(n + 8).unwrap());
+                assert_eq!(hidden.width(), stages.arch.row_width());
+                // Of several residual streams the first is tapped.
+                let rows = |rows: std::ops::Range<usize>| -> Vec<f32> {
+                    rows.flat_map(|row| &hidden.row(row).unwrap()[..stages.arch.hidden_size]).copied().collect()
+                };
+                assert_eq!(reply.tap(0, last).unwrap(), rows(3..n));
+                assert_eq!(reply.tap(2, last).unwrap(), rows(n + 8..n + 9));
             }
             before = Some(reply);
         }

@@ -961,7 +961,11 @@ class Inventory(_methods.Inventory):
     tied_embeddings: bool = False
     """The head is the embedding table."""
     head: int = 0
-    """The last stage's: final norm, and head unless that is the embedding table."""
+    """The last stage's: final norm, what makes one residual stream of several, and head unless that is the embedding
+    table."""
+    row: int = 0
+    """Bytes of a row of hidden states, as stages hand it on: of all residual streams, where there are several. 0: of
+    the card's hidden size."""
     exact: bool = False
     """They were counted in a checkpoint; else estimated from a card."""
 
@@ -973,6 +977,7 @@ class Inventory(_methods.Inventory):
             embedding_everywhere=data["embeddingEverywhere"],
             tied_embeddings=data["tiedEmbeddings"],
             head=data["head"],
+            row=data["row"],
             exact=data["exact"],
         )
 
@@ -984,6 +989,7 @@ class Inventory(_methods.Inventory):
             "embeddingEverywhere": self.embedding_everywhere,
             "tiedEmbeddings": self.tied_embeddings,
             "head": self.head,
+            "row": self.row,
             "exact": self.exact,
         }
 

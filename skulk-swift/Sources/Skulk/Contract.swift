@@ -759,8 +759,12 @@ public struct Inventory: Codable, Sendable, Hashable {
     public var embeddingEverywhere: Bool
     /// The head is the embedding table.
     public var tiedEmbeddings: Bool
-    /// The last stage's: final norm, and head unless that is the embedding table.
+    /// The last stage's: final norm, what makes one residual stream of several, and head unless that is the embedding
+    /// table.
     public var head: Int
+    /// Bytes of a row of hidden states, as stages hand it on: of all residual streams, where there are several. 0: of
+    /// the card's hidden size.
+    public var row: Int
     /// They were counted in a checkpoint; else estimated from a card.
     public var exact: Bool
 
@@ -771,6 +775,7 @@ public struct Inventory: Codable, Sendable, Hashable {
         embeddingEverywhere: Bool = false,
         tiedEmbeddings: Bool = false,
         head: Int = 0,
+        row: Int = 0,
         exact: Bool = false
     ) {
         self.layers = layers
@@ -778,6 +783,7 @@ public struct Inventory: Codable, Sendable, Hashable {
         self.embeddingEverywhere = embeddingEverywhere
         self.tiedEmbeddings = tiedEmbeddings
         self.head = head
+        self.row = row
         self.exact = exact
     }
 }

@@ -76,13 +76,22 @@ fn plain(
     let layer = |(at, (&n_kv_heads, &width))| {
         let mut layer = LayerSpec {
             mixer: Mixer::Attention(AttentionSpec { n_kv_heads, ..attention.clone() }),
-            ffn: FfnSpec { width, activation: Activation::Silu, bias: false, experts: None, shared: None },
+            ffn: FfnSpec {
+                width,
+                activation: Activation::Silu,
+                bias: false,
+                experts: None,
+                shared: None,
+                cutoff: None,
+            },
             attention_norm: true,
             ffn_norm: true,
             post_attention_norm: false,
             post_ffn_norm: false,
             input: None,
             output_scale: false,
+            streams: None,
+            bypass: None,
         };
         own(at, &mut layer);
         layer

@@ -66,7 +66,11 @@ fn experts(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
 
 fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     plain(config, spec)?;
-    inputs(config, spec)
+    inputs(config, spec)?;
+    match spec.inputs() {
+        Some(input) => only(config, "vocab_size_per_layer_input", input.rows, spec.vocab_size),
+        None => Ok(()),
+    }
 }
 
 fn plain(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
@@ -84,7 +88,17 @@ fn plain(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     }
     heads(config, spec, as_values)?;
     ropes(config, spec)?;
-    shared(config, spec)
+    shared(config, spec, 0)?;
+    let wide = config.bool_or("use_double_wide_mlp", false)?;
+    let sharing = |layer: &&mut LayerSpec| layer.attention().is_some_and(|own| own.kv_of.is_some());
+    for layer in spec.layers.iter_mut().filter(|_| wide).filter(sharing) {
+        if layer.ffn.experts.is_none() {
+            layer.ffn.width = layer.ffn.width.saturating_mul(2);
+        } else if let Some(shared) = layer.ffn.shared.as_mut() {
+            shared.width = shared.width.saturating_mul(2);
+        }
+    }
+    Ok(())
 }
 
 /// Layers without a window have heads of their own: hubs name them once, transformers 5 by layer.
@@ -144,13 +158,12 @@ fn ropes(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
 }
 
 /// The last layers use keys and values of the last one before them that has the same window, or none either.
-fn shared(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
+pub(super) fn shared(config: &Config<'_>, spec: &mut ArchSpec, default: usize) -> Result<()> {
     let (field, n_layers) = ("num_kv_shared_layers", spec.layers.len());
-    let n_shared = config.usize_or(field, 0)?;
+    let n_shared = config.usize_or(field, default)?;
     let first = n_layers.checked_sub(n_shared).filter(|first| *first > 0).ok_or_else(|| {
         config.error(field, format!("expected fewer than the {n_layers} layers, found {n_shared}"))
     })?;
-    let wide = config.bool_or("use_double_wide_mlp", false)?;
     let (before, behind) = spec.layers.split_at_mut(first);
     for layer in behind {
         if let Some(attention) = layer.attention_mut() {
@@ -159,27 +172,21 @@ fn shared(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
             let none = || config.error(field, "expected a layer of each kind before those that share".into());
             attention.kv_of = Some(source.ok_or_else(none)?);
         }
-        if wide && layer.ffn.experts.is_none() {
-            layer.ffn.width = layer.ffn.width.saturating_mul(2);
-        } else if let Some(shared) = layer.ffn.shared.as_mut().filter(|_| wide) {
-            shared.width = shared.width.saturating_mul(2);
-        }
     }
     Ok(())
 }
 
 /// A row of each token's own for each layer.
-fn inputs(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
+pub(super) fn inputs(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     let Some(width) =
         config.usize_unless_null("hidden_size_per_layer_input", 256)?.filter(|width| *width > 0)
     else {
         return Ok(());
     };
     let rows = config.usize_or("vocab_size_per_layer_input", 262_144)?;
-    only(config, "vocab_size_per_layer_input", rows, spec.vocab_size)?;
     for layer in &mut spec.layers {
         let activation = layer.ffn.activation;
-        layer.input = Some(LayerInput { width, activation });
+        layer.input = Some(LayerInput { width, rows, activation });
     }
     Ok(())
 }

@@ -23,6 +23,7 @@ pub(super) const LLAMA: Family = Family {
     context_field: "max_position_embeddings",
     eps: 1e-6,
     ffn_width: "intermediate_size",
+    widths_by_layer: false,
     kv_heads: "num_key_value_heads",
     head_dim: |hidden, heads| hidden / heads.max(1),
     activation: ("hidden_act", Activation::Silu),

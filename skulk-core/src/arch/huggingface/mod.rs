@@ -5,6 +5,7 @@
 
 mod deepseek;
 mod gemma;
+mod gemma3n;
 mod gemma4;
 mod glm;
 mod gpt_oss;
@@ -41,8 +42,8 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
     // Wrappers with other modalities: their text part is a configuration of its own. Of Qwen's, texts alone are rotated
     // as with one position each.
     let config = match model_type {
-        "gemma3" | "gemma4" | "gemma4_unified" | "kimi_k25" | "llama4" | "mistral3" | "qwen3_vl"
-        | "qwen3_5" | "qwen3_5_moe" => root.section("text_config")?,
+        "gemma3" | "gemma3n" | "gemma4" | "gemma4_unified" | "kimi_k25" | "llama4" | "mistral3"
+        | "qwen3_vl" | "qwen3_5" | "qwen3_5_moe" => root.section("text_config")?,
         _ => root,
     };
     let inner = match model_type {
@@ -68,6 +69,7 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         "qwen3_5_moe" | "qwen3_5_moe_text" => &qwen_next::QWEN3_5_MOE,
         "gemma2" => &gemma::GEMMA2,
         "gemma3" | "gemma3_text" => &gemma::GEMMA3,
+        "gemma3n" | "gemma3n_text" => &gemma3n::GEMMA3N,
         "gemma4" | "gemma4_text" => &gemma4::GEMMA4,
         "gemma4_unified" | "gemma4_unified_text" => &gemma4::GEMMA4_UNIFIED,
         "glm4" => &glm::GLM4,
@@ -124,6 +126,8 @@ struct Family {
     eps: f32,
     /// The field that says how wide dense feed-forward blocks are.
     ffn_width: &'static str,
+    /// It may be a list of each layer's.
+    widths_by_layer: bool,
     /// The field that counts heads of keys and values.
     kv_heads: &'static str,
     head_dim: fn(usize, usize) -> usize,
@@ -189,11 +193,12 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
     };
     let (field, activation) = family.activation;
     let dense = FfnSpec {
-        width: common.ffn_width,
+        width: 0,
         activation: config.activation_or(field, activation)?,
         bias: family.mlp_bias && config.bool_or("mlp_bias", false)?,
         experts: None,
         shared: None,
+        cutoff: None,
     };
     let mixture = (family.mixture)(config, common.n_layers)?;
     let layer = |(layer, window): (usize, Option<usize>)| {
@@ -203,7 +208,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
                 let shared = m.shared.map(|shared| SharedExpert { activation: dense.activation, ..shared });
                 FfnSpec { width: m.width, bias: false, experts: Some(m.spec), shared, ..dense.clone() }
             }
-            None => dense.clone(),
+            None => FfnSpec { width: common.ffn_widths.get(layer).copied().unwrap_or(0), ..dense.clone() },
         };
         let rope = Some(usize::from(window.is_some() && family.local_theta.is_some()));
         LayerSpec {
@@ -219,6 +224,8 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
             post_ffn_norm: family.post_norms,
             input: None,
             output_scale: false,
+            streams: None,
+            bypass: None,
         }
     };
     let windows = (family.windows)(config, common.n_layers)?;
@@ -346,7 +353,8 @@ struct Common {
     n_heads: usize,
     n_kv_heads: usize,
     head_dim: usize,
-    ffn_width: usize,
+    /// Of each layer's dense block.
+    ffn_widths: Vec<usize>,
 }
 
 impl Common {
@@ -371,9 +379,23 @@ impl Common {
             n_heads,
             n_kv_heads: config.usize_or(family.kv_heads, n_heads)?,
             head_dim: config.usize_or("head_dim", (family.head_dim)(hidden_size, n_heads))?,
-            ffn_width: config.usize(family.ffn_width)?,
+            ffn_widths: widths(config, family, n_layers)?,
         })
     }
+}
+
+/// How wide each layer's dense block is.
+fn widths(config: &Config<'_>, family: &Family, n_layers: usize) -> Result<Vec<usize>> {
+    let field = family.ffn_width;
+    if !family.widths_by_layer || !config.opt(field).is_some_and(Value::is_array) {
+        return Ok(vec![config.usize(field)?; n_layers]);
+    }
+    let widths = config.usize_list(field)?;
+    if widths.len() != n_layers {
+        let message = format!("expected {n_layers} widths, one for each layer, found {}", widths.len());
+        return Err(config.error(field, message));
+    }
+    Ok(widths)
 }
 
 #[cfg(test)]
@@ -509,6 +531,34 @@ mod tests {
             ("llama4", "floor_scale", json!(0), ConfigInvalid, "queries' growth"),
             ("llama4", "attn_temperature_tuning", json!("on"), ConfigInvalid, "attn_temperature_tuning"),
             ("llama4", "intermediate_size_mlp", Value::Null, ConfigInvalid, "intermediate_size_mlp"),
+            ("gemma3n", "altup_num_inputs", json!(0), ConfigInvalid, "residual streams"),
+            ("gemma3n", "altup_num_inputs", json!(1), ConfigInvalid, "residual streams"),
+            ("gemma3n", "altup_num_inputs", json!(1u64 << 40), ConfigInvalid, "residual streams"),
+            ("gemma3n", "altup_num_inputs", json!("4"), ConfigInvalid, "altup_num_inputs"),
+            ("gemma3n", "altup_active_idx", json!(4), ConfigInvalid, "active residual stream"),
+            ("gemma3n", "altup_active_idx", json!(-1), ConfigInvalid, "altup_active_idx"),
+            ("gemma3n", "altup_coef_clip", json!(0), ConfigInvalid, "coefficients"),
+            ("gemma3n", "altup_coef_clip", json!(-120.0), ConfigInvalid, "coefficients"),
+            ("gemma3n", "altup_correct_scale", json!(1), ConfigInvalid, "altup_correct_scale"),
+            ("gemma3n", "laurel_rank", json!(0), ConfigInvalid, "way around attention"),
+            ("gemma3n", "laurel_rank", json!(1u64 << 40), ConfigInvalid, "way around attention"),
+            ("gemma3n", "activation_sparsity_pattern", json!([0.95]), ConfigInvalid, "activation_sparsity"),
+            ("gemma3n", "activation_sparsity_pattern", json!(0.95), ConfigInvalid, "activation_sparsity"),
+            ("gemma3n", "activation_sparsity_pattern", json!([0, 0, 0, 0, 0, 1]), ConfigInvalid, "found 1"),
+            ("gemma3n", "activation_sparsity_pattern", json!([0, 0, 0, 0, 0, -0.5]), ConfigInvalid, "-0.5"),
+            ("gemma3n", "activation_sparsity_pattern", json!([0, 0, 0, 0, 0, "x"]), ConfigInvalid, "numbers"),
+            ("gemma3n", "intermediate_size", json!([128, 128]), ConfigInvalid, "intermediate_size"),
+            ("gemma3n", "intermediate_size", json!([]), ConfigInvalid, "intermediate_size"),
+            ("gemma3n", "intermediate_size", json!([1, 2, 3, 4, 5, "6"]), ConfigInvalid, "intermediate_size"),
+            ("gemma3n", "intermediate_size", json!([1, 2, 3, 4, 5, 0]), ConfigInvalid, "width"),
+            ("llama", "intermediate_size", json!([1, 2, 3, 4]), ConfigInvalid, "intermediate_size"),
+            ("gemma3n", "layer_types", json!(["full_attention"]), ConfigInvalid, "layer_types"),
+            ("gemma3n", "num_kv_shared_layers", json!(6), ConfigInvalid, "num_kv_shared_layers"),
+            ("gemma3n", "num_kv_shared_layers", json!(5), ConfigInvalid, "num_kv_shared_layers"),
+            ("gemma3n", "num_kv_shared_layers", Value::Null, ConfigInvalid, "num_kv_shared_layers"),
+            ("gemma3n", "vocab_size_per_layer_input", json!(0), ConfigInvalid, "rows of inputs"),
+            ("gemma3n", "hidden_size_per_layer_input", json!(33), ConfigInvalid, "inputs to layers"),
+            ("gemma3n", "final_logit_softcapping", json!(0), ConfigInvalid, "soft-cap"),
         ];
         for (model, field, value, kind, word) in cases {
             let error = described(model, &[(field, value.clone())]).err();
@@ -562,6 +612,46 @@ mod tests {
         );
         assert_eq!(of(&described("glm_moe_dsa", &[types]).unwrap()), [None; 4]);
         assert!(!listed.can_cut(2) && listed.can_cut(1) && listed.can_cut(3));
+    }
+
+    /// Hubs wrap Gemma 3n's text, and leave out what the published models have.
+    #[test]
+    fn gemma_3n_is_described_in_short_too() {
+        let file = "config.json".into();
+        let text = json!({
+            "model_type": "gemma3n_text", "hidden_size": 2048, "intermediate_size": 16384, "vocab_size": 262400,
+            "num_hidden_layers": 35, "num_attention_heads": 8, "num_key_value_heads": 2,
+        });
+        let spec =
+            spec(&json!({ "model_type": "gemma3n", "text_config": text }), &file, String::new()).unwrap();
+        spec.check().unwrap();
+        let streams = spec.streams().unwrap();
+        assert_eq!((streams.n, streams.active, streams.clip, streams.scaled), (4, 0, Some(120.0), true));
+        assert_eq!((spec.row_width(), spec.context_length, spec.final_softcap), (8192, 32_768, Some(30.0)));
+        let input = spec.inputs().unwrap();
+        assert_eq!((input.width, input.rows), (256, 262_144));
+        let own: Vec<_> = spec.layers.iter().map(|layer| (layer.ffn.width, layer.bypass)).collect();
+        assert_eq!(own, [(16384, Some(64)); 35]);
+        let cut = spec.layers.iter().map(|layer| layer.ffn.cutoff).collect::<Vec<_>>();
+        assert_eq!((&cut[..10], &cut[10..]), (&[Some(1.644_853_5); 10][..], &[None; 25][..]));
+        let attention = |at: usize| spec.layers[at].attention().unwrap();
+        assert_eq!((attention(0).window, attention(4).window), (Some(Window::Sliding(512)), None));
+        assert_eq!((attention(0).scale, attention(0).head_dim, attention(19).kv_of), (1.0, 256, None));
+        // Those of the last layers before of the same kind.
+        assert_eq!((attention(20).kv_of, attention(34).kv_of), (Some(18), Some(19)));
+        assert!(spec.can_cut(18) && !spec.can_cut(19) && !spec.can_cut(34));
+        let never = described("gemma3n", &[("altup_coef_clip", Value::Null)]).unwrap();
+        assert_eq!(never.streams().unwrap().clip, None);
+    }
+
+    /// A list of widths counts layer by layer.
+    #[test]
+    fn widths_may_be_listed() {
+        let fields = [("intermediate_size", json!([1, 2, 3, 4, 5, 6]))];
+        let listed = described("gemma3n", &fields).unwrap();
+        assert_eq!(listed.layers.iter().map(|layer| layer.ffn.width).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+        let one = described("gemma3n", &[("intermediate_size", json!(128))]).unwrap();
+        assert_eq!(one, described("gemma3n", &[]).unwrap());
     }
 
     /// The 12B model of Gemma 4 is another family with the same layers, but for what it does not have.

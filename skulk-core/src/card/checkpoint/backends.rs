@@ -33,8 +33,8 @@ fn engines(checkpoint: &dyn Checkpoint, spec: &ArchSpec) -> Vec<&'static str> {
     if for_cpus || states || latents().any(|latent| latent.index.is_some()) {
         return vec!["skulk-cpu"];
     }
-    let has_latents = latents().next().is_some();
-    OWN.into_iter().filter(|tag| !has_latents || *tag != "skulk-wgpu").collect()
+    let not_wgpu = latents().next().is_some() || spec.layers.iter().any(LayerSpec::needs_streams);
+    OWN.into_iter().filter(|tag| !not_wgpu || *tag != "skulk-wgpu").collect()
 }
 
 /// What the decoder knows of the architecture, where it does and can read every tensor that it needs.
@@ -43,6 +43,8 @@ fn runs_here(checkpoint: &dyn Checkpoint) -> Option<ArchSpec> {
     let has = |name: String| checkpoint.tensor(&name).is_some();
     let layers = spec.layers.iter().enumerate().flat_map(|(i, layer)| spec.names.weights(i, layer));
     let head = (!spec.tied_embeddings).then(|| spec.names.head());
-    let complete = layers.chain([spec.names.embedding(), spec.names.output_norm()]).chain(head).all(has);
+    let ends = spec.stream_ends().into_iter().flatten();
+    let complete =
+        layers.chain([spec.names.embedding(), spec.names.output_norm()]).chain(head).chain(ends).all(has);
     complete.then_some(spec)
 }

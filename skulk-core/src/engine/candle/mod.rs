@@ -18,7 +18,9 @@ use candle_nn::{ops, rotary_emb};
 use self::attention::Pages;
 use self::matrix::Matrix;
 use crate::arch::{Activation, RopeLayout};
-use crate::engine::backend::{Attend, Backend, Experts, NormRope, PageSpec, Routes, Routing, with_rows};
+use crate::engine::backend::{
+    Attend, Backend, Blend, Experts, NormRope, PageSpec, Routes, Routing, with_rows,
+};
 use crate::engine::turns::Turns;
 use crate::engine::{KvType, Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
@@ -151,6 +153,7 @@ impl Backend for Tensors {
     const KV_TYPES: &'static [KvType] = &[KvType::F16, KvType::F32];
     const RELEASES_PAGES: bool = true;
     const LATENTS: bool = true;
+    const STREAMS: bool = true;
 
     fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
         match &self.threads {
@@ -290,6 +293,42 @@ impl Backend for Tensors {
         x.update(rows, |x| match scale {
             1.0 => x + y.rows(0, rows)?,
             _ => x + (y.rows(0, rows)? * f64::from(scale))?,
+        })
+    }
+
+    fn blend(&self, _: &mut (), op: &Blend<'_, Self>, rows: usize, out: &mut [Buffer]) -> Result<()> {
+        let shares = || {
+            let by = op.by.rows(0, rows)?;
+            let (_, n) = by.dims2()?;
+            by.matmul(&op.weights.reshape(((), n))?.t()?)? + f64::from(op.plus)
+        };
+        let shares = shares().map_err(failed)?;
+        for (i, out) in out.iter_mut().enumerate() {
+            for (j, from) in op.from.iter().enumerate() {
+                let share = shares.narrow(1, i * op.from.len() + j, 1);
+                out.update(rows, |x| x + from.rows(0, rows)?.broadcast_mul(&share?)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn match_size(&self, _: &mut (), x: &mut Buffer, like: &Buffer, least: f32, rows: usize) -> Result<()> {
+        let mean = |x: &Tensor| x.sqr()?.mean_keepdim(D::Minus1);
+        x.update(rows, |x| {
+            let factor = mean(&like.rows(0, rows)?)?.div(&mean(&x)?.maximum(least)?)?.sqrt()?;
+            x.broadcast_mul(&factor)
+        })
+    }
+
+    fn scale_elements(&self, _: &mut (), x: &mut Buffer, by: &Tensor, rows: usize) -> Result<()> {
+        x.update(rows, |x| x.broadcast_mul(by))
+    }
+
+    fn cut_off(&self, _: &mut (), x: &mut Buffer, deviations: f32, rows: usize) -> Result<()> {
+        x.update(rows, |x| {
+            let above = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
+            let deviation = above.sqr()?.mean_keepdim(D::Minus1)?.sqrt()?;
+            above.broadcast_sub(&(deviation * f64::from(deviations))?)?.maximum(0f32)
         })
     }
 

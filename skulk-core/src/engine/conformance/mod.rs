@@ -18,6 +18,7 @@ mod latent;
 mod material;
 mod operations;
 pub(super) mod oracle;
+mod streams;
 
 pub(super) use attention::attention;
 pub(super) use experts::{experts, routing};
@@ -34,6 +35,7 @@ pub(super) use operations::{
     elementwise, embed, gate_heads, linear, moves_rows, norm_rope, padded_rows, products_of_results,
     results_narrower_than_buffers, rms_norm,
 };
+pub(super) use streams::streams;
 
 use super::backend::Backend;
 use crate::weights::DType;
@@ -57,7 +59,7 @@ macro_rules! conformance {
         $crate::engine::conformance::conformance!(
             $backend;
             moves_rows, embed, rms_norm, elementwise, linear, padded_rows, products_of_results, norm_rope,
-            results_narrower_than_buffers, attention, gate_heads, heads_with_weights, routing, experts
+            results_narrower_than_buffers, attention, gate_heads, heads_with_weights, streams, routing, experts
         );
     };
 }

@@ -23,8 +23,8 @@ use pool::Pool;
 use crate::arch::{Activation, RecurrentSpec};
 use crate::cancel::CancelToken;
 use crate::engine::backend::{
-    Attend, Backend, Choose, Chosen, Experts, Head, NormRope, PageSpec, Recur, Routes, Routing, TopLogits,
-    with_rows,
+    Attend, Backend, Blend, Choose, Chosen, Experts, Head, NormRope, PageSpec, Recur, Routes, Routing,
+    TopLogits, with_rows,
 };
 use crate::engine::{KvType, Precision, StepCx, check_threads};
 use crate::error::{Error, ErrorKind, Result};
@@ -158,6 +158,7 @@ impl Backend for Cpu {
     const LATENTS: bool = true;
     const CHOOSES: bool = true;
     const RECURRENT: bool = true;
+    const STREAMS: bool = true;
 
     fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
         self.pool.turn(cx, work)
@@ -374,6 +375,41 @@ impl Backend for Cpu {
             1.0 => self.kernels.add(x, y.row(row)),
             _ => self.kernels.add_scaled(x, scale, y.row(row)),
         });
+        Ok(())
+    }
+
+    fn blend(&self, _: &mut Stream, op: &Blend<'_, Self>, rows: usize, out: &mut [Buffer]) -> Result<()> {
+        let n = op.by.width;
+        for (out, weights) in out.iter_mut().zip(op.weights.chunks_exact(op.from.len() * n)) {
+            self.rows(out, rows, |row, out| {
+                for (from, weights) in op.from.iter().zip(weights.chunks_exact(n)) {
+                    let products = weights.iter().zip(op.by.row(row)).map(|(weight, by)| weight * by);
+                    self.kernels.add_scaled(out, products.fold(op.plus, |sum, x| sum + x), from.row(row));
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn match_size(
+        &self,
+        _: &mut Stream,
+        x: &mut Buffer,
+        like: &Buffer,
+        least: f32,
+        rows: usize,
+    ) -> Result<()> {
+        self.rows(x, rows, |row, x| rows::match_size(x, like.row(row), least));
+        Ok(())
+    }
+
+    fn scale_elements(&self, _: &mut Stream, x: &mut Buffer, by: &Vec<f32>, rows: usize) -> Result<()> {
+        self.rows(x, rows, |_, x| x.iter_mut().zip(by).for_each(|(x, by)| *x *= by));
+        Ok(())
+    }
+
+    fn cut_off(&self, _: &mut Stream, x: &mut Buffer, deviations: f32, rows: usize) -> Result<()> {
+        self.rows(x, rows, |_, x| rows::cut_off(x, deviations));
         Ok(())
     }
 

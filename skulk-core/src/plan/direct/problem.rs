@@ -127,7 +127,7 @@ impl<'a> Problem<'a> {
                 ((memory::overhead(card, request.strictness) - 1.0) * 100.0).round() as u64
             }
         };
-        let row = (card.hidden_size as u64).saturating_mul(4);
+        let row = inventory.row_of(card);
         let problem = Self {
             card,
             request,
@@ -167,7 +167,7 @@ impl<'a> Problem<'a> {
             inventory: &self.inventory,
             links: &self.links,
             context: self.request.context_tokens,
-            row: self.card.hidden_size as f64 * 4.0,
+            row: self.inventory.row_of(self.card) as f64,
         }
     }
 
