@@ -22,6 +22,8 @@ pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
         DType::Affine4,
         DType::Affine8,
         DType::FP4,
+        DType::NVFP4,
+        DType::FP8,
         DType::MXFP4,
         DType::IQ4_XS,
     ];

@@ -189,11 +189,14 @@ fn format(dtype: DType) -> Vec<&'static str> {
         | DType::Affine6
         | DType::Affine8
         | DType::FP4
+        | DType::NVFP4
+        | DType::FP8
         | DType::MXFP4
         | DType::IQ4_NL
         | DType::IQ4_XS
         | DType::TQ2_0
-        | DType::E8M0 => "",
+        | DType::E8M0
+        | DType::E4M3 => "",
     };
     let mut files = vec![shader!("formats/bytes"), own];
     if !dtype.is_quantised() {

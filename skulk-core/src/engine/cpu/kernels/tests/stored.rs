@@ -127,12 +127,23 @@ pub(super) fn affine() -> Vec<Stored> {
     })
 }
 
-/// 4-bit floats, whose scales are beside them.
-pub(super) fn fp4() -> Stored {
-    let [fp4] = stored! {
+/// 4-bit floats, whose scales are beside them: powers of two, or of halves of a block 8-bit floats.
+pub(super) fn fp4() -> [Stored; 2] {
+    stored! {
         FP4: 16 bytes, 32 elements, halves [], |b, i| [float(b[i / 2] >> (i % 2 * 4) & 15), 0.0];
-    };
-    fp4
+        NVFP4: 16 bytes, 32 elements, halves [], |b, i| [float(b[i / 2] >> (i % 2 * 4) & 15), 0.0];
+    }
+}
+
+/// An 8-bit float.
+pub(super) fn float8(bits: u8) -> f64 {
+    let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f64::from(bits & 7) / 8.0);
+    let size = if exponent == 0 { mantissa / 64.0 } else { (1.0 + mantissa) * 2f64.powi(exponent - 7) };
+    match bits {
+        0x7f | 0xff => f64::NAN,
+        0x80.. => -size,
+        _ => size,
+    }
 }
 
 /// Element `i` of those that have so many bits each.
