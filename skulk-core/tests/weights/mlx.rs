@@ -127,7 +127,7 @@ fn module(change: impl FnOnce(&mut Value, &mut Tensors)) -> tempfile::TempDir {
     ];
     change(&mut config, &mut tensors);
     let size = |dtype: &str| match dtype {
-        "U8" => 1,
+        "U8" | "F8_E4M3" | "F8_E8M0" => 1,
         "F16" | "BF16" => 2,
         _ => 4,
     };
