@@ -95,6 +95,22 @@ dtypes! {
     IQ4_XS = "IQ4_XS", 256, 136;
     /// -1, 0 or 1 in 2 bits, one scale.
     TQ2_0 = "TQ2_0", 256, 66;
+    /// The same in bytes of five.
+    TQ1_0 = "TQ1_0", 256, 54;
+    /// Groups of eight from a codebook with an eighth more or less; eight scales of 3 bits.
+    IQ1_S = "IQ1_S", 256, 50;
+    /// The same with sixteen scales.
+    IQ1_M = "IQ1_M", 256, 56;
+    /// Signed groups of eight from a codebook of 256; eight scales of 4 bits.
+    IQ2_XXS = "IQ2_XXS", 256, 66;
+    /// The same, of 512 and with sixteen scales.
+    IQ2_XS = "IQ2_XS", 256, 74;
+    /// The same, of 1024.
+    IQ2_S = "IQ2_S", 256, 82;
+    /// Signed groups of four from a codebook of 256; eight scales of 4 bits.
+    IQ3_XXS = "IQ3_XXS", 256, 98;
+    /// The same, of 512.
+    IQ3_S = "IQ3_S", 256, 110;
     /// Powers of two (E8M0): the scales of small floats, never a weight.
     E8M0 = "E8M0", 1, 1;
     /// 8-bit floats: the scales of smaller ones, never a weight.
@@ -135,7 +151,24 @@ impl DType {
 
     /// Whether the engine `cpu` alone has products with it where it is stored.
     pub(crate) const fn is_for_cpus(self) -> bool {
-        self.has_scales_beside() || matches!(self, Self::MXFP4 | Self::IQ4_NL | Self::IQ4_XS | Self::TQ2_0)
+        self.has_scales_beside()
+            || self.is_of_codebook()
+            || matches!(self, Self::MXFP4 | Self::IQ4_NL | Self::IQ4_XS | Self::TQ2_0)
+    }
+
+    /// Whether elements are looked up in groups, or are digits of bytes.
+    pub(crate) const fn is_of_codebook(self) -> bool {
+        matches!(
+            self,
+            Self::IQ1_S
+                | Self::IQ1_M
+                | Self::IQ2_XXS
+                | Self::IQ2_XS
+                | Self::IQ2_S
+                | Self::IQ3_XXS
+                | Self::IQ3_S
+                | Self::TQ1_0
+        )
     }
 
     /// Whether it stores weights, rather than what is beside them.

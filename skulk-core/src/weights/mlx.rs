@@ -45,11 +45,11 @@ struct Scheme {
     scales: Option<(DType, &'static str)>,
 }
 
-/// Modes of small floats: bits, group, what they are and their scales are, and what else these may be called.
-const SMALL: [(&str, usize, usize, DType, (DType, &str)); 3] = [
-    ("mxfp4", 4, 32, DType::FP4, (DType::E8M0, "F8_E8M0")),
-    ("nvfp4", 4, 16, DType::NVFP4, (DType::E4M3, "F8_E4M3")),
-    ("mxfp8", 8, 32, DType::FP8, (DType::E8M0, "F8_E8M0")),
+/// Modes of small floats, by name.
+const SMALL: [(&str, Scheme); 3] = [
+    ("mxfp4", Scheme { bits: 4, group: 32, dtype: DType::FP4, scales: Some((DType::E8M0, "F8_E8M0")) }),
+    ("nvfp4", Scheme { bits: 4, group: 16, dtype: DType::NVFP4, scales: Some((DType::E4M3, "F8_E4M3")) }),
+    ("mxfp8", Scheme { bits: 8, group: 32, dtype: DType::FP8, scales: Some((DType::E8M0, "F8_E8M0")) }),
 ];
 
 /// The tensors beside packed words: scales and biases.
@@ -188,8 +188,8 @@ impl Mlx {
             })?;
             return Ok(Scheme { bits, group, dtype, scales: None });
         }
-        let small = SMALL.into_iter().find(|(name, ..)| word == Some(Some(*name)));
-        let Some((_, bits, group, dtype, scales)) = small else {
+        let small = SMALL.into_iter().find(|(name, _)| word == Some(Some(*name)));
+        let Some((_, scheme)) = small else {
             return Err(Error::new(
                 ErrorKind::DTypeUnsupported,
                 format!("expected the mode affine, mxfp4, mxfp8 or nvfp4, found {}", told(mode)),
@@ -203,12 +203,9 @@ impl Mlx {
         if global.is_some_and(|global| global != &Value::Bool(false)) {
             return Err(self.has_global_scale(module));
         }
-        Ok(Scheme {
-            bits: number("bits", &[bits])?,
-            group: number("group_size", &[group])?,
-            dtype,
-            scales: Some(scales),
-        })
+        number("bits", &[scheme.bits])?;
+        number("group_size", &[scheme.group])?;
+        Ok(scheme)
     }
 }
 

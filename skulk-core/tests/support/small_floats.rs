@@ -103,7 +103,7 @@ impl Checkpoint {
                     let code = nearest(wanted.max(number(1)), &all());
                     (code, number(code))
                 } else {
-                    let exponent = wanted.log2().ceil() as i32;
+                    let exponent = (-126..127).find(|exponent| 2f32.powi(*exponent) >= wanted).unwrap();
                     ((exponent + 127) as u8, 2f32.powi(exponent))
                 };
                 scales.push(code);

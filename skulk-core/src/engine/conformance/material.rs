@@ -117,7 +117,12 @@ fn of_blocks(
         match dtype {
             DType::MXFP4 => block[0] = 120 + numbers.below(5) as u8,
             DType::TQ2_0 => block[64..].copy_from_slice(&scale),
-            DType::IQ4_XS => block[..2].copy_from_slice(&f16::from_f32(0.001).to_le_bytes()),
+            DType::TQ1_0 => block[52..].copy_from_slice(&scale),
+            // Its upper half byte is the scale's sign and exponent.
+            DType::IQ1_M => block[55] = block[55] & 15 | 0x10,
+            dtype if dtype == DType::IQ4_XS || dtype.is_of_codebook() => {
+                block[..2].copy_from_slice(&f16::from_f32(0.001).to_le_bytes())
+            }
             _ => block[..2].copy_from_slice(&scale),
         }
     }

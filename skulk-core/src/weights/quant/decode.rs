@@ -3,6 +3,7 @@
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
+use super::codebook::{Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, Tq10, numbers};
 use super::{DType, linear};
 
 /// Turns one stored row, or several that lie behind each other, into numbers.
@@ -66,6 +67,14 @@ fn whole_blocks(dtype: DType, bytes: &[u8], out: &mut [f32]) {
         DType::IQ4_NL => each(bytes, out, iq4_nl),
         DType::IQ4_XS => each(bytes, out, iq4_xs),
         DType::TQ2_0 => each(bytes, out, tq2_0),
+        DType::TQ1_0 => each(bytes, out, numbers::<Tq10>),
+        DType::IQ1_S => each(bytes, out, numbers::<Iq1S>),
+        DType::IQ1_M => each(bytes, out, numbers::<Iq1M>),
+        DType::IQ2_XXS => each(bytes, out, numbers::<Iq2Xxs>),
+        DType::IQ2_XS => each(bytes, out, numbers::<Iq2Xs>),
+        DType::IQ2_S => each(bytes, out, numbers::<Iq2S>),
+        DType::IQ3_XXS => each(bytes, out, numbers::<Iq3Xxs>),
+        DType::IQ3_S => each(bytes, out, numbers::<Iq3S>),
         DType::FP4 | DType::NVFP4 => each(bytes, out, fp4),
         DType::FP8 | DType::E4M3 => out.iter_mut().zip(bytes).for_each(|(out, &x)| *out = fp8(x)),
         DType::E8M0 => out.iter_mut().zip(bytes).for_each(|(out, &x)| *out = e8m0(x)),

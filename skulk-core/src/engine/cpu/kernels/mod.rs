@@ -15,6 +15,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod cells;
+mod codebook;
 mod compact;
 mod dense;
 mod direct;
@@ -301,6 +302,14 @@ macro_rules! instruction_set {
                     DType::IQ4_NL => either!(small, Iq4Nl),
                     DType::IQ4_XS => either!(small, Iq4Xs),
                     DType::TQ2_0 => either!(Tq2),
+                    DType::TQ1_0 => either!(codebook, Ternary),
+                    DType::IQ1_S => either!(codebook, OneS),
+                    DType::IQ1_M => either!(codebook, OneM),
+                    DType::IQ2_XXS => either!(codebook, TwoXxs),
+                    DType::IQ2_XS => either!(codebook, TwoXs),
+                    DType::IQ2_S => either!(codebook, TwoS),
+                    DType::IQ3_XXS => either!(codebook, ThreeXxs),
+                    DType::IQ3_S => either!(codebook, ThreeS),
                     DType::FP4 if lines => either!(small, Fp4Lines),
                     DType::FP4 => either!(small, Fp4),
                     DType::NVFP4 if lines => either!(small, Nvfp4Lines),

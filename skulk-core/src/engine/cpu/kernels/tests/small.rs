@@ -20,7 +20,7 @@ struct Kind {
 
 const KINDS: [Kind; 2] = [
     Kind { of_block: 1, number: |x| 2f64.powi(i32::from(x) - 127), tame: |x| 119 + x % 16 },
-    Kind { of_block: 2, number: float8, tame: |x| x & 0x80 | x % 0x7f },
+    Kind { of_block: 2, number: float8, tame: |x| x & 0x80 | (x % 0x7f) },
 ];
 
 /// A matrix of random floats and scales, multiplied by every kernel, with rows next to each other or with as many others

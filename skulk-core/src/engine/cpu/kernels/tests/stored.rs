@@ -98,7 +98,22 @@ pub(super) fn all() -> Vec<Stored> {
             let integer = b[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
             [half(b, 64) * (f64::from(integer) - 1.0), 0.0]
         };
+        TQ1_0: 54 bytes, 256 elements, halves [52], |b, i| decoded(DType::TQ1_0, b, i);
+        IQ1_S: 50 bytes, 256 elements, halves [0], |b, i| decoded(DType::IQ1_S, b, i);
+        IQ1_M: 56 bytes, 256 elements, halves [54], |b, i| decoded(DType::IQ1_M, b, i);
+        IQ2_XXS: 66 bytes, 256 elements, halves [0], |b, i| decoded(DType::IQ2_XXS, b, i);
+        IQ2_XS: 74 bytes, 256 elements, halves [0], |b, i| decoded(DType::IQ2_XS, b, i);
+        IQ2_S: 82 bytes, 256 elements, halves [0], |b, i| decoded(DType::IQ2_S, b, i);
+        IQ3_XXS: 98 bytes, 256 elements, halves [0], |b, i| decoded(DType::IQ3_XXS, b, i);
+        IQ3_S: 110 bytes, 256 elements, halves [0], |b, i| decoded(DType::IQ3_S, b, i);
     })
+}
+
+/// Of a codebook, whose numbers are compared with gguf-py's elsewhere.
+fn decoded(dtype: DType, b: &[u8], i: usize) -> Element {
+    let mut values = [0.0; 256];
+    crate::weights::quant::dequantise(dtype, b, &mut values);
+    [f64::from(values[i]), 0.0]
 }
 
 /// A number of the table that IQ4 types share.
