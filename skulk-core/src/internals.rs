@@ -21,7 +21,7 @@ pub struct Operations(Cpu);
 pub type Run<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
 /// The first bytes of a file as a matrix `[out, in]`; of types that have them beside, scales (and biases) are behind it: in
-/// bfloat16 for groups of 64, or powers of two.
+/// bfloat16 for groups of 64, or small floats for 32 or 16.
 pub fn matrix(file: &MappedFile, dtype: DType, [n_out, n_in]: [usize; 2]) -> Result<Region> {
     let mut offset = 0;
     let mut next = |dtype: DType, n_in: usize| {
@@ -33,7 +33,8 @@ pub fn matrix(file: &MappedFile, dtype: DType, [n_out, n_in]: [usize; 2]) -> Res
     };
     let weights = next(dtype, n_in)?;
     Ok(match dtype {
-        DType::FP4 => weights.with_groups(next(DType::E8M0, n_in / 32)?, None),
+        DType::FP4 | DType::FP8 => weights.with_groups(next(DType::E8M0, n_in / 32)?, None),
+        DType::NVFP4 => weights.with_groups(next(DType::E4M3, n_in / 16)?, None),
         dtype if dtype.is_affine() => {
             weights.with_groups(next(DType::BF16, n_in / 64)?, Some(next(DType::BF16, n_in / 64)?))
         }

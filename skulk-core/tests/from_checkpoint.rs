@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fixtures;
 use crate::support::gguf_writer::{GgufWriter, types};
+use crate::support::mlx_layout::Checkpoint;
 use crate::support::safetensors_writer::{self, write};
 use serde_json::{Value, json};
 use skulk::card::{
@@ -86,7 +87,7 @@ fn gguf_unreadable() -> GgufWriter {
         .u32("qwen3moe.block_count", 3)
         .u32("qwen3moe.embedding_length", 64)
         .i32s("qwen3moe.attention.head_count_kv", &[2, 2, 4])
-        .tensor("token_embd.weight", types::IQ2_XXS, &[1, 256], &[0; 66])
+        .tensor("token_embd.weight", types::Q8_1, &[1, 32], &[0; 36])
 }
 
 #[test]
@@ -186,6 +187,12 @@ fn models_that_mlx_quantised_run_on_mlx_and_on_the_cpu() {
         let found: Vec<_> = card.placement.compatible_backends.iter().map(String::as_str).collect();
         assert_eq!((card.quantization.as_str(), &found[..]), (label, backends), "{model}");
     }
+    // So is FP8, which MLX does not read as it is.
+    let folder = Checkpoint::read(&fixtures::path("llama")).in_fp8("blocks")[0].written();
+    let card = self::card(folder.path());
+    assert_eq!(card.quantization, "fp8");
+    assert!(card.placement.compatible_backends.contains("skulk-cpu"));
+    assert!(!card.placement.compatible_backends.contains("skulk-wgpu"));
     // Of words that are not there, nobody here runs anything.
     let (_parent, path) =
         self::folder("m", json!({ "quantization": { "group_size": 64, "bits": 4, "mode": "mxfp4" } }));
@@ -371,7 +378,7 @@ fn split_sets_are_one_model() {
 #[test]
 fn split_sets_that_only_other_software_reads_are_described_by_their_first_file() {
     let folder = tempfile::tempdir().unwrap();
-    let other = GgufWriter::new().split(1, 2, 2).tensor("x", types::IQ2_XXS, &[1, 256], &[0; 66]);
+    let other = GgufWriter::new().split(1, 2, 2).tensor("x", types::Q8_1, &[1, 32], &[0; 36]);
     write(folder.path(), "m-00001-of-00002.gguf", &gguf_unreadable().split(0, 2, 2).build());
     write(folder.path(), "m-00002-of-00002.gguf", &other.build());
     for name in ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf"] {

@@ -7,9 +7,10 @@ macro_rules! dtypes {
         /// A storage type. Block types hold [`block_len`](Self::block_len) elements in
         /// [`block_bytes`](Self::block_bytes) bytes; rows are whole numbers of blocks.
         ///
-        /// Layouts: `ggml-common.h` of llama.cpp, but for [`Q6_K_Linear`](Self::Q6_K_Linear), [`FP4`](Self::FP4) and the
-        /// affine types. The last two are elements only: scales are a tensor beside them
-        /// ([`Region::scales`](crate::Region::scales)), one for each group of elements; so are biases of affine types.
+        /// Layouts: `ggml-common.h` of llama.cpp, but for [`Q6_K_Linear`](Self::Q6_K_Linear), [`FP4`](Self::FP4),
+        /// [`NVFP4`](Self::NVFP4), [`FP8`](Self::FP8) and the affine types. The last four are elements only: scales are a
+        /// tensor beside them ([`Region::scales`](crate::Region::scales)), one for each group of elements; so are biases of
+        /// affine types.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         #[allow(non_camel_case_types)]
@@ -82,6 +83,10 @@ dtypes! {
     Affine8 = "Affine8", 32, 32;
     /// 4-bit floats (E2M1 of the OCP's microscaling formats), the lower half of a byte first.
     FP4 = "FP4", 32, 16;
+    /// The same, of which 16 share a scale that is an 8-bit float.
+    NVFP4 = "NVFP4", 32, 16;
+    /// 8-bit floats (E4M3 of the OCP, without infinities).
+    FP8 = "FP8", 1, 1;
     /// 4-bit floats, a power of two a block.
     MXFP4 = "MXFP4", 32, 17;
     /// 4-bit numbers of a table that is not even, one scale a block.
@@ -90,14 +95,32 @@ dtypes! {
     IQ4_XS = "IQ4_XS", 256, 136;
     /// -1, 0 or 1 in 2 bits, one scale.
     TQ2_0 = "TQ2_0", 256, 66;
+    /// The same in bytes of five.
+    TQ1_0 = "TQ1_0", 256, 54;
+    /// Groups of eight from a codebook with an eighth more or less; eight scales of 3 bits.
+    IQ1_S = "IQ1_S", 256, 50;
+    /// The same with sixteen scales.
+    IQ1_M = "IQ1_M", 256, 56;
+    /// Signed groups of eight from a codebook of 256; eight scales of 4 bits.
+    IQ2_XXS = "IQ2_XXS", 256, 66;
+    /// The same, of 512 and with sixteen scales.
+    IQ2_XS = "IQ2_XS", 256, 74;
+    /// The same, of 1024.
+    IQ2_S = "IQ2_S", 256, 82;
+    /// Signed groups of four from a codebook of 256; eight scales of 4 bits.
+    IQ3_XXS = "IQ3_XXS", 256, 98;
+    /// The same, of 512.
+    IQ3_S = "IQ3_S", 256, 110;
     /// Powers of two (E8M0): the scales of small floats, never a weight.
     E8M0 = "E8M0", 1, 1;
+    /// 8-bit floats: the scales of smaller ones, never a weight.
+    E4M3 = "E4M3", 1, 1;
 }
 
 impl DType {
-    /// Whether elements are stored in quantised blocks.
+    /// Whether elements are stored in quantised blocks, or with scales beside them.
     pub const fn is_quantised(self) -> bool {
-        self.block_len() > 1
+        self.block_len() > 1 || self.has_scales_beside()
     }
 
     /// The integers of MLX with so many bits.
@@ -123,17 +146,34 @@ impl DType {
 
     /// Whether elements have their scales in a tensor beside them.
     pub const fn has_scales_beside(self) -> bool {
-        self.is_affine() || matches!(self, Self::FP4)
+        self.is_affine() || matches!(self, Self::FP4 | Self::NVFP4 | Self::FP8)
     }
 
     /// Whether the engine `cpu` alone has products with it where it is stored.
     pub(crate) const fn is_for_cpus(self) -> bool {
-        self.has_scales_beside() || matches!(self, Self::MXFP4 | Self::IQ4_NL | Self::IQ4_XS | Self::TQ2_0)
+        self.has_scales_beside()
+            || self.is_of_codebook()
+            || matches!(self, Self::MXFP4 | Self::IQ4_NL | Self::IQ4_XS | Self::TQ2_0)
+    }
+
+    /// Whether elements are looked up in groups, or are digits of bytes.
+    pub(crate) const fn is_of_codebook(self) -> bool {
+        matches!(
+            self,
+            Self::IQ1_S
+                | Self::IQ1_M
+                | Self::IQ2_XXS
+                | Self::IQ2_XS
+                | Self::IQ2_S
+                | Self::IQ3_XXS
+                | Self::IQ3_S
+                | Self::TQ1_0
+        )
     }
 
     /// Whether it stores weights, rather than what is beside them.
     pub const fn is_weight(self) -> bool {
-        !matches!(self, Self::E8M0)
+        !matches!(self, Self::E8M0 | Self::E4M3)
     }
 
     /// Bytes that a row of `len` elements takes; `None` when `len` is no whole number of blocks

@@ -1,9 +1,10 @@
-//! Which numbers do MLX's packed words hold? Affine quantisation and MXFP4 as `mlx.core.quantize` writes them.
+//! Which numbers do MLX's packed words hold? Affine quantisation and small floats as `mlx.core.quantize` writes them.
 //!
 //! A row is cut into groups, each with a scale and a bias: a value is `scale · q + bias`. The integers `q` of 2 to 8
 //! bits follow each other without gaps from the lowest bit of the first word on, across the borders of words
-//! (`extract_bits` and `get_bytes_per_pack` of MLX, `mlx/backend/cpu/quantized.cpp`). In the mode `mxfp4` they are 4-bit
-//! floats instead, in groups of 32, and scales are powers of two, without biases.
+//! (`extract_bits` and `get_bytes_per_pack` of MLX, `mlx/backend/cpu/quantized.cpp`). In other modes they are floats of 4 bits
+//! (`mxfp4`, `nvfp4`) or 8 (`mxfp8`) instead, without biases: in groups of 32 with powers of two for scales or, `nvfp4`, of 16
+//! with 8-bit floats.
 //! `config.json` says how wide they are, for all modules and for some by name; `weight`, `scales` and `biases` of a
 //! module are three tensors.
 
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::safetensors::{HfMetadata, UnreadableTensor};
-use super::{DType, TensorInfo, mxfp4};
+use super::{DType, TensorInfo};
 use crate::error::{Error, ErrorKind, Result, ShapeDetail};
 
 /// Where `config.json` says how modules are quantised.
@@ -22,6 +23,10 @@ const WORDS: &str = "U32";
 const WORD_BITS: usize = 32;
 /// What a word's module ends in.
 const WEIGHT: &str = ".weight";
+/// A number for a whole tensor, beside the scales of its groups.
+const GLOBAL: &str = "global_scale";
+/// What safetensors calls scales of one byte; newer files may have types of their own.
+const BYTES: &str = "U8";
 
 /// What a checkpoint of MLX says about its packed tensors.
 #[derive(Debug)]
@@ -35,9 +40,17 @@ pub(super) struct Mlx {
 struct Scheme {
     bits: usize,
     group: usize,
-    /// Integers become numbers by scales and biases; else they are small floats with powers of two.
-    is_affine: bool,
+    /// What words hold, and scales of one byte; integers have scales and biases in floats instead.
+    dtype: DType,
+    scales: Option<(DType, &'static str)>,
 }
+
+/// Modes of small floats, by name.
+const SMALL: [(&str, Scheme); 3] = [
+    ("mxfp4", Scheme { bits: 4, group: 32, dtype: DType::FP4, scales: Some((DType::E8M0, "F8_E8M0")) }),
+    ("nvfp4", Scheme { bits: 4, group: 16, dtype: DType::NVFP4, scales: Some((DType::E4M3, "F8_E4M3")) }),
+    ("mxfp8", Scheme { bits: 8, group: 32, dtype: DType::FP8, scales: Some((DType::E8M0, "F8_E8M0")) }),
+];
 
 /// The tensors beside packed words: scales and biases.
 pub(super) fn beside(name: &str) -> [String; 2] {
@@ -57,12 +70,12 @@ impl Mlx {
         tensor.dtype == WORDS && tensor.name.ends_with(WEIGHT)
     }
 
-    /// Describes packed words, with the shape of the numbers that they hold, and then scales that are powers of two.
+    /// Describes packed words, with the shape of the numbers that they hold, and then scales of one byte.
     /// `tensor` knows those of floats beside them, `bytes` others, with the number of their file.
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`] for numbers that no quantisation has, [`ErrorKind::DTypeUnsupported`] for other
-    /// modes, [`ErrorKind::TensorMissing`] without scales or biases, [`ErrorKind::TensorShape`] when words, scales and
+    /// modes and for scales of whole tensors, [`ErrorKind::TensorMissing`] without scales or biases, [`ErrorKind::TensorShape`] when words, scales and
     /// biases are not of one matrix.
     pub(super) fn describe<'a>(
         &self,
@@ -72,7 +85,8 @@ impl Mlx {
         bytes: impl Fn(&str) -> Option<(usize, &'a UnreadableTensor)>,
     ) -> Result<(TensorInfo, Option<TensorInfo>)> {
         let name = &words.name;
-        let Scheme { bits, group, is_affine } = self.scheme(name.strip_suffix(WEIGHT).unwrap_or(name))?;
+        let module = name.strip_suffix(WEIGHT).unwrap_or(name);
+        let Scheme { bits, group, dtype, scales: of_bytes } = self.scheme(module)?;
         let wrong = |tensor: &str, what: &str, found: &[usize]| {
             Error::new(ErrorKind::TensorShape, format!("expected {what}, found shape {found:?}"))
                 .with("tensor", tensor)
@@ -85,6 +99,10 @@ impl Mlx {
         let width = len / bits;
         if width == 0 || !len.is_multiple_of(bits) || !width.is_multiple_of(group) {
             let what = format!("words for whole groups of {group} numbers with {bits} bits");
+            return Err(wrong(name, &what, &words.shape));
+        }
+        if !width.is_multiple_of(dtype.block_len()) {
+            let what = format!("words for rows of a multiple of {} numbers", dtype.block_len());
             return Err(wrong(name, &what, &words.shape));
         }
         let of_groups = [outer, &[width / group]].concat();
@@ -104,18 +122,19 @@ impl Mlx {
             let detail = ShapeDetail { expected: of_groups.clone(), found: shape.to_vec() };
             Err(wrong(name, &what, shape).with_detail(detail))
         };
-        let packed = |dtype| {
-            let shape = [outer, &[width]].concat();
-            TensorInfo::new(name, dtype, shape, file, words.offset, words.len)
-        };
-        if !is_affine {
+        let packed = TensorInfo::new(name, dtype, [outer, &[width]].concat(), file, words.offset, words.len);
+        if let Some((dtype, label)) = of_bytes {
+            let global = format!("{module}.{GLOBAL}");
+            if tensor(&global).is_some() || bytes(&global).is_some() {
+                return Err(self.has_global_scale(module));
+            }
             let [name, _] = beside(name);
-            let (file, scales) =
-                bytes(&name).filter(|(_, scales)| mxfp4::are_exponents(scales)).ok_or_else(|| {
-                    missing(&name, "expected scales of one byte beside packed words, found none")
-                })?;
+            let is_byte = |scales: &UnreadableTensor| scales.dtype == BYTES || scales.dtype == label;
+            let (file, scales) = bytes(&name).filter(|(_, scales)| is_byte(scales)).ok_or_else(|| {
+                missing(&name, "expected scales of one byte beside packed words, found none")
+            })?;
             expect_groups(&name, &scales.shape)?;
-            return Ok((packed(DType::FP4), Some(mxfp4::exponents(file, scales))));
+            return Ok((packed, Some(scales.of_type(dtype, file))));
         }
         let mut dtypes = Vec::new();
         for name in beside(name) {
@@ -136,10 +155,16 @@ impl Mlx {
             .with("tensor", name)
             .with_hint("convert the model again with a current mlx-lm"));
         }
-        let dtype = DType::affine(bits).ok_or_else(|| {
-            Error::new(ErrorKind::Internal, "no type for packed words").with("tensor", name)
-        })?;
-        Ok((packed(dtype), None))
+        Ok((packed, None))
+    }
+
+    /// Refuses what is multiplied with another number for the whole tensor.
+    fn has_global_scale(&self, module: &str) -> Error {
+        let message = "expected scales for groups alone, found one for the whole tensor too";
+        Error::new(ErrorKind::DTypeUnsupported, message)
+            .with("file", self.config.display())
+            .with("field", format!("{SECTION}.{module}.{GLOBAL}"))
+            .with_hint("use the model's bfloat16 checkpoint, or one with affine quantisation")
     }
 
     /// How a module is quantised: as its own entry says, or as all are.
@@ -155,25 +180,32 @@ impl Mlx {
         };
         // An entry without a mode is affine, whatever all are.
         let mode = own.map_or_else(|| self.section.get("mode"), |entry| entry.get("mode"));
-        match mode.map(Value::as_str) {
-            None | Some(Some("affine")) => Ok(Scheme {
-                bits: number("bits", &[2, 3, 4, 5, 6, 8])?,
-                group: number("group_size", &[32, 64, 128])?,
-                is_affine: true,
-            }),
-            Some(Some("mxfp4")) => Ok(Scheme {
-                bits: number("bits", &[4])?,
-                group: number("group_size", &[32])?,
-                is_affine: false,
-            }),
-            Some(_) => Err(Error::new(
+        let word = mode.map(Value::as_str);
+        if let None | Some(Some("affine")) = word {
+            let (bits, group) = (number("bits", &[2, 3, 4, 5, 6, 8])?, number("group_size", &[32, 64, 128])?);
+            let dtype = DType::affine(bits).ok_or_else(|| {
+                Error::new(ErrorKind::Internal, "no type for packed words").with("module", module)
+            })?;
+            return Ok(Scheme { bits, group, dtype, scales: None });
+        }
+        let small = SMALL.into_iter().find(|(name, _)| word == Some(Some(*name)));
+        let Some((_, scheme)) = small else {
+            return Err(Error::new(
                 ErrorKind::DTypeUnsupported,
-                format!("expected the mode affine or mxfp4, found {}", told(mode)),
+                format!("expected the mode affine, mxfp4, mxfp8 or nvfp4, found {}", told(mode)),
             )
             .with("file", self.config.display())
             .with("field", format!("{SECTION}.{module}.mode"))
-            .with_hint("use the model's bfloat16 checkpoint, or one with affine quantisation")),
+            .with_hint("use the model's bfloat16 checkpoint, or one with affine quantisation"));
+        };
+        // As with the mode, an entry of its own says it or it is not so.
+        let global = own.unwrap_or(&self.section).get(GLOBAL);
+        if global.is_some_and(|global| global != &Value::Bool(false)) {
+            return Err(self.has_global_scale(module));
         }
+        number("bits", &[scheme.bits])?;
+        number("group_size", &[scheme.group])?;
+        Ok(scheme)
     }
 }
 

@@ -5,6 +5,7 @@
 //! exactly those pages and nothing else.
 
 mod dtype;
+mod fp8;
 pub mod gguf;
 mod memory;
 mod mlx;
@@ -28,6 +29,7 @@ pub use open::open_checkpoint;
 pub(crate) use rearranged::Outputs;
 pub(crate) use region::PADDED;
 pub use region::Region;
+pub(crate) use region::ScaleRows;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::vindex::VindexMetadata;
@@ -122,6 +124,9 @@ fn beside(info: &TensorInfo) -> Vec<String> {
     }
     if info.dtype == DType::FP4 {
         names.push(mxfp4::scales(&info.name));
+    }
+    if info.dtype == DType::FP8 {
+        names.extend(fp8::beside(&info.name));
     }
     names
 }

@@ -31,14 +31,8 @@ pub(super) fn weight(tensor: &UnreadableTensor) -> Option<&str> {
 }
 
 /// Whether a tensor's bytes may be powers of two.
-pub(super) fn are_exponents(tensor: &UnreadableTensor) -> bool {
+fn are_exponents(tensor: &UnreadableTensor) -> bool {
     tensor.dtype == BYTES || tensor.dtype == EXPONENTS
-}
-
-/// Powers of two in place of bytes.
-pub(super) fn exponents(file: usize, tensor: &UnreadableTensor) -> TensorInfo {
-    let UnreadableTensor { name, shape, offset, len, .. } = tensor.clone();
-    TensorInfo { name, dtype: DType::E8M0, shape, file, offset, len }
 }
 
 /// Describes the weight of some blocks, and its scales, which are a tensor with the number of its file.
@@ -79,5 +73,5 @@ pub(super) fn describe(
     }
     let shape = [outer, &[width]].concat();
     let weight = TensorInfo::new(name, DType::FP4, shape, file, blocks.offset, blocks.len);
-    Ok([weight, exponents(scales_file, scales)])
+    Ok([weight, scales.of_type(DType::E8M0, scales_file)])
 }

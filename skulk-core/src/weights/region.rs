@@ -38,17 +38,50 @@ pub struct Region {
 }
 
 /// What makes numbers of elements: each group of a row's has a scale and, of an affine type, a bias. They have the
-/// tensor's shape, but for the groups in place of the elements.
+/// tensor's shape, but for the groups in place of the elements; or blocks of a matrix have one, of several rows each.
 #[derive(Debug, Clone)]
 struct Groups {
     scales: Region,
     biases: Option<Region>,
+    /// Elements of a row that share a scale.
+    wide: usize,
+    rows: ScaleRows,
+}
+
+/// Which row of scales is a row's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ScaleRows {
+    /// How many rows share one.
+    pub(crate) tall: usize,
+    /// The first row's place among those that the scales are of, and from each to the next.
+    pub(crate) first: usize,
+    pub(crate) step: usize,
+}
+
+impl ScaleRows {
+    /// Every row has its own.
+    pub(crate) const OWN: Self = Self { tall: 1, first: 0, step: 1 };
+
+    pub(crate) fn of(self, row: usize) -> usize {
+        (self.first + row * self.step) / self.tall
+    }
 }
 
 impl Groups {
-    /// The same of other regions.
-    fn map(&self, change: impl Fn(&Region) -> Region) -> Box<Self> {
-        Box::new(Self { scales: change(&self.scales), biases: self.biases.as_ref().map(change) })
+    /// Those of `n` rows: `own` makes them of regions that have a row for each, else some rows of the same serve.
+    fn cut(&self, [first, step, n]: [usize; 3], own: impl Fn(&Region) -> Region) -> Box<Self> {
+        let mut cut = self.clone();
+        if self.rows == ScaleRows::OWN {
+            cut.scales = own(&self.scales);
+            cut.biases = self.biases.as_ref().map(own);
+            return Box::new(cut);
+        }
+        cut.rows.first += first * self.rows.step;
+        cut.rows.step *= step;
+        let (from, last) = (cut.rows.of(0), cut.rows.of(n.saturating_sub(1)));
+        cut.rows.first -= from * cut.rows.tall;
+        cut.scales = cut.scales.row_range(from..last + 1);
+        Box::new(cut)
     }
 }
 
@@ -93,11 +126,19 @@ impl Region {
 
     /// Elements with the scales of their groups, and their biases, whose shapes and types have been checked.
     pub(crate) fn with_groups(self, scales: Self, biases: Option<Self>) -> Self {
-        Self { groups: Some(Box::new(Groups { scales, biases })), ..self }
+        let wide = self.row_len().checked_div(scales.row_len()).unwrap_or(0);
+        Self { groups: Some(Box::new(Groups { scales, biases, wide, rows: ScaleRows::OWN })), ..self }
+    }
+
+    /// A matrix with the scales of its blocks of so many rows and elements of a row, of which the last may be smaller: their
+    /// shape and type have been checked.
+    pub(crate) fn with_blocks(self, scales: Self, [tall, wide]: [usize; 2]) -> Self {
+        let rows = ScaleRows { tall, ..ScaleRows::OWN };
+        Self { groups: Some(Box::new(Groups { scales, biases: None, wide, rows })), ..self }
     }
 
     /// The scale of each group of a row's elements, of types that have them beside: an element is
-    /// `scale · element + bias`.
+    /// `scale · element + bias`. Of [`DType::FP8`] they may be those of blocks of several rows.
     pub fn scales(&self) -> Option<&Region> {
         self.groups.as_ref().map(|groups| &groups.scales)
     }
@@ -129,10 +170,11 @@ impl Region {
     /// The numbers of one row, as many as `out` takes.
     pub(crate) fn decode(&self, row: usize, out: &mut [f32]) {
         dequantise(self.dtype, self.row(row), out);
-        let Some(Groups { scales, biases }) = self.groups.as_deref() else { return };
+        let Some(Groups { scales, biases, rows, .. }) = self.groups.as_deref() else { return };
         let of = |part: &Self, at: usize| {
             let (mut number, bytes) = ([0.0], part.dtype.block_bytes());
-            dequantise(part.dtype, part.row(row).get(at * bytes..).unwrap_or_default(), &mut number);
+            let row = part.row(rows.of(row));
+            dequantise(part.dtype, row.get(at * bytes..).unwrap_or_default(), &mut number);
             number[0]
         };
         for (at, group) in out.chunks_mut(self.group_len().max(1)).enumerate() {
@@ -149,7 +191,12 @@ impl Region {
 
     /// Elements that share a scale that is beside them; of other types 0.
     pub(crate) fn group_len(&self) -> usize {
-        self.scales().and_then(|scales| self.row_len().checked_div(scales.row_len())).unwrap_or(0)
+        self.groups.as_ref().map_or(0, |groups| groups.wide)
+    }
+
+    /// Which rows of scales that are beside it are its rows'.
+    pub(crate) fn scale_rows(&self) -> ScaleRows {
+        self.groups.as_ref().map_or(ScaleRows::OWN, |groups| groups.rows)
     }
 
     /// Bytes of a row that is padded to whole multiples of [`PADDED`] elements.
@@ -220,9 +267,9 @@ impl Region {
             }
         }
         if let Some(groups) = self.groups.take() {
-            let Groups { scales, biases } = *groups;
+            let Groups { scales, biases, wide, rows } = *groups;
             let biases = biases.map(|biases| biases.resident(cancel)).transpose()?;
-            self = self.with_groups(scales.resident(cancel)?, biases);
+            self.groups = Some(Box::new(Groups { scales: scales.resident(cancel)?, biases, wide, rows }));
         }
         Ok(self)
     }
@@ -344,7 +391,9 @@ impl Region {
     fn part(&self, at: usize, n: usize) -> Self {
         let len = self.range.len() / n;
         let start = self.range.start + at * len;
-        let groups = self.groups.as_deref().map(|groups| groups.map(|beside| beside.part(at, n)));
+        let rows = self.rows() / n;
+        let cut = |groups: &Groups| groups.cut([at * rows, 1, rows], |beside| beside.part(at, n));
+        let groups = self.groups.as_deref().map(cut);
         let shape = self.shape.get(1..).unwrap_or_default().into();
         Self { shape, range: start..start + len, groups, ..self.clone() }
     }
@@ -354,7 +403,8 @@ impl Region {
         let (first, last) = (rows.start.min(self.rows()), rows.end.min(self.rows()));
         let n = last.saturating_sub(first);
         let start = self.range.start + first * self.row_bytes;
-        let groups = self.groups.as_deref().map(|groups| groups.map(|beside| beside.row_range(rows.clone())));
+        let cut = |groups: &Groups| groups.cut([first, 1, n], |beside| beside.row_range(rows.clone()));
+        let groups = self.groups.as_deref().map(cut);
         let range = start..start + (n * self.row_bytes).saturating_sub(self.gap);
         Self { shape: [n, self.row_len()].into(), range, groups, ..self.clone() }
     }
@@ -380,7 +430,8 @@ impl Region {
         let (row_bytes, gap) = (step * self.row_bytes, self.gap + (step - 1) * self.row_bytes);
         let start = self.range.start + first * self.row_bytes;
         let range = start..start + n * row_bytes - gap;
-        let groups = self.groups.as_deref().map(|groups| groups.map(|beside| beside.apart(first, step, n)));
+        let cut = |groups: &Groups| groups.cut([first, step, n], |beside| beside.apart(first, step, n));
+        let groups = self.groups.as_deref().map(cut);
         Self { shape: [n, self.row_len()].into(), row_bytes, gap, range, groups, ..self.clone() }
     }
 
@@ -389,7 +440,7 @@ impl Region {
     #[must_use]
     pub fn on_demand(mut self) -> Self {
         self.on_demand = true;
-        if let Some(Groups { scales, biases }) = self.groups.as_deref_mut() {
+        if let Some(Groups { scales, biases, .. }) = self.groups.as_deref_mut() {
             scales.on_demand = true;
             biases.iter_mut().for_each(|biases| biases.on_demand = true);
         }

@@ -141,17 +141,41 @@ fn quantised_conversions_compute_the_same() {
     for path in originals() {
         let tokens = &beginning(&path);
         let pair = Checkpoint::read(&path).converted(true).quantised();
-        if super::ENGINE == "wgpu" {
-            // Which refuses such types.
-            let folder = pair[0].written();
-            let error = Stages::load(folder.path(), &short(folder.path(), &setup())).err().unwrap();
-            assert_eq!(error.kind(), ErrorKind::DTypeUnsupported, "{}: {error}", path.display());
-        } else {
-            same(&path.display().to_string(), pair, tokens);
-        }
+        same_or_refused(&path.display().to_string(), pair, tokens);
         n += 1;
     }
     assert!(n >= if super::ENGINE == "cpu" { 25 } else { 10 }, "{n}");
+}
+
+/// Engines compute the same, or refuse such types.
+fn same_or_refused(name: &str, pair: [Checkpoint; 2], tokens: &[TokenId]) {
+    if super::ENGINE != "wgpu" {
+        return same(name, pair, tokens);
+    }
+    let folder = pair[0].written();
+    let error = Stages::load(folder.path(), &short(folder.path(), &setup())).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::DTypeUnsupported, "{name}: {error}");
+}
+
+/// Small floats: those of MLX, of stacks too, and FP8 with scales of every kind, of matrices that are taken apart too.
+#[test]
+fn small_floats_compute_the_same() {
+    for model in ["llama", "deepseek_v3", "nemotron_h_moe", "phi3", "mixtral"] {
+        let path = fixtures::path(model);
+        if Stages::load(&path, &short(&path, &setup())).is_err() {
+            continue;
+        }
+        let tokens = &beginning(&path);
+        for mode in ["mxfp4", "mxfp8", "nvfp4"] {
+            let pair = Checkpoint::read(&path).converted(true).in_mode(mode);
+            same_or_refused(&format!("{model} in {mode}"), pair, tokens);
+        }
+        for scales in ["blocks", "rows", "one"] {
+            let pair = Checkpoint::read(&path).in_fp8(scales);
+            assert!(pair[0].weights.values().filter(|tensor| tensor.dtype == "F8_E4M3").count() > 10);
+            same_or_refused(&format!("{model} in FP8, {scales}"), pair, tokens);
+        }
+    }
 }
 
 /// Older conversions have what projects latent vectors in one tensor. Its columns are copied, and counted.

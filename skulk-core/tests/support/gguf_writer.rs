@@ -7,7 +7,7 @@ pub mod types {
     pub const Q4_0: u32 = 2;
     pub const Q8_0: u32 = 8;
     pub const Q4_K: u32 = 12;
-    pub const IQ2_XXS: u32 = 16;
+    pub const Q8_1: u32 = 9;
 }
 
 /// A GGUF file in the making. Nothing is checked, so that broken files can be written as well.

@@ -29,12 +29,12 @@ impl Tensor {
         if self.dtype == "F32" { 4 } else { 2 }
     }
 
-    fn of_f32(shape: &[usize], values: &[f32]) -> Self {
+    pub fn of_f32(shape: &[usize], values: &[f32]) -> Self {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         Self { dtype: "F32".into(), shape: shape.to_vec(), bytes }
     }
 
-    fn values(&self) -> Vec<f32> {
+    pub fn values(&self) -> Vec<f32> {
         let number = |bytes: &[u8]| match *bytes {
             [a, b] => f32::from_bits(u32::from_le_bytes([0, 0, a, b])),
             _ => f32::from_le_bytes(bytes.try_into().unwrap()),

@@ -7,3 +7,4 @@ pub mod exercise;
 pub mod gguf_writer;
 pub mod mlx_layout;
 pub mod safetensors_writer;
+pub mod small_floats;

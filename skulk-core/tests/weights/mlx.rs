@@ -83,6 +83,36 @@ fn rows_are_those_of_mlx() {
     assert!([32, 64, 128].iter().all(|group| kinds.iter().any(|(_, length)| length == group)), "{kinds:?}");
 }
 
+/// All numbers of small floats, of whole matrices and of a stack's.
+#[test]
+fn small_floats_are_those_of_mlx() {
+    let path = fixtures::root().join("tests/fixtures/mlx/modes");
+    let checkpoint = HfCheckpoint::open(&path).unwrap();
+    let golden = HfCheckpoint::open(path.join("rows.safetensors")).unwrap();
+    assert_eq!(golden.tensors().len(), 10);
+    for info in golden.tensors() {
+        let (expected, found) = (golden.region(&info.name).unwrap(), checkpoint.region(&info.name).unwrap());
+        let (label, group) = match info.name.split_once('.').unwrap().0 {
+            "mxfp4" => ("FP4", 32),
+            "mxfp8" => ("FP8", 32),
+            _ => ("NVFP4", 16),
+        };
+        assert_eq!((found.dtype().label(), found.shape()), (label, expected.shape()));
+        assert_eq!(found.row_len() / found.scales().unwrap().row_len(), group);
+        let resident = found.clone().resident(&CancelToken::new()).unwrap();
+        let apart: Vec<Region> =
+            if found.shape().len() == 3 { found.parts().collect() } else { vec![found.clone()] };
+        let apart = apart.iter().flat_map(|part| (0..part.rows()).map(move |at| (part, at)));
+        for (at, (part, own)) in apart.enumerate() {
+            let width = found.row_len();
+            let numbers = row(&expected, at, width);
+            assert_eq!(row(&found, at, width), numbers, "{}", info.name);
+            assert_eq!(row(&resident, at, width), numbers, "{}", info.name);
+            assert_eq!(row(part, own, width), numbers, "{}", info.name);
+        }
+    }
+}
+
 /// Name, type and shape of each.
 type Tensors = Vec<(&'static str, &'static str, Vec<usize>)>;
 type Change = fn(&mut Value, &mut Tensors);
@@ -97,7 +127,7 @@ fn module(change: impl FnOnce(&mut Value, &mut Tensors)) -> tempfile::TempDir {
     ];
     change(&mut config, &mut tensors);
     let size = |dtype: &str| match dtype {
-        "U8" => 1,
+        "U8" | "F8_E4M3" | "F8_E8M0" => 1,
         "F16" | "BF16" => 2,
         _ => 4,
     };
@@ -155,7 +185,7 @@ fn what_cannot_be_is_refused_field_by_field() {
         ("bits", Value::Null, ErrorKind::ConfigInvalid, "quantization.a.bits"),
         ("group_size", json!(16), ErrorKind::ConfigInvalid, "quantization.a.group_size"),
         ("group_size", json!(0), ErrorKind::ConfigInvalid, "quantization.a.group_size"),
-        ("mode", json!("nvfp4"), ErrorKind::DTypeUnsupported, "quantization.a.mode"),
+        ("mode", json!("nvfp8"), ErrorKind::DTypeUnsupported, "quantization.a.mode"),
         ("mode", json!("mxfp4"), ErrorKind::TensorMissing, "a.scales"),
         ("mode", json!(4), ErrorKind::DTypeUnsupported, "quantization.a.mode"),
         ("bits", json!(8), ErrorKind::TensorShape, "a.scales"),
@@ -184,6 +214,66 @@ fn what_cannot_be_is_refused_field_by_field() {
     // Words that no quantisation explains stay what they are.
     let folder = module(|config, _| drop(config.as_object_mut().unwrap().remove("quantization")));
     assert_error(open(folder.path()), ErrorKind::DTypeUnsupported, &["U32", "a.weight"]);
+}
+
+/// Other small floats, by their own numbers.
+#[test]
+fn other_small_floats_are_refused_where_they_cannot_be() {
+    let floats = |mode: &'static str, bits: u64, group: u64, change: Change| {
+        module(move |config, tensors| {
+            config["quantization"] = json!({ "group_size": group, "bits": bits, "mode": mode });
+            tensors[1].1 = "U8";
+            tensors[1].2 = vec![3, 256 / bits as usize / group as usize];
+            tensors.truncate(2);
+            change(config, tensors);
+        })
+    };
+    type Case = (Change, ErrorKind, &'static str);
+    for (mode, bits, group, label, stored) in [("mxfp8", 8, 32, "FP8", 33), ("nvfp4", 4, 16, "NVFP4", 36)] {
+        let region = open(floats(mode, bits, group, |_, _| ()).path()).unwrap();
+        assert_eq!((region.dtype().label(), region.stored_bytes()), (label, 3 * stored));
+        assert_eq!(region.shape(), [3, 256 / bits as usize]);
+        let newer: Change =
+            if mode == "nvfp4" { |_, t| t[1].1 = "F8_E4M3" } else { |_, t| t[1].1 = "F8_E8M0" };
+        assert!(open(floats(mode, bits, group, newer).path()).is_ok());
+        let cases: [Case; 9] = [
+            (|c, _| c["quantization"]["bits"] = json!(6), ErrorKind::ConfigInvalid, "quantization.a.bits"),
+            (|c, _| c["quantization"]["group_size"] = json!(64), ErrorKind::ConfigInvalid, "group_size"),
+            (
+                |c, _| c["quantization"]["a"] = json!({ "mode": "mxfp8" }),
+                ErrorKind::ConfigInvalid,
+                "quantization.a",
+            ),
+            (|_, t| drop(t.remove(1)), ErrorKind::TensorMissing, "a.scales"),
+            (|_, t| t[1].1 = "BF16", ErrorKind::TensorMissing, "a.scales"),
+            (|_, t| t[1].2 = vec![3, 3], ErrorKind::TensorShape, "a.scales"),
+            (|_, t| t[0].2 = vec![3, 7], ErrorKind::TensorShape, "a.weight"),
+            (
+                |c, _| c["quantization"]["global_scale"] = json!(true),
+                ErrorKind::DTypeUnsupported,
+                "quantization.a.global_scale",
+            ),
+            (
+                |_, t| t.push(("a.global_scale", "F32", vec![1])),
+                ErrorKind::DTypeUnsupported,
+                "quantization.a.global_scale",
+            ),
+        ];
+        for (at, (change, kind, words)) in cases.into_iter().enumerate() {
+            // Of the third case the numbers of all are those of a module in the other mode.
+            if at == 2 && mode == "mxfp8" {
+                continue;
+            }
+            assert_error(open(floats(mode, bits, group, change).path()), kind, &[words]);
+        }
+    }
+    // Blocks are of 32 numbers, wherever scales change.
+    let odd: Change = |_, t| (t[0].2, t[1].2) = (vec![3, 6], vec![3, 3]);
+    assert_error(
+        open(floats("nvfp4", 4, 16, odd).path()),
+        ErrorKind::TensorShape,
+        &["a.weight", "multiple of 32"],
+    );
 }
 
 /// 4-bit floats have scales of bytes, and no biases.

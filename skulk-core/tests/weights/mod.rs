@@ -1,5 +1,6 @@
 //! Do the readers accept what is right and refuse what is wrong, in so many words?
 
+mod fp8;
 mod gguf;
 mod gguf_split;
 mod hostile;

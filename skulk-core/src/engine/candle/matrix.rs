@@ -87,11 +87,22 @@ impl Matrix {
             | DType::Affine6
             | DType::Affine8
             | DType::FP4
+            | DType::NVFP4
+            | DType::FP8
             | DType::MXFP4
             | DType::IQ4_NL
             | DType::IQ4_XS
             | DType::TQ2_0
-            | DType::E8M0 => {
+            | DType::IQ1_S
+            | DType::IQ1_M
+            | DType::IQ2_XXS
+            | DType::IQ2_XS
+            | DType::IQ2_S
+            | DType::IQ3_XXS
+            | DType::IQ3_S
+            | DType::TQ1_0
+            | DType::E8M0
+            | DType::E4M3 => {
                 let mut values = reserved(region, shape.0.saturating_mul(shape.1))?;
                 values.resize(shape.0 * shape.1, 0.0);
                 region.read_rows(0..shape.0, &mut values)?;

@@ -22,8 +22,12 @@ pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
         DType::Affine4,
         DType::Affine8,
         DType::FP4,
+        DType::NVFP4,
+        DType::FP8,
         DType::MXFP4,
         DType::IQ4_XS,
+        DType::IQ2_XXS,
+        DType::IQ2_S,
     ];
     for dtype in some.into_iter().filter(|dtype| b.types().contains(dtype)) {
         let (hidden, width) = (2 * dtype.block_len().max(20), dtype.block_len().max(24));

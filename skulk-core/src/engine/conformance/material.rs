@@ -61,8 +61,10 @@ impl Weights {
         if dtype.is_for_cpus() && !dtype.has_scales_beside() {
             return of_blocks(numbers, dtype, [n_out, n_in, stored_in], shift);
         }
-        if dtype == DType::FP4 {
-            return small_floats(numbers, [n_out, n_in], shift);
+        match dtype {
+            DType::FP4 | DType::NVFP4 => return small_floats(numbers, dtype, [n_out, n_in], shift),
+            DType::FP8 => return with_blocks(numbers, [n_out, n_in], shift),
+            _ => {}
         }
         let floats = numbers.floats(n_out * stored_in);
         let (bytes, values) = stored(dtype, &floats, [n_out, stored_in]);
@@ -115,7 +117,12 @@ fn of_blocks(
         match dtype {
             DType::MXFP4 => block[0] = 120 + numbers.below(5) as u8,
             DType::TQ2_0 => block[64..].copy_from_slice(&scale),
-            DType::IQ4_XS => block[..2].copy_from_slice(&f16::from_f32(0.001).to_le_bytes()),
+            DType::TQ1_0 => block[52..].copy_from_slice(&scale),
+            // Its upper half byte is the scale's sign and exponent.
+            DType::IQ1_M => block[55] = block[55] & 15 | 0x10,
+            dtype if dtype == DType::IQ4_XS || dtype.is_of_codebook() => {
+                block[..2].copy_from_slice(&f16::from_f32(0.001).to_le_bytes())
+            }
             _ => block[..2].copy_from_slice(&scale),
         }
     }
@@ -126,19 +133,46 @@ fn of_blocks(
     Weights { region, values: wide(&values) }
 }
 
-/// 4-bit floats, of which the lower half of a byte comes first, with a power of two for every 32 of them.
-fn small_floats(numbers: &mut Numbers, [n_out, n_in]: [usize; 2], shift: usize) -> Weights {
+/// 8-bit floats with a scale for each block of 3 rows and 32 elements, of any type of floats.
+fn with_blocks(numbers: &mut Numbers, [n_out, n_in]: [usize; 2], shift: usize) -> Weights {
+    const BLOCK: [usize; 2] = [3, 32];
+    let floats = [DType::F32, DType::F16, DType::BF16][numbers.below(3)];
+    let bytes: Vec<u8> =
+        (0..n_out * n_in).map(|_| numbers.below(0x40) as u8 | (numbers.below(2) << 7) as u8).collect();
+    let blocks = [n_out.div_ceil(BLOCK[0]), n_in.div_ceil(BLOCK[1])];
+    let scales: Vec<f32> = numbers.floats(blocks[0] * blocks[1]).iter().map(|x| x * 0.5).collect();
+    let (stored, scales) = stored_floats(floats, &scales);
+    let mut elements = vec![0.0; bytes.len()];
+    dequantise(DType::FP8, &bytes, &mut elements);
+    let scale = |i: usize| f64::from(scales[i / n_in / BLOCK[0] * blocks[1] + i % n_in / BLOCK[1]]);
+    let values = elements.iter().enumerate().map(|(i, x)| f64::from(*x) * scale(i)).collect();
+    let scales = region("beside", floats, blocks, &stored, 2 * shift);
+    let region = region("FP8 weights", DType::FP8, [n_out, n_in], &bytes, shift);
+    Weights { region: region.with_blocks(scales, BLOCK), values }
+}
+
+/// 4-bit floats, of which the lower half of a byte comes first, with a power of two for every 32 of them, or one and a half
+/// times that for every 16.
+fn small_floats(numbers: &mut Numbers, dtype: DType, [n_out, n_in]: [usize; 2], shift: usize) -> Weights {
     const SIZES: [f64; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
     let halves: Vec<usize> = (0..n_out * n_in).map(|_| numbers.below(16)).collect();
-    let exponents: Vec<u8> = (0..n_out * n_in / 32).map(|_| 120 + numbers.below(5) as u8).collect();
+    let (group, of_scales, factor) =
+        if dtype == DType::FP4 { (32, DType::E8M0, 1.0) } else { (16, DType::E4M3, 1.5) };
+    let exponents: Vec<usize> = (0..n_out * n_in / group).map(|_| numbers.below(5)).collect();
     let value = |(i, half): (usize, &usize)| {
-        let size = SIZES[half % 8] * 2f64.powi(i32::from(exponents[i / 32]) - 127);
+        let size = SIZES[half % 8] * factor * 2f64.powi(exponents[i / group] as i32 - 7);
         if *half < 8 { size } else { -size }
     };
     let values = halves.iter().enumerate().map(value).collect();
     let bytes: Vec<u8> = halves.chunks(2).map(|two| (two[0] | two[1] << 4) as u8).collect();
-    let scales = region("beside", DType::E8M0, [n_out, n_in / 32], &exponents, 2 * shift);
-    let region = region("FP4 weights", DType::FP4, [n_out, n_in], &bytes, shift);
+    // The first is below the smallest with an exponent of its own.
+    let scale = |exponent: &usize| match of_scales {
+        DType::E8M0 => 120 + *exponent as u8,
+        _ => [6, 12, 20, 28, 36][*exponent],
+    };
+    let scales: Vec<u8> = exponents.iter().map(scale).collect();
+    let scales = region("beside", of_scales, [n_out, n_in / group], &scales, 2 * shift);
+    let region = region("4-bit floats", dtype, [n_out, n_in], &bytes, shift);
     Weights { region: region.with_groups(scales, None), values }
 }
 

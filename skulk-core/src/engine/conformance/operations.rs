@@ -210,6 +210,7 @@ impl Product {
                         let products: Vec<f64> = w.iter().zip(x).map(|(w, x)| w * x).collect();
                         5.0 * oracle::dot(&products, &products).sqrt() / 512.0
                     }
+                    DType::FP8 => 0.0,
                     dtype if dtype.is_quantised() && b.rounds_to_8_bits() => 5.0 * norm * largest / 254.0,
                     _ => 0.0,
                 };

@@ -3,6 +3,7 @@
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
+use super::codebook::{Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, Tq10, numbers};
 use super::{DType, linear};
 
 /// Turns one stored row, or several that lie behind each other, into numbers.
@@ -66,7 +67,16 @@ fn whole_blocks(dtype: DType, bytes: &[u8], out: &mut [f32]) {
         DType::IQ4_NL => each(bytes, out, iq4_nl),
         DType::IQ4_XS => each(bytes, out, iq4_xs),
         DType::TQ2_0 => each(bytes, out, tq2_0),
-        DType::FP4 => each(bytes, out, fp4),
+        DType::TQ1_0 => each(bytes, out, numbers::<Tq10>),
+        DType::IQ1_S => each(bytes, out, numbers::<Iq1S>),
+        DType::IQ1_M => each(bytes, out, numbers::<Iq1M>),
+        DType::IQ2_XXS => each(bytes, out, numbers::<Iq2Xxs>),
+        DType::IQ2_XS => each(bytes, out, numbers::<Iq2Xs>),
+        DType::IQ2_S => each(bytes, out, numbers::<Iq2S>),
+        DType::IQ3_XXS => each(bytes, out, numbers::<Iq3Xxs>),
+        DType::IQ3_S => each(bytes, out, numbers::<Iq3S>),
+        DType::FP4 | DType::NVFP4 => each(bytes, out, fp4),
+        DType::FP8 | DType::E4M3 => out.iter_mut().zip(bytes).for_each(|(out, &x)| *out = fp8(x)),
         DType::E8M0 => out.iter_mut().zip(bytes).for_each(|(out, &x)| *out = e8m0(x)),
     }
 }
@@ -233,6 +243,13 @@ fn fp4(block: &[u8; 16], out: &mut [f32; 32]) {
     }
 }
 
+/// An 8-bit float: sign, four bits of exponent, three of mantissa. All of these bits set are no number.
+fn fp8(x: u8) -> f32 {
+    // A half has one more bit of exponent, of another bias.
+    let number = f16::from_bits(u16::from(x & 0x80) << 8 | u16::from(x & 0x7f) << 7).to_f32() * 256.0;
+    if x & 0x7f == 0x7f { f32::NAN } else { number }
+}
+
 /// A power of two; nibbles.
 fn mxfp4(block: &[u8; 17], out: &mut [f32; 32]) {
     let d = e8m0(block[0]);
@@ -285,6 +302,24 @@ mod tests {
     use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 
     use super::*;
+
+    /// The definition, of every bit pattern.
+    #[test]
+    fn small_floats_are_what_their_bits_say() {
+        for x in 0..=255u8 {
+            let (exponent, mantissa) = (i32::from(x >> 3 & 15), f32::from(x & 7) / 8.0);
+            let size =
+                if exponent == 0 { mantissa / 64.0 } else { (1.0 + mantissa) * 2f32.powi(exponent - 7) };
+            let mut found = [0.0];
+            dequantise(DType::FP8, &[x], &mut found);
+            match x & 0x7f {
+                0x7f => assert!(found[0].is_nan()),
+                _ => {
+                    assert_eq!(found[0].to_bits(), size.copysign(if x > 127 { -1.0 } else { 1.0 }).to_bits())
+                }
+            }
+        }
+    }
 
     #[test]
     fn numbers_are_those_that_candle_reads() {

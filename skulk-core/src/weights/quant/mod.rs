@@ -1,9 +1,12 @@
 //! What numbers do stored bytes hold, and how are numbers stored?
 
+mod codebook;
 mod decode;
 mod encode;
+mod grids;
 mod linear;
 
+pub(crate) use codebook::{Codebook, Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, Tq10};
 pub(crate) use decode::{IQ4, TWICE_FP4, dequantise};
 pub(crate) use encode::{encode_row, encoded_row_bytes};
 pub(crate) use linear::from_interleaved;

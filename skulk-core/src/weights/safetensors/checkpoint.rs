@@ -6,17 +6,18 @@ use std::path::{Path, PathBuf};
 use super::folder::{HfMetadata, INDEX, SINGLE, ShardIndex, open_shard};
 use super::header::{SafetensorsHeader, UnreadableTensor};
 use crate::error::{Error, ErrorKind, Result};
+use crate::weights::fp8::{FP8, Fp8};
 use crate::weights::mlx::Mlx;
 use crate::weights::{
-    Checkpoint, MappedFile, Region, TensorInfo, beside, checkpoint_fields, map_region, mxfp4,
+    Checkpoint, DType, MappedFile, Region, TensorInfo, beside, checkpoint_fields, map_region, mxfp4,
 };
 
-/// The `quant_method` whose blocks are read.
-const METHOD: &str = "mxfp4";
+/// The `quant_method`s of which all is read.
+const METHODS: [&str; 2] = ["mxfp4", FP8];
 
 /// An opened Hugging Face folder, or one safetensors file of such a folder. F32, F16 and BF16
-/// tensors can be mapped, integers that MLX packed into words, and gpt-oss's blocks of 4-bit floats, under the weight's name;
-/// asking for one of another type is an error, its presence is none.
+/// tensors can be mapped, what MLX packed into words, gpt-oss's blocks of 4-bit floats, under the weight's name, and matrices
+/// in FP8 that have scales beside them; asking for one of another type is an error, its presence is none.
 ///
 /// ```no_run
 /// use skulk::{Checkpoint, weights::safetensors::HfCheckpoint};
@@ -33,6 +34,7 @@ pub struct HfCheckpoint {
     /// By name, each with the number of its file.
     unreadable: BTreeMap<String, (usize, UnreadableTensor)>,
     mlx: Option<Mlx>,
+    fp8: Option<Fp8>,
 }
 
 impl HfCheckpoint {
@@ -72,6 +74,7 @@ impl HfCheckpoint {
         Ok(Self {
             path: path.to_owned(),
             mlx: Mlx::read(&metadata),
+            fp8: Fp8::read(&metadata),
             metadata,
             files: Vec::new(),
             tensors: Vec::new(),
@@ -143,17 +146,31 @@ impl HfCheckpoint {
         self.tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let packed = self.unreadable.values().filter_map(|(file, words)| self.packed(*file, words)?.ok());
         let packed: Vec<_> = packed.flat_map(|(words, scales)| [Some(words), scales]).flatten().collect();
-        for info in &packed {
+        self.list(packed);
+        if self.fp8.is_some() {
+            let unreadable = || self.unreadable.values();
+            let exponents: Vec<_> = unreadable().filter_map(|(file, it)| Fp8::exponents(*file, it)).collect();
+            self.list(exponents);
+            let unreadable = || self.unreadable.values();
+            let floats = unreadable().filter(|(_, it)| matches!(self.of_fp8(it), Some(Ok(_))));
+            let floats: Vec<_> = floats.map(|(file, it)| it.of_type(DType::FP8, *file)).collect();
+            self.list(floats);
+        }
+    }
+
+    /// Lists what was unreadable before.
+    fn list(&mut self, tensors: Vec<TensorInfo>) {
+        for info in &tensors {
             self.unreadable.remove(&info.name);
         }
-        self.tensors.extend(packed);
+        self.tensors.extend(tensors);
         self.tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     }
 
     /// What `config.json` says the weights were quantised by, where that is not read here.
     fn foreign_method(&self) -> Option<&str> {
         let method = self.metadata.config.get("quantization_config")?.get("quant_method")?.as_str()?;
-        Some(method).filter(|method| *method != METHOD)
+        Some(method).filter(|method| !METHODS.contains(method))
     }
 
     /// The weight of this name and its scales; `None` where the checkpoint has no blocks of it.
@@ -176,6 +193,12 @@ impl HfCheckpoint {
         let bytes = |name: &str| self.unreadable.get(name).map(|(file, tensor)| (*file, tensor));
         Some(mlx.describe(file, words, |name| self.tensor(name), bytes))
     }
+
+    /// The scales of what may be a matrix in FP8, and how many rows and columns share one; `None` for other tensors.
+    fn of_fp8(&self, tensor: &UnreadableTensor) -> Option<Result<(TensorInfo, [usize; 2])>> {
+        let fp8 = self.fp8.as_ref().filter(|_| Fp8::is_weight(tensor))?;
+        Some(fp8.scales((&tensor.name, &tensor.shape), |name| self.tensor(name)))
+    }
 }
 
 fn by_name(
@@ -196,11 +219,16 @@ impl Checkpoint for HfCheckpoint {
         if let Some(Err(error)) = self.of_blocks(name) {
             return Err(of_file(error));
         }
+        if let Some((_, tensor)) = self.unreadable.get(name)
+            && let Some(Err(error)) = self.of_fp8(tensor)
+        {
+            return Err(of_file(error));
+        }
         let is_there = self.tensor(name).is_some();
         if let Some(method) = self.foreign_method().filter(|_| !is_there) {
             return Err(Error::new(
                 ErrorKind::DTypeUnsupported,
-                format!("expected weights in floats or of the quant_method {METHOD}, found {method}"),
+                format!("expected weights in floats, in FP8 or of the quant_method mxfp4, found {method}"),
             )
             .with("file", self.metadata.folder.join("config.json").display())
             .with("field", "quantization_config.quant_method")
@@ -223,6 +251,13 @@ impl Checkpoint for HfCheckpoint {
         let Some(info) = self.tensor(name).filter(|info| info.dtype.has_scales_beside()) else {
             return Ok(region);
         };
+        if let Some(fp8) = self.fp8.as_ref().filter(|_| info.dtype == DType::FP8) {
+            let (scales, block) = fp8.scales((name, &info.shape), |name| self.tensor(name))?;
+            let file = self.files.get(scales.file).ok_or_else(|| {
+                Error::new(ErrorKind::Internal, "a tensor names a file that is not open").with("tensor", name)
+            })?;
+            return Ok(region.with_blocks(Region::map(file, &scales)?, block));
+        }
         // Scales, then biases: they have been checked.
         let mut beside = beside(info).into_iter().filter(|name| self.tensor(name).is_some());
         let mut next = || beside.next().map(|name| map_region(self, &name)).transpose();

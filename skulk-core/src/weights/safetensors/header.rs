@@ -34,6 +34,13 @@ pub(crate) struct UnreadableTensor {
     pub(crate) len: u64,
 }
 
+impl UnreadableTensor {
+    /// The same of a type that it turned out to be of, in the file of that number.
+    pub(crate) fn of_type(&self, dtype: DType, file: usize) -> TensorInfo {
+        TensorInfo::new(&self.name, dtype, &*self.shape, file, self.offset, self.len)
+    }
+}
+
 impl SafetensorsHeader {
     /// Reads the header of a whole file's `bytes`. The `path` only serves messages.
     ///

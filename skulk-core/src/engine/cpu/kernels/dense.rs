@@ -13,6 +13,7 @@
 use std::ops::Range;
 
 use super::rounding;
+use super::scaled::Scales;
 use super::simd::{LANES, Simd};
 
 /// A storage type of single floats.
@@ -134,12 +135,14 @@ pub(super) struct Dense {
     pub(super) out: *mut f32,
     pub(super) stride: usize,
     pub(super) from: usize,
+    /// Of [8-bit floats](super::scaled).
+    pub(super) scales: Scales,
 }
 
 impl Dense {
     /// Stores outputs of a row, from a column on.
     #[inline(always)]
-    unsafe fn store(&self, row: usize, column: usize, sums: &[f32]) {
+    pub(super) unsafe fn store(&self, row: usize, column: usize, sums: &[f32]) {
         let out = self.out.add(row * self.stride + column - self.from);
         for (i, sum) in sums.iter().enumerate() {
             let bias = if self.bias.is_null() { 0.0 } else { *self.bias.add(column + i) };

@@ -39,6 +39,7 @@ layouts! {
     Signed: SIGNED;
     WithMin: MIN;
     InHalves: HALVES;
+    SignedInHalves: SIGNED HALVES;
     InHalvesWithMin: HALVES MIN;
     WideWithMin: WIDE MIN;
 }

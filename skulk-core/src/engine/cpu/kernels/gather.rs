@@ -18,6 +18,7 @@ impl<'a> Products<'a> {
     pub(crate) fn rows(mut self, matrix: &'a Matrix, ids: &[u32], stride: usize, out: &mut [f32]) {
         assert!(stride.is_multiple_of(LANES) && out.len() <= ids.len() && matrix.bias().is_null());
         let row_bytes: usize = matrix.weight().arrays().map(Region::row_bytes).sum();
+        let beside = matrix.weight().scale_rows();
         self.prepare_gathering(LANES * row_bytes);
         // Kilobytes of weights that are worth a thread.
         let least = (32usize << 10).div_ceil(LANES * row_bytes);
@@ -29,11 +30,12 @@ impl<'a> Products<'a> {
                 let mut own = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
                 let ids = &ids[tile * LANES..][..LANES];
                 let mut rest = &mut own.gathered[..];
-                for part in matrix.weight().arrays() {
-                    ids.iter().for_each(|id| kernels.prefetch(part.row(*id as usize)));
+                for (at, part) in matrix.weight().arrays().enumerate() {
+                    let of = |id: u32| if at == 0 { id as usize } else { beside.of(id as usize) };
+                    ids.iter().for_each(|id| kernels.prefetch(part.row(of(*id))));
                     let (rows, behind) = rest.split_at_mut(LANES * part.row_bytes());
                     for (to, id) in rows.chunks_exact_mut(part.row_bytes()).zip(ids) {
-                        let row = part.row(*id as usize);
+                        let row = part.row(of(*id));
                         to[..row.len()].copy_from_slice(row);
                     }
                     rest = behind;

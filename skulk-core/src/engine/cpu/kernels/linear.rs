@@ -6,6 +6,7 @@ use super::dense::Dense;
 use super::format::Beside;
 use super::matrix::{Kernel, Matrix};
 use super::product::Product;
+use super::scaled;
 use super::scratch::{ProductScratch, grow};
 use super::simd::{BLOCK, LANES};
 use super::{Floats, Kernels, Quantised};
@@ -33,7 +34,10 @@ impl Work {
     /// beside.
     pub(super) fn gathered(self, weights: *const u8) -> Self {
         match self {
-            Work::Dense(product, kernel) => Work::Dense(Dense { weights, n_out: LANES, ..product }, kernel),
+            Work::Dense(product, kernel) => {
+                let scales = product.scales.gathered(weights.wrapping_add(LANES * product.n_in));
+                Work::Dense(Dense { weights, n_out: LANES, scales, ..product }, kernel)
+            }
             Work::Quantised(product, kernel) => {
                 let scales = weights.wrapping_add(LANES * product.row_bytes);
                 let mins = scales.wrapping_add(LANES * product.beside.row_bytes);
@@ -79,7 +83,10 @@ impl Work {
         // instructions.
         unsafe {
             match self {
-                Work::Dense(product, kernel) => (kernel.multiply)(product, tiles),
+                Work::Dense(product, kernel) => match kernel.many.filter(|_| product.rows >= scaled::MANY) {
+                    Some(many) => scaled::unpacked(product, tiles, packed.cast(), many),
+                    None => (kernel.multiply)(product, tiles),
+                },
                 Work::Quantised(product, kernel) => match product.rows {
                     1 => (kernel.one)(product, tiles),
                     rows if rows < kernel.many => (kernel.few)(product, tiles),
@@ -195,8 +202,12 @@ impl<'a> Products<'a> {
                 } else {
                     x.as_ptr().cast()
                 };
-                let rows = rows.len();
-                Work::Dense(Dense { weights, n_in, n_out, x, rows, bias, out, stride, from: 0 }, kernel)
+                let (rows, scales) = (rows.len(), matrix.scales());
+                if kernel.many.is_some() && rows >= scaled::MANY {
+                    self.packed_len = self.packed_len.max(LANES * n_in);
+                }
+                let from = 0;
+                Work::Dense(Dense { weights, n_in, n_out, x, rows, bias, out, stride, from, scales }, kernel)
             }
             Kernel::Quantised(kernel) => {
                 let exact = self.precision == Precision::Exact;

@@ -4,12 +4,13 @@ use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::format::{Beside, Float};
+use super::scaled::Scales;
 use super::simd::{BLOCK, LANES};
 use super::{Floats, Kernels, Quantised, Screen, product};
 use crate::cancel::CancelToken;
 use crate::engine::cpu::pool::Pool;
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::{DType, Region};
+use crate::weights::{DType, Region, ScaleRows};
 
 /// A weight matrix `[out, in]` where it is stored.
 pub(crate) struct Matrix {
@@ -30,6 +31,16 @@ pub(super) enum Kernel {
     Dense([Floats; 2]),
 }
 
+/// The type of scales; of 4-bit floats it is known.
+fn float(scales: &Region) -> Float {
+    match scales.dtype() {
+        DType::F16 => Float::F16,
+        DType::BF16 => Float::BF16,
+        DType::E8M0 => Float::E8M0,
+        _ => Float::F32,
+    }
+}
+
 impl Matrix {
     /// A matrix whose shape has been checked; a bias has as many elements as the matrix has rows.
     pub(crate) fn new(kernels: &Kernels, weight: Region, bias: Option<Vec<f32>>) -> Result<Self> {
@@ -48,14 +59,22 @@ impl Matrix {
         assert!(bias.as_ref().is_none_or(|bias| bias.len() == weight.rows()));
         for part in weight.arrays() {
             // Of rows that are apart, the last one ends with its elements.
-            let last = part.row(weight.rows().saturating_sub(1)).len();
-            let all = (part.row_bytes() * weight.rows()).saturating_sub(part.row_bytes() - last);
+            let last = part.row(part.rows().saturating_sub(1)).len();
+            let all = (part.row_bytes() * part.rows()).saturating_sub(part.row_bytes() - last);
             assert_eq!(part.bytes().len(), all);
         }
         // Checked where it was read: kernels go by it.
+        let (wide, rows) = (weight.group_len(), weight.scale_rows());
+        let enough = |scales: &Region| {
+            scales.rows() > rows.of(weight.rows().saturating_sub(1))
+                && scales.row_len().saturating_mul(wide) >= weight.row_len()
+        };
+        assert!(weight.rows() == 0 || weight.arrays().skip(1).all(enough));
         assert!(match weight.dtype() {
-            DType::FP4 => weight.group_len() == 32,
-            dtype => dtype.is_affine() == matches!(weight.group_len(), 32 | 64 | 128),
+            DType::FP4 => wide == BLOCK && rows == ScaleRows::OWN,
+            DType::NVFP4 => wide == BLOCK / 2 && rows == ScaleRows::OWN,
+            DType::FP8 => wide > 0 && (wide.is_multiple_of(LANES) || wide >= weight.row_len()),
+            dtype => dtype.is_affine() == matches!(wide, 32 | 64 | 128) && rows == ScaleRows::OWN,
         });
         Ok(Self { weight, row_bytes, bias, kernel, screen: None, longest: OnceLock::new() })
     }
@@ -116,19 +135,25 @@ impl Matrix {
     pub(super) fn beside(&self) -> Beside {
         let Some(scales) = self.weight.scales() else { return Beside::NOTHING };
         let mins = self.weight.biases().map_or(std::ptr::null(), |mins| mins.bytes().as_ptr());
-        let float = match scales.dtype() {
-            DType::F16 => Float::F16,
-            DType::BF16 => Float::BF16,
-            DType::E8M0 => Float::E8M0,
-            _ => Float::F32,
-        };
         Beside {
             scales: scales.bytes().as_ptr(),
             mins,
             row_bytes: scales.row_bytes(),
             own_bytes: scales.row(0).len(),
             shift: (self.weight.group_len() / BLOCK).max(1).ilog2(),
-            float,
+            float: float(scales),
+        }
+    }
+
+    /// The scales of 8-bit floats.
+    pub(super) fn scales(&self) -> Scales {
+        let Some(scales) = self.weight.scales() else { return Scales::NOTHING };
+        Scales {
+            from: scales.bytes().as_ptr(),
+            row_bytes: scales.row_bytes(),
+            float: float(scales),
+            wide: self.weight.group_len(),
+            rows: self.weight.scale_rows(),
         }
     }
 

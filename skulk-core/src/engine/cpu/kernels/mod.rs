@@ -15,6 +15,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod cells;
+mod codebook;
 mod compact;
 mod dense;
 mod direct;
@@ -35,6 +36,7 @@ mod recurrence;
 mod rounding;
 mod rows;
 mod scalar;
+mod scaled;
 mod scratch;
 mod screen;
 mod simd;
@@ -87,6 +89,8 @@ pub(crate) struct Kernels {
     /// Of a storage type, whether exact, for rows of so many elements.
     quantised: fn(DType, bool, usize) -> Option<Quantised>,
     dense: fn(DType) -> Option<Multiply>,
+    /// Of 8-bit floats.
+    unpack: scaled::Unpack,
     /// Of bfloat16 numbers by activations that are such, too.
     pairs: Multiply,
     round: [Round; 2],
@@ -128,12 +132,14 @@ struct Quantised {
     gemm: Gemm,
 }
 
-/// The kernel of a type of single floats.
+/// The kernel of a type of floats.
 #[derive(Clone, Copy)]
 struct Floats {
     multiply: Multiply,
     /// It takes activations in bfloat16.
     bf16: bool,
+    /// What many rows are multiplied by instead, where tiles are unpacked for them.
+    many: Option<(scaled::Unpack, Multiply)>,
 }
 
 /// Compiles kernels for an instruction set, by the features of processors that it needs. One that extends another
@@ -187,6 +193,14 @@ macro_rules! instruction_set {
             #[$feature]
             unsafe fn multiply<W: dense::Factors>(product: &Dense, tiles: Range<usize>) {
                 dense::multiply::<S, W>(product, tiles);
+            }
+            #[$feature]
+            unsafe fn multiply_scaled(product: &Dense, tiles: Range<usize>) {
+                scaled::multiply::<S>(product, tiles);
+            }
+            #[$feature]
+            unsafe fn unpack(product: &Dense, tile: usize, to: *mut f32) {
+                scaled::unpack::<S>(product, tile, to);
             }
             #[$feature]
             unsafe fn round<const EXACT: bool>(x: *const f32, blocks: usize, to: rounding::Activations) {
@@ -288,9 +302,19 @@ macro_rules! instruction_set {
                     DType::IQ4_NL => either!(small, Iq4Nl),
                     DType::IQ4_XS => either!(small, Iq4Xs),
                     DType::TQ2_0 => either!(Tq2),
+                    DType::TQ1_0 => either!(codebook, Ternary),
+                    DType::IQ1_S => either!(codebook, OneS),
+                    DType::IQ1_M => either!(codebook, OneM),
+                    DType::IQ2_XXS => either!(codebook, TwoXxs),
+                    DType::IQ2_XS => either!(codebook, TwoXs),
+                    DType::IQ2_S => either!(codebook, TwoS),
+                    DType::IQ3_XXS => either!(codebook, ThreeXxs),
+                    DType::IQ3_S => either!(codebook, ThreeS),
                     DType::FP4 if lines => either!(small, Fp4Lines),
                     DType::FP4 => either!(small, Fp4),
-                    DType::F32 | DType::F16 | DType::BF16 | DType::E8M0 => return None,
+                    DType::NVFP4 if lines => either!(small, Nvfp4Lines),
+                    DType::NVFP4 => either!(small, Nvfp4),
+                    DType::F32 | DType::F16 | DType::BF16 | DType::FP8 | DType::E8M0 | DType::E4M3 => return None,
                 })
             }
 
@@ -299,6 +323,7 @@ macro_rules! instruction_set {
                     DType::F32 => multiply::<F32>,
                     DType::F16 => multiply::<F16>,
                     DType::BF16 => multiply::<BF16>,
+                    DType::FP8 => multiply_scaled,
                     _ => return None,
                 })
             }
@@ -336,6 +361,7 @@ macro_rules! instruction_set {
             available: $available,
             quantised,
             dense,
+            unpack,
             pairs: multiply::<Pairs>,
             round: ROUND,
             pair: PAIR,
@@ -443,11 +469,12 @@ impl Kernels {
         COMPILED.iter().copied().filter(|kernels| (kernels.available)())
     }
 
-    /// The kernel of a type of single floats, with activations in bfloat16 where that is wanted and there is one.
+    /// The kernel of a type of floats, with activations in bfloat16 where that is wanted and there is one.
     fn floats(&self, dtype: DType, bf16: bool) -> Option<Floats> {
         let multiply = (self.dense)(dtype)?;
         let bf16 = bf16 && dtype == DType::BF16;
-        Some(Floats { multiply: if bf16 { self.pairs } else { multiply }, bf16 })
+        let many = (dtype == DType::FP8).then_some(self.unpack).zip((self.dense)(DType::F32));
+        Some(Floats { multiply: if bf16 { self.pairs } else { multiply }, bf16, many })
     }
 
     /// `y = x / sqrt(mean(x²) + eps) · weight`.

@@ -5,8 +5,9 @@
 
 use super::affine::half;
 use super::format::{
-    Format, Raw, Scales, Signed, Stored, Unsigned, format, half_pairs, halves, nibbles, raw,
+    Format, InHalves, Raw, Scales, Signed, Stored, Unsigned, format, half_pairs, halves, nibbles, raw,
 };
+use super::scaled::numbers;
 use super::simd::{LANES, Rows, Simd, each_column};
 use crate::weights::quant::{IQ4, TWICE_FP4};
 
@@ -84,6 +85,32 @@ unsafe fn powers<S: Simd, const N: usize>(stored: &Stored, first: usize, out: &m
     }
 }
 
+/// Scales of the halves of `N` blocks of 32, 8-bit floats, which are read four at a time, for integers that are twice what
+/// they mean.
+#[inline(always)]
+unsafe fn small_scales<S: Simd, const N: usize>(stored: &Stored, first: usize, out: &mut Scales<S>) {
+    let to = if N == 4 { 0 } else { WAITING };
+    let mut j = 0;
+    while j < N {
+        let (block, part) = (first + j, 2 * ((first + j) % 2));
+        if part == 0 {
+            let four = four_bytes::<S>(&stored.scales, stored.beside.own_bytes, 2 * block);
+            let to = if N == 4 { 2 * j } else { to };
+            let mut i = 0;
+            while i < 4 {
+                let one = S::isar(S::ishl(four, 24 - 8 * i as u32), 24);
+                out.scale[to + i] = numbers::<S>(one, 128.0);
+                i += 1;
+            }
+        }
+        if N < 4 {
+            out.scale[2 * j] = out.scale[to + part];
+            out.scale[2 * j + 1] = out.scale[to + part + 1];
+        }
+        j += 1;
+    }
+}
+
 /// Integers of the nibbles of 16 bytes, in pairs of columns.
 #[inline(always)]
 unsafe fn pairs<S: Simd>(nibbles: &[S::I; 4]) -> [S::I; 8] {
@@ -92,7 +119,7 @@ unsafe fn pairs<S: Simd>(nibbles: &[S::I; 4]) -> [S::I; 8] {
 
 macro_rules! small {
     ($(
-        $(#[$doc:meta])* $name:ident: $bytes:literal bytes, $blocks:literal blocks;
+        $(#[$doc:meta])* $name:ident: $bytes:literal bytes, $blocks:literal blocks, $layout:ty, $scales:ident;
         read<$S:ident>($rows:ident, $at:ident) $read:expr;
         columns($raw:ident, $j:ident) $columns:expr;
     )*) => {$(
@@ -104,7 +131,7 @@ macro_rules! small {
             const BLOCKS: usize = $blocks;
             const TOGETHER: usize = $blocks;
             const ZERO: i32 = MOST as i32;
-            type Layout = Unsigned;
+            type Layout = $layout;
             const BITS: u32 = 5;
             const BESIDE: bool = true;
             const PAIRED: bool = true;
@@ -119,7 +146,7 @@ macro_rules! small {
             }
             #[inline(always)]
             unsafe fn scales<$S: Simd>(stored: &Stored, at: usize, out: &mut Scales<$S>) {
-                powers::<$S, $blocks>(stored, at / $bytes * $blocks, out);
+                $scales::<$S, $blocks>(stored, at / $bytes * $blocks, out);
             }
         }
     )*};
@@ -127,12 +154,22 @@ macro_rules! small {
 
 small! {
     /// 4-bit floats, the lower half of a byte first.
-    Fp4: 16 bytes, 1 blocks;
+    Fp4: 16 bytes, 1 blocks, Unsigned, powers;
     read<S>(rows, at) raw!(S, rows, at);
     columns(raw, _j) pairs::<S>(&[raw[0], raw[1], raw[2], raw[3]]);
 
     /// The same, a line of the cache at a time: see [`affine`](super::affine).
-    Fp4Lines: 64 bytes, 4 blocks;
+    Fp4Lines: 64 bytes, 4 blocks, Unsigned, powers;
+    read<S>(rows, at) raw!(S, rows, at, at + 16, at + 32, at + 48);
+    columns(raw, j) pairs::<S>(&[raw[4 * j], raw[4 * j + 1], raw[4 * j + 2], raw[4 * j + 3]]);
+
+    /// Those of which 16 share a scale.
+    Nvfp4: 16 bytes, 1 blocks, InHalves, small_scales;
+    read<S>(rows, at) raw!(S, rows, at);
+    columns(raw, _j) pairs::<S>(&[raw[0], raw[1], raw[2], raw[3]]);
+
+    /// The same, a line of the cache at a time.
+    Nvfp4Lines: 64 bytes, 4 blocks, InHalves, small_scales;
     read<S>(rows, at) raw!(S, rows, at, at + 16, at + 32, at + 48);
     columns(raw, j) pairs::<S>(&[raw[4 * j], raw[4 * j + 1], raw[4 * j + 2], raw[4 * j + 3]]);
 }

@@ -11,6 +11,7 @@ mod operations;
 mod products;
 mod rounding;
 mod rows;
+mod scaled;
 mod screen;
 mod small;
 mod special;

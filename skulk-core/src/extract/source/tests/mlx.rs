@@ -98,9 +98,10 @@ fn wrong_quantisations_are_typed_errors() {
         ("bits", json!(8), ErrorKind::TensorShape),
         ("group_size", json!(64), ErrorKind::TensorShape),
         ("group_size", json!(128), ErrorKind::TensorShape),
-        // Which has 4 bits alone.
+        // Which have 4 and 8 bits alone.
         ("mode", json!("mxfp4"), ErrorKind::ConfigInvalid),
-        ("mode", json!("mxfp8"), ErrorKind::DTypeUnsupported),
+        ("mode", json!("mxfp8"), ErrorKind::ConfigInvalid),
+        ("mode", json!("mxfp2"), ErrorKind::DTypeUnsupported),
         ("mode", json!(4), ErrorKind::DTypeUnsupported),
     ] {
         let error = changed(set(field, value.clone()), key);

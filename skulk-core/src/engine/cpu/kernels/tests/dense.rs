@@ -3,6 +3,7 @@
 use half::bf16;
 
 use super::super::dense::Dense;
+use super::super::scaled::Scales;
 use super::super::{BLOCK, Kernels, LANES, portable};
 use super::{Bytes, EPSILON, GAP, Numbers, assert_near, assert_same, without_gaps};
 use crate::engine::conformance::stored_floats;
@@ -62,6 +63,7 @@ impl Matrix<'_> {
             out: out.as_mut_ptr(),
             stride,
             from: 0,
+            scales: Scales::NOTHING,
         };
         let tiles = n_out.div_ceil(LANES);
         // SAFETY: all addresses are of arrays as long as the product says, and the machine has the

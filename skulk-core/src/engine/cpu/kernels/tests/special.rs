@@ -108,7 +108,8 @@ fn scales_of_every_kind() {
         };
         // The second block of row 4.
         let block = 9 * stored.bytes;
-        for &at in stored.halves {
+        // One type has its scale in the upper halves of four bytes.
+        for &at in stored.halves.iter().filter(|_| stored.name != "IQ1_M") {
             for half in halves {
                 let mut bytes = bytes.clone();
                 bytes[block + at..][..2].copy_from_slice(&u16::to_le_bytes(half));

@@ -98,7 +98,22 @@ pub(super) fn all() -> Vec<Stored> {
             let integer = b[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
             [half(b, 64) * (f64::from(integer) - 1.0), 0.0]
         };
+        TQ1_0: 54 bytes, 256 elements, halves [52], |b, i| decoded(DType::TQ1_0, b, i);
+        IQ1_S: 50 bytes, 256 elements, halves [0], |b, i| decoded(DType::IQ1_S, b, i);
+        IQ1_M: 56 bytes, 256 elements, halves [54], |b, i| decoded(DType::IQ1_M, b, i);
+        IQ2_XXS: 66 bytes, 256 elements, halves [0], |b, i| decoded(DType::IQ2_XXS, b, i);
+        IQ2_XS: 74 bytes, 256 elements, halves [0], |b, i| decoded(DType::IQ2_XS, b, i);
+        IQ2_S: 82 bytes, 256 elements, halves [0], |b, i| decoded(DType::IQ2_S, b, i);
+        IQ3_XXS: 98 bytes, 256 elements, halves [0], |b, i| decoded(DType::IQ3_XXS, b, i);
+        IQ3_S: 110 bytes, 256 elements, halves [0], |b, i| decoded(DType::IQ3_S, b, i);
     })
+}
+
+/// Of a codebook, whose numbers are compared with gguf-py's elsewhere.
+fn decoded(dtype: DType, b: &[u8], i: usize) -> Element {
+    let mut values = [0.0; 256];
+    crate::weights::quant::dequantise(dtype, b, &mut values);
+    [f64::from(values[i]), 0.0]
 }
 
 /// A number of the table that IQ4 types share.
@@ -127,12 +142,23 @@ pub(super) fn affine() -> Vec<Stored> {
     })
 }
 
-/// 4-bit floats, whose scales are beside them.
-pub(super) fn fp4() -> Stored {
-    let [fp4] = stored! {
+/// 4-bit floats, whose scales are beside them: powers of two, or of halves of a block 8-bit floats.
+pub(super) fn fp4() -> [Stored; 2] {
+    stored! {
         FP4: 16 bytes, 32 elements, halves [], |b, i| [float(b[i / 2] >> (i % 2 * 4) & 15), 0.0];
-    };
-    fp4
+        NVFP4: 16 bytes, 32 elements, halves [], |b, i| [float(b[i / 2] >> (i % 2 * 4) & 15), 0.0];
+    }
+}
+
+/// An 8-bit float.
+pub(super) fn float8(bits: u8) -> f64 {
+    let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f64::from(bits & 7) / 8.0);
+    let size = if exponent == 0 { mantissa / 64.0 } else { (1.0 + mantissa) * 2f64.powi(exponent - 7) };
+    match bits {
+        0x7f | 0xff => f64::NAN,
+        0x80.. => -size,
+        _ => size,
+    }
 }
 
 /// Element `i` of those that have so many bits each.
