@@ -1,4 +1,5 @@
-// How does the Vercel AI SDK use a model that is loaded here? As a language model of its specification, V4 or V3.
+// How does the Vercel AI SDK use a model that is loaded here? As a language or embedding model of its specification, V4 or
+// V3.
 
 /** What prompts have beside text: the models here read text alone. */
 const UNREAD = { file: "files in prompts", "tool-call": "tool calls in prompts", "tool-result": "tool results in prompts" };
@@ -58,6 +59,12 @@ const usage = ({ usage: { promptTokens, cachedTokens, completionTokens } }) => (
 
 const providerMetadata = ({ timings }) => ({ skulk: { timings } });
 
+/** A version of the specification that there is. */
+function versionOf(specificationVersion) {
+  if (["v4", "v3"].includes(specificationVersion)) return specificationVersion;
+  throw new RangeError(`expected the specification v4 or v3, found ${specificationVersion}`);
+}
+
 class LanguageModel {
   provider = "skulk";
   supportedUrls = {};
@@ -65,10 +72,7 @@ class LanguageModel {
   #promptOf;
 
   constructor(model, { modelId = model.arch.family, specificationVersion = "v4", prompt = plainPrompt } = {}) {
-    if (!["v4", "v3"].includes(specificationVersion)) {
-      throw new RangeError(`expected the specification v4 or v3, found ${specificationVersion}`);
-    }
-    this.specificationVersion = specificationVersion;
+    this.specificationVersion = versionOf(specificationVersion);
     this.modelId = modelId;
     this.#model = model;
     this.#promptOf = prompt;
@@ -132,3 +136,29 @@ class LanguageModel {
 
 /** A loaded model as a language model of the AI SDK. */
 export const skulk = (model, options) => new LanguageModel(model, options);
+
+class EmbeddingModel {
+  provider = "skulk";
+  maxEmbeddingsPerCall = Infinity;
+  supportsParallelCalls = true;
+  #model;
+
+  constructor(model, { modelId = "embedding", specificationVersion = "v4" } = {}) {
+    this.specificationVersion = versionOf(specificationVersion);
+    this.modelId = modelId;
+    this.#model = model;
+  }
+
+  async doEmbed({ values, dimensions, abortSignal, providerOptions }) {
+    const vectors = await this.#model.embed(values, { signal: abortSignal, ...providerOptions?.skulk });
+    const details = `vectors have ${this.#model.dimensions} elements`;
+    const honoured = dimensions === undefined || dimensions === this.#model.dimensions;
+    return {
+      embeddings: vectors.map((vector) => Array.from(vector)),
+      warnings: honoured ? [] : [{ type: "unsupported", feature: "dimensions", details }],
+    };
+  }
+}
+
+/** A loaded embedding model as one of the AI SDK. */
+export const skulkEmbedding = (model, options) => new EmbeddingModel(model, options);
