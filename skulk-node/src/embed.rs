@@ -25,13 +25,14 @@ pub fn load_embedding_model(arguments: String, token: &CancelToken, tell: Tell<'
         let mut given = arguments_of(&arguments)?;
         let path: PathBuf = given.take("path")?;
         let (options, spelling) = given.options()?;
-        embed::EmbeddingModel::open(path, &EmbeddingOptions::read(options, spelling)?).map(Answer::Embedding)
+        let model = embed::EmbeddingModel::open(path, &EmbeddingOptions::read(options, spelling)?)?;
+        Ok(Answer::Embedding(Arc::new(model)))
     })
 }
 
 impl EmbeddingModel {
-    pub(crate) fn new(model: embed::EmbeddingModel) -> Self {
-        Self(Some(Arc::new(model)))
+    pub(crate) fn new(model: Arc<embed::EmbeddingModel>) -> Self {
+        Self(Some(model))
     }
 
     fn get(&self) -> napi::Result<&Arc<embed::EmbeddingModel>> {

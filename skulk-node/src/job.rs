@@ -64,7 +64,7 @@ pub(crate) enum Answer {
     Session(skulk::Session),
     Vindex(folders::Folder),
     Placement(skulk::Placement),
-    Embedding(embed::EmbeddingModel),
+    Embedding(Arc<embed::EmbeddingModel>),
 }
 
 /// The same in JavaScript.
