@@ -105,6 +105,7 @@ pub use {
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/profiles.md")]
 #[doc = include_str!("../../docs/guide/cards.md")]
+#[doc = include_str!("../../docs/guide/adding-a-family.md")]
 struct Guide;
 
 /// Likewise.

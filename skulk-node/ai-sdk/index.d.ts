@@ -3,10 +3,11 @@
 
 import type { EmbeddingModel as LoadedEmbeddingModel, Model } from "../lib/index.js";
 
-/** A part of a message: its text, or something that is not read. */
+/** A part of a message: a text, reasoning, a call, its result, or something that is not read. */
 export interface Part {
   type: string;
   text?: string;
+  [member: string]: any;
 }
 
 /** A message of a prompt, as the AI SDK hands it to models. */
@@ -26,17 +27,22 @@ export interface Call {
   frequencyPenalty?: number;
   seed?: number;
   stopSequences?: string[];
+  /** JSON by a schema, or any object. Where there are tools, it is left out. */
+  responseFormat?: { type: "text" } | { type: "json"; schema?: any; name?: string; description?: string };
+  tools?: { type: "function" | "provider"; name: string; description?: string; inputSchema?: any; [member: string]: any }[];
+  toolChoice?: { type: "auto" | "none" | "required" } | { type: "tool"; toolName: string };
+  reasoning?: string;
   abortSignal?: AbortSignal;
   includeRawChunks?: boolean;
-  /** `providerOptions.skulk` takes options of `Model.generate`. */
+  /** `providerOptions.skulk` takes options of `Model.chat`, and of `Model.generate` where prompts are made by `prompt`. */
   providerOptions?: Record<string, any>;
 }
 
 export interface Ending {
-  finishReason: { unified: "stop" | "length"; raw: string };
+  finishReason: { unified: "stop" | "length" | "tool-calls" | "other"; raw: string };
   usage: {
     inputTokens: { total: number; noCache: number; cacheRead: number; cacheWrite: undefined };
-    outputTokens: { total: number; text: number; reasoning: undefined };
+    outputTokens: { total: number; text: number; reasoning: number | undefined };
   };
   providerMetadata: { skulk: { timings: Record<string, number> } };
 }
@@ -52,24 +58,33 @@ export interface Response {
   timestamp: Date;
 }
 
+/** A call of a tool. One whose input is no JSON is what the model wrote instead of a call. */
+export interface ToolCall {
+  type: "tool-call";
+  toolCallId: string;
+  toolName: string;
+  input: string;
+}
+
+export type Content = { type: "text" | "reasoning"; text: string } | ToolCall;
+
 export type StreamPart =
   | { type: "stream-start"; warnings: Warning[] }
   | ({ type: "response-metadata" } & Response)
-  | { type: "text-start"; id: string }
-  | { type: "text-delta"; id: string; delta: string }
-  | { type: "text-end"; id: string }
+  | { type: "text-start" | "text-end" | "reasoning-start" | "reasoning-end" | "tool-input-end"; id: string }
+  | { type: "text-delta" | "reasoning-delta" | "tool-input-delta"; id: string; delta: string }
+  | { type: "tool-input-start"; id: string; toolName: string }
+  | ToolCall
   | ({ type: "finish" } & Ending)
   | { type: "raw"; rawValue: unknown };
 
-/** A language model of the AI SDK. What it cannot honour, tools and JSON among it, it warns of. */
+/** A language model of the AI SDK. What it cannot honour, as files, it warns of. */
 export interface LanguageModel<Version extends "v3" | "v4"> {
   readonly specificationVersion: Version;
   readonly provider: "skulk";
   readonly modelId: string;
   readonly supportedUrls: Record<string, RegExp[]>;
-  doGenerate(
-    call: Call,
-  ): Promise<Ending & { content: { type: "text"; text: string }[]; warnings: Warning[]; response: Response }>;
+  doGenerate(call: Call): Promise<Ending & { content: Content[]; warnings: Warning[]; response: Response }>;
   doStream(call: Call): Promise<{ stream: ReadableStream<StreamPart> }>;
 }
 
@@ -79,7 +94,10 @@ export interface SkulkOptions<Version> {
   modelId?: string;
   /** `v4`, the default, is for `ai` 7, `v3` for `ai` 6. */
   specificationVersion?: Version;
-  /** Makes a text of a prompt's messages; by default their texts with empty lines between them. */
+  /**
+   * Makes a text of a prompt's messages, as {@link plainPrompt} does. By default they are a conversation, for which
+   * the model needs a chat template.
+   */
   prompt?: (messages: Message[]) => string | PromiseLike<string>;
 }
 
@@ -91,6 +109,9 @@ export function skulk<Version extends "v3" | "v4" = "v4">(
 
 /** The texts of all messages, with an empty line between them. */
 export function plainPrompt(messages: Message[]): string;
+
+/** The messages as `Model.chat` takes them. */
+export function chatMessages(prompt: Message[]): Record<string, any>[];
 
 /** What a call for embeddings asks for. */
 export interface EmbeddingCall {

@@ -3,21 +3,15 @@
 
 const { KEY, SkulkError, invalid, own } = require("./errors.js");
 const { Running } = require("./running.js");
-const { json, optionsOf, plain, shown } = require("./values.js");
+const { optionsJson, optionsOf, plain, shown } = require("./values.js");
 const { link } = require("./work.js");
-
-/** Options that hold JSON, of which all reaches the model. */
-const PLAIN = ["tools", "documents", "variables"];
 
 /** Messages and options as the native module reads them. */
 function conversation(messages, options) {
   const list = typeof messages === "object" && messages !== null && !Array.isArray(messages) ? [messages] : messages;
   const given = { ...options };
   if (Array.isArray(given.tools)) given.tools = given.tools.map(told);
-  const fields = Object.entries(given)
-    .filter(([, value]) => value !== undefined)
-    .map(([name, value]) => `${JSON.stringify(name)}:${(PLAIN.includes(name) ? plain : json)(value, name)}`);
-  return `{"messages":${plain(list, "messages")},"options":{${fields.join()}}}`;
+  return `{"messages":${plain(list, "messages")},"options":${optionsJson(given)}}`;
 }
 
 /** What a model is told of a tool: all but the function that it calls. */

@@ -6,7 +6,7 @@ const { chatStream, conversation, toolChat } = require("./chat.js");
 const { KEY, failed, invalid, own } = require("./errors.js");
 const { generation } = require("./generation.js");
 const { placementOf } = require("./plans.js");
-const { countOf, idsOf, json, optionsOf, pathOf, promptOf, shown, textOf } = require("./values.js");
+const { countOf, idsOf, json, optionsJson, optionsOf, pathOf, promptOf, shown, textOf } = require("./values.js");
 const { work } = require("./work.js");
 
 class Tokenizer {
@@ -59,7 +59,7 @@ class Session {
 
   generate(prompt, options) {
     const [rest, { signal }] = optionsOf(options, "signal");
-    return generation(this.#native, promptOf(prompt, "prompt"), json({ options: rest }), signal);
+    return generation(this.#native, promptOf(prompt, "prompt"), `{"options":${optionsJson(rest)}}`, signal);
   }
 
   chat(messages, options) {
@@ -186,7 +186,7 @@ class Model {
 
   async generateBatch(prompts, options) {
     const [rest, follow] = optionsOf(options, "signal");
-    const [texts, text] = [promptsOf(prompts), json({ options: rest })];
+    const [texts, text] = [promptsOf(prompts), `{"options":${optionsJson(rest)}}`];
     const outcomes = JSON.parse(
       await work((token, tell) => this.#native.generateBatch(texts, text, token, tell), follow),
     );

@@ -25,6 +25,17 @@ const json = (value, field = "") => written(value, field, lenient, []);
 /** The same of what is said in conversations. */
 const plain = (value, field) => written(value, field, strict, []);
 
+/** Options of whose JSON all reaches the model, or whoever reads schemas. */
+const PLAIN = ["tools", "documents", "variables", "jsonSchema", "responseFormat"];
+
+/** Options as the native module reads them. */
+function optionsJson(options) {
+  const fields = Object.entries(options)
+    .filter(([, value]) => value !== undefined)
+    .map(([name, value]) => `${JSON.stringify(name)}:${(PLAIN.includes(name) ? plain : json)(value, name)}`);
+  return `{${fields.join()}}`;
+}
+
 function written(value, field, odd, within) {
   const at = (name) => (field && field !== "options" ? `${field}.${name}` : String(name));
   switch (typeof value) {
@@ -124,4 +135,4 @@ function rangesOf(value) {
   return Array.isArray(value) ? value.map(pair) : value;
 }
 
-module.exports = { countOf, idsOf, json, optionsOf, pathOf, plain, promptOf, rangesOf, shown, textOf };
+module.exports = { countOf, idsOf, json, optionsJson, optionsOf, pathOf, plain, promptOf, rangesOf, shown, textOf };

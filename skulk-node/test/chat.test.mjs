@@ -2,12 +2,11 @@
 
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
-import { cpSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { test } from "node:test";
 
 import { ChatStream, Model, ModelCard, SkulkError, ToolChat } from "skulk-node";
-import { FIXTURES, failure, run, temporary } from "./helpers.mjs";
+import { FIXTURES, failure, run, saying } from "./helpers.mjs";
 
 const TEMPLATE =
   "{%- if tools %}<|im_start|>system\n<tools>{{ tools | tojson }}</tools><tool_call> calls them<|im_end|>\n{% endif %}" +
@@ -23,23 +22,7 @@ const TOKEN = 2047;
 const SAYS = { logitBias: { [TOKEN]: 1e6 }, stop: ["END"], maxTokens: 4 };
 const WEATHER = { type: "function", function: { name: "weather", parameters: { type: "object", properties: {} } } };
 const QWEN = path.join(FIXTURES, "qwen2");
-
-const folder = path.join(temporary(), "qwen2");
-cpSync(QWEN, folder, { recursive: true });
-const change = (name, how) => {
-  const file = path.join(folder, name);
-  const json = JSON.parse(readFileSync(file, "utf8"));
-  how(json);
-  writeFileSync(file, JSON.stringify(json));
-};
-change("tokenizer.json", ({ added_tokens: added }) => {
-  assert.equal(added.at(-1).id, TOKEN);
-  Object.assign(added.at(-1), { content: `<think>${SAID}`, special: false });
-});
-change("tokenizer_config.json", (config) => {
-  delete config.pad_token;
-  delete config.added_tokens_decoder?.[TOKEN];
-});
+const folder = saying(`<think>${SAID}`, TOKEN);
 const model = await Model.load(folder, { threads: 1, chatTemplate: TEMPLATE });
 
 const joined = (events, type) => events.filter((event) => event.type === type).map(({ text }) => text).join("");

@@ -1,7 +1,8 @@
 // Which models do the tests run on? The fixtures, and one made here that is slow.
 
+import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { copyFileSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { copyFileSync, cpSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -39,6 +40,27 @@ process.on("exit", () => folders.forEach((folder) => rmSync(folder, { recursive:
 export function temporary() {
   const folder = mkdtempSync(path.join(tmpdir(), "skulk-node-"));
   folders.push(folder);
+  return folder;
+}
+
+/** A checkpoint whose last token is this text. Where a bias lets nothing else be said, it says that. */
+export function saying(text, token) {
+  const folder = path.join(temporary(), "qwen2");
+  cpSync(path.join(FIXTURES, "qwen2"), folder, { recursive: true });
+  const change = (name, how) => {
+    const file = path.join(folder, name);
+    const json = JSON.parse(readFileSync(file, "utf8"));
+    how(json);
+    writeFileSync(file, JSON.stringify(json));
+  };
+  change("tokenizer.json", ({ added_tokens: added }) => {
+    assert.equal(added.at(-1).id, token);
+    Object.assign(added.at(-1), { content: text, special: false });
+  });
+  change("tokenizer_config.json", (config) => {
+    delete config.pad_token;
+    delete config.added_tokens_decoder?.[token];
+  });
   return folder;
 }
 

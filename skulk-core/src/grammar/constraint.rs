@@ -21,8 +21,9 @@ use crate::error::{Error, Result};
 #[non_exhaustive]
 pub enum Constraint {
     /// JSON that is valid by a [JSON Schema](https://json-schema.org), whose properties come in the schema's order. What of
-    /// schemas cannot be enforced is refused, and so are references that lead out of the schema. `x-guidance` in it may
-    /// say how JSON is written: `{"whitespace_flexible": false}` leaves no white space.
+    /// schemas cannot be enforced is refused, and so are references that lead out of the schema. Between its parts there may
+    /// be one space, or a new line with up to 64 spaces and tabs; `x-guidance` in the schema may say something else:
+    /// `{"whitespace_flexible": false}` leaves no white space.
     JsonSchema(Value),
     /// Any JSON object.
     JsonObject,

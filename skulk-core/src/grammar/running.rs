@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use llguidance::Logger;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
+use llguidance::earley::Parser;
 use llguidance::earley::perf::ParserPerfCounters;
-use llguidance::earley::{BiasComputer, Parser};
 use llguidance::toktrie::SimpleVob;
+use serde_json::{Value, json};
 
 use super::Constraint;
 use super::vocabulary::Vocabulary;
@@ -179,8 +180,8 @@ impl Grammar {
 fn read(constraint: &Constraint, vocabulary: &Vocabulary) -> Result<Parser> {
     let field = constraint.field();
     let grammar = match constraint {
-        Constraint::JsonSchema(schema) => TopLevelGrammar::from_json_schema(schema.clone()),
-        Constraint::JsonObject => TopLevelGrammar::from_json_schema(Constraint::object()),
+        Constraint::JsonSchema(schema) => TopLevelGrammar::from_json_schema(spaced(schema.clone())),
+        Constraint::JsonObject => TopLevelGrammar::from_json_schema(spaced(Constraint::object())),
         Constraint::Regex(text) => TopLevelGrammar::from_regex(text),
         Constraint::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
     };
@@ -195,6 +196,21 @@ fn read(constraint: &Constraint, vocabulary: &Vocabulary) -> Result<Parser> {
         Error::new(ErrorKind::EngineFailed, "cannot start the thread that reads grammars").with_source(e)
     })?;
     reader.join().map_err(|_| panicked())?.map_err(|e| refused(field, &format!("{e:#}")))
+}
+
+/// White space between JSON's parts: a space, or a new line with what it is indented by. Without a bound, models that begin
+/// with it may go on with it for ever.
+const WHITE_SPACE: &str = r"\x20|\r?\n[\x20\t]{0,64}";
+
+/// The schema with a bound for white space, unless it says itself how JSON is written.
+fn spaced(mut schema: Value) -> Value {
+    if schema == Value::Bool(true) {
+        schema = json!({});
+    }
+    if let Value::Object(members) = &mut schema {
+        members.entry("x-guidance").or_insert_with(|| json!({"whitespace_pattern": WHITE_SPACE}));
+    }
+    schema
 }
 
 /// The tokens that spell what must come, as far as they are certain: what the last ones spell may be part of a longer one.

@@ -284,6 +284,42 @@ fn what_is_huge_takes_bounded_time() {
 }
 
 #[test]
+fn white_space_is_bounded_unless_the_schema_says_otherwise() {
+    let tokenizer = fixture("qwen2");
+    let takes = |schema: &Constraint, text: &str| {
+        let mut grammar = begin(&tokenizer, schema).unwrap();
+        tokenizer.encode_text(text).unwrap().into_iter().all(|id| {
+            let allowed = grammar.allows(id).unwrap();
+            if allowed {
+                grammar.take(id).unwrap();
+            }
+            allowed
+        })
+    };
+    let object = schema(json!({"type": "object", "additionalProperties": {"type": "integer"}}));
+    for object in [&object, &Constraint::JsonObject, &schema(json!(true))] {
+        for (space, allowed) in [
+            ("", true),
+            (" ", true),
+            ("  ", false),
+            ("\n", true),
+            ("\r\n\t\t", true),
+            ("\n\n", false),
+            (&format!("\n{}", " ".repeat(64)), true),
+            (&format!("\n{}", " ".repeat(65)), false),
+        ] {
+            for text in [format!("{{{space}\"a\": 1}}"), format!("{{\"a\":{space}1{space}}}")] {
+                assert_eq!(takes(object, &text), allowed, "{object:?} {text:?}");
+            }
+        }
+    }
+    let guided = |guidance: Value| schema(json!({"type": "array", "x-guidance": guidance}));
+    assert!(takes(&guided(json!({"whitespace_pattern": "[ ]{1,9}"})), "[    1]"));
+    assert!(!takes(&guided(json!({"whitespace_flexible": false})), "[ 1]"));
+    assert!(takes(&guided(json!({})), "[\n\n\n  1]"));
+}
+
+#[test]
 fn recursive_schemas_are_enforced() {
     let tree = json!({
         "type": "object",

@@ -41,30 +41,10 @@ public struct ChatMessage: Codable, Sendable, Hashable {
     public func encode(to encoder: any Encoder) throws { try json.encode(to: encoder) }
 }
 
-/// Options of which some reach the model as they are.
-protocol Told: Encodable {
-    var tools: [JSONValue]? { get set }
-    var documents: [JSONValue]? { get set }
-    var variables: JSONValue? { get set }
-}
-
-extension ChatOptions: Told {}
-extension RenderOptions: Told {}
-
-/// Messages and options as the library reads them. What reaches the model keeps the order of its members.
-func conversation(_ messages: [ChatMessage], _ options: some Told, and rounds: ToolOptions? = nil) throws -> String {
-    var other = options
-    (other.tools, other.documents, other.variables) = (nil, nil, nil)
-    var fields = [try writeJSON(other)]
-    if let rounds { fields.append(try writeJSON(rounds)) }
-    fields = fields.map { String($0.dropFirst().dropLast()) }.filter { !$0.isEmpty }
-    let told: [(String, JSONValue?)] = [
-        ("tools", options.tools.map(JSONValue.array)), ("documents", options.documents.map(JSONValue.array)),
-        ("variables", options.variables),
-    ]
-    for case (let name, let value?) in told { fields.append("\"\(name)\":\(try value.json())") }
+/// Messages and options as the library reads them.
+func conversation(_ messages: [ChatMessage], _ options: some Ordered, and rounds: ToolOptions? = nil) throws -> String {
     let messages = try JSONValue.array(messages.map(\.json)).json()
-    return "{\"messages\":\(messages),\"options\":{\(fields.joined(separator: ","))}}"
+    return "{\"messages\":\(messages),\"options\":\(try optionsJSON(options, and: rounds))}"
 }
 
 /// An answer that is being written: the sequence of its events.

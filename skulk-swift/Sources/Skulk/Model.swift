@@ -85,7 +85,7 @@ public final class Model: Sendable {
         _ prompt: some PromptConvertible, options: GenerateOptions = .init(), cancel: CancelToken? = nil
     ) -> Generation {
         Generation {
-            try self.raw.generate(prompt: prompt.prompt.raw, given: writeJSON(options), cancel: cancel?.raw)
+            try self.raw.generate(prompt: prompt.prompt.raw, given: optionsJSON(options), cancel: cancel?.raw)
         }
     }
 
@@ -95,7 +95,7 @@ public final class Model: Sendable {
     public func generateBatch(
         _ prompts: [some PromptConvertible], options: GenerateOptions = .init(), cancel: CancelToken? = nil
     ) async throws -> [Result<Output, SkulkError>] {
-        let (prompts, given) = (prompts.map(\.prompt.raw), try writeJSON(options))
+        let (prompts, given) = (prompts.map(\.prompt.raw), try optionsJSON(options))
         let json = try await working(cancel) {
             try await self.raw.generateBatch(prompts: prompts, given: given, cancel: $0)
         }

@@ -17,7 +17,7 @@ public final class Session: Sendable {
         _ prompt: some PromptConvertible, options: GenerateOptions = .init(), cancel: CancelToken? = nil
     ) -> Generation {
         Generation {
-            try self.raw.generate(prompt: prompt.prompt.raw, given: writeJSON(options), cancel: cancel?.raw)
+            try self.raw.generate(prompt: prompt.prompt.raw, given: optionsJSON(options), cancel: cancel?.raw)
         }
     }
 
