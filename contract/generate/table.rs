@@ -147,6 +147,8 @@ pub(crate) fn classes() -> Vec<Class> {
         RenderOptions = contract::chat::RenderOptions,
         ChatOptions = contract::chat::ChatOptions,
         ToolOptions = contract::chat::ToolOptions,
+        EmbeddingOptions = options::EmbeddingOptions,
+        EmbedOptions = options::EmbedOptions,
         PlanOptions = options::PlanOptions,
         RingsOptions = options::RingsOptions,
         ProfileOptions = options::ProfileOptions,

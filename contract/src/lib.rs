@@ -16,6 +16,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use skulk::arch::ArchSpec;
 use skulk::card;
+use skulk::embed::{EmbeddingModel, Pooling};
 use skulk::plan::Part;
 use skulk::vindex::{self, VerifiedFile, VindexPart};
 use skulk::{ByteSize, Checkpoint, EngineId, KvType, NodeId, TokenId, VindexReader};
@@ -162,6 +163,22 @@ view! {
         ffn_memory: Option<skulk::FfnMemory> = model.ffn_memory(),
         /// What keys and values of all sessions take now.
         kv_memory: skulk::KvMemory = model.kv_memory(),
+        /// Its tokenizer.
+        vocabulary: Vocabulary<'a> = model.tokenizer().into(),
+    }
+}
+
+view! {
+    /// What handles of embedding models answer without more work.
+    EmbeddingFacts of (model: &'a EmbeddingModel) {
+        /// Elements of a vector.
+        dimensions: usize = model.dimensions(),
+        /// Tokens of a text that count.
+        max_tokens: usize = model.max_tokens(),
+        /// How tokens' vectors become a text's.
+        poolings: &'a [Pooling] = model.poolings(),
+        /// Whether vectors have length 1.
+        is_normalized: bool = model.is_normalized(),
         /// Its tokenizer.
         vocabulary: Vocabulary<'a> = model.tokenizer().into(),
     }

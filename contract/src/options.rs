@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use skulk::browse::{self, Band, SelectOrder};
 use skulk::card::{ProfileHints, RequestHints};
+use skulk::embed;
 use skulk::extract::{self, VindexStorage};
 use skulk::plan::{Inventory, NodeId, Request, Sharding, Strictness, Transport};
 use skulk::vindex::{self, SliceCopy, SlicePreset, VindexLevel, VindexPart};
@@ -190,6 +191,22 @@ pub fn prompt(prompt: Prompt, append: bool) -> skulk::Result<Prompt> {
             Err(error.with("field", "append").with_hint("decode them first"))
         }
         prompt => Ok(prompt),
+    }
+}
+
+options! {
+    /// Options of loading an embedding model.
+    EmbeddingOptions of (options: embed::EmbeddingOptions) {
+        /// Threads that compute; all of the hardware's by default. Vectors do not depend on it.
+        threads: usize => options.threads = threads,
+    }
+}
+
+options! {
+    /// Options of making vectors of texts.
+    EmbedOptions of (options: embed::EmbedOptions) {
+        /// Of texts that are too long only the beginning counts (the default); without it they are an error.
+        truncate: bool => options.truncate = truncate,
     }
 }
 

@@ -4,8 +4,8 @@
 use serde_json::{Map, Value, json};
 use skulk::{ByteSize, Error, ErrorKind, KvType, KvTypes, TokenId, WhenFull};
 use skulk_contract::options::{
-    DescribeOptions, GenerateOptions, LoadOptions, PlanOptions, ProfileOptions, RingsOptions, SliceOptions,
-    Spelling,
+    DescribeOptions, EmbedOptions, EmbeddingOptions, GenerateOptions, LoadOptions, PlanOptions,
+    ProfileOptions, RingsOptions, SliceOptions, Spelling,
 };
 
 fn fields(value: &Value) -> Map<String, Value> {
@@ -160,6 +160,11 @@ fn values_reach_the_library() {
         hints.tokenizer_tools
             && hints.request.is_some_and(|request| request.has_tools && !request.has_messages)
     );
+    let embedding = EmbeddingOptions::read(fields(&json!({"threads": 3})), Spelling::Camel).unwrap();
+    let embed = |value| EmbedOptions::read(fields(&value), Spelling::Snake);
+    let cut = [json!({}), json!({"truncate": false})].map(|value| embed(value).unwrap().truncate);
+    assert_eq!((embedding.threads, cut), (3, [true, false]));
+    refused(embed(json!({"truncate": "no"})));
     let found = json!({"minScore": 1, "band": "all", "limit": 2.0});
     let found = DescribeOptions::read(fields(&found), Spelling::Camel).unwrap();
     assert_eq!((found.limit, found.min_score), (2, 1.0));

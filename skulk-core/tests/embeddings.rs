@@ -110,15 +110,10 @@ fn weights(width: usize) -> Vec<u8> {
     file(&all)
 }
 
-/// all-MiniLM-L6-v2 by llama.cpp, from a GGUF file in f32, made of the same weights. llama.cpp looks its GELU up in a table of
-/// f16: elements of vectors of length 1 differ by some 1e-4.
-#[test]
-fn the_real_model_gives_llama_cpps_vectors() {
-    let Some(folder) = fixtures::minilm() else { return };
-    let model = open(&folder).unwrap();
-    assert_eq!((model.dimensions(), model.max_tokens(), model.is_normalized()), (384, 256, true));
-    assert_eq!(model.poolings(), [Pooling::Mean]);
-    let suite: Value = fixtures::json(&fixtures::root().join("tests/suites/embeddings.json"));
+/// The cases of a suite, made by llama.cpp from a GGUF file in f32 of the same weights. llama.cpp looks its GELU up in a table
+/// of f16: elements of vectors of length 1 differ by some 1e-4.
+fn gives_llama_cpps_vectors(model: &EmbeddingModel, suite: &str) {
+    let suite: Value = fixtures::json(&fixtures::root().join(suite));
     let cases = suite["cases"].as_array().unwrap();
     let texts: Vec<_> = cases.iter().map(|case| case["text"].as_str().unwrap()).collect();
     let vectors = model.embed(&texts).unwrap();
@@ -131,6 +126,22 @@ fn the_real_model_gives_llama_cpps_vectors() {
         assert!(worst < 1e-3, "{text}: {worst}");
     }
     assert_eq!(cases.len(), 7);
+}
+
+#[test]
+fn the_real_model_gives_llama_cpps_vectors() {
+    let Some(folder) = fixtures::minilm() else { return };
+    let model = open(&folder).unwrap();
+    assert_eq!((model.dimensions(), model.max_tokens(), model.is_normalized()), (384, 256, true));
+    assert_eq!(model.poolings(), [Pooling::Mean]);
+    gives_llama_cpps_vectors(&model, "tests/suites/embeddings.json");
+}
+
+#[test]
+fn an_untrained_model_gives_llama_cpps_vectors() {
+    let model = open(&fixtures::root().join("tests/fixtures/embeddings/tiny-bert")).unwrap();
+    assert_eq!((model.dimensions(), model.max_tokens(), model.is_normalized()), (16, 16, true));
+    gives_llama_cpps_vectors(&model, "tests/fixtures/embeddings/tiny-bert.json");
 }
 
 #[test]

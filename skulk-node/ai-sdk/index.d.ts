@@ -1,7 +1,7 @@
-// How is the provider for the Vercel AI SDK typed? By what the models here do, which fits `LanguageModelV4` and
-// `LanguageModelV3` of `@ai-sdk/provider`, whatever its version.
+// How is the provider for the Vercel AI SDK typed? By what the models here do, which fits `LanguageModelV4`,
+// `LanguageModelV3`, `EmbeddingModelV4` and `EmbeddingModelV3` of `@ai-sdk/provider`, whatever its version.
 
-import type { Model } from "../lib/index.js";
+import type { EmbeddingModel as LoadedEmbeddingModel, Model } from "../lib/index.js";
 
 /** A part of a message: a text, reasoning, a call, its result, or something that is not read. */
 export interface Part {
@@ -88,9 +88,9 @@ export interface LanguageModel<Version extends "v3" | "v4"> {
   doStream(call: Call): Promise<{ stream: ReadableStream<StreamPart> }>;
 }
 
-/** What a language model is made with. */
+/** What a model is made with. */
 export interface SkulkOptions<Version> {
-  /** What the AI SDK calls it; the model's family by default. */
+  /** What the AI SDK calls it; a language model's family by default. */
   modelId?: string;
   /** `v4`, the default, is for `ai` 7, `v3` for `ai` 6. */
   specificationVersion?: Version;
@@ -112,3 +112,29 @@ export function plainPrompt(messages: Message[]): string;
 
 /** The messages as `Model.chat` takes them. */
 export function chatMessages(prompt: Message[]): Record<string, any>[];
+
+/** What a call for embeddings asks for. */
+export interface EmbeddingCall {
+  values: string[];
+  /** There are those that the model has: others are warned of. */
+  dimensions?: number;
+  abortSignal?: AbortSignal;
+  /** `providerOptions.skulk` takes options of `EmbeddingModel.embed`. */
+  providerOptions?: Record<string, any>;
+}
+
+/** An embedding model of the AI SDK. It does not count tokens. */
+export interface EmbeddingModel<Version extends "v3" | "v4"> {
+  readonly specificationVersion: Version;
+  readonly provider: "skulk";
+  readonly modelId: string;
+  readonly maxEmbeddingsPerCall: number;
+  readonly supportsParallelCalls: boolean;
+  doEmbed(call: EmbeddingCall): Promise<{ embeddings: number[][]; warnings: Warning[] }>;
+}
+
+/** A loaded embedding model as one of the AI SDK. `modelId` is what that calls it, `embedding` by default. */
+export function skulkEmbedding<Version extends "v3" | "v4" = "v4">(
+  model: LoadedEmbeddingModel,
+  options?: Omit<SkulkOptions<Version>, "prompt">,
+): EmbeddingModel<Version>;

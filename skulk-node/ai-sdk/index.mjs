@@ -2,7 +2,9 @@
 
 import { partsOf, spoken, whole } from "./answers.mjs";
 import { asChat, asText } from "./prompts.mjs";
+import { versionOf } from "./version.mjs";
 
+export { skulkEmbedding } from "./embeddings.mjs";
 export { chatMessages, plainPrompt } from "./prompts.mjs";
 
 class LanguageModel {
@@ -12,10 +14,7 @@ class LanguageModel {
   #promptOf;
 
   constructor(model, { modelId = model.arch.family, specificationVersion = "v4", prompt } = {}) {
-    if (!["v4", "v3"].includes(specificationVersion)) {
-      throw new RangeError(`expected the specification v4 or v3, found ${specificationVersion}`);
-    }
-    this.specificationVersion = specificationVersion;
+    this.specificationVersion = versionOf(specificationVersion);
     this.modelId = modelId;
     this.#model = model;
     this.#promptOf = prompt;

@@ -1474,6 +1474,18 @@ export interface ToolOptions {
   onToolFailure?: "tell" | "end" | null;
 }
 
+/** Options of loading an embedding model. */
+export interface EmbeddingOptions {
+  /** Threads that compute; all of the hardware's by default. Vectors do not depend on it. */
+  threads?: number | null;
+}
+
+/** Options of making vectors of texts. */
+export interface EmbedOptions {
+  /** Of texts that are too long only the beginning counts (the default); without it they are an error. */
+  truncate?: boolean | null;
+}
+
 /** Options of a plan. */
 export interface PlanOptions {
   /**

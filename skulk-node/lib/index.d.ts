@@ -320,6 +320,31 @@ export class ToolChat implements AsyncIterableIterator<ToolEvent>, Disposable, A
   [Symbol.asyncDispose](): Promise<void>;
 }
 
+/** A model that makes vectors of texts, which are near each other where texts mean the same. */
+export class EmbeddingModel implements Disposable, AsyncDisposable {
+  private constructor();
+  /** Loads a folder as Hugging Face and sentence-transformers write it: a BERT with its tokenizer. */
+  static load(path: Path, options?: plain.EmbeddingOptions): Promise<EmbeddingModel>;
+  /** Elements of a vector. */
+  get dimensions(): number;
+  /** Tokens of a text that count, those that the tokenizer adds among them. */
+  get maxTokens(): number;
+  /** How tokens' vectors become a text's; several give one behind the other. */
+  get poolings(): ("cls" | "max" | "mean" | "mean_sqrt_len_tokens" | "weightedmean" | "lasttoken")[];
+  /** Whether vectors have length 1, so that their dot product is their cosine. */
+  get isNormalized(): boolean;
+  /** Works as long as the model is open. */
+  get tokenizer(): Tokenizer;
+  /** The vector of a text, of `dimensions` numbers. */
+  embed(text: string, options?: plain.EmbedOptions & Stoppable): Promise<Float32Array>;
+  /** A vector of each text, in their order. A text's vector does not depend on the others. */
+  embed(texts: Iterable<string> & object, options?: plain.EmbedOptions & Stoppable): Promise<Float32Array[]>;
+  /** Lets go of the model, once what is being embedded is done. */
+  close(): void;
+  [Symbol.dispose](): void;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
 /** A vocabulary, and the rules that cut text into it. */
 export class Tokenizer {
   private constructor();

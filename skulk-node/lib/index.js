@@ -5,6 +5,7 @@ const native = require("./native.js");
 const { SkulkError } = require("./errors.js");
 const { CardLibrary, ModelCard, Profile, isGemma4Family } = require("./cards.js");
 const { ChatStream, ToolChat } = require("./chat.js");
+const { EmbeddingModel } = require("./embed.js");
 const { Generation } = require("./generation.js");
 const { Model, Session, Tokenizer } = require("./model.js");
 const planning = require("./planning.js");
@@ -16,6 +17,7 @@ module.exports = {
   CardLibrary,
   ChatStream,
   Cluster,
+  EmbeddingModel,
   Generation,
   Inventory,
   Model,

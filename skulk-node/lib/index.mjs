@@ -6,6 +6,7 @@ export const {
   CardLibrary,
   ChatStream,
   Cluster,
+  EmbeddingModel,
   Generation,
   Inventory,
   Model,

@@ -5,13 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-use napi::bindgen_prelude::{Buffer, Either7, Float32Array, FnArgs, Function};
+use napi::bindgen_prelude::{Buffer, Either8, Float32Array, FnArgs, Function};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi_derive::napi;
-use skulk::{Error, ErrorKind};
+use skulk::{Error, ErrorKind, embed};
 use skulk_contract::folders;
 use skulk_contract::functions::{Work, failure};
 
+use crate::embed::EmbeddingModel;
 use crate::error::raise;
 use crate::model::Model;
 use crate::placement::Placement;
@@ -63,10 +64,11 @@ pub(crate) enum Answer {
     Session(skulk::Session),
     Vindex(folders::Folder),
     Placement(skulk::Placement),
+    Embedding(Arc<embed::EmbeddingModel>),
 }
 
 /// The same in JavaScript.
-type Given = Either7<String, Float32Array, Buffer, Model, Session, Vindex, Placement>;
+type Given = Either8<String, Float32Array, Buffer, Model, Session, Vindex, Placement, EmbeddingModel>;
 
 impl From<Answer> for Given {
     fn from(answer: Answer) -> Self {
@@ -78,6 +80,7 @@ impl From<Answer> for Given {
             Answer::Session(session) => Self::E(Session::new(session)),
             Answer::Vindex(folder) => Self::F(Vindex::new(folder)),
             Answer::Placement(placement) => Self::G(Placement(placement)),
+            Answer::Embedding(model) => Self::H(EmbeddingModel::new(model)),
         }
     }
 }

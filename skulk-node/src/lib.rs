@@ -2,6 +2,7 @@
 //! JSON; everything that decides anything is in `skulk-core`.
 
 pub mod chat;
+pub mod embed;
 pub mod error;
 pub mod generation;
 pub mod job;

@@ -1,13 +1,21 @@
 // Do the snippets of README and guide run as they are?
 
 import assert from "node:assert/strict";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { test } from "node:test";
 
-import { PACKAGE, REPOSITORY, STORIES, program, temporary } from "./helpers.mjs";
+import { MINILM, PACKAGE, REPOSITORY, STORIES, TINY_BERT, program, temporary } from "./helpers.mjs";
 
-for (const page of ["README.md", "skulk-node/README.md", "docs/guide/node.md", "docs/guide/sessions.md"]) {
+const SAID = {
+  "README.md": /a little girl/,
+  "skulk-node/README.md": /a little girl/,
+  "docs/guide/node.md": /a little girl/,
+  "docs/guide/sessions.md": /a little girl/,
+  "docs/guide/embeddings.md": /3 vectors/,
+};
+
+for (const [page, said] of Object.entries(SAID)) {
   test(page, async () => {
     const text = readFileSync(path.join(REPOSITORY, page), "utf8");
     const snippets = [...text.matchAll(/```js\n(.*?)```/gs)].map(([, snippet]) => snippet);
@@ -17,11 +25,15 @@ for (const page of ["README.md", "skulk-node/README.md", "docs/guide/node.md", "
     const folder = mkdtempSync(path.join(PACKAGE, "test", ".snippets-"));
     try {
       const file = path.join(folder, "page.mjs");
-      const source = snippets.join("\n").replaceAll('"model.gguf"', JSON.stringify(STORIES));
+      const models = { "model.gguf": STORIES, "all-MiniLM-L6-v2": existsSync(MINILM) ? MINILM : TINY_BERT };
+      const source = Object.entries(models).reduce(
+        (text, [name, there]) => text.replaceAll(JSON.stringify(name), JSON.stringify(there)),
+        snippets.join("\n"),
+      );
       writeFileSync(file, source.replace(/"(\w+\.vindex)"/g, (_, name) => JSON.stringify(path.join(made, name))));
       const { code, err, out } = await program([file], { cwd: REPOSITORY });
       assert.deepEqual({ code, err }, { code: 0, err: "" });
-      assert.match(out, /a little girl/);
+      assert.match(out, said);
     } finally {
       rmSync(folder, { recursive: true });
     }

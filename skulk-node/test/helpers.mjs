@@ -13,6 +13,9 @@ export const REPOSITORY = fileURLToPath(new URL("../..", import.meta.url));
 export const PACKAGE = path.join(REPOSITORY, "skulk-node");
 export const FIXTURES = path.join(REPOSITORY, "tests", "fixtures", "models");
 export const STORIES = path.join(FIXTURES, "stories260K");
+export const TINY_BERT = path.join(REPOSITORY, "tests", "fixtures", "embeddings", "tiny-bert");
+/** all-MiniLM-L6-v2, where tests/run fetched it. */
+export const MINILM = process.env.SKULK_MINILM ?? path.join(REPOSITORY, ".cache", "all-MiniLM-L6-v2");
 export const PROMPT = "Once upon a time";
 
 export const stories = (options) => Model.load(STORIES, { threads: 1, ...options });

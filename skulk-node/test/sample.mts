@@ -6,6 +6,7 @@ import {
   type ChatMessage,
   type ChatStream,
   Cluster,
+  EmbeddingModel,
   type Event,
   type Generation,
   Model,
@@ -57,6 +58,17 @@ export async function generate(signal: AbortSignal): Promise<string> {
   // @ts-expect-error Models are loaded.
   new Model();
   return text;
+}
+
+export async function embed(texts: Set<string>, signal: AbortSignal): Promise<Float32Array[]> {
+  await using model = await EmbeddingModel.load(new URL("file:///minilm"), { threads: 2 });
+  const one: Float32Array = await model.embed("Once", { truncate: false, signal });
+  console.log(one.length === model.dimensions, model.maxTokens, model.poolings[0] === "mean", model.tokenizer.vocabSize);
+  // @ts-expect-error There is no such option.
+  await model.embed("x", { truncat: true });
+  // @ts-expect-error Loading one is not followed.
+  await EmbeddingModel.load("x", { signal });
+  return model.embed(texts);
 }
 
 interface OpenAiMessage {

@@ -6,6 +6,7 @@ mod cancel;
 mod card;
 mod chat;
 mod convert;
+mod embed;
 mod error;
 mod extract;
 mod generation;
@@ -37,6 +38,7 @@ mod _skulk {
         cancel::CancelToken,
         card::{Library, card_from_checkpoint, card_open, card_save, is_gemma4_family},
         chat::ChatStream,
+        embed::EmbeddingModel,
         error::error_kinds,
         extract::extract,
         generation::Generation,

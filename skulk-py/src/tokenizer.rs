@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use skulk::browse::VindexBrowser;
+use skulk::embed::EmbeddingModel;
 
 use crate::convert::{numbers, token_ids};
 use crate::error::raise;
 
-/// A model's vocabulary and the rules that cut text into it. See `Model.tokenizer`
-/// and `VindexReader.tokenizer`.
+/// A model's vocabulary and the rules that cut text into it. See `Model.tokenizer`,
+/// `VindexReader.tokenizer` and `EmbeddingModel.tokenizer`.
 #[pyclass(frozen, module = "skulk")]
 pub(crate) struct Tokenizer(pub(crate) Owner);
 
@@ -17,6 +18,7 @@ pub(crate) struct Tokenizer(pub(crate) Owner);
 pub(crate) enum Owner {
     Model(skulk::Model),
     Vindex(Arc<VindexBrowser>),
+    Embedding(Arc<EmbeddingModel>),
 }
 
 impl Tokenizer {
@@ -24,6 +26,7 @@ impl Tokenizer {
         match &self.0 {
             Owner::Model(model) => Ok(model.tokenizer()),
             Owner::Vindex(browser) => browser.tokenizer().map_err(raise),
+            Owner::Embedding(model) => Ok(model.tokenizer()),
         }
     }
 }

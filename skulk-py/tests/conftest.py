@@ -17,6 +17,9 @@ pytest.register_assert_rewrite("suites_cards", "suites_placements")
 REPOSITORY = Path(__file__).resolve().parents[2]
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "models"
 EXAMPLES = REPOSITORY / "examples" / "python"
+TINY_BERT = REPOSITORY / "tests" / "fixtures" / "embeddings" / "tiny-bert"
+MINILM = Path(os.environ.get("SKULK_MINILM", REPOSITORY / ".cache" / "all-MiniLM-L6-v2"))
+"""all-MiniLM-L6-v2, where tests/run fetched it."""
 PROMPT = "Once upon a time"
 
 

@@ -13,7 +13,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from conftest import EXAMPLES, REPOSITORY
+from conftest import EXAMPLES, MINILM, REPOSITORY, TINY_BERT
 
 STORY = "there was a little girl named Lily"
 
@@ -129,6 +129,7 @@ def snippets(page: Path) -> list[str]:
     return found
 
 
+EMBEDDING = MINILM if MINILM.is_dir() else TINY_BERT
 PAGES = [page for page in sorted((REPOSITORY / "docs").rglob("*.md")) if "```python" in page.read_text(encoding="utf-8")]
 
 
@@ -137,7 +138,7 @@ def test_every_snippet_of_the_guide_runs(page: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(REPOSITORY)
     names: dict[str, object] = {"__name__": page.name}
     for snippet in snippets(page):
-        exec(compile(snippet, page.name, "exec"), names)
+        exec(compile(snippet.replace('"all-MiniLM-L6-v2"', repr(str(EMBEDDING))), page.name, "exec"), names)
 
 
 @pytest.mark.parametrize("readme", sorted(REPOSITORY.glob("README.md")) + [REPOSITORY / "skulk-py/README.md"])

@@ -69,7 +69,14 @@ def test_everything_public_is_documented(module: ModuleType) -> None:
 
 @pytest.mark.parametrize(
     ("method", "count"),
-    [(skulk.Model.generate, 20), (skulk.Session.generate, 8), (skulk.Model.load, 8), (skulk.ModelCard.profile, 5)],
+    [
+        (skulk.Model.generate, 20),
+        (skulk.Session.generate, 8),
+        (skulk.Model.load, 8),
+        (skulk.ModelCard.profile, 5),
+        (skulk.EmbeddingModel.load, 2),
+        (skulk.EmbeddingModel.embed, 4),
+    ],
 )
 def test_help_shows_the_options(method: Callable[..., object], count: int) -> None:
     parameters = inspect.signature(method).parameters

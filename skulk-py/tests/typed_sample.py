@@ -6,6 +6,8 @@ import pathlib
 from collections.abc import Callable
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import assert_type
 
 import skulk
@@ -77,6 +79,17 @@ def refused(card: skulk.ModelCard) -> None:
         assert_type(error.faults, list[skulk.CardFault])
     except (skulk.PlanNoFitError, skulk.PlanPendingError) as error:
         assert_type(error.report, skulk.PlanReport | None)
+
+
+def embedding(path: pathlib.Path, texts: set[str]) -> None:
+    with skulk.EmbeddingModel.load(path, threads=2) as model:
+        assert_type(model.embed("text"), NDArray[np.float32])
+        assert_type(model.embed(texts, truncate=False, cancel=skulk.CancelToken()), NDArray[np.float32])
+        assert_type(model.dimensions + model.max_tokens, int)
+        assert_type(model.tokenizer, skulk.Tokenizer)
+        model.embed(3)  # type: ignore[arg-type]
+        model.embed("text", truncat=True)  # type: ignore[call-arg]
+        skulk.EmbeddingModel.load(path, threads="two")  # type: ignore[arg-type]
 
 
 def mistaken(model: skulk.Model) -> None:

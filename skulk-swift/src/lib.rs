@@ -7,6 +7,7 @@
 mod call;
 mod chat;
 mod convert;
+mod embed;
 mod error;
 mod generation;
 mod handle;

@@ -9,6 +9,8 @@
 `Model.chat` answers conversations, `Model.chat_with_tools` calls functions in them. `plan` says where a model runs, on this machine or on others, and why; `ModelCard` and `CardLibrary` hold what
 is known about models that are not open; `planning` has the rules behind them.
 
+`EmbeddingModel` makes vectors of texts.
+
 `extract` writes a model as a vindex folder; `VindexReader` slices such folders, browses them and gives their weights
 as arrays; `vindex` has what they report. `options` has the keyword arguments of all of these.
 """
@@ -47,6 +49,7 @@ from ._errors import (
 from ._skulk import (
     CancelToken,
     ChatStream,
+    EmbeddingModel,
     Generation,
     Model,
     Placement,
@@ -163,6 +166,7 @@ __all__ = [
     "DeadlineExceededError",
     "Device",
     "Divergence",
+    "EmbeddingModel",
     "EngineFailedError",
     "EngineUnavailableError",
     "Error",

@@ -19,8 +19,8 @@ from ._contract import (Arch, Budget, ChatAnswer, ChatCall, ChatEvent, ChatFinis
     Event, ExpertShard, FfnMemory, GgufFacts, Inventory, KvMemory, ModelCard, Output, PlacedStage, Stage, ToolResult)
 from ._errors import Error
 from ._report import PlanReport
-from .options import (ChatOptions, ExtractOptions, GenerateOptions, LoadOptions, PlanOptions, RenderOptions, ToolOptions,
-    VerifyOptions)
+from .options import (ChatOptions, EmbeddingOptions, EmbedOptions, ExtractOptions, GenerateOptions, LoadOptions, PlanOptions,
+    RenderOptions, ToolOptions, VerifyOptions)
 
 # Of a list and not of any sequence: a text is a sequence of texts.
 _Prompts: TypeAlias = list[str] | list[list[int]] | list[str | list[int]] | tuple[str | Sequence[int], ...]
@@ -161,7 +161,8 @@ class CancelToken:
 
 @final
 class Tokenizer:
-    """A model's vocabulary and the rules that cut text into it. See `Model.tokenizer` and `VindexReader.tokenizer`."""
+    """A model's vocabulary and the rules that cut text into it. See `Model.tokenizer`, `VindexReader.tokenizer`
+    and `EmbeddingModel.tokenizer`."""
 
     def encode(self, text: str, add_special: bool = True) -> list[int]:
         """The tokens of `text`. Control tokens spelt out in it become those tokens; with `add_special`, the model's
@@ -479,6 +480,49 @@ class ChatStream:
 
     prompt: Final[ChatPrompt]
     """The prompt that the messages became."""
+
+@final
+class EmbeddingModel:
+    """A model that makes vectors of texts, which are near each other where texts mean the same. Made by
+    `EmbeddingModel.load`. Threads may share one."""
+
+    @staticmethod
+    def load(path: str | PathLike[str], **options: Unpack[EmbeddingOptions]) -> EmbeddingModel:
+        """Loads the folder at `path`, as Hugging Face and sentence-transformers write it: a BERT with its tokenizer.
+
+        `threads` compute, all of the hardware's by default; vectors do not depend on it.
+
+        Raises `ArchUnsupportedError` for another network, and a subclass of `Error` for whatever else is wrong with the
+        path, the folder or an argument."""
+
+    def embed(
+        self, texts: str | Iterable[str], *, cancel: CancelToken | None = None, **options: Unpack[EmbedOptions]
+    ) -> NDArray[np.float32]:
+        """The vector of a text, ``[dimensions]``; or of each of some, ``[texts, dimensions]``. A text's vector does not
+        depend on the others.
+
+        Of texts of more than `max_tokens` tokens only the beginning counts; with `truncate=False` they are an error.
+        `cancel` and Ctrl-C end it after the texts that are being computed.
+
+        Raises `InvalidArgumentError` for texts that are too long and may not be cut, `TokenizerInvalidError` when the
+        tokenizer's own rules fail on a text, `CancelledError`, ImportError without NumPy."""
+
+    dimensions: Final[int]
+    """Elements of a vector."""
+    max_tokens: Final[int]
+    """Tokens of a text that count, those that the tokenizer adds among them."""
+    poolings: Final[list[Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]]]
+    """How tokens' vectors become a text's; several give one behind the other."""
+    is_normalized: Final[bool]
+    """Whether vectors have length 1, so that their dot product is their cosine."""
+    tokenizer: Final[Tokenizer]
+    """The model's tokenizer."""
+
+    def close(self) -> None:
+        """Lets go of the model; used afterwards, it raises `InvalidArgumentError`."""
+
+    def __enter__(self) -> EmbeddingModel: ...
+    def __exit__(self, *_raised: object) -> None: ...
 
 @final
 class ToolSteps:

@@ -13,6 +13,8 @@ from ._contract import Inventory, ModelCard
 __all__ = [
     "ChatOptions",
     "DescribeOptions",
+    "EmbedOptions",
+    "EmbeddingOptions",
     "ExtractOptions",
     "GenerateOptions",
     "LoadOptions",
@@ -244,6 +246,25 @@ class ToolOptions(ChatOptions, total=False):
 
     max_rounds: int | None
     on_tool_failure: Literal["tell", "end"] | None
+
+
+class EmbeddingOptions(TypedDict, total=False):
+    """Options of loading an embedding model.
+
+    - ``threads``: Threads that compute; all of the hardware's by default. Vectors do not depend on it.
+    """
+
+    threads: int | None
+
+
+class EmbedOptions(TypedDict, total=False):
+    """Options of making vectors of texts.
+
+    - ``truncate``: Of texts that are too long only the beginning counts (the default); without it they are an
+      error.
+    """
+
+    truncate: bool | None
 
 
 class PlanOptions(TypedDict, total=False):

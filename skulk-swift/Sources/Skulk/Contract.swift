@@ -2644,6 +2644,28 @@ public struct ToolOptions: Codable, Sendable, Hashable {
     }
 }
 
+/// Options of loading an embedding model.
+public struct EmbeddingOptions: Codable, Sendable, Hashable {
+    /// Threads that compute; all of the hardware's by default. Vectors do not depend on it.
+    public var threads: Int?
+
+    /// Of its fields.
+    public init(threads: Int? = nil) {
+        self.threads = threads
+    }
+}
+
+/// Options of making vectors of texts.
+public struct EmbedOptions: Codable, Sendable, Hashable {
+    /// Of texts that are too long only the beginning counts (the default); without it they are an error.
+    public var truncate: Bool?
+
+    /// Of its fields.
+    public init(truncate: Bool? = nil) {
+        self.truncate = truncate
+    }
+}
+
 /// Options of a plan.
 public struct PlanOptions: Codable, Sendable, Hashable {
     /// How the model is split; `pipeline` by default. `pipeline`: By layers: each node has some; `tensor`: By tensors:

@@ -96,3 +96,4 @@ protocol RawTokenizer: Sendable {
 
 extension RawModel: RawTokenizer {}
 extension RawVindex: RawTokenizer {}
+extension RawEmbeddingModel: RawTokenizer {}

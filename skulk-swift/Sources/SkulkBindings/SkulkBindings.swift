@@ -1048,6 +1048,249 @@ public func FfiConverterTypeRawChatStream_lower(_ value: RawChatStream) -> UInt6
 
 
 /**
+ * What is behind an `EmbeddingModel`.
+ */
+public protocol RawEmbeddingModelProtocol: AnyObject, Sendable {
+    
+    /**
+     * Lets go of it, once what is being embedded is done.
+     */
+    func close() 
+    
+    /**
+     * The text of tokens.
+     */
+    func decode(ids: Data, skipSpecial: Bool) throws  -> String
+    
+    /**
+     * The vectors of texts, as floats behind each other.
+     */
+    func embed(texts: [String], given: String, cancel: RawCancel) async throws  -> Data
+    
+    /**
+     * The tokens of a text.
+     */
+    func encode(text: String, addSpecial: Bool) throws  -> Data
+    
+    /**
+     * The tokens of a text, in which texts of special tokens stay text.
+     */
+    func encodeText(text: String) throws  -> Data
+    
+    /**
+     * What does not change, as JSON.
+     */
+    func facts() throws  -> String
+    
+}
+/**
+ * What is behind an `EmbeddingModel`.
+ */
+open class RawEmbeddingModel: RawEmbeddingModelProtocol, @unchecked Sendable {
+    fileprivate let handle: UInt64
+
+    /// Used to instantiate a [FFIObject] without an actual handle, for fakes in tests, mostly.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public struct NoHandle {
+        public init() {}
+    }
+
+    // TODO: We'd like this to be `private` but for Swifty reasons,
+    // we can't implement `FfiConverter` without making this `required` and we can't
+    // make it `required` without making it `public`.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    required public init(unsafeFromHandle handle: UInt64) {
+        self.handle = handle
+    }
+
+    // This constructor can be used to instantiate a fake object.
+    // - Parameter noHandle: Placeholder value so we can have a constructor separate from the default empty one that may be implemented for classes extending [FFIObject].
+    //
+    // - Warning:
+    //     Any object instantiated with this constructor cannot be passed to an actual Rust-backed object. Since there isn't a backing handle the FFI lower functions will crash.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public init(noHandle: NoHandle) {
+        self.handle = 0
+    }
+
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public func uniffiCloneHandle() -> UInt64 {
+        return try! rustCall { uniffi_skulk_swift_fn_clone_rawembeddingmodel(self.handle, $0) }
+    }
+    // No primary constructor declared for this class.
+
+    deinit {
+        if handle == 0 {
+            // Mock objects have handle=0 don't try to free them
+            return
+        }
+
+        try! rustCall { uniffi_skulk_swift_fn_free_rawembeddingmodel(handle, $0) }
+    }
+
+    
+    /**
+     * Loads a folder.
+     */
+public static func load(path: String, given: String)async throws  -> RawEmbeddingModel  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_constructor_rawembeddingmodel_load(FfiConverterString.lower(path),FfiConverterString.lower(given)
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_u64,
+            completeFunc: ffi_skulk_swift_rust_future_complete_u64,
+            freeFunc: ffi_skulk_swift_rust_future_free_u64,
+            liftFunc: FfiConverterTypeRawEmbeddingModel_lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
+}
+    
+
+    
+    /**
+     * Lets go of it, once what is being embedded is done.
+     */
+open func close()  {try! rustCall() {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawembeddingmodel_close(
+            self.uniffiCloneHandle(),uniffiCallStatus
+    )
+}
+}
+    
+    /**
+     * The text of tokens.
+     */
+open func decode(ids: Data, skipSpecial: Bool)throws  -> String  {
+    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawembeddingmodel_decode(
+            self.uniffiCloneHandle(),
+        FfiConverterData.lower(ids),
+        FfiConverterBool.lower(skipSpecial),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * The vectors of texts, as floats behind each other.
+     */
+open func embed(texts: [String], given: String, cancel: RawCancel)async throws  -> Data  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawembeddingmodel_embed(
+                        self.uniffiCloneHandle(),FfiConverterSequenceString.lower(texts),FfiConverterString.lower(given),FfiConverterTypeRawCancel_lower(cancel)
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
+            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
+            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
+            liftFunc: FfiConverterData.lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
+}
+    
+    /**
+     * The tokens of a text.
+     */
+open func encode(text: String, addSpecial: Bool)throws  -> Data  {
+    return try  FfiConverterData.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawembeddingmodel_encode(
+            self.uniffiCloneHandle(),
+        FfiConverterString.lower(text),
+        FfiConverterBool.lower(addSpecial),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * The tokens of a text, in which texts of special tokens stay text.
+     */
+open func encodeText(text: String)throws  -> Data  {
+    return try  FfiConverterData.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawembeddingmodel_encode_text(
+            self.uniffiCloneHandle(),
+        FfiConverterString.lower(text),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * What does not change, as JSON.
+     */
+open func facts()throws  -> String  {
+    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawembeddingmodel_facts(
+            self.uniffiCloneHandle(),uniffiCallStatus
+    )
+})
+}
+    
+
+    
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public struct FfiConverterTypeRawEmbeddingModel: FfiConverter {
+    typealias FfiType = UInt64
+    typealias SwiftType = RawEmbeddingModel
+
+    public static func lift(_ handle: UInt64) throws -> RawEmbeddingModel {
+        return RawEmbeddingModel(unsafeFromHandle: handle)
+    }
+
+    public static func lower(_ value: RawEmbeddingModel) -> UInt64 {
+        return value.uniffiCloneHandle()
+    }
+
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> RawEmbeddingModel {
+        let handle: UInt64 = try readInt(&buf)
+        return try lift(handle)
+    }
+
+    public static func write(_ value: RawEmbeddingModel, into buf: inout [UInt8]) {
+        writeInt(&buf, lower(value))
+    }
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRawEmbeddingModel_lift(_ handle: UInt64) throws -> RawEmbeddingModel {
+    return try FfiConverterTypeRawEmbeddingModel.lift(handle)
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRawEmbeddingModel_lower(_ value: RawEmbeddingModel) -> UInt64 {
+    return FfiConverterTypeRawEmbeddingModel.lower(value)
+}
+
+
+
+
+
+
+/**
  * What is behind a `Generation`.
  */
 public protocol RawGenerationProtocol: AnyObject, Sendable {
@@ -4585,6 +4828,24 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawchatstream_prompt() != 24632) {
         return InitializationResult.apiChecksumMismatch
     }
+    if (uniffi_skulk_swift_checksum_method_rawembeddingmodel_close() != 37130) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawembeddingmodel_decode() != 50044) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawembeddingmodel_embed() != 21790) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawembeddingmodel_encode() != 6477) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawembeddingmodel_encode_text() != 4221) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawembeddingmodel_facts() != 50857) {
+        return InitializationResult.apiChecksumMismatch
+    }
     if (uniffi_skulk_swift_checksum_method_rawgeneration_abandon() != 56159) {
         return InitializationResult.apiChecksumMismatch
     }
@@ -4772,6 +5033,9 @@ private let initializationResult: InitializationResult = {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_constructor_rawlibrary_new() != 45596) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_constructor_rawembeddingmodel_load() != 57941) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_constructor_rawmodel_load() != 17541) {

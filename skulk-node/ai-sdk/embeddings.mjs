@@ -1,0 +1,30 @@
+// How does the Vercel AI SDK make vectors with a model that is loaded here? As an embedding model of its specification, V4
+// or V3.
+
+import { versionOf } from "./version.mjs";
+
+class EmbeddingModel {
+  provider = "skulk";
+  maxEmbeddingsPerCall = Infinity;
+  supportsParallelCalls = true;
+  #model;
+
+  constructor(model, { modelId = "embedding", specificationVersion = "v4" } = {}) {
+    this.specificationVersion = versionOf(specificationVersion);
+    this.modelId = modelId;
+    this.#model = model;
+  }
+
+  async doEmbed({ values, dimensions, abortSignal, providerOptions }) {
+    const vectors = await this.#model.embed(values, { signal: abortSignal, ...providerOptions?.skulk });
+    const details = `vectors have ${this.#model.dimensions} elements`;
+    const honoured = dimensions === undefined || dimensions === this.#model.dimensions;
+    return {
+      embeddings: vectors.map((vector) => Array.from(vector)),
+      warnings: honoured ? [] : [{ type: "unsupported", feature: "dimensions", details }],
+    };
+  }
+}
+
+/** A loaded embedding model as one of the AI SDK. */
+export const skulkEmbedding = (model, options) => new EmbeddingModel(model, options);
