@@ -47,6 +47,7 @@ impl Detokenizer {
     }
 
     /// Whether a space that comes next is left out.
+    #[cfg(feature = "grammar")]
     pub(crate) fn drops_space(&self) -> bool {
         self.strip_spaces > 0 || self.first && self.tokenizer.pieces.first_differs()
     }

@@ -154,6 +154,7 @@ impl Pieces {
     }
 
     /// Whether the first token of a text is spelt without the space that it has elsewhere.
+    #[cfg(feature = "grammar")]
     pub(super) fn first_differs(&self) -> bool {
         self.word_piece.is_some() || self.bare.is_some()
     }
