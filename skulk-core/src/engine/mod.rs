@@ -397,7 +397,8 @@ pub trait Engine: Send + Sync {
     /// What a shard would take, from the checkpoint's header alone.
     ///
     /// # Errors
-    /// [`ErrorKind::TensorMissing`] when the checkpoint lacks a tensor of the shard.
+    /// [`ErrorKind::TensorMissing`] when the checkpoint lacks a tensor of the shard, and what [`load`](Self::load) refuses
+    /// of the engine's options and the shard's.
     fn estimate(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<ShardEstimate>;
 
     /// Maps or reads the shard's tensors, and no others, and makes it ready to compute.

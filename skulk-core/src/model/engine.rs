@@ -122,9 +122,20 @@ impl<B: Backend> DecoderEngine<B> {
         }))
     }
 
-    /// `Ok` for what this engine can load of any model.
-    fn check(&self, spec: &ShardSpec) -> Result<()> {
+    /// `Ok` for what this engine can load.
+    fn check(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<()> {
         spec.check()?;
+        let apart = spec.ffn_on_cpu.as_ref().is_some_and(|layers| !layers.is_empty());
+        if apart && !self.has_cpu_beside && !self.capabilities.in_place_weights {
+            return Err(Error::new(
+                ErrorKind::PlacementInvalid,
+                format!(
+                    "expected engine `{}` to have the CPU beside it for feed-forward blocks, found it alone",
+                    self.id
+                ),
+            )
+            .with_hint("make the engine with the option ffn_on_cpu"));
+        }
         let (kv, kv_types) = (spec.kv, self.capabilities.kv_types);
         for (at, layer) in spec.layers.clone().zip(&spec.arch.layers[spec.layers.clone()]) {
             let latent = layer.attention().and_then(|own| own.latent);
@@ -142,14 +153,17 @@ impl<B: Backend> DecoderEngine<B> {
                     .with_hint("place these layers on engine `cpu`"));
             }
         }
-        if [kv.keys, kv.values].iter().all(|kv| kv_types.contains(kv)) {
-            return Ok(());
+        if ![kv.keys, kv.values].iter().all(|kv| kv_types.contains(kv)) {
+            let names: Vec<_> = kv_types.iter().map(|kv| kv.as_str()).collect();
+            let (names, id) = (names.join(" or "), &self.id);
+            let message = format!("expected keys and values in {names} on engine `{id}`, found {kv}");
+            return Err(Error::argument("kv", message)
+                .with_hint("choose one of these types, or an engine that has all: `cpu` or `wgpu`"));
         }
-        let names: Vec<_> = kv_types.iter().map(|kv| kv.as_str()).collect();
-        let message =
-            format!("expected keys and values in {} on engine `{}`, found {kv}", names.join(" or "), self.id);
-        Err(Error::argument("kv", message)
-            .with_hint("choose one of these types, or an engine that has all: `cpu` or `wgpu`"))
+        match &self.budget {
+            Some(budget) => budget.check(spec, self.ffn_in_place(spec), checkpoint),
+            None => Ok(()),
+        }
     }
 
     /// The layers of a shard whose blocks are computed where their weights are stored.
@@ -190,7 +204,7 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     }
 
     fn estimate(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<ShardEstimate> {
-        self.check(spec)?;
+        self.check(spec, checkpoint)?;
         let arch = &spec.arch;
         let mut ends = Vec::new();
         let inputs = arch.input_width().is_some();
@@ -224,21 +238,7 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     }
 
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>> {
-        self.check(spec)?;
-        let apart = spec.ffn_on_cpu.as_ref().is_some_and(|layers| !layers.is_empty());
-        if apart && !self.has_cpu_beside && !self.capabilities.in_place_weights {
-            return Err(Error::new(
-                ErrorKind::PlacementInvalid,
-                format!(
-                    "expected engine `{}` to have the CPU beside it for feed-forward blocks, found it alone",
-                    self.id
-                ),
-            )
-            .with_hint("make the engine with the option ffn_on_cpu"));
-        }
-        if let Some(budget) = &self.budget {
-            budget.check(spec, self.ffn_in_place(spec), checkpoint)?;
-        }
+        self.check(spec, checkpoint)?;
         let memory = self.resolve(spec, checkpoint)?;
         let own = if self.has_cpu_beside { Memory::Mapped } else { memory };
         let experts = (self.make_experts)(spec, memory);

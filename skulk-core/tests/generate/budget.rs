@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use skulk::arch::ArchSpec;
-use skulk::engine::{Logits, Segment};
+use skulk::engine::{Logits, Segment, ShardSpec};
 use skulk::{
-    ByteSize, Engine, EngineOptions, ErrorKind, FfnMemory, Memory, Model, SeqId, TokenId, engines,
+    ByteSize, Engine, EngineOptions, ErrorKind, FfnMemory, KvType, Memory, Model, SeqId, TokenId, engines,
     open_checkpoint,
 };
 
@@ -124,6 +124,14 @@ fn too_small_a_budget_says_how_much_is_needed() {
             assert!(error.context().iter().any(|(key, value)| *key == "field" && value == "ffn_budget"));
             assert!(error.to_string().contains(&unit.to_string()), "{error}");
             assert!(error.hint().is_some());
+            // What a shard would take is not told of one that is not loaded.
+            let checkpoint = open_checkpoint(path(name)).unwrap();
+            let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+            let layers = 0..arch.layers.len();
+            let spec = ShardSpec::new(arch, layers, 64, 16, KvType::F16).unwrap();
+            let engine = EngineOptions::default().threads(1).ffn_budget(ByteSize(most));
+            let refused = engines::cpu(&engine).unwrap().estimate(&spec, &*checkpoint).unwrap_err();
+            assert_eq!(refused.context(), error.context());
         }
         let memory = open(unit).unwrap().ffn_memory().unwrap();
         assert_eq!((memory.budget, memory.peak), (ByteSize(unit), ByteSize(0)));

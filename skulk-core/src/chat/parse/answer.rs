@@ -258,9 +258,14 @@ impl Answer {
         }
     }
 
-    /// Whether it is within reasoning.
+    /// Whether it is within reasoning, and not in a call there.
     pub(super) fn reasons(&self) -> bool {
-        matches!(self.mode, Mode::Reasoning | Mode::Call(_, true))
+        matches!(self.mode, Mode::Reasoning)
+    }
+
+    /// Whether it is within a call.
+    pub(super) fn calls(&self) -> bool {
+        matches!(self.mode, Mode::Call(..) | Mode::Arguments(_))
     }
 }
 

@@ -135,9 +135,28 @@ impl StreamParser {
         self.emit.out.drain(..)
     }
 
-    /// Whether what comes next is reasoning, as far as is known: so that it can be bounded.
+    /// Whether what comes next is reasoning, as far as is known: so that it can be bounded. A call within reasoning is
+    /// none.
     pub fn is_reasoning(&self) -> bool {
         self.answer.reasons()
+    }
+
+    /// Whether what comes next belongs to a tool call, as far as is known.
+    pub fn is_calling(&self) -> bool {
+        self.answer.calls()
+    }
+}
+
+impl ToolSyntax {
+    /// The markers that begin calls. `None` where calls may come without one, or within reasoning.
+    pub(crate) fn openings(self) -> Option<&'static [&'static str]> {
+        let format = formats::format(self);
+        (!format.bare && !format.in_reasoning && !format.starts.is_empty()).then_some(format.starts)
+    }
+
+    /// Markers that are neither text nor call.
+    pub(crate) fn dropped(self) -> &'static [&'static str] {
+        formats::format(self).dropped
     }
 }
 

@@ -40,27 +40,37 @@ pub(super) struct Guide {
     ended: bool,
     /// Used again for every token.
     deltas: Vec<Delta>,
+    /// Logits of tokens that begin reasoning or calls.
+    kept: Vec<(usize, f32)>,
 }
 
 impl Guide {
     pub(super) fn new(reader: Reader, budget: Option<Budget>, bound: Option<Bound>) -> Self {
-        Self { reader, budget, bound, coming: VecDeque::new(), ended: false, deltas: Vec::new() }
+        Self {
+            reader,
+            budget,
+            bound,
+            coming: VecDeque::new(),
+            ended: false,
+            deltas: Vec::new(),
+            kept: Vec::new(),
+        }
     }
 
     /// Notes a token where there is a constraint; `before` it, the answer was there.
     fn keep(&mut self, token: TokenId, before: Option<Part>, reasoned: bool) -> Result<Course> {
         let Some(bound) = &mut self.bound else { return Ok(Course::GoesOn) };
         match (before, self.reader.part()) {
-            (Some(Part::Beginning), Some(Part::Opening(_) | Part::Before)) => {
-                self.coming.extend(self.reader.opening().iter().skip(1));
+            (Some(Part::Beginning), Some(Part::Opening(_) | Part::Before | Part::Calls)) => {
+                self.coming.extend(self.reader.opening(token).iter().skip(1));
             }
-            (Some(Part::Beginning | Part::Text), _) => {
+            (Some(Part::Beginning | Part::Text), Some(Part::Text)) => {
                 bound.grammar.take(token)?;
                 if bound.grammar.is_over() {
                     return Ok(Course::Ends);
                 }
             }
-            (_, Some(Part::Text)) if self.deltas.iter().any(is_text) => {
+            (_, Some(Part::Beginning | Part::Text)) if self.deltas.iter().any(is_text) => {
                 let message = "expected a text to begin behind its own token, found some in the one before";
                 return Err(Error::argument("response_format", message)
                     .with_hint("turn reasoning off, or leave the constraint out"));
@@ -121,8 +131,9 @@ impl Narrow for Guide {
         match self.reader.part() {
             Some(Part::Text) => bound.grammar.allows(token),
             Some(Part::Beginning) => {
-                Ok(self.reader.opening().first() == Some(&token) || bound.grammar.allows(token)?)
+                Ok(self.reader.openings().any(|opening| opening == token) || bound.grammar.allows(token)?)
             }
+            Some(Part::Calls) => Ok(true),
             _ => Ok(!bound.ends.contains(&token)),
         }
     }
@@ -132,14 +143,16 @@ impl Narrow for Guide {
         match self.reader.part() {
             Some(Part::Text) => bound.grammar.narrow(logits),
             Some(Part::Beginning) => {
-                let opening = self.reader.opening().first().map(|id| id.0 as usize);
-                let kept = opening.and_then(|at| logits.get(at).copied());
+                let openings = self.reader.openings().map(|id| id.0 as usize);
+                self.kept.clear();
+                self.kept.extend(openings.filter_map(|at| Some((at, *logits.get(at)?))));
                 bound.grammar.narrow(logits)?;
-                if let (Some(at), Some(kept)) = (opening, kept) {
-                    logits[at] = kept;
+                for &(at, logit) in &self.kept {
+                    logits[at] = logit;
                 }
                 Ok(())
             }
+            Some(Part::Calls) => Ok(()),
             _ => {
                 for end in &bound.ends {
                     if let Some(logit) = logits.get_mut(end.0 as usize) {

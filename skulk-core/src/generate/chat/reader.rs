@@ -12,12 +12,14 @@ use crate::tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 /// Where an answer is whose text keeps to a constraint. From where that begins on, all is text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Its text begins, or reasoning.
+    /// Its text begins, or reasoning, or calls.
     Beginning,
-    /// So many tokens are still to come of what begins reasoning.
+    /// So many tokens are still to come of what begins reasoning or calls.
     Opening(usize),
     /// What comes before the text: reasoning, or a message's header.
     Before,
+    /// What comes instead of a text: calls, and what the model says beside them.
+    Calls,
     Text,
 }
 
@@ -25,8 +27,10 @@ pub(super) enum Part {
 #[derive(Debug, Clone)]
 pub(super) struct Lead {
     pub(super) part: Part,
-    /// What begins reasoning, where that may come.
-    pub(super) opening: Vec<TokenId>,
+    /// What begins reasoning, where that may come; else nothing.
+    pub(super) reasoning: Vec<TokenId>,
+    /// What begins calls; `None` where none may come. With headers, those say it.
+    pub(super) calls: Option<Vec<Vec<TokenId>>>,
     /// What begins the text behind a header; without it, the text follows reasoning.
     pub(super) begins: Option<TokenId>,
 }
@@ -41,6 +45,23 @@ pub(super) struct Reader {
     reasoning_tokens: usize,
     /// Only where there is a constraint.
     lead: Option<Lead>,
+}
+
+impl Lead {
+    /// What the token begins, as a whole.
+    fn opening(&self, token: TokenId) -> Option<&[TokenId]> {
+        let calls = self.calls.iter().flatten();
+        std::iter::once(&self.reasoning)
+            .chain(calls)
+            .find(|all| all.first() == Some(&token))
+            .map(Vec::as_slice)
+    }
+
+    /// Which tokens begin reasoning or calls, where they may come.
+    fn openings(&self) -> impl Iterator<Item = TokenId> {
+        let calls = self.calls.iter().flatten();
+        std::iter::once(&self.reasoning).chain(calls).filter_map(|all| all.first().copied())
+    }
 }
 
 impl Reader {
@@ -83,28 +104,38 @@ impl Reader {
         self.lead.as_ref().map(|lead| lead.part)
     }
 
-    /// What begins reasoning, where that may come.
-    pub(super) fn opening(&self) -> &[TokenId] {
-        self.lead.as_ref().map_or(&[], |lead| &lead.opening)
+    /// What begins with this token, reasoning or a call: all tokens of it.
+    pub(super) fn opening(&self, token: TokenId) -> &[TokenId] {
+        self.lead.as_ref().and_then(|lead| lead.opening(token)).unwrap_or_default()
     }
 
-    /// The first token says whether reasoning begins or the text.
+    /// Which tokens begin reasoning or calls, where they may come.
+    pub(super) fn openings(&self) -> impl Iterator<Item = TokenId> {
+        self.lead.iter().flat_map(Lead::openings)
+    }
+
+    /// The first token says what begins.
     fn open(&mut self, token: TokenId) {
-        if let Some(Lead { part, opening, .. }) = &mut self.lead
-            && *part == Part::Beginning
+        if let Some(lead) = &mut self.lead
+            && lead.part == Part::Beginning
         {
-            *part = if opening.first() == Some(&token) { Part::Opening(opening.len()) } else { Part::Text };
+            lead.part = lead.opening(token).map_or(Part::Text, |opening| Part::Opening(opening.len()));
         }
     }
 
     /// Notes a token before the text.
     fn lead_on(&mut self, token: TokenId) {
-        let reasons = self.is_reasoning();
-        let Some(Lead { part, begins, .. }) = &mut self.lead else { return };
-        *part = match *part {
+        let (reasons, calls) = (self.is_reasoning(), self.parser.is_calling());
+        let Some(lead) = &mut self.lead else { return };
+        lead.part = match lead.part {
+            Part::Calls => Part::Calls,
             Part::Opening(left) if left > 1 => Part::Opening(left - 1),
-            _ if !reasons && begins.is_none_or(|begins| begins == token) => Part::Text,
-            _ => Part::Before,
+            _ if calls && lead.calls.is_some() => Part::Calls,
+            _ if reasons || lead.begins.is_some_and(|begins| begins != token) => Part::Before,
+            _ => {
+                lead.reasoning.clear();
+                if lead.openings().next().is_some() { Part::Beginning } else { Part::Text }
+            }
         };
     }
 

@@ -19,6 +19,8 @@ use crate::weights::Checkpoint;
 pub(super) const HARMONY_END: &str = "<|end|><|start|>assistant<|channel|>final<|message|>";
 /// What begins the answer behind it.
 const HARMONY_TEXT: &str = "<|start|>assistant<|channel|>final<|message|>";
+/// What begins any message behind another one.
+const HARMONY_MESSAGE: &str = "<|start|>assistant";
 /// The variables by which templates are told of efforts and budgets.
 const EFFORT: &str = "reasoning_effort";
 const BUDGET: &str = "thinking_budget";
@@ -111,9 +113,11 @@ impl Asked {
         let closed = syntax.reasoning.as_ref().is_some_and(|reasoning| begun.contains(&reasoning.end));
         let starts_in_reasoning = syntax.starts_in_reasoning(opens) && !closed;
         let reasons = renderer.profile().supports_thinking && !is_off(render.reasoning);
-        let lead = || lead(&syntax, tokenizer, opens, starts_in_reasoning, reasons);
+        let calls = !render.tools.is_empty();
+        let lead = || lead(&syntax, tokenizer, opens, starts_in_reasoning, reasons, calls);
         let lead = constrained.then(lead).transpose()?;
         let header = match syntax.tools {
+            Some(ToolSyntax::Harmony) if calls => tokenizer.encode(HARMONY_MESSAGE, false)?,
             Some(ToolSyntax::Harmony) => tokenizer.encode(HARMONY_TEXT, false)?,
             _ => Vec::new(),
         };
@@ -184,19 +188,12 @@ fn is_off(asked: ReasoningRequest) -> bool {
     asked.effort == Some(ReasoningEffort::None) || asked.enable_thinking == Some(false)
 }
 
-/// `Ok` when an answer's text can keep to a constraint: then all of it is text, whatever it looks like.
+/// `Ok` when an answer's text can keep to a constraint: then all of it is text, whatever it looks like, unless there are
+/// tools and it begins with a call.
 fn can_keep(syntax: &mut OutputSyntax, render: &RenderOptions, messages: &[Message]) -> Result<()> {
     let refuse = |field: &'static str, message: &'static str, hint: &'static str| {
         Err(Error::argument(field, message).with_hint(hint))
     };
-    if !render.tools.is_empty() {
-        let message = "expected no tools beside a constraint, as calls would not keep to it";
-        return refuse(
-            "tools",
-            message,
-            "leave one of the two out, or call first and ask for the form afterwards",
-        );
-    }
     if said(messages).is_some() {
         let message = "expected no answer to continue beside a constraint, which it may not have kept to";
         return refuse("messages", message, "let the model answer anew");
@@ -207,6 +204,7 @@ fn can_keep(syntax: &mut OutputSyntax, render: &RenderOptions, messages: &[Messa
             refuse("response_format", message, "generate from a prompt")
         }
         Some(ToolSyntax::Harmony) => Ok(()),
+        _ if !render.tools.is_empty() => Ok(()),
         _ => {
             syntax.tools = None;
             Ok(())
@@ -221,21 +219,67 @@ fn lead(
     prompt: &str,
     starts_in_reasoning: bool,
     reasons: bool,
+    calls: bool,
 ) -> Result<Lead> {
-    let lead = |part, opening, begins| Ok(Lead { part, opening, begins });
     if syntax.tools == Some(ToolSyntax::Harmony) {
-        return lead(Part::Before, Vec::new(), tokenizer.encode(HARMONY_TEXT, false)?.last().copied());
+        let begins = tokenizer.encode(HARMONY_TEXT, false)?.last().copied();
+        let calls = calls.then(Vec::new);
+        return Ok(Lead { part: Part::Before, reasoning: Vec::new(), calls, begins });
     }
-    let Some(reasoning) = &syntax.reasoning else { return lead(Part::Text, Vec::new(), None) };
-    if starts_in_reasoning {
-        return lead(Part::Before, Vec::new(), None);
+    let mut reasoning = Vec::new();
+    if let Some(markers) = &syntax.reasoning {
+        let closed = prompt.trim_end().ends_with(markers.end.trim_end());
+        if reasons && !starts_in_reasoning && !closed {
+            reasoning = opening(tokenizer, &markers.start)?.unwrap_or_default();
+        }
     }
-    let opening = tokenizer.encode(&reasoning.start, false)?;
-    let marked = opening.len() == 1 || opening.first().is_some_and(|first| tokenizer.is_special(*first));
-    if reasons && marked && !prompt.trim_end().ends_with(reasoning.end.trim_end()) {
-        return lead(Part::Beginning, opening, None);
+    let calls = match syntax.tools {
+        Some(tools) if calls => Some(call_openings(tools, &reasoning, tokenizer)?),
+        _ => None,
+    };
+    let part = match &calls {
+        _ if starts_in_reasoning => Part::Before,
+        None if reasoning.is_empty() => Part::Text,
+        _ => Part::Beginning,
+    };
+    Ok(Lead { part, reasoning, calls, begins: None })
+}
+
+/// A marker's tokens, where the first of them says that it is there.
+fn opening(tokenizer: &Tokenizer, marker: &str) -> Result<Option<Vec<TokenId>>> {
+    let tokens = tokenizer.encode(marker, false)?;
+    let tells = tokens.len() == 1 || tokens.first().is_some_and(|first| tokenizer.is_special(*first));
+    Ok(tells.then_some(tokens))
+}
+
+/// What begins calls, each with a token that nothing else begins with.
+fn call_openings(
+    tools: ToolSyntax,
+    reasoning: &[TokenId],
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Vec<TokenId>>> {
+    let refuse = || {
+        let message =
+            "expected no tools beside a constraint, as no token of its own begins the model's calls";
+        Error::argument("tools", message)
+            .with_hint("leave one of the two out, or call first and ask for the form afterwards")
+    };
+    let mut calls: Vec<Vec<TokenId>> = Vec::new();
+    for marker in tools.openings().ok_or_else(refuse)? {
+        calls.push(opening(tokenizer, marker)?.ok_or_else(refuse)?);
     }
-    lead(Part::Text, Vec::new(), None)
+    let mut others: Vec<TokenId> = reasoning.first().copied().into_iter().collect();
+    for marker in tools.dropped() {
+        others.extend(tokenizer.encode(marker, false)?.first());
+    }
+    let clashes = |at: usize, call: &[TokenId]| {
+        let before = calls[..at].iter().filter_map(|call| call.first());
+        others.iter().chain(before).any(|other| call.first() == Some(other))
+    };
+    if calls.iter().enumerate().any(|(at, call)| clashes(at, call)) {
+        return Err(refuse());
+    }
+    Ok(calls)
 }
 
 /// `Ok` when the model's template knows tools, or there are none.

@@ -232,6 +232,26 @@ fn stop_strings_end_the_answers_text_and_nothing_else() {
 }
 
 #[test]
+fn a_budget_leaves_calls_within_reasoning_whole() {
+    let apertus =
+        load("<|inner_prefix|>{% for m in messages %}{{ m.content }}{% endfor %}<|tools_prefix|>{{ tools }}");
+    let call = "<|tools_prefix|>[{\"weather\": {\"city\": \"Oslo\", \"days\": 2}}]<|tools_suffix|>";
+    let tokens =
+        tokenizer().encode(&format!("<|inner_prefix|>a b{call} c d e f g<|im_end|>"), false).unwrap();
+    let whole = tokens.len();
+    SCRIPTS.with_borrow_mut(|scripts| scripts.push_back(tokens));
+    // Here the markers are several tokens, of which the last is no reasoning.
+    let thought = tokenizer().encode("a b<|tools_prefix|>", false).unwrap().len();
+    let options = options().reasoning_budget(thought);
+    let answer = apertus.chat(&ask(), &options).unwrap().answer().unwrap();
+    let [called] = &answer.calls[..] else { panic!("{answer:?}") };
+    assert_eq!(called.arguments, json!({"city": "Oslo", "days": 2}));
+    // Behind it, the budget ends reasoning as ever.
+    assert!(answer.reasoning.starts_with("a b") && answer.text.ends_with("g"), "{answer:?}");
+    assert!(answer.finish.usage.reasoning_tokens < whole / 2, "{answer:?}");
+}
+
+#[test]
 fn a_budget_ends_reasoning() {
     let long = "a b c d e f g h i j k l m n o p";
     let tokens = tokenizer().encode(long, false).unwrap();
@@ -640,6 +660,55 @@ mod constrained {
     }
 
     #[test]
+    fn an_answer_calls_or_keeps_to_them() {
+        for thought in ["", "<think>Rain?</think>"] {
+            script(&format!("{thought}{CALL}"));
+            let calls = answer(model(), &bound(options()));
+            let [call] = &calls.calls[..] else { panic!("{calls:?}") };
+            assert_eq!((call.name.as_str(), calls.text.as_str()), ("weather", ""));
+            assert_eq!(calls.finish.reason, ChatFinishReason::ToolCalls);
+            // Without a word on what comes, the model chooses among tokens that may begin either.
+            for (bias, does_call) in [(100.0, true), (-100.0, false)] {
+                let mut options = bound(options());
+                let opening = tokenizer().encode("<tool_call>", false).unwrap();
+                assert_eq!(opening.len(), 1);
+                options.generate.sampling = Sampling::default().logit_bias(vec![(opening[0], bias)]);
+                if thought.is_empty() {
+                    options = options.reasoning(false);
+                } else {
+                    begin(thought);
+                }
+                let chosen = model().chat(&ask(), &options).unwrap();
+                let events: Vec<_> = chosen.map(Result::unwrap).collect();
+                let text = events.iter().filter_map(|event| match event {
+                    ChatEvent::Text { text } => Some(text.as_str()),
+                    _ => None,
+                });
+                let text: String = text.collect();
+                let is_call = |event: &ChatEvent| {
+                    matches!(event, ChatEvent::CallStarted { .. } | ChatEvent::CallMalformed { .. })
+                };
+                assert_eq!(events.iter().any(is_call), does_call, "{events:?}");
+                assert!(does_call || is_valid(&text), "{events:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_answer_behind_calls_keeps_to_them() {
+        script(CALL);
+        begin("<think></think>");
+        let mut options = bound(ChatOptions::default());
+        let opening = tokenizer().encode("<tool_call>", false).unwrap()[0];
+        options.generate.sampling = Sampling::default().logit_bias(vec![(opening, -100.0)]);
+        let tools = Toolbox::default().tool(weather(), |_| Ok("rain".into()));
+        let mut chat = model().chat_with_tools(ask(), options, tools).unwrap();
+        let [_, call, result, last] = chat.run().unwrap() else { panic!("{:?}", chat.messages()) };
+        assert_eq!((call.tool_calls().len(), result.role()), (1, "tool"));
+        assert!(matches!(last.content(), Content::Text(text) if is_valid(text)), "{last:?}");
+    }
+
+    #[test]
     fn markup_within_them_is_text() {
         let mut options = ChatOptions::default().reasoning(false);
         let said = "<think>no</think> <tool_call>{\"name\": \"weather\", \"arguments\": {}}</tool_call>";
@@ -656,7 +725,14 @@ mod constrained {
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
             error.context()[0].1.clone()
         };
-        assert_eq!(refused(&ask(), &bound(options())), "tools");
+        // Its calls are JSON, which may be the form, too.
+        let llama = "{\"name\": function name, \"parameters\": {% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}";
+        let error = load(llama).chat(&ask(), &bound(options())).err().unwrap();
+        assert_eq!(error.context()[0].1, "tools", "{error}");
+        // Nothing of Qwen's tokens begins those of CommandR.
+        let action = "Action:\\n```json{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}";
+        let error = load(action).chat(&ask(), &bound(options())).err().unwrap();
+        assert_eq!(error.context()[0].1, "tools", "{error}");
         let mut begun = ask();
         begun.push(Message::assistant("{"));
         assert_eq!(refused(&begun, &bound(ChatOptions::default())), "messages");
