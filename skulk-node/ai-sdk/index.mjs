@@ -7,6 +7,9 @@ import { versionOf } from "./version.mjs";
 export { skulkEmbedding } from "./embeddings.mjs";
 export { chatMessages, plainPrompt } from "./prompts.mjs";
 
+/** What is left out where a model refuses a field: of tools beside a form, the form. */
+const LEFT_OUT = { reasoning: "reasoning", tools: "responseFormat" };
+
 class LanguageModel {
   provider = "skulk";
   supportedUrls = {};
@@ -32,15 +35,17 @@ class LanguageModel {
     return { source: stream, events: stream, warnings: warnings.list() };
   }
 
-  /** The SDK asks every model for reasoning in the same words: what this one has not is warned of. */
+  /** The SDK asks every model in the same words: what this one cannot do is warned of, and left out. */
   #chat(messages, options, warnings) {
-    try {
-      return this.#model.chat(messages, options);
-    } catch (error) {
-      if (options.reasoning === undefined || error.context?.field !== "reasoning") throw error;
-      warnings.add("reasoning", error.message);
-      const { reasoning, ...rest } = options;
-      return this.#model.chat(messages, rest);
+    for (;;) {
+      try {
+        return this.#model.chat(messages, options);
+      } catch (error) {
+        const left = LEFT_OUT[error.context?.field];
+        if (options[left] === undefined) throw error;
+        warnings.add(left, error.message);
+        options = { ...options, [left]: undefined };
+      }
     }
   }
 

@@ -133,10 +133,6 @@ export function asChat(call) {
   if (["required", "tool"].includes(choice?.type)) warnings.add("toolChoice", "the model is free not to call");
   const tools = chatTools(given, choice);
   if (tools.length) options.tools ??= tools;
-  if (options.tools?.length && options.responseFormat && options.responseFormat.type !== "text") {
-    warnings.add("responseFormat", "where there are tools, the text may be anything");
-    delete options.responseFormat;
-  }
   if (isAsked(call.reasoning)) options.reasoning ??= call.reasoning === "none" ? false : call.reasoning;
   return { messages: chatMessages(call.prompt), options, warnings };
 }

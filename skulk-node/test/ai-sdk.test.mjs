@@ -129,6 +129,23 @@ for (const [version, sdk] of [
     }
   });
 
+  test(`${version}: beside tools, an answer calls or keeps to its schema`, async () => {
+    const [opening] = talking.tokenizer.encode("<tool_call>", { addSpecial: false });
+    for (const [bias, reason] of [[-1e6, "stop"], [1e6, "length"]]) {
+      const result = await generateText({
+        model: chat,
+        prompt: "Where?",
+        maxOutputTokens: 40,
+        tools: { weather: tool({ inputSchema: jsonSchema({ type: "object" }) }) },
+        output: Output.object({ schema: jsonSchema(SCHEMA) }),
+        providerOptions: { skulk: { logitBias: { [opening]: bias } } },
+      });
+      assert.equal(result.finishReason, reason);
+      assert.deepEqual(result.warnings ?? [], []);
+      if (bias < 0) assert.ok(["Lima", "Oslo"].includes(result.output.city));
+    }
+  });
+
   test(`${version}: what cannot be honoured is warned of`, async () => {
     const call = {
       prompt: [
@@ -148,7 +165,7 @@ for (const [version, sdk] of [
     assert.equal(raw.content.length, 1);
     assert.deepEqual(
       features(await chat.doGenerate(call)),
-      unsupported("files in prompts", "tool x.y", "toolChoice", "responseFormat", "reasoning"),
+      unsupported("files in prompts", "tool x.y", "toolChoice", "reasoning"),
     );
     const reader = (await ours.doStream({ ...call, includeRawChunks: true })).stream.getReader();
     assert.equal((await reader.read()).value.warnings.length, 3);
