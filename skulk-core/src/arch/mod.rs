@@ -121,8 +121,19 @@ pub struct LayerInput {
 }
 
 /// Families of which LARQL's index tells all that it takes to run them.
-const TOLD_BY_LARQL: [&str; 9] =
-    ["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3", "gemma3_text"];
+const TOLD_BY_LARQL: [&str; 11] = [
+    "llama",
+    "mistral",
+    "mixtral",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "gemma2",
+    "gemma3",
+    "gemma3_text",
+    "gemma4",
+    "gemma4_text",
+];
 
 impl ArchSpec {
     /// Reads the description out of a checkpoint's metadata.
@@ -160,6 +171,7 @@ impl ArchSpec {
                 }
                 let prefix = huggingface::prefix(checkpoint);
                 let mut spec = huggingface::spec(&configuration.config, &file, prefix)?;
+                huggingface::reword(&mut spec, checkpoint);
                 spec.embedding_scale = metadata.index().embed_scale;
                 spec
             }

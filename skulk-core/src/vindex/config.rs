@@ -8,10 +8,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::VindexIndex;
+use super::index::{VindexIndex, VindexModel};
+use crate::weights::TensorInfo;
 
-/// A configuration in Hugging Face's spelling. `is_tied`: the folder knows no head.
-pub(super) fn configuration(index: &VindexIndex, is_tied: bool) -> Value {
+/// A configuration in Hugging Face's spelling. `is_tied`: the folder knows no head. `tensors` are those that it has.
+pub(super) fn configuration(index: &VindexIndex, is_tied: bool, tensors: &[TensorInfo]) -> Value {
     if let Some(config) = index.own_configuration() {
         return config.clone();
     }
@@ -22,7 +23,11 @@ pub(super) fn configuration(index: &VindexIndex, is_tied: bool) -> Value {
         }
     };
     // LARQL's name for it is that of the wrapper with a vision tower, whose text half is what it extracts.
-    let model_type = if index.model_type() == "gemma3" { "gemma3_text" } else { index.model_type() };
+    let model_type = match index.model_type() {
+        "gemma3" => "gemma3_text",
+        "gemma4" => "gemma4_text",
+        other => other,
+    };
     put("model_type", json!(model_type));
     put("hidden_size", json!(index.hidden_size));
     put("intermediate_size", json!(index.intermediate_size));
@@ -52,5 +57,59 @@ pub(super) fn configuration(index: &VindexIndex, is_tied: bool) -> Value {
         let per_expert = index.layers.iter().find_map(|layer| layer.num_features_per_expert);
         put("moe_intermediate_size", json!(moe.moe_intermediate_size.or(per_expert)));
     }
+    if let ("gemma4_text", Some(model)) = (model_type, &index.model_config) {
+        config.append(&mut of_gemma4(index, model, tensors));
+    }
     Value::Object(config)
+}
+
+/// What configurations of Gemma 4 say otherwise or beside. Heads differ from layer to layer, and by how much the tensors say:
+/// LARQL has one field for layers that do not slide, and not always that.
+fn of_gemma4(index: &VindexIndex, model: &VindexModel, tensors: &[TensorInfo]) -> Map<String, Value> {
+    let shape = |name: &str| {
+        let at = tensors.binary_search_by(|info| info.name.as_str().cmp(name)).ok()?;
+        tensors[at].shape.first().copied()
+    };
+    let rows = |layer: usize, word: &str| shape(&format!("layers.{layer}.self_attn.{word}_proj.weight"));
+    let mut heads = Map::new();
+    // Values that are the keys are stored a second time, and more precisely.
+    let mut as_values = model.attention_k_eq_v;
+    for layer in 0..index.num_layers {
+        as_values &= rows(layer, "v").is_none();
+        let Some(head_dim) = rows(layer, "q").and_then(|rows| rows.checked_div(model.num_q_heads)) else {
+            continue;
+        };
+        let n_kv_heads = rows(layer, "k").and_then(|rows| rows.checked_div(head_dim));
+        let n_kv_heads = n_kv_heads.unwrap_or(model.num_kv_heads);
+        if (head_dim, n_kv_heads) != (model.head_dim, model.num_kv_heads) {
+            let own = json!({"head_dim": head_dim, "num_key_value_heads": n_kv_heads});
+            heads.insert(layer.to_string(), own);
+        }
+    }
+    let shared = model.num_kv_shared_layers.unwrap_or(0);
+    let width = |layer: usize| index.layers.iter().find(|entry| entry.layer == layer).map(|e| e.num_features);
+    let last = index.num_layers.checked_sub(1).filter(|_| shared > 0).and_then(width);
+    let rotated = model.partial_rotary_factor.unwrap_or(0.25);
+    let moe = index.moe();
+    let own = json!({
+        "per_layer_config": heads,
+        "attention_k_eq_v": as_values,
+        "num_kv_shared_layers": shared,
+        "use_double_wide_mlp": last.is_some_and(|width| width > index.intermediate_size),
+        "hidden_size_per_layer_input": model.per_layer_embed_dim.unwrap_or(0),
+        "vocab_size_per_layer_input": shape("embed_tokens_per_layer.weight").unwrap_or(index.vocab_size),
+        "rope_parameters": {
+            "full_attention":
+                {"rope_type": "proportional", "rope_theta": model.rope_base, "partial_rotary_factor": rotated},
+            "sliding_attention":
+                {"rope_type": "default", "rope_theta": model.rope_local_base.unwrap_or(10_000.0)},
+        },
+        "enable_moe_block": moe.is_some(),
+        "num_experts": moe.map(|moe| moe.num_experts),
+        "top_k_experts": moe.map(|moe| moe.top_k),
+    });
+    match own {
+        Value::Object(own) => own,
+        _ => Map::new(),
+    }
 }

@@ -92,7 +92,7 @@ impl VindexReader {
                 || index.slice().is_some_and(|slice| slice.lacks.iter().any(|part| is_head(part)));
         let configuration = HfMetadata {
             folder: path.to_owned(),
-            config: config::configuration(&index, !has_head),
+            config: config::configuration(&index, !has_head, &list),
             generation_config: read_object(&path.join("generation_config.json"))?,
             tokenizer_config: read_object(&path.join("tokenizer_config.json"))?,
         };

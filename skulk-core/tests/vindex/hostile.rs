@@ -51,7 +51,7 @@ fn families_that_larql_does_not_tell_enough_of_are_refused() {
         skulk::arch::ArchSpec::from_checkpoint(&VindexReader::open(folder.path()).unwrap())
     };
     assert!(spec("llama").is_ok());
-    for family in ["gemma4_text", "gpt_oss", "granite", "smollm3"] {
+    for family in ["gemma3n_text", "gpt_oss", "granite", "smollm3"] {
         let error = spec(family).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{error}");
         assert!(error.to_string().contains(family) && error.hint().unwrap().contains("qwen3"), "{error}");

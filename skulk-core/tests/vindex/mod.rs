@@ -50,11 +50,17 @@ fn pairs() -> Vec<(PathBuf, PathBuf)> {
     pairs
 }
 
-/// Whether this library computes the family of a checkpoint; others are read, but neither run nor extracted.
+/// Whether this library computes the family of a checkpoint from what LARQL keeps; others are read, but not run.
 fn is_computed(source: &Path) -> bool {
     let config = fixtures::json(&source.join("config.json"));
-    let computed = ["gemma3", "gemma3_text", "llama", "mixtral", "qwen3", "qwen3_moe"];
+    let computed = ["gemma3", "gemma3_text", "gemma4_text", "llama", "mixtral", "qwen3", "qwen3_moe"];
     computed.contains(&config["model_type"].as_str().unwrap())
+}
+
+/// Whether it is extracted, too.
+fn is_extracted(source: &Path) -> bool {
+    let config = fixtures::json(&source.join("config.json"));
+    is_computed(source) && config["model_type"] != "gemma4_text"
 }
 
 /// Whether a layer's gate vectors only sum up its experts, which LARQL does on request.

@@ -120,3 +120,54 @@ pub(crate) fn float_vindex(is_f16: bool, version: u32) -> TempDir {
     }
     folder
 }
+
+/// A vindex of a Gemma 4 with inputs to layers, as floats, whose index has what LARQL keeps.
+pub(crate) fn gemma4_vindex(source: &Path) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = open_checkpoint(source).unwrap();
+    let config = fixtures::json(&source.join("config.json"));
+    let (mut data, mut manifest) = (Vec::<u8>::new(), Vec::new());
+    for tensor in checkpoint.tensors() {
+        let region = checkpoint.region(&tensor.name).unwrap();
+        let bytes: Vec<u8> = values(&region).into_iter().flat_map(f32::to_le_bytes).collect();
+        let key = tensor.name.strip_prefix("model.").unwrap();
+        if key == "embed_tokens.weight" {
+            std::fs::write(folder.path().join("embeddings.bin"), bytes).unwrap();
+            continue;
+        }
+        let kind = if region.shape().len() == 2 { "tensor" } else { "vector" };
+        manifest.push(json!({ "key": key, "kind": kind, "shape": region.shape(), "offset": data.len(),
+            "length": bytes.len(), "file": "norms.bin" }));
+        data.extend(bytes);
+    }
+    let width = |layer| {
+        let gate = format!("model.layers.{layer}.mlp.gate_proj.weight");
+        checkpoint.region(&gate).unwrap().shape()[0]
+    };
+    let n_layers = config["num_hidden_layers"].as_u64().unwrap();
+    let layers = (0..n_layers)
+        .map(|layer| json!({ "layer": layer, "num_features": width(layer), "offset": 0, "length": 0 }));
+    let ropes = &config["rope_parameters"];
+    let index = json!({
+        "version": 2, "model": "m", "family": "gemma4", "num_layers": n_layers,
+        "hidden_size": config["hidden_size"], "intermediate_size": config["intermediate_size"],
+        "vocab_size": config["vocab_size"], "embed_scale": config["hidden_size"].as_f64().unwrap().sqrt(),
+        "layers": layers.collect::<Vec<_>>(), "down_top_k": 10, "extract_level": "all", "dtype": "f32",
+        "model_config": {
+            "model_type": "gemma4_text", "head_dim": config["head_dim"],
+            "num_q_heads": config["num_attention_heads"], "num_kv_heads": config["num_key_value_heads"],
+            "rope_base": ropes["full_attention"]["rope_theta"],
+            "rope_local_base": ropes["sliding_attention"]["rope_theta"],
+            "partial_rotary_factor": ropes["full_attention"]["partial_rotary_factor"],
+            "sliding_window": config["sliding_window"], "moe": null, "layer_types": config["layer_types"],
+            "attention_k_eq_v": false, "num_kv_shared_layers": config["num_kv_shared_layers"],
+            "per_layer_embed_dim": config["hidden_size_per_layer_input"],
+            "final_logit_softcapping": config["final_logit_softcapping"],
+        },
+    });
+    std::fs::write(folder.path().join("norms.bin"), data).unwrap();
+    std::fs::write(folder.path().join("weight_manifest.json"), json!(manifest).to_string()).unwrap();
+    std::fs::write(folder.path().join("index.json"), index.to_string()).unwrap();
+    std::fs::copy(source.join("tokenizer.json"), folder.path().join("tokenizer.json")).unwrap();
+    folder
+}

@@ -33,6 +33,7 @@ use super::{
     QkNorm, SUPPORTED, SharedExpert, Window, unsupported,
 };
 use crate::error::Result;
+use crate::ids::ExpertIdx;
 use crate::weights::{Checkpoint, Metadata};
 
 /// The description in a `config`, which the `file` holds, of tensors whose names begin with `prefix`.
@@ -326,7 +327,7 @@ pub(super) fn reword(spec: &mut ArchSpec, checkpoint: &dyn Checkpoint) {
 
 /// Whether a checkpoint has a tensor by these names.
 fn is_called(names: &TensorNames, layer: usize, tensor: LayerTensor, checkpoint: &dyn Checkpoint) -> bool {
-    let weight = names.weight(layer, tensor);
+    let weight = names.expert_weight(layer, tensor, ExpertIdx(0));
     // Scales and biases are floats, whatever is wrong with the words.
     let scales = weight.strip_suffix("weight").map(|module| format!("{module}scales"));
     let bias = names.bias(layer, tensor);

@@ -67,11 +67,21 @@ pub(super) const LLAMA4: &[Words] = &[words(&[
 ])];
 
 /// The same.
-pub(super) const GEMMA4_MOE: &[Words] = &[words(&[
+const STACKED_GLU: Words = words(&[
     (ExpertGate, "experts.switch_glu.gate_proj"),
     (ExpertUp, "experts.switch_glu.up_proj"),
     (ExpertDown, "experts.switch_glu.down_proj"),
-])];
+]);
+
+/// The same, and each expert by itself, as vindex folders have them.
+pub(super) const GEMMA4_MOE: &[Words] = &[
+    STACKED_GLU,
+    words(&[
+        (ExpertGate, "experts.{}.gate_proj"),
+        (ExpertUp, "experts.{}.up_proj"),
+        (ExpertDown, "experts.{}.down_proj"),
+    ]),
+];
 
 /// The same, and blocks of layers without experts.
 pub(super) const GRANITE_HYBRID: &[Words] = &[

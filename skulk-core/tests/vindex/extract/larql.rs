@@ -17,7 +17,7 @@ fn ours(mut each: impl FnMut(&Path, &Path, &Path)) {
     let mut compared = 0;
     for (made, origin) in pairs() {
         let name = fixtures::json(&made.join("index.json"))["model"].as_str().unwrap().to_owned();
-        if !crate::vindex::is_computed(&origin) {
+        if !crate::vindex::is_extracted(&origin) {
             let folder = super::scratch();
             let error = extract(&origin, ExtractOptions::default(), &folder.path().join("v")).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{error}");
