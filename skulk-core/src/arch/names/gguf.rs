@@ -7,7 +7,7 @@ use super::LayerTensor::{
     SharedDown, SharedGate, SharedScore, SharedUp, Sinks, StateGate, StateKey, StateNorm, StateOutput,
     StateQuery, StateShare, StateSkip, StateStep, StateValue, StepBias, Value, ValueConvolution,
 };
-use super::{Roles, Spelling, Stacks, Words};
+use super::spelling::{Roles, Spelling, Stacks, Words};
 
 const fn gguf(roles: Roles) -> Spelling {
     // Converters put gates and up projections into one stack where they are told to.

@@ -8,7 +8,7 @@ use super::LayerTensor::{
     LatentValues, QueryConvolution, Router, RouterCorrection, SharedDown, SharedGate, SharedUp,
     ValueConvolution,
 };
-use super::{Spelling, Words};
+use super::spelling::{Spelling, Words};
 
 /// The word for experts' tensors in a stack that stood apart; of experts without gates it is another one.
 pub(super) fn switch(tensor: LayerTensor, spelling: &Spelling) -> Option<&'static str> {

@@ -7,7 +7,10 @@ use super::LayerTensor::{
     StateQuery, StateShare, StateSkip, StateStep, StateStepLatent, StateValue, StepBias, Value,
     ValueConvolution,
 };
-use super::{HF_ATTENTION, HF_DENSE, HF_LATENT, Spelling, Words, hugging_face, hugging_face_or, mlx};
+use super::latent::HF_LATENT;
+use super::llama::{HF_ATTENTION, HF_DENSE};
+use super::mlx;
+use super::spelling::{Spelling, Words, hugging_face, hugging_face_or};
 
 /// What layers of Qwen's with a state have in common.
 const HF_DELTA: &[(LayerTensor, &str)] = &[

@@ -1,0 +1,87 @@
+//! What does a format call tensors?
+
+use super::LayerTensor;
+use crate::weights::DType;
+
+/// Stands for an expert's index in the roles of formats that do not stack experts.
+pub(super) const EXPERT: &str = "{}";
+/// Ends a role's pattern behind which there is no `.weight`, and `_bias` where others have `.bias`.
+pub(super) const END: char = '$';
+
+/// What stands behind such a pattern for the bias.
+pub(super) const BIAS: &str = "_bias";
+
+/// How experts lie that are stacked in one tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stacks {
+    /// Each is `[in, out]` rather than `[out, in]`.
+    pub(crate) transposed: bool,
+    /// Of those fused, outputs take turns: the first has the even ones. Else all of the first come before those of the
+    /// second.
+    pub(crate) alternating: bool,
+}
+
+impl Stacks {
+    /// As products take them.
+    pub(super) const PLAIN: Self = Self { transposed: false, alternating: false };
+
+    /// The same of a type: blocks lie along inputs, whatever floats do.
+    pub(crate) fn of_type(self, dtype: DType) -> Self {
+        Self { transposed: self.transposed && !dtype.is_quantised(), ..self }
+    }
+
+    /// Whether they have to be copied to be multiplied with: products with blocks can pass over rows.
+    pub(crate) fn are_copied(self, dtype: DType) -> bool {
+        self.of_type(dtype) != Self::PLAIN && !dtype.is_quantised()
+    }
+}
+
+/// A format's words.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::arch) struct Spelling {
+    pub(super) embedding: &'static str,
+    pub(super) output_norm: &'static str,
+    pub(super) head: &'static str,
+    pub(super) layers: &'static str,
+    pub(super) stacks: Stacks,
+    /// What conversions call the same, where that is more than MLX's words for stacked experts.
+    pub(super) others: &'static [Words],
+    pub(super) roles: Roles,
+}
+
+/// Other words for some of a spelling's roles, of which a checkpoint uses all or none. Experts that are called so lie as
+/// products take them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Words {
+    /// The first tells which a checkpoint uses.
+    pub(super) roles: &'static [(LayerTensor, &'static str)],
+    /// Norms have in them what is added to the family's others.
+    pub(super) whole_norms: bool,
+}
+
+/// Each role's pattern, in groups that spellings share.
+pub(super) type Roles = &'static [&'static [(LayerTensor, &'static str)]];
+
+impl Spelling {
+    pub(super) fn roles(&self) -> impl Iterator<Item = (LayerTensor, &'static str)> {
+        self.roles.iter().copied().flatten().copied()
+    }
+}
+
+/// What Hugging Face's families have in common.
+pub(super) const fn hugging_face(roles: Roles) -> Spelling {
+    Spelling {
+        embedding: "embed_tokens",
+        output_norm: "norm",
+        head: "lm_head",
+        layers: "layers",
+        stacks: Stacks::PLAIN,
+        others: &[],
+        roles,
+    }
+}
+
+/// The same of those that conversions call otherwise.
+pub(super) const fn hugging_face_or(others: &'static [Words], roles: Roles) -> Spelling {
+    Spelling { others, ..hugging_face(roles) }
+}
