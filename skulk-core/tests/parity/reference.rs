@@ -40,13 +40,7 @@ fn has(path: &Path, which: impl Fn(DType) -> bool) -> bool {
     open_checkpoint(path).unwrap().tensors().iter().any(|t| which(t.dtype))
 }
 
-/// Whether there are several residual streams.
-fn has_streams(path: &Path) -> bool {
-    let arch = ArchSpec::from_checkpoint(&*open_checkpoint(path).unwrap());
-    arch.is_ok_and(|arch| arch.streams().is_some())
-}
-
-/// Whether layers keep states, which the engine `cpu` alone has.
+/// Whether layers keep states.
 fn keeps_states(path: &Path) -> bool {
     let arch = ArchSpec::from_checkpoint(&*open_checkpoint(path).unwrap());
     arch.is_ok_and(|arch| arch.layers.iter().any(|layer| layer.recurrent().is_some()))
@@ -68,8 +62,8 @@ fn supported(path: &Path, setup: &Setup) -> Option<Stages> {
             None
         }
         Err(error)
-            if super::ENGINE == "wgpu" && (fixtures::has_latents(path) || has_streams(path))
-                || super::ENGINE != "cpu" && (fixtures::chooses_positions(path) || keeps_states(path)) =>
+            if super::ENGINE != "cpu" && fixtures::chooses_positions(path)
+                || super::ENGINE == "candle-cpu" && keeps_states(path) =>
         {
             assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{}: {error}", path.display());
             assert!(error.hint().is_some_and(|hint| hint.contains("cpu")), "{error}");

@@ -28,14 +28,6 @@ pub fn copied(folder: &Path) -> tempfile::TempDir {
     copy
 }
 
-/// Whether a model attends to latent vectors.
-pub fn has_latents(folder: &Path) -> bool {
-    let arch = ArchSpec::from_checkpoint(&*open_checkpoint(folder).unwrap());
-    arch.is_ok_and(|arch| {
-        arch.layers.iter().any(|layer| layer.attention().is_some_and(|own| own.latent.is_some()))
-    })
-}
-
 /// Whether rows take experts.
 pub fn has_routers(folder: &Path) -> bool {
     let arch = ArchSpec::from_checkpoint(&*open_checkpoint(folder).unwrap());

@@ -28,13 +28,12 @@ pub(super) fn placement(checkpoint: Option<&dyn Checkpoint>, others: &[&str]) ->
 /// The tags of the engines that compute with all that this model has.
 fn engines(checkpoint: &dyn Checkpoint, spec: &ArchSpec) -> Vec<&'static str> {
     let for_cpus = checkpoint.tensors().iter().any(|tensor| tensor.dtype.is_for_cpus());
-    let latents = || spec.layers.iter().filter_map(|layer| layer.attention()?.latent);
-    let states = spec.layers.iter().any(LayerSpec::needs_states);
-    if for_cpus || states || latents().any(|latent| latent.index.is_some()) {
+    let mut latents = spec.layers.iter().filter_map(|layer| layer.attention()?.latent);
+    if for_cpus || latents.any(|latent| latent.index.is_some()) {
         return vec!["skulk-cpu"];
     }
-    let not_wgpu = latents().next().is_some() || spec.layers.iter().any(LayerSpec::needs_streams);
-    OWN.into_iter().filter(|tag| !not_wgpu || *tag != "skulk-wgpu").collect()
+    let states = spec.layers.iter().any(LayerSpec::needs_states);
+    OWN.into_iter().filter(|tag| !states || !tag.starts_with("skulk-candle")).collect()
 }
 
 /// What the decoder knows of the architecture, where it does and can read every tensor that it needs.

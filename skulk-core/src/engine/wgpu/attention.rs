@@ -3,15 +3,17 @@
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use super::device::Block;
-use super::kernels::{Op, attend_threads};
+use super::kernels::{Heads, Op, attend_threads};
 use super::matrix::grid;
 use super::pages::Pages;
 use super::stream::{Scratch, Stream};
-use super::{Buffer, Gpu, params};
-use crate::arch::{AttentionSpec, Window};
+use super::{Buffer, Gpu, params, stride};
+use crate::arch::Window;
 use crate::engine::KvTypes;
-use crate::engine::backend::{Attend, PAGE, Span, Spans};
+use crate::engine::backend::{Attend, PAGE, PageSpec, Span, Spans};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Elements of a head beyond which the queries of a tile are fewer, for them to fit a workgroup's memory.
@@ -78,6 +80,7 @@ struct Job<'a> {
     gpu: &'a Gpu,
     op: &'a Attend<'a, Gpu>,
     table: &'a Table<'a>,
+    heads: Heads,
     kv: KvTypes,
     keys: &'a Block,
     values: &'a Block,
@@ -102,44 +105,94 @@ pub(super) fn attend(
         return Ok(());
     }
     let [keys, values] = pages.with(&op.spans.pages)?;
-    out.width = attention.n_heads * attention.head_dim;
+    let (head_dim, value_dim) = (attention.head_dim, attention.value_dim());
+    out.width = attention.n_heads * value_dim;
 
-    let kv = pages.spec.kv;
+    let (spec, kv) = (&pages.spec, pages.spec.kv);
     if let Some(rows) = rows {
-        write(stream, attention, table, kv, rows, [keys, values])?;
+        match spec.latent {
+            Some(_) => write_parts(stream, spec, table, rows, keys)?,
+            None => write(stream, spec, table, rows, [keys, values])?,
+        }
     }
-    let (head_dim, heads) = (attention.head_dim, [attention.n_heads, table.rows]);
-    let stride = out.stride();
-    let mut aside = |which, quantised: bool| match quantised {
-        true => stream.scratch(which, table.rows * stride as usize).map(Some),
+    let heads = [attention.n_heads, table.rows];
+    let mut aside = |which, width: usize, quantised: bool| match quantised {
+        true => {
+            stream.scratch(which, table.rows * stride(width)).map(|room| Some((room, stride(width) as u32)))
+        }
         false => Ok(None),
     };
-    let queries = aside(Scratch::Queries, kv.keys.is_quantised())?;
-    let results = aside(Scratch::Results, kv.values.is_quantised())?;
-    if let Some(queries) = &queries {
-        rotate(stream, head_dim, heads, q.strided(), (queries, stride))?;
+    let queries = aside(Scratch::Queries, attention.query_width(), kv.keys.is_quantised())?;
+    let results = aside(Scratch::Results, out.width, kv.values.is_quantised())?;
+    if let Some((queries, stride)) = &queries {
+        for part in parts(spec).into_iter().filter(|part| part.end <= head_dim) {
+            rotate(stream, (part, head_dim), heads, q.strided(), (queries, *stride))?;
+        }
     }
-    let q = queries.as_deref().map_or(q.strided(), |queries| (queries, stride));
-    let to = results.as_deref().map_or(out.strided(), |results| (results, stride));
-    let job = Job { gpu, op, table, kv, keys, values, q, out: to };
+    let q = queries.as_ref().map_or(q.strided(), |(queries, stride)| (queries, *stride));
+    let to = results.as_ref().map_or(out.strided(), |(results, stride)| (results, *stride));
+    let shape = Heads {
+        head_dim: head_dim as u32,
+        value_dim: value_dim as u32,
+        kept_dim: spec.head_dim as u32,
+        latent: spec.latent.is_some(),
+    };
+    let values = if shape.latent { &gpu.unread } else { values };
+    let job = Job { gpu, op, table, heads: shape, kv, keys, values, q, out: to };
     let mut first = 0;
     for spans in table.spans.chunk_by(|a, b| like(a) == like(b)) {
         job.attend(stream, first, spans)?;
         first += spans.len();
     }
-    results.map_or(Ok(()), |results| rotate(stream, head_dim, heads, (&results, stride), out.strided()))
+    results.map_or(Ok(()), |(results, stride)| {
+        rotate(stream, (0..value_dim, value_dim), heads, (&results, stride), out.strided())
+    })
+}
+
+/// The parts that a key is rotated in, each by itself: all of it, or the latent vector, what is behind it, and behind that
+/// what chooses positions.
+fn parts(spec: &PageSpec) -> Vec<Range<usize>> {
+    let [end, index] = spec.index.unwrap_or([spec.head_dim; 2]);
+    let rank = spec.latent.unwrap_or(end);
+    [0..rank, rank..end, index..spec.head_dim].into_iter().filter(|part| !part.is_empty()).collect()
+}
+
+/// Writes a step's latent vectors, and what is behind them, into pages of keys.
+fn write_parts(
+    stream: &mut Stream,
+    spec: &PageSpec,
+    table: &Table<'_>,
+    rows: [&Buffer; 2],
+    pages: &Block,
+) -> Result<()> {
+    let (kept, kind) = (spec.head_dim as u32, spec.kv.keys);
+    for (part, x) in parts(spec).into_iter().zip([rows[1], rows[0]]) {
+        let (words, at) = stream.shared_table(&table.words)?;
+        let (x_stride, slots, first) = (x.stride(), at + table.slots, part.start as u32);
+        let operands = [&x.block, &*words, pages];
+        if kind.is_quantised() {
+            let params =
+                params::CacheQuantise { n_kv: 1, x_stride, slots, first, factor: factor(part.len()) };
+            let op = Op::cache_quantise(part.len() as u32, kept, kind, false);
+            stream.dispatch(op, &operands, params, [1, table.rows, 1])?;
+        } else {
+            let params = params::CachePart { rows: table.rows as u32, x_stride, slots, first };
+            let groups = [part.len().div_ceil(16), table.rows.div_ceil(8), 1];
+            stream.dispatch(Op::cache_part(part.len() as u32, kept, kind), &operands, params, groups)?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes a step's keys and values into pages.
 fn write(
     stream: &mut Stream,
-    attention: &AttentionSpec,
+    spec: &PageSpec,
     table: &Table<'_>,
-    kv: KvTypes,
     rows: [&Buffer; 2],
     pages: [&Block; 2],
 ) -> Result<()> {
-    let (head_dim, n_kv) = (attention.head_dim as u32, attention.n_kv_heads);
+    let (head_dim, n_kv, kv) = (spec.head_dim as u32, spec.n_kv_heads, spec.kv);
     let kinds = [kv.keys, kv.values];
     if !kinds.iter().all(|kind| kind.is_quantised()) {
         let [k_stride, v_stride] = rows.map(Buffer::stride);
@@ -148,32 +201,33 @@ fn write(
         let params =
             params::CacheWrite { rows: table.rows as u32, n_kv: n_kv as u32, k_stride, v_stride, slots };
         let operands = [&rows[0].block, &rows[1].block, &words, pages[0], pages[1]];
-        let groups = [(n_kv * attention.head_dim).div_ceil(16), table.rows.div_ceil(8), 1];
+        let groups = [(n_kv * spec.head_dim).div_ceil(16), table.rows.div_ceil(8), 1];
         stream.dispatch(Op::cache_write(head_dim, kv), &operands, params, groups)?;
     }
     for (part, kind) in kinds.into_iter().enumerate().filter(|(_, kind)| kind.is_quantised()) {
-        let (x_stride, factor) = (rows[part].stride(), factor(attention.head_dim));
+        let (x_stride, factor) = (rows[part].stride(), factor(spec.head_dim));
         // Each dispatch asks for it: those before may have been sent.
         let (words, at) = stream.shared_table(&table.words)?;
         let slots = at + table.slots;
-        let params = params::CacheQuantise { n_kv: n_kv as u32, x_stride, slots, factor };
+        let params = params::CacheQuantise { n_kv: n_kv as u32, x_stride, slots, first: 0, factor };
         let operands = [&rows[part].block, &words, pages[part]];
-        let op = Op::cache_quantise(head_dim, kind, part == 1);
+        let op = Op::cache_quantise(head_dim, head_dim, kind, part == 1);
         stream.dispatch(op, &operands, params, [n_kv, table.rows, 1])?;
     }
     Ok(())
 }
 
-/// Rotates heads `[heads, rows]` of `x` to `out`, which come with their strides.
+/// Rotates a part of heads `[heads, rows]`, which have so many elements, of `x` to `out`, which come with their strides.
 fn rotate(
     stream: &mut Stream,
-    head_dim: usize,
+    (part, of_head): (Range<usize>, usize),
     [heads, rows]: [usize; 2],
     (x, x_stride): (&Block, u32),
     (out, out_stride): (&Block, u32),
 ) -> Result<()> {
-    let params = params::Rotate { x_stride, out_stride, factor: factor(head_dim) };
-    stream.dispatch(Op::rotate(head_dim as u32), &[x, out], params, [heads, rows, 1])
+    let (of_head, first) = (of_head as u32, part.start as u32);
+    let params = params::Rotate { of_head, first, x_stride, out_stride, factor: factor(part.len()) };
+    stream.dispatch(Op::rotate(part.len() as u32), &[x, out], params, [heads, rows, 1])
 }
 
 /// What makes a head's sums and differences a rotation, see hadamard.wgsl.
@@ -186,7 +240,8 @@ impl Job<'_> {
     fn attend(&self, stream: &mut Stream, first: usize, spans: &[&Span]) -> Result<()> {
         let attention = self.op.attention;
         let (n_heads, n_kv, head_dim) = (attention.n_heads, attention.n_kv_heads, attention.head_dim);
-        let threads = attend_threads(head_dim as u32) as usize;
+        let value_dim = attention.value_dim();
+        let threads = attend_threads(value_dim as u32) as usize;
         let rows = spans.iter().map(|span| span.rows.len()).max().unwrap_or(0);
         let queries = |rows: usize| rows * (n_heads / n_kv);
         let together = if queries(rows) <= 4 || head_dim > WIDE { 4 } else { 8 };
@@ -206,7 +261,7 @@ impl Job<'_> {
         let n_splits = longest.div_ceil(split_len);
         let partials = match n_splits {
             1 => None,
-            n => Some(stream.scratch(Scratch::Partials, results * n * (2 + head_dim))?),
+            n => Some(stream.scratch(Scratch::Partials, results * n * (2 + value_dim))?),
         };
         let params = |at: u32| params::Attend {
             spans: at + (SPAN_WORDS * first) as u32,
@@ -226,7 +281,7 @@ impl Job<'_> {
         };
         let (has_sinks, sinks) = (self.op.sinks.is_some(), self.op.sinks.unwrap_or(&self.gpu.unread));
         let capped = attention.softcap.is_some();
-        let kind = Op::attend(head_dim as u32, self.kv, together as u32, capped, has_sinks);
+        let kind = Op::attend(self.heads, self.kv, together as u32, capped, has_sinks);
         let to = partials.as_deref().unwrap_or(&self.gpu.unwritten);
         let (words, at) = stream.shared_table(&self.table.words)?;
         let operands = [self.q.0, self.keys, self.values, sinks, &words, self.out.0, to];
@@ -236,7 +291,7 @@ impl Job<'_> {
             let (words, at) = stream.shared_table(&self.table.words)?;
             let operands = [&*partials, sinks, &words, self.out.0];
             let groups = [n_heads, spans.len() * rows, 1];
-            stream.dispatch(Op::attend_combine(head_dim as u32, has_sinks), &operands, params(at), groups)?;
+            stream.dispatch(Op::attend_combine(self.heads, has_sinks), &operands, params(at), groups)?;
         }
         let pairs: usize = spans.iter().map(|span| seen(span) * span.rows.len()).sum();
         stream.weigh(2 * pairs * n_heads * head_dim)

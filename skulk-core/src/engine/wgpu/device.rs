@@ -172,6 +172,16 @@ impl Device {
         }
     }
 
+    /// Copies buffers to the beginning of larger ones, and waits for it: the old ones' memory is free before anybody asks
+    /// for more.
+    pub(super) fn copy(&self, pairs: &[(&Block, &Block)]) -> Result<()> {
+        let mut encoder = self.device.create_command_encoder(&Default::default());
+        for (from, to) in pairs {
+            encoder.copy_buffer_to_buffer(&from.buffer, 0, &to.buffer, 0, from.buffer.size());
+        }
+        self.wait(self.submit(Some(encoder.finish())))
+    }
+
     /// Bytes reserved at present.
     #[cfg(test)]
     pub(super) fn reserved(&self) -> u64 {

@@ -33,11 +33,11 @@ fn few_enough(n_experts: usize) -> Result<()> {
 
 /// One projection of all experts: their matrices behind each other, whole ones in each chunk.
 pub(crate) struct Stack {
-    dtype: DType,
+    pub(super) dtype: DType,
     n_experts: usize,
-    n_in: usize,
-    n_out: usize,
-    chunks: Vec<Chunk>,
+    pub(super) n_in: usize,
+    pub(super) n_out: usize,
+    pub(super) chunks: Vec<Chunk>,
     /// Behind each other, too.
     biases: Option<Block>,
 }

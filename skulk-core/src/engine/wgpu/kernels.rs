@@ -18,8 +18,8 @@ use crate::weights::DType;
 /// Bytes of parameters that a kernel may have.
 pub(super) const PARAMS: u64 = 64;
 
-/// Buffers that a kernel may have.
-pub(super) const OPERANDS: usize = 7;
+/// Buffers that a kernel may have: as many as every device of WebGPU binds.
+pub(super) const OPERANDS: usize = 8;
 
 /// Outputs that a workgroup of a product of few rows computes.
 pub(super) const OUTPUTS: u32 = 4;
@@ -54,6 +54,8 @@ pub(super) enum Elementwise {
     SquaredRelu = 8,
     /// The element times its row's number.
     ScaleRows = 9,
+    /// The product with the other one.
+    Multiply = 10,
 }
 
 impl Elementwise {
@@ -71,7 +73,7 @@ impl Elementwise {
 }
 
 /// Constants that a kernel may have.
-const CONSTANTS: usize = 7;
+const CONSTANTS: usize = 10;
 
 /// What tells kernels apart: the operation, how weights are stored, and the values of constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -121,18 +123,39 @@ ops! {
         "product", "dots", "matvec";
     matmul(dtype: DType): Weights; Some(dtype); ; "product", "tiles", "matmul";
     cache_write(head_dim: u32, kv: KvTypes): CacheWrite; None;
-        HEAD_DIM = head_dim, KEYS = kv.keys as u32, VALUES = kv.values as u32; "kept", "half", "cache_write";
-    cache_quantise(head_dim: u32, kind: KvType, values: bool): CacheQuantise; None;
-        HEAD_DIM = head_dim, KIND = kind as u32, VALUES = values, THREADS = 64u32;
+        HEAD_DIM = head_dim, KEPT_DIM = head_dim, KEYS = kv.keys as u32, VALUES = kv.values as u32;
+        "kept", "half", "cache_write";
+    /// Of some of the elements that are kept of a head.
+    cache_part(head_dim: u32, kept_dim: u32, kind: KvType): CachePart; None;
+        HEAD_DIM = head_dim, KEPT_DIM = kept_dim, KIND = kind as u32; "kept", "half", "cache_part";
+    cache_quantise(head_dim: u32, kept_dim: u32, kind: KvType, values: bool): CacheQuantise; None;
+        HEAD_DIM = head_dim, KEPT_DIM = kept_dim, KIND = kind as u32, VALUES = values, THREADS = 64u32;
         "kept", "half", "hadamard", "cache_quantise";
     rotate(head_dim: u32): Rotate; None; HEAD_DIM = head_dim, THREADS = 64u32; "hadamard", "rotate";
     /// `queries` of a workgroup.
-    attend(head_dim: u32, kv: KvTypes, queries: u32, softcap: bool, sinks: bool): Attend; None;
-        HEAD_DIM = head_dim, KEYS = kv.keys as u32, VALUES = kv.values as u32,
-        THREADS = attend_threads(head_dim), T = queries, SOFTCAP = softcap, SINKS = sinks;
+    attend(heads: Heads, kv: KvTypes, queries: u32, softcap: bool, sinks: bool): Attend; None;
+        HEAD_DIM = heads.head_dim, VALUE_DIM = heads.value_dim, KEPT_DIM = heads.kept_dim, LATENT = heads.latent,
+        KEYS = kv.keys as u32, VALUES = kv.values as u32, THREADS = attend_threads(heads.value_dim), T = queries,
+        SOFTCAP = softcap, SINKS = sinks;
         "math", "kept", "spans", "attend";
-    attend_combine(head_dim: u32, sinks: bool): Attend; None; HEAD_DIM = head_dim, SINKS = sinks;
-        "kept", "spans", "attend_combine";
+    attend_combine(heads: Heads, sinks: bool): Attend; None;
+        VALUE_DIM = heads.value_dim, KEPT_DIM = heads.kept_dim, SINKS = sinks; "kept", "spans", "attend_combine";
+    /// Of up to four rows.
+    blend(from: u32): Blend; None; FROM = from; "blend";
+    match_size(): RowsAlone; None; THREADS = 128u32; "sum", "match_size";
+    cut_off(): RowsAlone; None; THREADS = 128u32; "sum", "cut_off";
+    split_heads(): SplitHeads; None; ; "split_heads";
+    /// Elements of keys and of values, heads of keys and of values.
+    state_inputs(shape: [u32; 4], bias: bool, unit: bool, threads: u32): StateInputs; None;
+        KEY_DIM = shape[0], VALUE_DIM = shape[1], KEY_HEADS = shape[2], HEADS = shape[3], BIAS = bias, UNIT = unit,
+        THREADS = threads; "math", "sum", "runs", "state_inputs";
+    state_steps(shares: bool): StateSteps; None; SHARES = shares; "math", "state_steps";
+    /// Elements of keys and of values, and parts that keys are in.
+    recur(shape: [u32; 2], parts: u32, replaces: bool, of_elements: bool, skip: bool): Recur; None;
+        KEY_DIM = shape[0], VALUE_DIM = shape[1], PARTS = parts, REPLACES = replaces, OF_ELEMENTS = of_elements,
+        SKIP = skip; "runs", "recur";
+    state_outputs(gate: u32, threads: u32): StateOutputs; None; GATE = gate, THREADS = threads;
+        "math", "sum", "state_outputs";
     top(stage: u32): Top; None; STAGE = stage, SLICE = SLICE; "top";
     route(): Route; None; ; "route";
     experts_sort(): ExpertsSort; None; ; "experts_sort";
@@ -140,6 +163,10 @@ ops! {
         "dots", "experts_matvec";
     experts_matmul(dtype: DType): Weights; Some(dtype); ; "tiles", "experts_matmul";
     experts_sum(): ExpertsSum; None; ; "experts_sum";
+    heads_gather(): HeadsGather; None; ; "heads_gather";
+    heads_matvec(dtype: DType, rows: u32): Weights; Some(dtype); ROWS = rows, OUTPUTS = OUTPUTS, THREADS = 64u32;
+        "dots", "heads_matvec";
+    heads_matmul(dtype: DType): Weights; Some(dtype); ; "tiles", "heads_matmul";
 }
 
 impl<P: Params> Op<P> {
@@ -158,9 +185,21 @@ impl<P: Params> Op<P> {
     }
 }
 
+/// Elements of heads that attend.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Heads {
+    /// Of queries and keys.
+    pub(super) head_dim: u32,
+    pub(super) value_dim: u32,
+    /// What is kept of a position's key, with what other operations read of it.
+    pub(super) kept_dim: u32,
+    /// Values are the first elements of keys.
+    pub(super) latent: bool,
+}
+
 /// Threads of a workgroup that attends, and positions it looks at together.
-pub(super) fn attend_threads(head_dim: u32) -> u32 {
-    (head_dim / 2).next_power_of_two().clamp(64, 256)
+pub(super) fn attend_threads(value_dim: u32) -> u32 {
+    (value_dim / 2).next_power_of_two().clamp(64, 256)
 }
 
 /// The files that say how rows of weights are read.

@@ -16,7 +16,7 @@ const PADDING: u64 = 16;
 const STAGED_BYTES: usize = 16 << 20;
 
 /// Rows up to which each is multiplied for itself.
-const MATVEC_ROWS: usize = 8;
+pub(super) const MATVEC_ROWS: usize = 8;
 
 /// A weight matrix `[out, in]`.
 pub(crate) struct Matrix {

@@ -8,149 +8,39 @@ mod adapters;
 mod attention;
 mod device;
 mod experts;
+mod gpu;
+mod heads;
 mod kernels;
+mod logits;
 mod matrix;
 mod pages;
 mod params;
+mod rows;
+mod states;
 mod stream;
+mod streams;
 mod vram;
-
-use std::sync::Arc;
 
 pub(crate) use adapters::Adapter;
 pub(crate) use device::Limits;
+pub(crate) use gpu::Gpu;
 
-use self::device::{Block, Device};
+use self::device::Block;
 use self::experts::{DeviceRoutes, Stack};
-use self::kernels::{Elementwise, Kernels, Op, SLICE};
+use self::kernels::Elementwise;
 use self::matrix::Matrix;
 use self::pages::Pages;
-use self::stream::{Scratch, Stream, storage};
-use crate::arch::{Activation, RopeLayout};
+use self::rows::{Buffer, elementwise, stride};
+use self::states::States;
+use self::stream::Stream;
+use crate::arch::{Activation, RecurrentSpec};
 use crate::engine::KvType;
 use crate::engine::backend::{
-    Attend, Backend, Experts, Head, NormRope, PageSpec, Routes, Routing, TopLogits,
+    Attend, Backend, Blend, Experts, Head, NormRope, PageSpec, Recur, Routes, Routing, TopLogits,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::ids::TokenId;
-use crate::math;
 use crate::weights::Region;
-
-/// The largest list of logits that the device makes; longer ones are made on the host.
-const MAX_TOP: usize = 64;
-
-/// A GPU.
-pub(crate) struct Gpu {
-    device: Arc<Device>,
-    kernels: Arc<Kernels>,
-    /// Bound in place of operands that an operation neither reads nor writes.
-    unread: Block,
-    unwritten: Block,
-}
-
-impl Gpu {
-    /// Opens an adapter.
-    pub(crate) fn open(adapter: &Adapter, limits: Limits) -> Result<Self> {
-        let device = Arc::new(Device::open(adapter, limits)?);
-        let kernels = Arc::new(Kernels::new(&device));
-        let unused = || device.block("unused operands", 16, storage());
-        Ok(Self { unread: unused()?, unwritten: unused()?, device, kernels })
-    }
-
-    /// The software adapter, which every machine can have: on Debian mesa-vulkan-drivers and libvulkan1.
-    #[cfg(test)]
-    pub(crate) fn software(limits: Limits) -> Self {
-        let adapter = Adapter::all().into_iter().find(Adapter::is_software);
-        Self::open(&adapter.expect("no software adapter: install Mesa's Vulkan drivers"), limits).unwrap()
-    }
-
-    /// Loses the device, as a driver's fault does.
-    #[cfg(test)]
-    pub(crate) fn destroy(&self) {
-        self.device.device.destroy();
-    }
-
-    /// Bytes that buffers take on the device, as its backend counts them.
-    #[cfg(test)]
-    pub(crate) fn allocated(&self) -> u64 {
-        self.device.device.poll(wgpu::PollType::Poll).unwrap();
-        self.device.device.generate_allocator_report().unwrap().total_allocated_bytes
-    }
-
-    /// Bytes that are reserved on the device.
-    #[cfg(test)]
-    pub(crate) fn reserved(&self) -> u64 {
-        self.device.reserved()
-    }
-
-    /// Dispatches recorded so far.
-    #[cfg(test)]
-    pub(crate) fn dispatches(&self) -> u64 {
-        self.device.dispatches()
-    }
-
-    /// How often work was sent to the device so far.
-    #[cfg(test)]
-    pub(crate) fn submissions(&self) -> u64 {
-        self.device.submissions()
-    }
-
-    fn floats(&self, what: &str, rows: usize, width: usize) -> Result<Block> {
-        let len = rows.checked_mul(stride(width)).and_then(|len| len.checked_mul(4)).ok_or_else(|| {
-            Error::new(ErrorKind::OutOfMemory, format!("cannot reserve {rows} rows of {width} activations"))
-                .with_hint("use a smaller prefill chunk")
-        })?;
-        self.device.block(what, len as u64, storage())
-    }
-}
-
-/// `x = what(x, y)`, element by element, with numbers that some take; `x` and `y` come with their strides.
-fn elementwise(
-    stream: &mut Stream,
-    what: Elementwise,
-    (y, y_stride): (&Block, u32),
-    (x, x_stride): (&Block, u32),
-    [rows, width]: [usize; 2],
-    [number, alpha]: [f32; 2],
-) -> Result<()> {
-    let params = params::Elementwise { width: width as u32, y_stride, x_stride, number, alpha };
-    stream.dispatch(Op::elementwise(what), &[y, x], params, [width.div_ceil(64), rows, 1])
-}
-
-/// Floats from one row to the next.
-fn stride(width: usize) -> usize {
-    width.next_multiple_of(4)
-}
-
-/// Rows on the device.
-pub(crate) struct Buffer {
-    block: Block,
-    width: usize,
-}
-
-impl Buffer {
-    fn stride(&self) -> u32 {
-        stride(self.width) as u32
-    }
-
-    fn strided(&self) -> (&Block, u32) {
-        (&self.block, self.stride())
-    }
-
-    /// The RMS norm of the first rows, written to `out` or added to it.
-    fn norm(
-        &self,
-        stream: &mut Stream,
-        (weight, eps): (&Block, f32),
-        rows: usize,
-        out: &Buffer,
-        add: bool,
-    ) -> Result<()> {
-        let (width, x_stride, out_stride) = (self.width as u32, self.stride(), out.stride());
-        let params = params::Norm { width, x_stride, out_stride, eps };
-        stream.dispatch(Op::norm(add), &[&self.block, weight, &out.block], params, [rows, 1, 1])
-    }
-}
 
 impl Backend for Gpu {
     type Buffer = Buffer;
@@ -159,7 +49,7 @@ impl Backend for Gpu {
     type Pages = Pages;
     type Stack = Stack;
     type Routes = DeviceRoutes;
-    type States = ();
+    type States = States;
     type Stream = Stream;
 
     // Few rows and many are added up in different orders.
@@ -168,7 +58,9 @@ impl Backend for Gpu {
     const KV_TYPES: &'static [KvType] = KvType::ALL;
     // They lie in a layer's buffers, which grow.
     const RELEASES_PAGES: bool = false;
-    const LATENTS: bool = false;
+    const LATENTS: bool = true;
+    const STREAMS: bool = true;
+    const RECURRENT: bool = true;
 
     /// Metal's objects of a step live until its pool ends.
     #[cfg(target_vendor = "apple")]
@@ -227,6 +119,43 @@ impl Backend for Gpu {
         pages.copy(stream, from, to)
     }
 
+    fn states(&self, spec: &RecurrentSpec) -> Result<States> {
+        Ok(States::new(spec))
+    }
+
+    fn add_state(&self, states: &mut States, number: u32) -> Result<()> {
+        states.add(&self.device, number)
+    }
+
+    fn read_state(&self, stream: &mut Stream, states: &States, number: u32, out: &mut Vec<u8>) -> Result<()> {
+        states.read(stream, number, out)
+    }
+
+    fn write_state(&self, stream: &mut Stream, states: &mut States, number: u32, from: &[u8]) -> Result<()> {
+        states.write(stream, number, from)
+    }
+
+    fn split_heads(
+        &self,
+        stream: &mut Stream,
+        x: &Buffer,
+        head_dim: usize,
+        rows: usize,
+        out: [&mut Buffer; 2],
+    ) -> Result<()> {
+        states::split_heads(stream, x, head_dim, rows, out)
+    }
+
+    fn recur(
+        &self,
+        stream: &mut Stream,
+        op: &Recur<'_, Self>,
+        states: &mut States,
+        out: &mut Buffer,
+    ) -> Result<()> {
+        states::recur(self, stream, op, states, out)
+    }
+
     fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Matrix> {
         Matrix::new(self, &weight, bias).map_err(|e| e.with("tensor", weight.name()))
     }
@@ -251,24 +180,11 @@ impl Backend for Gpu {
     }
 
     fn read(&self, stream: &mut Stream, x: &Buffer, out: &mut [f32]) -> Result<()> {
-        let (width, stride) = (x.width, stride(x.width));
-        let rows = out.len().checked_div(width).unwrap_or(0);
-        stream.read(&[(&x.block, rows * stride)], |_, i, word| {
-            if width == stride {
-                out[i] = f32::from_bits(word);
-            } else if i % stride < width {
-                out[i / stride * width + i % stride] = f32::from_bits(word);
-            }
-        })
+        rows::read(stream, x, out)
     }
 
     fn gather(&self, stream: &mut Stream, x: &Buffer, from: &[usize], out: &mut Buffer) -> Result<()> {
-        out.width = x.width;
-        let (table, base) = stream.table(from.iter().map(|&row| row as u32))?;
-        let (x_stride, out_stride) = (x.stride(), out.stride());
-        let params = params::Gather { width: x.width as u32, x_stride, out_stride, base };
-        let groups = [x.width.div_ceil(64), from.len(), 1];
-        stream.dispatch(Op::gather(), &[&x.block, &table, &out.block], params, groups)
+        rows::gather(stream, x, from, out)
     }
 
     fn embed(
@@ -316,6 +232,35 @@ impl Backend for Gpu {
         elementwise(stream, Elementwise::Add, y.strided(), x.strided(), [rows, x.width], [scale, 0.0])
     }
 
+    fn blend(
+        &self,
+        stream: &mut Stream,
+        op: &Blend<'_, Self>,
+        rows: usize,
+        out: &mut [Buffer],
+    ) -> Result<()> {
+        streams::blend(self, stream, op, rows, out)
+    }
+
+    fn match_size(
+        &self,
+        stream: &mut Stream,
+        x: &mut Buffer,
+        like: &Buffer,
+        least: f32,
+        rows: usize,
+    ) -> Result<()> {
+        streams::match_size(stream, x, like, least, rows)
+    }
+
+    fn scale_elements(&self, stream: &mut Stream, x: &mut Buffer, by: &Block, rows: usize) -> Result<()> {
+        streams::scale_elements(stream, x, by, rows)
+    }
+
+    fn cut_off(&self, stream: &mut Stream, x: &mut Buffer, deviations: f32, rows: usize) -> Result<()> {
+        streams::cut_off(stream, x, deviations, rows)
+    }
+
     fn gate_heads(
         &self,
         stream: &mut Stream,
@@ -324,14 +269,7 @@ impl Backend for Gpu {
         head_dim: usize,
         rows: usize,
     ) -> Result<()> {
-        let params = params::GateHeads {
-            width: x.width as u32,
-            head_dim: head_dim as u32,
-            gates_stride: gate.stride(),
-            x_stride: x.stride(),
-        };
-        let groups = [x.width.div_ceil(64), rows, 1];
-        stream.dispatch(Op::gate_heads(), &[&gate.block, &x.block], params, groups)
+        rows::gate_heads(stream, x, gate, head_dim, rows)
     }
 
     fn linear(
@@ -347,6 +285,17 @@ impl Backend for Gpu {
         })
     }
 
+    fn linear_heads(
+        &self,
+        stream: &mut Stream,
+        weights: &Stack,
+        x: &Buffer,
+        rows: usize,
+        out: &mut Buffer,
+    ) -> Result<()> {
+        weights.multiply_heads(stream, x, rows, out)
+    }
+
     fn top(
         &self,
         stream: &mut Stream,
@@ -355,33 +304,7 @@ impl Backend for Gpu {
         rows: usize,
         out: TopLogits<'_>,
     ) -> Result<()> {
-        let (n, k, stride) = (op.n_vocab, out.k, stride(op.n_vocab));
-        let all = stream.scratch(Scratch::Logits, rows * stride)?;
-        op.matrix.multiply(self, stream, x, rows, (&all, stride as u32))?;
-        if let Some(cap) = op.softcap {
-            let y = (&self.unread, 0);
-            elementwise(stream, Elementwise::Softcap, y, (&all, stride as u32), [rows, n], [cap, 0.0])?;
-        }
-        if k > MAX_TOP {
-            let mut host = vec![0.0; rows * stride];
-            stream.read(&[(&all, rows * stride)], |_, i, word| host[i] = f32::from_bits(word))?;
-            out.list(host.chunks_exact(stride).map(|row| &row[..n]));
-            return Ok(());
-        }
-        let slices = n.div_ceil(SLICE as usize);
-        let mut scratch = |which, lists| stream.scratch(which, rows * lists * k);
-        let (slice_values, slice_ids) =
-            (scratch(Scratch::SliceValues, slices)?, scratch(Scratch::SliceIds, slices)?);
-        let (values, found) = (scratch(Scratch::TopValues, 1)?, scratch(Scratch::TopIds, 1)?);
-        let params = params::Top { n: n as u32, stride: stride as u32, k: k as u32, n_slices: slices as u32 };
-        let operands = [&*all, &self.unread, &slice_values, &slice_ids];
-        stream.dispatch(Op::top(0), &operands, params, [slices, rows, 1])?;
-        let operands = [&*slice_values, &slice_ids, &values, &found];
-        stream.dispatch(Op::top(1), &operands, params, [1, rows, 1])?;
-        stream.read(&[(&values, rows * k), (&found, rows * k)], |part, i, word| match part {
-            0 => out.logits[i] = f32::from_bits(word),
-            _ => out.ids[i] = TokenId(word),
-        })
+        logits::top(self, stream, op, x, rows, out)
     }
 
     fn gated(
@@ -441,14 +364,7 @@ impl Backend for Gpu {
         amplitudes: &[f32],
         out: &mut Buffer,
     ) -> Result<()> {
-        // Made here: devices know sines of small angles only.
-        out.width = 2 * frequencies.len();
-        let angles = positions.iter().zip(amplitudes).flat_map(|(&position, &amplitude)| {
-            let angle = move |frequency: &f32| position as f32 * frequency;
-            let cosines = frequencies.iter().map(move |f| amplitude * math::sin_cos(angle(f)).1);
-            cosines.chain(frequencies.iter().map(move |f| amplitude * math::sin_cos(angle(f)).0))
-        });
-        stream.write(&out.block, angles, out.width)
+        rows::angles(stream, [frequencies, amplitudes], positions, out)
     }
 
     fn norm_rope(
@@ -459,18 +375,7 @@ impl Backend for Gpu {
         rows: usize,
         x: &mut Buffer,
     ) -> Result<()> {
-        let kind = Op::norm_rope(op.norm.is_some(), op.layout == RopeLayout::Pairs);
-        let (weight, eps) = op.norm.unwrap_or((&self.unread, 0.0));
-        let params = params::NormRope {
-            head_dim: op.head_dim as u32,
-            half: angles.map_or(0, |angles| angles.width as u32 / 2),
-            angles_stride: angles.map_or(0, Buffer::stride),
-            x_stride: x.stride(),
-            eps,
-        };
-        let groups = [x.width / op.head_dim, rows, 1];
-        let angles = angles.map_or(&self.unread, |angles| &angles.block);
-        stream.dispatch(kind, &[angles, weight, &x.block], params, groups)
+        rows::norm_rope(self, stream, op, angles, rows, x)
     }
 
     fn attend(

@@ -9,8 +9,14 @@ use crate::engine::KvType;
 use crate::engine::backend::{PAGE, PageSpec, blank_behind};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Elements of a head, at most: a thread of at most 256 has a pair of them.
+/// Elements of a head's values, at most: a thread of at most 256 has a pair of them.
 const MAX_HEAD_DIM: usize = 512;
+
+/// Elements of a latent vector and what is behind it, at most: four queries fit a workgroup's memory with their scores.
+const MAX_WITH_LATENT: usize = 688;
+
+/// Elements of keys or values that share a scale, where they have one.
+const BLOCK: usize = 32;
 
 /// Pages that buffers grow by, at least.
 const FEWEST: usize = 4;
@@ -33,23 +39,37 @@ pub(crate) struct Pages {
 impl Pages {
     pub(super) fn new(spec: &PageSpec) -> Result<Self> {
         // A pair of elements is rotated together and, in half precision, is a word.
-        if !spec.head_dim.is_multiple_of(2) || spec.head_dim > MAX_HEAD_DIM {
-            return Err(Error::new(
-                ErrorKind::ArchUnsupported,
-                format!(
-                    "expected heads of an even number of up to {MAX_HEAD_DIM} elements, found {}",
-                    spec.head_dim
-                ),
-            )
-            .with_hint("use engine `cpu`"));
+        let expect = |what: &str, n: usize, most: usize| {
+            if n.is_multiple_of(2) && n <= most {
+                return Ok(());
+            }
+            let message = format!("expected {what} of an even number of up to {most} elements, found {n}");
+            Err(Error::new(ErrorKind::ArchUnsupported, message).with_hint("use engine `cpu`"))
+        };
+        match spec.latent {
+            None => expect("heads", spec.head_dim, MAX_HEAD_DIM)?,
+            Some(rank) => {
+                expect("latent vectors", rank, MAX_HEAD_DIM)?;
+                expect("latent vectors with what is behind them", spec.head_dim, MAX_WITH_LATENT)?;
+                // Blocks share scales, and belong to one part.
+                if spec.kv.are_quantised() && !rank.is_multiple_of(BLOCK) {
+                    let message = format!(
+                        "expected latent vectors of a multiple of {BLOCK} elements, found {rank}, to keep them in {}",
+                        spec.kv.keys
+                    );
+                    return Err(Error::new(ErrorKind::ArchUnsupported, message)
+                        .with_hint("keep them in `f16`, or use engine `cpu`"));
+                }
+            }
         }
         spec.checked_bytes()?;
         Ok(Self { spec: *spec, blocks: None, room: 0 })
     }
 
-    /// Bytes of a head's keys in a page, and of its values.
+    /// Bytes of a head's keys in a page, and of its values, where those are not in the keys.
     fn head_bytes(&self) -> [usize; 2] {
-        self.kinds().map(|kind| kind.bytes(self.spec.head_dim, PAGE))
+        let [keys, values] = self.kinds().map(|kind| kind.bytes(self.spec.head_dim, PAGE));
+        [keys, if self.spec.latent.is_some() { 0 } else { values }]
     }
 
     /// Bytes of a page's keys, and of its values.
@@ -77,12 +97,7 @@ impl Pages {
             Err(error) => return Err(error),
         };
         if let Some(old) = &self.blocks {
-            let mut encoder = device.device.create_command_encoder(&Default::default());
-            for (from, to) in old.iter().zip(&blocks) {
-                encoder.copy_buffer_to_buffer(&from.buffer, 0, &to.buffer, 0, from.buffer.size());
-            }
-            // The old ones' memory is free before another layer asks for more.
-            device.wait(device.submit(Some(encoder.finish())))?;
+            device.copy(&old.iter().zip(&blocks).collect::<Vec<_>>())?;
         }
         (self.room, self.blocks) = (room, Some(blocks));
         Ok(())
@@ -97,7 +112,7 @@ impl Pages {
 
     /// Copies what page `from` holds to page `to`.
     pub(super) fn copy(&self, stream: &mut Stream, from: u32, to: u32) -> Result<()> {
-        let blocks = self.with(&[from, to])?.iter().zip(self.page_bytes());
+        let blocks = self.with(&[from, to])?.iter().zip(self.page_bytes()).filter(|(_, len)| *len > 0);
         let copies: Vec<_> =
             blocks.map(|(block, len)| (block, u64::from(from) * len, u64::from(to) * len, len)).collect();
         stream.copy_within(&copies)
@@ -115,7 +130,8 @@ impl Pages {
         let (blocks, lens) = (self.with(numbers)?, self.page_bytes());
         let of = |page: &u32| {
             let page = u64::from(*page);
-            blocks.iter().zip(lens).map(move |(block, len)| (block, page * len, len))
+            let parts = blocks.iter().zip(lens).filter(|(_, len)| *len > 0);
+            parts.map(move |(block, len)| (block, page * len, len))
         };
         let len = lens.iter().sum::<u64>();
         for some in numbers.chunks((AT_ONCE / len.max(1)).max(1) as usize) {
@@ -131,7 +147,7 @@ impl Pages {
     fn blank(&self, page: &mut [u8], rows: usize) {
         let (keys, values) = page.split_at_mut(self.page_bytes()[0] as usize);
         let parts = [keys, values].into_iter().zip(self.kinds()).zip(self.head_bytes());
-        for (part, ((bytes, kind), head)) in parts.enumerate() {
+        for (part, ((bytes, kind), head)) in parts.enumerate().filter(|(_, (_, head))| *head > 0) {
             let of_scales = kind.scales(self.spec.head_dim) * size_of::<u16>();
             let of_elements = head / PAGE - of_scales;
             for head in bytes.chunks_exact_mut(head) {
@@ -147,7 +163,10 @@ impl Pages {
         let ([keys, values], lens) = (self.with(&[page])?, self.page_bytes());
         let (of_keys, of_values) = from.split_at(lens[0] as usize);
         stream.write_bytes(keys, u64::from(page) * lens[0], of_keys)?;
-        stream.write_bytes(values, u64::from(page) * lens[1], of_values)
+        match of_values {
+            [] => Ok(()),
+            _ => stream.write_bytes(values, u64::from(page) * lens[1], of_values),
+        }
     }
 
     /// The keys and the values, if these pages have memory.

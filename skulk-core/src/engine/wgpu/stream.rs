@@ -62,6 +62,11 @@ pub(super) enum Scratch {
     Results,
     /// Partial results of attention.
     Partials,
+    /// Rows before their states, and what they read of them.
+    StateRows,
+    StateRead,
+    /// Heads that have weights of their own, apart.
+    Heads,
     /// A page on its way.
     Page,
     Logits,

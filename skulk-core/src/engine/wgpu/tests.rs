@@ -1,10 +1,11 @@
 //! Does a GPU compute what its operations promise, and fail as it should? On the software adapter.
 
+use super::kernels::{Heads, Op};
 use super::*;
 use crate::bytes::ByteSize;
 use crate::engine::KvType;
 use crate::engine::conformance::{Numbers, Rounds, Weights, conformance, region, stored_floats};
-use crate::error::Retry;
+use crate::error::{ErrorKind, Retry};
 use crate::weights::DType;
 
 impl Rounds for Gpu {
@@ -113,8 +114,9 @@ fn what_kernels_have_no_room_for_is_refused() {
 #[test]
 fn a_refused_kernel_is_an_error() {
     let gpu = Gpu::software(Limits::default());
+    let heads = Heads { head_dim: 64, value_dim: 64, kept_dim: 64, latent: false };
     let error =
-        gpu.kernels.get(&gpu.device, &Op::attend(64, KvType::F16.into(), 0, false, false)).err().unwrap();
+        gpu.kernels.get(&gpu.device, &Op::attend(heads, KvType::F16.into(), 0, false, false)).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::EngineFailed, "{error}");
     assert!(std::error::Error::source(&error).is_some());
     gpu.device.check().unwrap();

@@ -147,7 +147,8 @@ fn sessions_at_once_give_what_each_gives_alone() {
 /// A token is one submission; with the feed-forward on the CPU, one more for each layer.
 #[test]
 fn a_decoded_token_is_one_submission() {
-    for (name, on_cpu) in [("llama", false), ("mixtral", false), ("gemma3", false), ("gemma3", true)] {
+    let whole = ["llama", "mixtral", "gemma3", "qwen3_next", "nemotron_h", "deepseek_v3", "gemma3n"];
+    for (name, on_cpu) in whole.map(|name| (name, false)).into_iter().chain([("gemma3", true)]) {
         let gpu = software(Limits::default());
         let engine = wgpu_on(Arc::clone(&gpu), &EngineOptions::default().threads(1).ffn_on_cpu(on_cpu));
         let model = model(name, engine).unwrap();

@@ -1,7 +1,8 @@
 // Attention of spans' query rows over their sequences' pages, without storing scores ("flash attention").
 //
-// Constants: HEAD_DIM, even; KEYS and VALUES, their kinds; THREADS, at least HEAD_DIM / 2, from PAGE to 256, a
-// power of two; T, 4 or 8; SOFTCAP; SINKS. After math.wgsl, kept.wgsl and spans.wgsl.
+// Constants: HEAD_DIM and VALUE_DIM, even; KEPT_DIM; LATENT, 1 = values are the first elements of keys, else they
+// are kept beside them; KEYS and VALUES, their kinds; THREADS, at least VALUE_DIM / 2, from PAGE to 256, a power of two;
+// T, 4 or 8; SOFTCAP; SINKS. After math.wgsl, kept.wgsl and spans.wgsl.
 //
 // Where keys are quantised, queries come rotated as they are; where values are, so are results.
 //
@@ -12,8 +13,8 @@
 //
 // Splits cut the positions from the block of the first one that any query of the span sees, split_len (a
 // multiple of THREADS) each; a short span's last ones are empty. With one split the results go to out,
-// [row, head, HEAD_DIM]; with more, a query's maximum, sum and unnormalised result go to partials,
-// [span][row][head][split][2 + HEAD_DIM], for attend_combine.wgsl.
+// [row, head, VALUE_DIM]; with more, a query's maximum, sum and unnormalised result go to partials,
+// [span][row][head][split][2 + VALUE_DIM], for attend_combine.wgsl.
 // With n = n_spans * tiles, groups: (n_kv * n_splits, min(n, 32768), ceil(n / 32768)).
 
 @group(0) @binding(0) var<storage, read> q: array<f32>;
@@ -25,7 +26,7 @@
 @group(0) @binding(6) var<storage, read_write> partials: array<f32>;
 
 const QUADS = T / 4u;
-const PAIRS = HEAD_DIM / 2u;
+const PAIRS = VALUE_DIM / 2u;
 // In sums over the values a thread has a pair of elements and every LANES-th key.
 const LANES = THREADS / PAIRS;
 // The score of a key that is not seen.
@@ -94,8 +95,16 @@ fn key_scale(head: u32, element: u32, slot: u32) -> f32 {
     return select(both.x, both.y, slot % 2u != 0u);
 }
 
+// Where the values of a page and kv head begin.
+fn values_of(page: u32, kv: u32) -> u32 {
+    return (page * p.n_kv + kv) * head_words(select(VALUES, KEYS, LATENT != 0u));
+}
+
 // A pair of elements of a value; its page's and kv head's values begin at word `head`.
 fn value_pair(head: u32, slot: u32, pair: u32) -> vec2f {
+    if LATENT != 0u {
+        return key_pair(head, 2u * pair, slot) * key_scale(head, 2u * pair, slot);
+    }
     let n = elements_of_word(VALUES);
     let at = head + slot * slot_words(VALUES) + 2u * pair / n;
     if VALUES == F32 {
@@ -155,7 +164,7 @@ fn write(span: Span, index: u32, kv: u32, split: u32, pair: u32, result: vec2f, 
     let row = index / group;
     let head = kv * group + index % group;
     if p.n_splits > 1u {
-        let at = (((span.index * p.rows + row) * p.n_heads + head) * p.n_splits + split) * (2u + HEAD_DIM);
+        let at = (((span.index * p.rows + row) * p.n_heads + head) * p.n_splits + split) * (2u + VALUE_DIM);
         if pair == 0u {
             partials[at] = maximum;
             partials[at + 1u] = sum;
@@ -170,7 +179,7 @@ fn write(span: Span, index: u32, kv: u32, split: u32, pair: u32, result: vec2f, 
         let rescale = exp(maximum - most);
         factor = rescale / (sum * rescale + exp(sinks[head] - most));
     }
-    let at = (span.row + row) * p.out_stride + head * HEAD_DIM + 2u * pair;
+    let at = (span.row + row) * p.out_stride + head * VALUE_DIM + 2u * pair;
     out[at] = result.x * factor;
     out[at + 1u] = result.y * factor;
 }
@@ -348,7 +357,7 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) threa
             if THREADS > PAGE {
                 its_page = page_of(span, block + of_page);
             }
-            let head = (its_page * p.n_kv + kv) * head_words(VALUES);
+            let head = values_of(its_page, kv);
             let stop = min(end, of_page + PAGE);
             var key = max(begin, of_page) + lane;
             for (; key + 3u * LANES < stop; key += 4u * LANES) {

@@ -1,7 +1,7 @@
-// Combine the splits of attend.wgsl: partials [span][row][head][split][maximum, sum, HEAD_DIM values] into
+// Combine the splits of attend.wgsl: partials [span][row][head][split][maximum, sum, VALUE_DIM values] into
 // out.
 //
-// Constants: HEAD_DIM, SINKS. After kept.wgsl and spans.wgsl. One workgroup a head of a row: groups
+// Constants: VALUE_DIM, KEPT_DIM, SINKS. After kept.wgsl and spans.wgsl. One workgroup a head of a row: groups
 // (n_heads, n_spans * rows, 1).
 
 @group(0) @binding(0) var<storage, read> partials: array<f32>;
@@ -9,7 +9,7 @@
 @group(0) @binding(2) var<storage, read> table: array<u32>;
 @group(0) @binding(3) var<storage, read_write> out: array<f32>;
 
-const STRIDE = 2u + HEAD_DIM;
+const STRIDE = 2u + VALUE_DIM;
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) thread: u32) {
@@ -28,7 +28,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) th
     for (var at = from_split; at < to_split; at += STRIDE) {
         most = max(most, partials[at]);
     }
-    for (var i = thread; i < HEAD_DIM; i += 64u) {
+    for (var i = thread; i < VALUE_DIM; i += 64u) {
         var sum = 0.0;
         if SINKS != 0u {
             sum = exp(sinks[head] - most);
@@ -40,6 +40,6 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) th
             sum += weight * partials[at + 1u];
             value += weight * partials[at + 2u + i];
         }
-        out[(span.row + row) * p.out_stride + head * HEAD_DIM + i] = value / sum;
+        out[(span.row + row) * p.out_stride + head * VALUE_DIM + i] = value / sum;
     }
 }

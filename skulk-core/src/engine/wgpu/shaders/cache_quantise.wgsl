@@ -1,7 +1,8 @@
 // Write rows of keys, or of values, into their sequences' pages: rotated, and rounded in blocks of 32 elements.
 //
-// Constants: HEAD_DIM, even; KIND, Q8_0 or Q4_0; VALUES, 1 = they are values; THREADS. After kept.wgsl,
-// half.wgsl and hadamard.wgsl. Rows are [row, kv head, HEAD_DIM]; of each, the table has page * PAGE + slot.
+// Constants: HEAD_DIM, even; KEPT_DIM, more where rows are a part of keys, whose first element is number p.first;
+// KIND, Q8_0 or Q4_0; VALUES, 1 = they are values; THREADS. After kept.wgsl, half.wgsl and hadamard.wgsl. Rows are
+// [row, kv head, HEAD_DIM]; of each, the table has page * PAGE + slot. Parts begin at multiples of 32.
 // One workgroup a head of a row: groups (n_kv, rows, 1).
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -43,7 +44,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) th
     let first = (page * p.n_kv + group.x) * head_words(KIND);
     let n = elements_of_word(KIND);
     // A thread has a word.
-    for (var word = thread; word < slot_words(KIND); word += THREADS) {
+    for (var word = thread; word < (HEAD_DIM + n - 1u) / n; word += THREADS) {
         let element = word * n;
         // Of 8 bits from -127 to 127; of 4 bits what is largest becomes -8.
         let most = largest(element / 32u);
@@ -66,13 +67,14 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) th
             let rounded = i32(round(clamp(head[element + i] * inverse, least, top)));
             packed |= extractBits(bitcast<u32>(rounded), 0u, 32u / n) << (i * (32u / n));
         }
-        var at = word * PAGE + slot;
+        let place = p.first / n + word;
+        var at = place * PAGE + slot;
         if VALUES != 0u {
-            at = slot * slot_words(KIND) + word;
+            at = slot * slot_words(KIND) + place;
         }
         atomicStore(&pages[first + at], packed);
         if element % 32u == 0u {
-            let of_scales = first + scale_word(KIND, element, slot);
+            let of_scales = first + scale_word(KIND, p.first + element, slot);
             let shift = 16u * (slot % 2u);
             atomicAnd(&pages[of_scales], 0xffff0000u >> shift);
             atomicOr(&pages[of_scales], bits << shift);

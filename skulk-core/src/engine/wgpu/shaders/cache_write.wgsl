@@ -1,6 +1,6 @@
 // Write rows of keys and values into their sequences' pages, as floats.
 //
-// Constants: HEAD_DIM, even; KEYS and VALUES, their kinds: quantised ones are left to cache_quantise.wgsl.
+// Constants: HEAD_DIM, even, and KEPT_DIM, the same; KEYS and VALUES, their kinds: quantised ones are left to cache_quantise.wgsl.
 // After kept.wgsl and half.wgsl. Rows are [row, kv head, HEAD_DIM]; of each, the table has page * PAGE + slot.
 // A thread has a pair of a row's elements: groups (ceil(n_kv * HEAD_DIM / 16), ceil(rows / 8), 1).
 

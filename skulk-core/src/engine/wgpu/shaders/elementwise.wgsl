@@ -35,6 +35,8 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
     } else if OPERATION == 9u {
         // y has one number a row.
         x[at] *= y[id.y * p.y_stride];
+    } else if OPERATION == 10u {
+        x[at] *= y[y_at];
     } else if OPERATION == 7u {
         x[at] *= p.number;
     } else if OPERATION == 8u {

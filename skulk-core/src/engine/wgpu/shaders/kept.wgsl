@@ -1,6 +1,6 @@
 // Helper: how do keys and values lie in a page?
 //
-// Constant: HEAD_DIM, even. A page has, of each kv head, PAGE slots with a position each. A slot's elements are
+// Constant: KEPT_DIM, elements that are kept of a head, even. A page has, of each kv head, PAGE slots with a position each. A slot's elements are
 // words of one to eight, the first one in the lowest bits. Of keys, words lie as [word][slot], so that threads
 // with a key each read neighbouring ones; of values as [slot][word], so that threads with elements each do.
 // Behind the words of all slots lie scales, where elements are quantised: in half precision, two in a word,
@@ -29,12 +29,12 @@ fn elements_of_word(kind: u32) -> u32 {
 
 // Words of a slot.
 fn slot_words(kind: u32) -> u32 {
-    return (HEAD_DIM + elements_of_word(kind) - 1u) / elements_of_word(kind);
+    return (KEPT_DIM + elements_of_word(kind) - 1u) / elements_of_word(kind);
 }
 
 // Words of a head's slots with their scales.
 fn head_words(kind: u32) -> u32 {
-    return PAGE * slot_words(kind) + select(0u, (HEAD_DIM + 31u) / 32u * (PAGE / 2u), is_quantised(kind));
+    return PAGE * slot_words(kind) + select(0u, (KEPT_DIM + 31u) / 32u * (PAGE / 2u), is_quantised(kind));
 }
 
 // The word of a slot's scale, from the head's first one on: slots of an even number have its lower half.

@@ -1,7 +1,7 @@
-// Norm and rotate heads in place: RMS norm with a weight if NORM, then the first 2 * half elements by
-// the row's angles.
+// Norm and rotate heads in place: RMS norm with a weight if NORM, then 2 * half elements by the row's angles, those
+// from p.plain on.
 //
-// After sum.wgsl. Constants: THREADS; NORM; PAIRS, 0 = element i turns with i + half, 1 = 2i with 2i + 1.
+// After sum.wgsl. Constants: THREADS; NORM, of heads where p.plain is 0; PAIRS, 0 = element i turns with i + half, 1 = 2i with 2i + 1.
 // x is [row, head, head_dim]; a row of angles has `half` cosines, then `half` sines.
 // One workgroup a head of a row: groups (n_heads, rows, 1).
 
@@ -12,16 +12,16 @@
 // The two elements of pair i; those after the rotated ones go in pairs of neighbours.
 fn pair(i: u32) -> vec2u {
     if PAIRS == 0u && i < p.half {
-        return vec2u(i, i + p.half);
+        return p.plain + vec2u(i, i + p.half);
     }
-    return vec2u(2u * i, 2u * i + 1u);
+    return p.plain + vec2u(2u * i, 2u * i + 1u);
 }
 
 // In both passes a thread has the same pairs, so that no thread reads what another one writes.
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) thread: u32) {
     let head = group.y * p.x_stride + group.x * p.head_dim;
-    let n_pairs = p.head_dim / 2u;
+    let n_pairs = (p.head_dim - p.plain) / 2u;
     var factor = 1.0;
     if NORM != 0u {
         var squares = 0.0;

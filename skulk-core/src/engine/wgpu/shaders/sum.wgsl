@@ -2,8 +2,10 @@
 
 var<workgroup> sum_parts: array<f32, THREADS>;
 
-// Every thread gets the sum. Called once only in a kernel: the parts are not free again after it.
+// Every thread gets the sum. Every thread calls it.
 fn sum_of_threads(thread: u32, x: f32) -> f32 {
+    // Those of a sum before may still be read.
+    workgroupBarrier();
     sum_parts[thread] = x;
     workgroupBarrier();
     for (var n = THREADS / 2u; n > 0u; n /= 2u) {
