@@ -144,6 +144,20 @@ impl Matrix {
     }
 }
 
+/// See [`Backend::linear_heads`](crate::engine::backend::Backend::linear_heads).
+pub(super) fn by_head(weights: &[Matrix], x: &Tensor) -> CandleResult<Tensor> {
+    let of_head = x.dim(1)? / weights.len().max(1);
+    let mut heads = Vec::new();
+    for (head, weight) in weights.iter().enumerate() {
+        let (x, n_in) = (x.narrow(1, head * of_head, of_head)?, weight.n_in());
+        heads.push(weight.multiply(&x.narrow(1, 0, n_in)?.contiguous()?)?);
+        if n_in < of_head {
+            heads.push(x.narrow(1, n_in, of_head - n_in)?);
+        }
+    }
+    Tensor::cat(&heads, 1)
+}
+
 fn dense_product(x: &Tensor, weight: &Tensor) -> CandleResult<Tensor> {
     let (n_out, n_in) = weight.dims2()?;
     let step = (WIDENED / n_in.max(1)).max(1);

@@ -7,22 +7,25 @@
 //! their summation order by the number of rows, hence [`Backend::EXACT_ROWS`] is false.
 
 mod attention;
+mod buffer;
+mod device;
+mod elements;
 mod experts;
 mod matrix;
 
-use std::panic::catch_unwind;
-
 use candle_core::{D, Device, Error as CandleError, Result as CandleResult, Tensor};
-use candle_nn::{ops, rotary_emb};
+use candle_nn::ops;
 
 use self::attention::Pages;
+use self::buffer::Buffer;
+use self::elements::{gated, softcap};
 use self::matrix::Matrix;
-use crate::arch::{Activation, RopeLayout};
+use crate::arch::Activation;
 use crate::engine::backend::{
     Attend, Backend, Blend, Experts, NormRope, PageSpec, Routes, Routing, with_rows,
 };
 use crate::engine::turns::Turns;
-use crate::engine::{KvType, Precision, StepCx, check_threads};
+use crate::engine::{KvType, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::math;
@@ -40,49 +43,6 @@ pub(crate) struct Tensors {
 }
 
 impl Tensors {
-    /// The NVIDIA GPU of this ordinal.
-    pub(crate) fn cuda(ordinal: usize, precision: Precision) -> Result<Self> {
-        // One stream for all host threads: candle's default is a stream per thread, on which a
-        // step could start before another thread's upload of its weights has ended.
-        Self::open("CUDA", "cuda", ordinal, precision, Device::new_cuda_with_stream)
-    }
-
-    /// The Apple GPU of this ordinal.
-    pub(crate) fn metal(ordinal: usize, precision: Precision) -> Result<Self> {
-        Self::open("Metal", "metal", ordinal, precision, Device::new_metal)
-    }
-
-    /// The CPU, in f32 throughout, with as many threads, which end when it is dropped.
-    pub(crate) fn cpu(threads: usize) -> Result<Self> {
-        check_threads(threads)?;
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|e| {
-            Error::new(ErrorKind::EngineFailed, "cannot start the engine's threads").with_source(e)
-        })?;
-        Ok(Self { device: Device::Cpu, precise: true, threads: Some(pool), turns: Turns::default() })
-    }
-
-    fn open(
-        label: &'static str,
-        feature: &'static str,
-        ordinal: usize,
-        precision: Precision,
-        make: fn(usize) -> CandleResult<Device>,
-    ) -> Result<Self> {
-        let precise = precision == Precision::Exact;
-        let unavailable = |message: String| Error::new(ErrorKind::EngineUnavailable, message);
-        // candle takes a Metal device out of a list without looking at the list's length.
-        match catch_unwind(|| make(ordinal)) {
-            Ok(Ok(device)) => Ok(Self { device, precise, threads: None, turns: Turns::default() }),
-            Ok(Err(CandleError::NotCompiledWithCudaSupport | CandleError::NotCompiledWithMetalSupport)) => {
-                Err(unavailable(format!("this build has no {label} support"))
-                    .with_hint(format!("compile with the cargo feature `{feature}`")))
-            }
-            Ok(Err(e)) => Err(unavailable(format!("cannot use {label} device {ordinal}")).with_source(e)),
-            Err(_) => Err(unavailable(format!("there is no {label} device {ordinal}"))),
-        }
-        .map_err(|e| e.with("device", ordinal))
-    }
-
     /// Values of the host on the device.
     fn upload<S: Into<candle_core::Shape>>(&self, values: Vec<f32>, shape: S) -> CandleResult<Tensor> {
         Tensor::from_vec(values, shape, &self.device)
@@ -99,44 +59,6 @@ fn failed(error: CandleError) -> Error {
             .with_source(error);
     }
     Error::new(ErrorKind::EngineFailed, "the device failed to compute").with_source(error)
-}
-
-/// A slot for rows on the device.
-pub(crate) struct Buffer {
-    rows: usize,
-    width: usize,
-    /// `[rows, width]`, each at most the slot's.
-    value: Option<Tensor>,
-}
-
-impl Buffer {
-    /// Rows from `start` on; contiguous.
-    fn rows(&self, start: usize, rows: usize) -> CandleResult<Tensor> {
-        match &self.value {
-            Some(value) => value.narrow(0, start, rows),
-            None => candle_core::bail!("expected activations, found an empty buffer"),
-        }
-    }
-
-    /// Lets the result of a computation, if it succeeded, take the slot.
-    fn put(&mut self, value: CandleResult<Tensor>) -> Result<()> {
-        self.value = Some(value.map_err(failed)?);
-        Ok(())
-    }
-
-    /// Replaces the slot's first rows by a function of them.
-    fn update(&mut self, rows: usize, of: impl FnOnce(Tensor) -> CandleResult<Tensor>) -> Result<()> {
-        let value = self.rows(0, rows).and_then(of);
-        self.put(value)
-    }
-
-    /// Memory for all rows that parts are written to.
-    fn room(&mut self, width: usize, device: &Device) -> CandleResult<&Tensor> {
-        let shape = (self.rows, width.min(self.width));
-        let kept = self.value.take().filter(|value| value.dims2().is_ok_and(|dims| dims == shape));
-        let value = kept.map_or_else(|| Tensor::zeros(shape, candle_core::DType::F32, device), Ok)?;
-        Ok(self.value.insert(value))
-    }
 }
 
 impl Backend for Tensors {
@@ -166,7 +88,7 @@ impl Backend for Tensors {
     }
 
     fn buffer(&self, rows: usize, width: usize) -> Result<Buffer> {
-        Ok(Buffer { rows, width, value: None })
+        Ok(Buffer::new(rows, width))
     }
 
     fn stream(&self, _rows: usize, _width: usize) -> Result<()> {
@@ -231,7 +153,8 @@ impl Backend for Tensors {
     }
 
     fn write(&self, _: &mut (), host: &[f32], out: &mut Buffer) -> Result<()> {
-        let shape = (host.len() / out.width.max(1), out.width);
+        let width = out.width();
+        let shape = (host.len() / width.max(1), width);
         out.put(Tensor::from_slice(host, shape, &self.device))
     }
 
@@ -297,27 +220,11 @@ impl Backend for Tensors {
     }
 
     fn blend(&self, _: &mut (), op: &Blend<'_, Self>, rows: usize, out: &mut [Buffer]) -> Result<()> {
-        let shares = || {
-            let by = op.by.rows(0, rows)?;
-            let (_, n) = by.dims2()?;
-            by.matmul(&op.weights.reshape(((), n))?.t()?)? + f64::from(op.plus)
-        };
-        let shares = shares().map_err(failed)?;
-        for (i, out) in out.iter_mut().enumerate() {
-            for (j, from) in op.from.iter().enumerate() {
-                let share = shares.narrow(1, i * op.from.len() + j, 1);
-                out.update(rows, |x| x + from.rows(0, rows)?.broadcast_mul(&share?)?)?;
-            }
-        }
-        Ok(())
+        elements::blend(op, rows, out)
     }
 
     fn match_size(&self, _: &mut (), x: &mut Buffer, like: &Buffer, least: f32, rows: usize) -> Result<()> {
-        let mean = |x: &Tensor| x.sqr()?.mean_keepdim(D::Minus1);
-        x.update(rows, |x| {
-            let factor = mean(&like.rows(0, rows)?)?.div(&mean(&x)?.maximum(least)?)?.sqrt()?;
-            x.broadcast_mul(&factor)
-        })
+        x.update(rows, |x| elements::match_size(&x, &like.rows(0, rows)?, least))
     }
 
     fn scale_elements(&self, _: &mut (), x: &mut Buffer, by: &Tensor, rows: usize) -> Result<()> {
@@ -325,11 +232,7 @@ impl Backend for Tensors {
     }
 
     fn cut_off(&self, _: &mut (), x: &mut Buffer, deviations: f32, rows: usize) -> Result<()> {
-        x.update(rows, |x| {
-            let above = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
-            let deviation = above.sqr()?.mean_keepdim(D::Minus1)?.sqrt()?;
-            above.broadcast_sub(&(deviation * f64::from(deviations))?)?.maximum(0f32)
-        })
+        x.update(rows, |x| elements::cut_off(&x, deviations))
     }
 
     fn gate_heads(
@@ -408,20 +311,7 @@ impl Backend for Tensors {
         rows: usize,
         out: &mut Buffer,
     ) -> Result<()> {
-        let product = || {
-            let x = x.rows(0, rows)?;
-            let of_head = x.dim(1)? / weights.len().max(1);
-            let mut heads = Vec::new();
-            for (head, weight) in weights.iter().enumerate() {
-                let (x, n_in) = (x.narrow(1, head * of_head, of_head)?, weight.n_in());
-                heads.push(weight.multiply(&x.narrow(1, 0, n_in)?.contiguous()?)?);
-                if n_in < of_head {
-                    heads.push(x.narrow(1, n_in, of_head - n_in)?);
-                }
-            }
-            Tensor::cat(&heads, 1)
-        };
-        out.put(product())
+        out.put(x.rows(0, rows).and_then(|x| matrix::by_head(weights, &x)))
     }
 
     fn softcap(&self, _: &mut (), x: &mut Buffer, cap: f32, rows: usize) -> Result<()> {
@@ -453,33 +343,7 @@ impl Backend for Tensors {
         rows: usize,
         x: &mut Buffer,
     ) -> Result<()> {
-        let dim = op.head_dim;
-        x.update(rows, |x| {
-            let (_, width) = x.dims2()?;
-            let mut heads = x.reshape(((), dim))?;
-            if let Some((weight, eps)) = op.norm {
-                heads = ops::rms_norm(&heads, weight, eps)?;
-            }
-            let Some(angles) = angles else { return heads.reshape((rows, width)) };
-            // Every row is a batch entry of one position, with angles of its own.
-            let heads = heads.reshape((rows, (), 1, dim))?;
-            let angles = angles.rows(0, rows)?;
-            let half = angles.dim(1)? / 2;
-            let [cos, sin] = [0, half].map(|at| angles.narrow(1, at, half)?.contiguous()?.unsqueeze(1));
-            let rotate = match op.layout {
-                RopeLayout::Halves => rotary_emb::rope,
-                RopeLayout::Pairs => rotary_emb::rope_i,
-            };
-            let turning = heads.narrow(D::Minus1, op.plain, 2 * half)?.contiguous()?;
-            let behind = op.plain + 2 * half;
-            let parts = [
-                heads.narrow(D::Minus1, 0, op.plain)?,
-                rotate(&turning, &cos?, &sin?)?,
-                heads.narrow(D::Minus1, behind, dim - behind)?,
-            ];
-            let parts: Vec<_> = parts.into_iter().filter(|part| part.elem_count() > 0).collect();
-            Tensor::cat(&parts, D::Minus1)?.reshape((rows, width))
-        })
+        x.update(rows, |x| elements::norm_rope(op, angles, x))
     }
 
     fn attend(
@@ -503,82 +367,5 @@ impl Backend for Tensors {
     }
 }
 
-/// `activation(gate) · up`.
-fn gated(activation: Activation, gate: &Tensor, up: &Tensor) -> CandleResult<Tensor> {
-    match activation {
-        Activation::Silu => gate.silu()? * up,
-        Activation::ClampedSilu(limit) => gate.silu()?.minimum(limit)? * up.clamp(-limit, limit)?,
-        Activation::ClampedGlu { alpha, limit } => {
-            let gate = gate.minimum(limit)?;
-            let share = candle_nn::ops::sigmoid(&(&gate * f64::from(alpha))?)?;
-            (gate * share)? * (up.clamp(-limit, limit)? + 1.0)?
-        }
-        Activation::GeluTanh => gate.gelu()? * up,
-        Activation::Gelu => gate.gelu_erf()? * up,
-        Activation::SquaredRelu => gate.relu()?.sqr(),
-    }
-}
-
-/// `cap · tanh(x / cap)`.
-fn softcap(x: &Tensor, cap: f32) -> CandleResult<Tensor> {
-    let cap = f64::from(cap);
-    (x / cap)?.tanh()? * cap
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::conformance::{Rounds, conformance};
-    use crate::weights::DType;
-
-    impl Rounds for Tensors {
-        fn rounds_to_8_bits(&self) -> bool {
-            !self.precise
-        }
-
-        fn types(&self) -> Vec<DType> {
-            DType::ALL
-                .iter()
-                .copied()
-                .filter(|dtype| dtype.is_weight() && (self.precise || !dtype.is_for_cpus()))
-                .collect()
-        }
-    }
-
-    conformance!(Tensors::cpu(2).unwrap());
-
-    /// Products as on GPUs: of blocks, with rounded activations.
-    mod rounding {
-        use super::*;
-        conformance!(Tensors { precise: false, ..Tensors::cpu(1).unwrap() }; linear, padded_rows, products_of_results, experts);
-    }
-
-    #[test]
-    fn failures_are_typed_and_keep_their_cause() {
-        let exhausted = CandleError::Msg("DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")".into());
-        assert_eq!(failed(exhausted).kind(), ErrorKind::OutOfMemory);
-
-        let b = Tensors::cpu(1).unwrap();
-        let (mut x, empty) = (b.buffer(2, 4).unwrap(), b.buffer(2, 4).unwrap());
-        b.write(&mut (), &[1.0; 8], &mut x).unwrap();
-        let weight = b.vector(vec![1.0; 3]).unwrap();
-        let failures = [
-            b.read(&mut (), &empty, &mut [0.0; 4]),
-            b.read(&mut (), &x, &mut [0.0; 5]),
-            b.write(&mut (), &[1.0; 5], &mut x),
-            b.add(&mut (), &mut x, &empty, 1.0, 2),
-            b.softcap(&mut (), &mut x, 1.0, 3),
-            b.rms_norm(&mut (), &x, &weight, 1e-6, 2, &mut b.buffer(2, 4).unwrap()),
-            b.gather(&mut (), &x, &[2], &mut b.buffer(2, 4).unwrap()),
-        ];
-        for failure in failures {
-            let error = failure.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::EngineFailed);
-            assert!(std::error::Error::source(&error).is_some(), "{error}");
-        }
-        // A failed operation leaves its operands as they were.
-        let mut kept = [0.0; 8];
-        b.read(&mut (), &x, &mut kept).unwrap();
-        assert_eq!(kept, [1.0; 8]);
-    }
-}
+mod tests;
