@@ -378,7 +378,7 @@ impl LayerTensor {
     }
 
     /// Whether a layer has one for each expert.
-    fn is_per_expert(self) -> bool {
+    pub(super) fn is_per_expert(self) -> bool {
         matches!(self, ExpertGate | ExpertUp | ExpertDown)
     }
 }
