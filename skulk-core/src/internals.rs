@@ -6,6 +6,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+pub use crate::arch::listed::{StoredTensor, kept_bytes, tensors};
+
 use crate::CancelToken;
 use crate::arch::{Activation, AttentionSpec, RopeLayout};
 use crate::engine::backend::{Attend, Backend, NormRope, PAGE, PageSpec, Spans};

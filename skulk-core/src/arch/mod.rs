@@ -8,6 +8,8 @@ mod config;
 mod ffn;
 mod gguf;
 mod huggingface;
+#[cfg(feature = "bench-internals")]
+pub(crate) mod listed;
 mod mixer;
 mod names;
 mod recurrent;

@@ -288,7 +288,7 @@ impl LayerTensor {
     }
 
     /// Whether a layer has one for each expert.
-    pub(super) fn is_per_expert(self) -> bool {
+    pub(in crate::arch) fn is_per_expert(self) -> bool {
         matches!(self, ExpertGate | ExpertUp | ExpertDown)
     }
 }
