@@ -14,6 +14,7 @@ mod mixer;
 mod names;
 mod recurrent;
 mod rope;
+mod sharing;
 mod streams;
 mod window;
 
@@ -230,15 +231,6 @@ impl ArchSpec {
         numbers.saturating_mul(size_of::<f32>() as u64).saturating_sub(own)
     }
 
-    /// Whether stages can be cut before this layer: where no layer from there on uses keys and values of one before, or its
-    /// choice of positions.
-    ///
-    /// At layer 0 and behind the last one, where nothing is cut, they can.
-    pub fn can_cut(&self, layer: usize) -> bool {
-        let later = self.layers.iter().skip(layer);
-        later.filter_map(|spec| spec.attention()?.source()).all(|source| source >= layer)
-    }
-
     /// The residual streams, where there are several.
     pub fn streams(&self) -> Option<StreamsSpec> {
         self.layers.first()?.streams
@@ -252,46 +244,12 @@ impl ArchSpec {
     /// Names of what makes the residual streams of embeddings, and one of them behind the last layer.
     pub(crate) fn stream_ends(&self) -> [Vec<String>; 2] {
         let names = |of: fn(&TensorNames, usize) -> String| {
-            let further = 1..self.streams().map_or(1, |streams| streams.n);
+            // Where they are stacked, the first name is that of all.
+            let n = self.streams().map_or(1, |streams| streams.n);
+            let further = 1..if self.names.stacks_streams() { n.min(2) } else { n };
             further.map(|stream| of(&self.names, stream)).collect()
         };
         [names(TensorNames::stream_projection), names(TensorNames::stream_return)]
-    }
-
-    /// Checks that layers which use others' keys and values can.
-    fn check_shared(&self) -> Result<()> {
-        for (at, layer) in self.layers.iter().enumerate() {
-            let latent = layer.attention().and_then(|attention| attention.latent);
-            let index = latent.and_then(|latent| latent.index);
-            let Some((index, source)) = index.and_then(|index| Some((index, index.of?))) else { continue };
-            // A step has the choice of the nearest layer before that has one.
-            let own = |layer: &LayerSpec| layer.attention().and_then(AttentionSpec::own_index);
-            let nearest = self.layers[..at].iter().rposition(|other| own(other).is_some());
-            let most = |layer: usize| own(&self.layers[layer]).map(|index| index.most);
-            if nearest != Some(source) || most(source) != Some(index.most) {
-                let message = format!(
-                    "expected the nearest layer before {at} that chooses {} positions itself, found layer {source}",
-                    index.most
-                );
-                return Err(invalid("layer whose choice of positions is used", message));
-            }
-        }
-        for (at, layer) in self.layers.iter().enumerate() {
-            let Some((own, source)) = layer.attention().and_then(|own| Some((own, own.kv_of?))) else {
-                continue;
-            };
-            let like = |other: &AttentionSpec| {
-                let sizes = (other.n_kv_heads, other.head_dim) == (own.n_kv_heads, own.head_dim);
-                sizes && other.window == own.window && other.rope == own.rope && other.has_kv()
-            };
-            if !self.layers[..at].get(source).and_then(LayerSpec::attention).is_some_and(like) {
-                let message = format!(
-                    "expected an earlier layer with keys and values of its own, such as layer {at} needs, found layer {source}"
-                );
-                return Err(invalid("layer whose keys and values are used", message));
-            }
-        }
-        Ok(())
     }
 
     /// Number of decoder layers.

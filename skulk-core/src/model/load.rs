@@ -107,7 +107,7 @@ impl<B: Backend> Loader<'_, B> {
         self.stored(region, bias)
     }
 
-    fn stored(&mut self, region: Region, bias: Option<Vec<f32>>) -> Result<B::Matrix> {
+    pub(super) fn stored(&mut self, region: Region, bias: Option<Vec<f32>>) -> Result<B::Matrix> {
         self.bytes += region.stored_bytes();
         let region = self.placed(region)?;
         self.backend.matrix(region, bias)
@@ -240,7 +240,7 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     /// What convolves channels, `[channels, positions]`, of which several tensors' may lie in one; and their biases, which
-    /// are zeros where there are none. Frameworks put a dimension of 1 before or behind positions.
+    /// are zeros where there are none. Frameworks put dimensions of 1 around channels and positions.
     pub(super) fn layer_channels(
         &mut self,
         layer: usize,
@@ -250,7 +250,8 @@ impl<B: Backend> Loader<'_, B> {
         let (rows, all) = self.rows(layer, tensor);
         let [_, n] = tensor.shape(spec, arch.hidden_size);
         let region = self.checkpoint.region(&arch.names.weight(layer, tensor))?;
-        if ![&[all, n][..], &[all, n, 1]].contains(&region.shape()) {
+        let plain = |shape: &[usize]| shape.iter().copied().filter(|n| *n != 1).collect::<Vec<_>>();
+        if plain(region.shape()) != plain(&[all, n]) {
             self.in_file(region.expect_shape(&[all, 1, n]))?;
         }
         if rows.start == 0 {
@@ -364,7 +365,7 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     /// A tensor of this shape, mapped.
-    fn region(&self, name: &str, shape: &[usize]) -> Result<Region> {
+    pub(super) fn region(&self, name: &str, shape: &[usize]) -> Result<Region> {
         let region = self.checkpoint.region(name)?;
         self.in_file(region.expect_shape(shape))?;
         Ok(region)

@@ -10,6 +10,7 @@ use crate::arch::{LayerTensor as T, StreamsSpec};
 use crate::engine::ShardSpec;
 use crate::engine::backend::{Backend, Blend};
 use crate::error::{Error, ErrorKind, Result};
+use crate::weights::Region;
 
 /// The mean square that a stream is taken to have at least where it is made as large as the first one.
 const LEAST: f32 = 1e-5;
@@ -84,9 +85,14 @@ impl<B: Backend> StreamEnds<B> {
         let arch = loader.arch;
         let (Some(spec), hidden) = (arch.streams(), arch.hidden_size) else { return Ok(None) };
         let [begin, end] = arch.stream_ends();
-        let mut load = |wanted: bool, names: Vec<String>| {
+        let mut load = |wanted: bool, names: Vec<String>| -> Result<Vec<_>> {
             let names = names.iter().filter(|_| wanted);
-            names.map(|name| loader.matrix(name, hidden, hidden, None)).collect::<Result<Vec<_>>>()
+            if !arch.names.stacks_streams() {
+                return names.map(|name| loader.matrix(name, hidden, hidden, None)).collect();
+            }
+            let stacks = names.map(|name| loader.region(name, &[spec.n.saturating_sub(1), hidden, hidden]));
+            let stacks = stacks.collect::<Result<Vec<_>>>()?;
+            stacks.iter().flat_map(Region::parts).map(|part| loader.stored(part, None)).collect()
         };
         Ok(Some(Self { spec, begin: load(shard.is_first(), begin)?, end: load(shard.is_last(), end)? }))
     }

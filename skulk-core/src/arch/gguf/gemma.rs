@@ -52,7 +52,8 @@ fn gemma(keys: &Keys<'_>, checkpoint: &dyn Checkpoint, family: &Gemma) -> Result
     let sizes = Sizes::read(keys)?;
     let pattern = keys.opt_usize("attention.sliding_window_pattern")?.unwrap_or(family.pattern).max(1);
     let is_largest = sizes.n_layers == family.largest;
-    let scalar = if is_largest { sizes.hidden_size / sizes.n_heads.max(1) } else { sizes.head_dim };
+    let n_heads = sizes.n_heads.first().copied().unwrap_or(1).max(1);
+    let scalar = if is_largest { sizes.hidden_size / n_heads } else { sizes.head_dim };
     let cap = |key, default: Option<f32>| {
         keys.opt_f64(key).map(|found| found.map_or(default, |cap| Some(cap as f32)))
     };

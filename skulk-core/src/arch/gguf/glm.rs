@@ -2,7 +2,8 @@
 
 use super::super::names::{GGUF_FUSED, GGUF_TWO_NORMS, TensorNames};
 use super::super::{
-    ArchSpec, ExpertGroups, ExpertsSpec, QkNorm, RopeLayout, RopeSpec, Scoring, SharedExpert, unsupported,
+    ArchSpec, ExpertGroups, ExpertsSpec, LayerSpec, QkNorm, RopeLayout, RopeSpec, Scoring, SharedExpert,
+    unsupported,
 };
 use super::keys::Keys;
 use super::{Sizes, plain};
@@ -24,20 +25,14 @@ pub(super) fn glm4(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchS
 
 pub(super) fn glm4_moe(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
     let sizes = Sizes::read(keys)?;
-    let experts = experts(keys, checkpoint, sizes.n_layers)?;
-    let width = keys.usize("expert_feed_forward_length")?;
-    let shared = keys.opt_usize("expert_shared_count")?.unwrap_or(0).saturating_mul(width);
-    let dense = keys.opt_usize("leading_dense_block_count")?.unwrap_or(0);
+    let mixture = Mixture::read(keys, checkpoint, sizes.n_layers)?;
     let spec = plain(keys, checkpoint, &sizes, ropes(keys, &sizes, RopeLayout::Halves)?, |at, layer| {
         let has = |tensor: &str| checkpoint.tensor(&format!("blk.{at}.{tensor}")).is_some();
         if let Some(attention) = layer.attention_mut() {
             attention.qkv_bias = has("attn_q.bias");
             attention.qk_norm = has("attn_q_norm.weight").then_some(QkNorm::Heads);
         }
-        if at >= dense {
-            (layer.ffn.width, layer.ffn.experts) = (width, Some(experts));
-            layer.ffn.shared = (shared > 0).then(|| SharedExpert::new(shared));
-        }
+        mixture.put(at, layer);
     })?;
     Ok(ArchSpec { names: TensorNames::new(String::new(), &GGUF_TWO_NORMS), ..spec })
 }
@@ -59,6 +54,36 @@ fn ropes(keys: &Keys<'_>, sizes: &Sizes, layout: RopeLayout) -> Result<Vec<RopeS
     let dim = keys.opt_usize("rope.dimension_count")?.unwrap_or(sizes.head_dim);
     let (scaling, amplitude) = keys.rope_scaling(true)?;
     Ok(vec![RopeSpec { theta, dim, layout, scaling, amplitude }])
+}
+
+/// Experts of all layers but the first ones, and beside them one that all rows take.
+pub(super) struct Mixture {
+    experts: ExpertsSpec,
+    width: usize,
+    /// 0: there is none.
+    shared: usize,
+    /// Layers without experts.
+    dense: usize,
+}
+
+impl Mixture {
+    pub(super) fn read(keys: &Keys<'_>, checkpoint: &dyn Checkpoint, n_layers: usize) -> Result<Self> {
+        let width = keys.usize("expert_feed_forward_length")?;
+        Ok(Self {
+            experts: experts(keys, checkpoint, n_layers)?,
+            width,
+            shared: keys.opt_usize("expert_shared_count")?.unwrap_or(0).saturating_mul(width),
+            dense: keys.opt_usize("leading_dense_block_count")?.unwrap_or(0),
+        })
+    }
+
+    /// Gives a layer its experts, where it has some.
+    pub(super) fn put(&self, at: usize, layer: &mut LayerSpec) {
+        if at >= self.dense {
+            (layer.ffn.width, layer.ffn.experts) = (self.width, Some(self.experts));
+            layer.ffn.shared = (self.shared > 0).then(|| SharedExpert::new(self.shared));
+        }
+    }
 }
 
 /// Experts in DeepSeek-V3's words. Files of these families that do not name the scoring mean a sigmoid.

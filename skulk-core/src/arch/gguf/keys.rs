@@ -70,6 +70,28 @@ impl Keys<'_> {
             .map(Some)
     }
 
+    /// Numbers with fractions, likewise.
+    pub(super) fn numbers(&self, key: &str, n_layers: usize) -> Result<Option<Vec<f64>>> {
+        match self.array(key, n_layers)? {
+            Some(array) => Ok(Some(array.f64s()?.take(n_layers).collect())),
+            None => Ok(self.opt_f64(key)?.map(|number| vec![number; n_layers])),
+        }
+    }
+
+    /// Which layers slide: an array says it of each, or a number that each layer of so many does not. `pattern` is that
+    /// number where the file has none.
+    pub(super) fn slides(&self, n_layers: usize, pattern: Option<usize>) -> Result<Vec<bool>> {
+        let key = "attention.sliding_window_pattern";
+        if let Some(flags) = self.flags(key, n_layers)? {
+            return Ok(flags);
+        }
+        let pattern = match (self.opt_usize(key)?, pattern) {
+            (Some(pattern), _) | (None, Some(pattern)) => pattern.max(1),
+            (None, None) => self.usize(key)?,
+        };
+        Ok((1..=n_layers).map(|layer| !layer.is_multiple_of(pattern)).collect())
+    }
+
     /// Whether something is so of each layer, where an array says it.
     pub(super) fn flags(&self, key: &str, n_layers: usize) -> Result<Option<Vec<bool>>> {
         let array = self.array(key, n_layers)?;

@@ -2,12 +2,16 @@
 
 mod deepseek;
 mod gemma;
+mod gemma4;
 mod glm;
 mod gpt_oss;
 mod keys;
+mod kimi_linear;
 mod llama;
+mod llama4;
 mod mamba;
 mod qwen_next;
+mod step;
 
 use self::keys::Keys;
 use super::names::{GGUF, TensorNames};
@@ -31,7 +35,13 @@ pub(super) fn spec(metadata: &GgufMetadata, checkpoint: &dyn Checkpoint) -> Resu
         "olmo2" => llama::olmo2(&keys, checkpoint),
         "gemma2" => gemma::gemma2(&keys, checkpoint),
         "gemma3" => gemma::gemma3(&keys, checkpoint),
+        "gemma3n" => gemma4::gemma3n(&keys, checkpoint),
+        "gemma4" => gemma4::gemma4(&keys, checkpoint),
+        "llama4" => llama4::llama4(&keys, checkpoint),
         "deepseek2" => deepseek::deepseek2(&keys, checkpoint),
+        "deepseek32" | "glm-dsa" => deepseek::sparse(&keys, checkpoint),
+        "kimi-linear" => kimi_linear::kimi_linear(&keys, checkpoint),
+        "step35" => step::step35(&keys, checkpoint),
         "granitehybrid" => mamba::granite_hybrid(&keys, checkpoint),
         "nemotron_h" | "nemotron_h_moe" => mamba::nemotron_h(&keys, checkpoint),
         "glm4" => glm::glm4(&keys, checkpoint),
@@ -54,7 +64,7 @@ fn plain(
     own: impl Fn(usize, &mut LayerSpec),
 ) -> Result<ArchSpec> {
     let attention = AttentionSpec {
-        n_heads: sizes.n_heads,
+        n_heads: 0,
         n_kv_heads: 0,
         head_dim: sizes.head_dim,
         window: None,
@@ -73,9 +83,9 @@ fn plain(
         output_gate: false,
         rope: Some(0),
     };
-    let layer = |(at, (&n_kv_heads, &width))| {
+    let layer = |(at, ((&n_heads, &n_kv_heads), &width))| {
         let mut layer = LayerSpec {
-            mixer: Mixer::Attention(AttentionSpec { n_kv_heads, ..attention.clone() }),
+            mixer: Mixer::Attention(AttentionSpec { n_heads, n_kv_heads, ..attention.clone() }),
             ffn: FfnSpec {
                 width,
                 activation: Activation::Silu,
@@ -96,6 +106,7 @@ fn plain(
         own(at, &mut layer);
         layer
     };
+    let heads = sizes.n_heads.iter().zip(&sizes.n_kv_heads);
     Ok(ArchSpec {
         family: keys.arch.into(),
         hidden_size: sizes.hidden_size,
@@ -108,17 +119,17 @@ fn plain(
         tied_embeddings: checkpoint.tensor("output.weight").is_none(),
         final_softcap: None,
         ropes,
-        layers: sizes.n_kv_heads.iter().zip(&sizes.ffn_width).enumerate().map(layer).collect(),
+        layers: heads.zip(&sizes.ffn_width).enumerate().map(layer).collect(),
         names: TensorNames::new(String::new(), &GGUF),
     })
 }
 
-/// Sizes every family has; two of them may differ between layers.
+/// Sizes every family has; some of them may differ between layers.
 struct Sizes {
     hidden_size: usize,
     context_length: usize,
     n_layers: usize,
-    n_heads: usize,
+    n_heads: Vec<usize>,
     head_dim: usize,
     n_kv_heads: Vec<usize>,
     ffn_width: Vec<usize>,
@@ -144,17 +155,21 @@ impl Sizes {
         if n_layers > MAX_LAYERS {
             return Err(keys.error("block_count", format!("expected at most {MAX_LAYERS}, found {n_layers}")));
         }
-        let n_heads = keys.usize("attention.head_count")?;
-        let head_dim = keys.opt_usize("attention.key_length")?.unwrap_or(hidden_size / n_heads.max(1));
+        let n_heads = match keys.per_layer("attention.head_count", n_layers)? {
+            Some(n_heads) => n_heads,
+            None => vec![keys.usize("attention.head_count")?; n_layers],
+        };
+        let of_first = hidden_size / n_heads.first().copied().unwrap_or(1).max(1);
+        let head_dim = keys.opt_usize("attention.key_length")?.unwrap_or(of_first);
         Ok(Self {
             hidden_size,
             context_length: keys.usize("context_length")?,
             n_layers,
-            n_heads,
             head_dim,
             n_kv_heads: keys
                 .per_layer("attention.head_count_kv", n_layers)?
-                .unwrap_or_else(|| vec![n_heads; n_layers]),
+                .unwrap_or_else(|| n_heads.clone()),
+            n_heads,
             // Where all layers have experts, there may be no other width.
             ffn_width: match keys.per_layer("feed_forward_length", n_layers)? {
                 Some(widths) => widths,

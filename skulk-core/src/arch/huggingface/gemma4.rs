@@ -159,21 +159,8 @@ fn ropes(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
 
 /// The last layers use keys and values of the last one before them that has the same window, or none either.
 pub(super) fn shared(config: &Config<'_>, spec: &mut ArchSpec, default: usize) -> Result<()> {
-    let (field, n_layers) = ("num_kv_shared_layers", spec.layers.len());
-    let n_shared = config.usize_or(field, default)?;
-    let first = n_layers.checked_sub(n_shared).filter(|first| *first > 0).ok_or_else(|| {
-        config.error(field, format!("expected fewer than the {n_layers} layers, found {n_shared}"))
-    })?;
-    let (before, behind) = spec.layers.split_at_mut(first);
-    for layer in behind {
-        if let Some(attention) = layer.attention_mut() {
-            let like = |other: &AttentionSpec| other.window == attention.window;
-            let source = before.iter().rposition(|other| other.attention().is_some_and(like));
-            let none = || config.error(field, "expected a layer of each kind before those that share".into());
-            attention.kv_of = Some(source.ok_or_else(none)?);
-        }
-    }
-    Ok(())
+    let field = "num_kv_shared_layers";
+    spec.share_kv(config.usize_or(field, default)?).map_err(|message| config.error(field, message))
 }
 
 /// A row of each token's own for each layer.

@@ -17,8 +17,9 @@ use crate::ids::ExpertIdx;
 use LayerTensor::ExpertUp;
 pub(super) use gemma::{HF_GEMMA3, HF_GEMMA3N, HF_GEMMA4, HF_GEMMA4_MOE};
 pub(super) use gguf::{
-    GGUF, GGUF_DEEPSEEK, GGUF_DEEPSEEK_PLAIN, GGUF_FUSED, GGUF_GRANITE_HYBRID, GGUF_NEMOTRON_H, GGUF_PHI3,
-    GGUF_QWEN3_5, GGUF_QWEN3_NEXT, GGUF_TWO_NORMS,
+    GGUF, GGUF_DEEPSEEK, GGUF_DEEPSEEK_PLAIN, GGUF_DEEPSEEK_SPARSE, GGUF_FUSED, GGUF_GEMMA3N, GGUF_GEMMA4,
+    GGUF_GRANITE_HYBRID, GGUF_KIMI_LINEAR, GGUF_NEMOTRON_H, GGUF_PHI3, GGUF_QWEN3_5, GGUF_QWEN3_NEXT,
+    GGUF_STEP35, GGUF_TWO_NORMS,
 };
 pub(super) use latent::{HF_DEEPSEEK, HF_DEEPSEEK_PLAIN, HF_DEEPSEEK_SPARSE, HF_GLM4_MOE};
 pub use layer::LayerTensor;
@@ -86,27 +87,43 @@ impl TensorNames {
 
     /// Name of the table of each token's inputs to layers, `[vocabulary, layers · input]`.
     pub fn layer_inputs(&self) -> String {
-        format!("{}embed_tokens_per_layer.weight", self.prefix)
+        self.input(0)
     }
 
     /// Name of what projects a token's embedding to inputs of layers, `[layers · input, hidden]`.
     pub fn input_projections(&self) -> String {
-        format!("{}per_layer_model_projection.weight", self.prefix)
+        self.input(1)
     }
 
     /// Name of the norm of each such projection, `[input]`.
     pub fn input_norm(&self) -> String {
-        format!("{}per_layer_projection_norm.weight", self.prefix)
+        self.input(2)
     }
 
-    /// Name of what makes a residual stream of embeddings, `[hidden, hidden]`; of the first there is none.
+    fn input(&self, part: usize) -> String {
+        format!("{}{}.weight", self.prefix, self.spelling.inputs[part])
+    }
+
+    /// Name of what makes a residual stream of embeddings, `[hidden, hidden]`, or of the stack of all such; of the first
+    /// there is none.
     pub fn stream_projection(&self, stream: usize) -> String {
-        format!("{}altup_projections.{}.weight", self.prefix, stream.saturating_sub(1))
+        self.stream(0, stream)
     }
 
-    /// Name of what takes a residual stream back behind the last layer, `[hidden, hidden]`; of the first there is none.
+    /// Name of what takes a residual stream back behind the last layer, `[hidden, hidden]`, or of the stack of all such; of
+    /// the first there is none.
     pub fn stream_return(&self, stream: usize) -> String {
-        format!("{}altup_unembed_projections.{}.weight", self.prefix, stream.saturating_sub(1))
+        self.stream(1, stream)
+    }
+
+    fn stream(&self, end: usize, stream: usize) -> String {
+        let pattern = self.spelling.streams[end].replacen(EXPERT, &stream.saturating_sub(1).to_string(), 1);
+        format!("{}{pattern}.weight", self.prefix)
+    }
+
+    /// Whether what makes and takes back residual streams is stacked in one tensor each, `[streams - 1, hidden, hidden]`.
+    pub(crate) fn stacks_streams(&self) -> bool {
+        !self.spelling.streams.iter().any(|pattern| pattern.contains(EXPERT))
     }
 
     /// Name of the output head, `[vocabulary, hidden]`; absent when tied.

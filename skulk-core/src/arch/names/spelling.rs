@@ -3,7 +3,7 @@
 use super::LayerTensor;
 use crate::weights::DType;
 
-/// Stands for an expert's index in the roles of formats that do not stack experts.
+/// Stands for an expert's index in the roles of formats that do not stack experts, and for a residual stream's.
 pub(super) const EXPERT: &str = "{}";
 /// Ends a role's pattern behind which there is no `.weight`, and `_bias` where others have `.bias`.
 pub(super) const END: char = '$';
@@ -43,6 +43,10 @@ pub(in crate::arch) struct Spelling {
     pub(super) output_norm: &'static str,
     pub(super) head: &'static str,
     pub(super) layers: &'static str,
+    /// The table of tokens' inputs to layers, what projects embeddings to such, and its norm.
+    pub(super) inputs: [&'static str; 3],
+    /// What makes further residual streams, and what takes them back: tensors of their own, or stacks.
+    pub(super) streams: [&'static str; 2],
     pub(super) stacks: Stacks,
     /// What conversions call the same, where that is more than MLX's words for stacked experts.
     pub(super) others: &'static [Words],
@@ -75,6 +79,8 @@ pub(super) const fn hugging_face(roles: Roles) -> Spelling {
         output_norm: "norm",
         head: "lm_head",
         layers: "layers",
+        inputs: ["embed_tokens_per_layer", "per_layer_model_projection", "per_layer_projection_norm"],
+        streams: ["altup_projections.{}", "altup_unembed_projections.{}"],
         stacks: Stacks::PLAIN,
         others: &[],
         roles,

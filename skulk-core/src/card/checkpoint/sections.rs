@@ -15,7 +15,7 @@ pub(super) fn fill(card: &mut ModelCard, model_type: &str, template: Option<Temp
     match model_type {
         "gemma4" | "gemma4_text" => gemma4(card),
         "gpt_oss" | "gpt-oss" => gpt_oss(card),
-        "deepseek_v32" => deepseek_v32(card),
+        "deepseek_v32" | "deepseek32" => deepseek_v32(card),
         _ => from_template(card, template),
     }
     let reasons = card.reasoning.is_some_and(|r| r.format != Some(ReasoningFormat::None));
