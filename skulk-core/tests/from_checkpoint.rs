@@ -212,7 +212,7 @@ fn engines_are_named_that_have_the_operations() {
         ("qwen3_next", &["skulk-wgpu", "skulk-cpu"]),
         ("kimi_linear", &["skulk-wgpu", "skulk-cpu"]),
         ("nemotron_h", &["skulk-wgpu", "skulk-cpu"]),
-        ("deepseek_v32", &["skulk-cpu"]),
+        ("deepseek_v32", &["skulk-wgpu", "skulk-cpu"]),
     ] {
         assert_eq!(own(model), engines, "{model}");
     }

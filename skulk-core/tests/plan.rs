@@ -191,6 +191,17 @@ fn models_run_as_planned() {
     assert_eq!(none.stages()[0].engine(), Some(EngineId::new("cpu")));
 }
 
+/// Layers with states, latent vectors, chosen positions and several streams, too, are planned for GPUs.
+#[test]
+fn gpus_get_whatever_they_have_operations_for() {
+    let cluster = machine("skulk-wgpu", 1 << 30);
+    for model in ["qwen3_next", "kimi_linear", "nemotron_h", "deepseek_v3", "deepseek_v32", "gemma3n"] {
+        let request = Request::default().context_tokens(64);
+        let placement = Planner::plan_checkpoint(path(model), &cluster, &request).unwrap();
+        assert_eq!(placement.stages()[0].engine(), Some(EngineId::new("wgpu")), "{model}");
+    }
+}
+
 /// On Mesa's software adapter, where it is.
 #[cfg(feature = "wgpu")]
 #[test]

@@ -662,7 +662,8 @@ pub(crate) struct Chosen {
     pub(crate) most: usize,
     /// The rows, in their order, and their spans.
     pub(crate) rows: Vec<(usize, usize)>,
-    /// Their positions, from first to last, of row after row.
+    /// Their positions, from first to last, of row after row. A device may have them instead, on the stream, until positions are
+    /// chosen again.
     pub(crate) positions: Vec<u32>,
 }
 

@@ -28,12 +28,14 @@ pub(super) fn placement(checkpoint: Option<&dyn Checkpoint>, others: &[&str]) ->
 /// The tags of the engines that compute with all that this model has.
 fn engines(checkpoint: &dyn Checkpoint, spec: &ArchSpec) -> Vec<&'static str> {
     let for_cpus = checkpoint.tensors().iter().any(|tensor| tensor.dtype.is_for_cpus());
-    let mut latents = spec.layers.iter().filter_map(|layer| layer.attention()?.latent);
-    if for_cpus || latents.any(|latent| latent.index.is_some()) {
+    if for_cpus {
         return vec!["skulk-cpu"];
     }
-    let states = spec.layers.iter().any(LayerSpec::needs_states);
-    OWN.into_iter().filter(|tag| !states || !tag.starts_with("skulk-candle")).collect()
+    let chooses = |layer: &LayerSpec| {
+        layer.attention().and_then(|own| own.latent).is_some_and(|latent| latent.index.is_some())
+    };
+    let not_candle = spec.layers.iter().any(|layer| layer.needs_states() || chooses(layer));
+    OWN.into_iter().filter(|tag| !not_candle || !tag.starts_with("skulk-candle")).collect()
 }
 
 /// What the decoder knows of the architecture, where it does and can read every tensor that it needs.

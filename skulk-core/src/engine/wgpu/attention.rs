@@ -10,7 +10,7 @@ use super::kernels::{Heads, Op, attend_threads};
 use super::matrix::grid;
 use super::pages::Pages;
 use super::stream::{Scratch, Stream};
-use super::{Buffer, Gpu, params, stride};
+use super::{Buffer, Gpu, choose, params, stride};
 use crate::arch::Window;
 use crate::engine::KvTypes;
 use crate::engine::backend::{Attend, PAGE, PageSpec, Span, Spans};
@@ -33,7 +33,7 @@ const SPAN_WORDS: usize = 5;
 
 /// What kernels look up: the spans by length, their pages, and the slot of each row. It is the same for all
 /// layers that see as far.
-struct Table<'a> {
+pub(super) struct Table<'a> {
     spans: Vec<&'a Span>,
     words: Vec<u32>,
     /// Where pages and slots begin in it.
@@ -43,7 +43,7 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    fn new(spans: &'a Spans) -> Result<Self> {
+    pub(super) fn new(spans: &'a Spans) -> Result<Self> {
         let mut sorted: Vec<_> = spans.list.iter().filter(|span| !span.rows.is_empty()).collect();
         sorted.sort_by_key(|span| like(span));
         let rows: usize = sorted.iter().map(|span| span.rows.len()).sum();
@@ -67,6 +67,10 @@ impl<'a> Table<'a> {
             }
         }
         Ok(Self { spans: sorted, words, pages, slots, rows })
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows
     }
 }
 
@@ -111,7 +115,7 @@ pub(super) fn attend(
     let (spec, kv) = (&pages.spec, pages.spec.kv);
     if let Some(rows) = rows {
         match spec.latent {
-            Some(_) => write_parts(stream, spec, table, rows, keys)?,
+            Some(_) => write_parts(stream, spec, table, &[rows[1], rows[0]], keys)?,
             None => write(stream, spec, table, rows, [keys, values])?,
         }
     }
@@ -138,6 +142,19 @@ pub(super) fn attend(
         latent: spec.latent.is_some(),
     };
     let values = if shape.latent { &gpu.unread } else { values };
+    let mut whole = None;
+    if let Some(chosen) = op.chosen.filter(|chosen| !chosen.rows.is_empty()) {
+        if op.sinks.is_some() || attention.softcap.is_some() {
+            return Err(Error::new(
+                ErrorKind::Internal,
+                "rows that see chosen positions have sinks, or a cap",
+            ));
+        }
+        choose::attend(stream, (attention, op.spans, chosen), (pages, shape), q, to)?;
+        whole = Some(choose::without(op.spans, chosen));
+    }
+    let of_whole = whole.as_ref().map(Table::new).transpose()?;
+    let table = of_whole.as_ref().unwrap_or(table);
     let job = Job { gpu, op, table, heads: shape, kv, keys, values, q, out: to };
     let mut first = 0;
     for spans in table.spans.chunk_by(|a, b| like(a) == like(b)) {
@@ -158,15 +175,15 @@ fn parts(spec: &PageSpec) -> Vec<Range<usize>> {
 }
 
 /// Writes a step's latent vectors, and what is behind them, into pages of keys.
-fn write_parts(
+pub(super) fn write_parts(
     stream: &mut Stream,
     spec: &PageSpec,
     table: &Table<'_>,
-    rows: [&Buffer; 2],
+    rows: &[&Buffer],
     pages: &Block,
 ) -> Result<()> {
     let (kept, kind) = (spec.head_dim as u32, spec.kv.keys);
-    for (part, x) in parts(spec).into_iter().zip([rows[1], rows[0]]) {
+    for (part, x) in parts(spec).into_iter().zip(rows) {
         let (words, at) = stream.shared_table(&table.words)?;
         let (x_stride, slots, first) = (x.stride(), at + table.slots, part.start as u32);
         let operands = [&x.block, &*words, pages];
@@ -218,7 +235,7 @@ fn write(
 }
 
 /// Rotates a part of heads `[heads, rows]`, which have so many elements, of `x` to `out`, which come with their strides.
-fn rotate(
+pub(super) fn rotate(
     stream: &mut Stream,
     (part, of_head): (Range<usize>, usize),
     [heads, rows]: [usize; 2],

@@ -137,7 +137,7 @@ ops! {
         HEAD_DIM = heads.head_dim, VALUE_DIM = heads.value_dim, KEPT_DIM = heads.kept_dim, LATENT = heads.latent,
         KEYS = kv.keys as u32, VALUES = kv.values as u32, THREADS = attend_threads(heads.value_dim), T = queries,
         SOFTCAP = softcap, SINKS = sinks;
-        "math", "kept", "spans", "attend";
+        "math", "kept", "keys", "spans", "attend";
     attend_combine(heads: Heads, sinks: bool): Attend; None;
         VALUE_DIM = heads.value_dim, KEPT_DIM = heads.kept_dim, SINKS = sinks; "kept", "spans", "attend_combine";
     /// Of up to four rows.
@@ -156,6 +156,15 @@ ops! {
         SKIP = skip; "runs", "recur";
     state_outputs(gate: u32, threads: u32): StateOutputs; None; GATE = gate, THREADS = threads;
         "math", "sum", "state_outputs";
+    layer_norm(): RowsAlone; None; THREADS = 128u32; "sum", "layer_norm";
+    /// Elements of the indexer's heads, and those that are kept of a position; heads at a time.
+    scores(dims: [u32; 2], keys: KvType, together: u32): Choose; None;
+        HEAD_DIM = dims[0], KEPT_DIM = dims[1], KEYS = keys as u32, TOGETHER = together;
+        "kept", "keys", "choosers", "scores";
+    choose(): Choose; None; KEPT_DIM = 2u32; "kept", "choosers", "choose";
+    attend_chosen(heads: Heads, keys: KvType, threads: u32): AttendChosen; None;
+        HEAD_DIM = heads.head_dim, VALUE_DIM = heads.value_dim, KEPT_DIM = heads.kept_dim, KEYS = keys as u32,
+        THREADS = threads; "kept", "keys", "choosers", "attend_chosen";
     top(stage: u32): Top; None; STAGE = stage, SLICE = SLICE; "top";
     route(): Route; None; ; "route";
     experts_sort(): ExpertsSort; None; ; "experts_sort";

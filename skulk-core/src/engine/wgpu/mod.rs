@@ -6,6 +6,7 @@
 
 mod adapters;
 mod attention;
+mod choose;
 mod device;
 mod experts;
 mod gpu;
@@ -36,7 +37,8 @@ use self::stream::Stream;
 use crate::arch::{Activation, RecurrentSpec};
 use crate::engine::KvType;
 use crate::engine::backend::{
-    Attend, Backend, Blend, Experts, Head, NormRope, PageSpec, Recur, Routes, Routing, TopLogits,
+    Attend, Backend, Blend, Choose, Chosen, Experts, Head, NormRope, PageSpec, Recur, Routes, Routing,
+    TopLogits,
 };
 use crate::error::Result;
 use crate::ids::TokenId;
@@ -59,6 +61,7 @@ impl Backend for Gpu {
     // They lie in a layer's buffers, which grow.
     const RELEASES_PAGES: bool = false;
     const LATENTS: bool = true;
+    const CHOOSES: bool = true;
     const STREAMS: bool = true;
     const RECURRENT: bool = true;
 
@@ -376,6 +379,26 @@ impl Backend for Gpu {
         x: &mut Buffer,
     ) -> Result<()> {
         rows::norm_rope(self, stream, op, angles, rows, x)
+    }
+
+    fn layer_norm(
+        &self,
+        stream: &mut Stream,
+        norm: ([&Block; 2], f32),
+        rows: usize,
+        x: &mut Buffer,
+    ) -> Result<()> {
+        choose::layer_norm(stream, norm, rows, x)
+    }
+
+    fn choose(
+        &self,
+        stream: &mut Stream,
+        op: &Choose<'_, Self>,
+        pages: &mut Pages,
+        out: &mut Chosen,
+    ) -> Result<()> {
+        choose::choose(stream, op, pages, out)
     }
 
     fn attend(

@@ -50,7 +50,14 @@ impl Pages {
             None => expect("heads", spec.head_dim, MAX_HEAD_DIM)?,
             Some(rank) => {
                 expect("latent vectors", rank, MAX_HEAD_DIM)?;
-                expect("latent vectors with what is behind them", spec.head_dim, MAX_WITH_LATENT)?;
+                let [end, index] = spec.index.unwrap_or([spec.head_dim; 2]);
+                expect("latent vectors with what is behind them", end, MAX_WITH_LATENT)?;
+                let of_index = spec.head_dim.saturating_sub(index);
+                if !of_index.is_multiple_of(4) {
+                    let message =
+                        format!("expected an indexer's heads of a multiple of 4 elements, found {of_index}");
+                    return Err(Error::new(ErrorKind::ArchUnsupported, message).with_hint("use engine `cpu`"));
+                }
                 // Blocks share scales, and belong to one part.
                 if spec.kv.are_quantised() && !rank.is_multiple_of(BLOCK) {
                     let message = format!(

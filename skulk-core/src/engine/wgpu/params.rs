@@ -88,6 +88,20 @@ params! {
     Blend { width: u32, x_stride: u32, out_stride: u32, first: u32, n: u32, by_stride: u32, plus: f32 }
     // What the least size is, or how many deviations.
     RowsAlone { width: u32, y_stride: u32, x_stride: u32, number: f32 }
+    // Where page numbers and rows begin in the table, and the first row of the dispatch.
+    Choose {
+        pages: u32,
+        rows: u32,
+        from_row: u32,
+        n_heads: u32,
+        // Where the indexer's keys begin in what is kept.
+        first: u32,
+        q_stride: u32,
+        weights_stride: u32,
+        out_stride: u32,
+        most: u32,
+    }
+    AttendChosen { pages: u32, rows: u32, n_heads: u32, q_stride: u32, out_stride: u32, most: u32, scale: f32 }
     SplitHeads { width: u32, head_dim: u32, x_stride: u32, out_stride: u32 }
     // Where queries, keys and values begin in their products' rows, how far apart those of key heads are, and how far
     // apart rows.

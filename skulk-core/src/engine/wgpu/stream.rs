@@ -67,6 +67,9 @@ pub(super) enum Scratch {
     StateRead,
     /// Heads that have weights of their own, apart.
     Heads,
+    /// Scores of positions, and those that are chosen.
+    Scores,
+    Positions,
     /// A page on its way.
     Page,
     Logits,

@@ -4,7 +4,7 @@ use super::kernels::{Heads, Op};
 use super::*;
 use crate::bytes::ByteSize;
 use crate::engine::KvType;
-use crate::engine::conformance::{Numbers, Rounds, Weights, conformance, region, stored_floats};
+use crate::engine::conformance::{Numbers, Rounds, Weights, conformance, region, state_cases, stored_floats};
 use crate::error::{ErrorKind, Retry};
 use crate::weights::DType;
 
@@ -108,6 +108,48 @@ fn what_kernels_have_no_room_for_is_refused() {
         let spec = PageSpec { n_kv_heads: 1, head_dim, latent: None, index: None, kv: KvType::F16.into() };
         assert_eq!(gpu.pages(&spec).err().unwrap().kind(), ErrorKind::ArchUnsupported);
     }
+    // Latent vectors, with what is behind them, and with keys that choose positions.
+    let latent = |rank, head_dim, index, kv: KvType| {
+        gpu.pages(&PageSpec { n_kv_heads: 1, head_dim, latent: Some(rank), index, kv: kv.into() })
+    };
+    for (rank, head_dim, index, kv) in [
+        (514, 578, None, KvType::F16),
+        (512, 690, None, KvType::F16),
+        (48, 64, None, KvType::Q8_0),
+        (512, 710, Some([576, 576]), KvType::F16),
+    ] {
+        let error = latent(rank, head_dim, index, kv).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("`cpu`")), "{error}");
+    }
+    assert!(latent(48, 64, None, KvType::F16).is_ok());
+    assert!(latent(512, 704, Some([576, 576]), KvType::Q8_0).is_ok());
+}
+
+/// A sequence's states take what plans count for it, and stay when others come.
+#[test]
+fn states_take_what_is_counted() {
+    let gpu = Gpu::software(Limits::default());
+    let spec = &state_cases()[0].spec;
+    let mut states = gpu.states(spec).unwrap();
+    let before = gpu.device.reserved();
+    (0..4).for_each(|number| gpu.add_state(&mut states, number).unwrap());
+    assert_eq!(gpu.device.reserved() - before, 4 * spec.state_bytes());
+    let mut stream = gpu.stream(1, 16).unwrap();
+    let bytes: Vec<u8> = (0..spec.state_bytes()).map(|i| (i % 251) as u8).collect();
+    gpu.write_state(&mut stream, &mut states, 3, &bytes).unwrap();
+    let before = gpu.device.reserved();
+    gpu.add_state(&mut states, 4).unwrap();
+    assert_eq!(gpu.device.reserved() - before, 4 * spec.state_bytes());
+    let mut found = Vec::new();
+    gpu.read_state(&mut stream, &states, 3, &mut found).unwrap();
+    assert_eq!(found, bytes);
+    let room = gpu.device.reserved() + spec.state_bytes();
+    let small = Gpu::software(Limits { memory: Some(ByteSize(room)), ..Limits::default() });
+    let mut states = small.states(spec).unwrap();
+    let error = (0..).find_map(|number| small.add_state(&mut states, number).err()).unwrap();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("close sessions")), "{error}");
 }
 
 /// A kernel that the driver or wgpu refuses is an error, and the next one is built.

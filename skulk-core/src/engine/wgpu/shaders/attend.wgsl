@@ -2,7 +2,7 @@
 //
 // Constants: HEAD_DIM and VALUE_DIM, even; KEPT_DIM; LATENT, 1 = values are the first elements of keys, else they
 // are kept beside them; KEYS and VALUES, their kinds; THREADS, at least VALUE_DIM / 2, from PAGE to 256, a power of two;
-// T, 4 or 8; SOFTCAP; SINKS. After math.wgsl, kept.wgsl and spans.wgsl.
+// T, 4 or 8; SOFTCAP; SINKS. After math.wgsl, kept.wgsl, keys.wgsl and spans.wgsl.
 //
 // Where keys are quantised, queries come rotated as they are; where values are, so are results.
 //
@@ -46,53 +46,6 @@ fn query(span: Span, index: u32, kv: u32, element: u32) -> f32 {
     }
     let head = kv * group + index % group;
     return q[(span.row + index / group) * p.q_stride + head * HEAD_DIM + element] * p.scale;
-}
-
-// Two or four neighbouring elements, the first of which is a word's number `element`, as numbers.
-fn two_of(kind: u32, word: u32, element: u32) -> vec2f {
-    if kind == Q8_0 {
-        return vec2f(vec2i(vec2u(word) << (vec2u(24u, 16u) - 8u * element)) >> vec2u(24u));
-    }
-    return vec2f(vec2i(vec2u(word) << (vec2u(28u, 24u) - 4u * element)) >> vec2u(28u));
-}
-
-fn four_of(kind: u32, word: u32, element: u32) -> vec4f {
-    if kind == Q8_0 {
-        return vec4f(vec4i(vec4u(word) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u));
-    }
-    return vec4f(vec4i(vec4u(word) << (vec4u(28u, 24u, 20u, 16u) - 4u * element)) >> vec4u(28u));
-}
-
-// Two elements of a key, `element` of an even number and the next one, without their scale; its page's and kv
-// head's keys begin at word `head`.
-fn key_pair(head: u32, element: u32, slot: u32) -> vec2f {
-    let n = elements_of_word(KEYS);
-    let at = head + element / n * PAGE + slot;
-    if KEYS == F32 {
-        return bitcast<vec2f>(vec2u(keys[at], keys[at + PAGE]));
-    }
-    if KEYS == F16 {
-        return unpack2x16float(keys[at]);
-    }
-    return two_of(KEYS, keys[at], element % n);
-}
-
-// The same for four elements, the first of which is of a number divided by four.
-fn key_four(head: u32, element: u32, slot: u32) -> vec4f {
-    if is_quantised(KEYS) {
-        let n = elements_of_word(KEYS);
-        return four_of(KEYS, keys[head + element / n * PAGE + slot], element % n);
-    }
-    return vec4f(key_pair(head, element, slot), key_pair(head, element + 2u, slot));
-}
-
-// What the elements of a key's block are multiplied by.
-fn key_scale(head: u32, element: u32, slot: u32) -> f32 {
-    if !is_quantised(KEYS) {
-        return 1.0;
-    }
-    let both = unpack2x16float(keys[head + scale_word(KEYS, element, slot)]);
-    return select(both.x, both.y, slot % 2u != 0u);
 }
 
 // Where the values of a page and kv head begin.
