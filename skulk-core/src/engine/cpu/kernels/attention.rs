@@ -238,8 +238,8 @@ pub(super) unsafe fn turn<S: Simd>(panel: &[f32], rows: usize, to: &mut [f32]) {
     assert!(panel.len() >= PANEL && rows <= DEPTH && to.len() <= PANEL, "a panel");
     for first in (0..rows).step_by(LANES) {
         let from = Rows::new(panel.as_ptr().add(first * WIDTH).cast(), 4 * WIDTH);
-        for position in (0..to.len() / WIDTH / 4 * 4).step_by(4) {
-            let columns = S::columns(&from, 4 * position);
+        for position in (0..to.len() / WIDTH / LANES * LANES).step_by(LANES) {
+            let columns = S::line(&from, 4 * position);
             let mut at = 0;
             while at < columns.len() {
                 let to = to.as_mut_ptr().add((position + at) * WIDTH + first);
