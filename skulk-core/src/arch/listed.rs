@@ -51,10 +51,8 @@ pub fn tensors(config: &Value) -> Result<Vec<StoredTensor>> {
     let (names, hidden, layers) = (&spec.names, spec.hidden_size, spec.n_layers());
     let embedding = StoredTensor::table(names.embedding(), vec![spec.vocab_size, hidden]);
     let read = if spec.tied_embeddings { ALL } else { embedding.read };
-    let mut list = vec![
-        StoredTensor { read, ..embedding },
-        StoredTensor::vector(names.output_norm(), vec![hidden]),
-    ];
+    let mut list =
+        vec![StoredTensor { read, ..embedding }, StoredTensor::vector(names.output_norm(), vec![hidden])];
     if !spec.tied_embeddings {
         list.push(StoredTensor::matrix(names.head(), vec![spec.vocab_size, hidden]));
     }
@@ -134,7 +132,9 @@ fn of_layer(
 /// Whether it is a convolution, or lies in one.
 fn convolves(names: &TensorNames, layer: &LayerSpec, tensor: LayerTensor) -> bool {
     use LayerTensor::{KeyConvolution, ValueConvolution};
-    names.fused(layer, tensor).any(|part| matches!(part, QueryConvolution | KeyConvolution | ValueConvolution))
+    names
+        .fused(layer, tensor)
+        .any(|part| matches!(part, QueryConvolution | KeyConvolution | ValueConvolution))
 }
 
 /// What a configuration describes, with MLX's words.

@@ -461,14 +461,18 @@ impl<B: Backend> Decoder<B> {
             }
             None => &*x,
         };
-        for (own, product) in layer.projections.iter().zip(&mut room.products) {
-            match (&own.latent, &mut room.latent) {
-                (Some(to_latent), Some(latent)) => {
-                    b.linear(stream, input, rows, &mut [(to_latent, &mut *latent)])?;
-                    b.linear(stream, latent, rows, &mut [(&own.matrix, product)])?;
-                }
-                _ => b.linear(stream, input, rows, &mut [(&own.matrix, product)])?,
-            }
+        // What the input is multiplied with, together; behind that, what latent vectors are.
+        let mut latents = room.latents.iter_mut();
+        let first =
+            layer.projections.iter().zip(&mut room.products).filter_map(|(own, product)| match &own.latent {
+                Some(to_latent) => latents.next().map(|latent| (to_latent, latent)),
+                None => Some((&own.matrix, product)),
+            });
+        linear(b, stream, input, rows, first)?;
+        let projected = layer.projections.iter().zip(&mut room.products);
+        let behind = projected.filter(|(own, _)| own.latent.is_some());
+        for ((own, product), latent) in behind.zip(&room.latents) {
+            b.linear(stream, latent, rows, &mut [(&own.matrix, product)])?;
         }
         let Recurrent { parts, vectors, .. } = layer;
         let op = Recur { spec, eps, products: &room.products, parts, vectors, runs };
@@ -590,27 +594,34 @@ impl<B: Backend> Decoder<B> {
             }
             None => &*x,
         };
-        if let (Some(expert), Some(result)) = (&layer.shared, shared.as_mut()) {
-            let [gate, up] = &mut *inner;
-            match &expert.gate {
-                Some(to_gate) => b.linear(stream, input, rows, &mut [(to_gate, gate), (&expert.up, up)])?,
+        // What the block's input is multiplied with, together: the router's, and the shared expert's.
+        let [gate, up] = &mut *inner;
+        let mut products = [None, None, None, None];
+        if let Some(expert) = &layer.shared {
+            (products[0], products[1]) = match &expert.gate {
+                Some(to_gate) => (Some((to_gate, gate)), Some((&expert.up, up))),
                 // What is without a gate is in its place.
-                None => b.linear(stream, input, rows, &mut [(&expert.up, gate)])?,
-            }
+                None => (Some((&expert.up, gate)), None),
+            };
+            products[2] = expert.score.as_ref().zip(score.as_mut());
+        }
+        if let (Some(router), Some((logits, _)), None) = (&layer.router, routing.as_mut(), apart) {
+            products[3] = Some((&router.matrix, logits));
+        }
+        linear(b, stream, input, rows, products.into_iter().flatten())?;
+        if let (Some(expert), Some(result)) = (&layer.shared, shared.as_mut()) {
             let down = &mut [(&expert.down, &mut *result)];
             b.gated_linear(stream, expert.spec.activation, inner, rows, down)?;
-            if let (Some(to_score), Some(score)) = (&expert.score, score) {
-                b.linear(stream, input, rows, &mut [(to_score, &mut *score)])?;
+            if let (Some(_), Some(score)) = (&expert.score, score) {
                 b.gate_heads(stream, result, score, arch.hidden_size, rows)?;
             }
         }
-        if let Some(apart) = apart {
-            b.rms_norm(stream, x, &apart.router, eps, rows, added)?;
-        }
         let routes = match (&layer.router, &spec.ffn.experts, routing) {
             (Some(router), Some(experts), Some((logits, routes))) => {
-                let seen = if apart.is_some() { &*added } else { input };
-                b.linear(stream, seen, rows, &mut [(&router.matrix, &mut *logits)])?;
+                if let Some(apart) = apart {
+                    b.rms_norm(stream, x, &apart.router, eps, rows, added)?;
+                    b.linear(stream, added, rows, &mut [(&router.matrix, &mut *logits)])?;
+                }
                 let (correction, scales) = (router.correction.as_ref(), router.scales.as_ref());
                 b.route(stream, &Routing { spec: experts, correction, scales }, logits, rows, routes)?;
                 Some(&*routes)
@@ -782,6 +793,29 @@ impl<B: Backend> Workspace<B> {
                 self.tapped.extend(rows);
             }
             first += segment.rows;
+        }
+    }
+}
+
+/// The same input's products, up to four of them at a time.
+fn linear<'a, B: Backend>(
+    b: &B,
+    stream: &mut B::Stream,
+    x: &B::Buffer,
+    rows: usize,
+    mut products: impl Iterator<Item = (&'a B::Matrix, &'a mut B::Buffer)>,
+) -> Result<()> {
+    loop {
+        match [(); 4].map(|()| products.next()) {
+            [Some(first), Some(second), Some(third), Some(fourth)] => {
+                b.linear(stream, x, rows, &mut [first, second, third, fourth])?;
+            }
+            [Some(first), Some(second), Some(third), None] => {
+                return b.linear(stream, x, rows, &mut [first, second, third]);
+            }
+            [Some(first), Some(second), ..] => return b.linear(stream, x, rows, &mut [first, second]),
+            [Some(first), ..] => return b.linear(stream, x, rows, &mut [first]),
+            _ => return Ok(()),
         }
     }
 }

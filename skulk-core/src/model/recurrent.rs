@@ -28,8 +28,8 @@ pub(super) struct Projection<B: Backend> {
 pub(super) struct Room<B: Backend> {
     /// One for each projection of a layer.
     pub(super) products: Vec<B::Buffer>,
-    /// What products are projected from, where that is no input of a layer's.
-    pub(super) latent: Option<B::Buffer>,
+    /// One for each that products are projected from, where that is no input of a layer's.
+    pub(super) latents: Vec<B::Buffer>,
 }
 
 /// What is projected, in the order of descriptions.
@@ -150,7 +150,11 @@ impl<B: Backend> Room<B> {
         let widest = |at: usize| layers.iter().filter_map(|layer| width(layer, at)).max();
         let products = (0..n).map(|at| backend.buffer(rows, widest(at).unwrap_or(0)));
         let products = products.collect::<Result<Vec<_>>>()?;
-        let latent = rank.map(|rank| backend.buffer(rows, rank)).transpose()?;
-        Ok((n > 0).then_some(Self { products, latent }))
+        let latents =
+            |layer: &&Recurrent<B>| layer.projections.iter().filter(|own| own.latent.is_some()).count();
+        let n_latents = layers.iter().map(latents).max().unwrap_or(0);
+        let latents = (0..n_latents).map(|_| backend.buffer(rows, rank.unwrap_or(0)));
+        let latents = latents.collect::<Result<_>>()?;
+        Ok((n > 0).then_some(Self { products, latents }))
     }
 }

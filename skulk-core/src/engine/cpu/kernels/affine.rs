@@ -4,7 +4,9 @@
 //! large power of two apart, as without scales between them they are, few lines stay in a cache until they are read again.
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
-use super::format::{Beside, Float, Format, Raw, Scales, Stored, WideWithMin, WithMin, half_pairs, raw};
+use super::format::{
+    Beside, Float, Format, Raw, Scales, Stored, WideWithMin, WithMin, half_pairs, line, raw,
+};
 use super::simd::{LANES, Rows, Simd, each_column};
 
 /// Elements that a row has a multiple of where its lines are read whole.
@@ -155,7 +157,7 @@ affine! {
 
     Affine4Lines: 64 bytes, 4 blocks, 4 bits, WithMin;
     paired = true;
-    read<S>(rows, at) { raw!(S, rows, at, at + 16, at + 32, at + 48) }
+    read<S>(rows, at) { line::<S>(rows, at) }
     columns(raw, j) each_column!(|k| half::<S>(raw[4 * j + k / 2], k % 2));
 
     Affine5: 20 bytes, 1 blocks, 5 bits, WithMin;
@@ -179,6 +181,6 @@ affine! {
     columns(raw, _j) each_column!(|k| raw[k]);
 
     Affine8Lines: 64 bytes, 2 blocks, 8 bits, WideWithMin;
-    read<S>(rows, at) { raw!(S, rows, at, at + 16, at + 32, at + 48) }
+    read<S>(rows, at) { line::<S>(rows, at) }
     columns(raw, j) each_column!(|k| raw[8 * j + k]);
 }

@@ -14,7 +14,7 @@
 
 use super::kept::Kept;
 use super::rows::{cap, exp};
-use super::simd::{BLOCK, LANES, Simd};
+use super::simd::{BLOCK, LANES, Rows, Simd};
 
 /// Positions of a partition.
 pub(crate) const PARTITION: usize = 256;
@@ -83,6 +83,7 @@ pub(super) struct Functions {
     /// Vectors that the registers can hold.
     pub(super) registers: usize,
     pub(super) pack: [unsafe fn(&Pack); KINDS],
+    pub(super) turn: unsafe fn(&[f32], usize, &mut [f32]),
     pub(super) softmax: unsafe fn(&mut [f32; PARTITION], Range, f32, Option<f32>) -> Softmax,
     pub(super) merge: Merge,
     pub(super) mean: unsafe fn(Softmax, Option<f32>, &mut [f32]),
@@ -113,6 +114,7 @@ macro_rules! instantiate {
             }
             operations! {
                 $feature:
+                turn(panel: &[f32], rows: usize, to: &mut [f32]) = attention::turn::<$s>(panel, rows, to);
                 softmax(x: &mut [f32; PARTITION], seen: Range<usize>, scale: f32, cap: Option<f32>) -> Softmax =
                     attention::softmax::<$s>(x, seen, scale, cap);
                 merge(row: (&mut Softmax, &mut [f32]), part: (Softmax, &[f32])) = attention::merge::<$s>(row, part);
@@ -150,6 +152,7 @@ macro_rules! instantiate {
                     pack::<kept::Nibbles<false>>,
                     pack::<kept::Nibbles<true>>,
                 ],
+                turn,
                 softmax,
                 merge,
                 mean,
@@ -221,6 +224,28 @@ pub(super) unsafe fn pack<S: Simd, W: Kept>(pack: &Pack) {
         let (from, to) = (pack.from.add(row * pack.stride), pack.to.add(row * WIDTH));
         for v in 0..pack.vectors {
             S::store(to.add(v * LANES), W::load::<S>(from.add(v * LANES * W::BYTES)));
+        }
+    }
+}
+
+/// Turns a panel round: rows of it, [`WIDTH`] apart, become columns of `to`, as many rows of it as that has. Columns are
+/// written in whole vectors, of which those behind the last row's count for nothing.
+///
+/// # Safety
+/// The machine has `S`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn turn<S: Simd>(panel: &[f32], rows: usize, to: &mut [f32]) {
+    assert!(panel.len() >= PANEL && rows <= DEPTH && to.len() <= PANEL, "a panel");
+    for first in (0..rows).step_by(LANES) {
+        let from = Rows::new(panel.as_ptr().add(first * WIDTH).cast(), 4 * WIDTH);
+        for position in (0..to.len() / WIDTH / LANES * LANES).step_by(LANES) {
+            let columns = S::line(&from, 4 * position);
+            let mut at = 0;
+            while at < columns.len() {
+                let to = to.as_mut_ptr().add((position + at) * WIDTH + first);
+                S::store(to, S::as_f32(columns[at]));
+                at += 1;
+            }
         }
     }
 }

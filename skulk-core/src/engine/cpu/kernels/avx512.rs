@@ -158,6 +158,43 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
         ]
     }
     #[inline(always)]
+    unsafe fn line(rows: &Rows, offset: usize) -> [I; LANES] {
+        // Of four rows: lane l of 128 bits of vector c has their words 4l + c.
+        macro_rules! four {
+            ($first:literal) => {{
+                let row = |i: usize| _mm512_loadu_si512(rows.row($first + i).add(offset).cast());
+                let [a, b, c, d] = [row(0), row(1), row(2), row(3)];
+                let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+                let (ef, gh) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+                [
+                    _mm512_unpacklo_epi64(ab, cd),
+                    _mm512_unpackhi_epi64(ab, cd),
+                    _mm512_unpacklo_epi64(ef, gh),
+                    _mm512_unpackhi_epi64(ef, gh),
+                ]
+            }};
+        }
+        // Words c, 4 + c, 8 + c and 12 + c of all rows.
+        macro_rules! words {
+            ($c:literal, $fours:expr) => {{
+                let [a, b, c, d] = $fours;
+                let ab = _mm512_shuffle_i32x4::<0b01_00_01_00>(a[$c], b[$c]);
+                let cd = _mm512_shuffle_i32x4::<0b01_00_01_00>(c[$c], d[$c]);
+                let ef = _mm512_shuffle_i32x4::<0b11_10_11_10>(a[$c], b[$c]);
+                let gh = _mm512_shuffle_i32x4::<0b11_10_11_10>(c[$c], d[$c]);
+                [
+                    _mm512_shuffle_i32x4::<0b10_00_10_00>(ab, cd),
+                    _mm512_shuffle_i32x4::<0b11_01_11_01>(ab, cd),
+                    _mm512_shuffle_i32x4::<0b10_00_10_00>(ef, gh),
+                    _mm512_shuffle_i32x4::<0b11_01_11_01>(ef, gh),
+                ]
+            }};
+        }
+        let fours = [four!(0), four!(4), four!(8), four!(12)];
+        let [w, x, y, z] = [words!(0, fours), words!(1, fours), words!(2, fours), words!(3, fours)];
+        [w[0], x[0], y[0], z[0], w[1], x[1], y[1], z[1], w[2], x[2], y[2], z[2], w[3], x[3], y[3], z[3]]
+    }
+    #[inline(always)]
     unsafe fn in_order(nibbles: &[I; 4]) -> [I; 8] {
         // Each byte twice, then a nibble of each.
         let lower = _mm512_set4_epi32(0x0d0d_0c0c, 0x0909_0808, 0x0505_0404, 0x0101_0000);

@@ -155,6 +155,19 @@ macro_rules! raw {
 }
 pub(super) use raw;
 
+/// The same of 64 bytes, a line of the cache.
+#[inline(always)]
+pub(super) unsafe fn line<S: Simd>(rows: &Rows, offset: usize) -> Raw<S> {
+    // SAFETY: the contract is the same.
+    let (mut raw, line) = unsafe { ([S::isplat(0); 24], S::line(rows, offset)) };
+    let mut at = 0;
+    while at < line.len() {
+        raw[at] = line[at];
+        at += 1;
+    }
+    raw
+}
+
 /// Shifts every byte right by `n` and keeps the bits of `mask`.
 #[inline(always)]
 unsafe fn bits<S: Simd>(x: S::I, n: usize, mask: u8) -> S::I {

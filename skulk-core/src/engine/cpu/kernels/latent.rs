@@ -29,18 +29,14 @@ impl Kernels {
                 let Matrix { from, stride, vectors, kind, .. } = page.keys(strip).skip(elements.start);
                 (self.attention.pack[kind])(&Pack { from, stride, rows: n, vectors, to: panel.as_mut_ptr() });
             }
-            let to = &mut turned[strip * WIDTH..(strip + page.strip()) * WIDTH];
-            for (at, positions) in panel.chunks_exact(WIDTH).take(n).enumerate() {
-                match page.scales_of(elements.start + at, strip) {
-                    None => {
-                        to.chunks_exact_mut(WIDTH).zip(positions).for_each(|(to, x)| to[at] = *x);
-                    }
-                    Some(scales) => {
-                        let numbers = positions.iter().zip(scales).map(|(x, scale)| x * scale);
-                        to.chunks_exact_mut(WIDTH).zip(numbers).for_each(|(to, x)| to[at] = x);
-                    }
+            for (at, positions) in panel.chunks_exact_mut(WIDTH).take(n).enumerate() {
+                if let Some(scales) = page.scales_of(elements.start + at, strip) {
+                    positions.iter_mut().zip(scales).for_each(|(x, scale)| *x *= scale);
                 }
             }
+            let to = &mut turned[strip * WIDTH..(strip + page.strip()) * WIDTH];
+            // SAFETY: the machine has the instructions.
+            unsafe { (self.attention.turn)(panel, n, to) };
         }
         Matrix {
             from: turned.as_ptr().cast(),

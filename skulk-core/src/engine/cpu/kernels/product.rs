@@ -137,8 +137,8 @@ impl Ahead {
         let at = if apart > 0 { next } else { next.wrapping_add(AHEAD) };
         let end = product.weights.wrapping_add(product.n_out * product.row_bytes);
         let bytes = LANES * product.beside.row_bytes;
-        let beside = [product.beside.scales, product.beside.mins];
-        let beside = beside.map(|start| start.wrapping_add((tile + 1) * bytes));
+        let Beside { scales, mins, .. } = product.beside;
+        let beside = [scales.wrapping_add((tile + 1) * bytes), mins.wrapping_add((tile + 1) * bytes)];
         let most = (product.n_out * product.beside.row_bytes).saturating_sub((tile + 1) * bytes).min(bytes);
         Self { at, apart, turn: 0, end, beside, asked: 0, most }
     }

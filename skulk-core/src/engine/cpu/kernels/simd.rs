@@ -172,6 +172,21 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn ixor(a: Self::I, b: Self::I) -> Self::I;
     /// 16 bytes from `offset` of each row, as columns: lane r of column k has bytes `4k..4k + 4` of row r.
     unsafe fn columns(rows: &Rows, offset: usize) -> [Self::I; 4];
+    /// 64 bytes from `offset` of each row likewise. Where registers allow it each row's are read at once: of rows that are
+    /// a large power of two apart, few lines stay in the nearest cache until they are read again.
+    #[inline(always)]
+    unsafe fn line(rows: &Rows, offset: usize) -> [Self::I; LANES] {
+        // SAFETY: the contract is the same.
+        let [a, b, c, d] = unsafe {
+            [
+                Self::columns(rows, offset),
+                Self::columns(rows, offset + 16),
+                Self::columns(rows, offset + 32),
+                Self::columns(rows, offset + 48),
+            ]
+        };
+        [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1], d[2], d[3]]
+    }
     /// Each nibble in a byte of its own, in their order: two columns of each.
     #[inline(always)]
     unsafe fn in_order(nibbles: &[Self::I; 4]) -> [Self::I; 8] {

@@ -5,7 +5,7 @@
 
 use super::affine::half;
 use super::format::{
-    Format, InHalves, Raw, Scales, Signed, Stored, Unsigned, format, half_pairs, halves, nibbles, raw,
+    Format, InHalves, Raw, Scales, Signed, Stored, Unsigned, format, half_pairs, halves, line, nibbles, raw,
 };
 use super::scaled::numbers;
 use super::simd::{LANES, Rows, Simd, each_column};
@@ -160,7 +160,7 @@ small! {
 
     /// The same, a line of the cache at a time: see [`affine`](super::affine).
     Fp4Lines: 64 bytes, 4 blocks, Unsigned, powers;
-    read<S>(rows, at) raw!(S, rows, at, at + 16, at + 32, at + 48);
+    read<S>(rows, at) line::<S>(rows, at);
     columns(raw, j) pairs::<S>(&[raw[4 * j], raw[4 * j + 1], raw[4 * j + 2], raw[4 * j + 3]]);
 
     /// Those of which 16 share a scale.
@@ -170,7 +170,7 @@ small! {
 
     /// The same, a line of the cache at a time.
     Nvfp4Lines: 64 bytes, 4 blocks, InHalves, small_scales;
-    read<S>(rows, at) raw!(S, rows, at, at + 16, at + 32, at + 48);
+    read<S>(rows, at) line::<S>(rows, at);
     columns(raw, j) pairs::<S>(&[raw[4 * j], raw[4 * j + 1], raw[4 * j + 2], raw[4 * j + 3]]);
 }
 
