@@ -7,8 +7,14 @@ import { versionOf } from "./version.mjs";
 export { skulkEmbedding } from "./embeddings.mjs";
 export { chatMessages, plainPrompt } from "./prompts.mjs";
 
-/** What is left out where a model refuses a field: of tools beside a form, the form. */
-const LEFT_OUT = { reasoning: "reasoning", tools: "responseFormat" };
+/** What models refuse that cannot be held to a form beside tools. */
+const BESIDE_TOOLS = ["tools", "response_format", "messages"];
+
+/** The option to leave out where a model refuses a field; undefined where nothing helps. */
+function leftOut(field, { tools }) {
+  if (field === "reasoning") return field;
+  return tools?.length && BESIDE_TOOLS.includes(field) ? "responseFormat" : undefined;
+}
 
 class LanguageModel {
   provider = "skulk";
@@ -41,7 +47,7 @@ class LanguageModel {
       try {
         return this.#model.chat(messages, options);
       } catch (error) {
-        const left = LEFT_OUT[error.context?.field];
+        const left = leftOut(error.context?.field, options);
         if (options[left] === undefined) throw error;
         warnings.add(left, error.message);
         options = { ...options, [left]: undefined };

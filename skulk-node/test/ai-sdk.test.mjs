@@ -143,6 +143,7 @@ for (const [version, sdk] of [
       assert.equal(result.finishReason, reason);
       assert.deepEqual(result.warnings ?? [], []);
       if (bias < 0) assert.ok(["Lima", "Oslo"].includes(result.output.city));
+      else assert.equal(result.text, "");
     }
   });
 
@@ -199,6 +200,20 @@ for (const [version, sdk] of [
     await assert.rejects(generateText(call), failure("TemplateInvalid"));
   });
 }
+
+test("a schema beside calls that no token begins is warned of", async () => {
+  const template = "Action:\\n```json {{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}";
+  const model = await stories({ chatTemplate: template });
+  const call = {
+    prompt: [{ role: "user", content: [{ type: "text", text: PROMPT }] }],
+    tools: [{ type: "function", name: "weather", inputSchema: { type: "object" } }],
+    responseFormat: { type: "json", schema: SCHEMA },
+    maxOutputTokens: 4,
+  };
+  const { content, warnings } = await skulk(model).doGenerate(call);
+  assert.deepEqual(warnings.map(({ feature }) => feature), ["responseFormat"]);
+  assert.equal(content[0].type, "text");
+});
 
 test("calls that are none go back to the SDK", async () => {
   const broken = `<tool_call>{"name": "weather", "arguments": {"city": </tool_call>`;

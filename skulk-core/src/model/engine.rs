@@ -166,45 +166,8 @@ impl<B: Backend> DecoderEngine<B> {
         }
     }
 
-    /// The layers of a shard whose blocks are computed where their weights are stored.
-    fn ffn_in_place<'a>(&'a self, spec: &'a ShardSpec) -> impl Iterator<Item = usize> + 'a {
-        spec.layers.clone().filter(|layer| !self.has_cpu_beside || spec.is_ffn_on_cpu(*layer))
-    }
-
-    /// Where a shard's weights shall lie that are used in place: one answer for all of them, but for those that have
-    /// a budget, from the headers alone.
-    fn resolve(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<Memory> {
-        let names = &spec.arch.names;
-        let blocks =
-            self.ffn_in_place(spec).flat_map(|layer| names.feed_forward(layer, &spec.arch.layers[layer]));
-        match (self.memory, self.has_cpu_beside, &self.budget) {
-            (_, true, Some(_)) => Ok(Memory::Mapped),
-            (Memory::Auto, false, budget) => {
-                let ShardEstimate { weights, kv_cache } = self.estimate(spec, checkpoint)?;
-                let mut needed = weights + kv_cache;
-                if let Some(budget) = budget {
-                    let (all, most) = (bytes_of(checkpoint, blocks)?.bytes(), budget.memory().budget.bytes());
-                    needed = ByteSize(needed.bytes().saturating_sub(all.saturating_sub(most)));
-                }
-                Ok(Memory::for_shard(needed))
-            }
-            (Memory::Auto, true, None) => Ok(Memory::for_shard(bytes_of(checkpoint, blocks)?)),
-            (memory, _, _) => Ok(memory),
-        }
-    }
-}
-
-impl<B: Backend> Engine for DecoderEngine<B> {
-    fn id(&self) -> &EngineId {
-        &self.id
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    fn estimate(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<ShardEstimate> {
-        self.check(spec, checkpoint)?;
+    /// What a shard would take, whether or not it can be loaded.
+    fn sizes(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<ShardEstimate> {
         let arch = &spec.arch;
         let mut ends = Vec::new();
         let inputs = arch.input_width().is_some();
@@ -235,6 +198,48 @@ impl<B: Backend> Engine for DecoderEngine<B> {
         }
         let kv_cache = ByteSize(Groups::of(spec).full_length());
         Ok(ShardEstimate { weights, kv_cache })
+    }
+
+    /// The layers of a shard whose blocks are computed where their weights are stored.
+    fn ffn_in_place<'a>(&'a self, spec: &'a ShardSpec) -> impl Iterator<Item = usize> + 'a {
+        spec.layers.clone().filter(|layer| !self.has_cpu_beside || spec.is_ffn_on_cpu(*layer))
+    }
+
+    /// Where a shard's weights shall lie that are used in place: one answer for all of them, but for those that have
+    /// a budget, from the headers alone.
+    fn resolve(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<Memory> {
+        let names = &spec.arch.names;
+        let blocks =
+            self.ffn_in_place(spec).flat_map(|layer| names.feed_forward(layer, &spec.arch.layers[layer]));
+        match (self.memory, self.has_cpu_beside, &self.budget) {
+            (_, true, Some(_)) => Ok(Memory::Mapped),
+            (Memory::Auto, false, budget) => {
+                let ShardEstimate { weights, kv_cache } = self.sizes(spec, checkpoint)?;
+                let mut needed = weights + kv_cache;
+                if let Some(budget) = budget {
+                    let (all, most) = (bytes_of(checkpoint, blocks)?.bytes(), budget.memory().budget.bytes());
+                    needed = ByteSize(needed.bytes().saturating_sub(all.saturating_sub(most)));
+                }
+                Ok(Memory::for_shard(needed))
+            }
+            (Memory::Auto, true, None) => Ok(Memory::for_shard(bytes_of(checkpoint, blocks)?)),
+            (memory, _, _) => Ok(memory),
+        }
+    }
+}
+
+impl<B: Backend> Engine for DecoderEngine<B> {
+    fn id(&self) -> &EngineId {
+        &self.id
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn estimate(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<ShardEstimate> {
+        self.check(spec, checkpoint)?;
+        self.sizes(spec, checkpoint)
     }
 
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>> {

@@ -72,20 +72,38 @@ fn of_gemma4(index: &VindexIndex, model: &VindexModel, tensors: &[TensorInfo]) -
     };
     let rows = |layer: usize, word: &str| shape(&format!("layers.{layer}.self_attn.{word}_proj.weight"));
     let mut heads = Map::new();
-    // Values that are the keys are stored a second time, and more precisely.
-    let mut as_values = model.attention_k_eq_v;
-    for layer in 0..index.num_layers {
-        as_values &= rows(layer, "v").is_none();
-        let Some(head_dim) = rows(layer, "q").and_then(|rows| rows.checked_div(model.num_q_heads)) else {
-            continue;
+    let kinds = model.layer_types.as_deref().unwrap_or_default();
+    let slides = |layer: usize| {
+        let pattern = model.sliding_window_pattern.unwrap_or(6).max(1);
+        let slides = match kinds.get(layer) {
+            Some(kind) => kind == "sliding_attention",
+            None => !(layer + 1).is_multiple_of(pattern),
         };
-        let n_kv_heads = rows(layer, "k").and_then(|rows| rows.checked_div(head_dim));
-        let n_kv_heads = n_kv_heads.unwrap_or(model.num_kv_heads);
-        if (head_dim, n_kv_heads) != (model.head_dim, model.num_kv_heads) {
-            let own = json!({"head_dim": head_dim, "num_key_value_heads": n_kv_heads});
-            heads.insert(layer.to_string(), own);
+        slides && layer + 1 < index.num_layers
+    };
+    let stored = |layer: usize| {
+        let head_dim = rows(layer, "q")?.checked_div(model.num_q_heads).filter(|dim| *dim > 0)?;
+        Some((head_dim, rows(layer, "k").map_or(model.num_kv_heads, |rows| rows / head_dim)))
+    };
+    // A slice may lack a layer's attention: then it is as in others of its kind.
+    let like = |slid: bool| (0..index.num_layers).filter(move |layer| slides(*layer) == slid);
+    let told = [
+        (
+            model.global_head_dim.unwrap_or(model.head_dim),
+            model.num_global_kv_heads.unwrap_or(model.num_kv_heads),
+        ),
+        (model.head_dim, model.num_kv_heads),
+    ];
+    let usual = [false, true].map(|slid| like(slid).find_map(stored).unwrap_or(told[usize::from(slid)]));
+    let mut heads = Map::new();
+    for layer in 0..index.num_layers {
+        let own = stored(layer).unwrap_or(usual[usize::from(slides(layer))]);
+        if own != (model.head_dim, model.num_kv_heads) {
+            heads.insert(layer.to_string(), json!({"head_dim": own.0, "num_key_value_heads": own.1}));
         }
     }
+    // Values that are the keys may be stored a second time, and more precisely.
+    let as_values = model.attention_k_eq_v && !like(false).any(|layer| rows(layer, "v").is_some());
     let shared = model.num_kv_shared_layers.unwrap_or(0);
     let width = |layer: usize| index.layers.iter().find(|entry| entry.layer == layer).map(|e| e.num_features);
     let last = index.num_layers.checked_sub(1).filter(|_| shared > 0).and_then(width);
@@ -95,7 +113,7 @@ fn of_gemma4(index: &VindexIndex, model: &VindexModel, tensors: &[TensorInfo]) -
         "per_layer_config": heads,
         "attention_k_eq_v": as_values,
         "num_kv_shared_layers": shared,
-        "use_double_wide_mlp": last.is_some_and(|width| width > index.intermediate_size),
+        "use_double_wide_mlp": last.is_some_and(|width| width == 2 * index.intermediate_size),
         "hidden_size_per_layer_input": model.per_layer_embed_dim.unwrap_or(0),
         "vocab_size_per_layer_input": shape("embed_tokens_per_layer.weight").unwrap_or(index.vocab_size),
         "rope_parameters": {

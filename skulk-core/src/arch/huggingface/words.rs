@@ -36,6 +36,10 @@ pub(in crate::arch) fn reword(spec: &mut ArchSpec, checkpoint: &dyn Checkpoint) 
 
 /// Whether a checkpoint has a tensor by these names.
 fn is_called(names: &TensorNames, layer: usize, tensor: LayerTensor, checkpoint: &dyn Checkpoint) -> bool {
+    // A vindex has each expert by itself, and a slice of it any of them.
+    if !names.stacks_experts() && matches!(checkpoint.metadata(), Metadata::Vindex(_)) {
+        return true;
+    }
     let weight = names.expert_weight(layer, tensor, ExpertIdx(0));
     // Scales and biases are floats, whatever is wrong with the words.
     let scales = weight.strip_suffix("weight").map(|module| format!("{module}scales"));

@@ -148,15 +148,12 @@ impl StreamParser {
 }
 
 impl ToolSyntax {
-    /// The markers that begin calls. `None` where calls may come without one, or within reasoning.
+    /// The markers that begin calls. `None` where calls may come without one or within reasoning, and where other markup may
+    /// come in front of calls and texts.
     pub(crate) fn openings(self) -> Option<&'static [&'static str]> {
         let format = formats::format(self);
-        (!format.bare && !format.in_reasoning && !format.starts.is_empty()).then_some(format.starts)
-    }
-
-    /// Markers that are neither text nor call.
-    pub(crate) fn dropped(self) -> &'static [&'static str] {
-        formats::format(self).dropped
+        let alone = !format.bare && !format.in_reasoning && format.dropped.is_empty();
+        (alone && !format.starts.is_empty()).then_some(format.starts)
     }
 }
 

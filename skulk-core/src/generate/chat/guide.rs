@@ -25,8 +25,10 @@ pub(super) struct Bound {
     pub(super) grammar: Grammar,
     /// Tokens that end answers, which must not come before the text.
     pub(super) ends: Vec<TokenId>,
-    /// What stands between reasoning that has ended and the text.
+    /// What stands between reasoning that has ended and the text, as far as it is certain.
     pub(super) header: Vec<TokenId>,
+    /// What an answer begins with in any case.
+    pub(super) begins: Option<TokenId>,
 }
 
 /// Reads along with the generation.
@@ -46,15 +48,8 @@ pub(super) struct Guide {
 
 impl Guide {
     pub(super) fn new(reader: Reader, budget: Option<Budget>, bound: Option<Bound>) -> Self {
-        Self {
-            reader,
-            budget,
-            bound,
-            coming: VecDeque::new(),
-            ended: false,
-            deltas: Vec::new(),
-            kept: Vec::new(),
-        }
+        let coming = bound.iter().filter_map(|bound| bound.begins).collect();
+        Self { reader, budget, bound, coming, ended: false, deltas: Vec::new(), kept: Vec::new() }
     }
 
     /// Notes a token where there is a constraint; `before` it, the answer was there.
@@ -70,14 +65,17 @@ impl Guide {
                     return Ok(Course::Ends);
                 }
             }
-            (_, Some(Part::Beginning | Part::Text)) if self.deltas.iter().any(is_text) => {
-                let message = "expected a text to begin behind its own token, found some in the one before";
+            (_, Some(Part::Calls)) => {}
+            _ if self.deltas.iter().any(is_text) => {
+                let message = "expected a text to begin behind its own token, found some before it";
                 return Err(Error::argument("response_format", message)
                     .with_hint("turn reasoning off, or leave the constraint out"));
             }
             // Reasoning was ended by the model: what is left of its markup is certain.
             (_, Some(Part::Before)) if reasoned && !self.reader.is_reasoning() && self.coming.is_empty() => {
-                self.coming.extend(&bound.header);
+                // What ended it may be some of that.
+                let from = bound.header.iter().position(|other| *other == token).map_or(0, |at| at + 1);
+                self.coming.extend(&bound.header[from..]);
             }
             _ => {}
         }

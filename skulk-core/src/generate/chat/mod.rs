@@ -88,7 +88,7 @@ impl Session {
         let bound = generate.constraint.take().map(|constraint| {
             let grammar = model.grammars.begin(&constraint, &model.tokenizer, reader.detokenizer())?;
             let ends = model.tokenizer.eos_ids().to_vec();
-            Result::Ok(Bound { grammar, ends, header: asked.header.clone() })
+            Result::Ok(Bound { grammar, ends, header: asked.header.clone(), begins: asked.begins })
         });
         let bound = bound.transpose()?;
         let steers = asked.budget.is_some() || bound.is_some() || !options.generate.stop.is_empty();

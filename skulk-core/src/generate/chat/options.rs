@@ -27,7 +27,8 @@ use crate::macros::setters;
 pub struct ChatOptions {
     /// What belongs to the conversation: tools, how much the model is to reason, what its template asks for.
     pub render: RenderOptions,
-    /// The most tokens that the model may reason; then its reasoning is ended, and it goes on with the answer.
+    /// The most tokens that the model may reason; then its reasoning is ended, and it goes on with the answer. Calls within
+    /// reasoning are not counted, and are left whole.
     pub reasoning_budget: Option<usize>,
     /// How tokens are chosen, how many there are, and what ends them. Stop strings are looked for in the answer's text,
     /// neither in its reasoning nor in calls.

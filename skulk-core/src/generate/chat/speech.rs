@@ -20,7 +20,9 @@ pub(super) const HARMONY_END: &str = "<|end|><|start|>assistant<|channel|>final<
 /// What begins the answer behind it.
 const HARMONY_TEXT: &str = "<|start|>assistant<|channel|>final<|message|>";
 /// What begins any message behind another one.
-const HARMONY_MESSAGE: &str = "<|start|>assistant";
+const HARMONY_MESSAGE: &str = "<|start|>assistant<|channel|>";
+/// What its prompts end with.
+const HARMONY_ROLE: &str = "<|start|>assistant";
 /// The variables by which templates are told of efforts and budgets.
 const EFFORT: &str = "reasoning_effort";
 const BUDGET: &str = "thinking_budget";
@@ -64,6 +66,8 @@ pub(super) struct Asked {
     /// What comes before a text that keeps to a constraint, and what is certain of it behind reasoning.
     pub(super) lead: Option<Lead>,
     pub(super) header: Vec<TokenId>,
+    /// What the answer begins with in any case.
+    pub(super) begins: Option<TokenId>,
     /// The beginning of the answer, where one is to be continued.
     pub(super) said: Option<String>,
     /// What was thought before it.
@@ -121,10 +125,18 @@ impl Asked {
             Some(ToolSyntax::Harmony) => tokenizer.encode(HARMONY_TEXT, false)?,
             _ => Vec::new(),
         };
+        // Without a header, a message would be nobody's.
+        let begins = match syntax.tools {
+            Some(ToolSyntax::Harmony) if constrained && opens.trim_end().ends_with(HARMONY_ROLE) => {
+                tokenizer.encode(HARMONY_MESSAGE, false)?.last().copied()
+            }
+            _ => None,
+        };
         Ok(Self {
             starts_in_reasoning,
             lead,
             header,
+            begins,
             prompt,
             syntax,
             budget,
@@ -268,13 +280,9 @@ fn call_openings(
     for marker in tools.openings().ok_or_else(refuse)? {
         calls.push(opening(tokenizer, marker)?.ok_or_else(refuse)?);
     }
-    let mut others: Vec<TokenId> = reasoning.first().copied().into_iter().collect();
-    for marker in tools.dropped() {
-        others.extend(tokenizer.encode(marker, false)?.first());
-    }
     let clashes = |at: usize, call: &[TokenId]| {
         let before = calls[..at].iter().filter_map(|call| call.first());
-        others.iter().chain(before).any(|other| call.first() == Some(other))
+        reasoning.first().into_iter().chain(before).any(|other| call.first() == Some(other))
     };
     if calls.iter().enumerate().any(|(at, call)| clashes(at, call)) {
         return Err(refuse());

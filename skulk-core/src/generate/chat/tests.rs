@@ -694,6 +694,61 @@ mod constrained {
         }
     }
 
+    /// A model whose special tokens are Harmony's.
+    fn harmony() -> Model {
+        let copy = tempfile::tempdir().unwrap();
+        for file in std::fs::read_dir(folder("qwen2")).unwrap().map(Result::unwrap) {
+            let mut bytes = std::fs::read(file.path()).unwrap();
+            if file.file_name().to_str().is_some_and(|name| name.starts_with("tokenizer")) {
+                let mut text = String::from_utf8(bytes).unwrap();
+                for (own, harmonys) in [
+                    ("<|begin_of_text|>", "<|start|>"),
+                    ("<|start_header_id|>", "<|channel|>"),
+                    ("<|end_header_id|>", "<|message|>"),
+                    ("<|eot_id|>", "<|end|>"),
+                    ("<|pad|>", "<|call|>"),
+                ] {
+                    text = text.replace(own, harmonys);
+                }
+                bytes = text.into_bytes();
+            }
+            std::fs::write(copy.path().join(file.file_name()), bytes).unwrap();
+        }
+        let template = "{% if false %}<|channel|>commentary<|message|>{% endif %}{% for m in messages %}\
+            {{ m.content }}{% endfor %}{{ tools }}<|start|>assistant";
+        Model::open(copy.path(), &LoadOptions::default().chat_template(template)).unwrap()
+    }
+
+    #[test]
+    fn messages_with_headers_call_or_keep_to_them() {
+        let model = harmony();
+        // What is certain is not in the script: what begins headers, and the role behind reasoning.
+        let said = |text: &str, options: ChatOptions| {
+            let tokens = model.inner.tokenizer.encode(text, false).unwrap();
+            SCRIPTS.with_borrow_mut(|scripts| scripts.push_back(tokens));
+            model.chat(&ask(), &bound(options)).unwrap().answer()
+        };
+        let analysis = "analysis<|message|>Rain?<|end|>";
+        let call = "commentary to=functions.weather<|message|>{\"city\": \"Oslo\"}<|call|><|im_end|>";
+        for (before, thought) in [("", ""), (analysis, "Rain?")] {
+            let called = said(&format!("{before}{call}"), options()).unwrap();
+            let [call] = &called.calls[..] else { panic!("{called:?}") };
+            assert_eq!((call.name.as_str(), &call.arguments), ("weather", &json!({"city": "Oslo"})));
+            assert_eq!((called.reasoning.as_str(), called.text.as_str()), (thought, ""));
+            let kept = said(&format!("{before}final<|message|>"), options()).unwrap();
+            assert!(is_valid(&kept.text) && kept.calls.is_empty() && kept.reasoning == thought, "{kept:?}");
+        }
+        // Without tools, all of the header is certain behind reasoning.
+        let kept = said(analysis, ChatOptions::default()).unwrap();
+        assert!(is_valid(&kept.text) && kept.reasoning == "Rain?", "{kept:?}");
+        // Reasoning that another header ends goes on with that one.
+        let other = said("analysis<|message|>Rain?<|start|>final<|message|>", options()).unwrap();
+        assert!(is_valid(&other.text) && other.reasoning == "Rain?", "{other:?}");
+        // What is no header is text, which would not keep to the constraint.
+        let error = said("Hello\n", options()).unwrap_err();
+        assert_eq!(error.context(), [("field", "response_format".to_owned())]);
+    }
+
     #[test]
     fn the_answer_behind_calls_keeps_to_them() {
         script(CALL);
@@ -729,10 +784,13 @@ mod constrained {
         let llama = "{\"name\": function name, \"parameters\": {% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}";
         let error = load(llama).chat(&ask(), &bound(options())).err().unwrap();
         assert_eq!(error.context()[0].1, "tools", "{error}");
-        // Nothing of Qwen's tokens begins those of CommandR.
+        // No token begins these calls, and other markup may come in front of those.
         let action = "Action:\\n```json{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}";
-        let error = load(action).chat(&ask(), &bound(options())).err().unwrap();
-        assert_eq!(error.context()[0].1, "tools", "{error}");
+        let cohere = "<|START_ACTION|>{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}";
+        for template in [action, cohere] {
+            let error = load(template).chat(&ask(), &bound(options())).err().unwrap();
+            assert_eq!(error.context()[0].1, "tools", "{error}");
+        }
         let mut begun = ask();
         begun.push(Message::assistant("{"));
         assert_eq!(refused(&begun, &bound(ChatOptions::default())), "messages");
