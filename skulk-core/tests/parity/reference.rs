@@ -62,8 +62,7 @@ fn supported(path: &Path, setup: &Setup) -> Option<Stages> {
             None
         }
         Err(error)
-            if super::ENGINE == "candle-cpu"
-                && (fixtures::chooses_positions(path) || keeps_states(path)) =>
+            if super::ENGINE == "candle-cpu" && (fixtures::chooses_positions(path) || keeps_states(path)) =>
         {
             assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{}: {error}", path.display());
             assert!(error.hint().is_some_and(|hint| hint.contains("cpu")), "{error}");
