@@ -742,6 +742,31 @@ pub(crate) struct Run {
     pub(crate) mark: Option<(usize, u32)>,
 }
 
+impl Run {
+    /// The states that it writes.
+    pub(crate) fn written(&self) -> impl Iterator<Item = u32> + use<> {
+        [Some(self.to), self.mark.map(|(_, state)| state)].into_iter().flatten()
+    }
+
+    /// `Ok` for runs that follow one another, where no state that one writes is another one's, or what it reads itself.
+    pub(crate) fn check(runs: &[Self]) -> Result<()> {
+        let mut row = 0;
+        for (at, run) in runs.iter().enumerate() {
+            let before = || runs[..at].iter();
+            let of_others = || before().flat_map(|other| other.from.into_iter().chain(other.written()));
+            let shared =
+                run.written().any(|state| run.from == Some(state) || of_others().any(|it| it == state))
+                    || run.mark.is_some_and(|(_, state)| state == run.to)
+                    || run.from.is_some_and(|from| before().flat_map(Self::written).any(|it| it == from));
+            if shared || run.rows.start != row || run.rows.is_empty() {
+                return Err(Error::new(ErrorKind::Internal, "sequences write each other's states"));
+            }
+            row = run.rows.end;
+        }
+        Ok(())
+    }
+}
+
 /// Consecutive rows of each sequence of a step, and where the positions lie that they see.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spans {

@@ -46,7 +46,7 @@ fn has_streams(path: &Path) -> bool {
     arch.is_ok_and(|arch| arch.streams().is_some())
 }
 
-/// Whether layers keep states, which the engine `cpu` alone has.
+/// Whether layers keep states, which the engine `wgpu` has not.
 fn keeps_states(path: &Path) -> bool {
     let arch = ArchSpec::from_checkpoint(&*open_checkpoint(path).unwrap());
     arch.is_ok_and(|arch| arch.layers.iter().any(|layer| layer.recurrent().is_some()))
@@ -68,8 +68,9 @@ fn supported(path: &Path, setup: &Setup) -> Option<Stages> {
             None
         }
         Err(error)
-            if super::ENGINE == "wgpu" && (fixtures::has_latents(path) || has_streams(path))
-                || super::ENGINE != "cpu" && (fixtures::chooses_positions(path) || keeps_states(path)) =>
+            if super::ENGINE == "wgpu"
+                && (fixtures::has_latents(path) || has_streams(path) || keeps_states(path))
+                || super::ENGINE != "cpu" && fixtures::chooses_positions(path) =>
         {
             assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{}: {error}", path.display());
             assert!(error.hint().is_some_and(|hint| hint.contains("cpu")), "{error}");

@@ -30,10 +30,11 @@ fn engines(checkpoint: &dyn Checkpoint, spec: &ArchSpec) -> Vec<&'static str> {
     let for_cpus = checkpoint.tensors().iter().any(|tensor| tensor.dtype.is_for_cpus());
     let latents = || spec.layers.iter().filter_map(|layer| layer.attention()?.latent);
     let states = spec.layers.iter().any(LayerSpec::needs_states);
-    if for_cpus || states || latents().any(|latent| latent.index.is_some()) {
+    if for_cpus || latents().any(|latent| latent.index.is_some()) {
         return vec!["skulk-cpu"];
     }
-    let not_wgpu = latents().next().is_some() || spec.layers.iter().any(LayerSpec::needs_streams);
+    let streams = spec.layers.iter().any(LayerSpec::needs_streams);
+    let not_wgpu = states || streams || latents().next().is_some();
     OWN.into_iter().filter(|tag| !not_wgpu || *tag != "skulk-wgpu").collect()
 }
 

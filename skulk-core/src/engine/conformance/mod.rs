@@ -18,6 +18,7 @@ mod latent;
 mod material;
 mod operations;
 pub(super) mod oracle;
+mod states;
 mod streams;
 
 pub(super) use attention::attention;
@@ -35,6 +36,7 @@ pub(super) use operations::{
     elementwise, embed, gate_heads, linear, moves_rows, norm_rope, padded_rows, products_of_results,
     results_narrower_than_buffers, rms_norm,
 };
+pub(super) use states::{state_cases, states};
 pub(super) use streams::streams;
 
 use super::backend::Backend;
@@ -59,7 +61,8 @@ macro_rules! conformance {
         $crate::engine::conformance::conformance!(
             $backend;
             moves_rows, embed, rms_norm, elementwise, linear, padded_rows, products_of_results, norm_rope,
-            results_narrower_than_buffers, attention, gate_heads, heads_with_weights, streams, routing, experts
+            results_narrower_than_buffers, attention, gate_heads, heads_with_weights, states, streams, routing,
+            experts
         );
     };
 }

@@ -110,23 +110,10 @@ impl Kernels {
     ) -> Result<()> {
         let absent = || Error::new(ErrorKind::Internal, "a state has no memory");
         let (width, len, out_width) = (op.width(), op.state_len(), op.n_heads * op.value_dim);
+        Run::check(runs)?;
         places.clear();
-        let mut rows = 0;
-        for (at, run) in runs.iter().enumerate() {
-            let written = || [Some(run.to), run.mark.map(|(_, page)| page)].into_iter().flatten();
-            let others = runs[..at].iter().flat_map(|other| {
-                [other.from, Some(other.to), other.mark.map(|(_, page)| page)].into_iter().flatten()
-            });
-            let before =
-                runs[..at].iter().flat_map(|other| [Some(other.to), other.mark.map(|(_, page)| page)]);
-            let shared = written()
-                .any(|page| run.from == Some(page) || others.clone().any(|other| other == page))
-                || run.mark.is_some_and(|(_, page)| page == run.to)
-                || run.from.is_some_and(|page| before.clone().any(|other| other == Some(page)));
-            if shared || run.rows.start != rows || run.rows.is_empty() {
-                return Err(Error::new(ErrorKind::Internal, "sequences write each other's states"));
-            }
-            rows = run.rows.end;
+        let rows = runs.last().map_or(0, |run| run.rows.end);
+        for run in runs {
             let mut page = |page: u32| {
                 let page = pages.get_mut(page as usize).and_then(Option::as_mut).ok_or_else(absent)?;
                 page.get_mut(..len).map(<[f32]>::as_mut_ptr).ok_or_else(absent)
