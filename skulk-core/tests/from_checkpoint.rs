@@ -115,6 +115,9 @@ fn trained_models_tell_their_cards() {
     assert_eq!(mixtral.storage_size.in_bytes, fixtures::json(&index)["metadata"]["total_size"]);
     assert!(mixtral.placement.compatible_backends.contains("skulk-cpu"));
 
+    let next = card(fixtures::path("qwen3_next")).placement.compatible_backends;
+    assert!(["skulk-cpu", "skulk-candle-cuda", "skulk-candle-cpu"].iter().all(|tag| next.contains(*tag)));
+
     let mut file = card(fixtures::path("llama").join("model.safetensors"));
     file.model_id.clone_from(&llama.model_id);
     assert_eq!(file, llama);

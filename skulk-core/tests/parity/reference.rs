@@ -40,12 +40,6 @@ fn has(path: &Path, which: impl Fn(DType) -> bool) -> bool {
     open_checkpoint(path).unwrap().tensors().iter().any(|t| which(t.dtype))
 }
 
-/// Whether layers keep states.
-fn keeps_states(path: &Path) -> bool {
-    let arch = ArchSpec::from_checkpoint(&*open_checkpoint(path).unwrap());
-    arch.is_ok_and(|arch| arch.layers.iter().any(|layer| layer.recurrent().is_some()))
-}
-
 /// The context of the prompts, whose positions are rotated in as in short ones.
 pub(super) fn short(path: &Path, setup: &Setup) -> Setup {
     let arch = ArchSpec::from_checkpoint(&*open_checkpoint(path).unwrap());
@@ -62,7 +56,7 @@ fn supported(path: &Path, setup: &Setup) -> Option<Stages> {
             None
         }
         Err(error)
-            if super::ENGINE == "candle-cpu" && (fixtures::chooses_positions(path) || keeps_states(path)) =>
+            if super::ENGINE == "candle-cpu" && fixtures::chooses_positions(path) =>
         {
             assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{}: {error}", path.display());
             assert!(error.hint().is_some_and(|hint| hint.contains("cpu")), "{error}");

@@ -1,6 +1,6 @@
 //! What can run this checkpoint? Other software by its kind, this library by looking at it.
 
-use crate::arch::{ArchSpec, LayerSpec};
+use crate::arch::ArchSpec;
 use crate::card::PlacementCardConfig;
 use crate::weights::Checkpoint;
 
@@ -31,10 +31,8 @@ fn engines(checkpoint: &dyn Checkpoint, spec: &ArchSpec) -> Vec<&'static str> {
     if for_cpus {
         return vec!["skulk-cpu"];
     }
-    let chooses = |layer: &LayerSpec| {
-        layer.attention().and_then(|own| own.latent).is_some_and(|latent| latent.index.is_some())
-    };
-    let not_candle = spec.layers.iter().any(|layer| layer.needs_states() || chooses(layer));
+    let mut latents = spec.layers.iter().filter_map(|layer| layer.attention()?.latent);
+    let not_candle = latents.any(|latent| latent.index.is_some());
     OWN.into_iter().filter(|tag| !not_candle || !tag.starts_with("skulk-candle")).collect()
 }
 

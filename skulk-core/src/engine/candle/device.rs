@@ -5,6 +5,7 @@ use std::panic::catch_unwind;
 use candle_core::{Device, Error as CandleError, Result as CandleResult};
 
 use super::Tensors;
+use super::triangles::TrianglesOf;
 use crate::engine::turns::Turns;
 use crate::engine::{Precision, check_threads};
 use crate::error::{Error, ErrorKind, Result};
@@ -28,7 +29,11 @@ impl Tensors {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|e| {
             Error::new(ErrorKind::EngineFailed, "cannot start the engine's threads").with_source(e)
         })?;
-        Ok(Self { device: Device::Cpu, precise: true, threads: Some(pool), turns: Turns::default() })
+        Ok(Self { threads: Some(pool), ..Self::on(Device::Cpu, true) })
+    }
+
+    fn on(device: Device, precise: bool) -> Self {
+        Self { device, precise, threads: None, turns: Turns::default(), triangles: TrianglesOf::default() }
     }
 
     fn open(
@@ -42,7 +47,7 @@ impl Tensors {
         let unavailable = |message: String| Error::new(ErrorKind::EngineUnavailable, message);
         // candle takes a Metal device out of a list without looking at the list's length.
         match catch_unwind(|| make(ordinal)) {
-            Ok(Ok(device)) => Ok(Self { device, precise, threads: None, turns: Turns::default() }),
+            Ok(Ok(device)) => Ok(Self::on(device, precise)),
             Ok(Err(CandleError::NotCompiledWithCudaSupport | CandleError::NotCompiledWithMetalSupport)) => {
                 Err(unavailable(format!("this build has no {label} support"))
                     .with_hint(format!("compile with the cargo feature `{feature}`")))

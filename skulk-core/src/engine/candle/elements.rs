@@ -93,3 +93,11 @@ pub(super) fn cut_off(x: &Tensor, deviations: f32) -> CandleResult<Tensor> {
     let deviation = above.sqr()?.mean_keepdim(D::Minus1)?.sqrt()?;
     above.broadcast_sub(&(deviation * f64::from(deviations))?)?.maximum(0f32)
 }
+
+/// Of each `2 · head_dim` elements the first half, and the second.
+pub(super) fn halves(x: &Tensor, head_dim: usize) -> CandleResult<[Tensor; 2]> {
+    let (rows, width) = x.dims2()?;
+    let both = x.reshape((rows, (), 2, head_dim))?;
+    let half = |at: usize| both.narrow(2, at, 1)?.reshape((rows, width / 2));
+    Ok([half(0)?, half(1)?])
+}

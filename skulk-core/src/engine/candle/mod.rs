@@ -12,6 +12,9 @@ mod device;
 mod elements;
 mod experts;
 mod matrix;
+mod recurrence;
+mod states;
+mod triangles;
 
 use candle_core::{D, Device, Error as CandleError, Result as CandleResult, Tensor};
 use candle_nn::ops;
@@ -20,9 +23,11 @@ use self::attention::Pages;
 use self::buffer::Buffer;
 use self::elements::{gated, softcap};
 use self::matrix::Matrix;
-use crate::arch::Activation;
+use self::states::States;
+use self::triangles::TrianglesOf;
+use crate::arch::{Activation, RecurrentSpec};
 use crate::engine::backend::{
-    Attend, Backend, Blend, Experts, NormRope, PageSpec, Routes, Routing, with_rows,
+    Attend, Backend, Blend, Experts, NormRope, PageSpec, Recur, Routes, Routing, with_rows,
 };
 use crate::engine::turns::Turns;
 use crate::engine::{KvType, StepCx};
@@ -40,6 +45,8 @@ pub(crate) struct Tensors {
     threads: Option<rayon::ThreadPool>,
     /// On the CPU: whose step has the threads. Who waits for them in their own queue could not be woken.
     turns: Turns,
+    /// Constants of rows that change states.
+    triangles: TrianglesOf,
 }
 
 impl Tensors {
@@ -68,13 +75,14 @@ impl Backend for Tensors {
     type Pages = Pages;
     type Stack = Vec<Matrix>;
     type Routes = Routes;
-    type States = ();
+    type States = States;
     type Stream = ();
 
     const EXACT_ROWS: bool = false;
     const KV_TYPES: &'static [KvType] = &[KvType::F16, KvType::F32];
     const RELEASES_PAGES: bool = true;
     const LATENTS: bool = true;
+    const RECURRENT: bool = true;
     const STREAMS: bool = true;
 
     fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
@@ -128,6 +136,42 @@ impl Backend for Tensors {
 
     fn copy_page(&self, _: &mut (), pages: &mut Pages, from: u32, to: u32) -> Result<()> {
         pages.copy(from, to).map_err(failed)
+    }
+
+    fn states(&self, spec: &RecurrentSpec) -> Result<States> {
+        States::new(&self.device, spec)
+    }
+
+    fn add_state(&self, states: &mut States, number: u32) -> Result<()> {
+        states.add(&self.device, number)
+    }
+
+    fn release_state(&self, states: &mut States, number: u32) {
+        states.release(number);
+    }
+
+    fn read_state(&self, _: &mut (), states: &States, number: u32, out: &mut Vec<u8>) -> Result<()> {
+        states.read(number, out)
+    }
+
+    fn write_state(&self, _: &mut (), states: &mut States, number: u32, from: &[u8]) -> Result<()> {
+        states.write(&self.device, number, from)
+    }
+
+    fn split_heads(
+        &self,
+        _: &mut (),
+        x: &Buffer,
+        head_dim: usize,
+        rows: usize,
+        out: [&mut Buffer; 2],
+    ) -> Result<()> {
+        let halves = x.rows(0, rows).and_then(|x| elements::halves(&x, head_dim)).map_err(failed)?;
+        out.into_iter().zip(halves).try_for_each(|(out, half)| out.put(Ok(half)))
+    }
+
+    fn recur(&self, _: &mut (), op: &Recur<'_, Self>, states: &mut States, out: &mut Buffer) -> Result<()> {
+        states::recur(self, op, states, out)
     }
 
     fn matrix(&self, weight: Region, bias: Option<Vec<f32>>) -> Result<Matrix> {

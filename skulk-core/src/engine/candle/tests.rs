@@ -1,5 +1,7 @@
 //! Does the engine keep to the suite, and do its failures say what is wrong?
 
+use candle_core::Error as CandleError;
+
 use super::*;
 use crate::engine::conformance::{Rounds, conformance};
 use crate::weights::DType;
