@@ -211,8 +211,8 @@ impl Subject {
 
     /// Forgets what came behind so many tokens.
     fn rewind(&mut self, len: usize) -> skulk::Result<()> {
-        self.len = len;
-        self.shard.truncate(SeqId(0), len)
+        self.len = self.shard.truncate(SeqId(0), len)?;
+        Ok(())
     }
 
     /// Seconds of the quickest of so many tokens.
