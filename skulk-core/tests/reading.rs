@@ -6,6 +6,7 @@ mod fixtures;
 mod support;
 
 mod from_checkpoint;
+mod gguf_families;
 mod suites;
 mod text_cards;
 mod weights;

@@ -29,7 +29,7 @@ pub(super) fn gemma4(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<Arc
     let dim = keys.opt_usize("rope.dimension_count")?.unwrap_or(sizes.head_dim);
     let swa_dim = keys.opt_usize("rope.dimension_count_swa")?.unwrap_or(local_dim);
     let ropes = vec![
-        rope(keys.f64("rope.freq_base")?, dim, proportional(checkpoint)?),
+        rope(keys.f64("rope.freq_base")?, dim, proportional(checkpoint, dim)?),
         rope(local_theta(keys)?, swa_dim, RopeScaling::None),
     ];
     let mut spec = plain(keys, checkpoint, &sizes, ropes, |at, layer| {
@@ -116,10 +116,10 @@ fn scaled(spec: ArchSpec) -> ArchSpec {
 
 /// Of layers without a window the first pairs turn alone: a tensor has 1 for those, and for the others so much that
 /// frequencies divided by it are nothing.
-fn proportional(checkpoint: &dyn Checkpoint) -> Result<RopeScaling> {
+fn proportional(checkpoint: &dyn Checkpoint, dim: usize) -> Result<RopeScaling> {
     let factors = quant::to_f32(&checkpoint.region("rope_freqs.weight")?)?;
     let rotated = factors.iter().take_while(|factor| **factor == 1.0).count();
-    if factors[rotated..].iter().all(|factor| *factor >= STILL) {
+    if factors.len() == dim / 2 && factors[rotated..].iter().all(|factor| *factor >= STILL) {
         return Ok(RopeScaling::Proportional { rotated, factor: 1.0 });
     }
     Ok(RopeScaling::Factors(factors))
