@@ -70,7 +70,7 @@ fn supported(path: &Path, setup: &Setup) -> Option<Stages> {
         Err(error)
             if super::ENGINE == "wgpu"
                 && (fixtures::has_latents(path) || has_streams(path) || keeps_states(path))
-                || super::ENGINE != "cpu" && fixtures::chooses_positions(path) =>
+            =>
         {
             assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{}: {error}", path.display());
             assert!(error.hint().is_some_and(|hint| hint.contains("cpu")), "{error}");

@@ -30,7 +30,7 @@ fn engines(checkpoint: &dyn Checkpoint, spec: &ArchSpec) -> Vec<&'static str> {
     let for_cpus = checkpoint.tensors().iter().any(|tensor| tensor.dtype.is_for_cpus());
     let latents = || spec.layers.iter().filter_map(|layer| layer.attention()?.latent);
     let states = spec.layers.iter().any(LayerSpec::needs_states);
-    if for_cpus || latents().any(|latent| latent.index.is_some()) {
+    if for_cpus {
         return vec!["skulk-cpu"];
     }
     let streams = spec.layers.iter().any(LayerSpec::needs_streams);

@@ -12,6 +12,7 @@
 //! Where [`Backend::EXACT_ROWS`] holds, rows computed together and apart must agree in every bit.
 
 mod attention;
+mod chosen;
 mod experts;
 mod features;
 mod latent;
@@ -22,6 +23,7 @@ mod states;
 mod streams;
 
 pub(super) use attention::attention;
+pub(super) use chosen::chosen;
 pub(super) use experts::{experts, routing};
 pub(super) use features::top_features;
 pub(super) use latent::heads_with_weights;
@@ -61,7 +63,7 @@ macro_rules! conformance {
         $crate::engine::conformance::conformance!(
             $backend;
             moves_rows, embed, rms_norm, elementwise, linear, padded_rows, products_of_results, norm_rope,
-            results_narrower_than_buffers, attention, gate_heads, heads_with_weights, states, streams, routing,
+            results_narrower_than_buffers, attention, gate_heads, heads_with_weights, chosen, states, streams, routing,
             experts
         );
     };

@@ -160,6 +160,7 @@ impl Backend for Gpu {
     type Stack = Stack;
     type Routes = DeviceRoutes;
     type States = ();
+    type Chosen = ();
     type Stream = Stream;
 
     // Few rows and many are added up in different orders.
