@@ -35,6 +35,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     type Routes: Send;
     /// States of one layer, of all sequences: by number. Of backends that have none, nothing.
     type States: Send + Sync;
+    /// Which positions rows see, where they do not see all. Of backends that see all, nothing.
+    type Chosen: Default + Send;
     /// Where operations are queued, and what they need beside their operands: a shard's, as operations on the same
     /// buffers must be given to the same stream.
     type Stream: Send;
@@ -429,7 +431,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         _stream: &mut Self::Stream,
         _op: &Choose<'_, Self>,
         _pages: &mut Self::Pages,
-        _out: &mut Chosen,
+        _out: &mut Self::Chosen,
     ) -> Result<()> {
         Err(not_chosen())
     }
@@ -640,7 +642,7 @@ pub(crate) struct Attend<'a, B: Backend + ?Sized> {
     pub(crate) sinks: Option<&'a B::Vector>,
     pub(crate) spans: &'a Spans,
     /// What rows see, where some do not see all.
-    pub(crate) chosen: Option<&'a Chosen>,
+    pub(crate) chosen: Option<&'a B::Chosen>,
 }
 
 /// What chooses the positions that a layer's rows see.
@@ -655,7 +657,7 @@ pub(crate) struct Choose<'a, B: Backend + ?Sized> {
     pub(crate) weights: &'a B::Buffer,
 }
 
-/// The positions that rows see, where they do not see all.
+/// The positions that rows see, where they do not see all and the host knows them.
 #[derive(Debug, Default)]
 pub(crate) struct Chosen {
     /// Positions of each such row.

@@ -5,7 +5,7 @@ use super::decoder::{Decoder, Workspace};
 use super::layer::Attention;
 use super::load::Loader;
 use crate::arch::{AttentionSpec, IndexSpec, LatentSpec, LayerSpec, LayerTensor as T, RopeLayout};
-use crate::engine::backend::{Attend, Backend, Choose, Chosen, NormRope};
+use crate::engine::backend::{Attend, Backend, Choose, NormRope};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What attention to latent vectors has beside.
@@ -38,7 +38,7 @@ pub(super) struct LatentRoom<B: Backend> {
     /// The indexer's queries, keys, and what its heads count.
     index: Option<[B::Buffer; 3]>,
     /// What the last layer chose that chooses.
-    chosen: Chosen,
+    chosen: B::Chosen,
 }
 
 impl<B: Backend> Latent<B> {
@@ -91,7 +91,7 @@ impl<B: Backend> LatentRoom<B> {
             _ => None,
         };
         let (from, query) = (rank.map(&buffer).transpose()?, buffer(width)?);
-        Ok(Some(Self { from, query, index, chosen: Chosen::default() }))
+        Ok(Some(Self { from, query, index, chosen: B::Chosen::default() }))
     }
 }
 

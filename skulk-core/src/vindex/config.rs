@@ -71,7 +71,6 @@ fn of_gemma4(index: &VindexIndex, model: &VindexModel, tensors: &[TensorInfo]) -
         tensors[at].shape.first().copied()
     };
     let rows = |layer: usize, word: &str| shape(&format!("layers.{layer}.self_attn.{word}_proj.weight"));
-    let mut heads = Map::new();
     let kinds = model.layer_types.as_deref().unwrap_or_default();
     let slides = |layer: usize| {
         let pattern = model.sliding_window_pattern.unwrap_or(6).max(1);

@@ -55,13 +55,6 @@ fn supported(path: &Path, setup: &Setup) -> Option<Stages> {
             assert_eq!(error.kind(), ErrorKind::DTypeUnsupported, "{}: {error}", path.display());
             None
         }
-        Err(error)
-            if super::ENGINE == "candle-cpu" && fixtures::chooses_positions(path) =>
-        {
-            assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{}: {error}", path.display());
-            assert!(error.hint().is_some_and(|hint| hint.contains("cpu")), "{error}");
-            None
-        }
         Err(error) => {
             // Those of the repository are of families that run; only further ones may be refused.
             assert!(!path.starts_with(fixtures::path("")), "{}: {error}", path.display());

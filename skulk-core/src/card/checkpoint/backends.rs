@@ -14,8 +14,7 @@ pub(super) const LLAMA_CPP: &[&str] =
 /// Where a card says that a checkpoint runs: on this library's engines where they can, and on `others`.
 /// `checkpoint` is `None` where it cannot even be opened here.
 pub(super) fn placement(checkpoint: Option<&dyn Checkpoint>, others: &[&str]) -> PlacementCardConfig {
-    let spec = checkpoint.and_then(|checkpoint| Some((checkpoint, runs_here(checkpoint)?)));
-    let own = spec.map_or(Vec::new(), |(checkpoint, spec)| engines(checkpoint, &spec));
+    let own = checkpoint.filter(|checkpoint| runs_here(*checkpoint)).map_or(&[][..], engines);
     let tags: Vec<String> = own.iter().chain(others).map(|tag| (*tag).to_owned()).collect();
     PlacementCardConfig {
         compatible_backends: tags.iter().cloned().collect(),
@@ -25,25 +24,18 @@ pub(super) fn placement(checkpoint: Option<&dyn Checkpoint>, others: &[&str]) ->
     }
 }
 
-/// The tags of the engines that compute with all that this model has.
-fn engines(checkpoint: &dyn Checkpoint, spec: &ArchSpec) -> Vec<&'static str> {
+/// The tags of the engines that compute with all types of numbers that this model has.
+fn engines(checkpoint: &dyn Checkpoint) -> &'static [&'static str] {
     let for_cpus = checkpoint.tensors().iter().any(|tensor| tensor.dtype.is_for_cpus());
-    if for_cpus {
-        return vec!["skulk-cpu"];
-    }
-    let mut latents = spec.layers.iter().filter_map(|layer| layer.attention()?.latent);
-    let not_candle = latents.any(|latent| latent.index.is_some());
-    OWN.into_iter().filter(|tag| !not_candle || !tag.starts_with("skulk-candle")).collect()
+    if for_cpus { &["skulk-cpu"] } else { &OWN }
 }
 
-/// What the decoder knows of the architecture, where it does and can read every tensor that it needs.
-fn runs_here(checkpoint: &dyn Checkpoint) -> Option<ArchSpec> {
-    let spec = ArchSpec::from_checkpoint(checkpoint).ok()?;
+/// Whether the decoder knows the architecture, and can read every tensor that it needs.
+fn runs_here(checkpoint: &dyn Checkpoint) -> bool {
+    let Ok(spec) = ArchSpec::from_checkpoint(checkpoint) else { return false };
     let has = |name: String| checkpoint.tensor(&name).is_some();
     let layers = spec.layers.iter().enumerate().flat_map(|(i, layer)| spec.names.weights(i, layer));
     let head = (!spec.tied_embeddings).then(|| spec.names.head());
     let ends = spec.stream_ends().into_iter().flatten();
-    let complete =
-        layers.chain([spec.names.embedding(), spec.names.output_norm()]).chain(head).chain(ends).all(has);
-    complete.then_some(spec)
+    layers.chain([spec.names.embedding(), spec.names.output_norm()]).chain(head).chain(ends).all(has)
 }

@@ -6,14 +6,15 @@ use std::ops::Range;
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use candle_nn::ops;
 
-use super::{Tensors, failed, softcap};
-use crate::engine::backend::{Attend, PAGE, PageSpec, Span, blank_behind};
+use super::chosen::Chosen;
+use super::{Buffer, Tensors, failed, softcap};
+use crate::engine::backend::{Attend, Choose, PAGE, PageSpec, Span, blank_behind};
 use crate::engine::{KvType, KvTypes};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Scores computed at a time: bounds their memory for a long prompt. Small in tests, so that short
 /// prompts pass through in several blocks of rows too.
-const SCORES: usize = if cfg!(test) { 1 << 12 } else { 1 << 26 };
+pub(super) const SCORES: usize = if cfg!(test) { 1 << 12 } else { 1 << 26 };
 
 /// Keys and values of one layer: pages by number, none where a page has no memory.
 pub(crate) struct Pages {
@@ -25,7 +26,7 @@ pub(crate) struct Pages {
 type Page = Vec<Tensor>;
 
 /// The blocks of positions of a sequence, where they are stored.
-struct Stored<'a> {
+pub(super) struct Stored<'a> {
     pages: &'a Pages,
     first_block: usize,
     /// Their pages.
@@ -117,12 +118,20 @@ impl Stored<'_> {
         }
     }
 
-    /// Stores rows `[row, kv heads · head dim]` from position `start` on.
-    fn append(&self, start: usize, k: &Tensor, v: &Tensor) -> CandleResult<()> {
+    /// Stores rows `[row, kv heads · head dim]` from position `start` on, with the keys that choose positions where there are
+    /// some.
+    fn append(&self, start: usize, [k, v]: [&Tensor; 2], index: Option<&Tensor>) -> CandleResult<()> {
         let n = k.dim(0)?;
         let latent = match self.pages.spec.latent {
             Some(_) => Some(Tensor::cat(&[v, k], 1)?),
             None => None,
+        };
+        let latent = match (latent, index, self.pages.spec.index) {
+            (Some(latent), Some(index), Some([end, at])) => {
+                let between = latent.pad_with_zeros(1, 0, at - end)?;
+                Some(Tensor::cat(&[&between, index], 1)?)
+            }
+            (latent, ..) => latent,
         };
         let k = latent.as_ref().unwrap_or(k);
         let mut row = 0;
@@ -141,20 +150,40 @@ impl Stored<'_> {
 
     /// Keys and values of these positions, `[kv head, position, head dim]` in f32.
     fn read(&self, positions: Range<usize>) -> CandleResult<[Tensor; 2]> {
-        let first = positions.start / PAGE * PAGE;
-        let pages =
-            (first..positions.end).step_by(PAGE).map(|at| self.page(at)).collect::<CandleResult<Vec<_>>>()?;
-        let of = |part: usize| {
-            let parts: Vec<_> = pages.iter().map(|page| &page[part]).collect();
-            let all = Tensor::cat(&parts, 1)?.narrow(1, positions.start - first, positions.len())?;
-            all.contiguous()?.to_dtype(DType::F32)
+        let of = |part: usize, elements: usize| {
+            self.part(part, &positions)?.narrow(2, 0, elements)?.contiguous()?.to_dtype(DType::F32)
         };
-        let keys = of(0)?;
+        let dim = self.pages.spec.head_dim;
+        let keys = of(0, self.pages.spec.index.map_or(dim, |[end, _]| end))?;
         let values = match self.pages.spec.latent {
             Some(rank) => keys.narrow(2, 0, rank)?.contiguous()?,
-            None => of(1)?,
+            None => of(1, dim)?,
         };
         Ok([keys, values])
+    }
+
+    /// Keys or values of these positions, as they are kept.
+    fn part(&self, part: usize, positions: &Range<usize>) -> CandleResult<Tensor> {
+        let first = positions.start / PAGE * PAGE;
+        let pages = (first..positions.end).step_by(PAGE).map(|at| Ok(&self.page(at)?[part]));
+        let pages = pages.collect::<CandleResult<Vec<_>>>()?;
+        Tensor::cat(&pages, 1)?.narrow(1, positions.start - first, positions.len())
+    }
+
+    /// The keys of one head, which latent vectors are in front of, `[position, head dim]` as they are kept.
+    pub(super) fn keys(&self, positions: Range<usize>) -> CandleResult<Tensor> {
+        let spec = &self.pages.spec;
+        let dim = spec.index.map_or(spec.head_dim, |[end, _]| end);
+        self.part(0, &positions)?.squeeze(0)?.narrow(1, 0, dim)?.contiguous()
+    }
+
+    /// The keys that choose positions, `[position, element]` in f32.
+    pub(super) fn index(&self, positions: Range<usize>) -> CandleResult<Tensor> {
+        let Some([_, at]) = self.pages.spec.index else {
+            candle_core::bail!("expected keys that choose positions, found none");
+        };
+        let keys = self.part(0, &positions)?.squeeze(0)?;
+        keys.narrow(1, at, self.pages.spec.head_dim - at)?.contiguous()?.to_dtype(DType::F32)
     }
 }
 
@@ -168,24 +197,47 @@ fn seen(op: &Attend<'_, Tensors>, span: &Span, row: usize) -> Range<usize> {
 /// span's rows.
 pub(super) fn attend(
     op: &Attend<'_, Tensors>,
-    span: &Span,
+    at: usize,
     (q, kv): (Tensor, Option<[Tensor; 2]>),
     pages: &Pages,
     out: &Tensor,
 ) -> CandleResult<()> {
+    let span = &op.spans.list[at];
     let stored = Stored { pages, first_block: span.first_block, numbers: op.spans.pages_of(span) };
-    if let Some([k, v]) = kv {
-        stored.append(span.start, &k, &v)?;
+    if let Some([k, v]) = &kv {
+        stored.append(span.start, [k, v], None)?;
     }
-    let (spec, rows) = (op.attention, span.rows.len());
+    let mut rows = span.rows.len();
+    if let Some(chosen) = op.chosen {
+        chosen.attend(op, at, &stored, &q, out)?;
+        rows = chosen.whole(span);
+    }
+    if rows == 0 {
+        return Ok(());
+    }
+    let spec = op.attention;
     let (kv_heads, group, dim) = (spec.n_kv_heads, spec.n_heads / spec.n_kv_heads, spec.head_dim);
-    let q = (q * f64::from(spec.scale))?.reshape((rows, kv_heads, group, dim))?.permute((1, 2, 0, 3))?;
+    let q = (q.narrow(0, 0, rows)? * f64::from(spec.scale))?;
+    let q = q.reshape((rows, kv_heads, group, dim))?.permute((1, 2, 0, 3))?;
     let most = seen(op, span, 0).start..seen(op, span, rows - 1).end;
     let step = (SCORES / (spec.n_heads * most.len())).max(1);
     for first in (0..rows).step_by(step) {
         let block = first..rows.min(first + step);
         let q = q.narrow(2, first, block.len())?.contiguous()?;
         out.slice_set(&attend_block(op, span, block, &q, &stored)?, 0, span.rows.start + first)?;
+    }
+    Ok(())
+}
+
+/// Stores all spans' keys and values, then chooses the positions of rows that do not see all.
+pub(super) fn choose(op: &Choose<'_, Tensors>, pages: &Pages, out: &mut Chosen) -> CandleResult<()> {
+    out.clear(op.index.most);
+    for (at, span) in op.spans.list.iter().enumerate() {
+        let rows = |x: &Buffer| x.rows(span.rows.start, span.rows.len());
+        let stored = Stored { pages, first_block: span.first_block, numbers: op.spans.pages_of(span) };
+        let [k, v] = op.kv;
+        stored.append(span.start, [&rows(k)?, &rows(v)?], Some(&rows(op.key)?))?;
+        out.choose(op, at, &stored, [&rows(op.query)?, &rows(op.weights)?])?;
     }
     Ok(())
 }

@@ -32,6 +32,16 @@ impl Buffer {
         }
     }
 
+    /// The first `len` elements, which are whole rows.
+    pub(super) fn host(&self, len: usize) -> CandleResult<Vec<f32>> {
+        let width = self.rows(0, 1)?.dim(1)?;
+        let values = self.rows(0, len / width.max(1))?.flatten_all()?.to_vec1::<f32>()?;
+        if values.len() != len {
+            candle_core::bail!("expected whole rows of {width}, found {len} values");
+        }
+        Ok(values)
+    }
+
     /// Lets the result of a computation, if it succeeded, take the slot.
     pub(super) fn put(&mut self, value: CandleResult<Tensor>) -> Result<()> {
         self.value = Some(value.map_err(failed)?);

@@ -58,3 +58,15 @@ impl Tensors {
         .map_err(|e| e.with("device", ordinal))
     }
 }
+
+/// A failure of candle or the device, as the library's own.
+pub(super) fn failed(error: CandleError) -> Error {
+    const EXHAUSTED: [&str; 4] = ["out of memory", "out_of_memory", "alloc_failed", "failed to allocate"];
+    let text = error.to_string().to_lowercase();
+    if EXHAUSTED.iter().any(|marker| text.contains(marker)) {
+        return Error::new(ErrorKind::OutOfMemory, "the device's memory is exhausted")
+            .with_hint("place fewer layers on this device, or use a smaller context or prefill chunk")
+            .with_source(error);
+    }
+    Error::new(ErrorKind::EngineFailed, "the device failed to compute").with_source(error)
+}

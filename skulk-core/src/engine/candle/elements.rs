@@ -7,6 +7,7 @@ use super::{Buffer, Tensors, failed};
 use crate::arch::{Activation, RopeLayout};
 use crate::engine::backend::{Blend, NormRope};
 use crate::error::Result;
+use crate::math;
 
 /// `activation(gate) · up`.
 pub(super) fn gated(activation: Activation, gate: &Tensor, up: &Tensor) -> CandleResult<Tensor> {
@@ -100,4 +101,15 @@ pub(super) fn halves(x: &Tensor, head_dim: usize) -> CandleResult<[Tensor; 2]> {
     let both = x.reshape((rows, (), 2, head_dim))?;
     let half = |at: usize| both.narrow(2, at, 1)?.reshape((rows, width / 2));
     Ok([half(0)?, half(1)?])
+}
+
+/// See [`Backend::angles`](crate::engine::backend::Backend::angles).
+pub(super) fn angles(frequencies: &[f32], positions: &[usize], amplitudes: &[f32]) -> Vec<f32> {
+    let mut values = Vec::with_capacity(2 * frequencies.len() * positions.len());
+    for (&position, amplitude) in positions.iter().zip(amplitudes) {
+        let angle = |frequency: &f32| position as f32 * frequency;
+        values.extend(frequencies.iter().map(|f| amplitude * math::sin_cos(angle(f)).1));
+        values.extend(frequencies.iter().map(|f| amplitude * math::sin_cos(angle(f)).0));
+    }
+    values
 }

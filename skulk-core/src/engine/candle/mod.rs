@@ -8,6 +8,7 @@
 
 mod attention;
 mod buffer;
+mod chosen;
 mod device;
 mod elements;
 mod experts;
@@ -21,19 +22,20 @@ use candle_nn::ops;
 
 use self::attention::Pages;
 use self::buffer::Buffer;
+use self::chosen::Chosen;
+use self::device::failed;
 use self::elements::{gated, softcap};
 use self::matrix::Matrix;
 use self::states::States;
 use self::triangles::TrianglesOf;
 use crate::arch::{Activation, RecurrentSpec};
 use crate::engine::backend::{
-    Attend, Backend, Blend, Experts, NormRope, PageSpec, Recur, Routes, Routing, with_rows,
+    Attend, Backend, Blend, Choose, Experts, NormRope, PageSpec, Recur, Routes, Routing, with_rows,
 };
 use crate::engine::turns::Turns;
 use crate::engine::{KvType, StepCx};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::ids::TokenId;
-use crate::math;
 use crate::weights::Region;
 
 /// A device that candle has kernels for.
@@ -56,18 +58,6 @@ impl Tensors {
     }
 }
 
-/// A failure of candle or the device, as the library's own.
-fn failed(error: CandleError) -> Error {
-    const EXHAUSTED: [&str; 4] = ["out of memory", "out_of_memory", "alloc_failed", "failed to allocate"];
-    let text = error.to_string().to_lowercase();
-    if EXHAUSTED.iter().any(|marker| text.contains(marker)) {
-        return Error::new(ErrorKind::OutOfMemory, "the device's memory is exhausted")
-            .with_hint("place fewer layers on this device, or use a smaller context or prefill chunk")
-            .with_source(error);
-    }
-    Error::new(ErrorKind::EngineFailed, "the device failed to compute").with_source(error)
-}
-
 impl Backend for Tensors {
     type Buffer = Buffer;
     type Matrix = Matrix;
@@ -76,12 +66,14 @@ impl Backend for Tensors {
     type Stack = Vec<Matrix>;
     type Routes = Routes;
     type States = States;
+    type Chosen = Chosen;
     type Stream = ();
 
     const EXACT_ROWS: bool = false;
     const KV_TYPES: &'static [KvType] = &[KvType::F16, KvType::F32];
     const RELEASES_PAGES: bool = true;
     const LATENTS: bool = true;
+    const CHOOSES: bool = true;
     const RECURRENT: bool = true;
     const STREAMS: bool = true;
 
@@ -203,15 +195,7 @@ impl Backend for Tensors {
     }
 
     fn read(&self, _: &mut (), x: &Buffer, out: &mut [f32]) -> Result<()> {
-        let values = || {
-            let width = x.rows(0, 1)?.dim(1)?;
-            let values = x.rows(0, out.len() / width.max(1))?.flatten_all()?.to_vec1::<f32>()?;
-            if values.len() != out.len() {
-                candle_core::bail!("expected whole rows of {width}, found {} values", out.len());
-            }
-            Ok(values)
-        };
-        let values = values().map_err(failed)?;
+        let values = x.host(out.len()).map_err(failed)?;
         out.copy_from_slice(&values);
         Ok(())
     }
@@ -313,7 +297,11 @@ impl Backend for Tensors {
         up: &Buffer,
         rows: usize,
     ) -> Result<()> {
-        gate.update(rows, |gate| gated(activation, &gate, &up.rows(0, rows)?))
+        gate.update(rows, |gate| match activation.is_gated() {
+            true => gated(activation, &gate, &up.rows(0, rows)?),
+            // A block of one projection has nothing in the other's buffer.
+            false => gated(activation, &gate, &gate),
+        })
     }
 
     fn route(
@@ -370,12 +358,7 @@ impl Backend for Tensors {
         amplitudes: &[f32],
         out: &mut Buffer,
     ) -> Result<()> {
-        let mut values = Vec::with_capacity(2 * frequencies.len() * positions.len());
-        for (&position, amplitude) in positions.iter().zip(amplitudes) {
-            let angle = |frequency: &f32| position as f32 * frequency;
-            values.extend(frequencies.iter().map(|f| amplitude * math::sin_cos(angle(f)).1));
-            values.extend(frequencies.iter().map(|f| amplitude * math::sin_cos(angle(f)).0));
-        }
+        let values = elements::angles(frequencies, positions, amplitudes);
         out.put(self.upload(values, (positions.len(), 2 * frequencies.len())))
     }
 
@@ -390,6 +373,20 @@ impl Backend for Tensors {
         x.update(rows, |x| elements::norm_rope(op, angles, x))
     }
 
+    fn layer_norm(
+        &self,
+        _: &mut (),
+        ([weight, bias], eps): ([&Tensor; 2], f32),
+        rows: usize,
+        x: &mut Buffer,
+    ) -> Result<()> {
+        x.update(rows, |x| ops::layer_norm(&x, weight, bias, eps))
+    }
+
+    fn choose(&self, _: &mut (), op: &Choose<'_, Self>, pages: &mut Pages, out: &mut Chosen) -> Result<()> {
+        attention::choose(op, pages, out).map_err(failed)
+    }
+
     fn attend(
         &self,
         _stream: &mut (),
@@ -400,11 +397,11 @@ impl Backend for Tensors {
         out: &mut Buffer,
     ) -> Result<()> {
         let width = op.attention.n_heads * op.attention.value_dim();
-        for span in &op.spans.list {
+        for (at, span) in op.spans.list.iter().enumerate() {
             let rows = |x: &Buffer| x.rows(span.rows.start, span.rows.len());
             let kv = || kv.map(|[k, v]| Ok::<_, CandleError>([rows(k)?, rows(v)?])).transpose();
             let mut attend =
-                || attention::attend(op, span, (rows(q)?, kv()?), pages, out.room(width, &self.device)?);
+                || attention::attend(op, at, (rows(q)?, kv()?), pages, out.room(width, &self.device)?);
             attend().map_err(failed)?;
         }
         Ok(())

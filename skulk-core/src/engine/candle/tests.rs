@@ -4,6 +4,7 @@ use candle_core::Error as CandleError;
 
 use super::*;
 use crate::engine::conformance::{Rounds, conformance};
+use crate::error::ErrorKind;
 use crate::weights::DType;
 
 impl Rounds for Tensors {

@@ -150,6 +150,7 @@ impl Backend for Cpu {
     type Stack = Vec<Matrix>;
     type Routes = Routes;
     type States = states::States;
+    type Chosen = Chosen;
     type Stream = Stream;
 
     const EXACT_ROWS: bool = true;

@@ -52,6 +52,7 @@ impl Backend for Gpu {
     type Stack = Stack;
     type Routes = DeviceRoutes;
     type States = States;
+    type Chosen = Chosen;
     type Stream = Stream;
 
     // Few rows and many are added up in different orders.
