@@ -126,13 +126,16 @@ fn missing_keys_are_told() {
     }
 }
 
+/// A file, a key, which value of an array, the value's bytes, and how it is refused.
+type Case<'a> = (&'a str, &'a str, usize, &'a [u8], ErrorKind, &'a str);
+
 /// Values that cannot be, that contradict others, or that no version knows.
 #[test]
 fn impossible_values_are_told() {
     use ErrorKind::{ArchUnsupported, ConfigInvalid};
     let n = |value: u32| value.to_le_bytes();
     let number = |value: f32| value.to_le_bytes();
-    let cases: [(&str, &str, usize, &[u8], ErrorKind, &str); 22] = [
+    let cases: [Case<'_>; 22] = [
         // Arrays of each layer's values have as many as there are layers.
         ("gemma4_e", "gemma4.block_count", 0, &n(6), ConfigInvalid, "gemma4."),
         ("gemma4_e", "gemma4.block_count", 0, &n(u32::MAX), ConfigInvalid, "gemma4.block_count"),
