@@ -118,9 +118,9 @@ fn stored(tensor: &StoredTensor, scheme: Scheme) -> Vec<Part> {
             ]
         }
         Scheme::SmallFloats => {
-            // Of all sixteen numbers the mean square is 8.6.
-            let exponent = (gain / 8.6f32.sqrt()).log2().round() as i32;
-            let scales = Fill::Byte((127 + exponent) as u8);
+            // Of all sixteen numbers the mean square is 8.6. A float's exponent is at its top.
+            let exponent = (gain / 8.6f32.sqrt()).to_bits() >> 23;
+            let scales = Fill::Byte(exponent as u8);
             vec![
                 part("", "U32", columns(width / 8), Fill::Noise),
                 part("scales", "U8", columns(width / SMALL_GROUP), scales),

@@ -32,7 +32,9 @@ pub(in crate::engine) fn attention<B: Backend>(b: &B) {
         for kv in B::KV_TYPES {
             case(b, &latent_spec(4, 64, 16), (*kv).into(), false, 400);
         }
-        case(b, &latent_spec(33, 32, 8), KvType::F32.into(), false, 401);
+        // More heads than are computed together.
+        let n_heads = if B::EXACT_ROWS { 33 } else { 5 };
+        case(b, &latent_spec(n_heads, 32, 8), KvType::F32.into(), false, 401);
     }
     let apart = B::KV_TYPES.windows(2).map(|pair| KvTypes { keys: pair[0], values: pair[1] });
     for (kv, spec) in apart.zip(&cases[1..]) {
@@ -85,7 +87,9 @@ fn case<B: Backend>(b: &B, spec: &AttentionSpec, kv: KvTypes, with_sinks: bool, 
     let ragged = [vec![1, 70, 33, 2, MOST, 64, 31], vec![7; 35], vec![1; 4]].concat();
     let single = vec![1; LEN];
     let mut before: Option<[Vec<f32>; 2]> = None;
-    for chunks in [long, ragged, single] {
+    // Software adapters take minutes for all of it with latent vectors.
+    let few = spec.latent.is_some() && !B::EXACT_ROWS && kv != KvType::F32.into();
+    for chunks in if few { vec![ragged] } else { vec![long, ragged, single] } {
         assert_eq!(chunks.iter().sum::<usize>(), LEN);
         let found = run(b, (spec, sinks.as_ref()), kv, &pair, widths, &chunks);
         for (found, expected) in found.iter().zip(&expected) {
