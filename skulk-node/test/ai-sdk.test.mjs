@@ -135,10 +135,10 @@ for (const [version, sdk] of [
       const result = await generateText({
         model: chat,
         prompt: "Where?",
-        maxOutputTokens: 40,
+        maxOutputTokens: 100,
         tools: { weather: tool({ inputSchema: jsonSchema({ type: "object" }) }) },
         output: Output.object({ schema: jsonSchema(SCHEMA) }),
-        providerOptions: { skulk: { logitBias: { [opening]: bias } } },
+        providerOptions: { skulk: { logitBias: { [opening]: bias }, reasoningBudget: 4 } },
       });
       assert.equal(result.finishReason, reason);
       assert.deepEqual(result.warnings ?? [], []);

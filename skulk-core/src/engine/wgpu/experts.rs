@@ -45,8 +45,10 @@ pub(crate) struct Stack {
 impl Stack {
     pub(super) fn new(gpu: &Gpu, weights: &[Region], biases: Option<Vec<f32>>) -> Result<Self> {
         use crate::engine::backend::Backend;
+        // Experts without gates have one projection, in the gates' place.
         let Some(first) = weights.first() else {
-            return Err(Error::new(ErrorKind::Internal, "a layer without experts"));
+            let (dtype, chunks, biases) = (DType::F32, Vec::new(), None);
+            return Ok(Self { dtype, n_experts: 0, n_in: 0, n_out: 0, chunks, biases });
         };
         few_enough(weights.len()).map_err(|e| e.with("tensor", first.name()))?;
         let (dtype, n_out, row_bytes) = (first.dtype(), first.rows(), first.row_bytes());
