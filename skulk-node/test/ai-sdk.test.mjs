@@ -131,20 +131,21 @@ for (const [version, sdk] of [
 
   test(`${version}: beside tools, an answer calls or keeps to its schema`, async () => {
     const [opening] = talking.tokenizer.encode("<tool_call>", { addSpecial: false });
-    for (const [bias, reason] of [[-1e6, "stop"], [1e6, "length"]]) {
-      const result = await generateText({
-        model: chat,
-        prompt: "Where?",
-        maxOutputTokens: 100,
-        tools: { weather: tool({ inputSchema: jsonSchema({ type: "object" }) }) },
-        output: Output.object({ schema: jsonSchema(SCHEMA) }),
+    const answer = async (bias) => {
+      const { content, warnings } = await chat.doGenerate({
+        prompt: [{ role: "user", content: [{ type: "text", text: "Where?" }] }],
+        maxOutputTokens: 1000,
+        responseFormat: { type: "json", schema: SCHEMA },
+        tools: [{ type: "function", name: "weather", inputSchema: { type: "object" } }],
         providerOptions: { skulk: { logitBias: { [opening]: bias }, reasoningBudget: 4 } },
       });
-      assert.equal(result.finishReason, reason);
-      assert.deepEqual(result.warnings ?? [], []);
-      if (bias < 0) assert.ok(["Lima", "Oslo"].includes(result.output.city));
-      else assert.equal(result.text, "");
-    }
+      assert.deepEqual(warnings, []);
+      return content.filter(({ type }) => type !== "reasoning");
+    };
+    const [text, ...rest] = await answer(-1e6);
+    assert.deepEqual([text.type, rest], ["text", []]);
+    assert.ok(["Lima", "Oslo"].includes(JSON.parse(text.text).city));
+    assert.ok((await answer(1e6)).every(({ type }) => type !== "text"));
   });
 
   test(`${version}: what cannot be honoured is warned of`, async () => {
