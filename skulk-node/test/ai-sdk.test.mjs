@@ -134,7 +134,9 @@ for (const [version, sdk] of [
     const answer = async (bias) => {
       const { content, warnings } = await chat.doGenerate({
         prompt: [{ role: "user", content: [{ type: "text", text: "Where?" }] }],
-        maxOutputTokens: 1000,
+        maxOutputTokens: 500,
+        temperature: 1,
+        seed: 3,
         responseFormat: { type: "json", schema: SCHEMA },
         tools: [{ type: "function", name: "weather", inputSchema: { type: "object" } }],
         providerOptions: { skulk: { logitBias: { [opening]: bias }, reasoningBudget: 4 } },
