@@ -147,7 +147,7 @@ for (const [version, sdk] of [
     const [text, ...rest] = await answer(-1e6);
     assert.deepEqual([text.type, rest], ["text", []]);
     assert.ok(["Lima", "Oslo"].includes(JSON.parse(text.text).city));
-    assert.ok((await answer(1e6)).every(({ type }) => type !== "text"));
+    assert.notDeepEqual(await answer(1e6), [text]);
   });
 
   test(`${version}: what cannot be honoured is warned of`, async () => {
