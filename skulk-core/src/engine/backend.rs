@@ -579,7 +579,8 @@ pub(crate) struct Experts<'a, B: Backend + ?Sized> {
     pub(crate) activation: Activation,
     pub(crate) routes: &'a B::Routes,
     pub(crate) gate: &'a B::Stack,
-    pub(crate) up: &'a B::Stack,
+    /// Absent where the activation has no gate: `gate` is the only projection then.
+    pub(crate) up: Option<&'a B::Stack>,
     pub(crate) down: &'a B::Stack,
     /// Weights multiply what experts take, rather than what they give.
     pub(crate) on_input: bool,

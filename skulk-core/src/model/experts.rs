@@ -115,7 +115,12 @@ enum Weights<B: Backend> {
         gate_up: [B::Matrix; 2],
         down: FeatureDown<B::Matrix>,
     },
-    Experts([B::Stack; 3]),
+    /// Without a gate there is one projection, in the gate's place.
+    Experts {
+        gate: B::Stack,
+        up: Option<B::Stack>,
+        down: B::Stack,
+    },
     /// Up and down: there is no gate.
     Plain([B::Matrix; 2]),
     /// The layer has no block.
@@ -200,23 +205,16 @@ impl<B: Backend> ResidentExperts<B> {
             layer,
             "dense feed-forward blocks, of which to take the best features, found experts",
         )?;
-        let gated = loader.arch.layers[layer].ffn.activation.is_gated();
-        let (tensors, weights) = match gated {
-            true => {
-                let gate = loader.layer_experts(layer, T::ExpertGate, n)?;
-                (
-                    &[T::ExpertGate, T::ExpertUp, T::ExpertDown][..],
-                    [gate, loader.layer_experts(layer, T::ExpertUp, n)?],
-                )
-            }
-            // What is without a gate is in its place.
-            false => {
-                let up = loader.layer_experts(layer, T::ExpertUp, n)?;
-                (&[T::ExpertUp, T::ExpertDown][..], [up, loader.backend.stack(Vec::new(), None)?])
-            }
+        let tensors = match loader.arch.layers[layer].ffn.activation.is_gated() {
+            true => &[T::ExpertGate, T::ExpertUp, T::ExpertDown][..],
+            false => &[T::ExpertUp, T::ExpertDown],
         };
-        let [gate, up] = weights;
-        let weights = Weights::Experts([gate, up, loader.layer_experts(layer, T::ExpertDown, n)?]);
+        let gate = loader.layer_experts(layer, tensors[0], n)?;
+        let up = match tensors {
+            [_, up, _] => Some(loader.layer_experts(layer, *up, n)?),
+            _ => None,
+        };
+        let weights = Weights::Experts { gate, up, down: loader.layer_experts(layer, T::ExpertDown, n)? };
         // Who counts them has them mapped.
         let mut regions = vec![Vec::with_capacity(3); n];
         let counted = self.work.budget.is_some();
@@ -264,9 +262,9 @@ impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
         let Block { activation, cutoff, on_input, weights, units } = block.ok_or_else(absent)?;
         let (activation, on_input, units) = (*activation, *on_input, units.as_ref());
         match (weights, routes) {
-            (Weights::Experts([gate, up, down]), Some(routes)) => {
+            (Weights::Experts { gate, up, down }, Some(routes)) => {
                 let memory = units.map(|units| units as &dyn ExpertMemory);
-                let op = Experts { activation, routes, gate, up, down, on_input, memory };
+                let op = Experts { activation, routes, gate, up: up.as_ref(), down, on_input, memory };
                 backend.experts(stream, &op, input, rows, output)
             }
             (Weights::Dense([to_gate, to_up, down]), None) => {

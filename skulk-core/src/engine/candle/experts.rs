@@ -14,17 +14,16 @@ pub(super) fn experts(device: &Device, op: &Experts<'_, Tensors>, x: &Tensor) ->
     let mut results = Vec::new();
     for places in places.chunk_by(|&a, &b| routes.ids[a as usize] == routes.ids[b as usize]) {
         let expert = routes.ids[places[0] as usize] as usize;
-        // Without a gate there is one projection, in the gate's place.
-        let to_up = if activation.is_gated() { to_up } else { to_gate };
-        let (Some(to_gate), Some(to_up), Some(to_down)) =
-            (to_gate.get(expert), to_up.get(expert), to_down.get(expert))
-        else {
+        let (Some(to_gate), Some(to_down)) = (to_gate.get(expert), to_down.get(expert)) else {
             candle_core::bail!("expected one of {} experts, found another", to_gate.len());
         };
         let from: Vec<u32> = places.iter().map(|&place| place / n_used as u32).collect();
         let x = x.index_select(&Tensor::from_vec(from, places.len(), device)?, 0)?;
         let mut gate = to_gate.multiply(&x)?;
-        let mut up = if activation.is_gated() { to_up.multiply(&x)? } else { gate.clone() };
+        let mut up = match to_up.and_then(|to_up| to_up.get(expert)) {
+            Some(to_up) => to_up.multiply(&x)?,
+            None => gate.clone(),
+        };
         if on_input {
             let weights = places.iter().map(|&place| routes.weights[place as usize]).collect();
             let weights = Tensor::from_vec(weights, (places.len(), 1), device)?;

@@ -1,7 +1,7 @@
 //! Do rows attend as the oracle does, however the sequence was cut?
 
 use super::material::{Numbers, attention_spec, both_kept, latent_spec, wide, widths};
-use super::{check, check_same, filled, oracle, values};
+use super::{Rounds, check, check_same, filled, oracle, values};
 use crate::arch::{AttentionSpec, Window};
 use crate::engine::backend::{Attend, Backend, PAGE, PageSpec, Spans, first_block};
 use crate::engine::{KvType, KvTypes};
@@ -11,7 +11,7 @@ const LEN: usize = 600;
 /// The longest chunk.
 const MOST: usize = 150;
 
-pub(in crate::engine) fn attention<B: Backend>(b: &B) {
+pub(in crate::engine) fn attention<B: Rounds>(b: &B) {
     let cases = [
         attention_spec([1, 1], 8, None, None),
         attention_spec([4, 2], 64, None, None),
@@ -33,7 +33,7 @@ pub(in crate::engine) fn attention<B: Backend>(b: &B) {
             case(b, &latent_spec(4, 64, 16), (*kv).into(), false, 400);
         }
         // More heads than are computed together.
-        let n_heads = if B::EXACT_ROWS { 33 } else { 5 };
+        let n_heads = if b.is_emulated() { 5 } else { 33 };
         case(b, &latent_spec(n_heads, 32, 8), KvType::F32.into(), false, 401);
     }
     let apart = B::KV_TYPES.windows(2).map(|pair| KvTypes { keys: pair[0], values: pair[1] });
@@ -62,7 +62,7 @@ struct Sequence {
     qkv: [Vec<f32>; 3],
 }
 
-fn case<B: Backend>(b: &B, spec: &AttentionSpec, kv: KvTypes, with_sinks: bool, seed: u64) {
+fn case<B: Rounds>(b: &B, spec: &AttentionSpec, kv: KvTypes, with_sinks: bool, seed: u64) {
     let mut numbers = Numbers::new(seed);
     let widths = widths(spec);
     let pair = [0, 1].map(|_| Sequence { qkv: widths.map(|width| numbers.floats(LEN * width)) });
@@ -87,8 +87,8 @@ fn case<B: Backend>(b: &B, spec: &AttentionSpec, kv: KvTypes, with_sinks: bool, 
     let ragged = [vec![1, 70, 33, 2, MOST, 64, 31], vec![7; 35], vec![1; 4]].concat();
     let single = vec![1; LEN];
     let mut before: Option<[Vec<f32>; 2]> = None;
-    // Software adapters take minutes for all of it with latent vectors; how models of such are cut is shown with them.
-    let few = spec.latent.is_some() && !B::EXACT_ROWS;
+    // Emulated, all of it takes minutes with latent vectors; how models of such are cut is shown with them.
+    let few = spec.latent.is_some() && b.is_emulated();
     for chunks in if few { vec![ragged] } else { vec![long, ragged, single] } {
         assert_eq!(chunks.iter().sum::<usize>(), LEN);
         let found = run(b, (spec, sinks.as_ref()), kv, &pair, widths, &chunks);

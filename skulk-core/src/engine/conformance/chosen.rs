@@ -68,7 +68,7 @@ pub(in crate::engine) fn chosen<B: Backend>(b: &B) {
                     check(
                         found,
                         &expected[row * width..][..width],
-                        |_| 2e-5,
+                        |_| 1e-5,
                         &format!("row {row} of {chunks:?} in {kv}"),
                     );
                 }

@@ -8,7 +8,7 @@ use crate::engine::backend::{Backend, Experts, Routes, Routing};
 use crate::weights::DType;
 
 /// How many experts there are, and how many a row takes: all of them, most, few.
-const COUNTS: [[usize; 2]; 4] = [[1, 1], [3, 3], [6, 4], [12, 2]];
+const COUNTS: [[usize; 2]; 5] = [[1, 1], [3, 3], [6, 4], [12, 2], [5, 2]];
 
 pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
     let mut numbers = Numbers::new(10);
@@ -32,9 +32,13 @@ pub(in crate::engine) fn experts<B: Rounds>(b: &B) {
     for dtype in some.into_iter().filter(|dtype| b.types().contains(dtype)) {
         let (hidden, width) = (2 * dtype.block_len().max(20), dtype.block_len().max(24));
         for (case, count) in COUNTS.into_iter().enumerate() {
-            let glu = Activation::ClampedGlu { alpha: 1.702, limit: 1.5 };
-            let activation =
-                [Activation::Silu, Activation::GeluTanh, Activation::ClampedSilu(0.5), glu][case % 4];
+            let activation = [
+                Activation::Silu,
+                Activation::GeluTanh,
+                Activation::ClampedSilu(0.5),
+                Activation::ClampedGlu { alpha: 1.702, limit: 1.5 },
+                Activation::SquaredRelu,
+            ][case];
             let layer = Layer::new(&mut numbers, dtype, [count[0], hidden, width], activation);
             let loaded = layer.load(b);
             for rows in [1, 3, 40] {
@@ -172,12 +176,17 @@ impl Layer {
             let (g, u) = (gate.values[i], up.values[i]);
             let activated = oracle::activation(self.activation, g);
             inner.push(oracle::gated(self.activation, g, u));
-            // These non-linearities are nowhere steeper than 1.13.
-            let steep = 1.13 * gate.tolerances[i];
-            let u = if self.biases.is_some() { u.abs() + 1.0 } else { u };
-            off.push(
-                steep * u.abs() + (activated.abs() + steep) * up.tolerances[i] + 2e-6 * (g * u).abs() + 1e-9,
-            );
+            let off_gate = gate.tolerances[i];
+            off.push(match self.activation {
+                // As steep as `2x`, and one product.
+                Activation::SquaredRelu => (2.0 * g.abs() + off_gate) * off_gate + 6e-8 * activated,
+                _ => {
+                    // These non-linearities are nowhere steeper than 1.13.
+                    let steep = 1.13 * off_gate;
+                    let u = if self.biases.is_some() { u.abs() + 1.0 } else { u.abs() };
+                    steep * u + (activated.abs() + steep) * up.tolerances[i] + 2e-6 * g.abs() * u + 1e-9
+                }
+            });
         }
         let product = Product::of(b, down, &inner, bias(2));
         let tolerances = down.values.chunks(self.width).zip(&product.tolerances).map(|(w, own)| {
@@ -232,6 +241,7 @@ fn run<B: Backend>(
     let op = Routing { spec, correction: None, scales: None };
     b.route(s, &op, &logits, rows, &mut routes).unwrap();
     let (activation, on_input) = (layer.activation, spec.on_input);
+    let up = activation.is_gated().then_some(up);
     let op = Experts { activation, routes: &routes, gate, up, down, on_input, memory: None };
     let x = filled(b, s, layer.hidden, x);
     b.experts(s, &op, &x, rows, &mut out).unwrap();

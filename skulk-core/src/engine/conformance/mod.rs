@@ -82,6 +82,11 @@ pub(super) trait Rounds: Backend {
         DType::ALL.iter().copied().filter(|dtype| dtype.is_weight()).collect()
     }
 
+    /// Whether the processor computes what is made for a GPU. Long cases are shorter then.
+    fn is_emulated(&self) -> bool {
+        false
+    }
+
     /// Whether activations are rounded to bfloat16 for weights of that type.
     fn rounds_to_bf16(&self) -> bool {
         false

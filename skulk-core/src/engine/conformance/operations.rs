@@ -110,8 +110,14 @@ pub(in crate::engine) fn elementwise<B: Backend>(b: &B) {
 
         let limit = 1.75;
         let glu = Activation::ClampedGlu { alpha: 1.702, limit };
-        let all =
-            [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::ClampedSilu(limit), glu];
+        let all = [
+            Activation::Silu,
+            Activation::GeluTanh,
+            Activation::Gelu,
+            Activation::ClampedSilu(limit),
+            glu,
+            Activation::SquaredRelu,
+        ];
         for activation in all {
             let mut gate = filled(b, s, width, &x);
             b.gated(s, activation, &mut gate, &other, rows).unwrap();

@@ -87,15 +87,15 @@ pub(super) fn experts(
             (gate, gates) = gates.split_at_mut(same.len() * width);
             (up, ups) = ups.split_at_mut(same.len() * width);
             products.push(&to_gate[expert], own.clone(), gate);
-            if let Some(to_up) = to_up.get(expert) {
-                products.push(to_up, own, up);
+            if let Some(to_up) = to_up {
+                products.push(&to_up[expert], own, up);
             }
             row += same.len();
         }
         products.run();
 
         if on_input {
-            let n_up = if to_up.is_empty() { 0 } else { n };
+            let n_up = to_up.map_or(0, |_| n);
             for (place, x) in places.iter().zip(gate.chunks_exact_mut(width)) {
                 x.iter_mut().for_each(|x| *x *= routes.weights[*place as usize]);
             }

@@ -45,10 +45,8 @@ pub(crate) struct Stack {
 impl Stack {
     pub(super) fn new(gpu: &Gpu, weights: &[Region], biases: Option<Vec<f32>>) -> Result<Self> {
         use crate::engine::backend::Backend;
-        // Experts without gates have one projection, in the gates' place.
         let Some(first) = weights.first() else {
-            let (dtype, chunks, biases) = (DType::F32, Vec::new(), None);
-            return Ok(Self { dtype, n_experts: 0, n_in: 0, n_out: 0, chunks, biases });
+            return Err(Error::new(ErrorKind::Internal, "a layer without experts"));
         };
         few_enough(weights.len()).map_err(|e| e.with("tensor", first.name()))?;
         let (dtype, n_out, row_bytes) = (first.dtype(), first.rows(), first.row_bytes());
@@ -208,10 +206,12 @@ pub(super) fn experts(
         Places::Sorted { order: &order, starts: &starts, n }
     };
     op.gate.multiply(gpu, stream, &x.block, n_used, &places, &gate)?;
-    op.up.multiply(gpu, stream, &x.block, n_used, &places, &up)?;
+    if let Some(to_up) = op.up {
+        to_up.multiply(gpu, stream, &x.block, n_used, &places, &up)?;
+    }
     let inner = stride(width) as u32;
     if op.on_input {
-        for products in [&gate, &up] {
+        for products in [Some(&gate), op.up.map(|_| &up)].into_iter().flatten() {
             let weights = (&op.routes.weights, 1);
             elementwise(stream, Elementwise::ScaleRows, weights, (products, inner), [n, width], [0.0; 2])?;
         }

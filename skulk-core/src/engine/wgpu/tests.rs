@@ -12,6 +12,10 @@ impl Rounds for Gpu {
     fn types(&self) -> Vec<DType> {
         DType::ALL.iter().copied().filter(|dtype| dtype.is_weight() && !dtype.is_for_cpus()).collect()
     }
+
+    fn is_emulated(&self) -> bool {
+        true
+    }
 }
 
 mod as_it_is {

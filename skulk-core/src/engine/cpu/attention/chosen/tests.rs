@@ -1,9 +1,9 @@
-//! Are the same positions chosen, and attended to in the same bits, however rows are computed?
+//! Do rows see the positions with the largest scores, in the same bits however they are computed?
 
 use super::*;
 use crate::arch::{AttentionSpec, IndexSpec, LatentSpec, RopeLayout};
 use crate::engine::backend::{PageSpec, Spans};
-use crate::engine::conformance::{Numbers, latent_spec};
+use crate::engine::conformance::{Numbers, latent_spec, oracle, wide};
 use crate::engine::cpu::Buffer;
 
 const LEN: usize = 620;
@@ -76,6 +76,52 @@ impl Case {
 
 fn whole() -> Vec<usize> {
     vec![LEN]
+}
+
+#[test]
+fn rows_see_the_best_positions_alone() {
+    let case = Case::new(KvType::F32);
+    let (found, chosen) = case.run(Kernels::detect(), 2, &whole());
+    let [q, k, v, query, key, weights] = case.inputs.each_ref().map(|x| wide(x));
+    let (heads, dim) = (case.index.n_heads, case.index.head_dim);
+    for (positions, row) in chosen.iter().zip(MOST..) {
+        let score = |position: usize| -> f64 {
+            let of_head = |head: usize| {
+                let product =
+                    oracle::dot(&query[(row * heads + head) * dim..][..dim], &key[position * dim..][..dim]);
+                weights[row * heads + head] * product.max(0.0)
+            };
+            (0..heads).map(of_head).sum()
+        };
+        let seen = |position: &usize| positions.binary_search(&(*position as u32)).is_ok();
+        let (inside, outside): (Vec<_>, Vec<_>) = (0..=row).partition(seen);
+        assert_eq!(inside.len(), MOST);
+        let least = inside.into_iter().map(score).fold(f64::INFINITY, f64::min);
+        let best = outside.into_iter().map(score).fold(f64::NEG_INFINITY, f64::max);
+        // Sums of 200 products of numbers of up to 1, in f32.
+        assert!(least > best - 1e-4, "row {row}: {least} was taken, {best} was not");
+    }
+    // Every tenth row against the formula, over its positions alone.
+    let plain = AttentionSpec {
+        latent: case.spec.latent.map(|latent| LatentSpec { index: None, ..latent }),
+        ..case.spec.clone()
+    };
+    let width = case.spec.n_heads * 32;
+    for row in (0..LEN).step_by(10) {
+        let all: Vec<u32> = (0..=row as u32).collect();
+        let positions = row.checked_sub(MOST).map_or(&all, |at| &chosen[at]);
+        let of = |x: &[f64], width: usize| -> Vec<f64> {
+            positions.iter().flat_map(|p| x[*p as usize * width..][..width].to_vec()).collect()
+        };
+        let q_width = case.spec.query_width();
+        let mut queries = vec![0.0; (positions.len() - 1) * q_width];
+        queries.extend(&q[row * q_width..][..q_width]);
+        let expected = oracle::attention(&plain, None, [&queries, &of(&k, 8), &of(&v, 32)]);
+        let expected = &expected[(positions.len() - 1) * width..];
+        for (found, expected) in found[row * width..][..width].iter().zip(expected) {
+            assert!((f64::from(*found) - expected).abs() <= 1e-5, "row {row}: {found} for {expected}");
+        }
+    }
 }
 
 #[test]
