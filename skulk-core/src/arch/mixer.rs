@@ -51,18 +51,6 @@ impl LayerSpec {
     }
 }
 
-impl LayerSpec {
-    /// Whether it takes an engine that has states, and what models with such have beside: gates that come with queries,
-    /// layers of one block, activations without a gate.
-    pub(crate) fn needs_states(&self) -> bool {
-        let alone = self.mixer == Mixer::Nothing || self.ffn.is_absent();
-        alone
-            || self.recurrent().is_some()
-            || self.attention().is_some_and(|own| own.output_gate)
-            || !self.ffn.activation.is_gated()
-    }
-}
-
 impl ArchSpec {
     /// The attention of all layers that have one.
     pub(super) fn attentions(&mut self) -> impl Iterator<Item = &mut AttentionSpec> {

@@ -23,9 +23,9 @@ pub struct StreamsSpec {
 }
 
 impl LayerSpec {
-    /// Whether it takes an engine that has streams, and what layers with such have beside: ways around attention, gates of
-    /// which most are cut off.
-    pub(crate) fn needs_streams(&self) -> bool {
+    /// Whether it has several streams, or what layers with such have beside: ways around attention, gates of which most are cut
+    /// off.
+    pub(crate) fn has_streams(&self) -> bool {
         self.streams.is_some() || self.bypass.is_some() || self.ffn.cutoff.is_some()
     }
 

@@ -61,14 +61,6 @@ pub struct Capabilities {
     /// A row's result has the same bits whatever other rows are in its step, so that generation is
     /// reproducible over chunk sizes and batches; elsewhere it is equal up to rounding.
     pub exact_rows: bool,
-    /// It can run layers that attend to [latent vectors](crate::arch::LatentSpec).
-    pub latent_attention: bool,
-    /// It can run those of such layers whose rows see [chosen positions](crate::arch::IndexSpec).
-    pub chosen_positions: bool,
-    /// It runs layers that keep states: those of Qwen3-Next, Qwen 3.5 and others.
-    pub states: bool,
-    /// It runs layers with several [residual streams](crate::arch::StreamsSpec): those of Gemma 3n.
-    pub streams: bool,
     /// How it can keep keys, and values: each of them in any of these types.
     pub kv_types: &'static [KvType],
 }

@@ -53,16 +53,7 @@ fn in_words(cpu: &Cpu, options: &EngineOptions) -> String {
 }
 
 fn capabilities<B: Backend>(device: String, in_place_weights: bool) -> Capabilities {
-    Capabilities {
-        device,
-        in_place_weights,
-        exact_rows: B::EXACT_ROWS,
-        latent_attention: B::LATENTS,
-        chosen_positions: B::CHOOSES,
-        states: B::RECURRENT,
-        streams: B::STREAMS,
-        kv_types: B::KV_TYPES,
-    }
+    Capabilities { device, in_place_weights, exact_rows: B::EXACT_ROWS, kv_types: B::KV_TYPES }
 }
 
 impl DecoderEngine<Cpu> {
@@ -137,22 +128,6 @@ impl<B: Backend> DecoderEngine<B> {
             .with_hint("make the engine with the option ffn_on_cpu"));
         }
         let (kv, kv_types) = (spec.kv, self.capabilities.kv_types);
-        for (at, layer) in spec.layers.clone().zip(&spec.arch.layers[spec.layers.clone()]) {
-            let latent = layer.attention().and_then(|own| own.latent);
-            let chooses = latent.is_some_and(|latent| latent.index.is_some());
-            let wants = [
-                (layer.needs_states(), self.capabilities.states, "keeps states"),
-                (latent.is_some(), self.capabilities.latent_attention, "attends to latent vectors"),
-                (chooses, self.capabilities.chosen_positions, "chooses positions"),
-                (layer.needs_streams(), self.capabilities.streams, "has several residual streams"),
-            ];
-            if let Some((_, _, what)) = wants.into_iter().find(|(wanted, has, _)| *wanted && !has) {
-                let message = format!("expected an engine that {what}, found `{}`", self.id);
-                return Err(Error::new(ErrorKind::ArchUnsupported, message)
-                    .with("layer", at)
-                    .with_hint("place these layers on engine `cpu`"));
-            }
-        }
         if ![kv.keys, kv.values].iter().all(|kv| kv_types.contains(kv)) {
             let names: Vec<_> = kv_types.iter().map(|kv| kv.as_str()).collect();
             let (names, id) = (names.join(" or "), &self.id);

@@ -1,9 +1,10 @@
 //! How does a layer attend to latent vectors? In their own space: projections of theirs to heads' keys and values are
 //! multiplied with queries and results instead, so that one vector for each position serves all heads.
 
-use super::decoder::{Decoder, Workspace};
+use super::decoder::Decoder;
 use super::layer::Attention;
 use super::load::Loader;
+use super::workspace::Workspace;
 use crate::arch::{AttentionSpec, IndexSpec, LatentSpec, LayerSpec, LayerTensor as T, RopeLayout};
 use crate::engine::backend::{Attend, Backend, Choose, NormRope};
 use crate::error::{Error, ErrorKind, Result};

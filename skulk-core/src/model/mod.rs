@@ -1,5 +1,6 @@
 //! How does a decoder run on a backend? Written once, for every family and device.
 
+mod attention;
 mod balance;
 mod budget;
 mod chain;
@@ -7,12 +8,14 @@ mod cpu_experts;
 mod decoder;
 mod engine;
 mod experts;
+mod ffn;
 mod inputs;
 mod kv;
 mod latent;
 mod layer;
 mod load;
 mod options;
+mod output;
 mod pages;
 mod recurrent;
 mod rotation;
@@ -20,6 +23,7 @@ mod shard;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod workspace;
 
 pub(crate) use engine::DecoderEngine;
 pub use options::EngineOptions;

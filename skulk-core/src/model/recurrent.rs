@@ -1,8 +1,10 @@
-//! What has a layer with states beside its states? Projections, as they are stored, and small vectors.
+//! How do layers with states change them? Projections, as they are stored, and small vectors.
 
+use super::decoder::{Decoder, linear};
 use super::load::Loader;
+use super::workspace::Workspace;
 use crate::arch::{Interleaved, LayerTensor as T, RecurrentSpec, StoredDecay};
-use crate::engine::backend::{Backend, StatePart, StateParts, StateVectors};
+use crate::engine::backend::{Backend, Recur, StatePart, StateParts, StateVectors};
 use crate::error::{Error, ErrorKind, Result};
 use crate::math;
 
@@ -156,5 +158,46 @@ impl<B: Backend> Room<B> {
         let latents = (0..n_latents).map(|_| backend.buffer(rows, rank.unwrap_or(0)));
         let latents = latents.collect::<Result<_>>()?;
         Ok((n > 0).then_some(Self { products, latents }))
+    }
+}
+
+impl<B: Backend> Decoder<B> {
+    /// A layer's states.
+    pub(super) fn recur(
+        &self,
+        (layer, spec, norm): (&Recurrent<B>, &RecurrentSpec, Option<&B::Vector>),
+        work: &mut Workspace<B>,
+        states: &mut B::States,
+        rows: usize,
+    ) -> Result<()> {
+        let (b, eps) = (&*self.backend, self.spec.arch.norm.eps);
+        let Workspace { stream, x, normed, added, attended, recurrent, runs, .. } = work;
+        let Some(room) = recurrent else {
+            return Err(Error::new(ErrorKind::Internal, "a layer with states has no room for its rows"));
+        };
+        let input = match norm {
+            Some(norm) => {
+                b.rms_norm(stream, x, norm, eps, rows, normed)?;
+                &*normed
+            }
+            None => &*x,
+        };
+        // What the input is multiplied with, together; behind that, what latent vectors are.
+        let mut latents = room.latents.iter_mut();
+        let first =
+            layer.projections.iter().zip(&mut room.products).filter_map(|(own, product)| match &own.latent {
+                Some(to_latent) => latents.next().map(|latent| (to_latent, latent)),
+                None => Some((&own.matrix, product)),
+            });
+        linear(b, stream, input, rows, first)?;
+        let projected = layer.projections.iter().zip(&mut room.products);
+        let behind = projected.filter(|(own, _)| own.latent.is_some());
+        for ((own, product), latent) in behind.zip(&room.latents) {
+            b.linear(stream, latent, rows, &mut [(&own.matrix, product)])?;
+        }
+        let Recurrent { parts, vectors, .. } = layer;
+        let op = Recur { spec, eps, products: &room.products, parts, vectors, runs };
+        b.recur(stream, &op, states, attended)?;
+        b.linear(stream, attended, rows, &mut [(&layer.output, &mut *added)])
     }
 }

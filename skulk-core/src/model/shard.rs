@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::decoder::{Decoder, Kept, Workspace, malformed, wrong_input};
+use super::decoder::{Decoder, Kept, malformed, wrong_input};
 use super::pages::{Pages, Sequence, Store};
+use super::workspace::Workspace;
 use crate::arch::Mixer;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;

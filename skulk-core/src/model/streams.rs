@@ -3,9 +3,10 @@
 //! Between layers the streams lie in buffers of their own. A layer's prediction of the active one is what its blocks take
 //! for the residual stream.
 
-use super::decoder::{Decoder, Workspace};
+use super::decoder::Decoder;
 use super::layer::Layer;
 use super::load::Loader;
+use super::workspace::Workspace;
 use crate::arch::{LayerTensor as T, StreamsSpec};
 use crate::engine::ShardSpec;
 use crate::engine::backend::{Backend, Blend};

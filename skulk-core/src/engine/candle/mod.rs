@@ -72,10 +72,6 @@ impl Backend for Tensors {
     const EXACT_ROWS: bool = false;
     const KV_TYPES: &'static [KvType] = &[KvType::F16, KvType::F32];
     const RELEASES_PAGES: bool = true;
-    const LATENTS: bool = true;
-    const CHOOSES: bool = true;
-    const RECURRENT: bool = true;
-    const STREAMS: bool = true;
 
     fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
         match &self.threads {

@@ -14,9 +14,6 @@ const ROTATED: usize = 8;
 
 /// Attention of 3 heads to chosen positions, which begins with those of another sequence.
 pub(in crate::engine) fn chosen<B: Backend>(b: &B) {
-    if !B::CHOOSES {
-        return;
-    }
     let index =
         IndexSpec { n_heads: 5, head_dim: 40, layout: RopeLayout::Halves, most: MOST, eps: 1e-6, of: None };
     let plain = latent_spec(3, RANK, ROTATED);

@@ -7,9 +7,6 @@ use crate::engine::backend::{Backend, NormRope};
 use crate::weights::DType;
 
 pub(in crate::engine) fn heads_with_weights<B: Backend>(b: &B) {
-    if !B::LATENTS {
-        return;
-    }
     let mut numbers = Numbers::new(21);
     // Elements that a head's weight takes and gives, and those behind.
     for (heads, [n_in, n_out, behind]) in

@@ -6,9 +6,6 @@ use crate::engine::backend::{Backend, Recur, Run, StatePart, StateParts, StateVe
 use crate::engine::cpu::Cpu;
 
 pub(in crate::engine) fn states<B: Backend>(b: &B) {
-    if !B::RECURRENT {
-        return;
-    }
     for case in state_cases() {
         let expected = [0, 5].map(|start| case.expected(start));
         let check = |found: &[Vec<f32>], how: &str| {

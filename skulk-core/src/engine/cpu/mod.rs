@@ -156,10 +156,6 @@ impl Backend for Cpu {
     const EXACT_ROWS: bool = true;
     const KV_TYPES: &'static [KvType] = KvType::ALL;
     const RELEASES_PAGES: bool = true;
-    const LATENTS: bool = true;
-    const CHOOSES: bool = true;
-    const RECURRENT: bool = true;
-    const STREAMS: bool = true;
 
     fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
         self.pool.turn(cx, work)

@@ -61,10 +61,6 @@ impl Backend for Gpu {
     const KV_TYPES: &'static [KvType] = KvType::ALL;
     // They lie in a layer's buffers, which grow.
     const RELEASES_PAGES: bool = false;
-    const LATENTS: bool = true;
-    const CHOOSES: bool = true;
-    const STREAMS: bool = true;
-    const RECURRENT: bool = true;
 
     /// Metal's objects of a step live until its pool ends.
     #[cfg(target_vendor = "apple")]

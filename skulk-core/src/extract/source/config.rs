@@ -207,7 +207,7 @@ pub(super) fn expect_plain(arch: &ArchSpec) -> Result<()> {
             && !ffn.is_absent()
             && ffn.activation.is_gated()
             && attention.rope.is_some();
-        let plain = plain && layer.input.is_none() && !layer.output_scale && !layer.needs_streams();
+        let plain = plain && layer.input.is_none() && !layer.output_scale && !layer.has_streams();
         plain && router && ffn.shared.is_none() && layer.attention_norm && layer.ffn_norm
     };
     let fused = arch.layers.first().is_some_and(|layer| {

@@ -1,0 +1,191 @@
+//! Where does a step compute? A shard's buffers, made once.
+
+use super::decoder::Decoder;
+use super::inputs::InputRoom;
+use super::latent::LatentRoom;
+use super::layer::Layer;
+use super::recurrent::Room;
+use super::streams::StreamRoom;
+use crate::arch::{AttentionSpec, LayerSpec, RecurrentSpec};
+use crate::engine::backend::{Backend, PAGE, Run, Spans};
+use crate::engine::{Logits, Segment, ShardSpec};
+use crate::error::{Error, Result};
+use crate::ids::TokenId;
+
+/// Sequences of a step that there is room for from the beginning.
+const SEQUENCES: usize = 16;
+
+/// Activation buffers of a step; a shard has one.
+pub(super) struct Workspace<B: Backend> {
+    pub(super) stream: B::Stream,
+    /// The rows of each sequence with their pages, by group of layers.
+    pub(super) spans: Vec<Spans>,
+    /// The residual stream; of several the one that blocks compute.
+    pub(super) x: B::Buffer,
+    /// The normed stream, and what a block adds to it.
+    pub(super) normed: B::Buffer,
+    pub(super) added: B::Buffer,
+    pub(super) query: B::Buffer,
+    pub(super) key: B::Buffer,
+    pub(super) value: B::Buffer,
+    pub(super) attended: B::Buffer,
+    pub(super) streams: Option<StreamRoom<B>>,
+    /// What ways around attention take, and what they give, where there are any.
+    pub(super) bypass: Option<[B::Buffer; 2]>,
+    pub(super) inner: [B::Buffer; 2],
+    /// The router's logits, and what they choose, where a layer has experts.
+    pub(super) routing: Option<(B::Buffer, B::Routes)>,
+    /// What shared experts give, where there are any.
+    pub(super) shared: Option<B::Buffer>,
+    /// What heads are gated by, where they are.
+    pub(super) gate: Option<B::Buffer>,
+    /// What attention to latent vectors has beside, where there is such.
+    pub(super) latent: Option<LatentRoom<B>>,
+    /// Queries with their gates, where they come together.
+    pub(super) gated: Option<B::Buffer>,
+    /// What a shared expert's result is gated by, where it is.
+    pub(super) score: Option<B::Buffer>,
+    /// Where layers have states: their products, and the rows of each sequence with its states.
+    pub(super) recurrent: Option<Room<B>>,
+    pub(super) runs: Vec<Run>,
+    /// What tokens give layers, where they do.
+    pub(super) inputs: Option<InputRoom<B>>,
+    /// The numbers of all rows.
+    pub(super) all: Vec<usize>,
+    pub(super) angles: Vec<B::Buffer>,
+    pub(super) positions: Vec<usize>,
+    /// What rotated rows are multiplied by.
+    pub(super) amplitudes: Vec<f32>,
+    /// Rows whose logits are wanted, and rows that are tapped.
+    pub(super) wanted: Vec<usize>,
+    pub(super) tapped: Vec<usize>,
+    pub(super) logits: Option<B::Buffer>,
+    /// Hidden states of the rows tapped, behind each layer that is.
+    pub(super) taps: Vec<B::Buffer>,
+    pub(super) host: Vec<f32>,
+    pub(super) ids: Vec<TokenId>,
+}
+
+impl<B: Backend> Workspace<B> {
+    /// Lists the rows whose logits are wanted, where the shard has such, and those that are tapped.
+    pub(super) fn list(&mut self, segments: &[Segment], logits: bool) {
+        self.wanted.clear();
+        self.tapped.clear();
+        let mut first = 0;
+        for segment in segments {
+            let rows = first + segment.wanted.start..first + segment.wanted.end;
+            if logits && segment.logits != Logits::None {
+                self.wanted.extend(rows.clone());
+            }
+            if segment.tap {
+                self.tapped.extend(rows);
+            }
+            first += segment.rows;
+        }
+    }
+}
+
+impl<B: Backend> Decoder<B> {
+    /// Buffers for the shard's steps.
+    pub(super) fn workspace(&self) -> Result<Workspace<B>> {
+        let (arch, rows) = (&self.spec.arch, self.spec.max_rows);
+        let own = &arch.layers[self.spec.layers.clone()];
+        let widest = |of: fn(&LayerSpec) -> usize| own.iter().map(of).max().unwrap_or(0);
+        let attends = |of: fn(&AttentionSpec) -> usize| {
+            own.iter().filter_map(LayerSpec::attention).map(of).max().unwrap_or(0)
+        };
+        let q_width =
+            attends(
+                |a| if a.output_gate { a.query_width() } else { a.projected_width().max(a.output_width()) },
+            );
+        let kv_width = attends(AttentionSpec::kv_width);
+        let heads = attends(AttentionSpec::query_width);
+        let ffn_width = widest(|l| {
+            let shared = l.ffn.shared.map_or(0, |shared| shared.width);
+            l.ffn.width.max(shared).max(l.input.map_or(0, |input| input.width))
+        });
+        let gates = widest(|l| match l.attention() {
+            Some(own) if own.output_gate => own.query_width(),
+            Some(own) if own.head_gate => own.n_heads,
+            _ => 0,
+        });
+        let gated =
+            widest(|l| l.attention().filter(|own| own.output_gate).map_or(0, AttentionSpec::projected_width));
+        let attended = attends(|a| a.n_heads.saturating_mul(a.value_dim()));
+        let mixed = attended.max(widest(|l| l.recurrent().map_or(0, RecurrentSpec::value_width)));
+        let scored = own.iter().any(|l| l.ffn.shared.is_some_and(|shared| shared.gated));
+        let recurrent: Vec<_> = self.layers.iter().filter_map(Layer::recurrent).collect();
+        let rank = own.iter().filter_map(|l| l.recurrent()?.rank).max();
+        let n_experts = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_experts));
+        let bypass = widest(|l| l.bypass.unwrap_or(0));
+        let n_used = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_used));
+        let buffer = |width| self.backend.buffer(rows, width);
+        Ok(Workspace {
+            stream: self
+                .backend
+                .stream(rows, arch.hidden_size.max(heads).max(mixed).max(ffn_width).max(bypass))?,
+            x: buffer(arch.hidden_size)?,
+            normed: buffer(arch.hidden_size)?,
+            added: buffer(arch.hidden_size)?,
+            query: buffer(q_width)?,
+            key: buffer(kv_width)?,
+            value: buffer(kv_width)?,
+            attended: buffer(mixed)?,
+            streams: self.streams.as_ref().map(|ends| ends.room(&self.backend, &self.spec)).transpose()?,
+            bypass: (bypass > 0)
+                .then(|| Ok::<_, Error>([buffer(bypass)?, buffer(arch.hidden_size)?]))
+                .transpose()?,
+            inner: [buffer(ffn_width)?, buffer(ffn_width)?],
+            routing: (n_experts > 0)
+                .then(|| Ok((buffer(n_experts)?, self.backend.routes(rows, n_used)?)))
+                .transpose()?,
+            shared: own
+                .iter()
+                .any(|l| l.ffn.shared.is_some())
+                .then(|| buffer(arch.hidden_size))
+                .transpose()?,
+            gate: (gates > 0).then(|| buffer(gates)).transpose()?,
+            latent: LatentRoom::new(own, buffer)?,
+            gated: (gated > 0).then(|| buffer(gated)).transpose()?,
+            score: scored.then(|| buffer(1)).transpose()?,
+            recurrent: Room::new(&*self.backend, rows, &recurrent, rank)?,
+            runs: Vec::with_capacity(rows.min(SEQUENCES)),
+            inputs: self.inputs.as_ref().map(|inputs| inputs.room(&self.backend, &self.spec)).transpose()?,
+            all: (0..rows).collect(),
+            angles: self
+                .rotations
+                .list()
+                .iter()
+                .map(|rotation| buffer(2 * rotation.frequencies.len()))
+                .collect::<Result<_>>()?,
+            amplitudes: Vec::with_capacity(rows),
+            positions: Vec::with_capacity(rows),
+            wanted: Vec::with_capacity(rows),
+            tapped: Vec::with_capacity(rows),
+            logits: None,
+            taps: Vec::new(),
+            host: Vec::new(),
+            ids: Vec::new(),
+            spans: self.groups.list().iter().map(|_| self.spans()).collect(),
+        })
+    }
+
+    /// Room for the pages of some sequences of full length.
+    fn spans(&self) -> Spans {
+        let ShardSpec { context, max_rows, .. } = self.spec;
+        let pages = (context / PAGE + 1).min(1 << 12) * max_rows.min(SEQUENCES);
+        Spans { list: Vec::with_capacity(max_rows.min(SEQUENCES)), pages: Vec::with_capacity(pages) }
+    }
+}
+
+/// A workspace during a step. However the step ends, it leaves nothing in the stream.
+pub(super) struct InUse<'a, B: Backend> {
+    pub(super) backend: &'a B,
+    pub(super) work: &'a mut Workspace<B>,
+}
+
+impl<B: Backend> Drop for InUse<'_, B> {
+    fn drop(&mut self) {
+        self.backend.discard(&mut self.work.stream);
+    }
+}
