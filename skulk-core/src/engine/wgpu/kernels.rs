@@ -143,7 +143,7 @@ ops! {
     /// Of up to four rows.
     blend(from: u32): Blend; None; FROM = from; "blend";
     match_size(): RowsAlone; None; THREADS = 128u32; "sum", "match_size";
-    cut_off(): RowsAlone; None; THREADS = 128u32; "sum", "cut_off";
+    cut_off(): RowsAlone; None; THREADS = 128u32; "sum", "moments", "cut_off";
     split_heads(): SplitHeads; None; ; "split_heads";
     /// Elements of keys and of values, heads of keys and of values.
     state_inputs(shape: [u32; 4], bias: bool, unit: bool, threads: u32): StateInputs; None;
@@ -156,7 +156,7 @@ ops! {
         SKIP = skip; "runs", "recur";
     state_outputs(gate: u32, threads: u32): StateOutputs; None; GATE = gate, THREADS = threads;
         "math", "sum", "state_outputs";
-    layer_norm(): RowsAlone; None; THREADS = 128u32; "sum", "layer_norm";
+    layer_norm(): RowsAlone; None; THREADS = 128u32; "sum", "moments", "layer_norm";
     /// Elements of the indexer's heads, and those that are kept of a position; heads at a time.
     scores(dims: [u32; 2], keys: KvType, together: u32): Choose; None;
         HEAD_DIM = dims[0], KEPT_DIM = dims[1], KEYS = keys as u32, TOGETHER = together;
