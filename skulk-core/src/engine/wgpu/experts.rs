@@ -151,21 +151,14 @@ impl DeviceRoutes {
         let Routing { spec, correction, scales } = *op;
         few_enough(spec.n_experts)?;
         self.n_used = spec.n_used;
-        let params = params::Route {
-            n_experts: spec.n_experts as u32,
-            n_used: spec.n_used as u32,
-            stride: logits.stride(),
-            sigmoid: (spec.scoring == Scoring::Sigmoid).into(),
-            corrected: correction.is_some().into(),
-            scaled: scales.is_some().into(),
-            n_groups: spec.groups.map_or(1, |groups| groups.n_groups as u32),
-            groups_used: spec.groups.map_or(1, |groups| groups.n_used as u32),
-            normalise: spec.normalise.into(),
-            scale: spec.scale,
-        };
+        let groups = spec.groups.map_or([1; 2], |groups| [groups.n_groups, groups.n_used]);
+        let counts = [spec.n_experts, spec.n_used, groups[0], groups[1]].map(|n| n as u32);
+        let sigmoid = spec.scoring == Scoring::Sigmoid;
+        let op = Op::route(counts, [sigmoid, correction.is_some(), scales.is_some(), spec.normalise]);
+        let params = params::Route { stride: logits.stride(), scale: spec.scale };
         let [correction, scales] = [correction, scales].map(|vector| vector.unwrap_or(&gpu.unread));
         let operands = [&logits.block, correction, scales, &self.ids, &self.weights];
-        stream.dispatch(Op::route(), &operands, params, [rows, 1, 1])
+        stream.dispatch(op, &operands, params, [rows, 1, 1])
     }
 
     pub(super) fn read(&self, stream: &mut Stream, rows: usize, out: &mut Routes) -> Result<()> {

@@ -166,7 +166,11 @@ ops! {
         HEAD_DIM = heads.head_dim, VALUE_DIM = heads.value_dim, KEPT_DIM = heads.kept_dim, KEYS = keys as u32,
         THREADS = threads; "kept", "keys", "choosers", "attend_chosen";
     top(stage: u32): Top; None; STAGE = stage, SLICE = SLICE; "top";
-    route(): Route; None; ; "route";
+    /// Experts and how many of them are used, the same of their groups; whether scores are sigmoids, corrected, scaled, and
+    /// normalised.
+    route(counts: [u32; 4], ways: [bool; 4]): Route; None;
+        N_EXPERTS = counts[0], N_USED = counts[1], N_GROUPS = counts[2], GROUPS_USED = counts[3],
+        SIGMOID = ways[0], CORRECTED = ways[1], SCALED = ways[2], NORMALISE = ways[3]; "route";
     experts_sort(): ExpertsSort; None; ; "experts_sort";
     experts_matvec(dtype: DType): Weights; Some(dtype); ROWS = 1u32, OUTPUTS = OUTPUTS, THREADS = 64u32;
         "dots", "experts_matvec";

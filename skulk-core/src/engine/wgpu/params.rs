@@ -68,22 +68,7 @@ params! {
     ExpertsSort { n_places: u32, n_experts: u32 }
     // Rows of `n_in` elements, which weights multiply or not; strides in vec4.
     ExpertsSum { n_in: u32, y_stride: u32, out_stride: u32, n_used: u32, weighted: u32 }
-    Route {
-        n_experts: u32,
-        n_used: u32,
-        stride: u32,
-        // Scores are sigmoids; else a softmax makes them.
-        sigmoid: u32,
-        corrected: u32,
-        // Weights are multiplied by a number of each expert.
-        scaled: u32,
-        // Experts are taken of so many groups; of all where there is one.
-        n_groups: u32,
-        groups_used: u32,
-        // The weights of a row are divided by their sum.
-        normalise: u32,
-        scale: f32,
-    }
+    Route { stride: u32, scale: f32 }
     // Where weights begin, and how many numbers a row has that they multiply.
     Blend { width: u32, x_stride: u32, out_stride: u32, first: u32, n: u32, by_stride: u32, plus: f32 }
     // What the least size is, or how many deviations.
