@@ -147,7 +147,9 @@ for (const [version, sdk] of [
     const [text, ...rest] = await answer(-1e6);
     assert.deepEqual([text.type, rest], ["text", []]);
     assert.ok(["Lima", "Oslo"].includes(JSON.parse(text.text).city));
-    assert.notDeepEqual(await answer(1e6), [text]);
+    const called = await answer(1e6);
+    const isCall = (part) => part.type !== "text" || part.text.startsWith("<tool_call>");
+    assert.ok(called.length > 0 && called.every(isCall), JSON.stringify(called));
   });
 
   test(`${version}: what cannot be honoured is warned of`, async () => {

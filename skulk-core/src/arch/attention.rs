@@ -77,7 +77,8 @@ pub struct LatentSpec {
 
 /// What chooses the positions that a row sees (DeepSeek-V3.2's lightning indexer). Where there are more than it may see, each
 /// has a score: of every head the product of query and key where it is above 0, times a number that is projected from the
-/// layer's input for each head, added up. Those of the largest scores are seen, of equal ones the first.
+/// layer's input for each head, added up. Those of the largest scores are seen, of equal ones on
+/// engines `cpu` and `wgpu` the first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct IndexSpec {
@@ -207,6 +208,7 @@ impl AttentionSpec {
         size("elements of values", latent.value, 1 << 16)?;
         latent.query_rank.map_or(Ok(()), |rank| size("latent vector of queries", rank, 1 << 16))?;
         positive("epsilon of latent vectors' norm", latent.eps)?;
+        let chooses = latent.index.is_some();
         let variants = [
             (a.n_kv_heads != 1, "several heads of them"),
             (a.head_dim != latent.rank + latent.rotated, "heads of another size"),
@@ -215,6 +217,8 @@ impl AttentionSpec {
             (a.kv_of.is_some(), "those of another layer"),
             (a.query_growth.is_some(), "queries that grow"),
             (a.head_gate || a.output_gate, "gated heads"),
+            (chooses && a.sinks, "sinks where positions are chosen"),
+            (chooses && a.softcap.is_some(), "bounded scores where positions are chosen"),
         ];
         match variants.into_iter().find(|(found, _)| *found) {
             Some((_, found)) => {

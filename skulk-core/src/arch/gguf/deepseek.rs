@@ -41,7 +41,7 @@ pub(super) fn sparse(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<Arc
     let n_layers = spec.layers.len();
     let key = "attention.indexer.types";
     let chooses = keys.flags(key, n_layers)?.unwrap_or_else(|| {
-        // Files of GLM 5.2 that do not say it: the first two layers and each fourth behind them.
+        // Files of GLM 5.2 that do not say it: the first three layers and each fourth behind the third.
         let shares = is_glm && spec.context_length >= LONG;
         (0..n_layers).map(|at| !shares || at < 2 || (at - 2).is_multiple_of(4)).collect()
     });

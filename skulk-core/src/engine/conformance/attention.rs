@@ -32,7 +32,7 @@ pub(in crate::engine) fn attention<B: Rounds>(b: &B) {
         case(b, &latent_spec(4, 64, 16), (*kv).into(), false, 400);
     }
     // More heads than are computed together.
-    let n_heads = if b.is_emulated() { 5 } else { 33 };
+    let n_heads = if b.is_emulated() { 9 } else { 33 };
     case(b, &latent_spec(n_heads, 32, 8), KvType::F32.into(), false, 401);
     let apart = B::KV_TYPES.windows(2).map(|pair| KvTypes { keys: pair[0], values: pair[1] });
     for (kv, spec) in apart.zip(&cases[1..]) {

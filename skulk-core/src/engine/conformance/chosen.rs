@@ -12,11 +12,11 @@ const MOST: usize = 150;
 const RANK: usize = 32;
 const ROTATED: usize = 8;
 
-/// Attention of 3 heads to chosen positions, which begins with those of another sequence.
+/// Attention of 6 heads to chosen positions, which begins with those of another sequence.
 pub(in crate::engine) fn chosen<B: Backend>(b: &B) {
     let index =
-        IndexSpec { n_heads: 5, head_dim: 40, layout: RopeLayout::Halves, most: MOST, eps: 1e-6, of: None };
-    let plain = latent_spec(3, RANK, ROTATED);
+        IndexSpec { n_heads: 20, head_dim: 40, layout: RopeLayout::Halves, most: MOST, eps: 1e-6, of: None };
+    let plain = latent_spec(6, RANK, ROTATED);
     let spec = AttentionSpec {
         latent: plain.latent.map(|latent| LatentSpec { index: Some(index), ..latent }),
         ..plain.clone()
@@ -90,7 +90,7 @@ fn expected(plain: &AttentionSpec, index: IndexSpec, inputs: [Vec<f64>; 6]) -> (
         };
         let mut order: Vec<(f64, usize)> = (0..=row).map(|position| (score(position), position)).collect();
         order.sort_by(|a, b| b.0.total_cmp(&a.0));
-        // Sums of 200 products of numbers of up to 1, in f32.
+        // Sums of 800 products of numbers of up to 1, in f32.
         sure.push(order.len() <= MOST || order[MOST - 1].0 > order[MOST].0 + 1e-4);
         order.truncate(MOST);
         let of = |x: &[f64], width: usize| -> Vec<f64> {

@@ -9,7 +9,7 @@ const MOST_ROWS: usize = 150;
 pub(in crate::engine) fn streams<B: Backend>(b: &B) {
     let mut numbers = Numbers::new(31);
     for (rows, width) in [(1, 1), (3, 40), (5, 64), (33, 300), (MOST_ROWS, 128)] {
-        for (n_from, n_out) in [(4, 4), (1, 4), (3, 2)] {
+        for (n_from, n_out) in [(4, 4), (1, 4), (3, 2), (6, 2)] {
             blended(b, &mut numbers, [rows, width], [n_from, n_out]);
         }
         rows_alone(b, &mut numbers, [rows, width]);

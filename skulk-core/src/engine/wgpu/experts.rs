@@ -186,7 +186,7 @@ pub(super) fn experts(
     let (n_used, n_experts) = (op.routes.n_used, op.gate.n_experts);
     let (n, width, n_out) = (rows * n_used, op.gate.n_out, op.down.n_out);
     let gate = stream.scratch(Scratch::Gate, n * stride(width))?;
-    let up = stream.scratch(Scratch::Up, n * stride(width))?;
+    let up = op.up.map(|up| Ok((up, stream.scratch(Scratch::Up, n * stride(width))?))).transpose()?;
     let down = stream.scratch(Scratch::Down, n * stride(n_out))?;
     let (order, starts);
     let places = if n <= MATVEC_PLACES {
@@ -199,18 +199,20 @@ pub(super) fn experts(
         Places::Sorted { order: &order, starts: &starts, n }
     };
     op.gate.multiply(gpu, stream, &x.block, n_used, &places, &gate)?;
-    if let Some(to_up) = op.up {
-        to_up.multiply(gpu, stream, &x.block, n_used, &places, &up)?;
+    if let Some((to_up, up)) = &up {
+        to_up.multiply(gpu, stream, &x.block, n_used, &places, up)?;
     }
+    let up = up.as_ref().map(|(_, up)| &**up);
     let inner = stride(width) as u32;
     if op.on_input {
-        for products in [Some(&gate), op.up.map(|_| &up)].into_iter().flatten() {
+        for products in [Some(&*gate), up].into_iter().flatten() {
             let weights = (&op.routes.weights, 1);
             elementwise(stream, Elementwise::ScaleRows, weights, (products, inner), [n, width], [0.0; 2])?;
         }
     }
     let (what, numbers) = Elementwise::activation(op.activation);
-    elementwise(stream, what, (&up, inner), (&gate, inner), [n, width], numbers)?;
+    // What is without a gate has nothing to multiply it with.
+    elementwise(stream, what, (up.unwrap_or(&gpu.unread), inner), (&gate, inner), [n, width], numbers)?;
     op.down.multiply(gpu, stream, &gate, 1, &places, &down)?;
     out.width = n_out;
     let params = params::ExpertsSum {

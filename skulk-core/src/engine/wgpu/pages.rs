@@ -27,6 +27,9 @@ const WORD: usize = 4;
 /// Bytes that are read at once, unless one page has more.
 const AT_ONCE: u64 = 8 << 20;
 
+/// The most elements of an indexer's heads: a workgroup keeps one in its 16 KiB.
+const MAX_OF_INDEX: usize = 4096;
+
 /// Keys and values of one layer.
 pub(crate) struct Pages {
     pub(super) spec: PageSpec,
@@ -53,6 +56,7 @@ impl Pages {
                 let [end, index] = spec.index.unwrap_or([spec.head_dim; 2]);
                 expect("latent vectors with what is behind them", end, MAX_WITH_LATENT)?;
                 let of_index = spec.head_dim.saturating_sub(index);
+                expect("an indexer's heads", of_index, MAX_OF_INDEX)?;
                 if !of_index.is_multiple_of(4) {
                     let message =
                         format!("expected an indexer's heads of a multiple of 4 elements, found {of_index}");

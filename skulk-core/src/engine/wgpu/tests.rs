@@ -1,6 +1,6 @@
 //! Does a GPU compute what its operations promise, and fail as it should? On the software adapter.
 
-use super::kernels::{Heads, Op};
+use super::kernels::{Heads, Op, attend_threads};
 use super::*;
 use crate::bytes::ByteSize;
 use crate::engine::KvType;
@@ -121,6 +121,7 @@ fn what_kernels_have_no_room_for_is_refused() {
         (512, 690, None, KvType::F16),
         (48, 64, None, KvType::Q8_0),
         (512, 710, Some([576, 576]), KvType::F16),
+        (512, 576 + 4100, Some([576, 576]), KvType::F16),
     ] {
         let error = latent(rank, head_dim, index, kv).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{error}");
@@ -128,6 +129,16 @@ fn what_kernels_have_no_room_for_is_refused() {
     }
     assert!(latent(48, 64, None, KvType::F16).is_ok());
     assert!(latent(512, 704, Some([576, 576]), KvType::Q8_0).is_ok());
+    // There are kernels for the largest of these: DeepSeek's, and what is beside them.
+    for kind in [KvType::F16, KvType::Q8_0] {
+        for head_dim in [576, 688] {
+            let heads = Heads { head_dim, value_dim: 512, kept_dim: head_dim + 128, latent: true };
+            let attend = Op::attend(heads, kind.into(), 4, false, false);
+            gpu.kernels.get(&gpu.device, &attend).unwrap();
+            gpu.kernels.get(&gpu.device, &Op::attend_chosen(heads, kind, attend_threads(512))).unwrap();
+        }
+        gpu.kernels.get(&gpu.device, &Op::scores([4096, 576 + 4096], kind, 1)).unwrap();
+    }
 }
 
 /// A sequence's states take what plans count for it, and stay when others come.
