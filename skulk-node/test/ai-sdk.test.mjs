@@ -132,7 +132,7 @@ for (const [version, sdk] of [
   test(`${version}: beside tools, an answer calls or keeps to its schema`, async () => {
     const [opening] = talking.tokenizer.encode("<tool_call>", { addSpecial: false });
     const answer = async (bias) => {
-      const { content, warnings } = await chat.doGenerate({
+      const { content, finishReason, warnings } = await chat.doGenerate({
         prompt: [{ role: "user", content: [{ type: "text", text: "Where?" }] }],
         maxOutputTokens: 500,
         temperature: 1,
@@ -142,12 +142,13 @@ for (const [version, sdk] of [
         providerOptions: { skulk: { logitBias: { [opening]: bias }, reasoningBudget: 4 } },
       });
       assert.deepEqual(warnings, []);
-      return content.filter(({ type }) => type !== "reasoning");
+      return [finishReason.unified ?? finishReason, ...content.filter(({ type }) => type !== "reasoning")];
     };
-    const [text, ...rest] = await answer(-1e6);
-    assert.deepEqual([text.type, rest], ["text", []]);
+    const [reason, text, ...rest] = await answer(-1e6);
+    assert.deepEqual([reason, text.type, rest], ["stop", "text", []]);
     assert.ok(["Lima", "Oslo"].includes(JSON.parse(text.text).city));
-    const called = await answer(1e6);
+    const [end, ...called] = await answer(1e6);
+    assert.equal(end, "length");
     const isCall = (part) => part.type !== "text" || part.text.startsWith("<tool_call>");
     assert.ok(called.length > 0 && called.every(isCall), JSON.stringify(called));
   });

@@ -14,7 +14,7 @@ pub(crate) struct Head<'a, B: Backend + ?Sized> {
 }
 
 /// The `k` largest logits of each row, `[rows, k]`, as
-/// [`Activations::ids`](super::Activations::ids) says; `k` is at least 1.
+/// [`Activations::ids`](crate::engine::Activations::ids) says; `k` is at least 1.
 pub(crate) struct TopLogits<'a> {
     pub(crate) k: usize,
     pub(crate) ids: &'a mut [TokenId],
