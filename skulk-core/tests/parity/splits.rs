@@ -12,18 +12,30 @@ fn bits(rows: &[Vec<f32>]) -> Vec<u32> {
     rows.iter().flatten().map(|x| x.to_bits()).collect()
 }
 
-/// What was computed in other steps: the same bits, where the engine promises that. Elsewhere sums are in
-/// another order, 1e-6 of the largest logit apart; and where fewer bits are kept, numbers at the border of two become
-/// the other one, which is 2⁻¹¹ of them away in f16, a 255th or a 16th of their block's range in Q8_0 and Q4_0: 6e-4,
-/// 6e-5 and 8e-4 were found on other engines. The bounds leave 3.7 times the largest of these.
+/// Sums in another order are 1e-6 of the largest logit apart.
+const SUMS: f32 = 1e-5;
+/// Where fewer bits are kept, numbers at the border of two become the other one, which is 2⁻¹¹ of them away in f16, a
+/// 255th or a 16th of their block's range in Q8_0 and Q4_0. Where rounding matters little to a model, 8e-4 was found.
+const BORDERS: f32 = 3e-3;
+
+/// What was computed in other steps: the same bits, where the engine promises that, elsewhere nearly the same.
 pub(super) fn same(stages: &Stages, kv: impl Into<KvTypes>, found: &[u32], expected: &[u32]) -> bool {
+    same_within(stages, if kv.into() == KvType::F32.into() { SUMS } else { BORDERS }, found, expected)
+}
+
+fn same_within(stages: &Stages, relative: f32, found: &[u32], expected: &[u32]) -> bool {
     if stages.capabilities.exact_rows {
         return found == expected;
     }
-    let relative = if kv.into() == KvType::F32.into() { 1e-5 } else { 3e-3 };
+    found.len() == expected.len() && apart(found, expected) <= relative
+}
+
+/// How far apart logits are, as a part of the largest.
+fn apart(found: &[u32], expected: &[u32]) -> f32 {
     let most = expected.iter().fold(0.0f32, |a, &x| a.max(f32::from_bits(x).abs()));
-    let near = |(&a, &b): (&u32, &u32)| (f32::from_bits(a) - f32::from_bits(b)).abs() <= relative * most;
-    found.len() == expected.len() && found.iter().zip(expected).all(near)
+    let distance = |(&a, &b): (&u32, &u32)| (f32::from_bits(a) - f32::from_bits(b)).abs();
+    let worst = found.iter().zip(expected).map(distance).fold(0.0, |a, b| if b > a || b.is_nan() { b } else { a });
+    worst / most
 }
 
 /// How many of many like cases the quick suite runs. Other engines are far slower than the library's own.
@@ -86,15 +98,25 @@ fn chunks_threads_and_steps_give_the_same_bits() {
         ];
         let kinds = kinds.into_iter().filter(|(kv, _)| keeps(super::ENGINE, *kv));
         let options = takes_options(super::ENGINE);
+        let mut unrounded = None;
         for (kv, precision) in kinds.filter(|(_, precision)| options || *precision == Precision::Fast) {
             let setup = Setup { kv, precision, ..Setup::default() };
             let whole = logits(&path, &tokens, &setup);
+            // A few numbers that are rounded to their other neighbour move logits less than rounding all of them does: of
+            // models that rounding moves far, by a 16th of that in all cases of all fixtures; twice as much may be.
+            let relative = if options || kv == KvType::F32.into() {
+                SUMS
+            } else {
+                let plain = || logits(&path, &tokens, &Setup { kv: KvType::F32.into(), ..setup.clone() });
+                let rounding = apart(&whole, unrounded.get_or_insert_with(plain));
+                SUMS + rounding.min(BORDERS.max(rounding / 8.0))
+            };
             let ways = [(1, 512), (3, 512), (2, 1), (2, 7), (1, 33), (4, 64), (2, 130)].into_iter();
             let ways = ways.filter(|(_, chunk)| options || *chunk != setup.chunk);
             for (threads, chunk) in chosen(few(1), ways) {
                 let other = Stages::load(&path, &Setup { threads, chunk, ..setup.clone() }).unwrap();
                 let found = logits_of(&other, &tokens);
-                assert!(same(&other, kv, &found, &whole), "{} with {threads} threads, chunk {chunk}", path.display());
+                assert!(same_within(&other, relative, &found, &whole), "{} {kv:?} with {threads} threads, chunk {chunk}", path.display());
             }
         }
     }
