@@ -418,7 +418,7 @@ instruction_set!(
     avx2_vnni,
     avx2::Avx2<true>,
     is_x86_feature_detected("avx2" "fma" "f16c" "avxvnni");
-    avx2_fma but quantised: quantised, round: ROUND, coarse: coarse, nearest: NEAREST
+    avx2_fma but quantised: quantised, round: ROUND, pair: PAIR, coarse: coarse, nearest: NEAREST
 );
 #[cfg(target_arch = "x86_64")]
 instruction_set!(avx2_fma, avx2::Avx2<false>, is_x86_feature_detected("avx2" "fma" "f16c"));
