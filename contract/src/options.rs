@@ -79,7 +79,7 @@ options! {
         /// The name that a placement has for this machine; `local` by default.
         node: NodeId => options.node = node,
         /// Leaves feed-forward blocks and experts to the CPU where an engine would copy them to its device.
-        ffn_on_cpu: bool => options.engine_options.ffn_on_cpu = ffn_on_cpu,
+        ffn_on_cpu: bool => options.ffn_on_cpu = ffn_on_cpu,
         /// Bytes that are kept in memory at a time of feed-forward weights that are used where they are stored, with the
         /// same results; no limit by default.
         ffn_budget: ByteSize => options.engine_options.ffn_budget = Some(ffn_budget),

@@ -51,7 +51,7 @@ fn what_is_left_out_stays_as_the_library_has_it() {
 fn each_language_spells_names_in_its_own_way() {
     let snake = json!({"prefill_chunk": 7, "ffn_on_cpu": true});
     let options = LoadOptions::read(fields(&snake), Spelling::Snake).unwrap();
-    assert_eq!((options.prefill_chunk, options.engine_options.ffn_on_cpu), (7, true));
+    assert_eq!((options.prefill_chunk, options.ffn_on_cpu), (7, true));
     let options = load(&json!({"prefillChunk": 7, "ffnBudget": 1e6, "kv": "f32"})).unwrap();
     assert_eq!((options.prefill_chunk, options.kv), (7, Some(KvType::F32.into())));
     assert_eq!(options.engine_options.ffn_budget, Some(ByteSize(1_000_000)));

@@ -101,16 +101,13 @@ fn run(args: &Args) -> Result<(), Error> {
 }
 
 fn load(args: &Args) -> Result<Model, Error> {
-    let mut engine = EngineOptions::default()
-        .screen_head(args.screen_head)
-        .ffn_on_cpu(args.ffn_on_cpu)
-        .memory(args.memory)
-        .precision(args.precision);
+    let mut engine =
+        EngineOptions::default().screen_head(args.screen_head).memory(args.memory).precision(args.precision);
     if let Some(threads) = args.threads {
         engine = engine.threads(threads);
     }
     engine.ffn_budget = args.ffn_budget.map(ByteSize);
-    let options = LoadOptions::default().engine_options(engine);
+    let options = LoadOptions::default().engine_options(engine).ffn_on_cpu(args.ffn_on_cpu);
     let mut options = match &args.placement {
         Some(placement) => options.placement(placement.clone()),
         None => options.stages(args.stages).engine_name(&args.engine),

@@ -201,15 +201,16 @@ impl Bench {
             self.checked("first and last layer of the model", checked);
         }
 
-        let load =
-            |name: &str, engine| Arm::load(name, engine, &path, workload, shape, deadline.cancel.clone());
+        let load = |name: &str, engine, on_cpu| {
+            Arm::load(name, engine, on_cpu, &path, workload, shape, deadline.cancel.clone())
+        };
         let own = self.report.device.engine.as_str().to_owned();
-        self.report.arms.push(load(&own, Arc::clone(&engine))?);
+        self.report.arms.push(load(&own, Arc::clone(&engine), false)?);
         let split = (format!("{own}, feed-forward on CPU"), own.clone(), true);
         let others = args.against.iter().map(|name| (name.clone(), name.clone(), false));
         for (label, name, on_cpu) in std::iter::once(split).chain(others) {
-            let engine = skulk::engines::by_name(&name, &EngineOptions::default().ffn_on_cpu(on_cpu));
-            match engine.map_err(AnyError::from).and_then(|engine| load(&label, engine)) {
+            let engine = skulk::engines::by_name(&name, &EngineOptions::default());
+            match engine.map_err(AnyError::from).and_then(|engine| load(&label, engine, on_cpu)) {
                 Ok(arm) => self.report.arms.push(arm),
                 Err(error) => self.leave_out(&label, &error),
             }

@@ -88,12 +88,14 @@ impl Arm {
     pub(crate) fn load(
         name: &str,
         engine: Arc<dyn Engine>,
+        ffn_on_cpu: bool,
         path: &Path,
         workload: Workload,
         shape: Shape,
         cancel: CancelToken,
     ) -> Result<Self, AnyError> {
-        let options = LoadOptions::default().engine(engine).prefill_chunk(workload.chunk);
+        let options =
+            LoadOptions::default().engine(engine).ffn_on_cpu(ffn_on_cpu).prefill_chunk(workload.chunk);
         let options = options.context(workload.depth.max(workload.prompt) + workload.decoded + 1);
         let model = Model::open(path, &options.cancel(cancel.clone()))?;
         let load = model.load_time().as_secs_f64();

@@ -10,6 +10,7 @@ pub(crate) mod candle;
 #[cfg(test)]
 mod conformance;
 pub(crate) mod cpu;
+pub(crate) mod ffn;
 pub(crate) mod routes;
 mod step;
 pub(crate) mod top;
@@ -17,13 +18,13 @@ mod turns;
 #[cfg(feature = "wgpu")]
 pub(crate) mod wgpu;
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
 
+pub use self::ffn::{FfnJob, FfnLine, FfnPair, FfnPlan, FfnService, FfnShare};
 pub use self::step::{Activations, Batch, Logits, Reply, ReplyLogits, Segment};
 use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
@@ -131,9 +132,8 @@ pub struct ShardSpec {
     /// The most that keys and values of all sequences may take, with those kept for sequences that begin alike;
     /// `None`: sequences take what they need, and what is kept beside is as much as one of full length needs.
     pub kv_memory: Option<ByteSize>,
-    /// The layers, by index within the model, whose feed-forward blocks are left to the CPU, on an engine that
-    /// has it beside its device; `None`: all of them.
-    pub ffn_on_cpu: Option<BTreeSet<usize>>,
+    /// Who computes feed-forward blocks and experts that the shard's engine does not.
+    pub ffn: FfnPlan,
 }
 
 impl ShardSpec {
@@ -150,7 +150,7 @@ impl ShardSpec {
         kv: impl Into<KvTypes>,
     ) -> Result<Self> {
         let kv = kv.into();
-        let spec = Self { arch, layers, context, max_rows, kv, kv_memory: None, ffn_on_cpu: None };
+        let spec = Self { arch, layers, context, max_rows, kv, kv_memory: None, ffn: FfnPlan::new() };
         spec.check()?;
         Ok(spec)
     }
@@ -192,6 +192,7 @@ impl ShardSpec {
                 .with("field", "layers")
                 .with_hint(format!("this model can be cut {cuts}")));
         }
+        self.ffn.check(arch, layers.clone())?;
         for (field, value) in [("context", self.context), ("prefill_chunk", self.max_rows)] {
             if !(1..=MOST).contains(&value) {
                 return Err(Error::new(
@@ -212,16 +213,11 @@ impl ShardSpec {
         self
     }
 
-    /// Leaves the feed-forward blocks of these layers to the CPU, and no others.
+    /// Leaves what this plan names to others.
     #[must_use]
-    pub fn ffn_on_cpu(mut self, layers: BTreeSet<usize>) -> Self {
-        self.ffn_on_cpu = Some(layers);
+    pub fn ffn(mut self, plan: FfnPlan) -> Self {
+        self.ffn = plan;
         self
-    }
-
-    /// Whether the CPU computes this layer's feed-forward block, on an engine that has it beside its device.
-    pub(crate) fn is_ffn_on_cpu(&self, layer: usize) -> bool {
-        self.ffn_on_cpu.as_ref().is_none_or(|layers| layers.contains(&layer))
     }
 
     /// Whether this shard embeds tokens.

@@ -15,6 +15,8 @@ use crate::math;
 pub(crate) struct Routes {
     /// Experts a row takes.
     pub(crate) n_used: usize,
+    /// The row of each place, where rows do not all take as many; otherwise empty.
+    pub(crate) rows: Vec<u32>,
     /// Indices in the order of selection; within a row no two are equal.
     pub(crate) ids: Vec<u32>,
     /// Each multiplies its expert's result.
@@ -40,6 +42,7 @@ impl Routes {
         let done = read(&mut logits);
         if done.is_ok() {
             self.n_used = spec.n_used;
+            self.rows.clear();
             self.ids.clear();
             self.weights.clear();
             for logits in logits.chunks_exact_mut(spec.n_experts) {
@@ -50,15 +53,36 @@ impl Routes {
         done
     }
 
+    /// Those of rows that take one expert each, of no rows yet.
+    pub(crate) fn of_one_each() -> Self {
+        Self { n_used: 1, ..Self::default() }
+    }
+
+    /// Becomes that of rows that all take expert 0, as a dense block is.
+    pub(crate) fn all_take_the_first(&mut self, rows: usize) {
+        self.n_used = 1;
+        self.rows.clear();
+        self.ids.clear();
+        self.ids.resize(rows, 0);
+        self.weights.clear();
+        self.weights.resize(rows, 1.0);
+    }
+
     /// Becomes a copy of other routes.
     pub(crate) fn copy(&mut self, other: &Routes) {
         self.n_used = other.n_used;
+        self.rows.clone_from(&other.rows);
         self.ids.clone_from(&other.ids);
         self.weights.clone_from(&other.weights);
     }
 
+    /// The row that a place belongs to.
+    pub(crate) fn row(&self, place: u32) -> usize {
+        self.rows.get(place as usize).map_or(place as usize / self.n_used.max(1), |row| *row as usize)
+    }
+
     /// Places in [`ids`](Self::ids), sorted by expert: those of one expert lie together, rows
-    /// ascending. Place `i` belongs to row `i / n_used`.
+    /// ascending.
     pub(crate) fn by_expert(&self, places: &mut Vec<u32>) {
         places.clear();
         places.extend(0..self.ids.len() as u32);

@@ -10,6 +10,7 @@ use super::chat::Origin;
 use super::fingerprint::Fingerprint;
 use super::model::{Inner, Model, StageInfo};
 use super::scheduler::{Limits, Scheduler};
+use super::services::{self, Services};
 use super::stages::Stages;
 use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
@@ -75,6 +76,9 @@ fn assemble(
     placement.covers(arch.n_layers())?;
     is_local(&placement, &options.node)?;
     let engines = engines(&mut placement, options)?;
+    if options.ffn_on_cpu {
+        services::leave_to_cpu(&mut placement, &arch, options)?;
+    }
     let context = context(&arch, &placement, options)?;
     let kv = kv_types(&placement, options)?;
     let prefill_chunk = options.prefill_chunk.min(context);
@@ -98,16 +102,15 @@ fn assemble(
         }
     };
     let cx = LoadCx::new(&options.cancel, &on_layer);
-    let apart = placement.experts().iter().filter(|shard| !shard.replica);
-    let apart = (!placement.experts().is_empty())
-        .then(|| apart.flat_map(|shard| shard.layers.clone()).collect::<std::collections::BTreeSet<_>>());
+    let services = Services::load(&placement, checkpoint, &arch, options, &cx)?;
     let mut shards = Vec::new();
     let mut stages = Vec::new();
     for stage in placement.stages() {
         let mut spec = ShardSpec::new(Arc::clone(&arch), stage.layers.clone(), context, rows, kv)?;
         spec.kv_memory = kv_memory(options, stage, arch.n_layers());
-        spec.ffn_on_cpu.clone_from(&apart);
-        let (shard, info) = load_stage(&engine_of(stage)?, &engines, &spec, checkpoint, &cx)?;
+        spec.ffn = services.plan.clone();
+        let (shard, mut info) = load_stage(&engine_of(stage)?, &engines, &spec, checkpoint, &cx)?;
+        services.tell(&mut info);
         shards.push(shard);
         stages.push(info);
     }
@@ -138,6 +141,7 @@ fn assemble(
             prefill_chunk,
             load_time: started.elapsed(),
             shards,
+            services: services.all(),
             placement,
             stages,
             scheduler,
@@ -290,7 +294,7 @@ fn kv_types(placement: &Placement, options: &LoadOptions) -> Result<KvTypes> {
 }
 
 /// The engine of this process that a stage names.
-fn engine_of(stage: &Stage) -> Result<EngineId> {
+pub(super) fn engine_of(stage: &Stage) -> Result<EngineId> {
     stage.engine().ok_or_else(|| {
         let backend = stage.backend.as_deref().unwrap_or("none");
         let message = format!("expected a backend of this library for each stage, found {backend}");
@@ -298,7 +302,7 @@ fn engine_of(stage: &Stage) -> Result<EngineId> {
     })
 }
 
-/// Whether this process can run all of a placement.
+/// Whether this process can run all of a placement's stages.
 fn is_local(placement: &Placement, node: &NodeId) -> Result<()> {
     let invalid = |message: String| Error::new(ErrorKind::PlacementInvalid, message);
     let elsewhere = |other: &NodeId| {
@@ -315,21 +319,6 @@ fn is_local(placement: &Placement, node: &NodeId) -> Result<()> {
             ));
         }
     }
-    for shard in placement.experts().iter().filter(|shard| !shard.replica) {
-        if shard.node != *node {
-            return Err(elsewhere(&shard.node));
-        }
-        let whole = shard.experts == (0..shard.n_experts);
-        if !whole || shard.engine().is_none_or(|engine| engine.as_str() != "cpu") {
-            return Err(invalid(format!(
-                "expected feed-forward blocks away from their layer's attention to be whole, and on skulk-cpu, found experts {}..{} of {} on {}",
-                shard.experts.start,
-                shard.experts.end,
-                shard.n_experts,
-                shard.backend.as_deref().unwrap_or("no backend")
-            )));
-        }
-    }
     Ok(())
 }
 
@@ -338,8 +327,7 @@ fn engines(placement: &mut Placement, options: &LoadOptions) -> Result<Vec<Arc<d
     if !options.engines.is_empty() {
         return Ok(options.engines.clone());
     }
-    let mut engine_options = options.engine_options.clone();
-    engine_options.ffn_on_cpu |= placement.experts().iter().any(|shard| !shard.replica);
+    let beside = options.ffn_on_cpu || placement.experts().iter().any(|shard| shard.node == options.node);
     // Beside a device that limits what is reserved there, others do not need to.
     let limits = |engine: &EngineId| engine.as_str().starts_with("wgpu");
     let limited = placement.stages().iter().filter_map(Stage::engine).any(|engine| limits(&engine));
@@ -351,9 +339,13 @@ fn engines(placement: &mut Placement, options: &LoadOptions) -> Result<Vec<Arc<d
         let engine = match known {
             Some((_, engine)) => Arc::clone(engine),
             None => {
-                let mut options = engine_options.clone();
+                let mut options = options.engine_options.clone();
                 if limited && !limits(&id) {
                     options.device_memory = None;
+                }
+                // These are the CPU's beside it.
+                if beside && id.as_str() != "cpu" {
+                    (options.ffn_budget, options.ffn_top_features) = (None, None);
                 }
                 by_name(id.as_str(), &options)?
             }

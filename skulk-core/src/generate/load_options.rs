@@ -1,11 +1,12 @@
 //! What may a caller ask of loading a model?
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::card::ModelCard;
-use crate::engine::{Engine, EngineId, KvTypes, Progress};
+use crate::engine::{Engine, EngineId, FfnService, KvTypes, Progress};
 use crate::engines::EngineOptions;
 use crate::macros::{closed_set, setters};
 use crate::plan::{NodeId, Placement};
@@ -50,8 +51,16 @@ pub struct LoadOptions {
     /// Engines that may be named. When there are none, those that are named are made, see
     /// [`engines::by_name`](crate::engines::by_name), with [`engine_options`](Self::engine_options).
     pub engines: Vec<Arc<dyn Engine>>,
-    /// Options of engines that are made.
+    /// Options of engines that are made, and of the CPU where it computes feed-forward blocks beside other engines.
     pub engine_options: EngineOptions,
+    /// Leaves feed-forward blocks and experts, most of a model's weights, to the CPU where an engine would copy them to its
+    /// device: they stay where [`EngineOptions::memory`] says, and engine [`cpu`](crate::engines::cpu)'s kernels compute
+    /// them there. In each layer activations go to the CPU and back once. A [placement](Placement::experts) can leave
+    /// some of them.
+    pub ffn_on_cpu: bool,
+    /// What computes the feed-forward blocks and experts that a [placement](Placement::experts) has on other nodes, by
+    /// node.
+    pub ffn_services: BTreeMap<NodeId, Arc<dyn FfnService>>,
     /// The name that placements have for this process.
     pub node: NodeId,
     /// Positions a session can hold, in tokens, at most what the placement [allows](Placement::context_limit); `None`:
@@ -91,6 +100,8 @@ impl Default for LoadOptions {
             placement: None,
             engines: Vec::new(),
             engine_options: EngineOptions::default(),
+            ffn_on_cpu: false,
+            ffn_services: BTreeMap::new(),
             node: NodeId::new(NodeId::LOCAL),
             context: None,
             prefill_chunk: 256,
@@ -115,6 +126,8 @@ setters!(LoadOptions {
     placement: Placement => Some(placement);
     /// Makes engines with these options.
     engine_options: EngineOptions;
+    /// Leaves feed-forward blocks to the CPU, or not.
+    ffn_on_cpu: bool;
     /// Runs what placements give to the node of this name.
     node: impl Into<NodeId> => node.into();
     /// Lets sessions hold so many tokens.
@@ -147,6 +160,13 @@ impl LoadOptions {
     #[must_use]
     pub fn engine(mut self, engine: Arc<dyn Engine>) -> Self {
         self.engines.push(engine);
+        self
+    }
+
+    /// Lets a service compute the feed-forward blocks and experts that placements have on this node.
+    #[must_use]
+    pub fn ffn_service(mut self, node: impl Into<NodeId>, service: Arc<dyn FfnService>) -> Self {
+        self.ffn_services.insert(node.into(), service);
         self
     }
 }

@@ -14,6 +14,7 @@ mod options;
 mod sampler;
 mod saved;
 mod scheduler;
+mod services;
 mod session;
 mod stages;
 mod writing;

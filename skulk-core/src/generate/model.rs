@@ -11,7 +11,7 @@ use super::scheduler::Scheduler;
 use super::stages::Stages;
 use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
-use crate::engine::{EngineId, FfnMemory, KvMemory};
+use crate::engine::{EngineId, FfnMemory, FfnService, KvMemory};
 use crate::error::Result;
 use crate::generate::{GenerateOptions, Generation, Output, Prompt, Session};
 use crate::grammar::Grammars;
@@ -71,6 +71,8 @@ pub(super) struct Inner {
     pub(super) placement: Placement,
     pub(super) stages: Vec<StageInfo>,
     pub(super) shards: Arc<Stages>,
+    /// What computes feed-forward blocks beside their engines.
+    pub(super) services: Vec<Arc<dyn FfnService>>,
     pub(super) scheduler: Scheduler,
 }
 
@@ -107,7 +109,9 @@ impl Model {
         // Shards of one engine share its budget.
         let first = |at: usize| stages[..at].iter().all(|stage| stage.engine != stages[at].engine);
         let engines = shards.shards.iter().enumerate().filter(|(at, _)| first(*at));
-        engines.filter_map(|(_, shard)| shard.ffn_memory()).reduce(|a, b| FfnMemory {
+        let engines = engines.filter_map(|(_, shard)| shard.ffn_memory());
+        let services = self.inner.services.iter().filter_map(|service| service.memory());
+        engines.chain(services).reduce(|a, b| FfnMemory {
             budget: a.budget + b.budget,
             in_memory: a.in_memory + b.in_memory,
             peak: a.peak + b.peak,

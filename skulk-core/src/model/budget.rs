@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::load::bytes_of;
 use crate::arch::{ArchSpec, LayerTensor as T};
 use crate::bytes::ByteSize;
+use crate::engine::FfnMemory;
 use crate::engine::backend::ExpertMemory;
-use crate::engine::{FfnMemory, ShardSpec};
 use crate::error::{Error, Result};
 use crate::ids::ExpertIdx;
 use crate::weights::{Checkpoint, Region};
@@ -111,19 +111,19 @@ impl Budget {
         Units { budget: Arc::clone(self), at }
     }
 
-    /// `Ok` when the budget is enough for each unit of these layers of a shard, by the checkpoint's headers.
+    /// `Ok` when the budget is enough for each unit of these layers, by the checkpoint's headers.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) that tells how much is needed; what is wrong with the checkpoint.
     pub(super) fn check(
         &self,
-        spec: &ShardSpec,
+        arch: &ArchSpec,
         layers: impl Iterator<Item = usize>,
         checkpoint: &dyn Checkpoint,
     ) -> Result<()> {
         let mut needed = 0;
         for layer in layers {
-            if copies_experts(spec, layer, checkpoint) {
+            if copies_experts(arch, layer, checkpoint) {
                 let message =
                     "expected experts that are used where they are stored, found some that loading copies";
                 return Err(Error::argument("ffn_budget", message)
@@ -131,7 +131,7 @@ impl Budget {
                     .with("layer", layer)
                     .with_hint("leave the option out: copies cannot be let go"));
             }
-            needed = needed.max(largest_unit(spec, layer, checkpoint)?);
+            needed = needed.max(largest_unit(arch, layer, checkpoint)?);
         }
         if needed <= self.most {
             return Ok(());
@@ -145,10 +145,10 @@ impl Budget {
 }
 
 /// Whether loading copies a layer's experts.
-fn copies_experts(spec: &ShardSpec, layer: usize, checkpoint: &dyn Checkpoint) -> bool {
-    let names = &spec.arch.names;
+fn copies_experts(arch: &ArchSpec, layer: usize, checkpoint: &dyn Checkpoint) -> bool {
+    let names = &arch.names;
     let mut experts = [T::ExpertGate, T::ExpertUp, T::ExpertDown].into_iter();
-    spec.arch.layers[layer].ffn.experts.is_some()
+    arch.layers[layer].ffn.experts.is_some()
         && experts.any(|tensor| {
             let info = checkpoint.tensor(&names.weight(layer, tensor));
             info.is_some_and(|info| names.stacks().are_copied(info.dtype))
@@ -156,8 +156,8 @@ fn copies_experts(spec: &ShardSpec, layer: usize, checkpoint: &dyn Checkpoint) -
 }
 
 /// Bytes of a layer's largest unit.
-fn largest_unit(spec: &ShardSpec, layer: usize, checkpoint: &dyn Checkpoint) -> Result<u64> {
-    let (names, spec) = (&spec.arch.names, &spec.arch.layers[layer]);
+fn largest_unit(arch: &ArchSpec, layer: usize, checkpoint: &dyn Checkpoint) -> Result<u64> {
+    let (names, spec) = (&arch.names, &arch.layers[layer]);
     let n = spec.ffn.experts.map_or(1, |experts| experts.n_experts);
     if n == 1 || names.stacks_experts() {
         let all = bytes_of(checkpoint, names.feed_forward(layer, spec))?;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::experts::ExpertProvider;
 use super::inputs::LayerInputs;
 use super::kv;
 use super::layer::{Layer, Mixer};
 use super::load::Loader;
 use super::output::Output;
 use super::rotation::Rotations;
+use super::split::Split;
 use super::streams::StreamEnds;
 use super::workspace::{InUse, Workspace};
 use crate::arch::{self, LayerSpec};
@@ -33,7 +33,7 @@ pub(super) struct Decoder<B: Backend> {
     pub(super) layers: Vec<Layer<B>>,
     /// The group of each layer's pages.
     pub(super) groups: kv::Groups,
-    pub(super) experts: Box<dyn ExpertProvider<B>>,
+    pub(super) experts: Split<B>,
     /// Final norm and untied head, on the last shard.
     pub(super) output: Option<Output<B>>,
 }
@@ -46,10 +46,10 @@ pub(super) enum Kept<B: Backend> {
 }
 
 impl<B: Backend> Decoder<B> {
-    /// Loads what the device holds, its weights mapped or resident; `experts` load the rest.
+    /// Loads what the device holds, its weights mapped or resident.
     pub(super) fn load(
         backend: Arc<B>,
-        mut experts: Box<dyn ExpertProvider<B>>,
+        mut experts: Split<B>,
         spec: ShardSpec,
         checkpoint: &dyn Checkpoint,
         memory: Memory,

@@ -1,20 +1,22 @@
 //! How does a backend become an engine? Joined with the decoder, which loads its shards.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::budget::Budget;
-use super::cpu_experts::CpuExperts;
 use super::decoder::Decoder;
-use super::experts::{ExpertProvider, FfnWork, ResidentExperts};
+use super::experts::FfnWork;
 use super::kv::Groups;
 use super::load::bytes_of;
 use super::options::EngineOptions;
 use super::shard::DecoderShard;
+use super::split::Split;
 use crate::bytes::ByteSize;
 use crate::engine::backend::Backend;
 use crate::engine::cpu::Cpu;
-use crate::engine::{Capabilities, Engine, EngineId, LoadCx, Shard, ShardEstimate, ShardSpec};
-use crate::error::{Error, ErrorKind, Result};
+use crate::engine::ffn::experts_of;
+use crate::engine::{Capabilities, Engine, EngineId, FfnShare, LoadCx, Shard, ShardEstimate, ShardSpec};
+use crate::error::{Error, Result};
 use crate::weights::{Checkpoint, Memory};
 
 /// An engine on one backend.
@@ -22,9 +24,7 @@ pub(crate) struct DecoderEngine<B: Backend> {
     id: EngineId,
     capabilities: Capabilities,
     backend: Arc<B>,
-    make_experts: MakeExperts<B>,
-    /// Some layers' feed-forward blocks may be left to the CPU beside the device.
-    has_cpu_beside: bool,
+    work: Arc<FfnWork<B>>,
     /// Where weights lie that are used in place; those that are copied are mapped for it.
     memory: Memory,
     /// What of feed-forward weights that are used in place may be in memory.
@@ -33,21 +33,13 @@ pub(crate) struct DecoderEngine<B: Backend> {
     computes: String,
 }
 
-/// How feed-forward blocks are computed, as a page's layout says it.
-fn computes(options: &EngineOptions, on_cpu: bool) -> String {
-    let features = options.ffn_top_features.map(|k| format!(", {k} features")).unwrap_or_default();
-    if on_cpu { format!(", feed-forward on cpu, {}{features}", options.precision) } else { features }
-}
-
-/// Who computes a shard's feed-forward blocks, whose weights lie there where they are used in place.
-type MakeExperts<B> = Box<dyn Fn(&ShardSpec, Memory) -> Box<dyn ExpertProvider<B>> + Send + Sync>;
-
-fn budget_of(options: &EngineOptions) -> Option<Arc<Budget>> {
-    options.ffn_budget.map(|most| Arc::new(Budget::new(most)))
+/// How many features of blocks are computed, where that is not all.
+pub(super) fn features_in_words(options: &EngineOptions) -> String {
+    options.ffn_top_features.map(|k| format!(", {k} features")).unwrap_or_default()
 }
 
 /// The CPU with these options, for people.
-fn in_words(cpu: &Cpu, options: &EngineOptions) -> String {
+pub(super) fn in_words(cpu: &Cpu, options: &EngineOptions) -> String {
     let threads = options.threads;
     format!("CPU, {threads} thread{}, {}", if threads == 1 { "" } else { "s" }, cpu.instruction_set())
 }
@@ -59,74 +51,44 @@ fn capabilities<B: Backend>(device: String, in_place_weights: bool) -> Capabilit
 impl DecoderEngine<Cpu> {
     /// The CPU, which uses weights where they lie.
     pub(crate) fn cpu(options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-        options.check(true)?;
+        options.check_in_place()?;
         let cpu = Cpu::new(options.threads, options.precision)?.screening(options.screen_head);
-        let device = in_words(&cpu, options);
-        let budget = budget_of(options);
-        let work = FfnWork::new(options, budget.clone());
+        let budget = options.ffn_budget.map(|most| Arc::new(Budget::new(most)));
         Ok(Arc::new(Self {
             id: EngineId::new("cpu"),
-            capabilities: capabilities::<Cpu>(device, true),
+            capabilities: capabilities::<Cpu>(in_words(&cpu, options), true),
             backend: Arc::new(cpu),
-            make_experts: Box::new(move |spec, _| {
-                Box::new(ResidentExperts::new(&spec.layers, Arc::clone(&work)))
-            }),
-            has_cpu_beside: false,
+            work: FfnWork::new(options, budget.clone()),
             memory: options.memory,
             budget,
-            computes: computes(options, false),
+            computes: features_in_words(options),
         }))
     }
 }
 
 impl<B: Backend> DecoderEngine<B> {
-    /// On a device that weights are copied to, but for those that the options leave to the CPU.
+    /// On a device that weights are copied to.
     pub(crate) fn copying(
         id: &str,
-        mut device: String,
+        device: String,
         options: &EngineOptions,
         backend: impl Into<Arc<B>>,
     ) -> Result<Arc<dyn Engine>> {
-        options.check(options.ffn_on_cpu)?;
-        let budget = budget_of(options);
-        let mut memory = Memory::Mapped;
-        let mut make_experts: MakeExperts<B> =
-            Box::new(|spec, _| Box::new(ResidentExperts::new(&spec.layers, FfnWork::whole())));
-        if options.ffn_on_cpu {
-            let cpu = Arc::new(Cpu::new(options.threads, options.precision)?);
-            device = format!("{device}; feed-forward on {}", in_words(&cpu, options));
-            memory = options.memory;
-            let work = FfnWork::new(options, budget.clone());
-            make_experts = Box::new(move |spec, memory| {
-                Box::new(CpuExperts::new(Arc::clone(&cpu), spec, memory, Arc::clone(&work)))
-            });
-        }
+        options.check_copying()?;
         Ok(Arc::new(Self {
             id: EngineId::new(id),
             capabilities: capabilities::<B>(device, false),
             backend: backend.into(),
-            make_experts,
-            has_cpu_beside: options.ffn_on_cpu,
-            memory,
-            budget,
-            computes: computes(options, options.ffn_on_cpu),
+            work: FfnWork::whole(),
+            memory: Memory::Mapped,
+            budget: None,
+            computes: String::new(),
         }))
     }
 
     /// `Ok` for what this engine can load.
     fn check(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<()> {
         spec.check()?;
-        let apart = spec.ffn_on_cpu.as_ref().is_some_and(|layers| !layers.is_empty());
-        if apart && !self.has_cpu_beside && !self.capabilities.in_place_weights {
-            return Err(Error::new(
-                ErrorKind::PlacementInvalid,
-                format!(
-                    "expected engine `{}` to have the CPU beside it for feed-forward blocks, found it alone",
-                    self.id
-                ),
-            )
-            .with_hint("make the engine with the option ffn_on_cpu"));
-        }
         let (kv, kv_types) = (spec.kv, self.capabilities.kv_types);
         if ![kv.keys, kv.values].iter().all(|kv| kv_types.contains(kv)) {
             let names: Vec<_> = kv_types.iter().map(|kv| kv.as_str()).collect();
@@ -136,7 +98,7 @@ impl<B: Backend> DecoderEngine<B> {
                 .with_hint("choose one of these types, or an engine that has all: `cpu` or `wgpu`"));
         }
         match &self.budget {
-            Some(budget) => budget.check(spec, self.ffn_in_place(spec), checkpoint),
+            Some(budget) => budget.check(&spec.arch, own_blocks(spec).map(|(layer, _)| layer), checkpoint),
             None => Ok(()),
         }
     }
@@ -171,36 +133,66 @@ impl<B: Backend> DecoderEngine<B> {
             weights = weights + bytes_of(checkpoint, arch.names.weights(layer, layer_spec))?;
             weights = weights + ByteSize(arch.copied_bytes(layer, checkpoint));
         }
+        let elsewhere = others_bytes(spec, checkpoint)?;
+        let weights = ByteSize(weights.bytes().saturating_sub(elsewhere.bytes()));
         let kv_cache = ByteSize(Groups::of(spec).full_length());
         Ok(ShardEstimate { weights, kv_cache })
-    }
-
-    /// The layers of a shard whose blocks are computed where their weights are stored.
-    fn ffn_in_place<'a>(&'a self, spec: &'a ShardSpec) -> impl Iterator<Item = usize> + 'a {
-        spec.layers.clone().filter(|layer| !self.has_cpu_beside || spec.is_ffn_on_cpu(*layer))
     }
 
     /// Where a shard's weights shall lie that are used in place: one answer for all of them, but for those that have
     /// a budget, from the headers alone.
     fn resolve(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<Memory> {
-        let names = &spec.arch.names;
-        let blocks =
-            self.ffn_in_place(spec).flat_map(|layer| names.feed_forward(layer, &spec.arch.layers[layer]));
-        match (self.memory, self.has_cpu_beside, &self.budget) {
-            (_, true, Some(_)) => Ok(Memory::Mapped),
-            (Memory::Auto, false, budget) => {
-                let ShardEstimate { weights, kv_cache } = self.sizes(spec, checkpoint)?;
-                let mut needed = weights + kv_cache;
-                if let Some(budget) = budget {
-                    let (all, most) = (bytes_of(checkpoint, blocks)?.bytes(), budget.memory().budget.bytes());
-                    needed = ByteSize(needed.bytes().saturating_sub(all.saturating_sub(most)));
-                }
-                Ok(Memory::for_shard(needed))
-            }
-            (Memory::Auto, true, None) => Ok(Memory::for_shard(bytes_of(checkpoint, blocks)?)),
-            (memory, _, _) => Ok(memory),
+        if self.memory != Memory::Auto {
+            return Ok(self.memory);
         }
+        let ShardEstimate { weights, kv_cache } = self.sizes(spec, checkpoint)?;
+        let mut needed = weights + kv_cache;
+        if let Some(budget) = &self.budget {
+            let all = own_blocks(spec)
+                .try_fold(0, |all, (layer, share)| Ok(all + block_bytes(spec, layer, share, checkpoint)?))?;
+            needed =
+                ByteSize(needed.bytes().saturating_sub(all.saturating_sub(budget.memory().budget.bytes())));
+        }
+        Ok(Memory::for_shard(needed))
     }
+}
+
+/// The layers of which a shard's engine computes blocks or experts, and how many of how many.
+fn own_blocks(spec: &ShardSpec) -> impl Iterator<Item = (usize, [usize; 2])> + '_ {
+    spec.layers.clone().filter_map(|layer| {
+        let n = experts_of(&spec.arch.layers[layer]);
+        let own = n - spec.ffn.of(layer).map(|share| share.experts.len()).sum::<usize>().min(n);
+        (own > 0).then_some((layer, [own, n]))
+    })
+}
+
+/// Bytes of so many of a layer's experts, each as large as the others.
+fn block_bytes(
+    spec: &ShardSpec,
+    layer: usize,
+    [some, of]: [usize; 2],
+    checkpoint: &dyn Checkpoint,
+) -> Result<u64> {
+    let names = spec.arch.names.feed_forward(layer, &spec.arch.layers[layer]);
+    let all = u128::from(bytes_of(checkpoint, names)?.bytes());
+    Ok(u64::try_from(all * some as u128 / of.max(1) as u128).unwrap_or(u64::MAX))
+}
+
+/// How those compute that a shard's plan leaves something to.
+fn others(spec: &ShardSpec) -> BTreeSet<String> {
+    let own =
+        |share: &&FfnShare| share.layers.start < spec.layers.end && spec.layers.start < share.layers.end;
+    spec.ffn.shares().iter().filter(own).map(|share| share.service.computes()).collect()
+}
+
+/// Bytes of what a shard's plan leaves to others.
+fn others_bytes(spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<ByteSize> {
+    let layers = spec.layers.clone().filter(|layer| spec.ffn.of(*layer).next().is_some());
+    layers.into_iter().try_fold(ByteSize(0), |sum, layer| {
+        let n = experts_of(&spec.arch.layers[layer]);
+        let theirs = spec.ffn.of(layer).map(|share| share.experts.len()).sum();
+        Ok(sum + ByteSize(block_bytes(spec, layer, [theirs, n], checkpoint)?))
+    })
 }
 
 impl<B: Backend> Engine for DecoderEngine<B> {
@@ -220,26 +212,14 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>> {
         self.check(spec, checkpoint)?;
         let memory = self.resolve(spec, checkpoint)?;
-        let own = if self.has_cpu_beside { Memory::Mapped } else { memory };
-        let experts = (self.make_experts)(spec, memory);
-        let decoder = Decoder::load(Arc::clone(&self.backend), experts, spec.clone(), checkpoint, own, cx)?;
+        let blocks = Split::new(spec, Arc::clone(&self.work));
+        let decoder = Decoder::load(Arc::clone(&self.backend), blocks, spec.clone(), checkpoint, memory, cx)?;
         let mut layout = format!("{}, {}", self.backend.page_layout(), spec.kv);
         layout.push_str(&self.computes);
+        for how in others(spec) {
+            layout.push_str(", feed-forward on ");
+            layout.push_str(&how);
+        }
         Ok(Box::new(DecoderShard::new(decoder, memory, layout)?))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engines::cpu;
-
-    #[test]
-    fn the_cpu_leaves_nothing_to_the_cpu() {
-        let of = |on_cpu| {
-            let options = EngineOptions::default().threads(2).ffn_on_cpu(on_cpu);
-            cpu(&options).unwrap().capabilities().clone()
-        };
-        assert_eq!(of(true), of(false));
     }
 }

@@ -1,17 +1,16 @@
-//! Who computes a layer's feed-forward block? Providers of experts; here the resident one.
+//! Which feed-forward blocks and experts does an engine have itself, and how does it compute them?
 //!
-//! A dense block is one expert. The decoder norms the input, routes its rows, asks the provider, and
-//! adds the result; where the weights lie is the provider's business alone.
+//! A dense block is one expert. Of a layer's experts there may be some: [`Split`](super::split::Split) knows who has the
+//! others.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::budget::{Budget, Units};
 use super::load::Loader;
 use super::options::EngineOptions;
 use crate::arch::{Activation, ExpertsSpec, LayerTensor as T};
+use crate::engine::FfnMemory;
 use crate::engine::backend::{Backend, ExpertMemory, Experts, FeatureDown, Features, TopFeatures};
-use crate::engine::{FfnMemory, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::LayerIdx;
 use crate::weights::{Memory, Region};
@@ -26,31 +25,13 @@ pub(super) struct ExpertCall<'a, B: Backend> {
     pub(super) rows: usize,
     /// Normed hidden states `[rows, hidden]`.
     pub(super) input: &'a B::Buffer,
+    /// The same before the norm.
+    pub(super) residual: &'a B::Buffer,
     pub(super) stream: &'a mut B::Stream,
     /// Room for the inner activations, `[rows, width]` each.
     pub(super) inner: &'a mut [B::Buffer; 2],
     /// Takes the block's result `[rows, hidden]`.
     pub(super) output: &'a mut B::Buffer,
-}
-
-/// Computes experts, wherever their weights are.
-pub(super) trait ExpertProvider<B: Backend>: Send + Sync {
-    /// Loads the block of the shard's next layer; `loader` is the device's.
-    ///
-    /// # Errors
-    /// Whatever is wrong with its weights.
-    fn load_layer(&mut self, loader: &mut Loader<'_, B>) -> Result<()>;
-
-    /// What of their weights is in memory, where there is a budget for that.
-    fn memory(&self) -> Option<FfnMemory> {
-        None
-    }
-
-    /// Computes one layer's experts for the call's rows and adds up what they give.
-    ///
-    /// # Errors
-    /// A missing expert or a lost reply is an error, never zeros.
-    fn forward(&self, call: ExpertCall<'_, B>, cx: &StepCx<'_>) -> Result<()>;
 }
 
 /// How feed-forward blocks are computed.
@@ -90,7 +71,7 @@ impl<B: Features> FfnWork<B> {
 /// Experts whose weights the engine itself has: in memory, on its device, or in their file's map.
 pub(super) struct ResidentExperts<B: Backend> {
     first_layer: usize,
-    /// `None` where somebody else has the layer's block.
+    /// `None` where others have all of the layer's block.
     blocks: Vec<Option<Block<B>>>,
     work: Arc<FfnWork<B>>,
 }
@@ -101,6 +82,8 @@ struct Block<B: Backend> {
     cutoff: Option<f32>,
     /// Weights of rows multiply what experts take.
     on_input: bool,
+    /// The experts that are here, ascending; routes name them by their place in it.
+    experts: Vec<usize>,
     weights: Weights<B>,
     /// Whom to ask before they are used.
     units: Option<Units>,
@@ -128,19 +111,23 @@ enum Weights<B: Backend> {
 }
 
 impl<B: Backend> ResidentExperts<B> {
-    /// Room for the blocks of a range of layers, which [`load_layer`](ExpertProvider::load_layer) fills.
-    pub(super) fn new(layers: &Range<usize>, work: Arc<FfnWork<B>>) -> Self {
-        Self { first_layer: layers.start, blocks: Vec::with_capacity(layers.len()), work }
-    }
-
-    /// Leaves the next layer's block to somebody else.
-    pub(super) fn skip_layer(&mut self) {
-        self.blocks.push(None);
+    /// Room for the blocks of the layers from `first_layer` on, which [`load_layer`](Self::load_layer) fills.
+    pub(super) fn new(first_layer: usize, work: Arc<FfnWork<B>>) -> Self {
+        Self { first_layer, blocks: Vec::new(), work }
     }
 
     /// The layer that comes next.
     pub(super) fn next_layer(&self) -> usize {
         self.first_layer + self.blocks.len()
+    }
+
+    fn block(&self, layer: LayerIdx) -> Option<&Block<B>> {
+        layer.0.checked_sub(self.first_layer).and_then(|at| self.blocks.get(at)?.as_ref())
+    }
+
+    /// By what place routes name an expert of a layer that is here.
+    pub(super) fn place(&self, layer: LayerIdx, expert: usize) -> Option<usize> {
+        self.block(layer)?.experts.binary_search(&expert).ok()
     }
 
     fn dense(&self, loader: &mut Loader<'_, B>, layer: usize) -> Result<(Weights<B>, Vec<Vec<Region>>)> {
@@ -199,7 +186,7 @@ impl<B: Backend> ResidentExperts<B> {
         &self,
         loader: &mut Loader<'_, B>,
         layer: usize,
-        n: usize,
+        experts: (usize, &[usize]),
     ) -> Result<(Weights<B>, Vec<Vec<Region>>)> {
         self.expect_all(
             layer,
@@ -209,65 +196,76 @@ impl<B: Backend> ResidentExperts<B> {
             true => &[T::ExpertGate, T::ExpertUp, T::ExpertDown][..],
             false => &[T::ExpertUp, T::ExpertDown],
         };
-        let gate = loader.layer_experts(layer, tensors[0], n)?;
+        let gate = loader.layer_experts(layer, tensors[0], experts)?;
         let up = match tensors {
-            [_, up, _] => Some(loader.layer_experts(layer, *up, n)?),
+            [_, up, _] => Some(loader.layer_experts(layer, *up, experts)?),
             _ => None,
         };
-        let weights = Weights::Experts { gate, up, down: loader.layer_experts(layer, T::ExpertDown, n)? };
+        let down = loader.layer_experts(layer, T::ExpertDown, experts)?;
+        let weights = Weights::Experts { gate, up, down };
         // Who counts them has them mapped.
-        let mut regions = vec![Vec::with_capacity(3); n];
+        let mut regions = vec![Vec::with_capacity(3); experts.1.len()];
         let counted = self.work.budget.is_some();
         for tensor in tensors.iter().copied().filter(|_| counted) {
-            for (regions, region) in regions.iter_mut().zip(loader.expert_regions(layer, tensor, n)?) {
+            for (regions, region) in regions.iter_mut().zip(loader.expert_regions(layer, tensor, experts)?) {
                 regions.push(region);
             }
         }
         Ok((weights, regions))
     }
-}
 
-impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
-    fn load_layer(&mut self, loader: &mut Loader<'_, B>) -> Result<()> {
+    /// Loads the next layer's block, of which these experts shall be here, in ascending order; a dense block is
+    /// expert 0.
+    pub(super) fn load_layer(&mut self, loader: &mut Loader<'_, B>, experts: &[usize]) -> Result<()> {
         let (layer, memory, on_demand) = (self.next_layer(), loader.memory, loader.on_demand);
         let arch = loader.arch;
         let ffn = &arch.layers[layer].ffn;
+        if experts.is_empty() && !ffn.is_absent() {
+            self.blocks.push(None);
+            return Ok(());
+        }
         if self.work.budget.is_some() {
             (loader.memory, loader.on_demand) = (Memory::Mapped, true);
         }
         let loaded = match ffn.experts {
             None if ffn.is_absent() => Ok((Weights::Nothing, Vec::new())),
             None => self.dense(loader, layer),
-            Some(ExpertsSpec { n_experts, .. }) => self.experts(loader, layer, n_experts),
+            Some(ExpertsSpec { n_experts, .. }) => self.experts(loader, layer, (n_experts, experts)),
         };
         (loader.memory, loader.on_demand) = (memory, on_demand);
         let (weights, regions) = loaded?;
         let units = self.work.budget.as_ref().map(|budget| budget.block(arch, layer, regions));
         let on_input = ffn.experts.is_some_and(|experts| experts.on_input);
-        let (activation, cutoff) = (ffn.activation, ffn.cutoff);
-        self.blocks.push(Some(Block { activation, cutoff, on_input, weights, units }));
+        let (activation, cutoff, experts) = (ffn.activation, ffn.cutoff, experts.to_vec());
+        self.blocks.push(Some(Block { activation, cutoff, on_input, experts, weights, units }));
         Ok(())
     }
 
-    fn memory(&self) -> Option<FfnMemory> {
+    /// What of their weights is in memory, where there is a budget for that.
+    pub(super) fn memory(&self) -> Option<FfnMemory> {
         self.work.budget.as_ref().map(|budget| budget.memory())
     }
 
-    fn forward(&self, call: ExpertCall<'_, B>, _cx: &StepCx<'_>) -> Result<()> {
-        let ExpertCall { backend, layer, routes, rows, input, stream, inner, output } = call;
-        let block = layer.0.checked_sub(self.first_layer).and_then(|at| self.blocks.get(at)?.as_ref());
-        let absent = || {
-            Error::new(ErrorKind::Internal, "the provider does not hold these experts").with("layer", layer)
-        };
-        let Block { activation, cutoff, on_input, weights, units } = block.ok_or_else(absent)?;
-        let (activation, on_input, units) = (*activation, *on_input, units.as_ref());
-        match (weights, routes) {
-            (Weights::Experts { gate, up, down }, Some(routes)) => {
-                let memory = units.map(|units| units as &dyn ExpertMemory);
-                let op = Experts { activation, routes, gate, up: up.as_ref(), down, on_input, memory };
-                backend.experts(stream, &op, input, rows, output)
-            }
-            (Weights::Dense([to_gate, to_up, down]), None) => {
+    /// A layer's experts as an operation.
+    pub(super) fn operation<'a>(&'a self, layer: LayerIdx, routes: &'a B::Routes) -> Result<Experts<'a, B>> {
+        let block = self.block(layer).ok_or_else(|| absent(layer))?;
+        let Weights::Experts { gate, up, down } = &block.weights else { return Err(absent(layer)) };
+        let (activation, on_input) = (block.activation, block.on_input);
+        let memory = block.units.as_ref().map(|units| units as &dyn ExpertMemory);
+        Ok(Experts { activation, routes, gate, up: up.as_ref(), down, on_input, memory })
+    }
+
+    /// Computes a layer's block for the call's rows. Routes name experts by their [place](Self::place).
+    pub(super) fn forward(&self, call: ExpertCall<'_, B>) -> Result<()> {
+        let ExpertCall { backend, layer, routes, rows, input, stream, inner, output, .. } = call;
+        if let Some(routes) = routes {
+            return backend.experts(stream, &self.operation(layer, routes)?, input, rows, output);
+        }
+        let block = self.block(layer).ok_or_else(|| absent(layer))?;
+        let Block { activation, cutoff, weights, units, .. } = block;
+        let (activation, units) = (*activation, units.as_ref());
+        match weights {
+            Weights::Dense([to_gate, to_up, down]) => {
                 let _taken = units.map(Units::take_block);
                 let [gate, up] = &mut *inner;
                 backend.linear(stream, input, rows, &mut [(to_gate, &mut *gate), (to_up, up)])?;
@@ -276,18 +274,22 @@ impl<B: Backend> ExpertProvider<B> for ResidentExperts<B> {
                 }
                 backend.gated_linear(stream, activation, inner, rows, &mut [(down, output)])
             }
-            (Weights::Plain([to_up, down]), None) => {
+            Weights::Plain([to_up, down]) => {
                 let _taken = units.map(Units::take_block);
                 let [up, _] = &mut *inner;
                 backend.linear(stream, input, rows, &mut [(to_up, up)])?;
                 backend.gated_linear(stream, activation, inner, rows, &mut [(down, output)])
             }
-            (Weights::Features { k, compute, gate_up: [gate, up], down }, None) => {
+            Weights::Features { k, compute, gate_up: [gate, up], down } => {
                 let _taken = units.map(Units::take_block);
                 let op = TopFeatures { activation, k: *k, gate, up, down: down.as_ref() };
                 compute(backend, stream, &op, input, rows, inner, output)
             }
-            _ => Err(absent()),
+            Weights::Experts { .. } | Weights::Nothing => Err(absent(layer)),
         }
     }
+}
+
+fn absent(layer: LayerIdx) -> Error {
+    Error::new(ErrorKind::Internal, "the engine does not have these experts").with("layer", layer)
 }

@@ -1,5 +1,5 @@
 //! What does a layer's feed-forward block add to rows? Routes and shared experts here, the rest by
-//! [providers](super::experts).
+//! [whom the plan names](super::split).
 
 use super::decoder::{Decoder, linear};
 use super::experts::ExpertCall;
@@ -72,7 +72,9 @@ impl<B: Backend> Decoder<B> {
             b.rms_norm(stream, x, &apart.experts, eps, rows, normed)?;
             input = &*normed;
         }
-        let call = ExpertCall { backend: b, layer: index, routes, rows, input, stream, inner, output: added };
+        let (residual, output) = (&*x, &mut *added);
+        let call =
+            ExpertCall { backend: b, layer: index, routes, rows, input, residual, stream, inner, output };
         self.experts.forward(call, cx)?;
         match (apart, shared.as_ref().filter(|_| layer.shared.is_some())) {
             (Some(apart), Some(shared)) => {

@@ -10,7 +10,7 @@ use crate::engine::KvType;
 use crate::engine::backend::Backend;
 use crate::error::Result;
 
-/// One layer's weights, but for those that an [`ExpertProvider`](super::experts::ExpertProvider) has.
+/// One layer's weights, but for those of its feed-forward block, see [`Split`](super::split::Split).
 pub(super) struct Layer<B: Backend> {
     pub(super) attention_norm: Option<B::Vector>,
     pub(super) mixer: Mixer<B>,

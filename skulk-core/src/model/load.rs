@@ -28,6 +28,11 @@ fn nothing() -> Error {
     Error::new(ErrorKind::Internal, "a matrix of no parts was asked for")
 }
 
+/// Those of a layer's experts that are wanted, by index in ascending order.
+fn some(parts: impl Iterator<Item = Region>, own: &[usize]) -> impl Iterator<Item = Region> {
+    parts.enumerate().filter(|(at, _)| own.binary_search(at).is_ok()).map(|(_, part)| part)
+}
+
 /// Takes a shard's tensors out of a checkpoint, counting their bytes.
 pub(super) struct Loader<'a, B: Backend> {
     pub(super) backend: &'a B,
@@ -282,12 +287,17 @@ impl<B: Backend> Loader<'_, B> {
 
     /// One matrix for each of a layer's experts. Of mapped ones only what the checkpoint says about them is read; their
     /// pages are when a row takes the expert.
-    pub(super) fn layer_experts(&mut self, layer: usize, tensor: LayerTensor, n: usize) -> Result<B::Stack> {
-        let regions = self.expert_regions(layer, tensor, n)?;
+    pub(super) fn layer_experts(
+        &mut self,
+        layer: usize,
+        tensor: LayerTensor,
+        (n, own): (usize, &[usize]),
+    ) -> Result<B::Stack> {
+        let regions = self.expert_regions(layer, tensor, (n, own))?;
         self.bytes += regions.iter().map(|region| region.stored_bytes()).sum::<u64>();
-        let biases = self.expert_biases(layer, tensor, n)?;
+        let biases = self.expert_biases(layer, tensor, (n, own))?;
         let (outputs, all) = self.outputs(layer, tensor);
-        let is_whole = outputs.n == all && outputs.step == 1 && !outputs.transposed;
+        let is_whole = own.len() == n && outputs.n == all && outputs.step == 1 && !outputs.transposed;
         if self.arch.names.stacks_experts() && self.memory == Memory::Resident && is_whole {
             // In one piece.
             let stack = self.checkpoint.region(&self.arch.names.weight(layer, tensor))?;
@@ -298,19 +308,25 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     /// The biases of a layer's experts, one behind the other, where they have some.
-    fn expert_biases(&mut self, layer: usize, tensor: LayerTensor, n: usize) -> Result<Option<Vec<f32>>> {
+    fn expert_biases(
+        &mut self,
+        layer: usize,
+        tensor: LayerTensor,
+        (n, own): (usize, &[usize]),
+    ) -> Result<Option<Vec<f32>>> {
         if !tensor.has_bias(&self.arch.layers[layer]) {
             return Ok(None);
         }
         let (outputs, all) = self.outputs(layer, tensor);
         let region = self.region(&self.arch.names.bias(layer, tensor), &[n, all])?;
         // Others may lie in the same tensor.
-        self.bytes += (region.bytes().len() / all.max(1) * outputs.n) as u64;
+        self.bytes += (region.bytes().len() / (n * all).max(1) * own.len() * outputs.n) as u64;
         let values = self.in_file(quant::to_f32(&region))?;
-        let own = |bias: &[f32]| -> Vec<f32> {
-            bias.iter().copied().skip(outputs.first).step_by(outputs.step).take(outputs.n).collect()
+        let of = |expert: &usize| {
+            let bias = values.iter().copied().skip(expert * all).take(all);
+            bias.skip(outputs.first).step_by(outputs.step).take(outputs.n)
         };
-        Ok(Some(values.chunks_exact(all.max(1)).flat_map(own).collect()))
+        Ok(Some(own.iter().flat_map(of).collect()))
     }
 
     /// Which outputs experts have of the stack that they lie in, and how many that one has.
@@ -332,7 +348,12 @@ impl<B: Backend> Loader<'_, B> {
 
     /// An expert's matrix where it is stored, or a copy where it lies in a way that cannot be multiplied with, for each of
     /// a layer's experts.
-    pub(super) fn expert_regions(&self, layer: usize, tensor: LayerTensor, n: usize) -> Result<Vec<Region>> {
+    pub(super) fn expert_regions(
+        &self,
+        layer: usize,
+        tensor: LayerTensor,
+        (n, own): (usize, &[usize]),
+    ) -> Result<Vec<Region>> {
         let names = &self.arch.names;
         let [n_out, n_in] = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
         if names.stacks_experts() {
@@ -340,13 +361,14 @@ impl<B: Backend> Loader<'_, B> {
             let matrix = if outputs.transposed { [n_in, all] } else { [all, n_in] };
             let stack = self.region(&names.weight(layer, tensor), &[n, matrix[0], matrix[1]])?;
             if names.stacks().are_copied(stack.dtype()) {
-                return Ok(self.in_file(stack.rearranged(outputs, self.cancel))?.parts().collect());
+                let parts = self.in_file(stack.rearranged(outputs, self.cancel))?;
+                return Ok(some(parts.parts(), own).collect());
             }
-            let own = |part: Region| part.every(outputs.first, outputs.step, outputs.n);
-            return self.in_file(stack.parts().map(own).collect());
+            let cut = |part: Region| part.every(outputs.first, outputs.step, outputs.n);
+            return self.in_file(some(stack.parts(), own).map(cut).collect());
         }
-        (0..n)
-            .map(|at| self.region(&names.expert_weight(layer, tensor, ExpertIdx(at)), &[n_out, n_in]))
+        own.iter()
+            .map(|&at| self.region(&names.expert_weight(layer, tensor, ExpertIdx(at)), &[n_out, n_in]))
             .collect()
     }
 

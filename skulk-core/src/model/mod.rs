@@ -4,7 +4,7 @@ mod attention;
 mod balance;
 mod budget;
 mod chain;
-mod cpu_experts;
+mod cpu_ffn;
 mod decoder;
 mod engine;
 mod experts;
@@ -20,10 +20,12 @@ mod pages;
 mod recurrent;
 mod rotation;
 mod shard;
+mod split;
 mod streams;
 #[cfg(test)]
 mod tests;
 mod workspace;
 
+pub use cpu_ffn::CpuFfn;
 pub(crate) use engine::DecoderEngine;
 pub use options::EngineOptions;

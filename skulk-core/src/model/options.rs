@@ -23,19 +23,13 @@ pub struct EngineOptions {
     pub screen_head: bool,
     /// Engine [`wgpu`](crate::engines::wgpu) only: memory that may be reserved on the device; `None`: what its driver gives.
     pub device_memory: Option<ByteSize>,
-    /// Engines that copy weights to a device only; [`cpu`](crate::engines::cpu) has nothing to change. Weights of feed-forward blocks and experts, most of a model's, stay where
-    /// [`memory`](Self::memory) says, and are computed there by the kernels of [`cpu`](crate::engines::cpu), with
-    /// [`threads`](Self::threads) and [`precision`](Self::precision) as given here. In each layer activations go to the
-    /// CPU and back once.
-    pub ffn_on_cpu: bool,
     /// Weights of feed-forward blocks and experts that the CPU computes where they are stored: those of
-    /// [`cpu`](crate::engines::cpu), and what other engines leave to it with [`ffn_on_cpu`](Self::ffn_on_cpu). With a budget they stay in their file's map, whatever [`memory`](Self::memory)
-    /// says about the rest, and at most so many bytes of them are in memory at a time, of all that one engine has
-    /// loaded; `None`: no such limit. Results do not depend on it. See [`FfnMemory`](crate::engine::FfnMemory) for what
+    /// [`cpu`](crate::engines::cpu), and of a [`CpuFfn`](crate::engines::CpuFfn). With a budget they stay in their file's
+    /// map, whatever [`memory`](Self::memory) says about the rest, and at most so many bytes of them are in memory at a
+    /// time, of all that one engine has loaded; `None`: no such limit. Results do not depend on it. See [`FfnMemory`](crate::engine::FfnMemory) for what
     /// counts.
     pub ffn_budget: Option<ByteSize>,
-    /// Engine [`cpu`](crate::engines::cpu), and what others leave to the CPU with [`ffn_on_cpu`](Self::ffn_on_cpu): of each
-    /// dense feed-forward block a row takes only so many features, those with the largest gate scores. The rest counts
+    /// Engine [`cpu`](crate::engines::cpu), and [`CpuFfn`](crate::engines::CpuFfn): of each dense feed-forward block a row takes only so many features, those with the largest gate scores. The rest counts
     /// as zero: logits are others than the model's, see [`Model::divergence`](crate::Model::divergence). `None`: all of
     /// them.
     pub ffn_top_features: Option<usize>,
@@ -51,7 +45,6 @@ impl Default for EngineOptions {
             memory: Memory::default(),
             screen_head: false,
             device_memory: None,
-            ffn_on_cpu: false,
             ffn_budget: None,
             ffn_top_features: None,
         }
@@ -69,8 +62,6 @@ setters!(EngineOptions {
     screen_head: bool;
     /// Reserves no more than this on the device.
     device_memory: ByteSize => Some(device_memory);
-    /// Computes feed-forward blocks on the CPU, or not.
-    ffn_on_cpu: bool;
     /// Keeps no more than this of feed-forward weights in memory.
     ffn_budget: ByteSize => Some(ffn_budget);
     /// Computes only so many features of a feed-forward block.
@@ -78,34 +69,34 @@ setters!(EngineOptions {
 });
 
 impl EngineOptions {
-    /// `Ok` when all that is asked for of feed-forward blocks is something that the engine has: `in_place`, when
-    /// the kernels of engine `cpu` compute them.
+    /// `Ok` for whom the kernels of engine `cpu` compute.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) that names the option.
-    pub(super) fn check(&self, in_place: bool) -> Result<()> {
-        let invalid = |field: &'static str, message: &'static str, hint: &'static str| {
-            Err(Error::argument(field, message).with_hint(hint))
-        };
-        if self.ffn_budget.is_some() && !in_place {
-            return invalid(
-                "ffn_budget",
-                "expected a budget for weights that are used where they are stored, found an engine that copies them",
-                "add the option ffn_on_cpu, or use the engine cpu",
-            );
-        }
+    pub(super) fn check_in_place(&self) -> Result<()> {
         match self.ffn_top_features {
-            Some(0) => invalid(
-                "ffn_top_features",
-                "expected at least 1 feature, found 0",
-                "give a positive number, or leave the option out to compute all",
-            ),
-            Some(_) if !in_place => invalid(
-                "ffn_top_features",
-                "expected feed-forward blocks to be computed by the kernels of engine cpu, found another engine",
-                "use the engine cpu, or with one that copies weights the option ffn_on_cpu",
-            ),
+            Some(0) => Err(Error::argument("ffn_top_features", "expected at least 1 feature, found 0")
+                .with_hint("give a positive number, or leave the option out to compute all")),
             _ => Ok(()),
         }
+    }
+
+    /// `Ok` when nothing is asked for that only those have.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) that names the option.
+    pub(super) fn check_copying(&self) -> Result<()> {
+        let invalid = |field, expected| {
+            Err(Error::argument(field, format!("expected {expected}, found another engine")).with_hint(
+                "use the engine cpu, or leave feed-forward blocks to the CPU with the option ffn_on_cpu of loading",
+            ))
+        };
+        if self.ffn_budget.is_some() {
+            return invalid("ffn_budget", "an engine that uses weights where they are stored");
+        }
+        if self.ffn_top_features.is_some() {
+            return invalid("ffn_top_features", "feed-forward blocks that the kernels of engine cpu compute");
+        }
+        Ok(())
     }
 }

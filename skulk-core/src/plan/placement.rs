@@ -114,6 +114,21 @@ impl Placement {
         coverage::check_experts(&self.experts, n_layers)
     }
 
+    /// The same, with these feed-forward blocks and experts elsewhere than their layer's attention.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PlacementInvalid`](crate::ErrorKind::PlacementInvalid) unless of each layer that is named every expert
+    /// has one owner.
+    pub fn with_experts(mut self, experts: Vec<ExpertShard>) -> Result<Self> {
+        coverage::check_experts(&experts, self.n_layers)?;
+        self.experts = experts;
+        Ok(self)
+    }
+
+    pub(crate) fn add_experts(&mut self, experts: impl IntoIterator<Item = ExpertShard>) {
+        self.experts.extend(experts);
+    }
+
     pub(crate) fn stages_mut(&mut self) -> &mut [Stage] {
         &mut self.stages
     }

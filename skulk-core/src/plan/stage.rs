@@ -109,6 +109,17 @@ impl Stage {
 }
 
 impl ExpertShard {
+    /// All `n_experts` experts of layers, on an engine of a node; a dense feed-forward block is one expert.
+    pub fn new(node: NodeId, engine: &EngineId, layers: Range<usize>, n_experts: usize) -> Self {
+        Self { node, backend: Some(tag_of(engine)), layers, experts: 0..n_experts, n_experts, replica: false }
+    }
+
+    /// The same, of some of them.
+    #[must_use]
+    pub fn experts(self, experts: Range<usize>) -> Self {
+        Self { experts, ..self }
+    }
+
     /// The engine of this library that computes them; `None` for other software's backends.
     pub fn engine(&self) -> Option<EngineId> {
         own_engine(self.backend.as_deref()?)

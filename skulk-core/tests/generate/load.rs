@@ -114,7 +114,7 @@ fn layers_run_where_they_are_placed() {
     };
     let placement: Placement = "cpu=1,candle-cpu=2,cpu=2".parse().unwrap();
     let placed = "layers 0..1 on cpu → layers 1..3 on candle-cpu → layers 3..5 on cpu";
-    let by_name = with_engine(EngineOptions::default().threads(1).ffn_on_cpu(true)).placement(placement);
+    let by_name = with_engine(EngineOptions::default().threads(1)).ffn_on_cpu(true).placement(placement);
     check(&by_name, placed);
     // Engines of the caller's take the place of those of that name.
     let options = EngineOptions::default().threads(2);

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use skulk::arch::ArchSpec;
-use skulk::engine::ShardSpec;
-use skulk::engines::{candle_cpu, cpu};
+use skulk::engine::{FfnPlan, FfnService, LoadCx, ShardSpec};
+use skulk::engines::{CpuFfn, candle_cpu, cpu};
 use skulk::{
-    ByteSize, Checkpoint, DType, Engine, EngineOptions, ErrorKind, KvType, MappedFile, Memory, Metadata,
-    Precision, TensorInfo, TokenId, open_checkpoint,
+    ByteSize, CancelToken, Checkpoint, DType, Engine, EngineOptions, ErrorKind, KvType, MappedFile, Memory,
+    Metadata, Precision, Result, TensorInfo, TokenId, open_checkpoint,
 };
 
 use crate::fixtures::path;
@@ -36,6 +36,25 @@ fn setup(checkpoint: &dyn Checkpoint, engines: &[Arc<dyn Engine>], kv: KvType) -
     Setup { cuts, kv: kv.into(), chunk: 32, context: 128, ..Setup::default() }
 }
 
+/// The blocks of these layers on the CPU, and who computes them.
+fn on_cpu(
+    checkpoint: &dyn Checkpoint,
+    layers: &[usize],
+    options: &EngineOptions,
+) -> Result<(FfnPlan, Arc<CpuFfn>)> {
+    let arch = Arc::new(ArchSpec::from_checkpoint(checkpoint).unwrap());
+    let experts = |layer: usize| 0..arch.layers[layer].ffn.experts.map_or(1, |experts| experts.n_experts);
+    let shares: Vec<_> = layers.iter().map(|&layer| (layer..layer + 1, experts(layer))).collect();
+    let never = CancelToken::new();
+    let service = Arc::new(CpuFfn::load(checkpoint, &arch, &shares, options, &LoadCx::new(&never, &|| ()))?);
+    let share = |plan: FfnPlan, (layers, experts)| plan.share(layers, experts, service.clone());
+    Ok((shares.into_iter().fold(FfnPlan::new(), share), service))
+}
+
+fn all_layers(checkpoint: &dyn Checkpoint) -> Vec<usize> {
+    (0..ArchSpec::from_checkpoint(checkpoint).unwrap().n_layers()).collect()
+}
+
 /// Logits of every position of a made-up prompt: chunks first, the last tokens one by one.
 fn logits(stages: &Stages) -> Vec<f32> {
     const PROMPT: usize = 90;
@@ -54,35 +73,36 @@ fn logits(stages: &Stages) -> Vec<f32> {
 fn agree(
     checkpoint: &dyn Checkpoint,
     alone: &Arc<dyn Engine>,
-    stages: &[Vec<&Arc<dyn Engine>>],
+    stages: &[(Vec<&Arc<dyn Engine>>, FfnPlan)],
     kv: KvType,
     tolerance: f32,
 ) {
-    let load = |engines: &[&Arc<dyn Engine>]| {
+    let load = |engines: &[&Arc<dyn Engine>], ffn: &FfnPlan| {
         let engines: Vec<_> = engines.iter().map(|&engine| Arc::clone(engine)).collect();
-        Stages::load_from(checkpoint, &setup(checkpoint, &engines, kv), &engines).unwrap()
+        let setup = Setup { ffn: ffn.clone(), ..setup(checkpoint, &engines, kv) };
+        Stages::load_from(checkpoint, &setup, &engines).unwrap()
     };
-    let expected = logits(&load(&[alone]));
-    for engines in stages {
-        let what = format!("{} {kv:?}, {} stages", checkpoint.path().display(), engines.len());
-        assert_near(&logits(&load(engines)), &expected, tolerance, &what);
+    let expected = logits(&load(&[alone], &FfnPlan::new()));
+    for (engines, ffn) in stages {
+        let what = format!("{} {kv:?}, {} stages, {ffn:?}", checkpoint.path().display(), engines.len());
+        assert_near(&logits(&load(engines, ffn)), &expected, tolerance, &what);
     }
 }
 
 #[test]
 fn stages_on_any_engines_agree_with_the_cpu_engine() {
     let (cpu, tensors) = (cpu(&options()).unwrap(), candle_cpu(&options()).unwrap());
-    let beside = candle_cpu(&options().ffn_on_cpu(true)).unwrap();
-    let stages = [
-        vec![&cpu, &tensors],
-        vec![&tensors, &cpu],
-        vec![&tensors],
-        vec![&beside],
-        vec![&beside, &cpu],
-        vec![&beside, &beside],
-    ];
     for name in NAMES {
         let checkpoint = open_checkpoint(path(name)).unwrap();
+        let (plan, _) = on_cpu(&*checkpoint, &all_layers(&*checkpoint), &options()).unwrap();
+        let stages = [
+            (vec![&cpu, &tensors], FfnPlan::new()),
+            (vec![&tensors, &cpu], FfnPlan::new()),
+            (vec![&tensors], FfnPlan::new()),
+            (vec![&tensors], plan.clone()),
+            (vec![&tensors, &cpu], plan.clone()),
+            (vec![&tensors, &tensors], plan),
+        ];
         for (kv, tolerance) in TOLERANCES {
             agree(&*checkpoint, &cpu, &stages, kv, tolerance);
         }
@@ -91,78 +111,76 @@ fn stages_on_any_engines_agree_with_the_cpu_engine() {
 
 #[test]
 fn feed_forward_of_some_layers_on_the_cpu_agrees_with_the_cpu_engine() {
-    let (cpu, alone) = (cpu(&options()).unwrap(), candle_cpu(&options()).unwrap());
-    let beside = candle_cpu(&options().ffn_on_cpu(true)).unwrap();
+    let (cpu, tensors) = (cpu(&options()).unwrap(), candle_cpu(&options()).unwrap());
     for name in NAMES {
         let checkpoint = open_checkpoint(path(name)).unwrap();
-        let load = |engines: &[Arc<dyn Engine>], layers: &[usize]| {
-            let ffn_on_cpu = Some(layers.iter().copied().collect());
-            let setup = Setup { ffn_on_cpu, ..setup(&*checkpoint, engines, KvType::F32) };
-            Stages::load_from(&*checkpoint, &setup, engines)
-        };
-        let expected = logits(&load(std::slice::from_ref(&cpu), &[]).unwrap());
-        for layers in [&[][..], &[0], &[1, 2], &[0, 2]] {
-            for engines in [vec![beside.clone()], vec![beside.clone(); 2]] {
-                let what = format!("{name} {layers:?}");
-                assert_near(&logits(&load(&engines, layers).unwrap()), &expected, 1e-5, &what);
-            }
-        }
-        assert_eq!(
-            load(std::slice::from_ref(&alone), &[0]).err().unwrap().kind(),
-            ErrorKind::PlacementInvalid
-        );
+        let plan = |layers: &[usize]| on_cpu(&*checkpoint, layers, &options()).unwrap().0;
+        let stages = [&[][..], &[0], &[1, 2], &[0, 2]]
+            .into_iter()
+            .flat_map(|layers| [(vec![&tensors], plan(layers)), (vec![&tensors, &tensors], plan(layers))]);
+        agree(&*checkpoint, &cpu, &stages.collect::<Vec<_>>(), KvType::F32, 1e-5);
+    }
+}
+
+/// Of some experts, too, beside those that the device has.
+#[test]
+fn experts_on_the_cpu_and_on_a_device_are_one_layer() {
+    let (cpu, tensors) = (cpu(&options()).unwrap(), candle_cpu(&options()).unwrap());
+    let checkpoint = open_checkpoint(path("mixtral")).unwrap();
+    let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+    let n = arch.layers[0].ffn.experts.unwrap().n_experts;
+    let (layers, never) = (0..arch.n_layers(), CancelToken::new());
+    for experts in [0..1, 1..n, 1..n - 1] {
+        let shares = [(layers.clone(), experts.clone())];
+        let service = CpuFfn::load(&*checkpoint, &arch, &shares, &options(), &LoadCx::new(&never, &|| ()));
+        let plan = FfnPlan::new().share(layers.clone(), experts, Arc::new(service.unwrap()));
+        agree(&*checkpoint, &cpu, &[(vec![&tensors], plan.clone()), (vec![&cpu], plan)], KvType::F32, 1e-5);
     }
 }
 
 #[test]
-fn engines_beside_which_the_cpu_computes_say_so() {
+fn what_the_cpu_computes_beside_a_device_lies_where_its_options_say() {
     let checkpoint = open_checkpoint(path("mixtral")).unwrap();
     let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
     let layers = 0..arch.n_layers();
-    let spec = ShardSpec::new(arch, layers, 64, 8, KvType::F16).unwrap();
+    let spec = ShardSpec::new(arch, layers.clone(), 64, 8, KvType::F16).unwrap();
     let copying = candle_cpu(&options()).unwrap();
-    assert_eq!(copying.capabilities().device, "CPU");
+    let whole = copying.estimate(&spec, &*checkpoint).unwrap();
     for memory in [Memory::Mapped, Memory::Resident, Memory::Auto] {
-        let beside = candle_cpu(&options().memory(memory).ffn_on_cpu(true)).unwrap();
-        let device = &beside.capabilities().device;
-        assert!(device.starts_with("CPU; feed-forward on CPU, 2 threads, "), "{device}");
-        assert!(!beside.capabilities().in_place_weights);
-        let estimate = beside.estimate(&spec, &*checkpoint).unwrap();
-        assert_eq!(estimate, copying.estimate(&spec, &*checkpoint).unwrap());
-        let shard = load_shard(&*beside, &spec, &*checkpoint).unwrap();
-        assert_eq!(shard.weight_bytes(), estimate.weights);
-        assert_eq!(shard.memory() == memory, memory != Memory::Auto);
+        let (plan, service) =
+            on_cpu(&*checkpoint, &all_layers(&*checkpoint), &options().memory(memory)).unwrap();
+        assert!(service.name().starts_with("CPU, 2 threads, "), "{}", service.name());
+        let spec = spec.clone().ffn(plan);
+        let (estimate, bytes) =
+            (copying.estimate(&spec, &*checkpoint).unwrap(), service.weight_bytes(layers.clone()));
+        assert_eq!((estimate.kv_cache, estimate.weights + bytes), (whole.kv_cache, whole.weights));
+        let shard = load_shard(&*copying, &spec, &*checkpoint).unwrap();
+        assert_eq!((shard.weight_bytes(), shard.memory()), (estimate.weights, Memory::Mapped));
+        assert_eq!(service.weights() == memory, memory != Memory::Auto);
     }
 }
 
 /// The same bits with a budget for what the CPU has beside a device, of all layers or of some, and no more in memory.
 #[test]
 fn feed_forward_on_the_cpu_keeps_its_budget() {
-    let options = options().ffn_on_cpu(true);
-    let plain = candle_cpu(&options).unwrap();
+    let engine = [candle_cpu(&options()).unwrap()];
     for (name, unit, layers) in [("llama", 6 * 256 * 512, [0, 2, 3]), ("mixtral", 6 * 256 * 128, [0, 1, 2])] {
         let checkpoint = open_checkpoint(path(name)).unwrap();
-        let load = |engine: &Arc<dyn Engine>| {
-            let engines = [Arc::clone(engine)];
-            let setup =
-                Setup { ffn_on_cpu: Some(layers.into()), ..setup(&*checkpoint, &engines, KvType::F32) };
-            Stages::load_from(&*checkpoint, &setup, &engines).unwrap()
+        let load = |ffn: FfnPlan| {
+            let setup = Setup { ffn, ..setup(&*checkpoint, &engine, KvType::F32) };
+            Stages::load_from(&*checkpoint, &setup, &engine).unwrap()
         };
-        let expected = logits(&load(&plain));
+        let expected = logits(&load(on_cpu(&*checkpoint, &layers, &options()).unwrap().0));
         for most in [unit, 2 * unit + 1] {
-            let beside = candle_cpu(&options.clone().ffn_budget(ByteSize(most))).unwrap();
-            let stages = load(&beside);
-            assert!(logits(&stages) == expected, "{name} {layers:?} {most}");
-            drop(stages);
-            // A shard of another model on the engine sees its budget.
-            let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
-            let spec = ShardSpec::new(arch, 0..1, 16, 16, KvType::F32).unwrap();
-            let shard = load_shard(&*beside, &spec, &*checkpoint).unwrap();
-            let memory = shard.ffn_memory().unwrap();
-            assert_eq!((shard.memory(), memory.budget), (Memory::Mapped, ByteSize(most)));
+            let options = options().ffn_budget(ByteSize(most));
+            let (plan, service) = on_cpu(&*checkpoint, &layers, &options).unwrap();
+            assert!(logits(&load(plan)) == expected, "{name} {layers:?} {most}");
+            let memory = service.memory().unwrap();
+            assert_eq!((service.weights(), memory.budget), (Memory::Mapped, ByteSize(most)));
             assert!(memory.peak.bytes() <= most && memory.let_go > ByteSize(0), "{memory:?}");
-            assert_eq!(memory.in_memory, ByteSize(0), "the other is gone");
         }
+        let error = on_cpu(&*checkpoint, &layers, &options().ffn_budget(ByteSize(unit - 1))).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     }
 }
 
@@ -175,10 +193,12 @@ fn quantised_feed_forward_on_the_cpu_rounds_as_the_cpu_engine_does() {
         let options = options().precision(precision);
         let cpu = cpu(&options).unwrap();
         for memory in [Memory::Mapped, Memory::Resident] {
-            let beside = candle_cpu(&options.clone().memory(memory).ffn_on_cpu(true)).unwrap();
+            let beside = candle_cpu(&EngineOptions::default().threads(2)).unwrap();
             for dtype in [GgmlDType::Q8_0, GgmlDType::Q4K] {
                 let checkpoint = Quantised::new(&path("llama"), dtype);
-                agree(&checkpoint, &cpu, &[vec![&beside]], KvType::F32, tolerance);
+                let options = options.clone().memory(memory);
+                let (plan, _) = on_cpu(&checkpoint, &all_layers(&checkpoint), &options).unwrap();
+                agree(&checkpoint, &cpu, &[(vec![&beside], plan)], KvType::F32, tolerance);
             }
         }
     }

@@ -1,11 +1,10 @@
 //! A model as bare stages, so that tests see every stage's output.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use skulk::arch::ArchSpec;
-use skulk::engine::{Capabilities, LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
+use skulk::engine::{Capabilities, FfnPlan, LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
 use skulk::{
     Batch, CancelToken, Checkpoint, Engine, EngineOptions, KvTypes, Memory, Precision, Result,
     SeqId, Shard, TokenId,
@@ -23,8 +22,8 @@ pub(crate) struct Setup {
     pub(crate) precision: Precision,
     pub(crate) memory: Memory,
     pub(crate) screen_head: bool,
-    /// Layers whose feed-forward blocks are on the CPU beside the device; `None`: all.
-    pub(crate) ffn_on_cpu: Option<BTreeSet<usize>>,
+    /// Who computes feed-forward blocks beside the engines.
+    pub(crate) ffn: FfnPlan,
 }
 
 impl Default for Setup {
@@ -38,7 +37,7 @@ impl Default for Setup {
             precision: Precision::Fast,
             memory: Memory::Mapped,
             screen_head: false,
-            ffn_on_cpu: None,
+            ffn: FfnPlan::new(),
         }
     }
 }
@@ -79,8 +78,8 @@ impl Stages {
             .zip(engines)
             .map(|(pair, engine)| {
                 let layers = pair[0]..pair[1];
-                let mut spec = ShardSpec::new(Arc::clone(&arch), layers, context, setup.chunk, setup.kv)?;
-                spec.ffn_on_cpu.clone_from(&setup.ffn_on_cpu);
+                let spec = ShardSpec::new(Arc::clone(&arch), layers, context, setup.chunk, setup.kv)?;
+                let spec = spec.ffn(setup.ffn.clone());
                 load_shard(&**engine, &spec, checkpoint)
             })
             .collect::<Result<_>>()?;

@@ -354,6 +354,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
         rows: usize,
         out: &mut Routes,
     ) -> Result<()>;
+    /// Lets routes be these, of so many experts a row.
+    fn write_routes(&self, stream: &mut Self::Stream, from: &Routes, out: &mut Self::Routes) -> Result<()>;
     /// `out = Σ weight · down(activation(gate · x) · (up · x))` by row, over the experts that the
     /// row's routes name and in their order. Weights of what experts take multiply the products with it instead.
     fn experts(

@@ -320,6 +320,11 @@ impl Backend for Tensors {
         Ok(())
     }
 
+    fn write_routes(&self, _: &mut (), from: &Routes, out: &mut Routes) -> Result<()> {
+        out.copy(from);
+        Ok(())
+    }
+
     fn experts(
         &self,
         _stream: &mut (),

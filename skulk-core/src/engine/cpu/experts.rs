@@ -55,6 +55,39 @@ pub(super) fn experts(
     rows: usize,
     out: &mut Buffer,
 ) -> Result<()> {
+    out.width = compute(cpu, stream, op, x, rows)?;
+    let (Selected { rows: row_of, output, .. }, n_out) = (&stream.selected, out.width);
+    let (routes, n_used) = (op.routes, op.routes.n_used);
+    cpu.rows(out, rows, |row, sum| {
+        sum.fill(0.0);
+        // In the order of selection, whatever the order of computing.
+        for place in row * n_used..(row + 1) * n_used {
+            let result = &output[row_of[place] as usize * n_out..][..n_out];
+            let weight = if op.on_input { 1.0 } else { routes.weights[place] };
+            cpu.kernels.add_scaled(sum, weight, result);
+        }
+    });
+    Ok(())
+}
+
+/// What the expert of each place gives: `[places, hidden]`, not weighted but where its input is.
+pub(crate) fn results(
+    cpu: &Cpu,
+    stream: &mut Stream,
+    op: &Experts<'_, Cpu>,
+    (x, rows): (&Buffer, usize),
+    out: &mut [f32],
+) -> Result<()> {
+    let n_out = compute(cpu, stream, op, x, rows)?;
+    let Selected { rows: row_of, output, .. } = &stream.selected;
+    for (to, row) in out.chunks_exact_mut(n_out.max(1)).zip(row_of) {
+        to.copy_from_slice(&output[*row as usize * n_out..][..n_out]);
+    }
+    Ok(())
+}
+
+/// Leaves the results in the stream's memory, ordered by expert; returns their width.
+fn compute(cpu: &Cpu, stream: &mut Stream, op: &Experts<'_, Cpu>, x: &Buffer, rows: usize) -> Result<usize> {
     let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down, on_input, memory } = *op;
     let Stream { products: scratch, selected, .. } = stream;
     let (Some(first_gate), Some(first_down)) = (to_gate.first(), to_down.first()) else {
@@ -62,8 +95,7 @@ pub(super) fn experts(
     };
     let (n_in, width, n_out) = (x.width, first_gate.n_out(), first_down.n_out());
     selected.prepare(routes, rows == 1, [n_in, width, n_out])?;
-    let Selected { places, rows: row_of, input, gate, up, output } = selected;
-    let n_used = routes.n_used;
+    let Selected { places, input, gate, up, output, .. } = selected;
 
     routes.in_memory(places, memory, |range| {
         let places = &places[range.clone()];
@@ -74,7 +106,7 @@ pub(super) fn experts(
         } else {
             let input = &mut input[..n * n_in];
             cpu.pool.rows(input, n_in, LEAST_ELEMENTS.div_ceil(n_in), |row, to, _| {
-                to.copy_from_slice(x.row(places[row] as usize / n_used));
+                to.copy_from_slice(x.row(routes.row(places[row])));
             });
             input
         };
@@ -120,16 +152,5 @@ pub(super) fn experts(
         Ok::<_, Error>(())
     })?;
 
-    out.width = n_out;
-    let output = &*output;
-    cpu.rows(out, rows, |row, sum| {
-        sum.fill(0.0);
-        // In the order of selection, whatever the order of computing.
-        for place in row * n_used..(row + 1) * n_used {
-            let result = &output[row_of[place] as usize * n_out..][..n_out];
-            let weight = if on_input { 1.0 } else { routes.weights[place] };
-            cpu.kernels.add_scaled(sum, weight, result);
-        }
-    });
-    Ok(())
+    Ok(n_out)
 }

@@ -14,6 +14,7 @@ mod rows;
 mod states;
 
 use experts::Selected;
+pub(crate) use experts::results as expert_results;
 use features::Chosen as ChosenFeatures;
 use heads::ByHead;
 use kernels::{Kernels, Matrix, ProductScratch, Products};
@@ -538,6 +539,11 @@ impl Backend for Cpu {
 
     fn read_routes(&self, _: &mut Stream, routes: &Routes, _rows: usize, out: &mut Routes) -> Result<()> {
         out.copy(routes);
+        Ok(())
+    }
+
+    fn write_routes(&self, _: &mut Stream, from: &Routes, out: &mut Routes) -> Result<()> {
+        out.copy(from);
         Ok(())
     }
 

@@ -161,9 +161,17 @@ impl DeviceRoutes {
         stream.dispatch(op, &operands, params, [rows, 1, 1])
     }
 
+    pub(super) fn write(&mut self, stream: &mut Stream, from: &Routes) -> Result<()> {
+        self.n_used = from.n_used;
+        let ids = from.ids.iter().map(|id| f32::from_bits(*id));
+        stream.write(&self.ids, ids, from.ids.len())?;
+        stream.write(&self.weights, from.weights.iter().copied(), from.weights.len())
+    }
+
     pub(super) fn read(&self, stream: &mut Stream, rows: usize, out: &mut Routes) -> Result<()> {
         let places = rows * self.n_used;
         out.n_used = self.n_used;
+        out.rows.clear();
         out.ids.resize(places, 0);
         out.weights.resize(places, 0.0);
         let Routes { ids, weights, .. } = out;

@@ -340,6 +340,10 @@ impl Backend for Gpu {
         routes.read(stream, rows, out)
     }
 
+    fn write_routes(&self, stream: &mut Stream, from: &Routes, out: &mut DeviceRoutes) -> Result<()> {
+        out.write(stream, from)
+    }
+
     fn experts(
         &self,
         stream: &mut Stream,

@@ -27,9 +27,18 @@ fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models").join(name)
 }
 
+fn load_options(engine: Arc<dyn Engine>) -> LoadOptions {
+    LoadOptions::default().engine(engine).context(512).prefill_chunk(64).kv(KvType::F32)
+}
+
 fn model(name: &str, engine: Arc<dyn Engine>) -> crate::error::Result<Model> {
-    let options = LoadOptions::default().engine(engine).context(512).prefill_chunk(64).kv(KvType::F32);
-    Model::open(fixture(name), &options)
+    Model::open(fixture(name), &load_options(engine))
+}
+
+/// Its feed-forward blocks are the CPU's, or not.
+fn beside(name: &str, engine: Arc<dyn Engine>, options: &EngineOptions, on_cpu: bool) -> Model {
+    let options = load_options(engine).engine_options(options.clone()).ffn_on_cpu(on_cpu);
+    Model::open(fixture(name), &options).unwrap()
 }
 
 fn prompt() -> Vec<TokenId> {
@@ -51,10 +60,12 @@ fn feed_forward_on_the_cpu_gives_the_same_text() {
     let options = EngineOptions::default().threads(2).precision(Precision::Exact);
     for name in ["llama", "gemma3", "mixtral", "stories260K"] {
         let expected = text(&model(name, cpu(&options).unwrap()).unwrap(), 24);
-        let split = wgpu_on(Arc::clone(&gpu), &options.clone().ffn_on_cpu(true));
-        assert!(split.capabilities().device.contains("feed-forward on CPU"));
-        for engine in [split, wgpu_on(Arc::clone(&gpu), &options)] {
-            assert_eq!(text(&model(name, engine).unwrap(), 24), expected, "{name}");
+        let engine = wgpu_on(Arc::clone(&gpu), &options);
+        for on_cpu in [false, true] {
+            let model = beside(name, Arc::clone(&engine), &options, on_cpu);
+            assert_eq!(model.stages()[0].device.contains("feed-forward on CPU, 2 threads"), on_cpu);
+            assert_eq!(model.placement().experts().is_empty(), !on_cpu);
+            assert_eq!(text(&model, 24), expected, "{name}");
         }
     }
 }
@@ -64,12 +75,13 @@ fn feed_forward_on_the_cpu_gives_the_same_text() {
 #[test]
 fn a_lost_device_ends_the_generation_with_an_error() {
     for on_cpu in [false, true] {
-        let options = EngineOptions::default().threads(1).precision(Precision::Exact).ffn_on_cpu(on_cpu);
-        let undisturbed = model("llama", wgpu_on(software(Limits::default()), &options)).unwrap();
+        let options = EngineOptions::default().threads(1).precision(Precision::Exact);
+        let load = |gpu| beside("llama", wgpu_on(gpu, &options), &options, on_cpu);
+        let undisturbed = load(software(Limits::default()));
         let expected = text(&undisturbed, 16);
 
         let gpu = software(Limits::default());
-        let lost = model("llama", wgpu_on(Arc::clone(&gpu), &options)).unwrap();
+        let lost = load(Arc::clone(&gpu));
         let session = lost.session().unwrap();
         let mut generation = session.generate(prompt(), greedy(16)).unwrap();
         let mut ids = Vec::new();
@@ -93,7 +105,7 @@ fn a_lost_device_ends_the_generation_with_an_error() {
         assert_eq!(made, &expected[..made.len()]);
         assert!(lost.generate(prompt(), greedy(1)).and_then(|mut g| g.output()).is_err());
 
-        let again = model("llama", wgpu_on(software(Limits::default()), &options)).unwrap();
+        let again = load(software(Limits::default()));
         let rest = again.generate(tokens.clone(), greedy(16 - made.len())).unwrap().output().unwrap();
         assert_eq!([made, &rest.ids].concat(), expected);
     }
@@ -150,8 +162,8 @@ fn a_decoded_token_is_one_submission() {
     let whole = ["llama", "mixtral", "gemma3", "qwen3_next", "nemotron_h", "deepseek_v3", "gemma3n"];
     for (name, on_cpu) in whole.map(|name| (name, false)).into_iter().chain([("gemma3", true)]) {
         let gpu = software(Limits::default());
-        let engine = wgpu_on(Arc::clone(&gpu), &EngineOptions::default().threads(1).ffn_on_cpu(on_cpu));
-        let model = model(name, engine).unwrap();
+        let options = EngineOptions::default().threads(1);
+        let model = beside(name, wgpu_on(Arc::clone(&gpu), &options), &options, on_cpu);
         // The next ones find what they share of the prompt.
         text(&model, 9);
         let [short, long] = [4, 9].map(|n| {

@@ -1,0 +1,284 @@
+//! What computes feed-forward blocks beside a device, or for other machines? The CPU, from where weights are stored.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::budget::Budget;
+use super::engine::{features_in_words, in_words};
+use super::experts::{ExpertCall, FfnWork, ResidentExperts};
+use super::load::Loader;
+use super::options::EngineOptions;
+use crate::arch::{ArchSpec, LayerSpec};
+use crate::bytes::ByteSize;
+use crate::engine::backend::{Backend, Routes};
+use crate::engine::cpu::{Cpu, expert_results};
+use crate::engine::ffn::experts_of;
+use crate::engine::{FfnJob, FfnLine, FfnMemory, FfnService, LoadCx, StepCx};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::LayerIdx;
+use crate::weights::{Checkpoint, Memory};
+
+/// Feed-forward blocks and experts of a checkpoint, which this library's CPU kernels compute where they are stored: in
+/// their file's map, or in memory. Jobs take turns on its threads.
+pub struct CpuFfn {
+    name: String,
+    computes: String,
+    held: Arc<Held>,
+    memory: Memory,
+    /// By layer: the experts, and bytes of their weights.
+    layers: BTreeMap<usize, (Range<usize>, u64)>,
+}
+
+/// What lines share.
+struct Held {
+    cpu: Cpu,
+    arch: Arc<ArchSpec>,
+    experts: ResidentExperts<Cpu>,
+    /// Elements of the widest inner activations.
+    width: usize,
+}
+
+impl CpuFfn {
+    /// Loads `experts` of `layers`: of each layer those that it has, a dense block being expert 0. The options are those
+    /// of engine [`cpu`](crate::engines::cpu).
+    ///
+    /// # Errors
+    /// [`ErrorKind::PlacementInvalid`] for layers or experts that the model does not have, [`ErrorKind::InvalidArgument`]
+    /// for impossible options, [`ErrorKind::Cancelled`], and whatever is wrong with the weights.
+    pub fn load(
+        checkpoint: &dyn Checkpoint,
+        arch: &Arc<ArchSpec>,
+        shares: &[(Range<usize>, Range<usize>)],
+        options: &EngineOptions,
+        cx: &LoadCx<'_>,
+    ) -> Result<Self> {
+        options.check_in_place()?;
+        let cpu = Cpu::new(options.threads, options.precision)?;
+        let name = in_words(&cpu, options);
+        let computes = format!("cpu, {}{}", options.precision, features_in_words(options));
+        let owned = owned(arch, shares)?;
+        let layers = owned.keys().copied();
+        let budget = options.ffn_budget.map(|most| Arc::new(Budget::new(most)));
+        if let Some(budget) = &budget {
+            budget.check(arch, layers.clone(), checkpoint)?;
+        }
+        let first = layers.clone().next().unwrap_or(0);
+        let mut experts = ResidentExperts::new(first, FfnWork::new(options, budget.clone()));
+        let memory = match options.memory {
+            _ if budget.is_some() => Memory::Mapped,
+            Memory::Auto => Memory::for_shard(bytes(arch, &owned, checkpoint)?),
+            memory => memory,
+        };
+        let (backend, on_demand, cancel) = (&cpu, false, cx.cancel);
+        let mut loader = Loader { backend, checkpoint, arch, memory, on_demand, cancel, bytes: 0 };
+        let (mut sizes, mut width) = (BTreeMap::new(), 0);
+        for layer in first..layers.last().map_or(first, |last| last + 1) {
+            cx.cancel.check()?;
+            let own = owned.get(&layer).cloned().unwrap_or(0..0);
+            let before = loader.bytes;
+            experts.load_layer(&mut loader, &own.clone().collect::<Vec<_>>())?;
+            if !own.is_empty() {
+                sizes.insert(layer, (own, loader.bytes - before));
+                width = width.max(arch.layers[layer].ffn.width);
+            }
+        }
+        let held = Arc::new(Held { cpu, arch: Arc::clone(arch), experts, width });
+        Ok(Self { name, computes, held, memory, layers: sizes })
+    }
+
+    /// Where its weights lie.
+    pub fn weights(&self) -> Memory {
+        self.memory
+    }
+
+    /// Bytes of the weights that it has of these layers.
+    pub fn weight_bytes(&self, layers: Range<usize>) -> ByteSize {
+        ByteSize(self.layers.range(layers).map(|(_, (_, bytes))| bytes).sum())
+    }
+}
+
+/// By layer which experts it has.
+fn owned(arch: &ArchSpec, shares: &[(Range<usize>, Range<usize>)]) -> Result<BTreeMap<usize, Range<usize>>> {
+    let mut owned = BTreeMap::<usize, Range<usize>>::new();
+    for (layers, experts) in shares {
+        let invalid = |expected: String, found: &Range<usize>| {
+            let message = format!("expected {expected}, found {} to {}", found.start, found.end);
+            Error::new(ErrorKind::PlacementInvalid, message)
+                .with_hint("name layers of the model, and of each the experts that it has, side by side")
+        };
+        if layers.is_empty() || layers.end > arch.n_layers() {
+            return Err(invalid(format!("some of the layers 0 to {}", arch.n_layers()), layers));
+        }
+        for layer in layers.clone() {
+            let n = experts_of(&arch.layers[layer]);
+            if experts.is_empty() || experts.end > n {
+                return Err(invalid(format!("some of the {n} experts of layer {layer}"), experts));
+            }
+            let own = owned.entry(layer).or_insert_with(|| experts.clone());
+            if experts.start > own.end || own.start > experts.end {
+                return Err(invalid(
+                    format!("experts beside {} to {} of layer {layer}", own.start, own.end),
+                    experts,
+                ));
+            }
+            *own = own.start.min(experts.start)..own.end.max(experts.end);
+        }
+    }
+    Ok(owned)
+}
+
+/// Bytes of these experts, from the checkpoint's headers: of a layer's experts each as large as the others.
+fn bytes(
+    arch: &ArchSpec,
+    owned: &BTreeMap<usize, Range<usize>>,
+    checkpoint: &dyn Checkpoint,
+) -> Result<ByteSize> {
+    owned.iter().try_fold(ByteSize(0), |sum, (layer, experts)| {
+        let spec: &LayerSpec = &arch.layers[*layer];
+        let all = super::load::bytes_of(checkpoint, arch.names.feed_forward(*layer, spec))?.bytes();
+        let share = u128::from(all) * experts.len() as u128 / experts_of(spec).max(1) as u128;
+        Ok(sum + ByteSize(u64::try_from(share).unwrap_or(u64::MAX)))
+    })
+}
+
+impl FfnService for CpuFfn {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn serves(&self, layer: LayerIdx) -> Range<usize> {
+        self.layers.get(&layer.0).map_or(0..0, |(experts, _)| experts.clone())
+    }
+
+    fn computes(&self) -> String {
+        self.computes.clone()
+    }
+
+    fn memory(&self) -> Option<FfnMemory> {
+        self.held.experts.memory()
+    }
+
+    fn line(&self, max_rows: usize) -> Result<Box<dyn FfnLine>> {
+        let Held { cpu, arch, width, .. } = &*self.held;
+        let hidden = arch.hidden_size;
+        let buffer = |width| cpu.buffer(max_rows, width);
+        Ok(Box::new(Line {
+            held: Arc::clone(&self.held),
+            max_rows,
+            stream: cpu.stream(max_rows, hidden.max(*width))?,
+            job: None,
+            routes: Routes::default(),
+            input: buffer(hidden)?,
+            inner: [buffer(*width)?, buffer(*width)?],
+            output: buffer(hidden)?,
+        }))
+    }
+}
+
+/// A line, with all that jobs are computed in.
+struct Line {
+    held: Arc<Held>,
+    max_rows: usize,
+    stream: <Cpu as Backend>::Stream,
+    job: Option<Job>,
+    /// Names experts by their place among those that are here.
+    routes: Routes,
+    input: <Cpu as Backend>::Buffer,
+    inner: [<Cpu as Backend>::Buffer; 2],
+    output: <Cpu as Backend>::Buffer,
+}
+
+struct Job {
+    layer: LayerIdx,
+    rows: usize,
+    sums: bool,
+}
+
+impl FfnLine for Line {
+    fn begin(&mut self, job: &FfnJob<'_>, cx: &StepCx<'_>) -> Result<()> {
+        self.job = None;
+        cx.check()?;
+        let Held { arch, experts, .. } = &*self.held;
+        let spec = arch.layers.get(job.layer.0);
+        let n = spec.map_or(0, experts_of);
+        job.check(arch.hidden_size, &(0..n))?;
+        let is_dense = spec.is_some_and(|spec| spec.ffn.experts.is_none());
+        if is_dense && job.pairs.iter().any(|pair| pair.weight != 1.0) {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "expected weights of 1 for a dense block, found others",
+            )
+            .with("layer", job.layer)
+            .with_hint("rows take a dense block as it is"));
+        }
+        let rows = if is_dense { job.pairs.len() } else { job.rows() };
+        if rows > self.max_rows {
+            let message = format!("expected up to {} rows, found {rows}", self.max_rows);
+            return Err(Error::new(ErrorKind::InvalidArgument, message)
+                .with("layer", job.layer)
+                .with_hint("give several smaller jobs, or take a line for more rows"));
+        }
+        let Routes { n_used, rows: row_of, ids, weights, .. } = &mut self.routes;
+        *n_used = job.pairs.len().checked_div(job.rows()).unwrap_or(0);
+        row_of.clear();
+        ids.clear();
+        weights.clear();
+        for pair in job.pairs {
+            let place = experts.place(job.layer, pair.expert as usize).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::InvalidArgument,
+                    "expected an expert that the service has, found another",
+                )
+                .with("layer", job.layer)
+                .with("expert", pair.expert)
+            })?;
+            row_of.push(pair.row);
+            ids.push(place as u32);
+            weights.push(pair.weight);
+        }
+        if is_dense {
+            // A row each, whichever it is of.
+            for (at, pair) in job.pairs.iter().enumerate() {
+                let from = &job.input[pair.row as usize * job.hidden..][..job.hidden];
+                self.input.rows_mut(rows)[at * job.hidden..][..job.hidden].copy_from_slice(from);
+            }
+        } else {
+            self.input.rows_mut(rows).copy_from_slice(job.input);
+        }
+        self.job = Some(Job { layer: job.layer, rows, sums: job.sums });
+        Ok(())
+    }
+
+    fn wait(&mut self, out: &mut [f32], cx: &StepCx<'_>) -> Result<()> {
+        let Some(Job { layer, rows, sums }) = self.job.take() else {
+            return Err(Error::new(ErrorKind::InvalidArgument, "expected a job that was begun, found none")
+                .with_hint("begin a job, then wait for it once"));
+        };
+        let Self { held, stream, routes, input, inner, output, .. } = self;
+        let Held { cpu, arch, experts, .. } = &**held;
+        let has_experts = arch.layers[layer.0].ffn.experts.is_some();
+        let results = if has_experts && !sums { routes.ids.len() } else { rows };
+        if out.len() != results * arch.hidden_size {
+            let (expected, found) = (results * arch.hidden_size, out.len());
+            let message = format!("expected room for {expected} numbers, found {found}");
+            return Err(Error::new(ErrorKind::InvalidArgument, message)
+                .with_hint("give a row of the model's width for each result of the job"));
+        }
+        if rows == 0 {
+            return Ok(());
+        }
+        cpu.run(cx, || {
+            if has_experts && !sums {
+                let op = experts.operation(layer, routes)?;
+                return expert_results(cpu, stream, &op, (input, rows), out);
+            }
+            let routes = has_experts.then_some(&*routes);
+            let (backend, residual) = (cpu, &*input);
+            let call = ExpertCall { backend, layer, routes, rows, input, residual, stream, inner, output };
+            experts.forward(call)?;
+            out.copy_from_slice(output.rows(rows));
+            Ok(())
+        })
+    }
+}
