@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use skulk::arch::{Activation, ArchSpec, FfnSpec};
-use skulk::engine::{LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
-use skulk::{Batch, ByteSize, CancelToken, EngineOptions, KvType, KvTypes, Precision, SeqId, TokenId};
+use skulk::engine::{FfnPlan, FfnService, LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
+use skulk::engines::CpuFfn;
+use skulk::{Batch, ByteSize, CancelToken, Checkpoint, EngineOptions, KvType, KvTypes, Precision, SeqId, TokenId};
 
 #[path = "support/fixtures.rs"]
 mod fixtures;
@@ -45,10 +46,22 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// Dense blocks, and of experts all but the first, on the CPU beside the engine.
+fn beside(checkpoint: &dyn Checkpoint, arch: &Arc<ArchSpec>, options: &EngineOptions) -> FfnPlan {
+    let experts = |ffn: &FfnSpec| ffn.experts.map_or(0..1, |experts| 1..experts.n_experts);
+    let blocks = arch.layers.iter().enumerate().filter(|(_, layer)| !layer.ffn.is_absent());
+    let shares: Vec<_> = blocks.map(|(at, layer)| (at..at + 1, experts(&layer.ffn))).collect();
+    let cancel = CancelToken::new();
+    let service = CpuFfn::load(checkpoint, arch, &shares, options, &LoadCx::new(&cancel, &|| ()));
+    let service: Arc<dyn FfnService> = Arc::new(service.unwrap());
+    let share = |plan: FfnPlan, (layers, experts)| plan.share(layers, experts, Arc::clone(&service));
+    shares.into_iter().fold(FfnPlan::new(), share)
+}
+
 /// Allocations of each of `steps` decoded tokens of so many sequences together, after the first few.
 fn decode(
     model: &Path,
-    (options, kv): (&EngineOptions, KvTypes),
+    (options, kv, split): (&EngineOptions, KvTypes, bool),
     logits: Logits,
     steps: usize,
     sequences: u64,
@@ -58,11 +71,12 @@ fn decode(
     let engine = skulk::engines::cpu(options).unwrap();
     let cancel = CancelToken::new();
     let layers = arch.n_layers();
+    let plan = if split { beside(&*checkpoint, &arch, options) } else { FfnPlan::new() };
     let cut = (1..=layers / 2).rev().find(|layer| arch.can_cut(*layer)).unwrap();
     let shards: Vec<_> = [0..cut, cut..layers]
         .into_iter()
         .map(|range| {
-            let spec = ShardSpec::new(Arc::clone(&arch), range, 512, 64, kv).unwrap();
+            let spec = ShardSpec::new(Arc::clone(&arch), range, 512, 64, kv).unwrap().ffn(plan.clone());
             engine.load(&spec, &*checkpoint, &LoadCx::new(&cancel, &|| ())).unwrap()
         })
         .collect();
@@ -106,18 +120,19 @@ fn decode(
 }
 
 fn check(model: &Path, options: &EngineOptions, logits: Logits, steps: usize) {
-    check_kept(model, options, KvTypes::default(), logits, steps);
+    check_kept(model, (options, KvTypes::default(), false), logits, steps);
 }
 
-fn check_kept(model: &Path, options: &EngineOptions, kv: KvTypes, logits: Logits, steps: usize) {
+fn check_kept(model: &Path, setup: (&EngineOptions, KvTypes, bool), logits: Logits, steps: usize) {
+    let (options, kv, split) = setup;
     // What several rows leave of a screened head grows with what they look for.
     let several = usize::from(!options.screen_head);
     for (sequences, steps) in [(1, steps), (8, several * steps.min(150))] {
         // Threads of an engine allocate when they begin, which on a busy machine may be in the midst of these steps: what
         // a token allocates, it allocates each time.
-        let find = || decode(model, (options, kv), logits, steps, sequences).iter().position(|&n| n > 0);
+        let find = || decode(model, setup, logits, steps, sequences).iter().position(|&n| n > 0);
         let found = (0..3).map(|_| find()).find(Option::is_none).unwrap_or_else(find);
-        let what = format!("{}, {options:?}, {kv}, {logits:?}", model.display());
+        let what = format!("{}, {options:?}, {kv}, {logits:?}, split: {split}", model.display());
         assert!(found.is_none(), "{what}: token {found:?} of {sequences} sequences allocates");
     }
 }
@@ -146,8 +161,9 @@ fn a_decoded_token_allocates_nothing() {
             tried += 1;
         }
         for kv in [KvType::Q8_0.into(), KvTypes { keys: KvType::F32, values: KvType::Q4_0 }] {
-            check_kept(&model, &options, kv, Logits::Top(1), 420);
+            check_kept(&model, (&options, kv, false), Logits::Top(1), 420);
         }
+        check_kept(&model, (&options, KvTypes::default(), true), Logits::Top(1), 60);
         // As little in memory as can be, and some features only.
         let arch = ArchSpec::from_checkpoint(&*skulk::open_checkpoint(&model).unwrap()).unwrap();
         let largest = fixtures::feed_forward(&model).into_iter().max().unwrap();

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::budget::Budget;
-use super::engine::{features_in_words, in_words};
+use super::engine::{in_words, on_cpu};
 use super::experts::{ExpertCall, FfnWork, ResidentExperts};
 use super::load::Loader;
 use super::options::EngineOptions;
@@ -56,7 +56,7 @@ impl CpuFfn {
         options.check_in_place()?;
         let cpu = Cpu::new(options.threads, options.precision)?;
         let name = in_words(&cpu, options);
-        let computes = format!("cpu, {}{}", options.precision, features_in_words(options));
+        let computes = on_cpu(options);
         let owned = owned(arch, shares)?;
         let layers = owned.keys().copied();
         let budget = options.ffn_budget.map(|most| Arc::new(Budget::new(most)));

@@ -31,10 +31,17 @@ pub(crate) struct DecoderEngine<B: Backend> {
     budget: Option<Arc<Budget>>,
     /// What of its options changes what it computes, beside the backend's own.
     computes: String,
+    /// How it computes blocks, where services can compute them to the same bits, see [`FfnService::computes`].
+    blocks: Option<String>,
+}
+
+/// How the kernels of engine `cpu` compute blocks with these options.
+pub(super) fn on_cpu(options: &EngineOptions) -> String {
+    format!("cpu, {}{}", options.precision, features_in_words(options))
 }
 
 /// How many features of blocks are computed, where that is not all.
-pub(super) fn features_in_words(options: &EngineOptions) -> String {
+fn features_in_words(options: &EngineOptions) -> String {
     options.ffn_top_features.map(|k| format!(", {k} features")).unwrap_or_default()
 }
 
@@ -62,6 +69,7 @@ impl DecoderEngine<Cpu> {
             memory: options.memory,
             budget,
             computes: features_in_words(options),
+            blocks: Some(on_cpu(options)),
         }))
     }
 }
@@ -83,6 +91,7 @@ impl<B: Backend> DecoderEngine<B> {
             memory: Memory::Mapped,
             budget: None,
             computes: String::new(),
+            blocks: None,
         }))
     }
 
@@ -216,7 +225,7 @@ impl<B: Backend> Engine for DecoderEngine<B> {
         let decoder = Decoder::load(Arc::clone(&self.backend), blocks, spec.clone(), checkpoint, memory, cx)?;
         let mut layout = format!("{}, {}", self.backend.page_layout(), spec.kv);
         layout.push_str(&self.computes);
-        for how in others(spec) {
+        for how in others(spec).into_iter().filter(|how| self.blocks.as_ref() != Some(how)) {
             layout.push_str(", feed-forward on ");
             layout.push_str(&how);
         }

@@ -11,8 +11,9 @@ use crate::engine::{Batch, Engine, KvType, LoadCx, Logits, Precision, Reply, Seg
 use crate::engines::cpu;
 use crate::error::ErrorKind;
 use crate::generate::{GenerateOptions, LoadOptions, Model, Sampling};
-use crate::ids::{SeqId, TokenId};
+use crate::ids::{EngineId, SeqId, TokenId};
 use crate::model::{DecoderEngine, EngineOptions};
+use crate::plan::{ExpertShard, NodeId, Placement};
 use crate::weights::open_checkpoint;
 
 fn software(limits: Limits) -> Arc<Gpu> {
@@ -66,6 +67,30 @@ fn feed_forward_on_the_cpu_gives_the_same_text() {
             assert_eq!(model.stages()[0].device.contains("feed-forward on CPU, 2 threads"), on_cpu);
             assert_eq!(model.placement().experts().is_empty(), !on_cpu);
             assert_eq!(text(&model, 24), expected, "{name}");
+        }
+    }
+}
+
+/// Some experts of each layer on the CPU, the others on the GPU.
+#[test]
+fn experts_on_the_cpu_and_on_the_gpu_are_one_layer() {
+    let options = EngineOptions::default().threads(2).precision(Precision::Exact);
+    for (name, n) in [("mixtral", 8), ("gemma4_moe", 8)] {
+        let alone = model(name, cpu(&options).unwrap()).unwrap();
+        let (expected, layers) = (text(&alone, 24), alone.arch().n_layers());
+        assert_eq!(alone.arch().layers[0].ffn.experts.unwrap().n_experts, n);
+        for border in [1, 5] {
+            let part = |engine: &str, experts| {
+                let node = NodeId::new(NodeId::LOCAL);
+                ExpertShard::new(node, &EngineId::new(engine), 0..layers, n).experts(experts)
+            };
+            let parts = vec![part("cpu", 0..border), part("wgpu", border..n)];
+            let placement = Placement::even(layers, 1, &EngineId::new("wgpu")).unwrap();
+            let placement = placement.with_experts(parts).unwrap();
+            let load = load_options(wgpu_on(software(Limits::default()), &options)).engine_options(options.clone());
+            let split = Model::open(fixture(name), &load.placement(placement)).unwrap();
+            assert!(split.stages()[0].device.contains("feed-forward on CPU"));
+            assert_eq!(text(&split, 24), expected, "{name}, {border} on the CPU");
         }
     }
 }
