@@ -95,6 +95,8 @@ kinds! {
     Cancelled = "cancelled", Now;
     /// The work was not done when its deadline passed.
     DeadlineExceeded = "deadline.exceeded", Now;
+    /// Another machine cannot be reached, was lost, refuses, or answers what is no answer.
+    PeerFailed = "peer.failed", AfterReplan;
     /// A broken invariant inside the library: please report it.
     Internal = "internal", Never;
 }

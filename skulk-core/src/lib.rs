@@ -68,6 +68,8 @@ mod math;
 #[cfg(feature = "generate")]
 mod model;
 pub mod plan;
+#[cfg(feature = "net")]
+pub mod remote;
 mod strict;
 #[cfg(feature = "generate")]
 pub mod tokenizer;

@@ -31,7 +31,7 @@ export type ErrorKind =
   | "ArchUnsupported" | "DTypeUnsupported" | "TensorMissing" | "TensorShape" | "TokenizerInvalid" | "TemplateInvalid"
   | "ChatInvalid" | "ToolFailed" | "CardInvalid" | "PlanNoFit" | "PlanPending" | "PlacementInvalid" | "ContextOverflow"
   | "OutOfMemory" | "EngineUnavailable" | "EngineFailed" | "SessionBusy" | "SessionInvalid" | "SessionMismatch"
-  | "Cancelled" | "DeadlineExceeded" | "Internal";
+  | "Cancelled" | "DeadlineExceeded" | "PeerFailed" | "Internal";
 
 /** What everything here throws and rejects with. Of kind `Cancelled`, its `name` is `AbortError`. */
 export class SkulkError extends Error {

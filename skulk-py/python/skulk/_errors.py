@@ -322,6 +322,16 @@ class DeadlineExceededError(Error, TimeoutError):
     code = "deadline.exceeded"
 
 
+class PeerFailedError(Error):
+    """Another machine cannot be reached, was lost, refuses, or answers what is no answer.
+
+    Its code is ``peer.failed``.
+    """
+
+    __module__ = "skulk"
+    code = "peer.failed"
+
+
 class InternalError(Error):
     """A broken invariant inside the library: please report it.
 

@@ -3558,6 +3558,8 @@ public enum ErrorKind: String, Codable, Sendable, Hashable, CaseIterable {
     case cancelled = "Cancelled"
     /// `deadline.exceeded`.
     case deadlineExceeded = "DeadlineExceeded"
+    /// `peer.failed`.
+    case peerFailed = "PeerFailed"
     /// `internal`.
     case `internal` = "Internal"
 
@@ -3591,6 +3593,7 @@ public enum ErrorKind: String, Codable, Sendable, Hashable, CaseIterable {
         case .sessionMismatch: "session.mismatch"
         case .cancelled: "cancelled"
         case .deadlineExceeded: "deadline.exceeded"
+        case .peerFailed: "peer.failed"
         case .internal: "internal"
         }
     }

@@ -1,0 +1,21 @@
+//! Other machines: frames, servers, clients.
+
+use std::path::{Path, PathBuf};
+
+#[path = "../support/frames.rs"]
+mod frames;
+mod wire;
+
+/// What LARQL's server was sent and what it replied.
+fn recorded(path: &str) -> Vec<u8> {
+    std::fs::read(fixtures().join(path)).unwrap()
+}
+
+fn fixtures() -> PathBuf {
+    root().join("tests/fixtures/larql-http")
+}
+
+/// The repository's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
