@@ -220,10 +220,15 @@ impl FfnLine for Line {
                 .with_hint("give several smaller jobs, or take a line for more rows"));
         }
         let Routes { n_used, rows: row_of, ids, weights, .. } = &mut self.routes;
-        *n_used = job.pairs.len().checked_div(job.rows()).unwrap_or(0);
+        let used = spec.and_then(|spec| spec.ffn.experts).map_or(1, |experts| experts.n_used);
+        *n_used = if job.sums { job.pairs.len().checked_div(rows).unwrap_or(0) } else { used };
+        let most = rows.saturating_mul(*n_used).max(job.pairs.len());
         row_of.clear();
+        row_of.reserve(most);
         ids.clear();
+        ids.reserve(most);
         weights.clear();
+        weights.reserve(most);
         for pair in job.pairs {
             let place = experts.place(job.layer, pair.expert as usize).ok_or_else(|| {
                 Error::new(

@@ -46,6 +46,8 @@ struct Room<B: Backend> {
     residual: Vec<f32>,
     /// By place: what its expert gives.
     results: Vec<f32>,
+    /// What one owner gave.
+    given: Vec<f32>,
     sums: Vec<f32>,
     own: Option<Own<B>>,
 }
@@ -55,7 +57,6 @@ struct Line {
     pairs: Vec<FfnPair>,
     /// The place of each pair.
     places: Vec<usize>,
-    results: Vec<f32>,
 }
 
 /// What the engine computes of layers that are not all its own: each place is a row that takes one expert.
@@ -66,7 +67,6 @@ struct Own<B: Backend> {
     routes: B::Routes,
     input: B::Buffer,
     output: B::Buffer,
-    results: Vec<f32>,
 }
 
 impl<B: Backend> Split<B> {
@@ -122,7 +122,7 @@ impl<B: Backend> Split<B> {
     fn room(&self) -> Result<Room<B>> {
         let line = |service: &Arc<dyn FfnService>| {
             let line = service.line(self.spec.max_rows)?;
-            Ok(Line { line, pairs: Vec::new(), places: Vec::new(), results: Vec::new() })
+            Ok(Line { line, pairs: Vec::new(), places: Vec::new() })
         };
         Ok(Room {
             lines: self.services.iter().map(line).collect::<Result<_>>()?,
@@ -130,6 +130,7 @@ impl<B: Backend> Split<B> {
             input: Vec::new(),
             residual: Vec::new(),
             results: Vec::new(),
+            given: Vec::new(),
             sums: Vec::new(),
             own: None,
         })
@@ -174,14 +175,17 @@ impl<B: Backend> Split<B> {
             Some(routes) => device.read_routes(stream, routes, rows, &mut room.routes)?,
             None => room.routes.all_take_the_first(rows),
         }
-        let Room { lines, routes, input: host, residual, results, sums, own } = room;
+        let Room { lines, routes, input: host, residual, results, given, sums, own } = room;
         let places = routes.ids.len();
-        lines.iter_mut().for_each(|line| {
+        // Room for all of them: whatever a later step's rows take, it allocates no more.
+        for line in &mut *lines {
             line.pairs.clear();
+            line.pairs.reserve(places);
             line.places.clear();
-        });
+            line.places.reserve(places);
+        }
         let mut own = match apart.owners.contains(&OWN) {
-            true => Some(self.own_part(device, own)?),
+            true => Some(self.own_part(device, own, places)?),
             false => None,
         };
         for place in 0..places {
@@ -204,17 +208,18 @@ impl<B: Backend> Split<B> {
         }
         if let Some(service) = apart.only {
             // It adds up itself.
-            let Line { line, pairs, results, .. } = &mut lines[service];
+            let Line { line, pairs, .. } = &mut lines[service];
             let job = FfnJob::new(layer, hidden, host, pairs).residual(residual);
             line.begin(&if spec.is_some() { job.sums() } else { job }, cx)?;
-            resize(results, rows * hidden)?;
-            line.wait(results, cx)?;
-            return device.write(stream, results, output);
+            resize(given, rows * hidden)?;
+            line.wait(given, cx)?;
+            return device.write(stream, given, output);
         }
         for line in lines.iter_mut().filter(|line| !line.pairs.is_empty()) {
             line.line.begin(&FfnJob::new(layer, hidden, host, &line.pairs).residual(residual), cx)?;
         }
         resize(results, places * hidden)?;
+        resize(given, places * hidden)?;
         if let Some(own) = own.filter(|own| !own.rows.is_empty()) {
             device.gather(stream, input, &own.rows, &mut own.input)?;
             device.write_routes(stream, &own.taken, &mut own.routes)?;
@@ -232,14 +237,14 @@ impl<B: Backend> Split<B> {
                 output,
             };
             self.own.forward(call)?;
-            resize(&mut own.results, rows * hidden)?;
-            device.read(stream, &own.output, &mut own.results)?;
-            scatter(&own.results, &own.places, hidden, results);
+            let given = &mut given[..rows * hidden];
+            device.read(stream, &own.output, given)?;
+            scatter(given, &own.places, hidden, results);
         }
         for line in lines.iter_mut().filter(|line| !line.pairs.is_empty()) {
-            resize(&mut line.results, line.pairs.len() * hidden)?;
-            line.line.wait(&mut line.results, cx)?;
-            scatter(&line.results, &line.places, hidden, results);
+            let given = &mut given[..line.pairs.len() * hidden];
+            line.line.wait(given, cx)?;
+            scatter(given, &line.places, hidden, results);
         }
         resize(sums, rows * hidden)?;
         for (row, sum) in sums.chunks_exact_mut(hidden).enumerate() {
@@ -252,16 +257,10 @@ impl<B: Backend> Split<B> {
         device.write(stream, sums, output)
     }
 
-    /// What the engine itself computes in, empty.
-    fn own_part<'a>(&self, device: &B, own: &'a mut Option<Own<B>>) -> Result<&'a mut Own<B>> {
-        let made = match own.take() {
-            Some(mut own) => {
-                own.rows.clear();
-                own.places.clear();
-                own.taken.ids.clear();
-                own.taken.weights.clear();
-                own
-            }
+    /// What the engine itself computes in, empty, with room for so many places.
+    fn own_part<'a>(&self, device: &B, own: &'a mut Option<Own<B>>, most: usize) -> Result<&'a mut Own<B>> {
+        let mut made = match own.take() {
+            Some(own) => own,
             None => {
                 let arch = &self.spec.arch;
                 let used = arch.layers[self.spec.layers.clone()].iter();
@@ -275,10 +274,18 @@ impl<B: Backend> Split<B> {
                     routes: device.routes(places, 1)?,
                     input: buffer()?,
                     output: buffer()?,
-                    results: Vec::new(),
                 }
             }
         };
+        let Own { rows, places, taken, .. } = &mut made;
+        rows.clear();
+        rows.reserve(most);
+        places.clear();
+        places.reserve(most);
+        taken.ids.clear();
+        taken.ids.reserve(most);
+        taken.weights.clear();
+        taken.weights.reserve(most);
         Ok(own.insert(made))
     }
 }

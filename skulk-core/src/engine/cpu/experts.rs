@@ -19,18 +19,24 @@ pub(super) struct Selected {
 }
 
 impl Selected {
-    fn prepare(&mut self, routes: &Routes, one: bool, [n_in, width, n_out]: [usize; 3]) -> Result<()> {
+    /// Room for what `x_rows` rows take, of which all experts or some are here: as much in either case, so that another
+    /// step, of which more are here, allocates nothing.
+    fn prepare(&mut self, routes: &Routes, x_rows: usize, [n_in, width, n_out]: [usize; 3]) -> Result<()> {
+        let most = x_rows.saturating_mul(routes.n_used).max(routes.ids.len());
+        self.places.clear();
+        self.places.reserve(most);
         routes.by_expert(&mut self.places);
         let rows = self.places.len();
         self.rows.clear();
+        self.rows.reserve(most);
         self.rows.resize(rows, 0);
         for (row, place) in self.places.iter().enumerate() {
             self.rows[*place as usize] = row as u32;
         }
-        reserve(&mut self.input, if one { Some(0) } else { rows.checked_mul(n_in) })?;
-        reserve(&mut self.gate, rows.checked_mul(width))?;
-        reserve(&mut self.up, rows.checked_mul(width))?;
-        reserve(&mut self.output, rows.checked_mul(n_out))
+        reserve(&mut self.input, if x_rows == 1 { Some(0) } else { most.checked_mul(n_in) })?;
+        reserve(&mut self.gate, most.checked_mul(width))?;
+        reserve(&mut self.up, most.checked_mul(width))?;
+        reserve(&mut self.output, most.checked_mul(n_out))
     }
 }
 
@@ -94,7 +100,7 @@ fn compute(cpu: &Cpu, stream: &mut Stream, op: &Experts<'_, Cpu>, x: &Buffer, ro
         return Err(Error::new(ErrorKind::Internal, "a layer without experts"));
     };
     let (n_in, width, n_out) = (x.width, first_gate.n_out(), first_down.n_out());
-    selected.prepare(routes, rows == 1, [n_in, width, n_out])?;
+    selected.prepare(routes, rows, [n_in, width, n_out])?;
     let Selected { places, input, gate, up, output, .. } = selected;
 
     routes.in_memory(places, memory, |range| {

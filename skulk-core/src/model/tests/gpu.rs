@@ -87,7 +87,8 @@ fn experts_on_the_cpu_and_on_the_gpu_are_one_layer() {
             let parts = vec![part("cpu", 0..border), part("wgpu", border..n)];
             let placement = Placement::even(layers, 1, &EngineId::new("wgpu")).unwrap();
             let placement = placement.with_experts(parts).unwrap();
-            let load = load_options(wgpu_on(software(Limits::default()), &options)).engine_options(options.clone());
+            let load =
+                load_options(wgpu_on(software(Limits::default()), &options)).engine_options(options.clone());
             let split = Model::open(fixture(name), &load.placement(placement)).unwrap();
             assert!(split.stages()[0].device.contains("feed-forward on CPU"));
             assert_eq!(text(&split, 24), expected, "{name}, {border} on the CPU");
