@@ -20,7 +20,7 @@ use crate::engines::by_name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::LoadOptions;
 use crate::grammar::Grammars;
-use crate::plan::{NodeId, Part, Placement, Stage};
+use crate::plan::{ExpertShard, NodeId, Part, Placement, Stage};
 use crate::tokenizer::Tokenizer;
 use crate::weights::{Checkpoint, open_checkpoint};
 
@@ -327,7 +327,10 @@ fn engines(placement: &mut Placement, options: &LoadOptions) -> Result<Vec<Arc<d
     if !options.engines.is_empty() {
         return Ok(options.engines.clone());
     }
-    let beside = options.ffn_on_cpu || placement.experts().iter().any(|shard| shard.node == options.node);
+    let on_cpu = |shard: &ExpertShard| {
+        shard.node == options.node && shard.engine().is_some_and(|engine| engine.as_str() == "cpu")
+    };
+    let beside = options.ffn_on_cpu || placement.experts().iter().any(on_cpu);
     // Beside a device that limits what is reserved there, others do not need to.
     let limits = |engine: &EngineId| engine.as_str().starts_with("wgpu");
     let limited = placement.stages().iter().filter_map(Stage::engine).any(|engine| limits(&engine));

@@ -116,6 +116,15 @@ fn layers_run_where_they_are_placed() {
     let placed = "layers 0..1 on cpu → layers 1..3 on candle-cpu → layers 3..5 on cpu";
     let by_name = with_engine(EngineOptions::default().threads(1)).ffn_on_cpu(true).placement(placement);
     check(&by_name, placed);
+    // A budget is for what the CPU computes: without that an engine that copies weights refuses it.
+    for on_cpu in [false, true] {
+        let budget = EngineOptions::default().threads(1).ffn_budget(skulk::ByteSize(1 << 20));
+        let options = with_engine(budget).ffn_on_cpu(on_cpu).engine_name("candle-cpu");
+        match Model::open(path("stories260K"), &options) {
+            Ok(model) => assert!(on_cpu && model.ffn_memory().is_some()),
+            Err(error) => assert!(!on_cpu && error.kind() == ErrorKind::InvalidArgument, "{error}"),
+        }
+    }
     // Engines of the caller's take the place of those of that name.
     let options = EngineOptions::default().threads(2);
     check(&by_name.clone().engine(cpu(&options).unwrap()).engine(candle_cpu(&options).unwrap()), placed);
