@@ -95,8 +95,10 @@ kinds! {
     Cancelled = "cancelled", Now;
     /// The work was not done when its deadline passed.
     DeadlineExceeded = "deadline.exceeded", Now;
-    /// Another machine cannot be reached, was lost, refuses, or answers what is no answer.
+    /// Another machine refuses, answers what is no answer, or holds other weights than it should.
     PeerFailed = "peer.failed", AfterReplan;
+    /// Another machine cannot be reached, does not answer in time, or was lost while it was asked.
+    PeerLost = "peer.lost", AfterReplan;
     /// A broken invariant inside the library: please report it.
     Internal = "internal", Never;
 }

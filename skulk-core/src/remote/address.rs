@@ -1,0 +1,142 @@
+//! Where is a peer? Addresses as people write them.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use hyper::Uri;
+
+use crate::error::{Error, Result};
+
+/// Where a server is: `http://host:port`, `https://host:port` or, on the same machine, `unix:///path/of/socket`.
+///
+/// ```
+/// use skulk::remote::Address;
+/// let address: Address = "http://192.168.7.4:8080".parse()?;
+/// assert_eq!(address.to_string(), "http://192.168.7.4:8080");
+/// assert!("ftp://shed".parse::<Address>().is_err());
+/// # Ok::<(), skulk::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Address(Place);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    Tcp { host: String, port: u16, tls: bool },
+    Unix(PathBuf),
+}
+
+impl Address {
+    pub(super) fn place(&self) -> &Place {
+        &self.0
+    }
+
+    /// Whether what crosses is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        matches!(self.0, Place::Tcp { tls: true, .. })
+    }
+
+    /// Whether only this machine can reach it, as far as the address tells.
+    pub fn is_local(&self) -> bool {
+        match &self.0 {
+            Place::Unix(_) => true,
+            Place::Tcp { host, .. } => {
+                host == "localhost" || bare(host).parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+            }
+        }
+    }
+}
+
+/// A host without the brackets around an address of IPv6.
+pub(super) fn bare(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let invalid = |expected: &str| {
+            Err(Error::argument("address", format!("expected {expected}, found `{text}`"))
+                .with_hint("write http://host:port, https://host:port or unix:///path"))
+        };
+        if let Some(path) = text.strip_prefix("unix://") {
+            return match Path::new(path) {
+                path if path.is_absolute() => Ok(Self(Place::Unix(path.to_owned()))),
+                _ => invalid("an absolute path behind unix://"),
+            };
+        }
+        let Ok(uri) = text.parse::<Uri>() else { return invalid("an address") };
+        let tls = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return invalid("http, https or unix"),
+        };
+        let Some(authority) = uri.authority() else { return invalid("a host") };
+        if authority.as_str().contains('@') {
+            return invalid("no user in it: keys are given as options");
+        }
+        if authority.host().is_empty() || authority.as_str().ends_with(':') {
+            return invalid("a host, and its port");
+        }
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+            return invalid("no path behind the host");
+        }
+        let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
+        Ok(Self(Place::Tcp { host: authority.host().to_owned(), port, tls }))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Place::Tcp { host, port, tls } => {
+                write!(f, "http{}://{host}:{port}", if *tls { "s" } else { "" })
+            }
+            Place::Unix(path) => write!(f, "unix://{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written() {
+        for text in ["http://a:80", "https://shed.example:443", "http://[::1]:7000", "unix:///run/s.sock"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        for (text, meant) in [("http://a", "http://a:80"), ("https://a/", "https://a:443")] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), meant);
+        }
+        for text in [
+            "",
+            "a",
+            "a:80",
+            "ftp://a",
+            "http://",
+            "http://:80",
+            "http://a:",
+            "http://a:99999",
+            "http://a/b",
+            "http://u:p@a",
+            "http://a?x",
+            "unix://x",
+            "unix:///",
+            "http://a b",
+        ] {
+            match text.parse::<Address>() {
+                Err(error) => assert!(error.to_string().contains("expected"), "{error}"),
+                Ok(address) => assert_eq!(text, "unix:///", "{address}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_local_says_so() {
+        let local = |text: &str| text.parse::<Address>().unwrap().is_local();
+        assert!(local("http://127.0.0.1:1") && local("http://[::1]:1") && local("unix:///s"));
+        assert!(local("http://localhost:1") && !local("http://10.0.0.1:1") && !local("http://shed:1"));
+    }
+}
