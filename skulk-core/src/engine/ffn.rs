@@ -8,6 +8,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::{FfnMemory, StepCx};
 use crate::arch::{ArchSpec, LayerSpec};
@@ -54,6 +55,16 @@ pub trait FfnLine: Send {
     /// [`ErrorKind::InvalidArgument`] for a job that the service cannot have; what keeps it from beginning; as
     /// [`StepCx::check`].
     fn begin(&mut self, job: &FfnJob<'_>, cx: &StepCx<'_>) -> Result<()>;
+
+    /// Waits for the job that was begun, at most until then; whether [`wait`](Self::wait) has no more to wait for. It
+    /// stays begun. For whoever can ask somebody else meanwhile; a line that computes in `wait` is always ready.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    fn ready(&mut self, until: Instant, cx: &StepCx<'_>) -> Result<bool> {
+        let _ = until;
+        cx.check().map(|()| true)
+    }
 
     /// Waits for the job that was begun. `out` takes `[pairs, hidden]`, a row for each pair of the job: what the expert
     /// makes of the row; or for a job of [sums](FfnJob::sums) `[rows, hidden]`.

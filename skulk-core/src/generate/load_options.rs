@@ -61,6 +61,13 @@ pub struct LoadOptions {
     /// What computes the feed-forward blocks and experts that a [placement](Placement::experts) has on other nodes, by
     /// node.
     pub ffn_services: BTreeMap<NodeId, Arc<dyn FfnService>>,
+    /// Where nodes serve the blocks and experts that a placement has on them, beside what the placement
+    /// [says](Placement::addresses): loading connects to each, and to further owners of the same experts, which are asked
+    /// where the first one fails. Needs the feature `net`.
+    pub addresses: BTreeMap<NodeId, String>,
+    /// How these nodes are reached.
+    #[cfg(feature = "net")]
+    pub connect: crate::remote::ConnectOptions,
     /// The name that placements have for this process.
     pub node: NodeId,
     /// Positions a session can hold, in tokens, at most what the placement [allows](Placement::context_limit); `None`:
@@ -102,6 +109,9 @@ impl Default for LoadOptions {
             engine_options: EngineOptions::default(),
             ffn_on_cpu: false,
             ffn_services: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            #[cfg(feature = "net")]
+            connect: crate::remote::ConnectOptions::default(),
             node: NodeId::new(NodeId::LOCAL),
             context: None,
             prefill_chunk: 256,
@@ -168,5 +178,19 @@ impl LoadOptions {
     pub fn ffn_service(mut self, node: impl Into<NodeId>, service: Arc<dyn FfnService>) -> Self {
         self.ffn_services.insert(node.into(), service);
         self
+    }
+
+    /// Asks the node of this name there for what placements have on it.
+    #[must_use]
+    pub fn address(mut self, node: impl Into<NodeId>, address: impl Into<String>) -> Self {
+        self.addresses.insert(node.into(), address.into());
+        self
+    }
+
+    /// Reaches other nodes like this.
+    #[cfg(feature = "net")]
+    #[must_use]
+    pub fn connect(self, connect: crate::remote::ConnectOptions) -> Self {
+        Self { connect, ..self }
     }
 }

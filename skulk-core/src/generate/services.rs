@@ -1,6 +1,7 @@
 //! Who computes what a placement has away from its layer's attention? The CPU beside other engines, and services that the
 //! caller has for other nodes.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::engines::CpuFfn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::LoadOptions;
 use crate::ids::EngineId;
-use crate::plan::{ExpertShard, Placement};
+use crate::plan::{ExpertShard, NodeId, Placement};
 use crate::weights::Checkpoint;
 
 /// What computes feed-forward blocks and experts for a model's stages.
@@ -27,12 +28,87 @@ pub(super) struct Services {
 /// Some experts of a layer.
 type Share = (usize, Range<usize>);
 
+/// Services by node, and those that stand for several of them.
+#[derive(Default)]
+struct Known<'a> {
+    nodes: BTreeMap<&'a NodeId, Arc<dyn FfnService>>,
+    replicas: BTreeMap<Vec<&'a NodeId>, Arc<dyn FfnService>>,
+}
+
+impl<'a> Known<'a> {
+    /// What computes for the first of these nodes, and where that fails, the others.
+    fn get(
+        &mut self,
+        nodes: &[&'a NodeId],
+        of: impl Fn(&NodeId) -> Result<Arc<dyn FfnService>>,
+    ) -> Result<Arc<dyn FfnService>> {
+        if let Some(known) = self.replicas.get(nodes) {
+            return Ok(Arc::clone(known));
+        }
+        for node in nodes {
+            if !self.nodes.contains_key(node) {
+                self.nodes.insert(node, of(node)?);
+            }
+        }
+        let services = nodes.iter().filter_map(|node| self.nodes.get(node)).cloned();
+        let service = any_of(services.collect())?;
+        self.replicas.insert(nodes.to_vec(), Arc::clone(&service));
+        Ok(service)
+    }
+}
+
+#[cfg(feature = "net")]
+fn any_of(services: Vec<Arc<dyn FfnService>>) -> Result<Arc<dyn FfnService>> {
+    match &services[..] {
+        [only] => Ok(Arc::clone(only)),
+        _ => Ok(Arc::new(crate::remote::Replicas::new(services)?)),
+    }
+}
+
+#[cfg(not(feature = "net"))]
+fn any_of(services: Vec<Arc<dyn FfnService>>) -> Result<Arc<dyn FfnService>> {
+    match &services[..] {
+        [only] => Ok(Arc::clone(only)),
+        _ => Err(without_net("further owners of experts")),
+    }
+}
+
+#[cfg(feature = "net")]
+fn connect(
+    address: &str,
+    checkpoint: &dyn Checkpoint,
+    arch: &Arc<ArchSpec>,
+    options: &LoadOptions,
+) -> Result<Arc<dyn FfnService>> {
+    let mut connect = options.connect.clone();
+    connect.cancel = options.cancel.clone();
+    let service = crate::remote::RemoteFfn::for_model(&address.parse()?, arch, checkpoint, &connect)?;
+    Ok(Arc::new(service))
+}
+
+#[cfg(not(feature = "net"))]
+fn connect(
+    _: &str,
+    _: &dyn Checkpoint,
+    _: &Arc<ArchSpec>,
+    _: &LoadOptions,
+) -> Result<Arc<dyn FfnService>> {
+    Err(without_net("experts on other nodes"))
+}
+
+#[cfg(not(feature = "net"))]
+fn without_net(what: &str) -> Error {
+    Error::new(ErrorKind::PlacementInvalid, format!("{what} need the Cargo feature net, which is not compiled in"))
+        .with_hint("build with the feature net, or place everything on this node")
+}
+
 impl Services {
-    /// Loads what the CPU of this process computes, and takes the caller's services for the rest.
+    /// Loads what the CPU of this process computes, and takes the caller's services for the rest, or connects to the
+    /// nodes that have it.
     ///
     /// # Errors
-    /// [`ErrorKind::PlacementInvalid`] for nodes without a service and for experts that a layer does not have; as
-    /// [`CpuFfn::load`].
+    /// [`ErrorKind::PlacementInvalid`] for nodes without a service or an address, and for experts that a layer does not
+    /// have; as [`CpuFfn::load`] and [`RemoteFfn::connect`](crate::remote::RemoteFfn::connect).
     pub(super) fn load(
         placement: &Placement,
         checkpoint: &dyn Checkpoint,
@@ -41,43 +117,77 @@ impl Services {
         cx: &LoadCx<'_>,
     ) -> Result<Self> {
         let mut services = Self::default();
-        let mut own: Vec<Share> = Vec::new();
-        for shard in placement.experts().iter().filter(|shard| !shard.replica) {
-            let shares = shares(shard, arch)?;
-            if shard.node == options.node {
-                own.extend(beside(placement, shard, shares)?);
-                continue;
+        // Of each node what it computes away from its layers' engines.
+        let mut parts: Vec<(&ExpertShard, Vec<Share>)> = Vec::new();
+        for shard in placement.experts() {
+            let mut shares = shares(shard, arch)?;
+            if shard.node == options.node && !shard.replica {
+                shares = beside(placement, shard, shares)?;
             }
-            let service = options.ffn_services.get(&shard.node).ok_or_else(|| {
-                let message = format!("expected a service for each node that computes experts, found none for `{}`", shard.node);
-                Error::new(ErrorKind::PlacementInvalid, message).with_hint(
-                    "connect to the node and give the service to loading, or this process the name that the placement has for it with the option node",
-                )
-            })?;
-            for (layer, experts) in shares {
-                services.plan = services.plan.share(layer..layer + 1, experts, Arc::clone(service));
-            }
-            if !services.others.iter().any(|other| Arc::ptr_eq(other, service)) {
-                services.others.push(Arc::clone(service));
-            }
+            parts.push((shard, shares));
         }
+        let own = |(shard, _): &&(&ExpertShard, Vec<Share>)| shard.node == options.node;
+        let mut own: Vec<Share> = parts.iter().filter(own).flat_map(|(_, shares)| shares.clone()).collect();
         if !own.is_empty() {
             own.sort_by_key(|(layer, experts)| (*layer, experts.start));
             let ranges: Vec<_> =
                 own.iter().map(|(layer, experts)| (*layer..layer + 1, experts.clone())).collect();
             let cpu = Arc::new(CpuFfn::load(checkpoint, arch, &ranges, &options.engine_options, cx)?);
-            for (layers, experts) in ranges {
-                services.plan = services.plan.share(layers, experts, Arc::clone(&cpu) as Arc<dyn FfnService>);
-            }
             services.cpu = Some(cpu);
         }
+        let mut known = Known::default();
+        for (shard, shares) in parts.iter().filter(|(shard, _)| !shard.replica) {
+            for (layer, experts) in shares {
+                let helps = |(other, shares): &&(&ExpertShard, Vec<Share>)| {
+                    let has = |share: &Share| {
+                        share.0 == *layer && share.1.start <= experts.start && experts.end <= share.1.end
+                    };
+                    // What is in this process needs nobody's help.
+                    let needs = shard.node != options.node;
+                    needs && other.replica && other.node != shard.node && shares.iter().any(has)
+                };
+                let mut nodes = vec![&shard.node];
+                for (other, _) in parts.iter().filter(helps) {
+                    if !nodes.contains(&&other.node) {
+                        nodes.push(&other.node);
+                    }
+                }
+                let of = |node: &NodeId| services.of(node, placement, (checkpoint, arch), options);
+                let service = known.get(&nodes, of)?;
+                services.plan = services.plan.share(*layer..layer + 1, experts.clone(), service);
+            }
+        }
+        services.others = known.nodes.into_values().collect();
         Ok(services)
+    }
+
+    /// What computes for a node.
+    fn of(
+        &self,
+        node: &NodeId,
+        placement: &Placement,
+        (checkpoint, arch): (&dyn Checkpoint, &Arc<ArchSpec>),
+        options: &LoadOptions,
+    ) -> Result<Arc<dyn FfnService>> {
+        if let Some(cpu) = self.cpu.as_ref().filter(|_| *node == options.node) {
+            return Ok(Arc::clone(cpu) as _);
+        }
+        if let Some(service) = options.ffn_services.get(node) {
+            return Ok(Arc::clone(service));
+        }
+        let invalid = |message: String| Error::new(ErrorKind::PlacementInvalid, message).with("node", node);
+        let Some(address) = options.addresses.get(node).or_else(|| placement.addresses().get(node)) else {
+            let message = format!("expected an address for each node that computes experts, found none for `{node}`");
+            return Err(invalid(message).with_hint(
+                "say where the node serves, in the cluster's node or with the option addresses, give a service of its own to loading, or this process the name that the placement has for it with the option node",
+            ));
+        };
+        connect(address, checkpoint, arch, options).map_err(|error| error.with("node", node))
     }
 
     /// All of them.
     pub(super) fn all(&self) -> Vec<Arc<dyn FfnService>> {
-        let cpu = self.cpu.iter().map(|cpu| Arc::clone(cpu) as Arc<dyn FfnService>);
-        cpu.chain(self.others.iter().cloned()).collect()
+        self.others.clone()
     }
 
     /// Adds to a stage's facts what is computed beside its engine.

@@ -230,6 +230,9 @@ pub struct Node {
     /// Its accelerators.
     #[serde(default)]
     pub accelerators: Vec<Accelerator>,
+    /// Where it serves feed-forward blocks and experts, as in `http://192.168.7.4:8080`.
+    #[serde(default)]
+    pub address: Option<String>,
     /// Its network interfaces.
     #[serde(default)]
     pub interfaces: Vec<NetworkInterface>,
@@ -249,6 +252,7 @@ impl Node {
             bytes_per_second: None,
             cores: None,
             accelerators: Vec::new(),
+            address: None,
             interfaces: Vec::new(),
             downloads: BTreeMap::new(),
         }
@@ -279,6 +283,8 @@ impl Node {
 setters!(Node {
     /// The same node in another role.
     role: Role;
+    /// The same node, serving feed-forward blocks and experts there.
+    address: impl Into<String> => Some(address.into());
     /// The same node, reading its main memory at this rate.
     bytes_per_second: f64 => Some(bytes_per_second);
 });

@@ -1,5 +1,6 @@
 //! What is a placement? Which node runs which layers and experts, every one of them exactly once.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub struct Placement {
     pub(super) n_layers: usize,
     pub(super) stages: Vec<Stage>,
     pub(super) experts: Vec<ExpertShard>,
+    pub(super) addresses: BTreeMap<NodeId, String>,
     pub(super) budgets: Vec<Budget>,
     pub(super) context_tokens: Option<u64>,
     pub(super) kv: KvTypes,
@@ -52,6 +54,7 @@ impl Placement {
             n_layers,
             stages,
             experts: Vec::new(),
+            addresses: BTreeMap::new(),
             budgets: Vec::new(),
             context_tokens: None,
             kv: KvTypes::default(),
@@ -125,6 +128,13 @@ impl Placement {
         Ok(self)
     }
 
+    /// The same, with a node that serves its experts there, as at `http://192.168.7.4:8080`.
+    #[must_use]
+    pub fn with_address(mut self, node: impl Into<NodeId>, address: impl Into<String>) -> Self {
+        self.addresses.insert(node.into(), address.into());
+        self
+    }
+
     pub(crate) fn add_experts(&mut self, experts: impl IntoIterator<Item = ExpertShard>) {
         self.experts.extend(experts);
     }
@@ -146,6 +156,11 @@ impl Placement {
     /// Feed-forward blocks and experts that are elsewhere than their layer's attention.
     pub fn experts(&self) -> &[ExpertShard] {
         &self.experts
+    }
+
+    /// Where nodes serve their experts, as far as that is known.
+    pub fn addresses(&self) -> &BTreeMap<NodeId, String> {
+        &self.addresses
     }
 
     /// What each device is to hold, where the placement came with that.

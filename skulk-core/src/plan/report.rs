@@ -116,6 +116,9 @@ impl Bytes {
 pub struct NodeReport {
     /// The node.
     pub node: NodeId,
+    /// Where it serves what is there, when that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
     /// Its role.
     pub role: Role,
     /// The backend that runs on the device.

@@ -2,9 +2,13 @@
 //! between them.
 
 mod address;
+mod client;
 mod facts;
+mod replicas;
 mod tls;
 pub mod wire;
 
 pub use self::address::Address;
+pub use self::client::{ConnectOptions, RemoteFfn};
+pub use self::replicas::Replicas;
 pub use self::tls::{Identity, Roots};

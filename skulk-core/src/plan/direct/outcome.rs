@@ -81,6 +81,7 @@ fn node_reports(problem: &Problem<'_>, loads: &[Load]) -> Vec<NodeReport> {
         let seat = &problem.seats[load.seat];
         NodeReport {
             node: problem.ids[seat.node].clone(),
+            address: problem.addresses[seat.node].map(str::to_owned),
             role: problem.roles[seat.node],
             backend: seat.backend.clone(),
             device: seat.device.clone(),
@@ -192,10 +193,12 @@ pub(super) fn placement(
     report.candidates = candidates(problem, best, others);
     report.estimate = Some(best.estimate);
     report.speculation = Some(speculation::decide(problem, &best.estimate, best.nodes(problem).len()));
+    let experts = expert_shards(problem, &best.owners, &replicas);
     Placement {
         n_layers: problem.inventory.layers.len(),
         stages,
-        experts: expert_shards(problem, &best.owners, &replicas),
+        addresses: addresses(&experts, &report),
+        experts,
         budgets,
         context_tokens: Some(problem.request.context_tokens),
         kv: problem.request.kv,
@@ -205,6 +208,12 @@ pub(super) fn placement(
         ids: None,
         report: Some(Arc::new(report)),
     }
+}
+
+/// Where nodes serve experts, as far as that is known.
+fn addresses(experts: &[ExpertShard], report: &PlanReport) -> BTreeMap<NodeId, String> {
+    let serving = report.nodes.iter().filter(|node| experts.iter().any(|shard| shard.node == node.node));
+    serving.filter_map(|node| Some((node.node.clone(), node.address.clone()?))).collect()
 }
 
 /// Owners, sorted by layer, as ranges of layers.

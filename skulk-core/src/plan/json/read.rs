@@ -138,6 +138,7 @@ fn direct(read: Direct, within: &Within) -> Result<Placement> {
     placement.experts = read.experts.into_iter().map(ExpertShard::from).collect();
     coverage::check_experts(&placement.experts, placement.n_layers)
         .map_err(|e| within.wrong("experts", e.message().to_owned()))?;
+    placement.addresses = read.addresses.unwrap_or_default();
     placement.budgets = read.budgets.into_iter().map(Budget::from).collect();
     placement.kv = KvTypes { keys: read.keys.0, values: read.values.0 };
     placement.context_tokens = read.context_tokens.filter(|tokens| *tokens > 0);

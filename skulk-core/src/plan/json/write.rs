@@ -44,6 +44,7 @@ pub(super) fn instance(placement: &Placement) -> String {
                 values: Kept(placement.kv().values),
                 context_token_limit,
                 budgets: placement.budgets().iter().map(BudgetOf::from).collect(),
+                addresses: Some(placement.addresses().clone()).filter(|known| !known.is_empty()),
             })
         }
         Instance::MlxRing { hosts_by_node, ephemeral_port } => Tagged::Ring(Ring {

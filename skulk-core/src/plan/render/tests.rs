@@ -16,6 +16,7 @@ fn report(model_id: &str) -> PlanReport {
 fn device(node: &str, role: Role, layers: std::ops::Range<usize>, experts: usize) -> NodeReport {
     NodeReport {
         node: NodeId::new(node),
+        address: None,
         role,
         backend: Some("skulk-cpu".to_owned()),
         device: "main memory".to_owned(),

@@ -195,9 +195,13 @@ type Cells<'a, T> = (&'static str, bool, &'a dyn Fn(&T) -> String);
 /// what their bytes are.
 fn devices_tables(report: &PlanReport) -> [Table; 2] {
     let node: Cells<'_, NodeReport> = ("node", false, &|it| name(it.node.as_str()));
+    let at: Cells<'_, NodeReport> = ("node", false, &|it| match &it.address {
+        Some(address) => format!("{} at {}", name(it.node.as_str()), name(address)),
+        None => name(it.node.as_str()),
+    });
     let device: Cells<'_, NodeReport> = ("device", false, &|it| name(&it.device));
     let what: [Cells<'_, NodeReport>; 10] = [
-        node,
+        at,
         ("role", false, &|it| it.role.to_string()),
         ("backend", false, &backend),
         device,

@@ -52,6 +52,7 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
                 n_layers: card.n_layers,
                 stages: problem.stages(&solution),
                 experts: Vec::new(),
+                addresses: std::collections::BTreeMap::new(),
                 budgets: report.nodes.iter().map(|node| Budget::new(node, request.strictness)).collect(),
                 context_tokens: Some(request.context_tokens),
                 kv: request.kv,

@@ -83,6 +83,7 @@ impl<'a> Problem<'a> {
         let facts = &self.facts[node];
         NodeReport {
             node: self.topology.id(node).clone(),
+            address: None,
             role: facts.role,
             backend: self.backend(node),
             device: self.device(node),

@@ -1,0 +1,121 @@
+//! What is known of a server? What it says of itself, held against the model that it is to compute for.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::Deserialize;
+
+use crate::arch::ArchSpec;
+use crate::engine::ffn::experts_of;
+use crate::error::{Error, ErrorKind, Result};
+use crate::remote::Address;
+use crate::remote::facts::{self, Facts};
+use crate::weights::Checkpoint;
+
+/// The members of `/v1/stats` that matter here. LARQL's servers have no `skulk`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(super) struct Stats {
+    #[serde(default)]
+    model: String,
+    #[serde(default)]
+    layers: Option<usize>,
+    hidden_size: usize,
+    #[serde(default)]
+    dtype: Option<String>,
+    #[serde(default)]
+    skulk: Option<Facts>,
+}
+
+impl Stats {
+    pub(super) fn read(address: &Address, body: &[u8]) -> Result<Self> {
+        serde_json::from_slice(body).map_err(|e| {
+            failed(address, "expected an answer of JSON with the member hidden_size, found another".into())
+                .with("path", "/v1/stats")
+                .with_source(e)
+        })
+    }
+
+    /// Of each layer which experts it computes.
+    pub(super) fn serves(&self, arch: &ArchSpec) -> BTreeMap<usize, Range<usize>> {
+        match &self.skulk {
+            Some(facts) => facts.blocks.iter().map(|block| (block.layer, block.experts.clone())).collect(),
+            // It does not say: it refuses what it does not have when it is asked.
+            None => (0..arch.n_layers())
+                .map(|layer| (layer, 0..experts_of(&arch.layers[layer])))
+                .filter(|(_, experts)| !experts.is_empty())
+                .collect(),
+        }
+    }
+
+    /// Whether it is one of LARQL's.
+    pub(super) fn is_larql(&self) -> bool {
+        self.skulk.is_none()
+    }
+
+    /// How it computes, in words.
+    pub(super) fn computes(&self) -> String {
+        match (&self.skulk, &self.dtype) {
+            (Some(facts), _) => facts.computes.clone(),
+            (None, Some(dtype)) => format!("LARQL, {dtype}"),
+            (None, None) => "LARQL".to_owned(),
+        }
+    }
+
+    /// `Ok` where it computes for this model.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PeerFailed`] that says what differs.
+    pub(super) fn check(
+        &self,
+        address: &Address,
+        arch: &ArchSpec,
+        checkpoint: &dyn Checkpoint,
+    ) -> Result<()> {
+        let layers = arch.n_layers();
+        if self.hidden_size != arch.hidden_size || self.layers.is_some_and(|found| found != layers) {
+            let found = self.layers.map_or_else(|| "layers".to_owned(), |found| format!("{found} layers"));
+            return Err(failed(
+                address,
+                format!(
+                    "expected a model of {layers} layers and rows of {}, found {found} and rows of {} (`{}`)",
+                    arch.hidden_size, self.hidden_size, self.model
+                ),
+            ));
+        }
+        let Some(facts) = &self.skulk else { return Ok(()) };
+        for block in &facts.blocks {
+            let n = arch.layers.get(block.layer).map_or(0, experts_of);
+            if block.experts.is_empty() || block.experts.end > n {
+                let message = format!(
+                    "expected some of the layer's {n} experts, found {} to {}",
+                    block.experts.start, block.experts.end
+                );
+                return Err(failed(address, message).with("layer", block.layer));
+            }
+            // Where this side has no such weights itself, there is nothing to hold them against.
+            if let Some(own) = facts::weights(checkpoint, arch, block.layer)?.filter(|own| *own != block.weights) {
+                let message = format!("expected weights {}, found {}", short(&own), short(&block.weights));
+                return Err(failed(address, message)
+                    .with("layer", block.layer)
+                    .with_hint("serve the same checkpoint, in the same quantisation, as the one that is loaded"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The weights of a layer's block, where it says so.
+    pub(super) fn weights(&self, layer: usize) -> Option<&str> {
+        let blocks = &self.skulk.as_ref()?.blocks;
+        blocks.iter().find(|block| block.layer == layer).map(|block| block.weights.as_str())
+    }
+}
+
+/// As much of a hash as people compare.
+fn short(hash: &str) -> &str {
+    hash.get(..12).unwrap_or(hash)
+}
+
+/// An error about a server that was reached.
+pub(super) fn failed(address: &Address, message: String) -> Error {
+    Error::new(ErrorKind::PeerFailed, message).with("peer", address)
+}

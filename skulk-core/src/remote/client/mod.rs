@@ -1,0 +1,236 @@
+//! How does this process ask a server for blocks and experts? As a service whose lines are kept connections.
+
+mod connection;
+mod known;
+mod line;
+mod options;
+mod waiting;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use hyper::Method;
+use hyper::body::Bytes;
+use hyper::header::HeaderValue;
+
+use self::connection::{Answer, Ask, Connection, Failed, Target};
+use self::known::{Stats, failed};
+use self::line::Line;
+pub use self::options::ConnectOptions;
+use self::waiting::{Ended, Runtime, Until};
+use super::address::Place;
+use super::wire::WireType;
+use super::{Address, Roots, tls};
+use crate::arch::ArchSpec;
+use crate::engine::{FfnLine, FfnService};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::LayerIdx;
+use crate::weights::Checkpoint;
+
+/// Feed-forward blocks and experts on another machine, or in another process: a server of this library, or one of LARQL's.
+///
+/// Each [line](FfnService::line) keeps a connection. A connection that was lost while nothing was asked is opened anew, and
+/// the server asked again what it holds: other weights than before are an error.
+pub struct RemoteFfn {
+    peer: Arc<Peer>,
+    name: String,
+    serves: BTreeMap<usize, Range<usize>>,
+    /// Of one layer at least it computes experts.
+    has_experts: bool,
+}
+
+/// What all lines to a server need.
+struct Peer {
+    target: Target,
+    options: ConnectOptions,
+    arch: Arc<ArchSpec>,
+    /// What it said when it was reached first.
+    stats: Stats,
+}
+
+/// The longest answer that is no frame: what a server says of itself, or of an error.
+const WORDS: usize = 1 << 20;
+
+impl RemoteFfn {
+    /// Reaches a server, and checks that it computes for this checkpoint's model: sizes, and where the server is of this
+    /// library and the checkpoint has them, the weights of each block.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PeerLost`] where it cannot be reached in time; [`ErrorKind::PeerFailed`] where it refuses, or serves
+    /// something else; [`ErrorKind::InvalidArgument`] for a key that no header can hold; [`ErrorKind::Cancelled`]; what
+    /// is wrong with the checkpoint.
+    pub fn connect(address: &Address, checkpoint: &dyn Checkpoint, options: &ConnectOptions) -> Result<Self> {
+        let arch = Arc::new(ArchSpec::from_checkpoint(checkpoint)?);
+        Self::for_model(address, &arch, checkpoint, options)
+    }
+
+    pub(crate) fn for_model(
+        address: &Address,
+        arch: &Arc<ArchSpec>,
+        checkpoint: &dyn Checkpoint,
+        options: &ConnectOptions,
+    ) -> Result<Self> {
+        let target = target(address, options)?;
+        let runtime = Runtime::new()?;
+        let patience = Instant::now() + options.connect_timeout;
+        let until = Until { cancel: &options.cancel, deadline: None, patience };
+        let reached = runtime.wait(until.wait(reach(&target, options)))?;
+        let (_, stats) = reached.unwrap_or_else(|ended| Err(ended.into_error(address, "to be reached")))?;
+        stats.check(address, arch, checkpoint)?;
+        let serves = stats.serves(arch);
+        let of_experts = |layer: &usize| arch.layers[*layer].ffn.experts.is_some();
+        Ok(Self {
+            name: format!("{} at {address}", if stats.is_larql() { "LARQL" } else { "skulk" }),
+            has_experts: serves.keys().any(of_experts),
+            serves,
+            peer: Arc::new(Peer { target, options: options.clone(), arch: Arc::clone(arch), stats }),
+        })
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> &Address {
+        &self.peer.target.address
+    }
+
+    /// What it says of the weights of a layer's block; `None` where it serves none, or does not say.
+    pub(crate) fn weights(&self, layer: usize) -> Option<&str> {
+        self.peer.stats.weights(layer)
+    }
+}
+
+/// How a server is asked.
+fn target(address: &Address, options: &ConnectOptions) -> Result<Target> {
+    let key = match &options.key {
+        None => None,
+        Some(key) => {
+            let header = HeaderValue::from_str(&format!("Bearer {key}"));
+            let mut header = header.map_err(|_| {
+                Error::argument("key", "expected a key of letters that a header can hold, found others")
+                    .with_hint("use a key of printable ASCII")
+            })?;
+            header.set_sensitive(true);
+            Some(header)
+        }
+    };
+    let (host, is_tls) = match address.place() {
+        Place::Unix(_) => ("localhost".to_owned(), false),
+        Place::Tcp { host, port, tls } => (format!("{host}:{port}"), *tls),
+    };
+    let host = HeaderValue::from_str(&host)
+        .map_err(|e| Error::argument("address", "expected a host of ASCII, found another").with_source(e))?;
+    let tls = match is_tls {
+        false => None,
+        true => {
+            let roots = options.roots.clone().unwrap_or_else(Roots::public);
+            Some(tls::client(&roots, options.identity.as_ref())?)
+        }
+    };
+    Ok(Target { address: address.clone(), tls, host, key })
+}
+
+/// Opens a connection, and asks what the server holds.
+async fn reach(target: &Target, options: &ConnectOptions) -> Result<(Connection, Stats)> {
+    let address = &target.address;
+    let reach = async {
+        let opened = Connection::open(target).await;
+        let mut connection = opened.map_err(|failed| failed.into_error(address, "cannot be reached"))?;
+        let ask = Ask {
+            method: Method::GET,
+            path: "/v1/stats",
+            content: None,
+            accept: None,
+            body: Bytes::new(),
+            most: WORDS,
+        };
+        let answer = connection.ask(target, &ask).await;
+        let answer = answer.map_err(|failed| failed.into_error(address, "was lost"))?;
+        answer.expect_ok(address)?;
+        Ok((connection, Stats::read(address, &answer.body)?))
+    };
+    let reached = tokio::time::timeout(options.connect_timeout, reach).await;
+    reached.unwrap_or_else(|_| Err(Ended::Late.into_error(address, "to be reached")))
+}
+
+impl Peer {
+    /// A new connection to the server, which still holds what it held at first.
+    async fn open(&self) -> Result<Connection> {
+        let (connection, stats) = reach(&self.target, &self.options).await?;
+        if stats != self.stats {
+            return Err(failed(&self.target.address, "expected the weights of before, found others".into())
+                .with_hint("the server was started anew with another model or other layers: plan again"));
+        }
+        Ok(connection)
+    }
+}
+
+impl Answer {
+    /// `Ok` for an answer that is one.
+    fn expect_ok(&self, address: &Address) -> Result<()> {
+        if self.status.is_success() {
+            return Ok(());
+        }
+        let words = String::from_utf8_lossy(&self.body);
+        let error = serde_json::from_str::<serde_json::Value>(&words);
+        let error = error.ok().and_then(|value| Some(value.get("error")?.as_str()?.to_owned()));
+        let said = error.unwrap_or_else(|| words.chars().take(200).collect());
+        let message = match said.is_empty() {
+            true => format!("the server answered {}", self.status),
+            false => format!("the server answered {}: {said}", self.status),
+        };
+        let error = failed(address, message);
+        Err(match self.status.as_u16() {
+            401 | 403 => error.with_hint("give the server's key with the option key"),
+            _ => error,
+        })
+    }
+}
+
+impl Failed {
+    fn into_error(self, address: &Address, what: &str) -> Error {
+        match self {
+            Failed::Large => failed(address, "expected an answer of the size of what was asked, found a larger one".into()),
+            Failed::Lost(source) => Error::new(ErrorKind::PeerLost, format!("the server {what}"))
+                .with("peer", address)
+                .with_hint("see that it runs and can be reached, or plan without it")
+                .with_source(source),
+        }
+    }
+}
+
+impl Ended {
+    fn into_error(self, address: &Address, what: &str) -> Error {
+        match self {
+            Ended::Caller(error) => error,
+            Ended::Late => Error::new(ErrorKind::PeerLost, format!("the server took too long {what}"))
+                .with("peer", address)
+                .with_hint("give it more time with the option timeout, or plan without it"),
+        }
+    }
+}
+
+impl FfnService for RemoteFfn {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn serves(&self, layer: LayerIdx) -> Range<usize> {
+        self.serves.get(&layer.0).cloned().unwrap_or(0..0)
+    }
+
+    fn computes(&self) -> String {
+        match self.peer.options.wire {
+            WireType::F32 => self.peer.stats.computes(),
+            wire => format!("{}, crossing in {wire}", self.peer.stats.computes()),
+        }
+    }
+
+    fn wants_residual(&self) -> bool {
+        self.has_experts
+    }
+
+    fn line(&self, _: usize) -> Result<Box<dyn FfnLine>> {
+        Ok(Box::new(Line::new(Arc::clone(&self.peer))?))
+    }
+}
