@@ -36,6 +36,14 @@ struct State {
     waker: Option<Waker>,
 }
 
+impl Sender {
+    /// One that nobody listens to yet.
+    pub(super) fn to_nobody() -> Self {
+        let state = State { unread: true, ..State::default() };
+        Self(Arc::new(Channel { state: Mutex::new(state), changed: Condvar::new(), most: 0 }))
+    }
+}
+
 /// A channel of at most so many events.
 pub(super) fn channel(most: usize, signals: Arc<Signals>) -> (Sender, Receiver) {
     let state = State { events: VecDeque::with_capacity(most.min(BACKLOG)), ..State::default() };
@@ -78,6 +86,11 @@ impl Sender {
             }
         });
         heard
+    }
+
+    /// The same end once more. The stream ends when the first of them is dropped.
+    pub(super) fn again(&self) -> Self {
+        Self(Arc::clone(&self.0))
     }
 
     /// Sends an error behind which nothing comes. A reader that is woken by it need not wait for the end.

@@ -44,16 +44,11 @@ impl Generation {
     pub(super) fn start(
         turn: Turn,
         prompt: Vec<TokenId>,
-        mut options: GenerateOptions,
+        options: GenerateOptions,
         backlog: usize,
         steering: Option<Box<dyn Steering>>,
     ) -> Result<Self> {
         let model = Arc::clone(&turn.shared.model);
-        let (sender, events) = channel(backlog, Arc::clone(model.scheduler.signals()));
-        // Dropping this handle must not cancel whatever else the caller's token is for.
-        let cancel = options.cancel.child();
-        options.cancel = cancel.clone();
-        let priority = options.priority;
         let start = Start {
             tokenizer: &model.tokenizer,
             prompt: &prompt,
@@ -64,11 +59,19 @@ impl Generation {
             load_time: model.load_time,
             steering,
         };
-        let ask = Box::new(Writing::new(start, sender)?);
-        let prompt_ids = prompt.clone();
-        let job = Job { turn, tokens: prompt, cancel: cancel.clone(), priority, ask };
-        model.scheduler.add(job);
-        Ok(Self { events: Some(events), read: Default::default(), prompt_ids, cancel })
+        let writing = Box::new(Writing::new(start)?);
+        Ok(Self::run(turn, prompt, writing, backlog))
+    }
+
+    /// Runs a generation that has come as far as these tokens.
+    pub(super) fn run(turn: Turn, tokens: Vec<TokenId>, mut writing: Box<Writing>, backlog: usize) -> Self {
+        let model = Arc::clone(&turn.shared.model);
+        let (sender, events) = channel(backlog, Arc::clone(model.scheduler.signals()));
+        // Dropping this handle must not cancel whatever else the caller's token is for.
+        let (cancel, priority) = writing.tell_to(sender);
+        let prompt_ids = tokens.clone();
+        model.scheduler.add(Job { turn, tokens, cancel: cancel.clone(), priority, ask: writing });
+        Self { events: Some(events), read: Default::default(), prompt_ids, cancel }
     }
 
     /// The prompt's tokens, special ones included.

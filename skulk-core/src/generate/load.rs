@@ -135,6 +135,8 @@ fn assemble(
             fingerprint: Fingerprint::of(&arch, checkpoint),
             speech: Origin::of(checkpoint, options),
             grammars: Grammars::default(),
+            path: checkpoint.path().to_owned(),
+            options: options.clone(),
             arch,
             tokenizer: Arc::new(tokenizer),
             context,

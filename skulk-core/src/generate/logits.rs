@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, atomic};
 
 use super::scheduler::{Ask, Job, Rows, Signals, Taken};
-use super::session::{Session, State};
+use super::session::{Session, State, Turn};
 use crate::cancel::CancelToken;
 use crate::engine::{Logits, Reply};
 use crate::error::{Error, ErrorKind, Result};
@@ -150,7 +150,8 @@ impl Ask for Scoring {
         Ok(if heard && self.sent < self.all { Taken::GoesOn } else { Taken::Over })
     }
 
-    fn end(self: Box<Self>, result: Result<()>) {
+    fn end(self: Box<Self>, result: Result<()>, turn: Turn) {
+        drop(turn);
         if let Err(error) = result {
             self.send(Err(error));
         }

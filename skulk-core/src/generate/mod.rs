@@ -11,6 +11,7 @@ mod load_options;
 mod logits;
 mod model;
 mod options;
+mod recovery;
 mod sampler;
 mod saved;
 mod scheduler;

@@ -1,5 +1,6 @@
 //! What is a loaded model? Its shards in order, its tokenizer, and how sequences pass through.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
 use crate::engine::{EngineId, FfnMemory, FfnService, KvMemory};
 use crate::error::Result;
-use crate::generate::{GenerateOptions, Generation, Output, Prompt, Session};
+use crate::generate::{GenerateOptions, Generation, LoadOptions, Output, Prompt, Session};
 use crate::grammar::Grammars;
 use crate::plan::Placement;
 use crate::tokenizer::Tokenizer;
@@ -59,6 +60,8 @@ pub struct Model {
 }
 
 pub(super) struct Inner {
+    pub(super) path: PathBuf,
+    pub(super) options: LoadOptions,
     pub(super) arch: Arc<ArchSpec>,
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) context: usize,

@@ -7,7 +7,7 @@ use super::channel::BACKLOG;
 use super::model::Inner;
 use super::options::expect_known;
 use super::scheduler::Command;
-use super::writing::{Constrained, Steering};
+use super::writing::{Constrained, Steering, Writing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{GenerateOptions, Generation, Prompt};
 use crate::ids::{SeqId, TokenId};
@@ -49,6 +49,8 @@ pub(super) struct State {
     /// Its sequence in the stages, where it has one, and the tokens whose keys and values they hold.
     pub(super) seq: Option<SeqId>,
     pub(super) held: Vec<TokenId>,
+    /// A generation that an error cut off and that can go on; its last token is the history's.
+    pub(super) interrupted: Option<Box<Writing>>,
 }
 
 impl Shared {
@@ -120,6 +122,7 @@ impl Session {
                 Some(Box::new(Constrained(grammar)) as _)
             }
         };
+        self.shared.state().interrupted = None;
         Generation::start(turn, tokens, options, backlog, steering)
     }
 
@@ -175,6 +178,7 @@ impl Session {
             .with_hint("truncating only shortens: generate to grow the session"));
         }
         state.history.truncate(len);
+        state.interrupted = None;
         Ok(())
     }
 

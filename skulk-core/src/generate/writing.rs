@@ -7,9 +7,10 @@ use super::channel::Sender;
 use super::event::{Event, Finish, FinishReason, Timings, Token, Usage};
 use super::sampler::{self, Narrow, Sampler};
 use super::scheduler::{Ask, Rows, Taken};
-use super::session::State;
+use super::session::{State, Turn};
+use crate::cancel::CancelToken;
 use crate::engine::{Logits, Reply};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Retry};
 use crate::generate::GenerateOptions;
 use crate::grammar::Grammar;
 use crate::ids::TokenId;
@@ -126,7 +127,7 @@ pub(super) struct Start<'a> {
 }
 
 impl Writing {
-    pub(super) fn new(start: Start<'_>, events: Sender) -> Result<Self> {
+    pub(super) fn new(start: Start<'_>) -> Result<Self> {
         let Start { tokenizer, prompt, options, vocab_size, chunk, context, load_time, steering } = start;
         let sampler = Sampler::new(options.sampling.clone());
         // Log-probabilities are of all logits.
@@ -145,7 +146,7 @@ impl Writing {
             steering,
             text: Detokenizer::new(Arc::clone(tokenizer), prompt, true),
             tokenizer: Arc::clone(tokenizer),
-            events,
+            events: Sender::to_nobody(),
             raw: Vec::new(),
             prompt_tokens: prompt.len(),
             cached_tokens: 0,
@@ -192,6 +193,17 @@ impl Writing {
         let logprob = normaliser.map(|normaliser| self.raw[id.0 as usize] - normaliser);
         history.push(id);
         Ok(Some(Token { id, logprob, top_logprobs }))
+    }
+
+    /// Tokens that may still come.
+    pub(super) fn tokens_left(&self) -> usize {
+        self.max_tokens.saturating_sub(self.completion_tokens)
+    }
+
+    /// Tells somebody else from now on, who may cancel it; returns its priority.
+    pub(super) fn tell_to(&mut self, events: Sender) -> (CancelToken, i32) {
+        self.events = events;
+        (self.options.cancel.child(), self.options.priority)
     }
 
     /// Tokens and durations so far.
@@ -290,7 +302,10 @@ impl Ask for Writing {
     }
 
     fn begin(&mut self, cached: usize) {
-        self.cached_tokens = cached;
+        if self.prefill.is_none() {
+            // Otherwise it goes on, and its prompt was computed before.
+            self.cached_tokens = cached;
+        }
         self.begun = Instant::now();
     }
 
@@ -313,10 +328,15 @@ impl Ask for Writing {
         Ok(if goes_on { Taken::GoesOn } else { Taken::Over })
     }
 
-    fn end(self: Box<Self>, result: Result<()>) {
-        if let Err(error) = result {
-            let stopped = matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::DeadlineExceeded);
-            self.events.fail(if stopped { error.with_detail(self.counted()) } else { error });
+    fn end(self: Box<Self>, result: Result<()>, turn: Turn) {
+        let Err(error) = result else { return drop(turn) };
+        let stopped = matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::DeadlineExceeded);
+        let error = if stopped { error.with_detail(self.counted()) } else { error };
+        let events = self.events.again();
+        if error.retry() == Retry::AfterReplan {
+            turn.shared.state().interrupted = Some(self);
         }
+        drop(turn);
+        events.fail(error);
     }
 }

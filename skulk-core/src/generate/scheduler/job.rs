@@ -22,12 +22,10 @@ pub(in crate::generate) struct Job {
 }
 
 impl Job {
-    /// Gives the session back before its reader hears of the end.
     pub(super) fn end(self, result: Result<()>) {
         let Self { turn, ask, .. } = self;
-        drop(turn);
         // The reader's waker is foreign code.
-        let _ = catch_unwind(AssertUnwindSafe(|| ask.end(result)));
+        let _ = catch_unwind(AssertUnwindSafe(|| ask.end(result, turn)));
     }
 }
 
@@ -67,8 +65,8 @@ pub(in crate::generate) trait Ask: Send {
     /// Takes the results of a step's segment: of rows of which something was wanted. Tokens that are to be computed
     /// next are added to the state's history.
     fn take(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<Taken>;
-    /// The session's turn is over; says how it ended.
-    fn end(self: Box<Self>, result: Result<()>);
+    /// Gives the session's turn back, then says how it ended.
+    fn end(self: Box<Self>, result: Result<()>, turn: Turn);
 }
 
 /// What becomes of a job.
