@@ -87,19 +87,17 @@ fn connect(
 }
 
 #[cfg(not(feature = "net"))]
-fn connect(
-    _: &str,
-    _: &dyn Checkpoint,
-    _: &Arc<ArchSpec>,
-    _: &LoadOptions,
-) -> Result<Arc<dyn FfnService>> {
+fn connect(_: &str, _: &dyn Checkpoint, _: &Arc<ArchSpec>, _: &LoadOptions) -> Result<Arc<dyn FfnService>> {
     Err(without_net("experts on other nodes"))
 }
 
 #[cfg(not(feature = "net"))]
 fn without_net(what: &str) -> Error {
-    Error::new(ErrorKind::PlacementInvalid, format!("{what} need the Cargo feature net, which is not compiled in"))
-        .with_hint("build with the feature net, or place everything on this node")
+    Error::new(
+        ErrorKind::PlacementInvalid,
+        format!("{what} need the Cargo feature net, which is not compiled in"),
+    )
+    .with_hint("build with the feature net, or place everything on this node")
 }
 
 impl Services {
@@ -177,7 +175,8 @@ impl Services {
         }
         let invalid = |message: String| Error::new(ErrorKind::PlacementInvalid, message).with("node", node);
         let Some(address) = options.addresses.get(node).or_else(|| placement.addresses().get(node)) else {
-            let message = format!("expected an address for each node that computes experts, found none for `{node}`");
+            let message =
+                format!("expected an address for each node that computes experts, found none for `{node}`");
             return Err(invalid(message).with_hint(
                 "say where the node serves, in the cluster's node or with the option addresses, give a service of its own to loading, or this process the name that the placement has for it with the option node",
             ));

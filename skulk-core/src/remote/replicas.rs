@@ -110,7 +110,9 @@ impl FfnService for Replicas {
 
     fn serves(&self, layer: LayerIdx) -> Range<usize> {
         let all = self.members.iter().map(|member| member.service.serves(layer));
-        all.reduce(|a, b| a.start.max(b.start)..a.end.min(b.end)).filter(|all| !all.is_empty()).unwrap_or(0..0)
+        all.reduce(|a, b| a.start.max(b.start)..a.end.min(b.end))
+            .filter(|all| !all.is_empty())
+            .unwrap_or(0..0)
     }
 
     fn computes(&self) -> String {
@@ -237,7 +239,8 @@ impl FfnLine for Line {
             // Whoever has answered comes first, for `wait`.
             for turn in 0..self.asked.len() {
                 let at = self.asked[turn];
-                let hedge = self.hedge_after.filter(|_| !self.untried.is_empty()).map(|after| self.began + after);
+                let hedge =
+                    self.hedge_after.filter(|_| !self.untried.is_empty()).map(|after| self.began + after);
                 let own = match self.asked.len() {
                     1 => hedge.map_or(until, |hedge| hedge.min(until)),
                     _ => until.min(Instant::now() + TURN),

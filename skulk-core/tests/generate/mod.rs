@@ -12,6 +12,7 @@ mod failing;
 mod features;
 mod load;
 mod logits;
+mod recovery;
 mod rewritten;
 mod sampling;
 mod saved;

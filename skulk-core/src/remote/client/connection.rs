@@ -177,7 +177,8 @@ impl Connection {
         let content = text(CONTENT_TYPE).unwrap_or_default().to_owned();
         let later = head.headers.contains_key(RETRY_AFTER);
         let body = self.drive(Limited::new(body, most).collect()).await;
-        let body = body.map_err(|e| if e.is::<LengthLimitError>() { Failed::Large } else { Failed::Lost(e) })?;
+        let body =
+            body.map_err(|e| if e.is::<LengthLimitError>() { Failed::Large } else { Failed::Lost(e) })?;
         Ok(Answer { status: head.status, content, later, body: body.to_bytes() })
     }
 

@@ -93,11 +93,13 @@ impl Stats {
                 return Err(failed(address, message).with("layer", block.layer));
             }
             // Where this side has no such weights itself, there is nothing to hold them against.
-            if let Some(own) = facts::weights(checkpoint, arch, block.layer)?.filter(|own| *own != block.weights) {
+            if let Some(own) =
+                facts::weights(checkpoint, arch, block.layer)?.filter(|own| *own != block.weights)
+            {
                 let message = format!("expected weights {}, found {}", short(&own), short(&block.weights));
-                return Err(failed(address, message)
-                    .with("layer", block.layer)
-                    .with_hint("serve the same checkpoint, in the same quantisation, as the one that is loaded"));
+                return Err(failed(address, message).with("layer", block.layer).with_hint(
+                    "serve the same checkpoint, in the same quantisation, as the one that is loaded",
+                ));
             }
         }
         Ok(())

@@ -60,12 +60,22 @@ type Exchange = Pin<Box<dyn Future<Output = (Option<Connection>, Result<Answer>)
 enum Expects {
     /// Of a job without rows: none is asked for.
     Nothing,
-    Dense { layer: u32, rows: usize },
+    Dense {
+        layer: u32,
+        rows: usize,
+    },
     /// Of one row.
-    Sum { wire: WireType },
+    Sum {
+        wire: WireType,
+    },
     /// `[rows, hidden]`, or a result for each pair.
-    Sums { layer: u32, rows: usize },
-    Pairs { layer: u32 },
+    Sums {
+        layer: u32,
+        rows: usize,
+    },
+    Pairs {
+        layer: u32,
+    },
 }
 
 impl Line {
@@ -78,8 +88,9 @@ impl Line {
     fn ask(&mut self, job: &FfnJob<'_>) -> Result<(Ask, Expects)> {
         let Self { peer, rows: crossing, experts, weights, .. } = self;
         let (hidden, wire) = (job.hidden, peer.options.wire);
-        let layer = u32::try_from(job.layer.0)
-            .map_err(|e| Error::argument("layer", "expected a layer of the model, found another").with_source(e))?;
+        let layer = u32::try_from(job.layer.0).map_err(|e| {
+            Error::argument("layer", "expected a layer of the model, found another").with_source(e)
+        })?;
         let spec = peer.arch.layers[job.layer.0].ffn.experts;
         let ask = |path, content, accept, body: Vec<u8>| Ask {
             method: Method::POST,
@@ -106,8 +117,11 @@ impl Line {
             return Ok((ask("/v1/walk-ffn", content::FFN, Some(wire.content_type()), body), expects));
         };
         if job.residual.len() != job.input.len() {
-            return Err(Error::argument("residual", "expected rows before the norm beside the others, found none")
-                .with_hint("give them to a service that wants them"));
+            return Err(Error::argument(
+                "residual",
+                "expected rows before the norm beside the others, found none",
+            )
+            .with_hint("give them to a service that wants them"));
         }
         experts.clear();
         experts.extend(job.pairs.iter().map(|pair| pair.expert));
@@ -115,8 +129,10 @@ impl Line {
         weights.extend(job.pairs.iter().map(|pair| pair.weight));
         let row = |at: usize| &job.residual[at * hidden..][..hidden];
         if !job.sums && !spec.on_input {
-            let rows = job.pairs.iter().map(|pair| {
-                ExpertRow { layer, expert: pair.expert, values: row(pair.row as usize) }
+            let rows = job.pairs.iter().map(|pair| ExpertRow {
+                layer,
+                expert: pair.expert,
+                values: row(pair.row as usize),
             });
             ExpertRequest::encode(&mut body, hidden, rows)?;
             return Ok((ask("/v1/expert/batch", content::EXPERT, None, body), Expects::Pairs { layer }));
@@ -313,7 +329,8 @@ impl FfnLine for Line {
         let until = Until { cancel: cx.cancel, deadline: cx.deadline, patience };
         let kept = connection.take();
         let sent = runtime.wait(async { until.wait(peer.send(kept, &ask)).await })?;
-        let sent = sent.unwrap_or_else(|ended| Err(ended.into_error(&peer.target.address, "to take a request")))?;
+        let sent =
+            sent.unwrap_or_else(|ended| Err(ended.into_error(&peer.target.address, "to take a request")))?;
         let state = State::Asked(Box::pin(Arc::clone(peer).exchange(ask, sent)));
         self.job = Some(Job { expects, patience, state });
         Ok(())

@@ -190,7 +190,9 @@ impl Answer {
 impl Failed {
     fn into_error(self, address: &Address, what: &str) -> Error {
         match self {
-            Failed::Large => failed(address, "expected an answer of the size of what was asked, found a larger one".into()),
+            Failed::Large => {
+                failed(address, "expected an answer of the size of what was asked, found a larger one".into())
+            }
             Failed::Lost(source) => Error::new(ErrorKind::PeerLost, format!("the server {what}"))
                 .with("peer", address)
                 .with_hint("see that it runs and can be reached, or plan without it")
