@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use skulk::browse::{Band, SelectOrder};
 use skulk::extract::VindexStorage;
 use skulk::plan::{Inventory, NodeId, Sharding, Strictness, Transport};
+use skulk::remote::wire::WireType;
 use skulk::vindex::{SliceCopy, SlicePreset, VindexLevel, VindexPart};
 use skulk::{ByteSize, EngineId, Error, ErrorKind, KvType, Memory, OnToolFailure, Precision, WhenFull};
 
@@ -218,7 +219,7 @@ macro_rules! sets {
 
 sets! {
     Band KvType Memory OnToolFailure Precision SelectOrder Sharding SliceCopy SlicePreset Strictness Transport VindexLevel VindexPart
-    VindexStorage WhenFull
+    VindexStorage WhenFull WireType
 }
 
 /// What stands as JSON in the text of an option, so that keys keep their order, and problems their names. Hosts that do

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use skulk::browse::{self, Band, SelectOrder};
@@ -10,6 +11,8 @@ use skulk::card::{ProfileHints, RequestHints};
 use skulk::embed;
 use skulk::extract::{self, VindexStorage};
 use skulk::plan::{Inventory, NodeId, Request, Sharding, Strictness, Transport};
+use skulk::remote::wire::WireType;
+use skulk::remote::{self, Identity, Roots};
 use skulk::vindex::{self, SliceCopy, SlicePreset, VindexLevel, VindexPart};
 use skulk::{
     ByteSize, Constraint, EngineId, Error, ErrorKind, KvType, Memory, ModelCard, Precision, Prompt, TokenId,
@@ -78,6 +81,25 @@ options! {
         engine: EngineId => options.engine_name = Some(engine),
         /// The name that a placement has for this machine; `local` by default.
         node: NodeId => options.node = node,
+        /// Addresses of servers of feed-forward blocks and experts, as `http://192.168.7.4:8080`, `https://…` or
+        /// `unix:///path`: each is asked what it has, and computes that. Of what several have, those that are named later
+        /// help where the first one fails.
+        ffn_at: Vec<String> => for address in ffn_at {
+            options.ffn_at.push(address.parse()?);
+        },
+        /// Addresses of nodes that a placement has experts on, by name, where the placement does not say.
+        addresses: BTreeMap<String, String> => options.addresses =
+            addresses.into_iter().map(|(node, address)| (node.into(), address)).collect(),
+        /// The key that other nodes ask for.
+        peer_key: String => options.connect.key = Some(peer_key),
+        /// Certificates that other nodes' must lead to, in PEM; by default those of public authorities.
+        peer_roots: String => options.connect.roots = Some(Roots::from_pem(peer_roots)?),
+        /// What proves to other nodes who asks: a certificate and its private key, in PEM.
+        peer_identity: String => options.connect.identity = Some(Identity::from_pem(&peer_identity, &peer_identity)?),
+        /// How results cross: `f32` (the default) changes nothing, `f16` halves them, `i8` is for dense blocks.
+        peer_wire: WireType => options.connect.wire = peer_wire,
+        /// Seconds that another node may take for what it is asked; 30 by default.
+        peer_timeout: f32 => options.connect.timeout = seconds("peer_timeout", peer_timeout)?,
         /// Leaves feed-forward blocks and experts to the CPU where an engine would copy them to its device.
         ffn_on_cpu: bool => options.ffn_on_cpu = ffn_on_cpu,
         /// Bytes that are kept in memory at a time of feed-forward weights that are used where they are stored, with the
@@ -121,6 +143,50 @@ options! {
         card: Card => options.card = Some(ModelCard::from_json(&card.0)?),
         /// The chat template, instead of those of the checkpoint.
         chat_template: String => options.chat_template = Some(chat_template),
+    }
+}
+
+/// A time that was given in seconds.
+fn seconds(field: &'static str, seconds: f32) -> skulk::Result<Duration> {
+    Duration::try_from_secs_f32(seconds).ok().filter(|time| !time.is_zero()).ok_or_else(|| {
+        let message = format!("expected more than 0 seconds, found {seconds}");
+        Error::new(ErrorKind::InvalidArgument, message).with("field", field)
+    })
+}
+
+options! {
+    /// Options of serving feed-forward blocks and experts to other machines.
+    ServeOptions of (options: remote::ServeOptions) {
+        /// Where to listen: `http://host:port`, `https://…`, which needs `identity`, or `unix:///path`. By default
+        /// `http://127.0.0.1:0`, a free port that only this machine reaches.
+        listen: String => options.listen = listen.parse()?,
+        /// The layers whose blocks are served; by default all.
+        layers: Range<usize> => options.layers = Some(layers),
+        /// The experts that are served of each layer that has some; by default all.
+        experts: Range<usize> => options.experts = Some(experts),
+        /// The key that clients must know. Where other machines reach the server, it or `clients` must be given.
+        key: String => options.key = Some(key),
+        /// What the server shows to clients of `https`: a certificate and its private key, in PEM.
+        identity: String => options.identity = Some(Identity::from_pem(&identity, &identity)?),
+        /// Certificates that clients' must lead to, in PEM; by default they need none.
+        clients: String => options.clients = Some(Roots::from_pem(clients)?),
+        /// Bytes of weights that are kept in memory at a time; no limit by default.
+        ffn_budget: ByteSize => options.engine_options.ffn_budget = Some(ffn_budget),
+        /// Threads that compute; all of the hardware's by default.
+        threads: usize => options.engine_options.threads = threads,
+        /// How products are rounded: `fast` (the default), `exact` or `bf16`. Clients get the numbers of a model that is
+        /// loaded with the same.
+        precision: Precision => options.engine_options.precision = precision,
+        /// Where weights lie: `mapped`, `resident` or `auto` (the default).
+        memory: Memory => options.engine_options.memory = memory,
+        /// Rows that are computed together at most, of all clients; 256 by default.
+        max_rows: usize => options.max_rows = max_rows,
+        /// Requests that may wait; who comes then is told to come again. 256 by default.
+        queue: usize => options.queue = queue,
+        /// Connections at a time; 256 by default.
+        max_connections: usize => options.max_connections = max_connections,
+        /// Bytes of a request at most; 64 MiB by default.
+        max_body: ByteSize => options.max_body = max_body,
     }
 }
 

@@ -61,6 +61,10 @@ pub struct LoadOptions {
     /// What computes the feed-forward blocks and experts that a [placement](Placement::experts) has on other nodes, by
     /// node.
     pub ffn_services: BTreeMap<NodeId, Arc<dyn FfnService>>,
+    /// Servers of feed-forward blocks and experts, which compute what they have of them; each is asked what that is. Of
+    /// what several have, those that are named later help where the first one fails. The rest is computed here.
+    #[cfg(feature = "net")]
+    pub ffn_at: Vec<crate::remote::Address>,
     /// Where nodes serve the blocks and experts that a placement has on them, beside what the placement
     /// [says](Placement::addresses): loading connects to each, and to further owners of the same experts, which are asked
     /// where the first one fails. Needs the feature `net`.
@@ -109,6 +113,8 @@ impl Default for LoadOptions {
             engine_options: EngineOptions::default(),
             ffn_on_cpu: false,
             ffn_services: BTreeMap::new(),
+            #[cfg(feature = "net")]
+            ffn_at: Vec::new(),
             addresses: BTreeMap::new(),
             #[cfg(feature = "net")]
             connect: crate::remote::ConnectOptions::default(),
@@ -184,6 +190,14 @@ impl LoadOptions {
     #[must_use]
     pub fn address(mut self, node: impl Into<NodeId>, address: impl Into<String>) -> Self {
         self.addresses.insert(node.into(), address.into());
+        self
+    }
+
+    /// Has feed-forward blocks and experts computed by this server, too, as far as it has them.
+    #[cfg(feature = "net")]
+    #[must_use]
+    pub fn ffn_at(mut self, address: crate::remote::Address) -> Self {
+        self.ffn_at.push(address);
         self
     }
 

@@ -11,6 +11,8 @@ mod load_options;
 mod logits;
 mod model;
 mod options;
+#[cfg(feature = "net")]
+mod peers;
 mod recovery;
 mod sampler;
 mod saved;

@@ -22,6 +22,8 @@ impl Model {
         let mut options = options.clone();
         (options.stages, options.engine_name, options.placement) = (1, None, Some(placement));
         options.cancel = CancelToken::new();
+        #[cfg(feature = "net")]
+        options.ffn_at.clear();
         Model::open(path, &options)
     }
 }
