@@ -1,0 +1,367 @@
+//! Does a model whose blocks and experts servers compute say what it says alone, in every bit? And what if they fail?
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use skulk::plan::{ExpertShard, NodeId};
+use skulk::remote::wire::WireType;
+use skulk::remote::{Address, ConnectOptions, RemoteFfn, Replicas, ServeOptions, Server, serve};
+use skulk::{
+    EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model, Placement, Precision,
+    Retry, open_checkpoint,
+};
+
+use super::fault::{Fault, Proxy};
+use super::model_path;
+
+const OPENING: &str = "Once upon a time, there was a";
+
+fn computing() -> EngineOptions {
+    EngineOptions::default().threads(1)
+}
+
+fn serving(name: &str, options: ServeOptions) -> Server {
+    serve(&*open_checkpoint(model_path(name)).unwrap(), &options.engine_options(computing())).unwrap()
+}
+
+fn loading() -> LoadOptions {
+    LoadOptions::default().engine_options(computing())
+}
+
+fn open(name: &str, options: &LoadOptions) -> Model {
+    Model::open(model_path(name), options).unwrap()
+}
+
+fn greedy(n: usize) -> GenerateOptions {
+    GenerateOptions::default().max_tokens(n).ignore_eos(true)
+}
+
+/// What it expects behind each of some tokens, and how it goes on.
+fn said(model: &Model) -> (Vec<f32>, Vec<skulk::TokenId>) {
+    let tokens = model.tokenizer().encode(OPENING, true).unwrap();
+    let mut logits = Vec::new();
+    let never = skulk::CancelToken::new();
+    for row in model.logits(tokens, &never).unwrap() {
+        logits.extend(row.unwrap());
+    }
+    (logits, model.generate(OPENING, greedy(12)).unwrap().output().unwrap().ids)
+}
+
+fn at(server: &Server) -> LoadOptions {
+    loading().ffn_at(server.address().clone())
+}
+
+#[test]
+fn a_server_of_all_blocks_changes_no_bit() {
+    for name in ["stories260K", "gemma3", "mixtral", "glm4_moe", "gemma4_moe", "gpt_oss", "llama4"] {
+        let alone = said(&open(name, &loading()));
+        let server = serving(name, ServeOptions::default());
+        assert_eq!(said(&open(name, &at(&server))), alone, "{name}");
+        // Through a socket of the system's, too.
+        let folder = tempfile::tempdir().unwrap();
+        let listen = format!("unix://{}", folder.path().join("s").display());
+        let server = serving(name, ServeOptions::default().listen(listen.parse().unwrap()));
+        assert_eq!(said(&open(name, &at(&server))), alone, "{name}");
+    }
+}
+
+/// By layers, by experts, by both; some of it here.
+#[test]
+fn any_partition_over_servers_changes_no_bit() {
+    let name = "glm4_moe";
+    let here = open(name, &loading());
+    let (alone, layers) = (said(&here), here.arch().n_layers());
+    let n = here.arch().layers.iter().find_map(|layer| layer.ffn.experts).unwrap().n_experts;
+    let part = ServeOptions::default;
+    for parts in [
+        vec![part().layers(0..1), part().layers(1..layers)],
+        vec![part().experts(0..1), part().experts(1..n)],
+        vec![part().experts(0..n / 2), part().experts(n / 2..n - 1)],
+        vec![part().layers(1..2).experts(1..2)],
+        // Some have the same.
+        vec![part().experts(0..n - 1), part().experts(1..n), part().layers(0..1)],
+    ] {
+        let servers: Vec<_> = parts.into_iter().map(|options| serving(name, options)).collect();
+        let connect = |options: LoadOptions, server: &Server| options.ffn_at(server.address().clone());
+        let options = servers.iter().fold(loading(), connect);
+        let model = open(name, &options);
+        assert_eq!(said(&model), alone, "{:?}", model.placement().experts());
+        // In a batch, as well.
+        let several = model.generate_batch([OPENING; 5], &greedy(12));
+        for output in several {
+            assert_eq!(output.unwrap().ids, alone.1);
+        }
+    }
+}
+
+/// A placement with nodes that only compute experts, as a planner makes it.
+#[test]
+fn a_placement_says_where_its_nodes_are() {
+    let name = "mixtral";
+    let alone = open(name, &loading());
+    let (layers, n) = (alone.arch().n_layers(), alone.arch().layers[0].ffn.experts.unwrap().n_experts);
+    let one = serving(name, ServeOptions::default().experts(0..n / 2));
+    let other = serving(name, ServeOptions::default().experts(n / 2..n));
+    let cpu = EngineId::new("cpu");
+    let shard = |node: &str, experts| ExpertShard::new(NodeId::new(node), &cpu, 0..layers, n).experts(experts);
+    let experts = vec![shard("one", 0..n / 2), shard("other", n / 2..n)];
+    let placement = Placement::even(layers, 1, &cpu).unwrap().with_experts(experts).unwrap();
+    let whole = placement.clone().with_address("one", one.address().to_string());
+    let whole = whole.with_address("other", other.address().to_string());
+    // What is written and read again, too.
+    let read = Placement::from_json(&whole.to_json()).unwrap();
+    assert_eq!(read.addresses(), whole.addresses());
+    for placement in [whole, read] {
+        let model = open(name, &loading().placement(placement));
+        assert_eq!(said(&model), said(&alone));
+        let device = &model.stages()[0].device;
+        assert!(device.contains(&one.address().to_string()) && device.contains("skulk at"), "{device}");
+    }
+    // One of them is known only to the options; without it loading says what is missing.
+    let part = placement.with_address("one", one.address().to_string());
+    let error = Model::open(model_path(name), &loading().placement(part.clone())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PlacementInvalid);
+    assert!(error.message().contains("`other`"), "{error}");
+    let model = open(name, &loading().placement(part).address("other", other.address().to_string()));
+    assert_eq!(said(&model), said(&alone));
+}
+
+#[test]
+fn fewer_bits_on_the_wire_change_little_and_the_same_in_any_chunk() {
+    for name in ["gemma3", "mixtral"] {
+        let (alone, server) = (said(&open(name, &loading())), serving(name, ServeOptions::default()));
+        let most = alone.0.iter().fold(0f32, |most, logit| most.max(logit.abs()));
+        // Halves lose 2⁻¹² of a number, integers 1/254 of a row's largest; layers and sums of rows make more of it.
+        for (wire, parts) in [(WireType::F32, 0.0), (WireType::F16, 5e-3), (WireType::I8, 0.1)] {
+            let connect = || ConnectOptions::default().wire(wire);
+            let [whole, single] = [64, 1].map(|chunk| said(&open(name, &at(&server).connect(connect()).prefill_chunk(chunk))));
+            assert_eq!(whole, single, "{name} {wire}");
+            let off = whole.0.iter().zip(&alone.0).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+            println!("{name} {wire}: {} of the largest logit", off / most);
+            assert!(off <= parts * most, "{name} {wire}: {off} of {most}");
+            assert!(wire == WireType::F32 || name == "mixtral" && wire == WireType::I8 || off > 0.0);
+        }
+    }
+}
+
+#[test]
+fn what_serves_something_else_is_not_taken() {
+    let server = serving("mixtral", ServeOptions::default().key("right"));
+    let reach = |name: &str, options: &ConnectOptions| {
+        RemoteFfn::connect(server.address(), &*open_checkpoint(model_path(name)).unwrap(), options).map(drop)
+    };
+    let key = ConnectOptions::default().key("right");
+    reach("mixtral", &key).unwrap();
+    for (name, options, words) in [
+        ("mixtral", &ConnectOptions::default(), "401"),
+        ("mixtral", &ConnectOptions::default().key("wrong"), "401"),
+        ("gemma3", &key, "rows of"),
+    ] {
+        let error = reach(name, options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
+        assert!(error.message().contains(words) && error.retry() == Retry::AfterReplan, "{error}");
+    }
+    // The same sizes, but other weights.
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["config.json", "model.safetensors", "tokenizer.json"] {
+        let from = model_path("mixtral").join(file);
+        if from.exists() {
+            std::fs::copy(from, folder.path().join(file)).unwrap();
+        }
+    }
+    let file = folder.path().join("model.safetensors");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize + 8;
+    bytes[header..].iter_mut().for_each(|byte| *byte ^= 1);
+    std::fs::write(&file, bytes).unwrap();
+    let changed = open_checkpoint(folder.path()).unwrap();
+    let error = RemoteFfn::connect(server.address(), &*changed, &key).map(drop).unwrap_err();
+    assert!(error.kind() == ErrorKind::PeerFailed && error.message().contains("expected weights"), "{error}");
+    // Nobody is there.
+    let gone = server.address().clone();
+    drop(server);
+    let error = RemoteFfn::connect(&gone, &*changed, &key).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PeerLost, "{error}");
+    // A key that no header has.
+    let key = ConnectOptions::default().key("line\nbreak");
+    assert_eq!(RemoteFfn::connect(&gone, &*changed, &key).map(drop).unwrap_err().kind(), ErrorKind::InvalidArgument);
+}
+
+/// Until an error, or the end.
+fn run(model: &Model, n: usize) -> (Vec<skulk::TokenId>, Option<Error>) {
+    let mut ids = Vec::new();
+    for event in model.generate(OPENING, greedy(n)).unwrap() {
+        match event {
+            Ok(event) => ids.extend(event.token.map(|token| token.id)),
+            Err(error) => return (ids, Some(error)),
+        }
+    }
+    (ids, None)
+}
+
+/// What happens to a server without a replica ends a generation with an error, and the next one goes through.
+#[test]
+fn faults_are_errors_and_nothing_else() {
+    let name = "mixtral";
+    let server = serving(name, ServeOptions::default());
+    let proxy = Proxy::to(server.address());
+    let connect = ConnectOptions::default().timeout(Duration::from_millis(700));
+    let model = open(name, &loading().ffn_at(proxy.address()).connect(connect));
+    let (alone, _) = run(&open(name, &loading()), 12);
+    assert_eq!(run(&model, 12).0, alone);
+    for (fault, kind) in [
+        (Fault::Refuse, ErrorKind::PeerLost),
+        (Fault::Silence, ErrorKind::PeerLost),
+        (Fault::CutAfter(40), ErrorKind::PeerLost),
+        (Fault::CutAfter(500), ErrorKind::PeerLost),
+        (Fault::Garbage, ErrorKind::PeerLost),
+    ] {
+        for requests in [0, 3] {
+            proxy.fault_after(requests, fault);
+            let began = Instant::now();
+            let (ids, error) = run(&model, 12);
+            let error = error.unwrap_or_else(|| panic!("{fault:?} was not noticed"));
+            assert_eq!((error.kind(), error.retry()), (kind, Retry::AfterReplan), "{fault:?} {error}");
+            assert_eq!(ids, alone[..ids.len()]);
+            // A step, and its repetition for the session alone.
+            assert!(began.elapsed() < Duration::from_secs(20));
+            proxy.heal();
+            assert_eq!(run(&model, 12).0, alone, "{fault:?}");
+        }
+    }
+}
+
+/// One answer that is cut off is asked for again, and nobody sees it.
+#[test]
+fn a_connection_that_ends_between_jobs_is_opened_again() {
+    let name = "mixtral";
+    let server = serving(name, ServeOptions::default().idle_timeout(Duration::from_millis(150)));
+    let model = open(name, &at(&server));
+    let (alone, _) = run(&open(name, &loading()), 6);
+    for _ in 0..3 {
+        assert_eq!(run(&model, 6).0, alone);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+}
+
+#[test]
+fn a_server_with_other_weights_is_noticed_when_it_comes_back() {
+    let name = "mixtral";
+    let server = serving(name, ServeOptions::default());
+    let proxy = Proxy::to(server.address());
+    let model = open(name, &loading().ffn_at(proxy.address()));
+    let (alone, _) = run(&model, 6);
+    let other = serving("mixtral", ServeOptions::default().layers(0..1));
+    proxy.move_to(other.address());
+    let (_, error) = run(&model, 6);
+    let error = error.unwrap();
+    assert!(error.kind() == ErrorKind::PeerFailed && error.message().contains("others"), "{error}");
+    proxy.move_to(server.address());
+    assert_eq!(run(&model, 6).0, alone);
+}
+
+#[test]
+fn a_replica_takes_over_with_the_same_text() {
+    let name = "glm4_moe";
+    let (first, second) = (serving(name, ServeOptions::default()), serving(name, ServeOptions::default()));
+    let proxy = Proxy::to(first.address());
+    let connect = ConnectOptions::default().timeout(Duration::from_millis(400));
+    let options = loading().ffn_at(proxy.address()).ffn_at(second.address().clone()).connect(connect);
+    let model = open(name, &options);
+    let (alone, _) = run(&open(name, &loading()), 16);
+    for fault in [Fault::Refuse, Fault::Silence, Fault::CutAfter(300), Fault::Garbage, Fault::Slow(Duration::from_millis(900))] {
+        for requests in [0, 5] {
+            proxy.fault_after(requests, fault);
+            let (ids, error) = run(&model, 16);
+            assert!(error.is_none(), "{fault:?} {}", error.unwrap());
+            assert_eq!(ids, alone, "{fault:?}");
+            proxy.heal();
+        }
+    }
+    // Both are gone: then it is an error.
+    proxy.fault_after(0, Fault::Refuse);
+    drop(second);
+    assert_eq!(run(&model, 16).1.unwrap().kind(), ErrorKind::PeerLost);
+}
+
+/// A slow owner is not waited for: another one is asked, and the first answer counts.
+#[test]
+fn a_slow_owner_is_hedged() {
+    let name = "mixtral";
+    let checkpoint = open_checkpoint(model_path(name)).unwrap();
+    let (first, second) = (serving(name, ServeOptions::default()), serving(name, ServeOptions::default()));
+    let proxy = Proxy::to(first.address());
+    let service = |address: &Address| {
+        Arc::new(RemoteFfn::connect(address, &*checkpoint, &ConnectOptions::default()).unwrap()) as _
+    };
+    let both = Replicas::new([service(&proxy.address()), service(second.address())]).unwrap();
+    let both = both.hedge_after(Some(Duration::from_millis(30)));
+    let arch = skulk::arch::ArchSpec::from_checkpoint(&*checkpoint).unwrap();
+    let (layers, n) = (arch.n_layers(), arch.layers[0].ffn.experts.unwrap().n_experts);
+    let cpu = EngineId::new("cpu");
+    let there = ExpertShard::new(NodeId::new("shed"), &cpu, 0..layers, n);
+    let placement = Placement::even(layers, 1, &cpu).unwrap().with_experts(vec![there]).unwrap();
+    let model = open(name, &loading().placement(placement).ffn_service("shed", Arc::new(both)));
+    let (alone, _) = run(&open(name, &loading()), 4);
+    proxy.fault_after(0, Fault::Slow(Duration::from_secs(20)));
+    let began = Instant::now();
+    assert_eq!(run(&model, 4), (alone, None));
+    // Of the slow one every job would have taken 20 seconds.
+    assert!(began.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn replicas_compute_alike() {
+    let name = "mixtral";
+    let checkpoint = open_checkpoint(model_path(name)).unwrap();
+    let fast = serving(name, ServeOptions::default());
+    let exact = computing().precision(Precision::Exact);
+    let exact = serve(&*checkpoint, &ServeOptions::default().engine_options(exact)).unwrap();
+    let service = |server: &Server| {
+        Arc::new(RemoteFfn::connect(server.address(), &*checkpoint, &ConnectOptions::default()).unwrap()) as _
+    };
+    let error = Replicas::new([service(&fast), service(&exact)]).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(Replicas::new([]).map(drop).unwrap_err().kind(), ErrorKind::InvalidArgument);
+}
+
+/// Waiting for a server ends at once, wherever it is.
+#[test]
+fn cancelling_wakes_who_waits_for_a_server() {
+    let name = "mixtral";
+    let server = serving(name, ServeOptions::default());
+    let proxy = Proxy::to(server.address());
+    let model = open(name, &loading().ffn_at(proxy.address()));
+    for requests in [0, 1, 4] {
+        proxy.fault_after(requests, Fault::Silence);
+        let mut generation = model.generate(OPENING, greedy(40)).unwrap();
+        let cancel = std::thread::spawn({
+            let wait = Duration::from_millis(200);
+            let began = Instant::now();
+            move || {
+                std::thread::sleep(wait);
+                began
+            }
+        });
+        let began = cancel.join().unwrap();
+        generation.cancel();
+        let error = generation.find_map(Result::err).unwrap();
+        assert_eq!(error.kind(), ErrorKind::Cancelled);
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        proxy.heal();
+    }
+}
+
+/// A host's own runtime may be at work on the thread that asks.
+#[test]
+fn servers_are_asked_from_within_a_runtime_too() {
+    let name = "stories260K";
+    let server = serving(name, ServeOptions::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let model = open(name, &at(&server));
+        assert_eq!(run(&model, 4).0.len(), 4);
+        let checkpoint = open_checkpoint(model_path(name)).unwrap();
+        drop(RemoteFfn::connect(server.address(), &*checkpoint, &ConnectOptions::default()).unwrap());
+    });
+}
