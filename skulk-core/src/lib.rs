@@ -87,6 +87,8 @@ pub use plan::{Cluster, Inventory, Node, NodeId, Placement, PlanReport, Planner,
 pub use strict::{Fault, FaultKind};
 pub use vindex::VindexReader;
 pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, TensorInfo, open_checkpoint};
+#[cfg(feature = "net")]
+pub use remote::{ServeOptions, Server, serve};
 #[cfg(feature = "generate")]
 pub use {
     browse::VindexBrowser,

@@ -3,8 +3,10 @@
 
 mod address;
 mod facts;
+mod server;
 mod tls;
 pub mod wire;
 
 pub use self::address::Address;
+pub use self::server::{ServeOptions, Server, serve};
 pub use self::tls::{Identity, Roots};

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 #[path = "../support/frames.rs"]
 mod frames;
+mod server;
 mod wire;
 
 /// What LARQL's server was sent and what it replied.
