@@ -83,9 +83,11 @@ pub struct FfnJob<'a> {
     pub layer: LayerIdx,
     /// Elements of a row.
     pub hidden: usize,
-    /// What the layer's block takes, behind its norm: `[rows, hidden]`.
+    /// What the layer's block takes, behind its norm: `[rows, hidden]`; empty where the service shall
+    /// [norm](Self::of_residual) rows itself.
     pub input: &'a [f32],
-    /// The same rows before that norm, for services that [want](FfnService::wants_residual) them; otherwise empty.
+    /// The same rows before that norm, for services that [want](FfnService::wants_residual) them or shall norm them;
+    /// otherwise empty.
     pub residual: &'a [f32],
     /// Which experts compute which rows.
     pub pairs: &'a [FfnPair],
@@ -97,6 +99,12 @@ impl<'a> FfnJob<'a> {
     /// A job of rows behind the block's norm.
     pub fn new(layer: LayerIdx, hidden: usize, input: &'a [f32], pairs: &'a [FfnPair]) -> Self {
         Self { layer, hidden, input, residual: &[], pairs, sums: false }
+    }
+
+    /// A job of rows before the block's norm, or of experts that norm them [apart](crate::arch::ExpertsSpec::apart)
+    /// before that one: who computes them norms them first, as the layer does.
+    pub fn of_residual(layer: LayerIdx, hidden: usize, residual: &'a [f32], pairs: &'a [FfnPair]) -> Self {
+        Self { layer, hidden, input: &[], residual, pairs, sums: false }
     }
 
     /// With the rows before that norm.
@@ -116,9 +124,19 @@ impl<'a> FfnJob<'a> {
         if self.sums { self.rows() } else { self.pairs.len() }
     }
 
-    /// Rows of the input.
+    /// How many rows.
     pub fn rows(&self) -> usize {
-        self.input.len().checked_div(self.hidden).unwrap_or(0)
+        self.given().len().checked_div(self.hidden).unwrap_or(0)
+    }
+
+    /// Whether rows are yet to be normed.
+    pub fn is_of_residual(&self) -> bool {
+        self.input.is_empty() && !self.residual.is_empty()
+    }
+
+    /// The rows that it is computed from.
+    pub(crate) fn given(&self) -> &'a [f32] {
+        if self.input.is_empty() { self.residual } else { self.input }
     }
 
     /// `Ok` for a job of whole rows, whose pairs are of these rows and experts.
@@ -132,8 +150,9 @@ impl<'a> FfnJob<'a> {
                 .with("layer", self.layer)
                 .with_hint("ask a service for what it serves, in rows of the model's width"))
         };
-        if self.hidden != hidden || self.input.len() != rows * hidden {
-            let found = format!("{} numbers in rows of {}", self.input.len(), self.hidden);
+        let given = self.given().len();
+        if self.hidden != hidden || given != rows * hidden {
+            let found = format!("{given} numbers in rows of {}", self.hidden);
             return expected("whole rows of", hidden.to_string(), found);
         }
         let each = self.pairs.len().checked_div(rows).unwrap_or(0);

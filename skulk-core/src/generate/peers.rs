@@ -47,9 +47,13 @@ pub(super) fn reach(
         let serves = |(_, server): &(_, Arc<RemoteFfn>)| server.serves(LayerIdx(layer));
         let served: Vec<Range<usize>> = servers.iter().map(serves).collect();
         for experts in pieces(&served, n) {
-            let has = |(_, range): &(_, &Range<usize>)| range.start <= experts.start && experts.end <= range.end;
+            let has =
+                |(_, range): &(_, &Range<usize>)| range.start <= experts.start && experts.end <= range.end;
             let mut having = servers.iter().zip(&served).filter(has).peekable();
-            let of = |node: &NodeId| ExpertShard::new(node.clone(), &EngineId::new("cpu"), layer..layer + 1, n).experts(experts.clone());
+            let of = |node: &NodeId| {
+                ExpertShard::new(node.clone(), &EngineId::new("cpu"), layer..layer + 1, n)
+                    .experts(experts.clone())
+            };
             if having.peek().is_none() {
                 shards.push(ExpertShard { backend: backend_of(placement, layer)?, ..of(&options.node) });
             }
@@ -59,7 +63,8 @@ pub(super) fn reach(
         }
     }
     // Layers that are all their own engine's need not be named.
-    let named = |layer: usize| shards.iter().any(|shard| shard.layers.start == layer && shard.node != options.node);
+    let named =
+        |layer: usize| shards.iter().any(|shard| shard.layers.start == layer && shard.node != options.node);
     let named: Vec<bool> = (0..arch.n_layers()).map(named).collect();
     shards.retain(|shard| named[shard.layers.start]);
     placement.add_experts(shards);

@@ -9,7 +9,7 @@ use super::engine::{in_words, on_cpu};
 use super::experts::{ExpertCall, FfnWork, ResidentExperts};
 use super::load::Loader;
 use super::options::EngineOptions;
-use crate::arch::{ArchSpec, LayerSpec};
+use crate::arch::{ArchSpec, LayerSpec, LayerTensor as T};
 use crate::bytes::ByteSize;
 use crate::engine::backend::{Backend, Routes};
 use crate::engine::cpu::{Cpu, expert_results};
@@ -35,6 +35,9 @@ struct Held {
     cpu: Cpu,
     arch: Arc<ArchSpec>,
     experts: ResidentExperts<Cpu>,
+    /// By layer: the weights of what norms rows in front of the block, `None` where nothing does. Of layers whose norm the
+    /// checkpoint lacks there is no entry.
+    norms: BTreeMap<usize, Option<<Cpu as Backend>::Vector>>,
     /// Elements of the widest inner activations.
     width: usize,
 }
@@ -72,7 +75,7 @@ impl CpuFfn {
         };
         let (backend, on_demand, cancel) = (&cpu, false, cx.cancel);
         let mut loader = Loader { backend, checkpoint, arch, memory, on_demand, cancel, bytes: 0 };
-        let (mut sizes, mut width) = (BTreeMap::new(), 0);
+        let (mut sizes, mut norms, mut width) = (BTreeMap::new(), BTreeMap::new(), 0);
         for layer in first..layers.last().map_or(first, |last| last + 1) {
             cx.cancel.check()?;
             let own = owned.get(&layer).cloned().unwrap_or(0..0);
@@ -80,10 +83,13 @@ impl CpuFfn {
             experts.load_layer(&mut loader, &own.clone().collect::<Vec<_>>())?;
             if !own.is_empty() {
                 sizes.insert(layer, (own, loader.bytes - before));
+                if let Some(norm) = norm(&mut loader, layer)? {
+                    norms.insert(layer, norm);
+                }
                 width = width.max(arch.layers[layer].ffn.width);
             }
         }
-        let held = Arc::new(Held { cpu, arch: Arc::clone(arch), experts, width });
+        let held = Arc::new(Held { cpu, arch: Arc::clone(arch), experts, norms, width });
         Ok(Self { name, computes, held, memory, layers: sizes })
     }
 
@@ -92,9 +98,30 @@ impl CpuFfn {
         self.memory
     }
 
+    /// Whether it can compute jobs [of rows before the norm](FfnJob::of_residual) of this layer: checkpoints of
+    /// feed-forward blocks alone may lack what norms them.
+    pub fn norms(&self, layer: LayerIdx) -> bool {
+        self.held.norms.contains_key(&layer.0)
+    }
+
     /// Bytes of the weights that it has of these layers.
     pub fn weight_bytes(&self, layers: Range<usize>) -> ByteSize {
         ByteSize(self.layers.range(layers).map(|(_, (_, bytes))| bytes).sum())
+    }
+}
+
+/// What norms rows in front of a layer's block, see [`Held::norms`]: `None` where the checkpoint lacks it.
+fn norm(loader: &mut Loader<'_, Cpu>, layer: usize) -> Result<Option<Option<<Cpu as Backend>::Vector>>> {
+    let arch = loader.arch;
+    let spec = &arch.layers[layer];
+    let tensor = match spec.ffn.experts {
+        Some(experts) if experts.apart => T::ExpertsNorm,
+        _ if spec.ffn_norm => T::FfnNorm,
+        _ => return Ok(Some(None)),
+    };
+    match loader.checkpoint.tensor(&arch.names.weight(layer, tensor)) {
+        Some(_) => loader.layer_norm(layer, tensor, 1.0).map(|norm| Some(Some(norm))),
+        None => Ok(None),
     }
 }
 
@@ -170,6 +197,7 @@ impl FfnService for CpuFfn {
             job: None,
             routes: Routes::default(),
             input: buffer(hidden)?,
+            normed: buffer(hidden)?,
             inner: [buffer(*width)?, buffer(*width)?],
             output: buffer(hidden)?,
         }))
@@ -185,6 +213,8 @@ struct Line {
     /// Names experts by their place among those that are here.
     routes: Routes,
     input: <Cpu as Backend>::Buffer,
+    /// The input of jobs whose rows are yet to be normed.
+    normed: <Cpu as Backend>::Buffer,
     inner: [<Cpu as Backend>::Buffer; 2],
     output: <Cpu as Backend>::Buffer,
 }
@@ -193,13 +223,14 @@ struct Job {
     layer: LayerIdx,
     rows: usize,
     sums: bool,
+    of_residual: bool,
 }
 
 impl FfnLine for Line {
     fn begin(&mut self, job: &FfnJob<'_>, cx: &StepCx<'_>) -> Result<()> {
         self.job = None;
         cx.check()?;
-        let Held { arch, experts, .. } = &*self.held;
+        let Held { arch, experts, norms, .. } = &*self.held;
         let spec = arch.layers.get(job.layer.0);
         let n = spec.map_or(0, experts_of);
         job.check(arch.hidden_size, &(0..n))?;
@@ -211,6 +242,14 @@ impl FfnLine for Line {
             )
             .with("layer", job.layer)
             .with_hint("rows take a dense block as it is"));
+        }
+        let of_residual = job.is_of_residual();
+        if of_residual && !norms.contains_key(&job.layer.0) {
+            let message =
+                "expected rows behind the block's norm, which the checkpoint lacks, found rows before it";
+            return Err(Error::new(ErrorKind::InvalidArgument, message)
+                .with("layer", job.layer)
+                .with_hint("give normed rows, or load a checkpoint that has the layer's norms"));
         }
         let rows = if is_dense { job.pairs.len() } else { job.rows() };
         if rows > self.max_rows {
@@ -245,23 +284,23 @@ impl FfnLine for Line {
         if is_dense {
             // A row each, whichever it is of.
             for (at, pair) in job.pairs.iter().enumerate() {
-                let from = &job.input[pair.row as usize * job.hidden..][..job.hidden];
+                let from = &job.given()[pair.row as usize * job.hidden..][..job.hidden];
                 self.input.rows_mut(rows)[at * job.hidden..][..job.hidden].copy_from_slice(from);
             }
         } else {
-            self.input.rows_mut(rows).copy_from_slice(job.input);
+            self.input.rows_mut(rows).copy_from_slice(job.given());
         }
-        self.job = Some(Job { layer: job.layer, rows, sums: job.sums });
+        self.job = Some(Job { layer: job.layer, rows, sums: job.sums, of_residual });
         Ok(())
     }
 
     fn wait(&mut self, out: &mut [f32], cx: &StepCx<'_>) -> Result<()> {
-        let Some(Job { layer, rows, sums }) = self.job.take() else {
+        let Some(Job { layer, rows, sums, of_residual }) = self.job.take() else {
             return Err(Error::new(ErrorKind::InvalidArgument, "expected a job that was begun, found none")
                 .with_hint("begin a job, then wait for it once"));
         };
-        let Self { held, stream, routes, input, inner, output, .. } = self;
-        let Held { cpu, arch, experts, .. } = &**held;
+        let Self { held, stream, routes, input, normed, inner, output, .. } = self;
+        let Held { cpu, arch, experts, norms, .. } = &**held;
         let has_experts = arch.layers[layer.0].ffn.experts.is_some();
         let results = if has_experts && !sums { routes.ids.len() } else { rows };
         if out.len() != results * arch.hidden_size {
@@ -274,12 +313,20 @@ impl FfnLine for Line {
             return Ok(());
         }
         cpu.run(cx, || {
+            let norm = of_residual.then(|| norms.get(&layer.0)?.as_ref()).flatten();
+            let input = match norm {
+                Some(norm) => {
+                    cpu.rms_norm(stream, input, norm, arch.norm.eps, rows, normed)?;
+                    &*normed
+                }
+                None => &*input,
+            };
             if has_experts && !sums {
                 let op = experts.operation(layer, routes)?;
                 return expert_results(cpu, stream, &op, (input, rows), out);
             }
             let routes = has_experts.then_some(&*routes);
-            let (backend, residual) = (cpu, &*input);
+            let (backend, residual) = (cpu, input);
             let call = ExpertCall { backend, layer, routes, rows, input, residual, stream, inner, output };
             experts.forward(call)?;
             out.copy_from_slice(output.rows(rows));

@@ -27,6 +27,10 @@ pub(super) enum Place {
 }
 
 impl Address {
+    pub(super) fn of(place: Place) -> Self {
+        Self(place)
+    }
+
     pub(super) fn place(&self) -> &Place {
         &self.0
     }

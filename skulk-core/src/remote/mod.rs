@@ -5,10 +5,12 @@ mod address;
 mod client;
 mod facts;
 mod replicas;
+mod server;
 mod tls;
 pub mod wire;
 
 pub use self::address::Address;
 pub use self::client::{ConnectOptions, RemoteFfn};
 pub use self::replicas::Replicas;
+pub use self::server::{ServeOptions, Server, serve};
 pub use self::tls::{Identity, Roots};

@@ -179,6 +179,7 @@ impl Kept {
 
     fn job(&self) -> FfnJob<'_> {
         let Self { layer, hidden, input, residual, pairs, sums } = self;
+        // Without input its rows are yet to be normed.
         let job = FfnJob::new(LayerIdx(*layer), *hidden, input, pairs).residual(residual);
         if *sums { job.sums() } else { job }
     }

@@ -186,7 +186,9 @@ fn silence(shared: &Shared) {
 fn read(stream: &mut TcpStream, buffer: &mut [u8]) -> std::io::Result<Option<usize>> {
     match stream.read(buffer) {
         Ok(n) => Ok(Some(n)),
-        Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => Ok(None),
+        Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
+            Ok(None)
+        }
         Err(e) => Err(e),
     }
 }

@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+mod client;
+mod fault;
 #[path = "../support/frames.rs"]
 mod frames;
+mod server;
 mod wire;
 
 /// What LARQL's server was sent and what it replied.
@@ -13,6 +16,11 @@ fn recorded(path: &str) -> Vec<u8> {
 
 fn fixtures() -> PathBuf {
     root().join("tests/fixtures/larql-http")
+}
+
+/// A small trained model.
+fn model_path(name: &str) -> PathBuf {
+    root().join("tests/fixtures/models").join(name)
 }
 
 /// The repository's root.

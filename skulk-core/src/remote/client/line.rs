@@ -102,7 +102,13 @@ impl Line {
             most: WORDS + job.results() * (hidden * 4 + 16),
         };
         let mut body = Vec::new();
+        let rows = job.rows() * hidden;
         let Some(spec) = spec else {
+            if job.input.len() != rows {
+                return Err(Error::argument("input", "expected rows behind the block's norm, found others")
+                    .with("layer", job.layer)
+                    .with_hint("norm rows that go through a dense block first"));
+            }
             let in_order = job.pairs.iter().enumerate().all(|(at, pair)| pair.row as usize == at);
             let input = if in_order && job.pairs.len() == job.rows() {
                 job.input
@@ -116,7 +122,7 @@ impl Line {
             let expects = Expects::Dense { layer, rows: job.pairs.len() };
             return Ok((ask("/v1/walk-ffn", content::FFN, Some(wire.content_type()), body), expects));
         };
-        if job.residual.len() != job.input.len() {
+        if job.residual.len() != rows {
             return Err(Error::argument(
                 "residual",
                 "expected rows before the norm beside the others, found none",

@@ -1,0 +1,207 @@
+//! How long may a connection take, and when is it closed for another? A task for each, which watches what passes.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_rustls::TlsAcceptor;
+
+use super::listen::Wire;
+use super::metrics::Metrics;
+use super::routes::answer;
+use super::served::Served;
+use super::{Limits, Stop};
+
+/// Far enough away to be never.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// What a connection is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Nothing was asked yet.
+    New,
+    /// A request's head arrives.
+    Reading,
+    /// A request is answered.
+    Busy,
+    /// The reply is given, and nothing else asked.
+    Idle,
+}
+
+/// What a connection is at, and since when.
+pub(super) struct Activity(Mutex<(Phase, Instant)>);
+
+impl Activity {
+    /// Of a connection that was just made.
+    pub(super) fn new() -> Self {
+        Self(Mutex::new((Phase::New, Instant::now())))
+    }
+
+    fn now(&self) -> MutexGuard<'_, (Phase, Instant)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, phase: Phase) {
+        *self.now() = (phase, Instant::now());
+    }
+
+    fn received(&self) {
+        let mut now = self.now();
+        if now.0 == Phase::Idle {
+            *now = (Phase::Reading, Instant::now());
+        }
+    }
+
+    fn sent(&self) {
+        let mut now = self.now();
+        if now.0 == Phase::Idle {
+            now.1 = Instant::now();
+        }
+    }
+
+    fn is_new(&self) -> bool {
+        self.now().0 == Phase::New
+    }
+
+    /// Since when it can be closed for another.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let now = self.now();
+        (now.0 != Phase::Busy).then_some(now.1)
+    }
+
+    /// When it has taken too long.
+    fn deadline(&self, limits: &Limits) -> Option<Instant> {
+        let (phase, since) = *self.now();
+        match phase {
+            Phase::New | Phase::Reading => since.checked_add(limits.header),
+            Phase::Idle => since.checked_add(limits.idle),
+            Phase::Busy => None,
+        }
+    }
+}
+
+/// Bytes that pass are seen, and counted.
+struct Watched {
+    wire: Box<dyn Wire>,
+    activity: Arc<Activity>,
+    metrics: Arc<Metrics>,
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.wire).poll_read(cx, buf);
+        let bytes = buf.filled().len() - before;
+        if bytes > 0 {
+            self.activity.received();
+            self.metrics.received.inc_by(bytes as u64);
+        }
+        read
+    }
+}
+
+impl Watched {
+    fn sent(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.activity.sent();
+            self.metrics.sent.inc_by(bytes as u64);
+        }
+        written
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.wire).poll_write(cx, buf);
+        self.sent(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.wire).poll_write_vectored(cx, bufs);
+        self.sent(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.wire.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.wire).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.wire).poll_shutdown(cx)
+    }
+}
+
+/// Serves a connection until it ends, takes too long, or the server stops.
+pub(super) async fn serve(
+    wire: Box<dyn Wire>,
+    tls: Option<TlsAcceptor>,
+    activity: Arc<Activity>,
+    served: Arc<Served>,
+    mut stop: watch::Receiver<Stop>,
+) {
+    let limits = served.limits;
+    let wire = match tls {
+        None => wire,
+        Some(tls) => {
+            let encrypted = tokio::time::timeout(limits.header, tls.accept(wire)).await;
+            let Ok(Ok(wire)) = encrypted else { return };
+            activity.set(Phase::New);
+            Box::new(wire) as Box<dyn Wire>
+        }
+    };
+    let metrics = Arc::clone(&served.running.metrics);
+    let io = TokioIo::new(Watched { wire, activity: Arc::clone(&activity), metrics });
+    let service = hyper::service::service_fn(|request| {
+        activity.set(Phase::Busy);
+        let (served, activity) = (Arc::clone(&served), Arc::clone(&activity));
+        async move {
+            let reply = answer(&served, request).await;
+            activity.set(Phase::Idle);
+            Ok::<_, std::convert::Infallible>(reply)
+        }
+    });
+    let mut http = http1::Builder::new();
+    // Heads are timed here, together with what else a connection waits for.
+    http.timer(TokioTimer::new()).header_read_timeout(None);
+    let mut connection = pin!(http.serve_connection(io, service));
+    let mut stopping = pin!(async move { stop.wait_for(|stop| *stop != Stop::Never).await.is_ok() });
+    let mut sleep = pin!(sleep_until(Instant::now() + NEVER));
+    let mut draining = false;
+    poll_fn(|cx| {
+        if !draining && stopping.as_mut().poll(cx).is_ready() {
+            draining = true;
+            if activity.is_new() {
+                return Poll::Ready(());
+            }
+            connection.as_mut().graceful_shutdown();
+        }
+        if connection.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let deadline = activity.deadline(&limits).unwrap_or_else(|| Instant::now() + NEVER);
+        if sleep.deadline() != deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        sleep.as_mut().poll(cx)
+    })
+    .await;
+}

@@ -1,0 +1,123 @@
+//! What do experts give for rows? Routes of single experts and of weighted sums, whose rows are before the experts' norm.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use hyper::http::request::Parts;
+
+use super::batch::{Form, Piece};
+use super::reply::{Refusal, Reply, of_type};
+use super::routes::{Written, written};
+use super::served::Served;
+use super::walk::{milliseconds, not_finite};
+use crate::error::Result;
+use crate::remote::wire::{
+    ExpertReply, ExpertRequest, ExpertRow, LayerReply, LayerRequest, MultiReply, MultiRequest, WireType,
+    content,
+};
+
+/// A row, and the experts that it takes with their weights.
+struct Task {
+    layer: u32,
+    row: Vec<f32>,
+    experts: Vec<(u32, f32)>,
+}
+
+/// Computes tasks, single results or sums: a row for each, in their order.
+async fn compute(served: &Served, tasks: &[Task], sums: bool) -> Result<(Vec<f32>, Duration), Refusal> {
+    let hidden = served.hidden();
+    served.room(tasks.len())?;
+    // Those of a layer with as many experts together.
+    let mut groups = BTreeMap::<(usize, usize), Vec<usize>>::new();
+    for (at, task) in tasks.iter().enumerate() {
+        let layer = served.experts(task.layer, task.experts.iter().map(|(expert, _)| *expert))?;
+        groups.entry((layer, task.experts.len())).or_default().push(at);
+    }
+    let piece = |(&(layer, each), places): (&(usize, usize), &Vec<usize>)| {
+        let of = || places.iter().map(|place| &tasks[*place]);
+        let rows = of().flat_map(|task| task.row.iter().copied()).collect();
+        let pairs = of().flat_map(|task| task.experts.iter().copied()).collect();
+        let form = if sums { Form::Sum(each) } else { Form::Expert };
+        Piece { layer, form, rows: Arc::new(rows), pairs }
+    };
+    let done = served.compute(groups.iter().map(piece).collect()).await?;
+    let mut rows = vec![0.0; tasks.len() * hidden];
+    for (places, done) in groups.values().zip(&done) {
+        for (place, row) in places.iter().zip(done.rows.chunks(hidden.max(1))) {
+            rows[place * hidden..][..hidden].copy_from_slice(row);
+        }
+    }
+    Ok((rows, done.iter().map(|done| done.computing).sum()))
+}
+
+pub(super) async fn batch(served: &Served, head: &Parts, body: &[u8]) -> Result<Reply, Refusal> {
+    let hidden = served.hidden();
+    match written(head, content::EXPERT)? {
+        Written::Json => Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "JSON")),
+        Written::Binary => {
+            let request = ExpertRequest::decode(body, hidden)?;
+            let mut tasks = Vec::new();
+            for ExpertRow { layer, expert, values } in request.rows() {
+                let mut row = Vec::new();
+                values.append_to(&mut row)?;
+                tasks.push(Task { layer, row, experts: vec![(expert, 1.0)] });
+            }
+            let (rows, computing) = compute(served, &tasks, false).await?;
+            let mut out = Vec::new();
+            let rows: Vec<_> = tasks.iter().zip(rows.chunks(hidden.max(1))).map(expert_row).collect();
+            ExpertReply::encode(&mut out, milliseconds(computing), hidden, rows.into_iter())
+                .map_err(not_finite)?;
+            Ok(of_type(content::EXPERT, out))
+        }
+    }
+}
+
+fn expert_row<'v>((task, values): (&Task, &'v [f32])) -> ExpertRow<&'v [f32]> {
+    let expert = task.experts.first().map_or(0, |(expert, _)| *expert);
+    ExpertRow { layer: task.layer, expert, values }
+}
+
+pub(super) async fn layer_batch(served: &Served, wire: WireType, body: &[u8]) -> Result<Reply, Refusal> {
+    let request = LayerRequest::decode(body, wire, served.hidden())?;
+    let mut row = Vec::new();
+    request.row().append_to(&mut row)?;
+    let experts = request.experts().map(|taken| (taken.expert, taken.weight)).collect();
+    let task = Task { layer: request.layer(), row, experts };
+    let (row, computing) = compute(served, &[task], true).await?;
+    let mut out = Vec::new();
+    LayerReply::encode(&mut out, wire, milliseconds(computing), &row).map_err(not_finite)?;
+    Ok(of_type(if wire == WireType::F16 { content::LAYER_F16 } else { content::LAYER }, out))
+}
+
+pub(super) async fn multi_batch(served: &Served, body: &[u8]) -> Result<Reply, Refusal> {
+    let mut tasks = Vec::new();
+    for task in MultiRequest::decode(body, served.hidden())?.tasks() {
+        let (mut row, mut weights) = (Vec::new(), Vec::new());
+        task.row.append_to(&mut row)?;
+        task.weights.append_to(&mut weights)?;
+        tasks.push(Task { layer: task.layer, row, experts: task.experts.iter().zip(weights).collect() });
+    }
+    sums(served, &tasks).await
+}
+
+pub(super) async fn multi_batch_q8k(served: &Served, body: &[u8]) -> Result<Reply, Refusal> {
+    let mut tasks = Vec::new();
+    for task in MultiRequest::decode_q8k(body, served.hidden())?.tasks() {
+        let (mut row, mut weights) = (vec![0.0; served.hidden()], Vec::new());
+        task.row.copy_to(&mut row)?;
+        task.weights.append_to(&mut weights)?;
+        tasks.push(Task { layer: task.layer, row, experts: task.experts.iter().zip(weights).collect() });
+    }
+    sums(served, &tasks).await
+}
+
+async fn sums(served: &Served, tasks: &[Task]) -> Result<Reply, Refusal> {
+    let (rows, _) = compute(served, tasks, true).await?;
+    let mut out = Vec::new();
+    let hidden = served.hidden();
+    let rows: Vec<_> = tasks.iter().map(|task| task.layer).zip(rows.chunks(hidden.max(1))).collect();
+    MultiReply::encode(&mut out, hidden, rows.into_iter()).map_err(not_finite)?;
+    Ok(of_type(content::MULTI, out))
+}

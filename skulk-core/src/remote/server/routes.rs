@@ -1,0 +1,134 @@
+//! Which request asks for what? Routes, and what all of them have in common.
+
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, StatusCode};
+
+use super::reply::{Refusal, Reply, empty, json, of_type};
+use super::served::Served;
+use super::{experts, metrics, walk};
+use crate::remote::wire::WireType;
+
+/// What is asked.
+#[derive(Debug, Clone, Copy)]
+enum Route {
+    Health,
+    Stats,
+    Models,
+    Metrics,
+    Walk,
+    WalkQ8k,
+    ExpertBatch,
+    LayerBatch(WireType),
+    MultiBatch,
+    MultiBatchQ8k,
+}
+
+use Route as R;
+
+/// Each route's path, and the method it takes.
+const ROUTES: &[(&str, bool, Route)] = &[
+    ("/v1/health", false, R::Health),
+    ("/v1/stats", false, R::Stats),
+    ("/v1/models", false, R::Models),
+    ("/v1/metrics", false, R::Metrics),
+    ("/v1/walk-ffn", true, R::Walk),
+    ("/v1/walk-ffn-q8k", true, R::WalkQ8k),
+    ("/v1/expert/batch", true, R::ExpertBatch),
+    ("/v1/experts/layer-batch", true, R::LayerBatch(WireType::F32)),
+    ("/v1/experts/layer-batch-f16", true, R::LayerBatch(WireType::F16)),
+    ("/v1/experts/multi-layer-batch", true, R::MultiBatch),
+    ("/v1/experts/multi-layer-batch-q8k", true, R::MultiBatchQ8k),
+];
+
+/// Answers a request.
+pub(super) async fn answer(served: &Served, request: Request<Incoming>) -> Reply {
+    let (head, body) = request.into_parts();
+    let route = ROUTES.iter().find(|(path, ..)| *path == head.uri.path());
+    let reply = match route {
+        Some((_, _, Route::Health)) if head.method == Method::GET => json(StatusCode::OK, &served.health()),
+        _ if !served.guard.admits(&head.headers) => empty(StatusCode::UNAUTHORIZED),
+        None => empty(StatusCode::NOT_FOUND),
+        Some((_, posted, route)) => {
+            let method = if *posted { Method::POST } else { Method::GET };
+            if head.method == method {
+                let reply = of_route(served, *route, &head, body).await;
+                reply.unwrap_or_else(|refusal| refusal.reply())
+            } else {
+                let mut reply = empty(StatusCode::METHOD_NOT_ALLOWED);
+                let allowed = if *posted { "POST" } else { "GET" };
+                reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+                reply
+            }
+        }
+    };
+    served.running.metrics.answered(route.map_or("none", |(path, ..)| path), reply.status().as_u16());
+    reply
+}
+
+async fn of_route(served: &Served, route: Route, head: &Parts, body: Incoming) -> Result<Reply, Refusal> {
+    match route {
+        Route::Health => Ok(json(StatusCode::OK, &served.health())),
+        Route::Stats => Ok(json(StatusCode::OK, &served.stats)),
+        Route::Models => Ok(json(StatusCode::OK, &served.models)),
+        Route::Metrics => Ok(of_type(metrics::CONTENT_TYPE, served.running.metrics.text())),
+        Route::Walk => walk::walk(served, head, &read(served, body).await?).await,
+        Route::WalkQ8k => walk::walk_q8k(served, &read(served, body).await?).await,
+        Route::ExpertBatch => experts::batch(served, head, &read(served, body).await?).await,
+        Route::LayerBatch(wire) => experts::layer_batch(served, wire, &read(served, body).await?).await,
+        Route::MultiBatch => experts::multi_batch(served, &read(served, body).await?).await,
+        Route::MultiBatchQ8k => experts::multi_batch_q8k(served, &read(served, body).await?).await,
+    }
+}
+
+/// All of a body, if it is small enough and comes in time.
+async fn read(served: &Served, body: Incoming) -> Result<Bytes, Refusal> {
+    let limits = served.limits;
+    let too_large = || {
+        let message = format!("the body has more than {} bytes", limits.body);
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+    };
+    if body.size_hint().lower() > limits.body as u64 {
+        return Err(too_large());
+    }
+    let whole = Limited::new(body, limits.body).collect();
+    match tokio::time::timeout(limits.read, whole).await {
+        Ok(Ok(whole)) => Ok(whole.to_bytes()),
+        Ok(Err(e)) if e.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(Refusal::bad("the body cannot be read")),
+        Err(_) => Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
+    }
+}
+
+/// How a body is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    Binary,
+    Json,
+}
+
+/// How a body is written that may be in this binary type.
+pub(super) fn written(head: &Parts, binary: &str) -> Result<Written, Refusal> {
+    let Some(found) = head.headers.get(CONTENT_TYPE) else { return Ok(Written::Json) };
+    let found = found.to_str().unwrap_or_default();
+    match () {
+        () if found.contains(binary) => Ok(Written::Binary),
+        () if found.contains("json") => Ok(Written::Json),
+        () => Err(Refusal::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            format!("expected a body of {binary} or application/json"),
+        )),
+    }
+}
+
+/// The smallest type of rows that a client takes.
+pub(super) fn accepted(head: &Parts) -> WireType {
+    let accepts = |wire: WireType| {
+        let mut values = head.headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        values.any(|value| value.contains(wire.content_type()))
+    };
+    let small = [WireType::I8, WireType::F16].into_iter();
+    small.filter(|wire| accepts(*wire)).next().unwrap_or(WireType::F32)
+}
