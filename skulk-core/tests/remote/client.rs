@@ -161,17 +161,15 @@ fn what_serves_something_else_is_not_taken() {
     }
     // The same sizes, but other weights.
     let folder = tempfile::tempdir().unwrap();
-    for file in ["config.json", "model.safetensors", "tokenizer.json"] {
-        let from = model_path("mixtral").join(file);
-        if from.exists() {
-            std::fs::copy(from, folder.path().join(file)).unwrap();
+    for file in std::fs::read_dir(model_path("mixtral")).unwrap() {
+        let file = file.unwrap().path();
+        let mut bytes = std::fs::read(&file).unwrap();
+        if file.extension().is_some_and(|kind| kind == "safetensors") {
+            let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize + 8;
+            bytes[header..].iter_mut().for_each(|byte| *byte ^= 1);
         }
+        std::fs::write(folder.path().join(file.file_name().unwrap()), bytes).unwrap();
     }
-    let file = folder.path().join("model.safetensors");
-    let mut bytes = std::fs::read(&file).unwrap();
-    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize + 8;
-    bytes[header..].iter_mut().for_each(|byte| *byte ^= 1);
-    std::fs::write(&file, bytes).unwrap();
     let changed = open_checkpoint(folder.path()).unwrap();
     let error = RemoteFfn::connect(server.address(), &*changed, &key).map(drop).unwrap_err();
     assert!(error.kind() == ErrorKind::PeerFailed && error.message().contains("expected weights"), "{error}");
