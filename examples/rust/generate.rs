@@ -59,6 +59,14 @@ struct Args {
     /// Leave feed-forward blocks and experts to the CPU where the engine would copy them to its device.
     #[arg(long)]
     ffn_on_cpu: bool,
+    /// A server of feed-forward blocks and experts, as http://host:port: computes those that it has. May be given again.
+    #[cfg(feature = "net")]
+    #[arg(long)]
+    ffn_at: Vec<skulk::remote::Address>,
+    /// A file with the key that these servers ask for.
+    #[cfg(feature = "net")]
+    #[arg(long, requires = "ffn_at")]
+    key_file: Option<PathBuf>,
     /// Bytes of feed-forward weights that may be in memory at a time; all, unless given.
     #[arg(long)]
     ffn_budget: Option<u64>,
@@ -114,6 +122,18 @@ fn load(args: &Args) -> Result<Model, Error> {
     };
     if let Some(context) = args.context {
         options = options.context(context);
+    }
+    #[cfg(feature = "net")]
+    {
+        options.ffn_at.clone_from(&args.ffn_at);
+        if let Some(file) = &args.key_file {
+            let key = std::fs::read_to_string(file).map_err(|e| {
+                Error::new(skulk::ErrorKind::FileIo, "cannot read the file")
+                    .with("file", file.display())
+                    .with_source(e)
+            })?;
+            options.connect.key = Some(key.trim().to_owned());
+        }
     }
     if !args.json && std::io::stderr().is_terminal() {
         let bar = indicatif::ProgressBar::new(0).with_message("loading layers");
