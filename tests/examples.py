@@ -141,6 +141,52 @@ def chat_answers_lines() -> None:
     assert refused.returncode == 1 and "[argument.invalid]" in refused.stderr, refused
 
 
+def blocks_are_served_to_other_processes() -> None:
+    prompt = ("--max-tokens=12", "--threads=1", "--json")
+    with tempfile.TemporaryDirectory() as folder:
+        key = Path(folder, "key")
+        key.write_text("a key\n")
+        command = [str(BUILT / "serve"), "--layers=1..4", f"--key-file={key}", "--threads=1"]
+        server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        address = server.stdout.readline().strip()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", address), address
+        there = output(*prompt, f"--ffn-at={address}", f"--key-file={key}")
+        assert json.loads(there[-1])["text"] == json.loads(output(*prompt)[-1])["text"]
+        refused = subprocess.run([*GENERATE, f"--ffn-at={address}"], cwd=ROOT, capture_output=True, text=True)
+        assert refused.returncode == 1 and "[peer.failed]" in refused.stderr and "401" in refused.stderr, refused
+        server.stdin.close()
+        assert server.wait(timeout=60) == 0
+    refused = subprocess.run([*GENERATE, f"--ffn-at={address}"], cwd=ROOT, capture_output=True, text=True)
+    assert refused.returncode == 1 and "[peer.lost]" in refused.stderr, refused
+
+
+def a_model_is_apart_over_processes() -> None:
+    for model in ("examples/models/stories260K", "tests/fixtures/models/mixtral"):
+        command = [str(BUILT / "apart"), f"--model={model}", "--max-tokens=24"]
+        texts = []
+        for arguments in ([], ["--lose-after=9"]):
+            done = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0 and not done.stderr, done
+            lines = done.stdout.splitlines()
+            assert all(re.match(r"(layers|experts) \d+\.\.\d+ at http://127\.0\.0\.1:", line) for line in lines[:3]), lines
+            assert re.fullmatch(r"24 tokens at \d+ tok/s", lines[-1]), lines
+            texts.append("\n".join(lines[3:-1]))
+        print(done.stdout)
+        # Lost and found again in the middle of the text, which is the same.
+        assert " [peer.lost] " in texts[1] and texts[1].replace(" [peer.lost] ", "") == texts[0], texts
+
+
+def hosts_are_apart_where_there_are_namespaces() -> None:
+    probe = "ip netns add skulk-probe && ip netns delete skulk-probe"
+    if subprocess.run(["sh", "-c", probe], capture_output=True).returncode != 0:
+        print("no network namespaces here: examples/rust/hosts.sh is not tried")
+        return
+    done = subprocess.run(["examples/rust/hosts.sh", "--tokens=12"], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    print(done.stdout)
+    assert done.returncode == 0 and done.stdout.count(" at http://10.77.") >= 3, done
+    assert "Once upon a time, there was a little girl" in done.stdout, done
+
+
 def a_missing_model_is_an_error_not_a_panic() -> None:
     command = [*GENERATE, "--model", "no/such/model.gguf"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -157,6 +203,9 @@ for example in (
     vindex_extracts_browses_slices_and_generates,
     conversations_are_held_at_once,
     chat_answers_lines,
+    blocks_are_served_to_other_processes,
+    a_model_is_apart_over_processes,
+    hosts_are_apart_where_there_are_namespaces,
     a_missing_model_is_an_error_not_a_panic,
 ):
     example()

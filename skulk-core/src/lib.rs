@@ -129,6 +129,11 @@ struct EmbeddingsGuide;
 struct GenerationGuide;
 
 /// Likewise.
+#[cfg(all(doctest, feature = "net"))]
+#[doc = include_str!("../../docs/guide/other-machines.md")]
+struct NetGuide;
+
+/// Likewise.
 #[cfg(all(doctest, feature = "grammar"))]
 #[doc = include_str!("../../docs/guide/structured-output.md")]
 struct GrammarGuide;
