@@ -145,7 +145,7 @@ def blocks_are_served_to_other_processes() -> None:
     prompt = ("--max-tokens=12", "--threads=1", "--json")
     with tempfile.TemporaryDirectory() as folder:
         key = Path(folder, "key")
-        key.write_text("a key\n")
+        key.write_text("a-key\n")
         command = [str(BUILT / "serve"), "--layers=1..4", f"--key-file={key}", "--threads=1"]
         server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         address = server.stdout.readline().strip()
