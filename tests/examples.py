@@ -181,7 +181,7 @@ def hosts_are_apart_where_there_are_namespaces() -> None:
     if subprocess.run(["sh", "-c", probe], capture_output=True).returncode != 0:
         print("no network namespaces here: examples/rust/hosts.sh is not tried")
         return
-    done = subprocess.run(["examples/rust/hosts.sh", "--tokens=12"], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(["examples/rust/hosts.sh", "--tokens", "12"], cwd=ROOT, capture_output=True, text=True, timeout=240)
     print(done.stdout)
     assert done.returncode == 0 and done.stdout.count(" at http://10.77.") >= 3, done
     assert "Once upon a time, there was a little girl" in done.stdout, done
