@@ -84,11 +84,11 @@ pub use error::{ContextDetail, Error, ErrorKind, Result, Retry, ShapeDetail};
 pub use ids::{EngineId, ExpertIdx, LayerIdx, SeqId, TokenId};
 pub use kv_type::{KvType, KvTypes};
 pub use plan::{Cluster, Inventory, Node, NodeId, Placement, PlanReport, Planner, Request, Stage};
+#[cfg(feature = "net")]
+pub use remote::{ServeOptions, Server, serve};
 pub use strict::{Fault, FaultKind};
 pub use vindex::VindexReader;
 pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, TensorInfo, open_checkpoint};
-#[cfg(feature = "net")]
-pub use remote::{ServeOptions, Server, serve};
 #[cfg(feature = "generate")]
 pub use {
     browse::VindexBrowser,

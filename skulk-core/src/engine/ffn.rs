@@ -92,12 +92,7 @@ impl<'a> FfnJob<'a> {
 
     /// A job of rows before the block's norm, or of experts that norm them [apart](crate::arch::ExpertsSpec::apart)
     /// before that one: who computes them norms them first, as the layer does.
-    pub fn of_residual(
-        layer: LayerIdx,
-        hidden: usize,
-        residual: &'a [f32],
-        pairs: &'a [FfnPair],
-    ) -> Self {
+    pub fn of_residual(layer: LayerIdx, hidden: usize, residual: &'a [f32], pairs: &'a [FfnPair]) -> Self {
         Self { layer, hidden, input: &[], residual, pairs, sums: false }
     }
 

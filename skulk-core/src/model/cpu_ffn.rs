@@ -31,9 +31,9 @@ pub struct CpuFfn {
 }
 
 /// What lines share.
-struct Held {
-    cpu: Cpu,
-    arch: Arc<ArchSpec>,
+pub(super) struct Held {
+    pub(super) cpu: Cpu,
+    pub(super) arch: Arc<ArchSpec>,
     experts: ResidentExperts<Cpu>,
     /// By layer: the weights of what norms rows in front of the block, `None` where nothing does. Of layers whose norm the
     /// checkpoint lacks there is no entry.
@@ -91,6 +91,11 @@ impl CpuFfn {
         }
         let held = Arc::new(Held { cpu, arch: Arc::clone(arch), experts, norms, width });
         Ok(Self { name, computes, held, memory, layers: sizes })
+    }
+
+    #[cfg(feature = "net")]
+    pub(super) fn held(&self) -> &Arc<Held> {
+        &self.held
     }
 
     /// Where its weights lie.
@@ -245,7 +250,8 @@ impl FfnLine for Line {
         }
         let of_residual = job.is_of_residual();
         if of_residual && !norms.contains_key(&job.layer.0) {
-            let message = "expected rows behind the block's norm, which the checkpoint lacks, found rows before it";
+            let message =
+                "expected rows behind the block's norm, which the checkpoint lacks, found rows before it";
             return Err(Error::new(ErrorKind::InvalidArgument, message)
                 .with("layer", job.layer)
                 .with_hint("give normed rows, or load a checkpoint that has the layer's norms"));

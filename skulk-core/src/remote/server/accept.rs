@@ -19,7 +19,8 @@ use super::listen::{Listener, Wire};
 use super::served::Served;
 
 /// What those are told that there is no room for.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
+const FULL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
 connection: close\r\ncontent-length: 52\r\n\r\n{\"error\":\"the server has too many connections open\"}";
 
 /// How long the system is left alone when it cannot give a connection, as where too many files are open.
@@ -115,12 +116,14 @@ async fn drain(mut tasks: JoinSet<()>, mut stop: watch::Receiver<Stop>) {
             Stop::Never => Instant::now(),
         };
         let mut changed = pin!(async { stop.changed().await.is_ok() });
-        let wait = poll_fn(|cx| loop {
-            match tasks.poll_join_next(cx) {
-                Poll::Ready(None) => return Poll::Ready(true),
-                Poll::Ready(Some(_)) => {}
-                // Another end was set, unless there is nobody left who could.
-                Poll::Pending => return changed.as_mut().poll(cx).map(|again| !again),
+        let wait = poll_fn(|cx| {
+            loop {
+                match tasks.poll_join_next(cx) {
+                    Poll::Ready(None) => return Poll::Ready(true),
+                    Poll::Ready(Some(_)) => {}
+                    // Another end was set, unless there is nobody left who could.
+                    Poll::Pending => return changed.as_mut().poll(cx).map(|again| !again),
+                }
             }
         });
         match timeout_at(until, wait).await {

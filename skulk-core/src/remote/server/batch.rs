@@ -225,9 +225,7 @@ impl Worker {
             let used = used.map_or(1, |experts| experts.n_used.max(1));
             match form {
                 Form::Block | Form::Expert => self.max_rows,
-                Form::Sum(each) => {
-                    (self.max_rows.saturating_mul(used) / each.max(1)).clamp(1, self.max_rows)
-                }
+                Form::Sum(each) => (self.max_rows.saturating_mul(used) / each.max(1)).clamp(1, self.max_rows),
             }
         };
         while let Some(taken) = self.queue.take(hidden, most) {

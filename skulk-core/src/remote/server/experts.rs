@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::StatusCode;
 use hyper::http::request::Parts;
 
 use super::batch::{Form, Piece};
+use super::json;
 use super::reply::{Refusal, Reply, of_type};
 use super::routes::{Written, written};
 use super::served::Served;
 use super::walk::{milliseconds, not_finite};
 use crate::error::Result;
 use crate::remote::wire::{
-    ExpertReply, ExpertRequest, ExpertRow, LayerReply, LayerRequest, MultiReply, MultiRequest, WireType, content,
+    ExpertReply, ExpertRequest, ExpertRow, LayerReply, LayerRequest, MultiReply, MultiRequest, WireType,
+    content,
 };
 
 /// A row, and the experts that it takes with their weights.
@@ -48,13 +49,36 @@ async fn compute(served: &Served, tasks: &[Task], sums: bool) -> Result<(Vec<f32
             rows[place * hidden..][..hidden].copy_from_slice(row);
         }
     }
+    if !WireType::F32.holds(&rows) {
+        return Err(not_finite());
+    }
     Ok((rows, done.iter().map(|done| done.computing).sum()))
 }
 
 pub(super) async fn batch(served: &Served, head: &Parts, body: &[u8]) -> Result<Reply, Refusal> {
     let hidden = served.hidden();
     match written(head, content::EXPERT)? {
-        Written::Json => Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "JSON")),
+        Written::Json => {
+            let mut tasks = Vec::new();
+            for json::ExpertRow { layer, expert_id, residual } in
+                json::read::<json::ExpertsRequest>(body)?.requests
+            {
+                json::one_row(&residual, hidden)?;
+                tasks.push(Task { layer, row: residual, experts: vec![(expert_id, 1.0)] });
+            }
+            if tasks.is_empty() {
+                return Err(Refusal::bad("requests: expected 1 or more, found 0"));
+            }
+            let (rows, computing) = compute(served, &tasks, false).await?;
+            let results = tasks.iter().zip(rows.chunks(hidden.max(1))).map(expert_row);
+            let results = results.map(|ExpertRow { layer, expert, values }| json::ExpertResult {
+                layer,
+                expert_id: expert,
+                output: values,
+            });
+            let latency_ms = milliseconds(computing);
+            Ok(json::ok(&json::ExpertsReply { results: results.collect(), latency_ms }))
+        }
         Written::Binary => {
             let request = ExpertRequest::decode(body, hidden)?;
             let mut tasks = Vec::new();
@@ -66,8 +90,7 @@ pub(super) async fn batch(served: &Served, head: &Parts, body: &[u8]) -> Result<
             let (rows, computing) = compute(served, &tasks, false).await?;
             let mut out = Vec::new();
             let rows: Vec<_> = tasks.iter().zip(rows.chunks(hidden.max(1))).map(expert_row).collect();
-            ExpertReply::encode(&mut out, milliseconds(computing), hidden, rows.into_iter())
-                .map_err(not_finite)?;
+            ExpertReply::encode(&mut out, milliseconds(computing), hidden, rows.into_iter())?;
             Ok(of_type(content::EXPERT, out))
         }
     }
@@ -78,6 +101,19 @@ fn expert_row<'v>((task, values): (&Task, &'v [f32])) -> ExpertRow<&'v [f32]> {
     ExpertRow { layer: task.layer, expert, values }
 }
 
+/// An expert whom the path names, as `{layer}/{expert}`.
+pub(super) async fn one(served: &Served, path: &str, body: &[u8]) -> Result<Reply, Refusal> {
+    let index = |text: &str| {
+        text.parse::<u32>().map_err(|_| Refusal::bad(format!("expected an index, found `{text}`")))
+    };
+    let (layer, expert) = path.split_once('/').unwrap_or((path, ""));
+    let json::ExpertRequest { residual } = json::read(body)?;
+    json::one_row(&residual, served.hidden())?;
+    let task = Task { layer: index(layer)?, row: residual, experts: vec![(index(expert)?, 1.0)] };
+    let (row, computing) = compute(served, &[task], false).await?;
+    Ok(json::ok(&json::ExpertReply { output: &row, latency_ms: milliseconds(computing) }))
+}
+
 pub(super) async fn layer_batch(served: &Served, wire: WireType, body: &[u8]) -> Result<Reply, Refusal> {
     let request = LayerRequest::decode(body, wire, served.hidden())?;
     let mut row = Vec::new();
@@ -86,7 +122,11 @@ pub(super) async fn layer_batch(served: &Served, wire: WireType, body: &[u8]) ->
     let task = Task { layer: request.layer(), row, experts };
     let (row, computing) = compute(served, &[task], true).await?;
     let mut out = Vec::new();
-    LayerReply::encode(&mut out, wire, milliseconds(computing), &row).map_err(not_finite)?;
+    // A sum that half precision cannot hold has no other form on this route.
+    if !wire.holds(&row) {
+        return Err(not_finite());
+    }
+    LayerReply::encode(&mut out, wire, milliseconds(computing), &row)?;
     Ok(of_type(if wire == WireType::F16 { content::LAYER_F16 } else { content::LAYER }, out))
 }
 
@@ -117,6 +157,6 @@ async fn sums(served: &Served, tasks: &[Task]) -> Result<Reply, Refusal> {
     let mut out = Vec::new();
     let hidden = served.hidden();
     let rows: Vec<_> = tasks.iter().map(|task| task.layer).zip(rows.chunks(hidden.max(1))).collect();
-    MultiReply::encode(&mut out, hidden, rows.into_iter()).map_err(not_finite)?;
+    MultiReply::encode(&mut out, hidden, rows.into_iter())?;
     Ok(of_type(content::MULTI, out))
 }

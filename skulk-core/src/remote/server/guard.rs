@@ -46,8 +46,19 @@ mod tests {
     #[test]
     fn who_knows_the_key_passes() {
         assert!(admits(None, None) && admits(None, Some("Bearer x")));
-        assert!(admits(Some("secret"), Some("Bearer secret")) && admits(Some("secret"), Some("bearer secret")));
-        for given in ["", "Bearer", "Bearer ", "Bearer secre", "Bearer secret2", "secret", "Basic secret", "Bearer  secret"] {
+        assert!(
+            admits(Some("secret"), Some("Bearer secret")) && admits(Some("secret"), Some("bearer secret"))
+        );
+        for given in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Bearer secre",
+            "Bearer secret2",
+            "secret",
+            "Basic secret",
+            "Bearer  secret",
+        ] {
             assert!(!admits(Some("secret"), Some(given)), "{given}");
         }
         assert!(!admits(Some("secret"), None));

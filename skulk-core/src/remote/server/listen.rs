@@ -25,7 +25,10 @@ pub(super) enum Bound {
 pub(super) enum Listener {
     Tcp(tokio::net::TcpListener),
     #[cfg(unix)]
-    Unix(tokio::net::UnixListener, #[allow(dead_code, reason = "removes the file when it is dropped")] socket::Socket),
+    Unix(
+        tokio::net::UnixListener,
+        #[allow(dead_code, reason = "removes the file when it is dropped")] socket::Socket,
+    ),
 }
 
 fn unusable(address: &Address, error: io::Error) -> Error {
@@ -63,7 +66,9 @@ impl Bound {
         Ok(match self {
             Self::Tcp(listener) => Listener::Tcp(tokio::net::TcpListener::from_std(listener)?),
             #[cfg(unix)]
-            Self::Unix(listener, socket) => Listener::Unix(tokio::net::UnixListener::from_std(listener)?, socket),
+            Self::Unix(listener, socket) => {
+                Listener::Unix(tokio::net::UnixListener::from_std(listener)?, socket)
+            }
         })
     }
 }
@@ -111,7 +116,10 @@ mod socket {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
             Ok(found) if !found.file_type().is_socket() => {
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there"));
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "a file that is no socket is there",
+                ));
             }
             Ok(_) if UnixStream::connect(path).is_ok() => return Err(io::ErrorKind::AddrInUse.into()),
             Ok(_) => {}

@@ -83,7 +83,11 @@ impl Metrics {
         let to = &mut new.registry;
         to.register("requests", "Requests that were answered", new.requests.clone());
         to.register("rows", "Rows that were computed, of each layer", new.rows.clone());
-        to.register("computing_seconds", "How long layers' rows are computed together", new.computing.clone());
+        to.register(
+            "computing_seconds",
+            "How long layers' rows are computed together",
+            new.computing.clone(),
+        );
         to.register("waiting_seconds", "How long requests wait to be computed", new.waiting.clone());
         to.register("queue_requests", "Requests that wait to be computed", new.queue.clone());
         to.register("connections", "Open connections", new.connections.clone());

@@ -120,11 +120,8 @@ impl ServeOptions {
     /// `Ok` for options that go together.
     pub(super) fn check(&self) -> Result<()> {
         const MOST: usize = 1 << 20;
-        let counts = [
-            ("max_rows", self.max_rows),
-            ("queue", self.queue),
-            ("max_connections", self.max_connections),
-        ];
+        let counts =
+            [("max_rows", self.max_rows), ("queue", self.queue), ("max_connections", self.max_connections)];
         for (field, count) in counts {
             if !(1..=MOST).contains(&count) {
                 return Err(Error::argument(field, format!("expected 1 to {MOST}, found {count}"))
@@ -153,7 +150,10 @@ impl ServeOptions {
             }
         }
         if !self.listen.is_local() && self.key.is_none() && self.clients.is_none() {
-            let message = format!("expected a key where other machines reach the server, found none for {}", self.listen);
+            let message = format!(
+                "expected a key where other machines reach the server, found none for {}",
+                self.listen
+            );
             return Err(Error::argument("key", message).with_hint(
                 "give a key, or certificates of clients; or listen on 127.0.0.1 or a socket of this machine",
             ));

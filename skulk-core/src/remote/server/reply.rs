@@ -60,7 +60,9 @@ impl From<Error> for Refusal {
 impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::Full => Self::new(StatusCode::TOO_MANY_REQUESTS, "too many requests wait to be computed"),
+            Refused::Full => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "too many requests wait to be computed")
+            }
             Refused::Stopping => stopping(),
         }
     }
