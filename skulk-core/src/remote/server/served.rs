@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
-use super::batch::{Done, Piece, Queue, Refused};
+use super::batch::{Done, Form, Piece, Queue, Refused};
 use super::ends::Ends;
 use super::guard::Guard;
 use super::metrics::Metrics;
@@ -109,8 +109,13 @@ impl Served {
         Ok(at)
     }
 
-    /// A layer these experts of which are served, for rows before their norm.
-    pub(super) fn experts(&self, layer: u32, experts: impl Iterator<Item = u32>) -> Result<usize, Refusal> {
+    /// A layer these experts of which are served in this form.
+    pub(super) fn experts(
+        &self,
+        layer: u32,
+        experts: impl Iterator<Item = u32>,
+        form: Form,
+    ) -> Result<usize, Refusal> {
         if !self.running.arch.layers.iter().any(|spec| spec.ffn.experts.is_some()) {
             return Err(Refusal::bad("model is not a hybrid MoE — no expert endpoints available"));
         }
@@ -132,7 +137,7 @@ impl Served {
         if taken > n {
             return Err(Refusal::bad(format!("a row takes {taken} experts of layer {layer}, which has {n}")));
         }
-        if !self.running.service.norms(LayerIdx(at)) {
+        if form.is_of_residual() && !self.running.service.norms(LayerIdx(at)) {
             return Err(Refusal::bad(format!("the served checkpoint lacks the norm of layer {layer}")));
         }
         Ok(at)
