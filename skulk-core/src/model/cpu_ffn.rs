@@ -31,9 +31,9 @@ pub struct CpuFfn {
 }
 
 /// What lines share.
-struct Held {
-    cpu: Cpu,
-    arch: Arc<ArchSpec>,
+pub(super) struct Held {
+    pub(super) cpu: Cpu,
+    pub(super) arch: Arc<ArchSpec>,
     experts: ResidentExperts<Cpu>,
     /// By layer: the weights of what norms rows in front of the block, `None` where nothing does. Of layers whose norm the
     /// checkpoint lacks there is no entry.
@@ -91,6 +91,11 @@ impl CpuFfn {
         }
         let held = Arc::new(Held { cpu, arch: Arc::clone(arch), experts, norms, width });
         Ok(Self { name, computes, held, memory, layers: sizes })
+    }
+
+    #[cfg(feature = "net")]
+    pub(super) fn held(&self) -> &Arc<Held> {
+        &self.held
     }
 
     /// Where its weights lie.

@@ -4,6 +4,8 @@ mod attention;
 mod balance;
 mod budget;
 mod chain;
+#[cfg(feature = "net")]
+mod cpu_ends;
 mod cpu_ffn;
 mod decoder;
 mod engine;
@@ -26,6 +28,8 @@ mod streams;
 mod tests;
 mod workspace;
 
+#[cfg(feature = "net")]
+pub(crate) use cpu_ends::CpuEnds;
 pub use cpu_ffn::CpuFfn;
 pub(crate) use engine::DecoderEngine;
 pub use options::EngineOptions;

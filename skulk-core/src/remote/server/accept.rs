@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -68,8 +68,10 @@ pub(super) async fn accept(
                 Next::Came(Ok(wire)) => {
                     open.retain(|_, open| !open.task.is_finished());
                     if open.len() >= served.limits.connections && !close_one(&mut open) {
-                        let encrypted = tls.is_some();
-                        tasks.spawn(async move { refuse(wire, encrypted).await });
+                        // So many are told why; more, in no time, are not.
+                        if tasks.len() < 2 * served.limits.connections {
+                            tasks.spawn(refuse(wire, tls.is_some()));
+                        }
                         continue;
                     }
                     let activity = Arc::new(Activity::new());
@@ -106,6 +108,9 @@ async fn refuse(mut wire: Box<dyn Wire>, encrypted: bool) {
         timeout(PAUSE, wire.write_all(FULL)).await.ok();
     }
     timeout(PAUSE, wire.shutdown()).await.ok();
+    // Who closes with words unread takes back its own.
+    let mut unread = [0; 512];
+    timeout(PAUSE, async { while wire.read(&mut unread).await.is_ok_and(|read| read > 0) {} }).await.ok();
 }
 
 /// Waits for what is being served, as long as the server may.

@@ -28,14 +28,21 @@ pub(super) enum Form {
     Expert,
     /// The weighted sum of this many experts' results of each row; rows are before the norm.
     Sum(usize),
+    /// The same of rows behind the norm.
+    NormedSum(usize),
 }
 
 impl Form {
+    /// Whether rows are yet to be normed.
+    pub(super) fn is_of_residual(self) -> bool {
+        matches!(self, Self::Expert | Self::Sum(_))
+    }
+
     /// Experts that each row takes.
     fn each(self) -> usize {
         match self {
             Self::Block | Self::Expert => 1,
-            Self::Sum(each) => each,
+            Self::Sum(each) | Self::NormedSum(each) => each,
         }
     }
 }
@@ -225,7 +232,9 @@ impl Worker {
             let used = used.map_or(1, |experts| experts.n_used.max(1));
             match form {
                 Form::Block | Form::Expert => self.max_rows,
-                Form::Sum(each) => (self.max_rows.saturating_mul(used) / each.max(1)).clamp(1, self.max_rows),
+                Form::Sum(each) | Form::NormedSum(each) => {
+                    (self.max_rows.saturating_mul(used) / each.max(1)).clamp(1, self.max_rows)
+                }
             }
         };
         while let Some(taken) = self.queue.take(hidden, most) {
@@ -279,6 +288,7 @@ impl Worker {
             Form::Block => FfnJob::new(layer, hidden, rows, pairs),
             Form::Expert => FfnJob::of_residual(layer, hidden, rows, pairs),
             Form::Sum(_) => FfnJob::of_residual(layer, hidden, rows, pairs).sums(),
+            Form::NormedSum(_) => FfnJob::new(layer, hidden, rows, pairs).sums(),
         };
         out.clear();
         out.resize(rows.len(), 0.0);

@@ -3,8 +3,10 @@
 mod accept;
 mod batch;
 mod connection;
+mod ends;
 mod experts;
 mod guard;
+mod json;
 mod listen;
 mod metrics;
 mod options;
@@ -88,17 +90,18 @@ pub fn serve(checkpoint: &dyn Checkpoint, options: &ServeOptions) -> Result<Serv
     let metrics = Arc::new(Metrics::new(&service));
     let queue = Arc::new(Queue::new(options.queue, Arc::clone(&metrics)));
     let (stop, stopped) = watch::channel(Stop::Never);
+    let cancel = CancelToken::new();
     let running = Running {
         arch: Arc::clone(&arch),
         service: Arc::clone(&service),
         queue: Arc::clone(&queue),
         metrics: Arc::clone(&metrics),
         stop: stopped.clone(),
+        cancel: cancel.clone(),
     };
     let served = Arc::new(Served::new(checkpoint, options, running)?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.map_err(|e| unstarted("the network").with_source(e))?;
-    let cancel = CancelToken::new();
     let worker = Worker {
         queue: Arc::clone(&queue),
         service,

@@ -8,7 +8,7 @@ use hyper::{Method, Request, StatusCode};
 
 use super::reply::{Refusal, Reply, empty, json, of_type};
 use super::served::Served;
-use super::{experts, metrics, walk};
+use super::{ends, experts, metrics, walk};
 use crate::remote::wire::WireType;
 
 /// What is asked.
@@ -21,14 +21,18 @@ enum Route {
     Walk,
     WalkQ8k,
     ExpertBatch,
+    Expert,
     LayerBatch(WireType),
     MultiBatch,
     MultiBatchQ8k,
+    Embed,
+    EmbedOne,
+    Logits,
 }
 
 use Route as R;
 
-/// Each route's path, and the method it takes.
+/// Each route's path, and whether something is sent there. What follows a path that ends in `/` is the request's.
 const ROUTES: &[(&str, bool, Route)] = &[
     ("/v1/health", false, R::Health),
     ("/v1/stats", false, R::Stats),
@@ -37,16 +41,33 @@ const ROUTES: &[(&str, bool, Route)] = &[
     ("/v1/walk-ffn", true, R::Walk),
     ("/v1/walk-ffn-q8k", true, R::WalkQ8k),
     ("/v1/expert/batch", true, R::ExpertBatch),
+    ("/v1/expert/", true, R::Expert),
     ("/v1/experts/layer-batch", true, R::LayerBatch(WireType::F32)),
     ("/v1/experts/layer-batch-f16", true, R::LayerBatch(WireType::F16)),
     ("/v1/experts/multi-layer-batch", true, R::MultiBatch),
     ("/v1/experts/multi-layer-batch-q8k", true, R::MultiBatchQ8k),
+    ("/v1/embed", true, R::Embed),
+    ("/v1/embed/", false, R::EmbedOne),
+    ("/v1/logits", true, R::Logits),
 ];
+
+/// What a path has behind a route's, where it is one of that route.
+fn behind<'p>(path: &'p str, route: &str) -> Option<&'p str> {
+    let behind = path.strip_prefix(route)?;
+    // Experts are named by two indices, tokens by one.
+    let parts = behind.split('/').filter(|part| !part.is_empty()).count();
+    let named = behind.split('/').count() == parts;
+    match route {
+        "/v1/expert/" => (named && parts == 2).then_some(behind),
+        "/v1/embed/" => (named && parts == 1).then_some(behind),
+        _ => behind.is_empty().then_some(behind),
+    }
+}
 
 /// Answers a request.
 pub(super) async fn answer(served: &Served, request: Request<Incoming>) -> Reply {
     let (head, body) = request.into_parts();
-    let route = ROUTES.iter().find(|(path, ..)| *path == head.uri.path());
+    let route = ROUTES.iter().find(|(path, ..)| behind(head.uri.path(), path).is_some());
     let reply = match route {
         Some((_, _, Route::Health)) if head.method == Method::GET => json(StatusCode::OK, &served.health()),
         _ if !served.guard.admits(&head.headers) => empty(StatusCode::UNAUTHORIZED),
@@ -69,6 +90,7 @@ pub(super) async fn answer(served: &Served, request: Request<Incoming>) -> Reply
 }
 
 async fn of_route(served: &Served, route: Route, head: &Parts, body: Incoming) -> Result<Reply, Refusal> {
+    let named = |route: &str| behind(head.uri.path(), route).unwrap_or_default();
     match route {
         Route::Health => Ok(json(StatusCode::OK, &served.health())),
         Route::Stats => Ok(json(StatusCode::OK, &served.stats)),
@@ -77,9 +99,13 @@ async fn of_route(served: &Served, route: Route, head: &Parts, body: Incoming) -
         Route::Walk => walk::walk(served, head, &read(served, body).await?).await,
         Route::WalkQ8k => walk::walk_q8k(served, &read(served, body).await?).await,
         Route::ExpertBatch => experts::batch(served, head, &read(served, body).await?).await,
+        Route::Expert => experts::one(served, named("/v1/expert/"), &read(served, body).await?).await,
         Route::LayerBatch(wire) => experts::layer_batch(served, wire, &read(served, body).await?).await,
         Route::MultiBatch => experts::multi_batch(served, &read(served, body).await?).await,
         Route::MultiBatchQ8k => experts::multi_batch_q8k(served, &read(served, body).await?).await,
+        Route::Embed => ends::embed(served, head, &read(served, body).await?),
+        Route::EmbedOne => ends::embed_one(served, head, named("/v1/embed/")),
+        Route::Logits => ends::logits(served, head, &read(served, body).await?).await,
     }
 }
 

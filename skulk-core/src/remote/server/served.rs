@@ -1,23 +1,28 @@
 //! What does a server have, and what does it say of itself?
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime};
 
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
-use super::batch::{Done, Piece, Queue};
+use super::batch::{Done, Form, Piece, Queue, Refused};
+use super::ends::Ends;
 use super::guard::Guard;
 use super::metrics::Metrics;
 use super::options::ServeOptions;
 use super::reply::{Refusal, stopping};
 use super::{Limits, Stop, facts};
 use crate::arch::{ArchSpec, LayerSpec};
+use crate::cancel::CancelToken;
 use crate::engine::FfnService;
 use crate::engine::ffn::experts_of;
 use crate::engines::CpuFfn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::LayerIdx;
+use crate::model::CpuEnds;
+use crate::tokenizer::Tokenizer;
 use crate::weights::{Checkpoint, Metadata};
 
 /// What computes, waits and counts.
@@ -27,6 +32,8 @@ pub(super) struct Running {
     pub(super) queue: Arc<Queue>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) stop: watch::Receiver<Stop>,
+    /// Ends what is being computed.
+    pub(super) cancel: CancelToken,
 }
 
 /// All that requests are answered with.
@@ -34,6 +41,12 @@ pub(super) struct Served {
     pub(super) running: Running,
     pub(super) limits: Limits,
     pub(super) guard: Guard,
+    /// Where the checkpoint has them.
+    pub(super) ends: Option<Ends>,
+    /// Whose turn it is to compute logits, and how many may wait for that.
+    turns: Semaphore,
+    most_waiting: usize,
+    waiting: AtomicUsize,
     /// What `/v1/stats` and `/v1/models` reply.
     pub(super) stats: Value,
     pub(super) models: Value,
@@ -49,11 +62,17 @@ impl Served {
             read: options.body_timeout,
             idle: options.idle_timeout,
         };
+        let ends = CpuEnds::load(checkpoint, &running.service, &options.cancel)?.map(|weights| Ends {
+            weights: Arc::new(weights),
+            tokenizer: Tokenizer::from_checkpoint(checkpoint).ok().map(Arc::new),
+        });
         let facts = facts(checkpoint, options.max_rows, &running)?;
-        let stats = stats(checkpoint, &running.arch, &facts);
+        let stats = stats(checkpoint, &running.arch, &facts, ends.is_some());
         let models = models(&stats);
         let guard = Guard::new(options.key.as_deref());
-        Ok(Self { running, limits, guard, stats, models, started: Instant::now() })
+        let (turns, waiting, started) = (Semaphore::new(1), AtomicUsize::new(0), Instant::now());
+        let most_waiting = options.queue;
+        Ok(Self { running, limits, guard, ends, turns, most_waiting, waiting, stats, models, started })
     }
 
     /// What `/v1/health` replies.
@@ -90,8 +109,13 @@ impl Served {
         Ok(at)
     }
 
-    /// A layer these experts of which are served, for rows before their norm.
-    pub(super) fn experts(&self, layer: u32, experts: impl Iterator<Item = u32>) -> Result<usize, Refusal> {
+    /// A layer these experts of which are served in this form.
+    pub(super) fn experts(
+        &self,
+        layer: u32,
+        experts: impl Iterator<Item = u32>,
+        form: Form,
+    ) -> Result<usize, Refusal> {
         if !self.running.arch.layers.iter().any(|spec| spec.ffn.experts.is_some()) {
             return Err(Refusal::bad("model is not a hybrid MoE — no expert endpoints available"));
         }
@@ -113,7 +137,7 @@ impl Served {
         if taken > n {
             return Err(Refusal::bad(format!("a row takes {taken} experts of layer {layer}, which has {n}")));
         }
-        if !self.running.service.norms(LayerIdx(at)) {
+        if form.is_of_residual() && !self.running.service.norms(LayerIdx(at)) {
             return Err(Refusal::bad(format!("the served checkpoint lacks the norm of layer {layer}")));
         }
         Ok(at)
@@ -132,6 +156,18 @@ impl Served {
         ))
     }
 
+    /// Waits for the turn to compute logits.
+    pub(super) async fn turn(&self) -> Result<SemaphorePermit<'_>, Refusal> {
+        if let Ok(turn) = self.turns.try_acquire() {
+            return Ok(turn);
+        }
+        let place = Place(&self.waiting);
+        if place.0.fetch_add(1, Ordering::Relaxed) >= self.most_waiting {
+            return Err(Refused::Full.into());
+        }
+        self.turns.acquire().await.map_err(|_| stopping())
+    }
+
     /// Computes a request's pieces: what comes of each, in their order.
     pub(super) async fn compute(&self, pieces: Vec<Piece>) -> Result<Vec<Done>, Refusal> {
         let replies = self.running.queue.push(pieces)?;
@@ -140,6 +176,15 @@ impl Served {
             done.push(reply.await.map_err(|_| stopping())??);
         }
         Ok(done)
+    }
+}
+
+/// A place among those that wait.
+struct Place<'a>(&'a AtomicUsize);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -164,7 +209,7 @@ fn facts(checkpoint: &dyn Checkpoint, rows: usize, running: &Running) -> Result<
 }
 
 /// LARQL's members, and `skulk`.
-fn stats(checkpoint: &dyn Checkpoint, arch: &ArchSpec, facts: &facts::Facts) -> Value {
+fn stats(checkpoint: &dyn Checkpoint, arch: &ArchSpec, facts: &facts::Facts, ends: bool) -> Value {
     let path = checkpoint.path();
     let name = path.file_name().or_else(|| path.parent()?.file_name());
     let name = name.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -181,7 +226,7 @@ fn stats(checkpoint: &dyn Checkpoint, arch: &ArchSpec, facts: &facts::Facts) -> 
         "extract_level": "all",
         "dtype": "f32",
         "layer_bands": null,
-        "loaded": { "browse": false, "inference": false, "ffn_service": true, "embed_service": false },
+        "loaded": { "browse": false, "inference": false, "ffn_service": true, "embed_service": ends },
         "q4k_ffn": {
             "cache_slots": 0,
             "cache_bytes": 0,

@@ -8,6 +8,7 @@ use hyper::StatusCode;
 use hyper::http::request::Parts;
 
 use super::batch::{Form, Piece};
+use super::json;
 use super::reply::{Refusal, Reply, of_type};
 use super::routes::{Written, accepted, written};
 use super::served::Served;
@@ -33,24 +34,68 @@ struct Given {
 }
 
 pub(super) async fn walk(served: &Served, head: &Parts, body: &[u8]) -> Result<Reply, Refusal> {
+    let hidden = served.hidden();
     match written(head, content::FFN)? {
-        Written::Json => Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "JSON")),
+        Written::Json => {
+            let (asked, batch) = in_json(body, hidden)?;
+            let given = compute(served, asked).await?;
+            Ok(reply_json(&given, batch, hidden))
+        }
         Written::Binary => {
-            let Given { layers, computing } = compute(served, binary(body, served.hidden())?).await?;
+            let Given { layers, computing } = compute(served, binary(body, hidden)?).await?;
             let latency = milliseconds(computing);
             let asked = accepted(head);
             // What half precision cannot hold goes as it is.
             let wire = if layers.iter().all(|(_, rows)| asked.holds(rows)) { asked } else { WireType::F32 };
             let mut out = Vec::new();
             let entries = layers.iter().map(|(layer, rows)| (*layer, rows.as_slice()));
-            WalkReply::encode(&mut out, wire, latency, served.hidden(), entries).map_err(not_finite)?;
+            WalkReply::encode(&mut out, wire, latency, hidden, entries)?;
             Ok(of_type(wire.content_type(), out))
         }
     }
 }
 
+/// The same in JSON, and whether several layers are asked for.
+fn in_json(body: &[u8], hidden: usize) -> Result<(Asked, bool), Refusal> {
+    let json::WalkRequest { layer, layers, residual, seq_len, full_output } = json::read(body)?;
+    if !full_output {
+        let message = "this server gives the blocks' full output, not features: set full_output = true";
+        return Err(Refusal::bad(message));
+    }
+    let batch = layers.is_some();
+    let layers = match (layer, layers) {
+        (_, Some(layers)) if !layers.is_empty() => layers,
+        (Some(layer), None) => vec![layer],
+        _ => return Err(Refusal::bad("must provide 'layer' or 'layers'")),
+    };
+    if seq_len == 0 || residual.len() != seq_len.saturating_mul(hidden) {
+        return Err(residual_length(residual.len(), seq_len, hidden));
+    }
+    json::finite(&residual)?;
+    Ok((Asked { layers, rows: residual }, batch))
+}
+
+fn reply_json(given: &Given, batch: bool, hidden: usize) -> Reply {
+    let latency_ms = milliseconds(given.computing);
+    let entry = |(layer, rows): &'_ (u32, Vec<f32>)| (*layer, rows.len() / hidden.max(1));
+    match given.layers.as_slice() {
+        [one] if !batch => {
+            let (layer, seq_len) = entry(one);
+            json::ok(&json::WalkReply { layer, output: &one.1, seq_len, latency_ms })
+        }
+        several => {
+            let results = several.iter().map(|one| {
+                let (layer, seq_len) = entry(one);
+                json::WalkEntry { layer, output: &one.1, seq_len }
+            });
+            let seq_len = several.first().map_or(0, |one| entry(one).1);
+            json::ok(&json::WalkBatch { results: results.collect(), seq_len, latency_ms })
+        }
+    }
+}
+
 /// The block gives what no number is.
-pub(super) fn not_finite(_: crate::Error) -> Refusal {
+pub(super) fn not_finite() -> Refusal {
     Refusal::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "the block gives numbers that are not finite for these rows",
@@ -101,6 +146,9 @@ async fn compute(served: &Served, asked: Asked) -> Result<Given, Refusal> {
     let rows = Arc::new(rows);
     let piece = |layer| Piece { layer, form: Form::Block, rows: Arc::clone(&rows), pairs: Vec::new() };
     let done = served.compute(served_layers.into_iter().map(piece).collect()).await?;
+    if done.iter().any(|done| !WireType::F32.holds(&done.rows)) {
+        return Err(not_finite());
+    }
     let computing = done.iter().map(|done| done.computing).sum();
     let layers = layers.into_iter().zip(done.into_iter().map(|done| done.rows)).collect();
     Ok(Given { layers, computing })
@@ -120,8 +168,11 @@ pub(super) async fn walk_q8k(served: &Served, body: &[u8]) -> Result<Reply, Refu
         pieces.push(Piece { layer, form: Form::Block, rows: Arc::new(row), pairs: Vec::new() });
     }
     let done = served.compute(pieces).await?;
+    if done.iter().any(|done| !WireType::F32.holds(&done.rows)) {
+        return Err(not_finite());
+    }
     let mut out = Vec::new();
     let rows = layers.into_iter().zip(done.iter().map(|done| done.rows.as_slice()));
-    Q8kReply::encode(&mut out, hidden, rows).map_err(not_finite)?;
+    Q8kReply::encode(&mut out, hidden, rows)?;
     Ok(of_type(content::FFN_Q8K, out))
 }

@@ -10,7 +10,11 @@ use skulk::{EngineOptions, Precision, open_checkpoint};
 
 use super::root;
 
+mod limits;
+mod refused;
 mod replayed;
+mod secure;
+mod together;
 
 /// Longer than any test takes; only who waits in vain waits for it.
 const LOST: Duration = Duration::from_secs(60);
@@ -45,7 +49,8 @@ fn reply(stream: &mut impl Read) -> Replied {
     let (mut bytes, mut buf) = (Vec::new(), [0; 4096]);
     let mut more = |bytes: &mut Vec<u8>| {
         let read = stream.read(&mut buf).unwrap();
-        assert!(read > 0, "the server closed within {:?}", String::from_utf8_lossy(bytes));
+        let begin = &bytes[..bytes.len().min(200)];
+        assert!(read > 0, "the server closed behind {} bytes: {}", bytes.len(), begin.escape_ascii());
         bytes.extend_from_slice(&buf[..read]);
     };
     let end = loop {
