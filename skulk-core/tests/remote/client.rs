@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 use skulk::plan::{ExpertShard, NodeId};
 use skulk::remote::wire::WireType;
 use skulk::remote::{Address, ConnectOptions, RemoteFfn, Replicas, ServeOptions, Server, serve};
@@ -371,4 +373,114 @@ fn servers_are_asked_from_within_a_runtime_too() {
         let checkpoint = open_checkpoint(model_path(name)).unwrap();
         drop(RemoteFfn::connect(server.address(), &*checkpoint, &ConnectOptions::default()).unwrap());
     });
+}
+
+/// Faults of any kind at any time: whatever they cut off goes on, and all is the text of a model alone.
+#[test]
+fn whatever_fails_the_text_is_the_same_in_the_end() {
+    let name = "glm4_moe";
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    println!("seed {seed}");
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let servers = [0..3, 3..8].map(|experts| serving(name, ServeOptions::default().experts(experts)));
+    let proxies = [0, 1].map(|at| Proxy::to(servers[at].address()));
+    let connect = ConnectOptions::default().timeout(Duration::from_millis(300));
+    let options = proxies.iter().fold(loading(), |options, proxy| options.ffn_at(proxy.address()));
+    let model = open(name, &options.connect(connect));
+    let whole = open(name, &loading());
+    let sampling = skulk::Sampling::default().temperature(1.2).seed(seed % 1000);
+    let asked = greedy(24).sampling(sampling);
+    let expected = whole.generate(OPENING, asked.clone()).unwrap().output().unwrap();
+    for _ in 0..6 {
+        let session = model.session().unwrap();
+        let (mut ids, mut text, mut cut) = (Vec::new(), String::new(), 0);
+        let fault = |random: &mut ChaCha8Rng| match random.next_u32() % 5 {
+            0 => Fault::Refuse,
+            1 => Fault::Silence,
+            2 => Fault::CutAfter((random.next_u32() % 900) as usize),
+            3 => Fault::Garbage,
+            _ => Fault::Slow(Duration::from_millis(u64::from(random.next_u32() % 600))),
+        };
+        let mut generation = session.generate(OPENING, asked.clone()).unwrap();
+        let mut over = false;
+        while !over {
+            // The first of this try, and fewer and fewer of those after it.
+            if cut < 4 {
+                let proxy = &proxies[random.next_u32() as usize % 2];
+                proxy.fault_after((random.next_u32() % 60) as usize, fault(&mut random));
+            }
+            let mut failed = false;
+            for event in generation.by_ref() {
+                match event {
+                    Ok(event) => {
+                        ids.extend(event.token.map(|token| token.id));
+                        text += &event.text;
+                        over = event.finish.is_some();
+                    }
+                    Err(error) => {
+                        assert_eq!(error.retry(), Retry::AfterReplan, "seed {seed}: {error}");
+                        failed = true;
+                    }
+                }
+            }
+            proxies.iter().for_each(Proxy::heal);
+            if failed {
+                cut += 1;
+                generation = session.resume().unwrap();
+            }
+        }
+        assert_eq!((ids, text), (expected.ids.clone(), expected.text.clone()), "seed {seed}");
+    }
+}
+
+#[test]
+fn servers_are_asked_for_more_than_blocks() {
+    let name = "stories260K";
+    let checkpoint = open_checkpoint(model_path(name)).unwrap();
+    let server = serving(name, ServeOptions::default());
+    let there = RemoteFfn::connect(server.address(), &*checkpoint, &ConnectOptions::default()).unwrap();
+    let never = skulk::CancelToken::new();
+    assert!(there.health(&never).unwrap().requests > 0);
+    let table = checkpoint.region("model.embed_tokens.weight").unwrap();
+    let width = table.shape()[1];
+    let row = |id: usize| {
+        let bytes = &table.bytes()[id * width * 4..][..width * 4];
+        bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect::<Vec<_>>()
+    };
+    let tokens = [3, 500, 3].map(skulk::TokenId);
+    assert_eq!(there.embed(&tokens, &never).unwrap(), [row(3), row(500), row(3)].concat());
+    let likely = there.likely(&row(40), 5, 0.8, &never).unwrap();
+    assert_eq!(likely.len(), 5);
+    assert!(likely.windows(2).all(|pair| pair[0].probability >= pair[1].probability));
+    assert!(likely.iter().all(|it| it.probability > 0.0 && it.probability < 1.0));
+    // What the server or the model refuses.
+    let error = there.embed(&[skulk::TokenId(512)], &never).unwrap_err();
+    assert!(error.kind() == ErrorKind::PeerFailed && error.message().contains("out of range"), "{error}");
+    assert_eq!(there.embed(&[], &never).unwrap_err().kind(), ErrorKind::PeerFailed);
+    assert_eq!(there.likely(&[1.0], 5, 1.0, &never).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(there.likely(&row(40), 0, 1.0, &never).unwrap_err().kind(), ErrorKind::PeerFailed);
+    let gone = skulk::CancelToken::new();
+    gone.cancel();
+    assert_eq!(there.health(&gone).unwrap_err().kind(), ErrorKind::Cancelled);
+    drop(server);
+    assert_eq!(there.health(&never).unwrap_err().kind(), ErrorKind::PeerLost);
+}
+
+/// Rows that go as integers of 8 bits change a little, and widths without whole blocks are refused.
+#[test]
+fn rows_can_go_as_integers() {
+    let connect = || ConnectOptions::default().rows_q8k(true);
+    let narrow = serving("stories260K", ServeOptions::default());
+    let error = Model::open(model_path("stories260K"), &at(&narrow).connect(connect())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    for name in ["llama", "gemma3"] {
+        let server = serving(name, ServeOptions::default());
+        let alone = said(&open(name, &loading())).0;
+        let rounded = said(&open(name, &at(&server).connect(connect()))).0;
+        let most = alone.iter().fold(0f32, |most, logit| most.max(logit.abs()));
+        let off = rounded.iter().zip(&alone).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+        println!("{name}: {} of the largest logit", off / most);
+        // Integers of 8 bits lose 1/254 of a block's largest number.
+        assert!(off > 0.0 && off < 0.05 * most, "{name}: {off} of {most}");
+    }
 }

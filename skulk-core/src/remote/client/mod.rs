@@ -1,9 +1,11 @@
 //! How does this process ask a server for blocks and experts? As a service whose lines are kept connections.
 
 mod connection;
+mod crossing;
 mod known;
 mod line;
 mod options;
+mod questions;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -19,6 +21,7 @@ use self::connection::{Answer, Ask, Connection, Failed, Target};
 use self::known::{Stats, failed};
 use self::line::Line;
 pub use self::options::ConnectOptions;
+pub use self::questions::{Health, Likely};
 use self::waiting::{Ended, Runtime, Until};
 use super::address::Place;
 use super::wire::WireType;
@@ -50,6 +53,9 @@ struct Peer {
     stats: Stats,
 }
 
+/// Elements of a row that have a scale together in Q8_K.
+const BLOCK: usize = 256;
+
 /// The longest answer that is no frame: what a server says of itself, or of an error.
 const WORDS: usize = 1 << 20;
 
@@ -72,6 +78,10 @@ impl RemoteFfn {
         checkpoint: &dyn Checkpoint,
         options: &ConnectOptions,
     ) -> Result<Self> {
+        if options.rows_q8k && !arch.hidden_size.is_multiple_of(BLOCK) {
+            let message = format!("expected rows of a multiple of {BLOCK}, found {}", arch.hidden_size);
+            return Err(Error::argument("rows_q8k", message).with_hint("leave the option out for this model"));
+        }
         let target = target(address, options)?;
         let runtime = Runtime::new()?;
         let patience = Instant::now() + options.connect_timeout;
@@ -223,6 +233,9 @@ impl FfnService for RemoteFfn {
 
     fn computes(&self) -> String {
         match self.peer.options.wire {
+            _ if self.peer.options.rows_q8k => {
+                format!("{}, rows crossing in Q8_K", self.peer.stats.computes())
+            }
             WireType::F32 => self.peer.stats.computes(),
             wire => format!("{}, crossing in {wire}", self.peer.stats.computes()),
         }

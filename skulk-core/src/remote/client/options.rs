@@ -23,6 +23,9 @@ pub struct ConnectOptions {
     /// dense blocks, experts cross in f32 then, as single experts' results always do. A server that does not have a type
     /// answers in one that loses less.
     pub wire: WireType,
+    /// Rows go to dense blocks as integers of 8 bits, in blocks of 256 with a scale each (Q8_K): some 28 % of f32's bytes.
+    /// Only where the model's width is a multiple of 256; results come back in f32. This changes them.
+    pub rows_q8k: bool,
     /// How long connecting may take.
     pub connect_timeout: Duration,
     /// How long a job may take, with all that is tried again.
@@ -38,6 +41,7 @@ impl Default for ConnectOptions {
             roots: None,
             identity: None,
             wire: WireType::F32,
+            rows_q8k: false,
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(30),
             cancel: CancelToken::new(),
@@ -50,6 +54,7 @@ impl fmt::Debug for ConnectOptions {
         f.debug_struct("ConnectOptions")
             .field("key", &self.key.as_ref().map(|_| "…"))
             .field("wire", &self.wire)
+            .field("rows_q8k", &self.rows_q8k)
             .field("connect_timeout", &self.connect_timeout)
             .field("timeout", &self.timeout)
             .finish_non_exhaustive()
@@ -65,6 +70,8 @@ setters!(ConnectOptions {
     identity: Identity => Some(identity);
     /// Lets numbers cross like this.
     wire: WireType;
+    /// Sends rows to dense blocks as integers, or not.
+    rows_q8k: bool;
     /// Gives connecting so long.
     connect_timeout: Duration;
     /// Gives a job so long.
