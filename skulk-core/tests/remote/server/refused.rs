@@ -145,6 +145,26 @@ fn embeddings_need_a_checkpoint_that_has_them() {
 }
 
 #[test]
+fn rows_are_normed_only_where_the_checkpoint_has_the_norms() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = vindex("tiny-gemma4moe.q4k");
+    std::fs::create_dir(folder.path().join("layers")).unwrap();
+    for place in ["", "layers"] {
+        for entry in std::fs::read_dir(from.join(place)).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_file() && entry.file_name() != "norms.bin" {
+                std::fs::copy(entry.path(), folder.path().join(place).join(entry.file_name())).unwrap();
+            }
+        }
+    }
+    let server = served(folder.path().to_owned(), &options());
+    let words = refused(&server, EXPERT, &frame(&[1, 256, 0, 0], &rows(1, 256)), 400);
+    assert!(words.contains("lacks the norm"), "{words}");
+    let normed = recorded("gemma4moe-q4k/multi_layer_batch_q8k.req.bin");
+    assert_eq!(post(&server, "/v1/experts/multi-layer-batch-q8k", "x", &normed).status, 200);
+}
+
+#[test]
 fn routes_methods_and_types_are_those_there_are() {
     let server = llama();
     for path in [
