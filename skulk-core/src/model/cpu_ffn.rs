@@ -1,6 +1,6 @@
 //! What computes feed-forward blocks beside a device, or for other machines? The CPU, from where weights are stored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::engine::cpu::{Cpu, expert_results};
 use crate::engine::ffn::experts_of;
 use crate::engine::{FfnJob, FfnLine, FfnMemory, FfnService, LoadCx, StepCx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::LayerIdx;
+use crate::ids::{ExpertIdx, LayerIdx};
 use crate::weights::{Checkpoint, Memory};
 
 /// Feed-forward blocks and experts of a checkpoint, which this library's CPU kernels compute where they are stored: in
@@ -160,7 +160,7 @@ fn owned(arch: &ArchSpec, shares: &[(Range<usize>, Range<usize>)]) -> Result<BTr
     Ok(owned)
 }
 
-/// Bytes of these experts, from the checkpoint's headers: of a layer's experts each as large as the others.
+/// Bytes of these experts, from the checkpoint's headers: of experts that are stacked each as large as the others.
 fn bytes(
     arch: &ArchSpec,
     owned: &BTreeMap<usize, Range<usize>>,
@@ -168,6 +168,16 @@ fn bytes(
 ) -> Result<ByteSize> {
     owned.iter().try_fold(ByteSize(0), |sum, (layer, experts)| {
         let spec: &LayerSpec = &arch.layers[*layer];
+        if spec.ffn.experts.is_some() && !arch.names.stacks_experts() {
+            // The checkpoint may lack the others.
+            let tensors = [T::ExpertGate, T::ExpertUp, T::ExpertDown].into_iter();
+            let tensors = tensors.filter(|tensor| *tensor != T::ExpertGate || spec.ffn.activation.is_gated());
+            let named = |expert| tensors.clone().map(move |tensor| (tensor, ExpertIdx(expert)));
+            let names = experts.clone().flat_map(named);
+            let names = names.map(|(tensor, expert)| arch.names.expert_weight(*layer, tensor, expert));
+            let names: BTreeSet<_> = names.collect();
+            return Ok(sum + super::load::bytes_of(checkpoint, names.into_iter())?);
+        }
         let all = super::load::bytes_of(checkpoint, arch.names.feed_forward(*layer, spec))?.bytes();
         let share = u128::from(all) * experts.len() as u128 / experts_of(spec).max(1) as u128;
         Ok(sum + ByteSize(u64::try_from(share).unwrap_or(u64::MAX)))

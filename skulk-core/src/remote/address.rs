@@ -86,7 +86,17 @@ impl FromStr for Address {
         if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
             return invalid("no path behind the host");
         }
-        let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
+        let port = match authority.port_u16() {
+            Some(port) => port,
+            None if authority.as_str() == authority.host() => {
+                if tls {
+                    443
+                } else {
+                    80
+                }
+            }
+            None => return invalid("a port up to 65535"),
+        };
         Ok(Self(Place::Tcp { host: authority.host().to_owned(), port, tls }))
     }
 }

@@ -28,7 +28,8 @@ pub(super) struct Block {
     pub(super) layer: usize,
     /// A dense block is expert 0.
     pub(super) experts: Range<usize>,
-    /// [Of the whole layer's block](weights): servers of different experts of one layer say the same.
+    /// [Of the whole layer's block](weights): servers of different experts of one layer say the same. Empty where the
+    /// checkpoint has a part of the block alone, as slices of experts.
     pub(super) weights: String,
 }
 

@@ -3,6 +3,9 @@
 //! Rows that wait for the same are joined to one job. What comes of a row does not depend on the others, so nobody can tell.
 //! The job is that of the rows that have waited longest; what is left over of many rows goes behind what others wait for.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +18,6 @@ use super::metrics::Metrics;
 use crate::arch::ArchSpec;
 use crate::cancel::CancelToken;
 use crate::engine::{FfnJob, FfnLine, FfnPair, FfnService, StepCx};
-use crate::engines::CpuFfn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::LayerIdx;
 
@@ -204,7 +206,7 @@ fn begin(piece: &Waiting, waiting: &mut usize) -> bool {
 /// Computes what waits, until the queue is closed.
 pub(super) struct Worker {
     pub(super) queue: Arc<Queue>,
-    pub(super) service: Arc<CpuFfn>,
+    pub(super) service: Arc<dyn FfnService>,
     pub(super) arch: Arc<ArchSpec>,
     pub(super) max_rows: usize,
     /// Ends what is being computed.

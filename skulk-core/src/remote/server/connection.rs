@@ -159,11 +159,16 @@ pub(super) async fn serve(
     mut stop: watch::Receiver<Stop>,
 ) {
     let limits = served.limits;
+    let mut stopping = pin!(async move { stop.wait_for(|stop| *stop != Stop::Never).await.is_ok() });
     let wire = match tls {
         None => wire,
         Some(tls) => {
-            let encrypted = tokio::time::timeout(limits.header, tls.accept(wire)).await;
-            let Ok(Ok(wire)) = encrypted else { return };
+            let mut encrypted = pin!(tokio::time::timeout(limits.header, tls.accept(wire)));
+            let encrypted = poll_fn(|cx| match stopping.as_mut().poll(cx) {
+                Poll::Ready(_) => Poll::Ready(None),
+                Poll::Pending => encrypted.as_mut().poll(cx).map(Some),
+            });
+            let Some(Ok(Ok(wire))) = encrypted.await else { return };
             activity.set(Phase::New);
             Box::new(wire) as Box<dyn Wire>
         }
@@ -183,7 +188,6 @@ pub(super) async fn serve(
     // Heads are timed here, together with what else a connection waits for.
     http.timer(TokioTimer::new()).header_read_timeout(None);
     let mut connection = pin!(http.serve_connection(io, service));
-    let mut stopping = pin!(async move { stop.wait_for(|stop| *stop != Stop::Never).await.is_ok() });
     let mut sleep = pin!(sleep_until(Instant::now() + NEVER));
     let mut draining = false;
     poll_fn(|cx| {

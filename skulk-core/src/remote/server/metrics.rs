@@ -15,7 +15,6 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::engine::FfnService;
-use crate::engines::CpuFfn;
 
 /// The content type of [`Metrics::text`].
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -39,7 +38,7 @@ pub(super) struct Metrics {
 }
 
 /// What of the weights is in memory, where there is a budget.
-struct Memory(Arc<CpuFfn>);
+struct Memory(Arc<dyn FfnService>);
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -65,7 +64,7 @@ impl Collector for Memory {
 
 impl Metrics {
     /// Of a server with these blocks.
-    pub(super) fn new(service: &Arc<CpuFfn>) -> Self {
+    pub(super) fn new(service: Arc<dyn FfnService>) -> Self {
         // From 10 microseconds on, each twice as long.
         let seconds = || Histogram::new(exponential_buckets(1e-5, 2.0, 22));
         let mut new = Self {
@@ -93,7 +92,7 @@ impl Metrics {
         to.register("connections", "Open connections", new.connections.clone());
         to.register("received_bytes", "Bytes that clients sent", new.received.clone());
         to.register("sent_bytes", "Bytes that clients were sent", new.sent.clone());
-        to.register_collector(Box::new(Memory(Arc::clone(service))));
+        to.register_collector(Box::new(Memory(service)));
         new
     }
 

@@ -32,8 +32,8 @@ use super::address::Address;
 use super::{facts, tls};
 use crate::arch::ArchSpec;
 use crate::cancel::CancelToken;
-use crate::engine::LoadCx;
 use crate::engine::ffn::experts_of;
+use crate::engine::{FfnService, LoadCx};
 use crate::engines::CpuFfn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Checkpoint;
@@ -59,13 +59,14 @@ struct Limits {
 /// Serves a checkpoint's feed-forward blocks and experts with LARQL's routes, so that clients of LARQL and this library's
 /// can have them computed here: on threads of this process, from where the weights are stored.
 ///
-/// ```no_run
+/// ```
 /// use std::time::Duration;
 ///
 /// use skulk::remote::{ServeOptions, serve};
 ///
-/// let checkpoint = skulk::open_checkpoint("gemma-4-26b-a4b.vindex")?;
-/// let options = ServeOptions::default().listen("http://127.0.0.1:8080".parse()?).layers(0..15);
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/models/stories260K");
+/// let checkpoint = skulk::open_checkpoint(path)?;
+/// let options = ServeOptions::default().listen("http://127.0.0.1:0".parse()?).layers(0..3);
 /// let server = serve(&*checkpoint, &options)?;
 /// println!("{}", server.address());
 /// server.stop(Duration::from_secs(10));
@@ -87,7 +88,7 @@ pub fn serve(checkpoint: &dyn Checkpoint, options: &ServeOptions) -> Result<Serv
     let shares = shares(&arch, options)?;
     let cx = LoadCx::new(&options.cancel, &|| ());
     let service = Arc::new(CpuFfn::load(checkpoint, &arch, &shares, &options.engine_options, &cx)?);
-    let metrics = Arc::new(Metrics::new(&service));
+    let metrics = Arc::new(Metrics::new(Arc::clone(&service) as Arc<dyn FfnService>));
     let queue = Arc::new(Queue::new(options.queue, Arc::clone(&metrics)));
     let (stop, stopped) = watch::channel(Stop::Never);
     let cancel = CancelToken::new();

@@ -36,7 +36,8 @@ pub struct ServeOptions {
     pub queue: usize,
     /// Connections at a time. Beyond, one that is idle is closed for a new one, or the new one is refused with status 503.
     pub max_connections: usize,
-    /// Bytes of a request's body at most, and of the rows in its reply.
+    /// Bytes of a request's body at most, and of the rows in its reply. Each connection may have one in memory, and its
+    /// rows once more.
     pub max_body: ByteSize,
     /// How long a connection may take to be encrypted, and for the head of a request.
     pub header_timeout: Duration,

@@ -155,6 +155,5 @@ pub(super) fn accepted(head: &Parts) -> WireType {
         let mut values = head.headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         values.any(|value| value.contains(wire.content_type()))
     };
-    let small = [WireType::I8, WireType::F16].into_iter();
-    small.filter(|wire| accepts(*wire)).next().unwrap_or(WireType::F32)
+    [WireType::I8, WireType::F16].into_iter().find(|wire| accepts(*wire)).unwrap_or(WireType::F32)
 }

@@ -19,7 +19,7 @@ use crate::cancel::CancelToken;
 use crate::engine::FfnService;
 use crate::engine::ffn::experts_of;
 use crate::engines::CpuFfn;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::ids::LayerIdx;
 use crate::model::CpuEnds;
 use crate::tokenizer::Tokenizer;
@@ -197,12 +197,7 @@ fn facts(checkpoint: &dyn Checkpoint, rows: usize, running: &Running) -> Result<
         if experts.is_empty() {
             continue;
         }
-        let weights = facts::weights(checkpoint, arch, layer)?.ok_or_else(|| {
-            Error::new(ErrorKind::TensorMissing, "expected all of a served layer's block, found a part of it")
-                .with("file", checkpoint.path().display())
-                .with("layer", layer)
-                .with_hint("serve a checkpoint that has the whole block, or other layers")
-        })?;
+        let weights = facts::weights(checkpoint, arch, layer)?.unwrap_or_default();
         blocks.push(facts::Block { layer, experts, weights });
     }
     Ok(facts::Facts { computes: running.service.computes(), rows, blocks })

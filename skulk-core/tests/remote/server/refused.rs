@@ -2,7 +2,8 @@
 
 use super::super::recorded;
 use super::{Server, ask, frame, gemma, get, llama, model, options, post, rows, served, vindex};
-use skulk::ByteSize;
+use skulk::vindex::{SliceOptions, SlicePreset};
+use skulk::{ByteSize, VindexReader};
 
 const WALK: (&str, &str) = ("/v1/walk-ffn", "application/x-larql-ffn");
 const EXPERT: (&str, &str) = ("/v1/expert/batch", "application/x-larql-expert");
@@ -142,6 +143,41 @@ fn embeddings_need_a_checkpoint_that_has_them() {
     refused(&server, ("/v1/logits", "application/json"), row.as_bytes(), 503);
     assert_eq!(get(&server, "/v1/stats").json()["loaded"]["embed_service"], false);
     assert_eq!(post(&server, WALK.0, WALK.1, &frame(&[0, 1, 1, 8], &rows(1, 256))).status, 200);
+}
+
+#[test]
+fn rows_are_normed_only_where_the_checkpoint_has_the_norms() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = vindex("tiny-gemma4moe.q4k");
+    std::fs::create_dir(folder.path().join("layers")).unwrap();
+    for place in ["", "layers"] {
+        for entry in std::fs::read_dir(from.join(place)).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_file() && entry.file_name() != "norms.bin" {
+                std::fs::copy(entry.path(), folder.path().join(place).join(entry.file_name())).unwrap();
+            }
+        }
+    }
+    let server = served(folder.path().to_owned(), &options());
+    let words = refused(&server, EXPERT, &frame(&[1, 256, 0, 0], &rows(1, 256)), 400);
+    assert!(words.contains("lacks the norm"), "{words}");
+    let normed = recorded("gemma4moe-q4k/multi_layer_batch_q8k.req.bin");
+    assert_eq!(post(&server, "/v1/experts/multi-layer-batch-q8k", "x", &normed).status, 200);
+}
+
+#[test]
+fn slices_of_experts_are_served() {
+    let (folder, whole) = (tempfile::tempdir().unwrap(), vindex("tiny-gemma4moe.q4k"));
+    let slice = SliceOptions::default().preset(SlicePreset::ExpertServer).experts(1..3);
+    VindexReader::open(&whole).unwrap().slice(folder.path(), &slice).unwrap();
+    let part = served(folder.path().to_owned(), &options().experts(1..3));
+    let body = frame(&[1, 256, 1, 2], &rows(1, 256));
+    let [found, expected] = [&part, &gemma()].map(|server| post(server, EXPERT.0, EXPERT.1, &body));
+    assert_eq!((found.status, expected.status), (200, 200), "{}", found.body.escape_ascii());
+    assert_eq!(found.body[12..], expected.body[12..]);
+    assert!(refused(&part, EXPERT, &frame(&[1, 256, 1, 0], &rows(1, 256)), 400).contains("not served"));
+    // What is hashed is a whole block.
+    assert_eq!(get(&part, "/v1/stats").json()["skulk"]["blocks"][0]["weights"], "");
 }
 
 #[test]

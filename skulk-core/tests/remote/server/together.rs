@@ -58,8 +58,8 @@ fn alike(server: &Server, dense: bool) {
         for thread in 0..8 {
             let (all, alone) = (&all, &alone);
             scope.spawn(move || {
-                for round in 0..3 * all.len() {
-                    let at = (round * (thread + 1)) % all.len();
+                for round in 0..all.len() {
+                    let at = (round + thread) % all.len();
                     assert!(ask(&all[at]) == alone[at], "{at}");
                 }
             });
@@ -132,6 +132,25 @@ fn rows_are_normed_as_the_layer_norms_them() {
         row.values.append_to(&mut values).unwrap();
     }
     assert_eq!(values, found);
+}
+
+#[test]
+fn files_of_ggml_are_served_like_folders() {
+    // Their matrices are rounded to 8 bits: 3e-3 of the largest is found.
+    let folder = super::super::root().join("tests/fixtures/gguf/stories260K-q8_0.gguf");
+    let [found, expected] = [folder, model("stories260K")].map(|path| {
+        let server = served(path, &options());
+        let hidden = get(&server, "/v1/stats").json()["hidden_size"].as_u64().unwrap() as usize;
+        let body = frame(&[2, 3, 1, 8], &rows(1, 3 * hidden));
+        let replied = post(&server, "/v1/walk-ffn", "application/x-larql-ffn", &body);
+        assert_eq!(replied.status, 200, "{replied:?}");
+        let values = replied.body[12..].chunks_exact(4);
+        values.map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect::<Vec<_>>()
+    });
+    let largest = expected.iter().fold(0f32, |most, x| most.max(x.abs()));
+    let off = found.iter().zip(&expected).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+    assert!(off < largest * 1e-2, "{}", off / largest);
+    assert!(off > 0.0);
 }
 
 #[test]
