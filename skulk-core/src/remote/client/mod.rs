@@ -192,6 +192,7 @@ impl Answer {
         let error = failed(address, message);
         Err(match self.status.as_u16() {
             401 | 403 => error.with_hint("give the server's key with the option key"),
+            413 => error.with_hint("let fewer tokens pass together, with the option prefill_chunk, or let the server take more"),
             _ => error,
         })
     }
