@@ -35,8 +35,13 @@ impl Runtime {
         if Handle::try_current().is_err() {
             return Ok(runtime.block_on(future));
         }
-        std::thread::scope(|scope| scope.spawn(|| runtime.block_on(future)).join())
-            .map_err(|_| Error::new(ErrorKind::Internal, "waiting for another machine panicked"))
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("skulk-wait".into());
+            let waiting = thread.spawn_scoped(scope, || runtime.block_on(future)).map_err(|e| {
+                Error::new(ErrorKind::OutOfMemory, "cannot start a thread to wait on").with_source(e)
+            })?;
+            waiting.join().map_err(|_| Error::new(ErrorKind::Internal, "waiting for another machine panicked"))
+        })
     }
 }
 
