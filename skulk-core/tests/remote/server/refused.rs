@@ -3,7 +3,7 @@
 use super::super::recorded;
 use super::{Server, ask, frame, gemma, get, llama, model, options, post, rows, served, vindex};
 use skulk::vindex::{SliceOptions, SlicePreset};
-use skulk::{ByteSize, VindexReader};
+use skulk::{ByteSize, EngineOptions, Precision, VindexReader};
 
 const WALK: (&str, &str) = ("/v1/walk-ffn", "application/x-larql-ffn");
 const EXPERT: (&str, &str) = ("/v1/expert/batch", "application/x-larql-expert");
@@ -170,7 +170,11 @@ fn slices_of_experts_are_served() {
     let (folder, whole) = (tempfile::tempdir().unwrap(), vindex("tiny-gemma4moe.q4k"));
     let slice = SliceOptions::default().preset(SlicePreset::ExpertServer).experts(1..3);
     VindexReader::open(&whole).unwrap().slice(folder.path(), &slice).unwrap();
-    let part = served(folder.path().to_owned(), &options().experts(1..3));
+    // A budget is for those experts that are there.
+    let engine_options = EngineOptions::default().threads(2).precision(Precision::Exact);
+    let engine_options = engine_options.ffn_budget(ByteSize(1 << 20));
+    let options = options().experts(1..3).engine_options(engine_options);
+    let part = served(folder.path().to_owned(), &options);
     let body = frame(&[1, 256, 1, 2], &rows(1, 256));
     let [found, expected] = [&part, &gemma()].map(|server| post(server, EXPERT.0, EXPERT.1, &body));
     assert_eq!((found.status, expected.status), (200, 200), "{}", found.body.escape_ascii());
