@@ -34,6 +34,12 @@ pub trait FfnService: Send + Sync {
         false
     }
 
+    /// By layer a hash of its block's weights, as far as it knows: of two services that have the same layer's here and say
+    /// otherwise, the results differ.
+    fn weights(&self) -> Vec<(LayerIdx, String)> {
+        Vec::new()
+    }
+
     /// What is in memory of the weights it has in this process, where there is a budget for them.
     fn memory(&self) -> Option<FfnMemory> {
         None

@@ -70,7 +70,8 @@ impl Replicas {
     /// These services, in the order in which they are asked.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for no services, and for those that [compute](FfnService::computes) differently.
+    /// [`ErrorKind::InvalidArgument`] for no services, and for those that [compute](FfnService::computes) differently or
+    /// have other [weights](FfnService::weights).
     pub fn new(services: impl IntoIterator<Item = Arc<dyn FfnService>>) -> Result<Self> {
         let services: Vec<_> = services.into_iter().collect();
         let Some(first) = services.first() else {
@@ -88,6 +89,21 @@ impl Replicas {
                 ),
             )
             .with_hint("give all of them the same precision, and connect to all in the same way"));
+        }
+        let known: Vec<_> = services.iter().map(|service| service.weights()).collect();
+        for (at, (layer, hash)) in
+            known.iter().enumerate().flat_map(|(at, all)| all.iter().map(move |it| (at, it)))
+        {
+            let differs = |(other, other_hash): &&(LayerIdx, String)| other == layer && other_hash != hash;
+            if let Some((other, _)) =
+                known.iter().enumerate().find(|(_, other)| other.iter().any(|it| differs(&it)))
+            {
+                let (one, other) = (services[at].name(), services[other].name());
+                let message = format!("expected services of the same weights, found `{one}` and `{other}`");
+                return Err(Error::argument("services", message)
+                    .with("layer", layer)
+                    .with_hint("serve the same checkpoint, in the same quantisation, on all of them"));
+            }
         }
         let names: Vec<_> = services.iter().map(|service| service.name()).collect();
         let name = names.join(" or ");

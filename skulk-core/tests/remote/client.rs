@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use skulk::engine::FfnService;
 use skulk::plan::{ExpertShard, NodeId};
 use skulk::remote::wire::WireType;
 use skulk::remote::{Address, ConnectOptions, RemoteFfn, Replicas, ServeOptions, Server, serve};
@@ -327,10 +328,37 @@ fn replicas_compute_alike() {
     let exact = computing().precision(Precision::Exact);
     let exact = serve(&*checkpoint, &ServeOptions::default().engine_options(exact)).unwrap();
     let service = |server: &Server| {
-        Arc::new(RemoteFfn::connect(server.address(), &*checkpoint, &ConnectOptions::default()).unwrap()) as _
+        let there = RemoteFfn::connect(server.address(), &*checkpoint, &ConnectOptions::default());
+        Arc::new(there.unwrap()) as Arc<dyn FfnService>
     };
     let error = Replicas::new([service(&fast), service(&exact)]).map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    // Other weights, too, though the client has none that it could hold them against.
+    struct Says(Arc<dyn FfnService>, &'static str);
+    impl FfnService for Says {
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+        fn serves(&self, layer: skulk::LayerIdx) -> std::ops::Range<usize> {
+            self.0.serves(layer)
+        }
+        fn computes(&self) -> String {
+            self.0.computes()
+        }
+        fn weights(&self) -> Vec<(skulk::LayerIdx, String)> {
+            vec![(skulk::LayerIdx(1), self.1.to_owned())]
+        }
+        fn line(&self, max_rows: usize) -> skulk::Result<Box<dyn skulk::engine::FfnLine>> {
+            self.0.line(max_rows)
+        }
+    }
+    assert!(service(&fast).weights().len() > 1);
+    let says = |hash| Arc::new(Says(service(&fast), hash)) as Arc<dyn FfnService>;
+    assert!(Replicas::new([says("a"), says("a")]).is_ok());
+    assert_eq!(
+        Replicas::new([says("a"), says("b")]).map(drop).unwrap_err().kind(),
+        ErrorKind::InvalidArgument
+    );
     assert_eq!(Replicas::new([]).map(drop).unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
 

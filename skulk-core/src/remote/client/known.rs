@@ -8,6 +8,7 @@ use serde::Deserialize;
 use crate::arch::ArchSpec;
 use crate::engine::ffn::experts_of;
 use crate::error::{Error, ErrorKind, Result};
+use crate::ids::LayerIdx;
 use crate::remote::Address;
 use crate::remote::facts::{self, Facts};
 use crate::weights::Checkpoint;
@@ -92,7 +93,10 @@ impl Stats {
                 );
                 return Err(failed(address, message).with("layer", block.layer));
             }
-            // Where this side has no such weights itself, there is nothing to hold them against.
+            // Where one side has only some of the block, there is nothing to hold them against.
+            if block.weights.is_empty() {
+                continue;
+            }
             if let Some(own) =
                 facts::weights(checkpoint, arch, block.layer)?.filter(|own| *own != block.weights)
             {
@@ -105,10 +109,11 @@ impl Stats {
         Ok(())
     }
 
-    /// The weights of a layer's block, where it says so.
-    pub(super) fn weights(&self, layer: usize) -> Option<&str> {
-        let blocks = &self.skulk.as_ref()?.blocks;
-        blocks.iter().find(|block| block.layer == layer).map(|block| block.weights.as_str())
+    /// By layer the hash of its block's weights, where it says so.
+    pub(super) fn weights(&self) -> impl Iterator<Item = (LayerIdx, &str)> {
+        let blocks =
+            self.skulk.iter().flat_map(|facts| &facts.blocks).filter(|block| !block.weights.is_empty());
+        blocks.map(|block| (LayerIdx(block.layer), block.weights.as_str()))
     }
 }
 

@@ -103,11 +103,6 @@ impl RemoteFfn {
     pub fn address(&self) -> &Address {
         &self.peer.target.address
     }
-
-    /// What it says of the weights of a layer's block; `None` where it serves none, or does not say.
-    pub(crate) fn weights(&self, layer: usize) -> Option<&str> {
-        self.peer.stats.weights(layer)
-    }
 }
 
 /// How a server is asked.
@@ -192,7 +187,9 @@ impl Answer {
         let error = failed(address, message);
         Err(match self.status.as_u16() {
             401 | 403 => error.with_hint("give the server's key with the option key"),
-            413 => error.with_hint("let fewer tokens pass together, with the option prefill_chunk, or let the server take more"),
+            413 => error.with_hint(
+                "let fewer tokens pass together, with the option prefill_chunk, or let the server take more",
+            ),
             _ => error,
         })
     }
@@ -244,6 +241,10 @@ impl FfnService for RemoteFfn {
 
     fn wants_residual(&self) -> bool {
         self.has_experts
+    }
+
+    fn weights(&self) -> Vec<(LayerIdx, String)> {
+        self.peer.stats.weights().map(|(layer, hash)| (layer, hash.to_owned())).collect()
     }
 
     fn line(&self, _: usize) -> Result<Box<dyn FfnLine>> {

@@ -40,7 +40,9 @@ impl Runtime {
             let waiting = thread.spawn_scoped(scope, || runtime.block_on(future)).map_err(|e| {
                 Error::new(ErrorKind::OutOfMemory, "cannot start a thread to wait on").with_source(e)
             })?;
-            waiting.join().map_err(|_| Error::new(ErrorKind::Internal, "waiting for another machine panicked"))
+            waiting
+                .join()
+                .map_err(|_| Error::new(ErrorKind::Internal, "waiting for another machine panicked"))
         })
     }
 }
