@@ -143,6 +143,7 @@ pub(crate) fn classes() -> Vec<Class> {
     }
     add! { Package, Options:
         LoadOptions = options::LoadOptions,
+        ServeOptions = options::ServeOptions,
         GenerateOptions = options::GenerateOptions,
         RenderOptions = contract::chat::RenderOptions,
         ChatOptions = contract::chat::ChatOptions,

@@ -270,6 +270,35 @@ texts! {
     Object = Map<String, Value>;
 }
 
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address(pub skulk::remote::Address);
+
+impl Leaf for Address {
+    fn expected() -> String {
+        "`http://host:port`, `https://host:port` or `unix:///path`".to_owned()
+    }
+
+    fn read(value: &Value) -> Option<Self> {
+        value.as_str()?.parse().ok().map(Self)
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Address {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        String::schema_name()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        String::json_schema(generator)
+    }
+}
+
 impl Leaf for Inventory {
     fn expected() -> String {
         "an inventory".to_owned()

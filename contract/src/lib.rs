@@ -9,6 +9,7 @@ pub mod functions;
 mod given;
 pub mod options;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
@@ -193,6 +194,8 @@ view! {
         stages: Vec<PlacedStage<'a>> = placement.stages().iter().map(Into::into).collect(),
         /// What is elsewhere than its layer's attention.
         experts: Vec<ExpertShard<'a>> = placement.experts().iter().map(Into::into).collect(),
+        /// Where nodes serve what it has on them.
+        addresses: &'a BTreeMap<NodeId, String> = placement.addresses(),
         /// What each device is to hold.
         budgets: &'a [skulk::plan::Budget] = placement.budgets(),
         /// Tokens for which keys and values are reserved.

@@ -21,7 +21,7 @@ use skulk::{
 
 use crate::form::{self, constrain};
 pub use crate::given::{Card, Spelling};
-use crate::given::{Given, Object};
+use crate::given::{Address, Given, Object};
 
 /// Options of one call, each of which may be left out. Those behind `with` are among them.
 macro_rules! options {
@@ -84,18 +84,17 @@ options! {
         /// Addresses of servers of feed-forward blocks and experts, as `http://192.168.7.4:8080`, `https://…` or
         /// `unix:///path`: each is asked what it has, and computes that. Of what several have, those that are named later
         /// help where the first one fails.
-        ffn_at: Vec<String> => for address in ffn_at {
-            options.ffn_at.push(address.parse()?);
-        },
+        ffn_at: Vec<Address> => options.ffn_at = ffn_at.into_iter().map(|address| address.0).collect(),
         /// Addresses of nodes that a placement has experts on, by name, where the placement does not say.
         addresses: BTreeMap<String, String> => options.addresses =
             addresses.into_iter().map(|(node, address)| (node.into(), address)).collect(),
         /// The key that other nodes ask for.
         peer_key: String => options.connect.key = Some(peer_key),
         /// Certificates that other nodes' must lead to, in PEM; by default those of public authorities.
-        peer_roots: String => options.connect.roots = Some(Roots::from_pem(peer_roots)?),
+        peer_roots: String => options.connect.roots = Some(pem("peer_roots", Roots::from_pem(peer_roots))?),
         /// What proves to other nodes who asks: a certificate and its private key, in PEM.
-        peer_identity: String => options.connect.identity = Some(Identity::from_pem(&peer_identity, &peer_identity)?),
+        peer_identity: String => options.connect.identity =
+            Some(pem("peer_identity", Identity::from_pem(&peer_identity, &peer_identity))?),
         /// How results cross: `f32` (the default) changes nothing, `f16` halves them, `i8` is for dense blocks.
         peer_wire: WireType => options.connect.wire = peer_wire,
         /// Seconds that another node may take for what it is asked; 30 by default.
@@ -154,12 +153,28 @@ fn seconds(field: &'static str, seconds: f32) -> skulk::Result<Duration> {
     })
 }
 
+/// How long a server may take to stop, from seconds.
+///
+/// # Errors
+/// [`InvalidArgument`](skulk::ErrorKind::InvalidArgument) for what is no time.
+pub fn grace(seconds: f64) -> skulk::Result<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| {
+        let message = format!("expected 0 seconds or more, found {seconds}");
+        Error::new(ErrorKind::InvalidArgument, message).with("field", "grace")
+    })
+}
+
+/// What was read of the text of an option, whose name an error has.
+fn pem<T>(field: &'static str, read: skulk::Result<T>) -> skulk::Result<T> {
+    read.map_err(|e| Error::new(e.kind(), e.message().to_owned()).with("field", field))
+}
+
 options! {
     /// Options of serving feed-forward blocks and experts to other machines.
     ServeOptions of (options: remote::ServeOptions) {
         /// Where to listen: `http://host:port`, `https://…`, which needs `identity`, or `unix:///path`. By default
         /// `http://127.0.0.1:0`, a free port that only this machine reaches.
-        listen: String => options.listen = listen.parse()?,
+        listen: Address => options.listen = listen.0,
         /// The layers whose blocks are served; by default all.
         layers: Range<usize> => options.layers = Some(layers),
         /// The experts that are served of each layer that has some; by default all.
@@ -167,9 +182,9 @@ options! {
         /// The key that clients must know. Where other machines reach the server, it or `clients` must be given.
         key: String => options.key = Some(key),
         /// What the server shows to clients of `https`: a certificate and its private key, in PEM.
-        identity: String => options.identity = Some(Identity::from_pem(&identity, &identity)?),
+        identity: String => options.identity = Some(pem("identity", Identity::from_pem(&identity, &identity))?),
         /// Certificates that clients' must lead to, in PEM; by default they need none.
-        clients: String => options.clients = Some(Roots::from_pem(clients)?),
+        clients: String => options.clients = Some(pem("clients", Roots::from_pem(clients))?),
         /// Bytes of weights that are kept in memory at a time; no limit by default.
         ffn_budget: ByteSize => options.engine_options.ffn_budget = Some(ffn_budget),
         /// Threads that compute; all of the hardware's by default.

@@ -331,6 +331,8 @@ export interface Node {
   cores?: number | null;
   /** Its accelerators. */
   accelerators?: Accelerator[];
+  /** Where it serves feed-forward blocks and experts, as in `http://192.168.7.4:8080`. */
+  address?: string | null;
   /** Its network interfaces. */
   interfaces?: NetworkInterface[];
   /** Which share of a model's bytes lies on its disk, by model: 0 to 1. */
@@ -1272,6 +1274,24 @@ export interface LoadOptions {
   engine?: string | null;
   /** The name that a placement has for this machine; `local` by default. */
   node?: string | null;
+  /**
+   * Addresses of servers of feed-forward blocks and experts, as `http://192.168.7.4:8080`, `https://…` or
+   * `unix:///path`: each is asked what it has, and computes that. Of what several have, those that are named later help
+   * where the first one fails.
+   */
+  ffnAt?: string[] | null;
+  /** Addresses of nodes that a placement has experts on, by name, where the placement does not say. */
+  addresses?: Record<string, string> | null;
+  /** The key that other nodes ask for. */
+  peerKey?: string | null;
+  /** Certificates that other nodes' must lead to, in PEM; by default those of public authorities. */
+  peerRoots?: string | null;
+  /** What proves to other nodes who asks: a certificate and its private key, in PEM. */
+  peerIdentity?: string | null;
+  /** How results cross: `f32` (the default) changes nothing, `f16` halves them, `i8` is for dense blocks. */
+  peerWire?: "f32" | "f16" | "i8" | null;
+  /** Seconds that another node may take for what it is asked; 30 by default. */
+  peerTimeout?: number | null;
   /** Leaves feed-forward blocks and experts to the CPU where an engine would copy them to its device. */
   ffnOnCpu?: boolean | null;
   /**
@@ -1329,6 +1349,44 @@ export interface LoadOptions {
   card?: ModelCard | null;
   /** The chat template, instead of those of the checkpoint. */
   chatTemplate?: string | null;
+}
+
+/** Options of serving feed-forward blocks and experts to other machines. */
+export interface ServeOptions {
+  /**
+   * Where to listen: `http://host:port`, `https://…`, which needs `identity`, or `unix:///path`. By default
+   * `http://127.0.0.1:0`, a free port that only this machine reaches.
+   */
+  listen?: string | null;
+  /** The layers whose blocks are served; by default all. */
+  layers?: Range | null;
+  /** The experts that are served of each layer that has some; by default all. */
+  experts?: Range | null;
+  /** The key that clients must know. Where other machines reach the server, it or `clients` must be given. */
+  key?: string | null;
+  /** What the server shows to clients of `https`: a certificate and its private key, in PEM. */
+  identity?: string | null;
+  /** Certificates that clients' must lead to, in PEM; by default they need none. */
+  clients?: string | null;
+  /** Bytes of weights that are kept in memory at a time; no limit by default. */
+  ffnBudget?: number | null;
+  /** Threads that compute; all of the hardware's by default. */
+  threads?: number | null;
+  /**
+   * How products are rounded: `fast` (the default), `exact` or `bf16`. Clients get the numbers of a model that is
+   * loaded with the same.
+   */
+  precision?: "fast" | "exact" | "bf16" | null;
+  /** Where weights lie: `mapped`, `resident` or `auto` (the default). */
+  memory?: "auto" | "mapped" | "resident" | null;
+  /** Rows that are computed together at most, of all clients; 256 by default. */
+  maxRows?: number | null;
+  /** Requests that may wait; who comes then is told to come again. 256 by default. */
+  queue?: number | null;
+  /** Connections at a time; 256 by default. */
+  maxConnections?: number | null;
+  /** Bytes of a request at most; 64 MiB by default. */
+  maxBody?: number | null;
 }
 
 /** Options of one generation. */

@@ -7,9 +7,9 @@ const { Running } = require("./running.js");
 class Generation {
   #running;
 
-  constructor(key, session, prompt, options, signal) {
+  constructor(key, signal, begin) {
     own(key, "generation");
-    this.#running = new Running(signal, (token, wake) => session.generate(prompt, options, token, wake));
+    this.#running = new Running(signal, begin);
   }
 
   get promptIds() {
@@ -61,6 +61,7 @@ class Generation {
   }
 }
 
-const generation = (...args) => new Generation(KEY, ...args);
+/** What `begin` begins, as `Running` says. */
+const generation = (signal, begin) => new Generation(KEY, signal, begin);
 
 module.exports = { Generation, generation };

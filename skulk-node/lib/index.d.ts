@@ -31,7 +31,7 @@ export type ErrorKind =
   | "ArchUnsupported" | "DTypeUnsupported" | "TensorMissing" | "TensorShape" | "TokenizerInvalid" | "TemplateInvalid"
   | "ChatInvalid" | "ToolFailed" | "CardInvalid" | "PlanNoFit" | "PlanPending" | "PlacementInvalid" | "ContextOverflow"
   | "OutOfMemory" | "EngineUnavailable" | "EngineFailed" | "SessionBusy" | "SessionInvalid" | "SessionMismatch"
-  | "Cancelled" | "DeadlineExceeded" | "PeerFailed" | "Internal";
+  | "Cancelled" | "DeadlineExceeded" | "PeerFailed" | "PeerLost" | "Internal";
 
 /** What everything here throws and rejects with. Of kind `Cancelled`, its `name` is `AbortError`. */
 export class SkulkError extends Error {
@@ -77,6 +77,14 @@ export interface GenerateOptions extends Omit<plain.GenerateOptions, "logitBias"
   logitBias?: Record<number, number> | Map<number, number> | null;
   /** The same seed draws the same tokens; 0 by default. */
   seed?: number | bigint | null;
+}
+
+/** Options of `serve`. Ranges are pairs of the first number and the one behind the last, or such objects. */
+export interface ServeOptions extends Omit<plain.ServeOptions, "layers" | "experts">, Stoppable {
+  /** The layers whose blocks are served; by default all. */
+  layers?: plain.Range | readonly [start: number, end: number] | null;
+  /** The experts that are served of each layer that has some; by default all. */
+  experts?: plain.Range | readonly [start: number, end: number] | null;
 }
 
 /** A message as OpenAI's chat API has it. Other fields reach the model's template. */
@@ -174,6 +182,11 @@ export class Model implements Disposable, AsyncDisposable {
    * needed afterwards.
    */
   restore(path: Path): Promise<Session>;
+  /**
+   * The same checkpoint, loaded with the same options but for the placement, which is as in `load`: what this model computed
+   * on machines that are lost is elsewhere there. Both exist while both are used.
+   */
+  replan(placement: NonNullable<LoadOptions["placement"]>): Promise<Model>;
   /** Generates in a session of its own, which is gone with the generation. */
   generate(prompt: Prompt, options?: Omit<GenerateOptions, "append">): Generation;
   /**
@@ -236,6 +249,19 @@ export class Session implements Disposable, AsyncDisposable {
    * `Model.restore` need not compute them again. A file that is there is replaced when all is written.
    */
   save(path: Path): Promise<void>;
+  /**
+   * This conversation with its model placed otherwise, see `Model.replan`: all its tokens, and the generation that an error
+   * cut off, which `resume` goes on with. Keys and values are computed again when it does.
+   */
+  recover(placement: NonNullable<LoadOptions["placement"]>): Promise<Session>;
+  /** The same in a model that is loaded already, which several conversations may share. */
+  recoverIn(model: Model): Promise<Session>;
+  /**
+   * Goes on with the generation that a lost machine or another error cut off, whose `retry` is `after_replan`: with the same
+   * options, so that both texts together are the one that it would have generated. Its events follow those that were given
+   * before.
+   */
+  resume(options?: Stoppable): Generation;
   /** Lets go of its keys and values. */
   close(): void;
   [Symbol.dispose](): void;
@@ -317,6 +343,35 @@ export class ToolChat implements AsyncIterableIterator<ToolEvent>, Disposable, A
   close(): Promise<void>;
   /** Cancels, and does not wait. */
   [Symbol.dispose](): void;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/**
+ * Serves the feed-forward blocks and experts of the checkpoint at a path to other processes and machines, on threads of its
+ * own: `Model.load` with `ffnAt` has them computed there. `signal` ends loading.
+ */
+export function serve(path: Path, options?: ServeOptions): Promise<Server>;
+
+/**
+ * A server of feed-forward blocks and experts. It stops when nobody holds it any more, and when the process ends, for which it
+ * does not keep JavaScript waiting; `wait` does.
+ */
+export class Server implements Disposable, AsyncDisposable {
+  private constructor();
+  /** Where it listens, as `ffnAt` takes it. */
+  get address(): string;
+  /** Numbers of what it did and holds, in the text format of OpenMetrics. */
+  get metrics(): string;
+  /**
+   * Stops it: no connection is taken any more, requests that were begun are finished within `grace` seconds, 0 by default, and
+   * what is left then is cut off. Settles when all has ended.
+   */
+  stop(options?: { grace?: number }): Promise<void>;
+  /** Settles when it has stopped. */
+  wait(): Promise<void>;
+  /** Stops it at once. */
+  [Symbol.dispose](): void;
+  /** The same, beside JavaScript. */
   [Symbol.asyncDispose](): Promise<void>;
 }
 
@@ -479,10 +534,14 @@ export class Placement {
   static fromJson(text: string): Placement;
   /** Stages of so many layers each, one behind the other, on engines by name. */
   static byCounts(counts: readonly (readonly [engine: string, layers: number])[]): Placement;
+  /** The same, with the address where a node serves what this has on it: `http://host:port`, `https://…` or `unix:///path`. */
+  withAddress(node: string, address: string): Placement;
   get nLayers(): number;
   get stages(): plain.PlacedStage[];
   /** Feed-forward blocks and experts that are elsewhere than their layer's attention. */
   get experts(): plain.ExpertShard[];
+  /** Where nodes serve what this has on them, by node. */
+  get addresses(): Record<string, string>;
   /** What each device is to hold, where the placement came with that. */
   get budgets(): plain.Budget[];
   /** Tokens for which a plan reserves keys and values. */

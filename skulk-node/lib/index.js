@@ -10,6 +10,7 @@ const { Generation } = require("./generation.js");
 const { Model, Session, Tokenizer } = require("./model.js");
 const planning = require("./planning.js");
 const { Cluster, Inventory, Node, Placement, PlanReport, plan } = require("./plans.js");
+const { Server, serve } = require("./server.js");
 const { VindexReader, extract, verifyVindex } = require("./vindex.js");
 const { begin, call } = require("./work.js");
 
@@ -26,6 +27,7 @@ module.exports = {
   Placement,
   PlanReport,
   Profile,
+  Server,
   Session,
   SkulkError,
   Tokenizer,
@@ -37,6 +39,7 @@ module.exports = {
   isGemma4Family,
   plan,
   planning,
+  serve,
   verifyVindex,
   version: native.version(),
 };

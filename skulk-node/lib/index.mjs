@@ -15,6 +15,7 @@ export const {
   Placement,
   PlanReport,
   Profile,
+  Server,
   Session,
   SkulkError,
   Tokenizer,
@@ -26,6 +27,7 @@ export const {
   isGemma4Family,
   plan,
   planning,
+  serve,
   verifyVindex,
   version,
 } = skulk;

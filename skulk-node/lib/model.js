@@ -59,7 +59,8 @@ class Session {
 
   generate(prompt, options) {
     const [rest, { signal }] = optionsOf(options, "signal");
-    return generation(this.#native, promptOf(prompt, "prompt"), `{"options":${optionsJson(rest)}}`, signal);
+    const [text, given] = [promptOf(prompt, "prompt"), `{"options":${optionsJson(rest)}}`];
+    return generation(signal, (token, wake) => this.#native.generate(text, given, token, wake));
   }
 
   chat(messages, options) {
@@ -83,6 +84,22 @@ class Session {
     await work((token, tell) => this.#native.save(to, token, tell), {});
   }
 
+  async recover(placement) {
+    const on = placementOf(placement);
+    return new Session(KEY, await work((token, tell) => this.#native.recover(on, token, tell)));
+  }
+
+  async recoverIn(model) {
+    const own = behind(model, "model");
+    return new Session(KEY, await work((token, tell) => this.#native.recoverIn(own, token, tell)));
+  }
+
+  resume(options) {
+    const [rest, { signal }] = optionsOf(options, "signal");
+    nothing(rest, "signal");
+    return generation(signal, (token, wake) => this.#native.resume(token, wake));
+  }
+
   close() {
     this.#native.close();
   }
@@ -96,8 +113,18 @@ class Session {
   }
 }
 
+/** What is behind a model. */
+let behind;
+
 class Model {
   #native;
+
+  static {
+    behind = (model, field) => {
+      if (!(model instanceof Model)) throw invalid(field, `expected a model, found ${shown(model)}`);
+      return model.#native;
+    };
+  }
 
   constructor(key, model) {
     own(key, "model");
@@ -157,6 +184,11 @@ class Model {
     return new Session(KEY, await work((token, tell) => this.#native.restore(from, token, tell), {}));
   }
 
+  async replan(placement) {
+    const on = placementOf(placement);
+    return new Model(KEY, await work((token, tell) => this.#native.replan(on, token, tell)));
+  }
+
   generate(prompt, options) {
     return this.#once((session) => session.generate(prompt, options));
   }
@@ -205,10 +237,9 @@ class Model {
   async divergence(exact, text, options) {
     const [rest, follow] = optionsOf(options, "signal");
     nothing(rest, "signal");
-    if (!(exact instanceof Model)) throw invalid("exact", `expected a model, found ${shown(exact)}`);
-    const prompt = promptOf(text, "text");
+    const [other, prompt] = [behind(exact, "exact"), promptOf(text, "text")];
     const found = JSON.parse(
-      await work((token, tell) => this.#native.divergence(exact.#native, prompt, token, tell), follow),
+      await work((token, tell) => this.#native.divergence(other, prompt, token, tell), follow),
     );
     return { ...found, meanKl: number(found.meanKl), maxKl: number(found.maxKl) };
   }

@@ -89,6 +89,10 @@ class Placement {
     return JSON.parse(this.#native.facts());
   }
 
+  withAddress(node, address) {
+    return new Placement(KEY, this.#native.withAddress(textOf(node, "node"), textOf(address, "address")));
+  }
+
   get nLayers() {
     return this.#facts.nLayers;
   }
@@ -99,6 +103,10 @@ class Placement {
 
   get experts() {
     return this.#facts.experts;
+  }
+
+  get addresses() {
+    return this.#facts.addresses;
   }
 
   get budgets() {

@@ -129,10 +129,23 @@ function optionsOf(options, ...here) {
   return [rest, own];
 }
 
-/** Ranges as pairs of the first number and the one behind the last, or as such objects. */
-function rangesOf(value) {
-  const pair = (range) => (Array.isArray(range) ? { start: range[0], end: range[1] } : range);
-  return Array.isArray(value) ? value.map(pair) : value;
-}
+/** A range as a pair of the first number and the one behind the last, or as such an object. */
+const rangeOf = (value) => (Array.isArray(value) && value.length === 2 ? { start: value[0], end: value[1] } : value);
 
-module.exports = { countOf, idsOf, json, optionsJson, optionsOf, pathOf, plain, promptOf, rangesOf, shown, textOf };
+/** Several of them. */
+const rangesOf = (value) => (Array.isArray(value) ? value.map(rangeOf) : value);
+
+module.exports = {
+  countOf,
+  idsOf,
+  json,
+  optionsJson,
+  optionsOf,
+  pathOf,
+  plain,
+  promptOf,
+  rangeOf,
+  rangesOf,
+  shown,
+  textOf,
+};

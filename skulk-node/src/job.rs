@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-use napi::bindgen_prelude::{Buffer, Either8, Float32Array, FnArgs, Function};
+use napi::bindgen_prelude::{Buffer, Either9, Float32Array, FnArgs, Function};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi_derive::napi;
 use skulk::{Error, ErrorKind, embed};
@@ -16,6 +16,7 @@ use crate::embed::EmbeddingModel;
 use crate::error::raise;
 use crate::model::Model;
 use crate::placement::Placement;
+use crate::server::Server;
 use crate::session::Session;
 use crate::vindex::Vindex;
 
@@ -65,10 +66,11 @@ pub(crate) enum Answer {
     Vindex(folders::Folder),
     Placement(skulk::Placement),
     Embedding(Arc<embed::EmbeddingModel>),
+    Server(skulk::Server),
 }
 
 /// The same in JavaScript.
-type Given = Either8<String, Float32Array, Buffer, Model, Session, Vindex, Placement, EmbeddingModel>;
+type Given = Either9<String, Float32Array, Buffer, Model, Session, Vindex, Placement, EmbeddingModel, Server>;
 
 impl From<Answer> for Given {
     fn from(answer: Answer) -> Self {
@@ -81,6 +83,7 @@ impl From<Answer> for Given {
             Answer::Vindex(folder) => Self::F(Vindex::new(folder)),
             Answer::Placement(placement) => Self::G(Placement(placement)),
             Answer::Embedding(model) => Self::H(EmbeddingModel::new(model)),
+            Answer::Server(server) => Self::I(Server::new(server)),
         }
     }
 }

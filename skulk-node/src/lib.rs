@@ -10,6 +10,7 @@ pub mod library;
 pub mod model;
 pub mod placement;
 mod running;
+pub mod server;
 pub mod session;
 pub mod tools;
 pub mod vindex;

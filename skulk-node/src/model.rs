@@ -51,7 +51,7 @@ impl Model {
         Self(Some(model))
     }
 
-    fn get(&self) -> napi::Result<&skulk::Model> {
+    pub(crate) fn get(&self) -> napi::Result<&skulk::Model> {
         open(&self.0, "model")
     }
 }
@@ -75,6 +75,13 @@ impl Model {
     pub fn restore(&self, path: String, token: &CancelToken, tell: Tell<'_>) -> napi::Result<()> {
         let model = self.get()?.clone();
         job::start(&tell, token, move |_| model.restore(path).map(Answer::Session))
+    }
+
+    /// The same checkpoint, placed otherwise.
+    #[napi(catch_unwind)]
+    pub fn replan(&self, placement: &Placement, token: &CancelToken, tell: Tell<'_>) -> napi::Result<()> {
+        let (model, placement) = (self.get()?.clone(), placement.0.clone());
+        job::start(&tell, token, move |_| model.replan(placement).map(Answer::Model))
     }
 
     /// Generates from many prompts: of each its output or its failure, as JSON.

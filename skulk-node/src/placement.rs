@@ -57,6 +57,12 @@ impl Placement {
         write(&PlacementFacts::from(&self.0)).map_err(raise)
     }
 
+    /// The same, with a node's address.
+    #[napi(catch_unwind)]
+    pub fn with_address(&self, node: String, address: String) -> Self {
+        Self(self.0.clone().with_address(node, address))
+    }
+
     /// The model's card, as JSON.
     #[napi(catch_unwind)]
     pub fn card(&self) -> Option<String> {

@@ -11,7 +11,8 @@ use crate::chat::{ChatStream, conversation};
 use crate::error::{open, raise};
 use crate::generation::Generation;
 use crate::job::{self, Answer, CancelToken, Tell};
-use crate::model::{Given, numbers, prompt};
+use crate::model::{Given, Model, numbers, prompt};
+use crate::placement::Placement;
 
 /// One conversation with a model.
 #[napi]
@@ -90,6 +91,27 @@ impl Session {
     pub fn save(&self, path: String, token: &CancelToken, tell: Tell<'_>) -> napi::Result<()> {
         let session = Arc::clone(self.get()?);
         job::start(&tell, token, move |_| session.save(path).map(|()| Answer::Json("null".into())))
+    }
+
+    /// The same conversation, with its model placed otherwise.
+    #[napi(catch_unwind)]
+    pub fn recover(&self, placement: &Placement, token: &CancelToken, tell: Tell<'_>) -> napi::Result<()> {
+        let (session, placement) = (Arc::clone(self.get()?), placement.0.clone());
+        job::start(&tell, token, move |_| session.recover(placement).map(Answer::Session))
+    }
+
+    /// The same, in a model that is loaded already.
+    #[napi(catch_unwind)]
+    pub fn recover_in(&self, model: &Model, token: &CancelToken, tell: Tell<'_>) -> napi::Result<()> {
+        let (session, model) = (Arc::clone(self.get()?), model.get()?.clone());
+        job::start(&tell, token, move |_| session.recover_in(&model).map(Answer::Session))
+    }
+
+    /// Goes on with the generation that an error cut off, as `generate` begins one.
+    #[napi(catch_unwind)]
+    pub fn resume(&self, token: &CancelToken, wake: Function<'_, (), ()>) -> napi::Result<Generation> {
+        let session = self.get()?;
+        Generation::start(&wake, token.child(), |cancel| session.resume_with(cancel))
     }
 
     /// Lets go of its keys and values, which are freed with the last of its generations.

@@ -2,12 +2,14 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { existsSync, mkdirSync, rmSync, symlinkSync } from "node:fs";
+import { once } from "node:events";
+import { existsSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
 import puppeteer from "puppeteer-core";
-import { PACKAGE, REPOSITORY, program, temporary } from "./helpers.mjs";
+import { Model } from "skulk-node";
+import { PACKAGE, REPOSITORY, STORIES, program, temporary } from "./helpers.mjs";
 
 const EXAMPLES = path.join(REPOSITORY, "examples", "node");
 const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
@@ -39,6 +41,28 @@ test("the AI SDK streams in ten lines", async () => {
   const { code, out, err } = await example("ai-sdk.mjs");
   assert.deepEqual({ code, err }, { code: 0, err: "" });
   assert.ok(out.startsWith(STORY.slice("Once upon a time".length)), out);
+});
+
+test("serve computes a model's blocks until Ctrl-C", async () => {
+  const key = path.join(temporary(), "key");
+  writeFileSync(key, "a-long-key\n");
+  const args = ["serve.mjs", "--layers", "1:4", "--threads", "1", "--key-file", key];
+  const child = spawn(process.execPath, args, { cwd: EXAMPLES, stdio: ["ignore", "pipe", "inherit"] });
+  let out = "";
+  const ended = once(child, "close");
+  const [line] = await once(child.stdout, "data");
+  child.stdout.on("data", (data) => (out += data));
+  const model = await Model.load(STORIES, { ffnAt: [String(line).trim()], peerKey: "a-long-key" });
+  const told = await model.generate("Once upon a time", { maxTokens: 20 }).text();
+  assert.ok(`Once upon a time${told}`.startsWith(STORY), told);
+  child.kill("SIGINT");
+  assert.deepEqual(await ended, [0, null]);
+  assert.match(out, /skulk_ffn/);
+  const help = await example("serve.mjs", "--help");
+  assert.match(help.out, /--key-file FILE/);
+  const refused = await example("serve.mjs", "--listen", "ftp://here");
+  assert.equal(refused.code, 1);
+  assert.match(refused.err, /^argument\.invalid: /);
 });
 
 let server, address;

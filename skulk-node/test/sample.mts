@@ -14,6 +14,8 @@ import {
   type Output,
   Placement,
   Profile,
+  type Server,
+  type Session,
   SkulkError,
   type ToolChat,
   VindexReader,
@@ -22,6 +24,7 @@ import {
   extract,
   plan,
   planning,
+  serve,
   verifyVindex,
   version,
 } from "skulk-node";
@@ -58,6 +61,21 @@ export async function generate(signal: AbortSignal): Promise<string> {
   // @ts-expect-error Models are loaded.
   new Model();
   return text;
+}
+
+export async function serving(signal: AbortSignal): Promise<string> {
+  await using server: Server = await serve("model.vindex", { layers: [0, 3], experts: { start: 0, end: 4 }, key: "k", signal });
+  const model = await Model.load("model", { ffnAt: [server.address], peerKey: "k", peerWire: "f16", addresses: { a: "b" } });
+  const session: Session = await model.session().recover([["cpu", 5]]);
+  const other = await session.recoverIn(await model.replan((await plan("model")).withAddress("a", "b")));
+  const rest: Generation = other.resume({ signal });
+  await server.stop({ grace: 10 });
+  await server.wait();
+  // @ts-expect-error It has a first and a last.
+  await serve("model", { layers: 3 });
+  // @ts-expect-error Loading is not followed.
+  await serve("model", { onProgress: () => 0 });
+  return (await rest.text()) + server.metrics;
 }
 
 export async function embed(texts: Set<string>, signal: AbortSignal): Promise<Float32Array[]> {

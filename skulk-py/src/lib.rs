@@ -17,6 +17,7 @@ mod model;
 mod plan;
 mod progress;
 mod running;
+mod serve;
 mod session;
 mod tokenizer;
 mod tools;
@@ -44,6 +45,7 @@ mod _skulk {
         generation::Generation,
         model::{Model, devices},
         plan::{Placement, inventory_from_checkpoint, plan},
+        serve::{Server, serve},
         session::Session,
         tokenizer::Tokenizer,
         tools::ToolSteps,

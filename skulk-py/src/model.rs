@@ -24,11 +24,11 @@ use crate::running::Running;
 use crate::session::{Session, prompt_of, prompts_of};
 use crate::tokenizer::{Owner, Tokenizer};
 use crate::tools::ToolSteps;
-use crate::wait::run;
+use crate::wait::{beside, run};
 
 /// A model ready to generate: its weights, split into stages. Made by `Model.load`.
 #[pyclass(frozen, module = "skulk")]
-pub(crate) struct Model(Handle<skulk::Model>);
+pub(crate) struct Model(pub(crate) Handle<skulk::Model>);
 
 #[pymethods]
 impl Model {
@@ -39,7 +39,7 @@ impl Model {
     /// `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within one
     /// layer.
     #[staticmethod]
-    #[pyo3(signature = (path, *, placement=None, progress=None, cancel=None, **options), text_signature = "(path, *, stages=1, engine=None, placement=None, node='local', ffn_on_cpu=False, ffn_budget=None, ffn_top_features=None, device_memory=None, threads=None, context=None, prefill_chunk=256, kv=None, kv_values=None, sessions=16, kv_memory=None, when_full='wait', precision='fast', memory='auto', screen_head=False, card=None, chat_template=None, progress=None, cancel=None)")]
+    #[pyo3(signature = (path, *, placement=None, progress=None, cancel=None, **options), text_signature = "(path, *, stages=1, engine=None, placement=None, node='local', ffn_at=(), addresses=None, peer_key=None, peer_roots=None, peer_identity=None, peer_wire='f32', peer_timeout=30.0, ffn_on_cpu=False, ffn_budget=None, ffn_top_features=None, device_memory=None, threads=None, context=None, prefill_chunk=256, kv=None, kv_values=None, sessions=16, kv_memory=None, when_full='wait', precision='fast', memory='auto', screen_head=False, card=None, chat_template=None, progress=None, cancel=None)")]
     fn load(
         py: Python<'_>,
         path: PathBuf,
@@ -158,6 +158,13 @@ impl Model {
         let model = self.0.get()?;
         let session = py.detach(|| model.restore(path)).map_err(raise)?;
         Ok(Session(Handle::new(Arc::new(session))))
+    }
+
+    /// The same checkpoint, loaded with the same options but for the placement, which is as in `load`: what this model
+    /// computed on machines that are lost is elsewhere there. Both exist while both are used. Ctrl-C ends waiting for it.
+    fn replan(&self, py: Python<'_>, placement: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (model, placement) = (self.0.get()?, placement_of(placement)?);
+        beside(py, move || model.replan(placement)).map(Handle::new).map(Self)
     }
 
     /// Generates from a prompt in a session of its own. Arguments as in `Session.generate`.
@@ -292,7 +299,7 @@ impl Model {
     }
 }
 
-fn placement_of(placement: &Bound<'_, PyAny>) -> PyResult<skulk::Placement> {
+pub(crate) fn placement_of(placement: &Bound<'_, PyAny>) -> PyResult<skulk::Placement> {
     match placement.cast::<Placement>() {
         Ok(placement) => Ok(placement.get().0.clone()),
         Err(_) => Placement::by_counts(placement.extract()?).map(|placement| placement.0),

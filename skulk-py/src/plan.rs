@@ -1,5 +1,6 @@
 //! How does Python plan where a model runs? `skulk.plan` and `skulk.Placement`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pyo3::exceptions::PyIndexError;
@@ -36,6 +37,12 @@ impl Placement {
         skulk::Placement::by_counts(counts).map(Self).map_err(raise)
     }
 
+    /// The same placement, with the address where `node` serves what this has on it: `http://host:port`, `https://host:port`
+    /// or `unix:///path`. None of them is asked before `Model.load`.
+    fn with_address(&self, node: &str, address: &str) -> Self {
+        Self(self.0.clone().with_address(node, address))
+    }
+
     /// Layers of the model.
     #[getter]
     fn n_layers(&self) -> usize {
@@ -52,6 +59,13 @@ impl Placement {
     #[getter]
     fn experts<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         CONTRACT.many(py, "ExpertShard", self.0.experts().iter().map(ExpertShard::from))
+    }
+
+    /// Where nodes serve what this has on them, by node.
+    #[getter]
+    fn addresses(&self) -> BTreeMap<String, String> {
+        let addresses = self.0.addresses().iter();
+        addresses.map(|(node, address)| (node.to_string(), address.clone())).collect()
     }
 
     /// What each device is to hold, where the placement came with that.

@@ -16,6 +16,8 @@ use crate::error::raise;
 use crate::generation::Generation;
 use crate::given;
 use crate::handle::Handle;
+use crate::model::{Model, placement_of};
+use crate::wait::beside;
 
 /// One conversation with a model: prompts that begin like the tokens it holds are computed only
 /// from where they differ. Made by `Model.session`.
@@ -92,6 +94,30 @@ impl Session {
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         let session = self.0.get()?;
         py.detach(|| session.save(path)).map_err(raise)
+    }
+
+    /// This conversation with its model placed otherwise, see `Model.replan`: all its tokens, and the generation that an error
+    /// cut off, which `resume` goes on with. Keys and values are computed again when it does. Ctrl-C ends waiting for it.
+    fn recover(&self, py: Python<'_>, placement: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (session, placement) = (self.0.get()?, placement_of(placement)?);
+        beside(py, move || session.recover(placement)).map(|session| Self(Handle::new(Arc::new(session))))
+    }
+
+    /// The same in a model that is loaded already, which several conversations may share.
+    fn recover_in(&self, py: Python<'_>, model: &Bound<'_, Model>) -> PyResult<Self> {
+        let (session, model) = (self.0.get()?, model.get().0.get()?);
+        let session = py.detach(|| session.recover_in(&model)).map_err(raise)?;
+        Ok(Self(Handle::new(Arc::new(session))))
+    }
+
+    /// Goes on with the generation that a lost machine or another error cut off, whose `retry` is `after_replan`: with the same
+    /// options, so that both texts together are the one that it would have generated. Its events follow those that were given
+    /// before. `cancel` ends it within one layer.
+    #[pyo3(signature = (*, cancel=None))]
+    fn resume(&self, py: Python<'_>, cancel: Option<&Bound<'_, CancelToken>>) -> PyResult<Generation> {
+        let (session, cancel) = (self.0.get()?, CancelToken::child(cancel));
+        let running = py.detach(|| session.resume_with(cancel.clone())).map_err(raise)?;
+        Ok(Generation::new(running, cancel))
     }
 
     /// Lets go of the session; used afterwards, it raises `InvalidArgumentError`. A generation that runs goes on.

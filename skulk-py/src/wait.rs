@@ -62,3 +62,16 @@ pub(crate) fn run<T: Send, P: Send>(
         done.unwrap_or_else(|_| lost()).map_err(raise)
     })
 }
+
+/// Does `work`, which nothing cancels, on a thread of its own. Ctrl-C ends waiting for it: it goes on, and what it gives is
+/// dropped.
+pub(crate) fn beside<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> skulk::Result<T> + Send + 'static,
+) -> PyResult<T> {
+    let (sender, mut results) = channel();
+    std::thread::Builder::new().spawn(move || sender.send(work()))?;
+    let lost = || Err(Error::new(ErrorKind::Internal, "the work panicked"));
+    let done = wait(py, &CancelToken::new(), |timeout| receive(&mut results, timeout))?;
+    done.unwrap_or_else(lost).map_err(raise)
+}

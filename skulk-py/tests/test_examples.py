@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+import skulk
 from conftest import EXAMPLES, MINILM, REPOSITORY, TINY_BERT
 
 STORY = "there was a little girl named Lily"
@@ -33,6 +35,7 @@ def test_every_example_is_run_here() -> None:
         "plan.py",
         "planning.ipynb",
         "quickstart.ipynb",
+        "serve.py",
         "vindex.ipynb",
         "vindex.py",
     }
@@ -81,6 +84,24 @@ def test_plan(tmp_path: Path) -> None:
     assert STORY.split(" named")[0] in output
     assert "on 2 of 2 nodes" in output and "without the server: expected" in output
     assert ElementTree.parse(tmp_path / "plan.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_serve(tmp_path: Path) -> None:
+    key, model = tmp_path / "key", EXAMPLES.parent / "models" / "stories260K"
+    key.write_text("a-long-key\n")
+    command = [sys.executable, str(EXAMPLES / "serve.py"), "--layers", "1:4", "--threads", "1", "--key-file", str(key)]
+    # Whoever started the tests may ignore the signal, and so would the program.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, before)
+    with process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        with skulk.Model.load(model, ffn_at=[address], peer_key="a-long-key") as remote:
+            assert STORY in remote.generate("Once upon a time", max_tokens=20).text()
+        process.send_signal(signal.SIGINT)
+        metrics, _ = process.communicate(timeout=30)
+    assert process.returncode == 0 and "skulk_ffn" in metrics
 
 
 def test_vindex(tmp_path: Path) -> None:

@@ -48,6 +48,18 @@ async def streaming(model: skulk.Model) -> str:
     return "".join([event.text async for event in generation])
 
 
+def serving(path: pathlib.Path, model: skulk.Model) -> str:
+    with skulk.serve(path, layers=range(3), key="secret", cancel=skulk.CancelToken()) as server:
+        remote = skulk.Model.load(path, ffn_at=[server.address], peer_key="secret", peer_wire="f16", addresses={"a": "b"})
+        assert_type(server.stop(grace=1), None)
+    session = remote.session().recover([("cpu", 5)])
+    assert_type(session.recover_in(model.replan(skulk.plan(path).with_address("a", "b"))), skulk.Session)
+    assert_type(session.resume(cancel=None), skulk.Generation)
+    skulk.serve(path, layers=3)  # type: ignore[arg-type]
+    skulk.serve(path, port=3)  # type: ignore[call-arg]
+    return server.metrics
+
+
 def failing(model: skulk.Model) -> None:
     try:
         model.generate("text")

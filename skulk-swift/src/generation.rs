@@ -59,6 +59,12 @@ impl RawGeneration {
         let cancel = options.cancel.clone();
         Ok(Arc::new(Self(Running::new(session.generate(prompt, options)?, cancel))))
     }
+
+    /// Goes on with one.
+    pub(crate) fn resume(session: &skulk::Session, cancel: Option<Arc<RawCancel>>) -> Answer<Arc<Self>> {
+        let cancel = child(cancel);
+        Ok(Arc::new(Self(Running::new(session.resume_with(cancel.clone())?, cancel))))
+    }
 }
 
 #[uniffi::export]

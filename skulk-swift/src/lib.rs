@@ -14,6 +14,7 @@ mod handle;
 mod model;
 mod plan;
 mod running;
+mod server;
 mod session;
 mod tools;
 mod vindex;

@@ -18,7 +18,7 @@ use crate::work::{RawCancel, RawProgress, run};
 
 /// What is behind a `Model`.
 #[derive(uniffi::Object)]
-pub struct RawModel(Handle<skulk::Model>);
+pub struct RawModel(pub(crate) Handle<skulk::Model>);
 
 /// How far two models' predictions are apart.
 #[derive(uniffi::Record)]
@@ -80,6 +80,12 @@ impl RawModel {
     pub async fn restore(&self, path: String) -> Answer<Arc<RawSession>> {
         let model = self.0.get()?;
         Ok(RawSession::new(run(move || model.restore(path)).await?))
+    }
+
+    /// The same checkpoint, placed otherwise.
+    pub async fn replan(&self, placement: Arc<RawPlacement>) -> Answer<Arc<Self>> {
+        let (model, placement) = (self.0.get()?, placement.0.clone());
+        Ok(Arc::new(Self(Handle::new(run(move || model.replan(placement)).await?))))
     }
 
     /// Generates in a session of its own.

@@ -31,6 +31,11 @@ impl RawPlacement {
         Ok(Arc::new(Self(skulk::Placement::by_counts(engines.into_iter().zip(layers))?)))
     }
 
+    /// The same, with a node's address.
+    pub fn with_address(&self, node: String, address: String) -> Arc<Self> {
+        Arc::new(Self(self.0.clone().with_address(node, address)))
+    }
+
     /// All that is plain data, as JSON.
     pub fn facts(&self) -> Answer<String> {
         Ok(write(&PlacementFacts::from(&self.0))?)

@@ -9,6 +9,8 @@ use crate::convert::{RawPrompt, id_bytes, unsigned};
 use crate::error::{Answer, options};
 use crate::generation::RawGeneration;
 use crate::handle::Handle;
+use crate::model::RawModel;
+use crate::plan::RawPlacement;
 use crate::work::{RawCancel, run};
 
 /// What is behind a `Session`.
@@ -59,6 +61,23 @@ impl RawSession {
     pub async fn save(&self, path: String) -> Answer<()> {
         let session = self.0.get()?;
         run(move || session.save(path)).await
+    }
+
+    /// The same conversation, with its model placed otherwise.
+    pub async fn recover(&self, placement: Arc<RawPlacement>) -> Answer<Arc<Self>> {
+        let (session, placement) = (self.0.get()?, placement.0.clone());
+        Ok(Self::new(run(move || session.recover(placement)).await?))
+    }
+
+    /// The same, in a model that is loaded already.
+    pub async fn recover_in(&self, model: Arc<RawModel>) -> Answer<Arc<Self>> {
+        let (session, model) = (self.0.get()?, model.0.get()?);
+        Ok(Self::new(run(move || session.recover_in(&model)).await?))
+    }
+
+    /// Goes on with the generation that an error cut off.
+    pub fn resume(&self, cancel: Option<Arc<RawCancel>>) -> Answer<Arc<RawGeneration>> {
+        RawGeneration::resume(&*self.0.get()?, cancel)
     }
 
     /// Lets go of it: its running generation goes on.

@@ -146,7 +146,8 @@ fn assemble(
             speech: Origin::of(checkpoint, options),
             grammars: Grammars::default(),
             path: checkpoint.path().to_owned(),
-            options: options.clone(),
+            // Neither who followed loading nor who could stop it is held.
+            options: LoadOptions { progress: None, cancel: CancelToken::new(), ..options.clone() },
             arch,
             tokenizer: Arc::new(tokenizer),
             context,

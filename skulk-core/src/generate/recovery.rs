@@ -89,10 +89,22 @@ impl Session {
     /// [`ErrorKind::InvalidArgument`] when none was cut off, or the session was changed since;
     /// [`ErrorKind::ContextOverflow`] when what is left does not fit; [`ErrorKind::SessionBusy`] while a generation runs.
     pub fn resume(&self) -> Result<Generation> {
+        self.go_on(None)
+    }
+
+    /// The same, stopped by this token and no more by that of the generation's options, which may be cancelled by now.
+    ///
+    /// # Errors
+    /// As [`resume`](Self::resume).
+    pub fn resume_with(&self, cancel: CancelToken) -> Result<Generation> {
+        self.go_on(Some(cancel))
+    }
+
+    fn go_on(&self, cancel: Option<CancelToken>) -> Result<Generation> {
         let turn = self.turn()?;
         let (writing, tokens) = {
             let mut state = turn.shared.state();
-            let Some(writing) = state.interrupted.take() else {
+            let Some(mut writing) = state.interrupted.take() else {
                 return Err(Error::new(
                     ErrorKind::InvalidArgument,
                     "expected a generation that an error cut off, found none",
@@ -104,6 +116,9 @@ impl Session {
             if let Err(error) = admit_max_tokens(state.history.len(), left, context, Some(context as u64)) {
                 state.interrupted = Some(writing);
                 return Err(error);
+            }
+            if let Some(cancel) = cancel {
+                writing.stop_with(cancel);
             }
             (writing, state.history.clone())
         };

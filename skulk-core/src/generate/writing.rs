@@ -200,6 +200,11 @@ impl Writing {
         self.max_tokens.saturating_sub(self.completion_tokens)
     }
 
+    /// Is stopped by this from now on.
+    pub(super) fn stop_with(&mut self, cancel: CancelToken) {
+        self.options.cancel = cancel;
+    }
+
     /// Tells somebody else from now on, who may cancel it; returns its priority.
     pub(super) fn tell_to(&mut self, events: Sender) -> (CancelToken, i32) {
         self.events = events;

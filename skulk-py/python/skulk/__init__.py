@@ -9,6 +9,9 @@
 `Model.chat` answers conversations, `Model.chat_with_tools` calls functions in them. `plan` says where a model runs, on this machine or on others, and why; `ModelCard` and `CardLibrary` hold what
 is known about models that are not open; `planning` has the rules behind them.
 
+`serve` lets other processes and machines have a model's feed-forward blocks and experts computed here, which they load
+with `ffn_at`.
+
 `EmbeddingModel` makes vectors of texts.
 
 `extract` writes a model as a vindex folder; `VindexReader` slices such folders, browses them and gives their weights
@@ -35,6 +38,7 @@ from ._errors import (
     InvalidArgumentError,
     OutOfMemoryError,
     PeerFailedError,
+    PeerLostError,
     PlacementInvalidError,
     PlanNoFitError,
     PlanPendingError,
@@ -54,6 +58,7 @@ from ._skulk import (
     Generation,
     Model,
     Placement,
+    Server,
     Session,
     Tokenizer,
     __version__,
@@ -62,6 +67,7 @@ from ._skulk import (
     extract,
     is_gemma4_family,
     plan,
+    serve,
     verify_vindex,
 )
 
@@ -196,6 +202,7 @@ __all__ = [
     "OutOfMemoryError",
     "Output",
     "PeerFailedError",
+    "PeerLostError",
     "Picture",
     "PlacedStage",
     "Placement",
@@ -210,6 +217,7 @@ __all__ = [
     "ReasoningCardConfig",
     "ReasoningEvent",
     "RuntimeCardConfig",
+    "Server",
     "Session",
     "SessionBusyError",
     "SessionInvalidError",
@@ -241,6 +249,7 @@ __all__ = [
     "options",
     "plan",
     "planning",
+    "serve",
     "verify_vindex",
     "vindex",
 ]

@@ -722,6 +722,8 @@ class Node(_methods.Node):
     """Its processor cores."""
     accelerators: list[Accelerator] = field(default_factory=list)
     """Its accelerators."""
+    address: str | None = None
+    """Where it serves feed-forward blocks and experts, as in ``http://192.168.7.4:8080``."""
     interfaces: list[NetworkInterface] = field(default_factory=list)
     """Its network interfaces."""
     downloads: dict[str, float] = field(default_factory=dict)
@@ -737,6 +739,7 @@ class Node(_methods.Node):
             bytes_per_second=data["bytesPerSecond"],
             cores=data["cores"],
             accelerators=[Accelerator._of(item) for item in data["accelerators"]],
+            address=data["address"],
             interfaces=[NetworkInterface._of(item) for item in data["interfaces"]],
             downloads=data["downloads"],
         )
@@ -751,6 +754,7 @@ class Node(_methods.Node):
             "bytesPerSecond": self.bytes_per_second,
             "cores": self.cores,
             "accelerators": _methods.plain(self.accelerators),
+            "address": self.address,
             "interfaces": _methods.plain(self.interfaces),
             "downloads": _methods.plain(self.downloads),
         }

@@ -323,13 +323,23 @@ class DeadlineExceededError(Error, TimeoutError):
 
 
 class PeerFailedError(Error):
-    """Another machine cannot be reached, was lost, refuses, or answers what is no answer.
+    """Another machine refuses, answers what is no answer, or holds other weights than it should.
 
     Its code is ``peer.failed``.
     """
 
     __module__ = "skulk"
     code = "peer.failed"
+
+
+class PeerLostError(Error):
+    """Another machine cannot be reached, does not answer in time, or was lost while it was asked.
+
+    Its code is ``peer.lost``.
+    """
+
+    __module__ = "skulk"
+    code = "peer.lost"
 
 
 class InternalError(Error):

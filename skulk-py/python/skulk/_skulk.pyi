@@ -20,7 +20,7 @@ from ._contract import (Arch, Budget, ChatAnswer, ChatCall, ChatEvent, ChatFinis
 from ._errors import Error
 from ._report import PlanReport
 from .options import (ChatOptions, EmbeddingOptions, EmbedOptions, ExtractOptions, GenerateOptions, LoadOptions, PlanOptions,
-    RenderOptions, ToolOptions, VerifyOptions)
+    RenderOptions, ServeOptions, ToolOptions, VerifyOptions)
 
 # Of a list and not of any sequence: a text is a sequence of texts.
 _Prompts: TypeAlias = list[str] | list[list[int]] | list[str | list[int]] | tuple[str | Sequence[int], ...]
@@ -95,12 +95,18 @@ class Placement:
 
         Raises `PlacementInvalidError` for a stage without layers, or no stages."""
 
+    def with_address(self, node: str, address: str) -> Placement:
+        """The same placement, with the address where `node` serves what this has on it: ``http://host:port``,
+        ``https://host:port`` or ``unix:///path``. None of them is asked before `Model.load`."""
+
     n_layers: Final[int]
     """Layers of the model."""
     stages: Final[list[PlacedStage]]
     """The stages, by rank: of a pipeline, in the order a token passes them."""
     experts: Final[list[ExpertShard]]
     """Feed-forward blocks and experts that are elsewhere than their layer's attention."""
+    addresses: Final[dict[str, str]]
+    """Where nodes serve what this has on them, by node."""
     budgets: Final[list[Budget]]
     """What each device is to hold, where the placement came with that."""
     context_tokens: Final[int | None]
@@ -144,6 +150,45 @@ class Placement:
 
     def __eq__(self, value: object, /) -> bool: ...
     def _repr_html_(self) -> str: ...
+
+def serve(
+    path: str | PathLike[str],
+    *,
+    cancel: CancelToken | None = None,
+    **options: Unpack[ServeOptions],
+) -> Server:
+    """Serves the feed-forward blocks and experts of the checkpoint at `path` to other processes and machines, on threads of
+    its own: `Model.load` with `ffn_at` has them computed there.
+
+    `options` are those of `skulk.options.ServeOptions`. `cancel` and Ctrl-C end loading within one layer.
+
+    Raises `InvalidArgumentError` for options that cannot be, an address that cannot be listened on, and one that other
+    machines reach without a key or certificates; a subclass of `Error` for whatever is wrong with the path or the
+    checkpoint."""
+
+@final
+class Server:
+    """A server of feed-forward blocks and experts. Made by `skulk.serve`. Leaving its `with` block, or dropping it, stops it
+    at once. Any thread may use it."""
+
+    address: Final[str]
+    """Where it listens, as `ffn_at` takes it."""
+
+    @property
+    def metrics(self) -> str:
+        """Numbers of what it did and holds, in the text format of OpenMetrics."""
+
+    def stop(self, grace: float = 0.0) -> None:
+        """Stops it: no connection is taken any more, requests that were begun are finished within `grace` seconds, and what
+        is left then is cut off. Returns when all has ended. Ctrl-C ends waiting for it.
+
+        Raises `InvalidArgumentError` for a time that is none."""
+
+    def wait(self) -> None:
+        """Waits until it has stopped, as another thread wants. Ctrl-C ends waiting, and the server goes on."""
+
+    def __enter__(self) -> Server: ...
+    def __exit__(self, *_raised: object) -> None: ...
 
 @final
 class CancelToken:
@@ -258,6 +303,12 @@ class Model:
         Raises `SessionInvalidError` when the file is something else, incomplete or changed, `SessionMismatchError` when it
         is of another model, `ContextOverflowError` when the conversation is longer than this model's context, and
         `OutOfMemoryError` when there is no room for its keys and values."""
+
+    def replan(self, placement: Placement | Sequence[tuple[str, int]]) -> Model:
+        """The same checkpoint, loaded with the same options but for the placement, which is as in `load`: what this model
+        computed on machines that are lost is elsewhere there. Both exist while both are used. Ctrl-C ends waiting for it.
+
+        Raises as `load`."""
 
     @overload
     def generate(
@@ -381,6 +432,27 @@ class Session:
 
         Raises `SessionBusyError` while a generation runs, and `FileNotFoundError` or `FileIoError` for what the system
         says of the file or its folder."""
+
+    def recover(self, placement: Placement | Sequence[tuple[str, int]]) -> Session:
+        """This conversation with its model placed otherwise, see `Model.replan`: all its tokens, and the generation that an
+        error cut off, which `resume` goes on with. Keys and values are computed again when it does. Ctrl-C ends waiting
+        for it.
+
+        Raises as `Model.replan` and `recover_in`."""
+
+    def recover_in(self, model: Model) -> Session:
+        """The same in a model that is loaded already, which several conversations may share.
+
+        Raises `SessionMismatchError` for another model, `ContextOverflowError` when the conversation is longer than its
+        context, and `SessionBusyError` while a generation runs."""
+
+    def resume(self, *, cancel: CancelToken | None = None) -> Generation:
+        """Goes on with the generation that a lost machine or another error cut off, whose `retry` is `after_replan`: with
+        the same options, so that both texts together are the one that it would have generated. Its events follow those
+        that were given before. `cancel` ends it within one layer.
+
+        Raises `InvalidArgumentError` when none was cut off, or the session was changed since, `ContextOverflowError`
+        when what is left does not fit, and `SessionBusyError` while a generation runs."""
 
     def close(self) -> None:
         """Lets go of the session; used afterwards, it raises `InvalidArgumentError`. A generation that runs goes on."""

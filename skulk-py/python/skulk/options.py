@@ -25,6 +25,7 @@ __all__ = [
     "RenderOptions",
     "RingsOptions",
     "SelectOptions",
+    "ServeOptions",
     "SliceOptions",
     "ToolOptions",
     "VerifyOptions",
@@ -44,6 +45,17 @@ class LoadOptions(TypedDict, total=False):
     - ``engine``: That engine: ``cpu`` (the default), ``wgpu`` (the best GPU), one of those that devices name,
       ``candle-cpu``, ``candle-cuda`` or ``candle-metal``.
     - ``node``: The name that a placement has for this machine; ``local`` by default.
+    - ``ffn_at``: Addresses of servers of feed-forward blocks and experts, as ``http://192.168.7.4:8080``,
+      ``https://…`` or ``unix:///path``: each is asked what it has, and computes that. Of what several have, those
+      that are named later help where the first one fails.
+    - ``addresses``: Addresses of nodes that a placement has experts on, by name, where the placement does not
+      say.
+    - ``peer_key``: The key that other nodes ask for.
+    - ``peer_roots``: Certificates that other nodes' must lead to, in PEM; by default those of public authorities.
+    - ``peer_identity``: What proves to other nodes who asks: a certificate and its private key, in PEM.
+    - ``peer_wire``: How results cross: ``f32`` (the default) changes nothing, ``f16`` halves them, ``i8`` is for
+      dense blocks.
+    - ``peer_timeout``: Seconds that another node may take for what it is asked; 30 by default.
     - ``ffn_on_cpu``: Leaves feed-forward blocks and experts to the CPU where an engine would copy them to its
       device.
     - ``ffn_budget``: Bytes that are kept in memory at a time of feed-forward weights that are used where they are
@@ -79,6 +91,13 @@ class LoadOptions(TypedDict, total=False):
     stages: int | None
     engine: str | None
     node: str | None
+    ffn_at: Iterable[str] | None
+    addresses: Mapping[str, str] | None
+    peer_key: str | None
+    peer_roots: str | None
+    peer_identity: str | None
+    peer_wire: Literal["f32", "f16", "i8"] | None
+    peer_timeout: float | None
     ffn_on_cpu: bool | None
     ffn_budget: int | None
     ffn_top_features: int | None
@@ -96,6 +115,44 @@ class LoadOptions(TypedDict, total=False):
     screen_head: bool | None
     card: ModelCard | None
     chat_template: str | None
+
+
+class ServeOptions(TypedDict, total=False):
+    """Options of serving feed-forward blocks and experts to other machines.
+
+    - ``listen``: Where to listen: ``http://host:port``, ``https://…``, which needs ``identity``, or
+      ``unix:///path``. By default ``http://127.0.0.1:0``, a free port that only this machine reaches.
+    - ``layers``: The layers whose blocks are served; by default all.
+    - ``experts``: The experts that are served of each layer that has some; by default all.
+    - ``key``: The key that clients must know. Where other machines reach the server, it or ``clients`` must be
+      given.
+    - ``identity``: What the server shows to clients of ``https``: a certificate and its private key, in PEM.
+    - ``clients``: Certificates that clients' must lead to, in PEM; by default they need none.
+    - ``ffn_budget``: Bytes of weights that are kept in memory at a time; no limit by default.
+    - ``threads``: Threads that compute; all of the hardware's by default.
+    - ``precision``: How products are rounded: ``fast`` (the default), ``exact`` or ``bf16``. Clients get the
+      numbers of a model that is loaded with the same.
+    - ``memory``: Where weights lie: ``mapped``, ``resident`` or ``auto`` (the default).
+    - ``max_rows``: Rows that are computed together at most, of all clients; 256 by default.
+    - ``queue``: Requests that may wait; who comes then is told to come again. 256 by default.
+    - ``max_connections``: Connections at a time; 256 by default.
+    - ``max_body``: Bytes of a request at most; 64 MiB by default.
+    """
+
+    listen: str | None
+    layers: range | None
+    experts: range | None
+    key: str | None
+    identity: str | None
+    clients: str | None
+    ffn_budget: int | None
+    threads: int | None
+    precision: Literal["fast", "exact", "bf16"] | None
+    memory: Literal["auto", "mapped", "resident"] | None
+    max_rows: int | None
+    queue: int | None
+    max_connections: int | None
+    max_body: int | None
 
 
 class GenerateOptions(TypedDict, total=False):

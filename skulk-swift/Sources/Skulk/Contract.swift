@@ -530,6 +530,8 @@ public struct Node: Codable, Sendable, Hashable {
     public var cores: Int?
     /// Its accelerators.
     public var accelerators: [Accelerator]
+    /// Where it serves feed-forward blocks and experts, as in `http://192.168.7.4:8080`.
+    public var address: String?
     /// Its network interfaces.
     public var interfaces: [NetworkInterface]
     /// Which share of a model's bytes lies on its disk, by model: 0 to 1.
@@ -544,6 +546,7 @@ public struct Node: Codable, Sendable, Hashable {
         bytesPerSecond: Double? = nil,
         cores: Int? = nil,
         accelerators: [Accelerator] = [],
+        address: String? = nil,
         interfaces: [NetworkInterface] = [],
         downloads: [String: Double] = [:]
     ) {
@@ -554,6 +557,7 @@ public struct Node: Codable, Sendable, Hashable {
         self.bytesPerSecond = bytesPerSecond
         self.cores = cores
         self.accelerators = accelerators
+        self.address = address
         self.interfaces = interfaces
         self.downloads = downloads
     }
@@ -2296,6 +2300,22 @@ public struct LoadOptions: Codable, Sendable, Hashable {
     public var engine: String?
     /// The name that a placement has for this machine; `local` by default.
     public var node: String?
+    /// Addresses of servers of feed-forward blocks and experts, as `http://192.168.7.4:8080`, `https://…` or
+    /// `unix:///path`: each is asked what it has, and computes that. Of what several have, those that are named later
+    /// help where the first one fails.
+    public var ffnAt: [String]?
+    /// Addresses of nodes that a placement has experts on, by name, where the placement does not say.
+    public var addresses: [String: String]?
+    /// The key that other nodes ask for.
+    public var peerKey: String?
+    /// Certificates that other nodes' must lead to, in PEM; by default those of public authorities.
+    public var peerRoots: String?
+    /// What proves to other nodes who asks: a certificate and its private key, in PEM.
+    public var peerIdentity: String?
+    /// How results cross: `f32` (the default) changes nothing, `f16` halves them, `i8` is for dense blocks.
+    public var peerWire: WireType?
+    /// Seconds that another node may take for what it is asked; 30 by default.
+    public var peerTimeout: Double?
     /// Leaves feed-forward blocks and experts to the CPU where an engine would copy them to its device.
     public var ffnOnCpu: Bool?
     /// Bytes that are kept in memory at a time of feed-forward weights that are used where they are stored, with the
@@ -2345,6 +2365,13 @@ public struct LoadOptions: Codable, Sendable, Hashable {
         stages: Int? = nil,
         engine: String? = nil,
         node: String? = nil,
+        ffnAt: [String]? = nil,
+        addresses: [String: String]? = nil,
+        peerKey: String? = nil,
+        peerRoots: String? = nil,
+        peerIdentity: String? = nil,
+        peerWire: WireType? = nil,
+        peerTimeout: Double? = nil,
         ffnOnCpu: Bool? = nil,
         ffnBudget: Int? = nil,
         ffnTopFeatures: Int? = nil,
@@ -2366,6 +2393,13 @@ public struct LoadOptions: Codable, Sendable, Hashable {
         self.stages = stages
         self.engine = engine
         self.node = node
+        self.ffnAt = ffnAt
+        self.addresses = addresses
+        self.peerKey = peerKey
+        self.peerRoots = peerRoots
+        self.peerIdentity = peerIdentity
+        self.peerWire = peerWire
+        self.peerTimeout = peerTimeout
         self.ffnOnCpu = ffnOnCpu
         self.ffnBudget = ffnBudget
         self.ffnTopFeatures = ffnTopFeatures
@@ -2383,6 +2417,115 @@ public struct LoadOptions: Codable, Sendable, Hashable {
         self.screenHead = screenHead
         self.card = card
         self.chatTemplate = chatTemplate
+    }
+}
+
+/// Options of serving feed-forward blocks and experts to other machines.
+public struct ServeOptions: Codable, Sendable, Hashable {
+    /// Where to listen: `http://host:port`, `https://…`, which needs `identity`, or `unix:///path`. By default
+    /// `http://127.0.0.1:0`, a free port that only this machine reaches.
+    public var listen: String?
+    /// The layers whose blocks are served; by default all.
+    public var layers: Range<Int>?
+    /// The experts that are served of each layer that has some; by default all.
+    public var experts: Range<Int>?
+    /// The key that clients must know. Where other machines reach the server, it or `clients` must be given.
+    public var key: String?
+    /// What the server shows to clients of `https`: a certificate and its private key, in PEM.
+    public var identity: String?
+    /// Certificates that clients' must lead to, in PEM; by default they need none.
+    public var clients: String?
+    /// Bytes of weights that are kept in memory at a time; no limit by default.
+    public var ffnBudget: Int?
+    /// Threads that compute; all of the hardware's by default.
+    public var threads: Int?
+    /// How products are rounded: `fast` (the default), `exact` or `bf16`. Clients get the numbers of a model that is
+    /// loaded with the same.
+    public var precision: Precision?
+    /// Where weights lie: `mapped`, `resident` or `auto` (the default).
+    public var memory: Memory?
+    /// Rows that are computed together at most, of all clients; 256 by default.
+    public var maxRows: Int?
+    /// Requests that may wait; who comes then is told to come again. 256 by default.
+    public var queue: Int?
+    /// Connections at a time; 256 by default.
+    public var maxConnections: Int?
+    /// Bytes of a request at most; 64 MiB by default.
+    public var maxBody: Int?
+
+    /// Of its fields.
+    public init(
+        listen: String? = nil,
+        layers: Range<Int>? = nil,
+        experts: Range<Int>? = nil,
+        key: String? = nil,
+        identity: String? = nil,
+        clients: String? = nil,
+        ffnBudget: Int? = nil,
+        threads: Int? = nil,
+        precision: Precision? = nil,
+        memory: Memory? = nil,
+        maxRows: Int? = nil,
+        queue: Int? = nil,
+        maxConnections: Int? = nil,
+        maxBody: Int? = nil
+    ) {
+        self.listen = listen
+        self.layers = layers
+        self.experts = experts
+        self.key = key
+        self.identity = identity
+        self.clients = clients
+        self.ffnBudget = ffnBudget
+        self.threads = threads
+        self.precision = precision
+        self.memory = memory
+        self.maxRows = maxRows
+        self.queue = queue
+        self.maxConnections = maxConnections
+        self.maxBody = maxBody
+    }
+
+    enum CodingKeys: CodingKey {
+        case listen, layers, experts, key, identity, clients, ffnBudget, threads, precision, memory, maxRows, queue, maxConnections, maxBody
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        listen = try values.decodeIfPresent(String.self, forKey: .listen)
+        layers = try values.decodeIfPresent(Span.self, forKey: .layers)?.range
+        experts = try values.decodeIfPresent(Span.self, forKey: .experts)?.range
+        key = try values.decodeIfPresent(String.self, forKey: .key)
+        identity = try values.decodeIfPresent(String.self, forKey: .identity)
+        clients = try values.decodeIfPresent(String.self, forKey: .clients)
+        ffnBudget = try values.decodeIfPresent(Int.self, forKey: .ffnBudget)
+        threads = try values.decodeIfPresent(Int.self, forKey: .threads)
+        precision = try values.decodeIfPresent(Precision.self, forKey: .precision)
+        memory = try values.decodeIfPresent(Memory.self, forKey: .memory)
+        maxRows = try values.decodeIfPresent(Int.self, forKey: .maxRows)
+        queue = try values.decodeIfPresent(Int.self, forKey: .queue)
+        maxConnections = try values.decodeIfPresent(Int.self, forKey: .maxConnections)
+        maxBody = try values.decodeIfPresent(Int.self, forKey: .maxBody)
+    }
+
+    /// Writes it as JSON has it.
+    public func encode(to encoder: any Encoder) throws {
+        var values = encoder.container(keyedBy: CodingKeys.self)
+        try values.encodeIfPresent(listen, forKey: .listen)
+        try values.encodeIfPresent(layers.map(Span.init), forKey: .layers)
+        try values.encodeIfPresent(experts.map(Span.init), forKey: .experts)
+        try values.encodeIfPresent(key, forKey: .key)
+        try values.encodeIfPresent(identity, forKey: .identity)
+        try values.encodeIfPresent(clients, forKey: .clients)
+        try values.encodeIfPresent(ffnBudget, forKey: .ffnBudget)
+        try values.encodeIfPresent(threads, forKey: .threads)
+        try values.encodeIfPresent(precision, forKey: .precision)
+        try values.encodeIfPresent(memory, forKey: .memory)
+        try values.encodeIfPresent(maxRows, forKey: .maxRows)
+        try values.encodeIfPresent(queue, forKey: .queue)
+        try values.encodeIfPresent(maxConnections, forKey: .maxConnections)
+        try values.encodeIfPresent(maxBody, forKey: .maxBody)
     }
 }
 
@@ -3334,6 +3477,16 @@ public enum Retry: String, Codable, Sendable, Hashable, CaseIterable {
     case afterReplan = "after_replan"
 }
 
+/// How values of replies cross.
+public enum WireType: String, Codable, Sendable, Hashable, CaseIterable {
+    /// As they are: four bytes each.
+    case f32
+    /// Rounded to half precision, to the nearest and then to the even: two bytes each.
+    case f16
+    /// Integers from -127 to 127, with a scale for each row: a byte each, and eight for each row.
+    case i8
+}
+
 /// How keys or values are kept.
 public enum KvType: String, Codable, Sendable, Hashable, CaseIterable {
     /// Half precision: 2 bytes an element.
@@ -3560,6 +3713,8 @@ public enum ErrorKind: String, Codable, Sendable, Hashable, CaseIterable {
     case deadlineExceeded = "DeadlineExceeded"
     /// `peer.failed`.
     case peerFailed = "PeerFailed"
+    /// `peer.lost`.
+    case peerLost = "PeerLost"
     /// `internal`.
     case `internal` = "Internal"
 
@@ -3594,6 +3749,7 @@ public enum ErrorKind: String, Codable, Sendable, Hashable, CaseIterable {
         case .cancelled: "cancelled"
         case .deadlineExceeded: "deadline.exceeded"
         case .peerFailed: "peer.failed"
+        case .peerLost: "peer.lost"
         case .internal: "internal"
         }
     }

@@ -80,6 +80,12 @@ public final class Model: Sendable {
         return Session(try await native { try await self.raw.restore(path: path) })
     }
 
+    /// The same checkpoint, loaded with the same options but for the placement: what this model computed on machines that are
+    /// lost is elsewhere there. Both exist while both are used.
+    public func replan(_ placement: Placement) async throws -> Model {
+        try Model(try await native { try await self.raw.replan(placement: placement.raw) })
+    }
+
     /// Generates from a prompt in a session of its own. What is wrong with it is thrown where events are read.
     public func generate(
         _ prompt: some PromptConvertible, options: GenerateOptions = .init(), cancel: CancelToken? = nil

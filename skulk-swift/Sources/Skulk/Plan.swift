@@ -37,6 +37,7 @@ public final class Placement: Sendable {
         let nLayers: Int
         let stages: [PlacedStage]
         let experts: [ExpertShard]
+        let addresses: [String: String]
         let budgets: [Budget]
         let contextTokens: Int?
         let contextLimit: Int?
@@ -62,12 +63,20 @@ public final class Placement: Sendable {
         return try Placement(try native { try RawPlacement.byCounts(engines: engines, layers: layers) })
     }
 
+    /// The same placement, with the address where `node` serves what this has on it: `http://host:port`, `https://host:port` or
+    /// `unix:///path`. None of them is asked before `Model.load`.
+    public func withAddress(_ node: String, _ address: String) throws -> Placement {
+        try Placement(raw.withAddress(node: node, address: address))
+    }
+
     /// Layers of the model.
     public var nLayers: Int { facts.nLayers }
     /// The stages, by rank: of a pipeline, in the order a token passes them.
     public var stages: [PlacedStage] { facts.stages }
     /// Feed-forward blocks and experts that are elsewhere than their layer's attention.
     public var experts: [ExpertShard] { facts.experts }
+    /// Where nodes serve what this has on them, by node.
+    public var addresses: [String: String] { facts.addresses }
     /// What each device is to hold, where the placement came with that.
     public var budgets: [Budget] { facts.budgets }
     /// Tokens for which a plan reserves keys and values: the context that `Model.load` gives sessions. `nil`: it was

@@ -48,6 +48,24 @@ public final class Session: Sendable {
         try await native { try await self.raw.save(path: path) }
     }
 
+    /// This conversation with its model placed otherwise, see ``Model/replan(_:)``: all its tokens, and the generation that an
+    /// error cut off, which ``resume(cancel:)`` goes on with. Keys and values are computed again when it does.
+    public func recover(_ placement: Placement) async throws -> Session {
+        Session(try await native { try await self.raw.recover(placement: placement.raw) })
+    }
+
+    /// The same in a model that is loaded already, which several conversations may share.
+    public func recoverIn(_ model: Model) async throws -> Session {
+        Session(try await native { try await self.raw.recoverIn(model: model.raw) })
+    }
+
+    /// Goes on with the generation that a lost machine or another error cut off, whose `retry` is `afterReplan`: with the same
+    /// options, so that both texts together are the one that it would have generated. Its events follow those that were given
+    /// before. What is wrong with it is thrown where events are read.
+    public func resume(cancel: CancelToken? = nil) -> Generation {
+        Generation { try self.raw.resume(cancel: cancel?.raw) }
+    }
+
     /// Frees its keys and values, once a generation that still runs has ended. Using it afterwards is an error.
     public func close() { raw.close() }
 }
