@@ -80,7 +80,7 @@ def cut_off(session: skulk.Session, server: skulk.Server, **options: Any) -> str
 
 @pytest.mark.parametrize(("path", "layers"), [(STORIES, 5), (MIXTRAL, 3)], ids=["stories260K", "mixtral"])
 def test_a_conversation_goes_on_elsewhere(path: Path, layers: int) -> None:
-    options = {"max_tokens": 200, "ignore_eos": True, "temperature": 1.2, "seed": 3}
+    options: Any = {"max_tokens": 200, "ignore_eos": True, "temperature": 1.2, "seed": 3}
     expected = skulk.Model.load(path, threads=1).generate(PROMPT, **options).output()
     server = serve(path)
     model = load(path, server)
