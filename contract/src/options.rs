@@ -20,8 +20,8 @@ use skulk::{
 };
 
 use crate::form::{self, constrain};
-pub use crate::given::{Card, Spelling};
 use crate::given::{Address, Given, Object};
+pub use crate::given::{Card, Spelling};
 
 /// Options of one call, each of which may be left out. Those behind `with` are among them.
 macro_rules! options {

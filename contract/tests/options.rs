@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::single_range_in_vec_init, reason = "a test")]
 
 use serde_json::{Map, Value, json};
+use skulk::remote::wire::WireType;
 use skulk::{ByteSize, Error, ErrorKind, KvType, KvTypes, TokenId, WhenFull};
 use skulk_contract::options::{
     DescribeOptions, EmbedOptions, EmbeddingOptions, GenerateOptions, LoadOptions, PlanOptions,
-    ProfileOptions, RingsOptions, SliceOptions, Spelling,
+    ProfileOptions, RingsOptions, ServeOptions, SliceOptions, Spelling, grace,
 };
 
 fn fields(value: &Value) -> Map<String, Value> {
@@ -168,4 +169,79 @@ fn values_reach_the_library() {
     let found = json!({"minScore": 1, "band": "all", "limit": 2.0});
     let found = DescribeOptions::read(fields(&found), Spelling::Camel).unwrap();
     assert_eq!((found.limit, found.min_score), (2, 1.0));
+}
+
+#[test]
+fn peers_are_asked_as_it_was_said() {
+    let options = load(&json!({
+        "ffnAt": ["http://a", "unix:///run/b"], "addresses": {"shed": "https://c:1"}, "peerKey": "k", "peerWire": "f16",
+        "peerTimeout": 1.5,
+    }))
+    .unwrap();
+    let at: Vec<_> = options.ffn_at.iter().map(ToString::to_string).collect();
+    assert_eq!(at, ["http://a:80", "unix:///run/b"]);
+    assert_eq!(options.addresses.get(&"shed".into()).map(String::as_str), Some("https://c:1"));
+    let connect = &options.connect;
+    assert_eq!(
+        (connect.key.as_deref(), connect.wire, connect.timeout.as_millis()),
+        (Some("k"), WireType::F16, 1500)
+    );
+    let own = skulk::LoadOptions::default();
+    let left_out = load(&json!({})).unwrap();
+    assert_eq!((left_out.connect.wire, left_out.connect.timeout), (own.connect.wire, own.connect.timeout));
+    assert!(left_out.ffn_at.is_empty() && left_out.connect.key.is_none());
+    for (field, value) in [
+        ("ffnAt", json!("http://a")),
+        ("ffnAt", json!(["ftp://a"])),
+        ("addresses", json!({"a": 1})),
+        ("peerWire", json!("f64")),
+        ("peerRoots", json!("none")),
+        ("peerIdentity", json!("-----BEGIN PRIVATE KEY-----\nAA==")),
+        ("peerTimeout", json!(0)),
+        ("peerTimeout", json!("NaN")),
+        ("peerTimeout", json!("Infinity")),
+    ] {
+        let error = refused(load(&json!({ field: value })));
+        assert_eq!(error.context().len(), 1, "{error}");
+        assert_eq!(error.context()[0].1.replace('_', "").to_lowercase(), field.to_lowercase());
+        assert!(!format!("{error:?}").contains("BEGIN"), "{error:?}");
+    }
+}
+
+#[test]
+fn servers_serve_as_it_was_said() {
+    let serve = |value: Value| ServeOptions::read(fields(&value), Spelling::Snake);
+    let options = serve(json!({
+        "listen": "http://[::1]:7", "layers": {"start": 1, "end": 3}, "experts": {"start": 0, "end": 4}, "key": "k",
+        "ffn_budget": 9, "threads": 2, "max_rows": 3, "queue": 4, "max_connections": 5, "max_body": 6,
+    }))
+    .unwrap();
+    assert_eq!(options.listen.to_string(), "http://[::1]:7");
+    assert_eq!(
+        (options.layers, options.experts, options.key.as_deref()),
+        (Some(1..3), Some(0..4), Some("k"))
+    );
+    assert_eq!((options.engine_options.ffn_budget, options.engine_options.threads), (Some(ByteSize(9)), 2));
+    let limits = (options.max_rows, options.queue, options.max_connections, options.max_body);
+    assert_eq!(limits, (3, 4, 5, ByteSize(6)));
+    let (left_out, own) = (serve(json!({})).unwrap(), skulk::ServeOptions::default());
+    assert_eq!(format!("{left_out:?}"), format!("{own:?}"));
+    let limits = |options: &skulk::ServeOptions| {
+        (options.max_rows, options.queue, options.max_connections, options.max_body)
+    };
+    assert_eq!(limits(&left_out), limits(&own));
+    for (field, value) in [
+        ("listen", json!("here")),
+        ("layers", json!([0, 1])),
+        ("identity", json!("none")),
+        ("clients", json!("none")),
+        ("max_body", json!(-1)),
+    ] {
+        let error = refused(serve(json!({ field: value })));
+        assert_eq!(error.context(), [("field", field.to_owned())], "{error}");
+    }
+    assert_eq!(grace(0.5).unwrap().as_millis(), 500);
+    for seconds in [-1.0, f64::NAN, f64::INFINITY] {
+        assert_eq!(refused(grace(seconds)).context(), [("field", "grace".to_owned())]);
+    }
 }

@@ -17,7 +17,7 @@ for (const path of [STORIES, MIXTRAL]) {
   test(`what a server computes says the same: ${path.slice(FIXTURES.length)}`, async () => {
     const server = await served(path);
     const [model, alone] = [await at(path, [server]), await load(path)];
-    assert.ok(model.placement.includes(server.address), model.placement);
+    assert.ok(model.stages[0].device.includes(server.address), model.stages[0].device);
     assert.equal(await text(model), await text(alone));
     assert.deepEqual(await model.logits(PROMPT), await alone.logits(PROMPT));
     assert.match(server.metrics, /skulk_ffn/);
@@ -31,7 +31,7 @@ test("servers share layers and experts", async () => {
     served(MIXTRAL, { experts: { start: 4, end: 8 }, layers: [1, 3] }),
   ]);
   const model = await at(MIXTRAL, servers);
-  for (const { address } of servers) assert.ok(model.placement.includes(address), model.placement);
+  for (const { address } of servers) assert.ok(model.stages[0].device.includes(address), model.stages[0].device);
   assert.equal(await text(model), await text(await load(MIXTRAL)));
   for (const server of servers) server[Symbol.dispose]();
 });

@@ -43,7 +43,8 @@ pub(crate) fn serve(
 fn spelled<'py>(given: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
     let options = given.copy()?;
     for (name, value) in given {
-        if let Some(range) = value.cast::<PyRange>().ok().filter(|range| range.step().is_ok_and(|step| step == 1)) {
+        let range = value.cast::<PyRange>().ok();
+        if let Some(range) = range.filter(|range| range.step().is_ok_and(|step| step == 1)) {
             let span = PyDict::new(given.py());
             span.set_item("start", range.start()?)?;
             span.set_item("end", range.stop()?)?;

@@ -31,7 +31,7 @@ def load(path: Path, *servers: skulk.Server, **options: Any) -> skulk.Model:
 def test_what_a_server_computes_says_the_same(path: Path) -> None:
     alone = skulk.Model.load(path, threads=1)
     with serve(path) as server, load(path, server) as model:
-        assert server.address in model.placement
+        assert server.address in model.stages[0].device
         assert model.generate(PROMPT, max_tokens=24).output().ids == alone.generate(PROMPT, max_tokens=24).output().ids
         assert (model.logits(PROMPT) == alone.logits(PROMPT)).all()
         assert "skulk_ffn" in server.metrics
@@ -42,7 +42,7 @@ def test_servers_share_layers_and_experts() -> None:
     alone = skulk.Model.load(MIXTRAL, threads=1)
     with serve(MIXTRAL, experts=range(4)) as first, serve(MIXTRAL, experts=range(4, 8), layers=range(1, 3)) as second:
         model = load(MIXTRAL, first, second)
-        assert first.address in model.placement and second.address in model.placement
+        assert all(server.address in model.stages[0].device for server in (first, second))
         assert model.generate(PROMPT, max_tokens=24).text() == alone.generate(PROMPT, max_tokens=24).text()
 
 
@@ -80,7 +80,7 @@ def cut_off(session: skulk.Session, server: skulk.Server, **options: Any) -> str
 
 @pytest.mark.parametrize(("path", "layers"), [(STORIES, 5), (MIXTRAL, 3)], ids=["stories260K", "mixtral"])
 def test_a_conversation_goes_on_elsewhere(path: Path, layers: int) -> None:
-    options = {"max_tokens": 200, "ignore_eos": True, "temperature": 1.2, "seed": 3}
+    options: Any = {"max_tokens": 200, "ignore_eos": True, "temperature": 1.2, "seed": 3}
     expected = skulk.Model.load(path, threads=1).generate(PROMPT, **options).output()
     server = serve(path)
     model = load(path, server)

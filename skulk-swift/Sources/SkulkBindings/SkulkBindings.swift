@@ -1753,6 +1753,11 @@ public protocol RawModelProtocol: AnyObject, Sendable {
     func renderChat(given: String) throws  -> String
     
     /**
+     * The same checkpoint, placed otherwise.
+     */
+    func replan(placement: RawPlacement) async throws  -> RawModel
+    
+    /**
      * A session that was saved.
      */
     func restore(path: String) async throws  -> RawSession
@@ -2039,6 +2044,25 @@ open func renderChat(given: String)throws  -> String  {
 }
     
     /**
+     * The same checkpoint, placed otherwise.
+     */
+open func replan(placement: RawPlacement)async throws  -> RawModel  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawmodel_replan(
+                        self.uniffiCloneHandle(),FfiConverterTypeRawPlacement_lower(placement)
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_u64,
+            completeFunc: ffi_skulk_swift_rust_future_complete_u64,
+            freeFunc: ffi_skulk_swift_rust_future_free_u64,
+            liftFunc: FfiConverterTypeRawModel_lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
+}
+    
+    /**
      * A session that was saved.
      */
 open func restore(path: String)async throws  -> RawSession  {
@@ -2168,6 +2192,11 @@ public protocol RawPlacementProtocol: AnyObject, Sendable {
      * The placement as text.
      */
     func text()  -> String
+    
+    /**
+     * The same, with a node's address.
+     */
+    func withAddress(node: String, address: String)  -> RawPlacement
     
 }
 /**
@@ -2359,6 +2388,20 @@ open func text() -> String  {
         uniffiCallStatus in
     uniffi_skulk_swift_fn_method_rawplacement_text(
             self.uniffiCloneHandle(),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * The same, with a node's address.
+     */
+open func withAddress(node: String, address: String) -> RawPlacement  {
+    return try!  FfiConverterTypeRawPlacement_lift(try! rustCall() {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawplacement_with_address(
+            self.uniffiCloneHandle(),
+        FfiConverterString.lower(node),
+        FfiConverterString.lower(address),uniffiCallStatus
     )
 })
 }
@@ -2851,6 +2894,218 @@ public func FfiConverterTypeRawReport_lower(_ value: RawReport) -> UInt64 {
 
 
 /**
+ * What is behind a `Server`.
+ */
+public protocol RawServerProtocol: AnyObject, Sendable {
+    
+    /**
+     * Where it listens.
+     */
+    func address()  -> String
+    
+    /**
+     * Numbers in the text format of OpenMetrics.
+     */
+    func metrics()  -> String
+    
+    /**
+     * Stops it, within so many seconds.
+     */
+    func stop(seconds: Double) async throws 
+    
+    /**
+     * Waits until it has stopped.
+     */
+    func wait() async throws 
+    
+}
+/**
+ * What is behind a `Server`.
+ */
+open class RawServer: RawServerProtocol, @unchecked Sendable {
+    fileprivate let handle: UInt64
+
+    /// Used to instantiate a [FFIObject] without an actual handle, for fakes in tests, mostly.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public struct NoHandle {
+        public init() {}
+    }
+
+    // TODO: We'd like this to be `private` but for Swifty reasons,
+    // we can't implement `FfiConverter` without making this `required` and we can't
+    // make it `required` without making it `public`.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    required public init(unsafeFromHandle handle: UInt64) {
+        self.handle = handle
+    }
+
+    // This constructor can be used to instantiate a fake object.
+    // - Parameter noHandle: Placeholder value so we can have a constructor separate from the default empty one that may be implemented for classes extending [FFIObject].
+    //
+    // - Warning:
+    //     Any object instantiated with this constructor cannot be passed to an actual Rust-backed object. Since there isn't a backing handle the FFI lower functions will crash.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public init(noHandle: NoHandle) {
+        self.handle = 0
+    }
+
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public func uniffiCloneHandle() -> UInt64 {
+        return try! rustCall { uniffi_skulk_swift_fn_clone_rawserver(self.handle, $0) }
+    }
+    // No primary constructor declared for this class.
+
+    deinit {
+        if handle == 0 {
+            // Mock objects have handle=0 don't try to free them
+            return
+        }
+
+        try! rustCall { uniffi_skulk_swift_fn_free_rawserver(handle, $0) }
+    }
+
+    
+    /**
+     * Serves a checkpoint.
+     */
+public static func serve(path: String, given: String, cancel: RawCancel)async throws  -> RawServer  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_constructor_rawserver_serve(FfiConverterString.lower(path),FfiConverterString.lower(given),FfiConverterTypeRawCancel_lower(cancel)
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_u64,
+            completeFunc: ffi_skulk_swift_rust_future_complete_u64,
+            freeFunc: ffi_skulk_swift_rust_future_free_u64,
+            liftFunc: FfiConverterTypeRawServer_lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
+}
+    
+
+    
+    /**
+     * Where it listens.
+     */
+open func address() -> String  {
+    return try!  FfiConverterString.lift(try! rustCall() {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawserver_address(
+            self.uniffiCloneHandle(),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * Numbers in the text format of OpenMetrics.
+     */
+open func metrics() -> String  {
+    return try!  FfiConverterString.lift(try! rustCall() {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawserver_metrics(
+            self.uniffiCloneHandle(),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * Stops it, within so many seconds.
+     */
+open func stop(seconds: Double)async throws   {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawserver_stop(
+                        self.uniffiCloneHandle(),FfiConverterDouble.lower(seconds)
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_void,
+            completeFunc: ffi_skulk_swift_rust_future_complete_void,
+            freeFunc: ffi_skulk_swift_rust_future_free_void,
+            liftFunc: { $0 },
+            errorHandler: FfiConverterTypeRawError_lift
+        )
+}
+    
+    /**
+     * Waits until it has stopped.
+     */
+open func wait()async throws   {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawserver_wait(
+                        self.uniffiCloneHandle()
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_void,
+            completeFunc: ffi_skulk_swift_rust_future_complete_void,
+            freeFunc: ffi_skulk_swift_rust_future_free_void,
+            liftFunc: { $0 },
+            errorHandler: FfiConverterTypeRawError_lift
+        )
+}
+    
+
+    
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public struct FfiConverterTypeRawServer: FfiConverter {
+    typealias FfiType = UInt64
+    typealias SwiftType = RawServer
+
+    public static func lift(_ handle: UInt64) throws -> RawServer {
+        return RawServer(unsafeFromHandle: handle)
+    }
+
+    public static func lower(_ value: RawServer) -> UInt64 {
+        return value.uniffiCloneHandle()
+    }
+
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> RawServer {
+        let handle: UInt64 = try readInt(&buf)
+        return try lift(handle)
+    }
+
+    public static func write(_ value: RawServer, into buf: inout [UInt8]) {
+        writeInt(&buf, lower(value))
+    }
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRawServer_lift(_ handle: UInt64) throws -> RawServer {
+    return try FfiConverterTypeRawServer.lift(handle)
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRawServer_lower(_ value: RawServer) -> UInt64 {
+    return FfiConverterTypeRawServer.lower(value)
+}
+
+
+
+
+
+
+/**
  * What is behind a `Session`.
  */
 public protocol RawSessionProtocol: AnyObject, Sendable {
@@ -2874,6 +3129,21 @@ public protocol RawSessionProtocol: AnyObject, Sendable {
      * Starts generating.
      */
     func generate(prompt: RawPrompt, given: String, cancel: RawCancel?) throws  -> RawGeneration
+    
+    /**
+     * The same conversation, with its model placed otherwise.
+     */
+    func recover(placement: RawPlacement) async throws  -> RawSession
+    
+    /**
+     * The same, in a model that is loaded already.
+     */
+    func recoverIn(model: RawModel) async throws  -> RawSession
+    
+    /**
+     * Goes on with the generation that an error cut off.
+     */
+    func resume(cancel: RawCancel?) throws  -> RawGeneration
     
     /**
      * Writes the conversation to a file.
@@ -2994,6 +3264,57 @@ open func generate(prompt: RawPrompt, given: String, cancel: RawCancel?)throws  
             self.uniffiCloneHandle(),
         FfiConverterTypeRawPrompt_lower(prompt),
         FfiConverterString.lower(given),
+        FfiConverterOptionTypeRawCancel.lower(cancel),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * The same conversation, with its model placed otherwise.
+     */
+open func recover(placement: RawPlacement)async throws  -> RawSession  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawsession_recover(
+                        self.uniffiCloneHandle(),FfiConverterTypeRawPlacement_lower(placement)
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_u64,
+            completeFunc: ffi_skulk_swift_rust_future_complete_u64,
+            freeFunc: ffi_skulk_swift_rust_future_free_u64,
+            liftFunc: FfiConverterTypeRawSession_lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
+}
+    
+    /**
+     * The same, in a model that is loaded already.
+     */
+open func recoverIn(model: RawModel)async throws  -> RawSession  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawsession_recover_in(
+                        self.uniffiCloneHandle(),FfiConverterTypeRawModel_lower(model)
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_u64,
+            completeFunc: ffi_skulk_swift_rust_future_complete_u64,
+            freeFunc: ffi_skulk_swift_rust_future_free_u64,
+            liftFunc: FfiConverterTypeRawSession_lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
+}
+    
+    /**
+     * Goes on with the generation that an error cut off.
+     */
+open func resume(cancel: RawCancel?)throws  -> RawGeneration  {
+    return try  FfiConverterTypeRawGeneration_lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawsession_resume(
+            self.uniffiCloneHandle(),
         FfiConverterOptionTypeRawCancel.lower(cancel),uniffiCallStatus
     )
 })
@@ -4906,6 +5227,9 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawmodel_render_chat() != 63626) {
         return InitializationResult.apiChecksumMismatch
     }
+    if (uniffi_skulk_swift_checksum_method_rawmodel_replan() != 14360) {
+        return InitializationResult.apiChecksumMismatch
+    }
     if (uniffi_skulk_swift_checksum_method_rawmodel_restore() != 33729) {
         return InitializationResult.apiChecksumMismatch
     }
@@ -4939,6 +5263,9 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawplacement_text() != 9691) {
         return InitializationResult.apiChecksumMismatch
     }
+    if (uniffi_skulk_swift_checksum_method_rawplacement_with_address() != 44884) {
+        return InitializationResult.apiChecksumMismatch
+    }
     if (uniffi_skulk_swift_checksum_method_rawreport_equals() != 7213) {
         return InitializationResult.apiChecksumMismatch
     }
@@ -4957,6 +5284,18 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawreport_text() != 50909) {
         return InitializationResult.apiChecksumMismatch
     }
+    if (uniffi_skulk_swift_checksum_method_rawserver_address() != 39754) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawserver_metrics() != 45504) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawserver_stop() != 50931) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawserver_wait() != 48074) {
+        return InitializationResult.apiChecksumMismatch
+    }
     if (uniffi_skulk_swift_checksum_method_rawsession_chat() != 63779) {
         return InitializationResult.apiChecksumMismatch
     }
@@ -4967,6 +5306,15 @@ private let initializationResult: InitializationResult = {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawsession_generate() != 52366) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawsession_recover() != 26363) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawsession_recover_in() != 27402) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawsession_resume() != 13210) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawsession_save() != 58062) {
@@ -5048,6 +5396,9 @@ private let initializationResult: InitializationResult = {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_constructor_rawreport_from_json() != 41131) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_constructor_rawserver_serve() != 1147) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_constructor_rawvindex_open() != 52692) {

@@ -489,6 +489,11 @@ uint64_t uniffi_skulk_swift_fn_method_rawmodel_logits(uint64_t ptr, RustBuffer p
 RustBuffer uniffi_skulk_swift_fn_method_rawmodel_render_chat(uint64_t ptr, RustBuffer given, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_REPLAN
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_REPLAN
+uint64_t uniffi_skulk_swift_fn_method_rawmodel_replan(uint64_t ptr, uint64_t placement
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_RESTORE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_RESTORE
 uint64_t uniffi_skulk_swift_fn_method_rawmodel_restore(uint64_t ptr, RustBuffer path
@@ -564,6 +569,11 @@ RustBuffer uniffi_skulk_swift_fn_method_rawplacement_shard_metadata(uint64_t ptr
 RustBuffer uniffi_skulk_swift_fn_method_rawplacement_text(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWPLACEMENT_WITH_ADDRESS
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWPLACEMENT_WITH_ADDRESS
+uint64_t uniffi_skulk_swift_fn_method_rawplacement_with_address(uint64_t ptr, RustBuffer node, RustBuffer address, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWREPORT
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWREPORT
 uint64_t uniffi_skulk_swift_fn_clone_rawreport(uint64_t handle, RustCallStatus *_Nonnull out_status
@@ -609,6 +619,41 @@ RustBuffer uniffi_skulk_swift_fn_method_rawreport_svg(uint64_t ptr, RustCallStat
 RustBuffer uniffi_skulk_swift_fn_method_rawreport_text(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWSERVER
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWSERVER
+uint64_t uniffi_skulk_swift_fn_clone_rawserver(uint64_t handle, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FREE_RAWSERVER
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FREE_RAWSERVER
+void uniffi_skulk_swift_fn_free_rawserver(uint64_t handle, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CONSTRUCTOR_RAWSERVER_SERVE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CONSTRUCTOR_RAWSERVER_SERVE
+uint64_t uniffi_skulk_swift_fn_constructor_rawserver_serve(RustBuffer path, RustBuffer given, uint64_t cancel
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSERVER_ADDRESS
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSERVER_ADDRESS
+RustBuffer uniffi_skulk_swift_fn_method_rawserver_address(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSERVER_METRICS
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSERVER_METRICS
+RustBuffer uniffi_skulk_swift_fn_method_rawserver_metrics(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSERVER_STOP
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSERVER_STOP
+uint64_t uniffi_skulk_swift_fn_method_rawserver_stop(uint64_t ptr, double seconds
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSERVER_WAIT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSERVER_WAIT
+uint64_t uniffi_skulk_swift_fn_method_rawserver_wait(uint64_t ptr
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWSESSION
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWSESSION
 uint64_t uniffi_skulk_swift_fn_clone_rawsession(uint64_t handle, RustCallStatus *_Nonnull out_status
@@ -637,6 +682,21 @@ uint64_t uniffi_skulk_swift_fn_method_rawsession_fork(uint64_t ptr, RustCallStat
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_GENERATE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_GENERATE
 uint64_t uniffi_skulk_swift_fn_method_rawsession_generate(uint64_t ptr, RustBuffer prompt, RustBuffer given, RustBuffer cancel, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_RECOVER
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_RECOVER
+uint64_t uniffi_skulk_swift_fn_method_rawsession_recover(uint64_t ptr, uint64_t placement
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_RECOVER_IN
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_RECOVER_IN
+uint64_t uniffi_skulk_swift_fn_method_rawsession_recover_in(uint64_t ptr, uint64_t model
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_RESUME
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_RESUME
+uint64_t uniffi_skulk_swift_fn_method_rawsession_resume(uint64_t ptr, RustBuffer cancel, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_SAVE
@@ -1302,6 +1362,12 @@ uint16_t uniffi_skulk_swift_checksum_method_rawmodel_render_chat(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_REPLAN
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_REPLAN
+uint16_t uniffi_skulk_swift_checksum_method_rawmodel_replan(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_RESTORE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_RESTORE
 uint16_t uniffi_skulk_swift_checksum_method_rawmodel_restore(void
@@ -1368,6 +1434,12 @@ uint16_t uniffi_skulk_swift_checksum_method_rawplacement_text(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWPLACEMENT_WITH_ADDRESS
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWPLACEMENT_WITH_ADDRESS
+uint16_t uniffi_skulk_swift_checksum_method_rawplacement_with_address(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWREPORT_EQUALS
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWREPORT_EQUALS
 uint16_t uniffi_skulk_swift_checksum_method_rawreport_equals(void
@@ -1404,6 +1476,30 @@ uint16_t uniffi_skulk_swift_checksum_method_rawreport_text(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSERVER_ADDRESS
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSERVER_ADDRESS
+uint16_t uniffi_skulk_swift_checksum_method_rawserver_address(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSERVER_METRICS
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSERVER_METRICS
+uint16_t uniffi_skulk_swift_checksum_method_rawserver_metrics(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSERVER_STOP
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSERVER_STOP
+uint16_t uniffi_skulk_swift_checksum_method_rawserver_stop(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSERVER_WAIT
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSERVER_WAIT
+uint16_t uniffi_skulk_swift_checksum_method_rawserver_wait(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_CHAT
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_CHAT
 uint16_t uniffi_skulk_swift_checksum_method_rawsession_chat(void
@@ -1425,6 +1521,24 @@ uint16_t uniffi_skulk_swift_checksum_method_rawsession_fork(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_GENERATE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_GENERATE
 uint16_t uniffi_skulk_swift_checksum_method_rawsession_generate(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_RECOVER
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_RECOVER
+uint16_t uniffi_skulk_swift_checksum_method_rawsession_recover(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_RECOVER_IN
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_RECOVER_IN
+uint16_t uniffi_skulk_swift_checksum_method_rawsession_recover_in(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_RESUME
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWSESSION_RESUME
+uint16_t uniffi_skulk_swift_checksum_method_rawsession_resume(void
     
 );
 #endif
@@ -1587,6 +1701,12 @@ uint16_t uniffi_skulk_swift_checksum_constructor_rawplacement_from_json(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_CONSTRUCTOR_RAWREPORT_FROM_JSON
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_CONSTRUCTOR_RAWREPORT_FROM_JSON
 uint16_t uniffi_skulk_swift_checksum_constructor_rawreport_from_json(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_CONSTRUCTOR_RAWSERVER_SERVE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_CONSTRUCTOR_RAWSERVER_SERVE
+uint16_t uniffi_skulk_swift_checksum_constructor_rawserver_serve(void
     
 );
 #endif

@@ -34,7 +34,7 @@ private func cutOff(
     @Test(arguments: [storiesPath, mixtralPath]) func whatAServerComputesSaysTheSame(path: String) async throws {
         let server = try await serve(path, options: .init(threads: 1))
         let (model, alone) = (try await load(path, server), try await alone(path))
-        #expect(model.placement.contains(server.address) && "\(server)" == server.address)
+        #expect(model.stages[0].device.contains(server.address) && "\(server)" == server.address)
         let options = GenerateOptions(maxTokens: 24)
         #expect(
             try await model.generate(prompt, options: options).text()
@@ -48,7 +48,7 @@ private func cutOff(
         let first = try await serve(mixtralPath, options: .init(experts: 0..<4, threads: 1))
         let second = try await serve(mixtralPath, options: .init(layers: 1..<3, experts: 4..<8, threads: 1))
         let model = try await load(mixtralPath, first, second)
-        #expect(model.placement.contains(first.address) && model.placement.contains(second.address))
+        #expect(model.stages[0].device.contains(first.address) && model.stages[0].device.contains(second.address))
         let options = GenerateOptions(maxTokens: 24)
         let expected = try await alone(mixtralPath).generate(prompt, options: options).text()
         #expect(try await model.generate(prompt, options: options).text() == expected)
