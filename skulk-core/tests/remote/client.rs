@@ -8,7 +8,9 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use skulk::engine::FfnService;
 use skulk::plan::{ExpertShard, NodeId};
 use skulk::remote::wire::WireType;
-use skulk::remote::{Address, ConnectOptions, RemoteFfn, Replicas, ServeOptions, Server, serve};
+use skulk::remote::{
+    Address, ConnectOptions, Identity, RemoteFfn, Replicas, Roots, ServeOptions, Server, serve,
+};
 use skulk::{
     EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model, Placement, Precision,
     Retry, open_checkpoint,
@@ -510,5 +512,48 @@ fn rows_can_go_as_integers() {
         println!("{name}: {} of the largest logit", off / most);
         // Integers of 8 bits lose 1/254 of a block's largest number.
         assert!(off > 0.0 && off < 0.05 * most, "{name}: {off} of {most}");
+    }
+}
+
+fn tls(name: &str) -> Vec<u8> {
+    std::fs::read(super::root().join("tests/fixtures/tls").join(name)).unwrap()
+}
+
+fn proof(name: &str) -> Identity {
+    Identity::from_pem(tls(&format!("{name}.pem")), tls(&format!("{name}.key"))).unwrap()
+}
+
+/// Certificates must lead to whom the other side trusts, in both directions.
+#[test]
+fn servers_and_clients_prove_who_they_are() {
+    let name = "stories260K";
+    let roots = |name: &str| Roots::from_pem(tls(name)).unwrap();
+    let listen =
+        || ServeOptions::default().listen("https://127.0.0.1:0".parse().unwrap()).identity(proof("server"));
+    let alone = said(&open(name, &loading()));
+    let server = serving(name, listen());
+    let model = open(name, &at(&server).connect(ConnectOptions::default().roots(roots("authority.pem"))));
+    assert_eq!(said(&model), alone);
+    let refused = |server: &Server, options: ConnectOptions| {
+        RemoteFfn::connect(server.address(), &*open_checkpoint(model_path(name)).unwrap(), &options)
+            .map(drop)
+            .unwrap_err()
+    };
+    // Another authority's, none that is public, and plain words for encrypted ones.
+    for options in [ConnectOptions::default().roots(roots("stranger.pem")), ConnectOptions::default()] {
+        let error = refused(&server, options);
+        assert!(error.kind() == ErrorKind::PeerFailed && error.hint().unwrap().contains("roots"), "{error}");
+    }
+    let plain = server.address().to_string().replace("https", "http").parse().unwrap();
+    let checkpoint = open_checkpoint(model_path(name)).unwrap();
+    let error = RemoteFfn::connect(&plain, &*checkpoint, &ConnectOptions::default()).map(drop).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::PeerLost | ErrorKind::PeerFailed), "{error}");
+    let mutual = serving(name, listen().clients(roots("authority.pem")));
+    let trusting = || ConnectOptions::default().roots(roots("authority.pem"));
+    let model = open(name, &at(&mutual).connect(trusting().identity(proof("client"))));
+    assert_eq!(said(&model), alone);
+    for options in [trusting(), trusting().identity(proof("strange-client"))] {
+        let error = refused(&mutual, options);
+        assert!(matches!(error.kind(), ErrorKind::PeerLost | ErrorKind::PeerFailed), "{error}");
     }
 }

@@ -201,6 +201,9 @@ impl Failed {
             Failed::Large => {
                 failed(address, "expected an answer of the size of what was asked, found a larger one".into())
             }
+            Failed::Untrusted(source) => failed(address, format!("the server {what}: its TLS is not what was expected"))
+                .with_hint("trust its certificate's authority with the option roots, and show the identity that it asks for")
+                .with_source(source),
             Failed::Lost(source) => Error::new(ErrorKind::PeerLost, format!("the server {what}"))
                 .with("peer", address)
                 .with_hint("see that it runs and can be reached, or plan without it")
