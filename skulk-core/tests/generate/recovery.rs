@@ -171,6 +171,41 @@ fn a_generation_goes_on_as_often_as_it_is_cut_off() {
     assert!(cut > 2, "{cut}");
 }
 
+/// As the token of the options is, where whoever followed the generation has let go of it.
+#[test]
+fn a_generation_goes_on_with_a_token_of_its_own() {
+    let (model, left) = model();
+    let whole = fresh(&model, OPENING, &greedy(8));
+    let session = model.session().unwrap();
+    let cancel = CancelToken::new();
+    left.store(0, Ordering::Relaxed);
+    let mut generation = session.generate(OPENING, greedy(8).cancel(cancel.clone())).unwrap();
+    assert_eq!(generation.output().unwrap_err().kind(), ErrorKind::PeerLost);
+    left.store(usize::MAX, Ordering::Relaxed);
+    cancel.cancel();
+    let session = session.recover(here(&model)).unwrap();
+    assert_eq!(session.resume_with(CancelToken::new()).unwrap().output().unwrap().ids, whole.ids);
+    let stopped = CancelToken::new();
+    left.store(0, Ordering::Relaxed);
+    let session = model.session().unwrap();
+    session.generate(OPENING, greedy(8)).unwrap().output().unwrap_err();
+    stopped.cancel();
+    let error = session.resume_with(stopped).unwrap().output().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+}
+
+/// Who follows loading need not outlive it.
+#[test]
+fn a_loaded_model_does_not_hold_who_followed_loading() {
+    let held = Arc::new(());
+    let follower = Arc::clone(&held);
+    let options = one_thread().progress(move |_| drop(Arc::clone(&follower)));
+    let model = Model::open(path(NAME), &options).unwrap();
+    drop(options);
+    assert_eq!(Arc::strong_count(&held), 1);
+    drop(model);
+}
+
 #[test]
 fn what_cannot_go_on_says_so() {
     let (model, left) = model();
