@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn experts_are_cut_where_servers_begin_and_end() {
         assert_eq!(pieces(&[0..4, 2..8], 8), [0..2, 2..4, 4..8]);
-        assert_eq!(pieces(&[0..0], 3), [Range { start: 0, end: 3 }]);
+        assert_eq!(pieces(&[0..0, 0..0], 3), [Range { start: 0, end: 3 }]);
         assert_eq!(pieces(&[0..1, 0..1], 1), [Range { start: 0, end: 1 }]);
         assert!(pieces(&[], 0).is_empty());
     }
