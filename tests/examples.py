@@ -177,7 +177,12 @@ def a_model_is_apart_over_processes() -> None:
 
 
 def hosts_are_apart_where_there_are_namespaces() -> None:
-    probe = "ip netns add skulk-probe && ip netns delete skulk-probe"
+    probe = """
+        command -v tc && ip netns add skulk-probe && ip link add skulk-probe type veth peer name side netns skulk-probe &&
+        tc qdisc replace dev skulk-probe root tbf rate 100mbit burst 64kb latency 100ms
+        able=$?
+        ip link delete skulk-probe; ip netns delete skulk-probe; exit $able
+    """
     if subprocess.run(["sh", "-c", probe], capture_output=True).returncode != 0:
         print("no network namespaces here: examples/rust/hosts.sh is not tried")
         return

@@ -209,7 +209,8 @@ fn faults_are_errors_and_nothing_else() {
     let name = "mixtral";
     let server = serving(name, ServeOptions::default());
     let proxy = Proxy::to(server.address());
-    let connect = ConnectOptions::default().timeout(Duration::from_millis(700));
+    // Long enough for what is not failing, on a busy machine, too.
+    let connect = ConnectOptions::default().timeout(Duration::from_secs(2));
     let model = open(name, &loading().ffn_at(proxy.address()).connect(connect));
     let (alone, _) = run(&open(name, &loading()), 12);
     assert_eq!(run(&model, 12).0, alone);
@@ -228,7 +229,7 @@ fn faults_are_errors_and_nothing_else() {
             assert_eq!((error.kind(), error.retry()), (kind, Retry::AfterReplan), "{fault:?} {error}");
             assert_eq!(ids, alone[..ids.len()]);
             // A step, and its repetition for the session alone.
-            assert!(began.elapsed() < Duration::from_secs(20));
+            assert!(began.elapsed() < Duration::from_secs(60));
             proxy.heal();
             assert_eq!(run(&model, 12).0, alone, "{fault:?}");
         }
@@ -269,7 +270,7 @@ fn a_replica_takes_over_with_the_same_text() {
     let name = "glm4_moe";
     let (first, second) = (serving(name, ServeOptions::default()), serving(name, ServeOptions::default()));
     let proxy = Proxy::to(first.address());
-    let connect = ConnectOptions::default().timeout(Duration::from_millis(400));
+    let connect = ConnectOptions::default().timeout(Duration::from_secs(2));
     let options = loading().ffn_at(proxy.address()).ffn_at(second.address().clone()).connect(connect);
     let model = open(name, &options);
     let (alone, _) = run(&open(name, &loading()), 16);
@@ -278,7 +279,7 @@ fn a_replica_takes_over_with_the_same_text() {
         Fault::Silence,
         Fault::CutAfter(300),
         Fault::Garbage,
-        Fault::Slow(Duration::from_millis(900)),
+        Fault::Slow(Duration::from_millis(3000)),
     ] {
         for requests in [0, 5] {
             proxy.fault_after(requests, fault);
