@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 HOST = TARGET / "packed"
-FEATURES = ("", "schema", "generate", "grammar", "candle", "embeddings", "wgpu")
+FEATURES = ("", "schema", "generate", "grammar", "candle", "embeddings", "net", "wgpu")
 
 MANIFEST = """
 [package]
@@ -26,6 +26,7 @@ candle = ["generate", "skulk-core/candle"]
 embeddings = ["candle", "skulk-core/embeddings"]
 generate = ["skulk-core/default"]
 grammar = ["generate", "skulk-core/grammar"]
+net = ["generate", "skulk-core/net"]
 schema = ["skulk-core/schema"]
 wgpu = ["generate", "skulk-core/wgpu"]
 
