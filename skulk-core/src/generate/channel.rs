@@ -36,14 +36,6 @@ struct State {
     waker: Option<Waker>,
 }
 
-impl Sender {
-    /// One that nobody listens to yet.
-    pub(super) fn to_nobody() -> Self {
-        let state = State { unread: true, ..State::default() };
-        Self(Arc::new(Channel { state: Mutex::new(state), changed: Condvar::new(), most: 0 }))
-    }
-}
-
 /// A channel of at most so many events.
 pub(super) fn channel(most: usize, signals: Arc<Signals>) -> (Sender, Receiver) {
     let state = State { events: VecDeque::with_capacity(most.min(BACKLOG)), ..State::default() };
@@ -70,6 +62,12 @@ impl Channel {
 }
 
 impl Sender {
+    /// One that nobody listens to yet.
+    pub(super) fn to_nobody() -> Self {
+        let state = State { unread: true, ..State::default() };
+        Self(Arc::new(Channel { state: Mutex::new(state), changed: Condvar::new(), most: 0 }))
+    }
+
     /// Whether the reader has room for another event.
     pub(super) fn has_room(&self) -> bool {
         let state = self.0.lock();

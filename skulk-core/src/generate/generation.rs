@@ -66,6 +66,8 @@ impl Generation {
     /// Runs a generation that has come as far as these tokens.
     pub(super) fn run(turn: Turn, tokens: Vec<TokenId>, mut writing: Box<Writing>, backlog: usize) -> Self {
         let model = Arc::clone(&turn.shared.model);
+        // What was cut off before cannot go on behind other tokens.
+        turn.shared.state().interrupted = None;
         let (sender, events) = channel(backlog, Arc::clone(model.scheduler.signals()));
         // Dropping this handle must not cancel whatever else the caller's token is for.
         let (cancel, priority) = writing.tell_to(sender);

@@ -77,15 +77,7 @@ fn assemble(
     is_local(&placement, &options.node)?;
     let engines = engines(&mut placement, options)?;
     #[cfg(feature = "net")]
-    let options = &match options.ffn_at.is_empty() {
-        true => options.clone(),
-        false => {
-            let peers = super::peers::reach(&mut placement, checkpoint, &arch, options)?;
-            let mut options = options.clone();
-            options.ffn_services.extend(peers);
-            options
-        }
-    };
+    let options = &*super::peers::reach(&mut placement, checkpoint, &arch, options)?;
     if options.ffn_on_cpu {
         services::leave_to_cpu(&mut placement, &arch, options)?;
     }

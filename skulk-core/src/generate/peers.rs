@@ -1,6 +1,6 @@
 //! Which servers compute for a model whose blocks nobody has placed? Those that have them: each is asked what it serves.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,17 +15,20 @@ use crate::plan::{ExpertShard, NodeId, Placement};
 use crate::remote::RemoteFfn;
 use crate::weights::Checkpoint;
 
-/// Reaches the servers of [`LoadOptions::ffn_at`], adds to a placement what they compute, and gives them as nodes whose
-/// names are their addresses. Of experts that several serve, the first one is the owner and the others help.
+/// Reaches the servers of [`LoadOptions::ffn_at`], adds to a placement what they compute, and gives the options with them as
+/// nodes whose names are their addresses. Of experts that several serve, the first one is the owner and the others help.
 ///
 /// # Errors
 /// [`ErrorKind::PlacementInvalid`] where the placement has experts already; as [`RemoteFfn::connect`].
-pub(super) fn reach(
+pub(super) fn reach<'o>(
     placement: &mut Placement,
     checkpoint: &dyn Checkpoint,
     arch: &Arc<ArchSpec>,
-    options: &LoadOptions,
-) -> Result<BTreeMap<NodeId, Arc<dyn FfnService>>> {
+    options: &'o LoadOptions,
+) -> Result<Cow<'o, LoadOptions>> {
+    if options.ffn_at.is_empty() {
+        return Ok(Cow::Borrowed(options));
+    }
     if !placement.experts().is_empty() {
         let message = "expected a placement without experts beside servers that are asked what they have, found one with some";
         return Err(Error::new(ErrorKind::PlacementInvalid, message)
@@ -55,7 +58,11 @@ pub(super) fn reach(
                     .experts(experts.clone())
             };
             if having.peek().is_none() {
-                shards.push(ExpertShard { backend: backend_of(placement, layer)?, ..of(&options.node) });
+                let here = of(&options.node);
+                shards.push(match options.ffn_on_cpu {
+                    true => here,
+                    false => ExpertShard { backend: backend_of(placement, layer)?, ..here },
+                });
             }
             for (at, ((node, _), _)) in having.enumerate() {
                 shards.push(ExpertShard { replica: at > 0, ..of(node) });
@@ -68,7 +75,11 @@ pub(super) fn reach(
     let named: Vec<bool> = (0..arch.n_layers()).map(named).collect();
     shards.retain(|shard| named[shard.layers.start]);
     placement.add_experts(shards);
-    Ok(servers.into_iter().map(|(node, server)| (node, server as Arc<dyn FfnService>)).collect())
+    let mut reached = options.clone();
+    reached
+        .ffn_services
+        .extend(servers.into_iter().map(|(node, server)| (node, server as Arc<dyn FfnService>)));
+    Ok(Cow::Owned(reached))
 }
 
 /// The experts of a layer in pieces, each of which every server has or has not.

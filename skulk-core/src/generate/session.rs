@@ -122,7 +122,6 @@ impl Session {
                 Some(Box::new(Constrained(grammar)) as _)
             }
         };
-        self.shared.state().interrupted = None;
         Generation::start(turn, tokens, options, backlog, steering)
     }
 

@@ -17,8 +17,6 @@ use crate::weights::Checkpoint;
 pub(super) struct Facts {
     /// How precisely it computes, see [`FfnService::computes`](crate::engine::FfnService::computes).
     pub(super) computes: String,
-    /// The most rows of one request.
-    pub(super) rows: usize,
     pub(super) blocks: Vec<Block>,
 }
 

@@ -256,8 +256,9 @@ impl FfnLine for Line {
             // Whoever has answered comes first, for `wait`.
             for turn in 0..self.asked.len() {
                 let at = self.asked[turn];
-                let hedge =
-                    self.hedge_after.filter(|_| !self.untried.is_empty()).map(|after| self.began + after);
+                // A time without end is none.
+                let hedge = self.hedge_after.filter(|_| !self.untried.is_empty());
+                let hedge = hedge.and_then(|after| self.began.checked_add(after));
                 let own = match self.asked.len() {
                     1 => hedge.map_or(until, |hedge| hedge.min(until)),
                     _ => until.min(Instant::now() + TURN),

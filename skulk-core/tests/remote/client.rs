@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use skulk::engine::FfnService;
+use skulk::engine::{FfnJob, FfnPair, FfnService, StepCx};
 use skulk::plan::{ExpertShard, NodeId};
 use skulk::remote::wire::WireType;
 use skulk::remote::{
@@ -557,4 +557,71 @@ fn servers_and_clients_prove_who_they_are() {
         let error = refused(&mutual, options);
         assert!(matches!(error.kind(), ErrorKind::PeerLost | ErrorKind::PeerFailed), "{error}");
     }
+}
+
+/// Times that no clock has are no times, and nothing that panics.
+#[test]
+fn waiting_without_end_is_waiting() {
+    let name = "mixtral";
+    let server = serving(name, ServeOptions::default());
+    let checkpoint = open_checkpoint(model_path(name)).unwrap();
+    let forever = ConnectOptions::default().timeout(Duration::MAX).connect_timeout(Duration::MAX);
+    let service = || Arc::new(RemoteFfn::connect(server.address(), &*checkpoint, &forever).unwrap()) as _;
+    let model = open(name, &at(&server).connect(forever.clone()));
+    let (alone, _) = run(&open(name, &loading()), 4);
+    assert_eq!(run(&model, 4).0, alone);
+    let both = Replicas::new([service(), service()]).unwrap().hedge_after(Some(Duration::MAX));
+    let row = vec![0.5; model.arch().hidden_size];
+    let pairs = [FfnPair::new(0, 1, 1.0)];
+    let job = FfnJob::new(skulk::LayerIdx(0), row.len(), &row, &pairs).residual(&row);
+    let never = skulk::CancelToken::new();
+    let mut line = both.line(1).unwrap();
+    line.begin(&job, &StepCx::new(&never)).unwrap();
+    line.wait(&mut vec![0.0; row.len()], &StepCx::new(&never)).unwrap();
+}
+
+/// How long beyond its deadline an owner that says nothing keeps a job; shown, as clocks of machines under load differ.
+#[test]
+fn a_silent_owner_is_left_at_its_deadline() {
+    let name = "mixtral";
+    let checkpoint = open_checkpoint(model_path(name)).unwrap();
+    let (first, second) = (serving(name, ServeOptions::default()), serving(name, ServeOptions::default()));
+    let proxy = Proxy::to(first.address());
+    let deadline = Duration::from_millis(300);
+    let options = ConnectOptions::default().timeout(deadline);
+    let service =
+        |address: &Address| Arc::new(RemoteFfn::connect(address, &*checkpoint, &options).unwrap()) as _;
+    let both = Replicas::new([service(&proxy.address()), service(second.address())]).unwrap();
+    let both = both.hedge_after(None);
+    let width = skulk::arch::ArchSpec::from_checkpoint(&*checkpoint).unwrap().hidden_size;
+    let (row, pairs, never) = (vec![0.5; width], [FfnPair::new(0, 1, 1.0)], skulk::CancelToken::new());
+    let job = FfnJob::new(skulk::LayerIdx(0), width, &row, &pairs).residual(&row);
+    let mut line = both.line(1).unwrap();
+    let mut computed = |out: &mut Vec<f32>| {
+        let began = Instant::now();
+        line.begin(&job, &StepCx::new(&never)).unwrap();
+        line.wait(out, &StepCx::new(&never)).unwrap();
+        began.elapsed()
+    };
+    let (mut before, mut after) = (vec![0.0; width], vec![0.0; width]);
+    computed(&mut before);
+    proxy.fault_after(0, Fault::Silence);
+    let time = computed(&mut after);
+    println!("{:?} beyond the deadline", time.saturating_sub(deadline));
+    assert!(time >= deadline && before == after, "{time:?}");
+    proxy.heal();
+}
+
+/// What servers lack is computed where the options say.
+#[cfg(feature = "candle")]
+#[test]
+fn what_servers_lack_is_left_to_the_cpu_where_that_is_asked() {
+    let name = "mixtral";
+    let server = serving(name, ServeOptions::default().experts(0..7));
+    let options = || at(&server).engine_name("candle-cpu");
+    let device = |options: &LoadOptions| open(name, options).stages()[0].device.clone();
+    let beside = device(&options().ffn_on_cpu(true));
+    assert!(beside.contains("skulk at") && beside.matches("CPU").count() > 1, "{beside}");
+    let own = device(&options());
+    assert!(own.contains("skulk at") && own.matches("CPU").count() < beside.matches("CPU").count(), "{own}");
 }

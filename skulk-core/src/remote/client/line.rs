@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::Peer;
 use super::connection::{Answer, Ask, Connection, Failed, Pending};
 use super::crossing::Expects;
-use super::waiting::{Ended, Runtime, Until};
+use super::waiting::{Ended, Runtime, Until, after};
 use crate::engine::{FfnJob, FfnLine, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -112,7 +112,7 @@ impl FfnLine for Line {
         cx.check()?;
         let n = self.peer.stats.serves(&self.peer.arch).get(&job.layer.0).cloned().unwrap_or(0..0);
         job.check(self.peer.arch.hidden_size, &n)?;
-        let patience = Instant::now() + self.peer.options.timeout;
+        let patience = after(self.peer.options.timeout);
         if job.results() == 0 {
             let answer = Answer::default();
             self.job = Some(Job { expects: Expects::Nothing, patience, state: State::Answered(answer) });

@@ -11,7 +11,6 @@ mod waiting;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
 use hyper::Method;
 use hyper::body::Bytes;
@@ -22,7 +21,7 @@ use self::known::{Stats, failed};
 use self::line::Line;
 pub use self::options::ConnectOptions;
 pub use self::questions::{Health, Likely};
-use self::waiting::{Ended, Runtime, Until};
+use self::waiting::{Ended, Runtime, Until, after};
 use super::address::Place;
 use super::wire::WireType;
 use super::{Address, Roots, tls};
@@ -84,7 +83,7 @@ impl RemoteFfn {
         }
         let target = target(address, options)?;
         let runtime = Runtime::new()?;
-        let patience = Instant::now() + options.connect_timeout;
+        let patience = after(options.connect_timeout);
         let until = Until { cancel: &options.cancel, deadline: None, patience };
         let reached = runtime.wait(until.wait(reach(&target, options)))?;
         let (_, stats) = reached.unwrap_or_else(|ended| Err(ended.into_error(address, "to be reached")))?;

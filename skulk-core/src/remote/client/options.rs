@@ -21,7 +21,7 @@ pub struct ConnectOptions {
     /// How results of dense blocks come back, and rows and sums of experts cross where one server has all of a layer's.
     /// [`F32`](WireType::F32) changes no bit of them; [`F16`](WireType::F16) halves them; [`I8`](WireType::I8) is for
     /// dense blocks, experts cross in f32 then, as single experts' results always do. A server that does not have a type
-    /// answers in one that loses less.
+    /// answers in one that loses less. A sum of experts beyond 65,504 has no f16, and is an error there.
     pub wire: WireType,
     /// Rows go to dense blocks as integers of 8 bits, in blocks of 256 with a scale each (Q8_K): some 28 % of f32's bytes.
     /// Only where the model's width is a multiple of 256; results come back in f32. This changes them.

@@ -1,6 +1,6 @@
 //! What else can a server be asked? How it is, embeddings of tokens, and what its model expects behind a row.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::Method;
 use hyper::body::Bytes;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::connection::{Answer, Ask};
 use super::known::failed;
-use super::waiting::{Runtime, Until};
+use super::waiting::{Runtime, Until, after};
 use super::{RemoteFfn, WORDS};
 use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
@@ -146,7 +146,7 @@ impl RemoteFfn {
     fn question(&self, ask: &Ask, cancel: &CancelToken) -> Result<Answer> {
         let peer = &self.peer;
         let (address, target) = (self.address(), &peer.target);
-        let until = Until { cancel, deadline: None, patience: Instant::now() + peer.options.timeout };
+        let until = Until { cancel, deadline: None, patience: after(peer.options.timeout) };
         let asked = Runtime::new()?.wait(until.wait(async {
             let mut connection = peer.open().await?;
             let answer = connection.ask(target, ask).await;

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
@@ -53,6 +53,13 @@ impl Drop for Runtime {
             runtime.shutdown_background();
         }
     }
+}
+
+/// In so long, or so late that nobody waits for it.
+pub(super) fn after(time: Duration) -> Instant {
+    const LATE: Duration = Duration::from_secs(365 * 24 * 3600);
+    let now = Instant::now();
+    now.checked_add(time).unwrap_or_else(|| now + LATE)
 }
 
 /// When waiting ends without an answer.

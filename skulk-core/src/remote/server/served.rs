@@ -66,7 +66,7 @@ impl Served {
             weights: Arc::new(weights),
             tokenizer: Tokenizer::from_checkpoint(checkpoint).ok().map(Arc::new),
         });
-        let facts = facts(checkpoint, options.max_rows, &running)?;
+        let facts = facts(checkpoint, &running)?;
         let stats = stats(checkpoint, &running.arch, &facts, ends.is_some());
         let models = models(&stats);
         let guard = Guard::new(options.key.as_deref());
@@ -189,7 +189,7 @@ impl Drop for Place<'_> {
 }
 
 /// What clients of this library compare with their plan.
-fn facts(checkpoint: &dyn Checkpoint, rows: usize, running: &Running) -> Result<facts::Facts> {
+fn facts(checkpoint: &dyn Checkpoint, running: &Running) -> Result<facts::Facts> {
     let arch = &running.arch;
     let mut blocks = Vec::new();
     for layer in 0..arch.n_layers() {
@@ -200,7 +200,7 @@ fn facts(checkpoint: &dyn Checkpoint, rows: usize, running: &Running) -> Result<
         let weights = facts::weights(checkpoint, arch, layer)?.unwrap_or_default();
         blocks.push(facts::Block { layer, experts, weights });
     }
-    Ok(facts::Facts { computes: running.service.computes(), rows, blocks })
+    Ok(facts::Facts { computes: running.service.computes(), blocks })
 }
 
 /// LARQL's members, and `skulk`.
