@@ -98,6 +98,14 @@ impl CpuFfn {
         &self.held
     }
 
+    /// `row / sqrt(mean(row²) + eps) · weight`, as the model's own norms are computed.
+    #[cfg(feature = "net")]
+    pub(crate) fn normed(&self, row: &[f32], (weight, eps): (&[f32], f32)) -> Vec<f32> {
+        let mut normed = vec![0.0; row.len()];
+        self.held.cpu.norm_row(row, (weight, eps), &mut normed);
+        normed
+    }
+
     /// Where its weights lie.
     pub fn weights(&self) -> Memory {
         self.memory

@@ -8,7 +8,8 @@ use hyper::Uri;
 
 use crate::error::{Error, Result};
 
-/// Where a server is: `http://host:port`, `https://host:port` or, on the same machine, `unix:///path/of/socket`.
+/// Where a server is: `http://host:port`, `https://host:port` or, on the same machine, `unix:///path/of/socket`. Servers of
+/// experts that speak gRPC are at `grpc://host:port`, encrypted at `grpcs://host:port`.
 ///
 /// ```
 /// use skulk::remote::Address;
@@ -22,8 +23,38 @@ pub struct Address(Place);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Place {
-    Tcp { host: String, port: u16, tls: bool },
+    Tcp { scheme: Scheme, host: String, port: u16 },
     Unix(PathBuf),
+}
+
+/// How a server is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Scheme {
+    Http,
+    Https,
+    Grpc,
+    Grpcs,
+}
+
+impl Scheme {
+    const ALL: [Self; 4] = [Self::Http, Self::Https, Self::Grpc, Self::Grpcs];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::Grpc => "grpc",
+            Self::Grpcs => "grpcs",
+        }
+    }
+
+    pub(super) fn is_encrypted(self) -> bool {
+        matches!(self, Self::Https | Self::Grpcs)
+    }
+
+    pub(super) fn is_grpc(self) -> bool {
+        matches!(self, Self::Grpc | Self::Grpcs)
+    }
 }
 
 impl Address {
@@ -37,7 +68,12 @@ impl Address {
 
     /// Whether what crosses is encrypted.
     pub fn is_encrypted(&self) -> bool {
-        matches!(self.0, Place::Tcp { tls: true, .. })
+        matches!(&self.0, Place::Tcp { scheme, .. } if scheme.is_encrypted())
+    }
+
+    /// Whether its server is asked in gRPC.
+    pub(super) fn is_grpc(&self) -> bool {
+        matches!(&self.0, Place::Tcp { scheme, .. } if scheme.is_grpc())
     }
 
     /// Whether only this machine can reach it, as far as the address tells.
@@ -62,7 +98,7 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self> {
         let invalid = |expected: &str| {
             Err(Error::argument("address", format!("expected {expected}, found `{text}`"))
-                .with_hint("write http://host:port, https://host:port or unix:///path"))
+                .with_hint("write http://host:port, https://host:port, grpc://host:port, grpcs://host:port or unix:///path"))
         };
         if let Some(path) = text.strip_prefix("unix://") {
             return match Path::new(path) {
@@ -71,11 +107,8 @@ impl FromStr for Address {
             };
         }
         let Ok(uri) = text.parse::<Uri>() else { return invalid("an address") };
-        let tls = match uri.scheme_str() {
-            Some("http") => false,
-            Some("https") => true,
-            _ => return invalid("http, https or unix"),
-        };
+        let scheme = Scheme::ALL.into_iter().find(|scheme| uri.scheme_str() == Some(scheme.name()));
+        let Some(scheme) = scheme else { return invalid("http, https, grpc, grpcs or unix") };
         let Some(authority) = uri.authority() else { return invalid("a host") };
         if authority.as_str().contains('@') {
             return invalid("no user in it: keys are given as options");
@@ -89,7 +122,7 @@ impl FromStr for Address {
         let port = match authority.port_u16() {
             Some(port) => port,
             None if authority.as_str() == authority.host() => {
-                if tls {
+                if scheme.is_encrypted() {
                     443
                 } else {
                     80
@@ -97,16 +130,14 @@ impl FromStr for Address {
             }
             None => return invalid("a port up to 65535"),
         };
-        Ok(Self(Place::Tcp { host: authority.host().to_owned(), port, tls }))
+        Ok(Self(Place::Tcp { scheme, host: authority.host().to_owned(), port }))
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Place::Tcp { host, port, tls } => {
-                write!(f, "http{}://{host}:{port}", if *tls { "s" } else { "" })
-            }
+            Place::Tcp { scheme, host, port } => write!(f, "{}://{host}:{port}", scheme.name()),
             Place::Unix(path) => write!(f, "unix://{}", path.display()),
         }
     }
@@ -118,10 +149,19 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_written() {
-        for text in ["http://a:80", "https://shed.example:443", "http://[::1]:7000", "unix:///run/s.sock"] {
+        for text in [
+            "http://a:80",
+            "https://shed.example:443",
+            "http://[::1]:7000",
+            "grpc://a:1",
+            "grpcs://a:443",
+            "unix:///run/s.sock",
+        ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
-        for (text, meant) in [("http://a", "http://a:80"), ("https://a/", "https://a:443")] {
+        for (text, meant) in
+            [("http://a", "http://a:80"), ("https://a/", "https://a:443"), ("grpc://a", "grpc://a:80")]
+        {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), meant);
         }
         for text in [

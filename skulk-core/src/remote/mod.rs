@@ -3,6 +3,7 @@
 
 mod address;
 mod client;
+mod codes;
 mod facts;
 mod replicas;
 mod server;

@@ -81,18 +81,24 @@ fn unusable(e: rustls::Error) -> Error {
         .with_source(e)
 }
 
-/// How a client speaks: it trusts servers by `roots`, and shows `identity` to those that ask.
-pub(super) fn client(roots: &Roots, identity: Option<&Identity>) -> Result<Arc<ClientConfig>> {
+/// What connections are for, as TLS agrees on it.
+const HTTP_2: &[u8] = b"h2";
+const HTTP_1: &[u8] = b"http/1.1";
+
+/// How a client speaks: it trusts servers by `roots`, and shows `identity` to those that ask. What it speaks is HTTP/2 or
+/// HTTP/1.1.
+pub(super) fn client(roots: &Roots, identity: Option<&Identity>, http2: bool) -> Result<Arc<ClientConfig>> {
     let config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(unusable)?
         .with_root_certificates(Arc::clone(&roots.0));
-    let config = match identity {
+    let mut config = match identity {
         None => config.with_no_client_auth(),
         Some(Identity { chain, key }) => {
             config.with_client_auth_cert(chain.clone(), key.clone_key()).map_err(unusable)?
         }
     };
+    config.alpn_protocols = vec![if http2 { HTTP_2 } else { HTTP_1 }.to_vec()];
     Ok(Arc::new(config))
 }
 
@@ -111,5 +117,7 @@ pub(super) fn server(identity: &Identity, clients: Option<&Roots>) -> Result<Arc
         }
     };
     let Identity { chain, key } = identity;
-    config.with_single_cert(chain.clone(), key.clone_key()).map(Arc::new).map_err(unusable)
+    let mut config = config.with_single_cert(chain.clone(), key.clone_key()).map_err(unusable)?;
+    config.alpn_protocols = vec![HTTP_2.to_vec(), HTTP_1.to_vec()];
+    Ok(Arc::new(config))
 }

@@ -8,8 +8,9 @@ use skulk::engine::ShardSpec;
 use skulk::{ErrorKind, KvType, Precision, TokenId, Tokenizer, open_checkpoint};
 
 use super::reference::{EXACT, F32_CACHE, compare, short};
+use super::splits::few;
 use super::stages::{Setup, Stages, engine};
-use crate::fixtures::{self, checkpoints, ids, json};
+use crate::fixtures::{self, checkpoints, chosen, ids, json};
 use crate::support::mlx_layout::{Checkpoint, Tensor};
 
 /// Models that are the text part of others, and what these are called.
@@ -37,7 +38,9 @@ fn originals() -> Vec<PathBuf> {
             && json(&path.join("reference.json"))["prompts"].is_array()
             && Stages::load(path, &short(path, &setup())).is_ok()
     };
-    checkpoints().into_iter().filter(is_original).collect()
+    let all: Vec<_> = checkpoints().into_iter().filter(is_original).collect();
+    assert!(all.len() >= 25, "{}", all.len());
+    all
 }
 
 /// The longest prompt of a model's reference, alone.
@@ -55,8 +58,8 @@ fn beginning(model: &Path) -> Vec<TokenId> {
 
 #[test]
 fn conversions_compute_the_same() {
-    let (mut n, setup) = (0, Setup { precision: Precision::Fast, ..setup() });
-    for path in originals() {
+    let setup = Setup { precision: Precision::Fast, ..setup() };
+    for path in chosen(few(8), originals()) {
         let reference = longest(&path);
         let converted = Checkpoint::read(&path).converted(true);
         println!("{}", path.display());
@@ -68,18 +71,19 @@ fn conversions_compute_the_same() {
         let folder = converted.written();
         Stages::load(folder.path(), &short(folder.path(), &setup)).unwrap();
         compare(folder.path(), &reference, &setup, F32_CACHE);
-        n += 1;
     }
-    assert!(n >= 25, "{n}");
 }
 
 /// Files of llama.cpp's converter, of whose families each has words, orders and signs of its own.
 #[test]
 fn gguf_files_compute_the_same() {
-    let mut n = 0;
     let files = std::fs::read_dir(fixtures::path("").join("../gguf/families")).unwrap();
     let files = files.map(|file| file.unwrap().path());
-    for path in files.filter(|path| path.extension().is_some_and(|kind| kind == "gguf")) {
+    let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|kind| kind == "gguf")).collect();
+    files.sort();
+    let mut refused = 0;
+    assert!(files.len() >= 22, "{}", files.len());
+    for path in chosen(few(8), files) {
         // What the file was made of has one, or else it lies beside.
         let model = fixtures::path(path.file_stem().unwrap().to_str().unwrap());
         let own = path.with_extension("json");
@@ -98,16 +102,16 @@ fn gguf_files_compute_the_same() {
                 assert_ne!(super::ENGINE, "cpu", "{}: {error}", path.display());
                 let kinds = [ErrorKind::ArchUnsupported, ErrorKind::DTypeUnsupported];
                 assert!(kinds.contains(&error.kind()), "{}: {error}", path.display());
+                refused += 1;
             }
             Ok(_) => {
                 let (precision, bound) =
                     if is_quantised { (Precision::Exact, EXACT) } else { (Precision::Fast, F32_CACHE) };
                 compare(&path, &reference, &Setup { precision, ..setup() }, bound);
-                n += 1;
             }
         }
     }
-    assert!(n >= if super::ENGINE == "cpu" { 22 } else { 21 }, "{n}");
+    assert!(refused <= 3, "{refused}");
 }
 
 /// Logits of two checkpoints of a model are near each other, and the first one's weights are as large in memory as was
@@ -140,14 +144,11 @@ fn same(name: &str, [first, second]: [Checkpoint; 2], tokens: &[TokenId]) {
 /// Packed matrices of every family, stacks of heads and experts too, are the numbers that they stand for.
 #[test]
 fn quantised_conversions_compute_the_same() {
-    let mut n = 0;
     for path in originals() {
         let tokens = &beginning(&path);
         let pair = Checkpoint::read(&path).converted(true).quantised();
         same_or_refused(&path.display().to_string(), pair, tokens);
-        n += 1;
     }
-    assert!(n >= 25, "{n}");
 }
 
 /// Engines compute the same, or refuse such types.

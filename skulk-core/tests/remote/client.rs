@@ -19,30 +19,30 @@ use skulk::{
 use super::fault::{Fault, Proxy};
 use super::model_path;
 
-const OPENING: &str = "Once upon a time, there was a";
+pub(super) const OPENING: &str = "Once upon a time, there was a";
 
 fn computing() -> EngineOptions {
     EngineOptions::default().threads(1)
 }
 
-fn serving(name: &str, options: ServeOptions) -> Server {
+pub(super) fn serving(name: &str, options: ServeOptions) -> Server {
     serve(&*open_checkpoint(model_path(name)).unwrap(), &options.engine_options(computing())).unwrap()
 }
 
-fn loading() -> LoadOptions {
+pub(super) fn loading() -> LoadOptions {
     LoadOptions::default().engine_options(computing())
 }
 
-fn open(name: &str, options: &LoadOptions) -> Model {
+pub(super) fn open(name: &str, options: &LoadOptions) -> Model {
     Model::open(model_path(name), options).unwrap()
 }
 
-fn greedy(n: usize) -> GenerateOptions {
+pub(super) fn greedy(n: usize) -> GenerateOptions {
     GenerateOptions::default().max_tokens(n).ignore_eos(true)
 }
 
 /// What it expects behind each of some tokens, and how it goes on.
-fn said(model: &Model) -> (Vec<f32>, Vec<skulk::TokenId>) {
+pub(super) fn said(model: &Model) -> (Vec<f32>, Vec<skulk::TokenId>) {
     let tokens = model.tokenizer().encode(OPENING, true).unwrap();
     let logits = model.logits(tokens, &skulk::CancelToken::new()).unwrap();
     (logits.into_iter().collect(), model.generate(OPENING, greedy(12)).unwrap().output().unwrap().ids)
@@ -192,7 +192,7 @@ fn what_serves_something_else_is_not_taken() {
 }
 
 /// Until an error, or the end.
-fn run(model: &Model, n: usize) -> (Vec<skulk::TokenId>, Option<Error>) {
+pub(super) fn run(model: &Model, n: usize) -> (Vec<skulk::TokenId>, Option<Error>) {
     let mut ids = Vec::new();
     for event in model.generate(OPENING, greedy(n)).unwrap() {
         match event {
@@ -516,11 +516,11 @@ fn rows_can_go_as_integers() {
     }
 }
 
-fn tls(name: &str) -> Vec<u8> {
+pub(super) fn tls(name: &str) -> Vec<u8> {
     std::fs::read(super::root().join("tests/fixtures/tls").join(name)).unwrap()
 }
 
-fn proof(name: &str) -> Identity {
+pub(super) fn proof(name: &str) -> Identity {
     Identity::from_pem(tls(&format!("{name}.pem")), tls(&format!("{name}.key"))).unwrap()
 }
 

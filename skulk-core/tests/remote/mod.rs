@@ -6,6 +6,7 @@ mod client;
 mod fault;
 #[path = "../support/frames.rs"]
 mod frames;
+mod grpc;
 mod server;
 mod wire;
 

@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub)] // Shared by path, each time as a private module.
 
+use skulk::remote::wire::grpc::{self, BatchReply, BatchRequest, LayerInput, LayerOutput};
 use skulk::remote::wire::{
     EmbedReply, EmbedRequest, ExpertReply, ExpertRequest, ExpertRow, LayerReply, LayerRequest, MultiReply,
     MultiRequest, MultiTask, Q8kReply, Q8kRequest, Rows, WalkLayers, WalkReply, WalkRequest, WireType,
@@ -248,4 +249,91 @@ fn embed_reply(bytes: &[u8], hidden: usize) -> Result<Option<Vec<u8>>> {
     let mut out = Vec::new();
     EmbedReply::encode(&mut out, hidden, &values).unwrap();
     Ok(Some(out))
+}
+
+/// Every message of gRPC. Others than those of this library say some things otherwise, so that what is read is written
+/// again and read once more.
+pub const MESSAGES: &[Frame] = &[
+    ("batch-request", batch_request),
+    ("batch-reply", batch_reply),
+    ("layer-input", layer_input),
+    ("layer-output", layer_output),
+];
+
+/// Reads bytes as each message, behind a prefix and without. What is one of finite numbers is written, and the same again.
+pub fn exercise_messages(bytes: &[u8], hidden: usize) -> usize {
+    let mut taken = 0;
+    let mut rest = bytes;
+    loop {
+        match grpc::split(rest, 1 << 20) {
+            Ok(Some((message, behind))) => {
+                assert!(message.len() + behind.len() + 5 == rest.len());
+                rest = behind;
+            }
+            Ok(None) => break,
+            Err(error) => {
+                refused(&error);
+                break;
+            }
+        }
+    }
+    for (name, read) in MESSAGES {
+        match read(bytes, hidden) {
+            Err(error) => refused(&error),
+            Ok(again) => {
+                taken += 1;
+                if let Some(again) = again {
+                    let once_more = read(&again, hidden).unwrap_or_else(|e| panic!("{name}: {e}"));
+                    assert_eq!(once_more.as_ref(), Some(&again), "{name}");
+                }
+            }
+        }
+    }
+    taken
+}
+
+/// What was written behind its prefix.
+fn message(framed: &[u8]) -> Vec<u8> {
+    let (message, rest) = grpc::split(framed, usize::MAX).unwrap().unwrap();
+    assert!(rest.is_empty() && framed.len() == message.len() + 5);
+    message.to_vec()
+}
+
+fn batch_request(bytes: &[u8], hidden: usize) -> Result<Option<Vec<u8>>> {
+    let request = BatchRequest::decode(bytes, hidden)?;
+    assert_eq!(request.rows().count(), request.len());
+    let Some(rows) = expert_rows(request.rows()) else { return Ok(None) };
+    let mut out = Vec::new();
+    BatchRequest::encode(&mut out, hidden, rows.iter().map(borrowed)).unwrap();
+    Ok(Some(message(&out)))
+}
+
+fn batch_reply(bytes: &[u8], hidden: usize) -> Result<Option<Vec<u8>>> {
+    let reply = BatchReply::decode(bytes, hidden)?;
+    assert_eq!(reply.rows().count(), reply.len());
+    let Some(rows) = expert_rows(reply.rows()) else { return Ok(None) };
+    let mut out = Vec::new();
+    BatchReply::encode(&mut out, reply.latency_ms(), hidden, rows.iter().map(borrowed)).unwrap();
+    Ok(Some(message(&out)))
+}
+
+fn layer_input(bytes: &[u8], hidden: usize) -> Result<Option<Vec<u8>>> {
+    let input = LayerInput::decode(bytes, hidden)?;
+    let experts: Vec<_> = input.experts().collect();
+    assert_eq!(experts.len(), input.len());
+    if let Some(norm) = input.norm() {
+        assert!(norm.offset.is_finite() && norm.eps >= 0.0 && norm.weight.len() == hidden);
+    }
+    let Some(row) = numbers(input.row()) else { return Ok(None) };
+    let mut out = Vec::new();
+    LayerInput::encode(&mut out, input.layer(), &row, experts.into_iter()).unwrap();
+    Ok(Some(message(&out)))
+}
+
+fn layer_output(bytes: &[u8], hidden: usize) -> Result<Option<Vec<u8>>> {
+    let output = LayerOutput::decode(bytes, hidden)?;
+    let Some(row) = numbers(output.row) else { return Ok(None) };
+    let mut out = Vec::new();
+    LayerOutput::encode(&mut out, output.layer, &row, output.compute_ms).unwrap();
+    Ok(Some(message(&out)))
 }

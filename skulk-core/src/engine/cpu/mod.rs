@@ -70,6 +70,12 @@ impl Cpu {
         self.kernels.name
     }
 
+    /// Norms one row, on the thread that asks.
+    #[cfg(feature = "net")]
+    pub(crate) fn norm_row(&self, row: &[f32], (weight, eps): (&[f32], f32), out: &mut [f32]) {
+        self.kernels.rms_norm(row, (weight, eps), out);
+    }
+
     /// Hands out an operation with as many parts as threads and nothing to do.
     #[cfg(feature = "bench-internals")]
     pub(crate) fn nothing(&self) {

@@ -3,16 +3,17 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::client::conn::{http1, http2};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, RETRY_AFTER, TE};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use percent_encoding::percent_decode_str;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -20,6 +21,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::remote::address::{Address, Place, bare};
+use crate::remote::codes;
+use crate::remote::wire::grpc;
 
 /// Why a request got no answer.
 #[derive(Debug)]
@@ -62,6 +65,7 @@ pub(super) struct Ask {
 /// An answer, whole.
 #[derive(Default)]
 pub(super) struct Answer {
+    /// Of gRPC's the status that means the same as its code; the body is its words where that is none of success.
     pub(super) status: StatusCode,
     pub(super) content: String,
     /// The server wants to be asked again later.
@@ -85,23 +89,73 @@ pub(super) type Pending = Pin<Box<dyn Future<Output = hyper::Result<Response<Inc
 
 /// A stream to a server that takes requests, one at a time.
 pub(super) struct Connection {
-    sender: SendRequest<Full<Bytes>>,
+    sender: Sender,
     /// Reads and writes, while it is asked to; `None` when the stream has ended.
-    driver: Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
+    driver: Option<Task>,
     /// Bytes that were written.
     written: Arc<AtomicU64>,
     /// A job was answered over it before.
     pub(super) kept: bool,
 }
 
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+enum Sender {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+impl Sender {
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Http1(sender) => sender.is_closed(),
+            Self::Http2(sender) => sender.is_closed(),
+        }
+    }
+
+    fn send(&mut self, request: Request<Full<Bytes>>) -> Pending {
+        match self {
+            Self::Http1(sender) => Box::pin(sender.send_request(request)),
+            Self::Http2(sender) => Box::pin(sender.send_request(request)),
+        }
+    }
+}
+
+/// What a connection of HTTP/2 wants done beside reading and writing. Its driver does it.
+#[derive(Clone, Default)]
+struct Tasks(Arc<Mutex<Vec<Task>>>);
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Tasks {
+    fn execute(&self, task: F) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::pin(task));
+    }
+}
+
+impl Tasks {
+    /// Drives a connection, and what it wants done; ends when both have.
+    fn drive(self, connection: impl Future<Output = hyper::Result<()>> + Send + 'static) -> Task {
+        let mut under_way: Vec<Task> = vec![Box::pin(async { drop(connection.await) })];
+        Box::pin(poll_fn(move |cx| {
+            loop {
+                under_way.retain_mut(|task| task.as_mut().poll(cx).is_pending());
+                let mut new = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                if new.is_empty() {
+                    return if under_way.is_empty() { Poll::Ready(()) } else { Poll::Pending };
+                }
+                under_way.append(&mut new);
+            }
+        }))
+    }
+}
+
 impl Connection {
     pub(super) async fn open(target: &Target) -> Result<Self, Failed> {
         let stream: Box<dyn Stream> = match target.address.place() {
             Place::Unix(path) => unix(path).await?,
-            Place::Tcp { host, port, tls } => {
+            Place::Tcp { host, port, .. } => {
                 let stream = TcpStream::connect((bare(host), *port)).await?;
                 stream.set_nodelay(true)?;
-                match target.tls.as_ref().filter(|_| *tls) {
+                match &target.tls {
                     None => Box::new(stream),
                     Some(config) => {
                         let name = ServerName::try_from(bare(host).to_owned())?;
@@ -117,8 +171,15 @@ impl Connection {
         };
         let written = Arc::new(AtomicU64::new(0));
         let stream = TokioIo::new(Counted { stream, written: Arc::clone(&written) });
-        let (sender, driver) = http1::Builder::new().handshake(stream).await?;
-        Ok(Self { sender, driver: Some(Box::pin(driver)), written, kept: false })
+        let (sender, driver): (_, Task) = if target.address.is_grpc() {
+            let tasks = Tasks::default();
+            let (sender, connection) = http2::Builder::new(tasks.clone()).handshake(stream).await?;
+            (Sender::Http2(sender), tasks.drive(connection))
+        } else {
+            let (sender, connection) = http1::Builder::new().handshake(stream).await?;
+            (Sender::Http1(sender), Box::pin(async { drop(connection.await) }))
+        };
+        Ok(Self { sender, driver: Some(driver), written, kept: false })
     }
 
     /// What `future` gives, while the stream is read and written.
@@ -144,9 +205,22 @@ impl Connection {
 
     /// Writes a request, as far as the server takes it before it answers.
     pub(super) async fn send(&mut self, target: &Target, ask: &Ask) -> Result<Pending, Failed> {
-        let mut request = Request::builder().method(ask.method.clone()).uri(ask.path);
+        let is_grpc = target.address.is_grpc();
+        let uri = match is_grpc {
+            false => Uri::from_static(ask.path),
+            true => {
+                let scheme = if target.tls.is_some() { "https" } else { "http" };
+                let uri = Uri::builder().scheme(scheme).authority(target.host.as_bytes());
+                uri.path_and_query(ask.path).build()?
+            }
+        };
+        let mut request = Request::builder().method(ask.method.clone()).uri(uri);
         if let Some(headers) = request.headers_mut() {
-            headers.insert(HOST, target.host.clone());
+            if is_grpc {
+                headers.insert(TE, HeaderValue::from_static("trailers"));
+            } else {
+                headers.insert(HOST, target.host.clone());
+            }
             if let Some(key) = &target.key {
                 headers.insert(AUTHORIZATION, key.clone());
             }
@@ -160,7 +234,7 @@ impl Connection {
         let before = self.written.load(Ordering::Relaxed);
         // A head of its own is more than nothing: the body has gone when so many bytes have.
         let all = before + ask.body.len() as u64 + 1;
-        let mut pending: Pending = Box::pin(self.sender.send_request(request));
+        let mut pending = self.sender.send(request);
         let written = Arc::clone(&self.written);
         let mut early = None;
         self.drive(poll_fn(|cx| {
@@ -186,6 +260,10 @@ impl Connection {
         let body = self.drive(Limited::new(body, most).collect()).await;
         let body =
             body.map_err(|e| if e.is::<LengthLimitError>() { Failed::Large } else { Failed::Lost(e) })?;
+        if head.status.is_success() && content.starts_with(grpc::CONTENT_TYPE) {
+            let trailers = body.trailers().cloned().unwrap_or_default();
+            return of_grpc(&head.headers, &trailers, content, body.to_bytes());
+        }
         Ok(Answer { status: head.status, content, later, body: body.to_bytes() })
     }
 
@@ -194,6 +272,18 @@ impl Connection {
         let mut pending = self.send(target, ask).await?;
         self.receive(&mut pending, ask.most).await
     }
+}
+
+/// An answer in gRPC, whose code is in the trailers, or in the head where there is nothing else.
+fn of_grpc(head: &HeaderMap, trailers: &HeaderMap, content: String, body: Bytes) -> Result<Answer, Failed> {
+    let find = |name| trailers.get(name).or_else(|| head.get(name)).and_then(|value| value.to_str().ok());
+    let code = find(codes::STATUS).and_then(|code| code.parse().ok());
+    let status = codes::status_of(code.ok_or("its answer ended without a status")?);
+    let body = match status.is_success() {
+        true => body,
+        false => percent_decode_str(find(codes::MESSAGE).unwrap_or_default()).collect(),
+    };
+    Ok(Answer { status, content, later: status == StatusCode::SERVICE_UNAVAILABLE, body })
 }
 
 #[cfg(unix)]

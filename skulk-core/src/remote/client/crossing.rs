@@ -10,9 +10,11 @@ use super::known::failed;
 use super::line::Line;
 use crate::engine::FfnJob;
 use crate::error::{Error, Result};
+use crate::remote::Address;
 use crate::remote::wire::{
     BlocksBuf, ExpertReply, ExpertRequest, ExpertRow, LayerReply, LayerRequest, MultiReply, MultiRequest,
-    MultiTask, Q8kReply, Q8kRequest, WalkLayers, WalkReply, WalkRequest, Weighted, WireType, content,
+    MultiTask, Q8kReply, Q8kRequest, Rows, WalkLayers, WalkReply, WalkRequest, Weighted, WireType, content,
+    grpc,
 };
 
 /// What an answer must be.
@@ -41,6 +43,11 @@ pub(super) enum Expects {
     Pairs {
         layer: u32,
     },
+    /// As sums, each in a message of gRPC.
+    Stream {
+        layer: u32,
+        rows: usize,
+    },
 }
 
 impl Line {
@@ -48,7 +55,10 @@ impl Line {
     pub(super) fn results(&self, expects: Expects) -> usize {
         match expects {
             Expects::Nothing => 0,
-            Expects::Dense { rows, .. } | Expects::Blocks { rows, .. } | Expects::Sums { rows, .. } => rows,
+            Expects::Dense { rows, .. }
+            | Expects::Blocks { rows, .. }
+            | Expects::Sums { rows, .. }
+            | Expects::Stream { rows, .. } => rows,
             Expects::Sum { .. } => 1,
             Expects::Pairs { .. } => self.experts.len(),
         }
@@ -62,6 +72,7 @@ impl Line {
             Error::argument("layer", "expected a layer of the model, found another").with_source(e)
         })?;
         let spec = peer.arch.layers[job.layer.0].ffn.experts;
+        let is_grpc = peer.target.address.is_grpc();
         let ask = |path, content, accept, body: Vec<u8>| Ask {
             method: Method::POST,
             path,
@@ -120,8 +131,28 @@ impl Line {
                 expert: pair.expert,
                 values: row(pair.row as usize),
             });
+            let expects = Expects::Pairs { layer };
+            if is_grpc {
+                grpc::BatchRequest::encode(&mut body, hidden, rows)?;
+                return Ok((ask(grpc::BATCH, grpc::CONTENT_TYPE, None, body), expects));
+            }
             ExpertRequest::encode(&mut body, hidden, rows)?;
-            return Ok((ask("/v1/expert/batch", content::EXPERT, None, body), Expects::Pairs { layer }));
+            return Ok((ask("/v1/expert/batch", content::EXPERT, None, body), expects));
+        }
+        let rows = job.results();
+        let each = job.pairs.len() / rows.max(1);
+        if is_grpc {
+            for pairs in job.pairs.chunks_exact(each.max(1)) {
+                let weighted = pairs.iter().map(|pair| Weighted { expert: pair.expert, weight: pair.weight });
+                let row = pairs.first().map_or(0, |pair| pair.row as usize);
+                grpc::LayerInput::encode(
+                    &mut body,
+                    layer,
+                    &job.residual[row * hidden..][..hidden],
+                    weighted,
+                )?;
+            }
+            return Ok((ask(grpc::STREAM, grpc::CONTENT_TYPE, None, body), Expects::Stream { layer, rows }));
         }
         let halves = wire == WireType::F16;
         if job.sums && job.rows() == 1 {
@@ -133,8 +164,6 @@ impl Line {
             LayerRequest::encode(&mut body, wire, layer, job.residual, weighted)?;
             return Ok((ask(path, content, None, body), Expects::Sum { wire }));
         }
-        let rows = job.results();
-        let each = job.pairs.len() / rows.max(1);
         let residual = if job.sums && halves {
             // Several rows have a frame in f32 only. They cross as a row alone does.
             crossing.clear();
@@ -160,13 +189,12 @@ impl Line {
     /// Takes the results out of an answer.
     pub(super) fn take(&self, expects: Expects, answer: &Answer, out: &mut [f32]) -> Result<()> {
         let (address, hidden) = (&self.peer.target.address, self.peer.arch.hidden_size);
-        let differs = |what: &str, expected: String, found: String| {
-            Err(failed(address, format!("expected {what} {expected}, found {found}"))
-                .with_hint("the server answers something else than it was asked"))
-        };
+        let differs =
+            |what: &str, expected: String, found: String| Err(differs(address, what, expected, found));
         let named = |error: Error| error.with("peer", address);
         let content = |expected: &'static str| {
-            if answer.content.split(';').next().is_some_and(|found| found.trim() == expected) {
+            let found = answer.content.split(';').next().unwrap_or_default().trim();
+            if found == expected || found.strip_suffix("+proto") == Some(expected) {
                 return Ok(());
             }
             differs("the content type", expected.into(), format!("`{}`", answer.content))
@@ -215,23 +243,63 @@ impl Line {
                 }
                 Ok(())
             }
+            Expects::Pairs { layer } if self.peer.target.address.is_grpc() => {
+                content(grpc::CONTENT_TYPE)?;
+                let message = match grpc::split(body, body.len()).map_err(named)? {
+                    Some((message, [])) => message,
+                    _ => return differs("messages", 1.to_string(), "less or more".into()),
+                };
+                let reply = grpc::BatchReply::decode(message, hidden).map_err(named)?;
+                self.take_pairs(layer, reply.len(), reply.rows(), out)
+            }
             Expects::Pairs { layer } => {
                 content(content::EXPERT)?;
                 let reply = ExpertReply::decode(body, hidden).map_err(named)?;
-                if reply.len() != self.experts.len() {
-                    return differs("results", self.experts.len().to_string(), reply.len().to_string());
-                }
-                let rows = reply.rows().zip(&self.experts).zip(out.chunks_exact_mut(hidden));
-                for ((row, expert), out) in rows {
-                    if (row.layer, row.expert) != (layer, *expert) {
-                        let found = format!("expert {} of layer {}", row.expert, row.layer);
-                        return differs("the result of", format!("expert {expert} of layer {layer}"), found);
+                self.take_pairs(layer, reply.len(), reply.rows(), out)
+            }
+            Expects::Stream { layer, rows } => {
+                content(grpc::CONTENT_TYPE)?;
+                let mut rest = &body[..];
+                for out in out.chunks_exact_mut(hidden) {
+                    let Some((message, behind)) = grpc::split(rest, rest.len()).map_err(named)? else {
+                        return differs("results", rows.to_string(), "fewer".into());
+                    };
+                    rest = behind;
+                    let output = grpc::LayerOutput::decode(message, hidden).map_err(named)?;
+                    if output.layer != layer {
+                        return differs("results of layer", layer.to_string(), output.layer.to_string());
                     }
-                    row.values.copy_to(out).map_err(named)?;
+                    output.row.copy_to(out).map_err(named)?;
                 }
-                Ok(())
+                match rest {
+                    [] => Ok(()),
+                    _ => differs("results", rows.to_string(), "more".into()),
+                }
             }
         }
+    }
+
+    /// Takes experts' results, in the order in which they were asked for.
+    fn take_pairs<'a>(
+        &self,
+        layer: u32,
+        len: usize,
+        rows: impl Iterator<Item = ExpertRow<Rows<'a>>>,
+        out: &mut [f32],
+    ) -> Result<()> {
+        let (address, hidden) = (&self.peer.target.address, self.peer.arch.hidden_size);
+        if len != self.experts.len() {
+            return Err(differs(address, "results", self.experts.len().to_string(), len.to_string()));
+        }
+        for ((row, expert), out) in rows.zip(&self.experts).zip(out.chunks_exact_mut(hidden)) {
+            if (row.layer, row.expert) != (layer, *expert) {
+                let found = format!("expert {} of layer {}", row.expert, row.layer);
+                let expected = format!("expert {expert} of layer {layer}");
+                return Err(differs(address, "the result of", expected, found));
+            }
+            row.values.copy_to(out).map_err(|error| error.with("peer", address))?;
+        }
+        Ok(())
     }
 
     /// In which type a dense block's results came: as asked for, or one that loses less.
@@ -244,6 +312,12 @@ impl Line {
             failed(&self.peer.target.address, format!("expected results in {asked}, found `{found}`"))
         })
     }
+}
+
+/// The server answers what it was not asked.
+fn differs(address: &Address, what: &str, expected: String, found: String) -> Error {
+    failed(address, format!("expected {what} {expected}, found {found}"))
+        .with_hint("the server answers something else than it was asked")
 }
 
 /// Rounds the last row as it would cross in f16, where it would.

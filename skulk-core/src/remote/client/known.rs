@@ -13,14 +13,15 @@ use crate::remote::Address;
 use crate::remote::facts::{self, Facts};
 use crate::weights::Checkpoint;
 
-/// The members of `/v1/stats` that matter here. LARQL's servers have no `skulk`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// The members of `/v1/stats` that matter here. LARQL's servers have no `skulk`; of its gRPC servers none is known.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(super) struct Stats {
     #[serde(default)]
     model: String,
     #[serde(default)]
     layers: Option<usize>,
-    hidden_size: usize,
+    #[serde(default)]
+    hidden_size: Option<usize>,
     #[serde(default)]
     dtype: Option<String>,
     #[serde(default)]
@@ -29,11 +30,12 @@ pub(super) struct Stats {
 
 impl Stats {
     pub(super) fn read(address: &Address, body: &[u8]) -> Result<Self> {
-        serde_json::from_slice(body).map_err(|e| {
+        let unread = || {
             failed(address, "expected an answer of JSON with the member hidden_size, found another".into())
                 .with("path", "/v1/stats")
-                .with_source(e)
-        })
+        };
+        let stats: Self = serde_json::from_slice(body).map_err(|e| unread().with_source(e))?;
+        if stats.hidden_size.is_some() { Ok(stats) } else { Err(unread()) }
     }
 
     /// Of each layer which experts it computes.
@@ -73,13 +75,14 @@ impl Stats {
         checkpoint: &dyn Checkpoint,
     ) -> Result<()> {
         let layers = arch.n_layers();
-        if self.hidden_size != arch.hidden_size || self.layers.is_some_and(|found| found != layers) {
+        let Some(hidden) = self.hidden_size else { return Ok(()) };
+        if hidden != arch.hidden_size || self.layers.is_some_and(|found| found != layers) {
             let found = self.layers.map_or_else(|| "layers".to_owned(), |found| format!("{found} layers"));
             return Err(failed(
                 address,
                 format!(
                     "expected a model of {layers} layers and rows of {}, found {found} and rows of {} (`{}`)",
-                    arch.hidden_size, self.hidden_size, self.model
+                    arch.hidden_size, hidden, self.model
                 ),
             ));
         }

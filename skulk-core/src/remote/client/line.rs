@@ -110,8 +110,7 @@ impl FfnLine for Line {
     fn begin(&mut self, job: &FfnJob<'_>, cx: &StepCx<'_>) -> Result<()> {
         self.job = None;
         cx.check()?;
-        let n = self.peer.stats.serves(&self.peer.arch).get(&job.layer.0).cloned().unwrap_or(0..0);
-        job.check(self.peer.arch.hidden_size, &n)?;
+        job.check(self.peer.arch.hidden_size, &self.peer.serves(job.layer))?;
         let patience = after(self.peer.options.timeout);
         if job.results() == 0 {
             let answer = Answer::default();

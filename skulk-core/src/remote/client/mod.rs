@@ -25,7 +25,7 @@ use self::waiting::{Ended, Runtime, Until, after};
 use super::address::Place;
 use super::wire::WireType;
 use super::{Address, Roots, tls};
-use crate::arch::ArchSpec;
+use crate::arch::{ArchSpec, LayerSpec};
 use crate::engine::{FfnLine, FfnService};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::LayerIdx;
@@ -38,7 +38,6 @@ use crate::weights::Checkpoint;
 pub struct RemoteFfn {
     peer: Arc<Peer>,
     name: String,
-    serves: BTreeMap<usize, Range<usize>>,
     /// Of one layer at least it computes experts.
     has_experts: bool,
 }
@@ -50,6 +49,8 @@ struct Peer {
     arch: Arc<ArchSpec>,
     /// What it said when it was reached first.
     stats: Stats,
+    /// By layer the experts that it computes.
+    serves: BTreeMap<usize, Range<usize>>,
 }
 
 /// Elements of a row that have a scale together in Q8_K.
@@ -81,6 +82,17 @@ impl RemoteFfn {
             let message = format!("expected rows of a multiple of {BLOCK}, found {}", arch.hidden_size);
             return Err(Error::argument("rows_q8k", message).with_hint("leave the option out for this model"));
         }
+        if options.rows_q8k && address.is_grpc() {
+            let message = format!("expected an address of http, https or unix for it, found {address}");
+            return Err(Error::argument("rows_q8k", message)
+                .with_hint("leave the option out: rows cross to gRPC servers as they are"));
+        }
+        let has_experts = |layer: &LayerSpec| layer.ffn.experts.is_some();
+        if address.is_grpc() && !arch.layers.iter().any(has_experts) {
+            let message = format!("expected a model with experts for {address}, found one without");
+            return Err(Error::argument("address", message)
+                .with_hint("dense blocks are asked for at an address of http, https or unix"));
+        }
         let target = target(address, options)?;
         let runtime = Runtime::new()?;
         let patience = after(options.connect_timeout);
@@ -88,13 +100,16 @@ impl RemoteFfn {
         let reached = runtime.wait(until.wait(reach(&target, options)))?;
         let (_, stats) = reached.unwrap_or_else(|ended| Err(ended.into_error(address, "to be reached")))?;
         stats.check(address, arch, checkpoint)?;
-        let serves = stats.serves(arch);
         let of_experts = |layer: &usize| arch.layers[*layer].ffn.experts.is_some();
+        let mut serves = stats.serves(arch);
+        if address.is_grpc() {
+            // It has no words for dense blocks.
+            serves.retain(|layer, _| of_experts(layer));
+        }
         Ok(Self {
             name: format!("{} at {address}", if stats.is_larql() { "LARQL" } else { "skulk" }),
             has_experts: serves.keys().any(of_experts),
-            serves,
-            peer: Arc::new(Peer { target, options: options.clone(), arch: Arc::clone(arch), stats }),
+            peer: Arc::new(Peer { target, options: options.clone(), arch: Arc::clone(arch), stats, serves }),
         })
     }
 
@@ -118,23 +133,32 @@ fn target(address: &Address, options: &ConnectOptions) -> Result<Target> {
             Some(header)
         }
     };
-    let (host, is_tls) = match address.place() {
-        Place::Unix(_) => ("localhost".to_owned(), false),
-        Place::Tcp { host, port, tls } => (format!("{host}:{port}"), *tls),
+    let host = match address.place() {
+        Place::Unix(_) => "localhost".to_owned(),
+        Place::Tcp { host, port, .. } => format!("{host}:{port}"),
     };
     let host = HeaderValue::from_str(&host)
         .map_err(|e| Error::argument("address", "expected a host of ASCII, found another").with_source(e))?;
-    let tls = match is_tls {
+    let tls = match address.is_encrypted() {
         false => None,
         true => {
             let roots = options.roots.clone().unwrap_or_else(Roots::public);
-            Some(tls::client(&roots, options.identity.as_ref())?)
+            Some(tls::client(&roots, options.identity.as_ref(), address.is_grpc())?)
         }
     };
     Ok(Target { address: address.clone(), tls, host, key })
 }
 
-/// Opens a connection, and asks what the server holds.
+/// Whether a server that speaks gRPC has nothing else.
+fn is_missing(answer: &Answer) -> bool {
+    use hyper::StatusCode as S;
+    matches!(
+        answer.status,
+        S::NOT_IMPLEMENTED | S::NOT_FOUND | S::METHOD_NOT_ALLOWED | S::UNSUPPORTED_MEDIA_TYPE
+    )
+}
+
+/// Opens a connection, and asks what the server holds. Of LARQL's gRPC servers that is not to be had.
 async fn reach(target: &Target, options: &ConnectOptions) -> Result<(Connection, Stats)> {
     let address = &target.address;
     let reach = async {
@@ -150,6 +174,9 @@ async fn reach(target: &Target, options: &ConnectOptions) -> Result<(Connection,
         };
         let answer = connection.ask(target, &ask).await;
         let answer = answer.map_err(|failed| failed.into_error(address, "was lost"))?;
+        if address.is_grpc() && is_missing(&answer) {
+            return Ok((connection, Stats::default()));
+        }
         answer.expect_ok(address)?;
         Ok((connection, Stats::read(address, &answer.body)?))
     };
@@ -158,6 +185,10 @@ async fn reach(target: &Target, options: &ConnectOptions) -> Result<(Connection,
 }
 
 impl Peer {
+    fn serves(&self, layer: LayerIdx) -> Range<usize> {
+        self.serves.get(&layer.0).cloned().unwrap_or(0..0)
+    }
+
     /// A new connection to the server, which still holds what it held at first.
     async fn open(&self) -> Result<Connection> {
         let (connection, stats) = reach(&self.target, &self.options).await?;
@@ -228,7 +259,7 @@ impl FfnService for RemoteFfn {
     }
 
     fn serves(&self, layer: LayerIdx) -> Range<usize> {
-        self.serves.get(&layer.0).cloned().unwrap_or(0..0)
+        self.peer.serves(layer)
     }
 
     fn computes(&self) -> String {
@@ -236,6 +267,7 @@ impl FfnService for RemoteFfn {
             _ if self.peer.options.rows_q8k => {
                 format!("{}, rows crossing in Q8_K", self.peer.stats.computes())
             }
+            _ if self.peer.target.address.is_grpc() => self.peer.stats.computes(),
             WireType::F32 => self.peer.stats.computes(),
             wire => format!("{}, crossing in {wire}", self.peer.stats.computes()),
         }

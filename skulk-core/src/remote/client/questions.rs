@@ -146,6 +146,12 @@ impl RemoteFfn {
     fn question(&self, ask: &Ask, cancel: &CancelToken) -> Result<Answer> {
         let peer = &self.peer;
         let (address, target) = (self.address(), &peer.target);
+        if address.is_grpc() {
+            let message = format!("expected a server that is asked over HTTP, found {address}");
+            return Err(
+                Error::argument("address", message).with_hint("ask it at its address of http or https")
+            );
+        }
         let until = Until { cancel, deadline: None, patience: after(peer.options.timeout) };
         let asked = Runtime::new()?.wait(until.wait(async {
             let mut connection = peer.open().await?;

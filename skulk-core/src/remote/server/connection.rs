@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::body::Incoming;
+use hyper::{Request, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -21,7 +23,13 @@ use super::served::Served;
 use super::{Limits, Stop};
 
 /// Far enough away to be never.
-const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+pub(super) const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Requests beside each other on a connection of HTTP/2.
+const STREAMS: u32 = 8;
+
+/// Bytes of the head of a request of HTTP/2.
+const HEAD: u32 = 16 << 10;
 
 /// What a connection is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,49 +45,81 @@ enum Phase {
 }
 
 /// What a connection is at, and since when.
-pub(super) struct Activity(Mutex<(Phase, Instant)>);
+pub(super) struct Activity(Mutex<State>);
+
+struct State {
+    phase: Phase,
+    since: Instant,
+    /// Requests that are being answered.
+    busy: usize,
+    /// Requests come beside each other, so that bytes that arrive need not be the head of one.
+    multiplexed: bool,
+}
+
+/// A request that is being answered.
+pub(super) struct Busy(Arc<Activity>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut now = self.0.now();
+        now.busy -= 1;
+        if now.busy == 0 {
+            (now.phase, now.since) = (Phase::Idle, Instant::now());
+        }
+    }
+}
 
 impl Activity {
     /// Of a connection that was just made.
     pub(super) fn new() -> Self {
-        Self(Mutex::new((Phase::New, Instant::now())))
+        let (phase, since) = (Phase::New, Instant::now());
+        Self(Mutex::new(State { phase, since, busy: 0, multiplexed: false }))
     }
 
-    fn now(&self) -> MutexGuard<'_, (Phase, Instant)> {
+    fn now(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, phase: Phase) {
-        *self.now() = (phase, Instant::now());
+    /// It is encrypted, and begins now.
+    fn begins(&self) {
+        self.now().since = Instant::now();
+    }
+
+    /// A request is answered until this is dropped.
+    pub(super) fn busy(self: &Arc<Self>) -> Busy {
+        let mut now = self.now();
+        now.busy += 1;
+        (now.phase, now.since) = (Phase::Busy, Instant::now());
+        Busy(Arc::clone(self))
     }
 
     fn received(&self) {
         let mut now = self.now();
-        if now.0 == Phase::Idle {
-            *now = (Phase::Reading, Instant::now());
+        if now.phase == Phase::Idle && !now.multiplexed {
+            (now.phase, now.since) = (Phase::Reading, Instant::now());
         }
     }
 
     fn sent(&self) {
         let mut now = self.now();
-        if now.0 == Phase::Idle {
-            now.1 = Instant::now();
+        if now.phase == Phase::Idle {
+            now.since = Instant::now();
         }
     }
 
     fn is_new(&self) -> bool {
-        self.now().0 == Phase::New
+        self.now().phase == Phase::New
     }
 
     /// Since when it can be closed for another.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let now = self.now();
-        (now.0 != Phase::Busy).then_some(now.1)
+        (now.phase != Phase::Busy).then_some(now.since)
     }
 
     /// When it has taken too long.
     fn deadline(&self, limits: &Limits) -> Option<Instant> {
-        let (phase, since) = *self.now();
+        let State { phase, since, .. } = *self.now();
         match phase {
             Phase::New | Phase::Reading => since.checked_add(limits.header),
             Phase::Idle => since.checked_add(limits.idle),
@@ -169,24 +209,26 @@ pub(super) async fn serve(
                 Poll::Pending => encrypted.as_mut().poll(cx).map(Some),
             });
             let Some(Ok(Ok(wire))) = encrypted.await else { return };
-            activity.set(Phase::New);
+            activity.begins();
             Box::new(wire) as Box<dyn Wire>
         }
     };
     let metrics = Arc::clone(&served.running.metrics);
     let io = TokioIo::new(Watched { wire, activity: Arc::clone(&activity), metrics });
-    let service = hyper::service::service_fn(|request| {
-        activity.set(Phase::Busy);
+    let service = hyper::service::service_fn(|request: Request<Incoming>| {
+        let busy = activity.busy();
+        activity.now().multiplexed = request.version() == Version::HTTP_2;
         let (served, activity) = (Arc::clone(&served), Arc::clone(&activity));
         async move {
-            let reply = answer(&served, request).await;
-            activity.set(Phase::Idle);
+            let reply = answer(&served, &activity, request).await;
+            drop(busy);
             Ok::<_, std::convert::Infallible>(reply)
         }
     });
-    let mut http = http1::Builder::new();
+    let mut http = auto::Builder::new(TokioExecutor::new());
     // Heads are timed here, together with what else a connection waits for.
-    http.timer(TokioTimer::new()).header_read_timeout(None);
+    http.http1().timer(TokioTimer::new()).header_read_timeout(None);
+    http.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS).max_header_list_size(HEAD);
     let mut connection = pin!(http.serve_connection(io, service));
     let mut sleep = pin!(sleep_until(Instant::now() + NEVER));
     let mut draining = false;

@@ -19,14 +19,14 @@ use crate::remote::wire::{
 };
 
 /// A row, and the experts that it takes with their weights.
-struct Task {
-    layer: u32,
-    row: Vec<f32>,
-    experts: Vec<(u32, f32)>,
+pub(super) struct Task {
+    pub(super) layer: u32,
+    pub(super) row: Vec<f32>,
+    pub(super) experts: Vec<(u32, f32)>,
 }
 
 /// Computes tasks, single results or sums: a row for each, in their order.
-async fn compute(
+pub(super) async fn compute(
     served: &Served,
     tasks: &[Task],
     form: impl Fn(usize) -> Form,
@@ -100,7 +100,7 @@ pub(super) async fn batch(served: &Served, head: &Parts, body: &[u8]) -> Result<
     }
 }
 
-fn expert_row<'v>((task, values): (&Task, &'v [f32])) -> ExpertRow<&'v [f32]> {
+pub(super) fn expert_row<'v>((task, values): (&Task, &'v [f32])) -> ExpertRow<&'v [f32]> {
     let expert = task.experts.first().map_or(0, |(expert, _)| *expert);
     ExpertRow { layer: task.layer, expert, values }
 }

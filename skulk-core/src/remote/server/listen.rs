@@ -40,7 +40,7 @@ fn unusable(address: &Address, error: io::Error) -> Error {
 /// Listens there; returns where that is, with a port that was chosen.
 pub(super) fn bind(address: &Address) -> Result<(Bound, Address)> {
     match address.place() {
-        Place::Tcp { host, port, tls } => {
+        Place::Tcp { scheme, host, port } => {
             let bound = || {
                 let listener = TcpListener::bind((bare(host), *port))?;
                 listener.set_nonblocking(true)?;
@@ -48,7 +48,7 @@ pub(super) fn bind(address: &Address) -> Result<(Bound, Address)> {
                 Ok((listener, port))
             };
             let (listener, port) = bound().map_err(|e| unusable(address, e))?;
-            Ok((Bound::Tcp(listener), Address::of(Place::Tcp { host: host.clone(), port, tls: *tls })))
+            Ok((Bound::Tcp(listener), Address::of(Place::Tcp { scheme: *scheme, host: host.clone(), port })))
         }
         #[cfg(unix)]
         Place::Unix(path) => {

@@ -1,10 +1,12 @@
-//! How are blocks and experts served to other machines? Over HTTP/1.1, as LARQL's servers do, from this process.
+//! How are blocks and experts served to other machines? Over HTTP/1.1 and gRPC, as LARQL's servers do, from this
+//! process.
 
 mod accept;
 mod batch;
 mod connection;
 mod ends;
 mod experts;
+mod grpc;
 mod guard;
 mod json;
 mod listen;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::super::address::{Address, Place};
+use super::super::address::{Address, Place, Scheme};
 use super::super::tls::{Identity, Roots};
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
@@ -16,7 +16,8 @@ use crate::model::EngineOptions;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ServeOptions {
-    /// Where it listens. Port 0 is one that is free: [`Server::address`](super::Server::address) says which.
+    /// Where it listens, for HTTP/1.1 and for gRPC. Port 0 is one that is free:
+    /// [`Server::address`](super::Server::address) says which.
     pub listen: Address,
     /// The layers whose blocks it serves, by index in the model; `None`: all.
     pub layers: Option<Range<usize>>,
@@ -37,7 +38,7 @@ pub struct ServeOptions {
     /// Connections at a time. Beyond, one that is idle is closed for a new one, or the new one is refused with status 503.
     pub max_connections: usize,
     /// Bytes of a request's body at most, and of the rows in its reply. Each connection may have one in memory, and its
-    /// rows once more.
+    /// rows once more; over gRPC eight of them.
     pub max_body: ByteSize,
     /// How long a connection may take to be encrypted, and for the head of a request.
     pub header_timeout: Duration,
@@ -53,7 +54,7 @@ impl Default for ServeOptions {
     /// All layers and experts, for clients on this machine.
     fn default() -> Self {
         Self {
-            listen: Address::of(Place::Tcp { host: "127.0.0.1".to_owned(), port: 0, tls: false }),
+            listen: Address::of(Place::Tcp { scheme: Scheme::Http, host: "127.0.0.1".to_owned(), port: 0 }),
             layers: None,
             experts: None,
             key: None,
@@ -138,6 +139,11 @@ impl ServeOptions {
         if self.key.as_ref().is_some_and(|key| !is_key(key)) {
             return Err(Error::argument("key", "expected visible characters of ASCII, found others or none")
                 .with_hint("choose a long random key of letters and digits"));
+        }
+        if self.listen.is_grpc() {
+            let message = format!("expected http, https or unix, found {}", self.listen);
+            return Err(Error::argument("listen", message)
+                .with_hint("listen on http or https: gRPC is answered there, too"));
         }
         let encrypted = self.listen.is_encrypted();
         if encrypted && self.identity.is_none() {

@@ -1,6 +1,9 @@
 //! What is a client told? Rows, JSON, or why it gets none.
 
-use http_body_util::Full;
+use std::convert::Infallible;
+
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
@@ -11,7 +14,15 @@ use super::batch::Refused;
 use crate::error::{Error, ErrorKind};
 
 /// All replies.
-pub(super) type Reply = Response<Full<Bytes>>;
+pub(super) type Reply = Response<ReplyBody>;
+
+/// What a reply has.
+pub(super) type ReplyBody = UnsyncBoxBody<Bytes, Infallible>;
+
+/// A body that is there already.
+pub(super) fn whole(body: impl Into<Bytes>) -> ReplyBody {
+    Full::new(body.into()).boxed_unsync()
+}
 
 /// Why a request is not answered as it wants.
 #[derive(Debug)]
@@ -28,6 +39,14 @@ impl Refusal {
     /// The request asks for what cannot be.
     pub(super) fn bad(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(super) fn message(&self) -> &str {
+        &self.message
     }
 
     pub(super) fn reply(&self) -> Reply {
@@ -74,14 +93,14 @@ pub(super) fn stopping() -> Refusal {
 
 /// A reply without a body.
 pub(super) fn empty(status: StatusCode) -> Reply {
-    let mut reply = Response::new(Full::default());
+    let mut reply = Response::new(whole(Bytes::new()));
     *reply.status_mut() = status;
     reply
 }
 
 /// A reply of this type.
 pub(super) fn of_type(content_type: &'static str, body: impl Into<Bytes>) -> Reply {
-    let mut reply = Response::new(Full::new(body.into()));
+    let mut reply = Response::new(whole(body));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     reply
 }

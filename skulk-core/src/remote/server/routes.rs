@@ -1,15 +1,18 @@
 //! Which request asks for what? Routes, and what all of them have in common.
 
+use std::sync::Arc;
+
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
 
+use super::connection::Activity;
 use super::reply::{Refusal, Reply, empty, json, of_type};
 use super::served::Served;
-use super::{ends, experts, metrics, walk};
-use crate::remote::wire::WireType;
+use super::{ends, experts, grpc, metrics, walk};
+use crate::remote::wire::{self, WireType};
 
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +31,8 @@ enum Route {
     Embed,
     EmbedOne,
     Logits,
+    GrpcBatch,
+    GrpcStream,
 }
 
 use Route as R;
@@ -49,6 +54,8 @@ const ROUTES: &[(&str, bool, Route)] = &[
     ("/v1/embed", true, R::Embed),
     ("/v1/embed/", false, R::EmbedOne),
     ("/v1/logits", true, R::Logits),
+    (wire::grpc::BATCH, true, R::GrpcBatch),
+    (wire::grpc::STREAM, true, R::GrpcStream),
 ];
 
 /// What a path has behind a route's, where it is one of that route.
@@ -65,9 +72,14 @@ fn behind<'p>(path: &'p str, route: &str) -> Option<&'p str> {
 }
 
 /// Answers a request.
-pub(super) async fn answer(served: &Served, request: Request<Incoming>) -> Reply {
+pub(super) async fn answer(
+    served: &Arc<Served>,
+    activity: &Arc<Activity>,
+    request: Request<Incoming>,
+) -> Reply {
     let (head, body) = request.into_parts();
     let route = ROUTES.iter().find(|(path, ..)| behind(head.uri.path(), path).is_some());
+    let mut status = None;
     let reply = match route {
         Some((_, _, Route::Health)) if head.method == Method::GET => json(StatusCode::OK, &served.health()),
         _ if !served.guard.admits(&head.headers) => empty(StatusCode::UNAUTHORIZED),
@@ -75,8 +87,16 @@ pub(super) async fn answer(served: &Served, request: Request<Incoming>) -> Reply
         Some((_, posted, route)) => {
             let method = if *posted { Method::POST } else { Method::GET };
             if head.method == method {
-                let reply = of_route(served, *route, &head, body).await;
-                reply.unwrap_or_else(|refusal| refusal.reply())
+                let is_grpc = matches!(route, Route::GrpcBatch | Route::GrpcStream);
+                match of_route(served, activity, *route, &head, body).await {
+                    // Its messages are counted.
+                    Ok(reply) if matches!(route, Route::GrpcStream) => return reply,
+                    Ok(reply) => reply,
+                    Err(refusal) => {
+                        status = Some(refusal.status());
+                        if is_grpc { grpc::refused(&refusal) } else { refusal.reply() }
+                    }
+                }
             } else {
                 let mut reply = empty(StatusCode::METHOD_NOT_ALLOWED);
                 let allowed = if *posted { "POST" } else { "GET" };
@@ -85,11 +105,18 @@ pub(super) async fn answer(served: &Served, request: Request<Incoming>) -> Reply
             }
         }
     };
-    served.running.metrics.answered(route.map_or("none", |(path, ..)| path), reply.status().as_u16());
+    let status = status.unwrap_or(reply.status()).as_u16();
+    served.running.metrics.answered(route.map_or("none", |(path, ..)| path), status);
     reply
 }
 
-async fn of_route(served: &Served, route: Route, head: &Parts, body: Incoming) -> Result<Reply, Refusal> {
+async fn of_route(
+    served: &Arc<Served>,
+    activity: &Arc<Activity>,
+    route: Route,
+    head: &Parts,
+    body: Incoming,
+) -> Result<Reply, Refusal> {
     let named = |route: &str| behind(head.uri.path(), route).unwrap_or_default();
     match route {
         Route::Health => Ok(json(StatusCode::OK, &served.health())),
@@ -106,6 +133,14 @@ async fn of_route(served: &Served, route: Route, head: &Parts, body: Incoming) -
         Route::Embed => ends::embed(served, head, &read(served, body).await?),
         Route::EmbedOne => ends::embed_one(served, head, named("/v1/embed/")),
         Route::Logits => ends::logits(served, head, &read(served, body).await?).await,
+        Route::GrpcBatch => {
+            grpc::check(head)?;
+            grpc::batch(served, &read(served, body).await?).await
+        }
+        Route::GrpcStream => {
+            grpc::check(head)?;
+            Ok(grpc::stream(served, activity, body))
+        }
     }
 }
 

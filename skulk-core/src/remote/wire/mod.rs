@@ -13,10 +13,13 @@
 //! | weighted experts of a layer | [`LayerRequest`] | [`LayerReply`] |
 //! | weighted experts of layers | [`MultiRequest`] | [`MultiReply`] |
 //! | tokens into rows | [`EmbedRequest`] | [`EmbedReply`] |
+//! | single experts, over gRPC | [`grpc::BatchRequest`] | [`grpc::BatchReply`] |
+//! | weighted experts of a layer, over gRPC | [`grpc::LayerInput`] | [`grpc::LayerOutput`] |
 
 mod bytes;
 mod embed;
 mod expert;
+pub mod grpc;
 mod layer;
 mod multi;
 mod q8k;
