@@ -276,7 +276,8 @@ pub struct Address(pub skulk::remote::Address);
 
 impl Leaf for Address {
     fn expected() -> String {
-        "`http://host:port`, `https://host:port`, `grpc://host:port`, `grpcs://host:port` or `unix:///path`".to_owned()
+        "`http://host:port`, `https://host:port`, `grpc://host:port`, `grpcs://host:port` or `unix:///path`"
+            .to_owned()
     }
 
     fn read(value: &Value) -> Option<Self> {

@@ -81,8 +81,8 @@ options! {
         engine: EngineId => options.engine_name = Some(engine),
         /// The name that a placement has for this machine; `local` by default.
         node: NodeId => options.node = node,
-        /// Addresses of servers of feed-forward blocks and experts, as `http://192.168.7.4:8080`, `https://…` or
-        /// `unix:///path`: each is asked what it has, and computes that. Of what several have, those that are named later
+        /// Addresses of servers of feed-forward blocks and experts, as `http://192.168.7.4:8080`, `https://…`,
+        /// `unix:///path`, or in gRPC `grpc://…` and `grpcs://…`: each is asked what it has, and computes that. Of what several have, those that are named later
         /// help where the first one fails.
         ffn_at: Vec<Address> => options.ffn_at = ffn_at.into_iter().map(|address| address.0).collect(),
         /// Addresses of nodes that a placement has experts on, by name, where the placement does not say.
@@ -97,6 +97,9 @@ options! {
             Some(pem("peer_identity", Identity::from_pem(&peer_identity, &peer_identity))?),
         /// How results cross: `f32` (the default) changes nothing, `f16` halves them, `i8` is for dense blocks.
         peer_wire: WireType => options.connect.wire = peer_wire,
+        /// Sends rows to dense blocks as integers of 8 bits with scales (Q8_K), some 28 % of their bytes, which changes
+        /// results. Only where the model's width is a multiple of 256.
+        peer_rows_q8k: bool => options.connect.rows_q8k = peer_rows_q8k,
         /// Seconds that another node may take for what it is asked; 30 by default.
         peer_timeout: f32 => options.connect.timeout = seconds("peer_timeout", peer_timeout)?,
         /// Leaves feed-forward blocks and experts to the CPU where an engine would copy them to its device.

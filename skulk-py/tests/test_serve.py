@@ -16,7 +16,7 @@ import pytest
 import skulk
 from conftest import FIXTURES, PROMPT
 
-STORIES, MIXTRAL = FIXTURES / "stories260K", FIXTURES / "mixtral"
+STORIES, WIDE, MIXTRAL = FIXTURES / "stories260K", FIXTURES / "llama", FIXTURES / "mixtral"
 
 
 def serve(path: Path, **options: Any) -> skulk.Server:
@@ -44,6 +44,17 @@ def test_servers_share_layers_and_experts() -> None:
         model = load(MIXTRAL, first, second)
         assert all(server.address in model.stages[0].device for server in (first, second))
         assert model.generate(PROMPT, max_tokens=24).text() == alone.generate(PROMPT, max_tokens=24).text()
+
+
+def test_rows_can_go_as_integers() -> None:
+    with serve(WIDE) as server:
+        exact, rounded = (load(WIDE, server, peer_rows_q8k=rows).logits(PROMPT) for rows in (False, True))
+    off = abs(rounded - exact).max()
+    # Integers of 8 bits lose 1/254 of the largest of a block.
+    assert 0 < off < 0.05 * abs(exact).max()
+    with serve(STORIES) as server, pytest.raises(skulk.InvalidArgumentError) as raised:
+        load(STORIES, server, peer_rows_q8k=True)
+    assert raised.value.context["field"] == "rows_q8k"
 
 
 def test_a_key_is_asked_for(tmp_path: Path) -> None:

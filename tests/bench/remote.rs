@@ -45,6 +45,9 @@ struct Args {
     /// How numbers cross.
     #[arg(long, default_value = "f32")]
     wire: WireType,
+    /// Asks in gRPC, for experts.
+    #[arg(long)]
+    grpc: bool,
     /// Tokens of each generation.
     #[arg(long, default_value_t = 64)]
     tokens: usize,
@@ -124,7 +127,9 @@ impl Server {
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         BufReader::new(process.stdout.take().ok_or("no output")?).read_line(&mut line)?;
-        Ok(Self { process, address: line.trim().parse()? })
+        let address = line.trim();
+        let address = if args.grpc { address.replacen("http", "grpc", 1) } else { address.to_owned() };
+        Ok(Self { process, address: address.parse()? })
     }
 
     /// Resident bytes, where the system tells (Linux).

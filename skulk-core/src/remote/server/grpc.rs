@@ -138,7 +138,7 @@ async fn produce(served: Arc<Served>, activity: Arc<Activity>, body: Incoming, m
     let mut stop = served.running.stop.clone();
     let answered = |status: StatusCode| served.running.metrics.answered(STREAM, status.as_u16());
     let end = loop {
-        let message = match received.message(&served, &mut stop).await {
+        let message = match received.message(&served, &activity, &mut stop).await {
             Ok(Some(message)) => message,
             Ok(None) => break Ok(()),
             Err(refusal) => break Err(refusal),
@@ -201,6 +201,7 @@ impl Received {
     async fn message(
         &mut self,
         served: &Served,
+        activity: &Arc<Activity>,
         stop: &mut watch::Receiver<Stop>,
     ) -> Result<Option<&[u8]>, Refusal> {
         let limits = served.limits;
@@ -208,7 +209,7 @@ impl Received {
             Instant::now().checked_add(wait).unwrap_or_else(|| Instant::now() + super::connection::NEVER)
         };
         let mut stops = pin!(async { stop.wait_for(|stop| *stop != Stop::Never).await.is_ok() });
-        let mut until = None;
+        let mut reading = None;
         let left = loop {
             if let Some((_, rest)) = split(&self.bytes[self.taken..], limits.body)? {
                 break rest.len();
@@ -217,7 +218,7 @@ impl Received {
             self.taken = 0;
             let begun = !self.bytes.is_empty();
             let until = match begun {
-                true => *until.get_or_insert_with(|| late(limits.read)),
+                true => reading.get_or_insert_with(|| (late(limits.read), activity.busy())).0,
                 false => late(limits.idle),
             };
             let mut frame = pin!(self.body.frame());

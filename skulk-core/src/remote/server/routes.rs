@@ -79,34 +79,32 @@ pub(super) async fn answer(
 ) -> Reply {
     let (head, body) = request.into_parts();
     let route = ROUTES.iter().find(|(path, ..)| behind(head.uri.path(), path).is_some());
-    let mut status = None;
-    let reply = match route {
-        Some((_, _, Route::Health)) if head.method == Method::GET => json(StatusCode::OK, &served.health()),
-        _ if !served.guard.admits(&head.headers) => empty(StatusCode::UNAUTHORIZED),
-        None => empty(StatusCode::NOT_FOUND),
-        Some((_, posted, route)) => {
-            let method = if *posted { Method::POST } else { Method::GET };
-            if head.method == method {
-                let is_grpc = matches!(route, Route::GrpcBatch | Route::GrpcStream);
-                match of_route(served, activity, *route, &head, body).await {
-                    // Its messages are counted.
-                    Ok(reply) if matches!(route, Route::GrpcStream) => return reply,
-                    Ok(reply) => reply,
-                    Err(refusal) => {
-                        status = Some(refusal.status());
-                        if is_grpc { grpc::refused(&refusal) } else { refusal.reply() }
-                    }
-                }
-            } else {
-                let mut reply = empty(StatusCode::METHOD_NOT_ALLOWED);
-                let allowed = if *posted { "POST" } else { "GET" };
-                reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
-                reply
-            }
+    let own = |reply: Reply| (reply.status(), reply);
+    let (status, reply) = match route {
+        Some((_, _, Route::Health)) if head.method == Method::GET => {
+            own(json(StatusCode::OK, &served.health()))
         }
+        _ if !served.guard.admits(&head.headers) => own(empty(StatusCode::UNAUTHORIZED)),
+        None => own(empty(StatusCode::NOT_FOUND)),
+        Some((_, true, _)) if head.method != Method::POST => own(not_allowed("POST")),
+        Some((_, false, _)) if head.method != Method::GET => own(not_allowed("GET")),
+        Some((_, _, route)) => match of_route(served, activity, *route, &head, body).await {
+            // Its messages are counted.
+            Ok(reply) if matches!(route, Route::GrpcStream) => return reply,
+            Ok(reply) => own(reply),
+            Err(refusal) if matches!(route, Route::GrpcBatch | Route::GrpcStream) => {
+                (refusal.status(), grpc::refused(&refusal))
+            }
+            Err(refusal) => (refusal.status(), refusal.reply()),
+        },
     };
-    let status = status.unwrap_or(reply.status()).as_u16();
-    served.running.metrics.answered(route.map_or("none", |(path, ..)| path), status);
+    served.running.metrics.answered(route.map_or("none", |(path, ..)| path), status.as_u16());
+    reply
+}
+
+fn not_allowed(allowed: &'static str) -> Reply {
+    let mut reply = empty(StatusCode::METHOD_NOT_ALLOWED);
+    reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     reply
 }
 
