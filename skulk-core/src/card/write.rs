@@ -254,7 +254,7 @@ backend_preference = []
         assert_eq!(value["runtime"]["servedSpecNMax"], 3);
         assert_eq!(value["runtime"]["servedSpecType"], "ngram");
         assert_eq!(value["placement"]["minVramGib"], Value::Null);
-        assert_eq!(value.as_object().unwrap().len(), 23);
+        assert_eq!(value.as_object().unwrap().len(), 24);
         assert_eq!(value["runtime"].as_object().unwrap().len(), 14);
         assert_eq!(ModelCard::from_json(&card.to_json()).unwrap(), card);
     }
