@@ -80,9 +80,10 @@ fn the_schema_knows_every_field() {
 
     let text = "model_id = 'm'\nn_layers = 1\nhidden_size = 1\nsupports_tensor = true\ntasks = []\n\
                 storage_size.in_bytes = 1\n[vision]\n[reasoning]\n[modalities]\n[tooling]\n[runtime]\n[placement]\n\
-                [facts]\nattention = { heads = 1, head_size = 1 }\nwindow.size = 1\n\
-                recurrent = { heads = 1, head_size = 1, key_heads = 1, key_size = 1, convolution = 1 }\n\
-                experts = { count = 1, per_token = 1, size = 1 }\n\
+                [facts]\n[facts.window]\nsize = 1\n\
+                [facts.recurrent]\nheads = 1\nhead_size = 1\nkey_heads = 1\nkey_size = 1\nconvolution = 1\n\
+                [facts.experts]\ncount = 1\nper_token = 1\nsize = 1\n\
+                [facts.attention]\nheads = 1\nhead_size = 1\n\
                 [facts.attention.latent]\nrank = 1\nrope_size = 1\nvalue_size = 1\n\
                 [facts.attention.index]\nheads = 1\nhead_size = 1\n\
                 [[components]]\ncomponent_name = ''\ncomponent_path = ''\ncan_shard = true\nstorage_size = {}";
