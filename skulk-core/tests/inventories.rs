@@ -140,3 +140,21 @@ fn tensors_of_no_part_are_named() {
     let error = Inventory::from_checkpoint(&*open_checkpoint(folder.path()).unwrap()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ArchUnsupported);
 }
+
+#[test]
+fn so_are_those_of_vindex_folders() {
+    let source = root().join("tests/fixtures/vindex/made/tiny-llama320.q4k.vindex");
+    let known = counted(&source);
+    let folder = copied(&source);
+    let index = folder.path().join("index.json");
+    let mut value: Value = serde_json::from_str(&std::fs::read_to_string(&index).unwrap()).unwrap();
+    value["family"] = "unheard_of".into();
+    value["model_config"]["model_type"] = "unheard_of".into();
+    std::fs::write(&index, value.to_string()).unwrap();
+    let by_name = counted(folder.path());
+    assert!(by_name.guessed[0].contains("unheard_of"), "{:?}", by_name.guessed);
+    assert_eq!(known.weights(), by_name.weights());
+    for (known, by_name) in known.layers.iter().zip(&by_name.layers) {
+        assert_eq!(bytes(known, false), bytes(by_name, false));
+    }
+}

@@ -200,6 +200,35 @@ section! {
     }
 }
 
+impl Default for ModelFacts {
+    fn default() -> Self {
+        Self {
+            version: VERSION,
+            source: String::new(),
+            vocab_size: None,
+            tied_embeddings: false,
+            layers: vec![LayerKind::Full],
+            feed_forward_size: None,
+            feed_forward_matrices: 3,
+            layer_input_size: None,
+            bits: None,
+            feed_forward_bits: None,
+            other_parameters: 0,
+            attention: None,
+            window: None,
+            recurrent: None,
+            experts: None,
+        }
+    }
+}
+
+impl ExpertFacts {
+    /// So many experts of this width, of which a token takes so many; nothing beside them.
+    pub const fn new(count: usize, per_token: usize, size: usize) -> Self {
+        Self { count, per_token, size, shared_size: 0, dense_layers: 0, bits: None }
+    }
+}
+
 /// The card's values without those facts of a later version, which may mean something else than they do here.
 pub(super) fn as_known(tree: &Tree) -> Cow<'_, Tree> {
     let is_later = |(name, value): &(String, Tree)| {
